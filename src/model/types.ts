@@ -1,0 +1,65 @@
+/**
+ * The meaning of Services, without a word of nft. One `ServicePortView` is all that the ruleset of one family needs to
+ * know of one service port; it is recomputed only when its own service changes.
+ */
+
+export type IpFamily = "ip" | "ip6";
+export type Protocol = "TCP" | "UDP" | "SCTP";
+
+export interface Endpoint {
+  /** Canonical text of the address: dotted quad, or RFC 5952. */
+  readonly address: string;
+  readonly port: number;
+  /** On this node. */
+  readonly local: boolean;
+}
+
+/** One VIP of a service port, with the clash rule already applied: only what this service port may serve. */
+export interface ServicePortView {
+  /** "namespace/name". */
+  readonly service: string;
+  /** "namespace/name:port/PROTOCOL", unique within a family; "namespace/name/PROTOCOL" when the port has no name. */
+  readonly id: string;
+  readonly portName: string;
+  readonly protocol: Protocol;
+  readonly port: number;
+  /** Canonical; absent when another service has the claim. */
+  readonly clusterIP?: string;
+  /** spec.externalIPs of this family, canonical, without repeats. */
+  readonly externalIPs: readonly string[];
+  /** status.loadBalancer.ingress of this family that are VIPs, canonical, without repeats. */
+  readonly loadBalancerIPs: readonly string[];
+  /** 0: none. */
+  readonly nodePort: number;
+  readonly internalPolicyLocal: boolean;
+  readonly externalPolicyLocal: boolean;
+  /** CIDRs of this family that may reach the load-balancer IPs; absent: everybody. */
+  readonly sourceRanges?: readonly string[];
+  /** 0: no affinity. */
+  readonly affinitySeconds: number;
+  /** Policy Cluster draws from these. No order. */
+  readonly clusterEndpoints: readonly Endpoint[];
+  /** Policy Local draws from these; empty also when no policy is Local. No order. */
+  readonly localEndpoints: readonly Endpoint[];
+  /** False: reject (no usable endpoint on any node). True with an empty list: drop. */
+  readonly hasAnyEndpoint: boolean;
+}
+
+/** Something in an object that cannot be served, said once. */
+export interface Problem {
+  /** "Service", "EndpointSlice", "Node", "ServiceCIDR". */
+  readonly kind: string;
+  /** "namespace/name", or the name of a cluster-wide object. */
+  readonly object: string;
+  /** Path of the field: "spec.externalIPs[1]". */
+  readonly field: string;
+  readonly reason: string;
+}
+
+/** What this node is, as far as the meaning of services depends on it. */
+export interface NodeContext {
+  /** metadata.name of the node, lower case. */
+  readonly nodeName: string;
+  /** Label topology.kubernetes.io/zone; absent: none. */
+  readonly zone?: string;
+}

@@ -1,0 +1,27 @@
+import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
+
+export type KubeObject =
+  | { readonly kind: "Service"; readonly object: V1Service }
+  | { readonly kind: "EndpointSlice"; readonly object: V1EndpointSlice }
+  | { readonly kind: "Node"; readonly object: V1Node }
+  | { readonly kind: "ServiceCIDR"; readonly object: V1ServiceCIDR };
+
+export type KubeKind = KubeObject["kind"];
+
+/** Who receives objects. Calls are synchronous and cheap: nothing here touches the kernel. */
+export interface ObjectSink {
+  upsert(object: KubeObject): void;
+  /** `name` is "namespace/name", or the name alone for cluster-wide kinds. */
+  remove(kind: KubeKind, name: string): void;
+  /** The first full list of every kind is in; called once. */
+  synced(): void;
+  /** A group of upserts and removes that belong together is over: now is a good time to write. */
+  flush(): void;
+}
+
+/** Where objects come from: the API server, or a directory. */
+export interface ObjectSource {
+  /** Resolves when the first full list has been delivered (after `synced`). Rejects when there can be none. */
+  start(sink: ObjectSink): Promise<void>;
+  stop(): Promise<void>;
+}
