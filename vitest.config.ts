@@ -1,0 +1,39 @@
+import { defineConfig } from "vitest/config";
+
+/**
+ * One project per tier. `npm test` runs them one after another (test/run.ts): all but "unit" need their own network
+ * namespace, which test/lab/enter.mjs makes.
+ */
+export default defineConfig({
+  test: {
+    pool: "forks",
+    // Two workers: the tiers measure time and drive real packets, so more workers than cores only adds noise.
+    maxWorkers: 2,
+    projects: [
+      { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"] } },
+      {
+        extends: true,
+        test: { name: "conformance", include: ["test/conformance/**/*.test.ts"], testTimeout: 30_000 },
+      },
+      {
+        extends: true,
+        // One file at a time: some measure memory and how long the event loop is held.
+        test: {
+          name: "native",
+          include: ["test/native/**/*.test.ts"],
+          fileParallelism: false,
+          testTimeout: 60_000,
+          hookTimeout: 60_000,
+        },
+      },
+      {
+        extends: true,
+        test: { name: "packets", include: ["test/packets/**/*.test.ts"], testTimeout: 60_000, hookTimeout: 60_000 },
+      },
+      {
+        extends: true,
+        test: { name: "nft", include: ["test/nft-versions/**/*.test.ts"], testTimeout: 60_000, hookTimeout: 300_000 },
+      },
+    ],
+  },
+});
