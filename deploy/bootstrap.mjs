@@ -1,0 +1,339 @@
+#!/usr/bin/env node
+/**
+ * Brings a checkout from nothing to ready: Debian packages, npm packages with the pinned Node, the addon, dist/.
+ *
+ *   node deploy/bootstrap.mjs [--lint] [--asan] [-- SCRIPT ARGS...]
+ *
+ * --lint  also the C++ formatter and linter
+ * --asan  also a second addon under AddressSanitizer and UBSan, in build-asan/
+ * --      when all is in place, run SCRIPT with the pinned Node and exit with its code
+ *
+ * Plain JavaScript without dependencies: it runs on whatever Node (>= 18) the machine has, before anything is
+ * installed. Each step looks first and does nothing when it finds its work done.
+ */
+import { spawn, spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
+const nodePackage = path.join(root, "node_modules", `node-linux-${process.arch}`);
+const binDirectory = path.join(root, "node_modules", ".bin");
+const pinnedNode = path.join(binDirectory, "node");
+const stamps = path.join(root, "build", "stamps");
+
+/** What the machine must have, the Debian package that brings it, and what it is for. */
+const requirements = [
+  { package: "g++", command: "c++", for: "compiling the addon" },
+  { package: "make", command: "make", for: "compiling the addon" },
+  { package: "python3", command: "python3", for: "node-gyp" },
+  { package: "libmnl-dev", file: "/usr/include/libmnl/libmnl.h", for: "the addon" },
+  { package: "libnftnl-dev", file: "/usr/include/libnftnl/expr.h", for: "the addon" },
+  { package: "iproute2", command: "ip", for: "the network lab of tests and demo" },
+  { package: "util-linux", command: "unshare", for: "the network lab of tests and demo" },
+  { package: "nftables", command: "nft", for: "checking what others see of our table" },
+];
+const lintRequirements = [
+  { package: "clang-format", command: "clang-format", for: "formatting C++" },
+  { package: "clang-tidy", command: "clang-tidy", for: "linting C++" },
+];
+
+let worked = false;
+
+/** One progress line. */
+function say(text) {
+  worked = true;
+  console.log(`bootstrap: ${text}`);
+}
+
+/** Ends the run with a reason and, where there is one, the exact command that a person can run instead. */
+function fail(reason, command) {
+  console.error(`bootstrap: ${reason}`);
+  if (command !== undefined) console.error(`\nRun this, then start again:\n\n    ${command}\n`);
+  process.exit(1);
+}
+
+/** Does the work of one step, and says how long it took. */
+function step(text, work) {
+  say(`${text} ...`);
+  const start = Date.now();
+  work();
+  say(`${text}: done in ${((Date.now() - start) / 1000).toFixed(1)} s`);
+}
+
+/** Directories that hold administrators' commands are not on every user's PATH. */
+function searchPath() {
+  const directories = (process.env.PATH ?? "").split(path.delimiter).filter((directory) => directory !== "");
+  return [...directories, "/usr/local/sbin", "/usr/sbin", "/sbin"];
+}
+
+function isCommand(name) {
+  return searchPath().some((directory) => {
+    try {
+      fs.accessSync(path.join(directory, name), fs.constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}
+
+/**
+ * The environment of everything that we start: the pinned Node first on PATH, and without npm's own configuration,
+ * which node-gyp would take for its options (a configured `nodedir` beats the one on the command line).
+ */
+function childEnvironment() {
+  const environment = {};
+  for (const [name, value] of Object.entries(process.env)) {
+    if (!name.toLowerCase().startsWith("npm_config_")) environment[name] = value;
+  }
+  const inherited = searchPath().filter((directory) => directory !== binDirectory);
+  environment.PATH = [binDirectory, ...new Set(inherited)].join(path.delimiter);
+  return environment;
+}
+
+/** Runs a command quietly; its output is shown only if it fails. */
+function run(command, args, options = {}) {
+  const result = spawnSync(command, args, {
+    cwd: root,
+    encoding: "utf8",
+    maxBuffer: 1 << 28,
+    stdio: ["ignore", "pipe", "pipe"],
+    ...options,
+  });
+  return { ok: result.status === 0, output: `${result.stdout ?? ""}${result.stderr ?? ""}${result.error ?? ""}` };
+}
+
+function runOrFail(what, command, args, options) {
+  const { ok, output } = run(command, args, options);
+  if (ok) return;
+  process.stderr.write(output.endsWith("\n") ? output : `${output}\n`);
+  fail(`${what} failed`, [path.basename(command), ...args].join(" "));
+}
+
+function checkPlatform() {
+  if (process.platform !== "linux") fail(`this runs on Linux only, not on ${process.platform}`);
+  if (!["x64", "arm64"].includes(process.arch)) fail(`no pinned Node for ${process.arch}; x64 and arm64 are supported`);
+  if (Number(process.versions.node.split(".")[0]) < 18) fail(`Node ${process.versions.node} is too old; 18 or newer`);
+}
+
+function missingRequirements(list) {
+  return list.filter(({ command, file }) => (command ? !isCommand(command) : !fs.existsSync(file)));
+}
+
+/** Installs what is missing with apt-get, as root or through a sudo that asks for no password. */
+function ensurePackages(list) {
+  const missing = missingRequirements(list);
+  if (missing.length === 0) return;
+  const packages = missing.map((requirement) => requirement.package);
+  for (const requirement of missing) {
+    say(`missing: ${requirement.command ?? requirement.file} (package ${requirement.package}, for ${requirement.for})`);
+  }
+  const install = ["apt-get", "install", "-y", "--no-install-recommends", ...packages];
+  const byHand = `sudo apt-get update && sudo ${install.join(" ")}`;
+  if (!isCommand("apt-get")) {
+    fail(
+      `this machine has no apt-get; install what gives ${packages.join(", ")} on Debian with its own package manager`,
+    );
+  }
+  const isRoot = process.getuid() === 0;
+  if (!isRoot && !run("sudo", ["-n", "true"]).ok)
+    fail("installing packages needs root (or a sudo without password)", byHand);
+  // sudo drops the environment, so what apt needs of it goes through env(1).
+  const prefix = [...(isRoot ? [] : ["sudo", "-n"]), "env", "DEBIAN_FRONTEND=noninteractive"];
+  const apt = (args) => run(prefix[0], [...prefix.slice(1), ...args]);
+  step(`installing Debian packages: ${packages.join(" ")}`, () => {
+    if (apt(install).ok) return;
+    say("apt-get could not install from the lists it has; updating them");
+    const update = apt(["apt-get", "update"]);
+    const second = apt(install);
+    if (!second.ok) {
+      process.stderr.write(update.output + second.output);
+      fail("apt-get could not install the packages", byHand);
+    }
+  });
+  const still = missingRequirements(missing);
+  if (still.length > 0) {
+    fail(`still missing after the installation: ${still.map((item) => item.command ?? item.file).join(", ")}`, byHand);
+  }
+}
+
+function readJson(file) {
+  try {
+    return JSON.parse(fs.readFileSync(file, "utf8"));
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Whether node_modules holds what package-lock.json asks for: npm leaves a copy of what it installed there, written last.
+ * Optional packages are for one platform each, so of those only the pinned Node is asked for.
+ */
+function npmPackagesInPlace() {
+  const wanted = readJson(path.join(root, "package-lock.json"))?.packages;
+  const installed = readJson(path.join(root, "node_modules", ".package-lock.json"))?.packages;
+  if (wanted === undefined) fail("package-lock.json is missing or damaged", "git checkout -- package-lock.json");
+  if (installed === undefined || !fs.existsSync(pinnedNode)) return false;
+  const nodeKey = `node_modules/${path.basename(nodePackage)}`;
+  return Object.entries(wanted).every(([key, entry]) => {
+    if (key === "" || (entry.optional && key !== nodeKey)) return true;
+    return installed[key]?.version === entry.version && installed[key]?.integrity === entry.integrity;
+  });
+}
+
+function ensureNpmPackages() {
+  if (npmPackagesInPlace()) return;
+  // npm tells its scripts where it is itself; outside of npm, the one on PATH has to do.
+  const npmScript = process.env.npm_execpath;
+  const [command, prefix] = npmScript?.endsWith(".js") ? [process.execPath, [npmScript]] : ["npm", []];
+  step("installing npm packages, with the pinned Node (npm ci)", () => {
+    runOrFail("npm ci", command, [...prefix, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], {
+      env: process.env,
+    });
+  });
+  if (!fs.existsSync(pinnedNode)) {
+    fail(
+      `npm did not install ${path.basename(nodePackage)}; is it told to leave out optional packages?`,
+      "npm ci --include=optional",
+    );
+  }
+}
+
+/** All files under the given paths, relative to the root, sorted. */
+function filesUnder(...paths) {
+  const found = [];
+  const visit = (relative) => {
+    const stat = fs.statSync(path.join(root, relative), { throwIfNoEntry: false });
+    if (stat?.isDirectory()) for (const name of fs.readdirSync(path.join(root, relative))) visit(`${relative}/${name}`);
+    else if (stat !== undefined) found.push(relative);
+  };
+  for (const start of paths) visit(start);
+  return found.sort((a, b) => (a < b ? -1 : 1));
+}
+
+/** A digest of files' names and contents, and of what else decides the outcome of a step. */
+function digest(files, ...extra) {
+  const hash = createHash("sha256");
+  for (const file of files)
+    hash
+      .update(`${file}\0`)
+      .update(fs.readFileSync(path.join(root, file)))
+      .update("\0");
+  for (const text of extra) hash.update(`${text}\0`);
+  return hash.digest("hex");
+}
+
+function packageVersion(name) {
+  return readJson(path.join(root, "node_modules", name, "package.json"))?.version;
+}
+
+/** Does a step unless its stamp holds the digest of these inputs and its output is there. */
+function unlessStamped(name, inputs, output, work) {
+  const stamp = path.join(stamps, name);
+  if (fs.existsSync(output) && fs.existsSync(stamp) && fs.readFileSync(stamp, "utf8") === inputs) return;
+  fs.rmSync(stamp, { force: true });
+  work();
+  if (!fs.existsSync(output)) fail(`${path.relative(root, output)} was not made`);
+  fs.mkdirSync(stamps, { recursive: true });
+  fs.writeFileSync(stamp, inputs);
+}
+
+/**
+ * Compiles the addon in `directory`/build. Not `node-gyp rebuild`: that removes build/ whole, and our stamps with it.
+ */
+function buildAddon(directory, gypArguments) {
+  const gyp = path.join(root, "node_modules", "node-gyp", "bin", "node-gyp.js");
+  const common = [`--nodedir=${nodePackage}`, `--directory=${directory}`];
+  const env = childEnvironment();
+  runOrFail("configuring the addon", pinnedNode, [gyp, "configure", ...common, "--", ...gypArguments], { env });
+  const jobs = `--jobs=${os.cpus().length}`;
+  runOrFail("compiling the addon", pinnedNode, [gyp, "build", ...common, jobs], { env });
+}
+
+function addonInputs() {
+  return digest(
+    filesUnder("binding.gyp", "native"),
+    packageVersion("node-addon-api"),
+    packageVersion("node-gyp"),
+    packageVersion(path.basename(nodePackage)),
+  );
+}
+
+function ensureAddon() {
+  const output = path.join(root, "build", "Release", "nft_proxier.node");
+  unlessStamped("addon", addonInputs(), output, () => {
+    step("compiling the addon", () => buildAddon(root, []));
+  });
+}
+
+/** node-gyp always builds in ./build, so the sanitized twin gets a directory that shares our sources. */
+function ensureSanitizedAddon() {
+  const directory = path.join(root, "build-asan");
+  const output = path.join(directory, "build", "Release", "nft_proxier.node");
+  unlessStamped("addon-asan", addonInputs(), output, () => {
+    step("compiling the addon under AddressSanitizer and UBSan", () => {
+      fs.mkdirSync(directory, { recursive: true });
+      for (const name of ["binding.gyp", "native", "package.json"]) {
+        fs.rmSync(path.join(directory, name), { force: true });
+        fs.symlinkSync(path.join("..", name), path.join(directory, name));
+      }
+      buildAddon(directory, ["-Dsanitize=1"]);
+    });
+  });
+}
+
+/** tsc leaves the output of a source that is gone; a stale module must not stay importable. */
+function removeOrphans(dist) {
+  for (const file of filesUnder(dist)) {
+    const source = file.replace(/^dist\//, "src/").replace(/(\.d\.ts|\.js|\.js\.map)$/, ".ts");
+    if (!fs.existsSync(path.join(root, source))) fs.rmSync(path.join(root, file));
+  }
+}
+
+function ensureDist() {
+  const output = path.join(root, "dist", "main.js");
+  const inputs = digest([...filesUnder("src"), "tsconfig.json"], packageVersion("typescript"));
+  unlessStamped("dist", inputs, output, () => {
+    step("compiling TypeScript to dist/", () => {
+      runOrFail("compiling TypeScript", path.join(binDirectory, "tsc"), ["-p", "tsconfig.json"], {
+        env: childEnvironment(),
+      });
+      removeOrphans("dist");
+      fs.chmodSync(output, 0o755);
+    });
+  });
+}
+
+/** Becomes, as far as Node can, the given script: same terminal, signals passed on, same exit code. */
+function become(args) {
+  const child = spawn(pinnedNode, args, { cwd: root, stdio: "inherit", env: childEnvironment() });
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
+  child.on("error", (error) =>
+    fail(`the pinned Node does not start: ${error.message}`, "rm -rf node_modules && npm ci"),
+  );
+  child.on("exit", (code, signal) => process.exit(code ?? 128 + (os.constants.signals[signal] ?? 0)));
+}
+
+function main() {
+  const start = Date.now();
+  const args = process.argv.slice(2);
+  const separator = args.indexOf("--");
+  const options = separator === -1 ? args : args.slice(0, separator);
+  const script = separator === -1 ? [] : args.slice(separator + 1);
+  const unknown = options.find((option) => option !== "--lint" && option !== "--asan");
+  if (unknown !== undefined) fail(`unknown option ${unknown}; there are --lint, --asan and -- SCRIPT`);
+
+  checkPlatform();
+  ensurePackages(options.includes("--lint") ? [...requirements, ...lintRequirements] : requirements);
+  ensureNpmPackages();
+  ensureAddon();
+  if (options.includes("--asan")) ensureSanitizedAddon();
+  ensureDist();
+  console.log(`bootstrap: ${worked ? "ready" : "everything is in place"} (${Date.now() - start} ms)`);
+  if (script.length > 0) become(script);
+}
+
+main();
