@@ -110,7 +110,7 @@ function runOrFail(what, command, args, options) {
   const { ok, output } = run(command, args, options);
   if (ok) return;
   process.stderr.write(output.endsWith("\n") ? output : `${output}\n`);
-  fail(`${what} failed`, [path.basename(command), ...args].join(" "));
+  fail(`${what} failed: ${[command, ...args].join(" ")}`);
 }
 
 function checkPlatform() {
@@ -246,7 +246,7 @@ function unlessStamped(name, inputs, output, work) {
  */
 function buildAddon(directory, gypArguments) {
   const gyp = path.join(root, "node_modules", "node-gyp", "bin", "node-gyp.js");
-  const common = [`--nodedir=${nodePackage}`, `--directory=${directory}`];
+  const common = [`--nodedir=${nodePackage}`, `--directory=${directory}`, "--loglevel=error"];
   const env = childEnvironment();
   runOrFail("configuring the addon", pinnedNode, [gyp, "configure", ...common, "--", ...gypArguments], { env });
   const jobs = `--jobs=${os.cpus().length}`;

@@ -1,0 +1,14 @@
+/**
+ * `npm run lint` and `npm run format`: every check of the sources, in both languages.
+ *
+ *   node test/lint.ts [--cpp] [--fix]
+ */
+import { parseArgs } from "node:util";
+import { checks, passes } from "./checks.ts";
+
+const { values } = parseArgs({
+  options: { cpp: { type: "boolean", default: false }, fix: { type: "boolean", default: false } },
+});
+const failed = checks(values).filter((check) => !passes(check));
+console.log(failed.length === 0 ? "all checks passed" : `failed: ${failed.map((check) => check.name).join(", ")}`);
+process.exitCode = failed.length === 0 ? 0 : 1;
