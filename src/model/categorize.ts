@@ -1,0 +1,109 @@
+/** Which endpoints a service port sends connections to. Pure. */
+import type { Endpoint, NodeContext } from "./types.js";
+
+/** Bits of an endpoint's state, from its conditions. */
+export const READY = 1;
+export const SERVING = 2;
+export const TERMINATING = 4;
+
+/** hints.forNodes and hints.forZones of an endpoint. */
+export interface Hints {
+  readonly nodes: readonly string[];
+  readonly zones: readonly string[];
+}
+
+export const NO_HINTS: Hints = Object.freeze({ nodes: Object.freeze([]), zones: Object.freeze([]) });
+
+/** All endpoints of a service port, whatever their state: parallel arrays. */
+export interface CandidateList {
+  readonly endpoints: readonly Endpoint[];
+  /** READY | SERVING | TERMINATING. */
+  readonly states: readonly number[];
+  /** Absent when no endpoint has hints. */
+  readonly hints?: readonly Hints[];
+}
+
+/** Which of the two lists something draws from; the other one stays empty. */
+export interface Wanted {
+  /** Something of policy Cluster, or the pod and node short cuts of an external policy Local. */
+  readonly cluster: boolean;
+  /** Something of policy Local. */
+  readonly local: boolean;
+}
+
+export interface Categories {
+  /**
+   * The ready endpoints, narrowed by topology hints; if no endpoint on any node is ready, those that are serving and
+   * terminating, which hints do not narrow. Empty when not wanted.
+   */
+  readonly cluster: readonly Endpoint[];
+  /** The ready endpoints on this node; if none, the serving and terminating ones on it. Empty when not wanted. */
+  readonly local: readonly Endpoint[];
+  /**
+   * Some endpoint on some node is ready, or serving and terminating. False: connections are refused. True with an empty
+   * list: connections that would draw from it are dropped. Does not depend on what is wanted.
+   */
+  readonly any: boolean;
+}
+
+const NONE: readonly Endpoint[] = Object.freeze([]);
+const DRAINING = SERVING | TERMINATING;
+
+const isReady = (state: number) => (state & READY) !== 0;
+/** Serving and terminating, and not ready (an endpoint published although not ready may be all three). */
+const isDraining = (state: number) => (state & (READY | DRAINING)) === DRAINING;
+
+export function categorize(candidates: CandidateList, node: NodeContext, wanted: Wanted): Categories {
+  let ready = 0;
+  let draining = 0;
+  for (const state of candidates.states) {
+    if (isReady(state)) ready++;
+    else if (isDraining(state)) draining++;
+  }
+  return {
+    cluster: wanted.cluster ? clusterList(candidates, node, ready, draining) : NONE,
+    local: wanted.local ? localList(candidates) : NONE,
+    any: ready + draining > 0,
+  };
+}
+
+function clusterList(list: CandidateList, node: NodeContext, ready: number, draining: number): readonly Endpoint[] {
+  if (ready === 0) return draining === 0 ? NONE : list.endpoints.filter((_, i) => isDraining(list.states[i] ?? 0));
+  const { hints } = list;
+  if (hints !== undefined) {
+    const chosen = narrow(list, hints, ready, (hint) => hint.nodes, node.nodeName);
+    if (chosen !== undefined) return chosen;
+    const near = node.zone && narrow(list, hints, ready, (hint) => hint.zones, node.zone);
+    if (near) return near;
+  }
+  if (ready === list.endpoints.length) return list.endpoints;
+  return list.endpoints.filter((_, i) => isReady(list.states[i] ?? 0));
+}
+
+/**
+ * The ready endpoints whose hints name `name`. Undefined (no narrowing) unless every ready endpoint has hints of this
+ * kind and at least one of them names it: a mixed list means that hints are being introduced or withdrawn.
+ */
+function narrow(
+  list: CandidateList,
+  hints: readonly Hints[],
+  ready: number,
+  kind: (hint: Hints) => readonly string[],
+  name: string,
+): readonly Endpoint[] | undefined {
+  let hinted = 0;
+  const chosen: Endpoint[] = [];
+  list.endpoints.forEach((endpoint, i) => {
+    if (!isReady(list.states[i] ?? 0)) return;
+    const names = kind(hints[i] ?? NO_HINTS);
+    if (names.length > 0) hinted++;
+    if (names.includes(name)) chosen.push(endpoint);
+  });
+  return hinted === ready && chosen.length > 0 ? chosen : undefined;
+}
+
+function localList(list: CandidateList): readonly Endpoint[] {
+  const ready = list.endpoints.filter((endpoint, i) => endpoint.local && isReady(list.states[i] ?? 0));
+  if (ready.length > 0) return ready;
+  return list.endpoints.filter((endpoint, i) => endpoint.local && isDraining(list.states[i] ?? 0));
+}

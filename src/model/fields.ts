@@ -1,0 +1,161 @@
+/**
+ * Reading objects that nobody has validated: any field may hold anything. Every reader names what it cannot take and
+ * carries on with the API server's default.
+ */
+import { parseAddress } from "./address.js";
+import type { Problem, Protocol } from "./types.js";
+
+export type Fields = Readonly<Record<string, unknown>>;
+/** Names a field that cannot be served. */
+export type Report = (field: string, reason: string) => void;
+
+const NOTHING: Fields = Object.freeze({});
+const NO_ITEMS: readonly unknown[] = Object.freeze([]);
+
+/** How a value appears in a reason: short, and never a whole object. */
+export function show(value: unknown): string {
+  if (Array.isArray(value)) return "a list";
+  if (typeof value === "object" && value !== null) return "an object";
+  const text = JSON.stringify(value) ?? typeof value;
+  return text.length > 60 ? `${text.slice(0, 57)}...` : text;
+}
+
+export function isFields(value: unknown): value is Fields {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** An object; absent, null and (with a report) anything else read as one without fields. */
+export function fieldsOf(value: unknown, field: string, report: Report): Fields {
+  if (value === undefined || value === null) return NOTHING;
+  if (isFields(value)) return value;
+  report(field, `${show(value)} is not an object`);
+  return NOTHING;
+}
+
+/** A list; absent, null and (with a report) anything else read as an empty one. */
+export function listOf(value: unknown, field: string, report: Report): readonly unknown[] {
+  if (value === undefined || value === null) return NO_ITEMS;
+  if (Array.isArray(value)) return value as readonly unknown[];
+  report(field, `${show(value)} is not a list`);
+  return NO_ITEMS;
+}
+
+/** A string; absent and null read as "", anything else too, with a report. */
+export function textOf(value: unknown, field: string, report: Report): string {
+  if (typeof value === "string") return value;
+  if (value !== undefined && value !== null) report(field, `${show(value)} is not a string`);
+  return "";
+}
+
+/** A condition of three states; what is no boolean counts as unset, with a report. */
+export function booleanOf(value: unknown, unset: boolean, field: string, report: Report): boolean {
+  if (typeof value === "boolean") return value;
+  if (value !== undefined && value !== null) report(field, `${show(value)} is not true or false`);
+  return unset;
+}
+
+/** One of `allowed`; absent, null and "" read as the default, anything else too, with a report. */
+export function choiceOf<T extends string>(
+  value: unknown,
+  allowed: readonly T[],
+  unset: T,
+  field: string,
+  report: Report,
+): T {
+  if (value === undefined || value === null || value === "") return unset;
+  const found = allowed.find((choice) => choice === value);
+  if (found !== undefined) return found;
+  report(field, `${show(value)} is none of ${allowed.join(", ")}; ${unset} is assumed`);
+  return unset;
+}
+
+const PROTOCOLS: readonly Protocol[] = ["TCP", "UDP", "SCTP"];
+
+/** A protocol; absent, null and "" read as TCP; undefined, with a report, when it is none that can be served. */
+export function protocolOf(value: unknown, field: string, report: Report): Protocol | undefined {
+  if (value === undefined || value === null || value === "") return "TCP";
+  const found = PROTOCOLS.find((protocol) => protocol === value);
+  if (found === undefined) report(field, `${show(value)} is not TCP, UDP or SCTP`);
+  return found;
+}
+
+/** A port, 1 to 65535; 0 when absent, null or 0, and with a report when it is none. */
+export function portOf(value: unknown, field: string, report: Report): number {
+  if (typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= 65535) return value;
+  if (value !== undefined && value !== null) report(field, `${show(value)} is not a port (1 to 65535)`);
+  return 0;
+}
+
+/** Canonical text of an address; undefined, with a report, when it is none. */
+export function addressOf(value: unknown, field: string, report: Report): string | undefined {
+  const address = typeof value === "string" ? parseAddress(value) : undefined;
+  if (address === undefined) report(field, `${show(value)} is not an IP address`);
+  return address;
+}
+
+/** Milliseconds since 1970 of metadata.creationTimestamp; Infinity when absent or (with a report) unreadable. */
+export function creationTimeOf(metadata: Fields, report: Report): number {
+  const value = metadata["creationTimestamp"];
+  if (value === undefined || value === null) return Infinity;
+  const time = value instanceof Date ? value.getTime() : typeof value === "string" ? Date.parse(value) : NaN;
+  if (!Number.isNaN(time)) return time;
+  report("metadata.creationTimestamp", `${show(value)} is not a time`);
+  return Infinity;
+}
+
+/** "namespace/name" ("default" when there is no namespace); undefined, with a report, when it has no name. */
+export function namespacedName(metadata: Fields, report: Report): string | undefined {
+  const name = clusterName(metadata, report);
+  if (name === undefined) return undefined;
+  return `${textOf(metadata["namespace"], "metadata.namespace", report) || "default"}/${name}`;
+}
+
+/** metadata.name; undefined, with a report, when there is none. */
+export function clusterName(metadata: Fields, report: Report): string | undefined {
+  const name = metadata["name"];
+  if (typeof name === "string" && name !== "") return name;
+  report("metadata.name", name === undefined || name === null ? "is missing" : `${show(name)} is not a name`);
+  return undefined;
+}
+
+/**
+ * Says each problem of an object once: a new version of the object repeats none that the version before had.
+ */
+export class ProblemLog {
+  readonly #said = new Map<string, ReadonlySet<string>>();
+  readonly #say: (problem: Problem) => void;
+
+  constructor(say: (problem: Problem) => void) {
+    this.#say = say;
+  }
+
+  /** `problems` are all that the present version has. `scope` keeps apart what is found out at different times. */
+  update(scope: string, kind: string, object: string, problems: ReadonlyMap<string, string> | undefined): void {
+    const key = `${scope} ${kind} ${object}`;
+    if (problems === undefined || problems.size === 0) {
+      if (this.#said.size > 0) this.#said.delete(key);
+      return;
+    }
+    const before = this.#said.get(key);
+    const now = new Set<string>();
+    for (const [field, reason] of problems) {
+      const line = `${field} ${reason}`;
+      now.add(line);
+      if (!before?.has(line)) this.#say({ kind, object, field, reason });
+    }
+    this.#said.set(key, now);
+  }
+}
+
+/** Gathers what `Report` is told, allocating only when there is something. */
+export class Findings {
+  #found: Map<string, string> | undefined;
+
+  readonly report: Report = (field, reason) => {
+    (this.#found ??= new Map()).set(field, reason);
+  };
+
+  get all(): ReadonlyMap<string, string> | undefined {
+    return this.#found;
+  }
+}

@@ -1,0 +1,13 @@
+export type { Endpoint, IpFamily, NodeContext, Problem, Protocol, ServicePortView } from "./types.js";
+export { ServiceModel, type Dirty, type ServiceModelOptions } from "./service-model.js";
+export {
+  familyOf,
+  formatAddress,
+  mergePrefixes,
+  packAddress,
+  parseAddress,
+  parseCIDR,
+  prefixContains,
+  prefixCovers,
+  type Prefix,
+} from "./address.js";

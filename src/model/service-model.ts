@@ -1,0 +1,301 @@
+import { isDeepStrictEqual } from "node:util";
+import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
+import { mergePrefixes, parseCIDR, type Prefix } from "./address.js";
+import { categorize } from "./categorize.js";
+import { Claims, NODE_PORT } from "./claims.js";
+import { clusterName, fieldsOf, Findings, listOf, ProblemLog, show } from "./fields.js";
+import { readService, type FamilyRecord, type PortRecord, type ServiceRecord } from "./service-record.js";
+import { candidatesOf, readSlice, type SliceRecord } from "./slice-record.js";
+import type { IpFamily, NodeContext, Problem, ServicePortView } from "./types.js";
+
+export interface ServiceModelOptions {
+  /** The families that are served; objects of another one are left out. */
+  readonly families: readonly IpFamily[];
+  readonly node: NodeContext;
+  /** Feature gate AllowServiceExternalIPs; default true. */
+  readonly allowExternalIPs?: boolean;
+  /** Told once of everything in an object that cannot be served, and of every lost claim. */
+  onProblem(problem: Problem): void;
+}
+
+/** What changed since the last call of `takeDirty`. */
+export interface Dirty {
+  /** "namespace/name", each once: every service whose views may differ, deleted ones included. */
+  readonly services: readonly string[];
+  readonly serviceCIDRs: boolean;
+}
+
+const NONE: readonly string[] = Object.freeze([]);
+const NO_SLICES: readonly SliceRecord[] = Object.freeze([]);
+/** More distinct names than a cluster has at a time: then names that are gone have piled up. */
+const MAX_INTERNED = 1 << 16;
+
+/**
+ * All Services, EndpointSlices and ServiceCIDRs, and what they mean on this node. Keeps a compact record of each object,
+ * not the object. Nothing is computed before it is asked for, and then for one service alone; an upsert that changes
+ * nothing that matters leaves no trace. Never throws, whatever an object holds.
+ */
+export class ServiceModel {
+  readonly #families: readonly IpFamily[];
+  readonly #allowExternalIPs: boolean;
+  readonly #problems: ProblemLog;
+  #node: NodeContext;
+
+  readonly #services = new Map<string, ServiceRecord>();
+  readonly #slices = new Map<string, SliceRecord>();
+  /** Slices of a service in order of their names. */
+  readonly #slicesOf = new Map<string, readonly SliceRecord[]>();
+  readonly #claims: Readonly<Record<IpFamily, Claims>>;
+  readonly #cidrs = new Map<string, readonly Prefix[]>();
+  #mergedCIDRs: Record<IpFamily, readonly string[]> = { ip: NONE, ip6: NONE };
+
+  readonly #dirty = new Set<string>();
+  #cidrsDirty = false;
+  #names = new Map<string, string>();
+
+  constructor(options: ServiceModelOptions) {
+    this.#families = options.families;
+    this.#allowExternalIPs = options.allowExternalIPs ?? true;
+    this.#problems = new ProblemLog((problem) => options.onProblem(problem));
+    this.#node = options.node;
+    const affected = (service: string) => void this.#dirty.add(service);
+    this.#claims = { ip: new Claims("ip", affected), ip6: new Claims("ip6", affected) };
+  }
+
+  /** Tells which node this is: every service with endpoints becomes dirty when its name or zone differs. */
+  setNode(node: NodeContext): void {
+    if (node.nodeName === this.#node.nodeName && node.zone === this.#node.zone) return;
+    this.#node = node;
+    for (const service of this.#slicesOf.keys()) this.#touch(service);
+  }
+
+  upsertService(object: V1Service): void {
+    const findings = new Findings();
+    const options = { allowExternalIPs: this.#allowExternalIPs, intern: this.#intern };
+    const { name, record } = readService(object, options, findings.report);
+    this.#problems.update("object", "Service", name ?? "(no name)", findings.all);
+    if (name === undefined) return;
+    if (record === undefined) this.#dropService(name);
+    else this.#putService(record);
+  }
+
+  /** `name` is "namespace/name". */
+  removeService(name: string): void {
+    this.#problems.update("object", "Service", name, undefined);
+    this.#dropService(name);
+  }
+
+  upsertSlice(object: V1EndpointSlice): void {
+    const findings = new Findings();
+    const { name, record } = readSlice(object, this.#intern, findings.report);
+    this.#problems.update("object", "EndpointSlice", name ?? "(no name)", findings.all);
+    if (name === undefined) return;
+    if (record === undefined || !this.#families.includes(record.family)) this.#dropSlice(name);
+    else this.#putSlice(record);
+  }
+
+  /** `name` is "namespace/name". */
+  removeSlice(name: string): void {
+    this.#problems.update("object", "EndpointSlice", name, undefined);
+    this.#dropSlice(name);
+  }
+
+  upsertServiceCIDR(object: V1ServiceCIDR): void {
+    const { report, ...findings } = readCIDRs(object);
+    this.#problems.update("object", "ServiceCIDR", findings.name ?? "(no name)", report.all);
+    if (findings.name === undefined) return;
+    this.#cidrs.set(findings.name, findings.prefixes);
+    this.#mergeCIDRs();
+  }
+
+  removeServiceCIDR(name: string): void {
+    this.#problems.update("object", "ServiceCIDR", name, undefined);
+    if (this.#cidrs.delete(name)) this.#mergeCIDRs();
+  }
+
+  /** The ServiceCIDRs of a family: canonical, sorted, without overlap. */
+  serviceCIDRs(family: IpFamily): readonly string[] {
+    return this.#mergedCIDRs[family];
+  }
+
+  /** What changed since the last call; names the claims that were lost meanwhile. */
+  takeDirty(): Dirty {
+    const dirty = { services: [...this.#dirty], serviceCIDRs: this.#cidrsDirty };
+    this.#dirty.clear();
+    this.#cidrsDirty = false;
+    for (const service of dirty.services) this.#nameLostClaims(service);
+    return dirty;
+  }
+
+  /** "namespace/name" of every service that is served in some family. */
+  services(): Iterable<string> {
+    return this.#services.keys();
+  }
+
+  /** The service ports of a service in a family, from the present state; none when it is gone or not served there. */
+  views(family: IpFamily, service: string): ServicePortView[] {
+    const record = this.#services.get(service);
+    const addresses = record?.[family];
+    if (record === undefined || addresses === undefined || !this.#families.includes(family)) return [];
+    const slices = this.#slicesOf.get(service) ?? NO_SLICES;
+    return record.ports.map((port) => this.#view(family, record, addresses, port, slices));
+  }
+
+  #view(
+    family: IpFamily,
+    record: ServiceRecord,
+    addresses: FamilyRecord,
+    port: PortRecord,
+    slices: readonly SliceRecord[],
+  ): ServicePortView {
+    const claims = this.#claims[family];
+    const has = (address: string, number: number) =>
+      claims.holder(record, address, port.protocol, number) === undefined;
+    const ours = (list: readonly string[]) =>
+      list.length === 0 || !claims.contested ? list : list.filter((address) => has(address, port.port));
+    const externalIPs = ours(addresses.externalIPs);
+    const loadBalancerIPs = ours(addresses.loadBalancerIPs);
+    const nodePort = port.nodePort !== 0 && has(NODE_PORT, port.nodePort) ? port.nodePort : 0;
+    const external = externalIPs.length > 0 || loadBalancerIPs.length > 0 || nodePort !== 0;
+    const candidates = candidatesOf(slices, family, port.name, port.protocol, this.#node.nodeName);
+    const lists = categorize(candidates, this.#node, {
+      // An external policy Local needs the cluster list too: pods and the node itself draw from it.
+      cluster: !record.internalPolicyLocal || external,
+      local: record.internalPolicyLocal || (record.externalPolicyLocal && external),
+    });
+    const portPart = port.name === "" ? "" : `:${port.name}`;
+    return {
+      service: record.name,
+      id: `${record.name}${portPart}/${port.protocol}`,
+      portName: port.name,
+      protocol: port.protocol,
+      port: port.port,
+      ...(has(addresses.clusterIP, port.port) && { clusterIP: addresses.clusterIP }),
+      externalIPs,
+      loadBalancerIPs,
+      nodePort,
+      internalPolicyLocal: record.internalPolicyLocal,
+      externalPolicyLocal: record.externalPolicyLocal,
+      ...(addresses.sourceRanges && { sourceRanges: addresses.sourceRanges }),
+      affinitySeconds: record.affinitySeconds,
+      clusterEndpoints: lists.cluster,
+      localEndpoints: lists.local,
+      hasAnyEndpoint: lists.any,
+    };
+  }
+
+  #putService(record: ServiceRecord): void {
+    const before = this.#services.get(record.name);
+    if (before !== undefined) {
+      if (isDeepStrictEqual(before, record)) return;
+      this.#unclaim(before);
+    }
+    this.#services.set(record.name, record);
+    for (const family of this.#families) this.#claims[family].add(record);
+    this.#dirty.add(record.name);
+  }
+
+  #dropService(name: string): void {
+    const before = this.#services.get(name);
+    if (before === undefined) return;
+    this.#unclaim(before);
+    this.#services.delete(name);
+    this.#dirty.add(name);
+  }
+
+  #unclaim(record: ServiceRecord): void {
+    for (const family of this.#families) this.#claims[family].remove(record);
+  }
+
+  #putSlice(record: SliceRecord): void {
+    const before = this.#slices.get(record.name);
+    if (before !== undefined) {
+      if (isDeepStrictEqual(before, record)) return;
+      if (before.service !== record.service) this.#dropSlice(record.name);
+    }
+    this.#slices.set(record.name, record);
+    const others = this.#slicesOf.get(record.service) ?? NO_SLICES;
+    this.#slicesOf.set(record.service, withSlice(others, record));
+    this.#touch(record.service);
+  }
+
+  #dropSlice(name: string): void {
+    const before = this.#slices.get(name);
+    if (before === undefined) return;
+    this.#slices.delete(name);
+    const rest = (this.#slicesOf.get(before.service) ?? NO_SLICES).filter((slice) => slice !== before);
+    if (rest.length > 0) this.#slicesOf.set(before.service, rest);
+    else this.#slicesOf.delete(before.service);
+    this.#touch(before.service);
+  }
+
+  /** A service that is not there needs no writing; it is dirty as soon as it comes. */
+  #touch(service: string): void {
+    if (this.#services.has(service)) this.#dirty.add(service);
+  }
+
+  #mergeCIDRs(): void {
+    const all = [...this.#cidrs.values()].flat();
+    const merge = (family: IpFamily) => mergePrefixes(all.filter((prefix) => prefix.family === family));
+    const merged = { ip: merge("ip"), ip6: merge("ip6") };
+    if (isDeepStrictEqual(merged, this.#mergedCIDRs)) return;
+    this.#mergedCIDRs = merged;
+    this.#cidrsDirty = true;
+  }
+
+  /** Said when a group of changes is over, so that an address that moves between services within it is no clash. */
+  #nameLostClaims(service: string): void {
+    const record = this.#services.get(service);
+    const lost = new Map<string, string>();
+    for (const family of record === undefined ? [] : this.#families) {
+      const claims = this.#claims[family];
+      const addresses = record?.[family];
+      if (record === undefined || addresses === undefined || !claims.contested) continue;
+      for (const port of record.ports) {
+        const note = (field: string, address: string, number: number, what: string) => {
+          const holder = claims.holder(record, address, port.protocol, number);
+          if (holder === undefined) return;
+          const reason = `${what} belongs to ${holder}, which was there first`;
+          lost.set(field, lost.has(field) ? `${lost.get(field)}; ${reason}` : reason);
+        };
+        const vip = (field: string, address: string) =>
+          note(field, address, port.port, `${address} port ${port.port}/${port.protocol}`);
+        vip("spec.clusterIP", addresses.clusterIP);
+        for (const address of addresses.externalIPs) vip("spec.externalIPs", address);
+        for (const address of addresses.loadBalancerIPs) vip("status.loadBalancer.ingress", address);
+        if (port.nodePort !== 0) {
+          const what = `${family === "ip" ? "IPv4" : "IPv6"} node port ${port.nodePort}/${port.protocol}`;
+          note("spec.ports[].nodePort", NODE_PORT, port.nodePort, what);
+        }
+      }
+    }
+    this.#problems.update("claims", "Service", service, lost);
+  }
+
+  readonly #intern = (text: string): string => {
+    const known = this.#names.get(text);
+    if (known !== undefined) return known;
+    if (this.#names.size >= MAX_INTERNED) this.#names = new Map();
+    this.#names.set(text, text);
+    return text;
+  };
+}
+
+function withSlice(slices: readonly SliceRecord[], record: SliceRecord): readonly SliceRecord[] {
+  const rest = slices.filter((slice) => slice.name !== record.name);
+  const at = rest.findIndex((slice) => slice.name > record.name);
+  return at < 0 ? [...rest, record] : rest.toSpliced(at, 0, record);
+}
+
+function readCIDRs(object: unknown): { name?: string; prefixes: Prefix[]; report: Findings } {
+  const findings = new Findings();
+  const fields = fieldsOf(object, "", findings.report);
+  const name = clusterName(fieldsOf(fields["metadata"], "metadata", findings.report), findings.report);
+  const spec = fieldsOf(fields["spec"], "spec", findings.report);
+  const prefixes = listOf(spec["cidrs"], "spec.cidrs", findings.report).flatMap((item, i) => {
+    const prefix = typeof item === "string" ? parseCIDR(item) : undefined;
+    if (prefix === undefined) findings.report(`spec.cidrs[${i}]`, `${show(item)} is not a CIDR`);
+    return prefix ?? [];
+  });
+  return { ...(name !== undefined && { name }), prefixes, report: findings };
+}
