@@ -1,0 +1,66 @@
+import { existsSync } from "node:fs";
+import { hostname } from "node:os";
+import { ConfigError, defaultConfig, loadConfig, type ProxyConfig } from "../config/index.js";
+import { KernelError } from "../kernel/errors.js";
+import { NftKernel } from "../kernel/nft-kernel.js";
+import type { IpFamily } from "../model/types.js";
+import type { Logger } from "../observe/log.js";
+import { ManifestSource } from "../source/manifests.js";
+import type { ObjectSink, ObjectSource } from "../source/types.js";
+import type { Clock } from "../table/types.js";
+import { UserError } from "./errors.js";
+
+export const MONOTONIC_CLOCK: Clock = { now: () => performance.now() };
+
+/** The configuration file, or the defaults; its warnings are logged. */
+export async function readConfig(path: string | undefined, log: Logger): Promise<ProxyConfig> {
+  if (path === undefined) return defaultConfig();
+  try {
+    const { config, warnings } = await loadConfig(path);
+    for (const warning of warnings) log.warn({ config: path }, warning);
+    return config;
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    throw new UserError(error.message, { cause: error });
+  }
+}
+
+/** The node's name as the API server knows it: hostnameOverride, or the host's own. */
+export function nodeName(config: ProxyConfig): string {
+  return config.hostnameOverride === "" ? hostname().trim().toLowerCase() : config.hostnameOverride;
+}
+
+/** IPv6 is left out where the kernel has none. */
+export function availableFamilies(log: Logger): IpFamily[] {
+  if (existsSync("/proc/net/if_inet6")) return ["ip", "ip6"];
+  log.info("this kernel has no IPv6: only the IPv4 table is written");
+  return ["ip"];
+}
+
+export async function openKernel(): Promise<NftKernel> {
+  try {
+    return await NftKernel.open();
+  } catch (error) {
+    if (error instanceof KernelError) throw new UserError(error.message, { cause: error });
+    throw error;
+  }
+}
+
+/** The directory as a source; what it cannot read is logged. */
+export function manifestSource(directory: string, watch: boolean, log: Logger): ManifestSource {
+  return new ManifestSource({
+    directory,
+    watch,
+    onProblem: (problem) => log.warn({ ...problem }, "left out"),
+    onNote: (note) => log.info(note),
+  });
+}
+
+/** Delivers the first full list, or says why there is none. */
+export async function startSource(source: ObjectSource, sink: ObjectSink): Promise<void> {
+  try {
+    await source.start(sink);
+  } catch (error) {
+    throw new UserError(error instanceof Error ? error.message : String(error), { cause: error });
+  }
+}

@@ -1,0 +1,119 @@
+/**
+ * What the table of one family depends on besides services: this node's addresses, its pods' addresses or interfaces, and
+ * the addresses that node ports answer on. Pure functions of the configuration, the Node object and the interfaces.
+ */
+import type { V1Node } from "@kubernetes/client-node";
+import ipaddr from "ipaddr.js";
+import type { ProxyConfig } from "../config/index.js";
+import { familyOf, parseAddress } from "../model/address.js";
+import type { IpFamily, NodeContext } from "../model/types.js";
+import type { LocalDetector } from "../ruleset/skeleton.js";
+
+const ZONE_LABEL = "topology.kubernetes.io/zone";
+
+/** An interface address of the node, canonical text. */
+export interface LocalAddress {
+  readonly family: IpFamily;
+  readonly address: string;
+}
+
+export interface NodeFacts {
+  readonly context: NodeContext;
+  /** The node's own IP of each family, canonical; absent where it has none. */
+  readonly nodeIPs: Readonly<Partial<Record<IpFamily, string>>>;
+  readonly podCIDRs: readonly string[];
+}
+
+/** InternalIP before ExternalIP, the first of each family (k8s.io/component-helpers GetNodeHostIPs). */
+function addressesOf(node: V1Node | undefined): Partial<Record<IpFamily, string>> {
+  const found: Partial<Record<IpFamily, string>> = {};
+  const listed = node?.status?.addresses;
+  if (!Array.isArray(listed)) return found;
+  for (const type of ["InternalIP", "ExternalIP"]) {
+    for (const entry of listed) {
+      if (entry?.type !== type) continue;
+      const address = parseAddress(entry.address);
+      if (address === undefined) continue;
+      found[familyOf(address)] ??= address;
+    }
+  }
+  return found;
+}
+
+function isUnspecified(address: string): boolean {
+  return ipaddr.parse(address).range() === "unspecified";
+}
+
+/** Facts from the configuration and the Node object, when there is one. `bindAddress` overrides the Node's own IP of its family. */
+export function nodeFacts(config: ProxyConfig, nodeName: string, node: V1Node | undefined): NodeFacts {
+  const nodeIPs = addressesOf(node);
+  const bind = config.bindAddress === "" ? undefined : parseAddress(config.bindAddress);
+  if (bind !== undefined && !isUnspecified(bind)) nodeIPs[familyOf(bind)] = bind;
+  const zone: unknown = node?.metadata?.labels?.[ZONE_LABEL];
+  const podCIDRs = node?.spec?.podCIDRs ?? (node?.spec?.podCIDR === undefined ? [] : [node.spec.podCIDR]);
+  return {
+    context: typeof zone === "string" && zone !== "" ? { nodeName, zone } : { nodeName },
+    nodeIPs,
+    podCIDRs: Array.isArray(podCIDRs) ? podCIDRs.filter((cidr) => typeof cidr === "string") : [],
+  };
+}
+
+function cidrsOf(family: IpFamily, cidrs: readonly string[]): string[] {
+  return cidrs.filter((cidr) => cidr.includes(":") === (family === "ip6"));
+}
+
+/** How traffic of this node's pods is told from other traffic, in one family. */
+export function localDetector(config: ProxyConfig, facts: NodeFacts, family: IpFamily): LocalDetector {
+  const byCidr = (cidrs: readonly string[]): LocalDetector => {
+    const own = cidrsOf(family, cidrs);
+    return own.length === 0 ? { kind: "none" } : { kind: "cidr", cidrs: own };
+  };
+  switch (config.detectLocalMode) {
+    case "ClusterCIDR":
+      return byCidr(config.clusterCIDRs);
+    case "NodeCIDR":
+      return byCidr(facts.podCIDRs);
+    case "BridgeInterface":
+      return { kind: "interface", name: config.detectLocal.bridgeInterface };
+    case "InterfaceNamePrefix":
+      return { kind: "interface", name: `${config.detectLocal.interfaceNamePrefix}*` };
+  }
+}
+
+/** The CIDRs that select node-port addresses in one family; empty: every local address. */
+function nodePortCIDRs(config: ProxyConfig, facts: NodeFacts, family: IpFamily): string[] {
+  if (config.nodePortAddresses.length === 1 && config.nodePortAddresses[0] === "primary") {
+    const nodeIP = facts.nodeIPs[family];
+    if (nodeIP === undefined || ipaddr.parse(nodeIP).range() === "loopback") return [];
+    return [`${nodeIP}/${family === "ip" ? 32 : 128}`];
+  }
+  return cidrsOf(family, config.nodePortAddresses);
+}
+
+/**
+ * Where node ports answer: on the interface addresses inside `nodePortAddresses`, never on loopback. A family without an
+ * entry, or with 0.0.0.0/0 or ::/0: on every local address.
+ */
+export function nodePortAddresses(
+  config: ProxyConfig,
+  facts: NodeFacts,
+  family: IpFamily,
+  local: readonly LocalAddress[],
+): { addresses: "all" | readonly string[]; warning?: string } {
+  const cidrs = nodePortCIDRs(config, facts, family);
+  if (cidrs.length === 0) {
+    const primary = config.nodePortAddresses.includes("primary");
+    const warning = `no ${family === "ip" ? "IPv4" : "IPv6"} address of this node is known: node ports answer on all of its local addresses of that family`;
+    return primary ? { addresses: "all", warning } : { addresses: "all" };
+  }
+  const networks = cidrs.map((cidr) => ipaddr.parseCIDR(cidr));
+  if (networks.some(([, bits]) => bits === 0)) return { addresses: "all" };
+  const addresses = local
+    .filter((candidate) => candidate.family === family)
+    .filter(({ address }) => {
+      const parsed = ipaddr.parse(address);
+      return parsed.range() !== "loopback" && networks.some(([network, bits]) => parsed.match(network, bits));
+    })
+    .map(({ address }) => address);
+  return { addresses: [...new Set(addresses)].sort() };
+}

@@ -1,0 +1,252 @@
+/**
+ * Objects in, kernel out: keeps the model up to date, and writes each family's table at the right moments. Nothing is
+ * written before the first full list.
+ */
+import type { V1Node } from "@kubernetes/client-node";
+import type { ProxyConfig } from "../config/index.js";
+import type { Kernel } from "../kernel/types.js";
+import { formatAddress } from "../model/address.js";
+import { ServiceModel } from "../model/index.js";
+import type { IpFamily, Problem } from "../model/types.js";
+import type { Logger } from "../observe/log.js";
+import type { RulesetOptions } from "../ruleset/ruleset.js";
+import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
+import type { ApplyResult, Clock } from "../table/types.js";
+import { FamilyProxier, type FamilyOutcome } from "./family.js";
+import { localDetector, type LocalAddress, nodeFacts, nodePortAddresses } from "./node-facts.js";
+import { Pace } from "./pace.js";
+
+export interface ProxierOptions {
+  readonly config: ProxyConfig;
+  readonly nodeName: string;
+  readonly families: readonly IpFamily[];
+  readonly kernel: Kernel;
+  readonly log: Logger;
+  readonly clock: Clock;
+  /** Interface addresses of this node; by default the kernel's. */
+  readonly localAddresses?: () => Promise<readonly LocalAddress[]>;
+}
+
+/** While changes keep coming, they are written together at most this far apart, ms. */
+const BATCH_MS = 20;
+/** Work on the first full list in slices of this length, ms, so that signals and health checks are not kept waiting. */
+const SLICE_MS = 8;
+
+/** What one write of all families came to. */
+export interface SyncOutcome {
+  readonly ok: boolean;
+  readonly families: readonly { readonly family: IpFamily; readonly outcome: FamilyOutcome }[];
+}
+
+export class Proxier implements ObjectSink {
+  readonly #options: ProxierOptions;
+  readonly #log: Logger;
+  readonly #model: ServiceModel;
+  readonly #families: readonly FamilyProxier[];
+  readonly #pace: Pace;
+  readonly #warned = new Set<string>();
+  #node: V1Node | undefined;
+  #nodeChanged = true;
+  #synced = false;
+  #loaded = false;
+  /** When the oldest change that is not written yet came in, ms of the clock. */
+  #pendingSince: number | undefined;
+
+  constructor(options: ProxierOptions) {
+    this.#options = options;
+    this.#log = options.log;
+    this.#model = new ServiceModel({
+      families: options.families,
+      node: { nodeName: options.nodeName },
+      allowExternalIPs: options.config.allowExternalIPs,
+      onProblem: (problem) => this.reportProblem(problem),
+    });
+    this.#families = options.families.map(
+      (family) => new FamilyProxier(family, options.kernel, options.clock, options.log),
+    );
+    const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
+    this.#pace = new Pace(() => this.#writePaced(), {
+      gapMs: Math.max(minSyncPeriodMs, BATCH_MS),
+      maxRetryMs: syncPeriodMs,
+      now: () => options.clock.now(),
+    });
+  }
+
+  upsert(object: KubeObject): void {
+    this.#pendingSince ??= this.#options.clock.now();
+    switch (object.kind) {
+      case "Service":
+        return this.#model.upsertService(object.object);
+      case "EndpointSlice":
+        return this.#model.upsertSlice(object.object);
+      case "ServiceCIDR":
+        return this.#model.upsertServiceCIDR(object.object);
+      case "Node":
+        return this.#setNode(object.object.metadata?.name, object.object);
+    }
+  }
+
+  remove(kind: KubeKind, name: string): void {
+    this.#pendingSince ??= this.#options.clock.now();
+    switch (kind) {
+      case "Service":
+        return this.#model.removeService(name);
+      case "EndpointSlice":
+        return this.#model.removeSlice(name);
+      case "ServiceCIDR":
+        return this.#model.removeServiceCIDR(name);
+      case "Node":
+        return this.#setNode(name, undefined);
+    }
+  }
+
+  synced(): void {
+    this.#synced = true;
+  }
+
+  flush(): void {
+    if (this.#synced) this.#pace.request();
+  }
+
+  /** Names an object that cannot be served. */
+  reportProblem(problem: Problem): void {
+    const { kind, object, field, reason } = problem;
+    this.#log.warn({ kind, object, field, reason }, "left out");
+  }
+
+  /** Brings the wanted tables up to the objects, without the kernel's write. */
+  async prepare(): Promise<void> {
+    if (!this.#loaded) {
+      await Promise.all(this.#families.map((family) => family.load()));
+      this.#loaded = true;
+    }
+    await this.#refreshOptions();
+    const dirty = this.#model.takeDirty();
+    if (dirty.serviceCIDRs) {
+      for (const family of this.#families) family.setServiceCIDRs(this.#model.serviceCIDRs(family.family));
+    }
+    let sliceStart = performance.now();
+    for (const service of dirty.services) {
+      this.#update(service);
+      if (performance.now() - sliceStart < SLICE_MS) continue;
+      await new Promise((resolve) => setImmediate(resolve));
+      sliceStart = performance.now();
+    }
+  }
+
+  /** Writes now what is wanted, in all families. Never throws. */
+  async sync(): Promise<SyncOutcome> {
+    const since = this.#pendingSince ?? this.#options.clock.now();
+    this.#pendingSince = undefined;
+    const started = performance.now();
+    try {
+      await this.prepare();
+    } catch (error) {
+      this.#log.error({ err: error }, "the kernel's table could not be read");
+      return { ok: false, families: [] };
+    }
+    const families = await Promise.all(
+      this.#families.map(async (family) => {
+        const outcome = await family.write(this.#options.clock.now());
+        if (outcome.ok) this.#logWrite(family.family, outcome.result, started, since);
+        return { family: family.family, outcome };
+      }),
+    );
+    return { ok: families.every(({ outcome }) => outcome.ok), families };
+  }
+
+  /** The wanted tables as text that `nft -f` loads. */
+  async render(): Promise<string> {
+    await this.prepare();
+    return this.#families.map((family) => family.render()).join("\n");
+  }
+
+  /** Ends; the kernel's tables stay as they are. */
+  async stop(): Promise<void> {
+    await this.#pace.stop();
+    for (const family of this.#families) family.close();
+  }
+
+  /** Looks at the node's interface addresses again with the next write, which is asked for. */
+  refreshNode(): void {
+    this.#nodeChanged = true;
+    this.flush();
+  }
+
+  /** One service that cannot be expressed must not keep the others from the kernel. */
+  #update(service: string): void {
+    for (const family of this.#families) {
+      try {
+        family.update(service, this.#model.views(family.family, service));
+      } catch (error) {
+        this.#log.error({ family: family.family, service, err: error }, "service left as it was");
+      }
+    }
+  }
+
+  async #writePaced(): Promise<{ ok: boolean; againMs?: number }> {
+    const { ok, families } = await this.sync();
+    const waits = families.flatMap(({ outcome }) =>
+      outcome.ok && outcome.result.applyAgainMs !== undefined ? [outcome.result.applyAgainMs] : [],
+    );
+    return waits.length === 0 ? { ok } : { ok, againMs: Math.min(...waits) };
+  }
+
+  #logWrite(family: IpFamily, result: ApplyResult, started: number, since: number): void {
+    const fields = {
+      family,
+      transactions: result.transactions,
+      operations: result.total,
+      bytes: result.bytes,
+      ms: round(performance.now() - started),
+      kernelMs: round(result.kernelNs / 1e6),
+      /** From the first change that this write is about. */
+      latencyMs: round(this.#options.clock.now() - since),
+    };
+    if (result.transactions === 0) this.#log.debug(fields, "nothing to write");
+    else this.#log.info(fields, "synced");
+  }
+
+  #setNode(name: string | undefined, node: V1Node | undefined): void {
+    if (name !== this.#options.nodeName) return;
+    this.#node = node;
+    this.#nodeChanged = true;
+  }
+
+  async #refreshOptions(): Promise<void> {
+    if (!this.#nodeChanged && this.#families.every((family) => family.ready)) return;
+    this.#nodeChanged = false;
+    const { config, nodeName } = this.#options;
+    const facts = nodeFacts(config, nodeName, this.#node);
+    this.#model.setNode(facts.context);
+    const local = await (this.#options.localAddresses?.() ?? kernelAddresses(this.#options.kernel));
+    for (const family of this.#families) {
+      const nodePorts = nodePortAddresses(config, facts, family.family, local);
+      if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
+      const nodeIP = facts.nodeIPs[family.family];
+      const options: RulesetOptions = {
+        masqueradeAll: config.nftables.masqueradeAll,
+        masqueradeBit: config.nftables.masqueradeBit,
+        detector: localDetector(config, facts, family.family),
+        nodePortAddresses: nodePorts.addresses,
+        ...(nodeIP === undefined ? {} : { nodeIP }),
+      };
+      family.setOptions(options);
+    }
+  }
+
+  #warnOnce(message: string): void {
+    if (this.#warned.has(message)) return;
+    this.#warned.add(message);
+    this.#log.warn(message);
+  }
+}
+
+function round(ms: number): number {
+  return Math.round(ms * 1000) / 1000;
+}
+
+async function kernelAddresses(kernel: Kernel): Promise<LocalAddress[]> {
+  const addresses = await kernel.addresses();
+  return addresses.map(({ family, address }) => ({ family, address: formatAddress(address) }));
+}

@@ -1,0 +1,120 @@
+/**
+ * Packed keys and data of the shared maps: every field padded to 4 bytes, network byte order, but for the index, which
+ * `numgen` leaves in host order. One instance holds scratch buffers that are valid until its next call.
+ */
+import { endianness } from "node:os";
+import { packAddress } from "../model/address.js";
+import type { IpFamily, Protocol } from "../model/types.js";
+import { IpProto } from "../kernel/constants.js";
+
+const LITTLE_ENDIAN = endianness() === "LE";
+
+const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: IpProto.tcp, UDP: IpProto.udp, SCTP: IpProto.sctp };
+
+function writePort(into: Uint8Array, offset: number, port: number): void {
+  into[offset] = port >>> 8;
+  into[offset + 1] = port & 0xff;
+}
+
+/**
+ * The key of one VIP or node port, with its two lengths: as such, and followed by an index.
+ * `service` is address . protocol . port (node ports: protocol . port).
+ */
+export class ServiceKey {
+  readonly service: Uint8Array;
+  readonly indexed: Uint8Array;
+  readonly #index: DataView;
+  readonly #indexOffset: number;
+
+  constructor(bytes: number) {
+    this.indexed = new Uint8Array(bytes + 4);
+    this.service = this.indexed.subarray(0, bytes);
+    this.#index = new DataView(this.indexed.buffer);
+    this.#indexOffset = bytes;
+  }
+
+  /** The same key with this index; the buffer is shared with `service` and reused. */
+  at(index: number): Uint8Array {
+    this.#index.setUint32(this.#indexOffset, index, LITTLE_ENDIAN);
+    return this.indexed;
+  }
+}
+
+export class KeyPacker {
+  readonly addressBytes: number;
+  readonly #vip: ServiceKey;
+  readonly #nodePort = new ServiceKey(8);
+  readonly #address: Uint8Array;
+  readonly #endpoint: Uint8Array;
+  readonly #hairpin: Uint8Array;
+
+  constructor(family: IpFamily) {
+    this.addressBytes = family === "ip" ? 4 : 16;
+    this.#vip = new ServiceKey(this.addressBytes + 8);
+    this.#address = new Uint8Array(this.addressBytes);
+    this.#endpoint = new Uint8Array(this.addressBytes + 4);
+    this.#hairpin = new Uint8Array(2 * this.addressBytes + 8);
+  }
+
+  address(address: string): Uint8Array {
+    packAddress(address, this.#address, 0);
+    return this.#address;
+  }
+
+  vip(address: string, protocol: Protocol, port: number): ServiceKey {
+    const bytes = this.#vip.indexed;
+    packAddress(address, bytes, 0);
+    bytes[this.addressBytes] = PROTOCOL_NUMBER[protocol];
+    writePort(bytes, this.addressBytes + 4, port);
+    return this.#vip;
+  }
+
+  nodePort(protocol: Protocol, port: number): ServiceKey {
+    const bytes = this.#nodePort.indexed;
+    bytes[0] = PROTOCOL_NUMBER[protocol];
+    writePort(bytes, 4, port);
+    return this.#nodePort;
+  }
+
+  /** Data of the endpoint maps: address . port. */
+  endpoint(address: string, port: number): Uint8Array {
+    packAddress(address, this.#endpoint, 0);
+    writePort(this.#endpoint, this.addressBytes, port);
+    return this.#endpoint;
+  }
+
+  /** Key of hairpin-connections: endpoint . endpoint . protocol . port. */
+  hairpin(address: string, protocol: Protocol, port: number): Uint8Array {
+    const bytes = this.#hairpin;
+    packAddress(address, bytes, 0);
+    packAddress(address, bytes, this.addressBytes);
+    bytes[2 * this.addressBytes] = PROTOCOL_NUMBER[protocol];
+    writePort(bytes, 2 * this.addressBytes + 4, port);
+    return bytes;
+  }
+
+  /** Data of a verdict map: the Table's verdict id, host order. */
+  static verdict(id: number): Uint8Array {
+    VERDICT_VIEW.setUint32(0, id, LITTLE_ENDIAN);
+    return VERDICT_BYTES;
+  }
+}
+
+const VERDICT_BYTES = new Uint8Array(4);
+const VERDICT_VIEW = new DataView(VERDICT_BYTES.buffer);
+
+/** Text of a packed service key, for messages: "10.96.0.10:80/TCP", or ":30080/TCP" for a node port. */
+export function describeServiceKey(key: Uint8Array, family: IpFamily): string {
+  const addressBytes = family === "ip" ? 4 : 16;
+  const vip = key.length >= addressBytes + 8;
+  const at = vip ? addressBytes : 0;
+  const protocol = Object.entries(PROTOCOL_NUMBER).find(([, number]) => number === key[at])?.[0] ?? String(key[at]);
+  const port = (key[at + 4] << 8) | key[at + 5];
+  if (!vip) return `:${port}/${protocol}`;
+  const bytes = key.subarray(0, addressBytes);
+  const address =
+    family === "ip"
+      ? bytes.join(".")
+      : `[${Array.from({ length: 8 }, (_, i) => ((bytes[2 * i] << 8) | bytes[2 * i + 1]).toString(16)).join(":")}]`;
+  return `${address}:${port}/${protocol}`;
+}

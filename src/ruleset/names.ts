@@ -1,0 +1,70 @@
+/**
+ * Names inside the table. Those that kube-proxy uses too are its own, with its types and flags, so that either program
+ * can start on the other's table; the rest do not collide with any of its prefixes (`service-`, `endpoint-`, ...) for chains.
+ */
+import { createHash } from "node:crypto";
+
+/** The table's name in both families; kube-proxy's, deliberately. */
+export const TABLE_NAME = "kube-proxy";
+
+export const SetName = {
+  clusterIPs: "cluster-ips",
+  nodePortIPs: "nodeport-ips",
+  hairpin: "hairpin-connections",
+  noEndpointServices: "no-endpoint-services",
+  noEndpointNodePorts: "no-endpoint-nodeports",
+  firewallIPs: "firewall-ips",
+  serviceIPs: "service-ips",
+  serviceNodePorts: "service-nodeports",
+  serviceEndpoints: "service-endpoints",
+  nodePortEndpoints: "nodeport-endpoints",
+  clusterLists: "cluster-lists",
+  localLists: "local-lists",
+  nodePortClusterLists: "nodeport-cluster-lists",
+  nodePortLocalLists: "nodeport-local-lists",
+  serviceCIDRs: "service-cidrs",
+} as const;
+
+export const ChainName = {
+  filterPreroutingPreDnat: "filter-prerouting-pre-dnat",
+  filterOutputPreDnat: "filter-output-pre-dnat",
+  filterInput: "filter-input",
+  filterForward: "filter-forward",
+  filterOutput: "filter-output",
+  natPrerouting: "nat-prerouting",
+  natOutput: "nat-output",
+  natPostrouting: "nat-postrouting",
+  services: "services",
+  clusterIPsCheck: "cluster-ips-check",
+  reject: "reject-chain",
+  externalLocal: "external-local",
+  nodePortLocal: "nodeport-local",
+} as const;
+
+/** Local lists of a service use the indices from here on, cluster lists those below. */
+export const LOCAL_INDEX_BASE = 65536;
+
+/**
+ * Which list a draw chain draws from, for whom:
+ * `cluster` and `masq` (marks for masquerading first) draw one of N from the cluster list, `local` from the local list.
+ */
+export type DrawKind = "cluster" | "masq" | "local";
+
+/** Chain that draws one of `count` endpoints; node ports have twins of their own, their key has no address. */
+export function drawChainName(kind: DrawKind, count: number, nodePort: boolean): string {
+  return `${nodePort ? "np-" : ""}${kind}-${count}`;
+}
+
+/** Longest chain and set name that we make; the kernel takes 255 bytes. */
+const NAME_LIMIT = 200;
+const PLAIN_NAME = /^[a-z0-9][a-z0-9./-]*$/;
+
+/**
+ * Unique, printable base for the names of a service port's own chains and sets: 8 characters of hash (40 bits), then the
+ * readable name. Names from the API are not trusted as text: one with unusual characters, or too long, is left out.
+ */
+export function ownName(parts: readonly string[]): string {
+  const text = parts.join("/").toLowerCase();
+  const hash = createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, 10);
+  return PLAIN_NAME.test(text) && text.length <= NAME_LIMIT - hash.length ? `${hash}-${text}` : hash;
+}

@@ -1,0 +1,179 @@
+/**
+ * Chains of a service port's own, for the two rare things that constant rules cannot do: source ranges, and ClientIP
+ * affinity.
+ *
+ * Affinity is kube-proxy's: a set of clients for each endpoint, filled by the packets themselves. A constant rule with
+ * one map of client -> endpoint would be O(1) on a hit, but cannot tell whether the endpoint is in the list that the VIP in
+ * use draws from, nor forget an endpoint's clients atomically with the endpoint: both would need a lookup whose key is
+ * another lookup's result, which no nft can print.
+ */
+import ipaddr from "ipaddr.js";
+import type { Endpoint, ServicePortView } from "../model/types.js";
+import type { Table } from "../table/index.js";
+import type { ChainSpec, ElementSet, FieldType, Rule, SetSpec, Statement } from "../table/types.js";
+import { KeyPacker } from "./keys.js";
+import { type DrawKind, ownName } from "./names.js";
+import type { ServicePortState } from "./service.js";
+import { markForMasquerade } from "./skeleton.js";
+
+/** What a fill-in of the constant rules needs to know of its family. */
+export interface OwnChainOptions {
+  readonly addressType: FieldType;
+  readonly masqueradeBit: number;
+  /** This node's IP of the family, when known: see `sourceNets`. */
+  readonly nodeIP?: string;
+}
+
+/** Names of a service port's own chains and sets. */
+export interface OwnNames {
+  readonly firewall: string;
+  readonly draw: Readonly<Record<DrawKind, string>>;
+  readonly drawMap: Readonly<Record<"cluster" | "local", string>>;
+  endpoint(endpoint: Endpoint): string;
+}
+
+function baseParts(view: ServicePortView): string[] {
+  return [...view.service.split("/"), view.protocol.toLowerCase(), ...(view.portName === "" ? [] : [view.portName])];
+}
+
+export function ownNames(view: ServicePortView): OwnNames {
+  const parts = baseParts(view);
+  const base = ownName(parts);
+  return {
+    firewall: `source-ranges-${base}`,
+    draw: { cluster: `affinity-cluster-${base}`, masq: `affinity-masq-${base}`, local: `affinity-local-${base}` },
+    drawMap: { cluster: `affinity-cluster-map-${base}`, local: `affinity-local-map-${base}` },
+    endpoint: (endpoint) =>
+      `affinity-endpoint-${ownName([...parts, `${endpoint.address.replaceAll(":", ".")}`, String(endpoint.port)])}`,
+  };
+}
+
+/**
+ * Networks that may reach the load-balancer IPs. The load-balancer IPs themselves are allowed when a range contains the node's
+ * IP: where the VIP is a local address, the node's own requests to it have the VIP as their source.
+ */
+function sourceNets(view: ServicePortView, nodeIP: string | undefined): readonly string[] {
+  const ranges = view.sourceRanges ?? [];
+  if (nodeIP === undefined) return ranges;
+  const node = ipaddr.parse(nodeIP);
+  const containsNode = ranges.some((range) => {
+    const [network, bits] = ipaddr.parseCIDR(range);
+    return network.kind() === node.kind() && node.match(network, bits);
+  });
+  return containsNode ? [...ranges, ...view.loadBalancerIPs] : ranges;
+}
+
+function firewallRule(view: ServicePortView, nodeIP: string | undefined): Rule {
+  return {
+    statements: [
+      { match: "address", direction: "source", nets: sourceNets(view, nodeIP), negate: true },
+      { action: "verdict", verdict: { verdict: "drop" } },
+    ],
+  };
+}
+
+const goto = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "goto", chain } });
+
+/** Chain of one endpoint: remembers the client, then rewrites. */
+function endpointRules(view: ServicePortView, endpoint: Endpoint, set: string): Rule[] {
+  return [
+    { statements: [{ action: "update", set, key: ["saddr"], timeoutMs: view.affinitySeconds * 1000 }] },
+    {
+      statements: [
+        { match: "protocol", protocol: view.protocol.toLowerCase() },
+        { action: "dnat", address: endpoint.address, port: endpoint.port },
+      ],
+    },
+  ];
+}
+
+/** Chain of one list: the client's endpoint if it has one in this list, else one of them at random. */
+function listRules(list: readonly Endpoint[], names: OwnNames, map: string): Rule[] {
+  const sticky = list.map((endpoint): Rule => {
+    const name = names.endpoint(endpoint);
+    return { statements: [{ match: "in-set", key: ["saddr"], set: name }, goto(name)] };
+  });
+  const draw: Statement = { action: "vmap", key: [{ field: "numgen", mode: "random", modulus: list.length }], map };
+  return [...sticky, { statements: [draw] }];
+}
+
+/** One chain or set that a service port has for itself. */
+export interface OwnObject {
+  readonly kind: "chain" | "set";
+  readonly name: string;
+}
+
+/** In the order of their making: each refers only to those before it, so that they go in the reverse order. */
+export type OwnObjects = readonly OwnObject[];
+
+function usesList(view: ServicePortView, kind: "cluster" | "local"): boolean {
+  const external = view.externalIPs.length + view.loadBalancerIPs.length > 0 || view.nodePort !== 0;
+  return kind === "cluster"
+    ? (!view.internalPolicyLocal && view.clusterIP !== undefined) || external
+    : (view.internalPolicyLocal && view.clusterIP !== undefined) || (view.externalPolicyLocal && external);
+}
+
+/** Declares the chains and sets that `state` needs for itself, and names them. */
+export function declareOwnObjects(table: Table, state: ServicePortState, options: OwnChainOptions): OwnObjects {
+  const { view } = state;
+  if (view.sourceRanges === undefined && view.affinitySeconds === 0) return [];
+  const objects = new Objects(table);
+  const names = ownNames(view);
+  if (view.sourceRanges !== undefined && view.loadBalancerIPs.length > 0) {
+    objects.chain({ chain: names.firewall, rules: [firewallRule(view, options.nodeIP)], comment: view.id });
+  }
+  if (view.affinitySeconds > 0) declareAffinity(objects, state, names, options);
+  return objects.made;
+}
+
+/** Declares in a table, and keeps the list. */
+class Objects {
+  readonly made: OwnObject[] = [];
+  constructor(readonly table: Table) {}
+
+  chain(spec: ChainSpec): void {
+    this.table.chain(spec);
+    this.made.push({ kind: "chain", name: spec.chain });
+  }
+
+  set(spec: SetSpec): ElementSet {
+    this.made.push({ kind: "set", name: spec.set });
+    return this.table.set(spec);
+  }
+}
+
+/** Deterministic order: the rules of a list must not depend on the order of events. */
+function byAddress(list: readonly Endpoint[]): Endpoint[] {
+  return [...list].sort((a, b) => (a.address < b.address ? -1 : a.address > b.address ? 1 : a.port - b.port));
+}
+
+function declareAffinity(objects: Objects, state: ServicePortState, names: OwnNames, options: OwnChainOptions): void {
+  const { view } = state;
+  const made = new Set<string>();
+  for (const kind of ["cluster", "local"] as const) {
+    const list = usesList(view, kind) ? byAddress(state[kind]) : [];
+    if (list.length === 0) continue;
+    for (const endpoint of list) {
+      const name = names.endpoint(endpoint);
+      if (made.has(name)) continue;
+      made.add(name);
+      // The size is what the kernel gives a dynamic set that declares none: a bound on what spoofed clients can make it hold.
+      objects.set({ set: name, key: [options.addressType], dynamic: true, timeoutMs: 0, size: 65535 });
+      objects.chain({ chain: name, rules: endpointRules(view, endpoint, name) });
+    }
+    const map = objects.set({ set: names.drawMap[kind], key: ["index"], data: "verdict" });
+    map.clear();
+    const index = new Uint32Array(1);
+    list.forEach((endpoint, position) => {
+      index[0] = position;
+      const verdict = objects.table.verdictId({ verdict: "goto", chain: names.endpoint(endpoint) });
+      map.put(new Uint8Array(index.buffer), KeyPacker.verdict(verdict));
+    });
+    objects.chain({ chain: names.draw[kind], rules: listRules(list, names, names.drawMap[kind]), comment: view.id });
+    if (kind === "cluster" && !view.externalPolicyLocal) {
+      const mark = markForMasquerade(options.masqueradeBit);
+      const rules = [{ statements: [mark] }, { statements: [goto(names.draw.cluster)] }];
+      objects.chain({ chain: names.draw.masq, rules });
+    }
+  }
+}

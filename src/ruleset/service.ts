@@ -1,0 +1,180 @@
+/**
+ * One service port, expanded into the elements that serve it. Pure: the same state always gives the same elements, so
+ * that a change is the difference between two expansions.
+ */
+import type { Endpoint, ServicePortView } from "../model/types.js";
+import type { ElementSet } from "../table/types.js";
+import { KeyPacker, type ServiceKey } from "./keys.js";
+import { ChainName, type DrawKind, LOCAL_INDEX_BASE } from "./names.js";
+import type { ElementSets } from "./skeleton.js";
+
+/** A service port with what the table has to remember of it between changes. */
+export interface ServicePortState {
+  readonly view: ServicePortView;
+  /** Endpoint at each index of the cluster list. */
+  readonly cluster: readonly Endpoint[];
+  /** Endpoint at each index of the local list (index LOCAL_INDEX_BASE + i in the maps). */
+  readonly local: readonly Endpoint[];
+}
+
+/** Where an expansion goes. */
+export interface Expansion {
+  /** One element; `data` is absent for sets. Bytes are valid during the call only. */
+  element(set: ElementSet, key: Uint8Array, data?: Uint8Array): void;
+  /** An element of a set that several service ports share: wanted as long as any of them wants it. */
+  shared(set: ElementSet, key: Uint8Array): void;
+  /** Verdict-map data that goes to the named constant chain. */
+  goto(chain: string): Uint8Array;
+  /** Verdict-map data for drawing one of `count`; the chain is this service port's own when it has affinity. */
+  draw(kind: DrawKind, count: number, nodePort: boolean, state: ServicePortState): Uint8Array;
+  /** Verdict-map data that drops. */
+  drop(): Uint8Array;
+  /** Verdict-map data that goes to the service port's own firewall chain. */
+  firewall(state: ServicePortState): Uint8Array;
+}
+
+/** The maps that serve VIPs, or their twins that serve node ports. */
+interface Maps {
+  readonly verdicts: ElementSet;
+  readonly endpoints: ElementSet;
+  readonly clusterLists: ElementSet;
+  readonly localLists: ElementSet;
+  readonly noEndpoints: ElementSet;
+  readonly externalLocalChain: string;
+  readonly nodePort: boolean;
+}
+
+function vipMaps(sets: ElementSets): Maps {
+  return {
+    verdicts: sets.serviceIPs,
+    endpoints: sets.serviceEndpoints,
+    clusterLists: sets.clusterLists,
+    localLists: sets.localLists,
+    noEndpoints: sets.noEndpointServices,
+    externalLocalChain: ChainName.externalLocal,
+    nodePort: false,
+  };
+}
+
+function nodePortMaps(sets: ElementSets): Maps {
+  return {
+    verdicts: sets.serviceNodePorts,
+    endpoints: sets.nodePortEndpoints,
+    clusterLists: sets.nodePortClusterLists,
+    localLists: sets.nodePortLocalLists,
+    noEndpoints: sets.noEndpointNodePorts,
+    externalLocalChain: ChainName.nodePortLocal,
+    nodePort: true,
+  };
+}
+
+export class ServiceExpander {
+  readonly #sets: ElementSets;
+  readonly #keys: KeyPacker;
+  readonly #vips: Maps;
+  readonly #nodePorts: Maps;
+
+  constructor(sets: ElementSets, keys: KeyPacker) {
+    this.#sets = sets;
+    this.#keys = keys;
+    this.#vips = vipMaps(sets);
+    this.#nodePorts = nodePortMaps(sets);
+  }
+
+  /** Tells `to` every element that `state` wants. */
+  expand(state: ServicePortState, to: Expansion): void {
+    const { view } = state;
+    const keys = this.#keys;
+    if (view.clusterIP !== undefined) {
+      to.shared(this.#sets.clusterIPs, keys.address(view.clusterIP));
+      this.#internal(state, keys.vip(view.clusterIP, view.protocol, view.port), to);
+    }
+    const external = new Set([...view.externalIPs, ...view.loadBalancerIPs]);
+    for (const address of external) {
+      this.#external(state, keys.vip(address, view.protocol, view.port), this.#vips, to);
+    }
+    if (view.sourceRanges !== undefined) {
+      for (const address of view.loadBalancerIPs) {
+        to.element(this.#sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, to.firewall(state));
+      }
+    }
+    if (view.nodePort !== 0) this.#external(state, keys.nodePort(view.protocol, view.nodePort), this.#nodePorts, to);
+    this.#hairpin(state, to);
+  }
+
+  /** ClusterIP: masquerading is the business of the constant chain in front. */
+  #internal(state: ServicePortState, key: ServiceKey, to: Expansion): void {
+    const { view, cluster, local } = state;
+    const list = view.internalPolicyLocal ? local : cluster;
+    if (list.length === 0) {
+      to.element(this.#sets.noEndpointServices, key.service, this.#refusal(view, to));
+      return;
+    }
+    const kind = view.internalPolicyLocal ? "local" : "cluster";
+    to.element(this.#sets.serviceIPs, key.service, to.draw(kind, list.length, false, state));
+    this.#indices(state, key, this.#sets.serviceEndpoints, !view.internalPolicyLocal, view.internalPolicyLocal, to);
+  }
+
+  /** External IP, load-balancer IP or node port. */
+  #external(state: ServicePortState, key: ServiceKey, maps: Maps, to: Expansion): void {
+    const { view, cluster, local } = state;
+    if (!view.externalPolicyLocal) {
+      if (cluster.length === 0) {
+        to.element(maps.noEndpoints, key.service, this.#refusal(view, to));
+        return;
+      }
+      to.element(maps.verdicts, key.service, to.draw("masq", cluster.length, maps.nodePort, state));
+      this.#indices(state, key, maps.endpoints, true, false, to);
+      return;
+    }
+    if (local.length === 0) to.element(maps.noEndpoints, key.service, this.#refusal(view, to));
+    if (cluster.length === 0 && local.length === 0) return;
+    to.element(maps.verdicts, key.service, to.goto(maps.externalLocalChain));
+    if (cluster.length > 0) {
+      to.element(maps.clusterLists, key.service, to.draw("cluster", cluster.length, maps.nodePort, state));
+    }
+    if (local.length > 0) {
+      to.element(maps.localLists, key.service, to.draw("local", local.length, maps.nodePort, state));
+    }
+    this.#indices(state, key, maps.endpoints, true, true, to);
+  }
+
+  /** The endpoints at each index; with affinity the service port's own chains hold them instead. */
+  #indices(
+    state: ServicePortState,
+    key: ServiceKey,
+    endpoints: ElementSet,
+    useCluster: boolean,
+    useLocal: boolean,
+    to: Expansion,
+  ): void {
+    if (state.view.affinitySeconds > 0) return;
+    const keys = this.#keys;
+    if (useCluster) {
+      for (let index = 0; index < state.cluster.length; index++) {
+        const endpoint = state.cluster[index];
+        to.element(endpoints, key.at(index), keys.endpoint(endpoint.address, endpoint.port));
+      }
+    }
+    if (useLocal) {
+      for (let index = 0; index < state.local.length; index++) {
+        const endpoint = state.local[index];
+        to.element(endpoints, key.at(LOCAL_INDEX_BASE + index), keys.endpoint(endpoint.address, endpoint.port));
+      }
+    }
+  }
+
+  #refusal(view: ServicePortView, to: Expansion): Uint8Array {
+    return view.hasAnyEndpoint ? to.drop() : to.goto(ChainName.reject);
+  }
+
+  /** Only an endpoint on this node can send a packet that comes back to itself through this table. */
+  #hairpin(state: ServicePortState, to: Expansion): void {
+    const { protocol } = state.view;
+    for (const list of [state.cluster, state.local]) {
+      for (const endpoint of list) {
+        if (endpoint.local) to.shared(this.#sets.hairpin, this.#keys.hairpin(endpoint.address, protocol, endpoint.port));
+      }
+    }
+  }
+}

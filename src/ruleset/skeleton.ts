@@ -1,0 +1,244 @@
+/**
+ * The constant part of the table: base chains, policies, sets and maps. A service is only elements in the maps
+ * (and, where it asks for source ranges or affinity, chains of its own).
+ */
+import { Hook, Priority } from "../kernel/constants.js";
+import type { IpFamily } from "../model/types.js";
+import type { Table } from "../table/index.js";
+import type { ElementSet, Field, FieldType, Match, Rule, SetSpec, Statement } from "../table/types.js";
+import { ChainName, SetName } from "./names.js";
+
+/** What tells traffic of this node's pods from other traffic, for one family. */
+export type LocalDetector =
+  | { readonly kind: "none" }
+  /** Source address inside one of these CIDRs. */
+  | { readonly kind: "cidr"; readonly cidrs: readonly string[] }
+  /** Came in by this interface; a trailing `*` makes it a prefix. The node's own packets are then never local. */
+  | { readonly kind: "interface"; readonly name: string };
+
+export interface SkeletonOptions {
+  readonly family: IpFamily;
+  readonly masqueradeAll: boolean;
+  /** 0..31. */
+  readonly masqueradeBit: number;
+  readonly detector: LocalDetector;
+  /** Node ports answer on every local address but loopback, instead of on the elements of `nodeport-ips`. */
+  readonly nodePortsOnAllAddresses: boolean;
+}
+
+/** The element sets that services fill, by role. */
+export type ElementSets = Readonly<Record<keyof typeof SetName, ElementSet>>;
+
+const SERVICE_KEY: readonly Field[] = ["daddr", "l4proto", "dport"];
+const NODE_PORT_KEY: readonly Field[] = ["l4proto", "dport"];
+
+function setSpecs(family: IpFamily): Readonly<Record<keyof typeof SetName, SetSpec>> {
+  const address: FieldType = family === "ip" ? "ipv4_addr" : "ipv6_addr";
+  const service: FieldType[] = [address, "inet_proto", "inet_service"];
+  const nodePort: FieldType[] = ["inet_proto", "inet_service"];
+  const endpoint: FieldType[] = [address, "inet_service"];
+  return {
+    clusterIPs: { set: SetName.clusterIPs, key: [address], size: "auto", comment: "Active ClusterIPs" },
+    nodePortIPs: { set: SetName.nodePortIPs, key: [address], comment: "IPs that accept NodePort traffic" },
+    hairpin: {
+      set: SetName.hairpin,
+      key: [address, address, "inet_proto", "inet_service"],
+      size: "auto",
+      comment: "service hairpin connections",
+    },
+    noEndpointServices: {
+      set: SetName.noEndpointServices,
+      key: service,
+      data: "verdict",
+      size: "auto",
+      comment: "vmap to drop or reject packets to services with no endpoints",
+    },
+    noEndpointNodePorts: {
+      set: SetName.noEndpointNodePorts,
+      key: nodePort,
+      data: "verdict",
+      comment: "vmap to drop or reject packets to service nodeports with no endpoints",
+    },
+    firewallIPs: {
+      set: SetName.firewallIPs,
+      key: service,
+      data: "verdict",
+      comment: "destinations that are subject to LoadBalancerSourceRanges",
+    },
+    serviceIPs: {
+      set: SetName.serviceIPs,
+      key: service,
+      data: "verdict",
+      size: "auto",
+      comment: "ClusterIP, ExternalIP and LoadBalancer IP traffic",
+    },
+    serviceNodePorts: { set: SetName.serviceNodePorts, key: nodePort, data: "verdict", comment: "NodePort traffic" },
+    serviceEndpoints: {
+      set: SetName.serviceEndpoints,
+      key: [...service, "index"],
+      data: endpoint,
+      size: "auto",
+      comment: "endpoint at each index of a service's lists",
+    },
+    nodePortEndpoints: {
+      set: SetName.nodePortEndpoints,
+      key: [...nodePort, "index"],
+      data: endpoint,
+      size: "auto",
+      comment: "endpoint at each index of a node port's lists",
+    },
+    clusterLists: {
+      set: SetName.clusterLists,
+      key: service,
+      data: "verdict",
+      comment: "policy Local: list for pods and the node",
+    },
+    localLists: {
+      set: SetName.localLists,
+      key: service,
+      data: "verdict",
+      comment: "policy Local: list for everybody else",
+    },
+    nodePortClusterLists: {
+      set: SetName.nodePortClusterLists,
+      key: nodePort,
+      data: "verdict",
+      comment: "policy Local: list for pods and the node",
+    },
+    nodePortLocalLists: {
+      set: SetName.nodePortLocalLists,
+      key: nodePort,
+      data: "verdict",
+      comment: "policy Local: list for everybody else",
+    },
+    serviceCIDRs: { set: SetName.serviceCIDRs, key: [address], interval: true, comment: "ServiceCIDRs" },
+  };
+}
+
+const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "jump", chain } });
+const drop: Statement = { action: "verdict", verdict: { verdict: "drop" } };
+const stateNew: Statement = { match: "ct-state", states: ["new"] };
+const reject: Statement = { action: "reject" };
+const masquerade: Statement = { action: "masquerade", fullyRandom: true };
+const rule = (...statements: Statement[]): Rule => ({ statements });
+
+/** Sets the masquerade bit on the packet; postrouting clears it and masquerades. */
+export function markForMasquerade(bit: number): Statement {
+  const value = (1 << bit) >>> 0;
+  return { action: "set-mark", mask: value, value };
+}
+
+function detectorMatch(detector: LocalDetector, negate: boolean): Match | undefined {
+  switch (detector.kind) {
+    case "none":
+      return undefined;
+    case "cidr":
+      return { match: "address", direction: "source", nets: detector.cidrs, negate };
+    case "interface":
+      return { match: "interface", direction: "in", name: detector.name, negate };
+  }
+}
+
+function nodePortMatch(options: SkeletonOptions, input: boolean): Statement[] {
+  if (!options.nodePortsOnAllAddresses) return [{ match: "in-set", key: ["daddr"], set: SetName.nodePortIPs }];
+  const loopback = options.family === "ip" ? "127.0.0.0/8" : "::1";
+  const notLoopback: Match = { match: "address", direction: "destination", nets: [loopback], negate: true };
+  // In input every destination is local already.
+  return input ? [notLoopback] : [{ match: "address-type", direction: "destination", type: "local" }, notLoopback];
+}
+
+/** Rules of `services`, which both DNAT hooks jump to. */
+function serviceRules(options: SkeletonOptions): Rule[] {
+  const toClusterIP: Match = { match: "in-set", key: ["daddr"], set: SetName.clusterIPs };
+  const mark = markForMasquerade(options.masqueradeBit);
+  const notLocal = detectorMatch(options.detector, true);
+  const rules: Rule[] = [];
+  if (options.masqueradeAll) rules.push(rule(toClusterIP, mark));
+  else if (notLocal !== undefined) rules.push(rule(toClusterIP, notLocal, mark));
+  rules.push(rule({ action: "vmap", key: SERVICE_KEY, map: SetName.serviceIPs }));
+  rules.push(
+    rule(...nodePortMatch(options, false), { action: "vmap", key: NODE_PORT_KEY, map: SetName.serviceNodePorts }),
+  );
+  return rules;
+}
+
+/** externalTrafficPolicy Local: pods draw from the cluster list, the node too but masqueraded, all others from the local list. */
+function localPolicyRules(options: SkeletonOptions, key: readonly Field[], clusterLists: string, localLists: string): Rule[] {
+  const fromPod = detectorMatch(options.detector, false);
+  const fromNode: Match = { match: "address-type", direction: "source", type: "local" };
+  const cluster: Statement = { action: "vmap", key, map: clusterLists };
+  const rules: Rule[] = fromPod === undefined ? [] : [rule(fromPod, cluster)];
+  rules.push(rule(fromNode, markForMasquerade(options.masqueradeBit)));
+  rules.push(rule(fromNode, cluster));
+  rules.push(rule({ action: "vmap", key, map: localLists }));
+  return rules;
+}
+
+function postroutingRules(bit: number): Rule[] {
+  const value = (1 << bit) >>> 0;
+  return [
+    rule({ match: "mark", mask: value, value: 0, negate: true }, { action: "xor-mark", value }, masquerade),
+    rule(
+      { match: "ct-status", status: "dnat" },
+      { match: "in-set", key: ["saddr", "daddr", "l4proto", "dport"], set: SetName.hairpin },
+      masquerade,
+    ),
+  ];
+}
+
+/**
+ * Declares the constant chains and all shared sets of one family in `table` (again, after an option changed), and returns the sets.
+ */
+export function declareSkeleton(table: Table, options: SkeletonOptions): ElementSets {
+  const specs = setSpecs(options.family);
+  const sets = Object.fromEntries(
+    Object.entries(specs).map(([role, spec]) => [role, table.set(spec)]),
+  ) as unknown as ElementSets;
+
+  const noEndpointServices: Statement = { action: "vmap", key: SERVICE_KEY, map: SetName.noEndpointServices };
+  const noEndpointNodePorts: Statement = { action: "vmap", key: NODE_PORT_KEY, map: SetName.noEndpointNodePorts };
+  const firewall = rule(stateNew, { action: "vmap", key: SERVICE_KEY, map: SetName.firewallIPs });
+  const filter = (name: string, hook: number, priority: number, ...rules: Rule[]): void =>
+    table.chain({ chain: name, base: { type: "filter", hook, priority }, rules });
+  const nat = (name: string, hook: number, priority: number, ...rules: Rule[]): void =>
+    table.chain({ chain: name, base: { type: "nat", hook, priority }, rules });
+
+  // Chains that others jump to come first: a jump to a chain must find it.
+  table.chain({ chain: ChainName.reject, rules: [rule(reject)], comment: "helper for @no-endpoint-services / @no-endpoint-nodeports" });
+  table.chain({
+    chain: ChainName.clusterIPsCheck,
+    rules: [
+      { statements: [{ match: "in-set", key: ["daddr"], set: SetName.clusterIPs }, reject], comment: "Reject traffic to invalid ports of ClusterIPs" },
+      { statements: [{ match: "in-set", key: ["daddr"], set: SetName.serviceCIDRs }, drop], comment: "Drop traffic to unallocated ClusterIPs" },
+    ],
+  });
+  table.chain({
+    chain: ChainName.externalLocal,
+    rules: localPolicyRules(options, SERVICE_KEY, SetName.clusterLists, SetName.localLists),
+  });
+  table.chain({
+    chain: ChainName.nodePortLocal,
+    rules: localPolicyRules(options, NODE_PORT_KEY, SetName.nodePortClusterLists, SetName.nodePortLocalLists),
+  });
+  table.chain({ chain: ChainName.services, rules: serviceRules(options) });
+
+  filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, Priority.dstnat - 10, firewall);
+  filter(ChainName.filterOutputPreDnat, Hook.output, Priority.dstnat - 10, firewall);
+  filter(
+    ChainName.filterInput,
+    Hook.input,
+    Priority.filter,
+    rule(stateNew, ...nodePortMatch(options, true), noEndpointNodePorts),
+    rule(stateNew, noEndpointServices),
+  );
+  for (const [name, hook] of [
+    [ChainName.filterForward, Hook.forward],
+    [ChainName.filterOutput, Hook.output],
+  ] as const) {
+    filter(name, hook, Priority.filter, rule(stateNew, noEndpointServices), rule(stateNew, jump(ChainName.clusterIPsCheck)));
+  }
+  nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, rule(jump(ChainName.services)));
+  nat(ChainName.natOutput, Hook.output, Priority.dstnat, rule(jump(ChainName.services)));
+  nat(ChainName.natPostrouting, Hook.postrouting, Priority.srcnat, ...postroutingRules(options.masqueradeBit));
+  return sets;
+}

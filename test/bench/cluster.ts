@@ -1,0 +1,60 @@
+/** Clusters of any size as API objects, for benchmarks: `services` ClusterIP services with `endpoints` ready endpoints each, on other nodes. */
+import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
+
+function ipv4(base: number, offset: number): string {
+  const address = base + offset;
+  return [address >>> 24, (address >>> 16) & 255, (address >>> 8) & 255, address & 255].join(".");
+}
+
+const SERVICE_BASE = 0x0a600001; // 10.96.0.1
+const POD_BASE = 0x0b000001; // 11.0.0.1: room for millions of pods
+
+export function serviceName(index: number): string {
+  return `svc-${index}`;
+}
+
+export function makeService(index: number): V1Service {
+  const clusterIP = ipv4(SERVICE_BASE, index);
+  return {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: { name: serviceName(index), namespace: "bench", creationTimestamp: new Date(1_700_000_000_000 + index * 1000) },
+    spec: {
+      type: "ClusterIP",
+      clusterIP,
+      clusterIPs: [clusterIP],
+      ipFamilies: ["IPv4"],
+      ports: [{ name: "http", port: 80, protocol: "TCP", targetPort: 8080 }],
+    },
+  };
+}
+
+/** Slice of service `index` with the pods numbered `pods`. */
+export function makeSlice(index: number, pods: readonly number[]): V1EndpointSlice {
+  return {
+    apiVersion: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+    metadata: {
+      name: `${serviceName(index)}-a`,
+      namespace: "bench",
+      labels: { "kubernetes.io/service-name": serviceName(index) },
+    },
+    addressType: "IPv4",
+    ports: [{ name: "http", port: 8080, protocol: "TCP" }],
+    endpoints: pods.map((pod) => ({
+      addresses: [ipv4(POD_BASE, pod)],
+      conditions: { ready: true, serving: true, terminating: false },
+      nodeName: `node-${pod % 100}`,
+    })),
+  };
+}
+
+/** Numbers of the pods of service `index`. */
+export function podsOf(index: number, endpoints: number): number[] {
+  return Array.from({ length: endpoints }, (_, i) => index * endpoints + i);
+}
+
+/** A pod number that no service of the cluster has. */
+export function freshPod(services: number, endpoints: number, serial: number): number {
+  return services * endpoints + serial;
+}

@@ -1,0 +1,67 @@
+/**
+ * `npm run bench`: full loads and single changes at several sizes, as ratios to the time that the kernel itself needs for the
+ * same bytes (inside sendmsg, same run). Prints a table, then the same as JSON. Each size runs in a process of its own.
+ */
+import { execFileSync } from "node:child_process";
+import { readlinkSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+interface Figures {
+  readonly operations: number;
+  readonly ownP50Ms: number;
+  readonly ownP99Ms: number;
+  readonly totalP50Ms: number;
+  readonly kernelP50Ms: number;
+}
+
+interface Result {
+  readonly services: number;
+  readonly endpoints: number;
+  readonly load: { totalMs: number; kernelMs: number; ratio: number; bytes: number; operations: number; blockedMs: number };
+  readonly restart: { totalMs: number; operations: number };
+  readonly replace: Figures;
+  readonly scale: Figures;
+  readonly rssMb: number;
+}
+
+const SIZES: readonly (readonly [services: number, endpoints: number])[] = [
+  [1_000, 10],
+  [10_000, 10],
+  [50_000, 10],
+];
+const CHANGES = 400;
+
+if (readlinkSync("/proc/self/ns/net") === readlinkSync("/proc/1/ns/net") && process.getuid?.() === 0) {
+  process.stderr.write("This benchmark writes nf_tables: start it with `npm run bench`, which makes a network namespace for it.\n");
+  process.exit(1);
+}
+
+const script = fileURLToPath(new URL("./measure.ts", import.meta.url));
+const enter = fileURLToPath(new URL("../lab/enter.mjs", import.meta.url));
+
+function measure(services: number, endpoints: number): Result {
+  process.stderr.write(`measuring ${services} services x ${endpoints} endpoints ...\n`);
+  // A namespace for each size: what one leaves in the kernel must not slow the next.
+  const args = [enter, "--", process.execPath, "--no-warnings", script, String(services), String(endpoints), String(CHANGES)];
+  const output = execFileSync(process.execPath, args, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+  return JSON.parse(output.trim().split("\n").at(-1) ?? "") as Result;
+}
+
+const fixed = (value: number, digits = 2): string => value.toFixed(digits);
+const results = SIZES.map(([services, endpoints]) => measure(services, endpoints));
+
+const rows = results.map((r) => ({
+  size: `${r.services} x ${r.endpoints}`,
+  "load ms": fixed(r.load.totalMs, 0),
+  "kernel ms": fixed(r.load.kernelMs, 0),
+  ratio: fixed(r.load.ratio),
+  "blocked ms": fixed(r.load.blockedMs, 0),
+  "restart ms": fixed(r.restart.totalMs, 0),
+  "replace own p50/p99 ms": `${fixed(r.replace.ownP50Ms)} / ${fixed(r.replace.ownP99Ms)}`,
+  "replace kernel ms": fixed(r.replace.kernelP50Ms, 3),
+  "scale own p50/p99 ms": `${fixed(r.scale.ownP50Ms)} / ${fixed(r.scale.ownP99Ms)}`,
+  "scale kernel ms": fixed(r.scale.kernelP50Ms, 3),
+  "rss MB": fixed(r.rssMb, 0),
+}));
+console.table(rows);
+process.stdout.write(`${JSON.stringify(results, null, 2)}\n`);
