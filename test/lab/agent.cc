@@ -1,0 +1,100 @@
+// The lab's agent: one process per network namespace that serves and probes TCP, UDP and SCTP over IPv4 and IPv6.
+//
+// One command per line on stdin, one line of JSON on stdout for each, in the order in which they end:
+//   ID serve PROTOCOL ADDRESS|* PORT NAME                  answer with NAME and what the server sees
+//     -> {"id":ID,"ok":true}
+//   ID probe PROTOCOL SOURCE|* DESTINATION PORT COUNT TIMEOUT_MS CONCURRENCY SOURCE_PORT|0
+//     -> {"id":ID,"outcomes":[{"count":N,"result":"ok","name":…,"seen":ADDRESS,"at":ADDRESS,"atPort":N,
+//                              "sourceKept":BOOL},
+//                             {"count":N,"result":"refused"},                    a TCP reset, an SCTP ABORT
+//                             {"count":N,"result":"unreachable","type":N,"code":N},       an ICMP error
+//                             {"count":N,"result":"timeout"}]}
+//   any failure -> {"id":ID,"error":TEXT}
+// It ends with its stdin.
+#include <sys/prctl.h>
+
+#include <csignal>
+#include <iostream>
+#include <sstream>
+
+#include "probe.hpp"
+#include "serve.hpp"
+
+namespace {
+
+std::mutex outputMutex;
+
+void say(const std::string& line) {
+  const std::lock_guard<std::mutex> lock(outputMutex);
+  std::cout << line << std::endl;
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out + '"';
+}
+
+uint16_t portOf(int value) {
+  if (value < 0 || value > 65535) throw std::runtime_error("not a port");
+  return static_cast<uint16_t>(value);
+}
+
+std::string runProbe(std::istringstream& words) {
+  lab::Query query;
+  std::string source, destination;
+  int port = 0, sourcePort = 0;
+  words >> query.protocol >> source >> destination >> port >> query.count >> query.timeoutMs >> query.concurrency >>
+      sourcePort;
+  if (!words) throw std::runtime_error("usage: probe PROTOCOL SOURCE DESTINATION PORT COUNT TIMEOUT CONCURRENCY SPORT");
+  query.destination = lab::Address::parse(destination, portOf(port));
+  query.source = source == "*" ? lab::sourceFor(query.destination) : lab::Address::parse(source, 0);
+  query.source.port(portOf(sourcePort));
+  std::string out = "\"outcomes\":[";
+  bool first = true;
+  for (const auto& [fields, count] : lab::probe(query)) {
+    out += std::string(first ? "" : ",") + "{\"count\":" + std::to_string(count) + "," + fields + "}";
+    first = false;
+  }
+  return out + "]";
+}
+
+std::string run(lab::Servers& servers, std::istringstream& words) {
+  std::string verb;
+  words >> verb;
+  if (verb == "probe") return runProbe(words);
+  if (verb == "serve") {
+    std::string protocol, address, name;
+    int port = 0;
+    words >> protocol >> address >> port >> name;
+    if (!words) throw std::runtime_error("usage: serve PROTOCOL ADDRESS PORT NAME");
+    servers.serve(protocol, address, portOf(port), name);
+    return "\"ok\":true";
+  }
+  throw std::runtime_error("unknown command " + verb);
+}
+
+}  // namespace
+
+int main() {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  lab::Servers servers;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    // A probe takes as long as its timeout: each command has a thread of its own.
+    std::thread([&servers, line] {
+      std::istringstream words(line);
+      std::string id;
+      words >> id;
+      try {
+        say("{\"id\":" + id + "," + run(servers, words) + "}");
+      } catch (const std::exception& error) {
+        say("{\"id\":" + id + ",\"error\":" + quoted(error.what()) + "}");
+      }
+    }).detach();
+  }
+  _exit(0);  // threads may still be at work
+}

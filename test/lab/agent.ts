@@ -1,0 +1,142 @@
+/** The lab's agent (agent.cc) as seen from TypeScript: building it, starting one in a namespace, asking it. */
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, renameSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+export type Transport = "tcp" | "udp" | "sctp";
+
+/** How connections ended; see the head of agent.cc. */
+export type Outcome =
+  | {
+      readonly result: "ok";
+      readonly count: number;
+      /** The server's name. */
+      readonly name: string;
+      /** The peer address that the server saw. */
+      readonly seen: string;
+      /** The address and port at which the server was reached. */
+      readonly at: string;
+      readonly atPort: number;
+      /** The server saw the very address and port that the connection was opened from. */
+      readonly sourceKept: boolean;
+    }
+  | { readonly result: "refused"; readonly count: number }
+  | { readonly result: "unreachable"; readonly count: number; readonly type: number; readonly code: number }
+  | { readonly result: "timeout"; readonly count: number }
+  | { readonly result: "garbled"; readonly count: number }
+  | { readonly result: "error"; readonly count: number; readonly error: string };
+
+export interface Probe {
+  readonly protocol: Transport;
+  /** Default: what the kernel would choose. */
+  readonly source?: string;
+  readonly destination: string;
+  readonly port: number;
+  /** Connections, each from a source port of its own. Default 1. */
+  readonly count?: number;
+  /** For each connection. Default 1000. */
+  readonly timeoutMs?: number;
+  /** Connections open at once. Default 32. */
+  readonly concurrency?: number;
+  /** Default: a fresh one for each connection. */
+  readonly sourcePort?: number;
+}
+
+const HERE = dirname(fileURLToPath(import.meta.url));
+const SOURCES = ["agent.cc", "serve.hpp", "probe.hpp", "net.hpp"].map((name) => join(HERE, name));
+const BINARY = join(HERE, "../../build/lab/agent");
+
+/** Compiles the agent unless the program there is newer than its sources. Returns its path. */
+export function buildAgent(): string {
+  const newest = Math.max(...SOURCES.map((path) => statSync(path).mtimeMs));
+  if (existsSync(BINARY) && statSync(BINARY).mtimeMs >= newest) return BINARY;
+  mkdirSync(dirname(BINARY), { recursive: true });
+  // Renamed into place: test files run side by side, and another may be starting it.
+  const fresh = `${BINARY}.${process.pid}`;
+  const flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-pthread"];
+  const done = spawnSync("c++", [...flags, join(HERE, "agent.cc"), "-o", fresh], { encoding: "utf8" });
+  if (done.error) throw new Error(`no C++ compiler: ${done.error.message}`);
+  if (done.status !== 0) throw new Error(`agent.cc does not compile:\n${done.stderr}`);
+  renameSync(fresh, BINARY);
+  return BINARY;
+}
+
+interface Waiter {
+  resolve(answer: Record<string, unknown>): void;
+  reject(error: Error): void;
+}
+
+/** One running agent. Commands run at the same time; each promise ends with its own answer. */
+export class Agent {
+  readonly #child: ChildProcess;
+  readonly #waiting = new Map<string, Waiter>();
+  #count = 0;
+  #gone: Error | undefined;
+
+  private constructor(child: ChildProcess) {
+    this.#child = child;
+  }
+
+  /** `prefix` is the command that enters the namespace. */
+  static start(prefix: readonly string[]): Agent {
+    const [program, ...args] = [...prefix, buildAgent()];
+    const child = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"] });
+    const agent = new Agent(child);
+    agent.#listen();
+    return agent;
+  }
+
+  async serve(protocol: Transport, address: string, port: number, name: string): Promise<void> {
+    await this.#ask(`serve ${protocol} ${address} ${port} ${name}`);
+  }
+
+  /** Never rejects for what happens on the wire; rejects when the question itself cannot be put. */
+  async probe(probe: Probe): Promise<readonly Outcome[]> {
+    const { protocol, source = "*", destination, port, count = 1, timeoutMs = 1000 } = probe;
+    const { concurrency = 32, sourcePort = 0 } = probe;
+    const words = [protocol, source, destination, port, count, timeoutMs, concurrency, sourcePort];
+    const answer = await this.#ask(`probe ${words.join(" ")}`);
+    return answer["outcomes"] as readonly Outcome[];
+  }
+
+  /** Resolves when the process is gone. */
+  async stop(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    const ended = new Promise<void>((resolve) => this.#child.once("exit", () => resolve()));
+    this.#child.stdin?.end();
+    await ended;
+  }
+
+  #ask(command: string): Promise<Record<string, unknown>> {
+    if (this.#gone) return Promise.reject(this.#gone);
+    const id = String(++this.#count);
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject: (error) => reject(new Error(`${error.message} (${command})`)) });
+      this.#child.stdin?.write(`${id} ${command}\n`);
+    });
+  }
+
+  #listen(): void {
+    const { stdin, stdout } = this.#child;
+    if (!stdin || !stdout) throw new Error("the agent has no pipes");
+    stdin.on("error", (error) => this.#end(error));
+    this.#child.on("error", (error) => this.#end(error));
+    this.#child.on("exit", (code, signal) => this.#end(new Error(`the agent ended (${signal ?? code})`)));
+    createInterface({ input: stdout }).on("line", (line) => {
+      const answer = JSON.parse(line) as Record<string, unknown>;
+      const id = String(answer["id"]);
+      const waiter = this.#waiting.get(id);
+      this.#waiting.delete(id);
+      if (typeof answer["error"] === "string") waiter?.reject(new Error(`agent: ${answer["error"]}`));
+      else waiter?.resolve(answer);
+    });
+  }
+
+  #end(error: Error): void {
+    this.#gone ??= error;
+    for (const waiter of this.#waiting.values()) waiter.reject(this.#gone);
+    this.#waiting.clear();
+  }
+}

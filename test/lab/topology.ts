@@ -1,0 +1,253 @@
+/**
+ * A small cluster as namespaces, inside the private set that enter.mjs makes:
+ *
+ *     pod a, b, …  10.244.0.x ── podN ─┐
+ *                                      ├─ node 192.0.2.10 ── out0 ── beyond (the default route: answers for every
+ *     pod c, …     10.244.0.x ─ cbr0 ──┘   │           │              service address that leaves the node untouched)
+ *                                         eth0        eth1
+ *                                          │           │
+ *     remote node 192.0.2.11,              │           client 198.51.100.x
+ *     its pods 10.244.1.x (one namespace) ─┘           (outside the cluster; reaches everything through the node)
+ *
+ * Every path goes through the node, in both directions, so no reply can take a way on which the connection is unknown.
+ * There is no route out. Pods do not masquerade. Addresses come in pairs, IPv4 and IPv6, by the same plan.
+ */
+import { existsSync } from "node:fs";
+
+import { Namespace } from "./namespace.ts";
+
+export type Family = "ip" | "ip6";
+export const FAMILIES: readonly Family[] = ["ip", "ip6"];
+
+/** One address in each family. */
+export type AddressPair = Readonly<Record<Family, string>>;
+
+export interface PodOptions {
+  readonly name: string;
+  /** On the node or on the remote one. */
+  readonly on: "node" | "remote";
+  /** How a pod on the node is joined to it: a veth of its own (`pod0`, `pod1`, …), or a port of the bridge `cbr0`. */
+  readonly link?: "veth" | "bridge";
+}
+
+export interface LabOptions {
+  readonly pods: readonly PodOptions[];
+}
+
+export interface Pod {
+  readonly name: string;
+  readonly on: "node" | "remote";
+  readonly address: AddressPair;
+  /** Pods of the remote node share one namespace: bind to `address`. */
+  readonly namespace: Namespace;
+}
+
+/** The fixed plan of addresses. Documentation ranges stand for everything outside the pod and service networks. */
+export const PLAN = {
+  /** The node's own addresses, on eth0. */
+  node: { ip: "192.0.2.10", ip6: "2001:db8:1::10" },
+  /** On eth0 as well. */
+  nodeSecond: { ip: "192.0.2.20", ip6: "2001:db8:1::20" },
+  /** On eth1, towards the client. */
+  nodeOutside: { ip: "198.51.100.1", ip6: "2001:db8:2::1" },
+  /** On the loopback interface, but no loopback address. */
+  nodeOnLoopback: { ip: "192.0.2.77", ip6: "2001:db8:77::1" },
+  /** On every pod link and on cbr0. */
+  podGateway: { ip: "10.244.0.1", ip6: "fd00:10:244::1" },
+  remoteNode: { ip: "192.0.2.11", ip6: "2001:db8:1::11" },
+  client: { ip: "198.51.100.10", ip6: "2001:db8:2::10" },
+  /** The client's second address, in the other half of its network. */
+  clientSecond: { ip: "198.51.100.210", ip6: "2001:db8:2:0:8000::10" },
+  clusterCIDR: { ip: "10.244.0.0/16", ip6: "fd00:10:244::/56" },
+  /** The node's own part of clusterCIDR. */
+  podCIDR: { ip: "10.244.0.0/24", ip6: "fd00:10:244::/64" },
+  serviceCIDR: { ip: "10.96.0.0/16", ip6: "fd00:10:96::/112" },
+  /** Where load-balancer and external addresses are taken from. */
+  outsideVIPs: { ip: "203.0.113.0/24", ip6: "2001:db8:cb::/64" },
+} as const;
+
+const OUT = { node: { ip: "172.31.255.1", ip6: "2001:db8:ff::1" }, beyond: { ip: "172.31.255.2", ip6: "2001:db8:ff::2" } };
+const LINK_LOCAL_GATEWAY = "fe80::1";
+
+const COMMON_SYSCTL = {
+  "net.ipv4.conf.all.rp_filter": 0,
+  "net.ipv4.conf.default.rp_filter": 0,
+  "net.ipv4.conf.all.send_redirects": 0,
+  "net.ipv4.conf.default.send_redirects": 0,
+  "net.ipv4.conf.all.accept_redirects": 0,
+  "net.ipv4.conf.default.accept_redirects": 0,
+  "net.ipv6.conf.all.accept_redirects": 0,
+  "net.ipv6.conf.default.accept_redirects": 0,
+  // Addresses work at once; nothing else is on these links.
+  "net.ipv6.conf.all.accept_dad": 0,
+  "net.ipv6.conf.default.accept_dad": 0,
+  "net.ipv6.conf.default.accept_ra": 0,
+  // Rejects come faster than the default of one ICMP error per second and destination.
+  "net.ipv4.icmp_ratelimit": 0,
+  "net.ipv4.icmp_msgs_per_sec": 1_000_000,
+  "net.ipv4.icmp_msgs_burst": 100_000,
+  "net.ipv6.icmp.ratelimit": 0,
+};
+
+const NODE_SYSCTL = {
+  "net.ipv4.ip_forward": 1,
+  "net.ipv6.conf.all.forwarding": 1,
+  "net.ipv6.conf.default.forwarding": 1,
+};
+
+let labs = 0;
+
+function both(lines: (family: Family, flag: string, bits: number) => readonly string[]): string[] {
+  return [...lines("ip", "-4", 32), ...lines("ip6", "-6", 128)];
+}
+
+function addressLine(address: string, bits: number, device: string): string {
+  return `address add ${address}/${bits} dev ${device}${address.includes(":") ? " nodad" : ""}`;
+}
+
+export class Lab {
+  readonly node: Namespace;
+  /** Outside the cluster. */
+  readonly client: Namespace;
+  /** The remote node and its pods. */
+  readonly remote: Namespace;
+  /** Behind the node's default route; every service and outside address is local to it. */
+  readonly beyond: Namespace;
+  readonly pods: readonly Pod[];
+  readonly #own: readonly Namespace[];
+
+  private constructor(parts: Pick<Lab, "node" | "client" | "remote" | "beyond" | "pods">, own: readonly Namespace[]) {
+    this.node = parts.node;
+    this.client = parts.client;
+    this.remote = parts.remote;
+    this.beyond = parts.beyond;
+    this.pods = parts.pods;
+    this.#own = own;
+  }
+
+  /**
+   * Builds the namespaces, links and routes. Several labs may live side by side.
+   * Throws outside enter.mjs: the machine's own network is never touched.
+   */
+  static async create(options: LabOptions): Promise<Lab> {
+    if (process.env["NFT_PROXIER_LAB"] !== "1" || !existsSync("/run/netns"))
+      throw new Error("a lab needs namespaces of its own: node test/lab/enter.mjs -- <command>");
+    const id = `${process.pid}-${++labs}`;
+    const make = (name: string): Promise<Namespace> => Namespace.create(`${id}-${name}`);
+    const [node, client, remote, beyond] = await Promise.all(["node", "client", "remote", "beyond"].map(make));
+    const pods = await Promise.all(options.pods.map((pod, index) => makePod(pod, index, remote, make)));
+    const own = [node, client, remote, beyond, ...pods.filter((pod) => pod.on === "node").map((pod) => pod.namespace)];
+    await Promise.all(own.map((namespace) => namespace.sysctl(COMMON_SYSCTL)));
+    await node.sysctl(NODE_SYSCTL);
+    await Promise.all(own.map((namespace) => namespace.ip(["link set lo up"])));
+    await joinOutside(node, client, remote, beyond);
+    await node.ip(["link add cbr0 type bridge", ...gatewayLines("cbr0")]);
+    for (const [index, pod] of pods.entries()) await joinPod(node, remote, pod, options.pods[index], index);
+    return new Lab({ node, client, remote, beyond, pods }, own);
+  }
+
+  pod(name: string): Pod {
+    const found = this.pods.find((pod) => pod.name === name);
+    if (!found) throw new Error(`the lab has no pod ${name}`);
+    return found;
+  }
+
+  async destroy(): Promise<void> {
+    await Promise.all(this.#own.map((namespace) => namespace.destroy()));
+  }
+}
+
+async function makePod(
+  options: PodOptions,
+  index: number,
+  remote: Namespace,
+  make: (name: string) => Promise<Namespace>,
+): Promise<Pod> {
+  const { name, on } = options;
+  const host = index + 5;
+  const address =
+    on === "node"
+      ? { ip: `10.244.0.${host}`, ip6: `fd00:10:244::${host.toString(16)}` }
+      : { ip: `10.244.1.${host}`, ip6: `fd00:10:244:1::${host.toString(16)}` };
+  return { name, on, address, namespace: on === "node" ? await make(`pod-${name}`) : remote };
+}
+
+/** Links to the remote node, the client and the rest of the world, with the routes on both sides. */
+async function joinOutside(node: Namespace, client: Namespace, remote: Namespace, beyond: Namespace): Promise<void> {
+  await node.ip([
+    `link add eth0 type veth peer name eth0 netns ${remote.name}`,
+    `link add eth1 type veth peer name eth0 netns ${client.name}`,
+    `link add out0 type veth peer name eth0 netns ${beyond.name}`,
+    ...["eth0", "eth1", "out0"].map((device) => `link set ${device} up`),
+    ...both((family, _flag, bits) => [
+      addressLine(PLAN.node[family], bits === 32 ? 24 : 64, "eth0"),
+      addressLine(PLAN.nodeSecond[family], bits, "eth0"),
+      addressLine(PLAN.nodeOutside[family], bits === 32 ? 24 : 64, "eth1"),
+      addressLine(PLAN.nodeOnLoopback[family], bits, "lo"),
+      addressLine(OUT.node[family], bits === 32 ? 30 : 126, "out0"),
+    ]),
+  ]);
+  const inside: ReadonlyArray<readonly [Namespace, readonly string[]]> = [
+    [remote, both((f, _flag, bits) => [addressLine(PLAN.remoteNode[f], bits === 32 ? 24 : 64, "eth0")])],
+    [
+      client,
+      both((f, _flag, bits) => [
+        addressLine(PLAN.client[f], bits === 32 ? 24 : 64, "eth0"),
+        addressLine(PLAN.clientSecond[f], bits === 32 ? 24 : 64, "eth0"),
+      ]),
+    ],
+    [
+      beyond,
+      both((f, _flag, bits) => [
+        addressLine(OUT.beyond[f], bits === 32 ? 30 : 126, "eth0"),
+        `route add local ${PLAN.serviceCIDR[f]} dev lo`,
+        `route add local ${PLAN.outsideVIPs[f]} dev lo`,
+      ]),
+    ],
+  ];
+  for (const [namespace, lines] of inside) await namespace.ip(["link set eth0 up", ...lines]);
+  const gateways = [
+    [remote, PLAN.node],
+    [client, PLAN.nodeOutside],
+    [beyond, OUT.node],
+  ] as const;
+  for (const [namespace, via] of gateways) await namespace.ip(both((f) => [`route add default via ${via[f]} dev eth0`]));
+  await node.ip([
+    // The node speaks as its own address wherever a route leaves it the choice.
+    ...both((f) => [`route add default via ${OUT.beyond[f]} dev out0 src ${PLAN.node[f]}`]),
+    `route add 10.244.1.0/24 via ${PLAN.remoteNode.ip} dev eth0`,
+    `route add fd00:10:244:1::/64 via ${PLAN.remoteNode.ip6} dev eth0`,
+  ]);
+}
+
+/** A pod link's or the bridge's end on the node. Its addresses are what masquerading towards the pods uses. */
+function gatewayLines(device: string): string[] {
+  return [
+    `link set ${device} up`,
+    ...both((family, _flag, bits) => [addressLine(PLAN.podGateway[family], bits, device)]),
+    addressLine(LINK_LOCAL_GATEWAY, 64, device),
+  ];
+}
+
+async function joinPod(node: Namespace, remote: Namespace, pod: Pod, options: PodOptions, index: number): Promise<void> {
+  if (pod.on === "remote") {
+    await remote.ip(both((family, _flag, bits) => [addressLine(pod.address[family], bits, "lo")]));
+    return;
+  }
+  const device = `pod${index}`;
+  const bridged = options.link === "bridge";
+  const toPod = bridged ? "cbr0" : device;
+  await node.ip([
+    `link add ${device} type veth peer name eth0 netns ${pod.namespace.name}`,
+    ...(bridged ? [`link set ${device} master cbr0 up`] : gatewayLines(device)),
+    ...both((family, _flag, bits) => [`route add ${pod.address[family]}/${bits} dev ${toPod}`]),
+  ]);
+  // Host routes only: pods of one bridge talk through the node too, where their connections are tracked.
+  await pod.namespace.ip([
+    "link set eth0 up",
+    ...both((family, _flag, bits) => [addressLine(pod.address[family], bits, "eth0")]),
+    `route add ${PLAN.podGateway.ip}/32 dev eth0`,
+    `route add default via ${PLAN.podGateway.ip} dev eth0`,
+    `route add default via ${LINK_LOCAL_GATEWAY} dev eth0`,
+  ]);
+}
