@@ -19,8 +19,8 @@ export interface CandidateList {
   readonly endpoints: readonly Endpoint[];
   /** READY | SERVING | TERMINATING. */
   readonly states: readonly number[];
-  /** Absent when no endpoint has hints. */
-  readonly hints?: readonly Hints[];
+  /** Undefined when no endpoint has hints. */
+  readonly hints: readonly Hints[] | undefined;
 }
 
 /** Which of the two lists something draws from; the other one stays empty. */

@@ -6,8 +6,36 @@ import { parseAddress } from "./address.js";
 import type { Problem, Protocol } from "./types.js";
 
 export type Fields = Readonly<Record<string, unknown>>;
-/** Names a field that cannot be served. */
-export type Report = (field: string, reason: string) => void;
+
+/**
+ * Gathers what cannot be served of one object. Readers name fields relative to the list item that was entered, so that
+ * no path is spelt out for the fields that are in order: that was most of the time it took to read an object.
+ */
+export class Findings {
+  #found: Map<string, string> | undefined;
+  #list = "";
+  #index = 0;
+
+  /** From here on fields are those of an item of a list, and start with a dot; `leave` ends it. */
+  enter(list: string, index: number): void {
+    this.#list = list;
+    this.#index = index;
+  }
+
+  leave(): void {
+    this.#list = "";
+  }
+
+  report(field: string, reason: string): void {
+    const path = this.#list === "" ? field : `${this.#list}[${this.#index}]${field}`;
+    (this.#found ??= new Map()).set(path, reason);
+  }
+
+  /** Reasons by path; undefined when all is well. */
+  get all(): ReadonlyMap<string, string> | undefined {
+    return this.#found;
+  }
+}
 
 const NOTHING: Fields = Object.freeze({});
 const NO_ITEMS: readonly unknown[] = Object.freeze([]);
@@ -25,32 +53,32 @@ export function isFields(value: unknown): value is Fields {
 }
 
 /** An object; absent, null and (with a report) anything else read as one without fields. */
-export function fieldsOf(value: unknown, field: string, report: Report): Fields {
+export function fieldsOf(value: unknown, field: string, found: Findings): Fields {
   if (value === undefined || value === null) return NOTHING;
   if (isFields(value)) return value;
-  report(field, `${show(value)} is not an object`);
+  found.report(field, `${show(value)} is not an object`);
   return NOTHING;
 }
 
 /** A list; absent, null and (with a report) anything else read as an empty one. */
-export function listOf(value: unknown, field: string, report: Report): readonly unknown[] {
+export function listOf(value: unknown, field: string, found: Findings): readonly unknown[] {
   if (value === undefined || value === null) return NO_ITEMS;
   if (Array.isArray(value)) return value as readonly unknown[];
-  report(field, `${show(value)} is not a list`);
+  found.report(field, `${show(value)} is not a list`);
   return NO_ITEMS;
 }
 
 /** A string; absent and null read as "", anything else too, with a report. */
-export function textOf(value: unknown, field: string, report: Report): string {
+export function textOf(value: unknown, field: string, found: Findings): string {
   if (typeof value === "string") return value;
-  if (value !== undefined && value !== null) report(field, `${show(value)} is not a string`);
+  if (value !== undefined && value !== null) found.report(field, `${show(value)} is not a string`);
   return "";
 }
 
 /** A condition of three states; what is no boolean counts as unset, with a report. */
-export function booleanOf(value: unknown, unset: boolean, field: string, report: Report): boolean {
+export function booleanOf(value: unknown, unset: boolean, field: string, found: Findings): boolean {
   if (typeof value === "boolean") return value;
-  if (value !== undefined && value !== null) report(field, `${show(value)} is not true or false`);
+  if (value !== undefined && value !== null) found.report(field, `${show(value)} is not true or false`);
   return unset;
 }
 
@@ -60,61 +88,61 @@ export function choiceOf<T extends string>(
   allowed: readonly T[],
   unset: T,
   field: string,
-  report: Report,
+  found: Findings,
 ): T {
   if (value === undefined || value === null || value === "") return unset;
-  const found = allowed.find((choice) => choice === value);
-  if (found !== undefined) return found;
-  report(field, `${show(value)} is none of ${allowed.join(", ")}; ${unset} is assumed`);
+  const choice = allowed.find((one) => one === value);
+  if (choice !== undefined) return choice;
+  found.report(field, `${show(value)} is none of ${allowed.join(", ")}; ${unset} is assumed`);
   return unset;
 }
 
 const PROTOCOLS: readonly Protocol[] = ["TCP", "UDP", "SCTP"];
 
 /** A protocol; absent, null and "" read as TCP; undefined, with a report, when it is none that can be served. */
-export function protocolOf(value: unknown, field: string, report: Report): Protocol | undefined {
+export function protocolOf(value: unknown, field: string, found: Findings): Protocol | undefined {
   if (value === undefined || value === null || value === "") return "TCP";
-  const found = PROTOCOLS.find((protocol) => protocol === value);
-  if (found === undefined) report(field, `${show(value)} is not TCP, UDP or SCTP`);
-  return found;
+  const protocol = PROTOCOLS.find((one) => one === value);
+  if (protocol === undefined) found.report(field, `${show(value)} is not TCP, UDP or SCTP`);
+  return protocol;
 }
 
 /** A port, 1 to 65535; 0 when absent, null or 0, and with a report when it is none. */
-export function portOf(value: unknown, field: string, report: Report): number {
+export function portOf(value: unknown, field: string, found: Findings): number {
   if (typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= 65535) return value;
-  if (value !== undefined && value !== null) report(field, `${show(value)} is not a port (1 to 65535)`);
+  if (value !== undefined && value !== null) found.report(field, `${show(value)} is not a port (1 to 65535)`);
   return 0;
 }
 
 /** Canonical text of an address; undefined, with a report, when it is none. */
-export function addressOf(value: unknown, field: string, report: Report): string | undefined {
+export function addressOf(value: unknown, field: string, found: Findings): string | undefined {
   const address = typeof value === "string" ? parseAddress(value) : undefined;
-  if (address === undefined) report(field, `${show(value)} is not an IP address`);
+  if (address === undefined) found.report(field, `${show(value)} is not an IP address`);
   return address;
 }
 
 /** Milliseconds since 1970 of metadata.creationTimestamp; Infinity when absent or (with a report) unreadable. */
-export function creationTimeOf(metadata: Fields, report: Report): number {
+export function creationTimeOf(metadata: Fields, found: Findings): number {
   const value = metadata["creationTimestamp"];
   if (value === undefined || value === null) return Infinity;
   const time = value instanceof Date ? value.getTime() : typeof value === "string" ? Date.parse(value) : NaN;
   if (!Number.isNaN(time)) return time;
-  report("metadata.creationTimestamp", `${show(value)} is not a time`);
+  found.report("metadata.creationTimestamp", `${show(value)} is not a time`);
   return Infinity;
 }
 
 /** "namespace/name" ("default" when there is no namespace); undefined, with a report, when it has no name. */
-export function namespacedName(metadata: Fields, report: Report): string | undefined {
-  const name = clusterName(metadata, report);
+export function namespacedName(metadata: Fields, found: Findings): string | undefined {
+  const name = clusterName(metadata, found);
   if (name === undefined) return undefined;
-  return `${textOf(metadata["namespace"], "metadata.namespace", report) || "default"}/${name}`;
+  return `${textOf(metadata["namespace"], "metadata.namespace", found) || "default"}/${name}`;
 }
 
 /** metadata.name; undefined, with a report, when there is none. */
-export function clusterName(metadata: Fields, report: Report): string | undefined {
+export function clusterName(metadata: Fields, found: Findings): string | undefined {
   const name = metadata["name"];
   if (typeof name === "string" && name !== "") return name;
-  report("metadata.name", name === undefined || name === null ? "is missing" : `${show(name)} is not a name`);
+  found.report("metadata.name", name === undefined || name === null ? "is missing" : `${show(name)} is not a name`);
   return undefined;
 }
 
@@ -144,18 +172,5 @@ export class ProblemLog {
       if (!before?.has(line)) this.#say({ kind, object, field, reason });
     }
     this.#said.set(key, now);
-  }
-}
-
-/** Gathers what `Report` is told, allocating only when there is something. */
-export class Findings {
-  #found: Map<string, string> | undefined;
-
-  readonly report: Report = (field, reason) => {
-    (this.#found ??= new Map()).set(field, reason);
-  };
-
-  get all(): ReadonlyMap<string, string> | undefined {
-    return this.#found;
   }
 }

@@ -72,7 +72,7 @@ export class ServiceModel {
   upsertService(object: V1Service): void {
     const findings = new Findings();
     const options = { allowExternalIPs: this.#allowExternalIPs, intern: this.#intern };
-    const { name, record } = readService(object, options, findings.report);
+    const { name, record } = readService(object, options, findings);
     this.#problems.update("object", "Service", name ?? "(no name)", findings.all);
     if (name === undefined) return;
     if (record === undefined) this.#dropService(name);
@@ -87,7 +87,7 @@ export class ServiceModel {
 
   upsertSlice(object: V1EndpointSlice): void {
     const findings = new Findings();
-    const { name, record } = readSlice(object, this.#intern, findings.report);
+    const { name, record } = readSlice(object, this.#intern, findings);
     this.#problems.update("object", "EndpointSlice", name ?? "(no name)", findings.all);
     if (name === undefined) return;
     if (record === undefined || !this.#families.includes(record.family)) this.#dropSlice(name);
@@ -101,10 +101,11 @@ export class ServiceModel {
   }
 
   upsertServiceCIDR(object: V1ServiceCIDR): void {
-    const { report, ...findings } = readCIDRs(object);
-    this.#problems.update("object", "ServiceCIDR", findings.name ?? "(no name)", report.all);
-    if (findings.name === undefined) return;
-    this.#cidrs.set(findings.name, findings.prefixes);
+    const findings = new Findings();
+    const { name, prefixes } = readCIDRs(object, findings);
+    this.#problems.update("object", "ServiceCIDR", name ?? "(no name)", findings.all);
+    if (name === undefined) return;
+    this.#cidrs.set(name, prefixes);
     this.#mergeCIDRs();
   }
 
@@ -164,24 +165,25 @@ export class ServiceModel {
       local: record.internalPolicyLocal || (record.externalPolicyLocal && external),
     });
     const portPart = port.name === "" ? "" : `:${port.name}`;
-    return {
+    const view: ServicePortView = {
       service: record.name,
       id: `${record.name}${portPart}/${port.protocol}`,
       portName: port.name,
       protocol: port.protocol,
       port: port.port,
-      ...(has(addresses.clusterIP, port.port) && { clusterIP: addresses.clusterIP }),
       externalIPs,
       loadBalancerIPs,
       nodePort,
       internalPolicyLocal: record.internalPolicyLocal,
       externalPolicyLocal: record.externalPolicyLocal,
-      ...(addresses.sourceRanges && { sourceRanges: addresses.sourceRanges }),
       affinitySeconds: record.affinitySeconds,
       clusterEndpoints: lists.cluster,
       localEndpoints: lists.local,
       hasAnyEndpoint: lists.any,
+      ...(has(addresses.clusterIP, port.port) && { clusterIP: addresses.clusterIP }),
+      ...(addresses.sourceRanges && { sourceRanges: addresses.sourceRanges }),
     };
+    return view;
   }
 
   #putService(record: ServiceRecord): void {
@@ -287,15 +289,14 @@ function withSlice(slices: readonly SliceRecord[], record: SliceRecord): readonl
   return at < 0 ? [...rest, record] : rest.toSpliced(at, 0, record);
 }
 
-function readCIDRs(object: unknown): { name?: string; prefixes: Prefix[]; report: Findings } {
-  const findings = new Findings();
-  const fields = fieldsOf(object, "", findings.report);
-  const name = clusterName(fieldsOf(fields["metadata"], "metadata", findings.report), findings.report);
-  const spec = fieldsOf(fields["spec"], "spec", findings.report);
-  const prefixes = listOf(spec["cidrs"], "spec.cidrs", findings.report).flatMap((item, i) => {
+function readCIDRs(object: unknown, findings: Findings): { name?: string; prefixes: Prefix[] } {
+  const fields = fieldsOf(object, "", findings);
+  const name = clusterName(fieldsOf(fields["metadata"], "metadata", findings), findings);
+  const spec = fieldsOf(fields["spec"], "spec", findings);
+  const prefixes = listOf(spec["cidrs"], "spec.cidrs", findings).flatMap((item, i) => {
     const prefix = typeof item === "string" ? parseCIDR(item) : undefined;
     if (prefix === undefined) findings.report(`spec.cidrs[${i}]`, `${show(item)} is not a CIDR`);
     return prefix ?? [];
   });
-  return { ...(name !== undefined && { name }), prefixes, report: findings };
+  return { ...(name !== undefined && { name }), prefixes };
 }

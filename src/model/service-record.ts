@@ -1,5 +1,5 @@
 /** What is kept of a Service: only what its meaning depends on, with the API server's defaults filled in. */
-import { familyOf, mergePrefixes, parseCIDR, type Prefix } from "./address.js";
+import { familyOf, mergePrefixes, parseAddress, parseCIDR, type Prefix } from "./address.js";
 import {
   addressOf,
   choiceOf,
@@ -13,7 +13,7 @@ import {
   show,
   textOf,
   type Fields,
-  type Report,
+  type Findings,
 } from "./fields.js";
 import type { IpFamily, Protocol } from "./types.js";
 
@@ -30,8 +30,8 @@ export interface FamilyRecord {
   readonly clusterIP: string;
   readonly externalIPs: readonly string[];
   readonly loadBalancerIPs: readonly string[];
-  /** Absent: everybody. */
-  readonly sourceRanges?: readonly string[];
+  /** Undefined: everybody. */
+  readonly sourceRanges: readonly string[] | undefined;
 }
 
 export interface ServiceRecord {
@@ -40,8 +40,8 @@ export interface ServiceRecord {
   /** Milliseconds since 1970; Infinity when the object does not say. */
   readonly created: number;
   readonly ports: readonly PortRecord[];
-  readonly ip?: FamilyRecord;
-  readonly ip6?: FamilyRecord;
+  readonly ip: FamilyRecord | undefined;
+  readonly ip6: FamilyRecord | undefined;
   readonly internalPolicyLocal: boolean;
   readonly externalPolicyLocal: boolean;
   /** 0: no affinity. */
@@ -71,28 +71,28 @@ const TYPES = ["ClusterIP", "NodePort", "LoadBalancer"] as const;
 export function readService(
   object: unknown,
   options: ServiceReadOptions,
-  report: Report,
+  found: Findings,
 ): { name?: string; record?: ServiceRecord } {
-  const fields = fieldsOf(object, "", report);
-  const metadata = fieldsOf(fields["metadata"], "metadata", report);
-  const name = namespacedName(metadata, report);
+  const fields = fieldsOf(object, "", found);
+  const metadata = fieldsOf(fields["metadata"], "metadata", found);
+  const name = namespacedName(metadata, found);
   if (name === undefined) return {};
   const labels = metadata["labels"];
   if (isFields(labels) && Object.hasOwn(labels, PROXY_NAME_LABEL)) return { name };
-  const spec = fieldsOf(fields["spec"], "spec", report);
+  const spec = fieldsOf(fields["spec"], "spec", found);
   if (spec["type"] === "ExternalName" || spec["clusterIP"] === "None") return { name };
-  const clusterIPs = readClusterIPs(spec, report);
+  const clusterIPs = readClusterIPs(spec, found);
   if (clusterIPs === undefined) return { name };
 
-  const ports = readPorts(spec, options, report);
-  const type = choiceOf(spec["type"], TYPES, "ClusterIP", "spec.type", report);
-  const external = options.allowExternalIPs ? readExternalIPs(spec, report) : NONE;
-  const balancer = readLoadBalancerIPs(fields, report);
-  const ranges = readSourceRanges(spec, report);
+  const ports = readPorts(spec, options, found);
+  const type = choiceOf(spec["type"], TYPES, "ClusterIP", "spec.type", found);
+  const external = options.allowExternalIPs ? readExternalIPs(spec, found) : NONE;
+  const balancer = readLoadBalancerIPs(fields, found);
+  const ranges = readSourceRanges(spec, found);
   const family = (which: IpFamily): FamilyRecord | undefined => {
     const clusterIP = clusterIPs[which];
     if (clusterIP === undefined) return undefined;
-    return familyRecord(which, clusterIP, external, balancer, ranges, report);
+    return familyRecord(which, clusterIP, external, balancer, ranges, found);
   };
   const ip = family("ip");
   const ip6 = family("ip6");
@@ -104,24 +104,24 @@ export function readService(
     POLICIES,
     "Cluster",
     "spec.internalTrafficPolicy",
-    report,
+    found,
   );
   const externalPolicy = choiceOf(
     spec["externalTrafficPolicy"],
     POLICIES,
     "Cluster",
     "spec.externalTrafficPolicy",
-    report,
+    found,
   );
   const record: ServiceRecord = {
     name,
-    created: creationTimeOf(metadata, report),
+    created: creationTimeOf(metadata, found),
     ports,
-    ...(ip && { ip }),
-    ...(ip6 && { ip6 }),
+    ip,
+    ip6,
     internalPolicyLocal: internalPolicy === "Local",
     externalPolicyLocal: externalPolicy === "Local" && reachable,
-    affinitySeconds: readAffinity(spec, report),
+    affinitySeconds: readAffinity(spec, found),
   };
   return { name, record };
 }
@@ -130,111 +130,134 @@ export function readService(
  * The cluster IP of each family; undefined when there is none at all. `ipFamilies` says which entry of `clusterIPs`
  * is whose; without it every entry is of its own family.
  */
-function readClusterIPs(spec: Fields, report: Report): Partial<Record<IpFamily, string>> | undefined {
-  const single = textOf(spec["clusterIP"], "spec.clusterIP", report);
-  let list = listOf(spec["clusterIPs"], "spec.clusterIPs", report);
-  let path = (i: number) => `spec.clusterIPs[${i}]`;
-  if (list.length === 0 && single !== "") {
-    list = [single];
-    path = () => "spec.clusterIP";
-  }
+function readClusterIPs(spec: Fields, found: Findings): Partial<Record<IpFamily, string>> | undefined {
+  const single = textOf(spec["clusterIP"], "spec.clusterIP", found);
+  let list = listOf(spec["clusterIPs"], "spec.clusterIPs", found);
+  const path = list.length === 0 ? () => "spec.clusterIP" : (i: number) => `spec.clusterIPs[${i}]`;
+  if (list.length === 0 && single !== "") list = [single];
   if (list.length === 0) {
-    report("spec.clusterIP", "is empty: a service is served from its manifest only with the address written in it");
+    found.report(
+      "spec.clusterIP",
+      "is empty: a service is served from its manifest only with the address written in it",
+    );
     return undefined;
   }
   if (list[0] === "None") return undefined;
-  const families = listOf(spec["ipFamilies"], "spec.ipFamilies", report);
+  const families = listOf(spec["ipFamilies"], "spec.ipFamilies", found);
   const result: Partial<Record<IpFamily, string>> = {};
   list.forEach((item, i) => {
-    const address = addressOf(item, path(i), report);
+    const address = addressAt(item, path, i, found);
     if (address === undefined) return;
     const family = familyOf(address);
     if (families.length > 0) {
       const declared = families[i];
       if (declared === undefined) return;
       if (declared !== (family === "ip" ? "IPv4" : "IPv6")) {
-        report(path(i), `${address} is not of the family that spec.ipFamilies[${i}] says, ${show(declared)}`);
+        found.report(path(i), `${address} is not of the family that spec.ipFamilies[${i}] says, ${show(declared)}`);
         return;
       }
     }
     if (result[family] === undefined) result[family] = address;
-    else report(path(i), `${address} is a second cluster IP of its family`);
+    else found.report(path(i), `${address} is a second cluster IP of its family`);
   });
   return result;
 }
 
-function readPorts(spec: Fields, options: ServiceReadOptions, report: Report): readonly PortRecord[] {
+/** `addressOf`, with the path spelt out only when it is needed. */
+function addressAt(item: unknown, path: (i: number) => string, i: number, found: Findings): string | undefined {
+  const address = typeof item === "string" ? parseAddress(item) : undefined;
+  return address ?? addressOf(item, path(i), found);
+}
+
+function readPorts(spec: Fields, options: ServiceReadOptions, found: Findings): readonly PortRecord[] {
   const ports: PortRecord[] = [];
-  const items = listOf(spec["ports"], "spec.ports", report);
-  if (items.length === 0) report("spec.ports", "has no port to serve");
+  const items = listOf(spec["ports"], "spec.ports", found);
+  if (items.length === 0) found.report("spec.ports", "has no port to serve");
   items.forEach((item, i) => {
-    const path = `spec.ports[${i}]`;
-    if (!isFields(item)) return report(path, `${show(item)} is not an object`);
-    const protocol = protocolOf(item["protocol"], `${path}.protocol`, report);
-    const port = portOf(item["port"], `${path}.port`, report);
-    if (port === 0 && (item["port"] === undefined || item["port"] === null || item["port"] === 0)) {
-      report(`${path}.port`, "is missing");
-    }
-    if (protocol === undefined || port === 0) return;
-    const name = options.intern(textOf(item["name"], `${path}.name`, report));
-    let nodePort = portOf(item["nodePort"], `${path}.nodePort`, report);
-    for (const other of ports) {
-      if (other.protocol !== protocol) continue;
-      if (other.name === name) return report(`${path}.name`, `${show(name)} is the name of two ${protocol} ports`);
-      if (other.port === port) return report(`${path}.port`, `${port}/${protocol} is there twice`);
-      if (nodePort !== 0 && other.nodePort === nodePort) {
-        report(`${path}.nodePort`, `${nodePort}/${protocol} is there twice`);
-        nodePort = 0;
-      }
-    }
-    ports.push({ name, protocol, port, nodePort });
+    found.enter("spec.ports", i);
+    const port = isFields(item) ? readPort(item, ports, options, found) : undefined;
+    if (port !== undefined) ports.push(port);
+    else if (!isFields(item)) found.report("", `${show(item)} is not an object`);
   });
+  found.leave();
   return ports;
 }
 
-function readExternalIPs(spec: Fields, report: Report): readonly string[] {
-  const items = listOf(spec["externalIPs"], "spec.externalIPs", report);
+/** One port; undefined when it cannot be served, or repeats one of `before`. */
+function readPort(
+  item: Fields,
+  before: readonly PortRecord[],
+  options: ServiceReadOptions,
+  found: Findings,
+): PortRecord | undefined {
+  const protocol = protocolOf(item["protocol"], ".protocol", found);
+  const port = portOf(item["port"], ".port", found);
+  if (port === 0) found.report(".port", `${show(item["port"] ?? "")} is not a port (1 to 65535)`);
+  if (protocol === undefined || port === 0) return undefined;
+  const name = options.intern(textOf(item["name"], ".name", found));
+  let nodePort = portOf(item["nodePort"], ".nodePort", found);
+  for (const other of before) {
+    if (other.protocol !== protocol) continue;
+    if (other.name === name) {
+      found.report(".name", `${show(name)} is the name of two ${protocol} ports`);
+      return undefined;
+    }
+    if (other.port === port) {
+      found.report(".port", `${port}/${protocol} is there twice`);
+      return undefined;
+    }
+    if (nodePort !== 0 && other.nodePort === nodePort) {
+      found.report(".nodePort", `${nodePort}/${protocol} is there twice`);
+      nodePort = 0;
+    }
+  }
+  return { name, protocol, port, nodePort };
+}
+
+/** Canonical addresses of a list, what is none left out. */
+function readExternalIPs(spec: Fields, found: Findings): readonly string[] {
+  const items = listOf(spec["externalIPs"], "spec.externalIPs", found);
   if (items.length === 0) return NONE;
-  return items.flatMap((item, i) => addressOf(item, `spec.externalIPs[${i}]`, report) ?? []);
+  return items.flatMap((item, i) => addressOf(item, `spec.externalIPs[${i}]`, found) ?? []);
 }
 
 /** Entries with a host name alone are somebody else's; `ipMode: Proxy` wants the packets to reach the balancer. */
-function readLoadBalancerIPs(fields: Fields, report: Report): readonly string[] {
+function readLoadBalancerIPs(fields: Fields, found: Findings): readonly string[] {
   if (fields["status"] === undefined) return NONE;
-  const status = fieldsOf(fields["status"], "status", report);
-  const balancer = fieldsOf(status["loadBalancer"], "status.loadBalancer", report);
-  const items = listOf(balancer["ingress"], "status.loadBalancer.ingress", report);
+  const status = fieldsOf(fields["status"], "status", found);
+  const balancer = fieldsOf(status["loadBalancer"], "status.loadBalancer", found);
+  const items = listOf(balancer["ingress"], "status.loadBalancer.ingress", found);
   if (items.length === 0) return NONE;
   return items.flatMap((item, i) => {
     const path = `status.loadBalancer.ingress[${i}]`;
-    const entry = fieldsOf(item, path, report);
+    const entry = fieldsOf(item, path, found);
     if (entry["ip"] === undefined || entry["ip"] === null || entry["ip"] === "") return [];
-    if (choiceOf(entry["ipMode"], ["VIP", "Proxy"], "VIP", `${path}.ipMode`, report) === "Proxy") return [];
-    return addressOf(entry["ip"], `${path}.ip`, report) ?? [];
+    if (choiceOf(entry["ipMode"], ["VIP", "Proxy"], "VIP", `${path}.ipMode`, found) === "Proxy") return [];
+    return addressOf(entry["ip"], `${path}.ip`, found) ?? [];
   });
 }
 
-function readSourceRanges(spec: Fields, report: Report): readonly Prefix[] {
-  const items = listOf(spec["loadBalancerSourceRanges"], "spec.loadBalancerSourceRanges", report);
+function readSourceRanges(spec: Fields, found: Findings): readonly Prefix[] {
+  const items = listOf(spec["loadBalancerSourceRanges"], "spec.loadBalancerSourceRanges", found);
   if (items.length === 0) return NONE;
   return items.flatMap((item, i) => {
     const prefix = typeof item === "string" ? parseCIDR(item.trim()) : undefined;
-    if (prefix === undefined) report(`spec.loadBalancerSourceRanges[${i}]`, `${show(item)} is not a CIDR`);
+    if (prefix === undefined) found.report(`spec.loadBalancerSourceRanges[${i}]`, `${show(item)} is not a CIDR`);
     return prefix ?? [];
   });
 }
 
-function readAffinity(spec: Fields, report: Report): number {
-  const affinity = choiceOf(spec["sessionAffinity"], ["None", "ClientIP"], "None", "spec.sessionAffinity", report);
+function readAffinity(spec: Fields, found: Findings): number {
+  const affinity = choiceOf(spec["sessionAffinity"], ["None", "ClientIP"], "None", "spec.sessionAffinity", found);
   if (affinity === "None") return 0;
   const path = "spec.sessionAffinityConfig";
-  const config = fieldsOf(spec["sessionAffinityConfig"], path, report);
-  const seconds = fieldsOf(config["clientIP"], `${path}.clientIP`, report)["timeoutSeconds"];
+  const config = fieldsOf(spec["sessionAffinityConfig"], path, found);
+  const seconds = fieldsOf(config["clientIP"], `${path}.clientIP`, found)["timeoutSeconds"];
   if (seconds === undefined || seconds === null) return DEFAULT_AFFINITY_SECONDS;
   if (typeof seconds === "number" && Number.isInteger(seconds) && seconds > 0 && seconds <= MAX_AFFINITY_SECONDS) {
     return seconds;
   }
-  report(
+  found.report(
     `${path}.clientIP.timeoutSeconds`,
     `${show(seconds)} is not a number of seconds from 1 to ${MAX_AFFINITY_SECONDS}; ${DEFAULT_AFFINITY_SECONDS} is assumed`,
   );
@@ -251,22 +274,23 @@ function familyRecord(
   external: readonly string[],
   balancer: readonly string[],
   ranges: readonly Prefix[],
-  report: Report,
+  found: Findings,
 ): FamilyRecord {
   const own = (addresses: readonly string[], field: string, taken: readonly string[]): readonly string[] => {
     if (addresses.length === 0) return NONE;
     const kept = new Set<string>();
     for (const address of addresses) {
       if (familyOf(address) !== family || taken.includes(address)) continue;
-      if (address === clusterIP) report(field, `${address} is the cluster IP of the service`);
+      if (address === clusterIP) found.report(field, `${address} is the cluster IP of the service`);
       else kept.add(address);
     }
     return kept.size === 0 ? NONE : [...kept];
   };
   const loadBalancerIPs = own(balancer, "status.loadBalancer.ingress", NONE);
   const externalIPs = own(external, "spec.externalIPs", loadBalancerIPs);
+  if (ranges.length === 0) return { clusterIP, externalIPs, loadBalancerIPs, sourceRanges: undefined };
   const mine = ranges.filter((range) => range.family === family);
   // A range of length 0 lets everybody in: the same as no range.
   const restricted = mine.length > 0 && mine.every((range) => range.length > 0);
-  return { clusterIP, externalIPs, loadBalancerIPs, ...(restricted && { sourceRanges: mergePrefixes(mine) }) };
+  return { clusterIP, externalIPs, loadBalancerIPs, sourceRanges: restricted ? mergePrefixes(mine) : undefined };
 }

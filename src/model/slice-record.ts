@@ -12,7 +12,7 @@ import {
   show,
   textOf,
   type Fields,
-  type Report,
+  type Findings,
 } from "./fields.js";
 import { NO_HINTS, READY, SERVING, TERMINATING, type CandidateList, type Hints } from "./categorize.js";
 import type { Endpoint, IpFamily, Protocol } from "./types.js";
@@ -36,8 +36,8 @@ export interface SliceRecord {
   readonly nodes: readonly string[];
   /** READY | SERVING | TERMINATING. */
   readonly states: readonly number[];
-  /** Absent when no endpoint has hints. */
-  readonly hints?: readonly Hints[];
+  /** Undefined when no endpoint has hints. */
+  readonly hints: readonly Hints[] | undefined;
 }
 
 const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
@@ -54,47 +54,48 @@ const FAMILY_OF_TYPE: ReadonlyMap<unknown, IpFamily> = new Map([
 export function readSlice(
   object: unknown,
   intern: (text: string) => string,
-  report: Report,
+  found: Findings,
 ): { name?: string; record?: SliceRecord } {
-  const fields = fieldsOf(object, "", report);
-  const metadata = fieldsOf(fields["metadata"], "metadata", report);
-  const name = namespacedName(metadata, report);
+  const fields = fieldsOf(object, "", found);
+  const metadata = fieldsOf(fields["metadata"], "metadata", found);
+  const name = namespacedName(metadata, found);
   if (name === undefined) return {};
-  const labels = fieldsOf(metadata["labels"], "metadata.labels", report);
+  const labels = fieldsOf(metadata["labels"], "metadata.labels", found);
   const type = fields["addressType"];
   if (Object.hasOwn(labels, HEADLESS_LABEL) || type === "FQDN") return { name };
   const serviceName = labels[SERVICE_NAME_LABEL];
   if (typeof serviceName !== "string" || serviceName === "") {
-    report(`metadata.labels["${SERVICE_NAME_LABEL}"]`, "is missing: the slice belongs to no service");
+    found.report(`metadata.labels["${SERVICE_NAME_LABEL}"]`, "is missing: the slice belongs to no service");
     return { name };
   }
   const family = FAMILY_OF_TYPE.get(type);
   if (family === undefined) {
-    report("addressType", type === undefined ? "is missing" : `${show(type)} is not IPv4, IPv6 or FQDN`);
+    found.report("addressType", type === undefined ? "is missing" : `${show(type)} is not IPv4, IPv6 or FQDN`);
     return { name };
   }
   const service = `${name.slice(0, name.indexOf("/"))}/${serviceName}`;
-  const ports = readSlicePorts(fields, intern, report);
-  const endpoints = readEndpoints(fields, family, intern, report);
-  if (ports.length === 0 || endpoints.addresses.length === 0) return { name };
-  return { name, record: { name, service, family, ports, ...endpoints } };
+  const ports = readSlicePorts(fields, intern, found);
+  const { addresses, nodes, states, hints } = readEndpoints(fields, family, intern, found);
+  if (ports.length === 0 || addresses.length === 0) return { name };
+  return { name, record: { name, service, family, ports, addresses, nodes, states, hints } };
 }
 
-function readSlicePorts(fields: Fields, intern: (text: string) => string, report: Report): SlicePort[] {
+function readSlicePorts(fields: Fields, intern: (text: string) => string, found: Findings): SlicePort[] {
   const ports: SlicePort[] = [];
-  listOf(fields["ports"], "ports", report).forEach((item, i) => {
-    const path = `ports[${i}]`;
-    if (!isFields(item)) return report(path, `${show(item)} is not an object`);
-    const protocol = protocolOf(item["protocol"], `${path}.protocol`, report);
+  listOf(fields["ports"], "ports", found).forEach((item, i) => {
+    found.enter("ports", i);
+    if (!isFields(item)) return found.report("", `${show(item)} is not an object`);
+    const protocol = protocolOf(item["protocol"], ".protocol", found);
     // A port without a number means "all ports" to others; there is nothing to send a packet to.
-    const port = portOf(item["port"], `${path}.port`, report);
+    const port = portOf(item["port"], ".port", found);
     if (protocol === undefined || port === 0) return;
-    const name = intern(textOf(item["name"], `${path}.name`, report));
+    const name = intern(textOf(item["name"], ".name", found));
     if (ports.some((other) => other.name === name && other.protocol === protocol)) {
-      return report(`${path}.name`, `${show(name)} is the name of two ${protocol} ports`);
+      return found.report(".name", `${show(name)} is the name of two ${protocol} ports`);
     }
     ports.push({ name, protocol, port });
   });
+  found.leave();
   return ports;
 }
 
@@ -102,16 +103,16 @@ interface EndpointColumns {
   readonly addresses: string[];
   readonly nodes: string[];
   readonly states: number[];
-  readonly hints?: Hints[];
+  readonly hints: Hints[] | undefined;
 }
 
 function readEndpoints(
   fields: Fields,
   family: IpFamily,
   intern: (text: string) => string,
-  report: Report,
+  found: Findings,
 ): EndpointColumns {
-  const items = listOf(fields["endpoints"], "endpoints", report);
+  const items = listOf(fields["endpoints"], "endpoints", found);
   const addresses: string[] = [];
   const nodes: string[] = [];
   const states: number[] = [];
@@ -119,15 +120,16 @@ function readEndpoints(
   const seen = new Map<string, number>();
   for (let i = 0; i < items.length; i++) {
     const item = items[i];
+    found.enter("endpoints", i);
     if (!isFields(item)) {
-      report(`endpoints[${i}]`, `${show(item)} is not an object`);
+      found.report("", `${show(item)} is not an object`);
       continue;
     }
-    const address = readEndpointAddress(item, i, family, report);
+    const address = readEndpointAddress(item, family, found);
     if (address === undefined) continue;
     const node = item["nodeName"];
-    const state = readConditions(item, i, report);
-    const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], i, intern, report);
+    const state = readConditions(item, found);
+    const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], intern, found);
     let at = seen.get(address);
     if (at === undefined) {
       at = addresses.length;
@@ -136,47 +138,46 @@ function readEndpoints(
       continue;
     }
     addresses[at] = address;
-    nodes[at] = typeof node === "string" ? intern(node) : textOf(node, `endpoints[${i}].nodeName`, report);
+    nodes[at] = typeof node === "string" ? intern(node) : textOf(node, ".nodeName", found);
     states[at] = state;
     if (hint !== NO_HINTS) hints ??= addresses.map(() => NO_HINTS);
     if (hints !== undefined) hints[at] = hint;
   }
-  return { addresses, nodes, states, ...(hints && { hints }) };
+  found.leave();
+  return { addresses, nodes, states, hints };
 }
 
 /** Only the first address of an endpoint counts. */
-function readEndpointAddress(item: Fields, i: number, family: IpFamily, report: Report): string | undefined {
+function readEndpointAddress(item: Fields, family: IpFamily, found: Findings): string | undefined {
   const list = item["addresses"];
   const first: unknown = Array.isArray(list) ? list[0] : undefined;
   if (first === undefined) {
-    report(`endpoints[${i}].addresses`, "has no address");
+    found.report(".addresses", "has no address");
     return undefined;
   }
-  const address = addressOf(first, `endpoints[${i}].addresses[0]`, report);
+  const address = addressOf(first, ".addresses[0]", found);
   if (address === undefined || familyOf(address) === family) return address;
-  report(`endpoints[${i}].addresses[0]`, `${address} is not of the slice's address type`);
+  found.report(".addresses[0]", `${address} is not of the slice's address type`);
   return undefined;
 }
 
-function readConditions(item: Fields, i: number, report: Report): number {
+function readConditions(item: Fields, found: Findings): number {
   const value = item["conditions"];
   if (value === undefined || value === null) return READY | SERVING;
-  const path = `endpoints[${i}].conditions`;
-  const conditions = fieldsOf(value, path, report);
-  const ready = booleanOf(conditions["ready"], true, `${path}.ready`, report);
-  const serving = booleanOf(conditions["serving"], true, `${path}.serving`, report);
-  const terminating = booleanOf(conditions["terminating"], false, `${path}.terminating`, report);
+  const conditions = fieldsOf(value, ".conditions", found);
+  const ready = booleanOf(conditions["ready"], true, ".conditions.ready", found);
+  const serving = booleanOf(conditions["serving"], true, ".conditions.serving", found);
+  const terminating = booleanOf(conditions["terminating"], false, ".conditions.terminating", found);
   return (ready ? READY : 0) | (serving ? SERVING : 0) | (terminating ? TERMINATING : 0);
 }
 
-function readHints(value: unknown, i: number, intern: (text: string) => string, report: Report): Hints {
-  const path = `endpoints[${i}].hints`;
-  const fields = fieldsOf(value, path, report);
+function readHints(value: unknown, intern: (text: string) => string, found: Findings): Hints {
+  const fields = fieldsOf(value, ".hints", found);
   const names = (key: "forNodes" | "forZones") =>
-    listOf(fields[key], `${path}.${key}`, report).flatMap((item, j) => {
+    listOf(fields[key], `.hints.${key}`, found).flatMap((item, j) => {
       const name = isFields(item) ? item["name"] : undefined;
       if (typeof name === "string") return intern(name);
-      report(`${path}.${key}[${j}].name`, `${show(name)} is not a name`);
+      found.report(`.hints.${key}[${j}].name`, `${show(name)} is not a name`);
       return [];
     });
   const nodes = names("forNodes");
@@ -232,7 +233,7 @@ export function candidatesOf(
       if (hints !== undefined) hints[at] = slice.hints?.[i] ?? NO_HINTS;
     }
   }
-  return { endpoints, states, ...(hints && { hints }) };
+  return { endpoints, states, hints };
 }
 
 function positions(endpoints: readonly Endpoint[]): Map<number, Map<string, number>> {
