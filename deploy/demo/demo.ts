@@ -1,0 +1,176 @@
+/**
+ * `npm run demo`: what this is for, within a minute. A node, pods and an outside client as network namespaces; the real
+ * proxier on the manifests of deploy/examples; real requests. Exits with 1 if a single request failed.
+ */
+import { cpSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { parseAllDocuments, stringify } from "yaml";
+import type { Namespace } from "../../test/lab/namespace.ts";
+import { Lab, PLAN, type Pod } from "../../test/lab/topology.ts";
+import { bars, failures, heading, say } from "./print.ts";
+import { Load, ProxierProcess, startPod, stopPod } from "./programs.ts";
+
+const examples = path.resolve(import.meta.dirname, "..", "examples");
+const REQUESTS = 150;
+const CLUSTER_IP = { ip: "10.96.0.80", ip6: "fd00:10:96::80" };
+const LOAD_BALANCER_IP = "203.0.113.80";
+const NODE_PORT = 30080;
+
+interface Slice {
+  readonly kind: string;
+  readonly addressType: string;
+  endpoints: { addresses: string[]; nodeName: string; conditions: { ready: boolean } }[];
+}
+
+let failed = 0;
+
+/** Edits web.yaml as a person or a ConfigMap would: a new file in the place of the old. Returns when, ms since the epoch. */
+function setEndpoints(directory: string, pods: readonly Pod[]): number {
+  const file = path.join(directory, "web.yaml");
+  const documents = parseAllDocuments(readFileSync(file, "utf8")).map((document) => document.toJS() as Slice);
+  for (const document of documents) {
+    if (document.kind !== "EndpointSlice") continue;
+    const family = document.addressType === "IPv6" ? "ip6" : "ip";
+    document.endpoints = pods.map((pod) => ({
+      addresses: [pod.address[family]],
+      nodeName: pod.on === "node" ? "node-a" : "node-b",
+      conditions: { ready: true },
+    }));
+  }
+  const next = path.join(directory, ".web.yaml.next");
+  writeFileSync(next, documents.map((document) => stringify(document)).join("---\n"));
+  const edited = Date.now();
+  renameSync(next, file);
+  return edited;
+}
+
+/** Sends requests and draws who answered. */
+async function spread(from: Namespace, who: string, what: string, url: string): Promise<void> {
+  const answers = await new Load(from, url, REQUESTS).finished();
+  failed += answers.failures.length;
+  say(`${who} → ${what}: ${REQUESTS} requests, ${failures(answers.failures.length)}`);
+  for (const reason of new Set(answers.failures)) say(`  ${reason}`);
+  bars(answers.counts);
+}
+
+async function showSpread(lab: Lab, inside: Namespace): Promise<void> {
+  heading("Where requests arrive");
+  await spread(inside, "a pod", `ClusterIP ${CLUSTER_IP.ip}:80`, `http://${CLUSTER_IP.ip}/`);
+  await spread(inside, "a pod", `ClusterIP [${CLUSTER_IP.ip6}]:80`, `http://[${CLUSTER_IP.ip6}]/`);
+  await spread(
+    lab.client,
+    "a client outside",
+    `node port ${PLAN.node.ip}:${NODE_PORT}`,
+    `http://${PLAN.node.ip}:${NODE_PORT}/`,
+  );
+  await spread(lab.client, "a client outside", `load balancer ${LOAD_BALANCER_IP}:80`, `http://${LOAD_BALANCER_IP}/`);
+}
+
+async function scaleUp(lab: Lab, proxier: ProxierProcess, directory: string, pods: readonly Pod[]): Promise<void> {
+  heading("Scaling the service from 3 endpoints to 4, under load");
+  const added = pods.at(-1);
+  if (added === undefined) throw new Error("no pod to add");
+  const load = new Load(lab.client, `http://${LOAD_BALANCER_IP}/`, "until-told");
+  await sleep(500);
+  const from = proxier.log.length;
+  const edited = setEndpoints(directory, pods);
+  const synced = await proxier.synced("ip", from);
+  await sleep(1000);
+  const answers = await load.stop();
+  failed += answers.failures.length;
+  const first = load.firstAnswer(added.name);
+  if (first === undefined) throw new Error(`${added.name} never got a request`);
+  say(`the manifest was edited                    at     0 ms`);
+  say(`the kernel had it                          at ${String(synced.time - edited).padStart(5)} ms`);
+  say(`the new pod answered its first request     at ${String(first - edited).padStart(5)} ms`);
+  say(`${synced.operations} operations in one transaction, ${synced.kernelMs} ms of them in the kernel`);
+  say(`requests meanwhile: ${total(answers.counts)}, ${failures(answers.failures.length)}`);
+  bars(answers.counts);
+}
+
+async function takeAway(
+  lab: Lab,
+  proxier: ProxierProcess,
+  directory: string,
+  rest: readonly Pod[],
+  end: () => Promise<void>,
+): Promise<void> {
+  heading("Taking a pod away, under load");
+  const load = new Load(lab.client, `http://${LOAD_BALANCER_IP}/`, "until-told");
+  await sleep(700);
+  const from = proxier.log.length;
+  const edited = setEndpoints(directory, rest);
+  const synced = await proxier.synced("ip", from);
+  await end();
+  const ended = Date.now();
+  await sleep(1000);
+  const answers = await load.stop();
+  failed += answers.failures.length;
+  say(`the kernel had it ${synced.time - edited} ms after the edit; the pod was gone ${ended - edited} ms after it`);
+  say(`requests meanwhile: ${total(answers.counts)}, ${failures(answers.failures.length)}`);
+  for (const reason of new Set(answers.failures)) say(`  ${reason}`);
+  bars(answers.counts);
+}
+
+function total(counts: Readonly<Record<string, number>>): number {
+  return Object.values(counts).reduce((sum, count) => sum + count, 0);
+}
+
+/** What anybody on the node sees of it: a few lines of what is many more. */
+async function showRuleset(lab: Lab): Promise<void> {
+  heading("What nft sees of it on the node");
+  const { stdout } = await lab.node.run(["nft", "list", "table", "ip", "kube-proxy"]);
+  const lines = stdout.split("\n").map((line) => line.trim());
+  const draws = lines.filter((line) => line.includes("numgen"));
+  const elements = lines
+    .flatMap((line) => line.replace(/^elements = \{|\}$/g, "").split(","))
+    .map((element) => element.trim())
+    .filter((element) => element.startsWith(`${CLUSTER_IP.ip} .`));
+  const rules = lines.filter((line) => /^(ip|ct|meta|th|jump|goto|dnat|masquerade|reject|drop)\b/.test(line)).length;
+  say(`${rules} rules, however many services there are. Drawing an endpoint is one of them for each count:`);
+  for (const line of draws.slice(0, 2)) say(`    ${line}`);
+  say("The service itself is elements of shared maps:");
+  for (const element of elements) say(`    ${element}`);
+}
+
+async function story(lab: Lab, directory: string): Promise<void> {
+  const [web1, web2, web3, web4, shell] = lab.pods as [Pod, Pod, Pod, Pod, Pod];
+  const servers = await Promise.all([web1, web2, web3, web4].map(startPod));
+  heading("A cluster in namespaces");
+  say(
+    `node-a ${PLAN.node.ip} runs the proxier; ${web1.name} and ${web2.name} are pods on it, ${web3.name} is on node-b`,
+  );
+  const proxier = new ProxierProcess(lab.node, directory, path.join(examples, "config.yaml"));
+  try {
+    const [ip, ip6] = await Promise.all([proxier.synced("ip", 0), proxier.synced("ip6", 0)]);
+    say(`the services of deploy/examples are in the kernel: IPv4 ${ip.operations} operations, IPv6 ${ip6.operations}`);
+    await showSpread(lab, shell.namespace);
+    await scaleUp(lab, proxier, directory, [web1, web2, web3, web4]);
+    await takeAway(lab, proxier, directory, [web2, web3, web4], () => stopPod(servers[0]));
+    await showRuleset(lab);
+  } finally {
+    await proxier.stop();
+  }
+}
+
+const directory = mkdtempSync(path.join(tmpdir(), "nft-proxier-demo-"));
+cpSync(path.join(examples, "manifests"), directory, { recursive: true });
+const lab = await Lab.create({
+  pods: [
+    { name: "web-1", on: "node" },
+    { name: "web-2", on: "node" },
+    { name: "web-3", on: "remote" },
+    { name: "web-4", on: "node" },
+    { name: "shell", on: "node" },
+  ],
+});
+try {
+  await story(lab, directory);
+  heading(`Done: all namespaces are gone again; ${failures(failed)}`);
+} finally {
+  await lab.destroy();
+  rmSync(directory, { recursive: true, force: true });
+}
+process.exitCode = failed === 0 ? 0 : 1;

@@ -1,0 +1,134 @@
+/** The programs that the demo runs in its namespaces: pods, clients, and the proxier itself. */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import path from "node:path";
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
+import type { Namespace } from "../../test/lab/namespace.ts";
+import type { Pod } from "../../test/lab/topology.ts";
+import type { Answers } from "./requests.ts";
+
+const root = path.resolve(import.meta.dirname, "..", "..");
+const program = (name: string): string => path.join(import.meta.dirname, name);
+
+export const PORT = 8080;
+
+function lines(stream: Readable | null): AsyncIterable<string> {
+  if (stream === null) throw new Error("the program was started without a pipe");
+  return createInterface({ input: stream });
+}
+
+/** Starts a pod's server and resolves when it listens. */
+export async function startPod(pod: Pod): Promise<ChildProcess> {
+  const command = [process.execPath, program("pod.ts"), pod.name, String(PORT), pod.address.ip, pod.address.ip6];
+  const child = pod.namespace.spawn(command, { stdio: ["ignore", "pipe", "inherit"] });
+  for await (const line of lines(child.stdout)) if (line === "ready") return child;
+  throw new Error(`pod ${pod.name} did not start`);
+}
+
+/** Ends a pod as a kubelet does: it may finish what it is at. */
+export async function stopPod(child: ChildProcess): Promise<void> {
+  const ended = once(child, "exit");
+  child.kill("SIGTERM");
+  await ended;
+}
+
+/** Requests that go on until `stop`; what each pod's first answer was, is known on the way. */
+export class Load {
+  readonly #child: ChildProcess;
+  readonly #first = new Map<string, number>();
+  readonly #done: Promise<Answers>;
+
+  constructor(from: Namespace, url: string, count: number | "until-told") {
+    const command = [process.execPath, program("requests.ts"), url, String(count)];
+    this.#child = from.spawn(command, { stdio: ["pipe", "pipe", "inherit"] });
+    this.#done = this.#read();
+  }
+
+  /** When this pod answered first, ms since the epoch. */
+  firstAnswer(pod: string): number | undefined {
+    return this.#first.get(pod);
+  }
+
+  /** Lets the requests that are under way finish. */
+  async stop(): Promise<Answers> {
+    this.#child.stdin?.end();
+    return this.#done;
+  }
+
+  /** Resolves when all requests are answered, of a load that has a count. */
+  finished(): Promise<Answers> {
+    return this.#done;
+  }
+
+  async #read(): Promise<Answers> {
+    for await (const line of lines(this.#child.stdout)) {
+      const [word, pod, ms] = line.split(" ");
+      if (word === "first" && pod !== undefined) this.#first.set(pod, Number(ms));
+      else return JSON.parse(line) as Answers;
+    }
+    throw new Error("the client ended without a word");
+  }
+}
+
+/** A line of the proxier's log, as far as the demo reads it. */
+export interface LogLine {
+  readonly time: number;
+  readonly level: number;
+  readonly msg: string;
+  readonly family?: string;
+  readonly operations?: number;
+  readonly ms?: number;
+  readonly kernelMs?: number;
+}
+
+/** `nft-proxier run` in the node's namespace, and its log. */
+export class ProxierProcess {
+  readonly #child: ChildProcess;
+  readonly log: LogLine[] = [];
+  #ended: string | undefined;
+
+  constructor(node: Namespace, manifests: string, config: string) {
+    const main = path.join(root, "dist", "main.js");
+    const command = [process.execPath, main, "run", "--manifests", manifests, "--config", config];
+    this.#child = node.spawn(command, { stdio: ["ignore", "inherit", "pipe"] });
+    this.#child.once("exit", (code, signal) => (this.#ended = `ended with ${signal ?? `code ${code}`}`));
+    void this.#read();
+  }
+
+  /** The first line that satisfies `wanted` from the given position of the log on; rejects if it does not come. */
+  async line(wanted: (line: LogLine) => boolean, from: number, timeoutMs = 10_000): Promise<LogLine> {
+    const deadline = Date.now() + timeoutMs;
+    for (;;) {
+      const found = this.log.slice(from).find(wanted);
+      if (found !== undefined) return found;
+      if (this.#ended !== undefined) throw new Error(`the proxier ${this.#ended}`);
+      if (Date.now() > deadline) throw new Error("the proxier did not write within 10 s");
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+  }
+
+  /** The first write of a family to the kernel that was logged from this position on. */
+  synced(family: string, from: number): Promise<LogLine> {
+    return this.line((line) => line.msg === "synced" && line.family === family, from);
+  }
+
+  async stop(): Promise<void> {
+    if (this.#ended !== undefined) return;
+    const ended = once(this.#child, "exit");
+    this.#child.kill("SIGTERM");
+    await ended;
+  }
+
+  async #read(): Promise<void> {
+    for await (const text of lines(this.#child.stderr)) {
+      if (!text.startsWith("{")) {
+        process.stderr.write(`${text}\n`);
+        continue;
+      }
+      const line = JSON.parse(text) as LogLine;
+      this.log.push(line);
+      if (line.level >= 40) process.stdout.write(`  proxier: ${text}\n`);
+    }
+  }
+}

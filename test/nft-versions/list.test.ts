@@ -1,0 +1,83 @@
+/**
+ * Other people's `nft list ruleset` must work while our table is there: with services of every kind in it, and with
+ * clients in the affinity maps, on the machine's nft, and with NFT_VERSIONS=all on those of other Debian releases.
+ */
+import { spawnSync } from "node:child_process";
+import { createSocket } from "node:dgram";
+import { readlinkSync } from "node:fs";
+import path from "node:path";
+import { beforeAll, describe, expect, it } from "vitest";
+import { nftCommand, suites } from "./debian-nft.ts";
+
+const root = path.resolve(import.meta.dirname, "..", "..");
+const examples = path.join(root, "deploy", "examples");
+
+interface Run {
+  readonly status: number | null;
+  readonly signal: string | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function run(command: readonly string[]): Run {
+  const [program = "", ...args] = command;
+  const { status, signal, stdout, stderr, error } = spawnSync(program, args, { encoding: "utf8", maxBuffer: 1 << 26 });
+  if (error !== undefined) throw error;
+  return { status, signal, stdout, stderr };
+}
+
+function must(command: string): void {
+  const result = run(command.split(" "));
+  if (result.status !== 0) throw new Error(`${command}: ${result.stderr}`);
+}
+
+/** One datagram from this node to a service: a client for the affinity maps to remember. */
+function send(family: "udp4" | "udp6", address: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const socket = createSocket(family);
+    socket.send("hello", port, address, (error) => {
+      socket.close();
+      if (error === null) resolve();
+      else reject(error);
+    });
+  });
+}
+
+const nfts = [
+  { name: "this machine", command: () => ["nft"] as readonly string[] },
+  ...(process.env["NFT_VERSIONS"] === "all"
+    ? suites.map((suite) => ({ name: `Debian ${suite.name}`, suite, command: () => nftCommand(suite) }))
+    : []),
+];
+
+beforeAll(async () => {
+  if (readlinkSync("/proc/self/ns/net") === readlinkSync("/proc/1/ns/net")) {
+    throw new Error("this must run in a network namespace of its own: npm run test:nft");
+  }
+  must("nft flush ruleset");
+  must("ip link add uplink type dummy");
+  must("ip link set uplink up");
+  must("ip address add 192.0.2.10/24 dev uplink");
+  must("ip address add 2001:db8:1::10/64 dev uplink nodad");
+  must("ip route add default dev uplink");
+  must("ip -6 route add default dev uplink");
+  const manifests = path.join(examples, "manifests");
+  const config = path.join(examples, "config.yaml");
+  const main = path.join(root, "dist", "main.js");
+  const proxier = run([process.execPath, main, "run", "--manifests", manifests, "--config", config, "--once"]);
+  expect(proxier.stderr + proxier.stdout, "what run --once says").not.toContain('"level":50');
+  expect(proxier.status).toBe(0);
+  await send("udp4", "10.96.0.90", 9000);
+  await send("udp6", "fd00:10:96::90", 9000);
+});
+
+describe.each(nfts)("nft of $name", ({ command }) => {
+  it.each([["list"], ["-a", "list"], ["-n", "list"], ["-s", "list"], ["-j", "list"]])("%s %s ruleset", (...words) => {
+    const result = run([...command(), ...words, "ruleset"]);
+    expect(result).toMatchObject({ status: 0, signal: null, stderr: "" });
+    for (const address of ["10.96.0.80", "203.0.113.43", "fd00:10:96::80", "fd00:10:244::85"]) {
+      expect(result.stdout).toContain(address);
+    }
+    if (words[0] === "-j") expect(JSON.parse(result.stdout)).toHaveProperty("nftables");
+  });
+});
