@@ -17,6 +17,7 @@ import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { checks, passes, root } from "./checks.ts";
+import { fetchNft, suites } from "./nft-versions/debian-nft.ts";
 
 interface Tier {
   readonly name: string;
@@ -118,7 +119,7 @@ function runGroup(command: string, args: readonly string[]): Promise<string | un
     child.on("exit", (code, signal) => {
       if (late) settle(`was still running after ${tierLimitMs / 60_000} minutes`);
       else if (code === 0) settle(undefined);
-      else settle(signal === null ? `exited with code ${code}` : `was ended by ${signal}`);
+      else settle(`${signal === null ? `exited with code ${code}` : `was ended by ${signal}`}; see its output above`);
     });
   });
 }
@@ -142,7 +143,8 @@ function tally(tier: Tier, report: Report | undefined, failure: string | undefin
     const results = file.assertionResults;
     if (file.status === "failed" && !results.some((result) => result.status === "failed")) {
       failed += 1;
-      notes.push(`failed: ${name}: ${file.message.split("\n")[0]}`);
+      const [reason = ""] = file.message.split("\n");
+      notes.push(`failed: ${name}: ${reason === "" ? "ended before its tests; see its output above" : reason}`);
     }
     for (const result of results) {
       if (result.status === "failed") notes.push(`failed: ${name}: ${result.fullName}`);
@@ -151,9 +153,20 @@ function tally(tier: Tier, report: Report | undefined, failure: string | undefin
   }
   if (failure !== undefined && failed === 0) {
     failed = 1;
-    notes.push(`failed: tier ${tier.name} ${failure}; see its output above`);
+    notes.push(`failed: tier ${tier.name} ${failure}`);
   }
   return { passed: report?.numPassedTests ?? 0, failed, skipped, notes };
+}
+
+/** What a tier needs from outside, as its namespaces have no way out. Returns what went wrong. */
+function prepare(tier: Tier): string | undefined {
+  if (tier.name !== "nft" || options["nft-versions"] !== "all") return undefined;
+  try {
+    for (const suite of suites) fetchNft(suite);
+    return undefined;
+  } catch (error) {
+    return `could not fetch the nft of other releases: ${String(error)}`;
+  }
 }
 
 async function runVitest(tier: Tier): Promise<Outcome> {
@@ -175,7 +188,7 @@ async function runVitest(tier: Tier): Promise<Outcome> {
   const inner = ["env", ...environment, process.execPath, ...vitest];
   const enter = tier.runs === "in-namespaces" ? [process.execPath, path.join(root, "test/lab/enter.mjs"), "--"] : [];
   const [command, ...args] = [...enter, ...inner] as [string, ...string[]];
-  const failure = await runGroup(command, args);
+  const failure = prepare(tier) ?? (await runGroup(command, args));
   return tally(tier, readReport(file), failure);
 }
 
