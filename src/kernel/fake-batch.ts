@@ -1,0 +1,100 @@
+import type { Fault } from "./errors.js";
+import { addChain, deleteChain } from "./fake-ops/chains.js";
+import { addElements, deleteElements, flushElements } from "./fake-ops/elements.js";
+import { addRule, deleteRule, flushRules } from "./fake-ops/rules.js";
+import { addSet, deleteSet } from "./fake-ops/sets.js";
+import { addTable, deleteTable } from "./fake-ops/tables.js";
+import { validateTable } from "./fake-ops/validate.js";
+import { Refusal, Transaction, type NamespaceState } from "./fake-state.js";
+import type { ChangeEvent, Op, OpKind } from "./types.js";
+
+type Handlers = { readonly [K in OpKind]: (tx: Transaction, op: Extract<Op, { kind: K }>) => void };
+
+const HANDLERS: Handlers = {
+  table: (tx, op) => (op.op === "add" || op.op === "create" ? addTable(tx, op) : deleteTable(tx, op)),
+  chain: (tx, op) => (op.op === "add" || op.op === "create" ? addChain(tx, op) : deleteChain(tx, op)),
+  rule: (tx, op) => {
+    if (op.op === "flush") flushRules(tx, op);
+    else if ("exprs" in op) addRule(tx, op);
+    else deleteRule(tx, op);
+  },
+  set: (tx, op) => ("keyLen" in op ? addSet(tx, op) : deleteSet(tx, op)),
+  elements: (tx, op) => {
+    if (op.op === "flush") flushElements(tx, op);
+    else if (op.op === "delete" || op.op === "destroy") deleteElements(tx, op);
+    else addElements(tx, op);
+  },
+};
+
+export interface BatchOptions {
+  readonly portId: number;
+  readonly now: number;
+  readonly dryRun: boolean;
+  /** A refusal to act out at an operation instead of running it. */
+  readonly inject?: (op: Op, index: number) => Refusal | undefined;
+}
+
+export type BatchOutcome =
+  | { readonly refused: true; readonly errno: string; readonly faults: readonly Fault[] }
+  /** `events` is empty when the batch changed nothing; the generation then stays. */
+  | { readonly refused: false; readonly events: readonly ChangeEvent[] };
+
+/**
+ * Runs a batch on the state as nfnetlink_rcv_batch does: every operation is tried and every fault collected; with a
+ * fault, or for a dry run, everything is taken back.
+ */
+export function runBatch(state: NamespaceState, ops: readonly Op[], options: BatchOptions): BatchOutcome {
+  const first = attempt(state, ops, options, false);
+  // The kernel finds out which operation closes a loop by playing the batch again, validating after each.
+  const { tx, faults } = first === "replay" ? (attempt(state, ops, options, true) as Attempt) : first;
+  if (faults.length > 0) {
+    tx.rollback();
+    return { refused: true, errno: faults[0].errno, faults };
+  }
+  if (options.dryRun) {
+    tx.rollback();
+    return { refused: false, events: [] };
+  }
+  if (tx.newAnonymous.some(({ table, set }) => table.sets.get(set.name) === set && set.bindings.length === 0)) {
+    tx.rollback();
+    return { refused: true, errno: "EINVAL", faults: [] };
+  }
+  if (tx.events.length > 0) state.nextGeneration();
+  return { refused: false, events: tx.events };
+}
+
+interface Attempt {
+  readonly tx: Transaction;
+  readonly faults: Fault[];
+}
+
+function attempt(
+  state: NamespaceState,
+  ops: readonly Op[],
+  options: BatchOptions,
+  validateEach: boolean,
+): Attempt | "replay" {
+  const tx = new Transaction(state, options.portId, validateEach, options.now);
+  const faults: Fault[] = [];
+  ops.forEach((op, index) => {
+    try {
+      const injected = options.inject?.(op, index);
+      if (injected !== undefined) throw injected;
+      const handle = HANDLERS[op.kind] as (tx: Transaction, op: Op) => void;
+      handle(tx, op);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      const { errno, element, text } = error;
+      faults.push({ op: index, errno, ...(element !== undefined && { element }), ...(text !== undefined && { text }) });
+    }
+  });
+  if (faults.length > 0 || validateEach) return { tx, faults };
+  try {
+    for (const table of tx.toValidate) if (state.find(table.ref) === table) validateTable(table);
+  } catch (error) {
+    tx.rollback();
+    if (error instanceof Refusal) return "replay";
+    throw error;
+  }
+  return { tx, faults };
+}

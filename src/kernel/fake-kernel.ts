@@ -1,0 +1,402 @@
+/**
+ * nf_tables in memory, for tests: the kernel's own answers without the kernel.
+ *
+ * What it does is what Linux 6.18 does for the operations of `types.ts`; the conformance suite runs on both. Packets
+ * do not pass here. Failures that a real kernel shows rarely can be ordered: refusals, lost replies, lost events,
+ * interrupted dumps, delays.
+ */
+import { ElementFlag, SetFlag, TableFlag } from "./constants.js";
+import { batchLayout } from "./element-batch.js";
+import { KernelError, type Fault } from "./errors.js";
+import { runBatch } from "./fake-batch.js";
+import { checkOps, sizeOf } from "./fake-ops/check.js";
+import {
+  isExpired,
+  NamespaceState,
+  Refusal,
+  tableId,
+  type ChainState,
+  type ElementState,
+  type SetState,
+  type TableState,
+} from "./fake-state.js";
+import type {
+  ChainInfo,
+  ChangeBatch,
+  CommitOptions,
+  CommitResult,
+  ElementBatch,
+  Family,
+  Generation,
+  InterfaceAddress,
+  Kernel,
+  Monitor,
+  MonitorHandlers,
+  MonitorOptions,
+  Op,
+  RuleInfo,
+  SetDump,
+  SetInfo,
+  TableInfo,
+  TableRef,
+  Verdict,
+} from "./types.js";
+
+export interface FakeKernelOptions {
+  /** ms, for timeouts of elements. Default: performance.now. */
+  readonly now?: () => number;
+  /** Process that commits are said to come from. */
+  readonly process?: { readonly pid: number; readonly name: string };
+  readonly addresses?: readonly InterfaceAddress[];
+}
+
+/** A refusal to come. */
+export interface InjectedFault {
+  /** Which operation of a batch is refused. A batch without such an operation passes, and the fault waits for the next. */
+  readonly when: (op: Op, index: number) => boolean;
+  /** Symbolic: "ENOMEM". */
+  readonly errno: string;
+  readonly text?: string;
+}
+
+interface Listener {
+  readonly handlers: MonitorHandlers;
+  readonly tables: ReadonlySet<string> | undefined;
+  /** The port whose own events are left out. */
+  readonly skip: number | undefined;
+}
+
+/** What all views of one namespace share. */
+interface Shared {
+  readonly state: NamespaceState;
+  readonly listeners: Set<Listener>;
+  readonly now: () => number;
+  lastCommitter: { readonly pid: number; readonly name: string } | undefined;
+}
+
+const FIRST_PORT = 1000;
+
+export class FakeKernel implements Kernel {
+  readonly portId: number;
+  /** Operations of every batch that this object's commits put in force, oldest first; dry runs and refused ones are not in it. */
+  readonly commits: (readonly Op[])[] = [];
+  private readonly shared: Shared;
+  private readonly process: { readonly pid: number; readonly name: string };
+  private readonly own = new Set<Listener>();
+  private readonly faults: InjectedFault[] = [];
+  private repliesToLose = 0;
+  private dumpsToInterrupt = 0;
+  private latency: ((action: string) => Promise<void> | void) | undefined;
+  private last: Promise<unknown> = Promise.resolve();
+  private closed = false;
+
+  constructor(options: FakeKernelOptions = {}, shared?: Shared, portId?: number) {
+    this.shared = shared ?? {
+      state: new NamespaceState(FIRST_PORT),
+      listeners: new Set(),
+      now: options.now ?? (() => performance.now()),
+      lastCommitter: undefined,
+    };
+    this.portId = portId ?? this.shared.state.nextPort();
+    this.process = options.process ?? { pid: process.pid, name: "fake" };
+    if (options.addresses !== undefined) this.setAddresses(options.addresses);
+  }
+
+  /** Another socket in the same namespace: what it commits is somebody else's to this one. */
+  asOther(portId?: number, name = "other"): FakeKernel {
+    return new FakeKernel({ process: { pid: this.process.pid + 1, name } }, this.shared, portId);
+  }
+
+  /** The next commit with an operation that `when` accepts is refused there. */
+  failNext(fault: InjectedFault): void {
+    this.faults.push(fault);
+  }
+  /** The next commit takes effect, but fails with "unknown-outcome". */
+  loseReply(): void {
+    this.repliesToLose++;
+  }
+  /** All monitors of the namespace hear that events were lost. */
+  loseEvents(): void {
+    for (const { handlers } of this.shared.listeners) queueMicrotask(() => handlers.onLost());
+  }
+  /** All monitors of the namespace end with this error. */
+  breakMonitors(error: Error): void {
+    for (const listener of this.shared.listeners) {
+      this.shared.listeners.delete(listener);
+      queueMicrotask(() => listener.handlers.onError(error));
+    }
+  }
+  /** The next dumps of this object, as many as said, fail with "interrupted". */
+  interruptDumps(count = 1): void {
+    this.dumpsToInterrupt += count;
+  }
+  /** Called before each commit and dump of this object takes effect, with what it is about; awaited. */
+  setLatency(wait: ((action: string) => Promise<void> | void) | undefined): void {
+    this.latency = wait;
+  }
+  /** What `addresses()` reports in this namespace. */
+  setAddresses(addresses: readonly InterfaceAddress[]): void {
+    this.shared.state.addresses = addresses;
+  }
+
+  commit(ops: readonly Op[], options: CommitOptions = {}): Promise<CommitResult> {
+    const result = this.last.then(() => this.commitNow(ops, options));
+    this.last = result.catch(() => undefined);
+    return result;
+  }
+
+  private async commitNow(ops: readonly Op[], options: CommitOptions): Promise<CommitResult> {
+    this.checkOpen("commit");
+    checkOps(ops);
+    await this.latency?.("commit");
+    this.checkOpen("commit");
+    const { state } = this.shared;
+    if (ops.length === 0) return { bytes: 0, messages: 0, kernelNs: 0, encodeNs: 0 };
+    if (options.expectGeneration !== undefined && options.expectGeneration !== state.generation) {
+      throw new KernelError("stale", "the ruleset's generation is not the expected one", {
+        action: "commit",
+        errno: "ERESTART",
+      });
+    }
+    const started = performance.now();
+    const inject = (op: Op, index: number): Refusal | undefined => this.injected(op, index);
+    const dryRun = options.dryRun === true;
+    const outcome = runBatch(state, ops, { portId: this.portId, now: this.shared.now(), dryRun, inject });
+    if (outcome.refused) throw refused(ops, outcome.errno, outcome.faults);
+    if (!dryRun) {
+      this.commits.push(ops);
+      if (outcome.events.length > 0) this.announce(outcome.events);
+    }
+    if (!dryRun && this.repliesToLose > 0) {
+      this.repliesToLose--;
+      throw new KernelError("unknown-outcome", "the kernel's reply was lost", { action: "commit", errno: "ENOBUFS" });
+    }
+    const bytes = ops.reduce((sum, op) => sum + sizeOf(op), 0);
+    return { bytes, messages: ops.length + 2, kernelNs: Math.round((performance.now() - started) * 1e6), encodeNs: 0 };
+  }
+
+  private injected(op: Op, index: number): Refusal | undefined {
+    const at = this.faults.findIndex((fault) => fault.when(op, index));
+    if (at < 0) return undefined;
+    const [fault] = this.faults.splice(at, 1);
+    return new Refusal(fault.errno, undefined, fault.text);
+  }
+
+  private announce(events: ChangeBatch["events"]): void {
+    const generation = this.shared.state.generation;
+    this.shared.lastCommitter = this.process;
+    for (const { handlers, tables, skip } of this.shared.listeners) {
+      const seen =
+        skip === this.portId ? [] : events.filter((event) => tables === undefined || tables.has(tableId(event)));
+      const batch: ChangeBatch = { generation, portId: this.portId, process: this.process, events: seen };
+      queueMicrotask(() => handlers.onBatch(batch));
+    }
+  }
+
+  async generation(): Promise<Generation> {
+    this.checkOpen("read the generation");
+    const { state, lastCommitter } = this.shared;
+    await Promise.resolve();
+    return { id: state.generation, ...lastCommitter };
+  }
+
+  async tables(family?: Family): Promise<TableInfo[]> {
+    await this.beginDump("dump tables");
+    return this.shared.state.ofFamily(family).map(tableInfo);
+  }
+
+  async chains(ref: TableRef): Promise<ChainInfo[]> {
+    await this.beginDump("dump chains");
+    return inOrder(this.shared.state.find(ref)?.chains).map((chain) => chainInfo(ref, chain));
+  }
+
+  async rules(ref: TableRef, chain?: string): Promise<RuleInfo[]> {
+    await this.beginDump("dump rules");
+    const chains = inOrder(this.shared.state.find(ref)?.chains).filter(
+      ({ name }) => chain === undefined || name === chain,
+    );
+    return chains.flatMap(({ name, rules }) =>
+      rules.map(({ handle, exprs, userdata }) => ({
+        ...refOf(ref),
+        chain: name,
+        handle,
+        exprs,
+        ...(userdata !== undefined && { userdata }),
+      })),
+    );
+  }
+
+  async sets(ref: TableRef): Promise<SetDump[]> {
+    await this.beginDump("dump sets");
+    return inOrder(this.shared.state.find(ref)?.sets).map((set) => setDump(ref, set));
+  }
+
+  async elements(ref: TableRef, info: SetInfo): Promise<ElementBatch> {
+    await this.beginDump("dump elements");
+    const set = this.shared.state.find(ref)?.sets.get(info.set);
+    if (set === undefined)
+      throw new KernelError("not-found", `no set ${info.set} in table ${tableId(ref)}`, {
+        action: "dump elements",
+        errno: "ENOENT",
+      });
+    return pack(set, this.shared.now());
+  }
+
+  async addresses(): Promise<InterfaceAddress[]> {
+    await this.beginDump("dump addresses");
+    return [...this.shared.state.addresses];
+  }
+
+  async monitor(handlers: MonitorHandlers, options: MonitorOptions = {}): Promise<Monitor> {
+    this.checkOpen("monitor");
+    await Promise.resolve();
+    const tables = options.tables === undefined ? undefined : new Set(options.tables.map(tableId));
+    const listener: Listener = { handlers, tables, skip: options.skipOwn === false ? undefined : this.portId };
+    this.shared.listeners.add(listener);
+    this.own.add(listener);
+    const stop = (): void => {
+      this.shared.listeners.delete(listener);
+      this.own.delete(listener);
+    };
+    return {
+      close: () => {
+        stop();
+        return Promise.resolve();
+      },
+    };
+  }
+
+  /** As when the socket closes: tables that it owns go with it, or stay without an owner when they are persistent. */
+  async close(): Promise<void> {
+    await this.last;
+    if (this.closed) return;
+    this.closed = true;
+    for (const listener of this.own) this.shared.listeners.delete(listener);
+    const { tables } = this.shared.state;
+    for (const [id, table] of tables) {
+      if (table.owner !== this.portId) continue;
+      if ((table.flags & TableFlag.persist) === 0) {
+        tables.delete(id);
+      } else {
+        table.owner = undefined;
+        table.flags &= ~TableFlag.owner;
+      }
+    }
+  }
+
+  private async beginDump(action: string): Promise<void> {
+    this.checkOpen(action);
+    await this.latency?.(action);
+    this.checkOpen(action);
+    if (this.dumpsToInterrupt === 0) return;
+    this.dumpsToInterrupt--;
+    throw new KernelError("interrupted", "the ruleset kept changing during the dump", { action, errno: "EINTR" });
+  }
+
+  private checkOpen(action: string): void {
+    if (this.closed) throw new KernelError("closed", "the kernel connection is closed", { action });
+  }
+}
+
+function refused(ops: readonly Op[], errno: string, faults: readonly Fault[]): KernelError {
+  const [first] = faults;
+  const where = first === undefined ? "the batch" : `operation ${first.op} (${ops[first.op].op} ${ops[first.op].kind})`;
+  return new KernelError("refused", `the kernel refused ${where}: ${errno}`, { action: "commit", errno, faults });
+}
+
+/** By handle, which is the order in which they were made and in which the kernel lists them. */
+function inOrder<T extends { readonly handle: bigint }>(objects: ReadonlyMap<string, T> | undefined): T[] {
+  return [...(objects?.values() ?? [])].sort((a, b) => Number(a.handle - b.handle));
+}
+
+function refOf({ family, table }: TableRef): TableRef {
+  return { family, table };
+}
+
+function tableInfo(table: TableState): TableInfo {
+  const { ref, handle, flags, use, userdata, owner } = table;
+  return {
+    ...ref,
+    handle,
+    flags,
+    use,
+    ...(userdata !== undefined && { userdata }),
+    ...(owner !== undefined && { owner }),
+  };
+}
+
+function chainInfo(ref: TableRef, chain: ChainState): ChainInfo {
+  const { name, handle, base, flags, use, userdata } = chain;
+  return {
+    ...refOf(ref),
+    chain: name,
+    handle,
+    flags,
+    use,
+    ...(base !== undefined && { base }),
+    ...(userdata !== undefined && { userdata }),
+  };
+}
+
+function setDump(ref: TableRef, set: SetState): SetDump {
+  const { size: _size, timeout: _timeout, gcInterval: _gc, policy, dataLen, fieldLens, ...info } = set.info;
+  const { size, timeout, gcInterval, isVerdictMap } = set;
+  return {
+    ...refOf(ref),
+    ...info,
+    handle: set.handle,
+    ...(dataLen !== undefined && !isVerdictMap && { dataLen }),
+    ...(size !== undefined && { size }),
+    ...(timeout !== undefined && { timeout }),
+    ...(gcInterval !== undefined && { gcInterval }),
+    ...(policy !== undefined && policy !== 0 && { policy }),
+    ...(fieldLens !== undefined && fieldLens.length > 1 && { fieldLens }),
+  };
+}
+
+/** All elements that have not expired; sets of intervals in the kernel's order, from the highest down. */
+function pack(set: SetState, now: number): ElementBatch {
+  const all =
+    set.sorted === undefined
+      ? [...set.elements.values()]
+      : [...set.elements.values()].filter((e) => e.catchall).concat(set.sorted.toReversed());
+  const elements = all.filter((element) => !isExpired(element, now));
+  const timed = set.has(SetFlag.timeout);
+  const shape = {
+    keyLen: set.info.keyLen,
+    dataLen: set.isVerdictMap ? 4 : (set.info.dataLen ?? 0),
+    ...(set.ranges && { keyEnd: true }),
+    ...((set.has(SetFlag.interval) || elements.some(({ catchall }) => catchall)) && { flags: true }),
+    ...(timed && { timeouts: true, expirations: true }),
+  };
+  const layout = batchLayout(shape);
+  const bytes = Buffer.alloc(elements.length * layout.stride);
+  const verdicts: Verdict[] = [];
+  const interned = new Map<string, number>();
+  elements.forEach((element, record) => {
+    const at = record * layout.stride;
+    bytes.write(element.key, at, "latin1");
+    if (layout.keyEnd >= 0) bytes.write(element.keyEnd, at + layout.keyEnd, "latin1");
+    if (element.verdict !== undefined)
+      bytes.writeUInt32LE(intern(element.verdict, verdicts, interned), at + layout.data);
+    else if (layout.data >= 0) bytes.write(element.data, at + layout.data, "latin1");
+    if (layout.flags >= 0) bytes.writeUInt32LE(flagsOf(element), at + layout.flags);
+    if (!timed) return;
+    bytes.writeBigUInt64LE(element.timeout ?? 0n, at + layout.timeout);
+    const left = element.expiresAt === Infinity ? 0 : Math.max(1, Math.round(element.expiresAt - now));
+    bytes.writeBigUInt64LE(BigInt(left), at + layout.expiration);
+  });
+  return { count: elements.length, ...shape, ...(set.isVerdictMap && { verdicts }), bytes };
+}
+
+function flagsOf({ end, catchall }: ElementState): number {
+  return (end ? ElementFlag.intervalEnd : 0) | (catchall ? ElementFlag.catchall : 0);
+}
+
+function intern(verdict: Verdict, verdicts: Verdict[], interned: Map<string, number>): number {
+  const name = "chain" in verdict ? `${verdict.verdict} ${verdict.chain}` : verdict.verdict;
+  const known = interned.get(name);
+  if (known !== undefined) return known;
+  interned.set(name, verdicts.length);
+  return verdicts.push(verdict) - 1;
+}

@@ -1,0 +1,347 @@
+import { batchLayout, type BatchLayout } from "../element-batch.js";
+import { ElementFlag, SetFlag } from "../constants.js";
+import {
+  elementId,
+  isExpired,
+  Refusal,
+  type ElementState,
+  type SetState,
+  type TableState,
+  type Transaction,
+} from "../fake-state.js";
+import type { ElementBatch, Op, Verdict } from "../types.js";
+import { verdictTarget } from "./exprs.js";
+import { findSet, findTable } from "./find.js";
+import { afterChange, validateChain } from "./validate.js";
+
+type ElementsOp = Extract<Op, { kind: "elements" }>;
+type ListOp = Exclude<ElementsOp, { op: "flush" }>;
+
+/** Reads records of a batch one by one, with the kernel's checks of each element's attributes. */
+class Records {
+  private readonly at: BatchLayout;
+  private readonly bytes: Buffer;
+  constructor(
+    private readonly batch: ElementBatch,
+    private readonly set: SetState,
+  ) {
+    this.at = batchLayout(batch);
+    this.bytes = Buffer.from(batch.bytes.buffer, batch.bytes.byteOffset, batch.bytes.byteLength);
+  }
+
+  text(record: number, column: number, length: number): string {
+    const start = record * this.at.stride + column;
+    return this.bytes.toString("latin1", start, start + length);
+  }
+
+  number(record: number, column: number): bigint | undefined {
+    if (column < 0) return undefined;
+    const value = this.bytes.readBigUInt64LE(record * this.at.stride + column);
+    return value === 0n ? undefined : value;
+  }
+
+  timeout(record: number): bigint | undefined {
+    return this.number(record, this.at.timeout);
+  }
+  expiration(record: number): bigint | undefined {
+    return this.number(record, this.at.expiration);
+  }
+
+  verdict(record: number): Verdict | undefined {
+    const { verdicts } = this.batch;
+    return verdicts?.[this.bytes.readUInt32LE(record * this.at.stride + this.at.data)];
+  }
+
+  /** Key and flags (nft_set_elem_parse_flags, nft_setelem_parse_key). */
+  identity(record: number): Pick<ElementState, "key" | "keyEnd" | "end" | "catchall"> {
+    const flags = this.at.flags < 0 ? 0 : this.bytes.readUInt32LE(record * this.at.stride + this.at.flags);
+    const end = (flags & ElementFlag.intervalEnd) !== 0;
+    const catchall = (flags & ElementFlag.catchall) !== 0;
+    if ((flags & ~(ElementFlag.intervalEnd | ElementFlag.catchall)) !== 0) throw new Refusal("EOPNOTSUPP");
+    if (end && (catchall || !this.set.has(SetFlag.interval))) throw new Refusal("EINVAL");
+    if (catchall) return { key: "", keyEnd: "", end, catchall };
+    if (this.batch.keyLen !== this.set.info.keyLen) throw new Refusal("EINVAL");
+    const key = this.text(record, this.at.key, this.batch.keyLen);
+    const ranged = this.set.ranges && this.at.keyEnd >= 0;
+    return { key, keyEnd: ranged ? this.text(record, this.at.keyEnd, this.batch.keyLen) : key, end, catchall };
+  }
+
+  /** Data bytes; verdicts are told apart by `verdict`. */
+  data(record: number): string {
+    return this.at.data < 0 ? "" : this.text(record, this.at.data, this.batch.dataLen);
+  }
+}
+
+/** What one operation did to a set, to take it back at once: an undo function per element would be heavy. */
+class Journal {
+  private readonly steps: {
+    element: ElementState;
+    action: "insert" | "remove" | "renew";
+    timeout?: bigint | undefined;
+    expiresAt?: number;
+  }[] = [];
+  constructor(private readonly set: SetState) {}
+
+  insert(element: ElementState): void {
+    this.set.insert(element);
+    this.steps.push({ element, action: "insert" });
+  }
+  remove(element: ElementState): void {
+    this.set.remove(element);
+    this.steps.push({ element, action: "remove" });
+  }
+  renew(element: ElementState, timeout: bigint | undefined, expiresAt: number): void {
+    this.steps.push({ element, action: "renew", timeout: element.timeout, expiresAt: element.expiresAt });
+    element.timeout = timeout;
+    element.expiresAt = expiresAt;
+  }
+
+  undo(): void {
+    for (let step = this.steps.pop(); step !== undefined; step = this.steps.pop()) {
+      if (step.action === "insert") this.set.remove(step.element);
+      else if (step.action === "remove") this.set.insert(step.element);
+      else {
+        step.element.timeout = step.timeout;
+        step.element.expiresAt = step.expiresAt ?? Infinity;
+      }
+    }
+  }
+}
+
+/** Runs `each` for every record and says in the refusal which one it was. */
+function forEachRecord(count: number, each: (record: number) => void): void {
+  for (let record = 0; record < count; record++) {
+    try {
+      each(record);
+    } catch (error) {
+      throw error instanceof Refusal ? new Refusal(error.errno, record, error.text) : error;
+    }
+  }
+}
+
+/** nf_tables_newsetelem */
+export function addElements(tx: Transaction, op: ListOp): void {
+  const table = findTable(tx, op);
+  const set = findSet(tx, table, op.set, op.setId);
+  if (set.bindings.length > 0 && (set.anonymous || set.has(SetFlag.constant))) throw new Refusal("EBUSY");
+  const adder = new Adder(tx, table, set, op);
+  let added = 0;
+  try {
+    forEachRecord(op.elements.count, (record) => {
+      if (adder.add(record)) added++;
+    });
+  } finally {
+    tx.change(
+      () => undefined,
+      () => adder.journal.undo(),
+    );
+  }
+  tx.noteElements("new", table, set, added);
+  if (adder.leadsOn) afterChange(tx, table);
+}
+
+/** Adds the records of one operation. */
+class Adder {
+  readonly journal: Journal;
+  /** An element of a map in use names a chain, so that chains must be walked again. */
+  leadsOn = false;
+  private readonly records: Records;
+  private readonly targets = new Map<Verdict, ReturnType<typeof verdictTarget>>();
+  private readonly inUse: boolean;
+  constructor(
+    private readonly tx: Transaction,
+    private readonly table: TableState,
+    private readonly set: SetState,
+    private readonly op: ListOp,
+  ) {
+    this.journal = new Journal(set);
+    this.records = new Records(op.elements, set);
+    this.inUse = set.bindings.some((binding) => binding.map);
+  }
+
+  /** nft_add_set_elem. True when the element is new or renewed. */
+  add(record: number): boolean {
+    const { set, tx, journal } = this;
+    const element = this.read(record);
+    const found = set.elements.get(elementId(element));
+    if (found !== undefined) {
+      if (!isExpired(found, tx.now)) return this.merge(found, element, record);
+      journal.remove(found);
+    }
+    if (set.sorted !== undefined && !element.catchall) checkOrder(set, element, tx.now);
+    else if (set.ranges && !element.catchall) checkRanges(set, element, tx.now);
+    if (!element.catchall && full(set, tx.now, journal)) throw new Refusal("ENFILE");
+    journal.insert(element);
+    return true;
+  }
+
+  private read(record: number): ElementState {
+    const { set, op, records } = this;
+    const identity = records.identity(record);
+    const timeout = identity.end ? undefined : records.timeout(record);
+    const expiration = identity.end ? undefined : records.expiration(record);
+    const data = identity.end ? "" : records.data(record);
+    if (!identity.end) {
+      if (set.isMap !== op.elements.dataLen > 0) throw new Refusal("EINVAL");
+      if ((timeout !== undefined || expiration !== undefined) && !set.has(SetFlag.timeout)) throw new Refusal("EINVAL");
+      if (set.isMap && set.isVerdictMap !== (op.elements.verdicts !== undefined)) throw new Refusal("EINVAL");
+      if (set.isMap && !set.isVerdictMap && op.elements.dataLen !== set.info.dataLen) throw new Refusal("EINVAL");
+    }
+    const lifetime = this.lifetime(identity.end, timeout, expiration);
+    const verdict = identity.end ? undefined : records.verdict(record);
+    const target = verdict === undefined ? undefined : this.target(verdict);
+    return {
+      ...identity,
+      data: verdict === undefined ? data : "",
+      verdict,
+      target,
+      timeout,
+      expiresAt: this.tx.now + lifetime,
+    };
+  }
+
+  /** ms until the element expires. */
+  private lifetime(end: boolean, timeout: bigint | undefined, expiration: bigint | undefined): number {
+    if (end || !this.set.has(SetFlag.timeout)) return Infinity;
+    const whole = timeout ?? this.set.timeout;
+    if (expiration !== undefined) {
+      if (whole === undefined) throw new Refusal("EOPNOTSUPP");
+      if (expiration > whole) throw new Refusal("ERANGE");
+    }
+    const left = expiration ?? whole;
+    return left === undefined ? Infinity : Number(left);
+  }
+
+  private target(verdict: Verdict): ReturnType<typeof verdictTarget> {
+    if (this.targets.has(verdict)) return this.targets.get(verdict);
+    const target = verdictTarget(this.table, verdict);
+    if (target !== undefined && this.inUse) {
+      for (const binding of this.set.bindings) if (binding.map) validateChain(binding.chain, target);
+      this.leadsOn = true;
+    }
+    this.targets.set(verdict, target);
+    return target;
+  }
+
+  /** An element that is there already: the same one may be added again, and then takes over a new timeout (Linux >= 6.12). */
+  private merge(found: ElementState, element: ElementState, record: number): boolean {
+    if (
+      found.data !== element.data ||
+      found.target !== element.target ||
+      found.verdict?.verdict !== element.verdict?.verdict
+    ) {
+      throw new Refusal("EEXIST");
+    }
+    if (this.op.op === "create") throw new Refusal("EEXIST");
+    if (!this.set.has(SetFlag.timeout) || element.end) return false;
+    const changed = (element.timeout ?? this.set.timeout) !== (found.timeout ?? this.set.timeout);
+    if (!changed && this.records.expiration(record) === undefined) return false;
+    this.journal.renew(found, element.timeout, element.expiresAt);
+    return true;
+  }
+}
+
+/** The size is checked against what will be left when the batch is through; whoever has expired goes first. */
+function full(set: SetState, now: number, journal: Journal): boolean {
+  const limit = capacity(set);
+  if (set.elements.size < limit) return false;
+  if (set.has(SetFlag.timeout)) {
+    for (const element of [...set.elements.values()]) if (isExpired(element, now)) journal.remove(element);
+  }
+  return (
+    set.elements.size - (set.elements.has(elementId({ key: "", keyEnd: "", end: false, catchall: true })) ? 1 : 0) >=
+    limit
+  );
+}
+
+/** nft_set_maxsize: an interval is two elements, and the one that says "nothing below the first" is free. */
+function capacity(set: SetState): number {
+  if (set.size === undefined) return Infinity;
+  if (set.sorted === undefined) return set.size;
+  const [first] = set.sorted;
+  const lead = first !== undefined && first.end && !/[^\0]/.test(first.key) ? 1 : 0;
+  return set.size * 2 + lead;
+}
+
+/** __nft_rbtree_insert: intervals must not overlap; the kernel's ENOTEMPTY becomes EEXIST on the way out. */
+function checkOrder(set: SetState, element: ElementState, now: number): void {
+  const sorted = set.sorted ?? [];
+  const at = set.position(element);
+  let below = at - 1;
+  while (below >= 0 && isExpired(sorted[below], now)) below--;
+  let above = at;
+  while (above < sorted.length && isExpired(sorted[above], now)) above++;
+  const before = below < 0 ? undefined : sorted[below];
+  const after = sorted[above] as ElementState | undefined;
+  const insideBefore = before !== undefined && (element.end ? before.end : !before.end && !set.anonymous);
+  const overAfter = element.end && after?.end === true;
+  if (insideBefore || overAfter) throw new Refusal("EEXIST");
+}
+
+/** nft_pipapo_insert: neither end of a new range may lie in an old one. */
+function checkRanges(set: SetState, element: ElementState, now: number): void {
+  const fields = (set.info.fieldLens ?? []).map((bytes) => Math.ceil(bytes / 4) * 4);
+  const everyField = (test: (from: number, to: number) => boolean): boolean => {
+    let from = 0;
+    return fields.every((bytes) => test(from, (from += bytes)));
+  };
+  const { key, keyEnd } = element;
+  if (!everyField((from, to) => key.slice(from, to) <= keyEnd.slice(from, to))) throw new Refusal("EINVAL");
+  for (const old of set.elements.values()) {
+    if (old.catchall || isExpired(old, now)) continue;
+    const holds = (point: string): boolean =>
+      everyField(
+        (from, to) =>
+          old.key.slice(from, to) <= point.slice(from, to) && point.slice(from, to) <= old.keyEnd.slice(from, to),
+      );
+    if (holds(key) || holds(keyEnd)) throw new Refusal("EEXIST");
+  }
+}
+
+/** nf_tables_delsetelem */
+export function deleteElements(tx: Transaction, op: ListOp): void {
+  const table = findTable(tx, op);
+  const set = named(table, op.set);
+  const records = new Records(op.elements, set);
+  const journal = new Journal(set);
+  let removed = 0;
+  try {
+    forEachRecord(op.elements.count, (record) => {
+      const found = set.elements.get(elementId(records.identity(record)));
+      if (found === undefined || isExpired(found, tx.now)) {
+        if (op.op === "destroy") return;
+        throw new Refusal("ENOENT");
+      }
+      journal.remove(found);
+      removed++;
+    });
+  } finally {
+    tx.change(
+      () => undefined,
+      () => journal.undo(),
+    );
+  }
+  tx.noteElements("delete", table, set, removed);
+}
+
+/** nf_tables_delsetelem without a list (nft_set_flush) */
+export function flushElements(tx: Transaction, op: Extract<ElementsOp, { op: "flush" }>): void {
+  const table = findTable(tx, op);
+  const set = named(table, op.set);
+  const journal = new Journal(set);
+  const all = [...set.elements.values()];
+  tx.change(
+    () => all.forEach((element) => journal.remove(element)),
+    () => journal.undo(),
+  );
+  tx.noteElements("delete", table, set, all.length);
+}
+
+/** The set to delete from: by name alone, never an anonymous one, and a constant one only before it is in use. */
+function named(table: TableState, name: string): SetState {
+  const set = table.sets.get(name);
+  if (set === undefined) throw new Refusal("ENOENT");
+  if (set.anonymous) throw new Refusal("EOPNOTSUPP");
+  if (set.bindings.length > 0 && set.has(SetFlag.constant)) throw new Refusal("EBUSY");
+  return set;
+}

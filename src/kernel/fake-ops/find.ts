@@ -1,0 +1,46 @@
+import { Refusal, type ChainState, type SetState, type TableState, type Transaction } from "../fake-state.js";
+import type { TableRef } from "../types.js";
+
+/** nft_table_lookup: a table that another socket owns refuses every change. */
+export function findTable(tx: Transaction, ref: TableRef): TableState {
+  const table = tx.namespace.find(ref);
+  if (table === undefined) throw new Refusal("ENOENT");
+  if (table.owner !== undefined && table.owner !== tx.portId) throw new Refusal("EPERM");
+  return table;
+}
+
+export function findChain(table: TableState, name: string): ChainState {
+  const chain = table.chains.get(name);
+  if (chain === undefined) throw new Refusal("ENOENT");
+  return chain;
+}
+
+/** nft_set_lookup_global: by name, else by the number that a set of the same batch was given. */
+export function findSet(tx: Transaction, table: TableState, name: string, id: number | undefined): SetState {
+  const byName = table.sets.get(name);
+  if (byName !== undefined) return byName;
+  const byId = id === undefined ? undefined : tx.setsById.get(id);
+  if (byId === undefined || table.sets.get(byId.name) !== byId) throw new Refusal("ENOENT");
+  return byId;
+}
+
+/** The object of this handle among a table's chains or sets. */
+export function byHandle<T extends { readonly handle: bigint }>(objects: Iterable<T>, handle: bigint): T {
+  for (const object of objects) if (object.handle === handle) return object;
+  throw new Refusal("ENOENT");
+}
+
+/** Runs a look-up for a `destroy`, which does not mind when there is nothing: undefined then. */
+export function unlessAbsent<T>(forgiving: boolean, look: () => T): T | undefined {
+  try {
+    return look();
+  } catch (error) {
+    if (forgiving && error instanceof Refusal && error.errno === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+/** NFT_USERDATA_MAXLEN, by netlink policy. */
+export function checkUserdata(userdata: Uint8Array | undefined): void {
+  if (userdata !== undefined && userdata.length > 256) throw new Refusal("ERANGE");
+}

@@ -1,0 +1,293 @@
+/**
+ * The state that `FakeKernel` keeps: tables, chains, rules, sets and elements of one network namespace.
+ *
+ * Changes are made in place and noted in a `Transaction`, which takes them back in reverse when the batch fails.
+ * The state under a running transaction is therefore the kernel's "next generation" (nft_is_active_next).
+ */
+import type { BaseChain, ChangeEvent, Expr, Family, InterfaceAddress, SetInfo, TableRef, Verdict } from "./types.js";
+import { DATA_VERDICT, SetFlag } from "./constants.js";
+
+/** An operation that the kernel would refuse. Symbolic errno; `element` is the index of the record at fault. */
+export class Refusal extends Error {
+  override readonly name = "Refusal";
+  constructor(
+    readonly errno: string,
+    readonly element?: number,
+    readonly text?: string,
+  ) {
+    super(text === undefined ? errno : `${errno}: ${text}`);
+  }
+}
+
+export class ChainState {
+  readonly rules: RuleState[] = [];
+  /** References by rules and elements; rules of the chain itself are not counted here. */
+  references = 0;
+  flags = 0;
+  constructor(
+    readonly name: string,
+    readonly handle: bigint,
+    public base: BaseChain | undefined,
+    readonly userdata: Uint8Array | undefined,
+  ) {}
+
+  /** What NFTA_CHAIN_USE reports. */
+  get use(): number {
+    return this.references + this.rules.length;
+  }
+}
+
+/** What an expression holds on to: the chain of its verdict, or the set it looks up. */
+export type Link =
+  | { readonly kind: "chain"; readonly chain: ChainState }
+  | { readonly kind: "set"; readonly set: SetState; readonly map: boolean };
+
+export class RuleState {
+  constructor(
+    readonly chain: ChainState,
+    readonly handle: bigint,
+    /** As the kernel dumps them. */
+    readonly exprs: readonly Expr[],
+    /** Parallel to `exprs`. */
+    readonly links: readonly (Link | undefined)[],
+    readonly userdata: Uint8Array | undefined,
+  ) {}
+}
+
+export interface ElementState {
+  /** Bytes as a latin1 string, so that comparing strings compares bytes. Empty for the catch-all element. */
+  readonly key: string;
+  /** Inclusive end of a range of a concatenation; the key itself elsewhere. */
+  readonly keyEnd: string;
+  /** NFT_SET_ELEM_INTERVAL_END: an exclusive end in a set of intervals. */
+  readonly end: boolean;
+  readonly catchall: boolean;
+  readonly data: string;
+  readonly verdict: Verdict | undefined;
+  /** The chain that `verdict` names. */
+  readonly target: ChainState | undefined;
+  /** ms; undefined when the element has none of its own and follows the set; 0n never expires. */
+  timeout: bigint | undefined;
+  /** On the injected clock, ms. Infinity: never. */
+  expiresAt: number;
+}
+
+/** A rule that looks a set up. */
+export interface Binding {
+  readonly chain: ChainState;
+  readonly map: boolean;
+}
+
+const END = "\u0100";
+const CATCHALL = "\u0101";
+
+/** The map key of an element: what makes two elements the same one to the kernel. */
+export function elementId(element: Pick<ElementState, "key" | "keyEnd" | "end" | "catchall">): string {
+  if (element.catchall) return CATCHALL;
+  if (element.end) return element.key + END;
+  return element.keyEnd === element.key ? element.key : element.key + element.keyEnd;
+}
+
+export class SetState {
+  readonly elements = new Map<string, ElementState>();
+  /** Ascending, an end before the start of the same key; for sets of single-field intervals alone (the kernel's rbtree). */
+  readonly sorted: ElementState[] | undefined;
+  /** How many verdict elements name each chain. */
+  readonly targets = new Map<ChainState, number>();
+  readonly bindings: Binding[] = [];
+  size: number | undefined;
+  timeout: bigint | undefined;
+  gcInterval: number | undefined;
+  constructor(
+    readonly name: string,
+    readonly handle: bigint,
+    readonly info: SetInfo,
+  ) {
+    this.size = info.size === 0 ? undefined : info.size;
+    this.timeout = info.timeout === 0n ? undefined : info.timeout;
+    this.gcInterval = info.gcInterval === 0 ? undefined : info.gcInterval;
+    this.sorted = this.has(SetFlag.interval) && (info.fieldLens?.length ?? 0) < 2 ? [] : undefined;
+  }
+
+  has(flag: number): boolean {
+    return (this.info.flags & flag) !== 0;
+  }
+  get anonymous(): boolean {
+    return this.has(SetFlag.anonymous);
+  }
+  get isMap(): boolean {
+    return this.has(SetFlag.map);
+  }
+  get isVerdictMap(): boolean {
+    return this.info.dataType === DATA_VERDICT;
+  }
+  /** Bytes of a range per field: concatenations of intervals (the kernel's pipapo). */
+  get ranges(): boolean {
+    return this.has(SetFlag.interval) && this.sorted === undefined;
+  }
+
+  /** Puts an element in and takes hold of the chain that it names. */
+  insert(element: ElementState): void {
+    this.elements.set(elementId(element), element);
+    if (this.sorted !== undefined && !element.catchall) this.sorted.splice(this.position(element), 0, element);
+    if (element.target !== undefined) {
+      element.target.references++;
+      this.targets.set(element.target, (this.targets.get(element.target) ?? 0) + 1);
+    }
+  }
+
+  remove(element: ElementState): void {
+    this.elements.delete(elementId(element));
+    if (this.sorted !== undefined && !element.catchall) this.sorted.splice(this.position(element), 1);
+    if (element.target !== undefined) {
+      element.target.references--;
+      const left = (this.targets.get(element.target) ?? 0) - 1;
+      if (left > 0) this.targets.set(element.target, left);
+      else this.targets.delete(element.target);
+    }
+  }
+
+  /** Index in `sorted` of the first element that is not before this one. */
+  position(element: Pick<ElementState, "key" | "end">): number {
+    const sorted = this.sorted ?? [];
+    let low = 0;
+    let high = sorted.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (compareEnds(sorted[middle], element) < 0) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}
+
+function compareEnds(a: Pick<ElementState, "key" | "end">, b: Pick<ElementState, "key" | "end">): number {
+  if (a.key !== b.key) return a.key < b.key ? -1 : 1;
+  return Number(b.end) - Number(a.end);
+}
+
+export class TableState {
+  readonly chains = new Map<string, ChainState>();
+  readonly sets = new Map<string, SetState>();
+  flags: number;
+  owner: number | undefined;
+  private handles = 0n;
+  constructor(
+    readonly ref: TableRef,
+    readonly handle: bigint,
+    flags: number,
+    readonly userdata: Uint8Array | undefined,
+  ) {
+    this.flags = flags;
+  }
+
+  /** One counter for chains, rules and sets; the kernel does not take numbers back when a batch fails. */
+  nextHandle(): bigint {
+    return ++this.handles;
+  }
+
+  /** NFTA_TABLE_USE: anonymous sets are their rules' business. */
+  get use(): number {
+    let use = this.chains.size;
+    for (const set of this.sets.values()) if (!set.anonymous) use++;
+    return use;
+  }
+}
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+/** What one batch has done so far, and how to undo it. */
+export class Transaction {
+  readonly events: Mutable<ChangeEvent>[] = [];
+  readonly setsById = new Map<number, SetState>();
+  readonly newAnonymous: { table: TableState; set: SetState }[] = [];
+  /** Tables whose chains must be walked before the commit (NFT_VALIDATE_NEED). */
+  readonly toValidate = new Set<TableState>();
+  private readonly undoes: (() => void)[] = [];
+  constructor(
+    readonly namespace: NamespaceState,
+    readonly portId: number,
+    /** Validates after each rule and element operation, to find the one at fault (NFT_VALIDATE_DO). */
+    readonly validateEach: boolean,
+    readonly now: number,
+  ) {}
+
+  /** Makes a change and remembers how to take it back. */
+  change(apply: () => void, undo: () => void): void {
+    apply();
+    this.undoes.push(undo);
+  }
+
+  rollback(): void {
+    for (let undo = this.undoes.pop(); undo !== undefined; undo = this.undoes.pop()) undo();
+  }
+
+  note(
+    action: ChangeEvent["action"],
+    kind: ChangeEvent["kind"],
+    table: TableState,
+    name?: string,
+    handle?: bigint,
+  ): void {
+    const event: Mutable<ChangeEvent> = { action, kind, ...table.ref };
+    if (name !== undefined) event.name = name;
+    if (handle !== undefined) event.handle = handle;
+    this.events.push(event);
+  }
+
+  /** Counts elements into the last event when that is about the same set. */
+  noteElements(action: ChangeEvent["action"], table: TableState, set: SetState, count: number): void {
+    if (count === 0) return;
+    const last = this.events.at(-1);
+    const { family, table: name } = table.ref;
+    if (
+      last?.kind === "elements" &&
+      last.action === action &&
+      last.family === family &&
+      last.table === name &&
+      last.name === set.name
+    ) {
+      last.count = (last.count ?? 0) + count;
+    } else {
+      this.events.push({ action, kind: "elements", family, table: name, name: set.name, count });
+    }
+  }
+}
+
+/** Everything in one network namespace. */
+export class NamespaceState {
+  readonly tables = new Map<string, TableState>();
+  /** The kernel's base_seq starts at 1. */
+  generation = 1;
+  addresses: readonly InterfaceAddress[] = [];
+  private tableHandles = 0n;
+  private ports: number;
+  constructor(firstPort: number) {
+    this.ports = firstPort;
+  }
+
+  nextTableHandle(): bigint {
+    return ++this.tableHandles;
+  }
+  nextPort(): number {
+    return this.ports++;
+  }
+  find(ref: TableRef): TableState | undefined {
+    return this.tables.get(tableId(ref));
+  }
+  ofFamily(family: Family | undefined): TableState[] {
+    return [...this.tables.values()].filter((table) => family === undefined || table.ref.family === family);
+  }
+  nextGeneration(): void {
+    this.generation = this.generation === 0xffffffff ? 1 : this.generation + 1;
+  }
+}
+
+export function tableId(ref: TableRef): string {
+  return `${ref.family} ${ref.table}`;
+}
+
+/** True when the element's time has run out: the kernel then acts as if it were gone. */
+export function isExpired(element: ElementState, now: number): boolean {
+  return element.expiresAt <= now;
+}

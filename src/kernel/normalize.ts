@@ -1,0 +1,163 @@
+/**
+ * Expressions as the kernel dumps them: what was sent, plus the defaults that its `init` fills in, minus what it
+ * never gives back. Two rules do the same when their normal forms are equal.
+ *
+ * Each entry follows the expression's own dump function in net/netfilter/nft_*.c (Linux 6.18) and is held against a
+ * real dump by the conformance suite.
+ */
+import { NatFlag, register } from "./constants.js";
+import type { Expr } from "./types.js";
+
+type ExprOf<T extends Expr["type"]> = Extract<Expr, { type: T }>;
+type Normalizers = { readonly [T in Expr["type"]]: (expr: ExprOf<T>) => ExprOf<T> };
+
+/** First of the 16 32-bit words that a register number names; -1 for the verdict register and unknown numbers. */
+export function registerWord(reg: number): number {
+  if (reg >= 1 && reg <= 4) return (reg - 1) * 4;
+  if (reg >= 8 && reg <= 23) return reg - 8;
+  return -1;
+}
+
+/** A register in the form in which the kernel dumps it. */
+function dumped(reg: number): number {
+  const word = registerWord(reg);
+  return word < 0 ? reg : register(word);
+}
+
+const REGISTER_FIELDS = [
+  "dreg",
+  "sreg",
+  "sregKey",
+  "sregData",
+  "setSreg",
+  "sregQnum",
+  "regAddrMin",
+  "regAddrMax",
+  "regProtoMin",
+  "regProtoMax",
+  "regAddr",
+  "regPort",
+];
+
+/** Registers in the dumped form, and no keys whose value is undefined: they count as absent. */
+function tidy<E extends Expr>(expr: E): E {
+  const out: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(expr)) {
+    if (value === undefined) continue;
+    out[key] = typeof value === "number" && REGISTER_FIELDS.includes(key) ? dumped(value) : value;
+  }
+  return out as E;
+}
+
+/** `expr` without some of its keys. */
+function without<E extends Expr>(expr: E, ...keys: string[]): E {
+  return Object.fromEntries(Object.entries(expr).filter(([key]) => !keys.includes(key))) as E;
+}
+
+/** `expr` without a key whose value is zero, which the kernel does not dump. */
+function dropZero<E extends Expr>(expr: E, key: keyof E & string): E {
+  const value: unknown = expr[key];
+  return value === 0 || value === 0n ? without(expr, key) : expr;
+}
+
+interface ProtoRange {
+  readonly regProtoMin?: number;
+  readonly regProtoMax?: number;
+  readonly flags?: number;
+}
+
+/** A range of ports: the upper register defaults to the lower one, and the flag is set by the kernel. */
+function portRange<E extends ExprOf<"nat"> | ExprOf<"masq"> | ExprOf<"redir">>(expr: E, flag: number): E {
+  const { regProtoMin, regProtoMax, flags }: ProtoRange = expr;
+  const range = regProtoMin === undefined ? {} : { regProtoMin, regProtoMax: regProtoMax ?? regProtoMin };
+  const all = (flags ?? 0) | (regProtoMin === undefined ? 0 : flag);
+  return dropZero({ ...expr, ...range, flags: all }, "flags");
+}
+
+/** Direction is dumped for the keys that belong to one side of the connection, and where it was given. */
+const same = <E>(expr: E): E => expr;
+
+const NORMALIZERS: Normalizers = {
+  payload: (expr) =>
+    expr.sreg === undefined
+      ? expr
+      : { ...expr, csumType: expr.csumType ?? 0, csumOffset: expr.csumOffset ?? 0, csumFlags: expr.csumFlags ?? 0 },
+  meta: same,
+  ct: same,
+  cmp: same,
+  range: same,
+  bitwise: (expr) => ({ ...expr, op: expr.op ?? 0 }),
+  byteorder: same,
+  lookup: (expr) => ({ ...without(expr, "setId"), flags: expr.flags ?? 0 }),
+  immediate: same,
+  counter: (expr) => without(expr, "packets", "bytes"),
+  limit: (expr) => {
+    const limitType = expr.limitType ?? 0;
+    // NFT_LIMIT_PKT_BURST_DEFAULT: a packet limit never has a burst of 0.
+    const burst = expr.burst || (limitType === 0 ? 5 : 0);
+    return { ...expr, limitType, burst, flags: expr.flags ?? 0 };
+  },
+  log: (expr) => {
+    if (expr.group !== undefined) return dropZero(expr, "qthreshold");
+    // LOGLEVEL_WARNING
+    return dropZero({ ...expr, level: expr.level ?? 4 }, "flags");
+  },
+  nat: (expr) => {
+    if (expr.regAddrMin === undefined) return portRange(expr, NatFlag.protoSpecified);
+    const flags = (expr.flags ?? 0) | NatFlag.mapIps;
+    return portRange({ ...expr, regAddrMax: expr.regAddrMax ?? expr.regAddrMin, flags }, NatFlag.protoSpecified);
+  },
+  masq: (expr) => portRange(expr, 0),
+  redir: (expr) => portRange(expr, NatFlag.protoSpecified),
+  reject: (expr) => (expr.rejectType === 1 ? without(expr, "code") : expr),
+  notrack: same,
+  fib: same,
+  numgen: (expr) => ({ ...expr, offset: expr.offset ?? 0 }),
+  hash: (expr) => dropZero({ ...expr, hashType: expr.hashType ?? 0 }, "offset"),
+  dynset: (expr) => {
+    const base = dropZero({ ...without(expr, "setId"), flags: expr.flags ?? 0 }, "timeout");
+    return expr.exprs === undefined ? base : { ...base, exprs: expr.exprs.map(normalizeExpr) };
+  },
+  quota: (expr) => ({ ...without(expr, "consumed"), flags: expr.flags ?? 0 }),
+  connlimit: (expr) => ({ ...expr, flags: expr.flags ?? 0 }),
+  objref: (expr) => without(expr, "setId"),
+  exthdr: (expr) => ({ ...expr, flags: expr.flags ?? 0, op: expr.op ?? 0 }),
+  rt: same,
+  socket: same,
+  tproxy: same,
+  queue: (expr) =>
+    expr.sregQnum === undefined
+      ? { ...expr, num: expr.num ?? 0, total: expr.total ?? 1, flags: expr.flags ?? 0 }
+      : { ...expr, flags: expr.flags ?? 0 },
+  last: (expr) => without(expr, "set", "msecs"),
+  opaque: same,
+};
+
+/**
+ * The normal form of an expression: with the kernel's defaults, registers as dumped, and without what changes by
+ * itself (counters, a quota's use, `last`) or only names a set of the same batch (`setId`).
+ */
+export function normalizeExpr(expr: Expr): Expr {
+  const normalize = NORMALIZERS[expr.type] as (expr: Expr) => Expr;
+  return tidy(normalize(tidy(expr)));
+}
+
+/** True when both lists do the same, in the same order. */
+export function sameExprs(a: readonly Expr[], b: readonly Expr[]): boolean {
+  return a.length === b.length && a.every((expr, i) => sameValue(normalizeExpr(expr), normalizeExpr(b[i])));
+}
+
+/** Deep equality of plain data: objects, arrays, byte arrays, numbers, strings and bigints. */
+function sameValue(a: unknown, b: unknown): boolean {
+  if (a === b) return true;
+  if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;
+  if (a instanceof Uint8Array || b instanceof Uint8Array) {
+    return (
+      a instanceof Uint8Array && b instanceof Uint8Array && a.length === b.length && a.every((byte, i) => byte === b[i])
+    );
+  }
+  if (Array.isArray(a) !== Array.isArray(b)) return false;
+  const keys = Object.keys(a);
+  if (keys.length !== Object.keys(b).length) return false;
+  return keys.every((key) => Object.hasOwn(b, key) && sameValue(Reflect.get(a, key), Reflect.get(b, key)));
+}

@@ -1,0 +1,144 @@
+/** Operations and bytes for the suite, in few words. */
+import { DataTypeId, DATA_VERDICT, SetFlag } from "../../src/kernel/constants.js";
+import { batchLayout } from "../../src/kernel/element-batch.js";
+import type { BaseChain, ElementBatch, Expr, Op, SetInfo, TableRef, Verdict } from "../../src/kernel/types.js";
+
+/** The table that a test works in. */
+export const T: TableRef = { family: "ip", table: "t" };
+
+export const newTable = (op: "add" | "create" = "add"): Op => ({ op, kind: "table", ...T });
+export const newChain = (chain: string, base?: BaseChain, op: "add" | "create" = "add"): Op => ({
+  op,
+  kind: "chain",
+  ...T,
+  chain,
+  ...(base && { base }),
+});
+export const input: BaseChain = { type: "filter", hook: 1, priority: 0 };
+
+export const newRule = (chain: string, ...exprs: Expr[]): Op => ({ op: "add", kind: "rule", ...T, chain, exprs });
+export const newSet = (info: SetInfo, op: "add" | "create" = "add", id?: number): Op => ({
+  op,
+  kind: "set",
+  ...T,
+  ...info,
+  ...(id !== undefined && { id }),
+});
+
+/** A set of IPv4 addresses. */
+export const addressSet = (set: string, more: Partial<SetInfo> = {}): SetInfo => ({
+  set,
+  flags: 0,
+  keyType: DataTypeId.ipv4_addr,
+  keyLen: 4,
+  ...more,
+});
+export const addressMap = (set: string, more: Partial<SetInfo> = {}): SetInfo =>
+  addressSet(set, { flags: SetFlag.map, dataType: DataTypeId.ipv4_addr, dataLen: 4, ...more });
+export const verdictMap = (set: string, more: Partial<SetInfo> = {}): SetInfo =>
+  addressSet(set, { flags: SetFlag.map, dataType: DATA_VERDICT, ...more });
+
+export const jump = (chain: string): Expr => ({ type: "immediate", dreg: 0, data: { verdict: "jump", chain } });
+export const goto = (chain: string): Verdict => ({ verdict: "goto", chain });
+export const verdict = (name: "accept" | "drop"): Expr => ({ type: "immediate", dreg: 0, data: { verdict: name } });
+export const daddr: Expr = { type: "payload", base: 1, offset: 16, len: 4, dreg: 1 };
+export const lookup = (set: string, more: { dreg?: number; setId?: number } = {}): Expr => ({
+  type: "lookup",
+  set,
+  sreg: 1,
+  ...more,
+});
+
+/** Four bytes of a dotted address. */
+export const ip = (text: string): Uint8Array => Uint8Array.from(text.split("."), Number);
+
+/** One element of a batch to be packed. */
+export interface Element {
+  readonly key: Uint8Array | string;
+  readonly keyEnd?: Uint8Array | string;
+  readonly data?: Uint8Array | string | Verdict;
+  readonly flags?: number;
+  readonly timeout?: number;
+  readonly expiration?: number;
+}
+
+const bytesOf = (value: Uint8Array | string): Uint8Array => (typeof value === "string" ? ip(value) : value);
+
+/** Packs elements as `ElementBatch` wants them; a column is there when any element has it. */
+export function pack(elements: readonly Element[], keyLen = 4): ElementBatch {
+  const verdicts: Verdict[] = [];
+  const dataOf = ({ data }: Element): Uint8Array => {
+    if (data === undefined) return new Uint8Array();
+    if (typeof data === "string" || data instanceof Uint8Array) return bytesOf(data);
+    const number = verdicts.push(data) - 1;
+    return new Uint8Array(Uint32Array.of(number).buffer);
+  };
+  const data = elements.map(dataOf);
+  const shape = {
+    keyLen,
+    dataLen: Math.max(0, ...data.map(({ length }) => length)),
+    ...(elements.some(({ keyEnd }) => keyEnd !== undefined) && { keyEnd: true }),
+    ...(elements.some(({ flags }) => flags !== undefined) && { flags: true }),
+    ...(elements.some(({ timeout }) => timeout !== undefined) && { timeouts: true }),
+    ...(elements.some(({ expiration }) => expiration !== undefined) && { expirations: true }),
+  };
+  const at = batchLayout(shape);
+  const bytes = Buffer.alloc(at.stride * elements.length);
+  elements.forEach((element, i) => {
+    const start = i * at.stride;
+    bytes.set(bytesOf(element.key), start);
+    if (at.keyEnd >= 0) bytes.set(bytesOf(element.keyEnd ?? element.key), start + at.keyEnd);
+    if (at.data >= 0) bytes.set(data[i], start + at.data);
+    if (at.flags >= 0) bytes.writeUInt32LE(element.flags ?? 0, start + at.flags);
+    if (at.timeout >= 0) bytes.writeBigUInt64LE(BigInt(element.timeout ?? 0), start + at.timeout);
+    if (at.expiration >= 0) bytes.writeBigUInt64LE(BigInt(element.expiration ?? 0), start + at.expiration);
+  });
+  return { count: elements.length, ...shape, ...(verdicts.length > 0 && { verdicts }), bytes };
+}
+
+/** The elements of a batch as objects, keys and data in hex, sorted by key. */
+export function unpack(batch: ElementBatch): Record<string, unknown>[] {
+  const at = batchLayout(batch);
+  const bytes = Buffer.from(batch.bytes.buffer, batch.bytes.byteOffset, batch.bytes.byteLength);
+  const rows = Array.from({ length: batch.count }, (_, i) => {
+    const start = i * at.stride;
+    const hex = (from: number, length: number): string => bytes.toString("hex", start + from, start + from + length);
+    const flags = at.flags < 0 ? 0 : bytes.readUInt32LE(start + at.flags);
+    const isEnd = (flags & 1) !== 0;
+    const row: Record<string, unknown> = { key: (flags & 2) !== 0 ? "*" : hex(0, batch.keyLen) };
+    if (at.keyEnd >= 0) row.keyEnd = hex(at.keyEnd, batch.keyLen);
+    if (at.data >= 0 && !isEnd) {
+      row.data = batch.verdicts ? batch.verdicts[bytes.readUInt32LE(start + at.data)] : hex(at.data, batch.dataLen);
+    }
+    if (isEnd) row.end = true;
+    if (at.timeout >= 0) row.timeout = Number(bytes.readBigUInt64LE(start + at.timeout));
+    if (at.expiration >= 0) row.expiration = Number(bytes.readBigUInt64LE(start + at.expiration));
+    return row;
+  });
+  return rows.sort((a, b) => (String(a.key) + String(a.end ?? "z") < String(b.key) + String(b.end ?? "z") ? -1 : 1));
+}
+
+export const newElements = (set: string, elements: readonly Element[], op: "add" | "create" = "add"): Op => ({
+  op,
+  kind: "elements",
+  ...T,
+  set,
+  elements: pack(elements),
+});
+export const noElements = (set: string, elements: readonly Element[], op: "delete" | "destroy" = "delete"): Op => ({
+  op,
+  kind: "elements",
+  ...T,
+  set,
+  elements: pack(elements),
+});
+export const noChain = (chain: string, op: "delete" | "destroy" = "delete"): Op => ({ op, kind: "chain", ...T, chain });
+export const noSet = (set: string, op: "delete" | "destroy" = "delete"): Op => ({ op, kind: "set", ...T, set });
+export const noTable = (op: "delete" | "destroy" = "delete"): Op => ({ op, kind: "table", ...T });
+export const noRule = (chain: string, handle: bigint, op: "delete" | "destroy" = "delete"): Op => ({
+  op,
+  kind: "rule",
+  ...T,
+  chain,
+  handle,
+});
