@@ -117,7 +117,8 @@ function readEndpoints(
   const nodes: string[] = [];
   const states: number[] = [];
   let hints: Hints[] | undefined;
-  const seen = new Map<string, number>();
+  // Up to here a search through the list is faster than a map.
+  const seen = items.length > 16 ? new Map<string, number>() : undefined;
   for (let i = 0; i < items.length; i++) {
     const item = items[i];
     found.enter("endpoints", i);
@@ -130,10 +131,10 @@ function readEndpoints(
     const node = item["nodeName"];
     const state = readConditions(item, found);
     const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], intern, found);
-    let at = seen.get(address);
-    if (at === undefined) {
+    let at = seen === undefined ? addresses.indexOf(address) : (seen.get(address) ?? -1);
+    if (at < 0) {
       at = addresses.length;
-      seen.set(address, at);
+      seen?.set(address, at);
     } else if (!preferred(state, states[at] ?? 0)) {
       continue;
     }

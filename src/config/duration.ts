@@ -1,0 +1,26 @@
+const UNIT_MS: Readonly<Record<string, number>> = {
+  ns: 1e-6,
+  us: 1e-3,
+  "\u00b5s": 1e-3,
+  "\u03bcs": 1e-3,
+  ms: 1,
+  s: 1000,
+  m: 60_000,
+  h: 3_600_000,
+};
+
+const PART = /(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)/y;
+
+/** Milliseconds of a duration as Go writes it ("1h2m3.5s", "300ms", "0"; time.ParseDuration); undefined when it is none. */
+export function parseDuration(text: string): number | undefined {
+  const sign = /^[+-]?/.exec(text)?.[0] ?? "";
+  const factor = sign === "-" ? -1 : 1;
+  if (text.slice(sign.length) === "0") return 0;
+  let total = 0;
+  PART.lastIndex = sign.length;
+  for (let end = sign.length; ; end = PART.lastIndex) {
+    const part = PART.exec(text);
+    if (part === null) return end === text.length && end > sign.length ? factor * total : undefined;
+    total += Number(part[1]) * (UNIT_MS[part[2] ?? ""] ?? NaN);
+  }
+}
