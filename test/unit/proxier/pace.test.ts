@@ -1,0 +1,98 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { Pace, type WriteOutcome } from "../../../src/proxier/pace.js";
+
+describe("Pace", () => {
+  let writes: number[];
+  let outcome: (index: number) => WriteOutcome;
+  let duration: number;
+  let now: () => number;
+
+  beforeEach(() => {
+    vi.useFakeTimers();
+    const start = Date.now();
+    now = () => Date.now() - start;
+    writes = [];
+    outcome = () => ({ ok: true });
+    duration = 1;
+  });
+  afterEach(() => vi.useRealTimers());
+
+  function pace(): Pace {
+    const write = async (): Promise<WriteOutcome> => {
+      writes.push(now());
+      const result = outcome(writes.length - 1);
+      await new Promise((resolve) => setTimeout(resolve, duration));
+      return result;
+    };
+    return new Pace(write, { gapMs: 20, maxRetryMs: 1000, now });
+  }
+
+  it("writes the first change at once", async () => {
+    pace().request();
+    await vi.advanceTimersByTimeAsync(1);
+    expect(writes).toEqual([0]);
+  });
+
+  it("writes a stream of changes once per gap, and the last one too", async () => {
+    const subject = pace();
+    for (let i = 0; i < 50; i++) {
+      subject.request();
+      await vi.advanceTimersByTimeAsync(2);
+    }
+    await vi.advanceTimersByTimeAsync(100);
+    expect(writes).toEqual([0, 20, 40, 60, 80, 100]);
+  });
+
+  it("never writes two at a time, and writes again for what came meanwhile", async () => {
+    duration = 70;
+    const subject = pace();
+    subject.request();
+    await vi.advanceTimersByTimeAsync(30);
+    subject.request();
+    await vi.advanceTimersByTimeAsync(30);
+    expect(writes).toEqual([0]);
+    await vi.advanceTimersByTimeAsync(100);
+    // A timer of 0 ms is one of 1 ms.
+    expect(writes).toEqual([0, 71]);
+  });
+
+  it("retries a failure later and later, up to the limit, and forgets it after a success", async () => {
+    outcome = (index) => ({ ok: index >= 5 });
+    pace().request();
+    await vi.advanceTimersByTimeAsync(10_000);
+    const waits = writes.slice(1).map((at, index) => at - writes[index] - duration);
+    expect(waits).toEqual([100, 200, 400, 800, 1000]);
+  });
+
+  it("tries a change at the usual pace even while it waits to retry", async () => {
+    outcome = (index) => ({ ok: index >= 1 });
+    const subject = pace();
+    subject.request();
+    await vi.advanceTimersByTimeAsync(50);
+    subject.request();
+    await vi.advanceTimersByTimeAsync(1);
+    expect(writes).toEqual([0, 50]);
+  });
+
+  it("comes back when a write asks for it", async () => {
+    outcome = (index) => (index === 0 ? { ok: true, againMs: 500 } : { ok: true });
+    pace().request();
+    await vi.advanceTimersByTimeAsync(2000);
+    expect(writes).toEqual([0, 501]);
+  });
+
+  it("stops: waits for the write under way, and writes no more", async () => {
+    duration = 30;
+    const subject = pace();
+    subject.request();
+    await vi.advanceTimersByTimeAsync(10);
+    subject.request();
+    let stopped = false;
+    const stop = subject.stop().then(() => (stopped = true));
+    await vi.advanceTimersByTimeAsync(10);
+    expect(stopped).toBe(false);
+    await vi.advanceTimersByTimeAsync(100);
+    await stop;
+    expect(writes).toEqual([0]);
+  });
+});

@@ -1,0 +1,193 @@
+/** What a change costs: element operations, counted by the kernel port, in a table of 5,000 services with one of 1,000 endpoints. */
+import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
+import { pino } from "pino";
+import { beforeAll, describe, expect, it } from "vitest";
+import { defaultConfig } from "../../../src/config/index.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { Proxier } from "../../../src/proxier/proxier.js";
+import type { ApplyResult } from "../../../src/table/types.js";
+import { makeService, makeSlice, podsOf } from "../../bench/cluster.js";
+
+const SERVICES = 5_000;
+const BIG = 1_000;
+const range = (from: number, count: number): number[] => Array.from({ length: count }, (_, i) => from + i);
+
+let now = 0;
+const proxierOn = (kernel: FakeKernel): Proxier =>
+  new Proxier({
+    config: defaultConfig(),
+    nodeName: "this-node",
+    families: ["ip"],
+    kernel,
+    log: pino({ level: "silent" }),
+    clock: { now: () => now },
+    localAddresses: () => Promise.resolve([]),
+  });
+
+async function sync(proxier: Proxier): Promise<ApplyResult> {
+  const { families } = await proxier.sync();
+  const outcome = families[0].outcome;
+  if (!outcome.ok) throw outcome.error;
+  return outcome.result;
+}
+
+/** Slice of a service with pods by number; those of `local` are on this node. */
+function slice(service: number, pods: readonly number[], local: readonly number[] = []): V1EndpointSlice {
+  const object = makeSlice(service, pods);
+  object.endpoints?.forEach((endpoint, index) => {
+    if (local.includes(pods[index])) endpoint.nodeName = "this-node";
+  });
+  return object;
+}
+
+const put = (proxier: Proxier, service: V1Service, endpoints: V1EndpointSlice): void => {
+  proxier.upsert({ kind: "Service", object: service });
+  proxier.upsert({ kind: "EndpointSlice", object: endpoints });
+};
+const pods = podsOf(SERVICES, BIG);
+const fresh = (serial: number): number => 9_000_000 + serial;
+
+describe("operations of a change", () => {
+  const kernel = new FakeKernel();
+  let proxier: Proxier;
+  const change = async (endpoints: V1EndpointSlice): Promise<ApplyResult> => {
+    proxier.upsert({ kind: "EndpointSlice", object: endpoints });
+    return sync(proxier);
+  };
+  /** Lets deferred deletions happen; what they cost. */
+  const settle = async (): Promise<ApplyResult> => {
+    now += 10_000;
+    return sync(proxier);
+  };
+
+  beforeAll(async () => {
+    proxier = proxierOn(kernel);
+    for (const index of range(0, SERVICES - 3)) put(proxier, makeService(index), makeSlice(index, podsOf(index, 2)));
+    // These two keep the chains for one endpoint fewer and more in use, so that what is counted is elements alone.
+    put(proxier, makeService(SERVICES - 2), makeSlice(SERVICES - 2, range(8_000_000, BIG - 1)));
+    put(proxier, makeService(SERVICES - 1), makeSlice(SERVICES - 1, range(8_100_000, BIG + 1)));
+    put(proxier, makeService(SERVICES), makeSlice(SERVICES, pods));
+    proxier.synced();
+    const first = await sync(proxier);
+    expect(first.transactions).toBe(1);
+  });
+
+  it("writes nothing when the same objects come again", async () => {
+    const commits = kernel.commits.length;
+    put(proxier, makeService(SERVICES), makeSlice(SERVICES, pods));
+    expect((await sync(proxier)).transactions).toBe(0);
+    expect((await change(makeSlice(SERVICES, pods.toReversed()))).transactions).toBe(0);
+    expect(kernel.commits.length).toBe(commits);
+  });
+
+  it("writes nothing after a restart, also on a table whose endpoints stand in another order", async () => {
+    await change(makeSlice(SERVICES, [...pods.slice(0, 10), ...pods.slice(11), fresh(1)]));
+    const again = proxierOn(kernel);
+    for (const index of range(0, SERVICES - 3)) put(again, makeService(index), makeSlice(index, podsOf(index, 2)));
+    put(again, makeService(SERVICES - 2), makeSlice(SERVICES - 2, range(8_000_000, BIG - 1)));
+    put(again, makeService(SERVICES - 1), makeSlice(SERVICES - 1, range(8_100_000, BIG + 1)));
+    put(again, makeService(SERVICES), makeSlice(SERVICES, [fresh(1), ...pods.toSpliced(10, 1)]));
+    again.synced();
+    const commits = kernel.commits.length;
+    expect((await sync(again)).transactions).toBe(0);
+    expect(kernel.commits.length).toBe(commits);
+    await again.stop();
+    expect((await change(makeSlice(SERVICES, pods))).total).toBe(2);
+  });
+
+  it("replaces an endpoint with 2", async () => {
+    const result = await change(makeSlice(SERVICES, pods.with(500, fresh(2))));
+    expect(result).toMatchObject({ transactions: 1, total: 2, operations: { element: { add: 1, delete: 1 } } });
+    expect((await change(makeSlice(SERVICES, pods))).total).toBe(2);
+    expect((await settle()).transactions).toBe(0);
+  });
+
+  it("scales up with 3", async () => {
+    const result = await change(makeSlice(SERVICES, [...pods, fresh(3)]));
+    expect(result).toMatchObject({ transactions: 1, total: 3, operations: { element: { add: 2, delete: 1 } } });
+  });
+
+  it("scales down with 5, the tail that was drawn from in a later transaction", async () => {
+    const result = await change(makeSlice(SERVICES, [...pods.toSpliced(3, 1), fresh(3)]));
+    expect(result).toMatchObject({ transactions: 1, total: 4 });
+    expect(result.applyAgainMs).toBeGreaterThan(0);
+    expect(await settle()).toMatchObject({ transactions: 1, total: 1, operations: { element: { add: 0, delete: 1 } } });
+    expect((await settle()).transactions).toBe(0);
+    expect((await change(makeSlice(SERVICES, pods))).total).toBe(2);
+  });
+
+  it("keeps the tail when the service grows again before it is deleted", async () => {
+    expect((await change(makeSlice(SERVICES, pods.slice(0, -1)))).total).toBe(2);
+    expect((await change(makeSlice(SERVICES, pods))).total).toBe(2);
+    expect((await settle()).transactions).toBe(0);
+  });
+
+  it("adds a chain and its rule for a count that no other service has", async () => {
+    const grown = [...pods, fresh(4), fresh(5)];
+    const result = await change(makeSlice(SERVICES, grown));
+    expect(result.operations).toMatchObject({
+      element: { add: 3, delete: 1 },
+      chain: { add: 1, delete: 0 },
+      rule: { add: 1, delete: 0 },
+    });
+    expect(result.total).toBe(6);
+    await change(makeSlice(SERVICES, pods));
+    await settle();
+  });
+
+  it("costs one more for a local endpoint: it may call itself", async () => {
+    expect((await change(slice(SERVICES, pods.with(7, fresh(6)), [fresh(6)]))).total).toBe(3);
+    expect((await change(slice(SERVICES, pods.with(7, fresh(7)), [fresh(7)]))).total).toBe(4);
+    expect((await change(makeSlice(SERVICES, pods))).total).toBe(3);
+  });
+
+  it("costs as many again for each further VIP and node port", async () => {
+    const service = makeService(SERVICES);
+    const full: V1Service = {
+      ...service,
+      spec: {
+        ...service.spec,
+        type: "LoadBalancer",
+        externalIPs: ["203.0.113.7"],
+        ports: [{ name: "http", port: 80, protocol: "TCP", nodePort: 30080 }],
+      },
+      status: { loadBalancer: { ingress: [{ ip: "203.0.113.8" }] } },
+    };
+    proxier.upsert({ kind: "Service", object: full });
+    await sync(proxier);
+    expect((await change(makeSlice(SERVICES, pods.with(500, fresh(8))))).total).toBe(4 * 2);
+    // The chains for this count that mark for masquerading are new: one for VIPs, one for node ports and its target.
+    const up = await change(makeSlice(SERVICES, [...pods.with(500, fresh(8)), fresh(9)]));
+    expect(up.operations.element).toEqual({ add: 4 * 2, delete: 4 });
+    const down = await change(makeSlice(SERVICES, pods.with(500, fresh(9))));
+    expect(down.operations.element).toEqual({ add: 2 * 4, delete: 2 * 4 });
+    expect((await settle()).operations.element).toEqual({ add: 0, delete: 4 });
+  });
+
+  it("takes back all that a deleted service had", async () => {
+    proxier.remove("Service", "bench/svc-5000");
+    await sync(proxier);
+    await settle();
+    const table = { family: "ip", table: "kube-proxy" } as const;
+    const sets = await kernel.sets(table);
+    const counts = await Promise.all(sets.map(async (set) => [set.set, (await kernel.elements(table, set)).count] as const));
+    expect(Object.fromEntries(counts)).toMatchObject({
+      "cluster-ips": SERVICES - 1,
+      "service-ips": SERVICES - 1,
+      "service-endpoints": (SERVICES - 3) * 2 + BIG - 1 + BIG + 1,
+      "service-nodeports": 0,
+      "nodeport-endpoints": 0,
+      "hairpin-connections": 0,
+    });
+  });
+
+  it("drops draw chains that nothing goes to, after a while", async () => {
+    const chains = async (): Promise<string[]> =>
+      (await kernel.chains({ family: "ip", table: "kube-proxy" })).map(({ chain }) => chain).filter((name) => /-\d+$/.test(name));
+    for (let round = 0; round < 4; round++) {
+      now += 61_000;
+      await sync(proxier);
+    }
+    expect((await chains()).sort()).toEqual(["cluster-1001", "cluster-2", "cluster-999"]);
+  });
+});
