@@ -3,9 +3,8 @@
  * the addresses that node ports answer on. Pure functions of the configuration, the Node object and the interfaces.
  */
 import type { V1Node } from "@kubernetes/client-node";
-import ipaddr from "ipaddr.js";
 import type { ProxyConfig } from "../config/index.js";
-import { familyOf, parseAddress } from "../model/address.js";
+import { familyOf, parseAddress, parseCIDR, type Prefix, prefixContains } from "../model/address.js";
 import type { IpFamily, NodeContext } from "../model/types.js";
 import type { LocalDetector } from "../ruleset/skeleton.js";
 
@@ -31,7 +30,8 @@ function addressesOf(node: V1Node | undefined): Partial<Record<IpFamily, string>
   if (!Array.isArray(listed)) return found;
   for (const type of ["InternalIP", "ExternalIP"]) {
     for (const entry of listed) {
-      if (entry?.type !== type) continue;
+      // A manifest may hold anything here.
+      if (entry?.type !== type || typeof entry.address !== "string") continue;
       const address = parseAddress(entry.address);
       if (address === undefined) continue;
       found[familyOf(address)] ??= address;
@@ -40,8 +40,12 @@ function addressesOf(node: V1Node | undefined): Partial<Record<IpFamily, string>
   return found;
 }
 
-function isUnspecified(address: string): boolean {
-  return ipaddr.parse(address).range() === "unspecified";
+const isUnspecified = (address: string): boolean => address === "0.0.0.0" || address === "::";
+const isLoopback = (address: string): boolean => address.startsWith("127.") || address === "::1";
+
+function prefixesOf(cidrs: unknown): Prefix[] {
+  const texts: unknown[] = Array.isArray(cidrs) ? cidrs : [];
+  return texts.flatMap((text) => (typeof text === "string" ? (parseCIDR(text) ?? []) : []));
 }
 
 /** Facts from the configuration and the Node object, when there is one. `bindAddress` overrides the Node's own IP of its family. */
@@ -50,11 +54,10 @@ export function nodeFacts(config: ProxyConfig, nodeName: string, node: V1Node | 
   const bind = config.bindAddress === "" ? undefined : parseAddress(config.bindAddress);
   if (bind !== undefined && !isUnspecified(bind)) nodeIPs[familyOf(bind)] = bind;
   const zone: unknown = node?.metadata?.labels?.[ZONE_LABEL];
-  const podCIDRs = node?.spec?.podCIDRs ?? (node?.spec?.podCIDR === undefined ? [] : [node.spec.podCIDR]);
   return {
     context: typeof zone === "string" && zone !== "" ? { nodeName, zone } : { nodeName },
     nodeIPs,
-    podCIDRs: Array.isArray(podCIDRs) ? podCIDRs.filter((cidr) => typeof cidr === "string") : [],
+    podCIDRs: prefixesOf(node?.spec?.podCIDRs ?? [node?.spec?.podCIDR]).map(({ text }) => text),
   };
 }
 
@@ -84,7 +87,7 @@ export function localDetector(config: ProxyConfig, facts: NodeFacts, family: IpF
 function nodePortCIDRs(config: ProxyConfig, facts: NodeFacts, family: IpFamily): string[] {
   if (config.nodePortAddresses.length === 1 && config.nodePortAddresses[0] === "primary") {
     const nodeIP = facts.nodeIPs[family];
-    if (nodeIP === undefined || ipaddr.parse(nodeIP).range() === "loopback") return [];
+    if (nodeIP === undefined || isLoopback(nodeIP)) return [];
     return [`${nodeIP}/${family === "ip" ? 32 : 128}`];
   }
   return cidrsOf(family, config.nodePortAddresses);
@@ -106,14 +109,10 @@ export function nodePortAddresses(
     const warning = `no ${family === "ip" ? "IPv4" : "IPv6"} address of this node is known: node ports answer on all of its local addresses of that family`;
     return primary ? { addresses: "all", warning } : { addresses: "all" };
   }
-  const networks = cidrs.map((cidr) => ipaddr.parseCIDR(cidr));
-  if (networks.some(([, bits]) => bits === 0)) return { addresses: "all" };
+  const networks = prefixesOf(cidrs);
+  if (networks.some(({ length }) => length === 0)) return { addresses: "all" };
   const addresses = local
-    .filter((candidate) => candidate.family === family)
-    .filter(({ address }) => {
-      const parsed = ipaddr.parse(address);
-      return parsed.range() !== "loopback" && networks.some(([network, bits]) => parsed.match(network, bits));
-    })
-    .map(({ address }) => address);
+    .map(({ address }) => address)
+    .filter((address) => !isLoopback(address) && networks.some((network) => prefixContains(network, address)));
   return { addresses: [...new Set(addresses)].sort() };
 }

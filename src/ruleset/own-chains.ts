@@ -7,7 +7,7 @@
  * use draws from, nor forget an endpoint's clients atomically with the endpoint: both would need a lookup whose key is
  * another lookup's result, which no nft can print.
  */
-import ipaddr from "ipaddr.js";
+import { parseCIDR, prefixContains } from "../model/address.js";
 import type { Endpoint, ServicePortView } from "../model/types.js";
 import type { Table } from "../table/index.js";
 import type { ChainSpec, ElementSet, FieldType, Rule, SetSpec, Statement } from "../table/types.js";
@@ -55,10 +55,9 @@ export function ownNames(view: ServicePortView): OwnNames {
 function sourceNets(view: ServicePortView, nodeIP: string | undefined): readonly string[] {
   const ranges = view.sourceRanges ?? [];
   if (nodeIP === undefined) return ranges;
-  const node = ipaddr.parse(nodeIP);
   const containsNode = ranges.some((range) => {
-    const [network, bits] = ipaddr.parseCIDR(range);
-    return network.kind() === node.kind() && node.match(network, bits);
+    const prefix = parseCIDR(range);
+    return prefix !== undefined && prefixContains(prefix, nodeIP);
   });
   return containsNode ? [...ranges, ...view.loadBalancerIPs] : ranges;
 }

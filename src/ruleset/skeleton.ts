@@ -78,6 +78,7 @@ function setSpecs(family: IpFamily): Readonly<Record<keyof typeof SetName, SetSp
       key: [...service, "index"],
       data: endpoint,
       size: "auto",
+      lateLeftovers: true,
       comment: "endpoint at each index of a service's lists",
     },
     nodePortEndpoints: {
@@ -85,6 +86,7 @@ function setSpecs(family: IpFamily): Readonly<Record<keyof typeof SetName, SetSp
       key: [...nodePort, "index"],
       data: endpoint,
       size: "auto",
+      lateLeftovers: true,
       comment: "endpoint at each index of a node port's lists",
     },
     clusterLists: {

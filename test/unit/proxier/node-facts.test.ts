@@ -1,0 +1,86 @@
+import type { V1Node } from "@kubernetes/client-node";
+import { describe, expect, it } from "vitest";
+import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
+import { localDetector, nodeFacts, nodePortAddresses, type LocalAddress } from "../../../src/proxier/node-facts.js";
+
+const config = (changes: Partial<ProxyConfig> = {}): ProxyConfig => ({ ...defaultConfig(), ...changes });
+const node = (...addresses: [type: string, address: string][]): V1Node => ({
+  metadata: { name: "n1", labels: { "topology.kubernetes.io/zone": "z1" } },
+  spec: { podCIDRs: ["10.244.1.0/24", "fd00:10:244:1::/64", "nonsense"] },
+  status: { addresses: addresses.map(([type, address]) => ({ type, address })) },
+});
+const local = (...addresses: string[]): LocalAddress[] =>
+  addresses.map((address) => ({ family: address.includes(":") ? "ip6" : "ip", address }));
+
+describe("nodeFacts", () => {
+  it("takes the first InternalIP of each family, then ExternalIPs", () => {
+    const facts = nodeFacts(
+      config(),
+      "n1",
+      node(["ExternalIP", "203.0.113.1"], ["Hostname", "n1"], ["InternalIP", "192.0.2.1"], ["ExternalIP", "2001:db8::1"]),
+    );
+    expect(facts.nodeIPs).toEqual({ ip: "192.0.2.1", ip6: "2001:db8::1" });
+    expect(facts.context).toEqual({ nodeName: "n1", zone: "z1" });
+    expect(facts.podCIDRs).toEqual(["10.244.1.0/24", "fd00:10:244:1::/64"]);
+  });
+
+  it("lets bindAddress override its own family alone, unless it is unspecified", () => {
+    const n = node(["InternalIP", "192.0.2.1"], ["InternalIP", "2001:db8::1"]);
+    expect(nodeFacts(config({ bindAddress: "192.0.2.9" }), "n1", n).nodeIPs).toEqual({ ip: "192.0.2.9", ip6: "2001:db8::1" });
+    expect(nodeFacts(config({ bindAddress: "::" }), "n1", n).nodeIPs).toEqual({ ip: "192.0.2.1", ip6: "2001:db8::1" });
+  });
+
+  it("knows nothing without a Node", () => {
+    expect(nodeFacts(config(), "n1", undefined)).toEqual({ context: { nodeName: "n1" }, nodeIPs: {}, podCIDRs: [] });
+  });
+
+  it("survives a Node of any shape", () => {
+    const odd = { status: { addresses: [null, { type: "InternalIP", address: 5 }, { type: "InternalIP" }] }, spec: { podCIDRs: "x" } };
+    expect(nodeFacts(config(), "n1", odd as unknown as V1Node).nodeIPs).toEqual({});
+  });
+});
+
+describe("localDetector", () => {
+  const facts = nodeFacts(config(), "n1", node());
+  const detect = (changes: Partial<ProxyConfig>, family: "ip" | "ip6" = "ip"): unknown =>
+    localDetector(config(changes), facts, family);
+
+  it("uses the cluster's CIDR of the family, or none", () => {
+    const clusterCIDRs = ["10.244.0.0/16"];
+    expect(detect({ clusterCIDRs })).toEqual({ kind: "cidr", cidrs: ["10.244.0.0/16"] });
+    expect(detect({ clusterCIDRs }, "ip6")).toEqual({ kind: "none" });
+  });
+  it("uses the node's own pod CIDR", () => {
+    expect(detect({ detectLocalMode: "NodeCIDR" }, "ip6")).toEqual({ kind: "cidr", cidrs: ["fd00:10:244:1::/64"] });
+  });
+  it("uses interfaces", () => {
+    const detectLocal = { bridgeInterface: "cbr0", interfaceNamePrefix: "veth" };
+    expect(detect({ detectLocalMode: "BridgeInterface", detectLocal })).toEqual({ kind: "interface", name: "cbr0" });
+    expect(detect({ detectLocalMode: "InterfaceNamePrefix", detectLocal })).toEqual({ kind: "interface", name: "veth*" });
+  });
+});
+
+describe("nodePortAddresses", () => {
+  const facts = nodeFacts(config(), "n1", node(["InternalIP", "192.0.2.1"]));
+  const interfaces = local("127.0.0.1", "192.0.2.1", "192.0.2.2", "10.0.0.1", "::1", "2001:db8::1");
+  const answer = (entries: string[], family: "ip" | "ip6" = "ip"): unknown =>
+    nodePortAddresses(config({ nodePortAddresses: entries }), facts, family, interfaces).addresses;
+
+  it("primary is the node's own IP, when an interface has it", () => {
+    expect(answer(["primary"])).toEqual(["192.0.2.1"]);
+    expect(nodePortAddresses(config(), facts, "ip", local("10.0.0.1")).addresses).toEqual([]);
+  });
+  it("primary without a node IP is every local address, with a warning", () => {
+    const result = nodePortAddresses(config(), facts, "ip6", interfaces);
+    expect(result.addresses).toBe("all");
+    expect(result.warning).toContain("IPv6");
+  });
+  it("CIDRs select interface addresses, never loopback", () => {
+    expect(answer(["192.0.2.0/24", "127.0.0.0/8"])).toEqual(["192.0.2.1", "192.0.2.2"]);
+    expect(answer(["198.51.100.0/24"])).toEqual([]);
+  });
+  it("a family without an entry, and a zero CIDR, is every local address", () => {
+    expect(answer(["192.0.2.0/24"], "ip6")).toBe("all");
+    expect(answer(["0.0.0.0/0"])).toBe("all");
+  });
+});
