@@ -133,7 +133,8 @@ inline std::string replyText(const std::string& name, const Address& peer, const
          std::to_string(local.port());
 }
 
-/// Sends with a chosen source address (IP_PKTINFO, IPV6_PKTINFO), so that a wildcard socket answers as it was addressed.
+/// Sends with a chosen source address (IP_PKTINFO, IPV6_PKTINFO), so that a wildcard socket answers as it was
+/// addressed.
 inline ssize_t sendFrom(int fd, const Address& local, const Address& peer, bool withPort, const void* data,
                         size_t size) {
   sockaddr_storage to;
@@ -316,7 +317,8 @@ inline std::optional<Packet> parse(const std::vector<uint8_t>& in) {
     if (in.size() >= at + 4 && get16(in, at) == kStateCookie) {
       const size_t length = get16(in, at + 2);
       if (length >= 4 && at + length <= in.size())
-        out.cookie.assign(in.begin() + static_cast<ptrdiff_t>(at + 4), in.begin() + static_cast<ptrdiff_t>(at + length));
+        out.cookie.assign(in.begin() + static_cast<ptrdiff_t>(at + 4),
+                          in.begin() + static_cast<ptrdiff_t>(at + length));
     }
   }
   return out;
@@ -326,7 +328,8 @@ inline std::optional<Packet> parse(const std::vector<uint8_t>& in) {
 inline void stripIpHeader(Received& packet) {
   if (packet.peer.family() != AF_INET || packet.data.empty()) return;
   const size_t header = (packet.data[0] & 0x0fU) * 4U;
-  packet.data.erase(packet.data.begin(), packet.data.begin() + static_cast<ptrdiff_t>(std::min(header, packet.data.size())));
+  packet.data.erase(packet.data.begin(),
+                    packet.data.begin() + static_cast<ptrdiff_t>(std::min(header, packet.data.size())));
 }
 
 }  // namespace sctp

@@ -15,7 +15,7 @@ namespace lab {
 
 struct Query {
   std::string protocol;
-  Address source;       ///< port 0: a new one for each connection
+  Address source;  ///< port 0: a new one for each connection
   Address destination;
   int count = 1;
   int timeoutMs = 1000;

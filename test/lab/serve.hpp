@@ -66,8 +66,7 @@ class Servers {
     const int on = 1, buffer = 4 << 20;
     setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
-    if (at.family() == AF_INET6 && kind != Kind::kSctp)
-      setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    if (at.family() == AF_INET6 && kind != Kind::kSctp) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
     wantDestination(fd.get(), at.family());
     if (kind == Kind::kSctp) return fd;
     sockaddr_storage where;
@@ -86,9 +85,15 @@ class Servers {
       for (int i = 0; i < count; ++i) {
         const auto& listener = *static_cast<const Listener*>(events[static_cast<size_t>(i)].data.ptr);
         switch (listener.kind) {
-          case Kind::kTcp: acceptAll(listener); break;
-          case Kind::kUdp: answerDatagrams(listener); break;
-          case Kind::kSctp: answerSctp(listener); break;
+          case Kind::kTcp:
+            acceptAll(listener);
+            break;
+          case Kind::kUdp:
+            answerDatagrams(listener);
+            break;
+          case Kind::kSctp:
+            answerSctp(listener);
+            break;
         }
       }
     }

@@ -66,7 +66,10 @@ export const PLAN = {
   outsideVIPs: { ip: "203.0.113.0/24", ip6: "2001:db8:cb::/64" },
 } as const;
 
-const OUT = { node: { ip: "172.31.255.1", ip6: "2001:db8:ff::1" }, beyond: { ip: "172.31.255.2", ip6: "2001:db8:ff::2" } };
+const OUT = {
+  node: { ip: "172.31.255.1", ip6: "2001:db8:ff::1" },
+  beyond: { ip: "172.31.255.2", ip6: "2001:db8:ff::2" },
+};
 const LINK_LOCAL_GATEWAY = "fe80::1";
 
 const COMMON_SYSCTL = {
@@ -211,7 +214,8 @@ async function joinOutside(node: Namespace, client: Namespace, remote: Namespace
     [client, PLAN.nodeOutside],
     [beyond, OUT.node],
   ] as const;
-  for (const [namespace, via] of gateways) await namespace.ip(both((f) => [`route add default via ${via[f]} dev eth0`]));
+  for (const [namespace, via] of gateways)
+    await namespace.ip(both((f) => [`route add default via ${via[f]} dev eth0`]));
   await node.ip([
     // The node speaks as its own address wherever a route leaves it the choice.
     ...both((f) => [`route add default via ${OUT.beyond[f]} dev out0 src ${PLAN.node[f]}`]),
@@ -229,7 +233,13 @@ function gatewayLines(device: string): string[] {
   ];
 }
 
-async function joinPod(node: Namespace, remote: Namespace, pod: Pod, options: PodOptions, index: number): Promise<void> {
+async function joinPod(
+  node: Namespace,
+  remote: Namespace,
+  pod: Pod,
+  options: PodOptions,
+  index: number,
+): Promise<void> {
   if (pod.on === "remote") {
     await remote.ip(both((family, _flag, bits) => [addressLine(pod.address[family], bits, "lo")]));
     return;

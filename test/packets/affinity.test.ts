@@ -1,0 +1,196 @@
+/** ClientIP affinity: sticky over every way in, renewed, expiring, bound to the list, and kept from run to run. */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import type { Transport } from "../lab/agent.ts";
+import { FAMILIES, type Family } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import {
+  clusterIP,
+  everyWay,
+  externals,
+  loadBalancer,
+  serviceObjects,
+  type ServiceSpec,
+  type Target,
+  TRANSPORTS,
+} from "./support/objects.ts";
+
+const CLIENTS = 16;
+const LONG = 10_800;
+const SHORT = 3;
+
+const sticky: ServiceSpec = { name: "sticky", n: 1, endpoints: ["a", "b", "r1"], affinitySeconds: LONG };
+const brief: ServiceSpec = { name: "brief", n: 2, endpoints: ["a", "b", "r1"], affinitySeconds: SHORT };
+const edge: ServiceSpec = {
+  name: "edge",
+  n: 3,
+  endpoints: ["a", "b", "r1", "r2"],
+  external: "Local",
+  affinitySeconds: LONG,
+};
+const shrinking: ServiceSpec = { name: "shrinking", n: 4, endpoints: ["a", "b", "r1", "r2"], affinitySeconds: LONG };
+const growing: ServiceSpec = { name: "growing", n: 5, endpoints: ["a", "r1"], affinitySeconds: LONG };
+const turning: ServiceSpec = { name: "turning", n: 6, endpoints: ["a", "b", "r1"], affinitySeconds: LONG };
+const free: ServiceSpec = { name: "free", n: 7, endpoints: ["a", "b", "r1"] };
+const hairpin: ServiceSpec = { name: "hairpin", n: 8, endpoints: ["a"], affinitySeconds: LONG };
+const services = [sticky, brief, edge, shrinking, growing, turning, free, hairpin];
+
+const COMBINATIONS = FAMILIES.flatMap((family) => TRANSPORTS.map((protocol) => [family, protocol] as const));
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  const addresses = clients.flatMap((client) => [
+    `address add ${client.ip}/32 dev eth0`,
+    `address add ${client.ip6}/128 dev eth0 nodad`,
+  ]);
+  await cluster.lab.client.ip(addresses);
+  for (const [index, address] of clients.entries())
+    cluster.addSource(`client-${index}`, { namespace: cluster.lab.client, address });
+  await apply(services);
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+
+const clients = Array.from({ length: CLIENTS }, (_, i) => ({
+  ip: `198.51.100.${20 + i}`,
+  ip6: `2001:db8:2::${(0x20 + i).toString(16)}`,
+}));
+const clientNames = clients.map((_, index) => `client-${index}`);
+
+async function apply(given: readonly ServiceSpec[]): Promise<void> {
+  await cluster.apply(given.flatMap((service) => serviceObjects(cluster.lab, service)));
+}
+
+/** Which pods answer `connections` connections of one client. */
+async function answers(from: string, to: Target, family: Family, protocol: Transport, connections = 6) {
+  const { namespace, address } = cluster.source(from);
+  const outcomes = await namespace.agent().probe({
+    protocol,
+    ...(address ? { source: address[family] } : {}),
+    destination: to.address[family],
+    port: to.port,
+    count: connections,
+    // One after the other: of packets that arrive at once, each may find the client unknown and draw for it.
+    concurrency: 1,
+    timeoutMs: 4000,
+  });
+  return new Set(outcomes.map((o) => (o.result === "ok" ? o.name : JSON.stringify(o))));
+}
+
+/** The one pod that each client sticks to; throws when a client got more than one. */
+async function choices(to: Target, family: Family, protocol: Transport, connections?: number): Promise<string[]> {
+  return Promise.all(
+    clientNames.map(async (name) => {
+      const pods = await answers(name, to, family, protocol, connections);
+      if (pods.size !== 1) throw new Error(`${name} → ${to.name}: ${[...pods].join("|")}`);
+      return [...pods].join();
+    }),
+  );
+}
+
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+describe("sticky", () => {
+  test.concurrent.for(COMBINATIONS)(
+    "one endpoint for each client, whichever way in: %s %s",
+    async ([family, protocol]) => {
+      const first = await choices(clusterIP(sticky), family, protocol);
+      expect(new Set(first).size).toBeGreaterThan(1);
+      expect(["a", "b", "r1"]).toEqual(expect.arrayContaining([...new Set(first)]));
+      for (const way of everyWay(sticky)) expect(await choices(way, family, protocol)).toEqual(first);
+    },
+  );
+
+  test.concurrent.for(COMBINATIONS)("pods and the node are clients too: %s %s", async ([family, protocol]) => {
+    for (const from of ["c", "node", "remoteNode"]) {
+      const first = await answers(from, loadBalancer(sticky), family, protocol);
+      expect(first.size).toBe(1);
+      for (const way of everyWay(sticky)) expect(await answers(from, way, family, protocol)).toEqual(first);
+    }
+  });
+
+  test.concurrent.for(COMBINATIONS)("a service without affinity is not: %s %s", async ([family, protocol]) => {
+    expect((await answers("client-0", clusterIP(free), family, protocol, 60)).size).toBe(3);
+  });
+
+  test.concurrent.for(COMBINATIONS)("hairpin still works: %s %s", async ([family, protocol]) => {
+    for (const way of everyWay(hairpin)) expect(await answers("a", way, family, protocol)).toEqual(new Set(["a"]));
+  });
+});
+
+/** All clients at one service: sticky past its timeout while they keep coming, drawn anew once they stayed away. */
+async function renewThenExpire(family: Family, protocol: Transport): Promise<void> {
+  const first = await choices(clusterIP(brief), family, protocol, 1);
+  // Past the timeout of the first connection, in steps that are well below it.
+  for (let step = 0; step < 4; step++) {
+    await sleep((SHORT * 1000) / 2.5);
+    expect(await choices(everyWay(brief)[step], family, protocol, 1)).toEqual(first);
+  }
+  // All of 16 clients drawing what they had, of three: once in 4 × 10⁷.
+  await sleep(SHORT * 1000 + 700);
+  expect(await choices(clusterIP(brief), family, protocol, 1)).not.toEqual(first);
+}
+
+describe("the timeout", () => {
+  // All six at once: the test sleeps most of its time.
+  test("every new connection renews it; it ends when none came", async () => {
+    await Promise.all(COMBINATIONS.map(([family, protocol]) => renewThenExpire(family, protocol)));
+  });
+});
+
+describe("policy Local beside it", () => {
+  test.concurrent.for(COMBINATIONS)("only endpoints of the list in use: %s %s", async ([family, protocol]) => {
+    const inCluster = await choices(clusterIP(edge), family, protocol);
+    expect(inCluster).toEqual(expect.arrayContaining([expect.stringMatching(/^r/)]));
+    for (const way of externals(edge)) {
+      const here = await choices(way, family, protocol);
+      for (const [index, pod] of here.entries()) {
+        expect(["a", "b"]).toContain(pod);
+        // A client that stuck to an endpoint of this list keeps it.
+        if (["a", "b"].includes(inCluster[index])) expect(pod).toBe(inCluster[index]);
+      }
+    }
+  });
+
+  test.concurrent.for(COMBINATIONS)("from the local list to the cluster list: %s %s", async ([family, protocol]) => {
+    for (const from of ["clientSecond", "remoteNode"]) {
+      const here = await answers(from, loadBalancer(edge), family, protocol);
+      expect(here.size).toBe(1);
+      expect(await answers(from, clusterIP(edge), family, protocol)).toEqual(here);
+    }
+  });
+});
+
+describe("from run to run", () => {
+  test("kept by a run that changes nothing, and over other services' changes", async () => {
+    const before = await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(turning), f, p)));
+    await apply(services);
+    expect(await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(turning), f, p)))).toEqual(before);
+    await apply(services.map((service) => (service === free ? { ...free, endpoints: ["r2"] } : service)));
+    expect(await Promise.all(COMBINATIONS.map(([f, p]) => choices(loadBalancer(turning), f, p)))).toEqual(before);
+  });
+
+  test("kept when endpoints join", async () => {
+    const before = await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(growing), f, p)));
+    const grown = { ...growing, endpoints: ["r2", "a", "b", "r1"] };
+    await apply(services.map((service) => (service === growing ? grown : service)));
+    expect(await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(growing), f, p)))).toEqual(before);
+  });
+
+  test("an endpoint that goes loses its clients at once; the others keep theirs", async () => {
+    const before = await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(shrinking), f, p)));
+    const shrunk = { ...shrinking, endpoints: ["a", "b", "r2"] };
+    await apply(services.map((service) => (service === shrinking ? shrunk : service)));
+    const after = await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(shrinking), f, p)));
+    expect(before.flat()).toContain("r1");
+    for (const [combination, had] of before.entries())
+      for (const [client, pod] of had.entries())
+        if (pod === "r1") expect(["a", "b", "r2"]).toContain(after[combination][client]);
+        else expect(after[combination][client]).toBe(pod);
+    // Back again, it does not get them back.
+    await apply(services);
+    expect(await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(shrinking), f, p)))).toEqual(after);
+  });
+});

@@ -1,0 +1,68 @@
+/** A random spread is even: chi-squared over at least 1,000 connections. */
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import type { Transport } from "../lab/agent.ts";
+import { FAMILIES, type Family } from "../lab/topology.ts";
+import { evenSpreadProbability } from "./support/chi-squared.ts";
+import { Cluster } from "./support/cluster.ts";
+import {
+  clusterIP,
+  loadBalancer,
+  nodePort,
+  serviceObjects,
+  type ServiceSpec,
+  type Target,
+  TRANSPORTS,
+} from "./support/objects.ts";
+
+const CONNECTIONS = 1200;
+
+const all: ServiceSpec = { name: "all", n: 1, endpoints: ["a", "b", "c", "r1", "r2"] };
+const three: ServiceSpec = { name: "three", n: 2, endpoints: ["a", "b", "r1"] };
+const local: ServiceSpec = { name: "local", n: 3, endpoints: ["a", "r1", "b", "r2", "c"], external: "Local" };
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  await cluster.apply([all, three, local].flatMap((service) => serviceObjects(cluster.lab, service)));
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+
+async function count(from: string, to: Target, family: Family, protocol: Transport): Promise<Map<string, number>> {
+  const { namespace, address } = cluster.source(from);
+  const outcomes = await namespace.agent().probe({
+    protocol,
+    ...(address ? { source: address[family] } : {}),
+    destination: to.address[family],
+    port: to.port,
+    count: CONNECTIONS,
+    timeoutMs: 5000,
+  });
+  const counts = new Map<string, number>();
+  for (const outcome of outcomes) {
+    const name = outcome.result === "ok" ? outcome.name : JSON.stringify(outcome);
+    counts.set(name, (counts.get(name) ?? 0) + outcome.count);
+  }
+  return counts;
+}
+
+const cases: ReadonlyArray<readonly [string, string, Target, readonly string[]]> = [
+  ["five endpoints, ClusterIP, from a pod", "b", clusterIP(all), ["a", "b", "c", "r1", "r2"]],
+  ["five endpoints, node port, from outside", "client", nodePort(all), ["a", "b", "c", "r1", "r2"]],
+  ["three endpoints, LB IP, from outside", "client", loadBalancer(three), ["a", "b", "r1"]],
+  ["three endpoints, ClusterIP, from the node", "node", clusterIP(three), ["a", "b", "r1"]],
+  ["the three local ones of five, LB IP, policy Local", "client", loadBalancer(local), ["a", "b", "c"]],
+];
+
+for (const [what, from, to, pods] of cases) {
+  test.for(FAMILIES.flatMap((family) => TRANSPORTS.map((protocol) => [family, protocol] as const)))(
+    `${what}: %s %s`,
+    async ([family, protocol]) => {
+      const counts = await count(from, to, family, protocol);
+      expect([...counts.keys()].sort()).toEqual(pods);
+      expect(evenSpreadProbability([...counts.values()])).toBeGreaterThan(1e-6);
+    },
+  );
+}

@@ -1,0 +1,129 @@
+/** A lab with servers in its pods, and the command under test run in its node namespace. */
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import type { Transport } from "../../lab/agent.ts";
+import type { Finished, Namespace } from "../../lab/namespace.ts";
+import { type AddressPair, FAMILIES, Lab, PLAN, type PodOptions } from "../../lab/topology.ts";
+import { configuration, type Manifest, nodeObject, POD_PORT, serviceCIDRObject, TRANSPORTS } from "./objects.ts";
+
+/** The command under test; NFT_PROXIER_MAIN names another build of it. */
+const MAIN = process.env["NFT_PROXIER_MAIN"] ?? join(dirname(fileURLToPath(import.meta.url)), "../../../dist/main.js");
+
+/** a, b: pods of this node, each on a link of its own; c: one on the bridge; r1, r2: pods of the remote node. */
+export const PODS: readonly PodOptions[] = [
+  { name: "a", on: "node" },
+  { name: "b", on: "node" },
+  { name: "c", on: "node", link: "bridge" },
+  { name: "r1", on: "remote" },
+  { name: "r2", on: "remote" },
+];
+
+/** Who opens a connection. Without an address the kernel chooses. */
+export interface Source {
+  readonly namespace: Namespace;
+  readonly address?: AddressPair;
+}
+
+export class Cluster {
+  readonly lab: Lab;
+  /** Addresses that masquerading on the node may give a connection. */
+  readonly nodeAddresses = new Set(
+    [PLAN.node, PLAN.nodeSecond, PLAN.nodeOutside, PLAN.nodeOnLoopback, PLAN.podGateway].flatMap(Object.values<string>),
+  );
+  readonly #catching = new Set<number>();
+  readonly #sources: Map<string, Source>;
+  #directory: string | undefined;
+
+  private constructor(lab: Lab) {
+    this.lab = lab;
+    this.#sources = new Map<string, Source>([
+      ["node", { namespace: lab.node, address: PLAN.node }],
+      ["nodeOutside", { namespace: lab.node, address: PLAN.nodeOutside }],
+      ["nodeItself", { namespace: lab.node }],
+      ["client", { namespace: lab.client, address: PLAN.client }],
+      ["clientSecond", { namespace: lab.client, address: PLAN.clientSecond }],
+      ["remoteNode", { namespace: lab.remote, address: PLAN.remoteNode }],
+      ...lab.pods.map(({ name, namespace, address }): [string, Source] => [name, { namespace, address }]),
+    ]);
+  }
+
+  /** Every pod answers with its name on POD_PORT, in both families and all three protocols. */
+  static async create(pods: readonly PodOptions[] = PODS): Promise<Cluster> {
+    if (!existsSync(MAIN)) throw new Error("dist/main.js is missing: npm run build");
+    const cluster = new Cluster(await Lab.create({ pods }));
+    await Promise.all(pods.flatMap(({ name }) => TRANSPORTS.map((t) => cluster.serve(name, t, POD_PORT))));
+    return cluster;
+  }
+
+  /** `name` of the pod unless another is given. */
+  async serve(pod: string, transport: Transport, port: number, name = pod): Promise<void> {
+    const { namespace, address } = this.lab.pod(pod);
+    for (const family of FAMILIES) await namespace.agent().serve(transport, address[family], port, name);
+  }
+
+  /**
+   * What leaves the node as it was addressed, and what reaches the node's own sockets, is answered on this port by
+   * "beyond" and "node".
+   */
+  async catchUntouched(port: number): Promise<void> {
+    if (this.#catching.has(port)) return;
+    this.#catching.add(port);
+    const { beyond, node } = this.lab;
+    for (const transport of TRANSPORTS) {
+      await beyond.agent().serve(transport, "*", port, "beyond");
+      await node.agent().serve(transport, "*", port, "node");
+    }
+  }
+
+  /** "client", "node", …, or a pod. */
+  source(name: string): Source {
+    const known = this.#sources.get(name);
+    if (!known) throw new Error(`nobody here is called ${name}`);
+    return known;
+  }
+
+  /** An address that the node has been given since. */
+  addNodeAddress(pair: AddressPair): void {
+    for (const family of FAMILIES) this.nodeAddresses.add(pair[family]);
+  }
+
+  /** One more name for `source`. */
+  addSource(name: string, source: Source): void {
+    this.#sources.set(name, source);
+  }
+
+  /** Runs a subcommand of the command under test in the node's namespace. */
+  async command(args: readonly string[]): Promise<Finished> {
+    return this.lab.node.run([process.execPath, MAIN, ...args]);
+  }
+
+  /** Writes manifests and configuration; the Node and ServiceCIDR objects are added unless `bare`. */
+  async write(objects: readonly Manifest[], config = configuration(), bare = false): Promise<readonly string[]> {
+    this.#directory ??= await mkdtemp(join(tmpdir(), "nft-proxier-packets-"));
+    const manifests = join(this.#directory, "manifests");
+    await rm(manifests, { recursive: true, force: true });
+    await mkdir(manifests);
+    const items = bare ? objects : [nodeObject(), serviceCIDRObject(), ...objects];
+    await writeFile(join(manifests, "objects.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+    const file = join(this.#directory, "config.json");
+    await writeFile(file, JSON.stringify(config));
+    return ["--manifests", manifests, "--config", file];
+  }
+
+  /** `run --once` on these objects. Throws with its output unless it ends with 0. */
+  async apply(objects: readonly Manifest[], config = configuration(), bare = false): Promise<Finished> {
+    const args = await this.write(objects, config, bare);
+    const done = await this.command(["run", ...args, "--once"]);
+    if (done.code !== 0) throw new Error(`run --once: exit ${done.code}\n${done.stdout}${done.stderr}`);
+    return done;
+  }
+
+  async destroy(): Promise<void> {
+    if (this.#directory) await rm(this.#directory, { recursive: true, force: true });
+    await this.lab.destroy();
+  }
+}

@@ -1,0 +1,165 @@
+/**
+ * Rows: who sends, where to, and what must come of it. Each row is one test, and is tried in both families and by TCP, UDP
+ * and SCTP at once. The verdict comes from the wire alone: which server answered, which peer it saw, which ICMP error came.
+ */
+import { expect, test } from "vitest";
+
+import type { Agent, Outcome, Probe, Transport } from "../../lab/agent.ts";
+import { FAMILIES, type Family } from "../../lab/topology.ts";
+import type { Cluster } from "./cluster.ts";
+import { type Target, TRANSPORTS } from "./objects.ts";
+
+export type Expected =
+  | {
+      /** Exactly these pods answer. */
+      readonly pods: readonly string[];
+      /** Whether they see an address of the node in place of the sender's; or which of them do. */
+      readonly masq: boolean | readonly string[];
+    }
+  /** Silence. */
+  | "drop"
+  /** ICMP port unreachable. */
+  | "reject"
+  /** The packet leaves the node, or reaches the node's own sockets, as it was sent. */
+  | "untouched";
+
+export interface Row {
+  /** The rule that this shows. */
+  readonly rule: string;
+  readonly from: string | readonly string[];
+  readonly to: Target | readonly Target[];
+  readonly expect: Expected;
+  readonly families?: readonly Family[];
+  readonly protocols?: readonly Transport[];
+}
+
+interface Trial {
+  readonly from: string;
+  readonly to: Target;
+  readonly family: Family;
+  readonly protocol: Transport;
+}
+
+/** Draws until every pod has been seen; with an even draw a pod of three hides this long once in 10^14 trials. */
+const BATCH = 12;
+const MOST_BATCHES = 7;
+const DROP_MS = 300;
+/** Long, as nothing but a failure waits for it. */
+const ANSWER_MS = 3000;
+const PORT_UNREACHABLE = { ip: { type: 3, code: 3 }, ip6: { type: 1, code: 4 } } as const;
+
+const list = <T>(one: T | readonly T[]): readonly T[] => (Array.isArray(one) ? (one as readonly T[]) : [one as T]);
+
+/** Declares a test for each row. `cluster` is asked for when the tests run. */
+export function testRows(cluster: () => Cluster, rows: readonly Row[]): void {
+  for (const row of rows) {
+    const from = list(row.from).join(", ");
+    const to = list(row.to).map((one) => one.name);
+    test.concurrent(`${row.rule}: ${from} → ${to.join(", ")}: ${describeExpected(row.expect)}`, async () => {
+      expect(await checkRow(cluster(), row)).toEqual([]);
+    });
+  }
+}
+
+function describeExpected(expected: Expected): string {
+  if (typeof expected === "string") return expected;
+  const { pods, masq } = expected;
+  const names = pods.join("|");
+  if (typeof masq === "boolean") return masq ? `${names}, masqueraded` : names;
+  return `${names}, ${masq.join("|")} masqueraded`;
+}
+
+/** What was not as the row says, in words; empty when all was. */
+export async function checkRow(cluster: Cluster, row: Row): Promise<readonly string[]> {
+  const trials = list(row.from).flatMap((from) =>
+    list(row.to).flatMap((to) =>
+      (row.families ?? FAMILIES).flatMap((family) =>
+        (row.protocols ?? TRANSPORTS).map((protocol): Trial => ({ from, to, family, protocol })),
+      ),
+    ),
+  );
+  if (row.expect === "untouched") for (const to of list(row.to)) await cluster.catchUntouched(to.port);
+  const results = await Promise.all(
+    trials.map(async (trial) => {
+      const wrong = await tryOne(cluster, trial, row.expect);
+      return wrong === undefined
+        ? []
+        : [`${trial.family} ${trial.protocol} ${trial.from} → ${trial.to.name}: ${wrong}`];
+    }),
+  );
+  return results.flat();
+}
+
+async function tryOne(cluster: Cluster, trial: Trial, expected: Expected): Promise<string | undefined> {
+  const { namespace, address } = cluster.source(trial.from);
+  const probe: Probe = {
+    protocol: trial.protocol,
+    ...(address ? { source: address[trial.family] } : {}),
+    destination: trial.to.address[trial.family],
+    port: trial.to.port,
+    timeoutMs: expected === "drop" ? DROP_MS : ANSWER_MS,
+    count: typeof expected === "object" ? BATCH : 4,
+  };
+  if (typeof expected === "object") return tryEndpoints(namespace.agent(), probe, expected, cluster.nodeAddresses);
+  const outcomes = await namespace.agent().probe(probe);
+  const good = outcomes.every((outcome) => isVerdict(outcome, trial, expected));
+  return good ? undefined : `expected ${expected}, got ${JSON.stringify(outcomes)}`;
+}
+
+function isVerdict(outcome: Outcome, trial: Trial, expected: "drop" | "reject" | "untouched"): boolean {
+  if (expected === "drop") return outcome.result === "timeout";
+  if (expected === "reject") {
+    const { type, code } = PORT_UNREACHABLE[trial.family];
+    return outcome.result === "unreachable" && outcome.type === type && outcome.code === code;
+  }
+  return (
+    outcome.result === "ok" &&
+    (outcome.name === "beyond" || outcome.name === "node") &&
+    outcome.at === trial.to.address[trial.family] &&
+    outcome.atPort === trial.to.port &&
+    outcome.sourceKept
+  );
+}
+
+async function tryEndpoints(
+  agent: Agent,
+  probe: Probe,
+  expected: Exclude<Expected, string>,
+  nodeAddresses: ReadonlySet<string>,
+): Promise<string | undefined> {
+  const seen = new Set<string>();
+  for (let batch = 0; batch < MOST_BATCHES; batch++) {
+    const outcomes = await agent.probe(probe);
+    for (const outcome of outcomes) {
+      if (outcome.result !== "ok" || !expected.pods.includes(outcome.name))
+        return `expected ${describeExpected(expected)}, got ${JSON.stringify(outcomes)}`;
+      seen.add(outcome.name);
+    }
+    const wrong = expected.pods.find((pod) => !sourceAsExpected(outcomes, pod, probe, expected.masq, nodeAddresses));
+    if (wrong !== undefined) return `expected ${describeExpected(expected)}, got ${JSON.stringify(outcomes)}`;
+    if (seen.size === expected.pods.length) return undefined;
+  }
+  return `expected ${describeExpected(expected)}, but only ${[...seen].join("|")} ever answered`;
+}
+
+/** Whether every answer of `pod` saw the sender, or an address of the node in its place. */
+function sourceAsExpected(
+  outcomes: readonly Outcome[],
+  pod: string,
+  probe: Probe,
+  masq: boolean | readonly string[],
+  nodeAddresses: ReadonlySet<string>,
+): boolean {
+  const answers = outcomes.filter((outcome) => outcome.result === "ok" && outcome.name === pod);
+  const rewritten = typeof masq === "boolean" ? masq : masq.includes(pod);
+  let sameByChance = 0;
+  for (const answer of answers) {
+    if (answer.result !== "ok") continue;
+    if (!rewritten && !answer.sourceKept) return false;
+    if (rewritten && !nodeAddresses.has(answer.seen)) return false;
+    if (rewritten && answer.sourceKept) sameByChance += answer.count;
+  }
+  // A connection of the node's own keeps its address when masqueraded; the new port is random, and may be the old one.
+  const own = probe.source === undefined || nodeAddresses.has(probe.source);
+  return sameByChance === 0 || (own && sameByChance === 1);
+}

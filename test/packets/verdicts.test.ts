@@ -1,0 +1,279 @@
+/** No list to go to, addresses that no service answers at, and load-balancer source ranges. */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { PLAN } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import {
+  clusterIP,
+  everyWay,
+  externalIP,
+  externals,
+  loadBalancer,
+  loadBalancerAddress,
+  nodePort,
+  serviceObjects,
+  type ServiceSpec,
+  target,
+} from "./support/objects.ts";
+import { checkRow, testRows } from "./support/rows.ts";
+
+const CLIENT_HALF = ["198.51.100.0/25", "2001:db8:2::/65"];
+
+const empty: ServiceSpec = { name: "empty", n: 1, endpoints: [] };
+const emptyLocal: ServiceSpec = { name: "empty-local", n: 2, endpoints: [], internal: "Local", external: "Local" };
+const web: ServiceSpec = { name: "web", n: 3, endpoints: ["a"] };
+const tcpOnly: ServiceSpec = { name: "tcp-only", n: 4, endpoints: ["a"], protocols: ["tcp"] };
+const guarded: ServiceSpec = { name: "guarded", n: 10, endpoints: ["a", "r1"], ranges: CLIENT_HALF };
+const guardedLocal: ServiceSpec = {
+  name: "guarded-local",
+  n: 11,
+  endpoints: ["a", "r1"],
+  external: "Local",
+  ranges: CLIENT_HALF,
+};
+const guardedEmpty: ServiceSpec = { name: "guarded-empty", n: 12, endpoints: [], ranges: CLIENT_HALF };
+const withPods: ServiceSpec = {
+  name: "with-pods",
+  n: 13,
+  endpoints: ["a"],
+  ranges: [
+    PLAN.podCIDR.ip,
+    PLAN.podCIDR.ip6,
+    "198.51.100.0/24",
+    "198.51.100.10/32",
+    "2001:db8:2::/64",
+    "2001:db8:2::/65",
+  ],
+};
+const onlyV4: ServiceSpec = { name: "only-v4", n: 14, endpoints: ["a"], ranges: ["198.51.100.0/25"] };
+const onlyV6: ServiceSpec = { name: "only-v6", n: 15, endpoints: ["a"], ranges: ["2001:db8:2::/65"] };
+const everyone: ServiceSpec = { name: "everyone", n: 16, endpoints: ["a"], ranges: ["0.0.0.0/0", "::/0"] };
+const withNode: ServiceSpec = {
+  name: "with-node",
+  n: 17,
+  endpoints: ["a"],
+  ranges: ["192.0.2.0/28", "2001:db8:1::/64"],
+};
+const spaced: ServiceSpec = {
+  name: "spaced",
+  n: 18,
+  endpoints: ["a"],
+  ranges: [" 198.51.100.0/25 ", " 2001:db8:2::/65"],
+};
+const services = [
+  empty,
+  emptyLocal,
+  web,
+  tcpOnly,
+  guarded,
+  guardedLocal,
+  guardedEmpty,
+  withPods,
+  onlyV4,
+  onlyV6,
+  everyone,
+  withNode,
+  spaced,
+];
+
+const EVERYONE = ["b", "c", "node", "client", "remoteNode"];
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  await cluster.apply(services.flatMap((service) => serviceObjects(cluster.lab, service)));
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+
+describe("no usable endpoint on any node", () => {
+  testRows(
+    () => cluster,
+    [
+      { rule: "policy Cluster", from: EVERYONE, to: everyWay(empty), expect: "reject" },
+      { rule: "policy Local", from: EVERYONE, to: everyWay(emptyLocal), expect: "reject" },
+      { rule: "a source range lets through", from: "client", to: loadBalancer(guardedEmpty), expect: "reject" },
+      {
+        rule: "a source range comes first",
+        from: ["clientSecond", "b"],
+        to: loadBalancer(guardedEmpty),
+        expect: "drop",
+      },
+    ],
+  );
+});
+
+describe("addresses and ports that no service has", () => {
+  testRows(
+    () => cluster,
+    [
+      {
+        rule: "an active ClusterIP on another port",
+        from: EVERYONE,
+        to: [clusterIP(web, 81), clusterIP(empty, 81)],
+        expect: "reject",
+      },
+      {
+        rule: "an active ClusterIP by another protocol",
+        from: EVERYONE,
+        to: clusterIP(tcpOnly),
+        protocols: ["udp", "sctp"],
+        expect: "reject",
+      },
+      {
+        rule: "inside a ServiceCIDR, nobody's",
+        from: EVERYONE,
+        to: target("an unallocated ClusterIP", { ip: "10.96.200.1", ip6: "fd00:10:96::c8:1" }, 80),
+        expect: "drop",
+      },
+      {
+        rule: "nobody's VIP",
+        from: EVERYONE,
+        to: target("203.0.113.250:80", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" }, 80),
+        expect: "untouched",
+      },
+      {
+        rule: "an LB or external IP on another port",
+        from: EVERYONE,
+        to: [loadBalancer(web, 81), externalIP(web, 81), loadBalancer(guarded, 81)],
+        expect: "untouched",
+      },
+      {
+        rule: "an LB IP by another protocol",
+        from: EVERYONE,
+        to: loadBalancer(tcpOnly),
+        protocols: ["udp", "sctp"],
+        expect: "untouched",
+      },
+      {
+        rule: "a node port that no service has",
+        from: EVERYONE,
+        to: target("node port 30999", PLAN.node, 30999),
+        expect: "untouched",
+      },
+      {
+        rule: "a node port by another protocol",
+        from: EVERYONE,
+        to: nodePort(tcpOnly),
+        protocols: ["udp", "sctp"],
+        expect: "untouched",
+      },
+      {
+        rule: "somebody else's address on a node port's number",
+        from: ["b", "client"],
+        to: target("203.0.113.250 on a node port", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" }, 30003),
+        expect: "untouched",
+      },
+      {
+        rule: "pods and nodes themselves",
+        from: ["b", "node", "client"],
+        to: target("pod a", { ip: "10.244.0.5", ip6: "fd00:10:244::5" }, 8080),
+        expect: { pods: ["a"], masq: false },
+      },
+    ],
+  );
+});
+
+describe("source ranges", () => {
+  const masqueraded = { pods: ["a"], masq: true } as const;
+  testRows(
+    () => cluster,
+    [
+      { rule: "inside", from: "client", to: loadBalancer(guarded), expect: { pods: ["a", "r1"], masq: true } },
+      {
+        rule: "outside, pods and the node included",
+        from: ["clientSecond", "b", "node", "remoteNode"],
+        to: [loadBalancer(guarded), loadBalancer(guardedLocal)],
+        expect: "drop",
+      },
+      {
+        rule: "they guard the LB IPs only",
+        from: ["clientSecond", "node", "remoteNode"],
+        to: [clusterIP(guarded), externalIP(guarded), nodePort(guarded)],
+        expect: { pods: ["a", "r1"], masq: true },
+      },
+      {
+        rule: "they guard the LB IPs only, from a pod",
+        from: "b",
+        to: clusterIP(guarded),
+        expect: { pods: ["a", "r1"], masq: false },
+      },
+      {
+        rule: "inside, policy Local",
+        from: "client",
+        to: loadBalancer(guardedLocal),
+        expect: { pods: ["a"], masq: false },
+      },
+      {
+        rule: "several ranges, overlapping",
+        from: ["b", "client", "clientSecond"],
+        to: loadBalancer(withPods),
+        expect: masqueraded,
+      },
+      { rule: "several ranges, in none", from: ["remoteNode", "node"], to: loadBalancer(withPods), expect: "drop" },
+      { rule: "spaces around a range", from: "client", to: loadBalancer(spaced), expect: masqueraded },
+      { rule: "spaces around a range, outside", from: "clientSecond", to: loadBalancer(spaced), expect: "drop" },
+      { rule: "everybody", from: EVERYONE, to: loadBalancer(everyone), expect: masqueraded },
+      {
+        rule: "only IPv4 ranges leave IPv6 open",
+        from: ["b", "clientSecond"],
+        to: loadBalancer(onlyV4),
+        families: ["ip6"],
+        expect: masqueraded,
+      },
+      {
+        rule: "only IPv4 ranges guard IPv4",
+        from: ["b", "clientSecond"],
+        to: loadBalancer(onlyV4),
+        families: ["ip"],
+        expect: "drop",
+      },
+      {
+        rule: "only IPv6 ranges leave IPv4 open",
+        from: ["b", "clientSecond"],
+        to: loadBalancer(onlyV6),
+        families: ["ip"],
+        expect: masqueraded,
+      },
+      {
+        rule: "only IPv6 ranges guard IPv6",
+        from: ["b", "clientSecond"],
+        to: loadBalancer(onlyV6),
+        families: ["ip6"],
+        expect: "drop",
+      },
+      { rule: "the node by its range", from: "node", to: loadBalancer(withNode), expect: masqueraded },
+    ],
+  );
+
+  test("the LB IPs themselves are sources where a range holds the node IP, and only there", async () => {
+    const { node } = cluster.lab;
+    const own = (service: ServiceSpec): string => {
+      cluster.addSource(`LB IP of ${service.name}`, { namespace: node, address: loadBalancerAddress(service.n) });
+      return `LB IP of ${service.name}`;
+    };
+    await node.ip(
+      [withNode, guarded].flatMap(({ n }) => [
+        `address add ${loadBalancerAddress(n).ip}/32 dev lo`,
+        `address add ${loadBalancerAddress(n).ip6}/128 dev lo nodad`,
+      ]),
+    );
+    const results = await Promise.all([
+      checkRow(cluster, {
+        rule: "",
+        from: own(withNode),
+        to: loadBalancer(withNode),
+        expect: { pods: ["a"], masq: true },
+      }),
+      checkRow(cluster, { rule: "", from: own(guarded), to: loadBalancer(guarded), expect: "drop" }),
+      checkRow(cluster, {
+        rule: "",
+        from: own(guarded),
+        to: externals(guarded).slice(1),
+        expect: { pods: ["a", "r1"], masq: true },
+      }),
+    ]);
+    expect(results.flat()).toEqual([]);
+  });
+});
