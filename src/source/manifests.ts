@@ -1,0 +1,315 @@
+import { stat } from "node:fs/promises";
+import { join } from "node:path";
+import {
+  DirectoryWatch,
+  fileVersion,
+  formatOf,
+  listDirectory,
+  readManifest,
+  UnreadableFile,
+  type FileContent,
+} from "./directory.js";
+import { readDocuments, SyntaxFault } from "./documents.js";
+import { FileObjects, ObjectIndex } from "./object-index.js";
+import { sortObjects } from "./objects.js";
+import type { ObjectSink, ObjectSource } from "./types.js";
+
+/** Something in the directory that cannot be used. */
+export interface ManifestProblem {
+  readonly file: string;
+  /** From 1. */
+  readonly line?: number;
+  /** From 1. */
+  readonly column?: number;
+  readonly reason: string;
+}
+
+export interface ManifestSourceOptions {
+  readonly directory: string;
+  /** Follow changes after the first full list. Default false. */
+  readonly watch?: boolean;
+  onProblem(problem: ManifestProblem): void;
+  /** Told once of every kind of object that is skipped, and of how the directory is watched when not as usual. */
+  onNote(note: string): void;
+  /** Changes this close together are delivered together, ms. Default 5. */
+  readonly debounceMs?: number;
+  /**
+   * A file that is gone, has lost an object or does not parse may be half written: it is believed when it stays like that
+   * for so long, ms. Default 30.
+   */
+  readonly settleMs?: number;
+}
+
+/** The directory cannot be read at all. */
+export class ManifestDirectoryError extends Error {
+  readonly code = "EMANIFESTS";
+}
+
+const DEFAULT_DEBOUNCE_MS = 5;
+const DEFAULT_SETTLE_MS = 30;
+/** Files read at a time. */
+const READ_AHEAD = 16;
+const ABSENT = "absent";
+
+/** What a look at a file came to. `signature` names its version. */
+type Look =
+  | {
+      readonly kind: "objects";
+      readonly signature: string;
+      readonly objects: FileObjects;
+      readonly faults: readonly string[];
+    }
+  | { readonly kind: "fault"; readonly signature: string; readonly problem: ManifestProblem }
+  | { readonly kind: "absent"; readonly signature: typeof ABSENT };
+
+/**
+ * Objects from the *.yaml, *.yml and *.json files of a directory. A file that cannot be read or parsed is named and keeps
+ * its last good version. Of several files that hold the same object the first by name counts.
+ */
+export class ManifestSource implements ObjectSource {
+  readonly #options: ManifestSourceOptions;
+  readonly #debounceMs: number;
+  readonly #settleMs: number;
+  readonly #index: ObjectIndex;
+  /** Signature of each file as it was last taken over. */
+  readonly #seen = new Map<string, string>();
+  /** Versions that are not believed yet, and since when, ms of performance.now(). */
+  readonly #doubted = new Map<string, { readonly signature: string; readonly since: number }>();
+  /** The problems last named of a file, as text. */
+  readonly #named = new Map<string, string>();
+  readonly #notedKinds = new Set<string>();
+  readonly #timers = new Set<NodeJS.Timeout>();
+  #watch: DirectoryWatch | undefined;
+  #sink: ObjectSink | undefined;
+  #pending: Set<string> | "all" | undefined;
+  #scheduled = false;
+  #working: Promise<void> | undefined;
+  #stopped = false;
+
+  constructor(options: ManifestSourceOptions) {
+    this.#options = options;
+    this.#debounceMs = options.debounceMs ?? DEFAULT_DEBOUNCE_MS;
+    this.#settleMs = options.settleMs ?? DEFAULT_SETTLE_MS;
+    this.#index = new ObjectIndex(options.watch ?? false);
+  }
+
+  /** Rejects with `ManifestDirectoryError` when there is no such directory, or it cannot be listed. */
+  async start(sink: ObjectSink): Promise<void> {
+    this.#working = this.#loadAll(sink);
+    try {
+      await this.#working;
+    } catch (error) {
+      this.#watch?.close();
+      const reason = isMissing(error) ? "there is no such directory" : messageOf(error);
+      throw new ManifestDirectoryError(`manifests ${this.#options.directory}: ${reason}`, { cause: error });
+    } finally {
+      this.#working = undefined;
+    }
+    if (this.#stopped) return;
+    sink.synced();
+    sink.flush();
+    this.#sink = sink;
+    if (this.#pending !== undefined) this.#schedule();
+  }
+
+  /** Resolves when nothing more will reach the sink. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#watch?.close();
+    for (const timer of this.#timers) clearTimeout(timer);
+    await this.#working?.catch(() => undefined);
+  }
+
+  /** The first look: file by file in order of their names, so that no more than a few are in memory at a time. */
+  async #loadAll(sink: ObjectSink): Promise<void> {
+    const { directory } = this.#options;
+    if (!(await stat(directory)).isDirectory()) throw new Error("it is not a directory");
+    if (this.#options.watch === true) {
+      // Before the first look, so that nothing falls between the two.
+      this.#watch = new DirectoryWatch(directory, (file) => this.#changed(file), this.#options.onNote);
+      this.#watch.open();
+    }
+    const { files, linked } = await listDirectory(directory);
+    this.#watch?.follow(linked);
+    for (let at = 0; at < files.length; at += READ_AHEAD) {
+      const ahead = files.slice(at, at + READ_AHEAD).map((file) => ({ file, content: this.#read(file) }));
+      for (const { file, content } of ahead) {
+        const look = await this.#parse(file, await content);
+        this.#accept(file, look);
+        if (look.kind === "objects") await this.#deliver(new Map([[file, look.objects]]), sink);
+        await new Promise((resolve) => setImmediate(resolve));
+        if (this.#stopped) return;
+      }
+    }
+  }
+
+  /** `undefined`: any file. */
+  #changed(file: string | undefined): void {
+    if (file === undefined) this.#pending = "all";
+    else if (this.#pending === undefined) this.#pending = new Set([file]);
+    else if (this.#pending !== "all") this.#pending.add(file);
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    // What comes in while work goes on waits; the end of the work schedules it.
+    if (this.#scheduled || this.#working !== undefined || this.#sink === undefined) return;
+    this.#scheduled = true;
+    const sink = this.#sink;
+    this.#after(this.#debounceMs, () => {
+      this.#scheduled = false;
+      const pending = this.#pending;
+      if (pending === undefined) return;
+      this.#pending = undefined;
+      this.#working = this.#refresh(pending, sink)
+        .catch((error: unknown) => {
+          const { directory } = this.#options;
+          this.#name(directory, [{ file: directory, reason: `cannot be read: ${messageOf(error)}` }]);
+        })
+        .finally(() => {
+          this.#working = undefined;
+          if (this.#pending !== undefined) this.#schedule();
+        });
+    });
+  }
+
+  async #refresh(pending: ReadonlySet<string> | "all", sink: ObjectSink): Promise<void> {
+    const files = pending === "all" ? await this.#suspects() : [...pending].sort();
+    const versions = new Map<string, FileObjects | undefined>();
+    for (const file of files) {
+      const look = await this.#parse(file, await this.#read(file));
+      if (this.#stopped) return;
+      if (!this.#believes(file, look)) continue;
+      this.#accept(file, look);
+      if (look.kind === "absent") versions.set(file, undefined);
+      if (look.kind === "objects") versions.set(file, look.objects);
+    }
+    if (await this.#deliver(versions, sink)) sink.flush();
+  }
+
+  /** The files that differ from what was last seen of them, those that are gone included. */
+  async #suspects(): Promise<string[]> {
+    const { directory } = this.#options;
+    const { files, linked } = await listDirectory(directory);
+    this.#name(directory, []);
+    this.#watch?.follow(linked);
+    const present = new Set(files);
+    const suspects = [...this.#seen.keys()].filter((file) => !present.has(file));
+    for (const file of files) {
+      const version = await fileVersion(join(directory, file)).catch(() => undefined);
+      if (version === undefined || version !== this.#seen.get(file)) suspects.push(file);
+    }
+    return suspects.sort();
+  }
+
+  /** Whether a version may be taken over now; if not, the file is looked at again. */
+  #believes(file: string, look: Look): boolean {
+    const doubtful =
+      look.kind === "fault" || (look.kind === "absent" ? this.#seen.has(file) : this.#index.lacks(file, look.objects));
+    const now = performance.now();
+    const before = this.#doubted.get(file);
+    const since = before?.signature === look.signature ? before.since : now;
+    const wait = this.#settleMs - (now - since);
+    if (!doubtful || wait <= 0) {
+      this.#doubted.delete(file);
+      return true;
+    }
+    this.#doubted.set(file, { signature: look.signature, since });
+    this.#after(Math.ceil(wait), () => this.#changed(file));
+    return false;
+  }
+
+  /** Remembers a version and names what is wrong with it. */
+  #accept(file: string, look: Look): void {
+    if (look.kind === "absent") this.#seen.delete(file);
+    else this.#seen.set(file, look.signature);
+    switch (look.kind) {
+      case "absent":
+        return this.#name(file, []);
+      case "fault":
+        return this.#name(file, [look.problem]);
+      case "objects": {
+        const repeated = look.objects.repeated.map((object) => `${object} is there twice: the first one counts`);
+        return this.#name(
+          file,
+          [...look.faults, ...repeated].map((reason) => ({ file, reason })),
+        );
+      }
+    }
+  }
+
+  /** Tells the sink of new versions of files. Returns whether there was anything to tell. */
+  async #deliver(versions: ReadonlyMap<string, FileObjects | undefined>, sink: ObjectSink): Promise<boolean> {
+    const { changed, clashes, wanted } = this.#index.update(versions, sink);
+    for (const { object, file, first } of clashes) {
+      this.#options.onProblem({ file, reason: `${object} is in ${first} too, which comes first: that one counts` });
+    }
+    // Objects that now count but whose file was not looked at. One that cannot be read now leaves its objects as they
+    // are until it can.
+    const further = new Map<string, FileObjects | undefined>();
+    for (const file of wanted) {
+      const look = await this.#parse(file, await this.#read(file));
+      if (look.kind === "objects") further.set(file, look.objects);
+    }
+    if (further.size === 0 || this.#stopped) return changed;
+    return (await this.#deliver(further, sink)) || changed;
+  }
+
+  async #read(file: string): Promise<FileContent | UnreadableFile | undefined> {
+    try {
+      return await readManifest(join(this.#options.directory, file));
+    } catch (error) {
+      return error instanceof UnreadableFile ? error : new UnreadableFile(messageOf(error), { cause: error });
+    }
+  }
+
+  async #parse(file: string, content: FileContent | UnreadableFile | undefined): Promise<Look> {
+    if (content === undefined) return { kind: "absent", signature: ABSENT };
+    if (content instanceof UnreadableFile) {
+      return { kind: "fault", signature: content.message, problem: { file, reason: content.message } };
+    }
+    const { signature } = content;
+    try {
+      const values = await readDocuments(content.text, formatOf(file) ?? "yaml");
+      const { objects, otherKinds, faults } = sortObjects(values);
+      for (const kind of otherKinds) {
+        if (this.#notedKinds.has(kind)) continue;
+        this.#notedKinds.add(kind);
+        this.#options.onNote(`${kind} objects are skipped (the first one is in ${file})`);
+      }
+      return { kind: "objects", signature, objects: new FileObjects(objects), faults };
+    } catch (error) {
+      if (!(error instanceof SyntaxFault)) throw error;
+      const { message: reason, line, column } = error;
+      return { kind: "fault", signature, problem: { file, line, column, reason } };
+    }
+  }
+
+  /** Names the problems of a file unless they are those named last. */
+  #name(file: string, problems: readonly ManifestProblem[]): void {
+    const text = problems.length === 0 ? undefined : JSON.stringify(problems);
+    if (text === this.#named.get(file)) return;
+    if (text === undefined) {
+      this.#named.delete(file);
+      return;
+    }
+    this.#named.set(file, text);
+    for (const problem of problems) this.#options.onProblem(problem);
+  }
+
+  #after(ms: number, work: () => void): void {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      if (!this.#stopped) work();
+    }, ms);
+    this.#timers.add(timer);
+  }
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "ENOENT";
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

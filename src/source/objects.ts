@@ -1,0 +1,92 @@
+/** From plain values to the objects that matter, by apiVersion and kind. */
+import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
+import type { KubeKind, KubeObject } from "./types.js";
+
+/** API versions that are read, by kind. */
+const VERSIONS: Readonly<Record<KubeKind, readonly string[]>> = {
+  Service: ["v1"],
+  EndpointSlice: ["discovery.k8s.io/v1"],
+  Node: ["v1"],
+  ServiceCIDR: ["networking.k8s.io/v1", "networking.k8s.io/v1beta1"],
+};
+
+/** An object of a file. `name` is what `ObjectSink.remove` takes. */
+export interface NamedObject {
+  readonly name: string;
+  readonly object: KubeObject;
+}
+
+export interface SortedObjects {
+  readonly objects: readonly NamedObject[];
+  /** "ConfigMap (v1)": kinds that are none of ours. */
+  readonly otherKinds: ReadonlySet<string>;
+  /** What cannot be taken for an object of ours although it means to be one. */
+  readonly faults: readonly string[];
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+function isFields(value: unknown): value is Fields {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Sorts the values of a file, lists opened. */
+export function sortObjects(values: readonly unknown[]): SortedObjects {
+  const objects: NamedObject[] = [];
+  const otherKinds = new Set<string>();
+  const faults: string[] = [];
+  values.forEach((value, i) => visit(value, `document ${i + 1}`, {}));
+  return { objects, otherKinds, faults };
+
+  /** `inherited`: apiVersion and kind of the items of a typed list, which need not repeat them. */
+  function visit(value: unknown, where: string, inherited: { apiVersion?: unknown; kind?: string }): void {
+    if (!isFields(value)) return void faults.push(`${where} is not an object`);
+    const kind = value["kind"] ?? inherited.kind;
+    const apiVersion = value["apiVersion"] ?? inherited.apiVersion;
+    if (typeof kind !== "string" || typeof apiVersion !== "string") {
+      const missing = typeof kind !== "string" ? "kind" : "apiVersion";
+      return void faults.push(`${where} has no ${missing}`);
+    }
+    if (kind.endsWith("List") && value["items"] !== undefined) {
+      const items = value["items"] ?? [];
+      if (!Array.isArray(items)) return void faults.push(`${where}: items is not a list`);
+      const ofItems = kind === "List" ? {} : { apiVersion, kind: kind.slice(0, -"List".length) };
+      return items.forEach((item: unknown, i) => visit(item, `${where}, items[${i}]`, ofItems));
+    }
+    if (kind === "List") return;
+    if (!isKubeKind(kind)) return void otherKinds.add(`${kind} (${apiVersion})`);
+    const name = nameOf(kind, value);
+    if (!VERSIONS[kind].includes(apiVersion)) {
+      const wanted = VERSIONS[kind].join(" or ");
+      return void faults.push(`${where}: ${kind} ${name ?? ""} of ${apiVersion} is not read, only of ${wanted}`);
+    }
+    if (name === undefined) return void faults.push(`${where}: ${kind} has no metadata.name`);
+    objects.push({ name, object: asObject(kind, value) });
+  }
+}
+
+function isKubeKind(kind: string): kind is KubeKind {
+  return Object.hasOwn(VERSIONS, kind);
+}
+
+function nameOf(kind: KubeKind, value: Fields): string | undefined {
+  const metadata = isFields(value["metadata"]) ? value["metadata"] : {};
+  const { name, namespace } = metadata;
+  if (typeof name !== "string" || name === "") return undefined;
+  if (kind === "Node" || kind === "ServiceCIDR") return name;
+  return `${typeof namespace === "string" && namespace !== "" ? namespace : "default"}/${name}`;
+}
+
+/** The API's types are promises that nobody has checked here: whoever receives the object reads it with care. */
+function asObject(kind: KubeKind, value: Fields): KubeObject {
+  switch (kind) {
+    case "Service":
+      return { kind, object: value as unknown as V1Service };
+    case "EndpointSlice":
+      return { kind, object: value as unknown as V1EndpointSlice };
+    case "Node":
+      return { kind, object: value as unknown as V1Node };
+    case "ServiceCIDR":
+      return { kind, object: value as unknown as V1ServiceCIDR };
+  }
+}
