@@ -26,21 +26,44 @@ export type Field =
 export type PortRange = number | readonly [from: number, to: number];
 
 export type CtStateName = "new" | "established" | "related" | "invalid" | "untracked";
-export type AddressTypeName = "unspec" | "unicast" | "local" | "broadcast" | "anycast" | "multicast" | "blackhole" | "unreachable" | "prohibit";
+export type AddressTypeName =
+  "unspec" | "unicast" | "local" | "broadcast" | "anycast" | "multicast" | "blackhole" | "unreachable" | "prohibit";
 
 /** Conditions: the rule goes on to its next statement only when they hold. */
 export type Match =
   /** Address inside any of the networks (CIDR or single address). Several networks become an anonymous interval set. */
-  | { readonly match: "address"; readonly direction: "source" | "destination"; readonly nets: readonly string[]; readonly negate?: boolean }
+  | {
+      readonly match: "address";
+      readonly direction: "source" | "destination";
+      readonly nets: readonly string[];
+      readonly negate?: boolean;
+    }
   /** Transport port in any of the ranges; any number of them. Implies nothing about the protocol. */
-  | { readonly match: "port"; readonly direction: "source" | "destination"; readonly ports: readonly PortRange[]; readonly negate?: boolean }
+  | {
+      readonly match: "port";
+      readonly direction: "source" | "destination";
+      readonly ports: readonly PortRange[];
+      readonly negate?: boolean;
+    }
   /** Transport protocol by name ("tcp", "udp", "sctp", "icmp", "icmpv6") or number. */
   | { readonly match: "protocol"; readonly protocol: string | number; readonly negate?: boolean }
   /** The fields, concatenated, are an element of the named set (or a key of the named map). */
   | { readonly match: "in-set"; readonly key: readonly Field[]; readonly set: string; readonly negate?: boolean }
   /** Routing type of an address (fib), optionally limited to the incoming or outgoing interface. */
-  | { readonly match: "address-type"; readonly direction: "source" | "destination"; readonly type: AddressTypeName; readonly negate?: boolean; readonly limit?: "in" | "out" }
-  | { readonly match: "icmp"; readonly version: 4 | 6; readonly type: number; readonly code?: number; readonly negate?: boolean }
+  | {
+      readonly match: "address-type";
+      readonly direction: "source" | "destination";
+      readonly type: AddressTypeName;
+      readonly negate?: boolean;
+      readonly limit?: "in" | "out";
+    }
+  | {
+      readonly match: "icmp";
+      readonly version: 4 | 6;
+      readonly type: number;
+      readonly code?: number;
+      readonly negate?: boolean;
+    }
   | { readonly match: "ct-state"; readonly states: readonly CtStateName[]; readonly negate?: boolean }
   | { readonly match: "ct-status"; readonly status: "dnat" | "snat"; readonly negate?: boolean }
   /** (packet mark & mask) == value. mask defaults to all ones. A bit clear: value 0; not clear: value 0 with negate. */
@@ -54,7 +77,12 @@ export type Match =
 export type Action =
   | { readonly action: "counter" }
   | { readonly action: "log"; readonly prefix: string; readonly level?: number; readonly group?: number }
-  | { readonly action: "limit"; readonly rate: number; readonly per: "second" | "minute" | "hour" | "day"; readonly burst?: number }
+  | {
+      readonly action: "limit";
+      readonly rate: number;
+      readonly per: "second" | "minute" | "hour" | "day";
+      readonly burst?: number;
+    }
   /** mark = (mark & ~mask) | value. mask defaults to all ones (a plain set); value 0 clears the masked bits. */
   | { readonly action: "set-mark"; readonly mask?: number; readonly value: number }
   /** mark = mark ^ value. */
@@ -67,12 +95,32 @@ export type Action =
   /** Destination rewritten to a constant. */
   | { readonly action: "dnat"; readonly address?: string; readonly port?: number }
   /** Destination rewritten to what a map holds for the fields: an address, or address . port. */
-  | { readonly action: "dnat-map"; readonly key: readonly Field[]; readonly map: string; readonly data: "address" | "address-port" }
+  | {
+      readonly action: "dnat-map";
+      readonly key: readonly Field[];
+      readonly map: string;
+      readonly data: "address" | "address-port";
+    }
   | { readonly action: "snat"; readonly address: string; readonly port?: number; readonly fullyRandom?: boolean }
-  | { readonly action: "masquerade"; readonly ports?: PortRange; readonly random?: boolean; readonly fullyRandom?: boolean }
-  | { readonly action: "reject"; readonly with?: "port-unreachable" | "admin-prohibited" | "host-unreachable" | "tcp-reset" }
+  | {
+      readonly action: "masquerade";
+      readonly ports?: PortRange;
+      readonly random?: boolean;
+      readonly fullyRandom?: boolean;
+    }
+  | {
+      readonly action: "reject";
+      readonly with?: "port-unreachable" | "admin-prohibited" | "host-unreachable" | "tcp-reset";
+    }
   /** Adds the key to a dynamic set (or renews its timeout). timeoutMs overrides the set's own. */
-  | { readonly action: "update"; readonly set: string; readonly key: readonly Field[]; readonly timeoutMs?: number };
+  | {
+      readonly action: "update";
+      readonly set: string;
+      readonly key: readonly Field[];
+      readonly timeoutMs?: number;
+      /** Maps only: the constant that the key maps to, an address with or without a port. An entry that is there keeps its data. */
+      readonly data?: { readonly address: string; readonly port?: number };
+    };
 
 export type Statement = Match | Action;
 
@@ -97,7 +145,13 @@ export type FieldType = "ipv4_addr" | "ipv6_addr" | "inet_proto" | "inet_service
 
 /** Unpadded bytes of a field type. */
 export const FIELD_BYTES: Readonly<Record<FieldType, number>> = {
-  ipv4_addr: 4, ipv6_addr: 16, inet_proto: 1, inet_service: 2, mark: 4, ifname: 16, index: 4,
+  ipv4_addr: 4,
+  ipv6_addr: 16,
+  inet_proto: 1,
+  inet_service: 2,
+  mark: 4,
+  ifname: 16,
+  index: 4,
 };
 
 export interface SetSpec {
@@ -117,6 +171,11 @@ export interface SetSpec {
    * Absent: no bound.
    */
   readonly size?: number | "auto";
+  /**
+   * Elements that a read of the kernel finds and nobody wants (left by an earlier run) are deleted late, as with `deleteLater`:
+   * for a set whose elements packets may still look up under a verdict that goes away in the same transaction.
+   */
+  readonly lateLeftovers?: boolean;
   readonly comment?: string;
 }
 
@@ -182,6 +241,8 @@ export interface ApplyResult {
   readonly encodeNs: number;
   /** Call `apply()` again after this many ms (deferred deletions, post-write check, refresh). Absent: nothing to do. */
   readonly applyAgainMs?: number;
+  /** Insertions that wait because the other table or chain is not there ("ip filter FORWARD"). Absent: none. */
+  readonly deferred?: readonly string[];
   /** Why the kernel was read before, when it was. */
   readonly resynced?: string;
 }

@@ -1,0 +1,134 @@
+/** Freezes what is wanted at one moment, and decides per object what happens to it. Synchronous. */
+import { DATA_VERDICT } from "../kernel/constants.js";
+import { readU32, type TrackedElements } from "./element-set.js";
+import { chainServes, type ChainPlan, type SetPlan } from "./plan.js";
+import { fitsSize, serves, setInfo, sizeFor } from "./schema.js";
+import type { KernelState } from "./state.js";
+import type { DirtyNames, SetRecord, WantedState } from "./wanted.js";
+
+export interface CapturedSet extends Omit<SetPlan, "change"> {
+  /** Its elements were taken: pack them, then settle or abort. */
+  readonly taken?: TrackedElements;
+}
+
+export interface Captured {
+  readonly dirty: DirtyNames;
+  readonly chains: readonly ChainPlan[];
+  readonly sets: readonly CapturedSet[];
+  /** Sets that were removed and are gone when the transaction is in force. */
+  readonly retired: readonly string[];
+}
+
+export function capture(wanted: WantedState, state: KernelState, now: number): Captured {
+  const dirty = wanted.takeDirty();
+  try {
+    wanted.checkReferences(dirty);
+  } catch (error) {
+    wanted.restore(dirty);
+    throw error;
+  }
+  const goingChains = chainsThatGo(dirty, wanted, state);
+  for (const { elements } of wanted.sets.values()) releaseLate(elements, wanted, goingChains, now);
+  const forced = setsThatName(goingChains, wanted, state);
+  const sets: CapturedSet[] = [];
+  for (const [name, record] of wanted.sets) {
+    if (!dirty.sets.has(name) && !record.elements.dirty && !forced.has(name)) continue;
+    sets.push(captureSet(name, record, state, forced.has(name)));
+  }
+  for (const name of dirty.sets) {
+    if (wanted.sets.has(name)) continue;
+    const kernel = state.sets.get(name);
+    if (kernel === undefined) continue;
+    const known = wanted.retired.get(name)?.elements.kernelSize ?? 0;
+    sets.push({ name, action: "delete", flushFirst: kernel.dataType === DATA_VERDICT, kernelElements: known });
+  }
+  return {
+    dirty,
+    chains: captureChains(dirty, wanted, state, sets, goingChains),
+    sets,
+    retired: [...wanted.retired.keys()],
+  };
+}
+
+/** Kernel chains that are deleted, whether or not they come anew. */
+function chainsThatGo(dirty: DirtyNames, wanted: WantedState, state: KernelState): Set<string> {
+  const going = new Set<string>();
+  for (const name of dirty.chains) {
+    const kernel = state.chains.get(name);
+    const target = wanted.chains.get(name);
+    if (kernel !== undefined && (target === undefined || !chainServes(kernel, target))) going.add(name);
+  }
+  return going;
+}
+
+/** Late deletions that are due; an element that waits must not keep a chain busy that goes now. */
+function releaseLate(elements: TrackedElements, wanted: WantedState, going: ReadonlySet<string>, now: number): void {
+  if (elements.nextLate === undefined) return;
+  if (going.size === 0 || elements.spec.data !== "verdict") return elements.releaseLate(now);
+  elements.releaseLate(now, (data) => {
+    const chain = wanted.verdicts.chainOf(readU32(data, 0));
+    return chain !== undefined && going.has(chain);
+  });
+}
+
+/** Verdict maps with wanted elements that go to a chain which is created anew: they are created anew with it. */
+function setsThatName(going: ReadonlySet<string>, wanted: WantedState, state: KernelState): Set<string> {
+  const names = new Set<string>();
+  const ids = new Set<number>();
+  for (const chain of going) {
+    if (!wanted.chains.has(chain)) continue;
+    ids.add(wanted.verdicts.id({ verdict: "goto", chain })).add(wanted.verdicts.id({ verdict: "jump", chain }));
+  }
+  if (ids.size === 0) return names;
+  for (const [name, { elements }] of wanted.sets) {
+    if (elements.spec.data === "verdict" && state.sets.has(name) && elements.kernelMentions(ids)) names.add(name);
+  }
+  return names;
+}
+
+function captureSet(name: string, { elements }: SetRecord, state: KernelState, forced: boolean): CapturedSet {
+  const { spec } = elements;
+  const kernel = state.sets.get(name);
+  const fits =
+    kernel !== undefined &&
+    serves(kernel, spec) &&
+    fitsSize(kernel.size, spec, elements.kernelSize + elements.pendingAdds);
+  const action = kernel === undefined ? "create" : fits && !forced ? "keep" : "recreate";
+  const full = action !== "keep";
+  const taken = spec.dynamic !== true && (full || elements.dirty);
+  const size = Math.max(elements.size, elements.kernelSize);
+  if (taken) elements.take(full);
+  return {
+    name,
+    action,
+    ...(full ? { info: setInfo(spec, sizeFor(spec, size)) } : {}),
+    flushFirst: kernel?.dataType === DATA_VERDICT,
+    kernelElements: elements.kernelSize,
+    ...(taken ? { taken: elements } : {}),
+  };
+}
+
+/** The changed chains, and those whose rules name a set or chain that is created anew. */
+function captureChains(
+  dirty: DirtyNames,
+  wanted: WantedState,
+  state: KernelState,
+  sets: readonly CapturedSet[],
+  going: ReadonlySet<string>,
+): ChainPlan[] {
+  const newSets = new Set(sets.filter((set) => set.action === "recreate").map((set) => set.name));
+  const rebuilt = new Set<string>();
+  if (newSets.size > 0 || going.size > 0) {
+    for (const [name, chain] of state.chains) {
+      const names = chain.rules.some(
+        ({ refs }) => refs.sets.some((set) => newSets.has(set)) || refs.chains.some((target) => going.has(target)),
+      );
+      if (names && wanted.chains.has(name)) rebuilt.add(name);
+    }
+  }
+  return [...new Set([...dirty.chains, ...rebuilt])].map((name) => ({
+    name,
+    wanted: wanted.chains.get(name),
+    rebuild: rebuilt.has(name),
+  }));
+}

@@ -1,0 +1,110 @@
+/** Reads a table as it is at one moment. */
+import { SetFlag } from "../kernel/constants.js";
+import { KernelError } from "../kernel/errors.js";
+import type { ElementBatch, Kernel, RuleInfo, SetDump, TableRef } from "../kernel/types.js";
+import { anonymousContent, canonicalExprs, referencesOf } from "./prepare.js";
+import { emptyState, type KernelRule, type KernelState } from "./state.js";
+import { commentOf } from "./text.js";
+
+/** A busy neighbour may change the ruleset during each of them. */
+const MAX_ATTEMPTS = 5;
+
+export interface TableDump {
+  readonly state: KernelState;
+  readonly elements: ReadonlyMap<string, ElementBatch>;
+  /** Generation that all of it belongs to. Absent: the ruleset changed during every attempt, so parts may be of different moments. */
+  readonly generation?: number;
+}
+
+export interface DumpOptions {
+  /** Whether rules of this chain will be compared; anonymous sets of the others are not read. */
+  readonly wantsChain: (chain: string) => boolean;
+  /** Whether the elements of this set are to be read. */
+  readonly wantsElements: (set: SetDump) => boolean;
+}
+
+export async function dumpTable(kernel: Kernel, ref: TableRef, options: DumpOptions): Promise<TableDump> {
+  for (let attempt = 1; ; attempt++) {
+    const before = await kernel.generation();
+    const dump = await unlessGone(() => readOnce(kernel, ref, options));
+    const after = await kernel.generation();
+    if (dump !== undefined && before.id === after.id) return { ...dump, generation: after.id };
+    if (dump !== undefined && attempt >= MAX_ATTEMPTS) return dump;
+    if (attempt >= MAX_ATTEMPTS)
+      throw new KernelError("interrupted", `table ${ref.table} changes faster than it can be read`, {
+        action: "dump table",
+      });
+  }
+}
+
+/** Undefined when something vanished between two requests. */
+async function unlessGone<T>(read: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await read();
+  } catch (error) {
+    if (error instanceof KernelError && error.code === "not-found") return undefined;
+    throw error;
+  }
+}
+
+async function readOnce(kernel: Kernel, ref: TableRef, options: DumpOptions): Promise<TableDump> {
+  const state = emptyState();
+  const elements = new Map<string, ElementBatch>();
+  const table = (await kernel.tables(ref.family)).find((info) => info.table === ref.table);
+  if (table === undefined) return { state, elements };
+  state.table = { flags: table.flags };
+  for (const chain of await kernel.chains(ref)) {
+    state.chains.set(chain.chain, { base: chain.base, comment: commentOf(chain.userdata), rules: [] });
+  }
+  const sets = await kernel.sets(ref);
+  const rules = await kernel.rules(ref);
+  const anonymous = await readAnonymous(
+    kernel,
+    ref,
+    sets,
+    rules.filter((rule) => options.wantsChain(rule.chain)),
+  );
+  for (const rule of rules) state.chains.get(rule.chain)?.rules.push(toKernelRule(rule, anonymous));
+  for (const set of sets) {
+    if ((set.flags & SetFlag.anonymous) !== 0) continue;
+    state.sets.set(set.set, set);
+    if (options.wantsElements(set)) elements.set(set.set, await kernel.elements(ref, set));
+  }
+  return { state, elements };
+}
+
+/** Reads one chain's rules anew, for their handles. */
+export async function dumpRules(kernel: Kernel, ref: TableRef, chain: string): Promise<KernelRule[]> {
+  const rules = await kernel.rules(ref, chain);
+  const hasSets = rules.some((rule) => referencesOf(rule.exprs).sets.length > 0);
+  const anonymous = hasSets
+    ? await readAnonymous(kernel, ref, await kernel.sets(ref), rules)
+    : new Map<string, string>();
+  return rules.map((rule) => toKernelRule(rule, anonymous));
+}
+
+async function readAnonymous(
+  kernel: Kernel,
+  ref: TableRef,
+  sets: readonly SetDump[],
+  rules: readonly RuleInfo[],
+): Promise<Map<string, string>> {
+  const used = new Set(rules.flatMap((rule) => referencesOf(rule.exprs).sets));
+  const contents = new Map<string, string>();
+  for (const set of sets) {
+    if ((set.flags & SetFlag.anonymous) === 0 || !used.has(set.set)) continue;
+    contents.set(set.set, anonymousContent(set, await kernel.elements(ref, set)));
+  }
+  return contents;
+}
+
+function toKernelRule(rule: RuleInfo, anonymous: ReadonlyMap<string, string>): KernelRule {
+  const canonical = canonicalExprs(rule.exprs, anonymous);
+  const comment = commentOf(rule.userdata);
+  return {
+    handle: rule.handle,
+    canonical,
+    refs: referencesOf(canonical),
+    ...(comment === undefined ? {} : { comment }),
+  };
+}

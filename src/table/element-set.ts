@@ -1,0 +1,559 @@
+/**
+ * Wanted against kernel, for the elements of one set or map.
+ *
+ *   put / delete / deleteLater                     take ──► pack ──► commit
+ *          │                                        ▲                  │
+ *          ▼                                        │                  ▼
+ *   ┌────────────┐   differs?   ┌───────────┐       │           settle (or abort)
+ *   │   wanted   │ ───────────► │ dirty rows│ ──────┘                  │
+ *   └────────────┘              └───────────┘ ◄── changed since ───────┤
+ *   ┌────────────┐                                                     │
+ *   │   kernel   │ ◄────────────── what was sent, on success ──────────┘
+ *   └────────────┘ ◄── load (a dump)
+ *
+ * Both sides live in one PackedMap row, so a change costs one look-up, and a transaction costs as many steps as there are
+ * changes, whatever the size. `take` freezes the wanted state in O(1): a row that changes before it is packed
+ * keeps its frozen value in `#frozen` (copy on write), so that packing may let the event loop run in between and the
+ * transaction is still one moment's state of all sets.
+ */
+import { batchLayout } from "../kernel/element-batch.js";
+import type { ElementBatch, Verdict } from "../kernel/types.js";
+import { PackedMap, RowList } from "./packed-map.js";
+import type { ElementSet, SetSpec } from "./types.js";
+import type { VerdictRegistry } from "./verdicts.js";
+import { CHUNK, turn } from "./yielding.js";
+
+const WANTED = 1;
+const KERNEL = 2;
+/** Not wanted, but to stay in the kernel for a while. */
+const LATER = 4;
+/** Wanted, and the kernel lacks it or holds other data. */
+const ADD = 8;
+/** In the list of dirty rows: one bit for the current list, the other for the one that is being packed. */
+const DIRTY_EVEN = 16;
+const DIRTY_ODD = 32;
+
+interface Frozen {
+  readonly flags: number;
+  readonly data: Uint8Array;
+}
+
+/** What one set contributes to a transaction. */
+export interface PackedChange {
+  /** The set is created anew: everything wanted is added, nothing deleted singly. */
+  readonly full: boolean;
+  readonly adds?: ElementBatch;
+  readonly deletes?: ElementBatch;
+  readonly addRows: RowList;
+  readonly deleteRows: RowList;
+  /** Rows that start to wait for their late deletion with this transaction. */
+  readonly lateRows: RowList;
+  readonly otherRows: RowList;
+}
+
+interface LateGroup {
+  readonly due: number;
+  readonly sequence: number;
+  readonly rows: RowList;
+}
+
+export interface TrackerOptions {
+  readonly keyLen: number;
+  readonly dataLen: number;
+  /** Given for verdict maps. */
+  readonly verdicts?: VerdictRegistry;
+  /** Keys end in 4 bytes of element flags (interval sets). */
+  readonly keyFlags?: boolean;
+}
+
+/** One set's elements. `Table` alone calls what `ElementSet` does not have. */
+export class TrackedElements implements ElementSet {
+  readonly #map: PackedMap;
+  readonly #verdicts: VerdictRegistry | undefined;
+  readonly #keyFlags: boolean;
+  #dirty = new RowList();
+  #dirtyBit = DIRTY_EVEN;
+  #taken: { readonly rows: RowList; readonly full: boolean } | undefined;
+  readonly #frozen = new Map<number, Frozen>();
+  #late: LateGroup[] = [];
+  #lateSequence = 0;
+  #size = 0;
+  #kernelSize = 0;
+  #pendingAdds = 0;
+
+  constructor(
+    public spec: SetSpec,
+    options: TrackerOptions,
+  ) {
+    this.#map = new PackedMap(options.keyLen, options.dataLen);
+    this.#verdicts = options.verdicts;
+    this.#keyFlags = options.keyFlags ?? false;
+  }
+
+  get keyLen(): number {
+    return this.#map.keyLen;
+  }
+  get dataLen(): number {
+    return this.#map.dataLen;
+  }
+  get size(): number {
+    return this.#size;
+  }
+  /** Elements in the kernel, as far as is known. */
+  get kernelSize(): number {
+    return this.#kernelSize;
+  }
+  /** Elements that the next transaction adds (a replaced one included). */
+  get pendingAdds(): number {
+    return this.#pendingAdds;
+  }
+  /** Whether the next transaction may have anything to do for this set. */
+  get dirty(): boolean {
+    return this.#dirty.length > 0;
+  }
+
+  put(key: Uint8Array, data?: Uint8Array, epoch = 0): boolean {
+    this.#check(key, data);
+    const map = this.#map;
+    const row = map.findOrInsert(key);
+    const flags = map.flags[row];
+    const wanted = (flags & WANTED) !== 0;
+    if (wanted && (data === undefined || equalAt(map.wanted, row, data, 0, map.dataLen))) {
+      map.epochs[row] = epoch;
+      return false;
+    }
+    this.#freeze(row);
+    if (this.#verdicts !== undefined && data !== undefined) {
+      this.#verdicts.retain(readU32(data, 0));
+      if (wanted) this.#verdicts.release(readU32(map.wanted, row * 4));
+    }
+    map.epochs[row] = epoch;
+    if (data !== undefined) map.wanted.set(data, row * map.dataLen);
+    map.flags[row] = (flags | WANTED) & ~LATER;
+    if (!wanted) this.#size++;
+    this.#updateAdd(row);
+    this.#markDirty(row);
+    return true;
+  }
+
+  delete(key: Uint8Array): boolean {
+    return this.#unwant(key, 0);
+  }
+
+  deleteLater(key: Uint8Array): boolean {
+    return this.#unwant(key, LATER);
+  }
+
+  has(key: Uint8Array): boolean {
+    return this.#wantedRow(key) >= 0;
+  }
+
+  get(key: Uint8Array): Uint8Array | undefined {
+    const row = this.#wantedRow(key);
+    return row < 0 ? undefined : this.#map.wanted.subarray(row * this.dataLen, (row + 1) * this.dataLen);
+  }
+
+  kernelValue(key: Uint8Array): Uint8Array | undefined {
+    this.#checkKey(key);
+    const row = this.#map.find(key);
+    if (row < 0 || (this.#map.flags[row] & KERNEL) === 0) return undefined;
+    return this.#map.kernel.subarray(row * this.dataLen, (row + 1) * this.dataLen);
+  }
+
+  epochOf(key: Uint8Array): number {
+    const row = this.#wantedRow(key);
+    return row < 0 ? 0 : this.#map.epochs[row];
+  }
+
+  replaceNets(_nets: readonly string[]): void {
+    throw new TypeError(`set ${this.spec.set} is not an interval set`);
+  }
+
+  clear(): void {
+    for (let row = 0; row < this.#map.rows; row++) if ((this.#map.flags[row] & WANTED) !== 0) this.#unwantRow(row, 0);
+  }
+
+  /** Calls `visit` with every wanted element, as views that are valid during the call. */
+  forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
+    const { rows, flags, wanted, dataLen } = this.#map;
+    for (let row = 0; row < rows; row++) {
+      if ((flags[row] & WANTED) !== 0) visit(this.#map.keyAt(row), wanted.subarray(row * dataLen, (row + 1) * dataLen));
+    }
+  }
+
+  /** Freezes what is wanted now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
+  take(full: boolean): void {
+    const taken = full ? this.#everyRow() : this.#dirty;
+    this.#dirty = new RowList();
+    this.#dirtyBit = this.#otherBit();
+    this.#taken = { rows: taken, full };
+  }
+
+  /** Packs what `take` froze. Lets the event loop run now and then. */
+  async pack(): Promise<PackedChange> {
+    const taken = this.#taken;
+    if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
+    const writer = new ChangeWriter(this.#map, this.#verdicts, this.#keyFlags);
+    const change = {
+      full: taken.full,
+      addRows: new RowList(),
+      deleteRows: new RowList(),
+      lateRows: new RowList(),
+      otherRows: new RowList(),
+    };
+    for (let i = 0; i < taken.rows.length; i++) {
+      if (i % CHUNK === CHUNK - 1) await turn();
+      this.#packRow(taken.rows.rows[i], change, writer);
+    }
+    this.#taken = undefined;
+    this.#frozen.clear();
+    const { adds, deletes } = writer.finish();
+    return { ...change, ...(adds === undefined ? {} : { adds }), ...(deletes === undefined ? {} : { deletes }) };
+  }
+
+  /** The transaction is in force: the kernel holds what was sent. Late rows wait until `due`. */
+  async settle(change: PackedChange, due: number): Promise<void> {
+    const map = this.#map;
+    const stride = this.keyLen + this.dataLen;
+    if (change.full) this.#forgetKernel();
+    for (let i = 0; i < change.deleteRows.length; i++) this.#setKernel(change.deleteRows.rows[i], false);
+    for (let i = 0; i < change.addRows.length; i++) {
+      if (i % CHUNK === CHUNK - 1) await turn();
+      const row = change.addRows.rows[i];
+      this.#setKernel(row, true);
+      const sent = change.adds?.bytes;
+      if (sent === undefined) continue;
+      const at = i * stride + this.keyLen;
+      if (this.#verdicts === undefined) map.kernel.set(sent.subarray(at, at + this.dataLen), row * this.dataLen);
+      else writeU32(map.kernel, row * 4, this.#verdicts.id(verdictAt(change.adds, readU32(sent, at))));
+    }
+    this.#startLate(change.lateRows, due);
+    await this.#finishRows(change);
+  }
+
+  /** The transaction is not in force: everything that was taken is to be done again. */
+  async abort(change: PackedChange): Promise<void> {
+    for (let i = 0; i < change.lateRows.length; i++) this.#markDirty(change.lateRows.rows[i]);
+    await this.#finishRows(change);
+  }
+
+  /** Moves late deletions whose time has come to the next transaction; `force` tells which go at once. */
+  releaseLate(now: number, force?: (kernelData: Uint8Array) => boolean): void {
+    const map = this.#map;
+    const dataLen = this.dataLen;
+    const waiting: LateGroup[] = [];
+    for (const group of this.#late) {
+      const due = group.due <= now;
+      if (!due) waiting.push(group);
+      if (!due && force === undefined) continue;
+      for (let i = 0; i < group.rows.length; i++) {
+        const row = group.rows.rows[i];
+        if ((map.flags[row] & (LATER | WANTED)) !== LATER || map.epochs[row] !== group.sequence) continue;
+        if (!due && force?.(map.kernel.subarray(row * dataLen, (row + 1) * dataLen)) !== true) continue;
+        map.flags[row] &= ~LATER;
+        map.epochs[row] = 0;
+        this.#markDirty(row);
+      }
+    }
+    this.#late = waiting;
+  }
+
+  /** Whether the kernel holds an element with one of these verdicts. */
+  kernelMentions(ids: ReadonlySet<number>): boolean {
+    const { rows, flags, kernel } = this.#map;
+    for (let row = 0; row < rows; row++) {
+      if ((flags[row] & KERNEL) !== 0 && ids.has(readU32(kernel, row * 4))) return true;
+    }
+    return false;
+  }
+
+  /** When the next late deletion is due, on the Table's clock. */
+  get nextLate(): number | undefined {
+    return this.#late.length === 0 ? undefined : Math.min(...this.#late.map((group) => group.due));
+  }
+
+  /** Replaces what is known of the kernel by a dump; no dump: the set is not there. */
+  async load(batch?: ElementBatch): Promise<void> {
+    this.#forgetKernel();
+    if (batch !== undefined) await this.#loadBatch(batch);
+    const late = this.spec.lateLeftovers === true;
+    for (let row = 0; row < this.#map.rows; row++) {
+      if (row % CHUNK === CHUNK - 1) await turn();
+      const flags = this.#map.flags[row];
+      if (flags === 0) continue;
+      if (late && (flags & (KERNEL | WANTED | LATER)) === KERNEL) {
+        this.#map.flags[row] |= LATER;
+        this.#markDirty(row);
+      } else this.#finish(row);
+    }
+  }
+
+  async #loadBatch(batch: ElementBatch): Promise<void> {
+    const { keyLen, dataLen } = this;
+    const layout = batchLayout(batch);
+    const ids = batch.verdicts?.map((verdict) => this.#verdicts?.id(verdict) ?? 0);
+    const key = new Uint8Array(keyLen);
+    this.#map.reserve(this.#map.size + batch.count);
+    for (let i = 0; i < batch.count; i++) {
+      if (i % CHUNK === CHUNK - 1) await turn();
+      const at = i * layout.stride;
+      key.set(batch.bytes.subarray(at, at + batch.keyLen));
+      if (this.#keyFlags) {
+        const flags = batch.flags === true ? readU32(batch.bytes, at + layout.flags) : 0;
+        // nft opens an interval set that does not start at zero with the end of nothing: no element of anybody's.
+        if (flags !== 0 && isZero(key, batch.keyLen)) continue;
+        writeU32(key, batch.keyLen, flags);
+      }
+      const row = this.#map.findOrInsert(key);
+      this.#setKernel(row, true);
+      if (ids !== undefined) writeU32(this.#map.kernel, row * 4, ids[readU32(batch.bytes, at + layout.data)]);
+      else if (dataLen > 0)
+        this.#map.kernel.set(batch.bytes.subarray(at + layout.data, at + layout.data + dataLen), row * dataLen);
+    }
+  }
+
+  #packRow(row: number, change: Omit<PackedChange, "adds" | "deletes">, writer: ChangeWriter): void {
+    const map = this.#map;
+    const frozen = this.#frozen.get(row);
+    map.flags[row] &= ~this.#otherBit();
+    const flags = frozen?.flags ?? map.flags[row];
+    const inKernel = (map.flags[row] & KERNEL) !== 0;
+    const data = frozen?.data ?? map.wanted;
+    const dataAt = frozen === undefined ? row * this.dataLen : 0;
+    if ((flags & WANTED) !== 0) {
+      const same = inKernel && equalAt(map.kernel, row, data, dataAt, this.dataLen);
+      if (same && !change.full) {
+        change.otherRows.push(row);
+        return;
+      }
+      if (inKernel && !change.full) {
+        writer.delete(row);
+        change.deleteRows.push(row);
+      }
+      writer.add(row, data, dataAt);
+      change.addRows.push(row);
+    } else if ((flags & LATER) !== 0 && inKernel) {
+      change.lateRows.push(row);
+      if (!change.full) return;
+      writer.add(row, map.kernel, row * this.dataLen);
+      change.addRows.push(row);
+    } else if (inKernel && !change.full) {
+      writer.delete(row);
+      change.deleteRows.push(row);
+    } else change.otherRows.push(row);
+  }
+
+  #everyRow(): RowList {
+    const all = new RowList();
+    for (let row = 0; row < this.#map.rows; row++) {
+      if (this.#map.flags[row] === 0) continue;
+      this.#map.flags[row] |= this.#dirtyBit;
+      all.push(row);
+    }
+    return all;
+  }
+
+  #unwant(key: Uint8Array, flag: number): boolean {
+    const row = this.#wantedRow(key);
+    if (row < 0) return false;
+    this.#unwantRow(row, flag);
+    return true;
+  }
+
+  #unwantRow(row: number, flag: number): void {
+    this.#freeze(row);
+    this.#verdicts?.release(readU32(this.#map.wanted, row * 4));
+    this.#map.flags[row] = (this.#map.flags[row] & ~(WANTED | LATER)) | flag;
+    this.#map.epochs[row] = 0;
+    this.#size--;
+    this.#updateAdd(row);
+    this.#markDirty(row);
+  }
+
+  #wantedRow(key: Uint8Array): number {
+    this.#checkKey(key);
+    const row = this.#map.find(key);
+    return row >= 0 && (this.#map.flags[row] & WANTED) !== 0 ? row : -1;
+  }
+
+  /** Keeps the frozen value of a row that changes between take and pack. */
+  #freeze(row: number): void {
+    const flags = this.#map.flags[row];
+    if (this.#taken === undefined || (flags & this.#otherBit()) === 0 || this.#frozen.has(row)) return;
+    this.#frozen.set(row, { flags, data: this.#map.wanted.slice(row * this.dataLen, (row + 1) * this.dataLen) });
+  }
+
+  #markDirty(row: number): void {
+    if ((this.#map.flags[row] & this.#dirtyBit) !== 0) return;
+    this.#map.flags[row] |= this.#dirtyBit;
+    this.#dirty.push(row);
+  }
+
+  #otherBit(): number {
+    return this.#dirtyBit ^ (DIRTY_EVEN | DIRTY_ODD);
+  }
+
+  #updateAdd(row: number): void {
+    const map = this.#map;
+    const flags = map.flags[row];
+    const add =
+      (flags & WANTED) !== 0 &&
+      ((flags & KERNEL) === 0 || !equalAt(map.kernel, row, map.wanted, row * map.dataLen, map.dataLen));
+    if (add === ((flags & ADD) !== 0)) return;
+    map.flags[row] = flags ^ ADD;
+    this.#pendingAdds += add ? 1 : -1;
+  }
+
+  #setKernel(row: number, present: boolean): void {
+    const flags = this.#map.flags[row];
+    if (((flags & KERNEL) !== 0) === present) return;
+    this.#map.flags[row] = flags ^ KERNEL;
+    this.#kernelSize += present ? 1 : -1;
+  }
+
+  #forgetKernel(): void {
+    const flags = this.#map.flags;
+    for (let row = 0; row < this.#map.rows; row++) flags[row] &= ~KERNEL;
+    this.#kernelSize = 0;
+  }
+
+  async #finishRows(change: PackedChange): Promise<void> {
+    // Rows that are free in the end occur in one list only: one that was deleted and added again is in the kernel.
+    for (const list of [change.addRows, change.deleteRows, change.otherRows]) {
+      for (let i = 0; i < list.length; i++) {
+        if (i % CHUNK === CHUNK - 1) await turn();
+        this.#finish(list.rows[i]);
+      }
+    }
+  }
+
+  /** Brings a row's derived state in order after its kernel side changed: dirty, in sync, or free. */
+  #finish(row: number): void {
+    this.#updateAdd(row);
+    const flags = this.#map.flags[row];
+    if ((flags & ADD) !== 0 || (flags & (WANTED | KERNEL | LATER)) === KERNEL) this.#markDirty(row);
+    else if ((flags & (WANTED | KERNEL | DIRTY_EVEN | DIRTY_ODD)) === 0) this.#map.remove(row);
+  }
+
+  #startLate(rows: RowList, due: number): void {
+    const waiting = new RowList();
+    const sequence = ++this.#lateSequence;
+    for (let i = 0; i < rows.length; i++) {
+      const row = rows.rows[i];
+      if ((this.#map.flags[row] & (LATER | WANTED | KERNEL)) !== (LATER | KERNEL)) continue;
+      this.#map.epochs[row] = sequence;
+      waiting.push(row);
+    }
+    if (waiting.length > 0) this.#late.push({ due, sequence, rows: waiting });
+  }
+
+  #checkKey(key: Uint8Array): void {
+    if (key.length !== this.keyLen)
+      throw new RangeError(`set ${this.spec.set}: a key has ${this.keyLen} bytes, not ${key.length}`);
+  }
+
+  #check(key: Uint8Array, data: Uint8Array | undefined): void {
+    this.#checkKey(key);
+    if (this.spec.dynamic === true) throw new TypeError(`set ${this.spec.set} is filled by packets`);
+    const length = data?.length ?? 0;
+    if (length !== this.dataLen)
+      throw new RangeError(`set ${this.spec.set}: data has ${this.dataLen} bytes, not ${length}`);
+    if (this.#verdicts !== undefined && data !== undefined) this.#verdicts.get(readU32(data, 0));
+  }
+}
+
+/** Writes element records, and the few verdicts that they use, into buffers that grow. */
+class ChangeWriter {
+  #adds = new Uint8Array(1024);
+  #addCount = 0;
+  #deletes = new Uint8Array(1024);
+  #deleteCount = 0;
+  readonly #used: Verdict[] = [];
+  readonly #numbers = new Map<number, number>();
+
+  constructor(
+    readonly map: PackedMap,
+    readonly verdicts: VerdictRegistry | undefined,
+    readonly keyFlags: boolean,
+  ) {}
+
+  add(row: number, data: Uint8Array, dataAt: number): void {
+    const { keyLen, dataLen, keys } = this.map;
+    const at = this.#addCount++ * (keyLen + dataLen);
+    this.#adds = roomFor(this.#adds, at + keyLen + dataLen);
+    copy(keys, row * keyLen, this.#adds, at, keyLen);
+    if (this.verdicts === undefined) copy(data, dataAt, this.#adds, at + keyLen, dataLen);
+    else writeU32(this.#adds, at + keyLen, this.#number(readU32(data, dataAt)));
+  }
+
+  delete(row: number): void {
+    const { keyLen, keys } = this.map;
+    const at = this.#deleteCount++ * keyLen;
+    this.#deletes = roomFor(this.#deletes, at + keyLen);
+    copy(keys, row * keyLen, this.#deletes, at, keyLen);
+  }
+
+  finish(): { adds?: ElementBatch; deletes?: ElementBatch } {
+    const { keyLen: width, dataLen } = this.map;
+    const key = { keyLen: this.keyFlags ? width - 4 : width, ...(this.keyFlags ? { flags: true } : {}) };
+    const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
+    const addBytes = this.#adds.subarray(0, this.#addCount * (width + dataLen));
+    const deleteBytes = this.#deletes.subarray(0, this.#deleteCount * width);
+    return {
+      ...(this.#addCount > 0 ? { adds: { count: this.#addCount, ...key, dataLen, ...verdicts, bytes: addBytes } } : {}),
+      ...(this.#deleteCount > 0
+        ? { deletes: { count: this.#deleteCount, ...key, dataLen: 0, bytes: deleteBytes } }
+        : {}),
+    };
+  }
+
+  #number(id: number): number {
+    const known = this.#numbers.get(id);
+    if (known !== undefined || this.verdicts === undefined) return known ?? 0;
+    this.#numbers.set(id, this.#used.length);
+    return this.#used.push(this.verdicts.get(id)) - 1;
+  }
+}
+
+const HOST_LITTLE = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
+
+/** Reads 4 bytes in host order. */
+export function readU32(bytes: Uint8Array, at: number): number {
+  return HOST_LITTLE
+    ? (bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16) | (bytes[at + 3] << 24)) >>> 0
+    : ((bytes[at] << 24) | (bytes[at + 1] << 16) | (bytes[at + 2] << 8) | bytes[at + 3]) >>> 0;
+}
+
+/** Writes 4 bytes in host order. */
+export function writeU32(bytes: Uint8Array, at: number, value: number): void {
+  for (let i = 0; i < 4; i++) bytes[at + i] = value >>> (8 * (HOST_LITTLE ? i : 3 - i));
+}
+
+function verdictAt(batch: ElementBatch | undefined, index: number): Verdict {
+  const verdict = batch?.verdicts?.[index];
+  if (verdict === undefined) throw new RangeError(`element batch without verdict ${index}`);
+  return verdict;
+}
+
+function isZero(bytes: Uint8Array, length: number): boolean {
+  for (let i = 0; i < length; i++) if (bytes[i] !== 0) return false;
+  return true;
+}
+
+/** Whether row `row` of `column` equals `length` bytes of `data` from `at` on. */
+function equalAt(column: Uint8Array, row: number, data: Uint8Array, at: number, length: number): boolean {
+  const base = row * length;
+  for (let i = 0; i < length; i++) if (column[base + i] !== data[at + i]) return false;
+  return true;
+}
+
+function copy(from: Uint8Array, fromAt: number, to: Uint8Array, toAt: number, length: number): void {
+  for (let i = 0; i < length; i++) to[toAt + i] = from[fromAt + i];
+}
+
+function roomFor(buffer: Uint8Array<ArrayBuffer>, length: number): Uint8Array<ArrayBuffer> {
+  if (length <= buffer.length) return buffer;
+  const larger = new Uint8Array(Math.max(length, buffer.length * 2));
+  larger.set(buffer);
+  return larger;
+}

@@ -1,0 +1,105 @@
+/** What this kernel can do, found out by batches that are checked and rolled back. */
+import {
+  FibFlag,
+  FibResult,
+  Hook,
+  NatFlag,
+  NatType,
+  NfProto,
+  Priority,
+  RejectType,
+  TableFlag,
+} from "../kernel/constants.js";
+import { KernelError } from "../kernel/errors.js";
+import type { Expr, Family, Kernel, Op } from "../kernel/types.js";
+
+export interface Features {
+  /** `destroy` operations (Linux 6.3). */
+  readonly destroy: boolean;
+  /** masquerade with fully random ports. */
+  readonly masqueradeFullyRandom: boolean;
+  /** snat with fully random ports. */
+  readonly snatFullyRandom: boolean;
+  /** reject in prerouting (Linux 5.9). */
+  readonly rejectPrerouting: boolean;
+  /** NFT_TABLE_F_OWNER (Linux 5.12). */
+  readonly tableOwner: boolean;
+  /** NFT_TABLE_F_PERSIST with an owner (Linux 6.9). */
+  readonly tablePersist: boolean;
+  /** nat chains in `inet` tables (Linux 5.2). */
+  readonly inetNat: boolean;
+  /** Route look-ups (`fib`). */
+  readonly fib: boolean;
+  /** Comments of chains in userdata (Linux 5.10). */
+  readonly chainUserdata: boolean;
+}
+
+const TABLE = "feature-probe";
+
+export async function probeFeatures(kernel: Kernel, family: Family): Promise<Features> {
+  const ref = { family, table: TABLE } as const;
+  const works = async (...ops: Op[]): Promise<boolean> => {
+    try {
+      await kernel.commit(ops, { dryRun: true });
+      return true;
+    } catch (error) {
+      if (error instanceof KernelError && error.code === "refused") return false;
+      throw error;
+    }
+  };
+  const table: Op = { op: "add", kind: "table", ...ref };
+  const chain = (type: "nat" | "filter", hook: number, priority: number, exprs: readonly Expr[]): Op[] => [
+    table,
+    { op: "add", kind: "chain", ...ref, chain: "probe", base: { type, hook, priority } },
+    { op: "add", kind: "rule", ...ref, chain: "probe", exprs },
+  ];
+  const v6 = family === "ip6";
+  const address = new Uint8Array(v6 ? 16 : 4).fill(1);
+  const snat: Expr[] = [
+    { type: "immediate", dreg: 1, data: address },
+    {
+      type: "nat",
+      natType: NatType.snat,
+      family: v6 ? NfProto.ip6 : NfProto.ip,
+      regAddrMin: 1,
+      flags: NatFlag.protoRandomFully,
+    },
+  ];
+  const reject: Expr =
+    family === "inet"
+      ? { type: "reject", rejectType: RejectType.icmpxUnreachable, code: 1 }
+      : { type: "reject", rejectType: RejectType.icmpUnreachable, code: v6 ? 4 : 3 };
+  const inet = { family: "inet", table: TABLE } as const;
+  return {
+    destroy: await works(table, { op: "destroy", kind: "chain", ...ref, chain: "not-there" }),
+    masqueradeFullyRandom: await works(
+      ...chain("nat", Hook.postrouting, Priority.srcnat, [{ type: "masq", flags: NatFlag.protoRandomFully }]),
+    ),
+    snatFullyRandom: await works(...chain("nat", Hook.postrouting, Priority.srcnat, snat)),
+    rejectPrerouting: await works(...chain("filter", Hook.prerouting, Priority.filter, [reject])),
+    tableOwner: await works({ ...table, flags: TableFlag.owner }),
+    tablePersist: await works({ ...table, flags: TableFlag.owner | TableFlag.persist }),
+    inetNat: await works(
+      { op: "add", kind: "table", ...inet },
+      {
+        op: "add",
+        kind: "chain",
+        ...inet,
+        chain: "probe",
+        base: { type: "nat", hook: Hook.prerouting, priority: Priority.dstnat },
+      },
+    ),
+    fib: await works(
+      ...chain("filter", Hook.prerouting, Priority.filter, [
+        { type: "fib", dreg: 1, result: FibResult.addrtype, flags: FibFlag.saddr },
+      ]),
+    ),
+    chainUserdata: await works(table, {
+      op: "add",
+      kind: "chain",
+      ...ref,
+      chain: "probe",
+      userdata: Uint8Array.of(0, 2, 0x78, 0),
+    }),
+  };
+}

@@ -1,0 +1,23 @@
+/** The declarative Table: any program can own an nf_tables table with it. */
+export { TableError } from "./errors.js";
+export type { Features } from "./features.js";
+export { Table } from "./table.js";
+export { FIELD_BYTES } from "./types.js";
+export type {
+  Action,
+  ApplyResult,
+  ChainSpec,
+  Clock,
+  ElementSet,
+  FaultyObject,
+  Field,
+  FieldType,
+  Insertion,
+  Match,
+  OperationCounts,
+  PortRange,
+  Rule,
+  SetSpec,
+  Statement,
+  TableOptions,
+} from "./types.js";

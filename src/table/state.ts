@@ -1,0 +1,26 @@
+import type { BaseChain, SetInfo } from "../kernel/types.js";
+import type { ComparableRule } from "./prepare.js";
+
+/** What the kernel is known to hold of our table. */
+export interface KernelState {
+  /** Absent: there is no such table. */
+  table: { flags: number } | undefined;
+  readonly chains: Map<string, KernelChain>;
+  /** Named sets alone: anonymous ones are part of their rules. */
+  readonly sets: Map<string, SetInfo>;
+}
+
+export interface KernelChain {
+  base: BaseChain | undefined;
+  readonly comment: string | undefined;
+  rules: KernelRule[];
+}
+
+export interface KernelRule extends ComparableRule {
+  /** Absent for a rule that was added since the chain was read. */
+  readonly handle?: bigint;
+}
+
+export function emptyState(): KernelState {
+  return { table: undefined, chains: new Map(), sets: new Map() };
+}

@@ -1,0 +1,60 @@
+/** Names, comments and userdata: what the kernel and every nft can hold and print. */
+
+/** NFT_NAME_MAXLEN counts the NUL. */
+export const MAX_NAME_BYTES = 255;
+/** NFTNL_UDATA_COMMENT_MAXLEN. */
+export const MAX_COMMENT_BYTES = 128;
+/** NF_LOG_PREFIXLEN counts the NUL. */
+export const MAX_LOG_PREFIX_BYTES = 127;
+/** IFNAMSIZ counts the NUL. */
+export const MAX_INTERFACE_BYTES = 15;
+
+/** Type of the comment in a table's, chain's or rule's userdata (NFTNL_UDATA_*_COMMENT). */
+const COMMENT = 0;
+/** NFTNL_UDATA_SET_COMMENT. */
+const SET_COMMENT = 7;
+
+const NAME = /^[A-Za-z_][A-Za-z0-9_/\\.-]*$/;
+
+/** Throws unless the kernel takes the name and nft can read it back (its grammar's `string`). */
+export function checkName(kind: string, name: string): void {
+  if (Buffer.byteLength(name) > MAX_NAME_BYTES)
+    throw new RangeError(`${kind} name of more than ${MAX_NAME_BYTES} bytes: ${name.slice(0, 40)}…`);
+  if (!NAME.test(name))
+    throw new RangeError(
+      `${kind} name ${JSON.stringify(name)}: nft takes letters, digits, and _ / \\ . - behind a letter or _`,
+    );
+}
+
+/** Throws unless nft can print the comment and read it back. */
+export function checkComment(where: string, comment: string | undefined): void {
+  if (comment === undefined) return;
+  if (Buffer.byteLength(comment) > MAX_COMMENT_BYTES)
+    throw new RangeError(`${where}: a comment has at most ${MAX_COMMENT_BYTES} bytes: ${comment}`);
+  checkQuotable(where, comment);
+}
+
+/** Throws for text that cannot stand between double quotes: nft has no escapes. */
+export function checkQuotable(where: string, text: string): void {
+  // oxlint-disable-next-line no-control-regex
+  if (/["\u0000-\u001f\u007f]/.test(text)) throw new RangeError(`${where}: nft cannot quote ${JSON.stringify(text)}`);
+}
+
+/** Userdata as nft writes it: type, length, text with its NUL. Undefined without a comment. */
+export function commentData(comment: string | undefined, kind: "set" | "other" = "other"): Uint8Array | undefined {
+  if (comment === undefined) return undefined;
+  const text = Buffer.from(`${comment}\0`);
+  return Uint8Array.from([kind === "set" ? SET_COMMENT : COMMENT, text.length, ...text]);
+}
+
+/** The comment in userdata that nft or this program wrote; other entries are passed over. */
+export function commentOf(userdata: Uint8Array | undefined, kind: "set" | "other" = "other"): string | undefined {
+  if (userdata === undefined) return undefined;
+  const wanted = kind === "set" ? SET_COMMENT : COMMENT;
+  for (let at = 0; at + 2 <= userdata.length; at += 2 + userdata[at + 1]) {
+    if (userdata[at] !== wanted) continue;
+    const text = Buffer.from(userdata.subarray(at + 2, at + 2 + userdata[at + 1])).toString();
+    return text.endsWith("\0") ? text.slice(0, -1) : text;
+  }
+  return undefined;
+}

@@ -1,0 +1,73 @@
+import type { Verdict } from "../kernel/types.js";
+
+/**
+ * Verdicts as small numbers, and how often wanted elements use each: so that verdict maps keep 4 bytes an element, and removing
+ * a chain that is still in use is noticed without walking the maps.
+ */
+export class VerdictRegistry {
+  readonly #verdicts: Verdict[] = [];
+  readonly #ids = new Map<string, number>();
+  readonly #uses: number[] = [];
+  /** Verdicts that name a chain and came into use since the last `takeNewlyUsed`. */
+  #newlyUsed: number[] = [];
+
+  id(verdict: Verdict): number {
+    const key = verdictKey(verdict);
+    const known = this.#ids.get(key);
+    if (known !== undefined) return known;
+    const id = this.#verdicts.length;
+    this.#verdicts.push(verdict);
+    this.#uses.push(0);
+    this.#ids.set(key, id);
+    return id;
+  }
+
+  get(id: number): Verdict {
+    const verdict = this.#verdicts[id];
+    if (verdict === undefined) throw new RangeError(`${id} is not an id that verdictId() gave`);
+    return verdict;
+  }
+
+  retain(id: number): void {
+    if (this.#uses[id]++ === 0 && this.chainOf(id) !== undefined) this.#newlyUsed.push(id);
+  }
+
+  release(id: number): void {
+    this.#uses[id]--;
+  }
+
+  /** The chain that the verdict jumps or goes to. */
+  chainOf(id: number): string | undefined {
+    return targetOf(this.get(id));
+  }
+
+  /** Number of wanted elements with a jump or goto to the chain. */
+  usesOf(chain: string): number {
+    let uses = 0;
+    for (const verdict of ["goto", "jump"] as const) {
+      const id = this.#ids.get(`${verdict} ${chain}`);
+      if (id !== undefined) uses += this.#uses[id];
+    }
+    return uses;
+  }
+
+  /** Chains that elements came to name since the last call and still do. */
+  takeNewlyUsed(): string[] {
+    const chains: string[] = [];
+    for (const id of this.#newlyUsed) {
+      const chain = this.chainOf(id);
+      if (this.#uses[id] > 0 && chain !== undefined) chains.push(chain);
+    }
+    this.#newlyUsed = [];
+    return chains;
+  }
+}
+
+export function targetOf(verdict: Verdict): string | undefined {
+  return verdict.verdict === "jump" || verdict.verdict === "goto" ? verdict.chain : undefined;
+}
+
+function verdictKey(verdict: Verdict): string {
+  const target = targetOf(verdict);
+  return target === undefined ? verdict.verdict : `${verdict.verdict} ${target}`;
+}

@@ -1,0 +1,185 @@
+/** What is wanted: chains, sets, and what of them changed since it was last brought to the kernel. */
+import type { Family } from "../kernel/types.js";
+import { Hook } from "../kernel/constants.js";
+import { TrackedElements } from "./element-set.js";
+import { TableError } from "./errors.js";
+import { TrackedIntervals } from "./intervals.js";
+import { prepareRule, type References, type WantedChain } from "./prepare.js";
+import { checkSetSpec, packedBytes } from "./schema.js";
+import { checkComment, checkName } from "./text.js";
+import type { ChainSpec, SetSpec } from "./types.js";
+import { VerdictRegistry } from "./verdicts.js";
+
+/** Elements of a set, and whether the tracker knows what the kernel's set holds. */
+export interface SetRecord {
+  readonly elements: TrackedElements;
+  known: boolean;
+}
+
+export interface DirtyNames {
+  readonly chains: ReadonlySet<string>;
+  readonly sets: ReadonlySet<string>;
+  /** Chains that elements came to name. */
+  readonly targets: ReadonlySet<string>;
+}
+
+export class WantedState {
+  readonly chains = new Map<string, WantedChain>();
+  readonly sets = new Map<string, SetRecord>();
+  /** Removed sets that the kernel may still hold: back with what is known of them when they are wanted again. */
+  readonly retired = new Map<string, SetRecord>();
+  readonly verdicts = new VerdictRegistry();
+  #dirtyChains = new Set<string>();
+  #dirtySets = new Set<string>();
+  #targets = new Set<string>();
+  readonly #chainUses = new Map<string, number>();
+  readonly #setUses = new Map<string, number>();
+
+  constructor(
+    readonly table: string,
+    readonly family: Family,
+  ) {}
+
+  readonly setSpec = (name: string): SetSpec | undefined => this.sets.get(name)?.elements.spec;
+
+  chain(spec: ChainSpec): void {
+    checkName("chain", spec.chain);
+    checkComment(`chain ${spec.chain}`, spec.comment);
+    if (spec.base !== undefined && !Object.values<number>(Hook).includes(spec.base.hook))
+      throw new RangeError(`chain ${spec.chain}: hook ${spec.base.hook}`);
+    const rules = spec.rules.map((rule, index) => {
+      try {
+        return prepareRule(rule, { family: this.family, setSpec: this.setSpec });
+      } catch (error) {
+        throw error instanceof RangeError
+          ? new RangeError(`chain ${spec.chain}, rule ${index}: ${error.message}`, { cause: error })
+          : error;
+      }
+    });
+    this.#unref(this.chains.get(spec.chain));
+    for (const rule of rules) this.#count(rule.refs, 1);
+    this.chains.set(spec.chain, { spec, rules });
+    this.#dirtyChains.add(spec.chain);
+  }
+
+  removeChain(name: string): void {
+    this.#unref(this.chains.get(name));
+    if (this.chains.delete(name)) this.#dirtyChains.add(name);
+  }
+
+  set(spec: SetSpec): TrackedElements {
+    checkSetSpec(spec);
+    const former = this.sets.get(spec.set) ?? this.retired.get(spec.set);
+    this.retired.delete(spec.set);
+    this.#dirtySets.add(spec.set);
+    if (former !== undefined && sameShape(former.elements.spec, spec)) {
+      former.elements.spec = spec;
+      this.sets.set(spec.set, former);
+      return former.elements;
+    }
+    former?.elements.clear();
+    const elements = this.#newElements(spec);
+    this.sets.set(spec.set, { elements, known: false });
+    return elements;
+  }
+
+  removeSet(name: string): void {
+    const record = this.sets.get(name);
+    if (record === undefined) return;
+    record.elements.clear();
+    this.sets.delete(name);
+    this.retired.set(name, record);
+    this.#dirtySets.add(name);
+  }
+
+  /** Names that changed since the last call; `restore` gives them back when they did not reach the kernel. */
+  takeDirty(): DirtyNames {
+    for (const chain of this.verdicts.takeNewlyUsed()) this.#targets.add(chain);
+    const dirty = { chains: this.#dirtyChains, sets: this.#dirtySets, targets: this.#targets };
+    this.#dirtyChains = new Set();
+    this.#dirtySets = new Set();
+    this.#targets = new Set();
+    return dirty;
+  }
+
+  restore(dirty: DirtyNames): void {
+    for (const name of dirty.chains) this.#dirtyChains.add(name);
+    for (const name of dirty.sets) this.#dirtySets.add(name);
+    for (const name of dirty.targets) this.#targets.add(name);
+  }
+
+  /** After a read of the kernel everything is to be compared: what is wanted and what is there. */
+  markAll(kernelChains: Iterable<string>, kernelSets: Iterable<string>): void {
+    for (const names of [this.chains.keys(), kernelChains]) for (const name of names) this.#dirtyChains.add(name);
+    for (const names of [this.sets.keys(), kernelSets]) for (const name of names) this.#dirtySets.add(name);
+  }
+
+  get dirtyChains(): ReadonlySet<string> {
+    return this.#dirtyChains;
+  }
+
+  /** Throws TableError "invalid" when something wanted names what is not. */
+  checkReferences(dirty: DirtyNames): void {
+    for (const name of dirty.chains) {
+      const wanted = this.chains.get(name);
+      if (wanted === undefined) this.#checkUnused(name);
+      for (const [index, rule] of wanted?.rules.entries() ?? []) this.#checkRule(name, index, rule.refs);
+    }
+    for (const name of dirty.sets) {
+      if (!this.sets.has(name) && (this.#setUses.get(name) ?? 0) > 0)
+        throw this.#invalid({ set: name }, `set ${name} is not wanted, but ${this.#userOf("sets", name)} names it`);
+    }
+    for (const chain of dirty.targets) if (!this.chains.has(chain)) this.#checkUnused(chain);
+  }
+
+  #checkUnused(chain: string): void {
+    const elements = this.verdicts.usesOf(chain);
+    if (elements > 0)
+      throw this.#invalid({ chain }, `chain ${chain} is not wanted, but ${elements} wanted elements go to it`);
+    if ((this.#chainUses.get(chain) ?? 0) > 0)
+      throw this.#invalid({ chain }, `chain ${chain} is not wanted, but ${this.#userOf("chains", chain)} names it`);
+  }
+
+  #checkRule(chain: string, ruleIndex: number, refs: References): void {
+    const lost = refs.chains.find((name) => !this.chains.has(name)) ?? refs.sets.find((name) => !this.sets.has(name));
+    if (lost !== undefined)
+      throw this.#invalid({ chain, ruleIndex }, `chain ${chain}, rule ${ruleIndex}: ${lost} is not wanted`);
+  }
+
+  #userOf(kind: "chains" | "sets", name: string): string {
+    for (const [chain, { rules }] of this.chains) {
+      const index = rules.findIndex((rule) => rule.refs[kind].includes(name));
+      if (index >= 0) return `rule ${index} of chain ${chain}`;
+    }
+    return "a rule";
+  }
+
+  #invalid(where: { chain?: string; ruleIndex?: number; set?: string }, message: string): TableError {
+    const kind = where.ruleIndex !== undefined ? "rule" : where.chain !== undefined ? "chain" : "set";
+    return new TableError("invalid", `${this.table}: ${message}`, [{ kind, ...where, errno: "EINVAL", text: message }]);
+  }
+
+  #newElements(spec: SetSpec): TrackedElements {
+    const keyLen = packedBytes(spec.key);
+    if (spec.interval === true) return new TrackedIntervals(spec, keyLen);
+    if (spec.data === "verdict") return new TrackedElements(spec, { keyLen, dataLen: 4, verdicts: this.verdicts });
+    return new TrackedElements(spec, { keyLen, dataLen: spec.data === undefined ? 0 : packedBytes(spec.data) });
+  }
+
+  #unref(chain: WantedChain | undefined): void {
+    for (const rule of chain?.rules ?? []) this.#count(rule.refs, -1);
+  }
+
+  #count(refs: References, by: number): void {
+    for (const name of refs.chains) this.#chainUses.set(name, (this.#chainUses.get(name) ?? 0) + by);
+    for (const name of refs.sets) this.#setUses.set(name, (this.#setUses.get(name) ?? 0) + by);
+  }
+}
+
+/** Whether the same rows can hold the elements of both. */
+function sameShape(a: SetSpec, b: SetSpec): boolean {
+  const data = (spec: SetSpec): string => (spec.data === "verdict" ? "verdict" : String(packedBytes(spec.data ?? [])));
+  return (
+    packedBytes(a.key) === packedBytes(b.key) && data(a) === data(b) && (a.interval === true) === (b.interval === true)
+  );
+}
