@@ -116,11 +116,12 @@ export class Proxier implements ObjectSink {
 
   /** Brings the wanted tables up to the objects, without the kernel's write. */
   async prepare(): Promise<void> {
+    await this.#refreshOptions();
     if (!this.#loaded) {
+      // The sets are declared by now, so that services find what the kernel's hold.
       await Promise.all(this.#families.map((family) => family.load()));
       this.#loaded = true;
     }
-    await this.#refreshOptions();
     const dirty = this.#model.takeDirty();
     if (dirty.serviceCIDRs) {
       for (const family of this.#families) family.setServiceCIDRs(this.#model.serviceCIDRs(family.family));

@@ -249,7 +249,10 @@ async function joinPod(
   const toPod = bridged ? "cbr0" : device;
   await node.ip([
     `link add ${device} type veth peer name eth0 netns ${pod.namespace.name}`,
-    ...(bridged ? [`link set ${device} master cbr0 up`] : gatewayLines(device)),
+    // With br_netfilter a hairpin connection is bridged back to where it came from.
+    ...(bridged
+      ? [`link set ${device} master cbr0 up`, `link set ${device} type bridge_slave hairpin on`]
+      : gatewayLines(device)),
     ...both((family, _flag, bits) => [`route add ${pod.address[family]}/${bits} dev ${toPod}`]),
   ]);
   // Host routes only: pods of one bridge talk through the node too, where their connections are tracked.

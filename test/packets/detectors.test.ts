@@ -69,7 +69,7 @@ describe("no detector", () => {
   testRows(
     () => cluster,
     [
-      toWeb("the ClusterIP keeps every source", ["b", "c", "node", "client", "remoteNode"], false),
+      toWeb("the ClusterIP keeps every source", ["b", "c", "node", "client"], false),
       toEdge("pods count as off-cluster for policy Local", ["b", "c"], ["a"], false),
       { rule: "hairpin", from: "a", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: ["a"] } },
       { rule: "hairpin, policy Local", from: "a", to: externals(edge), expect: { pods: ["a"], masq: true } },
@@ -178,9 +178,16 @@ describe("by interface name prefix", () => {
 
 /** Counts packets by their mark in prerouting after DNAT's priority, and once postrouting is through. */
 const MARKS = `table inet marks {
-  chain before { type filter hook prerouting priority -200; meta mark set meta mark | 0x1 }
-  chain between { type filter hook forward priority 10; meta mark & 0x100001 == 0x100001 counter comment "marked" }
-  chain after { type filter hook postrouting priority 300
+  chain before {
+    type filter hook prerouting priority -200
+    meta mark set meta mark | 0x1
+  }
+  chain between {
+    type filter hook forward priority 10
+    meta mark & 0x100001 == 0x100001 counter comment "marked"
+  }
+  chain after {
+    type filter hook postrouting priority 300
     meta mark & 0x100000 != 0 counter comment "left"
     meta mark & 0x1 != 0 counter comment "other"
   }

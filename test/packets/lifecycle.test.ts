@@ -35,7 +35,10 @@ async function applyServices(...services: readonly ServiceSpec[]): Promise<void>
 const STRANGER = FAMILIES.map(
   (family) => `table ${family} stranger {
   set s { type inet_service; elements = { 80, 443 } }
-  chain c { type filter hook forward priority 5; policy accept; th dport @s counter accept }
+  chain c {
+    type filter hook forward priority 5; policy accept
+    th dport @s counter accept
+  }
 }
 `,
 ).join("");
@@ -54,10 +57,20 @@ function foreignTable(family: Family): string {
     type ${address} . inet_proto . inet_service : verdict
     comment "ClusterIP, ExternalIP and LoadBalancer IP traffic"
   }
-  chain service-ABCDEFGH-default/web/tcp/tcp { dnat to ${to} }
-  chain services { ${family} daddr . meta l4proto . th dport vmap @service-ips }
-  chain nat-prerouting { type nat hook prerouting priority dstnat; jump services }
-  chain nat-output { type nat hook output priority -100; jump services }
+  chain service-ABCDEFGH-default/web/tcp/tcp {
+    meta l4proto tcp dnat to ${to}
+  }
+  chain services {
+    ${family} daddr . meta l4proto . th dport vmap @service-ips
+  }
+  chain nat-prerouting {
+    type nat hook prerouting priority dstnat
+    jump services
+  }
+  chain nat-output {
+    type nat hook output priority -100
+    jump services
+  }
 }
 add element ${family} kube-proxy service-ips { ${vip} . tcp . 80 : goto service-ABCDEFGH-default/web/tcp/tcp }
 `;

@@ -344,7 +344,7 @@ describe("without a ServiceCIDR object", () => {
       {
         rule: "an unallocated address is nobody's VIP",
         from: EVERYONE,
-        to: target("10.96.200.1", { ip: "10.96.200.1", ip6: "fd00:10:96::c8:1" }, 80),
+        to: target("10.96.200.1", { ip: "10.96.200.1", ip6: "fd00:10:96::c801" }, 80),
         expect: "untouched",
       },
       { rule: "an active ClusterIP on another port", from: EVERYONE, to: clusterIP(good, 81), expect: "reject" },

@@ -70,7 +70,7 @@ const ROWS: readonly Row[] = [
   {
     rule: "unallocated",
     from: ["b", "node", "client"],
-    to: target("an unallocated ClusterIP", { ip: "10.96.200.1", ip6: "fd00:10:96::c8:1" }, 80),
+    to: target("an unallocated ClusterIP", { ip: "10.96.200.1", ip6: "fd00:10:96::c801" }, 80),
     expect: "drop",
   },
   { rule: "source range, inside", from: "client", to: loadBalancer(guarded), expect: { pods: ["a"], masq: true } },

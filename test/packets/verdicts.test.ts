@@ -124,7 +124,7 @@ describe("addresses and ports that no service has", () => {
       {
         rule: "inside a ServiceCIDR, nobody's",
         from: EVERYONE,
-        to: target("an unallocated ClusterIP", { ip: "10.96.200.1", ip6: "fd00:10:96::c8:1" }, 80),
+        to: target("an unallocated ClusterIP", { ip: "10.96.200.1", ip6: "fd00:10:96::c801" }, 80),
         expect: "drop",
       },
       {

@@ -34,7 +34,7 @@ export class Cluster {
   readonly nodeAddresses = new Set(
     [PLAN.node, PLAN.nodeSecond, PLAN.nodeOutside, PLAN.nodeOnLoopback, PLAN.podGateway].flatMap(Object.values<string>),
   );
-  readonly #catching = new Set<number>();
+  readonly #catching = new Map<number, Promise<void>>();
   readonly #sources: Map<string, Source>;
   #directory: string | undefined;
 
@@ -69,9 +69,15 @@ export class Cluster {
    * What leaves the node as it was addressed, and what reaches the node's own sockets, is answered on this port by
    * "beyond" and "node".
    */
-  async catchUntouched(port: number): Promise<void> {
-    if (this.#catching.has(port)) return;
-    this.#catching.add(port);
+  catchUntouched(port: number): Promise<void> {
+    const known = this.#catching.get(port);
+    if (known) return known;
+    const serving = this.#serveEverywhere(port);
+    this.#catching.set(port, serving);
+    return serving;
+  }
+
+  async #serveEverywhere(port: number): Promise<void> {
     const { beyond, node } = this.lab;
     for (const transport of TRANSPORTS) {
       await beyond.agent().serve(transport, "*", port, "beyond");

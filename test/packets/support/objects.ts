@@ -57,7 +57,10 @@ export interface Target {
 
 const hex = (n: number): string => n.toString(16);
 
-export const clusterAddress = (n: number): AddressPair => ({ ip: `10.96.1.${n}`, ip6: `fd00:10:96::1:${hex(n)}` });
+export const clusterAddress = (n: number): AddressPair => ({
+  ip: `10.96.1.${n}`,
+  ip6: `fd00:10:96::${hex(0x100 + n)}`,
+});
 export const loadBalancerAddress = (n: number): AddressPair => ({
   ip: `203.0.113.${n}`,
   ip6: `2001:db8:cb::${hex(n)}`,
