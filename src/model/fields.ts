@@ -28,7 +28,9 @@ export class Findings {
 
   report(field: string, reason: string): void {
     const path = this.#list === "" ? field : `${this.#list}[${this.#index}]${field}`;
-    (this.#found ??= new Map()).set(path, reason);
+    this.#found ??= new Map();
+    // What a reader says of a value goes before what is then missing for want of it.
+    if (!this.#found.has(path)) this.#found.set(path, reason);
   }
 
   /** Reasons by path; undefined when all is well. */

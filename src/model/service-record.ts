@@ -138,7 +138,7 @@ function readClusterIPs(spec: Fields, found: Findings): Partial<Record<IpFamily,
   if (list.length === 0) {
     found.report(
       "spec.clusterIP",
-      "is empty: a service is served from its manifest only with the address written in it",
+      "is empty: there is no address to serve",
     );
     return undefined;
   }
