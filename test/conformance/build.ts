@@ -65,7 +65,7 @@ export interface Element {
 const bytesOf = (value: Uint8Array | string): Uint8Array => (typeof value === "string" ? ip(value) : value);
 
 /** Packs elements as `ElementBatch` wants them; a column is there when any element has it. */
-export function pack(elements: readonly Element[], keyLen = 4): ElementBatch {
+export function pack(elements: readonly Element[]): ElementBatch {
   const verdicts: Verdict[] = [];
   const dataOf = ({ data }: Element): Uint8Array => {
     if (data === undefined) return new Uint8Array();
@@ -75,7 +75,7 @@ export function pack(elements: readonly Element[], keyLen = 4): ElementBatch {
   };
   const data = elements.map(dataOf);
   const shape = {
-    keyLen,
+    keyLen: elements.length === 0 ? 4 : bytesOf(elements[0].key).length,
     dataLen: Math.max(0, ...data.map(({ length }) => length)),
     ...(elements.some(({ keyEnd }) => keyEnd !== undefined) && { keyEnd: true }),
     ...(elements.some(({ flags }) => flags !== undefined) && { flags: true }),

@@ -1,0 +1,56 @@
+import { expect, test } from "vitest";
+import { KernelError, type Fault } from "../../src/kernel/errors.js";
+import type { CommitOptions, Kernel, Op } from "../../src/kernel/types.js";
+import { snapshot, type Bench } from "./bench.js";
+
+/** One batch and what the kernel says to it. */
+export interface Case {
+  readonly title: string;
+  /** Committed before. */
+  readonly given?: readonly Op[];
+  readonly when: readonly Op[] | ((bench: Bench) => Promise<readonly Op[]>);
+  /** The operations that are refused; absent: the batch passes. */
+  readonly faults?: readonly Fault[];
+  /** Looks at what an accepted batch left behind. */
+  readonly then?: (bench: Bench) => Promise<void>;
+}
+
+/** Gives the tests their bench of the moment. */
+export type Current = () => Bench;
+
+/** Faults of a commit that must fail with "refused". */
+export async function faultsOf(kernel: Kernel, ops: readonly Op[], options: CommitOptions = {}): Promise<Fault[]> {
+  const error: unknown = await kernel.commit(ops, options).then(
+    () => new Error("the batch was not refused"),
+    (reason: unknown) => reason,
+  );
+  if (!(error instanceof KernelError) || error.code !== "refused") throw error;
+  // The kernel's own words differ between versions, and are not always there.
+  return error.faults.map(({ text: _text, ...fault }) => fault);
+}
+
+/** Runs each case, first as a dry run: that must say the same and change nothing. A refused batch must change nothing either. */
+export function runCases(current: Current, cases: readonly Case[]): void {
+  for (const { title, given, when, faults, then } of cases) {
+    test(title, async () => {
+      const bench = current();
+      const { kernel } = bench;
+      if (given !== undefined) await kernel.commit(given);
+      const ops = typeof when === "function" ? await when(bench) : when;
+      const before = await snapshot(kernel);
+      const { id } = await kernel.generation();
+      if (faults === undefined) {
+        await kernel.commit(ops, { dryRun: true });
+        expect(await snapshot(kernel)).toEqual(before);
+        expect((await kernel.generation()).id).toBe(id);
+        await kernel.commit(ops);
+        await then?.(bench);
+        return;
+      }
+      expect(await faultsOf(kernel, ops, { dryRun: true })).toEqual(faults);
+      expect(await faultsOf(kernel, ops)).toEqual(faults);
+      expect(await snapshot(kernel)).toEqual(before);
+      expect((await kernel.generation()).id).toBe(id);
+    });
+  }
+}

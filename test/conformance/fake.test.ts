@@ -1,0 +1,4 @@
+import { openFake } from "./bench.js";
+import { describeKernel } from "./suite.js";
+
+describeKernel("FakeKernel", openFake);

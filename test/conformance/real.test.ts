@@ -1,0 +1,14 @@
+import { afterAll, beforeAll } from "vitest";
+import { makeNamespace, openReal, type Namespace } from "./real.js";
+import { describeKernel } from "./suite.js";
+
+let namespace: Namespace;
+beforeAll(async () => {
+  namespace = await makeNamespace();
+});
+afterAll(() => namespace.remove());
+
+describeKernel(
+  "NftKernel",
+  openReal(() => namespace),
+);

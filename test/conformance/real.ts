@@ -1,0 +1,75 @@
+/** The real kernel for the suite, in a network namespace of its own and never in the machine's. */
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { readlinkSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { NftKernel } from "../../src/kernel/nft-kernel.js";
+import type { Kernel } from "../../src/kernel/types.js";
+import type { Open } from "./bench.js";
+
+/** A process that does nothing but hold a network namespace of its own. */
+export interface Namespace {
+  readonly path: string;
+  remove(): Promise<void>;
+}
+
+/** Makes a network namespace. Throws, with what `unshare` said, where that is not allowed. */
+export async function makeNamespace(): Promise<Namespace> {
+  const holder = spawn("unshare", ["--net", "sh", "-c", "echo ready; exec sleep infinity"], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let said = "";
+  holder.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
+  const ready = once(holder.stdout, "data");
+  const gone = once(holder, "exit").then(() => {
+    throw new Error(
+      `no network namespace for the real kernel: ${said.trim()} (run through "npm run test:conformance")`,
+    );
+  });
+  gone.catch(() => undefined);
+  await Promise.race([ready, gone]);
+  const path = `/proc/${holder.pid}/ns/net`;
+  for (const machine of ["/proc/self/ns/net", "/proc/1/ns/net"]) {
+    if (sameNamespace(path, machine)) throw new Error(`${path} is the namespace of ${machine}: refusing to touch it`);
+  }
+  return { path, remove: () => stop(holder) };
+}
+
+function sameNamespace(a: string, b: string): boolean {
+  try {
+    return readlinkSync(a) === readlinkSync(b);
+  } catch (error) {
+    // Without rights over process 1 its link cannot be read; then it is not a namespace that we could have got into.
+    if (b === "/proc/1/ns/net") return false;
+    throw error;
+  }
+}
+
+async function stop(holder: ChildProcess): Promise<void> {
+  const exit = once(holder, "exit");
+  holder.kill("SIGKILL");
+  await exit;
+}
+
+/** Opens sockets in `namespace()`, after emptying it. */
+export function openReal(namespace: () => Namespace): Open {
+  return async () => {
+    const netns = namespace().path;
+    const kernel = await NftKernel.open({ netns });
+    const left = await kernel.tables();
+    await kernel.commit(left.map(({ family, table }) => ({ op: "delete", kind: "table", family, table })));
+    const others: Kernel[] = [];
+    return {
+      kernel,
+      other: async () => {
+        const other = await NftKernel.open({ netns });
+        others.push(other);
+        return other;
+      },
+      wait: (ms) => sleep(ms),
+      close: async () => {
+        for (const open of [...others, kernel]) await open.close();
+      },
+    };
+  };
+}

@@ -1,0 +1,39 @@
+import { afterEach, beforeEach, describe } from "vitest";
+import type { Bench, Open } from "./bench.js";
+import { anonymous } from "./suite/anonymous.js";
+import { batches } from "./suite/batches.js";
+import { chains } from "./suite/chains.js";
+import { elements } from "./suite/elements.js";
+import { expressions } from "./suite/expressions.js";
+import { intervals } from "./suite/intervals.js";
+import { monitors } from "./suite/monitors.js";
+import { rules } from "./suite/rules.js";
+import { sets } from "./suite/sets.js";
+import { tables } from "./suite/tables.js";
+import { timeouts } from "./suite/timeouts.js";
+
+const TOPICS = {
+  tables,
+  chains,
+  rules,
+  sets,
+  elements,
+  intervals,
+  timeouts,
+  anonymous,
+  expressions,
+  batches,
+  monitors,
+};
+
+/** What every implementation of `Kernel` must do. `open` gives an empty one for each test. */
+export function describeKernel(name: string, open: Open): void {
+  describe(name, () => {
+    let bench: Bench;
+    beforeEach(async () => {
+      bench = await open();
+    });
+    afterEach(() => bench.close());
+    for (const [topic, run] of Object.entries(TOPICS)) describe(topic, () => run(() => bench));
+  });
+}

@@ -1,0 +1,338 @@
+import { expect, test } from "vitest";
+import { SetFlag } from "../../../src/kernel/constants.js";
+import type { Kernel, Op, SetInfo } from "../../../src/kernel/types.js";
+import {
+  addressMap,
+  addressSet,
+  daddr,
+  goto,
+  ip,
+  jump,
+  lookup,
+  newChain,
+  newElements,
+  newRule,
+  newSet,
+  newTable,
+  noElements,
+  T,
+  unpack,
+  verdictMap,
+  type Element,
+} from "../build.js";
+import { runCases, type Case, type Current } from "../cases.js";
+
+const table = newTable();
+const S = addressSet("s");
+const M = addressMap("m");
+const V = verdictMap("v");
+const inS: readonly Op[] = [table, newSet(S), newElements("s", [{ key: "1.1.1.1" }, { key: "2.2.2.2" }])];
+const inM: readonly Op[] = [table, newSet(M), newElements("m", [{ key: "1.1.1.1", data: "9.9.9.9" }])];
+const inV: readonly Op[] = [
+  table,
+  newChain("a"),
+  newChain("b"),
+  newSet(V),
+  newElements("v", [{ key: "1.1.1.1", data: goto("a") }]),
+];
+const longKey = newElements("s", [{ key: new Uint8Array(8) }]);
+const flush = (set: string): Op => ({ op: "flush", kind: "elements", ...T, set });
+
+async function rows(kernel: Kernel, set: SetInfo): Promise<Record<string, unknown>[]> {
+  return unpack(await kernel.elements(T, set));
+}
+const keys = async (kernel: Kernel, set: SetInfo): Promise<unknown[]> =>
+  (await rows(kernel, set)).map(({ key }) => key);
+
+export function elements(current: Current): void {
+  runCases(current, [...adding, ...replacing, ...deleting, ...limits]);
+
+  test("many elements in one operation, and the one at fault among them", async () => {
+    const { kernel } = current();
+    const many: Element[] = Array.from({ length: 5000 }, (_, i) => ({
+      key: ip(`10.0.${i >> 8}.${i & 255}`),
+      data: "1.2.3.4",
+    }));
+    await kernel.commit([table, newSet(addressMap("m", { size: 8192 })), newElements("m", many)]);
+    const found = await kernel.elements(T, M);
+    expect(found.count).toBe(5000);
+    expect(new Set(unpack(found).map(({ key }) => key)).size).toBe(5000);
+    const again = many.map((element, i) => (i === 4321 ? { ...element, data: "4.3.2.1" } : element));
+    await expect(kernel.commit([newElements("m", again)])).rejects.toMatchObject({
+      code: "refused",
+      errno: "EEXIST",
+      faults: [{ op: 0, element: 4321, errno: "EEXIST" }],
+    });
+    await kernel.commit([noElements("m", many)]);
+    expect((await kernel.elements(T, M)).count).toBe(0);
+  });
+
+  test("elements of no set", async () => {
+    const { kernel } = current();
+    await kernel.commit([table]);
+    await expect(kernel.elements(T, S)).rejects.toMatchObject({ code: "not-found", errno: "ENOENT" });
+  });
+}
+
+const adding: Case[] = [
+  {
+    title: "to a set",
+    given: inS.slice(0, 2),
+    when: inS.slice(2),
+    then: async ({ kernel }) => expect(await rows(kernel, S)).toEqual([{ key: "01010101" }, { key: "02020202" }]),
+  },
+  {
+    title: "to a map",
+    given: inM.slice(0, 2),
+    when: inM.slice(2),
+    then: async ({ kernel }) => expect(await rows(kernel, M)).toEqual([{ key: "01010101", data: "09090909" }]),
+  },
+  {
+    title: "to a verdict map",
+    given: inV.slice(0, 4),
+    when: [
+      newElements("v", [
+        { key: "1.1.1.1", data: goto("a") },
+        { key: "1.1.1.2", data: { verdict: "jump", chain: "b" } },
+        { key: "1.1.1.3", data: { verdict: "drop" } },
+        { key: "1.1.1.4", data: { verdict: "accept" } },
+        { key: "1.1.1.5", data: { verdict: "return" } },
+        { key: "1.1.1.6", data: { verdict: "continue" } },
+        { key: "1.1.1.7", data: goto("a") },
+      ]),
+    ],
+    then: async ({ kernel }) => {
+      expect((await rows(kernel, V)).map(({ data }) => data)).toEqual([
+        goto("a"),
+        { verdict: "jump", chain: "b" },
+        { verdict: "drop" },
+        { verdict: "accept" },
+        { verdict: "return" },
+        { verdict: "continue" },
+        goto("a"),
+      ]);
+    },
+  },
+  {
+    title: "a catch-all",
+    given: inM,
+    when: [newElements("m", [{ key: "0.0.0.0", data: "8.8.8.8", flags: 2 }])],
+    then: async ({ kernel }) => expect(await rows(kernel, M)).toContainEqual({ key: "*", data: "08080808" }),
+  },
+  {
+    title: "to no set",
+    given: [table],
+    when: [newElements("s", [{ key: "1.1.1.1" }])],
+    faults: [{ op: 0, errno: "ENOENT" }],
+  },
+  { title: "in no table", when: [newElements("s", [{ key: "1.1.1.1" }])], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "a key too long", given: inS, when: [longKey], faults: [{ op: 0, errno: "EINVAL", element: 0 }] },
+  {
+    title: "data for a set",
+    given: inS,
+    when: [newElements("s", [{ key: "3.3.3.3", data: "1.1.1.1" }])],
+    faults: [{ op: 0, errno: "EINVAL", element: 0 }],
+  },
+  {
+    title: "no data for a map",
+    given: inM,
+    when: [newElements("m", [{ key: "3.3.3.3" }])],
+    faults: [{ op: 0, errno: "EINVAL", element: 0 }],
+  },
+  {
+    title: "a verdict for a data map",
+    given: inM,
+    when: [newElements("m", [{ key: "3.3.3.3", data: { verdict: "drop" } }])],
+    faults: [{ op: 0, errno: "EINVAL", element: 0 }],
+  },
+  {
+    title: "data for a verdict map",
+    given: inV,
+    when: [newElements("v", [{ key: "3.3.3.3", data: "1.1.1.1" }])],
+    faults: [{ op: 0, errno: "EINVAL", element: 0 }],
+  },
+  {
+    title: "a timeout for a set without",
+    given: inS,
+    when: [newElements("s", [{ key: "3.3.3.3", timeout: 1000 }])],
+    faults: [{ op: 0, errno: "EINVAL", element: 0 }],
+  },
+  {
+    title: "a verdict to no chain",
+    given: inV,
+    when: [
+      newElements("v", [
+        { key: "3.3.3.3", data: { verdict: "drop" } },
+        { key: "3.3.3.4", data: goto("x") },
+      ]),
+    ],
+    faults: [{ op: 0, errno: "ENOENT", element: 1 }],
+  },
+  {
+    title: "a verdict to a base chain",
+    given: [...inV, newChain("in", { type: "filter", hook: 1, priority: 0 })],
+    when: [newElements("v", [{ key: "3.3.3.3", data: goto("in") }])],
+    faults: [{ op: 0, errno: "EOPNOTSUPP", element: 0 }],
+  },
+];
+
+const replacing: Case[] = [
+  { title: "add of the same element", given: inM, when: [newElements("m", [{ key: "1.1.1.1", data: "9.9.9.9" }])] },
+  {
+    title: "create of the same element",
+    given: inM,
+    when: [newElements("m", [{ key: "1.1.1.1", data: "9.9.9.9" }], "create")],
+    faults: [{ op: 0, errno: "EEXIST", element: 0 }],
+  },
+  {
+    title: "add with other data",
+    given: inM,
+    when: [newElements("m", [{ key: "1.1.1.1", data: "8.8.8.8" }])],
+    faults: [{ op: 0, errno: "EEXIST", element: 0 }],
+  },
+  { title: "add with the same verdict", given: inV, when: [newElements("v", [{ key: "1.1.1.1", data: goto("a") }])] },
+  {
+    title: "add with another verdict",
+    given: inV,
+    when: [newElements("v", [{ key: "1.1.1.1", data: goto("b") }])],
+    faults: [{ op: 0, errno: "EEXIST", element: 0 }],
+  },
+  {
+    title: "add with another kind of verdict",
+    given: inV,
+    when: [newElements("v", [{ key: "1.1.1.1", data: { verdict: "jump", chain: "a" } }])],
+    faults: [{ op: 0, errno: "EEXIST", element: 0 }],
+  },
+  {
+    title: "the same key twice in one operation",
+    given: inS,
+    when: [newElements("s", [{ key: "5.5.5.5" }, { key: "5.5.5.5" }])],
+  },
+  {
+    title: "delete and add replaces",
+    given: inM,
+    when: [noElements("m", [{ key: "1.1.1.1" }]), newElements("m", [{ key: "1.1.1.1", data: "7.7.7.7" }])],
+    then: async ({ kernel }) => expect(await rows(kernel, M)).toEqual([{ key: "01010101", data: "07070707" }]),
+  },
+  {
+    title: "a replaced verdict lets go of its chain",
+    given: inV,
+    when: [
+      noElements("v", [{ key: "1.1.1.1" }]),
+      newElements("v", [{ key: "1.1.1.1", data: goto("b") }]),
+      { op: "delete", kind: "chain", ...T, chain: "a" },
+    ],
+    then: async ({ kernel }) =>
+      expect((await kernel.chains(T)).map(({ chain, use }) => [chain, use])).toEqual([["b", 1]]),
+  },
+  {
+    title: "flush and add in one batch",
+    given: inS,
+    when: [flush("s"), newElements("s", [{ key: "2.2.2.2" }, { key: "3.3.3.3" }], "create")],
+    then: async ({ kernel }) => expect(await keys(kernel, S)).toEqual(["02020202", "03030303"]),
+  },
+];
+
+const deleting: Case[] = [
+  {
+    title: "delete",
+    given: inS,
+    when: [noElements("s", [{ key: "1.1.1.1" }])],
+    then: async ({ kernel }) => expect(await keys(kernel, S)).toEqual(["02020202"]),
+  },
+  {
+    title: "delete with data",
+    given: inM,
+    when: [noElements("m", [{ key: "1.1.1.1", data: "9.9.9.9" }])],
+    then: async ({ kernel }) => expect(await keys(kernel, M)).toEqual([]),
+  },
+  {
+    title: "delete of nothing",
+    given: inS,
+    when: [noElements("s", [{ key: "1.1.1.1" }, { key: "7.7.7.7" }])],
+    faults: [{ op: 0, errno: "ENOENT", element: 1 }],
+  },
+  {
+    title: "delete twice in one batch",
+    given: inS,
+    when: [noElements("s", [{ key: "1.1.1.1" }]), noElements("s", [{ key: "1.1.1.1" }])],
+    faults: [{ op: 1, errno: "ENOENT", element: 0 }],
+  },
+  {
+    title: "destroy of some that are there",
+    given: inS,
+    when: [noElements("s", [{ key: "7.7.7.7" }, { key: "2.2.2.2" }], "destroy")],
+    then: async ({ kernel }) => expect(await keys(kernel, S)).toEqual(["01010101"]),
+  },
+  {
+    title: "delete from no set",
+    given: [table],
+    when: [noElements("s", [{ key: "1.1.1.1" }])],
+    faults: [{ op: 0, errno: "ENOENT" }],
+  },
+  {
+    title: "flush",
+    given: inV,
+    when: [flush("v")],
+    then: async ({ kernel }) => expect(await keys(kernel, V)).toEqual([]),
+  },
+  { title: "flush of no set", given: [table], when: [flush("s")], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "flush of an empty set", given: inS.slice(0, 2), when: [flush("s")] },
+];
+
+const small = addressSet("s", { size: 2 });
+const constant = addressSet("k", { flags: SetFlag.constant });
+
+const limits: Case[] = [
+  {
+    title: "a full set",
+    given: [table, newSet(small)],
+    when: [newElements("s", [{ key: "1.1.1.1" }, { key: "2.2.2.2" }, { key: "3.3.3.3" }])],
+    faults: [{ op: 0, errno: "ENFILE", element: 2 }],
+  },
+  {
+    title: "a full set takes what it has",
+    given: [table, newSet(small), newElements("s", [{ key: "1.1.1.1" }, { key: "2.2.2.2" }])],
+    when: [newElements("s", [{ key: "2.2.2.2" }])],
+  },
+  {
+    title: "a full map refuses other data as such",
+    given: [table, newSet(addressMap("m", { size: 1 })), newElements("m", [{ key: "1.1.1.1", data: "1.1.1.1" }])],
+    when: [newElements("m", [{ key: "1.1.1.1", data: "2.2.2.2" }])],
+    faults: [{ op: 0, errno: "EEXIST", element: 0 }],
+  },
+  {
+    title: "a full set can be exchanged by flush and add",
+    given: [table, newSet(small), newElements("s", [{ key: "1.1.1.1" }, { key: "2.2.2.2" }])],
+    when: [flush("s"), newElements("s", [{ key: "3.3.3.3" }, { key: "4.4.4.4" }])],
+    then: async ({ kernel }) => expect(await keys(kernel, S)).toEqual(["03030303", "04040404"]),
+  },
+  {
+    title: "one of a full set can be exchanged",
+    given: [table, newSet(small), newElements("s", [{ key: "1.1.1.1" }, { key: "2.2.2.2" }])],
+    when: [noElements("s", [{ key: "1.1.1.1" }]), newElements("s", [{ key: "3.3.3.3" }])],
+    then: async ({ kernel }) => expect(await keys(kernel, S)).toEqual(["02020202", "03030303"]),
+  },
+  {
+    title: "a constant set before it is in use",
+    given: [table, newSet(constant)],
+    when: [newElements("k", [{ key: "1.1.1.1" }])],
+    then: async ({ kernel }) => expect(await keys(kernel, constant)).toEqual(["01010101"]),
+  },
+  {
+    title: "a constant set in use",
+    given: [
+      table,
+      newChain("c"),
+      newSet(constant),
+      newElements("k", [{ key: "1.1.1.1" }]),
+      newRule("c", daddr, lookup("k")),
+    ],
+    when: [newElements("k", [{ key: "2.2.2.2" }]), noElements("k", [{ key: "1.1.1.1" }]), newRule("c", jump("x"))],
+    faults: [
+      { op: 0, errno: "EBUSY" },
+      { op: 1, errno: "EBUSY" },
+      { op: 2, errno: "ENOENT" },
+    ],
+  },
+];

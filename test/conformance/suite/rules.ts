@@ -1,0 +1,271 @@
+import { expect } from "vitest";
+import { CmpOp } from "../../../src/kernel/constants.js";
+import { sameExprs } from "../../../src/kernel/normalize.js";
+import type { Expr, Kernel, Op } from "../../../src/kernel/types.js";
+import {
+  addressSet,
+  daddr,
+  goto,
+  input,
+  ip,
+  jump,
+  lookup,
+  newChain,
+  newElements,
+  newRule,
+  newSet,
+  newTable,
+  noChain,
+  noRule,
+  noSet,
+  T,
+  verdict,
+  verdictMap,
+} from "../build.js";
+import { runCases, type Case, type Current } from "../cases.js";
+
+/** A rule that can be told from others by its address. */
+const to = (last: number): Expr[] => [
+  daddr,
+  { type: "cmp", sreg: 1, op: CmpOp.eq, data: ip(`10.0.0.${last}`) },
+  verdict("drop"),
+];
+
+/** The last bytes of the addresses in a chain's rules, in order. */
+async function order(kernel: Kernel): Promise<number[]> {
+  const rules = await kernel.rules(T, "c");
+  return rules.map(({ exprs }) => {
+    const cmp = exprs.find((expr) => expr.type === "cmp");
+    return cmp?.type === "cmp" ? cmp.data[3] : -1;
+  });
+}
+
+async function handleOf(kernel: Kernel, index: number): Promise<bigint> {
+  return (await kernel.rules(T, "c"))[index].handle;
+}
+
+const room = [newTable(), newChain("c")];
+const three = [...room, newRule("c", ...to(1)), newRule("c", ...to(2)), newRule("c", ...to(3))];
+const rule = (op: "add" | "insert", last: number, position?: bigint): Op => ({
+  op,
+  kind: "rule",
+  ...T,
+  chain: "c",
+  exprs: to(last),
+  ...(position !== undefined && { position }),
+});
+const replace = (handle: bigint, exprs: Expr[]): Op => ({
+  op: "replace",
+  kind: "rule",
+  ...T,
+  chain: "c",
+  exprs,
+  handle,
+});
+
+export function rules(current: Current): void {
+  runCases(current, [...placing, ...removing, ...references, ...loops]);
+}
+
+const placing: Case[] = [
+  {
+    title: "add appends, insert prepends",
+    given: room,
+    when: [rule("add", 1), rule("add", 2), rule("insert", 3)],
+    then: async ({ kernel }) => expect(await order(kernel)).toEqual([3, 1, 2]),
+  },
+  {
+    title: "add behind and insert before a rule",
+    given: three,
+    when: async ({ kernel }) => {
+      const middle = await handleOf(kernel, 1);
+      return [rule("add", 7, middle), rule("insert", 8, middle)];
+    },
+    then: async ({ kernel }) => expect(await order(kernel)).toEqual([1, 8, 2, 7, 3]),
+  },
+  {
+    title: "comes back as it was sent",
+    given: room,
+    when: [{ op: "add", kind: "rule", ...T, chain: "c", exprs: to(5), userdata: Uint8Array.of(0, 2, 120, 0) }],
+    then: async ({ kernel }) => {
+      const [found] = await kernel.rules(T);
+      expect(found).toMatchObject({ ...T, chain: "c" });
+      expect(sameExprs(found.exprs, to(5))).toBe(true);
+      expect([...(found.userdata ?? [])]).toEqual([0, 2, 120, 0]);
+    },
+  },
+  {
+    title: "beside a rule that is not there",
+    given: three,
+    when: [rule("add", 4, 999n)],
+    faults: [{ op: 0, errno: "ENOENT" }],
+  },
+  {
+    title: "replace keeps place and handle",
+    given: three,
+    when: async ({ kernel }) => [replace(await handleOf(kernel, 1), to(9))],
+    then: async ({ kernel }) => expect(await order(kernel)).toEqual([1, 9, 3]),
+  },
+  { title: "replace of nothing", given: three, when: [replace(999n, to(9))], faults: [{ op: 0, errno: "ENOENT" }] },
+  {
+    title: "replace with a rule that is refused",
+    given: three,
+    when: async ({ kernel }) => [replace(await handleOf(kernel, 1), [jump("nowhere")])],
+    faults: [{ op: 0, errno: "ENOENT" }],
+  },
+  {
+    title: "an empty rule",
+    given: room,
+    when: [newRule("c")],
+    then: async ({ kernel }) => expect(await kernel.rules(T)).toHaveLength(1),
+  },
+  { title: "no table", when: [newRule("c", ...to(1))], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "no chain", given: [newTable()], when: [newRule("c", ...to(1))], faults: [{ op: 0, errno: "ENOENT" }] },
+];
+
+const removing: Case[] = [
+  {
+    title: "delete",
+    given: three,
+    when: async ({ kernel }) => [noRule("c", await handleOf(kernel, 1))],
+    then: async ({ kernel }) => expect(await order(kernel)).toEqual([1, 3]),
+  },
+  { title: "delete of nothing", given: three, when: [noRule("c", 999n)], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "destroy of nothing", given: three, when: [noRule("c", 999n, "destroy")] },
+  { title: "destroy in no chain", given: room, when: [noRule("x", 999n, "destroy")] },
+  {
+    title: "delete twice in one batch",
+    given: three,
+    when: async ({ kernel }) => {
+      const handle = await handleOf(kernel, 1);
+      return [noRule("c", handle), noRule("c", handle)];
+    },
+    faults: [{ op: 1, errno: "ENOENT" }],
+  },
+  {
+    title: "flush of a chain",
+    given: [...three, newChain("d"), newRule("d", ...to(4))],
+    when: [{ op: "flush", kind: "rule", ...T, chain: "c" }],
+    then: async ({ kernel }) => expect((await kernel.rules(T)).map(({ chain }) => chain)).toEqual(["d"]),
+  },
+  {
+    title: "flush of a table",
+    given: [...three, newChain("d"), newRule("d", ...to(4))],
+    when: [{ op: "flush", kind: "rule", ...T }],
+    then: async ({ kernel }) => expect(await kernel.rules(T)).toEqual([]),
+  },
+  {
+    title: "flush of no chain",
+    given: room,
+    when: [{ op: "flush", kind: "rule", ...T, chain: "x" }],
+    faults: [{ op: 0, errno: "ENOENT" }],
+  },
+  {
+    title: "flush and add in one batch",
+    given: three,
+    when: [{ op: "flush", kind: "rule", ...T, chain: "c" }, rule("add", 6)],
+    then: async ({ kernel }) => expect(await order(kernel)).toEqual([6]),
+  },
+];
+
+const references: Case[] = [
+  { title: "jump to no chain", given: room, when: [newRule("c", jump("x"))], faults: [{ op: 0, errno: "ENOENT" }] },
+  {
+    title: "goto to no chain",
+    given: room,
+    when: [newRule("c", { type: "immediate", dreg: 0, data: goto("x") })],
+    faults: [{ op: 0, errno: "ENOENT" }],
+  },
+  {
+    title: "jump to a base chain",
+    given: [...room, newChain("in", input)],
+    when: [newRule("c", jump("in"))],
+    faults: [{ op: 0, errno: "EOPNOTSUPP" }],
+  },
+  {
+    title: "lookup in no set",
+    given: room,
+    when: [newRule("c", daddr, lookup("x"))],
+    faults: [{ op: 0, errno: "ENOENT" }],
+  },
+  {
+    title: "a set is busy while a rule uses it",
+    given: [...room, newSet(addressSet("s")), newRule("c", daddr, lookup("s"))],
+    when: [noSet("s")],
+    faults: [{ op: 0, errno: "EBUSY" }],
+  },
+  {
+    title: "and is not behind the deletion of the rule",
+    given: [...room, newSet(addressSet("s")), newRule("c", daddr, lookup("s"))],
+    when: [{ op: "flush", kind: "rule", ...T, chain: "c" }, noSet("s")],
+    then: async ({ kernel }) => expect(await kernel.sets(T)).toEqual([]),
+  },
+  {
+    title: "chain, set, element and rule in one batch",
+    when: [
+      newTable(),
+      newChain("in", input),
+      newChain("a"),
+      newSet(verdictMap("m")),
+      newElements("m", [{ key: "1.2.3.4", data: goto("a") }]),
+      newRule("in", daddr, lookup("m", { dreg: 0 })),
+    ],
+    then: async ({ kernel }) => expect(await kernel.rules(T, "in")).toHaveLength(1),
+  },
+  {
+    title: "everything gone in one batch, users first",
+    given: [
+      newTable(),
+      newChain("in", input),
+      newChain("a"),
+      newSet(verdictMap("m")),
+      newElements("m", [{ key: "1.2.3.4", data: goto("a") }]),
+      newRule("in", daddr, lookup("m", { dreg: 0 })),
+    ],
+    when: [noChain("in"), noSet("m"), noChain("a")],
+    then: async ({ kernel }) => expect((await kernel.tables())[0].use).toBe(0),
+  },
+];
+
+const hooked = [newTable(), newChain("in", input), newChain("a"), newChain("b")];
+const chainOf = (count: number): Op[] => [
+  newTable(),
+  ...Array.from({ length: count }, (_, i) => newChain(`c${i}`)),
+  ...Array.from({ length: count - 1 }, (_, i) => newRule(`c${i}`, jump(`c${i + 1}`))),
+];
+
+const loops: Case[] = [
+  {
+    title: "a jump to itself",
+    given: [...hooked, newRule("in", jump("a"))],
+    when: [newRule("a", jump("a"))],
+    faults: [{ op: 0, errno: "EMLINK" }],
+  },
+  {
+    title: "a loop of two, found where it closes",
+    given: [...hooked, newRule("in", jump("a"))],
+    when: [newRule("a", jump("b")), newRule("b", jump("a"))],
+    faults: [{ op: 1, errno: "EMLINK" }],
+  },
+  {
+    title: "a loop through a verdict map",
+    given: [
+      ...hooked,
+      newSet(verdictMap("m")),
+      newRule("in", daddr, lookup("m", { dreg: 0 })),
+      newRule("a", daddr, lookup("m", { dreg: 0 })),
+    ],
+    when: [
+      newElements("m", [{ key: "1.1.1.1", data: goto("b") }]),
+      newElements("m", [{ key: "2.2.2.2", data: goto("a") }]),
+    ],
+    faults: [{ op: 1, errno: "EMLINK" }],
+  },
+  { title: "as deep as may be", given: chainOf(15), when: [newChain("in", input), newRule("in", jump("c0"))] },
+  {
+    title: "too deep",
+    given: chainOf(16),
+    when: [newChain("in", input), newRule("in", jump("c0"))],
+    faults: [{ op: 1, errno: "EMLINK" }],
+  },
+];

@@ -1,0 +1,126 @@
+import { expect, test } from "vitest";
+import { TableFlag } from "../../../src/kernel/constants.js";
+import type { Op } from "../../../src/kernel/types.js";
+import { addressSet, input, jump, newChain, newElements, newRule, newSet, newTable, noTable, T } from "../build.js";
+import { faultsOf, runCases, type Current } from "../cases.js";
+
+const flagged = (flags: number, op: "add" | "create" = "add"): Op => ({ op, kind: "table", ...T, flags });
+
+export function tables(current: Current): void {
+  runCases(current, [
+    {
+      title: "add makes a table",
+      when: [newTable()],
+      then: async ({ kernel }) => {
+        const [table] = await kernel.tables();
+        expect(table).toMatchObject({ ...T, flags: 0, use: 0 });
+        expect(table.handle).toBeGreaterThan(0n);
+        expect(table.owner).toBeUndefined();
+      },
+    },
+    { title: "add does not mind a table that is there", given: [newTable()], when: [newTable()] },
+    { title: "create does", given: [newTable()], when: [newTable("create")], faults: [{ op: 0, errno: "EEXIST" }] },
+    { title: "create makes one", when: [newTable("create")] },
+    { title: "delete of nothing", when: [noTable()], faults: [{ op: 0, errno: "ENOENT" }] },
+    { title: "destroy of nothing", when: [noTable("destroy")] },
+    { title: "destroy removes", given: [newTable()], when: [noTable("destroy")], then: gone },
+    {
+      title: "delete takes everything along",
+      given: [
+        newTable(),
+        newChain("a"),
+        newChain("b", input),
+        newRule("b", jump("a")),
+        newSet(addressSet("s")),
+        newElements("s", [{ key: "1.2.3.4" }]),
+      ],
+      when: [noTable()],
+      then: gone,
+    },
+    {
+      title: "delete and add in one batch leaves an empty one",
+      given: [newTable(), newChain("a"), newSet(addressSet("s"))],
+      when: [noTable(), newTable("create"), newChain("a", undefined, "create")],
+      then: async ({ kernel }) => {
+        expect((await kernel.chains(T)).map(({ chain }) => chain)).toEqual(["a"]);
+        expect(await kernel.sets(T)).toEqual([]);
+      },
+    },
+    {
+      title: "the same name in two families is two tables",
+      when: [newTable(), { op: "create", kind: "table", family: "ip6", table: T.table }],
+      then: async ({ kernel }) => {
+        expect((await kernel.tables()).length).toBe(2);
+        expect((await kernel.tables("ip6")).map(({ family }) => family)).toEqual(["ip6"]);
+      },
+    },
+    {
+      title: "counts chains and sets in its use",
+      when: [newTable(), newChain("a"), newChain("b"), newSet(addressSet("s"))],
+      then: async ({ kernel }) => expect((await kernel.tables())[0]).toMatchObject({ use: 3 }),
+    },
+    {
+      title: "dormancy can be switched",
+      given: [newTable()],
+      when: [flagged(TableFlag.dormant)],
+      then: async ({ kernel }) => expect((await kernel.tables())[0]).toMatchObject({ flags: TableFlag.dormant }),
+    },
+    { title: "unknown flags", when: [flagged(0x100)], faults: [{ op: 0, errno: "EOPNOTSUPP" }] },
+    {
+      title: "a plain table cannot be claimed",
+      given: [newTable()],
+      when: [flagged(TableFlag.owner)],
+      faults: [{ op: 0, errno: "EOPNOTSUPP" }],
+    },
+    {
+      title: "a plain table cannot become persistent",
+      given: [newTable()],
+      when: [flagged(TableFlag.persist)],
+      faults: [{ op: 0, errno: "EOPNOTSUPP" }],
+    },
+    {
+      title: "an owner cannot disown its table",
+      given: [flagged(TableFlag.owner)],
+      when: [flagged(0)],
+      faults: [{ op: 0, errno: "EOPNOTSUPP" }],
+    },
+    {
+      title: "userdata comes back",
+      when: [{ op: "add", kind: "table", ...T, userdata: Uint8Array.of(0, 3, 104, 105, 0) }],
+      then: async ({ kernel }) => {
+        const [{ userdata }] = await kernel.tables();
+        expect([...(userdata ?? [])]).toEqual([0, 3, 104, 105, 0]);
+      },
+    },
+  ]);
+
+  test("an owned table refuses others and goes with its owner", async () => {
+    const { kernel, other } = current();
+    const owner = await other();
+    await owner.commit([flagged(TableFlag.owner), newChain("a")]);
+    expect((await kernel.tables())[0]).toMatchObject({ flags: TableFlag.owner, owner: owner.portId });
+    expect(await faultsOf(kernel, [newChain("b"), noTable()])).toEqual([
+      { op: 0, errno: "EPERM" },
+      { op: 1, errno: "EPERM" },
+    ]);
+    await owner.commit([newChain("b")]);
+    await owner.close();
+    expect(await kernel.tables()).toEqual([]);
+  });
+
+  test("a persistent one stays behind, and a later socket can claim it", async () => {
+    const { kernel, other } = current();
+    const owner = await other();
+    await owner.commit([flagged(TableFlag.owner | TableFlag.persist), newChain("a")]);
+    await owner.close();
+    expect((await kernel.tables())[0]).toMatchObject({ flags: TableFlag.persist });
+    await kernel.commit([newChain("b")]);
+    await kernel.commit([flagged(TableFlag.owner | TableFlag.persist)]);
+    expect((await kernel.tables())[0]).toMatchObject({ owner: kernel.portId });
+    expect((await kernel.chains(T)).map(({ chain }) => chain)).toEqual(["a", "b"]);
+  });
+}
+
+async function gone({ kernel }: { kernel: { tables(): Promise<unknown[]> } }): Promise<void> {
+  expect(await kernel.tables()).toEqual([]);
+}

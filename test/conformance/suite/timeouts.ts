@@ -1,0 +1,114 @@
+import { expect, test } from "vitest";
+import { SetFlag } from "../../../src/kernel/constants.js";
+import type { Kernel } from "../../../src/kernel/types.js";
+import { addressSet, newElements, newSet, newTable, noElements, T, unpack } from "../build.js";
+import { faultsOf, runCases, type Current } from "../cases.js";
+
+const S = addressSet("s", { flags: SetFlag.timeout, timeout: 10_000n });
+const given = [newTable(), newSet(S)];
+
+async function rows(kernel: Kernel): Promise<Record<string, unknown>[]> {
+  return unpack(await kernel.elements(T, S));
+}
+
+/** ms until the only element expires. */
+async function left(kernel: Kernel): Promise<number> {
+  const [{ expiration }] = await rows(kernel);
+  return Number(expiration);
+}
+
+/** The kernel counts in ticks, and the test takes its time. */
+function expectAbout(actual: number, wanted: number): void {
+  expect(actual).toBeLessThanOrEqual(wanted);
+  expect(actual).toBeGreaterThan(wanted - 2_000);
+}
+
+export function timeouts(current: Current): void {
+  runCases(current, [
+    {
+      title: "the set's own and an element's",
+      given,
+      when: [
+        newElements("s", [
+          { key: "1.1.1.1", timeout: 0 },
+          { key: "2.2.2.2", timeout: 60_000 },
+        ]),
+      ],
+      then: async ({ kernel }) => {
+        const [own, longer] = await rows(kernel);
+        expectAbout(Number(own.expiration), 10_000);
+        expect(longer.timeout).toBe(60_000);
+        expectAbout(Number(longer.expiration), 60_000);
+      },
+    },
+    {
+      title: "part of the time has passed",
+      given,
+      when: [newElements("s", [{ key: "1.1.1.1", timeout: 60_000, expiration: 30_000 }])],
+      then: async ({ kernel }) => expectAbout(await left(kernel), 30_000),
+    },
+    {
+      title: "more left than there is",
+      given,
+      when: [newElements("s", [{ key: "1.1.1.1", timeout: 30_000, expiration: 60_000 }])],
+      faults: [{ op: 0, errno: "ERANGE", element: 0 }],
+    },
+    {
+      title: "an add with another timeout renews",
+      given: [...given, newElements("s", [{ key: "1.1.1.1" }])],
+      when: [newElements("s", [{ key: "1.1.1.1", timeout: 90_000 }])],
+      then: async ({ kernel }) => {
+        expect((await rows(kernel))[0].timeout).toBe(90_000);
+        expectAbout(await left(kernel), 90_000);
+      },
+    },
+    {
+      title: "create of one that is there",
+      given: [...given, newElements("s", [{ key: "1.1.1.1" }])],
+      when: [newElements("s", [{ key: "1.1.1.1" }], "create")],
+      faults: [{ op: 0, errno: "EEXIST", element: 0 }],
+    },
+    {
+      title: "delete",
+      given: [...given, newElements("s", [{ key: "1.1.1.1" }])],
+      when: [noElements("s", [{ key: "1.1.1.1" }])],
+      then: async ({ kernel }) => expect(await rows(kernel)).toEqual([]),
+    },
+  ]);
+
+  test("a set without a timeout of its own keeps elements without one", async () => {
+    const { kernel } = current();
+    await kernel.commit([
+      newTable(),
+      newSet(addressSet("s", { flags: SetFlag.timeout })),
+      newElements("s", [{ key: "1.1.1.1" }]),
+    ]);
+    expect(await rows(kernel)).toMatchObject([{ key: "01010101", timeout: 0, expiration: 0 }]);
+  });
+
+  test("an add of the same element does not renew it", async () => {
+    const { kernel, wait } = current();
+    await kernel.commit([...given, newElements("s", [{ key: "1.1.1.1", timeout: 60_000, expiration: 30_000 }])]);
+    await wait(100);
+    await kernel.commit([newElements("s", [{ key: "1.1.1.1", timeout: 60_000 }])]);
+    expectAbout(await left(kernel), 30_000);
+  });
+
+  test("what has expired is gone", async () => {
+    const { kernel, wait } = current();
+    await kernel.commit([
+      ...given,
+      newElements("s", [
+        { key: "1.1.1.1", timeout: 100 },
+        { key: "2.2.2.2", timeout: 60_000 },
+      ]),
+    ]);
+    await wait(250);
+    expect((await rows(kernel)).map(({ key }) => key)).toEqual(["02020202"]);
+    expect(await faultsOf(kernel, [noElements("s", [{ key: "1.1.1.1" }])])).toEqual([
+      { op: 0, errno: "ENOENT", element: 0 },
+    ]);
+    await kernel.commit([newElements("s", [{ key: "1.1.1.1" }], "create")]);
+    expect(await rows(kernel)).toHaveLength(2);
+  });
+}
