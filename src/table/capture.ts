@@ -1,6 +1,7 @@
 /** Freezes what is wanted at one moment, and decides per object what happens to it. Synchronous. */
 import { DATA_VERDICT } from "../kernel/constants.js";
-import { readU32, type TrackedElements } from "./element-set.js";
+import { readU32 } from "./bytes.js";
+import type { TrackedElements } from "./element-set.js";
 import { chainServes, type ChainPlan, type SetPlan } from "./plan.js";
 import { fitsSize, serves, setInfo, sizeFor } from "./schema.js";
 import type { KernelState } from "./state.js";

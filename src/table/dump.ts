@@ -26,7 +26,7 @@ export interface DumpOptions {
 export async function dumpTable(kernel: Kernel, ref: TableRef, options: DumpOptions): Promise<TableDump> {
   for (let attempt = 1; ; attempt++) {
     const before = await kernel.generation();
-    const dump = await unlessGone(() => readOnce(kernel, ref, options));
+    const dump = await unlessTorn(() => readOnce(kernel, ref, options));
     const after = await kernel.generation();
     if (dump !== undefined && before.id === after.id) return { ...dump, generation: after.id };
     if (dump !== undefined && attempt >= MAX_ATTEMPTS) return dump;
@@ -37,12 +37,12 @@ export async function dumpTable(kernel: Kernel, ref: TableRef, options: DumpOpti
   }
 }
 
-/** Undefined when something vanished between two requests. */
-async function unlessGone<T>(read: () => Promise<T>): Promise<T | undefined> {
+/** Undefined when something vanished between two requests, or changed all the time during one. */
+async function unlessTorn<T>(read: () => Promise<T>): Promise<T | undefined> {
   try {
     return await read();
   } catch (error) {
-    if (error instanceof KernelError && error.code === "not-found") return undefined;
+    if (error instanceof KernelError && (error.code === "not-found" || error.code === "interrupted")) return undefined;
     throw error;
   }
 }

@@ -4,7 +4,8 @@
  */
 import { ElementFlag } from "../kernel/constants.js";
 import { mergeRanges, numberToBytes, parseNetwork, type Range, bytesToNumber } from "./addresses.js";
-import { readU32, TrackedElements, writeU32 } from "./element-set.js";
+import { readU32, writeU32 } from "./bytes.js";
+import { TrackedElements } from "./element-set.js";
 import type { ElementSet, SetSpec } from "./types.js";
 
 /** Records of key and 4 bytes of element flags. `ranges` as mergeRanges gives them. */

@@ -3,7 +3,7 @@ import { normalizeExpr } from "../kernel/normalize.js";
 import { SetFlag } from "../kernel/constants.js";
 import type { ElementBatch, Expr, SetInfo } from "../kernel/types.js";
 import { batchLayout } from "../kernel/element-batch.js";
-import { readU32 } from "./element-set.js";
+import { readU32 } from "./bytes.js";
 import { lowerRule, type AnonymousSet, type LowerOptions } from "./lower.js";
 import type { ChainSpec, Rule } from "./types.js";
 import { targetOf } from "./verdicts.js";

@@ -2,7 +2,7 @@
 import { IpProto } from "../kernel/constants.js";
 import type { Family, Verdict } from "../kernel/types.js";
 import { addressBytes, addressText, mergeRanges, parseNetwork, rangeText } from "./addresses.js";
-import { readU32 } from "./element-set.js";
+import { readU32 } from "./bytes.js";
 import { DEFAULT_BURST } from "./lower-actions.js";
 import { padded } from "./schema.js";
 import {

@@ -1,7 +1,8 @@
 import { Hook } from "../kernel/constants.js";
 import type { TableRef } from "../kernel/types.js";
 import { rangeText } from "./addresses.js";
-import { readU32, type TrackedElements } from "./element-set.js";
+import { readU32 } from "./bytes.js";
+import type { TrackedElements } from "./element-set.js";
 import { TrackedIntervals } from "./intervals.js";
 import { durationText, printPacked, printRule, printTypes, printVerdict, type PrintOptions } from "./print.js";
 import { packedBytes, sizeFor } from "./schema.js";

@@ -1,0 +1,96 @@
+import { describe, expect, it } from "vitest";
+
+import { ceilPowerOfTwo, PackedMap, RowList } from "../../../src/table/packed-map.js";
+
+/** A small deterministic generator (mulberry32). */
+function random(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 0x1_0000_0000;
+  };
+}
+
+describe("PackedMap", () => {
+  it.each([1, 2, 4, 7, 16, 36])("behaves as a Map with keys of %i bytes", (keyLen) => {
+    const next = random(keyLen);
+    const map = new PackedMap(keyLen, 4);
+    const reference = new Map<string, number>();
+    for (let step = 0; step < 20_000; step++) {
+      const key = new Uint8Array(keyLen);
+      const number = Math.floor(next() * 700);
+      key[0] = number & 0xff;
+      key[keyLen - 1] |= number >> 8;
+      const text = key.join(".");
+      if (next() < 0.45) {
+        const row = map.find(key);
+        expect(row >= 0).toBe(reference.has(text));
+        if (row >= 0) map.remove(row);
+        reference.delete(text);
+      } else {
+        const row = map.findOrInsert(key);
+        expect(reference.get(text) ?? row).toBe(row);
+        reference.set(text, row);
+        expect([...map.keyAt(row)]).toEqual([...key]);
+      }
+      expect(map.size).toBe(reference.size);
+    }
+    for (const [text, row] of reference) expect(map.find(Uint8Array.from(text.split("."), Number))).toBe(row);
+  });
+
+  it("keeps columns when it grows, and clears a row that is used again", () => {
+    const map = new PackedMap(4, 2);
+    const key = (n: number): Uint8Array => Uint8Array.of(n & 255, n >> 8, 0, 0);
+    for (let i = 0; i < 1000; i++) {
+      const row = map.findOrInsert(key(i));
+      map.flags[row] = 1;
+      map.epochs[row] = i;
+      map.wanted.set([i & 255, i >> 8], row * 2);
+    }
+    for (let i = 0; i < 1000; i++) {
+      const row = map.find(key(i));
+      expect(map.epochs[row]).toBe(i);
+      expect([...map.wanted.subarray(row * 2, row * 2 + 2)]).toEqual([i & 255, i >> 8]);
+    }
+    const row = map.find(key(17));
+    map.remove(row);
+    expect(map.flags[row]).toBe(0);
+    expect(map.findOrInsert(key(2000))).toBe(row);
+    expect(map.epochs[row]).toBe(0);
+  });
+
+  it("finds a key inside a larger buffer", () => {
+    const map = new PackedMap(4, 0);
+    const row = map.findOrInsert(Uint8Array.of(9, 1, 2, 3, 4, 9), 1);
+    expect(map.find(Uint8Array.of(1, 2, 3, 4))).toBe(row);
+    expect(map.find(Uint8Array.of(9, 1, 2, 3))).toBe(-1);
+  });
+
+  it("takes half a million entries in little memory and time", () => {
+    const map = new PackedMap(16, 8);
+    const key = new Uint8Array(16);
+    const view = new DataView(key.buffer);
+    const start = performance.now();
+    for (let i = 0; i < 500_000; i++) {
+      view.setUint32(4, i);
+      map.findOrInsert(key);
+    }
+    const perEntry = ((performance.now() - start) * 1e6) / 500_000;
+    expect(map.size).toBe(500_000);
+    expect(perEntry).toBeLessThan(5_000);
+  });
+});
+
+describe("RowList", () => {
+  it("grows", () => {
+    const list = new RowList();
+    for (let i = 0; i < 100; i++) list.push(i * 3);
+    expect([...list.rows.subarray(0, list.length)]).toEqual(Array.from({ length: 100 }, (_, i) => i * 3));
+  });
+});
+
+it("ceilPowerOfTwo", () => {
+  expect([0, 1, 2, 3, 1023, 1024, 1025].map(ceilPowerOfTwo)).toEqual([1, 1, 2, 4, 1024, 1024, 2048]);
+});

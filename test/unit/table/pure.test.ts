@@ -1,0 +1,173 @@
+import { describe, expect, it } from "vitest";
+
+import { addressBytes, addressText, mergeRanges, parseNetwork, prefixLength, rangeText } from "../../../src/table/addresses.js";
+import { editScript } from "../../../src/table/diff.js";
+import { intervalRecords, rangesOfRecords } from "../../../src/table/intervals.js";
+import { fitsSize, packedBytes, serves, setInfo, sizeFor, typeId, checkSetSpec } from "../../../src/table/schema.js";
+import { checkComment, checkName, commentData, commentOf } from "../../../src/table/text.js";
+import { CheckSchedule } from "../../../src/table/timing.js";
+import type { SetSpec } from "../../../src/table/types.js";
+
+const merged = (...nets: string[]): string[] => mergeRanges(nets.map(parseNetwork)).map((range) => rangeText(range, nets[0].includes(":") ? 16 : 4));
+
+describe("networks", () => {
+  it("are parsed, masked, merged and printed", () => {
+    expect(merged("10.0.0.0/9", "10.128.0.1/9", "192.168.1.1")).toEqual(["10.0.0.0/8", "192.168.1.1"]);
+    expect(merged("10.0.0.0/8", "10.1.0.0/16")).toEqual(["10.0.0.0/8"]);
+    expect(merged("255.255.255.255", "0.0.0.0")).toEqual(["0.0.0.0", "255.255.255.255"]);
+    expect(merged("10.0.0.1", "10.0.0.2")).toEqual(["10.0.0.1-10.0.0.2"]);
+    expect(merged("0.0.0.0/0")).toEqual(["0.0.0.0/0"]);
+    expect(merged("fd00::/9", "fd80::/9", "::1")).toEqual(["::1", "fd00::/8"]);
+  });
+  it.each(["10.0.0.0/33", "10.0.0", "fd00::/129", "fe80::1%eth0", "10.0.0.0/", "010.0.0.1", "x", "", "10.0.0.0/-1"])("refuses %j", (text) => {
+    expect(() => parseNetwork(text)).toThrow(RangeError);
+  });
+  it("round-trip as text", () => {
+    for (const text of ["10.1.2.3", "fd00::1", "::ffff:1.2.3.4", "::"]) expect([...addressBytes(addressText(addressBytes(text)))]).toEqual([...addressBytes(text)]);
+  });
+  it("know which ranges are a prefix", () => {
+    expect(prefixLength({ from: 0n, to: 255n }, 32)).toBe(24);
+    expect(prefixLength({ from: 1n, to: 256n }, 32)).toBeUndefined();
+    expect(prefixLength({ from: 0n, to: 2n }, 32)).toBeUndefined();
+  });
+});
+
+describe("interval elements", () => {
+  const hex = (records: Uint8Array[]): string[] => records.map((record) => Buffer.from(record).toString("hex"));
+  it("are start and exclusive end, without an end at the maximum", () => {
+    expect(hex(intervalRecords(mergeRanges([parseNetwork("10.0.0.0/8"), parseNetwork("224.0.0.0/3")]), 4))).toEqual(["0a00000000000000", "0b00000001000000", "e000000000000000"]);
+    expect(hex(intervalRecords(mergeRanges([parseNetwork("0.0.0.0/0")]), 4))).toEqual(["0000000000000000"]);
+  });
+  it("turn back into the ranges, in any order", () => {
+    const ranges = mergeRanges(["10.0.0.0/8", "12.0.0.0/32", "255.0.0.0/8"].map(parseNetwork));
+    expect(rangesOfRecords(intervalRecords(ranges, 4).toReversed(), 4)).toEqual(ranges);
+  });
+});
+
+describe("editScript", () => {
+  const run = (from: string, to: string): string =>
+    editScript([...from], [...to], (a, b) => a === b)
+      .map((edit) => (edit.edit === "keep" ? from[edit.from] : edit.edit === "delete" ? `-${from[edit.from]}` : `+${to[edit.to]}`))
+      .join("");
+  it("keeps as much as possible", () => {
+    expect(run("abc", "abc")).toBe("abc");
+    expect(run("abc", "abxc")).toBe("ab+xc");
+    expect(run("abcd", "acd")).toBe("a-bcd");
+    expect(run("", "ab")).toBe("+a+b");
+    expect(run("ab", "")).toBe("-a-b");
+    expect(run("abcde", "xbydz").replaceAll(/[-+]./g, "")).toBe("bd");
+  });
+  it("turns any list into any other", () => {
+    const letters = "abcd";
+    for (let seed = 0; seed < 500; seed++) {
+      const word = (n: number): string => Array.from({ length: n % 9 }, (_, i) => letters[(seed * 7 + i * (n + 3) + ((seed >> i) & 3)) % 4]).join("");
+      const [from, to] = [word(seed), word(seed * 5 + 2)];
+      const edits = editScript([...from], [...to], (a, b) => a === b);
+      expect(edits.filter((edit) => edit.edit !== "delete").map((edit) => to[(edit as { to: number }).to]).join("")).toBe(to);
+      expect(edits.filter((edit) => edit.edit !== "add").map((edit) => from[(edit as { from: number }).from]).join("")).toBe(from);
+    }
+  });
+  it("replaces the middle of lists too long to compare", () => {
+    const from = Array.from({ length: 1000 }, (_, i) => i);
+    const to = from.map((n) => n + 1_000_000);
+    const edits = editScript([-1, ...from, -2], [-1, ...to, -2], (a, b) => a === b);
+    expect(edits.filter((edit) => edit.edit === "keep")).toHaveLength(2);
+    expect(edits.filter((edit) => edit.edit === "add")).toHaveLength(1000);
+    expect(edits.filter((edit) => edit.edit === "delete")).toHaveLength(1000);
+  });
+});
+
+describe("names and comments", () => {
+  it("are limited as the kernel and nft limit them", () => {
+    expect(() => checkName("chain", "a".repeat(255))).not.toThrow();
+    expect(() => checkName("chain", "a".repeat(256))).toThrow(/255 bytes/);
+    for (const name of ["firewall/x/tcp/p", "a.b", "_x-1"]) expect(() => checkName("chain", name)).not.toThrow();
+    for (const name of ["", "1a", "a b", "a{", 'a"', "-a", "ä"]) expect(() => checkName("chain", name)).toThrow(RangeError);
+    expect(() => checkComment("rule", "x".repeat(128))).not.toThrow();
+    expect(() => checkComment("rule", "ü".repeat(65))).toThrow(/128 bytes/);
+    expect(() => checkComment("rule", 'a"b')).toThrow(/quote/);
+    expect(() => checkComment("rule", "a\nb")).toThrow(/quote/);
+  });
+  it("go into userdata as nft writes them", () => {
+    expect([...(commentData("hi") ?? [])]).toEqual([0, 3, 0x68, 0x69, 0]);
+    expect([...(commentData("hi", "set") ?? [])]).toEqual([7, 3, 0x68, 0x69, 0]);
+    expect(commentOf(Uint8Array.of(1, 4, 1, 0, 0, 0, 7, 3, 0x68, 0x69, 0), "set")).toBe("hi");
+    expect(commentOf(Uint8Array.of(0, 3, 0x68, 0x69, 0))).toBe("hi");
+    expect(commentOf(Uint8Array.of(0, 200))).toBe("");
+    expect(commentOf(Uint8Array.of(3))).toBeUndefined();
+  });
+});
+
+describe("set specifications", () => {
+  const endpoints: SetSpec = { set: "e", key: ["ipv4_addr", "inet_proto", "inet_service", "index"], data: ["ipv4_addr", "inet_service"], size: "auto" };
+  it("have the kernel's widths and nft's type ids", () => {
+    expect(packedBytes(endpoints.key)).toBe(16);
+    expect(packedBytes(["inet_service"])).toBe(2);
+    expect(packedBytes(["ipv6_addr", "inet_proto", "inet_service"])).toBe(24);
+    expect(typeId(["ipv4_addr", "inet_service"])).toBe((7 << 6) | 13);
+    expect(setInfo(endpoints, 1024)).toEqual({ set: "e", flags: 8, keyType: ((((7 << 6) | 12) << 6) | 13) << 6 | 19, keyLen: 16, dataType: (7 << 6) | 13, dataLen: 8, size: 1024 });
+    expect(setInfo({ set: "d", key: ["ipv4_addr"], dynamic: true, timeoutMs: 5000 }, undefined)).toEqual({ set: "d", flags: 0x30, keyType: 7, keyLen: 4, timeout: 5000n });
+    expect(setInfo({ set: "v", key: ["inet_service"], data: "verdict" }, undefined).dataType).toBe(0xffffff00);
+  });
+  it("tell what the kernel's set must be like to serve", () => {
+    const kernel = setInfo(endpoints, 4096);
+    expect(serves(kernel, endpoints)).toBe(true);
+    expect(serves({ ...kernel, flags: 0x18 }, endpoints)).toBe(false);
+    expect(serves({ ...kernel, keyType: 1 }, endpoints)).toBe(false);
+    expect(serves(kernel, { ...endpoints, comment: "x" })).toBe(false);
+    expect(serves({ ...kernel, timeout: 5000n }, endpoints)).toBe(false);
+    const dynamic: SetSpec = { set: "d", key: ["ipv4_addr"], dynamic: true, timeoutMs: 5000, comment: "x" };
+    expect(serves({ ...setInfo(dynamic, undefined), timeout: 5003n, userdata: Uint8Array.of() }, dynamic)).toBe(true);
+  });
+  it("size: a number is a lower bound, auto leaves room for twice as many", () => {
+    expect(sizeFor(endpoints, 0)).toBe(1024);
+    expect(sizeFor(endpoints, 513)).toBe(2048);
+    expect(sizeFor({ ...endpoints, size: 77 }, 500)).toBe(77);
+    expect(fitsSize(undefined, endpoints, 1e9)).toBe(true);
+    expect(fitsSize(1024, endpoints, 1024)).toBe(true);
+    expect(fitsSize(1024, endpoints, 1025)).toBe(false);
+    expect(fitsSize(100, { ...endpoints, size: 77 }, 0)).toBe(true);
+    expect(fitsSize(70, { ...endpoints, size: 77 }, 0)).toBe(false);
+  });
+  it("that make no sense are refused", () => {
+    expect(() => checkSetSpec({ set: "x", key: [] })).toThrow(/no key/);
+    expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], data: [] })).toThrow(/no data/);
+    expect(() => checkSetSpec({ set: "x", key: Array.from({ length: 5 }, () => "ipv6_addr" as const) })).toThrow(/64 bytes/);
+    expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr", "inet_proto"], interval: true })).toThrow(/interval/);
+    expect(() => checkSetSpec({ set: "x", key: ["inet_service"], interval: true })).toThrow(/interval/);
+    expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], size: 0 })).toThrow(/size/);
+  });
+});
+
+describe("CheckSchedule", () => {
+  it("checks at doubling distances behind a write, then at the refresh interval", () => {
+    let now = 0;
+    const checks = new CheckSchedule({ now: () => now }, 100, 1000);
+    checks.done(true, true);
+    const times: number[] = [];
+    for (let i = 0; i < 7; i++) {
+      now = checks.next ?? Number.NaN;
+      times.push(now);
+      expect(checks.due()).toBe(i < 4 ? "check after a write" : "refresh interval");
+      checks.done(false, true);
+    }
+    expect(times).toEqual([100, 300, 700, 1500, 2500, 3500, 4500]);
+  });
+  it("ends without a refresh interval", () => {
+    let now = 0;
+    const checks = new CheckSchedule({ now: () => now }, 20_000, 0);
+    checks.done(true, true);
+    now = 20_000;
+    checks.done(false, true);
+    expect(checks.next).toBe(60_000);
+    now = 60_000;
+    checks.done(false, true);
+    expect(checks.next).toBeUndefined();
+  });
+  it("never checks unless asked to", () => {
+    const checks = new CheckSchedule({ now: () => 0 }, 0, 0);
+    checks.done(true, true);
+    expect(checks.next).toBeUndefined();
+    expect(checks.due()).toBeUndefined();
+  });
+});
