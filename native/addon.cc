@@ -1,0 +1,233 @@
+// The addon's exports: functions over tagged handles. Everything that may block runs on libuv's pool.
+// There is no global state: each environment (main thread, worker threads) has its own handles.
+#include <napi.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "async_task.h"
+#include "connection.h"
+#include "js_batch.h"
+#include "js_monitor.h"
+#include "js_reader.h"
+#include "js_values.h"
+#include "js_writer.h"
+
+namespace nftp {
+
+namespace {
+
+// Handles are externals; the tags keep one kind from being taken for another.
+constexpr napi_type_tag kConnectionTag = {0x6e66742d70726f78, 0x636f6e6e65637469};
+constexpr napi_type_tag kBatchTag = {0x6e66742d70726f78, 0x6261746368626174};
+constexpr napi_type_tag kMonitorTag = {0x6e66742d70726f78, 0x6d6f6e69746f726d};
+
+using ConnectionPtr = std::shared_ptr<Connection>;
+
+template <typename T>
+Napi::Value Wrap(Napi::Env env, std::shared_ptr<T> object, const napi_type_tag& tag) {
+  auto holder = std::make_unique<std::shared_ptr<T>>(std::move(object));
+  auto external = Napi::External<std::shared_ptr<T>>::New(
+      env, holder.get(), [](Napi::Env, std::shared_ptr<T>* owned) { delete owned; });
+  static_cast<void>(holder.release());
+  external.TypeTag(&tag);
+  return external;
+}
+
+template <typename T>
+std::shared_ptr<T> Unwrap(Napi::Env env, napi_value value, const napi_type_tag& tag, const char* what) {
+  bool matches = false;
+  if (TypeOf(env, value) == napi_external) Check(env, napi_check_object_type_tag(env, value, &tag, &matches));
+  if (!matches) throw Failure::Invalid(std::string("expected a ") + what);
+  const std::shared_ptr<T> object = *Napi::External<std::shared_ptr<T>>(env, value).Data();
+  if (!object) throw Failure("closed", std::string("the ") + what + " is closed");
+  return object;
+}
+
+ConnectionPtr ConnectionOf(const Napi::CallbackInfo& info) {
+  return Unwrap<Connection>(info.Env(), info[0], kConnectionTag, "connection");
+}
+
+// Failures of the synchronous part become JS errors of the same form as those of the asynchronous one.
+using Body = Napi::Value (*)(const Napi::CallbackInfo&);
+template <Body body>
+Napi::Value Guarded(const Napi::CallbackInfo& info) {
+  try {
+    return body(info);
+  } catch (const Failure& failure) {
+    throw ErrorToJs(info.Env(), failure, "nf_tables");
+  } catch (const Napi::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw ErrorToJs(info.Env(), Failure("system", error.what(), 0), "nf_tables");
+  }
+}
+
+Napi::Value Open(const Napi::CallbackInfo& info) {
+  const ConnectionOptions options = ReadConnectionOptions(info.Env(), info[0]);
+  return AsyncTask<ConnectionPtr>::Run(
+      info.Env(), "open", [options] { return std::make_shared<Connection>(options); },
+      [](Napi::Env env, ConnectionPtr&& connection) { return Wrap(env, std::move(connection), kConnectionTag); });
+}
+
+Napi::Value PortId(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), ConnectionOf(info)->port_id());
+}
+
+Napi::Value CreateBatch(const Napi::CallbackInfo& info) {
+  return Wrap(info.Env(), std::make_shared<JsBatch>(info.Env(), info[0], info[1]), kBatchTag);
+}
+
+// prepareBatch(batch, milliseconds): true when the batch is ready to be committed.
+Napi::Value PrepareBatch(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const auto batch = Unwrap<JsBatch>(env, info[0], kBatchTag, "batch");
+  const double budget = ReadInteger(env, info[1], 0, 3600000, Where(std::string("budget")));
+  return Napi::Boolean::New(env, batch->Prepare(env, std::chrono::milliseconds(static_cast<int64_t>(budget))));
+}
+
+Napi::Value Commit(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const ConnectionPtr connection = ConnectionOf(info);
+  const std::shared_ptr<Batch> batch = Unwrap<JsBatch>(env, info[1], kBatchTag, "batch")->Take();
+  return AsyncTask<CommitResult>::Run(
+      env, "commit", [connection, batch] { return connection->Commit(*batch); },
+      [](Napi::Env e, CommitResult&& result) { return ToJs(e, result); });
+}
+
+Napi::Value EncodeBatch(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  JsBatch prepared(env, info[0], info[1]);
+  while (!prepared.Prepare(env, std::chrono::hours(1))) {
+  }
+  const std::shared_ptr<Batch> batch = prepared.Take();
+  batch->Encode(1);
+  Napi::Uint8Array bytes = Napi::Uint8Array::New(env, batch->size());
+  std::memcpy(bytes.Data(), batch->data(), batch->size());
+  return bytes;
+}
+
+Napi::Value DecodeMessages(const Napi::CallbackInfo& info) {
+  const ByteView view = ReadBytes(info.Env(), info[0], Where(std::string("bytes")));
+  return MessagesToJs(info.Env(), view.data, view.length);
+}
+
+Napi::Value Generation(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  return AsyncTask<GenInfo>::Run(
+      info.Env(), "generation", [connection] { return connection->Generation(); },
+      [](Napi::Env env, GenInfo&& result) { return ToJs(env, result); });
+}
+
+template <typename T>
+Napi::Value ListTask(Napi::Env env, const char* action, std::function<std::vector<T>()> work) {
+  return AsyncTask<std::vector<T>>::Run(env, action, std::move(work),
+                                        [](Napi::Env e, std::vector<T>&& list) { return ToJs(e, list); });
+}
+
+Napi::Value Tables(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const uint8_t family = ReadOptionalFamily(info.Env(), info[1]);
+  return ListTask<TableInfo>(info.Env(), "dump tables", [connection, family] { return connection->Tables(family); });
+}
+
+Napi::Value Chains(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  return ListTask<ChainInfo>(info.Env(), "dump chains", [connection, table] { return connection->Chains(table); });
+}
+
+Napi::Value Rules(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  const std::optional<std::string> chain = ReadOptionalName(info.Env(), info[2], "chain");
+  return ListTask<RuleInfo>(info.Env(), "dump rules",
+                            [connection, table, chain] { return connection->Rules(table, chain); });
+}
+
+Napi::Value Sets(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  return ListTask<SetDump>(info.Env(), "dump sets", [connection, table] { return connection->Sets(table); });
+}
+
+Napi::Value Elements(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  const SetInfo set = ReadSetInfo(info.Env(), info[2]);
+  return AsyncTask<std::shared_ptr<ElementCollector>>::Run(
+      info.Env(), "dump elements",
+      [connection, table, set] {
+        auto collector = std::make_shared<ElementCollector>(set);
+        connection->Elements(table, set.set, collector.get());
+        return collector;
+      },
+      [](Napi::Env env, std::shared_ptr<ElementCollector>&& collector) {
+        return ElementsToJs(env, std::move(*collector));
+      });
+}
+
+Napi::Value Addresses(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  return ListTask<InterfaceAddress>(info.Env(), "dump addresses", [connection] { return connection->Addresses(); });
+}
+
+// monitor(connection, options, callback): a promise of a handle. The callback may run before it is resolved.
+Napi::Value OpenMonitor(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const ConnectionPtr connection = ConnectionOf(info);
+  MonitorOptions options = ReadMonitorOptions(env, info[1]);
+  options.receive_buffer = connection->options().receive_buffer;
+  if (!info[2].IsFunction()) throw Failure::Invalid("expected a callback");
+  auto callback = std::make_shared<Napi::FunctionReference>(Napi::Persistent(info[2].As<Napi::Function>()));
+  return AsyncTask<std::unique_ptr<Monitor>>::Run(
+      env, "monitor",
+      [connection, options] { return std::make_unique<Monitor>(connection->netns(), options); },
+      [callback](Napi::Env e, std::unique_ptr<Monitor>&& monitor) {
+        return Wrap(e, JsMonitor::Open(e, std::move(monitor), callback->Value()), kMonitorTag);
+      });
+}
+
+Napi::Value CloseMonitor(const Napi::CallbackInfo& info) {
+  Unwrap<JsMonitor>(info.Env(), info[0], kMonitorTag, "monitor")->Close();
+  return info.Env().Undefined();
+}
+
+// Gives the handle's share of the connection back at once; calls that run keep theirs until they end.
+Napi::Value Close(const Napi::CallbackInfo& info) {
+  static_cast<void>(ConnectionOf(info));
+  Napi::External<ConnectionPtr>(info.Env(), info[0]).Data()->reset();
+  return info.Env().Undefined();
+}
+
+Napi::Object Init(Napi::Env env, Napi::Object exports) {
+  const auto add = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {
+    exports.Set(name, Napi::Function::New(env, function, name));
+  };
+  add("open", Guarded<Open>);
+  add("close", Guarded<Close>);
+  add("portId", Guarded<PortId>);
+  add("createBatch", Guarded<CreateBatch>);
+  add("prepareBatch", Guarded<PrepareBatch>);
+  add("commit", Guarded<Commit>);
+  add("encodeBatch", Guarded<EncodeBatch>);
+  add("decodeMessages", Guarded<DecodeMessages>);
+  add("generation", Guarded<Generation>);
+  add("tables", Guarded<Tables>);
+  add("chains", Guarded<Chains>);
+  add("rules", Guarded<Rules>);
+  add("sets", Guarded<Sets>);
+  add("elements", Guarded<Elements>);
+  add("addresses", Guarded<Addresses>);
+  add("monitor", Guarded<OpenMonitor>);
+  add("closeMonitor", Guarded<CloseMonitor>);
+  return exports;
+}
+
+}  // namespace
+
+}  // namespace nftp
+
+static Napi::Object InitAddon(Napi::Env env, Napi::Object exports) { return nftp::Init(env, exports); }
+NODE_API_MODULE(nft_proxier, InitAddon)

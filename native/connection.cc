@@ -1,0 +1,288 @@
+#include "connection.h"
+
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netlink.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+
+#include "dump.h"
+#include "message_decoder.h"
+
+namespace nftp {
+
+namespace {
+
+constexpr int kERestart = 85;  // ERESTART: the generation was not the expected one
+// Faults come one datagram each; a batch of many bad operations needs room for them.
+constexpr size_t kReplyBuffer = 8 << 20;
+// netlink_sendmsg takes at most sk_sndbuf - 32.
+constexpr size_t kSendOverhead = 32;
+constexpr size_t kMaxDescribedFaults = 5;
+
+uint64_t Now() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+std::string ReadFirstLine(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// The kernel tells every listener of events the name of the thread that committed (NFTA_GEN_PROC_NAME): "libuv-worker"
+// would tell nobody anything.
+class BorrowedThreadName {
+ public:
+  BorrowedThreadName() {
+    named_ = pthread_getname_np(pthread_self(), own_, sizeof own_) == 0 &&
+             pthread_setname_np(pthread_self(), "nft-proxier") == 0;
+  }
+  ~BorrowedThreadName() {
+    if (named_) pthread_setname_np(pthread_self(), own_);
+  }
+  BorrowedThreadName(const BorrowedThreadName&) = delete;
+  BorrowedThreadName& operator=(const BorrowedThreadName&) = delete;
+
+ private:
+  char own_[16] = {};
+  bool named_ = false;
+};
+
+}  // namespace
+
+Connection::Connection(const ConnectionOptions& options)
+    : options_(options),
+      netns_(options.netns.empty() ? NetNamespace() : NetNamespace(options.netns)),
+      socket_(netns_, NETLINK_NETFILTER),
+      receive_buffer_(1 << 16) {
+  socket_.WantExtendedAcks();
+  socket_.SetReceiveBuffer(kReplyBuffer);
+  if (options.send_buffer != 0) send_buffer_ = socket_.SetSendBuffer(options.send_buffer);
+  // Says at once when nf_tables is not there or not for us.
+  static_cast<void>(Generation());
+}
+
+void Connection::EnsureSendBuffer(size_t bytes) {
+  const size_t needed = bytes + kSendOverhead;
+  if (send_buffer_ >= needed) return;
+  send_buffer_ = socket_.SetSendBuffer(needed);
+  if (send_buffer_ >= needed) return;
+  throw Failure("too-large",
+                "the batch has " + std::to_string(bytes) + " bytes, and the socket's send buffer cannot be raised above " +
+                    std::to_string(send_buffer_) + " (net.core.wmem_max is " +
+                    ReadFirstLine("/proc/sys/net/core/wmem_max") +
+                    "; only CAP_NET_ADMIN in the first user namespace may go beyond)",
+                EMSGSIZE);
+}
+
+void Connection::Drain(const std::function<void(const nlmsghdr*)>& on_message, bool* lost) {
+  for (;;) {
+    const ssize_t got = socket_.Receive(receive_buffer_.data(), receive_buffer_.size(), MSG_DONTWAIT);
+    if (got == -EAGAIN) return;
+    if (got < 0) {
+      // Replies were dropped, or the socket is no more. What was received still counts.
+      *lost = true;
+      if (got == -ENOBUFS || got == -EMSGSIZE) continue;
+      return;
+    }
+    int left = static_cast<int>(got);
+    for (auto* message = reinterpret_cast<const nlmsghdr*>(receive_buffer_.data()); mnl_nlmsg_ok(message, left);
+         message = mnl_nlmsg_next(message, &left)) {
+      on_message(message);
+    }
+  }
+}
+
+void Connection::CollectReplies(const Batch& batch) {
+  std::vector<Fault> faults;
+  std::string described;
+  int batch_error = 0;
+  bool acknowledged = false;
+  bool lost = false;
+  Drain(
+      [&](const nlmsghdr* message) {
+        if (message->nlmsg_type != NLMSG_ERROR) return;
+        const ErrorReply reply = DecodeError(message);
+        if (reply.error == 0) {
+          acknowledged |= reply.seq == batch.last_seq();
+        } else if (std::optional<Fault> fault = batch.FaultOf(reply)) {
+          if (faults.size() < kMaxDescribedFaults) described += "; " + batch.Describe(*fault, reply.offset);
+          faults.push_back(std::move(*fault));
+        } else if (reply.seq == batch.first_seq()) {
+          batch_error = reply.error;
+        }
+      },
+      &lost);
+  if (batch_error == kERestart && batch.options().expect_generation) {
+    throw Failure("stale",
+                  "the ruleset's generation is not the expected " + std::to_string(*batch.options().expect_generation),
+                  kERestart);
+  }
+  if (!faults.empty()) {
+    if (faults.size() > kMaxDescribedFaults) {
+      described += "; and " + std::to_string(faults.size() - kMaxDescribedFaults) + " more";
+    }
+    const int error = faults.front().error;
+    throw Failure("refused", "the kernel refused the batch" + described, error, std::move(faults));
+  }
+  if (batch_error == EPERM) throw Failure::System("commit", batch_error);
+  if (batch_error == EOPNOTSUPP && !acknowledged) {
+    throw Failure("no-nftables", "the kernel has no nf_tables (CONFIG_NF_TABLES)", batch_error);
+  }
+  if (batch_error != 0) {
+    throw Failure("refused", "the kernel refused the batch as a whole: " + DescribeErrno(batch_error), batch_error);
+  }
+  if (acknowledged) return;
+  throw Failure("unknown-outcome",
+                lost ? "the kernel's replies to a batch were lost: read what is in force"
+                     : "the kernel did not answer a batch: read what is in force",
+                lost ? ENOBUFS : 0);
+}
+
+CommitResult Connection::Send(Batch& batch) {
+  CommitResult result;
+  const uint64_t start = Now();
+  batch.Encode(next_seq_);
+  next_seq_ = batch.last_seq() + 2;
+  result.encode_ns = Now() - start;
+  if (batch.messages() == 0) {
+    // Nothing to send and so nobody who would compare the generation.
+    if (batch.options().expect_generation && Generation().id != *batch.options().expect_generation) {
+      throw Failure("stale", "the ruleset's generation is not the expected one", kERestart);
+    }
+    return result;
+  }
+  result.bytes = batch.size();
+  result.messages = batch.messages();
+  EnsureSendBuffer(batch.size());
+  // A reply that was left behind would be taken for one to this batch.
+  bool lost = false;
+  Drain([](const nlmsghdr*) {}, &lost);
+  int error;
+  {
+    const BorrowedThreadName name;
+    const uint64_t sent = Now();
+    error = socket_.Send(batch.data(), batch.size());
+    result.kernel_ns = Now() - sent;
+  }
+  if (error == EMSGSIZE) {
+    throw Failure("too-large", "the batch of " + std::to_string(batch.size()) + " bytes exceeds the socket's send buffer",
+                  error);
+  }
+  if (error != 0) {
+    throw Failure::System("sending a batch of " + std::to_string(batch.size()) + " bytes, of which nothing is in force",
+                          error);
+  }
+  CollectReplies(batch);
+  return result;
+}
+
+CommitResult Connection::Commit(Batch& batch) {
+  const std::lock_guard<std::mutex> lock(commit_mutex_);
+  try {
+    const CommitResult result = Send(batch);
+    batch.Release();
+    return result;
+  } catch (...) {
+    batch.Release();
+    throw;
+  }
+}
+
+GenInfo Connection::Generation() const {
+  GenInfo generation;
+  NfTablesRequest request(NFT_MSG_GETGEN, 0, 0);
+  bool found = false;
+  RunRequest(netns_, NETLINK_NETFILTER, request.message(), "generation", [] {}, [&](const nlmsghdr* message) {
+    generation = DecodeGen(message);
+    found = true;
+  });
+  if (!found) throw Failure("no-nftables", "the kernel told no generation", 0);
+  // The process in this reply is the one that asks.
+  generation.pid.reset();
+  generation.name.reset();
+  return generation;
+}
+
+std::vector<TableInfo> Connection::Tables(uint8_t family) const {
+  std::vector<TableInfo> tables;
+  NfTablesRequest request(NFT_MSG_GETTABLE, NLM_F_DUMP, family);
+  RunRequest(
+      netns_, NETLINK_NETFILTER, request.message(), "dump tables", [&] { tables.clear(); },
+      [&](const nlmsghdr* message) {
+        TableInfo info = DecodeTable(message);
+        if (family == 0 || info.ref.family == family) tables.push_back(std::move(info));
+      });
+  return tables;
+}
+
+namespace {
+
+bool Same(const TableRef& a, const TableRef& b) { return a.family == b.family && a.table == b.table; }
+
+}  // namespace
+
+std::vector<ChainInfo> Connection::Chains(const TableRef& table) const {
+  std::vector<ChainInfo> chains;
+  NfTablesRequest request(NFT_MSG_GETCHAIN, NLM_F_DUMP, table.family);
+  RunRequest(
+      netns_, NETLINK_NETFILTER, request.message(), "dump chains", [&] { chains.clear(); },
+      [&](const nlmsghdr* message) {
+        // The kernel has no filter for chains.
+        ChainInfo info = DecodeChain(message);
+        if (Same(info.ref, table)) chains.push_back(std::move(info));
+      });
+  return chains;
+}
+
+std::vector<RuleInfo> Connection::Rules(const TableRef& table, const std::optional<std::string>& chain) const {
+  std::vector<RuleInfo> rules;
+  NfTablesRequest request(NFT_MSG_GETRULE, NLM_F_DUMP, table.family);
+  request.writer().String(NFTA_RULE_TABLE, table.table);
+  if (chain) request.writer().String(NFTA_RULE_CHAIN, *chain);
+  RunRequest(
+      netns_, NETLINK_NETFILTER, request.message(), "dump rules", [&] { rules.clear(); },
+      [&](const nlmsghdr* message) {
+        RuleInfo info = DecodeRule(message);
+        if (Same(info.ref, table) && (!chain || info.chain == *chain)) rules.push_back(std::move(info));
+      });
+  return rules;
+}
+
+std::vector<SetDump> Connection::Sets(const TableRef& table) const {
+  std::vector<SetDump> sets;
+  NfTablesRequest request(NFT_MSG_GETSET, NLM_F_DUMP, table.family);
+  request.writer().String(NFTA_SET_TABLE, table.table);
+  RunRequest(
+      netns_, NETLINK_NETFILTER, request.message(), "dump sets", [&] { sets.clear(); },
+      [&](const nlmsghdr* message) {
+        SetDump dump = DecodeSet(message);
+        if (Same(dump.ref, table)) sets.push_back(std::move(dump));
+      },
+      // With a table's name the kernel says ENOENT when there is no such table.
+      true);
+  return sets;
+}
+
+void Connection::Elements(const TableRef& table, const std::string& set, ElementCollector* collector) const {
+  NfTablesRequest request(NFT_MSG_GETSETELEM, NLM_F_DUMP, table.family);
+  request.writer().String(NFTA_SET_ELEM_LIST_TABLE, table.table);
+  request.writer().String(NFTA_SET_ELEM_LIST_SET, set);
+  try {
+    RunRequest(
+        netns_, NETLINK_NETFILTER, request.message(), "dump elements", [&] { collector->Reset(); },
+        [&](const nlmsghdr* message) { collector->Add(message); });
+  } catch (const Failure& failure) {
+    if (failure.error() != ENOENT) throw;
+    throw Failure("not-found", "there is no set " + table.table + " " + set, ENOENT);
+  }
+}
+
+}  // namespace nftp

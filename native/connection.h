@@ -1,0 +1,76 @@
+// A connection to nf_tables of one network namespace: one socket that commits, and a socket of its own for each dump.
+// Every method blocks; they are meant for worker threads and may overlap.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "batch.h"
+#include "element_codec.h"
+#include "model.h"
+#include "socket.h"
+
+namespace nftp {
+
+struct ConnectionOptions {
+  std::string netns;  // empty: the caller's
+  size_t send_buffer = 0;
+  size_t receive_buffer = 0;
+};
+
+struct CommitResult {
+  uint64_t bytes = 0;
+  uint64_t messages = 0;
+  uint64_t kernel_ns = 0;
+  uint64_t encode_ns = 0;
+};
+
+struct InterfaceAddress {
+  uint8_t family = 0;  // AF_INET or AF_INET6
+  Bytes address;
+  uint32_t prefix_length = 0;
+  uint32_t interface_index = 0;
+  std::string interface_name;
+};
+
+class Connection {
+ public:
+  // Throws Failure when the kernel has no nf_tables or lets us not use it.
+  explicit Connection(const ConnectionOptions& options);
+
+  uint32_t port_id() const { return socket_.port_id(); }
+  const NetNamespace& netns() const { return netns_; }
+  const ConnectionOptions& options() const { return options_; }
+
+  // Encodes and sends; one at a time. Throws Failure.
+  CommitResult Commit(Batch& batch);
+
+  GenInfo Generation() const;
+  std::vector<TableInfo> Tables(uint8_t family) const;
+  std::vector<ChainInfo> Chains(const TableRef& table) const;
+  std::vector<RuleInfo> Rules(const TableRef& table, const std::optional<std::string>& chain) const;
+  std::vector<SetDump> Sets(const TableRef& table) const;
+  // Fills the collector with the elements of a set.
+  void Elements(const TableRef& table, const std::string& set, ElementCollector* collector) const;
+  std::vector<InterfaceAddress> Addresses() const;
+
+ private:
+  void EnsureSendBuffer(size_t bytes);
+  void Drain(const std::function<void(const nlmsghdr*)>& on_message, bool* lost);
+  CommitResult Send(Batch& batch);
+  void CollectReplies(const Batch& batch);
+
+  const ConnectionOptions options_;
+  const NetNamespace netns_;
+  const NetlinkSocket socket_;
+  std::mutex commit_mutex_;
+  size_t send_buffer_ = 0;
+  uint32_t next_seq_ = 1;
+  std::vector<uint8_t> receive_buffer_;
+};
+
+}  // namespace nftp

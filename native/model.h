@@ -1,0 +1,178 @@
+// Plain C++ twins of the types in src/kernel/types.ts. No JS values, so that any thread may hold them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace nftp {
+
+using Bytes = std::vector<uint8_t>;
+
+struct Verdict {
+  int32_t code = 0;   // NF_ACCEPT, NFT_JUMP, ...
+  std::string chain;  // jump and goto alone
+};
+
+struct ExprDesc;
+struct AttrDesc;
+struct Expr;
+
+// One attribute of an expression. Which member counts follows from desc->kind.
+struct AttrValue {
+  const AttrDesc* desc = nullptr;
+  uint64_t number = 0;
+  std::string text;
+  Bytes bytes;
+  std::optional<Verdict> verdict;
+  std::vector<Expr> exprs;
+};
+
+// An attribute that the codec does not know; `type` carries the NLA_F_* bits.
+struct UnknownAttr {
+  uint16_t type = 0;
+  Bytes bytes;
+};
+
+struct Expr {
+  const ExprDesc* desc = nullptr;  // null: opaque
+  std::string name;
+  std::vector<AttrValue> attrs;
+  std::vector<UnknownAttr> extra;
+  Bytes opaque;
+};
+
+struct TableRef {
+  uint8_t family = 0;  // NFPROTO_*
+  std::string table;
+};
+
+struct BaseChain {
+  std::string type;
+  uint32_t hook = 0;
+  int32_t priority = 0;
+  std::optional<uint32_t> policy;  // NF_DROP or NF_ACCEPT
+  std::vector<std::string> devices;
+};
+
+// Columns of an ElementBatch's records.
+struct ElementLayout {
+  uint32_t key_len = 0;
+  bool key_end = false;
+  uint32_t data_len = 0;
+  bool verdict_map = false;
+  bool flags = false;
+  bool timeouts = false;
+  bool expirations = false;
+
+  uint32_t stride() const {
+    return key_len * (key_end ? 2u : 1u) + data_len + (flags ? 4u : 0u) + (timeouts ? 8u : 0u) +
+           (expirations ? 8u : 0u);
+  }
+};
+
+enum class Verb : uint8_t { Add, Create, Insert, Replace, Delete, Destroy, Flush };
+
+struct TableOp {
+  std::optional<uint32_t> flags;
+  std::optional<Bytes> userdata;
+  std::optional<uint64_t> handle;
+};
+
+struct ChainOp {
+  std::string chain;
+  std::optional<BaseChain> base;
+  std::optional<uint32_t> flags;
+  std::optional<Bytes> userdata;
+  std::optional<uint64_t> handle;
+};
+
+struct RuleOp {
+  std::optional<std::string> chain;  // absent: flush of the whole table
+  std::vector<Expr> exprs;
+  std::optional<Bytes> userdata;
+  std::optional<uint64_t> handle;
+  std::optional<uint64_t> position;
+};
+
+struct SetInfo {
+  std::string set;
+  uint32_t flags = 0;
+  uint32_t key_type = 0;
+  uint32_t key_len = 0;
+  std::optional<uint32_t> data_type;
+  std::optional<uint32_t> data_len;
+  std::optional<uint32_t> obj_type;
+  std::optional<uint32_t> size;
+  std::optional<uint64_t> timeout;
+  std::optional<uint32_t> gc_interval;
+  std::optional<uint32_t> policy;
+  std::vector<uint8_t> field_lens;
+  std::vector<Expr> exprs;
+  std::optional<Bytes> userdata;
+};
+
+struct SetOp {
+  SetInfo info;
+  std::optional<uint32_t> id;
+  std::optional<uint64_t> handle;
+};
+
+struct ElementsOp {
+  std::string set;
+  std::optional<uint32_t> set_id;
+  ElementLayout layout;
+  uint64_t count = 0;
+  std::vector<Verdict> verdicts;
+};
+
+struct Op {
+  Verb verb = Verb::Add;
+  TableRef ref;
+  std::variant<TableOp, ChainOp, RuleOp, SetOp, ElementsOp> body;
+};
+
+struct TableInfo {
+  TableRef ref;
+  uint64_t handle = 0;
+  uint32_t flags = 0;
+  uint32_t use = 0;
+  std::optional<Bytes> userdata;
+  std::optional<uint32_t> owner;
+};
+
+struct ChainInfo {
+  TableRef ref;
+  std::string chain;
+  uint64_t handle = 0;
+  std::optional<BaseChain> base;
+  uint32_t flags = 0;
+  uint32_t use = 0;
+  std::optional<Bytes> userdata;
+};
+
+struct RuleInfo {
+  TableRef ref;
+  std::string chain;
+  uint64_t handle = 0;
+  std::optional<uint64_t> position;
+  std::vector<Expr> exprs;
+  std::optional<Bytes> userdata;
+};
+
+struct SetDump {
+  TableRef ref;
+  SetInfo info;
+  uint64_t handle = 0;
+  std::optional<uint32_t> id;
+};
+
+struct GenInfo {
+  uint32_t id = 0;
+  std::optional<uint32_t> pid;
+  std::optional<std::string> name;
+};
+
+}  // namespace nftp

@@ -1,0 +1,72 @@
+// One netlink socket, opened in the network namespace that the connection was made for.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace nftp {
+
+// A file descriptor that closes itself.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  ~Fd();
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept;
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int release();
+  int fd_ = -1;
+};
+
+// A network namespace held open. The default is the one of whoever asks.
+class NetNamespace {
+ public:
+  NetNamespace() = default;
+  // A path such as /run/netns/name or /proc/PID/ns/net. Throws Failure.
+  explicit NetNamespace(const std::string& path);
+
+  // A socket of that namespace. Throws Failure.
+  Fd Socket(int protocol) const;
+
+ private:
+  Fd fd_;
+  std::string path_;
+};
+
+class NetlinkSocket {
+ public:
+  // Bound to a port of the kernel's choice; `groups` is the mask for bind. Throws Failure.
+  NetlinkSocket(const NetNamespace& ns, int protocol);
+
+  int fd() const { return fd_.get(); }
+  uint32_t port_id() const { return port_id_; }
+
+  // NETLINK_EXT_ACK and NETLINK_CAP_ACK: error texts come, requests are not echoed.
+  void WantExtendedAcks() const;
+  void Join(int group) const;
+  // Raises the buffer to `bytes`, past net.core.?mem_max where allowed. Returns what the kernel then says it is.
+  size_t SetSendBuffer(size_t bytes) const;
+  size_t SetReceiveBuffer(size_t bytes) const;
+
+  // Sends all of it in one message. Returns the errno, 0 when it went.
+  int Send(const void* data, size_t length) const;
+  // One datagram; -errno on failure. EINTR is retried; a datagram larger than the buffer is -EMSGSIZE.
+  ssize_t Receive(void* buffer, size_t length, int flags) const;
+
+ private:
+  Fd fd_;
+  uint32_t port_id_ = 0;
+};
+
+}  // namespace nftp

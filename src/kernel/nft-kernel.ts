@@ -1,0 +1,222 @@
+/**
+ * nf_tables of the running kernel, through the addon.
+ */
+import { setImmediate as nextTurn } from "node:timers/promises";
+import {
+  loadAddon,
+  type NativeAddon,
+  type NativeBatch,
+  type NativeConnection,
+  type NativeMonitorCallback,
+  type NativeOpenOptions,
+} from "./addon.js";
+import { errnoName, KernelError, type Fault, type KernelErrorCode } from "./errors.js";
+import type {
+  ChainInfo,
+  ChangeBatch,
+  CommitOptions,
+  CommitResult,
+  ElementBatch,
+  Family,
+  Generation,
+  InterfaceAddress,
+  Kernel,
+  Monitor,
+  MonitorHandlers,
+  MonitorOptions,
+  Op,
+  RuleInfo,
+  SetDump,
+  SetInfo,
+  TableInfo,
+  TableRef,
+} from "./types.js";
+
+export interface NftKernelOptions {
+  /** Path of a network namespace (`/run/netns/NAME`, `/proc/PID/ns/net`). Absent: the process's own. */
+  readonly netns?: string;
+  /** Send buffer to begin with, bytes; it grows with the batches as far as the kernel lets it. */
+  readonly sendBufferBytes?: number;
+  /** Receive buffer of a monitor, bytes. Default 64 MiB, or what net.core.rmem_max allows. */
+  readonly receiveBufferBytes?: number;
+}
+
+/** Time that reading operations may take before the event loop gets its turn, ms. */
+const SLICE_MS = 5;
+
+/** What the addon throws. */
+interface NativeError extends Error {
+  readonly code: KernelErrorCode;
+  readonly action: string;
+  /** 0: none. */
+  readonly errno: number;
+  readonly faults: readonly {
+    readonly op: number;
+    readonly element?: number;
+    readonly errno: number;
+    readonly text?: string;
+  }[];
+}
+
+function isNativeError(error: unknown): error is NativeError {
+  return error instanceof Error && "action" in error && "faults" in error && Array.isArray(error.faults);
+}
+
+/** The addon's errors as KernelErrors; everything else as it is. */
+function translate(error: unknown, action: string): unknown {
+  if (!isNativeError(error)) return error;
+  const faults = error.faults.map((fault): Fault => ({ ...fault, errno: errnoName(fault.errno) }));
+  return new KernelError(error.code, error.message, {
+    // A check of arguments does not know what they are for.
+    action: error.action === "nf_tables" ? action : error.action,
+    ...(error.errno !== 0 && { errno: errnoName(error.errno) }),
+    ...(faults.length !== 0 && { faults }),
+  });
+}
+
+/** nf_tables in one network namespace. See `Kernel`. */
+export class NftKernel implements Kernel {
+  readonly portId: number;
+  readonly #addon: NativeAddon;
+  readonly #connection: NativeConnection;
+  readonly #running = new Set<Promise<unknown>>();
+  readonly #monitors = new Set<Monitor>();
+  /** Settles when the last commit so far is done: commits keep the order of their calls. */
+  #lastCommit: Promise<unknown> = Promise.resolve();
+  #closing: Promise<void> | undefined;
+
+  private constructor(addon: NativeAddon, connection: NativeConnection) {
+    this.#addon = addon;
+    this.#connection = connection;
+    this.portId = addon.portId(connection);
+  }
+
+  /**
+   * Opens the namespace's nf_tables. Fails with "addon", "no-permission" (CAP_NET_ADMIN, or CAP_SYS_ADMIN to enter
+   * another namespace), "no-nftables" or "system" (no such namespace).
+   */
+  static async open(options: NftKernelOptions = {}): Promise<NftKernel> {
+    const addon = loadAddon();
+    const native: NativeOpenOptions = options;
+    try {
+      return new NftKernel(addon, await addon.open(native));
+    } catch (error) {
+      throw translate(error, "open");
+    }
+  }
+
+  async commit(ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> {
+    return this.#run("commit", async () => {
+      const previous = this.#lastCommit;
+      const prepared = this.#prepare(ops, options);
+      const commit = (async () => {
+        // Both at once: the bytes are copied while the kernel is busy with the commit before.
+        const [batch] = await Promise.all([prepared, previous]);
+        return this.#addon.commit(this.#connection, batch);
+      })();
+      this.#lastCommit = commit.catch(() => undefined);
+      return commit;
+    });
+  }
+
+  /** Reads the operations, and yields to the event loop when there are many. What is synchronous stays synchronous. */
+  async #prepare(ops: readonly Op[], options?: CommitOptions): Promise<NativeBatch> {
+    const batch = this.#addon.createBatch(ops, options);
+    while (!this.#addon.prepareBatch(batch, SLICE_MS)) await nextTurn();
+    return batch;
+  }
+
+  async generation(): Promise<Generation> {
+    return this.#run("generation", async () => this.#addon.generation(this.#connection));
+  }
+
+  async tables(family?: Family): Promise<TableInfo[]> {
+    return this.#run("dump tables", async () => this.#addon.tables(this.#connection, family));
+  }
+
+  async chains(table: TableRef): Promise<ChainInfo[]> {
+    return this.#run("dump chains", async () => this.#addon.chains(this.#connection, table));
+  }
+
+  async rules(table: TableRef, chain?: string): Promise<RuleInfo[]> {
+    return this.#run("dump rules", async () => this.#addon.rules(this.#connection, table, chain));
+  }
+
+  async sets(table: TableRef): Promise<SetDump[]> {
+    return this.#run("dump sets", async () => this.#addon.sets(this.#connection, table));
+  }
+
+  async elements(table: TableRef, set: SetInfo): Promise<ElementBatch> {
+    return this.#run("dump elements", async () => this.#addon.elements(this.#connection, table, set));
+  }
+
+  async addresses(): Promise<InterfaceAddress[]> {
+    return this.#run("dump addresses", async () => this.#addon.addresses(this.#connection));
+  }
+
+  /**
+   * Subscribed when the promise resolves. Handlers must not throw: what they throw surfaces as an uncaught exception.
+   * The event loop stays alive until the monitor is closed.
+   */
+  async monitor(handlers: MonitorHandlers, options: MonitorOptions = {}): Promise<Monitor> {
+    return this.#run("monitor", async () => {
+      const handle = await this.#addon.monitor(
+        this.#connection,
+        {
+          ...(options.tables !== undefined && { tables: options.tables }),
+          ...(options.skipOwn !== false && { skipPort: this.portId }),
+        },
+        deliver(handlers),
+      );
+      const monitor: Monitor = {
+        close: async () => {
+          this.#monitors.delete(monitor);
+          this.#addon.closeMonitor(handle);
+        },
+      };
+      this.#monitors.add(monitor);
+      return monitor;
+    });
+  }
+
+  /** Waits for what runs, closes monitors and sockets. Calls after this fail with "closed". */
+  async close(): Promise<void> {
+    this.#closing ??= (async () => {
+      await Promise.allSettled(this.#running);
+      await Promise.all([...this.#monitors].map(async (monitor) => monitor.close()));
+      this.#addon.close(this.#connection);
+    })();
+    return this.#closing;
+  }
+
+  async #run<T>(action: string, call: () => Promise<T>): Promise<T> {
+    if (this.#closing !== undefined) {
+      throw new KernelError("closed", `${action}: the connection is closed`, { action });
+    }
+    const running = call();
+    this.#running.add(running);
+    try {
+      return await running;
+    } catch (error) {
+      throw translate(error, action);
+    } finally {
+      this.#running.delete(running);
+    }
+  }
+}
+
+/** Handlers as the addon's one callback, which must not throw. */
+function deliver(handlers: MonitorHandlers): NativeMonitorCallback {
+  return (kind, value) => {
+    try {
+      if (kind === "batch") handlers.onBatch(value as ChangeBatch);
+      else if (kind === "lost") handlers.onLost();
+      else handlers.onError(translate(value, "monitor") as Error);
+    } catch (error) {
+      // In its own turn, so that the events behind this one are told as well.
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  };
+}
