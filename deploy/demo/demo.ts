@@ -123,15 +123,14 @@ async function showRuleset(lab: Lab): Promise<void> {
   heading("What nft sees of it on the node");
   const { stdout } = await lab.node.run(["nft", "list", "table", "ip", "kube-proxy"]);
   const lines = stdout.split("\n").map((line) => line.trim());
-  const draws = lines.filter((line) => line.includes("numgen"));
+  const draw = lines.filter((line) => line.startsWith("dnat ip to ip daddr .") && line.includes("random mod 3 map"));
   const elements = lines
     .flatMap((line) => line.replace(/^elements = \{|\}$/g, "").split(","))
     .map((element) => element.trim())
     .filter((element) => element.startsWith(`${CLUSTER_IP.ip} .`));
-  const rules = lines.filter((line) => /^(ip|ct|meta|th|jump|goto|dnat|masquerade|reject|drop)\b/.test(line)).length;
-  say(`${rules} rules, however many services there are. Drawing an endpoint is one of them for each count:`);
-  for (const line of draws.slice(0, 2)) say(`    ${line}`);
-  say("The service itself is elements of shared maps:");
+  say("One rule draws an endpoint for every service that has three of them:");
+  for (const line of draw) say(`    ${line}`);
+  say("The service itself is elements of maps that all services share:");
   for (const element of elements) say(`    ${element}`);
 }
 
