@@ -28,8 +28,8 @@ using ConnectionPtr = std::shared_ptr<Connection>;
 template <typename T>
 Napi::Value Wrap(Napi::Env env, std::shared_ptr<T> object, const napi_type_tag& tag) {
   auto holder = std::make_unique<std::shared_ptr<T>>(std::move(object));
-  auto external = Napi::External<std::shared_ptr<T>>::New(
-      env, holder.get(), [](Napi::Env, std::shared_ptr<T>* owned) { delete owned; });
+  auto external = Napi::External<std::shared_ptr<T>>::New(env, holder.get(),
+                                                          [](Napi::Env, std::shared_ptr<T>* owned) { delete owned; });
   static_cast<void>(holder.release());
   external.TypeTag(&tag);
   return external;
@@ -182,8 +182,7 @@ Napi::Value OpenMonitor(const Napi::CallbackInfo& info) {
   if (!info[2].IsFunction()) throw Failure::Invalid("expected a callback");
   auto callback = std::make_shared<Napi::FunctionReference>(Napi::Persistent(info[2].As<Napi::Function>()));
   return AsyncTask<std::unique_ptr<Monitor>>::Run(
-      env, "monitor",
-      [connection, options] { return std::make_unique<Monitor>(connection->netns(), options); },
+      env, "monitor", [connection, options] { return std::make_unique<Monitor>(connection->netns(), options); },
       [callback](Napi::Env e, std::unique_ptr<Monitor>&& monitor) {
         return Wrap(e, JsMonitor::Open(e, std::move(monitor), callback->Value()), kMonitorTag);
       });

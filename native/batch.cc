@@ -95,7 +95,8 @@ void Batch::Encode(uint32_t seq) {
         at += EncodeOp(ops_[index], index, last_seq(), region_.data() + at, limit);
       }
     } catch (const Failure& failure) {
-      throw Failure(failure.code(), "op " + std::to_string(index) + " (" + DescribeOp(ops_[index]) + "): " + failure.message(),
+      throw Failure(failure.code(),
+                    "op " + std::to_string(index) + " (" + DescribeOp(ops_[index]) + "): " + failure.message(),
                     failure.error());
     }
   }

@@ -46,8 +46,8 @@ class Region {
 //
 //   | netlink bytes written so far >     free     | packed records not yet read |
 //
-// An encoded record is never shorter than its packed form, so the writer cannot overtake the reader, the memory needed is
-// that of the netlink bytes alone, and nothing depends on what JS does to its buffers after the copy.
+// An encoded record is never shorter than its packed form, so the writer cannot overtake the reader, the memory needed
+// is that of the netlink bytes alone, and nothing depends on what JS does to its buffers after the copy.
 class Batch {
  public:
   explicit Batch(BatchOptions options) : options_(options) {}

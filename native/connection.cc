@@ -26,7 +26,8 @@ constexpr size_t kMaxDescribedFaults = 5;
 
 uint64_t Now() {
   return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
 }
 
 std::string ReadFirstLine(const char* path) {
@@ -75,9 +76,9 @@ void Connection::EnsureSendBuffer(size_t bytes) {
   send_buffer_ = socket_.SetSendBuffer(needed);
   if (send_buffer_ >= needed) return;
   throw Failure("too-large",
-                "the batch has " + std::to_string(bytes) + " bytes, and the socket's send buffer cannot be raised above " +
-                    std::to_string(send_buffer_) + " (net.core.wmem_max is " +
-                    ReadFirstLine("/proc/sys/net/core/wmem_max") +
+                "the batch has " + std::to_string(bytes) +
+                    " bytes, and the socket's send buffer cannot be raised above " + std::to_string(send_buffer_) +
+                    " (net.core.wmem_max is " + ReadFirstLine("/proc/sys/net/core/wmem_max") +
                     "; only CAP_NET_ADMIN in the first user namespace may go beyond)",
                 EMSGSIZE);
 }
@@ -173,8 +174,8 @@ CommitResult Connection::Send(Batch& batch) {
     result.kernel_ns = Now() - sent;
   }
   if (error == EMSGSIZE) {
-    throw Failure("too-large", "the batch of " + std::to_string(batch.size()) + " bytes exceeds the socket's send buffer",
-                  error);
+    throw Failure("too-large",
+                  "the batch of " + std::to_string(batch.size()) + " bytes exceeds the socket's send buffer", error);
   }
   if (error != 0) {
     throw Failure::System("sending a batch of " + std::to_string(batch.size()) + " bytes, of which nothing is in force",
@@ -200,10 +201,12 @@ GenInfo Connection::Generation() const {
   GenInfo generation;
   NfTablesRequest request(NFT_MSG_GETGEN, 0, 0);
   bool found = false;
-  RunRequest(netns_, NETLINK_NETFILTER, request.message(), "generation", [] {}, [&](const nlmsghdr* message) {
-    generation = DecodeGen(message);
-    found = true;
-  });
+  RunRequest(
+      netns_, NETLINK_NETFILTER, request.message(), "generation", [] {},
+      [&](const nlmsghdr* message) {
+        generation = DecodeGen(message);
+        found = true;
+      });
   if (!found) throw Failure("no-nftables", "the kernel told no generation", 0);
   // The process in this reply is the one that asks.
   generation.pid.reset();

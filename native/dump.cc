@@ -19,11 +19,12 @@ constexpr size_t kRequestRoom = 2048;
 enum class Answer { Complete, Interrupted };
 
 Failure RequestFailure(const nlmsghdr* request, const char* action, int error) {
-  // nfnetlink answers EINVAL for a subsystem that it does not have; NFT_MSG_GETGEN has nothing else that could be invalid.
+  // nfnetlink answers EINVAL for a subsystem that it does not have; NFT_MSG_GETGEN has nothing else that could be
+  // invalid.
   if (error == EINVAL && request->nlmsg_type == (NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETGEN)) {
-    return Failure("no-nftables", std::string(action) + ": " + DescribeErrno(error) +
-                                      "; the kernel has no nf_tables (CONFIG_NF_TABLES)",
-                   error);
+    return Failure(
+        "no-nftables",
+        std::string(action) + ": " + DescribeErrno(error) + "; the kernel has no nf_tables (CONFIG_NF_TABLES)", error);
   }
   return Failure::System(action, error);
 }
@@ -83,9 +84,9 @@ void RunRequest(const NetNamespace& netns, int protocol, const nlmsghdr* request
       throw;
     }
   }
-  throw Failure("interrupted", std::string(action) + ": interrupted by changes " + std::to_string(kMaxRestarts + 1) +
-                                   " times in a row",
-                EINTR);
+  throw Failure(
+      "interrupted",
+      std::string(action) + ": interrupted by changes " + std::to_string(kMaxRestarts + 1) + " times in a row", EINTR);
 }
 
 }  // namespace nftp

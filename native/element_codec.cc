@@ -1,7 +1,7 @@
 #include "element_codec.h"
 
-#include <endian.h>
 #include <arpa/inet.h>
+#include <endian.h>
 #include <linux/netfilter/nf_tables.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace nftp {
 
 namespace {
 
-// The inner loop writes attributes itself: the bounds of a whole message are checked once, and a call per attribute shows.
+// The inner loop writes attributes itself: the bounds of a whole message are checked once, and a call per attribute
+// shows.
 uint8_t* PutHeader(uint8_t* out, uint16_t type, size_t payload) {
   const nlattr header{static_cast<uint16_t>(kAttrHeader + payload), type};
   std::memcpy(out, &header, sizeof header);
@@ -68,7 +69,8 @@ ElementPlan PlanElements(const Op& op, const ElementsOp& elements) {
   plan.records_per_message = std::max<uint64_t>(1, (kMaxElementList - kAttrHeader) / plan.record_bound);
   plan.messages = (elements.count + plan.records_per_message - 1) / plan.records_per_message;
   // The packed records lie behind the output while it is written (see Batch): room for whichever is larger.
-  plan.total_ = plan.messages * plan.message_bound + elements.count * std::max<size_t>(plan.record_bound, layout.stride());
+  plan.total_ =
+      plan.messages * plan.message_bound + elements.count * std::max<size_t>(plan.record_bound, layout.stride());
   return plan;
 }
 
@@ -297,7 +299,8 @@ void ElementCollector::AddElement(const AttrView& nest) {
   if (key.data != nullptr) {
     put(ValueOf(key, layout_.key_len, "key"), layout_.key_len);
     if (layout_.key_end) {
-      put(key_end.data != nullptr ? ValueOf(key_end, layout_.key_len, "key end") : out - layout_.key_len, layout_.key_len);
+      put(key_end.data != nullptr ? ValueOf(key_end, layout_.key_len, "key end") : out - layout_.key_len,
+          layout_.key_len);
     }
   } else {
     out += layout_.key_len * (layout_.key_end ? 2 : 1);

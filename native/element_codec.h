@@ -17,10 +17,10 @@ constexpr uint32_t kMaxDataLen = 64;
 
 // How an operation's records are spread over messages.
 struct ElementPlan {
-  size_t record_bound = 0;         // bytes of one encoded record at most; never less than the packed record
+  size_t record_bound = 0;  // bytes of one encoded record at most; never less than the packed record
   uint64_t records_per_message = 0;
   uint64_t messages = 0;
-  size_t message_bound = 0;        // header of each message
+  size_t message_bound = 0;  // header of each message
   size_t total_bound() const { return total_; }
   size_t total_ = 0;
 };

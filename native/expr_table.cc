@@ -54,10 +54,8 @@ constexpr AttrDesc kBitwise[] = {
     {"data", NFTA_BITWISE_DATA, K::Value},
 };
 constexpr AttrDesc kByteorder[] = {
-    {"sreg", NFTA_BYTEORDER_SREG, K::U32, kRequired},
-    {"dreg", NFTA_BYTEORDER_DREG, K::U32, kRequired},
-    {"op", NFTA_BYTEORDER_OP, K::U32, kRequired},
-    {"len", NFTA_BYTEORDER_LEN, K::U32, kRequired},
+    {"sreg", NFTA_BYTEORDER_SREG, K::U32, kRequired}, {"dreg", NFTA_BYTEORDER_DREG, K::U32, kRequired},
+    {"op", NFTA_BYTEORDER_OP, K::U32, kRequired},     {"len", NFTA_BYTEORDER_LEN, K::U32, kRequired},
     {"size", NFTA_BYTEORDER_SIZE, K::U32, kRequired},
 };
 constexpr AttrDesc kLookup[] = {
@@ -77,20 +75,14 @@ constexpr AttrDesc kCounter[] = {
     {"", NFTA_COUNTER_PAD, K::Padding},
 };
 constexpr AttrDesc kLimit[] = {
-    {"rate", NFTA_LIMIT_RATE, K::U64, kRequired},
-    {"unit", NFTA_LIMIT_UNIT, K::U64, kRequired},
-    {"burst", NFTA_LIMIT_BURST, K::U32},
-    {"limitType", NFTA_LIMIT_TYPE, K::U32},
-    {"flags", NFTA_LIMIT_FLAGS, K::U32},
-    {"", NFTA_LIMIT_PAD, K::Padding},
+    {"rate", NFTA_LIMIT_RATE, K::U64, kRequired}, {"unit", NFTA_LIMIT_UNIT, K::U64, kRequired},
+    {"burst", NFTA_LIMIT_BURST, K::U32},          {"limitType", NFTA_LIMIT_TYPE, K::U32},
+    {"flags", NFTA_LIMIT_FLAGS, K::U32},          {"", NFTA_LIMIT_PAD, K::Padding},
 };
 constexpr AttrDesc kLog[] = {
-    {"group", NFTA_LOG_GROUP, K::U16},
-    {"prefix", NFTA_LOG_PREFIX, K::String},
-    {"snaplen", NFTA_LOG_SNAPLEN, K::U32},
-    {"qthreshold", NFTA_LOG_QTHRESHOLD, K::U16},
-    {"level", NFTA_LOG_LEVEL, K::U32},
-    {"flags", NFTA_LOG_FLAGS, K::U32},
+    {"group", NFTA_LOG_GROUP, K::U16},     {"prefix", NFTA_LOG_PREFIX, K::String},
+    {"snaplen", NFTA_LOG_SNAPLEN, K::U32}, {"qthreshold", NFTA_LOG_QTHRESHOLD, K::U16},
+    {"level", NFTA_LOG_LEVEL, K::U32},     {"flags", NFTA_LOG_FLAGS, K::U32},
 };
 constexpr AttrDesc kNat[] = {
     {"natType", NFTA_NAT_TYPE, K::U32, kRequired},
@@ -127,12 +119,9 @@ constexpr AttrDesc kNumgen[] = {
     {"offset", NFTA_NG_OFFSET, K::U32},
 };
 constexpr AttrDesc kHash[] = {
-    {"sreg", NFTA_HASH_SREG, K::U32},
-    {"dreg", NFTA_HASH_DREG, K::U32, kRequired},
-    {"len", NFTA_HASH_LEN, K::U32},
-    {"modulus", NFTA_HASH_MODULUS, K::U32, kRequired},
-    {"seed", NFTA_HASH_SEED, K::U32},
-    {"offset", NFTA_HASH_OFFSET, K::U32},
+    {"sreg", NFTA_HASH_SREG, K::U32},     {"dreg", NFTA_HASH_DREG, K::U32, kRequired},
+    {"len", NFTA_HASH_LEN, K::U32},       {"modulus", NFTA_HASH_MODULUS, K::U32, kRequired},
+    {"seed", NFTA_HASH_SEED, K::U32},     {"offset", NFTA_HASH_OFFSET, K::U32},
     {"hashType", NFTA_HASH_TYPE, K::U32},
 };
 constexpr AttrDesc kDynset[] = {
@@ -157,10 +146,8 @@ constexpr AttrDesc kConnlimit[] = {
     {"flags", NFTA_CONNLIMIT_FLAGS, K::U32},
 };
 constexpr AttrDesc kObjref[] = {
-    {"immType", NFTA_OBJREF_IMM_TYPE, K::U32},
-    {"immName", NFTA_OBJREF_IMM_NAME, K::String},
-    {"setSreg", NFTA_OBJREF_SET_SREG, K::U32},
-    {"setName", NFTA_OBJREF_SET_NAME, K::String},
+    {"immType", NFTA_OBJREF_IMM_TYPE, K::U32}, {"immName", NFTA_OBJREF_IMM_NAME, K::String},
+    {"setSreg", NFTA_OBJREF_SET_SREG, K::U32}, {"setName", NFTA_OBJREF_SET_NAME, K::String},
     {"setId", NFTA_OBJREF_SET_ID, K::U32},
 };
 constexpr AttrDesc kExthdr[] = {
@@ -204,16 +191,36 @@ constexpr ExprDesc Desc(const char* name, const AttrDesc (&attrs)[N]) {
 }
 
 constexpr ExprDesc kExprs[] = {
-    Desc("payload", kPayload),   Desc("meta", kMeta),           Desc("ct", kCt),
-    Desc("cmp", kCmp),           Desc("range", kRange),         Desc("bitwise", kBitwise),
-    Desc("byteorder", kByteorder), Desc("lookup", kLookup),     Desc("immediate", kImmediate),
-    Desc("counter", kCounter),   Desc("limit", kLimit),         Desc("log", kLog),
-    Desc("nat", kNat),           Desc("masq", kMasq),           Desc("redir", kRedir),
-    Desc("reject", kReject),     ExprDesc{"notrack", nullptr, 0}, Desc("fib", kFib),
-    Desc("numgen", kNumgen),     Desc("hash", kHash),           Desc("dynset", kDynset),
-    Desc("quota", kQuota),       Desc("connlimit", kConnlimit), Desc("objref", kObjref),
-    Desc("exthdr", kExthdr),     Desc("rt", kRt),               Desc("socket", kSocket),
-    Desc("tproxy", kTproxy),     Desc("queue", kQueue),         Desc("last", kLast),
+    Desc("payload", kPayload),
+    Desc("meta", kMeta),
+    Desc("ct", kCt),
+    Desc("cmp", kCmp),
+    Desc("range", kRange),
+    Desc("bitwise", kBitwise),
+    Desc("byteorder", kByteorder),
+    Desc("lookup", kLookup),
+    Desc("immediate", kImmediate),
+    Desc("counter", kCounter),
+    Desc("limit", kLimit),
+    Desc("log", kLog),
+    Desc("nat", kNat),
+    Desc("masq", kMasq),
+    Desc("redir", kRedir),
+    Desc("reject", kReject),
+    ExprDesc{"notrack", nullptr, 0},
+    Desc("fib", kFib),
+    Desc("numgen", kNumgen),
+    Desc("hash", kHash),
+    Desc("dynset", kDynset),
+    Desc("quota", kQuota),
+    Desc("connlimit", kConnlimit),
+    Desc("objref", kObjref),
+    Desc("exthdr", kExthdr),
+    Desc("rt", kRt),
+    Desc("socket", kSocket),
+    Desc("tproxy", kTproxy),
+    Desc("queue", kQueue),
+    Desc("last", kLast),
 };
 
 }  // namespace

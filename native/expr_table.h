@@ -8,14 +8,14 @@ namespace nftp {
 
 enum class AttrKind : uint8_t {
   U8,
-  U16,       // network order in the message
-  U32,       // network order in the message
-  U64,       // network order in the message, BigInt in JS
-  String,    // NUL-terminated
-  Value,     // nested NFTA_DATA_VALUE
-  Data,      // nested NFTA_DATA_VALUE or NFTA_DATA_VERDICT
-  Exprs,     // one nested expression in `nfta`; several as a list in `list_nfta`
-  Padding,   // 64-bit alignment filler; carries nothing
+  U16,      // network order in the message
+  U32,      // network order in the message
+  U64,      // network order in the message, BigInt in JS
+  String,   // NUL-terminated
+  Value,    // nested NFTA_DATA_VALUE
+  Data,     // nested NFTA_DATA_VALUE or NFTA_DATA_VERDICT
+  Exprs,    // one nested expression in `nfta`; several as a list in `list_nfta`
+  Padding,  // 64-bit alignment filler; carries nothing
 };
 
 struct AttrDesc {

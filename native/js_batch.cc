@@ -41,7 +41,8 @@ void JsBatch::CopyNext(Napi::Env env) {
   const ByteView view =
       ReadBytes(env, source.array.Value(), Where("op " + std::to_string(source.op) + ": elements.bytes"));
   if (view.length != source.length) {
-    throw Failure::Invalid("op " + std::to_string(source.op) + ": elements.bytes: changed its length during the commit");
+    throw Failure::Invalid("op " + std::to_string(source.op) +
+                           ": elements.bytes: changed its length during the commit");
   }
   const size_t step = std::min(kCopyStep, source.length - copied_);
   if (step != 0) std::memcpy(batch_->Source() + destination_ + copied_, view.data + copied_, step);
@@ -72,7 +73,8 @@ bool JsBatch::Advance(Napi::Env env, std::chrono::steady_clock::time_point deadl
 }
 
 bool JsBatch::Prepare(Napi::Env env, std::chrono::microseconds budget) {
-  if (busy_ || state_ == State::Taken || state_ == State::Broken) throw Failure::Invalid("the batch is in use or spent");
+  if (busy_ || state_ == State::Taken || state_ == State::Broken)
+    throw Failure::Invalid("the batch is in use or spent");
   busy_ = true;
   try {
     const bool done = Advance(env, std::chrono::steady_clock::now() + budget);

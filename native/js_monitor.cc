@@ -14,9 +14,8 @@ std::shared_ptr<JsMonitor> JsMonitor::Open(Napi::Env env, std::unique_ptr<Monito
   napi_add_env_cleanup_hook(env, OnEnvironmentEnd, raw);
   raw->monitor_->Start([raw] {
     // A call may come when the monitor is closed and forgotten already.
-    raw->function_.NonBlockingCall([self = raw->self_](Napi::Env env, Napi::Function function) {
-      self->Deliver(env, function);
-    });
+    raw->function_.NonBlockingCall(
+        [self = raw->self_](Napi::Env env, Napi::Function function) { self->Deliver(env, function); });
   });
   return opened;
 }

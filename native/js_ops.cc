@@ -37,8 +37,9 @@ Verb ReadVerb(Napi::Env env, napi_value object, const Where& where) {
   constexpr struct {
     std::string_view name;
     Verb verb;
-  } kVerbs[] = {{"add", Verb::Add},         {"create", Verb::Create}, {"insert", Verb::Insert}, {"replace", Verb::Replace},
-                {"delete", Verb::Delete},   {"destroy", Verb::Destroy}, {"flush", Verb::Flush}};
+  } kVerbs[] = {{"add", Verb::Add},         {"create", Verb::Create}, {"insert", Verb::Insert},
+                {"replace", Verb::Replace}, {"delete", Verb::Delete}, {"destroy", Verb::Destroy},
+                {"flush", Verb::Flush}};
   const std::string name = RequiredName(env, object, "op", where);
   for (const auto& known : kVerbs) {
     if (known.name == name) return known.verb;
@@ -53,8 +54,8 @@ BaseChain ReadBaseChain(Napi::Env env, napi_value value, const Where& where) {
   BaseChain base;
   base.type = ReadText(env, Get(env, value, "type"), kMaxTypeName, Where(where, "type"));
   base.hook = RequiredU32(env, value, "hook", where);
-  base.priority =
-      static_cast<int32_t>(ReadInteger(env, Get(env, value, "priority"), INT32_MIN, INT32_MAX, Where(where, "priority")));
+  base.priority = static_cast<int32_t>(
+      ReadInteger(env, Get(env, value, "priority"), INT32_MIN, INT32_MAX, Where(where, "priority")));
   const napi_value policy = Get(env, value, "policy");
   if (!IsAbsent(env, policy)) {
     const std::string name = ReadText(env, policy, kMaxTypeName, Where(where, "policy"));
@@ -146,8 +147,9 @@ ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, na
   *bytes = Get(env, batch, "bytes");
   const ByteView view = ReadBytes(env, *bytes, Where(at, "bytes"));
   if (view.length != op.count * layout.stride()) {
-    Where(at, "bytes").Fail("expected " + std::to_string(op.count) + " records of " + std::to_string(layout.stride()) +
-                            " bytes, found " + std::to_string(view.length) + " bytes");
+    Where(at, "bytes")
+        .Fail("expected " + std::to_string(op.count) + " records of " + std::to_string(layout.stride()) +
+              " bytes, found " + std::to_string(view.length) + " bytes");
   }
   return op;
 }

@@ -52,7 +52,8 @@ bool ChangeGrouper::Add(const nlmsghdr* message, ChangeBatch* batch) {
   if (options_.skip_port && message->nlmsg_pid == *options_.skip_port) return false;
   EventView view;
   if (!DecodeEvent(message, &view) || !Wanted(view)) return false;
-  ChangeEvent event{operation, view.family, std::string(view.table), std::string(view.name), view.handle, view.elements};
+  ChangeEvent event{operation,   view.family,  std::string(view.table), std::string(view.name),
+                    view.handle, view.elements};
   if (IsElements(operation)) {
     // Names hold no NUL.
     const std::string key =

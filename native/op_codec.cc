@@ -18,7 +18,8 @@ namespace nftp {
 namespace {
 
 // libnftnl's setters exit() on a wrong size, so sizes are fixed here and lengths are checked where JS hands them over.
-// Its objects serve tables, chains and sets; rules are written with expr_codec, for nftnl_expr drops what it does not know.
+// Its objects serve tables, chains and sets; rules are written with expr_codec, for nftnl_expr drops what it does not
+// know.
 template <typename T, void (*Free)(const T*)>
 struct Releaser {
   void operator()(T* object) const { Free(object); }
@@ -211,8 +212,8 @@ MessageKind KindOf(const Op& op) {
 
 std::string DescribeOp(const Op& op) {
   const Names names = NamesOf(op);
-  std::string text = std::string(VerbName(op.verb)) + " " + names.kind + " " + std::string(FamilyText(op.ref.family)) + " " +
-                     op.ref.table;
+  std::string text = std::string(VerbName(op.verb)) + " " + names.kind + " " + std::string(FamilyText(op.ref.family)) +
+                     " " + op.ref.table;
   if (!names.name.empty()) text += " " + names.name;
   return text;
 }

@@ -78,7 +78,8 @@ NetlinkSocket::NetlinkSocket(const NetNamespace& ns, int protocol) : fd_(ns.Sock
 }
 
 void NetlinkSocket::WantExtendedAcks() const {
-  // Linux >= 4.12 has both. Without them errors come without text, and with the request behind: DecodeError takes either.
+  // Linux >= 4.12 has both. Without them errors come without text, and with the request behind: DecodeError takes
+  // either.
   const int on = 1;
   static_cast<void>(setsockopt(fd(), SOL_NETLINK, NETLINK_EXT_ACK, &on, sizeof on));
   static_cast<void>(setsockopt(fd(), SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof on));
@@ -107,13 +108,9 @@ size_t SetBuffer(int fd, int force, int plain, size_t bytes) {
 
 }  // namespace
 
-size_t NetlinkSocket::SetSendBuffer(size_t bytes) const {
-  return SetBuffer(fd(), SO_SNDBUFFORCE, SO_SNDBUF, bytes);
-}
+size_t NetlinkSocket::SetSendBuffer(size_t bytes) const { return SetBuffer(fd(), SO_SNDBUFFORCE, SO_SNDBUF, bytes); }
 
-size_t NetlinkSocket::SetReceiveBuffer(size_t bytes) const {
-  return SetBuffer(fd(), SO_RCVBUFFORCE, SO_RCVBUF, bytes);
-}
+size_t NetlinkSocket::SetReceiveBuffer(size_t bytes) const { return SetBuffer(fd(), SO_RCVBUFFORCE, SO_RCVBUF, bytes); }
 
 int NetlinkSocket::Send(const void* data, size_t length) const {
   sockaddr_nl kernel{};

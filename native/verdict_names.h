@@ -15,8 +15,8 @@ struct VerdictName {
 };
 
 inline constexpr VerdictName kVerdicts[] = {
-    {"accept", NF_ACCEPT},     {"drop", NF_DROP},     {"continue", NFT_CONTINUE}, {"break", NFT_BREAK},
-    {"return", NFT_RETURN},    {"queue", NF_QUEUE},   {"jump", NFT_JUMP},         {"goto", NFT_GOTO},
+    {"accept", NF_ACCEPT},  {"drop", NF_DROP},   {"continue", NFT_CONTINUE}, {"break", NFT_BREAK},
+    {"return", NFT_RETURN}, {"queue", NF_QUEUE}, {"jump", NFT_JUMP},         {"goto", NFT_GOTO},
 };
 
 inline const VerdictName* FindVerdict(std::string_view name) {

@@ -74,7 +74,7 @@ function portRange<E extends ExprOf<"nat"> | ExprOf<"masq"> | ExprOf<"redir">>(e
   return dropZero({ ...expr, ...range, flags: all }, "flags");
 }
 
-/** Direction is dumped for the keys that belong to one side of the connection, and where it was given. */
+/** Dumped as it was sent. */
 const same = <E>(expr: E): E => expr;
 
 const NORMALIZERS: Normalizers = {
@@ -115,11 +115,11 @@ const NORMALIZERS: Normalizers = {
   numgen: (expr) => ({ ...expr, offset: expr.offset ?? 0 }),
   hash: (expr) => dropZero({ ...expr, hashType: expr.hashType ?? 0 }, "offset"),
   dynset: (expr) => {
-    const base = dropZero({ ...without(expr, "setId"), flags: expr.flags ?? 0 }, "timeout");
+    const base = { ...without(expr, "setId"), flags: expr.flags ?? 0, timeout: expr.timeout ?? 0n };
     return expr.exprs === undefined ? base : { ...base, exprs: expr.exprs.map(normalizeExpr) };
   },
   quota: (expr) => ({ ...without(expr, "consumed"), flags: expr.flags ?? 0 }),
-  connlimit: (expr) => ({ ...expr, flags: expr.flags ?? 0 }),
+  connlimit: (expr) => dropZero(expr, "flags"),
   objref: (expr) => without(expr, "setId"),
   exthdr: (expr) => ({ ...expr, flags: expr.flags ?? 0, op: expr.op ?? 0 }),
   rt: same,

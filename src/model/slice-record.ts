@@ -191,8 +191,11 @@ function readHints(value: unknown, intern: (text: string) => string, found: Find
  * address to a new one); then the ready one; then the one that came first.
  */
 function preferred(state: number, than: number): boolean {
-  const rank = (bits: number) => (bits & TERMINATING ? 0 : 2) + (bits & READY ? 1 : 0);
   return rank(state) > rank(than);
+}
+
+function rank(state: number): number {
+  return (state & TERMINATING ? 0 : 2) + (state & READY ? 1 : 0);
 }
 
 /**

@@ -126,7 +126,11 @@ export class ManifestSource implements ObjectSource {
     if (!(await stat(directory)).isDirectory()) throw new Error("it is not a directory");
     if (this.#options.watch === true) {
       // Before the first look, so that nothing falls between the two.
-      this.#watch = new DirectoryWatch(directory, (file) => this.#changed(file), this.#options.onNote);
+      this.#watch = new DirectoryWatch(
+        directory,
+        (file) => this.#changed(file),
+        (note) => this.#options.onNote(note),
+      );
       this.#watch.open();
     }
     const { files, linked } = await listDirectory(directory);

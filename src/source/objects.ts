@@ -1,5 +1,4 @@
 /** From plain values to the objects that matter, by apiVersion and kind. */
-import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import type { KubeKind, KubeObject } from "./types.js";
 
 /** API versions that are read, by kind. */
@@ -61,7 +60,8 @@ export function sortObjects(values: readonly unknown[]): SortedObjects {
       return void faults.push(`${where}: ${kind} ${name ?? ""} of ${apiVersion} is not read, only of ${wanted}`);
     }
     if (name === undefined) return void faults.push(`${where}: ${kind} has no metadata.name`);
-    objects.push({ name, object: asObject(kind, value) });
+    // The API's types are promises that nobody has checked here: whoever receives the object reads it with care.
+    objects.push({ name, object: { kind, object: value } as unknown as KubeObject });
   }
 }
 
@@ -75,18 +75,4 @@ function nameOf(kind: KubeKind, value: Fields): string | undefined {
   if (typeof name !== "string" || name === "") return undefined;
   if (kind === "Node" || kind === "ServiceCIDR") return name;
   return `${typeof namespace === "string" && namespace !== "" ? namespace : "default"}/${name}`;
-}
-
-/** The API's types are promises that nobody has checked here: whoever receives the object reads it with care. */
-function asObject(kind: KubeKind, value: Fields): KubeObject {
-  switch (kind) {
-    case "Service":
-      return { kind, object: value as unknown as V1Service };
-    case "EndpointSlice":
-      return { kind, object: value as unknown as V1EndpointSlice };
-    case "Node":
-      return { kind, object: value as unknown as V1Node };
-    case "ServiceCIDR":
-      return { kind, object: value as unknown as V1ServiceCIDR };
-  }
 }

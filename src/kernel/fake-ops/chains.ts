@@ -72,9 +72,9 @@ function updateChain(
   const before = chain.base;
   if (wanted !== undefined) {
     if (before === undefined) throw new Refusal("EEXIST");
+    if (wanted.hook !== before.hook || wanted.priority !== before.priority) throw new Refusal("EOPNOTSUPP");
     checkHook(table.ref.family, wanted);
-    if (wanted.type !== before.type || wanted.hook !== before.hook || wanted.priority !== before.priority)
-      throw new Refusal("EEXIST");
+    if (wanted.type !== before.type) throw new Refusal("EEXIST");
     const after = { ...before, policy: wanted.policy ?? before.policy ?? "accept" };
     tx.change(
       () => (chain.base = after),

@@ -17,6 +17,9 @@ import { afterChange, validateChain } from "./validate.js";
 type ElementsOp = Extract<Op, { kind: "elements" }>;
 type ListOp = Exclude<ElementsOp, { op: "flush" }>;
 
+/** What makes an element the one it is. */
+type Identity = Pick<ElementState, "key" | "keyEnd" | "end" | "catchall">;
+
 /** Reads records of a batch one by one, with the kernel's checks of each element's attributes. */
 class Records {
   private readonly at: BatchLayout;
@@ -53,7 +56,7 @@ class Records {
   }
 
   /** Key and flags (nft_set_elem_parse_flags, nft_setelem_parse_key). */
-  identity(record: number): Pick<ElementState, "key" | "keyEnd" | "end" | "catchall"> {
+  identity(record: number): Identity {
     const flags = this.at.flags < 0 ? 0 : this.bytes.readUInt32LE(record * this.at.stride + this.at.flags);
     const end = (flags & ElementFlag.intervalEnd) !== 0;
     const catchall = (flags & ElementFlag.catchall) !== 0;
@@ -278,24 +281,41 @@ function checkOrder(set: SetState, element: ElementState, now: number): void {
   if (insideBefore || overAfter) throw new Refusal("EEXIST");
 }
 
+/** Bounds of each field of a concatenation, padded. */
+function fieldsOf(set: SetState): [from: number, to: number][] {
+  let at = 0;
+  return (set.info.fieldLens ?? []).map((bytes) => {
+    const from = at;
+    at += Math.ceil(bytes / 4) * 4;
+    return [from, at];
+  });
+}
+
+/** The element whose ranges hold a point (pipapo_get). */
+function holder(set: SetState, point: string, now: number): ElementState | undefined {
+  const fields = fieldsOf(set);
+  const between = (low: string, high: string): boolean =>
+    fields.every(
+      ([from, to]) => low.slice(from, to) <= point.slice(from, to) && point.slice(from, to) <= high.slice(from, to),
+    );
+  for (const element of set.elements.values()) {
+    if (!element.catchall && !isExpired(element, now) && between(element.key, element.keyEnd)) return element;
+  }
+  return undefined;
+}
+
 /** nft_pipapo_insert: neither end of a new range may lie in an old one. */
 function checkRanges(set: SetState, element: ElementState, now: number): void {
-  const fields = (set.info.fieldLens ?? []).map((bytes) => Math.ceil(bytes / 4) * 4);
-  const everyField = (test: (from: number, to: number) => boolean): boolean => {
-    let from = 0;
-    return fields.every((bytes) => test(from, (from += bytes)));
-  };
   const { key, keyEnd } = element;
-  if (!everyField((from, to) => key.slice(from, to) <= keyEnd.slice(from, to))) throw new Refusal("EINVAL");
-  for (const old of set.elements.values()) {
-    if (old.catchall || isExpired(old, now)) continue;
-    const holds = (point: string): boolean =>
-      everyField(
-        (from, to) =>
-          old.key.slice(from, to) <= point.slice(from, to) && point.slice(from, to) <= old.keyEnd.slice(from, to),
-      );
-    if (holds(key) || holds(keyEnd)) throw new Refusal("EEXIST");
-  }
+  if (fieldsOf(set).some(([from, to]) => key.slice(from, to) > keyEnd.slice(from, to))) throw new Refusal("EINVAL");
+  if (holder(set, key, now) !== undefined || holder(set, keyEnd, now) !== undefined) throw new Refusal("EEXIST");
+}
+
+/** The element that a deletion means: among ranges of a concatenation the one that holds the key, whatever its end. */
+function findElement(set: SetState, wanted: Identity, now: number): ElementState | undefined {
+  if (set.ranges && !wanted.catchall) return holder(set, wanted.key, now);
+  const found = set.elements.get(elementId(wanted));
+  return found === undefined || isExpired(found, now) ? undefined : found;
 }
 
 /** nf_tables_delsetelem */
@@ -307,8 +327,8 @@ export function deleteElements(tx: Transaction, op: ListOp): void {
   let removed = 0;
   try {
     forEachRecord(op.elements.count, (record) => {
-      const found = set.elements.get(elementId(records.identity(record)));
-      if (found === undefined || isExpired(found, tx.now)) {
+      const found = findElement(set, records.identity(record), tx.now);
+      if (found === undefined) {
         if (op.op === "destroy") return;
         throw new Refusal("ENOENT");
       }

@@ -157,7 +157,6 @@ function initDynset(ctx: ExprContext, expr: ExprOf<"dynset">): Inited {
   if (set.has(SetFlag.constant)) throw new Refusal("EBUSY");
   const known: readonly number[] = Object.values(DynsetOp);
   if (!known.includes(expr.op)) throw new Refusal("EOPNOTSUPP");
-  if (expr.op === DynsetOp.update && !set.has(SetFlag.timeout)) throw new Refusal("EOPNOTSUPP");
   if (expr.timeout !== undefined && !set.has(SetFlag.timeout)) throw new Refusal("EOPNOTSUPP");
   ctx.registers.load(expr.sregKey, set.info.keyLen);
   if (expr.sregData !== undefined) {

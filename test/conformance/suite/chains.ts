@@ -105,13 +105,13 @@ const changing: Case[] = [
     title: "another priority",
     given: [table, newChain("in", input)],
     when: [base("in", { priority: 1 })],
-    faults: [{ op: 0, errno: "EEXIST" }],
+    faults: [{ op: 0, errno: "EOPNOTSUPP" }],
   },
   {
     title: "another hook",
     given: [table, newChain("in", input)],
     when: [base("in", { hook: 2 })],
-    faults: [{ op: 0, errno: "EEXIST" }],
+    faults: [{ op: 0, errno: "EOPNOTSUPP" }],
   },
   {
     title: "another type",

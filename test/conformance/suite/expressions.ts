@@ -98,7 +98,7 @@ const ROUND_TRIPS: [title: string, exprs: Expr[], base?: BaseChain, family?: Fam
     "cmp of a name's beginning",
     [
       { type: "meta", key: MetaKey.iifname, dreg: 1 },
-      { type: "cmp", sreg: 1, op: CmpOp.eq, data: Buffer.from("eth") },
+      { type: "cmp", sreg: 1, op: CmpOp.eq, data: Uint8Array.from(Buffer.from("eth")) },
     ],
   ],
   ["cmp, ordered", [mark(), { type: "cmp", sreg: 1, op: CmpOp.lte, data: host(7) }]],
@@ -357,11 +357,12 @@ const REFUSED: Case[] = [
     op: DynsetOp.add,
     sregKey: 1,
   }),
-  refused("update of a set without timeouts", "EOPNOTSUPP", "c", daddr, {
+  refused("a timeout for a set without timeouts", "EOPNOTSUPP", "c", daddr, {
     type: "dynset",
     set: "s",
     op: DynsetOp.update,
     sregKey: 1,
+    timeout: 1000n,
   }),
   refused("update of a map without data", "EINVAL", "c", daddr, {
     type: "dynset",

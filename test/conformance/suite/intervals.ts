@@ -196,9 +196,27 @@ const concatenated: Case[] = [
     then: async ({ kernel }) => expect(await rows(kernel, P)).toEqual([]),
   },
   {
-    title: "delete of other ranges",
+    title: "delete finds ranges by a point in them",
     given: givenBox,
-    when: [noBoxes(box(["10.0.0.0", 80], ["10.0.0.254", 90]))],
+    when: [noBoxes(box(["10.0.0.7", 85], ["10.0.0.254", 90]))],
+    then: async ({ kernel }) => expect(await rows(kernel, P)).toEqual([]),
+  },
+  {
+    title: "delete of a point in no range",
+    given: givenBox,
+    when: [noBoxes(box(["10.0.0.7", 95], ["10.0.0.7", 95]))],
     faults: [{ op: 0, errno: "ENOENT", element: 0 }],
+  },
+  {
+    title: "ranges around others are not noticed",
+    given: givenBox,
+    when: [boxes(box(["9.0.0.0", 1], ["11.0.0.0", 99]))],
+    then: async ({ kernel }) => expect(await rows(kernel, P)).toHaveLength(2),
+  },
+  {
+    title: "a range that ends before it begins",
+    given: givenBox,
+    when: [boxes(box(["20.0.0.0", 9], ["20.0.0.0", 8]))],
+    faults: [{ op: 0, errno: "EINVAL", element: 0 }],
   },
 ];

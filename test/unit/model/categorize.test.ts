@@ -32,9 +32,12 @@ function candidates(rows: readonly Row[]): CandidateList {
   };
 }
 
+function names(endpoints: readonly { address: string }[]): string {
+  return endpoints.map(({ address }) => address).join(" ");
+}
+
 function run(rows: readonly Row[], node = { nodeName: "here", zone: "a" } as { nodeName: string; zone?: string }) {
   const lists = categorize(candidates(rows), node, { cluster: true, local: true });
-  const names = (endpoints: readonly { address: string }[]) => endpoints.map(({ address }) => address).join(" ");
   return { cluster: names(lists.cluster), local: names(lists.local), any: lists.any };
 }
 

@@ -181,7 +181,7 @@ describe("nothing in an object can make it throw", () => {
         sessionAffinityConfig: { clientIP: { timeoutSeconds: 5 } },
         internalTrafficPolicy: "Local",
         externalTrafficPolicy: "Local",
-        ports: [{ name: "a", port: 80, protocol: "TCP", nodePort: 30080 }],
+        ports: [{ name: "", port: 80, protocol: "TCP", nodePort: 30080 }],
       },
       {
         metadata: { creationTimestamp: "2026-01-01T00:00:00Z", labels: {} },
@@ -200,7 +200,7 @@ describe("nothing in an object can make it throw", () => {
   };
 
   /** Every object that has one value of `base` replaced by junk, at any depth. */
-  function* mutants(base: unknown): Generator<unknown> {
+  function* mutants(base: unknown): Generator {
     yield* junk;
     if (typeof base !== "object" || base === null) return;
     for (const [key, value] of Object.entries(base)) {
@@ -226,7 +226,7 @@ describe("nothing in an object can make it throw", () => {
     }
     expect(tried).toBeGreaterThan(1000);
     // Some of them claim the same addresses under names that come first.
-    for (const name of [...model.services()]) model.removeService(name);
+    for (const name of model.services()) model.removeService(name);
     model.upsertService(bases.service as never);
     model.upsertSlice(bases.slice as never);
     expect(model.views("ip", "default/web")).toMatchObject([{ localEndpoints: [{ address: "10.1.0.1" }] }]);

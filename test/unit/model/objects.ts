@@ -46,7 +46,7 @@ export interface ModelUnderTest {
   /** "Service default/web spec.ports: reason". */
   readonly problems: string[];
   /** The one view of a service with one port. */
-  view(name: string, family?: IpFamily): ServicePortView;
+  readonly view: (name: string, family?: IpFamily) => ServicePortView;
 }
 
 export function newModel(options: Partial<ServiceModelOptions> = {}): ModelUnderTest {

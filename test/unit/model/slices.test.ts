@@ -10,11 +10,8 @@ function serve(...slices: ReturnType<typeof slice>[]) {
 
 describe("whose a slice is", () => {
   test("the service's that its label names, in its own namespace", () => {
-    const other = slice("b", "web", ["10.1.0.2"]);
-    const { view } = serve(slice("a", "web", ["10.1.0.1"]), {
-      ...other,
-      metadata: { ...other.metadata, namespace: "other" },
-    });
+    const metadata = { name: "b", namespace: "other", labels: { "kubernetes.io/service-name": "web" } };
+    const { view } = serve(slice("a", "web", ["10.1.0.1"]), slice("b", "web", ["10.1.0.2"], { metadata }));
     expect(addresses(view("web").clusterEndpoints)).toBe("10.1.0.1:8080");
   });
 
@@ -108,6 +105,13 @@ describe("ports", () => {
   });
 });
 
+const on = (nodeName: unknown, address: string) => ({ addresses: [address], nodeName });
+
+const hinted = (address: string, nodes: string[], zones: string[]) => ({
+  addresses: [address],
+  hints: { forNodes: nodes.map((name) => ({ name })), forZones: zones.map((name) => ({ name })) },
+});
+
 describe("endpoints", () => {
   test("only the first address counts", () => {
     const { view } = serve(slice("a", "web", [{ addresses: ["10.1.0.1", "10.1.0.2"] }]));
@@ -137,7 +141,6 @@ describe("endpoints", () => {
   });
 
   test("local by the node's name, exactly", () => {
-    const on = (nodeName: unknown, address: string) => ({ addresses: [address], nodeName });
     const { view } = serve(
       slice("a", "web", [
         on("here", "10.1.0.1"),
@@ -168,10 +171,6 @@ describe("endpoints", () => {
   });
 
   test("hints narrow by node and by zone", () => {
-    const hinted = (address: string, nodes: string[], zones: string[]) => ({
-      addresses: [address],
-      hints: { forNodes: nodes.map((name) => ({ name })), forZones: zones.map((name) => ({ name })) },
-    });
     const { model, view } = serve(
       slice("a", "web", [hinted("10.1.0.1", ["here"], ["b"]), hinted("10.1.0.2", ["there"], ["a"])]),
     );
