@@ -1,0 +1,139 @@
+import { describe, expect, test } from "vitest";
+import { readDocuments, SyntaxFault } from "../../../src/source/documents.js";
+import { sortObjects } from "../../../src/source/objects.js";
+
+async function fault(text: string, format: "json" | "yaml"): Promise<{ line: number; column: number }> {
+  try {
+    await readDocuments(text, format);
+  } catch (error) {
+    if (!(error instanceof SyntaxFault)) throw error;
+    expect(error.message).not.toBe("");
+    return { line: error.line, column: error.column };
+  }
+  throw new Error(`${JSON.stringify(text)} was read`);
+}
+
+describe("JSON", () => {
+  test.each<[string, unknown[]]>([
+    ["", []],
+    [" \n", []],
+    ['{"a": 1}', [{ a: 1 }]],
+    ['\ufeff{"a": 1}\n', [{ a: 1 }]],
+    ['{"a": 1}\n{"b": [2, {"c": null}]}', [{ a: 1 }, { b: [2, { c: null }] }]],
+    ['{}[] "x\\"}" 1.5e3 true', [{}, [], 'x"}', 1500, true]],
+    ['["\u007f\u0080", "\\u00e9\\n"]', [["\u007f\u0080", "\u00e9\n"]]],
+  ])("%j", async (text, values) => {
+    expect(await readDocuments(text, "json")).toEqual(values);
+  });
+
+  test.each<[string, number, number]>([
+    ["{", 1, 2],
+    ['{\n  "a": 1,\n}', 3, 1],
+    ['{\n  "a": [1 2]\n}', 2, 11],
+    ['{\n  "a": nul\n}', 2, 8],
+    ['{"a" 1}', 1, 6],
+    ['{"a": 01}', 1, 7],
+    ['{"a": "x\ny"}', 1, 7],
+    ['{"a": "\\x"}', 1, 7],
+    ["[1,]", 1, 4],
+    ["[1}", 1, 3],
+    ["{]", 1, 2],
+    ["{} ]", 1, 4],
+    ["{1: 2}", 1, 2],
+    ['{"a": 1}\n---\n{"b": 2}', 2, 1],
+    [`${"[".repeat(200_000)}x`, 1, 200_001],
+  ])("%j is wrong at line %i, column %i", async (text, line, column) => {
+    expect(await fault(text, "json")).toEqual({ line, column });
+  });
+});
+
+describe("YAML", () => {
+  test.each<[string, unknown[]]>([
+    ["", []],
+    ["# nothing\n---\n---\n", []],
+    ["a: 1\n---\nb: [x, 010.0.0.1]\n", [{ a: 1 }, { b: ["x", "010.0.0.1"] }]],
+    ['{"a": {"b": true}}', [{ a: { b: true } }]],
+    ["a: &x {n: 1}\nb: *x\nc: {<<: *x, m: 2}", [{ a: { n: 1 }, b: { n: 1 }, c: { n: 1, m: 2 } }]],
+    ["1: one", [{ "1": "one" }]],
+  ])("%j", async (text, values) => {
+    expect(await readDocuments(text, "yaml")).toEqual(values);
+  });
+
+  test.each<[string, number, number]>([
+    ["a: 1\nb: [1\nc: 2", 3, 1],
+    ["a: 1\n---\nb:\n\t- 1", 4, 1],
+    ["a: 1\na: 2", 2, 1],
+    ["a: *nowhere", 1, 1],
+    ["- &a [*a]", 1, 1],
+    ['a: "open', 1, 9],
+    ["? [a]\n: 1", 1, 3],
+  ])("%j is wrong at line %i, column %i", async (text, line, column) => {
+    expect(await fault(text, "yaml")).toEqual({ line, column });
+  });
+
+  test("an expansion bomb is refused", async () => {
+    const levels = Array.from({ length: 9 }, (_, i) => `l${i + 1}: &l${i + 1} [${Array(9).fill(`*l${i}`).join(", ")}]`);
+    expect(await fault(["l0: &l0 [x]", ...levels].join("\n"), "yaml")).toEqual({ line: 1, column: 1 });
+  });
+
+  test("a long file leaves the event loop its turns", async () => {
+    let turns = 0;
+    const timer = setInterval(() => turns++, 1);
+    await readDocuments("a: {b: [1, 2, 3]}\n---\n".repeat(5000), "yaml");
+    clearInterval(timer);
+    expect(turns).toBeGreaterThan(2);
+  });
+});
+
+describe("objects", () => {
+  const item = (kind: string, apiVersion: string, name = "x") => ({ kind, apiVersion, metadata: { name } });
+
+  test("the four kinds, lists opened, items of a typed list without their kind", () => {
+    const { objects, faults } = sortObjects([
+      item("Service", "v1"),
+      { kind: "List", apiVersion: "v1", items: [item("EndpointSlice", "discovery.k8s.io/v1"), item("Node", "v1")] },
+      { kind: "ServiceCIDRList", apiVersion: "networking.k8s.io/v1beta1", items: [{ metadata: { name: "y" } }] },
+      { kind: "ServiceList", apiVersion: "v1", items: null },
+      { kind: "List", apiVersion: "v1" },
+      { ...item("Service", "v1"), metadata: { name: "web", namespace: "shop" } },
+    ]);
+    expect(objects.map(({ name, object }) => [object.kind, name])).toEqual([
+      ["Service", "default/x"],
+      ["EndpointSlice", "default/x"],
+      ["Node", "x"],
+      ["ServiceCIDR", "y"],
+      ["Service", "shop/web"],
+    ]);
+    expect(faults).toEqual([]);
+  });
+
+  test("other kinds are told apart", () => {
+    const { objects, otherKinds } = sortObjects([
+      item("Pod", "v1"),
+      item("Pod", "v1"),
+      { kind: "PodList", apiVersion: "v1", items: [{}] },
+      item("IPAddress", "networking.k8s.io/v1"),
+    ]);
+    expect(objects).toEqual([]);
+    expect([...otherKinds]).toEqual(["Pod (v1)", "IPAddress (networking.k8s.io/v1)"]);
+  });
+
+  test.each<[unknown, string]>([
+    [5, "document 1 is not an object"],
+    [[], "document 1 is not an object"],
+    [{ apiVersion: "v1" }, "document 1 has no kind"],
+    [{ kind: "Service" }, "document 1 has no apiVersion"],
+    [{ kind: "List", apiVersion: "v1", items: 5 }, "document 1: items is not a list"],
+    [{ kind: "List", apiVersion: "v1", items: [null] }, "document 1, items[0] is not an object"],
+    [{ kind: "Service", apiVersion: "v1", metadata: {} }, "document 1: Service has no metadata.name"],
+    [
+      item("EndpointSlice", "discovery.k8s.io/v1beta1"),
+      "document 1: EndpointSlice default/x of discovery.k8s.io/v1beta1 is not read, only of discovery.k8s.io/v1",
+    ],
+    [item("constructor", "v1"), ""],
+  ])("%j", (value, expected) => {
+    const { objects, faults } = sortObjects([value]);
+    expect(objects).toEqual([]);
+    expect(faults.join()).toBe(expected);
+  });
+});
