@@ -92,13 +92,11 @@ function withoutNulls(value: unknown): unknown {
 function toProblem(issue: z.core.$ZodIssue, value: unknown): ConfigProblem {
   const path = issue.path.map((key) => (typeof key === "number" ? `[${key}]` : `.${String(key)}`)).join("");
   const message = issue.path.length === 0 ? `is no ${KIND}` : issue.message;
-  // A union says only that no branch fits; its last branch says why.
-  const nested = issue.code === "invalid_union" ? issue.errors.at(-1)?.[0] : undefined;
   const known = path.replace(/^\./, "");
   if (fieldAt(value, issue.path) === undefined && issue.path.length > 0) {
     return { path: known, message: `is missing: it ${message}` };
   }
-  return { path: known, message: message === "Invalid input" ? (nested?.message ?? message) : message };
+  return { path: known, message };
 }
 
 function fieldAt(value: unknown, path: readonly PropertyKey[]): unknown {
@@ -120,9 +118,10 @@ function crossChecks(value: unknown): ConfigProblem[] {
       problems.push({ path: `detectLocal.${field}`, message: `must be set in mode ${wants}` });
     }
   }
-  const periods = configSchema.shape.nftables.safeParse(fieldAt(value, ["nftables"])).data;
-  const { minSyncPeriod = 0, syncPeriod } = periods ?? {};
-  if (minSyncPeriod > (syncPeriod === undefined || syncPeriod === 0 ? DEFAULT_SYNC_PERIOD_MS : syncPeriod)) {
+  const { shape } = configSchema.shape.nftables.unwrap();
+  const minimum = shape.minSyncPeriod.safeParse(fieldAt(value, ["nftables", "minSyncPeriod"]));
+  const period = shape.syncPeriod.safeParse(fieldAt(value, ["nftables", "syncPeriod"]));
+  if (minimum.success && period.success && (minimum.data ?? 0) > (period.data || DEFAULT_SYNC_PERIOD_MS)) {
     problems.push({ path: "nftables.minSyncPeriod", message: "must not be longer than nftables.syncPeriod" });
   }
   return problems;

@@ -31,8 +31,9 @@ const period = duration.refine((ms) => ms >= 0, "must not be negative");
 
 const masqueradeBit = integer.min(0, "must be from 0 to 31").max(31, "must be from 0 to 31");
 
+/** Canonical; "" as it is. */
 const address = string.transform((text, context) => {
-  const canonical = parseAddress(text);
+  const canonical = text === "" ? "" : parseAddress(text);
   if (canonical !== undefined) return canonical;
   context.issues.push({ code: "custom", input: text, message: `${JSON.stringify(text)} is not an IP address` });
   return z.NEVER;
@@ -84,7 +85,9 @@ const nodePortAddresses = z
 /** Interface names are shorter than IFNAMSIZ (16, linux/if.h) and hold no slash or white space. */
 const interfaceName = string.regex(/^[^\s/]{0,15}$/, "must be an interface name of at most 15 characters");
 
-const logOptions = z.looseObject({ splitStream: boolean.optional(), infoBufferSize: z.unknown() }).optional();
+const logOptions = z
+  .looseObject({ splitStream: boolean.optional(), infoBufferSize: z.unknown().optional() })
+  .optional();
 
 export const configSchema = z.looseObject({
   apiVersion: z.literal(API_VERSION, `must be ${API_VERSION}`),
@@ -110,14 +113,14 @@ export const configSchema = z.looseObject({
           .union([integer, duration], { error: "must be a duration, or a number of nanoseconds" })
           .optional(),
         verbosity: count.optional(),
-        vmodule: z.unknown(),
+        vmodule: z.unknown().optional(),
         options: z.looseObject({ text: logOptions, json: logOptions }, "must be an object").optional(),
       },
       "must be an object",
     )
     .optional(),
   hostnameOverride: string.optional(),
-  bindAddress: z.union([z.literal(""), address]).optional(),
+  bindAddress: address.optional(),
   healthzBindAddress: endpoint.optional(),
   metricsBindAddress: endpoint.optional(),
   bindAddressHardFail: boolean.optional(),

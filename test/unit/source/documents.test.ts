@@ -85,9 +85,11 @@ describe("YAML", () => {
   });
 });
 
-describe("objects", () => {
-  const item = (kind: string, apiVersion: string, name = "x") => ({ kind, apiVersion, metadata: { name } });
+function item(kind: string, apiVersion: string, name = "x") {
+  return { kind, apiVersion, metadata: { name } };
+}
 
+describe("objects", () => {
   test("the four kinds, lists opened, items of a typed list without their kind", () => {
     const { objects, faults } = sortObjects([
       item("Service", "v1"),
