@@ -15,7 +15,7 @@ import {
   TRANSPORTS,
 } from "./support/objects.ts";
 
-const CLIENTS = 16;
+const CLIENTS = 24;
 const LONG = 10_800;
 const SHORT = 3;
 
@@ -128,7 +128,7 @@ async function renewThenExpire(family: Family, protocol: Transport): Promise<voi
     await sleep((SHORT * 1000) / 2.5);
     expect(await choices(everyWay(brief)[step], family, protocol, 1)).toEqual(first);
   }
-  // All of 16 clients drawing what they had, of three: once in 4 × 10⁷.
+  // All of 24 clients drawing what they had, of three: once in 3 × 10¹¹.
   await sleep(SHORT * 1000 + 700);
   expect(await choices(clusterIP(brief), family, protocol, 1)).not.toEqual(first);
 }

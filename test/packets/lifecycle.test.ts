@@ -1,19 +1,22 @@
 /** From one run to the next: changes, take-over of a table that is there, other programs' tables, no gap under load, cleanup. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import type { Outcome } from "../lab/agent.ts";
-import { FAMILIES, type Family, PLAN } from "../lab/topology.ts";
+import { FAMILIES, type Family } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import {
   clusterAddress,
   clusterIP,
   everyWay,
   externals,
-  loadBalancerAddress,
+  loadBalancer,
+  type Manifest,
+  nodePort,
   SERVICE_PORT,
   serviceObjects,
   type ServiceSpec,
 } from "./support/objects.ts";
+import { Conversation, startEchoServer } from "./support/conversation.ts";
+import { underLoad } from "./support/load.ts";
 import { checkRow, testRows } from "./support/rows.ts";
 
 let cluster: Cluster;
@@ -26,6 +29,8 @@ afterAll(async () => {
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "b", "r1"], external: "Local" };
+const sticky: ServiceSpec = { name: "sticky", n: 3, endpoints: ["a"], affinitySeconds: 60 };
+const stickyEdge: ServiceSpec = { name: "sticky-edge", n: 4, endpoints: ["a"], external: "Local", affinitySeconds: 60 };
 
 async function applyServices(...services: readonly ServiceSpec[]): Promise<void> {
   await cluster.apply(services.flatMap((service) => serviceObjects(cluster.lab, service)));
@@ -158,34 +163,67 @@ describe("from one run to the next", () => {
 });
 
 describe("under load", () => {
-  test("no connection is lost while endpoints come and go", { timeout: 60_000 }, async () => {
-    const wide: ServiceSpec = { ...web, endpoints: ["a", "b", "r1", "r2"] };
-    await applyServices(wide, edge);
-    const stop = new AbortController();
-    const load = async (family: Family, protocol: "tcp" | "udp" | "sctp", address: string): Promise<Outcome[]> => {
-      const outcomes: Outcome[] = [];
-      while (!stop.signal.aborted) {
-        const probe = { protocol, source: PLAN.client[family], destination: address, port: SERVICE_PORT };
-        // 3 s: a packet that found no endpoint would be lost or answered at once, never late.
-        outcomes.push(
-          ...(await cluster.lab.client.agent().probe({ ...probe, count: 200, concurrency: 4, timeoutMs: 3000 })),
-        );
-      }
-      return outcomes;
-    };
-    const loads = FAMILIES.flatMap((family) => [
-      load(family, "tcp", clusterAddress(web.n)[family]),
-      load(family, "udp", loadBalancerAddress(web.n)[family]),
-      load(family, "sctp", clusterAddress(web.n)[family]),
-    ]);
-    for (const endpoints of [["a", "b", "r1"], ["r1", "r2"], ["b"], ["a", "r1", "r2", "b"], ["a", "r2"]])
-      await applyServices({ ...wide, endpoints }, edge);
-    stop.abort();
-    const outcomes = (await Promise.all(loads)).flat();
-    expect(outcomes.filter((outcome) => outcome.result !== "ok")).toEqual([]);
-    expect(outcomes.reduce((sum, outcome) => sum + outcome.count, 0)).toBeGreaterThan(1000);
+  test("no connection is lost while endpoints come and go", async () => {
+    const lists = [["a", "b", "r1", "r2"], ["a", "b", "r1"], ["r1", "a"], ["a"], ["a", "r1", "r2", "b"], ["a", "r2"]];
+    const set = (endpoints: readonly string[]): Promise<void> =>
+      applyServices(
+        { ...web, endpoints },
+        { ...edge, endpoints },
+        { ...sticky, endpoints: endpoints.toReversed() },
+        { ...stickyEdge, endpoints },
+      );
+    await set(lists[0]);
+    const streams = [
+      { from: "client", to: clusterIP(web), protocol: "tcp" },
+      { from: "b", to: clusterIP(web), protocol: "udp" },
+      { from: "client", to: nodePort(web), protocol: "sctp" },
+      { from: "client", to: loadBalancer(edge), protocol: "udp" },
+      { from: "client", to: nodePort(edge), protocol: "tcp" },
+      { from: "c", to: clusterIP(sticky), protocol: "tcp" },
+      { from: "remoteNode", to: nodePort(sticky), protocol: "udp" },
+      { from: "client", to: loadBalancer(stickyEdge), protocol: "sctp" },
+    ] as const;
+    const { connections, failures } = await underLoad(cluster, streams, async () => {
+      for (const endpoints of lists.slice(1)) await set(endpoints);
+    });
+    expect(failures).toEqual([]);
+    expect(connections).toBeGreaterThan(1000);
   });
 });
+
+describe("a connection that is open", () => {
+  test.for(FAMILIES)("outlives its endpoint's removal and its service's: %s", async (family) => {
+    const { lab } = cluster;
+    const port = 9000;
+    const chat: ServiceSpec = { name: "chat", n: 5, endpoints: ["a"], protocols: ["tcp"] };
+    const apply = async (...services: readonly ServiceSpec[]): Promise<void> => {
+      const objects = services.flatMap((service) => serviceObjects(lab, service));
+      await cluster.apply(objects.map((object) => onPort(object, port)));
+    };
+    await startEchoServer(lab.pod("a").namespace, lab.pod("a").address[family], port);
+    await apply(chat);
+    const open = [
+      await Conversation.open(lab.client, clusterIP(chat).address[family], SERVICE_PORT),
+      await Conversation.open(lab.client, nodePort(chat).address[family], nodePort(chat).port),
+      await Conversation.open(lab.pod("b").namespace, loadBalancer(chat).address[family], SERVICE_PORT),
+    ];
+    const say = (word: string): Promise<string[]> => Promise.all(open.map((conversation) => conversation.say(word)));
+    expect(await say("hello")).toEqual(["hello", "hello", "hello"]);
+    await apply({ ...chat, endpoints: ["r1"] });
+    expect(await say("elsewhere")).toEqual(["elsewhere", "elsewhere", "elsewhere"]);
+    await apply({ ...chat, endpoints: [] });
+    expect(await say("nowhere")).toEqual(["nowhere", "nowhere", "nowhere"]);
+    await apply();
+    expect(await say("gone")).toEqual(["gone", "gone", "gone"]);
+    for (const conversation of open) conversation.close();
+  });
+});
+
+/** The slice's ports moved to another number. */
+function onPort(object: Manifest, port: number): Manifest {
+  if (object["kind"] !== "EndpointSlice") return object;
+  return { ...object, ports: [{ name: "tcp", protocol: "TCP", port }] };
+}
 
 describe("cleanup", () => {
   beforeAll(async () => {

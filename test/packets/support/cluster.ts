@@ -1,4 +1,5 @@
 /** A lab with servers in its pods, and the command under test run in its node namespace. */
+import type { ChildProcess } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -105,6 +106,11 @@ export class Cluster {
   /** Runs a subcommand of the command under test in the node's namespace. */
   async command(args: readonly string[]): Promise<Finished> {
     return this.lab.node.run([process.execPath, MAIN, ...args]);
+  }
+
+  /** As `command`, going on until it is ended or the cluster is destroyed; stderr can be read. */
+  start(args: readonly string[]): ChildProcess {
+    return this.lab.node.spawn([process.execPath, MAIN, ...args], { stdio: ["ignore", "ignore", "pipe"] });
   }
 
   /** Writes manifests and configuration; the Node and ServiceCIDR objects are added unless `bare`. */

@@ -70,7 +70,11 @@ function describeExpected(expected: Expected): string {
 }
 
 /** What was not as the row says, in words; empty when all was. */
-export async function checkRow(cluster: Cluster, row: Row): Promise<readonly string[]> {
+export async function checkRow(
+  cluster: Cluster,
+  row: Row,
+  { answerMs = ANSWER_MS }: { readonly answerMs?: number } = {},
+): Promise<readonly string[]> {
   const trials = list(row.from).flatMap((from) =>
     list(row.to).flatMap((to) =>
       (row.families ?? FAMILIES).flatMap((family) =>
@@ -82,7 +86,7 @@ export async function checkRow(cluster: Cluster, row: Row): Promise<readonly str
   for (const to of list(row.to)) await cluster.catchUntouched(to.port);
   const results = await Promise.all(
     trials.map(async (trial) => {
-      const wrong = await tryOne(cluster, trial, row.expect);
+      const wrong = await tryOne(cluster, trial, row.expect, answerMs);
       return wrong === undefined
         ? []
         : [`${trial.family} ${trial.protocol} ${trial.from} → ${trial.to.name}: ${wrong}`];
@@ -91,14 +95,19 @@ export async function checkRow(cluster: Cluster, row: Row): Promise<readonly str
   return results.flat();
 }
 
-async function tryOne(cluster: Cluster, trial: Trial, expected: Expected): Promise<string | undefined> {
+async function tryOne(
+  cluster: Cluster,
+  trial: Trial,
+  expected: Expected,
+  answerMs: number,
+): Promise<string | undefined> {
   const { namespace, address } = cluster.source(trial.from);
   const probe: Probe = {
     protocol: trial.protocol,
     ...(address ? { source: address[trial.family] } : {}),
     destination: trial.to.address[trial.family],
     port: trial.to.port,
-    timeoutMs: expected === "drop" ? DROP_MS : ANSWER_MS,
+    timeoutMs: expected === "drop" ? DROP_MS : answerMs,
     count: typeof expected === "object" ? BATCH : 4,
   };
   if (typeof expected === "object") return tryEndpoints(namespace.agent(), probe, expected, cluster.nodeAddresses);

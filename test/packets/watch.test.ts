@@ -1,0 +1,106 @@
+/** `run` without --once: edits of the manifests reach packets, mistakes do not, and the rules outlive the program. */
+import type { ChildProcess } from "node:child_process";
+import { rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { Cluster } from "./support/cluster.ts";
+import {
+  clusterIP,
+  loadBalancer,
+  type Manifest,
+  nodePort,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+import { underLoad } from "./support/load.ts";
+import { checkRow, type Row } from "./support/rows.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+const late: ServiceSpec = { name: "late", n: 2, endpoints: ["b"] };
+
+let cluster: Cluster;
+let daemon: ChildProcess;
+let log = "";
+let manifests = "";
+
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  const args = await cluster.write(objects(web));
+  manifests = args[args.indexOf("--manifests") + 1];
+  daemon = cluster.start(["run", ...args]);
+  daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  await becomes({ rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } });
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+
+function objects(...services: readonly ServiceSpec[]): Manifest[] {
+  return services.flatMap((service) => serviceObjects(cluster.lab, service));
+}
+
+async function edit(file: string, content: readonly Manifest[] | string): Promise<void> {
+  const text = typeof content === "string" ? content : content.map((object) => JSON.stringify(object)).join("\n---\n");
+  await writeFile(join(manifests, file), text);
+}
+
+/** The row comes true within `limitMs`. */
+async function becomes(row: Row, limitMs = 10_000): Promise<void> {
+  const start = performance.now();
+  for (;;) {
+    const wrong = await checkRow(cluster, row, { answerMs: 300 });
+    if (wrong.length === 0) return;
+    if (performance.now() - start > limitMs) throw new Error(`not within ${limitMs} ms:\n${wrong.join("\n")}\n${log}`);
+  }
+}
+
+test("a new file is served", async () => {
+  await edit("late.yaml", objects(late));
+  await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["b"], masq: false } });
+  await becomes({ rule: "", from: "client", to: nodePort(late), expect: { pods: ["b"], masq: true } });
+});
+
+test("an edit is served, and loses no connection", async () => {
+  const streams = [
+    { from: "client", to: loadBalancer(late), protocol: "tcp" },
+    { from: "c", to: clusterIP(late), protocol: "udp" },
+    { from: "node", to: clusterIP(late), protocol: "sctp" },
+  ] as const;
+  const { connections, failures } = await underLoad(cluster, streams, async () => {
+    for (const endpoints of [["a", "b", "r1"], ["r1", "r2"], ["a", "b", "r1", "r2"], ["b"]]) {
+      await edit("late.yaml", objects({ ...late, endpoints }));
+      await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: endpoints, masq: false } });
+    }
+  });
+  expect(failures).toEqual([]);
+  expect(connections).toBeGreaterThan(1000);
+});
+
+test("a file that does not parse is named with line and column, and keeps its last good version", async () => {
+  await edit("late.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: [\n");
+  const deadline = performance.now() + 10_000;
+  const named = (): boolean => log.split("\n").some((line) => /late\.yaml/.test(line) && /"column":\d+/.test(line));
+  while (!named() && performance.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 20));
+  expect(named()).toBe(true);
+  const still: Row = { rule: "", from: "c", to: clusterIP(late), expect: { pods: ["b"], masq: false } };
+  expect(await checkRow(cluster, still)).toEqual([]);
+  await edit("late.yaml", objects({ ...late, endpoints: ["r2"] }));
+  await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["r2"], masq: false } });
+});
+
+test("a file that is removed takes its services with it; the others stay", async () => {
+  await rm(join(manifests, "late.yaml"));
+  await becomes({ rule: "", from: ["c", "client"], to: clusterIP(late), expect: "drop" });
+  await becomes({ rule: "", from: ["c", "client"], to: loadBalancer(late), expect: "untouched" });
+  const row: Row = { rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } };
+  expect(await checkRow(cluster, row)).toEqual([]);
+});
+
+test("SIGTERM ends it with 0 and leaves the rules in place", async () => {
+  const ended = new Promise<number | null>((resolve) => daemon.once("exit", resolve));
+  daemon.kill("SIGTERM");
+  expect(await ended).toBe(0);
+  const row: Row = { rule: "", from: "client", to: nodePort(web), expect: { pods: ["a"], masq: true } };
+  expect(await checkRow(cluster, row)).toEqual([]);
+});
