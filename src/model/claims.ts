@@ -91,8 +91,9 @@ export class Claims {
     if (addresses === undefined) return;
     for (const { protocol, port, nodePort } of record.ports) {
       visit(keyOf(addresses.clusterIP, protocol, port));
-      for (const address of addresses.externalIPs) visit(keyOf(address, protocol, port));
-      for (const address of addresses.loadBalancerIPs) visit(keyOf(address, protocol, port));
+      for (const list of [addresses.externalIPs, addresses.loadBalancerIPs]) {
+        for (const address of list) visit(keyOf(address, protocol, port));
+      }
       if (nodePort !== 0) visit(keyOf(NODE_PORT, protocol, nodePort));
     }
   }

@@ -42,6 +42,15 @@ export class Findings {
 const NOTHING: Fields = Object.freeze({});
 const NO_ITEMS: readonly unknown[] = Object.freeze([]);
 
+/**
+ * An empty array with room for `length` items, to be filled from the front and cut to what came. Growing one item by item
+ * leaves room for seventeen at least, which is most of the memory of a short list.
+ */
+export function sized<T>(length: number): T[] {
+  // oxlint-disable-next-line unicorn/no-new-array
+  return new Array<T>(length);
+}
+
 /** How a value appears in a reason: short, and never a whole object. */
 export function show(value: unknown): string {
   if (Array.isArray(value)) return "a list";
@@ -92,7 +101,7 @@ export function choiceOf<T extends string>(
   field: string,
   found: Findings,
 ): T {
-  if (value === undefined || value === null || value === "") return unset;
+  if (value === undefined || value === null || value === "" || value === unset) return unset;
   const choice = allowed.find((one) => one === value);
   if (choice !== undefined) return choice;
   found.report(field, `${show(value)} is none of ${allowed.join(", ")}; ${unset} is assumed`);
@@ -103,7 +112,7 @@ const PROTOCOLS: readonly Protocol[] = ["TCP", "UDP", "SCTP"];
 
 /** A protocol; absent, null and "" read as TCP; undefined, with a report, when it is none that can be served. */
 export function protocolOf(value: unknown, field: string, found: Findings): Protocol | undefined {
-  if (value === undefined || value === null || value === "") return "TCP";
+  if (value === undefined || value === null || value === "" || value === "TCP") return "TCP";
   const protocol = PROTOCOLS.find((one) => one === value);
   if (protocol === undefined) found.report(field, `${show(value)} is not TCP, UDP or SCTP`);
   return protocol;
@@ -161,9 +170,11 @@ export class ProblemLog {
 
   /** `problems` are all that the present version has. `scope` keeps apart what is found out at different times. */
   update(scope: string, kind: string, object: string, problems: ReadonlyMap<string, string> | undefined): void {
+    const none = problems === undefined || problems.size === 0;
+    if (none && this.#said.size === 0) return;
     const key = `${scope} ${kind} ${object}`;
-    if (problems === undefined || problems.size === 0) {
-      if (this.#said.size > 0) this.#said.delete(key);
+    if (none) {
+      this.#said.delete(key);
       return;
     }
     const before = this.#said.get(key);

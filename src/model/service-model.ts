@@ -25,6 +25,15 @@ export interface Dirty {
   readonly serviceCIDRs: boolean;
 }
 
+/** What a service port may serve. */
+interface Held {
+  readonly clusterIP: string | undefined;
+  readonly externalIPs: readonly string[];
+  readonly loadBalancerIPs: readonly string[];
+  /** 0: none. */
+  readonly nodePort: number;
+}
+
 const NONE: readonly string[] = Object.freeze([]);
 const NO_SLICES: readonly SliceRecord[] = Object.freeze([]);
 /** More distinct names than a cluster has at a time: then names that are gone have piled up. */
@@ -149,14 +158,7 @@ export class ServiceModel {
     port: PortRecord,
     slices: readonly SliceRecord[],
   ): ServicePortView {
-    const claims = this.#claims[family];
-    const has = (address: string, number: number) =>
-      claims.holder(record, address, port.protocol, number) === undefined;
-    const ours = (list: readonly string[]) =>
-      list.length === 0 || !claims.contested ? list : list.filter((address) => has(address, port.port));
-    const externalIPs = ours(addresses.externalIPs);
-    const loadBalancerIPs = ours(addresses.loadBalancerIPs);
-    const nodePort = port.nodePort !== 0 && has(NODE_PORT, port.nodePort) ? port.nodePort : 0;
+    const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = this.#held(family, record, addresses, port);
     const external = externalIPs.length > 0 || loadBalancerIPs.length > 0 || nodePort !== 0;
     const candidates = candidatesOf(slices, family, port.name, port.protocol, this.#node.nodeName);
     const lists = categorize(candidates, this.#node, {
@@ -165,7 +167,7 @@ export class ServiceModel {
       local: record.internalPolicyLocal || (record.externalPolicyLocal && external),
     });
     const portPart = port.name === "" ? "" : `:${port.name}`;
-    const view: ServicePortView = {
+    return {
       service: record.name,
       id: `${record.name}${portPart}/${port.protocol}`,
       portName: port.name,
@@ -180,10 +182,24 @@ export class ServiceModel {
       clusterEndpoints: lists.cluster,
       localEndpoints: lists.local,
       hasAnyEndpoint: lists.any,
-      ...(has(addresses.clusterIP, port.port) && { clusterIP: addresses.clusterIP }),
+      ...(clusterIP !== undefined && { clusterIP }),
       ...(addresses.sourceRanges && { sourceRanges: addresses.sourceRanges }),
     };
-    return view;
+  }
+
+  /** What of a service port's claims is its own: all, unless another service was there first. */
+  #held(family: IpFamily, record: ServiceRecord, addresses: FamilyRecord, port: PortRecord): Held {
+    const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
+    const { protocol, nodePort } = port;
+    const claims = this.#claims[family];
+    if (!claims.contested) return { clusterIP, externalIPs, loadBalancerIPs, nodePort };
+    const has = (address: string, number: number) => claims.holder(record, address, protocol, number) === undefined;
+    return {
+      clusterIP: has(clusterIP, port.port) ? clusterIP : undefined,
+      externalIPs: externalIPs.filter((address) => has(address, port.port)),
+      loadBalancerIPs: loadBalancerIPs.filter((address) => has(address, port.port)),
+      nodePort: nodePort !== 0 && has(NODE_PORT, nodePort) ? nodePort : 0,
+    };
   }
 
   #putService(record: ServiceRecord): void {
@@ -248,11 +264,15 @@ export class ServiceModel {
   /** Said when a group of changes is over, so that an address that moves between services within it is no clash. */
   #nameLostClaims(service: string): void {
     const record = this.#services.get(service);
+    if (record === undefined || !this.#families.some((family) => this.#claims[family].contested)) {
+      this.#problems.update("claims", "Service", service, undefined);
+      return;
+    }
     const lost = new Map<string, string>();
-    for (const family of record === undefined ? [] : this.#families) {
+    for (const family of this.#families) {
       const claims = this.#claims[family];
-      const addresses = record?.[family];
-      if (record === undefined || addresses === undefined || !claims.contested) continue;
+      const addresses = record[family];
+      if (addresses === undefined) continue;
       for (const port of record.ports) {
         const note = (field: string, address: string, number: number, what: string) => {
           const holder = claims.holder(record, address, port.protocol, number);

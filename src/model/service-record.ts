@@ -1,5 +1,5 @@
 /** What is kept of a Service: only what its meaning depends on, with the API server's defaults filled in. */
-import { familyOf, mergePrefixes, parseAddress, parseCIDR, type Prefix } from "./address.js";
+import { familyOf, mergePrefixes, parseCIDR, type Prefix } from "./address.js";
 import {
   addressOf,
   choiceOf,
@@ -11,6 +11,7 @@ import {
   portOf,
   protocolOf,
   show,
+  sized,
   textOf,
   type Fields,
   type Findings,
@@ -89,13 +90,8 @@ export function readService(
   const external = options.allowExternalIPs ? readExternalIPs(spec, found) : NONE;
   const balancer = readLoadBalancerIPs(fields, found);
   const ranges = readSourceRanges(spec, found);
-  const family = (which: IpFamily): FamilyRecord | undefined => {
-    const clusterIP = clusterIPs[which];
-    if (clusterIP === undefined) return undefined;
-    return familyRecord(which, clusterIP, external, balancer, ranges, found);
-  };
-  const ip = family("ip");
-  const ip6 = family("ip6");
+  const ip = familyRecord("ip", clusterIPs.ip, external, balancer, ranges, found);
+  const ip6 = familyRecord("ip6", clusterIPs.ip6, external, balancer, ranges, found);
   if (ports.length === 0 || (ip === undefined && ip6 === undefined)) return { name };
   const reachable =
     type !== "ClusterIP" || external.length > 0 || balancer.length > 0 || ports.some((port) => port.nodePort > 0);
@@ -126,67 +122,67 @@ export function readService(
   return { name, record };
 }
 
+type ClusterIPs = Record<IpFamily, string | undefined>;
+
+const NAME_OF_FAMILY: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
+
 /**
  * The cluster IP of each family; undefined when there is none at all. `ipFamilies` says which entry of `clusterIPs`
  * is whose; without it every entry is of its own family.
  */
-function readClusterIPs(spec: Fields, found: Findings): Partial<Record<IpFamily, string>> | undefined {
+function readClusterIPs(spec: Fields, found: Findings): ClusterIPs | undefined {
   const single = textOf(spec["clusterIP"], "spec.clusterIP", found);
-  let list = listOf(spec["clusterIPs"], "spec.clusterIPs", found);
-  const path = list.length === 0 ? () => "spec.clusterIP" : (i: number) => `spec.clusterIPs[${i}]`;
-  if (list.length === 0 && single !== "") list = [single];
-  if (list.length === 0) {
-    found.report(
-      "spec.clusterIP",
-      "is empty: there is no address to serve",
-    );
+  const list = listOf(spec["clusterIPs"], "spec.clusterIPs", found);
+  const entries = list.length === 0 && single !== "" ? [single] : list;
+  if (entries.length === 0) {
+    found.report("spec.clusterIP", "is empty: there is no address to serve");
     return undefined;
   }
-  if (list[0] === "None") return undefined;
+  if (entries[0] === "None") return undefined;
   const families = listOf(spec["ipFamilies"], "spec.ipFamilies", found);
-  const result: Partial<Record<IpFamily, string>> = {};
-  list.forEach((item, i) => {
-    const address = addressAt(item, path, i, found);
-    if (address === undefined) return;
+  const result: ClusterIPs = { ip: undefined, ip6: undefined };
+  for (let i = 0; i < entries.length; i++) {
+    const field = list.length === 0 ? "spec.clusterIP" : "";
+    if (list.length > 0) found.enter("spec.clusterIPs", i);
+    const address = addressOf(entries[i], field, found);
+    if (address === undefined) continue;
     const family = familyOf(address);
-    if (families.length > 0) {
-      const declared = families[i];
-      if (declared === undefined) return;
-      if (declared !== (family === "ip" ? "IPv4" : "IPv6")) {
-        found.report(path(i), `${address} is not of the family that spec.ipFamilies[${i}] says, ${show(declared)}`);
-        return;
-      }
+    const declared = families.length > 0 ? families[i] : NAME_OF_FAMILY[family];
+    if (declared === undefined) continue;
+    if (declared !== NAME_OF_FAMILY[family]) {
+      found.report(field, `${address} is not of the family that spec.ipFamilies[${i}] says, ${show(declared)}`);
+    } else if (result[family] === undefined) {
+      result[family] = address;
+    } else {
+      found.report(field, `${address} is a second cluster IP of its family`);
     }
-    if (result[family] === undefined) result[family] = address;
-    else found.report(path(i), `${address} is a second cluster IP of its family`);
-  });
+  }
+  found.leave();
   return result;
 }
 
-/** `addressOf`, with the path spelt out only when it is needed. */
-function addressAt(item: unknown, path: (i: number) => string, i: number, found: Findings): string | undefined {
-  const address = typeof item === "string" ? parseAddress(item) : undefined;
-  return address ?? addressOf(item, path(i), found);
-}
-
 function readPorts(spec: Fields, options: ServiceReadOptions, found: Findings): readonly PortRecord[] {
-  const ports: PortRecord[] = [];
   const items = listOf(spec["ports"], "spec.ports", found);
   if (items.length === 0) found.report("spec.ports", "has no port to serve");
-  items.forEach((item, i) => {
+  const ports = sized<PortRecord>(items.length);
+  let count = 0;
+  for (let i = 0; i < items.length; i++) {
+    const item = items[i];
     found.enter("spec.ports", i);
-    const port = isFields(item) ? readPort(item, ports, options, found) : undefined;
-    if (port !== undefined) ports.push(port);
+    const port = isFields(item) ? readPort(item, ports, count, options, found) : undefined;
+    if (port !== undefined) ports[count++] = port;
     else if (!isFields(item)) found.report("", `${show(item)} is not an object`);
-  });
+  }
   found.leave();
+  ports.length = count;
   return ports;
 }
 
-/** One port; undefined when it cannot be served, or repeats one of `before`. */
+/** One port; undefined when it cannot be served, or repeats one of the first `count` of `before`. */
 function readPort(
   item: Fields,
   before: readonly PortRecord[],
+  count: number,
   options: ServiceReadOptions,
   found: Findings,
 ): PortRecord | undefined {
@@ -196,8 +192,9 @@ function readPort(
   if (protocol === undefined || port === 0) return undefined;
   const name = options.intern(textOf(item["name"], ".name", found));
   let nodePort = portOf(item["nodePort"], ".nodePort", found);
-  for (const other of before) {
-    if (other.protocol !== protocol) continue;
+  for (let i = 0; i < count; i++) {
+    const other = before[i];
+    if (other?.protocol !== protocol) continue;
     if (other.name === name) {
       found.report(".name", `${show(name)} is the name of two ${protocol} ports`);
       return undefined;
@@ -270,27 +267,37 @@ function readAffinity(spec: Fields, found: Findings): number {
  */
 function familyRecord(
   family: IpFamily,
-  clusterIP: string,
+  clusterIP: string | undefined,
   external: readonly string[],
   balancer: readonly string[],
   ranges: readonly Prefix[],
   found: Findings,
-): FamilyRecord {
-  const own = (addresses: readonly string[], field: string, taken: readonly string[]): readonly string[] => {
-    if (addresses.length === 0) return NONE;
-    const kept = new Set<string>();
-    for (const address of addresses) {
-      if (familyOf(address) !== family || taken.includes(address)) continue;
-      if (address === clusterIP) found.report(field, `${address} is the cluster IP of the service`);
-      else kept.add(address);
-    }
-    return kept.size === 0 ? NONE : [...kept];
-  };
-  const loadBalancerIPs = own(balancer, "status.loadBalancer.ingress", NONE);
-  const externalIPs = own(external, "spec.externalIPs", loadBalancerIPs);
+): FamilyRecord | undefined {
+  if (clusterIP === undefined) return undefined;
+  const loadBalancerIPs = ownAddresses(family, clusterIP, balancer, NONE, "status.loadBalancer.ingress", found);
+  const externalIPs = ownAddresses(family, clusterIP, external, loadBalancerIPs, "spec.externalIPs", found);
   if (ranges.length === 0) return { clusterIP, externalIPs, loadBalancerIPs, sourceRanges: undefined };
   const mine = ranges.filter((range) => range.family === family);
   // A range of length 0 lets everybody in: the same as no range.
   const restricted = mine.length > 0 && mine.every((range) => range.length > 0);
   return { clusterIP, externalIPs, loadBalancerIPs, sourceRanges: restricted ? mergePrefixes(mine) : undefined };
+}
+
+/** Those of a family, each once, without those in `taken`. */
+function ownAddresses(
+  family: IpFamily,
+  clusterIP: string,
+  addresses: readonly string[],
+  taken: readonly string[],
+  field: string,
+  found: Findings,
+): readonly string[] {
+  if (addresses.length === 0) return NONE;
+  const kept = new Set<string>();
+  for (const address of addresses) {
+    if (familyOf(address) !== family || taken.includes(address)) continue;
+    if (address === clusterIP) found.report(field, `${address} is the cluster IP of the service`);
+    else kept.add(address);
+  }
+  return kept.size === 0 ? NONE : [...kept];
 }

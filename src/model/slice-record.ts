@@ -10,6 +10,7 @@ import {
   portOf,
   protocolOf,
   show,
+  sized,
   textOf,
   type Fields,
   type Findings,
@@ -81,22 +82,35 @@ export function readSlice(
 }
 
 function readSlicePorts(fields: Fields, intern: (text: string) => string, found: Findings): SlicePort[] {
-  const ports: SlicePort[] = [];
-  listOf(fields["ports"], "ports", found).forEach((item, i) => {
+  const items = listOf(fields["ports"], "ports", found);
+  const ports = sized<SlicePort>(items.length);
+  let count = 0;
+  for (let i = 0; i < items.length; i++) {
+    const item = items[i];
     found.enter("ports", i);
-    if (!isFields(item)) return found.report("", `${show(item)} is not an object`);
+    if (!isFields(item)) {
+      found.report("", `${show(item)} is not an object`);
+      continue;
+    }
     const protocol = protocolOf(item["protocol"], ".protocol", found);
     // A port without a number means "all ports" to others; there is nothing to send a packet to.
     const port = portOf(item["port"], ".port", found);
-    if (protocol === undefined || port === 0) return;
+    if (protocol === undefined || port === 0) continue;
     const name = intern(textOf(item["name"], ".name", found));
-    if (ports.some((other) => other.name === name && other.protocol === protocol)) {
-      return found.report(".name", `${show(name)} is the name of two ${protocol} ports`);
+    if (count > 0 && findPort(ports.slice(0, count), name, protocol) !== undefined) {
+      found.report(".name", `${show(name)} is the name of two ${protocol} ports`);
+      continue;
     }
-    ports.push({ name, protocol, port });
-  });
+    ports[count++] = { name, protocol, port };
+  }
   found.leave();
+  ports.length = count;
   return ports;
+}
+
+function findPort(ports: readonly SlicePort[], name: string, protocol: Protocol): SlicePort | undefined {
+  for (const port of ports) if (port.name === name && port.protocol === protocol) return port;
+  return undefined;
 }
 
 interface EndpointColumns {
@@ -113,9 +127,10 @@ function readEndpoints(
   found: Findings,
 ): EndpointColumns {
   const items = listOf(fields["endpoints"], "endpoints", found);
-  const addresses: string[] = [];
-  const nodes: string[] = [];
-  const states: number[] = [];
+  const addresses = sized<string>(items.length);
+  const nodes = sized<string>(items.length);
+  const states = sized<number>(items.length);
+  let count = 0;
   let hints: Hints[] | undefined;
   // Up to here a search through the list is faster than a map.
   const seen = items.length > 16 ? new Map<string, number>() : undefined;
@@ -131,9 +146,9 @@ function readEndpoints(
     const node = item["nodeName"];
     const state = readConditions(item, found);
     const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], intern, found);
-    let at = seen === undefined ? addresses.indexOf(address) : (seen.get(address) ?? -1);
+    let at = seen === undefined ? positionOf(address, addresses, count) : (seen.get(address) ?? -1);
     if (at < 0) {
-      at = addresses.length;
+      at = count++;
       seen?.set(address, at);
     } else if (!preferred(state, states[at] ?? 0)) {
       continue;
@@ -141,11 +156,18 @@ function readEndpoints(
     addresses[at] = address;
     nodes[at] = typeof node === "string" ? intern(node) : textOf(node, ".nodeName", found);
     states[at] = state;
-    if (hint !== NO_HINTS) hints ??= addresses.map(() => NO_HINTS);
+    if (hint !== NO_HINTS) hints ??= items.map(() => NO_HINTS);
     if (hints !== undefined) hints[at] = hint;
   }
   found.leave();
+  for (const column of [addresses, nodes, states, hints]) if (column !== undefined) column.length = count;
   return { addresses, nodes, states, hints };
+}
+
+/** Position of an address among the first `count`, or -1. */
+function positionOf(address: string, addresses: readonly string[], count: number): number {
+  for (let i = 0; i < count; i++) if (addresses[i] === address) return i;
+  return -1;
 }
 
 /** Only the first address of an endpoint counts. */
@@ -209,28 +231,52 @@ export function candidatesOf(
   protocol: Protocol,
   nodeName: string,
 ): CandidateList {
+  let only: SliceRecord | undefined;
+  let port = 0;
+  for (const slice of slices) {
+    const match = slice.family === family ? findPort(slice.ports, portName, protocol) : undefined;
+    if (match === undefined) continue;
+    if (only !== undefined) return mergeSlices(slices, family, portName, protocol, nodeName);
+    only = slice;
+    port = match.port;
+  }
+  if (only === undefined) return NO_CANDIDATES;
+  const { addresses, nodes, states, hints } = only;
+  const endpoints = sized<Endpoint>(addresses.length);
+  for (let i = 0; i < addresses.length; i++) {
+    endpoints[i] = { address: addresses[i] ?? "", port, local: nodes[i] === nodeName };
+  }
+  return { endpoints, states, hints };
+}
+
+const NO_CANDIDATES: CandidateList = { endpoints: [], states: [], hints: undefined };
+
+function mergeSlices(
+  slices: readonly SliceRecord[],
+  family: IpFamily,
+  portName: string,
+  protocol: Protocol,
+  nodeName: string,
+): CandidateList {
   const endpoints: Endpoint[] = [];
   const states: number[] = [];
   let hints: Hints[] | undefined;
-  let used = 0;
-  let seen: Map<number, Map<string, number>> | undefined;
+  const positions = new Map<number, Map<string, number>>();
   for (const slice of slices) {
-    if (slice.family !== family) continue;
-    const match = slice.ports.find((port) => port.name === portName && port.protocol === protocol);
+    const match = slice.family === family ? findPort(slice.ports, portName, protocol) : undefined;
     if (match === undefined) continue;
-    // One slice holds an address once; positions need looking up only from the second slice on.
-    if (++used === 2) seen = positions(endpoints);
-    const onPort = seen && getOrAdd(seen, match.port);
+    let onPort = positions.get(match.port);
+    if (onPort === undefined) positions.set(match.port, (onPort = new Map()));
     if (slice.hints !== undefined) hints ??= endpoints.map(() => NO_HINTS);
     for (let i = 0; i < slice.addresses.length; i++) {
       const address = slice.addresses[i] ?? "";
       const state = slice.states[i] ?? 0;
-      let at = endpoints.length;
-      if (onPort !== undefined) {
-        const known = onPort.get(address);
-        if (known === undefined) onPort.set(address, at);
-        else if (preferred(state, states[known] ?? 0)) at = known;
-        else continue;
+      let at = onPort.get(address);
+      if (at === undefined) {
+        at = endpoints.length;
+        onPort.set(address, at);
+      } else if (!preferred(state, states[at] ?? 0)) {
+        continue;
       }
       endpoints[at] = { address, port: match.port, local: slice.nodes[i] === nodeName };
       states[at] = state;
@@ -238,16 +284,4 @@ export function candidatesOf(
     }
   }
   return { endpoints, states, hints };
-}
-
-function positions(endpoints: readonly Endpoint[]): Map<number, Map<string, number>> {
-  const seen = new Map<number, Map<string, number>>();
-  endpoints.forEach((endpoint, at) => getOrAdd(seen, endpoint.port).set(endpoint.address, at));
-  return seen;
-}
-
-function getOrAdd(seen: Map<number, Map<string, number>>, port: number): Map<string, number> {
-  let onPort = seen.get(port);
-  if (onPort === undefined) seen.set(port, (onPort = new Map()));
-  return onPort;
 }
