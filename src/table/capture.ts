@@ -90,14 +90,17 @@ function setsThatName(going: ReadonlySet<string>, wanted: WantedState, state: Ke
 function captureSet(name: string, { elements }: SetRecord, state: KernelState, forced: boolean): CapturedSet {
   const { spec } = elements;
   const kernel = state.sets.get(name);
+  // A range has a start and an end.
+  const perRow = spec.interval === true ? 2 : 1;
   const fits =
     kernel !== undefined &&
+    !state.unusable.has(name) &&
     serves(kernel, spec) &&
-    fitsSize(kernel.size, spec, elements.kernelSize + elements.pendingAdds);
+    fitsSize(kernel.size, spec, perRow * (elements.kernelSize + elements.pendingAdds));
   const action = kernel === undefined ? "create" : fits && !forced ? "keep" : "recreate";
   const full = action !== "keep";
   const taken = spec.dynamic !== true && (full || elements.dirty);
-  const size = Math.max(elements.size, elements.kernelSize);
+  const size = perRow * Math.max(elements.size, elements.kernelSize);
   if (taken) elements.take(full);
   return {
     name,

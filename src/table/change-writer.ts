@@ -1,10 +1,23 @@
 import type { ElementBatch, Verdict } from "../kernel/types.js";
 import { readU32, writeU32 } from "./bytes.js";
+import { rangeRecords } from "./intervals.js";
 import type { PackedMap } from "./packed-map.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
+export interface PackedBatches {
+  readonly adds?: ElementBatch;
+  readonly deletes?: ElementBatch;
+}
+
+/** What packs the rows of a set. */
+export interface RowWriter {
+  add(row: number, data: Uint8Array, dataAt: number): void;
+  delete(row: number): void;
+  finish(): PackedBatches;
+}
+
 /** Writes element records, and the few verdicts that they use, into buffers that grow. */
-export class ChangeWriter {
+export class ChangeWriter implements RowWriter {
   #adds = new Uint8Array(1024);
   #addCount = 0;
   #deletes = new Uint8Array(1024);
@@ -15,7 +28,6 @@ export class ChangeWriter {
   constructor(
     readonly map: PackedMap,
     readonly verdicts: VerdictRegistry | undefined,
-    readonly keyFlags: boolean,
   ) {}
 
   add(row: number, data: Uint8Array, dataAt: number): void {
@@ -34,16 +46,15 @@ export class ChangeWriter {
     copy(keys, row * keyLen, this.#deletes, at, keyLen);
   }
 
-  finish(): { adds?: ElementBatch; deletes?: ElementBatch } {
-    const { keyLen: width, dataLen } = this.map;
-    const key = { keyLen: this.keyFlags ? width - 4 : width, ...(this.keyFlags ? { flags: true } : {}) };
+  finish(): PackedBatches {
+    const { keyLen, dataLen } = this.map;
     const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
-    const addBytes = this.#adds.subarray(0, this.#addCount * (width + dataLen));
-    const deleteBytes = this.#deletes.subarray(0, this.#deleteCount * width);
+    const addBytes = this.#adds.subarray(0, this.#addCount * (keyLen + dataLen));
+    const deleteBytes = this.#deletes.subarray(0, this.#deleteCount * keyLen);
     return {
-      ...(this.#addCount > 0 ? { adds: { count: this.#addCount, ...key, dataLen, ...verdicts, bytes: addBytes } } : {}),
+      ...(this.#addCount > 0 ? { adds: { count: this.#addCount, keyLen, dataLen, ...verdicts, bytes: addBytes } } : {}),
       ...(this.#deleteCount > 0
-        ? { deletes: { count: this.#deleteCount, ...key, dataLen: 0, bytes: deleteBytes } }
+        ? { deletes: { count: this.#deleteCount, keyLen, dataLen: 0, bytes: deleteBytes } }
         : {}),
     };
   }
@@ -53,6 +64,36 @@ export class ChangeWriter {
     if (known !== undefined || this.verdicts === undefined) return known ?? 0;
     this.#numbers.set(id, this.#used.length);
     return this.#used.push(this.verdicts.get(id)) - 1;
+  }
+}
+
+/**
+ * Writes ranges. A start and its end go out next to each other, in this order: since Linux 6.18 the kernel wants an
+ * end to be deleted right behind its start.
+ */
+export class RangeWriter implements RowWriter {
+  readonly #adds: Uint8Array[] = [];
+  readonly #deletes: Uint8Array[] = [];
+
+  constructor(readonly map: PackedMap) {}
+
+  add(row: number): void {
+    this.#adds.push(...rangeRecords(this.map.keyAt(row)));
+  }
+
+  delete(row: number): void {
+    this.#deletes.push(...rangeRecords(this.map.keyAt(row)));
+  }
+
+  finish(): PackedBatches {
+    const [adds, deletes] = [this.#adds, this.#deletes].map((records) => ({
+      count: records.length,
+      keyLen: this.map.keyLen / 2,
+      dataLen: 0,
+      flags: true,
+      bytes: Uint8Array.from(Buffer.concat(records)),
+    }));
+    return { ...(adds.count > 0 ? { adds } : {}), ...(deletes.count > 0 ? { deletes } : {}) };
   }
 }
 

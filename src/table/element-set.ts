@@ -16,10 +16,11 @@
  * keeps its frozen value in `#frozen` (copy on write), so that packing may let the event loop run in between and the
  * transaction is still one moment's state of all sets.
  */
+import { ElementFlag } from "../kernel/constants.js";
 import { batchLayout } from "../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../kernel/types.js";
 import { readU32, writeU32 } from "./bytes.js";
-import { ChangeWriter } from "./change-writer.js";
+import { ChangeWriter, RangeWriter, type RowWriter } from "./change-writer.js";
 import { PackedMap, RowList } from "./packed-map.js";
 import type { ElementSet, SetSpec } from "./types.js";
 import type { VerdictRegistry } from "./verdicts.js";
@@ -64,15 +65,15 @@ export interface TrackerOptions {
   readonly dataLen: number;
   /** Given for verdict maps. */
   readonly verdicts?: VerdictRegistry;
-  /** Keys end in 4 bytes of element flags (interval sets). */
-  readonly keyFlags?: boolean;
+  /** Rows are ranges, first and last value, which the kernel holds as one or two elements with flags. */
+  readonly ranges?: boolean;
 }
 
 /** One set's elements. `Table` alone calls what `ElementSet` does not have. */
 export class TrackedElements implements ElementSet {
   readonly #map: PackedMap;
   readonly #verdicts: VerdictRegistry | undefined;
-  readonly #keyFlags: boolean;
+  readonly #ranges: boolean;
   #dirty = new RowList();
   #dirtyBit = DIRTY_EVEN;
   #taken: { readonly rows: RowList; readonly full: boolean } | undefined;
@@ -89,7 +90,7 @@ export class TrackedElements implements ElementSet {
   ) {
     this.#map = new PackedMap(options.keyLen, options.dataLen);
     this.#verdicts = options.verdicts;
-    this.#keyFlags = options.keyFlags ?? false;
+    this.#ranges = options.ranges ?? false;
   }
 
   get keyLen(): number {
@@ -195,7 +196,7 @@ export class TrackedElements implements ElementSet {
   async pack(): Promise<PackedChange> {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
-    const writer = new ChangeWriter(this.#map, this.#verdicts, this.#keyFlags);
+    const writer = this.#ranges ? new RangeWriter(this.#map) : new ChangeWriter(this.#map, this.#verdicts);
     const change = {
       full: taken.full,
       addRows: new RowList(),
@@ -274,10 +275,13 @@ export class TrackedElements implements ElementSet {
     return this.#late.length === 0 ? undefined : Math.min(...this.#late.map((group) => group.due));
   }
 
-  /** Replaces what is known of the kernel by a dump; no dump: the set is not there. */
-  async load(batch?: ElementBatch): Promise<void> {
+  /**
+   * Replaces what is known of the kernel by a dump; no dump: the set is not there.
+   * @returns false when the set holds an element that this one cannot stand for (a catch-all).
+   */
+  async load(batch?: ElementBatch): Promise<boolean> {
     this.#forgetKernel();
-    if (batch !== undefined) await this.#loadBatch(batch);
+    const complete = batch === undefined || (await this.loadBatch(batch));
     const late = this.spec.lateLeftovers === true;
     for (let row = 0; row < this.#map.rows; row++) {
       if (row % CHUNK === CHUNK - 1) await turn();
@@ -288,33 +292,40 @@ export class TrackedElements implements ElementSet {
         this.#markDirty(row);
       } else this.#finish(row);
     }
+    return complete;
   }
 
-  async #loadBatch(batch: ElementBatch): Promise<void> {
-    const { keyLen, dataLen } = this;
+  /** Notes every element of a dump; false when one of them has no place here. */
+  protected async loadBatch(batch: ElementBatch): Promise<boolean> {
+    const { dataLen } = this;
     const layout = batchLayout(batch);
     const ids = batch.verdicts?.map((verdict) => this.#verdicts?.id(verdict) ?? 0);
-    const key = new Uint8Array(keyLen);
+    let complete = true;
     this.#map.reserve(this.#map.size + batch.count);
     for (let i = 0; i < batch.count; i++) {
       if (i % CHUNK === CHUNK - 1) await turn();
       const at = i * layout.stride;
-      key.set(batch.bytes.subarray(at, at + batch.keyLen));
-      if (this.#keyFlags) {
-        const flags = batch.flags === true ? readU32(batch.bytes, at + layout.flags) : 0;
-        // nft opens an interval set that does not start at zero with the end of nothing: no element of anybody's.
-        if (flags !== 0 && isZero(key, batch.keyLen)) continue;
-        writeU32(key, batch.keyLen, flags);
+      if (layout.flags >= 0 && (readU32(batch.bytes, at + layout.flags) & ElementFlag.catchall) !== 0) {
+        complete = false;
+        continue;
       }
-      const row = this.#map.findOrInsert(key);
-      this.#setKernel(row, true);
+      const row = this.holds(batch.bytes, at);
       if (ids !== undefined) writeU32(this.#map.kernel, row * 4, ids[readU32(batch.bytes, at + layout.data)]);
-      else if (dataLen > 0)
+      else if (dataLen > 0) {
         this.#map.kernel.set(batch.bytes.subarray(at + layout.data, at + layout.data + dataLen), row * dataLen);
+      }
     }
+    return complete;
   }
 
-  #packRow(row: number, change: Omit<PackedChange, "adds" | "deletes">, writer: ChangeWriter): void {
+  /** Notes that the kernel holds the key at `bytes[at]`, and returns its row. */
+  protected holds(bytes: Uint8Array, at: number): number {
+    const row = this.#map.findOrInsert(bytes, at);
+    this.#setKernel(row, true);
+    return row;
+  }
+
+  #packRow(row: number, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
     const map = this.#map;
     const frozen = this.#frozen.get(row);
     map.flags[row] &= ~this.#otherBit();
@@ -468,11 +479,6 @@ function verdictAt(batch: ElementBatch | undefined, index: number): Verdict {
   const verdict = batch?.verdicts?.[index];
   if (verdict === undefined) throw new RangeError(`element batch without verdict ${index}`);
   return verdict;
-}
-
-function isZero(bytes: Uint8Array, length: number): boolean {
-  for (let i = 0; i < length; i++) if (bytes[i] !== 0) return false;
-  return true;
 }
 
 /** Whether row `row` of `column` equals `length` bytes of `data` from `at` on. */

@@ -3,42 +3,69 @@
  * NFT_SET_ELEM_INTERVAL_END at the first value behind it, which is left out behind the very last value.
  */
 import { ElementFlag } from "../kernel/constants.js";
-import { mergeRanges, numberToBytes, parseNetwork, type Range, bytesToNumber } from "./addresses.js";
+import { batchLayout } from "../kernel/element-batch.js";
+import type { ElementBatch } from "../kernel/types.js";
+import { bytesToNumber, numberToBytes, type Range } from "./addresses.js";
 import { readU32, writeU32 } from "./bytes.js";
-import { TrackedElements } from "./element-set.js";
-import type { ElementSet, SetSpec } from "./types.js";
 
 /** Records of key and 4 bytes of element flags. `ranges` as mergeRanges gives them. */
 export function intervalRecords(ranges: readonly Range[], keyLen: number): Uint8Array[] {
-  const last = (1n << BigInt(keyLen * 8)) - 1n;
-  const records: Uint8Array[] = [];
-  for (const { from, to } of ranges) {
-    records.push(record(from, 0, keyLen));
-    if (to !== last) records.push(record(to + 1n, ElementFlag.intervalEnd, keyLen));
-  }
-  return records;
+  return ranges.flatMap((range) => rangeRecords(rangeKey(range, keyLen)));
 }
 
-/** The ranges that such records stand for, whatever their order. */
-export function rangesOfRecords(records: readonly Uint8Array[], keyLen: number): Range[] {
-  const points = records
-    .map((bytes) => ({
-      at: bytesToNumber(bytes.subarray(0, keyLen)),
-      end: (readU32(bytes, keyLen) & ElementFlag.intervalEnd) !== 0,
-    }))
-    .toSorted((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : Number(b.end) - Number(a.end)));
-  const ranges: Range[] = [];
-  let from: bigint | undefined;
-  for (const point of points) {
-    if (!point.end) {
-      from = point.at;
-      continue;
-    }
-    if (from !== undefined) ranges.push({ from, to: point.at - 1n });
-    from = undefined;
+/** First and last value of a range, one behind the other. */
+export function rangeKey(range: Range, keyLen: number): Uint8Array {
+  const key = new Uint8Array(keyLen * 2);
+  key.set(numberToBytes(range.from, keyLen));
+  key.set(numberToBytes(range.to, keyLen), keyLen);
+  return key;
+}
+
+export function rangeOfKey(key: Uint8Array): Range {
+  return { from: bytesToNumber(key.subarray(0, key.length / 2)), to: bytesToNumber(key.subarray(key.length / 2)) };
+}
+
+/** The elements that a range is in the kernel: its start, and its end unless it reaches the last value. */
+export function rangeRecords(key: Uint8Array): Uint8Array[] {
+  const keyLen = key.length / 2;
+  const { from, to } = rangeOfKey(key);
+  const start = record(from, 0, keyLen);
+  return to === maximum(keyLen) ? [start] : [start, record(to + 1n, ElementFlag.intervalEnd, keyLen)];
+}
+
+/**
+ * The ranges that dumped elements stand for, whatever their order.
+ * `complete` is false when there are others among them: a catch-all, or a start inside another range.
+ */
+export function rangesOfBatch(batch: ElementBatch): { ranges: Range[]; complete: boolean } {
+  const layout = batchLayout(batch);
+  const points: { at: bigint; flags: number }[] = [];
+  for (let i = 0; i < batch.count; i++) {
+    const base = i * layout.stride;
+    const flags = layout.flags < 0 ? 0 : readU32(batch.bytes, base + layout.flags);
+    points.push({ at: bytesToNumber(batch.bytes.subarray(base, base + batch.keyLen)), flags });
   }
-  if (from !== undefined) ranges.push({ from, to: (1n << BigInt(keyLen * 8)) - 1n });
-  return ranges;
+  const inOrder = points.toSorted((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : b.flags - a.flags));
+  const ranges: Range[] = [];
+  let complete = true;
+  let from: bigint | undefined;
+  for (const { at, flags } of inOrder) {
+    if ((flags & ElementFlag.catchall) !== 0) complete = false;
+    else if ((flags & ElementFlag.intervalEnd) === 0) {
+      if (from !== undefined) complete = false;
+      from = at;
+    } else if (from !== undefined) {
+      ranges.push({ from, to: at - 1n });
+      from = undefined;
+      // nft opens an interval set that does not start at zero with the end of nothing.
+    } else if (at !== 0n) complete = false;
+  }
+  if (from !== undefined) ranges.push({ from, to: maximum(batch.keyLen) });
+  return { ranges, complete };
+}
+
+function maximum(keyLen: number): bigint {
+  return (1n << BigInt(keyLen * 8)) - 1n;
 }
 
 function record(value: bigint, flags: number, keyLen: number): Uint8Array {
@@ -46,54 +73,4 @@ function record(value: bigint, flags: number, keyLen: number): Uint8Array {
   bytes.set(numberToBytes(value, keyLen));
   writeU32(bytes, keyLen, flags);
   return bytes;
-}
-
-/** The wanted networks of an interval set; its rows are the tree's start and end elements. */
-export class TrackedIntervals extends TrackedElements implements ElementSet {
-  readonly #width: number;
-
-  constructor(spec: SetSpec, keyLen: number) {
-    super(spec, { keyLen: keyLen + 4, dataLen: 0, keyFlags: true });
-    this.#width = keyLen;
-  }
-
-  override replaceNets(nets: readonly string[]): void {
-    const networks = nets.map((net) => {
-      const network = parseNetwork(net);
-      if (network.version !== (this.#width === 4 ? 4 : 6))
-        throw new RangeError(`set ${this.spec.set}: ${net} is of the other family`);
-      return network;
-    });
-    const records = intervalRecords(mergeRanges(networks), this.#width);
-    const wanted = new Set(records.map(hex));
-    const gone: Uint8Array[] = [];
-    this.forEach((key) => {
-      if (!wanted.has(hex(key))) gone.push(key.slice());
-    });
-    for (const key of gone) super.delete(key);
-    for (const key of records) super.put(key);
-  }
-
-  /** Merged ranges that are wanted. */
-  ranges(): Range[] {
-    const records: Uint8Array[] = [];
-    this.forEach((key) => records.push(key.slice()));
-    return rangesOfRecords(records, this.#width);
-  }
-
-  override put(): never {
-    throw new TypeError(`set ${this.spec.set} is an interval set: use replaceNets`);
-  }
-
-  override delete(): never {
-    throw new TypeError(`set ${this.spec.set} is an interval set: use replaceNets`);
-  }
-
-  override deleteLater(): never {
-    throw new TypeError(`set ${this.spec.set} is an interval set: use replaceNets`);
-  }
-}
-
-function hex(bytes: Uint8Array): string {
-  return Buffer.from(bytes).toString("hex");
 }

@@ -166,7 +166,7 @@ function loadAddress(context: LowerContext, source: boolean, dreg: number, type:
 
 function loadCtAddress(context: LowerContext, source: boolean, dreg: number, type: FieldType | undefined): number {
   const version = addressVersion(context, type);
-  requireNfproto(context, version === 4 ? NfProto.ip : NfProto.ip6);
+  // No guard: the kernel ends the rule when the connection is of the other family.
   const key = version === 4 ? (source ? CtKey.srcIp : CtKey.dstIp) : source ? CtKey.srcIp6 : CtKey.dstIp6;
   // IP_CT_DIR_ORIGINAL
   context.exprs.push({ type: "ct", key, dreg, direction: 0 });

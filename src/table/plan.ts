@@ -168,7 +168,10 @@ function planSet({ ref, state }: PlanInput, plan: SetPlan, phases: Phases): void
     }
     phases.removeSets.push({ op: { op: "delete", kind: "set", ...ref, set: plan.name }, origin });
     phases.counts.set.delete++;
-    phases.settle.push(() => void state.sets.delete(plan.name));
+    phases.settle.push(() => {
+      state.sets.delete(plan.name);
+      state.unusable.delete(plan.name);
+    });
   }
   const { info } = plan;
   if (info !== undefined && (plan.action === "create" || plan.action === "recreate")) {

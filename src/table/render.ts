@@ -3,7 +3,7 @@ import type { TableRef } from "../kernel/types.js";
 import { rangeText } from "./addresses.js";
 import { readU32 } from "./bytes.js";
 import type { TrackedElements } from "./element-set.js";
-import { TrackedIntervals } from "./intervals.js";
+import { TrackedIntervals } from "./interval-set.js";
 import { durationText, printPacked, printRule, printTypes, printVerdict, type PrintOptions } from "./print.js";
 import { packedBytes, sizeFor } from "./schema.js";
 import type { ChainSpec } from "./types.js";

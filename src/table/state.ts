@@ -8,6 +8,8 @@ export interface KernelState {
   readonly chains: Map<string, KernelChain>;
   /** Named sets alone: anonymous ones are part of their rules. */
   readonly sets: Map<string, SetInfo>;
+  /** Sets with elements that a specification cannot express: they are created anew. */
+  readonly unusable: Set<string>;
 }
 
 export interface KernelChain {
@@ -22,5 +24,5 @@ export interface KernelRule extends ComparableRule {
 }
 
 export function emptyState(): KernelState {
-  return { table: undefined, chains: new Map(), sets: new Map() };
+  return { table: undefined, chains: new Map(), sets: new Map(), unusable: new Set() };
 }

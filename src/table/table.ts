@@ -1,7 +1,7 @@
 import { performance } from "node:perf_hooks";
 
 import { KernelError } from "../kernel/errors.js";
-import type { CommitResult, Kernel, TableRef, Verdict } from "../kernel/types.js";
+import type { CommitResult, ElementBatch, Kernel, TableRef, Verdict } from "../kernel/types.js";
 import { capture, type Captured } from "./capture.js";
 import { dumpRules, dumpTable } from "./dump.js";
 import type { PackedChange } from "./element-set.js";
@@ -24,7 +24,7 @@ import type {
   SetSpec,
   TableOptions,
 } from "./types.js";
-import { WantedState } from "./wanted.js";
+import { WantedState, type SetRecord } from "./wanted.js";
 
 const DEFAULT_TAIL_DELAY_MS = 500;
 /** Times that one apply() reads the kernel again and tries once more. */
@@ -256,7 +256,7 @@ export class Table {
     });
     this.#state = dump.state;
     for (const [name, record] of [...sets, ...this.#wanted.retired]) {
-      await record.elements.load(dump.elements.get(name));
+      await this.#loadElements(name, record, dump.elements.get(name));
       record.known = !dump.state.sets.has(name) || dump.elements.has(name);
     }
     this.#wanted.markAll(dump.state.chains.keys(), dump.state.sets.keys());
@@ -272,9 +272,13 @@ export class Table {
       const kernel = this.#state.sets.get(name);
       const { spec } = record.elements;
       const readable = kernel !== undefined && spec.dynamic !== true && serves(kernel, spec);
-      await record.elements.load(readable ? await this.#kernel.elements(this.#ref, kernel) : undefined);
+      await this.#loadElements(name, record, readable ? await this.#kernel.elements(this.#ref, kernel) : undefined);
       record.known = true;
     }
+  }
+
+  async #loadElements(name: string, { elements }: SetRecord, batch: ElementBatch | undefined): Promise<void> {
+    if (!(await elements.load(batch))) this.#state.unusable.add(name);
   }
 
   /** Reads the rules of changed chains whose handles are not known. */

@@ -3,7 +3,7 @@ import type { Family } from "../kernel/types.js";
 import { Hook } from "../kernel/constants.js";
 import { TrackedElements } from "./element-set.js";
 import { TableError } from "./errors.js";
-import { TrackedIntervals } from "./intervals.js";
+import { TrackedIntervals } from "./interval-set.js";
 import { prepareRule, type References, type WantedChain } from "./prepare.js";
 import { checkSetSpec, packedBytes } from "./schema.js";
 import { checkComment, checkName } from "./text.js";

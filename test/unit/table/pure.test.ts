@@ -1,14 +1,23 @@
 import { describe, expect, it } from "vitest";
 
-import { addressBytes, addressText, mergeRanges, parseNetwork, prefixLength, rangeText } from "../../../src/table/addresses.js";
+import type { ElementBatch } from "../../../src/kernel/types.js";
+import {
+  addressBytes,
+  addressText,
+  mergeRanges,
+  parseNetwork,
+  prefixLength,
+  rangeText,
+} from "../../../src/table/addresses.js";
 import { editScript } from "../../../src/table/diff.js";
-import { intervalRecords, rangesOfRecords } from "../../../src/table/intervals.js";
+import { intervalRecords, rangesOfBatch } from "../../../src/table/intervals.js";
 import { fitsSize, packedBytes, serves, setInfo, sizeFor, typeId, checkSetSpec } from "../../../src/table/schema.js";
 import { checkComment, checkName, commentData, commentOf } from "../../../src/table/text.js";
 import { CheckSchedule } from "../../../src/table/timing.js";
 import type { SetSpec } from "../../../src/table/types.js";
 
-const merged = (...nets: string[]): string[] => mergeRanges(nets.map(parseNetwork)).map((range) => rangeText(range, nets[0].includes(":") ? 16 : 4));
+const merged = (...nets: string[]): string[] =>
+  mergeRanges(nets.map(parseNetwork)).map((range) => rangeText(range, nets[0].includes(":") ? 16 : 4));
 
 describe("networks", () => {
   it("are parsed, masked, merged and printed", () => {
@@ -19,11 +28,15 @@ describe("networks", () => {
     expect(merged("0.0.0.0/0")).toEqual(["0.0.0.0/0"]);
     expect(merged("fd00::/9", "fd80::/9", "::1")).toEqual(["::1", "fd00::/8"]);
   });
-  it.each(["10.0.0.0/33", "10.0.0", "fd00::/129", "fe80::1%eth0", "10.0.0.0/", "010.0.0.1", "x", "", "10.0.0.0/-1"])("refuses %j", (text) => {
-    expect(() => parseNetwork(text)).toThrow(RangeError);
-  });
+  it.each(["10.0.0.0/33", "10.0.0", "fd00::/129", "fe80::1%eth0", "10.0.0.0/", "010.0.0.1", "x", "", "10.0.0.0/-1"])(
+    "refuses %j",
+    (text) => {
+      expect(() => parseNetwork(text)).toThrow(RangeError);
+    },
+  );
   it("round-trip as text", () => {
-    for (const text of ["10.1.2.3", "fd00::1", "::ffff:1.2.3.4", "::"]) expect([...addressBytes(addressText(addressBytes(text)))]).toEqual([...addressBytes(text)]);
+    for (const text of ["10.1.2.3", "fd00::1", "::ffff:1.2.3.4", "::"])
+      expect([...addressBytes(addressText(addressBytes(text)))]).toEqual([...addressBytes(text)]);
   });
   it("know which ranges are a prefix", () => {
     expect(prefixLength({ from: 0n, to: 255n }, 32)).toBe(24);
@@ -35,19 +48,38 @@ describe("networks", () => {
 describe("interval elements", () => {
   const hex = (records: Uint8Array[]): string[] => records.map((record) => Buffer.from(record).toString("hex"));
   it("are start and exclusive end, without an end at the maximum", () => {
-    expect(hex(intervalRecords(mergeRanges([parseNetwork("10.0.0.0/8"), parseNetwork("224.0.0.0/3")]), 4))).toEqual(["0a00000000000000", "0b00000001000000", "e000000000000000"]);
+    expect(hex(intervalRecords(mergeRanges([parseNetwork("10.0.0.0/8"), parseNetwork("224.0.0.0/3")]), 4))).toEqual([
+      "0a00000000000000",
+      "0b00000001000000",
+      "e000000000000000",
+    ]);
     expect(hex(intervalRecords(mergeRanges([parseNetwork("0.0.0.0/0")]), 4))).toEqual(["0000000000000000"]);
   });
-  it("turn back into the ranges, in any order", () => {
+  it("turn back into the ranges, in any order, and tell when they are none", () => {
     const ranges = mergeRanges(["10.0.0.0/8", "12.0.0.0/32", "255.0.0.0/8"].map(parseNetwork));
-    expect(rangesOfRecords(intervalRecords(ranges, 4).toReversed(), 4)).toEqual(ranges);
+    const records = intervalRecords(ranges, 4);
+    const batch = (...list: Uint8Array[]): ElementBatch => ({
+      count: list.length,
+      keyLen: 4,
+      dataLen: 0,
+      flags: true,
+      bytes: Buffer.concat(list),
+    });
+    expect(rangesOfBatch(batch(...records.toReversed()))).toEqual({ ranges, complete: true });
+    const zeroEnd = Uint8Array.of(0, 0, 0, 0, 1, 0, 0, 0);
+    expect(rangesOfBatch(batch(zeroEnd, ...records))).toEqual({ ranges, complete: true });
+    expect(rangesOfBatch(batch(Uint8Array.of(10, 1, 0, 0, 0, 0, 0, 0), ...records)).complete).toBe(false);
+    expect(rangesOfBatch(batch(Uint8Array.of(9, 0, 0, 0, 1, 0, 0, 0), ...records)).complete).toBe(false);
+    expect(rangesOfBatch(batch(Uint8Array.of(0, 0, 0, 0, 2, 0, 0, 0), ...records)).complete).toBe(false);
   });
 });
 
 describe("editScript", () => {
   const run = (from: string, to: string): string =>
     editScript([...from], [...to], (a, b) => a === b)
-      .map((edit) => (edit.edit === "keep" ? from[edit.from] : edit.edit === "delete" ? `-${from[edit.from]}` : `+${to[edit.to]}`))
+      .map((edit) =>
+        edit.edit === "keep" ? from[edit.from] : edit.edit === "delete" ? `-${from[edit.from]}` : `+${to[edit.to]}`,
+      )
       .join("");
   it("keeps as much as possible", () => {
     expect(run("abc", "abc")).toBe("abc");
@@ -60,11 +92,22 @@ describe("editScript", () => {
   it("turns any list into any other", () => {
     const letters = "abcd";
     for (let seed = 0; seed < 500; seed++) {
-      const word = (n: number): string => Array.from({ length: n % 9 }, (_, i) => letters[(seed * 7 + i * (n + 3) + ((seed >> i) & 3)) % 4]).join("");
+      const word = (n: number): string =>
+        Array.from({ length: n % 9 }, (_, i) => letters[(seed * 7 + i * (n + 3) + ((seed >> i) & 3)) % 4]).join("");
       const [from, to] = [word(seed), word(seed * 5 + 2)];
       const edits = editScript([...from], [...to], (a, b) => a === b);
-      expect(edits.filter((edit) => edit.edit !== "delete").map((edit) => to[(edit as { to: number }).to]).join("")).toBe(to);
-      expect(edits.filter((edit) => edit.edit !== "add").map((edit) => from[(edit as { from: number }).from]).join("")).toBe(from);
+      expect(
+        edits
+          .filter((edit) => edit.edit !== "delete")
+          .map((edit) => to[(edit as { to: number }).to])
+          .join(""),
+      ).toBe(to);
+      expect(
+        edits
+          .filter((edit) => edit.edit !== "add")
+          .map((edit) => from[(edit as { from: number }).from])
+          .join(""),
+      ).toBe(from);
     }
   });
   it("replaces the middle of lists too long to compare", () => {
@@ -82,7 +125,8 @@ describe("names and comments", () => {
     expect(() => checkName("chain", "a".repeat(255))).not.toThrow();
     expect(() => checkName("chain", "a".repeat(256))).toThrow(/255 bytes/);
     for (const name of ["firewall/x/tcp/p", "a.b", "_x-1"]) expect(() => checkName("chain", name)).not.toThrow();
-    for (const name of ["", "1a", "a b", "a{", 'a"', "-a", "ä"]) expect(() => checkName("chain", name)).toThrow(RangeError);
+    for (const name of ["", "1a", "a b", "a{", 'a"', "-a", "ä"])
+      expect(() => checkName("chain", name)).toThrow(RangeError);
     expect(() => checkComment("rule", "x".repeat(128))).not.toThrow();
     expect(() => checkComment("rule", "ü".repeat(65))).toThrow(/128 bytes/);
     expect(() => checkComment("rule", 'a"b')).toThrow(/quote/);
@@ -99,14 +143,33 @@ describe("names and comments", () => {
 });
 
 describe("set specifications", () => {
-  const endpoints: SetSpec = { set: "e", key: ["ipv4_addr", "inet_proto", "inet_service", "index"], data: ["ipv4_addr", "inet_service"], size: "auto" };
+  const endpoints: SetSpec = {
+    set: "e",
+    key: ["ipv4_addr", "inet_proto", "inet_service", "index"],
+    data: ["ipv4_addr", "inet_service"],
+    size: "auto",
+  };
   it("have the kernel's widths and nft's type ids", () => {
     expect(packedBytes(endpoints.key)).toBe(16);
     expect(packedBytes(["inet_service"])).toBe(2);
     expect(packedBytes(["ipv6_addr", "inet_proto", "inet_service"])).toBe(24);
     expect(typeId(["ipv4_addr", "inet_service"])).toBe((7 << 6) | 13);
-    expect(setInfo(endpoints, 1024)).toEqual({ set: "e", flags: 8, keyType: ((((7 << 6) | 12) << 6) | 13) << 6 | 19, keyLen: 16, dataType: (7 << 6) | 13, dataLen: 8, size: 1024 });
-    expect(setInfo({ set: "d", key: ["ipv4_addr"], dynamic: true, timeoutMs: 5000 }, undefined)).toEqual({ set: "d", flags: 0x30, keyType: 7, keyLen: 4, timeout: 5000n });
+    expect(setInfo(endpoints, 1024)).toEqual({
+      set: "e",
+      flags: 8,
+      keyType: (((((7 << 6) | 12) << 6) | 13) << 6) | 19,
+      keyLen: 16,
+      dataType: (7 << 6) | 13,
+      dataLen: 8,
+      size: 1024,
+    });
+    expect(setInfo({ set: "d", key: ["ipv4_addr"], dynamic: true, timeoutMs: 5000 }, undefined)).toEqual({
+      set: "d",
+      flags: 0x30,
+      keyType: 7,
+      keyLen: 4,
+      timeout: 5000n,
+    });
     expect(setInfo({ set: "v", key: ["inet_service"], data: "verdict" }, undefined).dataType).toBe(0xffffff00);
   });
   it("tell what the kernel's set must be like to serve", () => {
@@ -132,7 +195,9 @@ describe("set specifications", () => {
   it("that make no sense are refused", () => {
     expect(() => checkSetSpec({ set: "x", key: [] })).toThrow(/no key/);
     expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], data: [] })).toThrow(/no data/);
-    expect(() => checkSetSpec({ set: "x", key: Array.from({ length: 5 }, () => "ipv6_addr" as const) })).toThrow(/64 bytes/);
+    expect(() => checkSetSpec({ set: "x", key: Array.from({ length: 5 }, () => "ipv6_addr" as const) })).toThrow(
+      /64 bytes/,
+    );
     expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr", "inet_proto"], interval: true })).toThrow(/interval/);
     expect(() => checkSetSpec({ set: "x", key: ["inet_service"], interval: true })).toThrow(/interval/);
     expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], size: 0 })).toThrow(/size/);

@@ -1,0 +1,62 @@
+import type { ElementBatch } from "../kernel/types.js";
+import { mergeRanges, parseNetwork, type Range } from "./addresses.js";
+import { TrackedElements } from "./element-set.js";
+import { rangeKey, rangeOfKey, rangesOfBatch } from "./intervals.js";
+import type { SetSpec } from "./types.js";
+
+/** The wanted networks of an interval set: a row is a range. `size` counts ranges. */
+export class TrackedIntervals extends TrackedElements {
+  readonly #width: number;
+
+  constructor(spec: SetSpec, width: number) {
+    super(spec, { keyLen: width * 2, dataLen: 0, ranges: true });
+    this.#width = width;
+  }
+
+  override replaceNets(nets: readonly string[]): void {
+    const networks = nets.map((net) => {
+      const network = parseNetwork(net);
+      if (network.version !== (this.#width === 4 ? 4 : 6)) {
+        throw new RangeError(`set ${this.spec.set}: ${net} is of the other family`);
+      }
+      return network;
+    });
+    const keys = mergeRanges(networks).map((range) => rangeKey(range, this.#width));
+    const wanted = new Set(keys.map(hex));
+    const gone: Uint8Array[] = [];
+    this.forEach((key) => {
+      if (!wanted.has(hex(key))) gone.push(key.slice());
+    });
+    for (const key of gone) super.delete(key);
+    for (const key of keys) super.put(key);
+  }
+
+  /** Merged ranges that are wanted, in order. */
+  ranges(): Range[] {
+    const ranges: Range[] = [];
+    this.forEach((key) => ranges.push(rangeOfKey(key)));
+    return mergeRanges(ranges);
+  }
+
+  override put(): never {
+    throw new TypeError(`set ${this.spec.set} is an interval set: use replaceNets`);
+  }
+
+  override delete(): never {
+    throw new TypeError(`set ${this.spec.set} is an interval set: use replaceNets`);
+  }
+
+  override deleteLater(): never {
+    throw new TypeError(`set ${this.spec.set} is an interval set: use replaceNets`);
+  }
+
+  protected override loadBatch(batch: ElementBatch): Promise<boolean> {
+    const { ranges, complete } = rangesOfBatch(batch);
+    for (const range of ranges) this.holds(rangeKey(range, this.#width), 0);
+    return Promise.resolve(complete);
+  }
+}
+
+function hex(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString("hex");
+}

@@ -1,0 +1,4 @@
+import { openFake } from "./bench.js";
+import { describeTable } from "./table/suite.js";
+
+describeTable("FakeKernel", openFake);

@@ -1,0 +1,139 @@
+/** The same table written by us and, from its text, by the machine's nft: the kernel must hold the same. */
+import { spawnSync } from "node:child_process";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+
+import { normalizeExpr } from "../../src/kernel/normalize.js";
+import type { BaseChain, Expr, Family, Kernel } from "../../src/kernel/types.js";
+import { Table } from "../../src/table/index.js";
+import { anonymousContent } from "../../src/table/prepare.js";
+import { endpoint, indexed, serviceTable, vip } from "./table/build.js";
+import { CASES, setsOf, type Case } from "./table/statements.js";
+import { makeNamespace, openReal, type Namespace } from "./real.js";
+import type { Bench } from "./bench.js";
+
+let namespace: Namespace;
+let bench: Bench;
+beforeAll(async () => {
+  namespace = await makeNamespace();
+  bench = await openReal(() => namespace)();
+});
+afterAll(async () => {
+  await bench.close();
+  await namespace.remove();
+});
+
+function nft(input: string | undefined, ...args: string[]): string {
+  const run = spawnSync("nsenter", [`--net=${namespace.path}`, "nft", ...args], {
+    input: input ?? "",
+    encoding: "utf8",
+  });
+  if (run.status !== 0) throw new Error(`nft ${args.join(" ")}: ${run.status} ${run.signal} ${run.stderr} ${input}`);
+  return run.stdout;
+}
+
+const BASES: Record<NonNullable<Case["chain"]>, BaseChain> = {
+  filter: { type: "filter", hook: 0, priority: 0 },
+  input: { type: "filter", hook: 1, priority: 0 },
+  raw: { type: "filter", hook: 0, priority: -300 },
+  dstnat: { type: "nat", hook: 0, priority: -100 },
+  srcnat: { type: "nat", hook: 4, priority: 100 },
+};
+
+function tableOf(name: string, { family, chain, statements }: Case): Table {
+  const table = new Table(bench.kernel, { family, name });
+  for (const spec of setsOf(family)) table.set(spec);
+  table.chain({ chain: "target", rules: [] });
+  table.chain({ chain: "probe", base: BASES[chain ?? "filter"], rules: [{ statements, comment: "a comment" }] });
+  return table;
+}
+
+/** The rule's expressions with anonymous sets by content. */
+async function heldExprs(kernel: Kernel, family: Family, table: string): Promise<Expr[]> {
+  const ref = { family, table };
+  const [rule] = await kernel.rules(ref, "probe");
+  const sets = new Map((await kernel.sets(ref)).map((set) => [set.set, set]));
+  const exprs: Expr[] = [];
+  for (const expr of rule.exprs) {
+    const set = expr.type === "lookup" ? sets.get(expr.set) : undefined;
+    const anonymous =
+      set !== undefined && (set.flags & 1) !== 0 ? anonymousContent(set, await kernel.elements(ref, set)) : undefined;
+    exprs.push(normalizeExpr(expr.type === "lookup" && anonymous !== undefined ? { ...expr, set: anonymous } : expr));
+  }
+  return exprs;
+}
+
+describe.each(["ip", "ip6", "inet"] as const)("rules in a table of family %s", (family) => {
+  it.each(CASES.filter((item) => item.family === family))("$name", async (item) => {
+    const ours = tableOf("ours", item);
+    const theirs = tableOf("theirs", item);
+    try {
+      await ours.apply();
+      nft(theirs.render(), "-f", "-");
+      expect(await heldExprs(bench.kernel, family, "ours")).toEqual(await heldExprs(bench.kernel, family, "theirs"));
+      const listed = (table: string): string =>
+        nft(undefined, "list", "chain", family, table, "probe").replace(`table ${family} ${table}`, "");
+      expect(listed("ours")).toBe(listed("theirs"));
+      expect((await tableOf("ours", item).apply()).transactions).toBe(0);
+    } finally {
+      await ours.destroy();
+      await theirs.destroy();
+    }
+  });
+});
+
+describe("a whole table", () => {
+  it("renders as text that nft loads with the same rules and elements", async () => {
+    const { table, service, endpoints } = serviceTable(bench.kernel);
+    service(1, 3);
+    service(2, 1);
+    table
+      .set({ set: "cidrs", key: ["ipv4_addr"], interval: true, comment: "ranges" })
+      .replaceNets(["10.0.0.0/8", "0.0.0.0/8", "255.0.0.0/8", "172.16.0.1"]);
+    const draws = table.set({ set: "draws", key: ["index"], data: "verdict" });
+    draws.put(
+      new Uint8Array(Uint32Array.of(7).buffer),
+      new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "jump", chain: "draw-1" })).buffer),
+    );
+    const marks = table.set({ set: "marks", key: ["ifname", "mark"], timeoutMs: 0 });
+    marks.put(
+      Uint8Array.from([...Buffer.concat([Buffer.from("eth0")], 16), ...new Uint8Array(Uint32Array.of(0x4000).buffer)]),
+    );
+    table.chain({
+      chain: "with-policy",
+      base: { type: "filter", hook: 1, priority: -5, policy: "drop" },
+      rules: [],
+      comment: "a chain",
+    });
+    const text = table.render();
+    expect(text).toBe(table.render());
+    nft(text, "-f", "-");
+    const loaded = nft(undefined, "list", "table", "ip", "own");
+    expect(loaded).toContain("10.96.0.1 . tcp . 80 : goto draw-3");
+    expect(loaded).toMatch(/10\.96\.0\.1 \. tcp \. 80 \. 2 : 10\.0\.1\.3 \. 8080/);
+    expect(loaded).toContain("10.0.0.0/8");
+    expect(loaded).toContain("7 : jump draw-1");
+    // What nft wrote is taken over: sets keyed by an index have other type ids there and are made anew, the rest stays.
+    await table.load();
+    expect(endpoints.kernelValue(vipKey())).toBeUndefined();
+    const result = await table.apply();
+    expect(result.operations.chain).toEqual({ add: 0, delete: 0 });
+    expect(result.operations.set).toEqual({ add: 2, delete: 2 });
+    expect(endpoints.kernelValue(vipKey())).toEqual(endpoint("10.0.1.3"));
+    expect((await table.apply()).transactions).toBe(0);
+    const listed = nft(undefined, "list", "table", "ip", "own");
+    expect(listed).toMatch(/10\.96\.0\.1 \. tcp \. 80 \. 0x0*2 : 10\.0\.1\.3 \. 8080/);
+    expect(listed).toContain('comment "where packets go"');
+    expect(listed).toContain('comment "ranges"');
+    expect(listed).toContain('comment "a chain"');
+    expect(listed).toContain('comment "made for a test"');
+    expect(listed).toContain("elements = { 0.0.0.0/8, 10.0.0.0/8,");
+    expect(listed).toContain('"eth0" . 0x00004000');
+    expect(listed).toContain("policy drop");
+    expect(vip(1)).toHaveLength(12);
+    await table.destroy();
+  });
+});
+
+function vipKey(): Uint8Array {
+  return indexed(1, 2);
+}

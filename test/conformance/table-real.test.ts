@@ -1,0 +1,15 @@
+import { afterAll, beforeAll } from "vitest";
+
+import { makeNamespace, openReal, type Namespace } from "./real.js";
+import { describeTable } from "./table/suite.js";
+
+let namespace: Namespace;
+beforeAll(async () => {
+  namespace = await makeNamespace();
+});
+afterAll(() => namespace.remove());
+
+describeTable(
+  "NftKernel",
+  openReal(() => namespace),
+);
