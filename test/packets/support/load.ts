@@ -1,7 +1,7 @@
 /** Connections opened without a pause while something changes. */
 import { setTimeout as sleep } from "node:timers/promises";
 
-import type { Outcome, Transport } from "../../lab/agent.ts";
+import type { Transport } from "../../lab/agent.ts";
 import { FAMILIES } from "../../lab/topology.ts";
 import type { Cluster } from "./cluster.ts";
 import type { Target } from "./objects.ts";
@@ -14,8 +14,8 @@ export interface Stream {
 
 export interface LoadResult {
   readonly connections: number;
-  /** Every outcome that is not an answer. */
-  readonly failures: readonly Outcome[];
+  /** Every outcome that is not a pod's answer, with the connection that it is about. */
+  readonly failures: readonly string[];
 }
 
 /** Between rounds: the load must not take the processors from what is under test. */
@@ -27,11 +27,14 @@ export async function underLoad(
   streams: readonly Stream[],
   work: () => Promise<void>,
 ): Promise<LoadResult> {
+  const pods = new Set(cluster.lab.pods.map(({ name }) => name));
+  for (const { to } of streams) await cluster.catchUntouched(to.port);
   const stop = new AbortController();
   const loads = streams.flatMap(({ from, to, protocol }) =>
     FAMILIES.map(async (family) => {
       const { namespace, address } = cluster.source(from);
-      const outcomes: Outcome[] = [];
+      let connections = 0;
+      const failures: string[] = [];
       const probe = {
         protocol,
         ...(address ? { source: address[family] } : {}),
@@ -43,10 +46,14 @@ export async function underLoad(
         timeoutMs: 3000,
       };
       while (!stop.signal.aborted) {
-        outcomes.push(...(await namespace.agent().probe(probe)));
+        for (const outcome of await namespace.agent().probe(probe)) {
+          connections += outcome.count;
+          const good = outcome.result === "ok" && pods.has(outcome.name);
+          if (!good) failures.push(`${family} ${protocol} ${from} → ${to.name}: ${JSON.stringify(outcome)}`);
+        }
         await sleep(PAUSE_MS);
       }
-      return outcomes;
+      return { connections, failures };
     }),
   );
   try {
@@ -54,9 +61,9 @@ export async function underLoad(
   } finally {
     stop.abort();
   }
-  const outcomes = (await Promise.all(loads)).flat();
+  const results = await Promise.all(loads);
   return {
-    connections: outcomes.reduce((sum, { count }) => sum + count, 0),
-    failures: outcomes.filter(({ result }) => result !== "ok"),
+    connections: results.reduce((sum, { connections }) => sum + connections, 0),
+    failures: results.flatMap(({ failures }) => failures),
   };
 }
