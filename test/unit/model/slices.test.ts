@@ -200,6 +200,7 @@ describe("the same address and port twice is one endpoint", () => {
   };
   const alive = { addresses: ["010.1.0.1"], nodeName: "here", conditions: { ready: true } };
   const unready = { addresses: ["10.1.0.1"], nodeName: "here", conditions: { ready: false } };
+  const published = { ...dying, conditions: { ready: true, serving: true, terminating: true } };
   // More than the slice reader searches by hand.
   const many = Array.from({ length: 20 }, (_, i) => `10.2.0.${i}`);
 
@@ -209,9 +210,15 @@ describe("the same address and port twice is one endpoint", () => {
     ["in two slices", [[dying], [alive]]],
     ["in two slices, the other way round", [[alive], [dying]]],
     ["ready before not ready", [[unready], [alive]]],
+    ["although both are ready", [[published], [alive]]],
   ])("one that is not terminating wins: %s", (_name, groups) => {
     const { view } = serve(...groups.map((group, i) => slice(`s${i}`, "web", group)));
     expect(view("web").clusterEndpoints).toEqual([{ address: "10.1.0.1", port: 8080, local: true }]);
+  });
+
+  test("one that is not terminating wins even when it is not ready yet", () => {
+    const { view } = serve(slice("a", "web", [dying]), slice("b", "web", [unready]));
+    expect(view("web").hasAnyEndpoint).toBe(false);
   });
 
   test("in a long slice", () => {
