@@ -59,6 +59,7 @@ export function runBatch(state: NamespaceState, ops: readonly Op[], options: Bat
     tx.rollback();
     return { refused: true, errno: "EINVAL", faults: [] };
   }
+  tx.commit();
   if (tx.events.length > 0) state.nextGeneration();
   return { refused: false, events: tx.events };
 }

@@ -11,6 +11,7 @@ import { KernelError, type Fault } from "./errors.js";
 import { runBatch } from "./fake-batch.js";
 import { checkOps, sizeOf } from "./fake-ops/check.js";
 import {
+  byAge,
   isExpired,
   NamespaceState,
   Refusal,
@@ -207,12 +208,14 @@ export class FakeKernel implements Kernel {
 
   async chains(ref: TableRef): Promise<ChainInfo[]> {
     await this.beginDump("dump chains");
-    return inOrder(this.shared.state.find(ref)?.chains).map((chain) => chainInfo(ref, chain));
+    return byAge(this.shared.state.find(ref)?.chains ?? new Map<string, ChainState>()).map((chain) =>
+      chainInfo(ref, chain),
+    );
   }
 
   async rules(ref: TableRef, chain?: string): Promise<RuleInfo[]> {
     await this.beginDump("dump rules");
-    const chains = inOrder(this.shared.state.find(ref)?.chains).filter(
+    const chains = byAge(this.shared.state.find(ref)?.chains ?? new Map<string, ChainState>()).filter(
       ({ name }) => chain === undefined || name === chain,
     );
     return chains.flatMap(({ name, rules }) =>
@@ -228,7 +231,7 @@ export class FakeKernel implements Kernel {
 
   async sets(ref: TableRef): Promise<SetDump[]> {
     await this.beginDump("dump sets");
-    return inOrder(this.shared.state.find(ref)?.sets).map((set) => setDump(ref, set));
+    return byAge(this.shared.state.find(ref)?.sets ?? new Map<string, SetState>()).map((set) => setDump(ref, set));
   }
 
   async elements(ref: TableRef, info: SetInfo): Promise<ElementBatch> {
@@ -302,11 +305,6 @@ function refused(ops: readonly Op[], errno: string, faults: readonly Fault[]): K
   const [first] = faults;
   const where = first === undefined ? "the batch" : `operation ${first.op} (${ops[first.op].op} ${ops[first.op].kind})`;
   return new KernelError("refused", `the kernel refused ${where}: ${errno}`, { action: "commit", errno, faults });
-}
-
-/** By handle, which is the order in which they were made and in which the kernel lists them. */
-function inOrder<T extends { readonly handle: bigint }>(objects: ReadonlyMap<string, T> | undefined): T[] {
-  return [...(objects?.values() ?? [])].sort((a, b) => Number(a.handle - b.handle));
 }
 
 function refOf({ family, table }: TableRef): TableRef {

@@ -6,6 +6,7 @@
  */
 import type { BaseChain, ChangeEvent, Expr, Family, InterfaceAddress, SetInfo, TableRef, Verdict } from "./types.js";
 import { DATA_VERDICT, SetFlag } from "./constants.js";
+import { IntervalGuard } from "./fake-ops/intervals.js";
 
 /** An operation that the kernel would refuse. Symbolic errno; `element` is the index of the record at fault. */
 export class Refusal extends Error {
@@ -66,7 +67,7 @@ export interface ElementState {
   readonly verdict: Verdict | undefined;
   /** The chain that `verdict` names. */
   readonly target: ChainState | undefined;
-  /** ms; undefined when the element has none of its own and follows the set; 0n never expires. */
+  /** ms: its own, else the set's at the time when it was added. Absent: it stays. */
   timeout: bigint | undefined;
   /** On the injected clock, ms. Infinity: never. */
   expiresAt: number;
@@ -204,6 +205,12 @@ export class Transaction {
   /** Tables whose chains must be walked before the commit (NFT_VALIDATE_NEED). */
   readonly toValidate = new Set<TableState>();
   private readonly undoes: (() => void)[] = [];
+  /** New timeouts of elements that were there: the kernel sets them at the commit, and compares with the old ones until then. */
+  readonly renewals: { element: ElementState; timeout: bigint | undefined; expiresAt: number }[] = [];
+  /** Sets that rules stopped using in this batch: they stay bound until it is through (nf_tables_unbind_set). */
+  readonly unbound = new Set<SetState>();
+  private readonly guards = new Map<SetState, IntervalGuard>();
+  private readonly elementEvents = new Map<string, Mutable<ChangeEvent>>();
   constructor(
     readonly namespace: NamespaceState,
     readonly portId: number,
@@ -216,6 +223,10 @@ export class Transaction {
   change(apply: () => void, undo: () => void): void {
     apply();
     this.undoes.push(undo);
+  }
+
+  commit(): void {
+    for (const { element, ...renewed } of this.renewals) Object.assign(element, renewed);
   }
 
   rollback(): void {
@@ -235,22 +246,28 @@ export class Transaction {
     this.events.push(event);
   }
 
-  /** Counts elements into the last event when that is about the same set. */
+  /** One event for all elements of a set that a batch adds, and one for those that it deletes. */
   noteElements(action: ChangeEvent["action"], table: TableState, set: SetState, count: number): void {
     if (count === 0) return;
-    const last = this.events.at(-1);
     const { family, table: name } = table.ref;
-    if (
-      last?.kind === "elements" &&
-      last.action === action &&
-      last.family === family &&
-      last.table === name &&
-      last.name === set.name
-    ) {
-      last.count = (last.count ?? 0) + count;
-    } else {
-      this.events.push({ action, kind: "elements", family, table: name, name: set.name, count });
+    const id = `${action} ${tableId(table.ref)}\0${set.name}`;
+    const before = this.elementEvents.get(id);
+    if (before !== undefined) {
+      before.count = (before.count ?? 0) + count;
+      return;
     }
+    const event: Mutable<ChangeEvent> = { action, kind: "elements", family, table: name, name: set.name, count };
+    this.elementEvents.set(id, event);
+    this.events.push(event);
+  }
+
+  /** What the set of intervals remembers during this batch. */
+  guard(set: SetState): IntervalGuard {
+    const known = this.guards.get(set);
+    if (known !== undefined) return known;
+    const guard = new IntervalGuard(set);
+    this.guards.set(set, guard);
+    return guard;
   }
 }
 
@@ -281,6 +298,11 @@ export class NamespaceState {
   nextGeneration(): void {
     this.generation = this.generation === 0xffffffff ? 1 : this.generation + 1;
   }
+}
+
+/** Objects of a table in the order in which they were made and in which the kernel lists them: that of their handles. */
+export function byAge<T extends { readonly handle: bigint }>(objects: ReadonlyMap<string, T>): T[] {
+  return [...objects.values()].sort((a, b) => Number(a.handle - b.handle));
 }
 
 export function tableId(ref: TableRef): string {

@@ -12,7 +12,8 @@ import {
 import type { ElementBatch, Op, Verdict } from "../types.js";
 import { verdictTarget } from "./exprs.js";
 import { findSet, findTable } from "./find.js";
-import { afterChange, validateChain } from "./validate.js";
+import { isNull } from "./intervals.js";
+import { afterChange } from "./validate.js";
 
 type ElementsOp = Extract<Op, { kind: "elements" }>;
 type ListOp = Exclude<ElementsOp, { op: "flush" }>;
@@ -77,36 +78,22 @@ class Records {
 
 /** What one operation did to a set, to take it back at once: an undo function per element would be heavy. */
 class Journal {
-  private readonly steps: {
-    element: ElementState;
-    action: "insert" | "remove" | "renew";
-    timeout?: bigint | undefined;
-    expiresAt?: number;
-  }[] = [];
+  private readonly steps: { readonly element: ElementState; readonly inserted: boolean }[] = [];
   constructor(private readonly set: SetState) {}
 
   insert(element: ElementState): void {
     this.set.insert(element);
-    this.steps.push({ element, action: "insert" });
+    this.steps.push({ element, inserted: true });
   }
   remove(element: ElementState): void {
     this.set.remove(element);
-    this.steps.push({ element, action: "remove" });
-  }
-  renew(element: ElementState, timeout: bigint | undefined, expiresAt: number): void {
-    this.steps.push({ element, action: "renew", timeout: element.timeout, expiresAt: element.expiresAt });
-    element.timeout = timeout;
-    element.expiresAt = expiresAt;
+    this.steps.push({ element, inserted: false });
   }
 
   undo(): void {
     for (let step = this.steps.pop(); step !== undefined; step = this.steps.pop()) {
-      if (step.action === "insert") this.set.remove(step.element);
-      else if (step.action === "remove") this.set.insert(step.element);
-      else {
-        step.element.timeout = step.timeout;
-        step.element.expiresAt = step.expiresAt ?? Infinity;
-      }
+      if (step.inserted) this.set.remove(step.element);
+      else this.set.insert(step.element);
     }
   }
 }
@@ -126,7 +113,7 @@ function forEachRecord(count: number, each: (record: number) => void): void {
 export function addElements(tx: Transaction, op: ListOp): void {
   const table = findTable(tx, op);
   const set = findSet(tx, table, op.set, op.setId);
-  if (set.bindings.length > 0 && (set.anonymous || set.has(SetFlag.constant))) throw new Refusal("EBUSY");
+  if (set.anonymous || set.has(SetFlag.constant)) refuseBound(tx, set);
   const adder = new Adder(tx, table, set, op);
   let added = 0;
   try {
@@ -140,7 +127,7 @@ export function addElements(tx: Transaction, op: ListOp): void {
     );
   }
   tx.noteElements("new", table, set, added);
-  if (adder.leadsOn) afterChange(tx, table);
+  if (adder.leadsOn || tx.validateEach) afterChange(tx, table);
 }
 
 /** Adds the records of one operation. */
@@ -167,30 +154,38 @@ class Adder {
     const { set, tx, journal } = this;
     const element = this.read(record);
     const found = set.elements.get(elementId(element));
-    if (found !== undefined) {
-      if (!isExpired(found, tx.now)) return this.merge(found, element, record);
-      journal.remove(found);
-    }
-    if (set.sorted !== undefined && !element.catchall) checkOrder(set, element, tx.now);
-    else if (set.ranges && !element.catchall) checkRanges(set, element, tx.now);
+    if (found !== undefined && isExpired(found, tx.now)) journal.remove(found);
+    const there = this.meet(element);
+    if (there === "ignore") return false;
+    if (there !== undefined) return this.merge(there, element, record);
     if (!element.catchall && full(set, tx.now, journal)) throw new Refusal("ENFILE");
     journal.insert(element);
     return true;
   }
 
+  /** The set's own `insert`: finds the same element, or refuses one that overlaps others. */
+  private meet(element: ElementState): ElementState | "ignore" | undefined {
+    const { set, tx } = this;
+    if (set.sorted !== undefined && !element.catchall) return tx.guard(set).insert(element, tx.now);
+    const found = set.elements.get(elementId(element));
+    if (found === undefined && set.ranges && !element.catchall) checkRanges(set, element, tx.now);
+    return found;
+  }
+
   private read(record: number): ElementState {
     const { set, op, records } = this;
     const identity = records.identity(record);
-    const timeout = identity.end ? undefined : records.timeout(record);
+    const own = identity.end ? undefined : records.timeout(record);
     const expiration = identity.end ? undefined : records.expiration(record);
     const data = identity.end ? "" : records.data(record);
     if (!identity.end) {
       if (set.isMap !== op.elements.dataLen > 0) throw new Refusal("EINVAL");
-      if ((timeout !== undefined || expiration !== undefined) && !set.has(SetFlag.timeout)) throw new Refusal("EINVAL");
+      if ((own !== undefined || expiration !== undefined) && !set.has(SetFlag.timeout)) throw new Refusal("EINVAL");
       if (set.isMap && set.isVerdictMap !== (op.elements.verdicts !== undefined)) throw new Refusal("EINVAL");
       if (set.isMap && !set.isVerdictMap && op.elements.dataLen !== set.info.dataLen) throw new Refusal("EINVAL");
     }
-    const lifetime = this.lifetime(identity.end, timeout, expiration);
+    const timeout = own ?? (identity.end ? undefined : set.timeout);
+    const lifetime = this.lifetime(timeout, expiration);
     const verdict = identity.end ? undefined : records.verdict(record);
     const target = verdict === undefined ? undefined : this.target(verdict);
     return {
@@ -204,24 +199,19 @@ class Adder {
   }
 
   /** ms until the element expires. */
-  private lifetime(end: boolean, timeout: bigint | undefined, expiration: bigint | undefined): number {
-    if (end || !this.set.has(SetFlag.timeout)) return Infinity;
-    const whole = timeout ?? this.set.timeout;
+  private lifetime(timeout: bigint | undefined, expiration: bigint | undefined): number {
     if (expiration !== undefined) {
-      if (whole === undefined) throw new Refusal("EOPNOTSUPP");
-      if (expiration > whole) throw new Refusal("ERANGE");
+      if (timeout === undefined) throw new Refusal("EOPNOTSUPP");
+      if (expiration > timeout) throw new Refusal("ERANGE");
     }
-    const left = expiration ?? whole;
+    const left = expiration ?? timeout;
     return left === undefined ? Infinity : Number(left);
   }
 
   private target(verdict: Verdict): ReturnType<typeof verdictTarget> {
     if (this.targets.has(verdict)) return this.targets.get(verdict);
     const target = verdictTarget(this.table, verdict);
-    if (target !== undefined && this.inUse) {
-      for (const binding of this.set.bindings) if (binding.map) validateChain(binding.chain, target);
-      this.leadsOn = true;
-    }
+    if (target !== undefined && this.inUse) this.leadsOn = true;
     this.targets.set(verdict, target);
     return target;
   }
@@ -237,9 +227,8 @@ class Adder {
     }
     if (this.op.op === "create") throw new Refusal("EEXIST");
     if (!this.set.has(SetFlag.timeout) || element.end) return false;
-    const changed = (element.timeout ?? this.set.timeout) !== (found.timeout ?? this.set.timeout);
-    if (!changed && this.records.expiration(record) === undefined) return false;
-    this.journal.renew(found, element.timeout, element.expiresAt);
+    if (element.timeout === found.timeout && this.records.expiration(record) === undefined) return false;
+    this.tx.renewals.push({ element: found, timeout: element.timeout, expiresAt: element.expiresAt });
     return true;
   }
 }
@@ -262,23 +251,8 @@ function capacity(set: SetState): number {
   if (set.size === undefined) return Infinity;
   if (set.sorted === undefined) return set.size;
   const [first] = set.sorted;
-  const lead = first !== undefined && first.end && !/[^\0]/.test(first.key) ? 1 : 0;
+  const lead = first !== undefined && isNull(first) ? 1 : 0;
   return set.size * 2 + lead;
-}
-
-/** __nft_rbtree_insert: intervals must not overlap; the kernel's ENOTEMPTY becomes EEXIST on the way out. */
-function checkOrder(set: SetState, element: ElementState, now: number): void {
-  const sorted = set.sorted ?? [];
-  const at = set.position(element);
-  let below = at - 1;
-  while (below >= 0 && isExpired(sorted[below], now)) below--;
-  let above = at;
-  while (above < sorted.length && isExpired(sorted[above], now)) above++;
-  const before = below < 0 ? undefined : sorted[below];
-  const after = sorted[above] as ElementState | undefined;
-  const insideBefore = before !== undefined && (element.end ? before.end : !before.end && !set.anonymous);
-  const overAfter = element.end && after?.end === true;
-  if (insideBefore || overAfter) throw new Refusal("EEXIST");
 }
 
 /** Bounds of each field of a concatenation, padded. */
@@ -312,22 +286,23 @@ function checkRanges(set: SetState, element: ElementState, now: number): void {
 }
 
 /** The element that a deletion means: among ranges of a concatenation the one that holds the key, whatever its end. */
-function findElement(set: SetState, wanted: Identity, now: number): ElementState | undefined {
-  if (set.ranges && !wanted.catchall) return holder(set, wanted.key, now);
+function findElement(tx: Transaction, set: SetState, wanted: Identity): ElementState | undefined {
+  if (set.ranges && !wanted.catchall) return holder(set, wanted.key, tx.now);
+  if (set.sorted !== undefined && !wanted.catchall) return tx.guard(set).remove(wanted, tx.now);
   const found = set.elements.get(elementId(wanted));
-  return found === undefined || isExpired(found, now) ? undefined : found;
+  return found === undefined || isExpired(found, tx.now) ? undefined : found;
 }
 
 /** nf_tables_delsetelem */
 export function deleteElements(tx: Transaction, op: ListOp): void {
   const table = findTable(tx, op);
-  const set = named(table, op.set);
+  const set = named(tx, table, op.set);
   const records = new Records(op.elements, set);
   const journal = new Journal(set);
   let removed = 0;
   try {
     forEachRecord(op.elements.count, (record) => {
-      const found = findElement(set, records.identity(record), tx.now);
+      const found = findElement(tx, set, records.identity(record));
       if (found === undefined) {
         if (op.op === "destroy") return;
         throw new Refusal("ENOENT");
@@ -347,7 +322,7 @@ export function deleteElements(tx: Transaction, op: ListOp): void {
 /** nf_tables_delsetelem without a list (nft_set_flush) */
 export function flushElements(tx: Transaction, op: Extract<ElementsOp, { op: "flush" }>): void {
   const table = findTable(tx, op);
-  const set = named(table, op.set);
+  const set = named(tx, table, op.set);
   const journal = new Journal(set);
   const all = [...set.elements.values()];
   tx.change(
@@ -358,10 +333,14 @@ export function flushElements(tx: Transaction, op: Extract<ElementsOp, { op: "fl
 }
 
 /** The set to delete from: by name alone, never an anonymous one, and a constant one only before it is in use. */
-function named(table: TableState, name: string): SetState {
+function named(tx: Transaction, table: TableState, name: string): SetState {
   const set = table.sets.get(name);
   if (set === undefined) throw new Refusal("ENOENT");
   if (set.anonymous) throw new Refusal("EOPNOTSUPP");
-  if (set.bindings.length > 0 && set.has(SetFlag.constant)) throw new Refusal("EBUSY");
+  if (set.has(SetFlag.constant)) refuseBound(tx, set);
   return set;
+}
+
+function refuseBound(tx: Transaction, set: SetState): void {
+  if (set.bindings.length > 0 || tx.unbound.has(set)) throw new Refusal("EBUSY");
 }

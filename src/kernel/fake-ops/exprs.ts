@@ -11,7 +11,6 @@ import { normalizeExpr, registerWord } from "../normalize.js";
 import type { Expr, Verdict } from "../types.js";
 import { findSet } from "./find.js";
 import { ctLength, fibLength, metaLength, rtLength, socketLength } from "./lengths.js";
-import { validateChain } from "./validate.js";
 
 /** Words in all registers together (NFT_REG32_NUM). */
 const WORDS = 16;
@@ -114,17 +113,13 @@ function initImmediate(ctx: ExprContext, expr: ExprOf<"immediate">): Inited {
   const chain = verdictTarget(ctx.table, data);
   if (expr.dreg !== 0) throw new Refusal("EINVAL");
   if (chain === undefined) return {};
-  validateChain(ctx.chain, chain);
   return { link: { kind: "chain", chain } };
 }
 
-/** nf_tables_bind_set: an anonymous set belongs to one expression; what a map leads to is walked. */
+/** nf_tables_bind_set: an anonymous set belongs to one expression. */
 function bind(ctx: ExprContext, set: SetState, map: boolean): Link {
   const boundHere = ctx.bound.some((link) => link?.kind === "set" && link.set === set);
   if (set.anonymous && (set.bindings.length > 0 || boundHere)) throw new Refusal("EBUSY");
-  if (map && !set.bindings.some((binding) => binding.map && binding.chain === ctx.chain)) {
-    for (const target of set.targets.keys()) validateChain(ctx.chain, target);
-  }
   return { kind: "set", set, map };
 }
 

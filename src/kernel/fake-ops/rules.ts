@@ -1,4 +1,12 @@
-import { Refusal, RuleState, type ChainState, type Link, type TableState, type Transaction } from "../fake-state.js";
+import {
+  byAge,
+  Refusal,
+  RuleState,
+  type ChainState,
+  type Link,
+  type TableState,
+  type Transaction,
+} from "../fake-state.js";
 import type { Expr, Op } from "../types.js";
 import { initExpr, Registers } from "./exprs.js";
 import { checkUserdata, findChain, findTable, unlessAbsent } from "./find.js";
@@ -85,6 +93,7 @@ export function removeRule(tx: Transaction, table: TableState, rule: RuleState):
   );
   tx.note("delete", "rule", table, chain.name, rule.handle);
   for (const link of rule.links) {
+    if (link?.kind === "set") tx.unbound.add(link.set);
     if (link?.kind !== "set" || !link.set.anonymous || link.set.bindings.length > 0) continue;
     const { set } = link;
     const elements = [...set.elements.values()];
@@ -112,6 +121,6 @@ export function deleteRule(tx: Transaction, op: Extract<RuleOp, { op: "delete" |
 /** nf_tables_delrule without a handle */
 export function flushRules(tx: Transaction, op: Extract<RuleOp, { op: "flush" }>): void {
   const table = findTable(tx, op);
-  const chains = op.chain === undefined ? [...table.chains.values()] : [findChain(table, op.chain)];
+  const chains = op.chain === undefined ? byAge(table.chains) : [findChain(table, op.chain)];
   for (const chain of chains) for (const rule of [...chain.rules]) removeRule(tx, table, rule);
 }

@@ -1,5 +1,5 @@
 import { TableFlag } from "../constants.js";
-import { Refusal, TableState, tableId, type Transaction } from "../fake-state.js";
+import { byAge, Refusal, TableState, tableId, type Transaction } from "../fake-state.js";
 import type { Op } from "../types.js";
 import { deleteChainRules, removeChain } from "./chains.js";
 import { checkUserdata, findTable, unlessAbsent } from "./find.js";
@@ -61,9 +61,9 @@ export function deleteTable(tx: Transaction, op: TableOp): void {
   const table = unlessAbsent(op.op === "destroy", () => findTable(tx, op));
   if (table === undefined) return;
   if (op.handle !== undefined && op.handle !== table.handle) throw new Refusal("ENOENT");
-  for (const chain of table.chains.values()) deleteChainRules(tx, table, chain);
-  for (const set of table.sets.values()) removeSet(tx, table, set);
-  for (const chain of table.chains.values()) removeChain(tx, table, chain);
+  for (const chain of byAge(table.chains)) deleteChainRules(tx, table, chain);
+  for (const set of byAge(table.sets)) removeSet(tx, table, set);
+  for (const chain of byAge(table.chains)) removeChain(tx, table, chain);
   const { tables } = tx.namespace;
   const id = tableId(op);
   tx.change(

@@ -8,6 +8,8 @@ export interface Case {
   /** Base chain that the rule needs. Default: filter, prerouting. */
   readonly chain?: "dstnat" | "srcnat" | "filter" | "input" | "raw";
   readonly statements: readonly Statement[];
+  /** nft 1.0.6 lists the rule but aborts on loading its text (netlink_linearize.c: `dreg < ctx->reg_low`). */
+  readonly listOnly?: boolean;
 }
 
 /** Sets that the rules look up, with IPv4 or IPv6 addresses. */
@@ -152,12 +154,15 @@ function natCases(family: Family, address: string): Case[] {
       map: "sticky",
       data: "address-port",
     }),
-    dstnat("update a map with a constant", {
-      action: "update",
-      set: "sticky",
-      key: ["saddr"],
-      data: { address, port: 8080 },
-    }),
+    {
+      ...dstnat("update a map with a constant", {
+        action: "update",
+        set: "sticky",
+        key: ["saddr"],
+        data: { address, port: 8080 },
+      }),
+      listOnly: family === "ip6",
+    },
     srcnat("snat", { action: "snat", address }),
     srcnat("snat fully random", { action: "snat", address, fullyRandom: true }),
     srcnat("snat with port", tcp, { action: "snat", address, port: 99, fullyRandom: true }),

@@ -1,0 +1,123 @@
+/** The failures that can be ordered from FakeKernel, and what it keeps for tests to look at. */
+import { expect, test } from "vitest";
+import { FakeKernel } from "../../src/kernel/fake-kernel.js";
+import type { ChangeBatch } from "../../src/kernel/types.js";
+import { snapshot } from "./bench.js";
+import { addressSet, ip, newChain, newElements, newSet, newTable, noTable, T } from "./build.js";
+
+const handlers = (heard: unknown[]) => ({
+  onBatch: (batch: ChangeBatch) => void heard.push(batch.generation),
+  onLost: () => void heard.push("lost"),
+  onError: (error: Error) => void heard.push(error.message),
+});
+
+test("a refusal to come names the operation that it was meant for, once", async () => {
+  const kernel = new FakeKernel();
+  kernel.failNext({ when: (op, index) => op.kind === "chain" && index === 2, errno: "ENOMEM", text: "no memory" });
+  await kernel.commit([newTable(), newChain("a")]);
+  const before = await snapshot(kernel);
+  const ops = [newTable(), newChain("b"), newChain("c")];
+  await expect(kernel.commit(ops)).rejects.toMatchObject({
+    code: "refused",
+    errno: "ENOMEM",
+    faults: [{ op: 2, errno: "ENOMEM", text: "no memory" }],
+  });
+  expect(await snapshot(kernel)).toEqual(before);
+  await kernel.commit(ops);
+  expect((await kernel.chains(T)).map(({ chain }) => chain)).toEqual(["a", "b", "c"]);
+});
+
+test("a lost reply: the commit is in force, but nobody knows", async () => {
+  const kernel = new FakeKernel();
+  kernel.loseReply();
+  await expect(kernel.commit([newTable()])).rejects.toMatchObject({ code: "unknown-outcome", errno: "ENOBUFS" });
+  expect(await kernel.tables()).toHaveLength(1);
+  await kernel.commit([newChain("a")]);
+});
+
+test("a refused batch does not use up a lost reply, nor does a dry run", async () => {
+  const kernel = new FakeKernel();
+  kernel.loseReply();
+  await expect(kernel.commit([newChain("a")])).rejects.toMatchObject({ code: "refused" });
+  await kernel.commit([newTable()], { dryRun: true });
+  await expect(kernel.commit([newTable()])).rejects.toMatchObject({ code: "unknown-outcome" });
+});
+
+test("interrupted dumps, as many as ordered", async () => {
+  const kernel = new FakeKernel();
+  kernel.interruptDumps(2);
+  await expect(kernel.tables()).rejects.toMatchObject({ code: "interrupted" });
+  await expect(kernel.rules(T)).rejects.toMatchObject({ code: "interrupted" });
+  expect(await kernel.tables()).toEqual([]);
+});
+
+test("lost events and a broken stream", async () => {
+  const kernel = new FakeKernel();
+  const heard: unknown[] = [];
+  await kernel.monitor(handlers(heard));
+  kernel.loseEvents();
+  await kernel.commit([newTable()]);
+  kernel.breakMonitors(new Error("gone"));
+  await kernel.commit([newChain("a")]);
+  expect(heard).toEqual(["lost", 2, "gone"]);
+});
+
+test("latency holds up what it is asked for", async () => {
+  const kernel = new FakeKernel();
+  const seen: string[] = [];
+  let release = (): void => undefined;
+  kernel.setLatency((action) => {
+    seen.push(action);
+    return action === "commit" ? new Promise((resolve) => (release = resolve)) : undefined;
+  });
+  const commit = kernel.commit([newTable()]);
+  expect(await kernel.tables()).toEqual([]);
+  release();
+  await commit;
+  expect(await kernel.tables()).toHaveLength(1);
+  expect(seen.toSorted()).toEqual(["commit", "dump tables", "dump tables"]);
+});
+
+test("commits that took effect are kept, own ones alone", async () => {
+  const kernel = new FakeKernel();
+  const other = kernel.asOther(4711);
+  expect(other.portId).toBe(4711);
+  await kernel.commit([newTable()], { dryRun: true });
+  await kernel.commit([newTable()]);
+  await other.commit([newChain("a")]);
+  await expect(kernel.commit([newChain("a", undefined, "create")])).rejects.toMatchObject({ code: "refused" });
+  expect(kernel.commits).toEqual([[newTable()]]);
+  expect(other.commits).toEqual([[newChain("a")]]);
+});
+
+test("addresses are those that it was given", async () => {
+  const loopback = {
+    family: "ip",
+    address: ip("127.0.0.1"),
+    prefixLength: 8,
+    interfaceIndex: 1,
+    interfaceName: "lo",
+  } as const;
+  const kernel = new FakeKernel({ addresses: [loopback] });
+  expect(await kernel.addresses()).toEqual([loopback]);
+  kernel.setAddresses([]);
+  expect(await kernel.asOther().addresses()).toEqual([]);
+});
+
+test("a large batch is taken back as fast as it is put in", async () => {
+  const kernel = new FakeKernel();
+  await kernel.commit([newTable(), newSet(addressSet("s"))]);
+  const many = Array.from({ length: 100_000 }, (_, i) => ({
+    key: Uint8Array.of(10, i >> 16, (i >> 8) & 255, i & 255),
+  }));
+  const elements = newElements("s", many);
+  const started = performance.now();
+  await expect(kernel.commit([elements, newChain("a"), noTable("delete"), newChain("b")])).rejects.toMatchObject({
+    faults: [{ op: 3, errno: "ENOENT" }],
+  });
+  expect((await kernel.elements(T, addressSet("s"))).count).toBe(0);
+  await kernel.commit([elements]);
+  expect((await kernel.elements(T, addressSet("s"))).count).toBe(100_000);
+  // Generous: it takes a fraction of a second; an undo per element by scanning would take minutes.
+  expect(performance.now() - started).toBeLessThan(10_000);
+});

@@ -1,0 +1,263 @@
+/**
+ * Random batches on both kernels side by side: every answer, everything left behind and every event must be the same.
+ * The fake is only worth something while it says what the kernel says, also in cases that nobody thought of.
+ */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { SetFlag } from "../../src/kernel/constants.js";
+import { KernelError } from "../../src/kernel/errors.js";
+import type { ChangeBatch, Expr, Kernel, Op, SetInfo, Verdict } from "../../src/kernel/types.js";
+import { openFake, snapshot, type Bench } from "./bench.js";
+import {
+  addressMap,
+  addressSet,
+  daddr,
+  goto,
+  input,
+  jump,
+  lookup,
+  newSet,
+  pack,
+  T,
+  verdict,
+  verdictMap,
+  type Element,
+} from "./build.js";
+import { makeNamespace, openReal, type Namespace } from "./real.js";
+
+const ROUNDS = process.env.NIGHTLY === "1" ? 40 : 8;
+const BATCHES = 60;
+const SEED = Number(process.env.FUZZ_SEED ?? 20_251_121);
+
+/** mulberry32 */
+class Dice {
+  constructor(private state: number) {}
+  next(below: number): number {
+    this.state = (this.state + 0x6d2b79f5) | 0;
+    let t = Math.imul(this.state ^ (this.state >>> 15), 1 | this.state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return Math.floor((((t ^ (t >>> 14)) >>> 0) / 2 ** 32) * below);
+  }
+  pick<X>(from: readonly X[]): X {
+    return from[this.next(from.length)];
+  }
+  chance(percent: number): boolean {
+    return this.next(100) < percent;
+  }
+}
+
+const CHAINS = ["a", "b", "c", "in", "nat"];
+const nat = { type: "nat", hook: 0, priority: -100 } as const;
+const SETS: readonly SetInfo[] = [
+  addressSet("s", { size: 3 }),
+  addressMap("m"),
+  verdictMap("v"),
+  addressSet("i", { flags: SetFlag.interval }),
+  addressMap("j", { flags: SetFlag.interval | SetFlag.map, size: 3 }),
+  addressSet("k", { flags: SetFlag.constant }),
+  addressSet("d", { flags: SetFlag.eval | SetFlag.timeout, timeout: 600_000n }),
+];
+const ADDRESSES = ["0.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "255.255.255.255"];
+
+/** An operation whose handle is that of the rule at an index, which differs between the kernels. */
+type Draft = (handle: (chain: string, index: number) => bigint) => Op;
+
+class Generator {
+  constructor(private readonly dice: Dice) {}
+
+  batch(): Draft[] {
+    return Array.from({ length: 1 + this.dice.next(6) }, () => this.draft());
+  }
+
+  private draft(): Draft {
+    const { dice } = this;
+    const roll = dice.next(100);
+    if (roll < 3) return fixed({ op: dice.pick(["add", "create", "delete", "destroy"] as const), kind: "table", ...T });
+    if (roll < 18) return fixed(this.chain());
+    if (roll < 45) return this.rule();
+    if (roll < 57) return fixed(this.set());
+    if (roll < 60) return fixed({ op: "flush", kind: "elements", ...T, set: dice.pick(SETS).set });
+    return fixed(this.elements());
+  }
+
+  private chain(): Op {
+    const { dice } = this;
+    const chain = dice.pick(CHAINS);
+    const base = chain === "in" ? input : chain === "nat" ? nat : undefined;
+    const given = dice.chance(5) ? input : base;
+    const op = dice.pick(["add", "add", "create", "delete", "destroy"] as const);
+    if (op === "delete" || op === "destroy") return { op, kind: "chain", ...T, chain };
+    return { op, kind: "chain", ...T, chain, ...(given && { base: given }) };
+  }
+
+  private exprs(): Expr[] {
+    const { dice } = this;
+    const set = dice.pick(SETS);
+    const isVerdict = set.set === "v";
+    const dreg = isVerdict ? 0 : 1;
+    switch (dice.next(8)) {
+      case 0:
+        return [verdict("drop")];
+      case 1:
+        return [{ type: "masq" }];
+      case 2:
+        return [{ type: "counter" }, { type: "reject", rejectType: 0, code: 3 }];
+      case 3:
+        return [lookup(set.set)];
+      case 4:
+      case 5:
+        return [jump(dice.pick(CHAINS))];
+      default:
+        return [daddr, lookup(set.set, (set.flags & SetFlag.map) !== 0 ? { dreg } : {})];
+    }
+  }
+
+  private rule(): Draft {
+    const { dice } = this;
+    const chain = dice.pick(CHAINS);
+    const index = dice.next(4);
+    const exprs = this.exprs();
+    switch (dice.next(9)) {
+      case 0:
+        return fixed({ op: "flush", kind: "rule", ...T, ...(dice.chance(80) && { chain }) });
+      case 1:
+        return (handle) => ({ op: "delete", kind: "rule", ...T, chain, handle: handle(chain, index) });
+      case 2:
+        return (handle) => ({ op: "destroy", kind: "rule", ...T, chain, handle: handle(chain, index) });
+      case 3:
+        return (handle) => ({ op: "replace", kind: "rule", ...T, chain, exprs, handle: handle(chain, index) });
+      case 4: {
+        const op = dice.pick(["add", "insert"] as const);
+        return (handle) => ({ op, kind: "rule", ...T, chain, exprs, position: handle(chain, index) });
+      }
+      default:
+        return fixed({ op: dice.pick(["add", "insert"] as const), kind: "rule", ...T, chain, exprs });
+    }
+  }
+
+  private set(): Op {
+    const { dice } = this;
+    const info = dice.chance(5) ? { ...dice.pick(SETS), set: dice.pick(SETS).set } : dice.pick(SETS);
+    const op = dice.pick(["add", "add", "create", "delete", "destroy"] as const);
+    return op === "delete" || op === "destroy" ? { op, kind: "set", ...T, set: info.set } : newSet(info, op);
+  }
+
+  private elements(): Op {
+    const { dice } = this;
+    const info = dice.pick(SETS);
+    const op = dice.pick(["add", "add", "add", "create", "delete", "destroy"] as const);
+    const interval = (info.flags & SetFlag.interval) !== 0;
+    const list = Array.from({ length: 1 + dice.next(3) }, () => this.element(info, interval));
+    return { op, kind: "elements", ...T, set: info.set, elements: pack(list.flat()) };
+  }
+
+  private element(info: SetInfo, interval: boolean): Element[] {
+    const { dice } = this;
+    const data: Element["data"] | undefined =
+      info.set === "v"
+        ? this.verdict()
+        : (info.flags & SetFlag.map) !== 0
+          ? dice.pick(["1.1.1.1", "2.2.2.2"])
+          : undefined;
+    const extra = {
+      ...(data !== undefined && { data }),
+      ...(info.set === "d" && { timeout: dice.pick([0, 300_000]) }),
+    };
+    if (!interval) return [{ key: dice.pick(ADDRESSES), ...extra }];
+    if (dice.chance(15)) return [{ key: dice.pick(ADDRESSES), flags: dice.next(2), ...extra }];
+    const from = dice.next(ADDRESSES.length - 1);
+    const to = from + 1 + dice.next(ADDRESSES.length - 1 - from);
+    return [
+      { key: ADDRESSES[from], flags: 0, ...extra },
+      { key: ADDRESSES[to], flags: 1 },
+    ];
+  }
+
+  private verdict(): Verdict {
+    return this.dice.chance(20) ? { verdict: "drop" } : goto(this.dice.pick(CHAINS));
+  }
+}
+
+function fixed(op: Op): Draft {
+  return () => op;
+}
+
+interface Side {
+  readonly bench: Bench;
+  readonly heard: ChangeBatch[];
+}
+
+async function listen(bench: Bench): Promise<Side> {
+  const heard: ChangeBatch[] = [];
+  const fail = (error?: Error): never => {
+    throw error ?? new Error("events were lost");
+  };
+  await bench.kernel.monitor(
+    { onBatch: (batch) => void heard.push(batch), onLost: fail, onError: fail },
+    { skipOwn: false },
+  );
+  return { bench, heard };
+}
+
+/** Commits the drafts and tells everything that can be compared. */
+async function play({ bench, heard }: Side, drafts: readonly Draft[]): Promise<unknown> {
+  const { kernel } = bench;
+  const rules = await kernel.rules(T);
+  const handle = (chain: string, index: number): bigint =>
+    rules.filter((rule) => rule.chain === chain)[index]?.handle ?? 999_999n;
+  const before = (await kernel.generation()).id;
+  const answer = await commit(
+    kernel,
+    drafts.map((draft) => draft(handle)),
+  );
+  const after = (await kernel.generation()).id;
+  await expect
+    .poll(() => after === before || heard.at(-1)?.generation === after, { timeout: 5000, interval: 2 })
+    .toBe(true);
+  const events =
+    after === before
+      ? []
+      : heard.at(-1)?.events.map(({ action, kind, name, count }) => [action, kind, name, count].join(" "));
+  return { answer, generations: after - before, events, state: await snapshot(kernel) };
+}
+
+async function commit(kernel: Kernel, ops: readonly Op[]): Promise<unknown> {
+  try {
+    await kernel.commit(ops);
+    return "accepted";
+  } catch (error) {
+    if (!(error instanceof KernelError)) throw error;
+    return { code: error.code, faults: error.faults.map(({ op, element, errno }) => [op, errno, element].join(" ")) };
+  }
+}
+
+let namespace: Namespace;
+beforeAll(async () => {
+  namespace = await makeNamespace();
+});
+afterAll(() => namespace.remove());
+
+test.each(Array.from({ length: ROUNDS }, (_, round) => SEED + round))("both kernels agree, seed %i", async (seed) => {
+  const real = await listen(await openReal(() => namespace)());
+  const fake = await listen(await openFake());
+  const generator = new Generator(new Dice(seed));
+  const room: Draft[] = [
+    { op: "add", kind: "table", ...T } as const,
+    ...["a", "b", "c"].map((chain) => ({ op: "add", kind: "chain", ...T, chain }) as const),
+    { op: "add", kind: "chain", ...T, chain: "in", base: input } as const,
+    ...SETS.map((info) => newSet(info)),
+  ].map(fixed);
+  for (let number = 0; number < BATCHES; number++) {
+    const drafts = number % 20 === 0 ? room : generator.batch();
+    const ops = drafts.map((draft) => draft((_chain, index) => BigInt(index)));
+    const wanted = await play(real, drafts);
+    expect(await play(fake, drafts), `batch ${number} of seed ${seed}: ${describe(ops)}`).toEqual(wanted);
+  }
+  await real.bench.close();
+  await fake.bench.close();
+});
+
+function describe(ops: readonly Op[]): string {
+  return JSON.stringify(ops, (_key, value: unknown) =>
+    typeof value === "bigint" ? `#${value}` : value instanceof Uint8Array ? Buffer.from(value).toString("hex") : value,
+  );
+}
