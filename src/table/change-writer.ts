@@ -1,5 +1,5 @@
 import type { ElementBatch, Verdict } from "../kernel/types.js";
-import { readU32, writeU32 } from "./bytes.js";
+import { copyBytes, readU32, writeU32 } from "./bytes.js";
 import { rangeRecords } from "./intervals.js";
 import type { PackedMap } from "./packed-map.js";
 import type { VerdictRegistry } from "./verdicts.js";
@@ -18,7 +18,7 @@ export interface RowWriter {
 
 /** Writes element records, and the few verdicts that they use, into buffers that grow. */
 export class ChangeWriter implements RowWriter {
-  #adds = new Uint8Array(1024);
+  #adds: Uint8Array<ArrayBuffer>;
   #addCount = 0;
   #deletes = new Uint8Array(1024);
   #deleteCount = 0;
@@ -28,14 +28,18 @@ export class ChangeWriter implements RowWriter {
   constructor(
     readonly map: PackedMap,
     readonly verdicts: VerdictRegistry | undefined,
-  ) {}
+    /** About as many additions are to come. */
+    additions: number,
+  ) {
+    this.#adds = new Uint8Array(additions * (map.keyLen + map.dataLen));
+  }
 
   add(row: number, data: Uint8Array, dataAt: number): void {
     const { keyLen, dataLen, keys } = this.map;
     const at = this.#addCount++ * (keyLen + dataLen);
     this.#adds = roomFor(this.#adds, at + keyLen + dataLen);
-    copy(keys, row * keyLen, this.#adds, at, keyLen);
-    if (this.verdicts === undefined) copy(data, dataAt, this.#adds, at + keyLen, dataLen);
+    copyBytes(keys, row * keyLen, this.#adds, at, keyLen);
+    if (this.verdicts === undefined) copyBytes(data, dataAt, this.#adds, at + keyLen, dataLen);
     else writeU32(this.#adds, at + keyLen, this.#number(readU32(data, dataAt)));
   }
 
@@ -43,7 +47,7 @@ export class ChangeWriter implements RowWriter {
     const { keyLen, keys } = this.map;
     const at = this.#deleteCount++ * keyLen;
     this.#deletes = roomFor(this.#deletes, at + keyLen);
-    copy(keys, row * keyLen, this.#deletes, at, keyLen);
+    copyBytes(keys, row * keyLen, this.#deletes, at, keyLen);
   }
 
   finish(): PackedBatches {
@@ -95,10 +99,6 @@ export class RangeWriter implements RowWriter {
     }));
     return { ...(adds.count > 0 ? { adds } : {}), ...(deletes.count > 0 ? { deletes } : {}) };
   }
-}
-
-function copy(from: Uint8Array, fromAt: number, to: Uint8Array, toAt: number, length: number): void {
-  for (let i = 0; i < length; i++) to[toAt + i] = from[fromAt + i];
 }
 
 function roomFor(buffer: Uint8Array<ArrayBuffer>, length: number): Uint8Array<ArrayBuffer> {

@@ -19,7 +19,7 @@
 import { ElementFlag } from "../kernel/constants.js";
 import { batchLayout } from "../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../kernel/types.js";
-import { readU32, writeU32 } from "./bytes.js";
+import { copyBytes, readU32, writeU32 } from "./bytes.js";
 import { ChangeWriter, RangeWriter, type RowWriter } from "./change-writer.js";
 import { PackedMap, RowList } from "./packed-map.js";
 import type { ElementSet, SetSpec } from "./types.js";
@@ -196,10 +196,12 @@ export class TrackedElements implements ElementSet {
   async pack(): Promise<PackedChange> {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
-    const writer = this.#ranges ? new RangeWriter(this.#map) : new ChangeWriter(this.#map, this.#verdicts);
+    const writer = this.#ranges
+      ? new RangeWriter(this.#map)
+      : new ChangeWriter(this.#map, this.#verdicts, taken.full ? taken.rows.length : this.#pendingAdds);
     const change = {
       full: taken.full,
-      addRows: new RowList(),
+      addRows: new RowList(this.#pendingAdds),
       deleteRows: new RowList(),
       lateRows: new RowList(),
       otherRows: new RowList(),
@@ -227,7 +229,7 @@ export class TrackedElements implements ElementSet {
       const sent = change.adds?.bytes;
       if (sent === undefined) continue;
       const at = i * stride + this.keyLen;
-      if (this.#verdicts === undefined) map.kernel.set(sent.subarray(at, at + this.dataLen), row * this.dataLen);
+      if (this.#verdicts === undefined) copyBytes(sent, at, map.kernel, row * this.dataLen, this.dataLen);
       else writeU32(map.kernel, row * 4, this.#verdicts.id(verdictAt(change.adds, readU32(sent, at))));
     }
     this.#startLate(change.lateRows, due);
@@ -301,7 +303,7 @@ export class TrackedElements implements ElementSet {
     const layout = batchLayout(batch);
     const ids = batch.verdicts?.map((verdict) => this.#verdicts?.id(verdict) ?? 0);
     let complete = true;
-    this.#map.reserve(this.#map.size + batch.count);
+    this.#map.reserve(batch.count);
     for (let i = 0; i < batch.count; i++) {
       if (i % CHUNK === CHUNK - 1) await turn();
       const at = i * layout.stride;
@@ -312,7 +314,7 @@ export class TrackedElements implements ElementSet {
       const row = this.holds(batch.bytes, at);
       if (ids !== undefined) writeU32(this.#map.kernel, row * 4, ids[readU32(batch.bytes, at + layout.data)]);
       else if (dataLen > 0) {
-        this.#map.kernel.set(batch.bytes.subarray(at + layout.data, at + layout.data + dataLen), row * dataLen);
+        copyBytes(batch.bytes, at + layout.data, this.#map.kernel, row * dataLen, dataLen);
       }
     }
     return complete;
@@ -357,7 +359,7 @@ export class TrackedElements implements ElementSet {
   }
 
   #everyRow(): RowList {
-    const all = new RowList();
+    const all = new RowList(this.#map.size);
     for (let row = 0; row < this.#map.rows; row++) {
       if (this.#map.flags[row] === 0) continue;
       this.#map.flags[row] |= this.#dirtyBit;

@@ -176,8 +176,12 @@ export class PackedMap {
 
 /** Growable list of row numbers. */
 export class RowList {
-  rows = new Uint32Array(16);
+  rows: Uint32Array<ArrayBuffer>;
   length = 0;
+
+  constructor(capacity = 16) {
+    this.rows = new Uint32Array(Math.max(16, capacity));
+  }
 
   push(row: number): void {
     if (this.length === this.rows.length) this.rows = grown(this.rows, new Uint32Array(this.length * 2));

@@ -56,7 +56,7 @@ function printMatch(match: Match, options: PrintOptions): string {
       return `fib ${match.direction === "source" ? "saddr" : "daddr"}${limit} type ${not(match.negate)}${match.type}`;
     }
     case "icmp":
-      return printIcmp(match);
+      return printIcmp(match, options.family);
     case "ct-state": {
       const states = match.states.length === 1 ? match.states[0] : `(${match.states.join(" | ")})`;
       return match.negate === true ? `ct state & ${states} == 0` : `ct state ${match.states.join(",")}`;
@@ -76,12 +76,13 @@ function printMatch(match: Match, options: PrintOptions): string {
   }
 }
 
-function printIcmp(match: Extract<Match, { match: "icmp" }>): string {
+function printIcmp(match: Extract<Match, { match: "icmp" }>, family: Family): string {
   const name = match.version === 4 ? "icmp" : "icmpv6";
   if (match.code === undefined) return `${name} type ${not(match.negate)}${match.type}`;
   // Neither type != nor code != says that the pair is another one.
   if (match.negate === true) {
-    const guard = match.version === 4 ? "ip protocol icmp" : "meta l4proto ipv6-icmp";
+    const nfproto = family === "inet" ? `meta nfproto ${match.version === 4 ? "ipv4" : "ipv6"} ` : "";
+    const guard = `${nfproto}meta l4proto ${match.version === 4 ? "icmp" : "ipv6-icmp"}`;
     return `${guard} @th,0,16 != ${hex(match.type * 256 + match.code)}`;
   }
   return `${name} type ${match.type} ${name} code ${match.code}`;

@@ -1,0 +1,305 @@
+import { describe, expect, it } from "vitest";
+
+import type { ElementBatch } from "../../../src/kernel/types.js";
+import { TrackedElements, type PackedChange } from "../../../src/table/element-set.js";
+import { VerdictRegistry } from "../../../src/table/verdicts.js";
+
+const key = (n: number): Uint8Array => Uint8Array.of(10, n >> 16, (n >> 8) & 255, n & 255);
+const data = (n: number): Uint8Array => Uint8Array.of(n, 0, 0, n);
+const newSet = (): TrackedElements =>
+  new TrackedElements({ set: "m", key: ["ipv4_addr"], data: ["ipv4_addr"] }, { keyLen: 4, dataLen: 4 });
+
+/** Last byte of each record's key, with its data's first byte. */
+const records = (batch: ElementBatch | undefined): string => {
+  const stride = (batch?.keyLen ?? 0) + (batch?.dataLen ?? 0);
+  return Array.from({ length: batch?.count ?? 0 }, (_, i) => {
+    const at = i * stride;
+    const value = batch !== undefined && batch.dataLen > 0 ? `:${batch.bytes[at + 4]}` : "";
+    return `${batch?.bytes[at + 3]}${value}`;
+  }).join(" ");
+};
+const summary = (change: PackedChange): string => `+[${records(change.adds)}] -[${records(change.deletes)}]`;
+
+async function apply(set: TrackedElements, due = 0): Promise<string> {
+  set.take(false);
+  const change = await set.pack();
+  await set.settle(change, due);
+  return summary(change);
+}
+
+const dump = (...pairs: [number, number][]): ElementBatch => ({
+  count: pairs.length,
+  keyLen: 4,
+  dataLen: 4,
+  bytes: Uint8Array.from(pairs.flatMap(([k, d]) => [...key(k), ...data(d)])),
+});
+
+describe("TrackedElements", () => {
+  it("sends the difference alone", async () => {
+    const set = newSet();
+    expect(set.put(key(1), data(1))).toBe(true);
+    expect(set.put(key(1), data(1))).toBe(false);
+    set.put(key(2), data(2));
+    expect(await apply(set)).toBe("+[1:1 2:2] -[]");
+    expect(set.dirty).toBe(false);
+    expect(set.kernelValue(key(1))).toEqual(data(1));
+    set.put(key(1), data(9));
+    set.delete(key(2));
+    set.put(key(3), data(3));
+    expect(set.delete(key(77))).toBe(false);
+    expect(await apply(set)).toBe("+[1:9 3:3] -[1 2]");
+    expect(set.kernelValue(key(2))).toBeUndefined();
+    expect([set.size, set.kernelSize, set.pendingAdds]).toEqual([2, 2, 0]);
+  });
+
+  it("has nothing to do for what was undone before the transaction", async () => {
+    const set = newSet();
+    set.put(key(1), data(1));
+    await apply(set);
+    set.put(key(1), data(2));
+    set.put(key(1), data(1));
+    set.put(key(2), data(2));
+    set.delete(key(2));
+    set.delete(key(1));
+    set.put(key(1), data(1));
+    expect(await apply(set)).toBe("+[] -[]");
+    expect(set.has(key(2))).toBe(false);
+  });
+
+  it("copies keys and data, and remembers epochs", () => {
+    const set = newSet();
+    const scratch = key(1);
+    const value = data(4);
+    set.put(scratch, value, 7);
+    scratch[3] = 2;
+    value[0] = 5;
+    expect(set.get(key(1))).toEqual(data(4));
+    expect(set.epochOf(key(1))).toBe(7);
+    expect(set.put(key(1), data(4), 8)).toBe(false);
+    expect(set.epochOf(key(1))).toBe(8);
+    set.delete(key(1));
+    expect(set.epochOf(key(1))).toBe(0);
+    expect(set.get(key(1))).toBeUndefined();
+  });
+
+  it("checks widths", () => {
+    const set = newSet();
+    expect(() => set.put(Uint8Array.of(1), data(1))).toThrow(/4 bytes/);
+    expect(() => set.put(key(1))).toThrow(/data has 4/);
+    expect(() => set.has(Uint8Array.of())).toThrow(/4 bytes/);
+    expect(() => set.replaceNets([])).toThrow(/interval/);
+  });
+
+  it("counts what the next transaction adds", async () => {
+    const set = newSet();
+    for (let i = 0; i < 5; i++) set.put(key(i), data(i));
+    expect(set.pendingAdds).toBe(5);
+    set.delete(key(0));
+    expect(set.pendingAdds).toBe(4);
+    await apply(set);
+    set.put(key(1), data(9));
+    set.delete(key(2));
+    set.put(key(2), data(2));
+    expect(set.pendingAdds).toBe(1);
+    set.put(key(1), data(1));
+    expect(set.pendingAdds).toBe(0);
+  });
+
+  it("sends one moment's state although it changes while it is packed", async () => {
+    const set = newSet();
+    for (let i = 0; i < 4; i++) set.put(key(i), data(i));
+    set.take(false);
+    set.put(key(0), data(90));
+    set.delete(key(1));
+    set.delete(key(2));
+    set.put(key(2), data(92));
+    set.put(key(5), data(5));
+    const change = await set.pack();
+    expect(summary(change)).toBe("+[0:0 1:1 2:2 3:3] -[]");
+    set.put(key(3), data(93));
+    await set.settle(change, 0);
+    expect(set.kernelValue(key(1))).toEqual(data(1));
+    expect(await apply(set)).toBe("+[0:90 2:92 5:5 3:93] -[0 1 2 3]");
+    expect(await apply(set)).toBe("+[] -[]");
+  });
+
+  it("does everything again after an abort, with what changed since", async () => {
+    const set = newSet();
+    set.put(key(1), data(1));
+    await apply(set);
+    set.put(key(1), data(2));
+    set.put(key(2), data(2));
+    set.put(key(3), data(3));
+    set.take(false);
+    const change = await set.pack();
+    set.delete(key(3));
+    await set.abort(change);
+    expect(set.kernelValue(key(1))).toEqual(data(1));
+    expect(await apply(set)).toBe("+[1:2 2:2] -[1]");
+  });
+
+  it("starts a late deletion's time with the transaction, not before", async () => {
+    const set = newSet();
+    set.put(key(1), data(1));
+    set.put(key(2), data(2));
+    await apply(set);
+    set.deleteLater(key(2));
+    expect(set.has(key(2))).toBe(false);
+    expect(set.nextLate).toBeUndefined();
+    expect(await apply(set, 500)).toBe("+[] -[]");
+    expect(set.nextLate).toBe(500);
+    set.releaseLate(499);
+    expect(await apply(set)).toBe("+[] -[]");
+    set.releaseLate(500);
+    expect(await apply(set)).toBe("+[] -[2]");
+    expect(set.nextLate).toBeUndefined();
+  });
+
+  it("gives a late deletion up when the element is wanted again, and a new one its own time", async () => {
+    const set = newSet();
+    set.put(key(1), data(1));
+    await apply(set);
+    set.deleteLater(key(1));
+    await apply(set, 500);
+    set.put(key(1), data(1));
+    set.deleteLater(key(1));
+    await apply(set, 900);
+    set.releaseLate(600);
+    expect(await apply(set)).toBe("+[] -[]");
+    set.releaseLate(900);
+    expect(await apply(set)).toBe("+[] -[1]");
+    set.put(key(1), data(1));
+    set.deleteLater(key(1));
+    expect(await apply(set)).toBe("+[] -[]");
+    expect(set.kernelSize).toBe(0);
+  });
+
+  it("keeps the time of late deletions that an abort met", async () => {
+    const set = newSet();
+    set.put(key(1), data(1));
+    await apply(set);
+    set.deleteLater(key(1));
+    set.take(false);
+    await set.abort(await set.pack());
+    expect(set.nextLate).toBeUndefined();
+    await apply(set, 700);
+    expect(set.nextLate).toBe(700);
+  });
+
+  it("is created anew with everything, elements that wait for their deletion too", async () => {
+    const set = newSet();
+    for (let i = 1; i <= 3; i++) set.put(key(i), data(i));
+    await apply(set);
+    set.deleteLater(key(2));
+    set.delete(key(3));
+    set.put(key(4), data(4));
+    set.take(true);
+    set.put(key(5), data(5));
+    const change = await set.pack();
+    expect(summary(change)).toBe("+[1:1 2:2 4:4] -[]");
+    await set.settle(change, 300);
+    expect([set.kernelSize, set.nextLate]).toEqual([3, 300]);
+    expect(await apply(set)).toBe("+[5:5] -[]");
+  });
+
+  it("compares with a dump", async () => {
+    const set = newSet();
+    set.put(key(1), data(1));
+    set.put(key(2), data(2));
+    await set.load(dump([1, 1], [2, 9], [3, 3]));
+    expect(set.kernelSize).toBe(3);
+    expect(await apply(set)).toBe("+[2:2] -[2 3]");
+    await set.load(dump([1, 1]));
+    expect(await apply(set)).toBe("+[2:2] -[]");
+    await set.load();
+    expect(await apply(set)).toBe("+[1:1 2:2] -[]");
+  });
+
+  it("keeps verdicts by id whatever their numbers in a batch", async () => {
+    const verdicts = new VerdictRegistry();
+    const set = new TrackedElements(
+      { set: "v", key: ["ipv4_addr"], data: "verdict" },
+      { keyLen: 4, dataLen: 4, verdicts },
+    );
+    const id = (chain: string): Uint8Array =>
+      new Uint8Array(Uint32Array.of(verdicts.id({ verdict: "goto", chain })).buffer);
+    id("unused");
+    set.put(key(1), id("a"));
+    set.put(key(2), id("b"));
+    set.put(key(3), id("a"));
+    expect(verdicts.usesOf("a")).toBe(2);
+    expect(verdicts.takeNewlyUsed()).toEqual(["a", "b"]);
+    set.take(false);
+    const change = await set.pack();
+    expect(change.adds?.verdicts).toEqual([
+      { verdict: "goto", chain: "a" },
+      { verdict: "goto", chain: "b" },
+    ]);
+    await set.settle(change, 0);
+    expect(set.kernelValue(key(2))).toEqual(id("b"));
+    const verdict = { verdict: "goto", chain: "b" } as const;
+    await set.load({
+      count: 1,
+      keyLen: 4,
+      dataLen: 4,
+      verdicts: [verdict],
+      bytes: Uint8Array.of(...key(2), 0, 0, 0, 0),
+    });
+    expect(set.kernelValue(key(2))).toEqual(id("b"));
+    set.delete(key(1));
+    set.put(key(3), id("b"));
+    expect(verdicts.usesOf("a")).toBe(0);
+    expect(verdicts.usesOf("b")).toBe(2);
+    expect(() => set.put(key(4), data(255))).toThrow(/verdictId/);
+  });
+
+  it("behaves as two maps through random changes, dumps and failures", async () => {
+    let seed = 42;
+    const next = (n: number): number => {
+      seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+      return Math.floor((seed / 0x1_0000_0000) * n);
+    };
+    const set = newSet();
+    const wanted = new Map<number, number>();
+    const kernel = new Map<number, number>();
+    const change = (): void => {
+      const n = next(40);
+      const value = next(3);
+      if (next(3) === 0) {
+        expect(set.delete(key(n))).toBe(wanted.delete(n));
+      } else {
+        expect(set.put(key(n), data(value))).toBe(wanted.get(n) !== value);
+        wanted.set(n, value);
+      }
+    };
+    for (let round = 0; round < 400; round++) {
+      for (let i = next(12); i > 0; i--) change();
+      if (next(10) === 0) await set.load(dump(...kernel));
+      const frozen = new Map(wanted);
+      const full = next(12) === 0;
+      set.take(full);
+      for (let i = next(6); i > 0; i--) change();
+      const packed = await set.pack();
+      for (let i = next(6); i > 0; i--) change();
+      if (next(5) === 0) {
+        await set.abort(packed);
+        continue;
+      }
+      const sent = full ? new Map<number, number>() : kernel;
+      const { adds, deletes } = packed;
+      for (let i = 0; i < (deletes?.count ?? 0); i++) expect(sent.delete(deletes?.bytes[i * 4 + 3] ?? -1)).toBe(true);
+      for (let i = 0; i < (adds?.count ?? 0); i++) {
+        expect(sent.has(adds?.bytes[i * 8 + 3] ?? -1)).toBe(false);
+        sent.set(adds?.bytes[i * 8 + 3] ?? -1, adds?.bytes[i * 8 + 4] ?? -1);
+      }
+      expect([...sent].toSorted(([a], [b]) => a - b)).toEqual([...frozen].toSorted(([a], [b]) => a - b));
+      kernel.clear();
+      for (const [k, v] of frozen) kernel.set(k, v);
+      await set.settle(packed, 0);
+      expect(set.size).toBe(wanted.size);
+      expect(set.kernelSize).toBe(kernel.size);
+      const differing = [...wanted].filter(([k, v]) => kernel.get(k) !== v);
+      expect(set.pendingAdds).toBe(differing.length);
+    }
+  });
+});
