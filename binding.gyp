@@ -29,7 +29,7 @@
         "native/op_codec.cc",
         "native/socket.cc"
       ],
-      "defines": ["NAPI_CPP_EXCEPTIONS", "NAPI_VERSION=9", "_GNU_SOURCE"],
+      "defines": ["NAPI_CPP_EXCEPTIONS", "NAPI_VERSION=9", "NODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS", "_GNU_SOURCE"],
       "cflags!": ["-fno-exceptions"],
       "cflags_cc!": ["-fno-exceptions", "-fno-rtti", "-std=gnu++17", "-std=gnu++20"],
       "cflags_cc": [

@@ -75,10 +75,12 @@ void Connection::EnsureSendBuffer(size_t bytes) {
   if (send_buffer_ >= needed) return;
   send_buffer_ = socket_.SetSendBuffer(needed);
   if (send_buffer_ >= needed) return;
+  // Not shown in every namespace.
+  const std::string limit = ReadFirstLine("/proc/sys/net/core/wmem_max");
   throw Failure("too-large",
                 "the batch has " + std::to_string(bytes) +
                     " bytes, and the socket's send buffer cannot be raised above " + std::to_string(send_buffer_) +
-                    " (net.core.wmem_max is " + ReadFirstLine("/proc/sys/net/core/wmem_max") +
+                    " (net.core.wmem_max" + (limit.empty() ? "" : " is " + limit) +
                     "; only CAP_NET_ADMIN in the first user namespace may go beyond)",
                 EMSGSIZE);
 }

@@ -1,0 +1,212 @@
+import { describe, expect, test } from "vitest";
+import { KernelError } from "../../src/kernel/errors.js";
+import { NftKernel } from "../../src/kernel/nft-kernel.js";
+import type { Op } from "../../src/kernel/types.js";
+import {
+  addChain,
+  addresses,
+  addRule,
+  addSet,
+  addTable,
+  child,
+  dropTable,
+  elements,
+  ip,
+  kernelError,
+  manyAddresses,
+  useLab,
+} from "./lab.js";
+
+const lab = useLab();
+
+describe("faults", () => {
+  test("several, each at its operation, in order", async () => {
+    const { kernel } = lab();
+    const ref = ip("several");
+    const ops: Op[] = [
+      addTable(ref),
+      { op: "delete", kind: "chain", ...ref, chain: "no such chain" },
+      addChain(ref, "fine"),
+      addRule(ref, "nowhere", []),
+      elements("add", ref, "no such set", manyAddresses(1)),
+    ];
+    const error = await kernelError(kernel.commit(ops));
+    expect(error).toMatchObject({ code: "refused", errno: "ENOENT", details: { action: "commit" } });
+    expect(error.faults).toEqual([
+      { op: 1, errno: "ENOENT" },
+      { op: 3, errno: "ENOENT" },
+      { op: 4, errno: "ENOENT" },
+    ]);
+    expect(error.message).toContain("op 1 (delete chain ip several no such chain): ENOENT");
+    // Nothing of it is in force.
+    expect(await kernel.tables("ip")).toEqual([]);
+  });
+
+  test("the element at fault in a batch of many messages", async () => {
+    const { kernel } = lab();
+    const ref = ip("many");
+    await kernel.commit([
+      addTable(ref),
+      addSet(ref, addresses("s")),
+      elements("add", ref, "s", manyAddresses(1, 0x0a00c350)),
+    ]);
+    const error = await kernelError(kernel.commit([elements("create", ref, "s", manyAddresses(100_000))]));
+    expect(error.faults).toEqual([{ op: 0, element: 0xc350, errno: "EEXIST" }]);
+    const missing = await kernelError(
+      kernel.commit([addChain(ref, "c"), elements("delete", ref, "s", manyAddresses(2, 0x0a00c350))]),
+    );
+    expect(missing.faults).toEqual([{ op: 1, element: 1, errno: "ENOENT" }]);
+    await kernel.commit([dropTable(ref)]);
+  });
+
+  test("more than fit the message are still all in `faults`", async () => {
+    const { kernel } = lab();
+    const ops = Array.from({ length: 2000 }, (_, i): Op => ({ op: "delete", kind: "table", ...ip(`none-${i}`) }));
+    const error = await kernelError(kernel.commit(ops));
+    expect(error.faults.map(({ op }) => op)).toEqual(ops.map((_, i) => i));
+    expect(error.message).toContain("and 1995 more");
+  });
+
+  test("a rule whose set is missing: the expression at fault is named, and what the rule uses", async () => {
+    const { kernel } = lab();
+    const ref = ip("expression");
+    const error = await kernelError(
+      kernel.commit([
+        addTable(ref),
+        addChain(ref, "c"),
+        addRule(ref, "c", [
+          { type: "payload", base: 1, offset: 12, len: 4, dreg: 1 },
+          { type: "lookup", set: "no such set", sreg: 1 },
+          { type: "counter" },
+        ]),
+      ]),
+    );
+    expect(error.faults).toMatchObject([{ op: 2, errno: "ENOENT" }]);
+    expect(error.message).toContain("at expression 1 (lookup)");
+    expect(error.message).toContain("payload lookup counter");
+  });
+
+  test("an expression that no kernel has", async () => {
+    const { kernel } = lab();
+    const ref = ip("novel");
+    const error = await kernelError(
+      kernel.commit([
+        addTable(ref),
+        addChain(ref, "c"),
+        addRule(ref, "c", [{ type: "opaque", name: "novel", data: new Uint8Array() }]),
+      ]),
+    );
+    expect(error.faults).toMatchObject([{ op: 2, errno: "ENOENT" }]);
+    expect(error.message).toContain("at expression 0 (novel)");
+  });
+
+  test("the kernel's own text comes along", async () => {
+    const { kernel } = lab();
+    const ref = ip("text");
+    await kernel.commit([
+      addTable(ref),
+      { op: "add", kind: "chain", ...ref, chain: "c", base: { type: "filter", hook: 1, priority: 0 } },
+    ]);
+    // NAT in a chain of another type: nf_tables says nothing, but nfnetlink's attribute checks do.
+    const error = await kernelError(
+      kernel.commit([
+        { op: "add", kind: "set", ...ref, set: "x".repeat(255), flags: 0xfff00000, keyType: 0, keyLen: 4 },
+      ]),
+    );
+    expect(error.code).toBe("refused");
+    const [fault] = error.faults;
+    expect(fault.op).toBe(0);
+    if (fault.text !== undefined) expect(error.message).toContain(fault.text);
+    await kernel.commit([dropTable(ref)]);
+  });
+});
+
+describe("generations", () => {
+  test("a dry run is checked like a commit and leaves the generation alone", async () => {
+    const { kernel } = lab();
+    const ref = ip("dry");
+    const before = await kernel.generation();
+    const taken = await kernel.commit([addTable(ref), addChain(ref, "c")], { dryRun: true });
+    expect(taken.messages).toBe(2);
+    const error = await kernelError(
+      kernel.commit([addTable(ref), { op: "delete", kind: "chain", ...ref, chain: "x" }], { dryRun: true }),
+    );
+    expect(error.faults).toEqual([{ op: 1, errno: "ENOENT" }]);
+    expect(await kernel.generation()).toEqual(before);
+    expect(await kernel.tables()).toEqual([]);
+  });
+
+  test("a commit for another generation is stale, for the right one it is taken", async () => {
+    const { kernel } = lab();
+    const ref = ip("stale");
+    const { id } = await kernel.generation();
+    await kernel.commit([addTable(ref)], { expectGeneration: id });
+    const error = await kernelError(kernel.commit([addChain(ref, "c")], { expectGeneration: id }));
+    expect(error).toMatchObject({ code: "stale", errno: "ERESTART" });
+    expect(await kernel.chains(ref)).toEqual([]);
+    // Nothing to do is compared as well.
+    expect(await kernelError(kernel.commit([], { expectGeneration: id }))).toMatchObject({ code: "stale" });
+    expect(await kernel.commit([], { expectGeneration: id + 1 })).toMatchObject({ bytes: 0, messages: 0 });
+    await kernel.commit([dropTable(ref)]);
+  });
+});
+
+describe("rights", () => {
+  // setpriv takes CAP_NET_ADMIN from what root may have after exec.
+  const powerless = ["unshare", "--net", "setpriv", "--bounding-set", "-net_admin", "--"];
+
+  test("without CAP_NET_ADMIN opening fails and says so", async () => {
+    const error = await child("open.mjs", [], powerless);
+    expect(error).toMatchObject({ code: "no-permission" });
+    expect((error as { message: string }).message).toContain("CAP_NET_ADMIN");
+  });
+
+  test("in a user namespace a batch beyond net.core.wmem_max is too large, and nothing of it is sent", async () => {
+    const result = await child("too-large.mjs", [], ["unshare", "--user", "--map-root-user", "--net"]);
+    expect(result).toMatchObject({ large: { code: "too-large" }, tables: 0, small: 3 });
+    expect((result as { large: { message: string } }).large.message).toMatch(/batch has \d+ bytes.*CAP_NET_ADMIN/);
+  });
+});
+
+describe("namespaces", () => {
+  test("one that is not there", async () => {
+    const error = await kernelError(NftKernel.open({ netns: "/run/netns/no such namespace" }));
+    expect(error).toMatchObject({ code: "system", errno: "ENOENT", details: { action: "open" } });
+    expect(error.message).toContain("/run/netns/no such namespace");
+  });
+
+  test("a file that is none", async () => {
+    expect(await kernelError(NftKernel.open({ netns: "/proc/self/status" }))).toMatchObject({
+      code: "system",
+      errno: "EINVAL",
+    });
+  });
+
+  test("the calling thread stays in its own, every socket is in the other", async () => {
+    const { netns, kernel } = lab();
+    const own = await NftKernel.open();
+    const ref = ip("namespaces");
+    await kernel.commit([addTable(ref)]);
+    expect((await kernel.tables()).map(({ table }) => table)).toEqual(["namespaces"]);
+    expect(await own.tables()).toEqual([]);
+    const other = await NftKernel.open({ netns });
+    expect((await other.tables()).map(({ table }) => table)).toEqual(["namespaces"]);
+    await kernel.commit([dropTable(ref)]);
+    await own.close();
+    await other.close();
+  });
+});
+
+test("an operation's reader that throws passes through as it is", async () => {
+  const { kernel } = lab();
+  const odd = {
+    op: "add",
+    kind: "table",
+    family: "ip",
+    get table(): string {
+      throw new RangeError("mine");
+    },
+  } as const;
+  await expect(kernel.commit([odd])).rejects.toThrow(new RangeError("mine"));
+  expect(new KernelError("system", "x", { action: "y" }).faults).toEqual([]);
+});

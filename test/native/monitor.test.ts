@@ -1,0 +1,209 @@
+import { expect, test } from "vitest";
+import { SetFlag } from "../../src/kernel/constants.js";
+import type { NftKernel } from "../../src/kernel/nft-kernel.js";
+import type { ChangeBatch, Monitor, MonitorOptions } from "../../src/kernel/types.js";
+import {
+  addChain,
+  addresses,
+  addRule,
+  addSet,
+  addTable,
+  dropTable,
+  elements,
+  ip,
+  kernelError,
+  manyAddresses,
+  useLab,
+} from "./lab.js";
+
+const lab = useLab();
+
+interface Listener {
+  readonly batches: ChangeBatch[];
+  readonly monitor: Monitor;
+  lost: number;
+  /** Resolves when the commit that led to this generation was told. */
+  until(generation: number): Promise<ChangeBatch>;
+}
+
+async function listen(kernel: NftKernel, options?: MonitorOptions): Promise<Listener> {
+  const batches: ChangeBatch[] = [];
+  const wake = new Set<() => void>();
+  const monitor = await kernel.monitor(
+    {
+      onBatch: (batch) => {
+        batches.push(batch);
+        for (const call of wake) call();
+      },
+      onLost: () => listener.lost++,
+      onError: (error) => {
+        throw error;
+      },
+    },
+    options,
+  );
+  const listener: Listener = {
+    batches,
+    monitor,
+    lost: 0,
+    until: async (generation) =>
+      new Promise((resolve) => {
+        const look = (): void => {
+          const found = batches.find((batch) => batch.generation === generation);
+          if (found === undefined) return;
+          wake.delete(look);
+          resolve(found);
+        };
+        wake.add(look);
+        look();
+      }),
+  };
+  return listener;
+}
+
+test("a commit by somebody else: every event, whose it was, and the generation behind it", async () => {
+  const { kernel, open } = lab();
+  const other = await open();
+  const listener = await listen(kernel);
+  const t = ip("foreign");
+  const { id } = await kernel.generation();
+  await other.commit([
+    addTable(t),
+    addChain(t, "c"),
+    addRule(t, "c", [{ type: "counter" }]),
+    addSet(t, addresses("s")),
+    elements("add", t, "s", manyAddresses(5)),
+  ]);
+  const batch = await listener.until(id + 1);
+  expect(batch.portId).toBe(other.portId);
+  expect(batch.portId).not.toBe(kernel.portId);
+  expect(batch.process?.name).toBe("nft-proxier");
+  expect(batch.process?.pid).toBeGreaterThan(0);
+  expect(batch.events).toMatchObject([
+    { action: "new", kind: "table", ...t },
+    { action: "new", kind: "chain", ...t, name: "c" },
+    { action: "new", kind: "rule", ...t, name: "c" },
+    { action: "new", kind: "set", ...t, name: "s" },
+    { action: "new", kind: "elements", ...t, name: "s", count: 5 },
+  ]);
+  const [rule] = await kernel.rules(t);
+  expect(batch.events[2].handle).toBe(rule.handle);
+
+  await other.commit([
+    elements("delete", t, "s", manyAddresses(2)),
+    elements("add", t, "s", manyAddresses(3, 0x0b000000)),
+    { op: "delete", kind: "rule", ...t, chain: "c", handle: rule.handle },
+  ]);
+  const changed = await listener.until(id + 2);
+  expect(changed.events).toHaveLength(3);
+  expect(changed.events).toEqual(
+    expect.arrayContaining([
+      expect.objectContaining({ action: "delete", kind: "elements", name: "s", count: 2 }),
+      expect.objectContaining({ action: "new", kind: "elements", name: "s", count: 3 }),
+      expect.objectContaining({ action: "delete", kind: "rule", name: "c", handle: rule.handle }),
+    ]),
+  );
+
+  await other.commit([dropTable(t)]);
+  expect((await listener.until(id + 3)).events).toEqual(
+    expect.arrayContaining([expect.objectContaining({ action: "delete", kind: "table", ...t })]),
+  );
+  expect(listener.batches.map(({ generation }) => generation)).toEqual([id + 1, id + 2, id + 3]);
+  await listener.monitor.close();
+});
+
+test("our own commits come without events, unless asked for", async () => {
+  const { kernel } = lab();
+  const quiet = await listen(kernel);
+  const all = await listen(kernel, { skipOwn: false });
+  const { id } = await kernel.generation();
+  await kernel.commit([addTable(ip("own"))]);
+  expect(await quiet.until(id + 1)).toMatchObject({ generation: id + 1, portId: kernel.portId, events: [] });
+  expect((await all.until(id + 1)).events).toMatchObject([{ action: "new", kind: "table", table: "own" }]);
+  await kernel.commit([dropTable(ip("own"))]);
+  await quiet.monitor.close();
+  await all.monitor.close();
+});
+
+test("only the tables that were asked for", async () => {
+  const { kernel, open } = lab();
+  const other = await open();
+  const some = await listen(kernel, { tables: [ip("b"), { family: "ip6", table: "a" }] });
+  const none = await listen(kernel, { tables: [] });
+  const { id } = await kernel.generation();
+  await other.commit([addTable(ip("a")), addTable(ip("b")), addTable({ family: "ip6", table: "b" })]);
+  expect((await some.until(id + 1)).events).toMatchObject([{ kind: "table", family: "ip", table: "b" }]);
+  expect((await none.until(id + 1)).events).toEqual([]);
+  await other.commit([dropTable(ip("a")), dropTable(ip("b")), dropTable({ family: "ip6", table: "b" })]);
+  await some.monitor.close();
+  await none.monitor.close();
+});
+
+test("a dry run and a refused commit change nothing and are not told", async () => {
+  const { kernel, open } = lab();
+  const other = await open();
+  const listener = await listen(kernel);
+  const { id } = await kernel.generation();
+  await other.commit([addTable(ip("dry"))], { dryRun: true });
+  await kernelError(other.commit([addTable(ip("bad")), dropTable(ip("none"))]));
+  await other.commit([addTable(ip("real"))]);
+  expect((await listener.until(id + 1)).events).toMatchObject([{ table: "real" }]);
+  expect(listener.batches).toHaveLength(1);
+  await other.commit([dropTable(ip("real"))]);
+  await listener.monitor.close();
+});
+
+test("the elements of a large commit are one event", async () => {
+  const { kernel, open } = lab();
+  const other = await open();
+  const listener = await listen(kernel);
+  const t = ip("large");
+  const { id } = await kernel.generation();
+  await other.commit([
+    addTable(t),
+    addSet(t, addresses("s", { flags: SetFlag.timeout, size: 50_000 })),
+    elements("add", t, "s", manyAddresses(50_000)),
+  ]);
+  expect((await listener.until(id + 1)).events.at(-1)).toMatchObject({ kind: "elements", name: "s", count: 50_000 });
+  await other.commit([dropTable(t)]);
+  await listener.monitor.close();
+});
+
+test("events that the kernel had to drop are told as lost, and the stream goes on", async () => {
+  const { open } = lab();
+  const small = await open({ receiveBufferBytes: 1 });
+  const other = await open();
+  const listener = await listen(small);
+  const t = ip("lost");
+  for (let round = 0; round < 20 && listener.lost === 0; round++) {
+    await other.commit([addTable(t), ...Array.from({ length: 2000 }, (_, i) => addChain(t, `chain-${i}`))]);
+    await other.commit([dropTable(t)]);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  expect(listener.lost).toBeGreaterThan(0);
+  const { id } = await other.generation();
+  await other.commit([addTable(t)]);
+  expect((await listener.until(id + 1)).events).toMatchObject([{ kind: "table", table: "lost" }]);
+  await other.commit([dropTable(t)]);
+  await listener.monitor.close();
+});
+
+test("nothing is told behind close(), which may be called from a handler and twice", async () => {
+  const { kernel, open } = lab();
+  const other = await open();
+  const told: number[] = [];
+  const monitor: Monitor = await kernel.monitor({
+    onBatch: (batch) => {
+      told.push(batch.generation);
+      void monitor.close();
+    },
+    onLost: () => undefined,
+    onError: () => undefined,
+  });
+  const { id } = await kernel.generation();
+  await Promise.all([1, 2, 3, 4].map((i) => other.commit([addTable(ip(`close-${i}`))])));
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  expect(told).toEqual([id + 1]);
+  await monitor.close();
+  await other.commit([1, 2, 3, 4].map((i) => dropTable(ip(`close-${i}`))));
+});
