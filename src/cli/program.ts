@@ -29,7 +29,10 @@ function family(value: string): "ip" | "ip6" {
 const logLevel = (): Option =>
   new Option("--log-level <level>", "least severe messages to log, on stderr").choices(LOG_LEVELS).default("info");
 const manifests = (): Option =>
-  new Option("--manifests <dir>", "directory of Service, EndpointSlice, Node and ServiceCIDR manifests").makeOptionMandatory();
+  new Option(
+    "--manifests <dir>",
+    "directory of Service, EndpointSlice, Node and ServiceCIDR manifests",
+  ).makeOptionMandatory();
 const config = (): Option =>
   new Option("--config <file>", "KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), YAML or JSON");
 
@@ -41,7 +44,8 @@ function program(done: (code: number) => void): Command {
     .showSuggestionAfterError(true)
     .showHelpAfterError("(add --help for the options)")
     .exitOverride();
-  const command = (name: string, description: string): Command => root.command(name).description(description).exitOverride();
+  const command = (name: string, description: string): Command =>
+    root.command(name).description(description).exitOverride();
 
   command("run", "bring the kernel's tables up to the manifests, and keep them so")
     .addOption(manifests())

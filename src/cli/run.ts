@@ -2,7 +2,15 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createLogger, type Logger } from "../observe/log.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { CommonOptions } from "./program.js";
-import { availableFamilies, manifestSource, MONOTONIC_CLOCK, nodeName, openKernel, readConfig, startSource } from "./setup.js";
+import {
+  availableFamilies,
+  manifestSource,
+  MONOTONIC_CLOCK,
+  nodeName,
+  openKernel,
+  readConfig,
+  startSource,
+} from "./setup.js";
 
 /** Writes that follow the first of `--once`: the tail of a list that shrank, and not endlessly. */
 const ONCE_FOLLOW_UPS = 5;

@@ -8,7 +8,17 @@ export const Priority = { raw: -300, mangle: -150, dstnat: -100, filter: 0, secu
 
 export const TableFlag = { dormant: 1, owner: 2, persist: 4 } as const;
 
-export const SetFlag = { anonymous: 0x1, constant: 0x2, interval: 0x4, map: 0x8, timeout: 0x10, eval: 0x20, object: 0x40, concat: 0x80, expr: 0x100 } as const;
+export const SetFlag = {
+  anonymous: 0x1,
+  constant: 0x2,
+  interval: 0x4,
+  map: 0x8,
+  timeout: 0x10,
+  eval: 0x20,
+  object: 0x40,
+  concat: 0x80,
+  expr: 0x100,
+} as const;
 
 export const ElementFlag = { intervalEnd: 1, catchall: 2 } as const;
 
@@ -16,15 +26,53 @@ export const ElementFlag = { intervalEnd: 1, catchall: 2 } as const;
 export const DATA_VERDICT = 0xffffff00;
 
 /** nft's datatype ids; a concatenation is `ids.reduce((all, id) => all << 6 | id)`. */
-export const DataTypeId = { integer: 4, ipv4_addr: 7, ipv6_addr: 8, ether_addr: 9, inet_proto: 12, inet_service: 13, mark: 19, ifname: 41 } as const;
+export const DataTypeId = {
+  integer: 4,
+  ipv4_addr: 7,
+  ipv6_addr: 8,
+  ether_addr: 9,
+  inet_proto: 12,
+  inet_service: 13,
+  mark: 19,
+  ifname: 41,
+} as const;
 
 export const PayloadBase = { link: 0, network: 1, transport: 2 } as const;
 export const CmpOp = { eq: 0, neq: 1, lt: 2, lte: 3, gt: 4, gte: 5 } as const;
 export const RangeOp = { eq: 0, neq: 1 } as const;
 export const BitwiseOp = { maskXor: 0, lshift: 1, rshift: 2 } as const;
 export const LookupFlag = { invert: 1 } as const;
-export const MetaKey = { len: 0, protocol: 1, priority: 2, mark: 3, iif: 4, oif: 5, iifname: 6, oifname: 7, iiftype: 8, oiftype: 9, skuid: 10, nfproto: 15, l4proto: 16, pkttype: 19 } as const;
-export const CtKey = { state: 0, direction: 1, status: 2, mark: 3, src: 8, dst: 9, protocol: 10, protoSrc: 11, protoDst: 12, srcIp: 19, dstIp: 20, srcIp6: 21, dstIp6: 22 } as const;
+export const MetaKey = {
+  len: 0,
+  protocol: 1,
+  priority: 2,
+  mark: 3,
+  iif: 4,
+  oif: 5,
+  iifname: 6,
+  oifname: 7,
+  iiftype: 8,
+  oiftype: 9,
+  skuid: 10,
+  nfproto: 15,
+  l4proto: 16,
+  pkttype: 19,
+} as const;
+export const CtKey = {
+  state: 0,
+  direction: 1,
+  status: 2,
+  mark: 3,
+  src: 8,
+  dst: 9,
+  protocol: 10,
+  protoSrc: 11,
+  protoDst: 12,
+  srcIp: 19,
+  dstIp: 20,
+  srcIp6: 21,
+  dstIp6: 22,
+} as const;
 /** Bits of `ct state` (NF_CT_STATE_BIT). */
 export const CtState = { invalid: 1, established: 2, related: 4, new: 8, untracked: 64 } as const;
 /** Bits of `ct status` (enum ip_conntrack_status). */
@@ -36,7 +84,17 @@ export const NumgenType = { incremental: 0, random: 1 } as const;
 export const FibResult = { oif: 1, oifname: 2, addrtype: 3 } as const;
 export const FibFlag = { saddr: 1, daddr: 2, mark: 4, iif: 8, oif: 16, present: 32 } as const;
 /** RTN_* from linux/rtnetlink.h, as `fib ... type` returns them. */
-export const AddressType = { unspec: 0, unicast: 1, local: 2, broadcast: 3, anycast: 4, multicast: 5, blackhole: 6, unreachable: 7, prohibit: 8 } as const;
+export const AddressType = {
+  unspec: 0,
+  unicast: 1,
+  local: 2,
+  broadcast: 3,
+  anycast: 4,
+  multicast: 5,
+  blackhole: 6,
+  unreachable: 7,
+  prohibit: 8,
+} as const;
 export const RejectType = { icmpUnreachable: 0, tcpReset: 1, icmpxUnreachable: 2 } as const;
 export const DynsetOp = { add: 0, update: 1, delete: 2 } as const;
 export const IpProto = { icmp: 1, tcp: 6, udp: 17, icmpv6: 58, sctp: 132 } as const;

@@ -44,39 +44,166 @@ interface ExprBase {
  * (see normalizeExpr in `normalize.ts`).
  */
 export type Expr =
-  | ({ readonly type: "payload"; readonly base: number; readonly offset: number; readonly len: number; readonly dreg?: number;
-      readonly sreg?: number; readonly csumType?: number; readonly csumOffset?: number; readonly csumFlags?: number } & ExprBase)
+  | ({
+      readonly type: "payload";
+      readonly base: number;
+      readonly offset: number;
+      readonly len: number;
+      readonly dreg?: number;
+      readonly sreg?: number;
+      readonly csumType?: number;
+      readonly csumOffset?: number;
+      readonly csumFlags?: number;
+    } & ExprBase)
   | ({ readonly type: "meta"; readonly key: number; readonly dreg?: number; readonly sreg?: number } & ExprBase)
-  | ({ readonly type: "ct"; readonly key: number; readonly dreg?: number; readonly sreg?: number; readonly direction?: number } & ExprBase)
+  | ({
+      readonly type: "ct";
+      readonly key: number;
+      readonly dreg?: number;
+      readonly sreg?: number;
+      readonly direction?: number;
+    } & ExprBase)
   | ({ readonly type: "cmp"; readonly sreg: number; readonly op: number; readonly data: Uint8Array } & ExprBase)
-  | ({ readonly type: "range"; readonly sreg: number; readonly op: number; readonly from: Uint8Array; readonly to: Uint8Array } & ExprBase)
-  | ({ readonly type: "bitwise"; readonly sreg: number; readonly dreg: number; readonly len: number; readonly op?: number;
-      readonly mask?: Uint8Array; readonly xor?: Uint8Array; readonly data?: Uint8Array } & ExprBase)
-  | ({ readonly type: "byteorder"; readonly sreg: number; readonly dreg: number; readonly op: number; readonly len: number; readonly size: number } & ExprBase)
-  | ({ readonly type: "lookup"; readonly set: string; readonly setId?: number; readonly sreg: number; readonly dreg?: number; readonly flags?: number } & ExprBase)
+  | ({
+      readonly type: "range";
+      readonly sreg: number;
+      readonly op: number;
+      readonly from: Uint8Array;
+      readonly to: Uint8Array;
+    } & ExprBase)
+  | ({
+      readonly type: "bitwise";
+      readonly sreg: number;
+      readonly dreg: number;
+      readonly len: number;
+      readonly op?: number;
+      readonly mask?: Uint8Array;
+      readonly xor?: Uint8Array;
+      readonly data?: Uint8Array;
+    } & ExprBase)
+  | ({
+      readonly type: "byteorder";
+      readonly sreg: number;
+      readonly dreg: number;
+      readonly op: number;
+      readonly len: number;
+      readonly size: number;
+    } & ExprBase)
+  | ({
+      readonly type: "lookup";
+      readonly set: string;
+      readonly setId?: number;
+      readonly sreg: number;
+      readonly dreg?: number;
+      readonly flags?: number;
+    } & ExprBase)
   | ({ readonly type: "immediate"; readonly dreg: number; readonly data: RegisterData } & ExprBase)
   | ({ readonly type: "counter"; readonly packets?: bigint; readonly bytes?: bigint } & ExprBase)
-  | ({ readonly type: "limit"; readonly rate: bigint; readonly unit: bigint; readonly burst?: number; readonly limitType?: number; readonly flags?: number } & ExprBase)
-  | ({ readonly type: "log"; readonly group?: number; readonly prefix?: string; readonly snaplen?: number; readonly qthreshold?: number; readonly level?: number; readonly flags?: number } & ExprBase)
-  | ({ readonly type: "nat"; readonly natType: number; readonly family: number; readonly regAddrMin?: number; readonly regAddrMax?: number;
-      readonly regProtoMin?: number; readonly regProtoMax?: number; readonly flags?: number } & ExprBase)
-  | ({ readonly type: "masq"; readonly flags?: number; readonly regProtoMin?: number; readonly regProtoMax?: number } & ExprBase)
-  | ({ readonly type: "redir"; readonly regProtoMin?: number; readonly regProtoMax?: number; readonly flags?: number } & ExprBase)
+  | ({
+      readonly type: "limit";
+      readonly rate: bigint;
+      readonly unit: bigint;
+      readonly burst?: number;
+      readonly limitType?: number;
+      readonly flags?: number;
+    } & ExprBase)
+  | ({
+      readonly type: "log";
+      readonly group?: number;
+      readonly prefix?: string;
+      readonly snaplen?: number;
+      readonly qthreshold?: number;
+      readonly level?: number;
+      readonly flags?: number;
+    } & ExprBase)
+  | ({
+      readonly type: "nat";
+      readonly natType: number;
+      readonly family: number;
+      readonly regAddrMin?: number;
+      readonly regAddrMax?: number;
+      readonly regProtoMin?: number;
+      readonly regProtoMax?: number;
+      readonly flags?: number;
+    } & ExprBase)
+  | ({
+      readonly type: "masq";
+      readonly flags?: number;
+      readonly regProtoMin?: number;
+      readonly regProtoMax?: number;
+    } & ExprBase)
+  | ({
+      readonly type: "redir";
+      readonly regProtoMin?: number;
+      readonly regProtoMax?: number;
+      readonly flags?: number;
+    } & ExprBase)
   | ({ readonly type: "reject"; readonly rejectType: number; readonly code?: number } & ExprBase)
   | ({ readonly type: "notrack" } & ExprBase)
   | ({ readonly type: "fib"; readonly dreg: number; readonly result: number; readonly flags: number } & ExprBase)
-  | ({ readonly type: "numgen"; readonly dreg: number; readonly modulus: number; readonly ngType: number; readonly offset?: number } & ExprBase)
-  | ({ readonly type: "hash"; readonly sreg?: number; readonly dreg: number; readonly len?: number; readonly modulus: number; readonly seed?: number; readonly offset?: number; readonly hashType?: number } & ExprBase)
-  | ({ readonly type: "dynset"; readonly set: string; readonly setId?: number; readonly op: number; readonly sregKey: number; readonly sregData?: number;
-      /** Milliseconds. */ readonly timeout?: bigint; readonly flags?: number; readonly exprs?: readonly Expr[] } & ExprBase)
+  | ({
+      readonly type: "numgen";
+      readonly dreg: number;
+      readonly modulus: number;
+      readonly ngType: number;
+      readonly offset?: number;
+    } & ExprBase)
+  | ({
+      readonly type: "hash";
+      readonly sreg?: number;
+      readonly dreg: number;
+      readonly len?: number;
+      readonly modulus: number;
+      readonly seed?: number;
+      readonly offset?: number;
+      readonly hashType?: number;
+    } & ExprBase)
+  | ({
+      readonly type: "dynset";
+      readonly set: string;
+      readonly setId?: number;
+      readonly op: number;
+      readonly sregKey: number;
+      readonly sregData?: number;
+      /** Milliseconds. */ readonly timeout?: bigint;
+      readonly flags?: number;
+      readonly exprs?: readonly Expr[];
+    } & ExprBase)
   | ({ readonly type: "quota"; readonly bytes: bigint; readonly flags?: number; readonly consumed?: bigint } & ExprBase)
   | ({ readonly type: "connlimit"; readonly count: number; readonly flags?: number } & ExprBase)
-  | ({ readonly type: "objref"; readonly immType?: number; readonly immName?: string; readonly setSreg?: number; readonly setName?: string; readonly setId?: number } & ExprBase)
-  | ({ readonly type: "exthdr"; readonly dreg?: number; readonly sreg?: number; readonly hdrType: number; readonly offset: number; readonly len: number; readonly flags?: number; readonly op?: number } & ExprBase)
+  | ({
+      readonly type: "objref";
+      readonly immType?: number;
+      readonly immName?: string;
+      readonly setSreg?: number;
+      readonly setName?: string;
+      readonly setId?: number;
+    } & ExprBase)
+  | ({
+      readonly type: "exthdr";
+      readonly dreg?: number;
+      readonly sreg?: number;
+      readonly hdrType: number;
+      readonly offset: number;
+      readonly len: number;
+      readonly flags?: number;
+      readonly op?: number;
+    } & ExprBase)
   | ({ readonly type: "rt"; readonly dreg: number; readonly key: number } & ExprBase)
   | ({ readonly type: "socket"; readonly key: number; readonly dreg: number; readonly level?: number } & ExprBase)
-  | ({ readonly type: "tproxy"; readonly family: number; readonly regAddr?: number; readonly regPort?: number } & ExprBase)
-  | ({ readonly type: "queue"; readonly num?: number; readonly total?: number; readonly flags?: number; readonly sregQnum?: number } & ExprBase)
+  | ({
+      readonly type: "tproxy";
+      readonly family: number;
+      readonly regAddr?: number;
+      readonly regPort?: number;
+    } & ExprBase)
+  | ({
+      readonly type: "queue";
+      readonly num?: number;
+      readonly total?: number;
+      readonly flags?: number;
+      readonly sregQnum?: number;
+    } & ExprBase)
   | ({ readonly type: "last"; readonly set?: number; readonly msecs?: bigint } & ExprBase)
   /** An expression the codec has no table for: `data` is NFTA_EXPR_DATA's payload, sent back as it came. */
   | { readonly type: "opaque"; readonly name: string; readonly data: Uint8Array };
@@ -144,18 +271,52 @@ type Remove = "delete" | "destroy";
 
 /** One operation of a batch. `add` does not mind an existing object of the same kind, `create` does. */
 export type Op =
-  | ({ readonly op: Add | Remove; readonly kind: "table"; readonly flags?: number; readonly userdata?: Uint8Array; readonly handle?: bigint } & TableRef)
-  | ({ readonly op: Add | Remove; readonly kind: "chain"; readonly chain: string; readonly base?: BaseChain; readonly flags?: number; readonly userdata?: Uint8Array; readonly handle?: bigint } & TableRef)
+  | ({
+      readonly op: Add | Remove;
+      readonly kind: "table";
+      readonly flags?: number;
+      readonly userdata?: Uint8Array;
+      readonly handle?: bigint;
+    } & TableRef)
+  | ({
+      readonly op: Add | Remove;
+      readonly kind: "chain";
+      readonly chain: string;
+      readonly base?: BaseChain;
+      readonly flags?: number;
+      readonly userdata?: Uint8Array;
+      readonly handle?: bigint;
+    } & TableRef)
   /** add appends, insert prepends; with `position` (a rule's handle) behind or before that rule. */
-  | ({ readonly op: "add" | "insert"; readonly kind: "rule"; readonly chain: string; readonly exprs: readonly Expr[]; readonly userdata?: Uint8Array; readonly position?: bigint } & TableRef)
-  | ({ readonly op: "replace"; readonly kind: "rule"; readonly chain: string; readonly exprs: readonly Expr[]; readonly userdata?: Uint8Array; readonly handle: bigint } & TableRef)
+  | ({
+      readonly op: "add" | "insert";
+      readonly kind: "rule";
+      readonly chain: string;
+      readonly exprs: readonly Expr[];
+      readonly userdata?: Uint8Array;
+      readonly position?: bigint;
+    } & TableRef)
+  | ({
+      readonly op: "replace";
+      readonly kind: "rule";
+      readonly chain: string;
+      readonly exprs: readonly Expr[];
+      readonly userdata?: Uint8Array;
+      readonly handle: bigint;
+    } & TableRef)
   | ({ readonly op: Remove; readonly kind: "rule"; readonly chain: string; readonly handle: bigint } & TableRef)
   /** Empties a chain, or every chain of the table when `chain` is absent. */
   | ({ readonly op: "flush"; readonly kind: "rule"; readonly chain?: string } & TableRef)
   /** `id` lets rules and elements of the same batch name an anonymous set (`set: "__set%d"`). */
   | ({ readonly op: Add; readonly kind: "set"; readonly id?: number } & SetInfo & TableRef)
   | ({ readonly op: Remove; readonly kind: "set"; readonly set: string; readonly handle?: bigint } & TableRef)
-  | ({ readonly op: Add | Remove; readonly kind: "elements"; readonly set: string; readonly setId?: number; readonly elements: ElementBatch } & TableRef)
+  | ({
+      readonly op: Add | Remove;
+      readonly kind: "elements";
+      readonly set: string;
+      readonly setId?: number;
+      readonly elements: ElementBatch;
+    } & TableRef)
   /** Empties a set or map. */
   | ({ readonly op: "flush"; readonly kind: "elements"; readonly set: string } & TableRef);
 

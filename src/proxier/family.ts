@@ -7,7 +7,8 @@ import { Table, TableError } from "../table/index.js";
 import type { ApplyResult, Clock } from "../table/types.js";
 
 /** Outcome of one write of one family. */
-export type FamilyOutcome = { readonly ok: true; readonly result: ApplyResult } | { readonly ok: false; readonly error: unknown };
+export type FamilyOutcome =
+  { readonly ok: true; readonly result: ApplyResult } | { readonly ok: false; readonly error: unknown };
 
 /** One family's table and ruleset. The two families never mix: one that fails leaves the other alone. */
 export class FamilyProxier {

@@ -44,7 +44,7 @@ export function ownNames(view: ServicePortView): OwnNames {
     draw: { cluster: `affinity-cluster-${base}`, masq: `affinity-masq-${base}`, local: `affinity-local-${base}` },
     drawMap: { cluster: `affinity-cluster-map-${base}`, local: `affinity-local-map-${base}` },
     endpoint: (endpoint) =>
-      `affinity-endpoint-${ownName([...parts, `${endpoint.address.replaceAll(":", ".")}`, String(endpoint.port)])}`,
+      `affinity-endpoint-${ownName([...parts, endpoint.address.replaceAll(":", "."), String(endpoint.port)])}`,
   };
 }
 

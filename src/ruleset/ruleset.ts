@@ -116,7 +116,10 @@ export class FamilyRuleset {
     const before = this.#ports.get(service) ?? [];
     this.#epoch++;
     const after = views.map((view): PortRecord => {
-      const state = this.#order(view, before.find((port) => port.view.id === view.id));
+      const state = this.#order(
+        view,
+        before.find((port) => port.view.id === view.id),
+      );
       return { ...state, own: this.#declareOwn(state) };
     });
     for (const port of after) this.#expander.expand(port, this.#adding);
@@ -215,7 +218,11 @@ export class FamilyRuleset {
   }
 
   /** After a restart: the order in which the kernel's table, perhaps written by an earlier run, holds a list. */
-  #indicesInKernel(view: ServicePortView, kind: "cluster" | "local", wanted: readonly Endpoint[]): (string | undefined)[] {
+  #indicesInKernel(
+    view: ServicePortView,
+    kind: "cluster" | "local",
+    wanted: readonly Endpoint[],
+  ): (string | undefined)[] {
     if (wanted.length === 0 || view.affinitySeconds > 0) return [];
     const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
     const internal = (kind === "local") === view.internalPolicyLocal ? view.clusterIP : undefined;

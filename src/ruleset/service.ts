@@ -173,7 +173,8 @@ export class ServiceExpander {
     const { protocol } = state.view;
     for (const list of [state.cluster, state.local]) {
       for (const endpoint of list) {
-        if (endpoint.local) to.shared(this.#sets.hairpin, this.#keys.hairpin(endpoint.address, protocol, endpoint.port));
+        if (endpoint.local)
+          to.shared(this.#sets.hairpin, this.#keys.hairpin(endpoint.address, protocol, endpoint.port));
       }
     }
   }

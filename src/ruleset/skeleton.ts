@@ -165,7 +165,12 @@ function serviceRules(options: SkeletonOptions): Rule[] {
 }
 
 /** externalTrafficPolicy Local: pods draw from the cluster list, the node too but masqueraded, all others from the local list. */
-function localPolicyRules(options: SkeletonOptions, key: readonly Field[], clusterLists: string, localLists: string): Rule[] {
+function localPolicyRules(
+  options: SkeletonOptions,
+  key: readonly Field[],
+  clusterLists: string,
+  localLists: string,
+): Rule[] {
   const fromPod = detectorMatch(options.detector, false);
   const fromNode: Match = { match: "address-type", direction: "source", type: "local" };
   const cluster: Statement = { action: "vmap", key, map: clusterLists };
@@ -206,12 +211,22 @@ export function declareSkeleton(table: Table, options: SkeletonOptions): Element
     table.chain({ chain: name, base: { type: "nat", hook, priority }, rules });
 
   // Chains that others jump to come first: a jump to a chain must find it.
-  table.chain({ chain: ChainName.reject, rules: [rule(reject)], comment: "helper for @no-endpoint-services / @no-endpoint-nodeports" });
+  table.chain({
+    chain: ChainName.reject,
+    rules: [rule(reject)],
+    comment: "helper for @no-endpoint-services / @no-endpoint-nodeports",
+  });
   table.chain({
     chain: ChainName.clusterIPsCheck,
     rules: [
-      { statements: [{ match: "in-set", key: ["daddr"], set: SetName.clusterIPs }, reject], comment: "Reject traffic to invalid ports of ClusterIPs" },
-      { statements: [{ match: "in-set", key: ["daddr"], set: SetName.serviceCIDRs }, drop], comment: "Drop traffic to unallocated ClusterIPs" },
+      {
+        statements: [{ match: "in-set", key: ["daddr"], set: SetName.clusterIPs }, reject],
+        comment: "Reject traffic to invalid ports of ClusterIPs",
+      },
+      {
+        statements: [{ match: "in-set", key: ["daddr"], set: SetName.serviceCIDRs }, drop],
+        comment: "Drop traffic to unallocated ClusterIPs",
+      },
     ],
   });
   table.chain({
@@ -237,7 +252,13 @@ export function declareSkeleton(table: Table, options: SkeletonOptions): Element
     [ChainName.filterForward, Hook.forward],
     [ChainName.filterOutput, Hook.output],
   ] as const) {
-    filter(name, hook, Priority.filter, rule(stateNew, noEndpointServices), rule(stateNew, jump(ChainName.clusterIPsCheck)));
+    filter(
+      name,
+      hook,
+      Priority.filter,
+      rule(stateNew, noEndpointServices),
+      rule(stateNew, jump(ChainName.clusterIPsCheck)),
+    );
   }
   nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, rule(jump(ChainName.services)));
   nat(ChainName.natOutput, Hook.output, Priority.dstnat, rule(jump(ChainName.services)));

@@ -18,7 +18,11 @@ export function makeService(index: number): V1Service {
   return {
     apiVersion: "v1",
     kind: "Service",
-    metadata: { name: serviceName(index), namespace: "bench", creationTimestamp: new Date(1_700_000_000_000 + index * 1000) },
+    metadata: {
+      name: serviceName(index),
+      namespace: "bench",
+      creationTimestamp: new Date(1_700_000_000_000 + index * 1000),
+    },
     spec: {
       type: "ClusterIP",
       clusterIP,

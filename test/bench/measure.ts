@@ -50,16 +50,31 @@ async function timed(proxier: Proxier, change: () => void): Promise<Sample> {
 function summary(samples: readonly Sample[]): Record<string, number> {
   const own = samples.map(({ totalMs, kernelMs }) => totalMs - kernelMs);
   return {
-    operations: quantile(samples.map(({ operations }) => operations), 0.5),
+    operations: quantile(
+      samples.map(({ operations }) => operations),
+      0.5,
+    ),
     ownP50Ms: quantile(own, 0.5),
     ownP99Ms: quantile(own, 0.99),
-    totalP50Ms: quantile(samples.map(({ totalMs }) => totalMs), 0.5),
-    totalP99Ms: quantile(samples.map(({ totalMs }) => totalMs), 0.99),
-    kernelP50Ms: quantile(samples.map(({ kernelMs }) => kernelMs), 0.5),
+    totalP50Ms: quantile(
+      samples.map(({ totalMs }) => totalMs),
+      0.5,
+    ),
+    totalP99Ms: quantile(
+      samples.map(({ totalMs }) => totalMs),
+      0.99,
+    ),
+    kernelP50Ms: quantile(
+      samples.map(({ kernelMs }) => kernelMs),
+      0.5,
+    ),
   };
 }
 
-function feed(proxier: Proxier, objects: readonly (readonly [ReturnType<typeof makeService>, ReturnType<typeof makeSlice>])[]): void {
+function feed(
+  proxier: Proxier,
+  objects: readonly (readonly [ReturnType<typeof makeService>, ReturnType<typeof makeSlice>])[],
+): void {
   for (const [service, slice] of objects) {
     proxier.upsert({ kind: "Service", object: service });
     proxier.upsert({ kind: "EndpointSlice", object: slice });
@@ -67,7 +82,10 @@ function feed(proxier: Proxier, objects: readonly (readonly [ReturnType<typeof m
   proxier.synced();
 }
 
-const objects = Array.from({ length: services }, (_, i) => [makeService(i), makeSlice(i, podsOf(i, endpoints))] as const);
+const objects = Array.from(
+  { length: services },
+  (_, i) => [makeService(i), makeSlice(i, podsOf(i, endpoints))] as const,
+);
 const delay = monitorEventLoopDelay({ resolution: 1 });
 
 const proxier = make();

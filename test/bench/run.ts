@@ -16,7 +16,14 @@ interface Figures {
 interface Result {
   readonly services: number;
   readonly endpoints: number;
-  readonly load: { totalMs: number; kernelMs: number; ratio: number; bytes: number; operations: number; blockedMs: number };
+  readonly load: {
+    totalMs: number;
+    kernelMs: number;
+    ratio: number;
+    bytes: number;
+    operations: number;
+    blockedMs: number;
+  };
   readonly restart: { totalMs: number; operations: number };
   readonly replace: Figures;
   readonly scale: Figures;
@@ -36,7 +43,16 @@ const enter = fileURLToPath(new URL("../lab/enter.mjs", import.meta.url));
 function measure(services: number, endpoints: number): Result {
   process.stderr.write(`measuring ${services} services x ${endpoints} endpoints ...\n`);
   // A namespace for each size: what one leaves in the kernel must not slow the next.
-  const args = [enter, "--", process.execPath, "--no-warnings", script, String(services), String(endpoints), String(CHANGES)];
+  const args = [
+    enter,
+    "--",
+    process.execPath,
+    "--no-warnings",
+    script,
+    String(services),
+    String(endpoints),
+    String(CHANGES),
+  ];
   const output = execFileSync(process.execPath, args, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
   return JSON.parse(output.trim().split("\n").at(-1) ?? "") as Result;
 }

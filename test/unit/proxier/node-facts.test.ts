@@ -17,7 +17,12 @@ describe("nodeFacts", () => {
     const facts = nodeFacts(
       config(),
       "n1",
-      node(["ExternalIP", "203.0.113.1"], ["Hostname", "n1"], ["InternalIP", "192.0.2.1"], ["ExternalIP", "2001:db8::1"]),
+      node(
+        ["ExternalIP", "203.0.113.1"],
+        ["Hostname", "n1"],
+        ["InternalIP", "192.0.2.1"],
+        ["ExternalIP", "2001:db8::1"],
+      ),
     );
     expect(facts.nodeIPs).toEqual({ ip: "192.0.2.1", ip6: "2001:db8::1" });
     expect(facts.context).toEqual({ nodeName: "n1", zone: "z1" });
@@ -26,7 +31,10 @@ describe("nodeFacts", () => {
 
   it("lets bindAddress override its own family alone, unless it is unspecified", () => {
     const n = node(["InternalIP", "192.0.2.1"], ["InternalIP", "2001:db8::1"]);
-    expect(nodeFacts(config({ bindAddress: "192.0.2.9" }), "n1", n).nodeIPs).toEqual({ ip: "192.0.2.9", ip6: "2001:db8::1" });
+    expect(nodeFacts(config({ bindAddress: "192.0.2.9" }), "n1", n).nodeIPs).toEqual({
+      ip: "192.0.2.9",
+      ip6: "2001:db8::1",
+    });
     expect(nodeFacts(config({ bindAddress: "::" }), "n1", n).nodeIPs).toEqual({ ip: "192.0.2.1", ip6: "2001:db8::1" });
   });
 
@@ -35,7 +43,10 @@ describe("nodeFacts", () => {
   });
 
   it("survives a Node of any shape", () => {
-    const odd = { status: { addresses: [null, { type: "InternalIP", address: 5 }, { type: "InternalIP" }] }, spec: { podCIDRs: "x" } };
+    const odd = {
+      status: { addresses: [null, { type: "InternalIP", address: 5 }, { type: "InternalIP" }] },
+      spec: { podCIDRs: "x" },
+    };
     expect(nodeFacts(config(), "n1", odd as unknown as V1Node).nodeIPs).toEqual({});
   });
 });
@@ -56,7 +67,10 @@ describe("localDetector", () => {
   it("uses interfaces", () => {
     const detectLocal = { bridgeInterface: "cbr0", interfaceNamePrefix: "veth" };
     expect(detect({ detectLocalMode: "BridgeInterface", detectLocal })).toEqual({ kind: "interface", name: "cbr0" });
-    expect(detect({ detectLocalMode: "InterfaceNamePrefix", detectLocal })).toEqual({ kind: "interface", name: "veth*" });
+    expect(detect({ detectLocalMode: "InterfaceNamePrefix", detectLocal })).toEqual({
+      kind: "interface",
+      name: "veth*",
+    });
   });
 });
 

@@ -23,13 +23,17 @@ describe("assignIndices", () => {
   });
 
   it("fills places where nothing known stood", () => {
-    expect(ids(assignIndices([undefined, endpointId(endpoint(2)), undefined], list(1, 2, 3)))).toEqual(ids(list(1, 2, 3)));
+    expect(ids(assignIndices([undefined, endpointId(endpoint(2)), undefined], list(1, 2, 3)))).toEqual(
+      ids(list(1, 2, 3)),
+    );
   });
 
   it("never loses or doubles an endpoint, and keeps those that can stay", () => {
     let before: Endpoint[] = [];
     for (let round = 0; round < 200; round++) {
-      const wanted = list(...Array.from({ length: 12 }, (_, n) => n).filter((n) => (round * 7 + n * n * (round % 5)) % 3 !== 0));
+      const wanted = list(
+        ...Array.from({ length: 12 }, (_, n) => n).filter((n) => (round * 7 + n * n * (round % 5)) % 3 !== 0),
+      );
       const after = assignIndices(ids(before), wanted);
       expect(ids(after).sort()).toEqual(ids(wanted).sort());
       const wantedIds = new Set(ids(wanted));

@@ -170,7 +170,9 @@ describe("operations of a change", () => {
     await settle();
     const table = { family: "ip", table: "kube-proxy" } as const;
     const sets = await kernel.sets(table);
-    const counts = await Promise.all(sets.map(async (set) => [set.set, (await kernel.elements(table, set)).count] as const));
+    const counts = await Promise.all(
+      sets.map(async (set) => [set.set, (await kernel.elements(table, set)).count] as const),
+    );
     expect(Object.fromEntries(counts)).toMatchObject({
       "cluster-ips": SERVICES - 1,
       "service-ips": SERVICES - 1,
@@ -183,7 +185,9 @@ describe("operations of a change", () => {
 
   it("drops draw chains that nothing goes to, after a while", async () => {
     const chains = async (): Promise<string[]> =>
-      (await kernel.chains({ family: "ip", table: "kube-proxy" })).map(({ chain }) => chain).filter((name) => /-\d+$/.test(name));
+      (await kernel.chains({ family: "ip", table: "kube-proxy" }))
+        .map(({ chain }) => chain)
+        .filter((name) => /-\d+$/.test(name));
     for (let round = 0; round < 4; round++) {
       now += 61_000;
       await sync(proxier);
