@@ -4,7 +4,7 @@
  */
 import type { Endpoint, ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/types.js";
-import { KeyPacker, type ServiceKey } from "./keys.js";
+import type { KeyPacker, ServiceKey } from "./keys.js";
 import { ChainName, type DrawKind, LOCAL_INDEX_BASE } from "./names.js";
 import type { ElementSets } from "./skeleton.js";
 
