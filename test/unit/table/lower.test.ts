@@ -1,0 +1,158 @@
+/** Golden expressions, as `nft --debug=netlink` (1.0.6) shows them for the same text; the conformance tier compares all of them on the kernel. */
+import { describe, expect, it } from "vitest";
+
+import type { Expr, Family } from "../../../src/kernel/types.js";
+import { lowerRule } from "../../../src/table/lower.js";
+import { printRule } from "../../../src/table/print.js";
+import type { SetSpec, Statement } from "../../../src/table/types.js";
+
+const endpoints6: SetSpec = {
+  set: "ep",
+  key: ["ipv6_addr", "inet_proto", "inet_service", "index"],
+  data: ["ipv6_addr", "inet_service"],
+};
+const lower = (family: Family, ...statements: Statement[]): readonly Expr[] =>
+  lowerRule({ statements }, { family, setSpec: (name) => (name === "ep" ? endpoints6 : undefined) }).exprs;
+const bytes = (hex: string): Uint8Array => Uint8Array.from(Buffer.from(hex, "hex"));
+
+describe("lowering", () => {
+  it("compares whole bytes of a prefix, and masks others", () => {
+    expect(lower("ip", { match: "address", direction: "source", nets: ["10.1.1.0/24"], negate: true })).toEqual([
+      { type: "payload", base: 1, offset: 12, len: 3, dreg: 1 },
+      { type: "cmp", sreg: 1, op: 1, data: bytes("0a0101") },
+    ]);
+    expect(lower("ip", { match: "address", direction: "source", nets: ["10.1.0.0/12"] })).toEqual([
+      { type: "payload", base: 1, offset: 12, len: 4, dreg: 1 },
+      { type: "bitwise", sreg: 1, dreg: 1, len: 4, op: 0, mask: bytes("fff00000"), xor: bytes("00000000") },
+      { type: "cmp", sreg: 1, op: 0, data: bytes("0a000000") },
+    ]);
+  });
+
+  it("puts a draw behind the other fields, and takes address and port from the result", () => {
+    const draw = { field: "numgen", mode: "random", modulus: 3, offset: 65_536 } as const;
+    expect(
+      lower("ip", { action: "dnat-map", key: ["daddr", "l4proto", "dport", draw], map: "m", data: "address-port" }),
+    ).toEqual([
+      { type: "payload", base: 1, offset: 16, len: 4, dreg: 1 },
+      { type: "meta", key: 16, dreg: 9 },
+      { type: "payload", base: 2, offset: 2, len: 2, dreg: 10 },
+      { type: "numgen", dreg: 11, modulus: 3, ngType: 1, offset: 65_536 },
+      { type: "lookup", set: "m", sreg: 1, dreg: 1 },
+      { type: "nat", natType: 1, family: 2, regAddrMin: 1, regProtoMin: 9 },
+    ]);
+  });
+
+  it("knows the family of an inet table's maps, and guards it once", () => {
+    const draw = { field: "numgen", mode: "inc", modulus: 2 } as const;
+    expect(
+      lower(
+        "inet",
+        { match: "address", direction: "source", nets: ["fd00::/8"] },
+        { action: "dnat-map", key: ["daddr", "l4proto", "dport", draw], map: "ep", data: "address-port" },
+      ),
+    ).toEqual([
+      { type: "meta", key: 15, dreg: 1 },
+      { type: "cmp", sreg: 1, op: 0, data: bytes("0a") },
+      { type: "payload", base: 1, offset: 8, len: 1, dreg: 1 },
+      { type: "cmp", sreg: 1, op: 0, data: bytes("fd") },
+      { type: "payload", base: 1, offset: 24, len: 16, dreg: 1 },
+      { type: "meta", key: 16, dreg: 2 },
+      { type: "payload", base: 2, offset: 2, len: 2, dreg: 13 },
+      { type: "numgen", dreg: 14, modulus: 2, ngType: 0 },
+      { type: "lookup", set: "ep", sreg: 1, dreg: 1 },
+      { type: "nat", natType: 1, family: 10, regAddrMin: 1, regProtoMin: 2 },
+    ]);
+  });
+
+  it("compares a prefix of an interface's name without its end", () => {
+    expect(lower("ip", { match: "interface", direction: "in", name: "eth*" })).toEqual([
+      { type: "meta", key: 6, dreg: 1 },
+      { type: "cmp", sreg: 1, op: 0, data: bytes("657468") },
+    ]);
+    expect(lower("ip", { match: "interface", direction: "out", name: "*" })).toEqual([]);
+  });
+
+  it("turns several networks into one anonymous set of merged ranges", () => {
+    const { exprs, anonymous } = lowerRule(
+      { statements: [{ match: "address", direction: "source", nets: ["10.0.0.0/9", "10.128.0.0/9", "224.0.0.0/3"] }] },
+      { family: "ip" },
+    );
+    expect(exprs.at(-1)).toEqual({ type: "lookup", set: "__set%d", setId: 1, sreg: 1 });
+    expect(anonymous).toEqual([
+      {
+        info: { set: "__set%d", flags: 7, keyType: 7, keyLen: 4, size: 3 },
+        elements: {
+          count: 3,
+          keyLen: 4,
+          dataLen: 0,
+          flags: true,
+          bytes: bytes("0a000000000000000b00000001000000e000000000000000"),
+        },
+      },
+    ]);
+    expect(lower("ip", { match: "address", direction: "source", nets: ["10.0.0.0/9", "10.128.0.0/9"] })).toHaveLength(
+      2,
+    );
+  });
+});
+
+const REFUSED: [string, RegExp, Family, Statement][] = [
+  ["no networks", /without networks/, "ip", { match: "address", direction: "source", nets: [] }],
+  ["an IPv6 network in an ip table", /family ip/, "ip", { match: "address", direction: "source", nets: ["fd00::/8"] }],
+  [
+    "both families at once",
+    /both families/,
+    "inet",
+    { match: "address", direction: "source", nets: ["fd00::/8", "10.0.0.0/8"] },
+  ],
+  ["no ports", /without ports/, "ip", { match: "port", direction: "source", ports: [] }],
+  ["a port of 70000", /not a port/, "ip", { match: "port", direction: "source", ports: [70_000] }],
+  ["a range that runs backwards", /port range/, "ip", { match: "port", direction: "source", ports: [[90, 80]] }],
+  ["an unknown protocol", /protocol/, "ip", { match: "protocol", protocol: "tpc" }],
+  ["a protocol of 256", /protocol/, "ip", { match: "protocol", protocol: 256 }],
+  ["ICMPv6 in an ip table", /family ip/, "ip", { match: "icmp", version: 6, type: 128 }],
+  ["an ICMP type of 300", /ICMP/, "ip", { match: "icmp", version: 4, type: 300 }],
+  ["no states", /states/, "ip", { match: "ct-state", states: [] }],
+  ["a mark outside its mask", /mask/, "ip", { match: "mark", mask: 0xff, value: 0x100 }],
+  ["an interface name of 16 bytes", /interface/, "ip", { match: "interface", direction: "in", name: "x".repeat(16) }],
+  ["no interface at all", /outside/, "ip", { match: "interface", direction: "in", name: "*", negate: true }],
+  ["a key that does not fit its set", /does not fit/, "ip6", { match: "in-set", key: ["daddr"], set: "ep" }],
+  ["an inet look-up in an unknown set", /declared before/, "inet", { match: "in-set", key: ["daddr"], set: "unknown" }],
+  [
+    "a draw of none",
+    /numgen/,
+    "ip",
+    { action: "vmap", key: [{ field: "numgen", mode: "random", modulus: 0 }], map: "m" },
+  ],
+  ["a log prefix of 128 bytes", /127/, "ip", { action: "log", prefix: "x".repeat(128) }],
+  ["a log prefix with a quote", /quote/, "ip", { action: "log", prefix: 'a"' }],
+  ["a rate of nothing", /rate/, "ip", { action: "limit", rate: 0, per: "second" }],
+  ["dnat to nothing", /without address/, "ip", { action: "dnat" }],
+  ["dnat to the other family", /family ip/, "ip", { action: "dnat", address: "fd00::1" }],
+  ["a name as address", /IP address/, "ip", { action: "dnat", address: "localhost" }],
+];
+
+describe("what means nothing", () => {
+  it.each(REFUSED)("%s", (_, message, family, statement) => {
+    expect(() => lower(family, statement)).toThrow(RangeError);
+    expect(() => lower(family, statement)).toThrow(message);
+  });
+  it("a comment of 129 bytes", () => {
+    expect(() => lowerRule({ statements: [], comment: "x".repeat(129) }, { family: "ip" })).toThrow(/128/);
+  });
+});
+
+it("prints rules in nft's words", () => {
+  const print = (...statements: Statement[]): string => printRule({ statements, comment: "why" }, { family: "ip" });
+  expect(
+    print(
+      { match: "ct-state", states: ["new"] },
+      { match: "interface", direction: "in", name: "*" },
+      { match: "address", direction: "source", nets: ["10.0.0.0/8", "12.0.0.1"], negate: true },
+      { action: "set-mark", mask: 0x4000, value: 0x4000 },
+      { action: "update", set: "s", key: ["saddr"], timeoutMs: 1500, data: { address: "10.0.0.1", port: 80 } },
+    ),
+  ).toBe(
+    'ct state new ip saddr != { 10.0.0.0/8, 12.0.0.1 } meta mark set meta mark | 0x4000 update @s { ip saddr timeout 1500ms : 10.0.0.1 . 80 } comment "why"',
+  );
+});
