@@ -5,7 +5,8 @@ import { addRule, deleteRule, flushRules } from "./fake-ops/rules.js";
 import { addSet, deleteSet } from "./fake-ops/sets.js";
 import { addTable, deleteTable } from "./fake-ops/tables.js";
 import { validateTable } from "./fake-ops/validate.js";
-import { Refusal, Transaction, type NamespaceState } from "./fake-state.js";
+import { Refusal, type NamespaceState } from "./fake-state.js";
+import { Transaction } from "./fake-transaction.js";
 import type { ChangeEvent, Op, OpKind } from "./types.js";
 
 type Handlers = { readonly [K in OpKind]: (tx: Transaction, op: Extract<Op, { kind: K }>) => void };
@@ -57,7 +58,8 @@ export function runBatch(state: NamespaceState, ops: readonly Op[], options: Bat
   }
   if (tx.newAnonymous.some(({ table, set }) => table.sets.get(set.name) === set && set.bindings.length === 0)) {
     tx.rollback();
-    return { refused: true, errno: "EINVAL", faults: [] };
+    // nfnetlink_rcv_batch answers a failed commit to the first message behind the batch's begin, whatever was at fault.
+    return { refused: true, errno: "EINVAL", faults: [{ op: 0, errno: "EINVAL" }] };
   }
   tx.commit();
   if (tx.events.length > 0) state.nextGeneration();

@@ -96,6 +96,9 @@ export function pack(elements: readonly Element[]): ElementBatch {
   return { count: elements.length, ...shape, ...(verdicts.length > 0 && { verdicts }), bytes };
 }
 
+/** An end goes before the start of the same key. */
+const order = (row: Record<string, unknown>): string => `${String(row.key)} ${row.end === true ? 0 : 1}`;
+
 /** The elements of a batch as objects, keys and data in hex, sorted by key. */
 export function unpack(batch: ElementBatch): Record<string, unknown>[] {
   const at = batchLayout(batch);
@@ -115,7 +118,7 @@ export function unpack(batch: ElementBatch): Record<string, unknown>[] {
     if (at.expiration >= 0) row.expiration = Number(bytes.readBigUInt64LE(start + at.expiration));
     return row;
   });
-  return rows.sort((a, b) => (String(a.key) + String(a.end ?? "z") < String(b.key) + String(b.end ?? "z") ? -1 : 1));
+  return rows.sort((a, b) => (order(a) < order(b) ? -1 : 1));
 }
 
 export const newElements = (set: string, elements: readonly Element[], op: "add" | "create" = "add"): Op => ({

@@ -3,7 +3,7 @@
  * The fake is only worth something while it says what the kernel says, also in cases that nobody thought of.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { SetFlag } from "../../src/kernel/constants.js";
+import { DataTypeId, SetFlag } from "../../src/kernel/constants.js";
 import { KernelError } from "../../src/kernel/errors.js";
 import type { ChangeBatch, Expr, Kernel, Op, SetInfo, Verdict } from "../../src/kernel/types.js";
 import { openFake, snapshot, type Bench } from "./bench.js";
@@ -54,6 +54,12 @@ const SETS: readonly SetInfo[] = [
   addressSet("i", { flags: SetFlag.interval }),
   addressMap("j", { flags: SetFlag.interval | SetFlag.map, size: 3 }),
   addressSet("k", { flags: SetFlag.constant }),
+  addressSet("p", {
+    flags: SetFlag.interval | SetFlag.concat,
+    keyLen: 8,
+    keyType: (DataTypeId.ipv4_addr << 6) | DataTypeId.inet_service,
+    fieldLens: [4, 2],
+  }),
   addressSet("d", { flags: SetFlag.eval | SetFlag.timeout, timeout: 600_000n }),
 ];
 const ADDRESSES = ["0.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "255.255.255.255"];
@@ -65,7 +71,28 @@ class Generator {
   constructor(private readonly dice: Dice) {}
 
   batch(): Draft[] {
-    return Array.from({ length: 1 + this.dice.next(6) }, () => this.draft());
+    const count = 1 + this.dice.next(6);
+    return Array.from({ length: count }, (_, i) => (this.dice.chance(6) ? this.ruleWithSet(i) : [this.draft()])).flat();
+  }
+
+  /** A rule with an anonymous set of its own; now and then without the rule, or twice with the same set. */
+  private ruleWithSet(setId: number): Draft[] {
+    const { dice } = this;
+    const interval = dice.chance(50);
+    const flags = SetFlag.anonymous | SetFlag.constant | (interval ? SetFlag.interval : 0);
+    const info = addressSet("__set%d", { flags });
+    const elements = pack(Array.from({ length: 1 + dice.next(2) }, () => this.element(info, interval)).flat());
+    const name = { set: "__set%d", setId };
+    const rule = {
+      op: "add",
+      kind: "rule",
+      ...T,
+      chain: dice.pick(CHAINS),
+      exprs: [daddr, lookup("__set%d", { setId })],
+    } as const;
+    const ops: Op[] = [newSet(info, "add", setId), { op: "add", kind: "elements", ...T, ...name, elements }];
+    const times = dice.pick([1, 1, 1, 1, 1, 1, 0, 2]);
+    return [...ops, ...Array.from({ length: times }, () => rule)].map(fixed);
   }
 
   private draft(): Draft {
@@ -96,7 +123,9 @@ class Generator {
     const dreg = isVerdict ? 0 : 1;
     switch (dice.next(8)) {
       case 0:
-        return [verdict("drop")];
+        return dice.chance(50)
+          ? [verdict("drop")]
+          : [daddr, { type: "dynset", set: set.set, op: dice.next(3), sregKey: 1 }];
       case 1:
         return [{ type: "masq" }];
       case 2:
@@ -162,6 +191,8 @@ class Generator {
       ...(data !== undefined && { data }),
       ...(info.set === "d" && { timeout: dice.pick([0, 300_000]) }),
     };
+    if (info.set === "p") return [this.box()];
+    if (!interval && dice.chance(5)) return [{ key: "0.0.0.0", flags: 2, ...extra }];
     if (!interval) return [{ key: dice.pick(ADDRESSES), ...extra }];
     if (dice.chance(15)) return [{ key: dice.pick(ADDRESSES), flags: dice.next(2), ...extra }];
     const from = dice.next(ADDRESSES.length - 1);
@@ -170,6 +201,14 @@ class Generator {
       { key: ADDRESSES[from], flags: 0, ...extra },
       { key: ADDRESSES[to], flags: 1 },
     ];
+  }
+
+  /** Ranges of an address and a port. */
+  private box(): Element {
+    const { dice } = this;
+    const point = (last: number, port: number): Uint8Array => Uint8Array.of(10, 0, 0, last, 0, port, 0, 0);
+    const [address, port] = [dice.next(6), dice.next(6)];
+    return { key: point(address, port), keyEnd: point(address + dice.next(3), port + dice.next(3)) };
   }
 
   private verdict(): Verdict {

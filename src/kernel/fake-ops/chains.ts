@@ -1,4 +1,5 @@
-import { ChainState, Refusal, type TableState, type Transaction } from "../fake-state.js";
+import { ChainState, Refusal, type TableState } from "../fake-state.js";
+import type { Transaction } from "../fake-transaction.js";
 import type { BaseChain, Family, Op } from "../types.js";
 import { byHandle, checkUserdata, findChain, findTable, unlessAbsent } from "./find.js";
 import { removeRule } from "./rules.js";

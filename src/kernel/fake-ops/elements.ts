@@ -1,14 +1,7 @@
 import { batchLayout, type BatchLayout } from "../element-batch.js";
 import { ElementFlag, SetFlag } from "../constants.js";
-import {
-  elementId,
-  isExpired,
-  Refusal,
-  type ElementState,
-  type SetState,
-  type TableState,
-  type Transaction,
-} from "../fake-state.js";
+import { elementId, isExpired, Refusal, type ElementState, type SetState, type TableState } from "../fake-state.js";
+import type { Transaction } from "../fake-transaction.js";
 import type { ElementBatch, Op, Verdict } from "../types.js";
 import { verdictTarget } from "./exprs.js";
 import { findSet, findTable } from "./find.js";

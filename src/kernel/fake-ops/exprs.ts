@@ -1,12 +1,6 @@
 import { DynsetOp, FibFlag, FibResult, NatType, NfProto, RejectType, SetFlag } from "../constants.js";
-import {
-  Refusal,
-  type ChainState,
-  type Link,
-  type SetState,
-  type TableState,
-  type Transaction,
-} from "../fake-state.js";
+import { Refusal, type ChainState, type Link, type SetState, type TableState } from "../fake-state.js";
+import type { Transaction } from "../fake-transaction.js";
 import { normalizeExpr, registerWord } from "../normalize.js";
 import type { Expr, Verdict } from "../types.js";
 import { findSet } from "./find.js";
@@ -161,7 +155,10 @@ function initDynset(ctx: ExprContext, expr: ExprOf<"dynset">): Inited {
     throw new Refusal("EINVAL");
   }
   if ((expr.exprs?.length ?? 0) > 0 && !set.has(SetFlag.eval)) throw new Refusal("EINVAL");
-  return { link: bind(ctx, set, false), set: set.name };
+  const link = bind(ctx, set, false);
+  // The kernel bounds a set that packets fill, at once and even when the batch fails later.
+  set.size ??= 0xffff;
+  return { link, set: set.name };
 }
 
 function loadAll(ctx: ExprContext, registers: readonly (number | undefined)[], length: number): void {

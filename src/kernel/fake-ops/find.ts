@@ -1,4 +1,5 @@
-import { Refusal, type ChainState, type SetState, type TableState, type Transaction } from "../fake-state.js";
+import { Refusal, type ChainState, type SetState, type TableState } from "../fake-state.js";
+import type { Transaction } from "../fake-transaction.js";
 import type { TableRef } from "../types.js";
 
 /** nft_table_lookup: a table that another socket owns refuses every change. */

@@ -1,12 +1,5 @@
-import {
-  byAge,
-  Refusal,
-  RuleState,
-  type ChainState,
-  type Link,
-  type TableState,
-  type Transaction,
-} from "../fake-state.js";
+import { byAge, Refusal, RuleState, type ChainState, type Link, type TableState } from "../fake-state.js";
+import type { Transaction } from "../fake-transaction.js";
 import type { Expr, Op } from "../types.js";
 import { initExpr, Registers } from "./exprs.js";
 import { checkUserdata, findChain, findTable, unlessAbsent } from "./find.js";

@@ -1,5 +1,6 @@
 import { DATA_VERDICT, SetFlag } from "../constants.js";
-import { Refusal, SetState, type TableState, type Transaction } from "../fake-state.js";
+import { Refusal, SetState, type TableState } from "../fake-state.js";
+import type { Transaction } from "../fake-transaction.js";
 import type { Op, SetInfo } from "../types.js";
 import { byHandle, checkUserdata, findTable, unlessAbsent } from "./find.js";
 

@@ -1,5 +1,6 @@
 import { TableFlag } from "../constants.js";
-import { byAge, Refusal, TableState, tableId, type Transaction } from "../fake-state.js";
+import { byAge, Refusal, TableState, tableId } from "../fake-state.js";
+import type { Transaction } from "../fake-transaction.js";
 import type { Op } from "../types.js";
 import { deleteChainRules, removeChain } from "./chains.js";
 import { checkUserdata, findTable, unlessAbsent } from "./find.js";

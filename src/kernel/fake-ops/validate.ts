@@ -1,5 +1,6 @@
 import { FibFlag, FibResult, NatType } from "../constants.js";
-import { Refusal, type ChainState, type Link, type TableState, type Transaction } from "../fake-state.js";
+import { Refusal, type ChainState, type Link, type TableState } from "../fake-state.js";
+import type { Transaction } from "../fake-transaction.js";
 import type { Expr } from "../types.js";
 
 /** NFT_JUMP_STACK_SIZE: how deep chains may nest. A loop is found by running into it. */

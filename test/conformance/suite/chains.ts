@@ -214,6 +214,18 @@ const deleting: Case[] = [
     faults: [{ op: 0, errno: "EBUSY" }],
   },
   {
+    title: "a chain that jumps to itself",
+    given: [table, newChain("a"), newRule("a", jump("a"))],
+    when: [noChain("a")],
+    faults: [{ op: 0, errno: "EBUSY" }],
+  },
+  {
+    title: "a chain that jumps to itself, behind a flush",
+    given: [table, newChain("a"), newRule("a", jump("a"))],
+    when: [{ op: "flush", kind: "rule", ...T, chain: "a" }, noChain("a")],
+    then: none,
+  },
+  {
     title: "delete and add of one name in one batch",
     given: [table, newChain("a"), newRule("a", verdict("drop"))],
     when: [noChain("a"), newChain("a", undefined, "create")],

@@ -264,6 +264,13 @@ export function expressions(current: Current): void {
 
   runCases(current, REFUSED);
 
+  test("a set that packets fill gets a size", async () => {
+    const { kernel } = current();
+    await kernel.commit(given);
+    await kernel.commit([newRule("c", daddr, { type: "dynset", set: "d", op: DynsetOp.update, sregKey: 1 })]);
+    expect((await kernel.sets(T)).find(({ set }) => set === "d")?.size).toBe(65535);
+  });
+
   test("an expression that does not exist", async () => {
     const { kernel } = current();
     await kernel.commit([newTable(), newChain("c", input)]);
@@ -328,7 +335,7 @@ const REFUSED: Case[] = [
   refused("dnat of the other family", "EOPNOTSUPP", "pre", address("1.1.1.1"), {
     ...dnat,
     family: NfProto.ip6,
-  } as Expr),
+  }),
   refused("nat without a target", "EINVAL", "pre", { type: "nat", natType: NatType.dnat, family: NfProto.ip }),
   refused("masquerade in prerouting", "EOPNOTSUPP", "pre", { type: "masq" }),
   refused("redirect in postrouting", "EOPNOTSUPP", "post", { type: "redir" }),

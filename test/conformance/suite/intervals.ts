@@ -29,6 +29,7 @@ const range = (from: string, to: string, data?: Element["data"]): Element[] => [
   { key: to, flags: END },
 ];
 const ten = newElements("s", range("10.0.0.0", "11.0.0.0"));
+const twenty = newElements("s", range("20.0.0.0", "21.0.0.0"));
 const given = [table, newSet(S), ten];
 
 async function rows(kernel: Kernel, set: SetInfo): Promise<Record<string, unknown>[]> {
@@ -135,6 +136,21 @@ const single: Case[] = [
     given,
     when: [noElements("s", range("10.0.0.0", "10.5.0.0"))],
     faults: [{ op: 0, errno: "ENOENT", element: 1 }],
+  },
+  {
+    title: "delete of several ranges, each start before its end",
+    given: [...given, twenty],
+    when: [noElements("s", [...range("20.0.0.0", "21.0.0.0"), ...range("10.0.0.0", "11.0.0.0")])],
+    then: async ({ kernel }) => expect(await rows(kernel, S)).toEqual([]),
+  },
+  {
+    // In the order of a dump: since Linux 6.18's nft_set_rbtree an end must follow the start that it belongs to.
+    title: "delete of several ranges, ends before their starts",
+    given: [...given, twenty],
+    when: [
+      noElements("s", [...range("20.0.0.0", "21.0.0.0").toReversed(), ...range("10.0.0.0", "11.0.0.0").toReversed()]),
+    ],
+    faults: [{ op: 0, errno: "ENOENT", element: 2 }],
   },
   {
     title: "delete and add of overlapping ranges",

@@ -1,0 +1,79 @@
+import { IntervalGuard } from "./fake-ops/intervals.js";
+import { tableId, type ElementState, type NamespaceState, type SetState, type TableState } from "./fake-state.js";
+import type { ChangeEvent } from "./types.js";
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+/** What one batch has done so far, and how to undo it. */
+export class Transaction {
+  readonly events: Mutable<ChangeEvent>[] = [];
+  readonly setsById = new Map<number, SetState>();
+  readonly newAnonymous: { table: TableState; set: SetState }[] = [];
+  /** Tables whose chains must be walked before the commit (NFT_VALIDATE_NEED). */
+  readonly toValidate = new Set<TableState>();
+  private readonly undoes: (() => void)[] = [];
+  /** New timeouts of elements that were there: the kernel sets them at the commit, and compares with the old ones until then. */
+  readonly renewals: { element: ElementState; timeout: bigint | undefined; expiresAt: number }[] = [];
+  /** Sets that rules stopped using in this batch: they stay bound until it is through (nf_tables_unbind_set). */
+  readonly unbound = new Set<SetState>();
+  private readonly guards = new Map<SetState, IntervalGuard>();
+  private readonly elementEvents = new Map<string, Mutable<ChangeEvent>>();
+  constructor(
+    readonly namespace: NamespaceState,
+    readonly portId: number,
+    /** Validates after each rule and element operation, to find the one at fault (NFT_VALIDATE_DO). */
+    readonly validateEach: boolean,
+    readonly now: number,
+  ) {}
+
+  /** Makes a change and remembers how to take it back. */
+  change(apply: () => void, undo: () => void): void {
+    apply();
+    this.undoes.push(undo);
+  }
+
+  commit(): void {
+    for (const { element, ...renewed } of this.renewals) Object.assign(element, renewed);
+  }
+
+  rollback(): void {
+    for (let undo = this.undoes.pop(); undo !== undefined; undo = this.undoes.pop()) undo();
+  }
+
+  note(
+    action: ChangeEvent["action"],
+    kind: ChangeEvent["kind"],
+    table: TableState,
+    name?: string,
+    handle?: bigint,
+  ): void {
+    const event: Mutable<ChangeEvent> = { action, kind, ...table.ref };
+    if (name !== undefined) event.name = name;
+    if (handle !== undefined) event.handle = handle;
+    this.events.push(event);
+  }
+
+  /** One event for all elements of a set that a batch adds, and one for those that it deletes. */
+  noteElements(action: ChangeEvent["action"], table: TableState, set: SetState, count: number): void {
+    if (count === 0) return;
+    const { family, table: name } = table.ref;
+    const id = `${action} ${tableId(table.ref)}\0${set.name}`;
+    const before = this.elementEvents.get(id);
+    if (before !== undefined) {
+      before.count = (before.count ?? 0) + count;
+      return;
+    }
+    const event: Mutable<ChangeEvent> = { action, kind: "elements", family, table: name, name: set.name, count };
+    this.elementEvents.set(id, event);
+    this.events.push(event);
+  }
+
+  /** What the set of intervals remembers during this batch. */
+  guard(set: SetState): IntervalGuard {
+    const known = this.guards.get(set);
+    if (known !== undefined) return known;
+    const guard = new IntervalGuard(set);
+    this.guards.set(set, guard);
+    return guard;
+  }
+}
