@@ -7,7 +7,7 @@ import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import type { Kernel } from "../../src/kernel/types.js";
 import type { Open } from "./bench.js";
 
-/** A process that does nothing but hold a network namespace of its own. */
+/** A process that does nothing but hold a network namespace of its own; it ends with this one, whose pipe it reads. */
 export interface Namespace {
   readonly path: string;
   remove(): Promise<void>;
@@ -15,8 +15,8 @@ export interface Namespace {
 
 /** Makes a network namespace. Throws, with what `unshare` said, where that is not allowed. */
 export async function makeNamespace(): Promise<Namespace> {
-  const holder = spawn("unshare", ["--net", "sh", "-c", "echo ready; exec sleep infinity"], {
-    stdio: ["ignore", "pipe", "pipe"],
+  const holder = spawn("unshare", ["--net", "sh", "-c", "echo ready; exec cat"], {
+    stdio: ["pipe", "pipe", "pipe"],
   });
   let said = "";
   holder.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
