@@ -118,7 +118,7 @@ export type Action =
       readonly set: string;
       readonly key: readonly Field[];
       readonly timeoutMs?: number;
-      /** Maps only: the constant that the key maps to, an address with or without a port. An entry that is there keeps its data. */
+      /** Maps only: the constant that the key maps to, an address with or without a port. An entry that is there keeps its data. nft 0.9.8 aborts on listing address and port here; later ones print it. */
       readonly data?: { readonly address: string; readonly port?: number };
     };
 
