@@ -2,6 +2,8 @@
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 
+#include <algorithm>
+
 #include "expr_codec.h"
 #include "js_writer.h"
 #include "message_decoder.h"
@@ -142,20 +144,29 @@ Body BodyToJs(Env env, const nlmsghdr* message) {
 
 }  // namespace
 
-Value MessagesToJs(Env env, const uint8_t* data, size_t length) {
-  // Aligned, whatever the caller's view is.
+void ForEachMessage(const uint8_t* data, size_t length, const std::function<void(const nlmsghdr*)>& on_message) {
+  // Aligned, whatever the caller's view is, and nobody else's to change.
   std::vector<uint64_t> aligned((length + 7) / 8);
   if (length != 0) std::memcpy(aligned.data(), data, length);
-  Napi::Array messages = Napi::Array::New(env);
   const auto* at = reinterpret_cast<const uint8_t*>(aligned.data());
-  uint32_t index = 0;
-  // The same grouper that the monitor feeds, so that the fuzzer reaches it.
-  ChangeGrouper grouper{MonitorOptions{}};
   for (size_t left = length; left != 0;) {
     const auto* message = reinterpret_cast<const nlmsghdr*>(at);
     if (left < sizeof(nlmsghdr) || message->nlmsg_len < sizeof(nlmsghdr) || message->nlmsg_len > left) {
       throw Malformed("message length out of bounds");
     }
+    on_message(message);
+    const size_t step = std::min(left, Align4(message->nlmsg_len));
+    at += step;
+    left -= step;
+  }
+}
+
+Value MessagesToJs(Env env, const uint8_t* data, size_t length) {
+  Napi::Array messages = Napi::Array::New(env);
+  uint32_t index = 0;
+  // What the monitor would tell: the same grouper.
+  ChangeGrouper grouper{MonitorOptions{}};
+  ForEachMessage(data, length, [&](const nlmsghdr* message) {
     const Napi::HandleScope scope(env);
     Body body = BodyToJs(env, message);
     Object object = Object::New(env);
@@ -167,10 +178,7 @@ Value MessagesToJs(Env env, const uint8_t* data, size_t length) {
     ChangeBatch batch;
     if (grouper.Add(message, &batch)) object.Set("changes", ToJs(env, batch));
     messages.Set(index++, object);
-    const size_t step = Align4(message->nlmsg_len);
-    at += step < left ? step : left;
-    left -= step < left ? step : left;
-  }
+  });
   return messages;
 }
 

@@ -4,7 +4,7 @@
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
-import { KernelError } from "./errors.js";
+import { KernelError, type KernelErrorCode } from "./errors.js";
 import type {
   ChainInfo,
   ChangeBatch,
@@ -60,6 +60,20 @@ export interface DecodedMessage {
   readonly changes?: ChangeBatch;
 }
 
+/** What the addon throws and rejects with; nft-kernel.ts makes a KernelError of it. */
+export interface NativeError extends Error {
+  readonly code: KernelErrorCode;
+  readonly action: string;
+  /** 0: none. */
+  readonly errno: number;
+  readonly faults: readonly {
+    readonly op: number;
+    readonly element?: number;
+    readonly errno: number;
+    readonly text?: string;
+  }[];
+}
+
 /**
  * The addon's functions. Errors, thrown or rejected, are `NativeError`s; a getter that throws passes through as it is.
  */
@@ -75,6 +89,10 @@ export interface NativeAddon {
   encodeBatch(ops: readonly Op[], options?: CommitOptions): Uint8Array;
   /** Every message of a buffer. Pure. */
   decodeMessages(bytes: Uint8Array): DecodedMessage[];
+  /** The elements in a buffer of messages, as a dump of `set` collects them. Pure. */
+  decodeElements(set: SetInfo, bytes: Uint8Array): ElementBatch;
+  /** What a buffer of NLMSG_ERROR replies says about a batch, as the error that a commit would fail with. Pure. */
+  faultsOf(ops: readonly Op[], bytes: Uint8Array): NativeError;
   generation(connection: NativeConnection): Promise<Generation>;
   tables(connection: NativeConnection, family?: Family): Promise<TableInfo[]>;
   chains(connection: NativeConnection, table: TableRef): Promise<ChainInfo[]>;

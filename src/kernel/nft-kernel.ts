@@ -7,10 +7,11 @@ import {
   type NativeAddon,
   type NativeBatch,
   type NativeConnection,
+  type NativeError,
   type NativeMonitorCallback,
   type NativeOpenOptions,
 } from "./addon.js";
-import { errnoName, KernelError, type Fault, type KernelErrorCode } from "./errors.js";
+import { errnoName, KernelError, type Fault } from "./errors.js";
 import type {
   ChainInfo,
   ChangeBatch,
@@ -43,20 +44,6 @@ export interface NftKernelOptions {
 
 /** Time that reading operations may take before the event loop gets its turn, ms. */
 const SLICE_MS = 5;
-
-/** What the addon throws. */
-interface NativeError extends Error {
-  readonly code: KernelErrorCode;
-  readonly action: string;
-  /** 0: none. */
-  readonly errno: number;
-  readonly faults: readonly {
-    readonly op: number;
-    readonly element?: number;
-    readonly errno: number;
-    readonly text?: string;
-  }[];
-}
 
 function isNativeError(error: unknown): error is NativeError {
   return error instanceof Error && "action" in error && "faults" in error && Array.isArray(error.faults);

@@ -23,7 +23,7 @@ describe("expressions", () => {
   test.each(
     everyExpr.map((expr) => [JSON.stringify(expr, (_, v: unknown) => (typeof v === "bigint" ? `${v}n` : v)), expr]),
   )("%s", (_, expr) => {
-    const rule = only({ op: "add", kind: "rule", ...ref, chain: "c", exprs: [expr as Expr] });
+    const rule = only({ op: "add", kind: "rule", ...ref, chain: "c", exprs: [expr] });
     expect(rule["exprs"]).toEqual([expr]);
   });
 

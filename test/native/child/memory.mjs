@@ -4,6 +4,7 @@
  * count: it says how busy the machine is.
  */
 import { readFileSync, writeFileSync } from "node:fs";
+import { performance } from "node:perf_hooks";
 import { addon, load, prepared, report } from "./addon.mjs";
 
 const COUNT = 500_000;
@@ -28,12 +29,12 @@ function waited() {
 /** Watches the event loop with a timer of a millisecond; `stop()` gives the longest time, ms, that it was held. */
 function watchLoop() {
   let longest = 0;
-  let last = process.hrtime.bigint();
+  let last = performance.now();
   let lastWaited = waited();
   const look = () => {
-    const now = process.hrtime.bigint();
+    const now = performance.now();
     const nowWaited = waited();
-    longest = Math.max(longest, (Number(now - last) - (nowWaited - lastWaited)) / 1e6);
+    longest = Math.max(longest, now - last - (nowWaited - lastWaited) / 1e6);
     last = now;
     lastWaited = nowWaited;
   };

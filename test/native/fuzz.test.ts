@@ -1,0 +1,152 @@
+/**
+ * Nothing that JS hands over and nothing that a socket could deliver crashes the process: it is taken, or refused with an
+ * error of ours. FUZZ_SEED repeats a run; NIGHTLY makes it ten times as long.
+ */
+import { expect, test } from "vitest";
+import { loadAddon, native } from "../../src/kernel/addon.js";
+import { SetFlag } from "../../src/kernel/constants.js";
+import { KernelError } from "../../src/kernel/errors.js";
+import type { Op } from "../../src/kernel/types.js";
+import { errorReply, fuzzedOps, mutate, Random, Sabotage, validOps } from "./fuzz.js";
+import { addresses, useLab } from "./lab.js";
+
+const INPUTS = process.env["NIGHTLY"] === "1" ? 1_000_000 : 100_000;
+const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 32) >>> 0;
+const TIMEOUT_MS = 3_600_000;
+console.log(`fuzz: FUZZ_SEED=${seed}, ${INPUTS} inputs`);
+
+const lab = useLab();
+
+/** Lets the event loop turn from time to time, so that vitest sees that we live. */
+async function many(count: number, offset: number, input: (random: Random, index: number) => void): Promise<void> {
+  for (let i = 0; i < count; i++) {
+    // Each input has its own seed, and can be had again without those before it.
+    const own = (seed + offset + i * 4) >>> 0;
+    try {
+      input(new Random(own), i);
+    } catch (error) {
+      throw new Error(`input ${i}, seed ${own}`, { cause: error });
+    }
+    if (i % 1000 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+/** The result, or undefined where the addon refused with one of `codes` or a getter threw. */
+function attempt<T>(call: () => T, codes: readonly string[]): T | undefined {
+  try {
+    return call();
+  } catch (error) {
+    if (error instanceof Sabotage) return undefined;
+    const { code } = error as { code?: string };
+    if (error instanceof Error && code !== undefined && codes.includes(code)) return undefined;
+    throw error;
+  }
+}
+
+test(
+  "operations",
+  async () => {
+    let taken = 0;
+    await many(INPUTS * 0.4, 0, (random) => {
+      const ops = fuzzedOps(random);
+      const bytes = attempt(() => native.encodeBatch(ops), ["invalid"]);
+      if (bytes === undefined) return;
+      taken++;
+      // What was taken is well formed.
+      expect(native.decodeMessages(bytes).at(-1)?.kind).toBe("end");
+    });
+    // Neither everything nor nothing: the fuzzer is neither too wild nor too tame.
+    expect(taken).toBeGreaterThan(INPUTS * 0.02);
+    expect(taken).toBeLessThan(INPUTS * 0.38);
+  },
+  TIMEOUT_MS,
+);
+
+test(
+  "messages",
+  async () => {
+    let decoded = 0;
+    await many(INPUTS * 0.3, 1, (random) => {
+      const bytes = mutate(native.encodeBatch(validOps(random)).subarray(0, 4096), random);
+      if (attempt(() => native.decodeMessages(bytes), ["system"]) !== undefined) decoded++;
+    });
+    expect(decoded).toBeGreaterThan(0);
+    expect(decoded).toBeLessThan(INPUTS * 0.3);
+  },
+  TIMEOUT_MS,
+);
+
+test(
+  "dumps of elements",
+  async () => {
+    const addon = loadAddon();
+    const full = ["invalid", "system"];
+    await many(INPUTS * 0.15, 2, (random) => {
+      const ops = validOps(random).filter(({ kind, op }) => kind === "elements" && op !== "flush");
+      const { length } = ops;
+      const batch = native.encodeBatch(ops).subarray(0, 2048);
+      const bytes = length === 0 || random.chance(2) ? mutate(batch, random) : batch;
+      const info = addresses("s", {
+        flags: random.pick([0, SetFlag.interval, SetFlag.timeout, SetFlag.map]),
+        keyLen: random.pick([4, 4, 4, 1, 64]),
+        ...(random.chance(2) && { dataType: random.pick([7, 0xffffff00]), dataLen: random.pick([4, 0, 64]) }),
+      });
+      attempt(() => addon.decodeElements(info, bytes), full);
+    });
+  },
+  TIMEOUT_MS,
+);
+
+test(
+  "error replies",
+  async () => {
+    const addon = loadAddon();
+    const random = new Random(seed);
+    const ops: readonly Op[] = Array.from({ length: 5 }, () => validOps(random)).flat();
+    let found = 0;
+    await many(INPUTS * 0.15, 3, (own) => {
+      const reply = errorReply(own.below(ops.length + 4), own.below(3000), own.pick([-2, -17, 0, 5, -(2 ** 31)]));
+      const bytes = own.chance(2) ? mutate(reply, own) : reply;
+      const error = attempt(() => addon.faultsOf(ops, bytes), ["system"]);
+      for (const { op } of error?.faults ?? []) {
+        found++;
+        expect(op).toBeLessThan(ops.length);
+      }
+    });
+    expect(found).toBeGreaterThan(0);
+  },
+  TIMEOUT_MS,
+);
+
+test(
+  "commits and dumps of the real kernel",
+  async () => {
+    const { kernel } = lab();
+    const random = new Random(seed);
+    const codes = new Map<string, number>();
+    for (let i = 0; i < INPUTS / 100; i++) {
+      const ops = fuzzedOps(random);
+      const outcome = await kernel.commit(ops, random.pick([{}, { dryRun: true }, undefined])).then(
+        () => "taken",
+        (error: unknown) => {
+          if (error instanceof KernelError) return error.code;
+          if (error instanceof Sabotage) return "sabotage";
+          throw error;
+        },
+      );
+      codes.set(outcome, (codes.get(outcome) ?? 0) + 1);
+      if (i % 100 !== 0) continue;
+      for (const { family, table } of await kernel.tables()) {
+        await kernel.chains({ family, table });
+        await kernel.rules({ family, table });
+        for (const set of await kernel.sets({ family, table })) await kernel.elements({ family, table }, set);
+        await kernel.commit([{ op: "delete", kind: "table", family, table }]);
+      }
+    }
+    expect([...codes.keys()].filter((code) => !["taken", "refused", "invalid", "sabotage"].includes(code))).toEqual([]);
+    expect(codes.get("taken")).toBeGreaterThan(0);
+    expect(codes.get("refused")).toBeGreaterThan(0);
+    expect(codes.get("invalid")).toBeGreaterThan(0);
+  },
+  TIMEOUT_MS,
+);
