@@ -111,10 +111,18 @@ void DecodeSetAttr(const AttrView& attr, SetDump* dump) {
 
 }  // namespace
 
-uint8_t FamilyOf(const nlmsghdr* message) {
+namespace {
+
+const nfgenmsg* HeaderOf(const nlmsghdr* message) {
   if (message->nlmsg_len < NLMSG_LENGTH(sizeof(nfgenmsg))) throw Malformed("message shorter than its header");
-  return static_cast<const nfgenmsg*>(NLMSG_DATA(message))->nfgen_family;
+  return static_cast<const nfgenmsg*>(NLMSG_DATA(message));
 }
+
+}  // namespace
+
+uint8_t FamilyOf(const nlmsghdr* message) { return HeaderOf(message)->nfgen_family; }
+
+uint16_t ResourceOf(const nlmsghdr* message) { return HeaderOf(message)->res_id; }
 
 TableInfo DecodeTable(const nlmsghdr* message) {
   TableInfo info;

@@ -20,6 +20,8 @@ GenInfo DecodeGen(const nlmsghdr* message);
 
 // Family of the message's nfgenmsg.
 uint8_t FamilyOf(const nlmsghdr* message);
+// res_id of the message's nfgenmsg: the low 16 bits of the generation, in whatever order the kernel wrote them.
+uint16_t ResourceOf(const nlmsghdr* message);
 
 // NLMSG_ERROR with its extended-ACK attributes.
 struct ErrorReply {

@@ -39,6 +39,11 @@ void ChangeGrouper::Clear() {
 bool ChangeGrouper::Add(const nlmsghdr* message, ChangeBatch* batch) {
   if (NFNL_SUBSYS_ID(message->nlmsg_type) != NFNL_SUBSYS_NFTABLES) return false;
   const uint8_t operation = NFNL_MSG_TYPE(message->nlmsg_type);
+  // Every event carries the low half of its commit's generation. When that changes without an NFT_MSG_NEWGEN, the end
+  // of the commit before was lost: what is left of it is none of this commit's.
+  const uint16_t resource = ResourceOf(message);
+  if (resource != resource_) Clear();
+  resource_ = resource;
   if (operation == NFT_MSG_NEWGEN) {
     GenInfo generation = DecodeGen(message);
     current_.generation = generation.id;

@@ -64,6 +64,7 @@ class ChangeGrouper {
 
   const MonitorOptions options_;
   ChangeBatch current_;
+  uint16_t resource_ = 0;
   // Element events of a set and a direction are one event with a count: a commit may hold a million of them.
   std::unordered_map<std::string, size_t> element_events_;
 };
