@@ -10,6 +10,7 @@ import { runCommand } from "./run.js";
 export const EXIT_FAILED = 1;
 export const EXIT_USAGE = 2;
 
+/** What commands that read manifests are given. */
 export interface CommonOptions {
   readonly manifests: string;
   readonly config?: string;
@@ -29,12 +30,19 @@ function family(value: string): "ip" | "ip6" {
 const logLevel = (): Option =>
   new Option("--log-level <level>", "least severe messages to log, on stderr").choices(LOG_LEVELS).default("info");
 const manifests = (): Option =>
-  new Option(
-    "--manifests <dir>",
-    "directory of Service, EndpointSlice, Node and ServiceCIDR manifests",
-  ).makeOptionMandatory();
+  new Option("--manifests <dir>", "directory of Service, EndpointSlice, Node and ServiceCIDR manifests (needed)");
 const config = (): Option =>
   new Option("--config <file>", "KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), YAML or JSON");
+
+/** Not commander's own mandatory option: that one is missed before a mistyped flag, which is the likelier reason, is seen. */
+function withManifests<T extends { readonly manifests?: string }>(
+  options: T,
+  self: Command,
+): T & { manifests: string } {
+  const { manifests } = options;
+  if (manifests === undefined) return self.error("error: required option '--manifests <dir>' not specified");
+  return { ...options, manifests };
+}
 
 /** The command line, as data; `done` receives the exit code of the command that ran. */
 function program(done: (code: number) => void): Command {
@@ -52,14 +60,18 @@ function program(done: (code: number) => void): Command {
     .addOption(config())
     .option("--once", "write both families once and exit: 0 when the kernel took them")
     .addOption(logLevel())
-    .action(async (options: CommonOptions & { once?: boolean }) => done(await runCommand(options)));
+    .action(async (options: Partial<CommonOptions> & { once?: boolean; logLevel: LogLevel }, self: Command) =>
+      done(await runCommand(withManifests(options, self))),
+    );
 
   command("render", "print the ruleset as `nft -f` loads it; touches no kernel and needs no rights")
     .addOption(manifests())
     .addOption(config())
     .addOption(new Option("--family <family>", "print only this family: ip or ip6").argParser(family))
     .addOption(logLevel())
-    .action(async (options: CommonOptions & { family?: "ip" | "ip6" }) => done(await renderCommand(options)));
+    .action(async (options: Partial<CommonOptions> & { family?: "ip" | "ip6"; logLevel: LogLevel }, self: Command) =>
+      done(await renderCommand(withManifests(options, self))),
+    );
 
   command("cleanup", "remove the tables ip kube-proxy and ip6 kube-proxy, whoever of us or kube-proxy made them")
     .addOption(logLevel())

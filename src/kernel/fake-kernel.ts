@@ -58,6 +58,8 @@ export interface InjectedFault {
   /** Symbolic: "ENOMEM". */
   readonly errno: string;
   readonly text?: string;
+  /** Index of the element that the refusal names. */
+  readonly element?: number;
 }
 
 interface Listener {
@@ -180,7 +182,7 @@ export class FakeKernel implements Kernel {
     const at = this.faults.findIndex((fault) => fault.when(op, index));
     if (at < 0) return undefined;
     const [fault] = this.faults.splice(at, 1);
-    return new Refusal(fault.errno, undefined, fault.text);
+    return new Refusal(fault.errno, fault.element, fault.text);
   }
 
   private announce(events: ChangeBatch["events"]): void {

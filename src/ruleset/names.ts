@@ -68,3 +68,11 @@ export function ownName(parts: readonly string[]): string {
   const hash = createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, 10);
   return PLAIN_NAME.test(text) && text.length <= NAME_LIMIT - hash.length ? `${hash}-${text}` : hash;
 }
+
+/** nft prints at most this much comment. */
+const COMMENT_BYTES = 128;
+
+/** Who a chain belongs to, as its comment; nothing for a name that nft could not print. */
+export function ownComment(id: string): { comment?: string } {
+  return /^[\x20-\x7e]*$/.test(id) && !id.includes('"') ? { comment: id.slice(0, COMMENT_BYTES) } : {};
+}

@@ -12,7 +12,7 @@ import type { Endpoint, ServicePortView } from "../model/types.js";
 import type { Table } from "../table/index.js";
 import type { ChainSpec, ElementSet, FieldType, Rule, SetSpec, Statement } from "../table/types.js";
 import { KeyPacker } from "./keys.js";
-import { type DrawKind, ownName } from "./names.js";
+import { type DrawKind, ownComment, ownName } from "./names.js";
 import type { ServicePortState } from "./service.js";
 import { markForMasquerade } from "./skeleton.js";
 
@@ -119,7 +119,7 @@ export function declareOwnObjects(table: Table, state: ServicePortState, options
   const objects = new Objects(table);
   const names = ownNames(view);
   if (view.sourceRanges !== undefined && view.loadBalancerIPs.length > 0) {
-    objects.chain({ chain: names.firewall, rules: [firewallRule(view, options.nodeIP)], comment: view.id });
+    objects.chain({ chain: names.firewall, rules: [firewallRule(view, options.nodeIP)], ...ownComment(view.id) });
   }
   if (view.affinitySeconds > 0) declareAffinity(objects, state, names, options);
   return objects.made;
@@ -168,7 +168,11 @@ function declareAffinity(objects: Objects, state: ServicePortState, names: OwnNa
       const verdict = objects.table.verdictId({ verdict: "goto", chain: names.endpoint(endpoint) });
       map.put(new Uint8Array(index.buffer), KeyPacker.verdict(verdict));
     });
-    objects.chain({ chain: names.draw[kind], rules: listRules(list, names, names.drawMap[kind]), comment: view.id });
+    objects.chain({
+      chain: names.draw[kind],
+      rules: listRules(list, names, names.drawMap[kind]),
+      ...ownComment(view.id),
+    });
     if (kind === "cluster" && !view.externalPolicyLocal) {
       const mark = markForMasquerade(options.masqueradeBit);
       const rules = [{ statements: [mark] }, { statements: [goto(names.draw.cluster)] }];

@@ -2,7 +2,7 @@
 import { DATA_VERDICT, DataTypeId, SetFlag } from "../kernel/constants.js";
 import type { SetInfo } from "../kernel/types.js";
 import { ceilPowerOfTwo } from "./packed-map.js";
-import { checkComment, checkName, commentData, commentOf } from "./text.js";
+import { checkComment, checkName, commentOf, setUserdata } from "./text.js";
 import { FIELD_BYTES, type FieldType, type SetSpec } from "./types.js";
 
 /** NFT_REG32 registers hold 64 bytes; a key may take them all (NFT_DATA_VALUE_MAXLEN). */
@@ -21,6 +21,9 @@ const TYPE_ID: Readonly<Record<FieldType, number>> = {
   ifname: DataTypeId.ifname,
   index: DataTypeId.mark,
 };
+
+/** Fields that the kernel loads in the machine's own byte order. */
+const HOST_ORDER: ReadonlySet<FieldType> = new Set(["mark", "index"]);
 
 /** Bytes of a key or of data: a field of a concatenation is padded to 4 bytes, a single field is not. */
 export function packedBytes(fields: readonly FieldType[]): number {
@@ -59,7 +62,8 @@ export function checkSetSpec(spec: SetSpec): void {
 
 /** What to create the set with. `size` is the resolved bound. */
 export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
-  const userdata = commentData(spec.comment, "set");
+  // Of a concatenation nft knows each field's order by its type; of a single one it must be told.
+  const userdata = setUserdata(spec.comment, spec.key.length === 1 && HOST_ORDER.has(spec.key[0]));
   return {
     set: spec.set,
     flags: setFlags(spec),

@@ -1,0 +1,89 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { main } from "../../../src/cli/program.js";
+
+let out: string;
+let err: string;
+let directory: string;
+
+beforeEach(async () => {
+  out = err = "";
+  const capture = (keep: (text: string) => void) => (text: unknown, done?: unknown) => {
+    keep(String(text));
+    if (typeof done === "function") (done as () => void)();
+    return true;
+  };
+  vi.spyOn(process.stdout, "write").mockImplementation(capture((text) => (out += text)) as typeof process.stdout.write);
+  vi.spyOn(process.stderr, "write").mockImplementation(capture((text) => (err += text)) as typeof process.stderr.write);
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-cli-"));
+});
+afterEach(async () => {
+  vi.restoreAllMocks();
+  await rm(directory, { recursive: true, force: true });
+});
+
+describe("the command line", () => {
+  it.each([
+    [["--help"], ["run", "render", "cleanup"]],
+    [
+      ["run", "--help"],
+      ["--manifests <dir>", "--config <file>", "--once", "--log-level"],
+    ],
+    [
+      ["render", "--help"],
+      ["--manifests <dir>", "--family <family>"],
+    ],
+    [["cleanup", "--help"], ["ip kube-proxy"]],
+  ])("%j prints help and is fine", async (argv, words) => {
+    expect(await main(argv)).toBe(0);
+    for (const word of words) expect(out).toContain(word);
+  });
+
+  it("prints its version", async () => {
+    expect(await main(["--version"])).toBe(0);
+    expect(out).toMatch(/^\d+\.\d+\.\d+\n$/);
+  });
+
+  it.each([
+    [["run", "--manifest", directory, "--once"], "Did you mean --manifests?"],
+    [["run", "--manifests", ".", "--onec"], "Did you mean --once?"],
+    [["rnu"], "Did you mean run?"],
+    [["run"], "--manifests <dir>"],
+    [["run", "--manifests"], "argument missing"],
+    [["render", "--manifests", ".", "--family", "ipv4"], "Use ip or ip6."],
+    [["run", "--manifests", ".", "extra"], "too many arguments"],
+    [["cleanup", "--log-level", "loud"], "Allowed choices"],
+    [[], "Usage"],
+  ])("%j is not understood: exit code 2", async (argv, words) => {
+    expect(await main(argv.filter((word) => word !== undefined))).toBe(2);
+    expect(err).toContain(words);
+  });
+
+  it("names a directory that is not there: exit code 1", async () => {
+    expect(await main(["render", "--manifests", join(directory, "nowhere")])).toBe(1);
+    expect(err).toContain(join(directory, "nowhere"));
+    expect(err).not.toContain("    at ");
+  });
+
+  it("names all that is wrong with a configuration at once: exit code 1", async () => {
+    const config = join(directory, "config.yaml");
+    await writeFile(
+      config,
+      "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\nnftables: {masqueradeBit: 40}\n",
+    );
+    expect(await main(["render", "--manifests", directory, "--config", config])).toBe(1);
+    for (const word of [config, "mode", "nftables.masqueradeBit"]) expect(err).toContain(word);
+  });
+
+  it("renders both families of an empty directory, or one", async () => {
+    expect(await main(["render", "--manifests", directory])).toBe(0);
+    expect(out).toContain("table ip kube-proxy {");
+    expect(out).toContain("table ip6 kube-proxy {");
+    out = "";
+    expect(await main(["render", "--manifests", directory, "--family", "ip6"])).toBe(0);
+    expect(out).not.toContain("table ip kube-proxy {");
+    expect(out).toContain("table ip6 kube-proxy {");
+  });
+});

@@ -1,0 +1,160 @@
+/** What a user sees of the proxier: what it writes, when, and what it says. */
+import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
+import { pino } from "pino";
+import { beforeEach, describe, expect, it } from "vitest";
+import { defaultConfig } from "../../../src/config/index.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { Proxier } from "../../../src/proxier/proxier.js";
+import { makeService, makeSlice } from "../../bench/cluster.js";
+
+const TABLE = { family: "ip", table: "kube-proxy" } as const;
+
+let kernel: FakeKernel;
+let logged: Record<string, unknown>[];
+let proxier: Proxier;
+
+function make(families: readonly ("ip" | "ip6")[] = ["ip"]): Proxier {
+  const sink = { write: (line: string) => void logged.push(JSON.parse(line) as Record<string, unknown>) };
+  return new Proxier({
+    config: defaultConfig(),
+    nodeName: "this-node",
+    families,
+    kernel,
+    log: pino({ level: "debug" }, sink),
+    clock: { now: () => performance.now() },
+    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
+  });
+}
+
+beforeEach(() => {
+  kernel = new FakeKernel();
+  logged = [];
+  proxier = make();
+});
+
+function put(index: number, pods: readonly number[], change: Partial<V1Service["spec"]> = {}): void {
+  const service = makeService(index);
+  proxier.upsert({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } });
+  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+}
+
+async function count(set: string): Promise<number> {
+  const info = (await kernel.sets(TABLE)).find((candidate) => candidate.set === set);
+  if (info === undefined) throw new Error(`no set ${set}`);
+  return (await kernel.elements(TABLE, info)).count;
+}
+
+const errors = (): Record<string, unknown>[] => logged.filter(({ level }) => level === 50);
+
+describe("Proxier", () => {
+  it("writes nothing before the first full list, however often it is asked", async () => {
+    put(0, [1, 2]);
+    proxier.flush();
+    proxier.flush();
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    expect(kernel.commits).toEqual([]);
+    proxier.synced();
+    proxier.flush();
+    await expect.poll(() => kernel.commits.length).toBe(1);
+    await proxier.stop();
+  });
+
+  it("leaves the old ruleset in force when the kernel refuses, says which service's operation it was, and tries again", async () => {
+    put(0, [1, 2]);
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    const before = await count("service-endpoints");
+    const refused = (op: { kind: string; op: string }): boolean => op.kind === "elements" && op.op === "add";
+    kernel.failNext({ when: refused, errno: "ENOMEM", text: "out of something", element: 0 });
+    put(1, [3, 4, 5]);
+    expect((await proxier.sync()).ok).toBe(false);
+    expect(await count("service-endpoints")).toBe(before);
+    expect(errors()).toHaveLength(1);
+    expect(errors()[0]).toMatchObject({ family: "ip", service: "bench/svc-1" });
+    expect(String(errors()[0]?.["refused"])).toContain("ENOMEM (out of something)");
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await count("service-endpoints")).toBe(before + 3);
+  });
+
+  it("lets one family fail without the other", async () => {
+    proxier = make(["ip", "ip6"]);
+    kernel.failNext({ when: (op) => op.family === "ip6" && op.kind === "rule", errno: "EAFNOSUPPORT" });
+    put(0, [1]);
+    proxier.synced();
+    const { ok, families } = await proxier.sync();
+    expect(ok).toBe(false);
+    expect(families.map(({ family, outcome }) => [family, outcome.ok])).toEqual([
+      ["ip", true],
+      ["ip6", false],
+    ]);
+  });
+
+  it("names an object that cannot be served, and serves the rest", async () => {
+    put(0, [1]);
+    put(1, [2], { clusterIP: "10.96.0.300", clusterIPs: ["10.96.0.300"] });
+    put(2, [3], { externalIPs: ["203.0.113.1", "nonsense"] });
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await count("service-ips")).toBe(3);
+    const left = logged.filter(({ msg }) => msg === "left out");
+    expect(left.map(({ kind, object, field }) => [kind, object, field])).toEqual([
+      ["Service", "bench/svc-1", expect.stringContaining("spec.clusterIP")],
+      ["Service", "bench/svc-2", "spec.externalIPs[1]"],
+    ]);
+    for (const { reason } of left) expect(reason).toEqual(expect.stringMatching(/./));
+  });
+
+  it("serves a service whatever its name is", async () => {
+    const long = `${"n".repeat(63)}`;
+    const names = [`${long}-${long}-${long}`, 'quo"ted', "späße", "a b", "-", "x".repeat(300)];
+    names.forEach((name, index) => {
+      const affine: V1Service = {
+        ...makeService(index),
+        metadata: { namespace: long, name },
+        spec: {
+          ...makeService(index).spec,
+          type: "LoadBalancer",
+          sessionAffinity: "ClientIP",
+          loadBalancerSourceRanges: ["198.51.100.0/24", "203.0.113.0/24"],
+        },
+        status: { loadBalancer: { ingress: [{ ip: `203.0.113.${index + 1}` }] } },
+      };
+      const slice: V1EndpointSlice = {
+        ...makeSlice(index, [index]),
+        metadata: { namespace: long, name: `s${index}`, labels: { "kubernetes.io/service-name": name } },
+      };
+      proxier.upsert({ kind: "Service", object: affine });
+      proxier.upsert({ kind: "EndpointSlice", object: slice });
+    });
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(errors()).toEqual([]);
+    expect(await count("service-ips")).toBe(2 * names.length);
+    expect(await count("firewall-ips")).toBe(names.length);
+    for (const { chain } of await kernel.chains(TABLE)) expect(chain).toMatch(/^[a-z][A-Za-z0-9/.-]{0,254}$/);
+  });
+
+  it("takes all of a service's own chains and sets away with it", async () => {
+    proxier.synced();
+    await proxier.sync();
+    const names = async (): Promise<string[]> =>
+      [
+        ...(await kernel.chains(TABLE)).map(({ chain }) => chain),
+        ...(await kernel.sets(TABLE)).map(({ set }) => set),
+      ].filter((name) => /^(affinity|source)/.test(name));
+    put(0, [1, 2, 3], {
+      sessionAffinity: "ClientIP",
+      externalIPs: ["203.0.113.9"],
+      ports: [{ name: "http", port: 80, protocol: "TCP", nodePort: 30080 }],
+    });
+    expect((await proxier.sync()).ok).toBe(true);
+    expect((await names()).length).toBe(3 * 2 + 2 + 1);
+    put(0, [1, 4], { sessionAffinity: "ClientIP" });
+    expect((await proxier.sync()).ok).toBe(true);
+    expect((await names()).length).toBeLessThan(9);
+    put(0, [1, 4]);
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await names()).toEqual([]);
+    expect(errors()).toEqual([]);
+  });
+});
