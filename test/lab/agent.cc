@@ -11,10 +11,13 @@
 //                             {"count":N,"result":"timeout"}]}
 //   any failure -> {"id":ID,"error":TEXT}
 // It ends with its stdin.
+#include <pthread.h>
 #include <sys/prctl.h>
 
 #include <csignal>
+#include <functional>
 #include <iostream>
+#include <memory>
 #include <sstream>
 
 #include "probe.hpp"
@@ -77,6 +80,29 @@ std::string run(lab::Servers& servers, std::istringstream& words) {
   throw std::runtime_error("unknown command " + verb);
 }
 
+/// A thread that nobody waits for. Made detached: pthread_detach, which std::thread::detach calls, may in glibc read a
+/// thread that has just ended and freed itself.
+void runDetached(std::function<void()> work) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  auto* argument = new std::function<void()>(std::move(work));
+  pthread_t thread;
+  const int error = pthread_create(
+      &thread, &attributes,
+      [](void* given) -> void* {
+        const std::unique_ptr<std::function<void()>> own(static_cast<std::function<void()>*>(given));
+        (*own)();
+        return nullptr;
+      },
+      argument);
+  pthread_attr_destroy(&attributes);
+  if (error != 0) {
+    delete argument;
+    throw std::runtime_error(std::string("pthread_create: ") + std::strerror(error));
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -85,7 +111,7 @@ int main() {
   std::string line;
   while (std::getline(std::cin, line)) {
     // A probe takes as long as its timeout: each command has a thread of its own.
-    std::thread([&servers, line] {
+    runDetached([&servers, line] {
       std::istringstream words(line);
       std::string id;
       words >> id;
@@ -94,7 +120,7 @@ int main() {
       } catch (const std::exception& error) {
         say("{\"id\":" + id + ",\"error\":" + quoted(error.what()) + "}");
       }
-    }).detach();
+    });
   }
   _exit(0);  // threads may still be at work
 }

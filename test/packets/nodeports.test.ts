@@ -23,6 +23,7 @@ const empty: ServiceSpec = { name: "empty", n: 3, endpoints: [] };
 const typed: ServiceSpec = { name: "typed", n: 4, endpoints: ["a"], spec: { type: "ClusterIP" }, status: {} };
 
 const LOOPBACK: AddressPair = { ip: "127.0.0.1", ip6: "::1" };
+const STRANGER: AddressPair = { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" };
 const ADDRESSES = ["node", "nodeSecond", "nodeOutside", "nodeOnLoopback", "podGateway"] as const;
 type AddressName = (typeof ADDRESSES)[number];
 
@@ -133,7 +134,7 @@ describe("0.0.0.0/0 and ::/0: every local address", () => {
       {
         rule: "an address of somebody else on a node port's number",
         from: ["b", "client", "node"],
-        to: target("203.0.113.250", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" }, nodePortOf(web.n)),
+        to: [web, edge, empty].map(({ n }) => target(`203.0.113.250:${nodePortOf(n)}`, STRANGER, nodePortOf(n))),
         expect: "untouched",
       },
     ],

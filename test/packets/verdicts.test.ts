@@ -175,6 +175,14 @@ describe("addresses and ports that no service has", () => {
   );
 });
 
+test("an unallocated ClusterIP that the node itself holds: checked on the way out, not on the way in", async () => {
+  const own = { ip: "10.96.200.2", ip6: "fd00:10:96::c802" };
+  await cluster.lab.node.ip([`address add ${own.ip}/32 dev lo`, `address add ${own.ip6}/128 dev lo nodad`]);
+  const to = target("a ClusterIP of the node's", own, 80);
+  expect(await checkRow(cluster, { rule: "", from: ["b", "client"], to, expect: "untouched" })).toEqual([]);
+  expect(await checkRow(cluster, { rule: "", from: "node", to, expect: "drop" })).toEqual([]);
+});
+
 describe("source ranges", () => {
   const masqueraded = { pods: ["a"], masq: true } as const;
   testRows(
