@@ -17,8 +17,11 @@ export function endpointId(endpoint: Endpoint): string {
  *
  * @param previous endpointId at each index; undefined where nothing known stood.
  */
-export function assignIndices(previous: readonly (string | undefined)[], wanted: readonly Endpoint[]): Endpoint[] {
-  if (previous.length === 0) return [...wanted];
+export function assignIndices(
+  previous: readonly (string | undefined)[],
+  wanted: readonly Endpoint[],
+): readonly Endpoint[] {
+  if (previous.length === 0) return wanted;
   const unplaced = new Map<string, Endpoint>();
   for (const endpoint of wanted) unplaced.set(endpointId(endpoint), endpoint);
   const count = unplaced.size;

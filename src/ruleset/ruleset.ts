@@ -4,13 +4,14 @@
  */
 import type { Endpoint, IpFamily, ServicePortView } from "../model/types.js";
 import type { Table } from "../table/index.js";
-import type { ElementSet, FaultyObject, Rule, Statement } from "../table/types.js";
+import type { ElementSet, FaultyObject } from "../table/types.js";
+import { DrawChains } from "./draw-chains.js";
 import { describeServiceKey, KeyPacker } from "./keys.js";
 import { assignIndices, endpointId } from "./lists.js";
-import { type DrawKind, drawChainName, LOCAL_INDEX_BASE, SetName } from "./names.js";
+import { LOCAL_INDEX_BASE } from "./names.js";
 import { declareOwnObjects, type OwnObjects, ownNames } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
-import { declareSkeleton, type ElementSets, type LocalDetector, markForMasquerade } from "./skeleton.js";
+import { declareSkeleton, type ElementSets, type LocalDetector } from "./skeleton.js";
 
 export interface RulesetOptions {
   readonly masqueradeAll: boolean;
@@ -26,9 +27,6 @@ export interface RulesetOptions {
 interface PortRecord extends ServicePortState {
   readonly own: OwnObjects;
 }
-
-/** How long a draw chain that nothing goes to is kept: the count may come back with the next scaling. */
-const UNUSED_CHAIN_MS = 60_000;
 
 /** Counts who wants a thing that several want. */
 class References {
@@ -50,22 +48,10 @@ class References {
     }
     return this.#counts.delete(key);
   }
-
-  has(key: string): boolean {
-    return this.#counts.has(key);
-  }
 }
 
 function latin1(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1");
-}
-
-/** One of N draw chains as the constant rules know them. */
-interface DrawChain {
-  readonly name: string;
-  readonly kind: DrawKind;
-  readonly count: number;
-  readonly nodePort: boolean;
 }
 
 export class FamilyRuleset {
@@ -75,11 +61,8 @@ export class FamilyRuleset {
   readonly #expander: ServiceExpander;
   readonly #sets: ElementSets;
   readonly #ports = new Map<string, readonly PortRecord[]>();
-  readonly #shared = new References();
-  readonly #drawUses = new References();
-  readonly #drawChains = new Map<string, DrawChain>();
-  /** Draw chains without a use, and since when (ms). */
-  readonly #unused = new Map<string, number>();
+  readonly #shared = new Map<ElementSet, References>();
+  readonly #draws: DrawChains;
   readonly #laterSets: ReadonlySet<ElementSet>;
   #options: RulesetOptions;
   #epoch = 0;
@@ -89,6 +72,7 @@ export class FamilyRuleset {
     this.#table = table;
     this.#keys = new KeyPacker(family);
     this.#options = options;
+    this.#draws = new DrawChains(table, options.masqueradeBit);
     this.#sets = this.#declare();
     this.#laterSets = new Set([this.#sets.serviceEndpoints, this.#sets.nodePortEndpoints]);
     this.#expander = new ServiceExpander(this.#sets, this.#keys);
@@ -103,7 +87,7 @@ export class FamilyRuleset {
     for (const record of this.#ports.values()) {
       for (const port of record) if (port.own.length > 0) this.#declareOwn(port);
     }
-    for (const chain of this.#drawChains.values()) if (chain.kind === "masq") this.#declareDrawChain(chain);
+    this.#draws.masqueradeBit = options.masqueradeBit;
   }
 
   /** Packets to these networks that no service has are dropped. */
@@ -134,22 +118,9 @@ export class FamilyRuleset {
     return this.#ports.keys();
   }
 
-  /**
-   * Drops draw chains that nothing has gone to for a while. Call it when there is time.
-   * @param now milliseconds, monotonic. @returns true when something is to be written.
-   */
-  collectUnused(now: number): boolean {
-    let removed = false;
-    for (const [name, since] of this.#unused) {
-      if (Number.isNaN(since)) this.#unused.set(name, now);
-      else if (now - since >= UNUSED_CHAIN_MS && !this.#isMasqTarget(name)) {
-        this.#unused.delete(name);
-        this.#drawChains.delete(name);
-        this.#table.removeChain(name);
-        removed = true;
-      }
-    }
-    return removed;
+  /** Drops draw chains that nothing has gone to for a while. `now`: ms, monotonic. */
+  collectUnused(now: number): void {
+    this.#draws.collectUnused(now);
   }
 
   /** Whom a refused operation was about: "namespace/name" of a service where it can be told, and words for it. */
@@ -198,6 +169,7 @@ export class FamilyRuleset {
 
   /** Removes what only the former ports of a service had for themselves. */
   #removeOwn(before: readonly PortRecord[], after: readonly PortRecord[]): void {
+    if (before.every((port) => port.own.length === 0)) return;
     const kept = new Set(after.flatMap((port) => port.own.map((object) => `${object.kind} ${object.name}`)));
     for (const port of before) {
       for (const object of port.own.toReversed()) {
@@ -246,14 +218,14 @@ export class FamilyRuleset {
 
   readonly #adding: Expansion = {
     element: (set, key, data) => void set.put(key, data, this.#epoch),
-    shared: (set, key) => {
-      if (this.#shared.retain(`${set.spec.set} ${latin1(key)}`)) set.put(key);
+    shared: (set, key, id) => {
+      if (this.#referencesOf(set).retain(id)) set.put(key);
     },
     goto: (chain) => this.#goto(chain),
-    draw: (kind, count, nodePort, state) => {
-      if (state.view.affinitySeconds > 0) return this.#goto(ownNames(state.view).draw[kind]);
-      return this.#goto(this.#useDrawChain({ name: drawChainName(kind, count, nodePort), kind, count, nodePort }));
-    },
+    draw: (kind, count, nodePort, state) =>
+      state.view.affinitySeconds > 0
+        ? this.#goto(ownNames(state.view).draw[kind])
+        : KeyPacker.verdict(this.#draws.use(kind, count, nodePort)),
     drop: () => KeyPacker.verdict(this.#table.verdictId({ verdict: "drop" })),
     firewall: (state) => this.#goto(ownNames(state.view).firewall),
   };
@@ -266,90 +238,38 @@ export class FamilyRuleset {
       if (this.#laterSets.has(set)) set.deleteLater(key);
       else set.delete(key);
     },
-    shared: (set, key) => {
-      if (this.#shared.release(`${set.spec.set} ${latin1(key)}`)) set.delete(key);
+    shared: (set, key, id) => {
+      if (this.#referencesOf(set).release(id)) set.delete(key);
     },
     goto: () => NO_DATA,
     draw: (kind, count, nodePort, state) => {
-      if (state.view.affinitySeconds === 0) this.#releaseDrawChain(drawChainName(kind, count, nodePort));
+      if (state.view.affinitySeconds === 0) this.#draws.release(kind, count, nodePort);
       return NO_DATA;
     },
     drop: () => NO_DATA,
     firewall: () => NO_DATA,
   };
 
+  #referencesOf(set: ElementSet): References {
+    let references = this.#shared.get(set);
+    if (references === undefined) this.#shared.set(set, (references = new References()));
+    return references;
+  }
+
   #goto(chain: string): Uint8Array {
     return KeyPacker.verdict(this.#table.verdictId({ verdict: "goto", chain }));
-  }
-
-  #useDrawChain(chain: DrawChain): string {
-    if (this.#drawUses.retain(chain.name)) {
-      this.#unused.delete(chain.name);
-      if (!this.#drawChains.has(chain.name)) {
-        this.#drawChains.set(chain.name, chain);
-        this.#declareDrawChain(chain);
-      }
-    }
-    return chain.name;
-  }
-
-  #releaseDrawChain(name: string): void {
-    // The clock starts at the next collectUnused, which knows the time.
-    if (this.#drawUses.release(name)) this.#unused.set(name, Number.NaN);
-  }
-
-  #declareDrawChain(chain: DrawChain): void {
-    if (chain.kind === "masq") {
-      const target = drawChainName("cluster", chain.count, chain.nodePort);
-      this.#ensureDrawTarget({ name: target, kind: "cluster", count: chain.count, nodePort: chain.nodePort });
-      const goto: Statement = { action: "verdict", verdict: { verdict: "goto", chain: target } };
-      const mark = markForMasquerade(this.#options.masqueradeBit);
-      this.#table.chain({ chain: chain.name, rules: [{ statements: [mark] }, { statements: [goto] }] });
-      return;
-    }
-    const numgen = {
-      field: "numgen",
-      mode: "random",
-      modulus: chain.count,
-      ...(chain.kind === "local" ? { offset: LOCAL_INDEX_BASE } : {}),
-    } as const;
-    const rule: Rule = {
-      statements: [
-        {
-          action: "dnat-map",
-          key: chain.nodePort ? ["l4proto", "dport", numgen] : ["daddr", "l4proto", "dport", numgen],
-          map: chain.nodePort ? SetName.nodePortEndpoints : SetName.serviceEndpoints,
-          data: "address-port",
-        },
-      ],
-    };
-    this.#table.chain({ chain: chain.name, rules: [rule] });
-  }
-
-  /** A masq chain goes on to its cluster chain, which must then exist even when no element goes there directly. */
-  #ensureDrawTarget(target: DrawChain): void {
-    if (this.#drawChains.has(target.name)) return;
-    this.#drawChains.set(target.name, target);
-    this.#declareDrawChain(target);
-    if (!this.#drawUses.has(target.name)) this.#unused.set(target.name, Number.NaN);
-  }
-
-  #isMasqTarget(name: string): boolean {
-    const chain = this.#drawChains.get(name);
-    return chain?.kind === "cluster" && this.#drawChains.has(drawChainName("masq", chain.count, chain.nodePort));
   }
 
   #ownerOf(set: string, key: Uint8Array): string | undefined {
     const wanted = latin1(key);
     for (const [service, ports] of this.#ports) {
       let found = false;
+      const compare = (candidate: ElementSet, bytes: Uint8Array): void => {
+        if (candidate.spec.set === set && latin1(bytes) === wanted) found = true;
+      };
       const look: Expansion = {
-        element: (candidate, bytes) => {
-          if (candidate.spec.set === set && latin1(bytes) === wanted) found = true;
-        },
-        shared: (candidate, bytes) => {
-          if (candidate.spec.set === set && latin1(bytes) === wanted) found = true;
-        },
+        element: compare,
+        shared: compare,
         goto: () => NO_DATA,
         draw: () => NO_DATA,
         drop: () => NO_DATA,

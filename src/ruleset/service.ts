@@ -21,8 +21,8 @@ export interface ServicePortState {
 export interface Expansion {
   /** One element; `data` is absent for sets. Bytes are valid during the call only. */
   element(set: ElementSet, key: Uint8Array, data?: Uint8Array): void;
-  /** An element of a set that several service ports share: wanted as long as any of them wants it. */
-  shared(set: ElementSet, key: Uint8Array): void;
+  /** An element of a set that several service ports share, wanted as long as any of them wants it; `id` names it there. */
+  shared(set: ElementSet, key: Uint8Array, id: string): void;
   /** Verdict-map data that goes to the named constant chain. */
   goto(chain: string): Uint8Array;
   /** Verdict-map data for drawing one of `count`; the chain is this service port's own when it has affinity. */
@@ -86,12 +86,14 @@ export class ServiceExpander {
     const { view } = state;
     const keys = this.#keys;
     if (view.clusterIP !== undefined) {
-      to.shared(this.#sets.clusterIPs, keys.address(view.clusterIP));
+      to.shared(this.#sets.clusterIPs, keys.address(view.clusterIP), view.clusterIP);
       this.#internal(state, keys.vip(view.clusterIP, view.protocol, view.port), to);
     }
-    const external = new Set([...view.externalIPs, ...view.loadBalancerIPs]);
-    for (const address of external) {
-      this.#external(state, keys.vip(address, view.protocol, view.port), this.#vips, to);
+    // No address is in both lists: the model sees to it.
+    for (const addresses of [view.externalIPs, view.loadBalancerIPs]) {
+      for (const address of addresses) {
+        this.#external(state, keys.vip(address, view.protocol, view.port), this.#vips, to);
+      }
     }
     if (view.sourceRanges !== undefined) {
       for (const address of view.loadBalancerIPs) {
@@ -173,8 +175,9 @@ export class ServiceExpander {
     const { protocol } = state.view;
     for (const list of [state.cluster, state.local]) {
       for (const endpoint of list) {
-        if (endpoint.local)
-          to.shared(this.#sets.hairpin, this.#keys.hairpin(endpoint.address, protocol, endpoint.port));
+        if (!endpoint.local) continue;
+        const { address, port } = endpoint;
+        to.shared(this.#sets.hairpin, this.#keys.hairpin(address, protocol, port), `${address} ${port} ${protocol}`);
       }
     }
   }

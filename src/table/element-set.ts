@@ -131,7 +131,7 @@ export class TrackedElements implements ElementSet {
       if (wanted) this.#verdicts.release(readU32(map.wanted, row * 4));
     }
     map.epochs[row] = epoch;
-    if (data !== undefined) map.wanted.set(data, row * map.dataLen);
+    if (data !== undefined) copyBytes(data, 0, map.wanted, row * map.dataLen, map.dataLen);
     map.flags[row] = (flags | WANTED) & ~LATER;
     if (!wanted) this.#size++;
     this.#updateAdd(row);
