@@ -51,7 +51,7 @@ export function manifestSource(directory: string, watch: boolean, log: Logger): 
   return new ManifestSource({
     directory,
     watch,
-    onProblem: (problem) => log.warn({ ...problem }, "left out"),
+    onProblem: (problem) => log.warn({ ...problem }, "not understood; what was last understood of it stays"),
     onNote: (note) => log.info(note),
   });
 }

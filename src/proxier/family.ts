@@ -52,8 +52,8 @@ export class FamilyProxier {
 
   /** Writes what differs. Never throws. */
   async write(now: number): Promise<FamilyOutcome> {
-    this.#required().collectUnused(now);
     try {
+      this.#required().collectUnused(now);
       return { ok: true, result: await this.table.apply() };
     } catch (error) {
       this.#report(error);

@@ -216,11 +216,11 @@ export class Proxier implements ObjectSink {
 
   async #refreshOptions(): Promise<void> {
     if (!this.#nodeChanged && this.#families.every((family) => family.ready)) return;
-    this.#nodeChanged = false;
     const { config, nodeName } = this.#options;
+    const local = await (this.#options.localAddresses?.() ?? kernelAddresses(this.#options.kernel));
+    this.#nodeChanged = false;
     const facts = nodeFacts(config, nodeName, this.#node);
     this.#model.setNode(facts.context);
-    const local = await (this.#options.localAddresses?.() ?? kernelAddresses(this.#options.kernel));
     for (const family of this.#families) {
       const nodePorts = nodePortAddresses(config, facts, family.family, local);
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
