@@ -40,7 +40,7 @@ std::shared_ptr<T> Unwrap(Napi::Env env, napi_value value, const napi_type_tag& 
   bool matches = false;
   if (TypeOf(env, value) == napi_external) Check(env, napi_check_object_type_tag(env, value, &tag, &matches));
   if (!matches) throw Failure::Invalid(std::string("expected a ") + what);
-  const std::shared_ptr<T> object = *Napi::External<std::shared_ptr<T>>(env, value).Data();
+  std::shared_ptr<T> object = *Napi::External<std::shared_ptr<T>>(env, value).Data();
   if (!object) throw Failure("closed", std::string("the ") + what + " is closed");
   return object;
 }

@@ -82,7 +82,6 @@ void Batch::Encode(uint32_t seq) {
   first_seq_ = seq;
   const uint8_t* const limit = region_.data() + region_.size();
   nlmsghdr* begin = nftnl_batch_begin(reinterpret_cast<char*>(region_.data()), seq);
-  // Requests are what the kernel takes from us; libnftnl sets NLM_F_REQUEST in each header it builds.
   if (options_.expect_generation) AttrWriter(begin, limit).U32(NFNL_BATCH_GENID, *options_.expect_generation);
   size_t at = begin->nlmsg_len;
   const uint8_t* source = Source();

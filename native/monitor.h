@@ -1,7 +1,6 @@
 // Change events of nf_tables, grouped by commit, on a thread of their own.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
