@@ -215,7 +215,7 @@ test("dumps that are interrupted by commits are read again, and what they give i
   const { kernel, open } = lab();
   const other = await open();
   const t = ip("busy");
-  const COUNT = 30_000;
+  const COUNT = 15_000;
   const info = addresses("s");
   await kernel.commit([addTable(t), addSet(t, info), elements("add", t, "s", manyAddresses(COUNT))]);
   const state = { busy: true };

@@ -48,12 +48,12 @@ describe("faults", () => {
     await kernel.commit([
       addTable(ref),
       addSet(ref, addresses("s")),
-      elements("add", ref, "s", manyAddresses(1, 0x0a00c350)),
+      elements("add", ref, "s", manyAddresses(1, 0x0a003039)),
     ]);
-    const error = await kernelError(kernel.commit([elements("create", ref, "s", manyAddresses(100_000))]));
-    expect(error.faults).toEqual([{ op: 0, element: 0xc350, errno: "EEXIST" }]);
+    const error = await kernelError(kernel.commit([elements("create", ref, "s", manyAddresses(15_000))]));
+    expect(error.faults).toEqual([{ op: 0, element: 12_345, errno: "EEXIST" }]);
     const missing = await kernelError(
-      kernel.commit([addChain(ref, "c"), elements("delete", ref, "s", manyAddresses(2, 0x0a00c350))]),
+      kernel.commit([addChain(ref, "c"), elements("delete", ref, "s", manyAddresses(2, 0x0a003039))]),
     );
     expect(missing.faults).toEqual([{ op: 1, element: 1, errno: "ENOENT" }]);
     await kernel.commit([dropTable(ref)]);
@@ -61,10 +61,10 @@ describe("faults", () => {
 
   test("more than fit the message are still all in `faults`", async () => {
     const { kernel } = lab();
-    const ops = Array.from({ length: 2000 }, (_, i): Op => ({ op: "delete", kind: "table", ...ip(`none-${i}`) }));
+    const ops = Array.from({ length: 200 }, (_, i): Op => ({ op: "delete", kind: "table", ...ip(`none-${i}`) }));
     const error = await kernelError(kernel.commit(ops));
     expect(error.faults.map(({ op }) => op)).toEqual(ops.map((_, i) => i));
-    expect(error.message).toContain("and 1995 more");
+    expect(error.message).toContain("and 195 more");
   });
 
   test("a rule whose set is missing: the expression at fault is named, and what the rule uses", async () => {

@@ -63,7 +63,10 @@ export const addresses = (set: string, more: Partial<SetInfo> = {}): SetInfo => 
 });
 export const addSet = (ref: TableRef, info: SetInfo): Op => ({ op: "add", kind: "set", ...ref, ...info });
 
-/** `count` addresses from 10.0.0.0 on. */
+/**
+ * `count` addresses from 10.0.0.0 on. Without CAP_NET_ADMIN in the first user namespace a batch of more than some 15,000
+ * does not fit the send buffer that a usual machine allows.
+ */
 export function manyAddresses(count: number, from = 0x0a000000): ElementBatch {
   const bytes = new Uint8Array(count * 4);
   const view = new DataView(bytes.buffer);

@@ -26,7 +26,7 @@ test("commits keep the order of their calls", async () => {
   const done: number[] = [];
   await Promise.all([
     kernel
-      .commit([addTable(t), addSet(t, addresses("s")), elements("add", t, "s", manyAddresses(100_000))])
+      .commit([addTable(t), addSet(t, addresses("s")), elements("add", t, "s", manyAddresses(15_000))])
       .then(() => done.push(1)),
     kernel.commit([elements("delete", t, "s", manyAddresses(10))]).then(() => done.push(2)),
     kernelError(kernel.commit([dropTable(ip("none"))])).then(() => done.push(3)),
@@ -39,7 +39,7 @@ test("close() waits for what runs; everything behind it fails with `closed`", as
   const kernel = await lab().open();
   const t = ip("closing");
   const commits = Promise.all([
-    kernel.commit([addTable(t), addSet(t, addresses("s")), elements("add", t, "s", manyAddresses(50_000))]),
+    kernel.commit([addTable(t), addSet(t, addresses("s")), elements("add", t, "s", manyAddresses(15_000))]),
     kernel.commit([dropTable(t)]),
   ]);
   const dump = kernel.tables();
