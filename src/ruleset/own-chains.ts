@@ -86,14 +86,20 @@ function endpointRules(view: ServicePortView, endpoint: Endpoint, set: string): 
   ];
 }
 
-/** Chain of one list: the client's endpoint if it has one in this list, else one of them at random. */
+/**
+ * Chain of one list: the client's endpoint if it has one in this list, else one of them at random.
+ *
+ * The last rule is for packets that are under way while the list shrinks: they still run these rules, but look the draw up
+ * in the new generation of the map, where the number that they drew may be gone. Rules of one chain are of one generation,
+ * so the endpoint that is named here is one that these rules could have drawn.
+ */
 function listRules(list: readonly Endpoint[], names: OwnNames, map: string): Rule[] {
   const sticky = list.map((endpoint): Rule => {
     const name = names.endpoint(endpoint);
     return { statements: [{ match: "in-set", key: ["saddr"], set: name }, goto(name)] };
   });
   const draw: Statement = { action: "vmap", key: [{ field: "numgen", mode: "random", modulus: list.length }], map };
-  return [...sticky, { statements: [draw] }];
+  return [...sticky, { statements: [draw] }, { statements: [goto(names.endpoint(list[0]))] }];
 }
 
 /** One chain or set that a service port has for itself. */
