@@ -15,8 +15,8 @@ beforeEach(async () => {
     if (typeof done === "function") (done as () => void)();
     return true;
   };
-  vi.spyOn(process.stdout, "write").mockImplementation(capture((text) => (out += text)) as typeof process.stdout.write);
-  vi.spyOn(process.stderr, "write").mockImplementation(capture((text) => (err += text)) as typeof process.stderr.write);
+  vi.spyOn(process.stdout, "write").mockImplementation(capture((text) => (out += text)));
+  vi.spyOn(process.stderr, "write").mockImplementation(capture((text) => (err += text)));
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-cli-"));
 });
 afterEach(async () => {

@@ -105,7 +105,7 @@ describe("Proxier", () => {
   });
 
   it("serves a service whatever its name is", async () => {
-    const long = `${"n".repeat(63)}`;
+    const long = "n".repeat(63);
     const names = [`${long}-${long}-${long}`, 'quo"ted', "späße", "a b", "-", "x".repeat(300)];
     names.forEach((name, index) => {
       const affine: V1Service = {

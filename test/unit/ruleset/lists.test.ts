@@ -29,7 +29,7 @@ describe("assignIndices", () => {
   });
 
   it("never loses or doubles an endpoint, and keeps those that can stay", () => {
-    let before: Endpoint[] = [];
+    let before: readonly Endpoint[] = [];
     for (let round = 0; round < 200; round++) {
       const wanted = list(
         ...Array.from({ length: 12 }, (_, n) => n).filter((n) => (round * 7 + n * n * (round % 5)) % 3 !== 0),
