@@ -103,16 +103,22 @@ export function nodePortAddresses(
   family: IpFamily,
   local: readonly LocalAddress[],
 ): { addresses: "all" | readonly string[]; warning?: string } {
+  const version = family === "ip" ? "IPv4" : "IPv6";
   const cidrs = nodePortCIDRs(config, facts, family);
   if (cidrs.length === 0) {
-    const primary = config.nodePortAddresses.includes("primary");
-    const warning = `no ${family === "ip" ? "IPv4" : "IPv6"} address of this node is known: node ports answer on all of its local addresses of that family`;
-    return primary ? { addresses: "all", warning } : { addresses: "all" };
+    if (!config.nodePortAddresses.includes("primary")) return { addresses: "all" };
+    const warning = `no ${version} address of this node is known: node ports answer on all of its local addresses of that family`;
+    return { addresses: "all", warning };
   }
   const networks = prefixesOf(cidrs);
   if (networks.some(({ length }) => length === 0)) return { addresses: "all" };
-  const addresses = local
+  const inside = local
     .map(({ address }) => address)
     .filter((address) => !isLoopback(address) && networks.some((network) => prefixContains(network, address)));
-  return { addresses: [...new Set(addresses)].sort() };
+  const addresses = [...new Set(inside)].sort();
+  if (addresses.length > 0) return { addresses };
+  return {
+    addresses,
+    warning: `no interface has an address inside ${cidrs.join(", ")}: node ports answer on no ${version} address`,
+  };
 }

@@ -27,7 +27,7 @@ const kernel = await NftKernel.open();
 const log = await createLogger("warn");
 const make = (): Proxier =>
   new Proxier({
-    config: defaultConfig(),
+    config: { ...defaultConfig(), bindAddress: "192.0.2.1" },
     nodeName: "bench-node",
     families: ["ip"],
     kernel,

@@ -82,7 +82,9 @@ describe("nodePortAddresses", () => {
 
   it("primary is the node's own IP, when an interface has it", () => {
     expect(answer(["primary"])).toEqual(["192.0.2.1"]);
-    expect(nodePortAddresses(config(), facts, "ip", local("10.0.0.1")).addresses).toEqual([]);
+    const elsewhere = nodePortAddresses(config(), facts, "ip", local("10.0.0.1"));
+    expect(elsewhere.addresses).toEqual([]);
+    expect(elsewhere.warning).toContain("192.0.2.1/32");
   });
   it("primary without a node IP is every local address, with a warning", () => {
     const result = nodePortAddresses(config(), facts, "ip6", interfaces);
