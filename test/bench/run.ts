@@ -35,7 +35,7 @@ const SIZES: readonly (readonly [services: number, endpoints: number])[] = [
   [10_000, 10],
   [50_000, 10],
 ];
-const CHANGES = 400;
+const CHANGES = 2_000;
 
 const script = fileURLToPath(new URL("./measure.ts", import.meta.url));
 const enter = fileURLToPath(new URL("../lab/enter.mjs", import.meta.url));
