@@ -126,3 +126,9 @@ export class TestClock implements Clock {
     this.#now += ms;
   }
 }
+
+/** A rule that does nothing but count, told from others by its comment. */
+export const named = (comment: string): { statements: [typeof counter]; comment: string } => ({
+  statements: [counter],
+  comment,
+});

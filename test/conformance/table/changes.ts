@@ -1,0 +1,290 @@
+/** Restarts, what cannot be changed in place, and elements over time. */
+import { expect, it } from "vitest";
+import type { Kernel } from "../../../src/kernel/types.js";
+import { Table } from "../../../src/table/index.js";
+import { ip, pack } from "../build.js";
+import {
+  counter,
+  drop,
+  ENDPOINTS,
+  endpoint,
+  indexed,
+  jump,
+  NAME,
+  operations,
+  OWN,
+  rule,
+  serviceTable,
+  TestClock,
+  vip,
+  VIPS,
+} from "./build.js";
+
+export function restarting(kernel: () => Kernel): void {
+  it("keeps what is the same, rule handles and all, and removes what nobody wants", async () => {
+    const before = serviceTable(kernel());
+    before.service(1, 2);
+    before.service(2, 1);
+    before.table.chain({ chain: "old", rules: [rule(drop)] });
+    const oldMap = before.table.set({ ...VIPS, set: "old-map" });
+    oldMap.put(
+      vip(1),
+      new Uint8Array(Uint32Array.of(before.table.verdictId({ verdict: "goto", chain: "old" })).buffer),
+    );
+    await before.table.apply();
+    const handles = (await kernel().rules(OWN)).filter((info) => info.chain !== "old").map((info) => info.handle);
+
+    const { table, service, endpoints } = serviceTable(kernel());
+    await table.load();
+    expect(endpoints.kernelValue(indexed(1, 1))).toEqual(endpoint("10.0.1.2"));
+    expect(endpoints.size).toBe(0);
+    service(1, 2);
+    service(2, 1);
+    const result = await table.apply();
+    expect(operations(result)).toBe("chain -1 rule -1 set -1");
+    expect((await kernel().rules(OWN)).map((info) => info.handle)).toEqual(handles);
+    expect((await kernel().chains(OWN)).map((info) => info.chain)).not.toContain("old");
+    expect((await table.apply()).transactions).toBe(0);
+  });
+
+  it("reads a set that is declared after the load", async () => {
+    const before = serviceTable(kernel());
+    before.service(1, 1);
+    await before.table.apply();
+    const table = new Table(kernel(), { family: "ip", name: NAME });
+    await table.load();
+    const endpoints = table.set(ENDPOINTS);
+    await table.load();
+    expect(endpoints.kernelValue(indexed(1, 0))).toEqual(endpoint("10.0.1.1"));
+    endpoints.put(indexed(1, 0), endpoint("10.0.1.1"));
+    expect(operations(await table.apply())).toBe("chain -3 rule -3 set -1");
+  });
+
+  it("takes a table over that looks quite different", async () => {
+    const ref = OWN;
+    await kernel().commit([
+      { op: "add", kind: "table", ...ref },
+      { op: "add", kind: "chain", ...ref, chain: "services" },
+      { op: "add", kind: "chain", ...ref, chain: "svc-1" },
+      { op: "add", kind: "chain", ...ref, chain: "svc-2" },
+      { op: "add", kind: "chain", ...ref, chain: "nat-prerouting", base: { type: "filter", hook: 0, priority: 0 } },
+      { op: "add", kind: "set", ...ref, set: "vips", flags: 0, keyType: 7, keyLen: 4 },
+      { op: "add", kind: "set", ...ref, set: "theirs", flags: 8, keyType: 7, keyLen: 4, dataType: 0xffffff00 },
+      { op: "add", kind: "elements", ...ref, set: "vips", elements: pack([{ key: "1.2.3.4" }]) },
+      {
+        op: "add",
+        kind: "elements",
+        ...ref,
+        set: "theirs",
+        elements: pack([
+          { key: "1.2.3.4", data: { verdict: "goto", chain: "svc-1" } },
+          { key: "1.2.3.5", data: { verdict: "jump", chain: "svc-2" } },
+        ]),
+      },
+      {
+        op: "add",
+        kind: "rule",
+        ...ref,
+        chain: "services",
+        exprs: [
+          { type: "payload", base: 1, offset: 16, len: 4, dreg: 1 },
+          { type: "lookup", set: "theirs", sreg: 1, dreg: 0 },
+        ],
+      },
+      {
+        op: "add",
+        kind: "rule",
+        ...ref,
+        chain: "svc-1",
+        exprs: [
+          { type: "payload", base: 1, offset: 16, len: 4, dreg: 1 },
+          { type: "lookup", set: "vips", sreg: 1 },
+        ],
+      },
+      {
+        op: "add",
+        kind: "rule",
+        ...ref,
+        chain: "nat-prerouting",
+        exprs: [{ type: "immediate", dreg: 0, data: { verdict: "jump", chain: "services" } }],
+      },
+    ]);
+    const { table, service } = serviceTable(kernel());
+    service(1, 1);
+    const result = await table.apply();
+    expect(result.transactions).toBe(1);
+    expect((await kernel().chains(OWN)).map((info) => info.chain).toSorted()).toEqual([
+      "draw-1",
+      "nat-prerouting",
+      "services",
+    ]);
+    expect((await kernel().sets(OWN)).map((info) => info.set).toSorted()).toEqual(["endpoints", "vips"]);
+    expect((await table.apply()).transactions).toBe(0);
+    const fresh = serviceTable(kernel());
+    fresh.service(1, 1);
+    expect((await fresh.table.apply()).transactions).toBe(0);
+  });
+
+  it("leaves what packets put into a dynamic set alone", async () => {
+    const declare = (): Table => {
+      const table = new Table(kernel(), { family: "ip", name: NAME });
+      table.set({ set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000, size: 1000 });
+      table.chain({ chain: "c", rules: [rule({ action: "update", set: "clients", key: ["saddr"] })] });
+      return table;
+    };
+    await declare().apply();
+    await kernel().commit([
+      { op: "add", kind: "elements", ...OWN, set: "clients", elements: pack([{ key: "10.1.2.3" }]) },
+    ]);
+    expect((await declare().apply()).transactions).toBe(0);
+    const [info] = await kernel().sets(OWN);
+    expect((await kernel().elements(OWN, info)).count).toBe(1);
+    expect(() =>
+      declare()
+        .set({ set: "clients", key: ["ipv4_addr"], dynamic: true })
+        .put(ip("1.1.1.1")),
+    ).toThrow(/packets/);
+  });
+}
+
+export function recreating(kernel: () => Kernel): void {
+  it("a base chain's priority, hook or type; the policy is changed in place", async () => {
+    const table = new Table(kernel(), { family: "ip", name: NAME });
+    table.chain({ chain: "b", base: { type: "filter", hook: 1, priority: 0 }, rules: [rule(counter)] });
+    await table.apply();
+    table.chain({ chain: "b", base: { type: "filter", hook: 1, priority: 5 }, rules: [rule(counter)] });
+    expect(operations(await table.apply())).toBe("chain +1 -1 rule +1 -1");
+    table.chain({ chain: "b", base: { type: "nat", hook: 3, priority: -100 }, rules: [rule(counter)] });
+    expect(operations(await table.apply())).toBe("chain +1 -1 rule +1 -1");
+    table.chain({ chain: "b", base: { type: "filter", hook: 1, priority: 0, policy: "drop" }, rules: [rule(counter)] });
+    await table.apply();
+    table.chain({ chain: "b", base: { type: "filter", hook: 1, priority: 0 }, rules: [rule(counter)] });
+    expect(operations(await table.apply())).toBe("chain +1");
+    expect((await kernel().chains(OWN))[0].base?.policy ?? "accept").toBe("accept");
+    expect((await table.apply()).transactions).toBe(0);
+  });
+
+  it("a chain that rules and elements go to takes them along", async () => {
+    const { table, service } = serviceTable(kernel());
+    service(1, 2);
+    service(2, 2);
+    table.chain({ chain: "also", rules: [rule(jump("draw-2"))] });
+    await table.apply();
+    table.chain({ chain: "draw-2", rules: [rule(counter)], comment: "now with a comment" });
+    expect(operations(await table.apply())).toBe("chain +1 -1 rule +3 -3 set +1 -1 element +2 -2");
+    expect((await table.apply()).transactions).toBe(0);
+    const again = serviceTable(kernel());
+    again.service(1, 2);
+    again.service(2, 2);
+    again.table.chain({ chain: "also", rules: [rule(jump("draw-2"))] });
+    again.table.chain({ chain: "draw-2", rules: [rule(counter)], comment: "now with a comment" });
+    expect((await again.table.apply()).transactions).toBe(0);
+  });
+
+  it("a set's types, flags and comment, with the rules that look it up", async () => {
+    const table = new Table(kernel(), { family: "ip", name: NAME });
+    table.chain({ chain: "c", rules: [rule(counter), rule({ match: "in-set", key: ["saddr"], set: "s" }, drop)] });
+    table.set({ set: "s", key: ["ipv4_addr"] }).put(ip("1.2.3.4"));
+    await table.apply();
+    const timed = table.set({ set: "s", key: ["ipv4_addr"], timeoutMs: 0 });
+    expect(timed.has(ip("1.2.3.4"))).toBe(true);
+    expect(operations(await table.apply())).toBe("rule +2 -2 set +1 -1 element +1");
+    expect((await table.apply()).transactions).toBe(0);
+    const wider = table.set({ set: "s", key: ["ipv4_addr", "inet_service"] });
+    expect(wider.size).toBe(0);
+    table.chain({ chain: "c", rules: [rule({ match: "in-set", key: ["saddr", "dport"], set: "s" }, drop)] });
+    wider.put(Uint8Array.of(1, 2, 3, 4, 0, 80, 0, 0));
+    expect(operations(await table.apply())).toBe("rule +1 -2 set +1 -1 element +1");
+    expect((await table.apply()).transactions).toBe(0);
+  });
+
+  it("a set of size auto that would overflow, once, with all its users", async () => {
+    const { table, service, endpoints } = serviceTable(kernel());
+    service(1, 3);
+    await table.apply();
+    const size = async (): Promise<number | undefined> =>
+      (await kernel().sets(OWN)).find((info) => info.set === "endpoints")?.size;
+    expect(await size()).toBe(1024);
+    for (let i = 2; i <= 300; i++) service(i, 3);
+    expect(operations(await table.apply())).toBe("element +1196");
+    for (let i = 301; i <= 400; i++) service(i, 3);
+    const grown = await table.apply();
+    expect(grown.transactions).toBe(1);
+    expect(operations(grown)).toContain("set +1 -1");
+    expect(await size()).toBe(4096);
+    const [info] = (await kernel().sets(OWN)).filter((set) => set.set === "endpoints");
+    expect((await kernel().elements(OWN, info)).count).toBe(1200);
+    expect(endpoints.kernelValue(indexed(400, 2))).toEqual(endpoint("10.0.144.3"));
+    expect((await table.apply()).transactions).toBe(0);
+  });
+}
+
+export function elements(kernel: () => Kernel): void {
+  it("that are deleted later stay until a later transaction and its time", async () => {
+    const clock = new TestClock();
+    const { table, service, vips } = serviceTable(kernel(), { clock, tailDelayMs: 400 });
+    service(1, 3);
+    table.chain({ chain: "draw-2", rules: [] });
+    await table.apply();
+    service(1, 2);
+    const shrunk = await table.apply();
+    expect(operations(shrunk)).toBe("element +1 -1");
+    expect(shrunk.applyAgainMs).toBe(400);
+    clock.advance(399);
+    expect(await table.apply()).toMatchObject({ transactions: 0, applyAgainMs: 1 });
+    clock.advance(1);
+    const tail = await table.apply();
+    expect(operations(tail)).toBe("element -1");
+    expect(tail.applyAgainMs).toBeUndefined();
+    service(1, 3);
+    await table.apply();
+    service(1, 2);
+    await table.apply();
+    service(1, 3);
+    clock.advance(1000);
+    expect(operations(await table.apply())).toBe("element +1 -1");
+    vips.delete(vip(1));
+    vips.put(vip(2), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "drop" })).buffer));
+    vips.put(vip(3), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "goto", chain: "draw-3" })).buffer));
+    await table.apply();
+    vips.deleteLater(vip(3));
+    await table.apply();
+    table.removeChain("draw-3");
+    expect(operations(await table.apply())).toBe("chain -1 rule -1 element -1");
+  });
+
+  it("that an earlier run left go late where that is asked for", async () => {
+    const before = serviceTable(kernel());
+    before.service(1, 3);
+    await before.table.apply();
+    const clock = new TestClock();
+    const { table, service } = serviceTable(kernel(), { clock });
+    table.set({ ...ENDPOINTS, lateLeftovers: true });
+    service(1, 2);
+    const first = await table.apply();
+    expect(operations(first)).toBe("chain +1 -1 rule +1 -1 element +1 -1");
+    expect(first.applyAgainMs).toBe(500);
+    clock.advance(500);
+    expect(operations(await table.apply())).toBe("element -1");
+  });
+
+  it("of interval sets change range by range", async () => {
+    const table = new Table(kernel(), { family: "ip", name: NAME });
+    const set = table.set({ set: "cidrs", key: ["ipv4_addr"], interval: true });
+    set.replaceNets(["10.0.0.0/9", "10.128.0.0/9", "240.0.0.0/4"]);
+    expect(operations(await table.apply())).toBe("table +1 set +1 element +3");
+    set.replaceNets(["10.0.0.0/8", "10.2.0.0/16", "172.16.0.0/12", "240.0.0.0/4"]);
+    expect(operations(await table.apply())).toBe("element +2");
+    set.replaceNets(["10.0.0.0/7", "240.0.0.0/4"]);
+    expect(operations(await table.apply())).toBe("element +2 -4");
+    set.replaceNets(["0.0.0.0/0"]);
+    expect(operations(await table.apply())).toBe("element +1 -3");
+    const again = new Table(kernel(), { family: "ip", name: NAME });
+    again.set({ set: "cidrs", key: ["ipv4_addr"], interval: true }).replaceNets(["0.0.0.0/0"]);
+    expect((await again.apply()).transactions).toBe(0);
+    set.replaceNets([]);
+    expect(operations(await table.apply())).toBe("element -1");
+    expect(() => set.replaceNets(["fd00::/8"])).toThrow(/family/);
+    expect(() => set.put(ip("1.2.3.4"))).toThrow(/replaceNets/);
+  });
+}

@@ -1,0 +1,248 @@
+/** Others' hands on our table, our rules in theirs, and the rest. */
+import { beforeEach, expect, it } from "vitest";
+import type { Kernel, Op } from "../../../src/kernel/types.js";
+import { commentOf } from "../../../src/table/text.js";
+import { snapshot, type Bench } from "../bench.js";
+import { pack } from "../build.js";
+import {
+  accept,
+  type counter,
+  endpoint,
+  indexed,
+  named,
+  operations,
+  OWN,
+  rule,
+  serviceTable,
+  TestClock,
+} from "./build.js";
+
+export function drift(bench: () => Bench): void {
+  it("is found and repaired after invalidate, and by a refused transaction", async () => {
+    const { kernel } = bench();
+    const other = await bench().other();
+    const { table, service } = serviceTable(kernel);
+    service(1, 2);
+    service(2, 2);
+    await table.apply();
+    const wanted = await snapshot(kernel);
+    const meddle = async (...ops: Op[]): Promise<void> => void (await other.commit(ops));
+    await meddle(
+      {
+        op: "delete",
+        kind: "elements",
+        ...OWN,
+        set: "endpoints",
+        elements: { count: 1, keyLen: 16, dataLen: 0, bytes: indexed(1, 0) },
+      },
+      { op: "flush", kind: "rule", ...OWN, chain: "services" },
+      { op: "add", kind: "chain", ...OWN, chain: "foreign" },
+      { op: "add", kind: "rule", ...OWN, chain: "draw-2", exprs: [{ type: "counter" }] },
+    );
+    expect((await table.apply()).transactions).toBe(0);
+    table.invalidate("somebody else wrote");
+    const repaired = await table.apply();
+    expect(repaired.resynced).toBe("somebody else wrote");
+    expect(operations(repaired)).toBe("chain -1 rule +1 -1 element +1");
+    expect(await snapshot(kernel)).toEqual(wanted);
+    await meddle({
+      op: "delete",
+      kind: "elements",
+      ...OWN,
+      set: "endpoints",
+      elements: { count: 1, keyLen: 16, dataLen: 0, bytes: indexed(1, 0) },
+    });
+    service(1, 2, 7);
+    const retried = await table.apply();
+    expect(retried.resynced).toMatch(/something else/);
+    expect(operations(retried)).toBe("element +2 -1");
+    await meddle({ op: "delete", kind: "table", ...OWN });
+    service(1, 2);
+    expect(operations(await table.apply())).toBe("table +1 chain +3 rule +3 set +2 element +6");
+    expect(await snapshot(kernel)).toEqual(wanted);
+  });
+
+  it("shows at the refresh interval and behind a write", async () => {
+    const clock = new TestClock();
+    const { kernel } = bench();
+    const other = await bench().other();
+    const { table, service } = serviceTable(kernel, { clock, refreshIntervalMs: 1000, postWriteIntervalMs: 300 });
+    service(1, 1);
+    expect((await table.apply()).applyAgainMs).toBe(300);
+    await other.commit([{ op: "flush", kind: "rule", ...OWN, chain: "services" }]);
+    clock.advance(300);
+    const checked = await table.apply();
+    expect(checked).toMatchObject({ transactions: 1, resynced: "check after a write", applyAgainMs: 300 });
+    clock.advance(300);
+    expect(await table.apply()).toMatchObject({ transactions: 0, resynced: "check after a write", applyAgainMs: 600 });
+    clock.advance(600);
+    expect(await table.apply()).toMatchObject({ transactions: 0, applyAgainMs: 1000 });
+    await other.commit([{ op: "flush", kind: "rule", ...OWN, chain: "services" }]);
+    clock.advance(1000);
+    expect(await table.apply()).toMatchObject({ transactions: 1, resynced: "refresh interval" });
+  });
+
+  it("a catch-all element makes the set new", async () => {
+    const { kernel } = bench();
+    const { table, service } = serviceTable(kernel);
+    service(1, 1);
+    await table.apply();
+    await kernel.commit([
+      {
+        op: "add",
+        kind: "elements",
+        ...OWN,
+        set: "endpoints",
+        elements: pack([{ key: new Uint8Array(16), data: new Uint8Array(8), flags: 2 }]),
+      },
+    ]);
+    table.invalidate("test");
+    expect(operations(await table.apply())).toContain("set +1 -1");
+    table.invalidate("test");
+    expect((await table.apply()).transactions).toBe(0);
+  });
+}
+
+export function insertions(bench: () => Bench): void {
+  const theirs = { family: "ip", table: "filter" } as const;
+  const FORWARD = { ...theirs, chain: "FORWARD" } as const;
+  const foreign = (text: string): Op => ({
+    op: "add",
+    kind: "rule",
+    ...FORWARD,
+    exprs: [{ type: "counter" }],
+    userdata: Uint8Array.from([0, text.length + 1, ...Buffer.from(text), 0]),
+  });
+  const listed = async (): Promise<string> =>
+    (await bench().kernel.rules(theirs, "FORWARD"))
+      .map((info) => commentOf(info.userdata) ?? "?")
+      .map((comment) => (comment.startsWith("test:") ? (comment.split(" ")[1] ?? "ours") : comment))
+      .join(" ");
+  const ours = (...names: string[]): { statements: [typeof counter]; comment: string }[] => names.map(named);
+
+  beforeEach(async () => {
+    await bench().kernel.commit([
+      { op: "add", kind: "table", ...theirs },
+      { op: "add", kind: "chain", ...FORWARD, base: { type: "filter", hook: 2, priority: 0 } },
+      foreign("f1"),
+      foreign("f2"),
+    ]);
+  });
+
+  it("go before and behind what others have there, and are found again", async () => {
+    const { table } = serviceTable(bench().kernel);
+    table.insertions({ ...FORWARD, mode: "insert", rules: ours("A", "B") });
+    table.insertions({ ...FORWARD, mode: "append", rules: ours("Y", "Z") });
+    const first = await table.apply();
+    expect(first.transactions).toBe(1);
+    expect(await listed()).toBe("A B f1 f2 Y Z");
+    expect((await table.apply()).transactions).toBe(0);
+
+    const again = serviceTable(bench().kernel).table;
+    again.insertions({ ...FORWARD, mode: "insert", rules: ours("A", "B") });
+    again.insertions({ ...FORWARD, mode: "append", rules: ours("Y", "Z") });
+    expect((await again.apply()).transactions).toBe(0);
+    again.insertions({ ...FORWARD, mode: "insert", rules: ours("A", "C") });
+    again.insertions({ ...FORWARD, mode: "append", rules: ours("X", "Z") });
+    expect(operations(await again.apply())).toBe("rule +2 -2");
+    expect(await listed()).toBe("A C f1 f2 X Z");
+    again.insertions({ ...FORWARD, mode: "insert", rules: [] });
+    again.insertions({ ...FORWARD, mode: "append", rules: [] });
+    expect(operations(await again.apply())).toBe("rule -4");
+    expect(await listed()).toBe("f1 f2");
+  });
+
+  it("come back when they are lost or out of place", async () => {
+    const { table } = serviceTable(bench().kernel);
+    table.insertions({ ...FORWARD, mode: "insert", rules: ours("A") });
+    table.insertions({ ...FORWARD, mode: "append", rules: ours("Z") });
+    await table.apply();
+    await bench().kernel.commit([
+      { op: "insert", kind: "rule", ...FORWARD, exprs: [{ type: "counter" }] },
+      foreign("f3"),
+    ]);
+    table.invalidate("test");
+    expect(operations(await table.apply())).toBe("rule +2 -2");
+    expect(await listed()).toBe("A ? f1 f2 f3 Z");
+    await bench().kernel.commit([{ op: "flush", kind: "rule", ...FORWARD }]);
+    table.invalidate("test");
+    expect(operations(await table.apply())).toBe("rule +2");
+    expect(await listed()).toBe("A Z");
+  });
+
+  it("wait for a chain that is not there, and go with destroy", async () => {
+    const { table } = serviceTable(bench().kernel);
+    table.insertions({ family: "ip", table: "absent", chain: "INPUT", mode: "insert", rules: ours("A") });
+    table.insertions({
+      ...FORWARD,
+      mode: "insert",
+      rules: [rule({ match: "address", direction: "source", nets: ["10.0.0.0/8", "12.0.0.0/8"] }, accept)],
+    });
+    expect((await table.apply()).deferred).toEqual(["ip absent INPUT"]);
+    expect(await listed()).toBe("ours f1 f2");
+    await bench().kernel.commit([
+      { op: "add", kind: "table", family: "ip", table: "absent" },
+      { op: "add", kind: "chain", family: "ip", table: "absent", chain: "INPUT" },
+    ]);
+    const later = await table.apply();
+    expect(later.deferred).toBeUndefined();
+    expect(operations(later)).toBe("rule +1");
+    expect(operations(await table.destroy())).toBe("table -1 rule -2");
+    expect(await listed()).toBe("f1 f2");
+    expect((await bench().kernel.tables()).map((info) => info.table).toSorted()).toEqual(["absent", "filter"]);
+    expect((await table.destroy()).transactions).toBe(0);
+    expect((await table.apply()).transactions).toBe(1);
+    expect(await listed()).toBe("ours f1 f2");
+  });
+}
+
+export function others(kernel: () => Kernel): void {
+  it("apply() is serialised, and takes one moment's state", async () => {
+    const { table, service, endpoints } = serviceTable(kernel());
+    for (let i = 1; i <= 40; i++) service(i, 1);
+    const first = table.apply();
+    const second = table.apply();
+    service(41, 1);
+    const [a, b] = await Promise.all([first, second]);
+    expect(a.transactions + b.transactions).toBeGreaterThan(0);
+    await table.apply();
+    expect((await table.apply()).transactions).toBe(0);
+    expect(endpoints.kernelValue(indexed(41, 0))).toEqual(endpoint("10.0.41.1"));
+  });
+
+  it("comments and widths are as nft writes them", async () => {
+    const { table } = serviceTable(kernel());
+    await table.apply();
+    const [info] = await kernel().tables();
+    expect(commentOf(info.userdata)).toBe("made for a test");
+    const sets = await kernel().sets(OWN);
+    expect(sets.map((set) => [set.set, set.keyLen, set.dataLen, set.size, commentOf(set.userdata, "set")])).toEqual([
+      ["vips", 12, undefined, 1024, undefined],
+      ["endpoints", 16, 8, 1024, "where packets go"],
+    ]);
+  });
+
+  it("features are probed without a trace", async () => {
+    const { table } = serviceTable(kernel());
+    const before = await kernel().generation();
+    const features = await table.features();
+    expect((await kernel().generation()).id).toBe(before.id);
+    expect(features).toMatchObject({
+      destroy: true,
+      masqueradeFullyRandom: true,
+      rejectPrerouting: true,
+      tableOwner: true,
+      tablePersist: true,
+      inetNat: true,
+    });
+    expect(await kernel().tables()).toEqual([]);
+    expect(table.features()).toBe(table.features());
+  });
+
+  it("close() refuses what comes later", async () => {
+    const { table } = serviceTable(kernel());
+    await table.apply();
+    table.close();
+    await expect(table.apply()).rejects.toMatchObject({ code: "closed" });
+  });
+}
