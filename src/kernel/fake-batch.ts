@@ -56,7 +56,7 @@ export function runBatch(state: NamespaceState, ops: readonly Op[], options: Bat
     tx.rollback();
     return { refused: false, events: [] };
   }
-  if (tx.newAnonymous.some(({ table, set }) => table.sets.get(set.name) === set && set.bindings.length === 0)) {
+  if (tx.newAnonymous.some(({ set }) => !set.everBound)) {
     tx.rollback();
     // nfnetlink_rcv_batch answers a failed commit to the first message behind the batch's begin, whatever was at fault.
     return { refused: true, errno: "EINVAL", faults: [{ op: 0, errno: "EINVAL" }] };

@@ -95,6 +95,8 @@ export class SetState {
   /** How many verdict elements name each chain. */
   readonly targets = new Map<ChainState, number>();
   readonly bindings: Binding[] = [];
+  /** A rule has referred to it, if only within this batch (nft_trans_set_bound). */
+  everBound = false;
   size: number | undefined;
   timeout: bigint | undefined;
   gcInterval: number | undefined;

@@ -151,8 +151,10 @@ class Adder {
     const there = this.meet(element);
     if (there === "ignore") return false;
     if (there !== undefined) return this.merge(there, element, record);
-    if (!element.catchall && full(set, tx.now, journal)) throw new Refusal("ENFILE");
+    const over = !element.catchall && full(set, tx.now, journal);
+    // One too many is in the set all the same until the batch is taken back: what follows in the batch finds it there.
     journal.insert(element);
+    if (over) throw new Refusal("ENFILE");
     return true;
   }
 

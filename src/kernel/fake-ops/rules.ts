@@ -59,7 +59,10 @@ function buildRule(tx: Transaction, table: TableState, chain: ChainState, handle
 
 function hold(link: Link | undefined, chain: ChainState): void {
   if (link?.kind === "chain") link.chain.references++;
-  if (link?.kind === "set") link.set.bindings.push({ chain, map: link.map });
+  if (link?.kind === "set") {
+    link.set.bindings.push({ chain, map: link.map });
+    link.set.everBound = true;
+  }
 }
 
 function release(link: Link | undefined, chain: ChainState): void {
