@@ -29,10 +29,15 @@ export function capture(wanted: WantedState, state: KernelState, now: number): C
     throw error;
   }
   const goingChains = chainsThatGo(dirty, wanted, state);
-  for (const { elements } of wanted.sets.values()) releaseLate(elements, wanted, goingChains, now);
+  for (const name of wanted.watched) {
+    const record = wanted.sets.get(name);
+    if (record !== undefined) releaseLate(record.elements, wanted, goingChains, now);
+  }
   const forced = setsThatName(goingChains, wanted, state);
   const sets: CapturedSet[] = [];
-  for (const [name, record] of wanted.sets) {
+  for (const name of new Set([...dirty.sets, ...wanted.watched, ...forced])) {
+    const record = wanted.sets.get(name);
+    if (record === undefined) continue;
     if (!dirty.sets.has(name) && !record.elements.dirty && !forced.has(name)) continue;
     sets.push(captureSet(name, record, state, forced.has(name)));
   }

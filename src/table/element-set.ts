@@ -67,6 +67,8 @@ export interface TrackerOptions {
   readonly verdicts?: VerdictRegistry;
   /** Rows are ranges, first and last value, which the kernel holds as one or two elements with flags. */
   readonly ranges?: boolean;
+  /** Told when there comes to be something to do for this set. */
+  readonly onDirty?: () => void;
 }
 
 /** One set's elements. `Table` alone calls what `ElementSet` does not have. */
@@ -74,6 +76,7 @@ export class TrackedElements implements ElementSet {
   readonly #map: PackedMap;
   readonly #verdicts: VerdictRegistry | undefined;
   readonly #ranges: boolean;
+  readonly #onDirty: (() => void) | undefined;
   #dirty = new RowList();
   #dirtyBit = DIRTY_EVEN;
   #taken: { readonly rows: RowList; readonly full: boolean } | undefined;
@@ -91,6 +94,7 @@ export class TrackedElements implements ElementSet {
     this.#map = new PackedMap(options.keyLen, options.dataLen);
     this.#verdicts = options.verdicts;
     this.#ranges = options.ranges ?? false;
+    this.#onDirty = options.onDirty;
   }
 
   get keyLen(): number {
@@ -402,6 +406,7 @@ export class TrackedElements implements ElementSet {
     if ((this.#map.flags[row] & this.#dirtyBit) !== 0) return;
     this.#map.flags[row] |= this.#dirtyBit;
     this.#dirty.push(row);
+    if (this.#dirty.length === 1) this.#onDirty?.();
   }
 
   #otherBit(): number {

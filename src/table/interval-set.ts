@@ -8,8 +8,8 @@ import type { SetSpec } from "./types.js";
 export class TrackedIntervals extends TrackedElements {
   readonly #width: number;
 
-  constructor(spec: SetSpec, width: number) {
-    super(spec, { keyLen: width * 2, dataLen: 0, ranges: true });
+  constructor(spec: SetSpec, width: number, onDirty: () => void) {
+    super(spec, { keyLen: width * 2, dataLen: 0, ranges: true, onDirty });
     this.#width = width;
   }
 

@@ -233,9 +233,13 @@ export class Table {
 
   #whatRemains(): { applyAgainMs?: number; deferred?: string[] } {
     let next = this.#checks.next;
-    for (const { elements } of this.#wanted.sets.values()) {
-      const late = elements.nextLate;
+    const { sets, watched } = this.#wanted;
+    for (const name of watched) {
+      const record = sets.get(name);
+      const late = record?.elements.nextLate;
       if (late !== undefined && (next === undefined || late < next)) next = late;
+      // Nothing is left to do: it comes back when something is.
+      if (record === undefined || (record.known && late === undefined && !record.elements.dirty)) watched.delete(name);
     }
     const { deferred } = this.#insertions;
     return {
@@ -258,6 +262,7 @@ export class Table {
     for (const [name, record] of [...sets, ...this.#wanted.retired]) {
       await this.#loadElements(name, record, dump.elements.get(name));
       record.known = !dump.state.sets.has(name) || dump.elements.has(name);
+      if (!record.known) this.#wanted.watched.add(name);
     }
     this.#wanted.markAll(dump.state.chains.keys(), dump.state.sets.keys());
     this.#insertions.invalidate();
@@ -267,8 +272,9 @@ export class Table {
 
   /** Sets that were declared since the kernel was read. */
   async #readUnknownSets(): Promise<void> {
-    for (const [name, record] of [...this.#wanted.sets]) {
-      if (record.known) continue;
+    for (const name of [...this.#wanted.watched]) {
+      const record = this.#wanted.sets.get(name);
+      if (record === undefined || record.known) continue;
       const kernel = this.#state.sets.get(name);
       const { spec } = record.elements;
       const readable = kernel !== undefined && spec.dynamic !== true && serves(kernel, spec);

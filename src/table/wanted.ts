@@ -29,6 +29,11 @@ export class WantedState {
   /** Removed sets that the kernel may still hold: back with what is known of them when they are wanted again. */
   readonly retired = new Map<string, SetRecord>();
   readonly verdicts = new VerdictRegistry();
+  /**
+   * Sets that the next transaction has to look at: changed elements, late deletions, or a kernel side that is not known. A
+   * change of one set must not cost a walk over all; there are many where services have affinity.
+   */
+  readonly watched = new Set<string>();
   #dirtyChains = new Set<string>();
   #dirtySets = new Set<string>();
   #targets = new Set<string>();
@@ -72,6 +77,7 @@ export class WantedState {
     const former = this.sets.get(spec.set) ?? this.retired.get(spec.set);
     this.retired.delete(spec.set);
     this.#dirtySets.add(spec.set);
+    this.watched.add(spec.set);
     if (former !== undefined && sameShape(former.elements.spec, spec)) {
       former.elements.spec = spec;
       this.sets.set(spec.set, former);
@@ -161,9 +167,13 @@ export class WantedState {
 
   #newElements(spec: SetSpec): TrackedElements {
     const keyLen = packedBytes(spec.key);
-    if (spec.interval === true) return new TrackedIntervals(spec, keyLen);
-    if (spec.data === "verdict") return new TrackedElements(spec, { keyLen, dataLen: 4, verdicts: this.verdicts });
-    return new TrackedElements(spec, { keyLen, dataLen: spec.data === undefined ? 0 : packedBytes(spec.data) });
+    const onDirty = (): void => void this.watched.add(spec.set);
+    if (spec.interval === true) return new TrackedIntervals(spec, keyLen, onDirty);
+    if (spec.data === "verdict") {
+      return new TrackedElements(spec, { keyLen, dataLen: 4, verdicts: this.verdicts, onDirty });
+    }
+    const dataLen = spec.data === undefined ? 0 : packedBytes(spec.data);
+    return new TrackedElements(spec, { keyLen, dataLen, onDirty });
   }
 
   #unref(chain: WantedChain | undefined): void {

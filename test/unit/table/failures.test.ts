@@ -15,7 +15,11 @@ describe("a refused transaction", () => {
     service(1, 1);
     await table.apply();
     service(2, 2);
-    kernel.failNext({ when: elementAdds, errno: "ENOMEM", text: "no room" });
+    kernel.failNext({
+      when: (op) => elementAdds(op) && op.kind === "elements" && op.set === "vips",
+      errno: "ENOMEM",
+      text: "no room",
+    });
     const error: unknown = await table.apply().catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(TableError);
     expect(error).toMatchObject({
