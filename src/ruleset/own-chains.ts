@@ -162,8 +162,9 @@ function declareAffinity(objects: Objects, state: ServicePortState, names: OwnNa
       const name = names.endpoint(endpoint);
       if (made.has(name)) continue;
       made.add(name);
-      // The size is what the kernel gives a dynamic set that declares none: a bound on what spoofed clients can make it hold.
-      objects.set({ set: name, key: [options.addressType], dynamic: true, timeoutMs: 0, size: 65535 });
+      // No size: the kernel reserves buckets for all that one allows, a megabyte for 65,535. The rule that updates a set
+      // without one bounds it to that number all the same (nft_dynset_init), and spoofed clients can make it hold no more.
+      objects.set({ set: name, key: [options.addressType], dynamic: true, timeoutMs: 0 });
       objects.chain({ chain: name, rules: endpointRules(view, endpoint, name) });
     }
     const map = objects.set({ set: names.drawMap[kind], key: ["index"], data: "verdict" });

@@ -1,4 +1,6 @@
 /** What is wanted: chains, sets, and what of them changed since it was last brought to the kernel. */
+import { isDeepStrictEqual } from "node:util";
+
 import type { Family } from "../kernel/types.js";
 import { Hook } from "../kernel/constants.js";
 import { TrackedElements } from "./element-set.js";
@@ -48,6 +50,9 @@ export class WantedState {
   readonly setSpec = (name: string): SetSpec | undefined => this.sets.get(name)?.elements.spec;
 
   chain(spec: ChainSpec): void {
+    const former = this.chains.get(spec.chain);
+    // Said again: nothing to do. In an inet table the same words may mean other expressions once a set has another key.
+    if (former !== undefined && this.family !== "inet" && isDeepStrictEqual(former.spec, spec)) return;
     checkName("chain", spec.chain);
     checkComment(`chain ${spec.chain}`, spec.comment);
     if (spec.base !== undefined && !Object.values<number>(Hook).includes(spec.base.hook))
@@ -61,7 +66,7 @@ export class WantedState {
           : error;
       }
     });
-    this.#unref(this.chains.get(spec.chain));
+    this.#unref(former);
     for (const rule of rules) this.#count(rule.refs, 1);
     this.chains.set(spec.chain, { spec, rules });
     this.#dirtyChains.add(spec.chain);
