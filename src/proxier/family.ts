@@ -2,7 +2,7 @@ import type { Kernel } from "../kernel/types.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
-import { TABLE_NAME } from "../ruleset/names.js";
+import { isDrawChain, TABLE_NAME } from "../ruleset/names.js";
 import { Table, TableError } from "../table/index.js";
 import type { ApplyResult, Clock } from "../table/types.js";
 
@@ -21,7 +21,14 @@ export class FamilyProxier {
   constructor(family: IpFamily, kernel: Kernel, clock: Clock, log: Logger) {
     this.family = family;
     this.#log = log;
-    this.table = new Table(kernel, { family, name: TABLE_NAME, comment: "rules for kube-proxy", clock });
+    this.table = new Table(kernel, {
+      lateChains: isDrawChain,
+      family,
+      name: TABLE_NAME,
+      comment: "rules for kube-proxy",
+      clock,
+      targetsFirst: true,
+    });
   }
 
   /** True once options are known: nothing can be wanted before. */

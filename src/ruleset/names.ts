@@ -55,6 +55,13 @@ export function drawChainName(kind: DrawKind, count: number, nodePort: boolean):
   return `${nodePort ? "np-" : ""}${kind}-${count}`;
 }
 
+const DRAW_CHAIN = /^(np-)?(cluster|masq|local)-\d+$/;
+
+/** Whether this is a name that `drawChainName` gives. */
+export function isDrawChain(name: string): boolean {
+  return DRAW_CHAIN.test(name);
+}
+
 /** Longest chain and set name that we make; the kernel takes 255 bytes. */
 const NAME_LIMIT = 200;
 const PLAIN_NAME = /^[a-z0-9][a-z0-9./-]*$/;

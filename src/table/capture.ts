@@ -20,8 +20,16 @@ export interface Captured {
   readonly retired: readonly string[];
 }
 
-export function capture(wanted: WantedState, state: KernelState, now: number): Captured {
-  const dirty = wanted.takeDirty();
+/** See TableOptions.lateChains. */
+export interface Lateness {
+  readonly applies: (chain: string) => boolean;
+  readonly delayMs: number;
+}
+
+export function capture(wanted: WantedState, state: KernelState, now: number, lateness: Lateness): Captured {
+  const taken = wanted.takeDirty();
+  const due = dueChains(wanted, now);
+  const dirty = { ...taken, chains: new Set([...taken.chains, ...due]) };
   try {
     wanted.checkReferences(dirty);
   } catch (error) {
@@ -48,6 +56,17 @@ export function capture(wanted: WantedState, state: KernelState, now: number): C
     const known = wanted.retired.get(name)?.elements.kernelSize ?? 0;
     sets.push({ name, action: "delete", flushFirst: kernel.dataType === DATA_VERDICT, kernelElements: known });
   }
+  const staying = chainsThatStay((name) => lateness.applies(name) && !due.has(name), dirty, wanted, state, sets);
+  for (const name of wanted.lateChains.keys()) {
+    if (staying.has(name)) continue;
+    wanted.lateChains.delete(name);
+    dirty.chains.add(name);
+  }
+  for (const name of staying) {
+    goingChains.delete(name);
+    dirty.chains.delete(name);
+    if (!wanted.lateChains.has(name)) wanted.lateChains.set(name, now + lateness.delayMs);
+  }
   return {
     dirty,
     chains: captureChains(dirty, wanted, state, sets, goingChains),
@@ -65,6 +84,42 @@ function chainsThatGo(dirty: DirtyNames, wanted: WantedState, state: KernelState
     if (kernel !== undefined && (target === undefined || !chainServes(kernel, target))) going.add(name);
   }
   return going;
+}
+
+/** Forgets the chains that need not wait any longer; returns them. */
+function dueChains(wanted: WantedState, now: number): ReadonlySet<string> {
+  const due = new Set<string>();
+  for (const [name, at] of wanted.lateChains) if (at <= now || wanted.chains.has(name)) due.add(name);
+  for (const name of due) wanted.lateChains.delete(name);
+  return due;
+}
+
+/** Chains that nobody wants and that can stay for now: of the late kind, and nothing goes that their rules name. */
+function chainsThatStay(
+  applies: (chain: string) => boolean,
+  dirty: DirtyNames,
+  wanted: WantedState,
+  state: KernelState,
+  sets: readonly CapturedSet[],
+): Set<string> {
+  const goingSets = new Set(
+    sets.filter(({ action }) => action !== "keep" && action !== "create").map(({ name }) => name),
+  );
+  const unwanted = [...dirty.chains, ...wanted.lateChains.keys()].filter((name) => !wanted.chains.has(name));
+  const staying = new Set(unwanted.filter((name) => applies(name) && state.chains.get(name)?.base === undefined));
+  for (let before = -1; before !== staying.size;) {
+    before = staying.size;
+    for (const name of staying) {
+      const rules = state.chains.get(name)?.rules;
+      const free = rules?.every(
+        ({ refs }) =>
+          !refs.sets.some((set) => goingSets.has(set)) &&
+          refs.chains.every((target) => staying.has(target) || (wanted.chains.has(target) && state.chains.has(target))),
+      );
+      if (free !== true) staying.delete(name);
+    }
+  }
+  return staying;
 }
 
 /** Late deletions that are due; an element that waits must not keep a chain busy that goes now. */

@@ -10,6 +10,7 @@ import { probeFeatures, type Features } from "./features.js";
 import { Insertions, type OpenTarget } from "./insertions.js";
 import { buildPlan, needsHandles, noCounts, Phases, type Counts, type PlannedOp } from "./plan.js";
 import { renderTable } from "./render.js";
+import { planTargetsFirst } from "./targets-first.js";
 import { serves } from "./schema.js";
 import { emptyState, type KernelState } from "./state.js";
 import { checkComment, checkName } from "./text.js";
@@ -241,6 +242,7 @@ export class Table {
       // Nothing is left to do: it comes back when something is.
       if (record === undefined || (record.known && late === undefined && !record.elements.dirty)) watched.delete(name);
     }
+    for (const due of this.#wanted.lateChains.values()) next = Math.min(next ?? due, due);
     const { deferred } = this.#insertions;
     return {
       ...(next === undefined ? {} : { applyAgainMs: Math.max(0, Math.ceil(next - this.#clock.now())) }),
@@ -301,7 +303,11 @@ export class Table {
     const open = await this.#insertions.read(this.#kernel);
     await this.#readUnknownSets();
     await this.#readHandles();
-    const captured = capture(this.#wanted, this.#state, this.#clock.now());
+    const first = this.#options.targetsFirst === true ? await this.#writeTargetsFirst(expectGeneration) : undefined;
+    const captured = capture(this.#wanted, this.#state, this.#clock.now(), {
+      applies: this.#options.lateChains ?? (() => false),
+      delayMs: this.#options.tailDelayMs ?? DEFAULT_TAIL_DELAY_MS,
+    });
     const changes = new Map<string, PackedChange>();
     for (const { name, taken } of captured.sets) if (taken !== undefined) changes.set(name, await taken.pack());
     const phases = new Phases();
@@ -319,7 +325,9 @@ export class Table {
       },
       phases,
     );
-    const commit = await this.#commitOrAbort(plan.ops, captured, changes, expectGeneration);
+    // Each transaction counts the generation up by one.
+    const expected = first === undefined || expectGeneration === undefined ? expectGeneration : expectGeneration + 1;
+    const commit = await this.#commitOrAbort(plan.ops, captured, changes, expected);
     plan.settle();
     for (const name of captured.retired) this.#wanted.retired.delete(name);
     const due = this.#clock.now() + (this.#options.tailDelayMs ?? DEFAULT_TAIL_DELAY_MS);
@@ -327,7 +335,22 @@ export class Table {
       const change = changes.get(name);
       if (change !== undefined) await taken?.settle(change, due);
     }
-    return toResult(commit, plan.counts);
+    const result = toResult(commit, plan.counts);
+    return first === undefined ? result : sumOf(first, result);
+  }
+
+  /** See targets-first.ts. What the kernel refuses here it refuses in the transaction that follows, which says so. */
+  async #writeTargetsFirst(expectGeneration: number | undefined): Promise<ApplyResult | undefined> {
+    const plan = planTargetsFirst(this.#ref, this.#wanted, this.#state);
+    if (plan === undefined) return undefined;
+    try {
+      const commit = await this.#commit(plan.ops, expectGeneration);
+      plan.settle();
+      return toResult(commit, plan.counts);
+    } catch (error) {
+      if (error instanceof CommitFailure && error.kernelError.code === "refused") return undefined;
+      throw error;
+    }
   }
 
   async #commitOrAbort(
@@ -375,6 +398,23 @@ export class Table {
     }
     return toResult(await this.#commit(phases.inOrder(), undefined), phases.counts);
   }
+}
+
+/** Of two transactions of one apply. */
+function sumOf(a: ApplyResult, b: ApplyResult): ApplyResult {
+  const operations = noCounts();
+  for (const [kind, counts] of Object.entries(operations) as [keyof Counts, { add: number; delete: number }][]) {
+    counts.add = a.operations[kind].add + b.operations[kind].add;
+    counts.delete = a.operations[kind].delete + b.operations[kind].delete;
+  }
+  return {
+    transactions: a.transactions + b.transactions,
+    operations,
+    total: a.total + b.total,
+    bytes: a.bytes + b.bytes,
+    kernelNs: a.kernelNs + b.kernelNs,
+    encodeNs: a.encodeNs + b.encodeNs,
+  };
 }
 
 function toResult(commit: CommitResult | undefined, counts: Counts): ApplyResult {

@@ -228,7 +228,7 @@ export interface OperationCounts {
 }
 
 export interface ApplyResult {
-  /** 0 when the kernel already held what is wanted. */
+  /** 0 when the kernel already held what is wanted; 2 when new chains went first (`targetsFirst`). */
   readonly transactions: number;
   /** Elements count each; a replaced element is one delete and one add. */
   readonly operations: Readonly<Record<"table" | "chain" | "rule" | "set" | "element", OperationCounts>>;
@@ -276,6 +276,17 @@ export interface TableOptions {
   readonly refreshIntervalMs?: number;
   /** First check after a write; doubles until refreshIntervalMs. 0 (default): none. */
   readonly postWriteIntervalMs?: number;
+  /**
+   * New chains are written in a transaction of their own before the verdicts that go to them, so that no packet that is
+   * under way finds such a chain empty (targets-first.ts). Default false: one transaction.
+   */
+  readonly targetsFirst?: boolean;
+  /**
+   * Chains that, no longer wanted, stay `tailDelayMs` longer, as far as what their rules name stays too. When two transactions
+   * take effect while one packet is under way, the second writes rules for the generation that the packet runs in:
+   * a chain that it deletes would be empty for it. Default: none.
+   */
+  readonly lateChains?: (chain: string) => boolean;
   /** Identifies our rules in others' chains, in their comments. Needed for insertions. */
   readonly ownerMark?: string;
 }

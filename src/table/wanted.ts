@@ -36,6 +36,8 @@ export class WantedState {
    * change of one set must not cost a walk over all; there are many where services have affinity.
    */
   readonly watched = new Set<string>();
+  /** Chains that are not wanted, but stay in the kernel until then (ms, the Table's clock). */
+  readonly lateChains = new Map<string, number>();
   #dirtyChains = new Set<string>();
   #dirtySets = new Set<string>();
   #targets = new Set<string>();

@@ -131,6 +131,10 @@ describe("operations of a change", () => {
       rule: { add: 1, delete: 0 },
     });
     expect(result.total).toBe(6);
+    // The chain goes first: a packet that is under way must not find it empty.
+    expect(result.transactions).toBe(2);
+    const kinds = kernel.commits.slice(-2).map((ops) => new Set(ops.map((op) => op.kind)));
+    expect(kinds).toEqual([new Set(["chain", "rule"]), new Set(["elements"])]);
     await change(makeSlice(SERVICES, pods));
     await settle();
   });
