@@ -32,11 +32,6 @@ export type ElementSets = Readonly<Record<keyof typeof SetName, ElementSet>>;
 const SERVICE_KEY: readonly Field[] = ["daddr", "l4proto", "dport"];
 const NODE_PORT_KEY: readonly Field[] = ["l4proto", "dport"];
 
-/**
- * Maps whose elements are replaced under traffic are sized, also the small ones: without a size the kernel picks its resizable
- * hash, in which a look-up was seen to miss an element that was being replaced (a node port's packet passed unrewritten, once
- * in some ten changes under load); in the fixed one it never was.
- */
 function setSpecs(family: IpFamily): Readonly<Record<keyof typeof SetName, SetSpec>> {
   const address: FieldType = family === "ip" ? "ipv4_addr" : "ipv6_addr";
   const service: FieldType[] = [address, "inet_proto", "inet_service"];
