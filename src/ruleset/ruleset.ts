@@ -26,6 +26,8 @@ export interface RulesetOptions {
 
 interface PortRecord extends ServicePortState {
   readonly own: OwnObjects;
+  /** Of the update that put its elements: tells them from those that have passed to another service since. */
+  readonly epoch: number;
 }
 
 /** Counts who wants a thing that several want. */
@@ -66,6 +68,7 @@ export class FamilyRuleset {
   readonly #laterSets: ReadonlySet<ElementSet>;
   #options: RulesetOptions;
   #epoch = 0;
+  #formerEpoch = 0;
 
   constructor(table: Table, family: IpFamily, options: RulesetOptions) {
     this.family = family;
@@ -104,10 +107,13 @@ export class FamilyRuleset {
         view,
         before.find((port) => port.view.id === view.id),
       );
-      return { ...state, own: this.#declareOwn(state) };
+      return { ...state, own: this.#declareOwn(state), epoch: this.#epoch };
     });
     for (const port of after) this.#expander.expand(port, this.#adding);
-    for (const port of before) this.#expander.expand(port, this.#removing);
+    for (const port of before) {
+      this.#formerEpoch = port.epoch;
+      this.#expander.expand(port, this.#removing);
+    }
     this.#removeOwn(before, after);
     if (after.length === 0) this.#ports.delete(service);
     else this.#ports.set(service, after);
@@ -230,10 +236,10 @@ export class FamilyRuleset {
     firewall: (state) => this.#goto(ownNames(state.view).firewall),
   };
 
-  /** Walks a former state: what it wanted, and the new one (of this epoch) does not, goes. */
+  /** Walks a former state: what it put and nobody has put since, neither the new state nor another service, goes. */
   readonly #removing: Expansion = {
     element: (set, key) => {
-      if (set.epochOf(key) === this.#epoch) return;
+      if (set.epochOf(key) !== this.#formerEpoch) return;
       // A packet under the old verdict may still draw this index, see deleteLater.
       if (this.#laterSets.has(set)) set.deleteLater(key);
       else set.delete(key);

@@ -104,6 +104,29 @@ describe("Proxier", () => {
     for (const { reason } of left) expect(reason).toEqual(expect.stringMatching(/./));
   });
 
+  it("hands an address over, in whatever order the two services change", async () => {
+    const shared = { clusterIP: "10.96.0.77", clusterIPs: ["10.96.0.77"] };
+    put(1, [1, 2], shared);
+    put(2, [3], shared);
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    expect([await count("service-ips"), await count("service-endpoints")]).toEqual([1, 2]);
+    // The winner goes: the other one has been waiting.
+    proxier.remove("Service", "bench/svc-1");
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await count("service-ips")).toBe(1);
+    expect(await proxier.render()).toContain("11.0.0.4 . 8080");
+    // An older service comes, and takes the address back.
+    put(0, [5, 6, 7], shared);
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await count("service-ips")).toBe(1);
+    proxier.remove("Service", "bench/svc-0");
+    proxier.remove("Service", "bench/svc-2");
+    put(3, [8], shared);
+    expect((await proxier.sync()).ok).toBe(true);
+    expect([await count("service-ips"), await count("cluster-ips")]).toEqual([1, 1]);
+  });
+
   it("serves a service whatever its name is", async () => {
     const long = "n".repeat(63);
     const names = [`${long}-${long}-${long}`, 'quo"ted', "späße", "a b", "-", "x".repeat(300)];
