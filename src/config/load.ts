@@ -145,12 +145,31 @@ function warnUnknown(schema: z.ZodObject, value: unknown, prefix: string, warnin
 function toConfig(input: ConfigInput): ProxyConfig {
   const featureGates = Object.freeze({ ...input.featureGates });
   const nodePortAddresses = input.nodePortAddresses ?? [];
-  const nftables = input.nftables ?? {};
+  const { clientConnection = {}, nftables = {}, conntrack = {} } = input;
   return Object.freeze({
+    featureGates,
+    allowExternalIPs: featureGates["AllowServiceExternalIPs"] ?? true,
+    clientConnection: Object.freeze({
+      kubeconfig: clientConnection.kubeconfig ?? "",
+      acceptContentTypes: clientConnection.acceptContentTypes ?? "",
+      contentType: clientConnection.contentType || "application/vnd.kubernetes.protobuf",
+      qps: clientConnection.qps || 5,
+      burst: clientConnection.burst || 10,
+    }),
+    master: "",
+    logging: Object.freeze({
+      format: "text",
+      flushFrequencyMs: 5000,
+      verbosity: input.logging?.verbosity ?? 0,
+      vmodule: "",
+    }),
     hostnameOverride: (input.hostnameOverride ?? "").trim().toLowerCase(),
     bindAddress: input.bindAddress || "0.0.0.0",
-    healthzBindAddress: input.healthzBindAddress,
-    metricsBindAddress: input.metricsBindAddress,
+    healthzBindAddress: input.healthzBindAddress || "0.0.0.0:10256",
+    metricsBindAddress: input.metricsBindAddress || "127.0.0.1:10249",
+    bindAddressHardFail: input.bindAddressHardFail ?? false,
+    enableProfiling: input.enableProfiling ?? false,
+    showHiddenMetricsForVersion: input.showHiddenMetricsForVersion ?? "",
     clusterCIDRs: Object.freeze([...(input.clusterCIDR ?? [])]),
     detectLocalMode: input.detectLocalMode || "ClusterCIDR",
     detectLocal: Object.freeze({
@@ -165,7 +184,16 @@ function toConfig(input: ConfigInput): ProxyConfig {
       // kube-proxy's default too stands for a period of zero.
       syncPeriodMs: nftables.syncPeriod || DEFAULT_SYNC_PERIOD_MS,
     }),
-    featureGates,
-    allowExternalIPs: featureGates["AllowServiceExternalIPs"] ?? true,
+    oomScoreAdj: input.oomScoreAdj ?? -999,
+    conntrack: Object.freeze({
+      maxPerCore: conntrack.maxPerCore ?? 32_768,
+      min: conntrack.min ?? 131_072,
+      tcpEstablishedTimeoutMs: conntrack.tcpEstablishedTimeout ?? 86_400_000,
+      tcpCloseWaitTimeoutMs: conntrack.tcpCloseWaitTimeout ?? 3_600_000,
+      tcpBeLiberal: conntrack.tcpBeLiberal ?? false,
+      udpTimeoutMs: conntrack.udpTimeout ?? 0,
+      udpStreamTimeoutMs: conntrack.udpStreamTimeout ?? 0,
+    }),
+    configSyncPeriodMs: input.configSyncPeriod || 900_000,
   });
 }

@@ -3,14 +3,37 @@
 export type DetectLocalMode = "ClusterCIDR" | "NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix";
 
 export interface ProxyConfig {
+  readonly featureGates: Readonly<Record<string, boolean>>;
+  /** Feature gate AllowServiceExternalIPs. */
+  readonly allowExternalIPs: boolean;
+  readonly clientConnection: {
+    /** Path; "": in-cluster, unless `master` says where. */
+    readonly kubeconfig: string;
+    readonly acceptContentTypes: string;
+    readonly contentType: string;
+    readonly qps: number;
+    readonly burst: number;
+  };
+  /** URL of the API server, overrides the kubeconfig's; "": none. A flag only (--master). */
+  readonly master: string;
+  readonly logging: {
+    readonly format: "text" | "json";
+    readonly flushFrequencyMs: number;
+    readonly verbosity: number;
+    /** Pattern=level pairs, as written. */
+    readonly vmodule: string;
+  };
   /** Name of the node, trimmed and in lower case; "": the host's own. */
   readonly hostnameOverride: string;
   /** Canonical. The node's own IP; unspecified (0.0.0.0 or ::): the Node object says. */
   readonly bindAddress: string;
-  /** "IP:port" or ":port" as written; undefined: not written; "": off. */
-  readonly healthzBindAddress: string | undefined;
+  /** "IP:port", an IPv6 address in brackets, the default filled in; "": off. */
+  readonly healthzBindAddress: string;
   /** As healthzBindAddress. */
-  readonly metricsBindAddress: string | undefined;
+  readonly metricsBindAddress: string;
+  readonly bindAddressHardFail: boolean;
+  readonly enableProfiling: boolean;
+  readonly showHiddenMetricsForVersion: string;
   /** Canonical CIDRs of clusterCIDR, at most one of each family; empty: none. */
   readonly clusterCIDRs: readonly string[];
   readonly detectLocalMode: DetectLocalMode;
@@ -29,9 +52,20 @@ export interface ProxyConfig {
     readonly minSyncPeriodMs: number;
     readonly syncPeriodMs: number;
   };
-  readonly featureGates: Readonly<Record<string, boolean>>;
-  /** Feature gate AllowServiceExternalIPs. */
-  readonly allowExternalIPs: boolean;
+  /** -1000 to 1000; undefined: left as it is. */
+  readonly oomScoreAdj: number | undefined;
+  readonly conntrack: {
+    /** 0: the kernel's limit is left as it is. */
+    readonly maxPerCore: number;
+    readonly min: number;
+    /** 0: left as it is, here and below. */
+    readonly tcpEstablishedTimeoutMs: number;
+    readonly tcpCloseWaitTimeoutMs: number;
+    readonly tcpBeLiberal: boolean;
+    readonly udpTimeoutMs: number;
+    readonly udpStreamTimeoutMs: number;
+  };
+  readonly configSyncPeriodMs: number;
 }
 
 /** One thing wrong in a configuration. */

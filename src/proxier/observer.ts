@@ -1,0 +1,39 @@
+import type { IpFamily } from "../model/types.js";
+
+/** One write of one family that the kernel took, or refused. */
+export interface SyncReport {
+  readonly family: IpFamily;
+  readonly ok: boolean;
+  /** Everything was compared with what the kernel holds: the first write, and those that follow a full read. */
+  readonly full: boolean;
+  /** From its beginning to the kernel's answer, ms. */
+  readonly ms: number;
+  /** No change that came in before the write began is waiting in this family any more. */
+  readonly settled: boolean;
+  /**
+   * `endpoints.kubernetes.io/last-change-trigger-time` of the changes that this write brought into force, Unix ms; those
+   * from before the program's start are left out. Empty when it failed.
+   */
+  readonly triggers: readonly number[];
+}
+
+/** Services whose policy is Local and that have endpoints, but none on this node. */
+export interface NoLocalEndpoints {
+  readonly internal: number;
+  readonly external: number;
+}
+
+/**
+ * Told what the proxier does; metrics and health are kept by observers. Calls are synchronous, cheap and must not throw.
+ * Times are Unix ms (`Date.now()`), as what is shown to people is.
+ */
+export interface ProxierObserver {
+  /** A change of a Service or an EndpointSlice came in and waits. */
+  changed?(kind: "Service" | "EndpointSlice"): void;
+  /** A write was asked for. */
+  queued?(at: number): void;
+  /** The changes that were waiting are being taken over into the wanted state: none is pending any more. */
+  taken?(): void;
+  synced?(report: SyncReport): void;
+  noLocalEndpoints?(family: IpFamily, counts: NoLocalEndpoints): void;
+}
