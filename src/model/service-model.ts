@@ -78,35 +78,36 @@ export class ServiceModel {
     for (const service of this.#slicesOf.keys()) this.#touch(service);
   }
 
-  upsertService(object: V1Service): void {
+  /** Returns whether anything that matters changed. */
+  upsertService(object: V1Service): boolean {
     const findings = new Findings();
     const options = { allowExternalIPs: this.#allowExternalIPs, intern: this.#intern };
     const { name, record } = readService(object, options, findings);
     this.#problems.update("object", "Service", name ?? "(no name)", findings.all);
-    if (name === undefined) return;
-    if (record === undefined) this.#dropService(name);
-    else this.#putService(record);
+    if (name === undefined) return false;
+    return record === undefined ? this.#dropService(name) : this.#putService(record);
   }
 
   /** `name` is "namespace/name". */
-  removeService(name: string): void {
+  removeService(name: string): boolean {
     this.#problems.update("object", "Service", name, undefined);
-    this.#dropService(name);
+    return this.#dropService(name);
   }
 
-  upsertSlice(object: V1EndpointSlice): void {
+  /** Returns whether anything that matters changed. */
+  upsertSlice(object: V1EndpointSlice): boolean {
     const findings = new Findings();
     const { name, record } = readSlice(object, this.#intern, findings);
     this.#problems.update("object", "EndpointSlice", name ?? "(no name)", findings.all);
-    if (name === undefined) return;
-    if (record === undefined || !this.#families.includes(record.family)) this.#dropSlice(name);
-    else this.#putSlice(record);
+    if (name === undefined) return false;
+    if (record === undefined || !this.#families.includes(record.family)) return this.#dropSlice(name);
+    return this.#putSlice(record);
   }
 
   /** `name` is "namespace/name". */
-  removeSlice(name: string): void {
+  removeSlice(name: string): boolean {
     this.#problems.update("object", "EndpointSlice", name, undefined);
-    this.#dropSlice(name);
+    return this.#dropSlice(name);
   }
 
   upsertServiceCIDR(object: V1ServiceCIDR): void {
@@ -202,49 +203,53 @@ export class ServiceModel {
     };
   }
 
-  #putService(record: ServiceRecord): void {
+  #putService(record: ServiceRecord): boolean {
     const before = this.#services.get(record.name);
     if (before !== undefined) {
-      if (isDeepStrictEqual(before, record)) return;
+      if (isDeepStrictEqual(before, record)) return false;
       this.#unclaim(before);
     }
     this.#services.set(record.name, record);
     for (const family of this.#families) this.#claims[family].add(record);
     this.#dirty.add(record.name);
+    return true;
   }
 
-  #dropService(name: string): void {
+  #dropService(name: string): boolean {
     const before = this.#services.get(name);
-    if (before === undefined) return;
+    if (before === undefined) return false;
     this.#unclaim(before);
     this.#services.delete(name);
     this.#dirty.add(name);
+    return true;
   }
 
   #unclaim(record: ServiceRecord): void {
     for (const family of this.#families) this.#claims[family].remove(record);
   }
 
-  #putSlice(record: SliceRecord): void {
+  #putSlice(record: SliceRecord): boolean {
     const before = this.#slices.get(record.name);
     if (before !== undefined) {
-      if (isDeepStrictEqual(before, record)) return;
+      if (isDeepStrictEqual(before, record)) return false;
       if (before.service !== record.service) this.#dropSlice(record.name);
     }
     this.#slices.set(record.name, record);
     const others = this.#slicesOf.get(record.service) ?? NO_SLICES;
     this.#slicesOf.set(record.service, withSlice(others, record));
     this.#touch(record.service);
+    return true;
   }
 
-  #dropSlice(name: string): void {
+  #dropSlice(name: string): boolean {
     const before = this.#slices.get(name);
-    if (before === undefined) return;
+    if (before === undefined) return false;
     this.#slices.delete(name);
     const rest = (this.#slicesOf.get(before.service) ?? NO_SLICES).filter((slice) => slice !== before);
     if (rest.length > 0) this.#slicesOf.set(before.service, rest);
     else this.#slicesOf.delete(before.service);
     this.#touch(before.service);
+    return true;
   }
 
   /** A service that is not there needs no writing; it is dirty as soon as it comes. */

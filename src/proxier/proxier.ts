@@ -2,7 +2,7 @@
  * Objects in, kernel out: keeps the model up to date, and writes each family's table at the right moments. Nothing is
  * written before the first full list.
  */
-import type { V1Node } from "@kubernetes/client-node";
+import type { V1EndpointSlice, V1Node } from "@kubernetes/client-node";
 import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
 import { formatAddress } from "../model/address.js";
@@ -14,7 +14,9 @@ import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { ApplyResult, Clock } from "../table/types.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
 import { localDetector, type LocalAddress, nodeFacts, nodePortAddresses } from "./node-facts.js";
+import type { ProxierObserver } from "./observer.js";
 import { Pace } from "./pace.js";
+import { TriggerTimes } from "./triggers.js";
 
 export interface ProxierOptions {
   readonly config: ProxyConfig;
@@ -25,12 +27,16 @@ export interface ProxierOptions {
   readonly clock: Clock;
   /** Interface addresses of this node; by default the kernel's. */
   readonly localAddresses?: () => Promise<readonly LocalAddress[]>;
+  /** Told what happens, in this order; by default nobody. */
+  readonly observers?: readonly ProxierObserver[];
 }
 
 /** While changes keep coming, they are written together at most this far apart, ms. */
 const BATCH_MS = 20;
 /** Work on the first full list in slices of this length, ms, so that signals and health checks are not kept waiting. */
 const SLICE_MS = 8;
+
+const NO_OBSERVERS: readonly ProxierObserver[] = Object.freeze([]);
 
 /** What one write of all families came to. */
 export interface SyncOutcome {
@@ -51,6 +57,10 @@ export class Proxier implements ObjectSink {
   #loaded = false;
   /** When the oldest change that is not written yet came in, ms of the clock. */
   #pendingSince: number | undefined;
+  readonly #triggers = new TriggerTimes(Date.now());
+  /** Trigger times of the changes that the next write that succeeds brings into force. */
+  readonly #underWay: Record<IpFamily, number[]> = { ip: [], ip6: [] };
+  readonly #written = new Set<IpFamily>();
 
   constructor(options: ProxierOptions) {
     this.#options = options;
@@ -76,9 +86,10 @@ export class Proxier implements ObjectSink {
     this.#pendingSince ??= this.#options.clock.now();
     switch (object.kind) {
       case "Service":
-        return this.#model.upsertService(object.object);
+        if (this.#model.upsertService(object.object)) this.#changed("Service");
+        return;
       case "EndpointSlice":
-        return this.#model.upsertSlice(object.object);
+        return this.#upsertSlice(object.object);
       case "ServiceCIDR":
         return this.#model.upsertServiceCIDR(object.object);
       case "Node":
@@ -90,9 +101,12 @@ export class Proxier implements ObjectSink {
     this.#pendingSince ??= this.#options.clock.now();
     switch (kind) {
       case "Service":
-        return this.#model.removeService(name);
+        if (this.#model.removeService(name)) this.#changed("Service");
+        return;
       case "EndpointSlice":
-        return this.#model.removeSlice(name);
+        this.#triggers.remove(name);
+        if (this.#model.removeSlice(name)) this.#changed("EndpointSlice");
+        return;
       case "ServiceCIDR":
         return this.#model.removeServiceCIDR(name);
       case "Node":
@@ -105,7 +119,9 @@ export class Proxier implements ObjectSink {
   }
 
   flush(): void {
-    if (this.#synced) this.#pace.request();
+    if (!this.#synced) return;
+    for (const observer of this.#observers) observer.queued?.(Date.now());
+    this.#pace.request();
   }
 
   /** Names an object that cannot be served. */
@@ -123,6 +139,8 @@ export class Proxier implements ObjectSink {
       this.#loaded = true;
     }
     const dirty = this.#model.takeDirty();
+    for (const { family } of this.#families) this.#underWay[family].push(...this.#triggers.take(family));
+    for (const observer of this.#observers) observer.taken?.();
     if (dirty.serviceCIDRs) {
       for (const family of this.#families) family.setServiceCIDRs(this.#model.serviceCIDRs(family.family));
     }
@@ -144,12 +162,14 @@ export class Proxier implements ObjectSink {
       await this.prepare();
     } catch (error) {
       this.#log.error({ err: error }, "the kernel's table could not be read");
+      for (const { family } of this.#families) this.#report(family, started, undefined);
       return { ok: false, families: [] };
     }
     const families = await Promise.all(
       this.#families.map(async (family) => {
         const outcome = await family.write(this.#options.clock.now());
         if (outcome.ok) this.#logWrite(family.family, outcome.result, started, since);
+        this.#report(family.family, started, outcome.ok ? outcome.result : undefined);
         return { family: family.family, outcome };
       }),
     );
@@ -191,6 +211,38 @@ export class Proxier implements ObjectSink {
       outcome.ok && outcome.result.applyAgainMs !== undefined ? [outcome.result.applyAgainMs] : [],
     );
     return waits.length === 0 ? { ok } : { ok, againMs: Math.min(...waits) };
+  }
+
+  get #observers(): readonly ProxierObserver[] {
+    return this.#options.observers ?? NO_OBSERVERS;
+  }
+
+  #changed(kind: "Service" | "EndpointSlice"): void {
+    for (const observer of this.#observers) observer.changed?.(kind);
+  }
+
+  #upsertSlice(slice: V1EndpointSlice): void {
+    if (!this.#model.upsertSlice(slice)) return;
+    this.#triggers.note(`${slice.metadata?.namespace}/${slice.metadata?.name}`, slice);
+    this.#changed("EndpointSlice");
+  }
+
+  /** Tells of a write; `result` is absent when it failed. */
+  #report(family: IpFamily, started: number, result: ApplyResult | undefined): void {
+    const ok = result !== undefined;
+    const report = {
+      family,
+      ok,
+      full: result?.resynced !== undefined || !this.#written.has(family),
+      ms: performance.now() - started,
+      settled: ok,
+      triggers: ok ? this.#underWay[family] : [],
+    };
+    if (ok) {
+      this.#underWay[family] = [];
+      this.#written.add(family);
+    }
+    for (const observer of this.#observers) observer.synced?.(report);
   }
 
   #logWrite(family: IpFamily, result: ApplyResult, started: number, since: number): void {

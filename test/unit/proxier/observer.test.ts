@@ -1,0 +1,109 @@
+/** What observers are told: metrics and health are only as right as this. */
+import type { V1EndpointSlice } from "@kubernetes/client-node";
+import { pino } from "pino";
+import { beforeEach, describe, expect, it } from "vitest";
+import { defaultConfig } from "../../../src/config/index.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import type { ProxierObserver, SyncReport } from "../../../src/proxier/observer.js";
+import { Proxier } from "../../../src/proxier/proxier.js";
+import { makeService, makeSlice } from "../../bench/cluster.js";
+
+let kernel: FakeKernel;
+let told: string[];
+let reports: SyncReport[];
+let proxier: Proxier;
+
+beforeEach(() => {
+  kernel = new FakeKernel();
+  told = [];
+  reports = [];
+  const observer: ProxierObserver = {
+    changed: (kind) => void told.push(`changed ${kind}`),
+    queued: () => void told.push("queued"),
+    taken: () => void told.push("taken"),
+    synced: (report) => {
+      told.push(`synced ${report.ok}`);
+      reports.push(report);
+    },
+  };
+  proxier = new Proxier({
+    config: defaultConfig(),
+    nodeName: "this-node",
+    families: ["ip"],
+    kernel,
+    log: pino({ level: "silent" }),
+    clock: { now: () => performance.now() },
+    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
+    observers: [observer],
+  });
+});
+
+function slice(index: number, pods: readonly number[], triggeredAt?: number): V1EndpointSlice {
+  const object = makeSlice(index, pods);
+  if (triggeredAt === undefined) return object;
+  const annotations = { "endpoints.kubernetes.io/last-change-trigger-time": new Date(triggeredAt).toISOString() };
+  return { ...object, metadata: { ...object.metadata, annotations } };
+}
+
+function put(index: number, pods: readonly number[], triggeredAt?: number): void {
+  proxier.upsert({ kind: "Service", object: makeService(index) });
+  proxier.upsert({ kind: "EndpointSlice", object: slice(index, pods, triggeredAt) });
+}
+
+const commitOfElements = (op: { kind: string; op: string }): boolean => op.kind === "elements" && op.op === "add";
+
+describe("observers of the proxier", () => {
+  it("are told of changes that matter, of nothing else, and of each write", async () => {
+    put(0, [1, 2]);
+    put(0, [1, 2]);
+    proxier.remove("EndpointSlice", "bench/no-such-slice");
+    proxier.synced();
+    await proxier.sync();
+    expect(told).toEqual(["changed Service", "changed EndpointSlice", "taken", "synced true"]);
+  });
+
+  it("are told that the first write compared everything, and later ones did not", async () => {
+    put(0, [1]);
+    proxier.synced();
+    await proxier.sync();
+    put(0, [1, 2]);
+    await proxier.sync();
+    expect(reports.map(({ ok, full, settled }) => ({ ok, full, settled }))).toEqual([
+      { ok: true, full: true, settled: true },
+      { ok: true, full: false, settled: true },
+    ]);
+    expect(reports[0]?.ms).toBeGreaterThan(0);
+  });
+
+  it("get a change's trigger time with the write that brought it into force, also when one before it failed", async () => {
+    const later = Date.now() + 1000;
+    put(0, [1]);
+    proxier.synced();
+    await proxier.sync();
+    kernel.failNext({ when: commitOfElements, errno: "ENOMEM", text: "out of something", element: 0 });
+    put(0, [2], later);
+    await proxier.sync();
+    put(1, [3], later + 1);
+    await proxier.sync();
+    await proxier.sync();
+    expect(reports.map(({ ok, triggers }) => [ok, triggers])).toEqual([
+      [true, []],
+      [false, []],
+      [true, [later, later + 1]],
+      [true, []],
+    ]);
+  });
+
+  it("never get a trigger time from before the start, of a removed slice, or of no time at all", async () => {
+    proxier.synced();
+    put(0, [1], Date.now() - 60_000);
+    put(1, [2], Date.now() + 1000);
+    proxier.remove("EndpointSlice", `bench/${makeSlice(1, [2]).metadata?.name}`);
+    put(2, [3], Date.now() + 1000);
+    const odd = slice(2, [3, 4], Date.now());
+    odd.metadata!.annotations!["endpoints.kubernetes.io/last-change-trigger-time"] = "yesterday";
+    proxier.upsert({ kind: "EndpointSlice", object: odd });
+    await proxier.sync();
+    expect(reports[0]?.triggers).toHaveLength(1);
+  });
+});
