@@ -2,7 +2,7 @@ import { networkInterfaces } from "node:os";
 import { FakeKernel } from "../kernel/fake-kernel.js";
 import { parseAddress } from "../model/address.js";
 import { createLogger } from "../observe/log.js";
-import type { LocalAddress } from "../proxier/node-facts.js";
+import type { LocalAddress } from "../node/facts.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { CommonOptions } from "./program.js";
 import { manifestSource, MONOTONIC_CLOCK, nodeName, readConfig, startSource } from "./setup.js";

@@ -13,7 +13,7 @@ import type { RulesetOptions } from "../ruleset/ruleset.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { ApplyResult, Clock } from "../table/types.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
-import { localDetector, type LocalAddress, nodeFacts, nodePortAddresses } from "./node-facts.js";
+import { localDetector, type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
 import type { ProxierObserver } from "./observer.js";
 import { Pace } from "./pace.js";
 import { TriggerTimes } from "./triggers.js";

@@ -1,7 +1,7 @@
 import type { V1Node } from "@kubernetes/client-node";
 import { describe, expect, it } from "vitest";
 import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
-import { localDetector, nodeFacts, nodePortAddresses, type LocalAddress } from "../../../src/proxier/node-facts.js";
+import { localDetector, nodeFacts, nodePortAddresses, type LocalAddress } from "../../../src/node/facts.js";
 
 const config = (changes: Partial<ProxyConfig> = {}): ProxyConfig => ({ ...defaultConfig(), ...changes });
 const node = (...addresses: [type: string, address: string][]): V1Node => ({
