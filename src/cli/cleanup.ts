@@ -1,11 +1,15 @@
-import { createLogger, type LogLevel } from "../observe/log.js";
+import { createLogger, type Logger, type LogLevel } from "../observe/log.js";
 import { TABLE_NAME } from "../ruleset/names.js";
 import { Table } from "../table/index.js";
 import { MONOTONIC_CLOCK, openKernel } from "./setup.js";
 
 /** `cleanup`: removes the tables of both families; fine when there are none. */
 export async function cleanupCommand(options: { readonly logLevel: LogLevel }): Promise<number> {
-  const log = await createLogger(options.logLevel);
+  return cleanupTables(await createLogger(options.logLevel));
+}
+
+/** The same with a log: 0 when nothing of ours is left. */
+export async function cleanupTables(log: Logger): Promise<number> {
   const kernel = await openKernel();
   let code = 0;
   try {

@@ -1,8 +1,13 @@
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
-import { readFileSync } from "node:fs";
+import { closest } from "../config/closest.js";
 import { LOG_LEVELS, type LogLevel } from "../observe/log.js";
 import { cleanupCommand } from "./cleanup.js";
 import { UserError } from "./errors.js";
+import { flagSpec, readFlags } from "./flag-values.js";
+import { fromGo } from "./go-arguments.js";
+import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
+import { OWN_FLAGS, type OwnOptions } from "./options.js";
+import { proxyCommand } from "./proxy.js";
 import { renderCommand } from "./render.js";
 import { runCommand } from "./run.js";
 
@@ -10,16 +15,14 @@ import { runCommand } from "./run.js";
 export const EXIT_FAILED = 1;
 export const EXIT_USAGE = 2;
 
+/** The name under which the command line is nobody's but kube-proxy's: without a word behind it, it starts. */
+const KUBE_PROXY = "kube-proxy";
+
 /** What commands that read manifests are given. */
 export interface CommonOptions {
   readonly manifests: string;
   readonly config?: string;
   readonly logLevel: LogLevel;
-}
-
-function version(): string {
-  const manifest: unknown = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8"));
-  return String((manifest as { version: unknown }).version);
 }
 
 function family(value: string): "ip" | "ip6" {
@@ -44,14 +47,60 @@ function withManifests<T extends { readonly manifests?: string }>(
   return { ...options, manifests };
 }
 
+type Done = (code: number) => void;
+
 /** The command line, as data; `done` receives the exit code of the command that ran. */
-function program(done: (code: number) => void): Command {
-  const root = new Command("nft-proxier")
+function program(name: string, done: Done): Command {
+  const root = new Command(name)
     .description("Kubernetes Services on nf_tables: rewrites packets to Service addresses to their endpoints.")
-    .version(version())
+    .usage("[flags] | <command> [options]")
     .showSuggestionAfterError(true)
     .showHelpAfterError("(add --help for the options)")
+    .enablePositionalOptions()
     .exitOverride();
+  addProxy(root, done);
+  addCommands(root, done);
+  return root;
+}
+
+/** No sub-command: kube-proxy's flags and ours. */
+function addProxy(root: Command, done: Done): void {
+  const given: [name: string, value: string][] = [];
+  const own = new Map<string, string>();
+  for (const spec of KUBE_PROXY_FLAGS as readonly FlagSpec[]) {
+    root.addOption(flag(spec, (value) => given.push([spec.name, value])));
+  }
+  for (const spec of OWN_FLAGS as readonly FlagSpec[]) root.addOption(flag(spec, (value) => own.set(spec.name, value)));
+  root.argument("[words...]").action(async (words: string[]) => {
+    const [word] = words;
+    if (word !== undefined) unknownCommand(root, word);
+    const { values, problems } = readFlags(given);
+    if (problems.length > 0) root.error(`error: ${problems.join("\nerror: ")}`);
+    done(await proxyCommand({ flags: values, own: ownOptions(own) }));
+  });
+}
+
+function ownOptions(given: ReadonlyMap<string, string>): OwnOptions {
+  return { manifests: given.get("manifests"), ownTable: given.get("own-table") === "true" };
+}
+
+function flag(spec: FlagSpec, take: (value: string) => void): Option {
+  const short = spec.name === "v" ? "-v, " : "";
+  const value =
+    spec.type === "bool" ? "[bool]" : spec.type === "version" ? `[${spec.placeholder}]` : `<${spec.placeholder}>`;
+  const option = new Option(`${short}--${spec.name} ${value}`, spec.usage).argParser(take);
+  return spec.deprecated === undefined ? option : option.hideHelp();
+}
+
+function unknownCommand(root: Command, word: string): never {
+  const guess = closest(
+    word,
+    root.commands.map((command) => command.name()),
+  );
+  return root.error(`error: unknown command '${word}'${guess === undefined ? "" : `\n(Did you mean ${guess}?)`}`);
+}
+
+function addCommands(root: Command, done: Done): void {
   const command = (name: string, description: string): Command =>
     root.command(name).description(description).exitOverride();
 
@@ -76,28 +125,31 @@ function program(done: (code: number) => void): Command {
   command("cleanup", "remove the tables ip kube-proxy and ip6 kube-proxy, whoever of us or kube-proxy made them")
     .addOption(logLevel())
     .action(async (options: { logLevel: LogLevel }) => done(await cleanupCommand(options)));
-  return root;
 }
+
+const OWN_TYPES = new Map<string, FlagSpec["type"]>(OWN_FLAGS.map((spec) => [spec.name, spec.type]));
 
 /**
  * Runs one command line.
  * @param argv arguments behind the program's name.
+ * @param name the name that the program was called by; as kube-proxy it starts without any argument.
  * @returns the exit code.
  */
-export async function main(argv: readonly string[]): Promise<number> {
+export async function main(argv: readonly string[], name = "nft-proxier"): Promise<number> {
   let code = 0;
-  const root = program((result) => (code = result));
-  if (argv.length === 0) {
+  const root = program(name, (result) => (code = result));
+  if (argv.length === 0 && name !== KUBE_PROXY) {
     root.outputHelp({ error: true });
     return EXIT_USAGE;
   }
   try {
-    await root.parseAsync([...argv], { from: "user" });
+    const words = fromGo(argv, (flagName) => flagSpec(flagName)?.type ?? OWN_TYPES.get(flagName));
+    await root.parseAsync(words, { from: "user" });
     return code;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : EXIT_USAGE;
     if (error instanceof UserError) {
-      process.stderr.write(`nft-proxier: ${error.message}\n`);
+      process.stderr.write(`${name}: ${error.message}\n`);
       return EXIT_FAILED;
     }
     throw error;

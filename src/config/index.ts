@@ -1,2 +1,2 @@
-export { defaultConfig, loadConfig, parseConfig, type LoadedConfig } from "./load.js";
+export { configFromFlags, defaultConfig, loadConfig, parseConfig, type LoadedConfig, type Overrides } from "./load.js";
 export { ConfigError, type ConfigProblem, type DetectLocalMode, type ProxyConfig } from "./types.js";

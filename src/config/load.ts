@@ -12,6 +12,15 @@ export interface LoadedConfig {
   readonly config: ProxyConfig;
   /** Whole sentences: unknown or repeated fields, settings that have no effect as they are. */
   readonly warnings: string[];
+  /** Whole sentences: where kube-proxy would have done something else by default. */
+  readonly notes: string[];
+}
+
+/** What the command line adds to a file. */
+export interface Overrides {
+  /** Fields of KubeProxyConfiguration that take the place of the file's, sections field by field. */
+  readonly fields?: Readonly<Record<string, unknown>>;
+  readonly master?: string;
 }
 
 /** The configuration of a program that was given none. */
@@ -20,7 +29,7 @@ export function defaultConfig(): ProxyConfig {
 }
 
 /** Reads a KubeProxyConfiguration, YAML or JSON. Throws `ConfigError` with everything that is wrong. */
-export async function loadConfig(path: string): Promise<LoadedConfig> {
+export async function loadConfig(path: string, overrides: Overrides = {}): Promise<LoadedConfig> {
   let text: string;
   try {
     text = await readFile(path, "utf8");
@@ -28,25 +37,47 @@ export async function loadConfig(path: string): Promise<LoadedConfig> {
     const reason = error instanceof Error ? error.message : String(error);
     throw new ConfigError(path, [{ path: "", message: `cannot be read: ${reason}` }], { cause: error });
   }
-  return parseConfig(text, path);
+  return parseConfig(text, path, overrides);
 }
 
 /** As `loadConfig`; `file` names the text in errors. */
-export function parseConfig(text: string, file: string): LoadedConfig {
+export function parseConfig(text: string, file: string, overrides: Overrides = {}): LoadedConfig {
   const warnings: string[] = [];
-  const value = withoutNulls(parseText(text, file, warnings));
+  const value = merged(withoutNulls(parseText(text, file, warnings)), overrides.fields);
+  return complete(value, file, warnings, overrides.master);
+}
+
+/** The configuration that a command line alone makes. Throws `ConfigError` with everything that is wrong. */
+export function configFromFlags(overrides: Overrides): LoadedConfig {
+  const value = merged({ apiVersion: API_VERSION, kind: KIND }, overrides.fields);
+  return complete(value, "command line", [], overrides.master);
+}
+
+function complete(value: unknown, file: string, warnings: string[], master: string | undefined): LoadedConfig {
   const parsed = configSchema.safeParse(value);
   const problems = parsed.success ? [] : parsed.error.issues.map((issue) => toProblem(issue, value));
   problems.push(...crossChecks(value));
   if (!parsed.success || problems.length > 0) throw new ConfigError(file, problems);
   warnUnknown(configSchema, value, "", warnings);
-  const config = toConfig(parsed.data);
+  const config = Object.freeze({ ...toConfig(parsed.data), master: master ?? "" });
   if (config.detectLocalMode === "ClusterCIDR" && config.clusterCIDRs.length === 0) {
     warnings.push(
       "detectLocalMode is ClusterCIDR and clusterCIDR is empty: traffic of this node's pods is not told from other traffic",
     );
   }
-  return { config, warnings };
+  return { config, warnings, notes: [] };
+}
+
+/** `over` on top of `base`, objects key by key. */
+function merged(base: unknown, over: unknown): unknown {
+  if (over === undefined) return base;
+  if (!isObject(base) || !isObject(over)) return over;
+  const keys = new Set([...Object.keys(base), ...Object.keys(over)]);
+  return Object.fromEntries([...keys].map((key) => [key, merged(base[key], over[key])]));
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function parseText(text: string, file: string, warnings: string[]): unknown {
@@ -158,7 +189,7 @@ function toConfig(input: ConfigInput): ProxyConfig {
     }),
     master: "",
     logging: Object.freeze({
-      format: "text",
+      format: input.logging?.format ?? "",
       flushFrequencyMs: 5000,
       verbosity: input.logging?.verbosity ?? 0,
       vmodule: "",

@@ -108,7 +108,7 @@ export const configSchema = z.looseObject({
   logging: z
     .looseObject(
       {
-        format: string.optional(),
+        format: z.literal(["", "text", "json"], "must be text or json").optional(),
         flushFrequency: z
           .union([integer, duration], { error: "must be a duration, or a number of nanoseconds" })
           .optional(),

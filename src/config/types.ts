@@ -17,7 +17,8 @@ export interface ProxyConfig {
   /** URL of the API server, overrides the kubeconfig's; "": none. A flag only (--master). */
   readonly master: string;
   readonly logging: {
-    readonly format: "text" | "json";
+    /** "": text on a terminal, else JSON. */
+    readonly format: "" | "text" | "json";
     readonly flushFrequencyMs: number;
     readonly verbosity: number;
     /** Pattern=level pairs, as written. */

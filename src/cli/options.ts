@@ -1,0 +1,31 @@
+import type { FlagValues } from "./flag-values.js";
+import type { FlagSpec } from "./kube-proxy-flags.js";
+
+/** What kube-proxy has no name for. */
+export interface OwnOptions {
+  /** Directory of manifests to serve instead of what an API server says; undefined: the API server. */
+  readonly manifests: string | undefined;
+  /** Make the tables with the flags `owner` and `persist`, so that nobody else can change them (Linux 6.9). */
+  readonly ownTable: boolean;
+}
+
+/** A command line without a sub-command, every value checked by itself. */
+export interface ProxyOptions {
+  readonly flags: FlagValues;
+  readonly own: OwnOptions;
+}
+
+/** Our own flags, beside kube-proxy's. */
+export const OWN_FLAGS = [
+  {
+    name: "manifests",
+    type: "string",
+    placeholder: "dir",
+    usage: "serve the objects in this directory; no API server is asked",
+  },
+  {
+    name: "own-table",
+    type: "bool",
+    usage: "nobody else may change the tables while this runs (Linux 6.9; kube-proxy needs `cleanup` first then)",
+  },
+] as const satisfies readonly FlagSpec[];
