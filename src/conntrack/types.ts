@@ -11,6 +11,8 @@ export interface ConntrackTuple {
   readonly destinationPort: number;
   /** ICMP and ICMPv6 alone: what stands in the ports' place. */
   readonly icmp?: { readonly id: number; readonly type: number; readonly code: number };
+  /** Only where the zone holds for this direction alone (CTA_TUPLE_ZONE); the entry's own zone is then 0. */
+  readonly zone?: number;
 }
 
 /** Bits of `status`, linux/netfilter/nf_conntrack_common.h enum ip_conntrack_status. */
@@ -46,6 +48,7 @@ export interface ConntrackEntry {
   /** Seconds left; absent where the kernel does not tell (offloaded, dying). */
   readonly timeout?: number;
   readonly mark: number;
+  /** Zone of both directions; 0: the default one. */
   readonly zone: number;
   /** Name of the protocol's state in the kernel's words ("ESTABLISHED", "COOKIE_WAIT"); absent: the protocol has none. */
   readonly state?: string;
@@ -60,7 +63,29 @@ export interface ConntrackEntry {
   readonly startedAt?: number;
 }
 
-/** Parts of a tuple that must be equal; what is absent matches all. `prefix` ("10.0.0.0/8") instead of one address. */
+/**
+ * An entry to be made. Where `reply` is not `original` turned round, the entry gets the NAT that makes it so; the bits of
+ * `status` that tell of NAT come from that and are ignored here.
+ */
+export interface NewConntrackEntry {
+  readonly family: IpFamily;
+  readonly original: ConntrackTuple;
+  readonly reply: ConntrackTuple;
+  /** Seconds. */
+  readonly timeout: number;
+  readonly status?: number;
+  readonly mark?: number;
+  readonly zone?: number;
+  /** Only for TCP and SCTP. */
+  readonly state?: string;
+  /** 16 bytes. */
+  readonly labels?: Uint8Array;
+}
+
+/**
+ * Parts of a tuple that must be equal; what is absent matches all. An address may be a CIDR without host bits. A port
+ * matches entries of protocols that have ports, and no ICMP id.
+ */
 export interface TupleFilter {
   readonly source?: string;
   readonly destination?: string;
@@ -68,17 +93,21 @@ export interface TupleFilter {
   readonly destinationPort?: number;
 }
 
-/** Which entries are meant. Every part given must hold; an empty filter means all. */
+/**
+ * Which entries are meant. Every part given must hold; an empty filter means all. What cannot be read is refused, and so
+ * are a field that is not known, a part that is there and undefined, and addresses of two families.
+ */
 export interface ConntrackFilter {
   readonly family?: IpFamily;
   readonly protocol?: number;
+  /** Zone of both directions. */
   readonly zone?: number;
   /** `mask` defaults to all bits. */
   readonly mark?: { readonly value: number; readonly mask?: number };
   /** Bits of `mask` must have the value that `value` has. */
   readonly status?: { readonly value: number; readonly mask: number };
+  /** A state's name, of whatever protocol has one of that name. */
   readonly state?: string;
-  /** Addresses here may be CIDRs. */
   readonly original?: TupleFilter;
   readonly reply?: TupleFilter;
 }
@@ -108,6 +137,7 @@ export interface ConntrackUpdate {
 
 export interface ConntrackEvents {
   onNew?(entry: ConntrackEntry): void;
+  /** The kernel tells it only of entries that it made while somebody listened (net.netfilter.nf_conntrack_events = 2). */
   onDestroy?(entry: ConntrackEntry): void;
   /** The kernel dropped events (ENOBUFS). */
   onLost(): void;
@@ -132,13 +162,18 @@ export interface ConntrackStats {
  * read is refused before anything is asked of the kernel. Implemented by `NetlinkConntrack` and by `FakeConntrack`.
  */
 export interface ConntrackTable {
-  /** In chunks: the next one is read when the last one's promise is done, so memory stays bounded. */
+  /**
+   * In chunks: the next one is read when the last one's promise is done, so memory stays bounded.
+   * An entry that is kept keeps the few hundred of its chunk in memory; `plainEntry` (entry.ts) makes a copy of its own.
+   */
   dump(
     filter: ConntrackFilter,
     onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
   ): Promise<DumpResult>;
   lookup(family: IpFamily, original: ConntrackTuple, zone?: number): Promise<ConntrackEntry | undefined>;
-  /** Rejects with ENOENT when there is no such entry. */
+  /** Rejects with EEXIST when there is one with either tuple. */
+  create(entry: NewConntrackEntry): Promise<void>;
+  /** By tuple and id. Rejects with ENOENT when there is no such entry. */
   update(entry: ConntrackEntry, change: ConntrackUpdate): Promise<void>;
   count(): Promise<number>;
   max(): Promise<number>;

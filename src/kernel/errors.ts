@@ -24,6 +24,8 @@ export type KernelErrorCode =
   | "no-permission"
   /** The kernel has no nf_tables. */
   | "no-nftables"
+  /** The kernel has no ctnetlink. */
+  | "no-conntrack"
   /** The batch does not fit the socket's send buffer, and it cannot be raised without CAP_NET_ADMIN in the first user namespace. */
   | "too-large"
   /** An argument that cannot be encoded; the message names operation and field. */

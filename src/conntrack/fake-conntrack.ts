@@ -1,0 +1,385 @@
+/**
+ * Connection tracking in memory, for tests: the answers of the kernel's ctnetlink without the kernel. The conformance
+ * suite runs on both. Entries come by `create` or `add`, not by packets, and go by `delete`, by `expire` or when their
+ * time is over. What a real kernel shows rarely can be ordered: refusals, interrupted dumps, lost events, delays.
+ */
+import { KernelError } from "../kernel/errors.js";
+import type { IpFamily } from "../model/types.js";
+import { compileFilter, matchesPatterns } from "./filter.js";
+import { checkInteger, invalid, packEntry, packIdentity, packKey } from "./record.js";
+import { CONNTRACK_STATUS } from "./types.js";
+import type {
+  ConntrackEntry,
+  ConntrackEvents,
+  ConntrackFilter,
+  ConntrackStats,
+  ConntrackTable,
+  ConntrackTuple,
+  ConntrackUpdate,
+  DeleteResult,
+  DumpResult,
+  NewConntrackEntry,
+} from "./types.js";
+
+export interface FakeConntrackOptions {
+  /** ms, for timeouts. Default: performance.now. */
+  readonly now?: () => number;
+  /** Entries that fit. Default 262,144. */
+  readonly max?: number;
+  /** Entries in one chunk of a dump. Default 64. */
+  readonly chunkSize?: number;
+}
+
+/** A refusal to come. */
+export interface InjectedConntrackFault {
+  /** Which call fails: "dump", "lookup", "create", "update", "count", "max", "stats", "delete", "events". */
+  readonly action: ConntrackAction;
+  /** Default "system". */
+  readonly code?: KernelError["code"];
+  /** Symbolic: "ENOBUFS". */
+  readonly errno: string;
+}
+
+export type ConntrackAction =
+  "dump" | "lookup" | "create" | "update" | "count" | "max" | "stats" | "delete" | "delete matching" | "events";
+
+/** What was asked of the table, oldest first. */
+export interface FakeConntrackCall {
+  readonly action: ConntrackAction;
+  /** Of a dump and of deleteMatching. */
+  readonly filter?: ConntrackFilter;
+  /** Of a delete: what was to go. */
+  readonly entries?: readonly ConntrackEntry[];
+}
+
+interface Kept {
+  readonly entry: ConntrackEntry;
+  /** When its time is over, on the injected clock. */
+  readonly expiresAt: number;
+}
+
+const NAT = CONNTRACK_STATUS.sourceNat | CONNTRACK_STATUS.destinationNat;
+const NAT_DONE = CONNTRACK_STATUS.sourceNatDone | CONNTRACK_STATUS.destinationNatDone;
+/** The kernel's nf_ct_change_status_common refuses to set these. */
+const UNCHANGEABLE = CONNTRACK_STATUS.expected | CONNTRACK_STATUS.dying;
+const NO_STATS: ConntrackStats = {
+  found: 0,
+  invalid: 0,
+  insert: 0,
+  insertFailed: 0,
+  drop: 0,
+  earlyDrop: 0,
+  error: 0,
+};
+
+/** A tuple as one text. */
+function tupleKey(family: IpFamily, tuple: ConntrackTuple, zone: number): string {
+  const { protocol, source, destination, sourcePort, destinationPort, icmp } = tuple;
+  const l4 = icmp === undefined ? `${sourcePort} ${destinationPort}` : `${icmp.id} ${icmp.type} ${icmp.code}`;
+  return `${family} ${protocol} ${source} ${destination} ${l4} ${tuple.zone ?? zone}`;
+}
+
+/** The NAT that an entry needs so that its reply comes as it does. */
+function natOf({ original, reply }: NewConntrackEntry): number {
+  const { sourceNat, destinationNat } = CONNTRACK_STATUS;
+  const source = reply.destination !== original.source || reply.destinationPort !== original.sourcePort;
+  const destination = reply.source !== original.destination || reply.sourcePort !== original.destinationPort;
+  const done = source || destination ? NAT_DONE : 0;
+  return (source ? sourceNat : 0) | (destination ? destinationNat : 0) | done;
+}
+
+/** See the head of this file. */
+export class FakeConntrack implements ConntrackTable {
+  readonly calls: FakeConntrackCall[] = [];
+  readonly #now: () => number;
+  readonly #chunkSize: number;
+  /** By original tuple, in the order in which they were made. */
+  readonly #entries = new Map<string, Kept>();
+  /** Every tuple in use, of either direction. */
+  readonly #tuples = new Map<string, Kept>();
+  readonly #listeners = new Set<ConntrackEvents>();
+  readonly #faults: InjectedConntrackFault[] = [];
+  readonly #running = new Set<Promise<unknown>>();
+  #max: number;
+  #stats: ConntrackStats = NO_STATS;
+  #nextId = 1;
+  #interruptions = 0;
+  #latency: ((action: ConntrackAction) => Promise<void> | void) | undefined;
+  #closed = false;
+
+  constructor(options: FakeConntrackOptions = {}) {
+    this.#now = options.now ?? (() => performance.now());
+    this.#max = options.max ?? 262_144;
+    this.#chunkSize = options.chunkSize ?? 64;
+  }
+
+  /** The next such call fails; a delete that fails has deleted nothing. */
+  failNext(fault: InjectedConntrackFault): void {
+    this.#faults.push(fault);
+  }
+  /** The next dumps, and deletions by filter, as many as said, are marked as interrupted; nothing is missing in them. */
+  interruptDumps(count = 1): void {
+    this.#interruptions += count;
+  }
+  /** All listeners hear that events were lost. */
+  loseEvents(): void {
+    for (const listener of this.#listeners) queueMicrotask(() => listener.onLost());
+  }
+  /** The event streams end with this error. */
+  breakEvents(error: Error): void {
+    for (const listener of this.#listeners) queueMicrotask(() => listener.onError(error));
+    this.#listeners.clear();
+  }
+  /** Called before each call takes effect, and before each chunk of a dump; awaited. */
+  setLatency(wait: ((action: ConntrackAction) => Promise<void> | void) | undefined): void {
+    this.#latency = wait;
+  }
+  setStats(stats: Partial<ConntrackStats>): void {
+    this.#stats = { ...this.#stats, ...stats };
+  }
+  setMax(max: number): void {
+    this.#max = max;
+  }
+
+  /** As `create`, at once. Returns the entry as a dump shows it. */
+  add(entry: NewConntrackEntry): ConntrackEntry {
+    return this.#insert(entry, "add");
+  }
+  /** What the table holds. */
+  entries(): readonly ConntrackEntry[] {
+    this.#purge();
+    return [...this.#entries.values()].map((kept) => this.#show(kept));
+  }
+  /** An entry ends as it does in a kernel whose connection has ended. */
+  expire(entry: ConntrackEntry): void {
+    const kept = this.#entries.get(tupleKey(entry.family, entry.original, entry.zone));
+    if (kept !== undefined && kept.entry.id === entry.id) this.#remove(kept);
+  }
+  /** An entry changes as packets change it. */
+  change(
+    entry: ConntrackEntry,
+    change: Partial<Pick<ConntrackEntry, "status" | "state" | "counters" | "timeout" | "labels">>,
+  ): void {
+    const kept = this.#find(entry, "change");
+    this.#replace(kept, { ...kept.entry, ...change }, change.timeout);
+  }
+
+  async dump(
+    filter: ConntrackFilter,
+    onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
+  ): Promise<DumpResult> {
+    return this.#run({ action: "dump", filter }, async () => {
+      const patterns = compileFilter(filter, "dump");
+      let entries = 0;
+      let seen = 0;
+      const interrupted = this.#takeInterruption();
+      let chunk: ConntrackEntry[] = [];
+      for (const key of [...this.#entries.keys()]) {
+        const kept = this.#entries.get(key);
+        if (kept === undefined || kept.expiresAt <= this.#now()) continue;
+        seen++;
+        if (!matchesPatterns(patterns, packEntry("dump", kept.entry))) continue;
+        entries++;
+        chunk.push(this.#show(kept));
+        if (chunk.length < this.#chunkSize) continue;
+        await onEntries(chunk);
+        chunk = [];
+        await this.#latency?.("dump");
+      }
+      if (chunk.length > 0) await onEntries(chunk);
+      return { entries, seen, interrupted };
+    });
+  }
+
+  async lookup(family: IpFamily, original: ConntrackTuple, zone = 0): Promise<ConntrackEntry | undefined> {
+    return this.#run({ action: "lookup" }, () => {
+      packKey("lookup", family, original, zone);
+      const kept = this.#tuples.get(tupleKey(family, original, zone));
+      return kept === undefined ? undefined : this.#show(kept);
+    });
+  }
+
+  async create(entry: NewConntrackEntry): Promise<void> {
+    return this.#run({ action: "create" }, () => {
+      this.#insert(entry, "create");
+    });
+  }
+
+  async update(entry: ConntrackEntry, change: ConntrackUpdate): Promise<void> {
+    return this.#run({ action: "update" }, () => {
+      packIdentity("update", entry);
+      const { mark, timeout } = change;
+      if (timeout !== undefined) checkInteger("update", "timeout", timeout, 0xffffffff);
+      if (mark !== undefined) {
+        checkInteger("update", "mark.value", mark.value, 0xffffffff);
+        checkInteger("update", "mark.mask", mark.mask ?? 0xffffffff, 0xffffffff);
+      }
+      const kept = this.#find(entry, "update");
+      const bits = mark?.mask ?? 0xffffffff;
+      const marked = mark === undefined ? kept.entry.mark : ((kept.entry.mark & ~bits) | (mark.value & bits)) >>> 0;
+      this.#replace(kept, { ...kept.entry, mark: marked }, timeout);
+    });
+  }
+
+  async count(): Promise<number> {
+    return this.#run({ action: "count" }, () => this.#entries.size);
+  }
+  async max(): Promise<number> {
+    return this.#run({ action: "max" }, () => this.#max);
+  }
+  async stats(): Promise<ConntrackStats> {
+    return this.#run({ action: "stats" }, () => this.#stats);
+  }
+
+  async delete(entry: ConntrackEntry): Promise<boolean> {
+    return (await this.deleteAll([entry])).deleted === 1;
+  }
+
+  async deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteResult> {
+    return this.#run({ action: "delete", entries: [...entries] }, () => {
+      for (const entry of entries) packIdentity("delete", entry);
+      let deleted = 0;
+      for (const { family, original, zone, id } of entries) {
+        const kept = this.#entries.get(tupleKey(family, original, zone));
+        if (kept === undefined || kept.entry.id !== id) continue;
+        this.#remove(kept);
+        deleted++;
+      }
+      return { deleted, absent: entries.length - deleted, interrupted: false };
+    });
+  }
+
+  async deleteMatching(filter: ConntrackFilter): Promise<DeleteResult> {
+    return this.#run({ action: "delete matching", filter }, () => {
+      const patterns = compileFilter(filter, "delete matching");
+      const interrupted = this.#takeInterruption();
+      let deleted = 0;
+      for (const kept of [...this.#entries.values()]) {
+        if (!matchesPatterns(patterns, packEntry("delete matching", kept.entry))) continue;
+        this.#remove(kept);
+        deleted++;
+      }
+      return { deleted, absent: 0, interrupted };
+    });
+  }
+
+  async events(handlers: ConntrackEvents): Promise<{ close(): Promise<void> }> {
+    return this.#run({ action: "events" }, () => {
+      this.#listeners.add(handlers);
+      return {
+        close: async () => {
+          this.#listeners.delete(handlers);
+        },
+      };
+    });
+  }
+
+  /** Waits for what runs. Calls after this fail with "closed". */
+  async close(): Promise<void> {
+    this.#closed = true;
+    await Promise.allSettled(this.#running);
+    this.#listeners.clear();
+  }
+
+  async #run<T>(call: FakeConntrackCall, work: () => T | Promise<T>): Promise<T> {
+    const { action } = call;
+    if (this.#closed) throw new KernelError("closed", `${action}: the table is closed`, { action });
+    const running = (async () => {
+      this.calls.push(call);
+      await this.#latency?.(action);
+      const at = this.#faults.findIndex((fault) => fault.action === action);
+      if (at >= 0) {
+        const [{ code = "system", errno }] = this.#faults.splice(at, 1);
+        throw new KernelError(code, `${action}: ${errno}`, { action, errno });
+      }
+      this.#purge();
+      return work();
+    })();
+    this.#running.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#running.delete(running);
+    }
+  }
+
+  #insert(entry: NewConntrackEntry, action: string): ConntrackEntry {
+    packEntry(action, entry);
+    const { family, original, reply, timeout, state, labels } = entry;
+    if (((entry.status ?? 0) & UNCHANGEABLE) !== 0) throw invalid(action, "status: expected and dying cannot be set");
+    this.#purge();
+    const zone = entry.zone ?? 0;
+    const keys = [tupleKey(family, original, zone), tupleKey(family, reply, zone)];
+    if (keys.some((key) => this.#tuples.has(key))) {
+      throw new KernelError("system", `${action}: EEXIST (File exists)`, { action, errno: "EEXIST" });
+    }
+    if (this.#entries.size >= this.#max) {
+      throw new KernelError("system", `${action}: ENOMEM (the table is full)`, { action, errno: "ENOMEM" });
+    }
+    const given = (entry.status ?? 0) & ~(NAT | NAT_DONE);
+    const made: ConntrackEntry = {
+      family,
+      original,
+      reply,
+      id: this.#nextId++,
+      status: (given | CONNTRACK_STATUS.confirmed | natOf(entry)) >>> 0,
+      mark: entry.mark ?? 0,
+      zone,
+      ...(state !== undefined && { state }),
+      ...(labels !== undefined && { labels }),
+    };
+    const kept: Kept = { entry: made, expiresAt: this.#now() + timeout * 1000 };
+    this.#entries.set(keys[0], kept);
+    for (const key of keys) this.#tuples.set(key, kept);
+    const shown = this.#show(kept);
+    this.#tell((listener) => listener.onNew?.(shown));
+    return shown;
+  }
+
+  /** Throws ENOENT. */
+  #find(entry: ConntrackEntry, action: string): Kept {
+    const kept = this.#entries.get(tupleKey(entry.family, entry.original, entry.zone));
+    if (kept !== undefined && kept.entry.id === entry.id) return kept;
+    throw new KernelError("not-found", `${action}: there is no such entry`, { action, errno: "ENOENT" });
+  }
+
+  #replace(kept: Kept, entry: ConntrackEntry, timeout: number | undefined): void {
+    const expiresAt = timeout === undefined ? kept.expiresAt : this.#now() + timeout * 1000;
+    const changed: Kept = { entry, expiresAt };
+    this.#entries.set(tupleKey(entry.family, entry.original, entry.zone), changed);
+    for (const tuple of [entry.original, entry.reply]) {
+      this.#tuples.set(tupleKey(entry.family, tuple, entry.zone), changed);
+    }
+  }
+
+  #remove(kept: Kept): void {
+    const { entry } = kept;
+    this.#entries.delete(tupleKey(entry.family, entry.original, entry.zone));
+    for (const tuple of [entry.original, entry.reply]) this.#tuples.delete(tupleKey(entry.family, tuple, entry.zone));
+    // Gone for all who look now; what the kernel tells of it has no time left.
+    this.#tell((listener) => listener.onDestroy?.(entry));
+  }
+
+  #purge(): void {
+    const now = this.#now();
+    for (const kept of this.#entries.values()) if (kept.expiresAt <= now) this.#remove(kept);
+  }
+
+  #show({ entry, expiresAt }: Kept): ConntrackEntry {
+    return { ...entry, timeout: Math.floor((expiresAt - this.#now()) / 1000) };
+  }
+
+  #takeInterruption(): boolean {
+    if (this.#interruptions === 0) return false;
+    this.#interruptions--;
+    return true;
+  }
+
+  #tell(event: (listener: ConntrackEvents) => void): void {
+    for (const listener of this.#listeners) {
+      queueMicrotask(() => {
+        if (this.#listeners.has(listener)) event(listener);
+      });
+    }
+  }
+}

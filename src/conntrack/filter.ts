@@ -1,0 +1,182 @@
+/**
+ * Filters, read strictly: a filter decides what is deleted, so nothing in it is guessed or passed over. A filter becomes
+ * patterns over the bytes of a record (record.ts); an entry matches when it has the bits of one of them.
+ */
+import { packAddress, parseCIDR } from "../model/address.js";
+import { AF, checkInteger, display, familyNumber, invalid, KEY_BYTES, KIND, kindOf, OFFSET } from "./record.js";
+import { STATES } from "./states.js";
+import type { ConntrackFilter, TupleFilter } from "./types.js";
+
+/** An entry matches when its record, masked with `mask`, is `value`. Both are KEY_BYTES long. */
+export interface Pattern {
+  readonly value: Uint8Array<ArrayBuffer>;
+  readonly mask: Uint8Array<ArrayBuffer>;
+}
+
+const FIELDS = ["family", "protocol", "zone", "mark", "status", "state", "original", "reply"];
+const TUPLE_FIELDS = ["source", "destination", "sourcePort", "destinationPort"];
+const ALL_BITS = 0xffffffff;
+
+/** The fields of `value`, all of them known and none undefined. */
+function fieldsOf(action: string, what: string, value: unknown, known: readonly string[]): Record<string, unknown> {
+  // A plain one: fields that an object has from its class would not be seen, and the filter taken for a wider one.
+  const prototype: unknown = typeof value === "object" && value !== null ? Object.getPrototypeOf(value) : undefined;
+  if (prototype !== Object.prototype && prototype !== null) {
+    throw invalid(action, `${what}: expected a plain object, found ${display(value)}`);
+  }
+  for (const [name, field] of Object.entries(value as object)) {
+    if (!known.includes(name)) throw invalid(action, `${what}: there is no ${name}; there are ${known.join(", ")}`);
+    if (field === undefined) throw invalid(action, `${what}.${name} is undefined: leave it out, or give it a value`);
+  }
+  return value as Record<string, unknown>;
+}
+
+/** Collects what a filter demands of a record. */
+class PatternBuilder {
+  readonly value = new Uint8Array(KEY_BYTES);
+  readonly mask = new Uint8Array(KEY_BYTES);
+  readonly #valueView = new DataView(this.value.buffer);
+  readonly #maskView = new DataView(this.mask.buffer);
+  /** Where the family was learnt. */
+  #familyFrom = "";
+
+  constructor(readonly action: string) {}
+
+  byte(offset: number, value: number): void {
+    this.value[offset] = value;
+    this.mask[offset] = 0xff;
+  }
+
+  short(offset: number, value: number): void {
+    this.#valueView.setUint16(offset, value, true);
+    this.#maskView.setUint16(offset, 0xffff, true);
+  }
+
+  bits(offset: number, value: number, mask: number): void {
+    this.#valueView.setUint32(offset, (value & mask) >>> 0, true);
+    this.#maskView.setUint32(offset, mask, true);
+  }
+
+  family(family: number, from: string): void {
+    if (this.mask[OFFSET.family] !== 0 && this.value[OFFSET.family] !== family) {
+      const name = (number: number): string => (number === AF.ip ? "IPv4" : "IPv6");
+      const before = name(this.value[OFFSET.family]);
+      throw invalid(this.action, `${from} is ${name(family)}, but ${this.#familyFrom} is ${before}`);
+    }
+    this.#familyFrom ||= from;
+    this.byte(OFFSET.family, family);
+  }
+
+  address(offset: number, what: string, text: unknown): void {
+    const prefix = readPrefix(this.action, what, text);
+    this.family(prefix.bytes.length === 4 ? AF.ip : AF.ip6, `${what} ${display(text)}`);
+    for (let i = 0; i < prefix.bytes.length; i++) {
+      const mask = (0xff00 >> Math.min(8, Math.max(0, prefix.length - 8 * i))) & 0xff;
+      this.mask[offset + i] = mask;
+      this.value[offset + i] = prefix.bytes[i] & mask;
+    }
+    // A record's IPv4 addresses are padded with zeros: the whole address is compared at once.
+    if (prefix.length === prefix.bytes.length * 8) this.mask.fill(0xff, offset, offset + 16);
+  }
+
+  copy(): Pattern {
+    return { value: this.value.slice(), mask: this.mask.slice() };
+  }
+}
+
+interface PrefixBytes {
+  readonly bytes: Uint8Array;
+  readonly length: number;
+}
+
+/** An address, or a CIDR without host bits: one with host bits may mean either. */
+function readPrefix(action: string, what: string, text: unknown): PrefixBytes {
+  if (typeof text === "string" && text.includes("/")) {
+    const prefix = parseCIDR(text);
+    if (prefix === undefined) throw invalid(action, `${what}: ${display(text)} is no CIDR`);
+    const host = readPrefix(action, what, text.slice(0, text.indexOf("/")));
+    if (!host.bytes.every((byte, i) => byte === prefix.bytes[i])) {
+      throw invalid(action, `${what}: ${display(text)} has host bits; the network is ${prefix.text}`);
+    }
+    return prefix;
+  }
+  const bytes = new Uint8Array(16);
+  const length = typeof text === "string" ? packAddress(text, bytes, 0) : 0;
+  if (length === 0) throw invalid(action, `${what}: expected an address or a CIDR, found ${display(text)}`);
+  return { bytes: bytes.subarray(0, length), length: length * 8 };
+}
+
+function readTuple(builder: PatternBuilder, direction: "original" | "reply", filter: TupleFilter): void {
+  const { action } = builder;
+  const fields = fieldsOf(action, direction, filter, TUPLE_FIELDS);
+  const addresses = OFFSET[direction];
+  const ports = direction === "original" ? OFFSET.originalPorts : OFFSET.replyPorts;
+  if ("source" in fields) builder.address(addresses, `${direction}.source`, fields["source"]);
+  if ("destination" in fields) builder.address(addresses + 16, `${direction}.destination`, fields["destination"]);
+  for (const [name, offset] of [
+    ["sourcePort", ports],
+    ["destinationPort", ports + 2],
+  ] as const) {
+    if (!(name in fields)) continue;
+    const protocol = builder.mask[OFFSET.protocol] === 0 ? undefined : builder.value[OFFSET.protocol];
+    if (protocol !== undefined && kindOf(protocol) !== KIND.ports) {
+      throw invalid(action, `${direction}.${name}: protocol ${protocol} has no ports`);
+    }
+    builder.short(offset, checkInteger(action, `${direction}.${name}`, fields[name], 0xffff));
+    builder.byte(OFFSET.kind, KIND.ports);
+  }
+}
+
+function readBits(builder: PatternBuilder, name: "mark" | "status", given: unknown): void {
+  const { action } = builder;
+  const fields = fieldsOf(action, name, given, ["value", "mask"]);
+  const value = checkInteger(action, `${name}.value`, fields["value"], ALL_BITS);
+  const all = name === "mark" && !("mask" in fields);
+  builder.bits(OFFSET[name], value, all ? ALL_BITS : checkInteger(action, `${name}.mask`, fields["mask"], ALL_BITS));
+}
+
+/** One pattern for each protocol that has a state of this name. */
+function withState(builder: PatternBuilder, state: unknown): Pattern[] {
+  const { action } = builder;
+  const only = builder.mask[OFFSET.protocol] === 0 ? undefined : builder.value[OFFSET.protocol];
+  const protocols = [...STATES].filter(([protocol]) => only === undefined || only === protocol);
+  if (protocols.length === 0) throw invalid(action, `state: protocol ${only} has none`);
+  const patterns: Pattern[] = [];
+  for (const [protocol, names] of protocols) {
+    const number = typeof state === "string" ? names.indexOf(state) : -1;
+    if (number < 0) continue;
+    builder.byte(OFFSET.protocol, protocol);
+    builder.byte(OFFSET.state, number + 1);
+    patterns.push(builder.copy());
+  }
+  if (patterns.length > 0) return patterns;
+  const known = [...new Set(protocols.flatMap(([, names]) => names))];
+  throw invalid(action, `state: there is no ${display(state)}; there are ${known.join(", ")}`);
+}
+
+/**
+ * The patterns of which an entry must match one. Throws KernelError "invalid" for every filter that is not wholly
+ * understood: what is wrong and where.
+ */
+export function compileFilter(filter: ConntrackFilter, action: string): readonly Pattern[] {
+  const builder = new PatternBuilder(action);
+  const fields = fieldsOf(action, "filter", filter, FIELDS);
+  if ("family" in fields) builder.family(familyNumber(action, fields["family"]), "family");
+  if ("protocol" in fields) builder.byte(OFFSET.protocol, checkInteger(action, "protocol", fields["protocol"], 0xff));
+  if ("zone" in fields) {
+    builder.short(OFFSET.zone, checkInteger(action, "zone", fields["zone"], 0xffff));
+    // Zone 0 is that of entries that have none in either direction.
+    builder.short(OFFSET.originalZone, 0);
+    builder.short(OFFSET.replyZone, 0);
+  }
+  if ("mark" in fields) readBits(builder, "mark", fields["mark"]);
+  if ("status" in fields) readBits(builder, "status", fields["status"]);
+  if (filter.original !== undefined) readTuple(builder, "original", filter.original);
+  if (filter.reply !== undefined) readTuple(builder, "reply", filter.reply);
+  return "state" in fields ? withState(builder, fields["state"]) : [builder.copy()];
+}
+
+/** Whether a record (`packEntry`) has what one of the patterns demands. */
+export function matchesPatterns(patterns: readonly Pattern[], record: Uint8Array): boolean {
+  return patterns.some(({ value, mask }) => value.every((byte, i) => (record[i] & mask[i]) === byte));
+}

@@ -1,0 +1,182 @@
+/**
+ * An entry as bytes of a fixed shape: what the addon hands over and takes, and what filters compare. Little-endian, as
+ * every machine that the addon is built for. native/conntrack_record.h has the same layout.
+ *
+ *     0 family (2, 10)  1 protocol  2 kind  3 state + 1   4 zone  6, 8 zone of one direction   10 parts that are there
+ *    12 status         16 mark     20 id   24 timeout    28, 30 ports, original                32, 34 ports, reply
+ *    40 four addresses of 16 bytes: original source, destination, reply source, destination
+ *   104 counters: packets, bytes, original and reply   136 start, ns   144 labels
+ */
+import { KernelError } from "../kernel/errors.js";
+import { packAddress } from "../model/address.js";
+import type { IpFamily } from "../model/types.js";
+import { ICMP, ICMPV6, STATES, WITH_PORTS } from "./states.js";
+import type { ConntrackEntry, ConntrackTuple, NewConntrackEntry } from "./types.js";
+
+export const OFFSET = {
+  family: 0,
+  protocol: 1,
+  kind: 2,
+  state: 3,
+  zone: 4,
+  originalZone: 6,
+  replyZone: 8,
+  parts: 10,
+  status: 12,
+  mark: 16,
+  id: 20,
+  timeout: 24,
+  originalPorts: 28,
+  replyPorts: 32,
+  original: 40,
+  reply: 72,
+  counters: 104,
+  start: 136,
+  labels: 144,
+} as const;
+
+/** Bytes of a record up to its addresses: all that filters and keys need. */
+export const KEY_BYTES = 104;
+/** Bytes of a record with counters, start and labels. */
+export const FULL_BYTES = 160;
+export const LABEL_BYTES = 16;
+
+/** What stands in the ports' place. An ICMP tuple has its id in the first, type and code in the second. */
+export const KIND = { none: 0, ports: 1, icmp: 2 } as const;
+
+/** Bits of `parts`. */
+export const PART = { timeout: 1, counters: 2, start: 4, labels: 8 } as const;
+
+export const AF = { ip: 2, ip6: 10 } as const satisfies Record<IpFamily, number>;
+
+/** A value that cannot be used: nothing was asked of the kernel. */
+export function invalid(action: string, reason: string): KernelError {
+  return new KernelError("invalid", `${action}: ${reason}`, { action });
+}
+
+/** An integer from 0 to `highest`, or a KernelError "invalid" that names `what`. */
+export function checkInteger(action: string, what: string, value: unknown, highest: number): number {
+  if (typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= highest) return value;
+  throw invalid(action, `${what}: expected an integer from 0 to ${highest}, found ${display(value)}`);
+}
+
+/** A value from outside in an error message. */
+export function display(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value.length > 100 ? `${value.slice(0, 100)}…` : value);
+  if (typeof value === "object" && value !== null) return Array.isArray(value) ? "an array" : "an object";
+  return String(value);
+}
+
+/** 2 or 10. */
+export function familyNumber(action: string, family: unknown): number {
+  if (family === "ip" || family === "ip6") return AF[family];
+  throw invalid(action, `family: expected "ip" or "ip6", found ${display(family)}`);
+}
+
+export function kindOf(protocol: number): number {
+  if (WITH_PORTS.has(protocol)) return KIND.ports;
+  return protocol === ICMP || protocol === ICMPV6 ? KIND.icmp : KIND.none;
+}
+
+const scratch = new Uint8Array(16);
+
+function packOwnAddress(action: string, into: Uint8Array, offset: number, family: number, text: unknown): void {
+  const length = typeof text === "string" ? packAddress(text, scratch, 0) : 0;
+  if (length === 0 || (length === 4) !== (family === AF.ip)) {
+    throw invalid(action, `expected an IPv${family === AF.ip ? 4 : 6} address, found ${display(text)}`);
+  }
+  into.set(scratch.subarray(0, length), offset);
+}
+
+/** Writes a tuple of either direction into a record. Throws KernelError "invalid". */
+function packTuple(
+  action: string,
+  into: DataView,
+  direction: "original" | "reply",
+  family: number,
+  tuple: ConntrackTuple,
+): void {
+  const where = `${action}: ${direction}`;
+  const bytes = new Uint8Array(into.buffer, into.byteOffset, into.byteLength);
+  const at = OFFSET[direction];
+  packOwnAddress(`${where}.source`, bytes, at, family, tuple.source);
+  packOwnAddress(`${where}.destination`, bytes, at + 16, family, tuple.destination);
+  const ports = direction === "original" ? OFFSET.originalPorts : OFFSET.replyPorts;
+  const kind = kindOf(tuple.protocol);
+  if (kind === KIND.ports) {
+    into.setUint16(ports, checkInteger(where, "sourcePort", tuple.sourcePort, 0xffff), true);
+    into.setUint16(ports + 2, checkInteger(where, "destinationPort", tuple.destinationPort, 0xffff), true);
+  } else if (kind === KIND.icmp) {
+    const { icmp } = tuple;
+    if (icmp === undefined) throw invalid(where, `protocol ${tuple.protocol} needs icmp: id, type and code`);
+    into.setUint16(ports, checkInteger(where, "icmp.id", icmp.id, 0xffff), true);
+    into.setUint8(ports + 2, checkInteger(where, "icmp.code", icmp.code, 0xff));
+    into.setUint8(ports + 3, checkInteger(where, "icmp.type", icmp.type, 0xff));
+  }
+  if (tuple.zone !== undefined) {
+    const zone = checkInteger(where, "zone", tuple.zone, 0xffff);
+    into.setUint16(direction === "original" ? OFFSET.originalZone : OFFSET.replyZone, zone, true);
+  }
+}
+
+function packHead(action: string, into: DataView, family: unknown, protocol: unknown): number {
+  const number = familyNumber(action, family);
+  into.setUint8(OFFSET.family, number);
+  const known = checkInteger(action, "protocol", protocol, 0xff);
+  into.setUint8(OFFSET.protocol, known);
+  into.setUint8(OFFSET.kind, kindOf(known));
+  return number;
+}
+
+/** The record that finds an entry by its original tuple. Throws KernelError "invalid". */
+export function packKey(action: string, family: IpFamily, original: ConntrackTuple, zone = 0): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(KEY_BYTES);
+  const view = new DataView(bytes.buffer);
+  packTuple(action, view, "original", packHead(action, view, family, original.protocol), original);
+  view.setUint16(OFFSET.zone, checkInteger(action, "zone", zone, 0xffff), true);
+  return bytes;
+}
+
+/** The record that deletes or changes an entry: its original tuple and its id. Throws KernelError "invalid". */
+export function packIdentity(action: string, entry: ConntrackEntry): Uint8Array<ArrayBuffer> {
+  const bytes = packKey(action, entry.family, entry.original, entry.zone);
+  new DataView(bytes.buffer).setUint32(OFFSET.id, checkInteger(action, "id", entry.id, 0xffffffff), true);
+  return bytes;
+}
+
+/** The number of a state's name, plus 1. */
+function stateCode(action: string, protocol: number, name: string): number {
+  const names = STATES.get(protocol);
+  const number = names?.indexOf(name) ?? -1;
+  if (number >= 0) return number + 1;
+  if (names === undefined) throw invalid(action, `state: protocol ${protocol} has none`);
+  throw invalid(action, `state: protocol ${protocol} has no ${display(name)}; it has ${names.join(", ")}`);
+}
+
+/** A whole record, FULL_BYTES long. Throws KernelError "invalid". */
+export function packEntry(action: string, entry: ConntrackEntry | NewConntrackEntry): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(FULL_BYTES);
+  const view = new DataView(bytes.buffer);
+  const { original, reply } = entry;
+  const family = packHead(action, view, entry.family, original.protocol);
+  if (reply.protocol !== original.protocol) throw invalid(action, "original and reply are of different protocols");
+  packTuple(action, view, "original", family, original);
+  packTuple(action, view, "reply", family, reply);
+  view.setUint16(OFFSET.zone, checkInteger(action, "zone", entry.zone ?? 0, 0xffff), true);
+  view.setUint32(OFFSET.status, checkInteger(action, "status", entry.status ?? 0, 0xffffffff), true);
+  view.setUint32(OFFSET.mark, checkInteger(action, "mark", entry.mark ?? 0, 0xffffffff), true);
+  if ("id" in entry) view.setUint32(OFFSET.id, checkInteger(action, "id", entry.id, 0xffffffff), true);
+  let parts = 0;
+  if (entry.timeout !== undefined) {
+    parts |= PART.timeout;
+    view.setUint32(OFFSET.timeout, checkInteger(action, "timeout", entry.timeout, 0xffffffff), true);
+  }
+  if (entry.state !== undefined) view.setUint8(OFFSET.state, stateCode(action, original.protocol, entry.state));
+  if (entry.labels !== undefined) {
+    if (entry.labels.length !== LABEL_BYTES) throw invalid(action, `labels: expected ${LABEL_BYTES} bytes`);
+    parts |= PART.labels;
+    bytes.set(entry.labels, OFFSET.labels);
+  }
+  view.setUint16(OFFSET.parts, parts, true);
+  return bytes;
+}
