@@ -1,0 +1,257 @@
+import { chmod, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { pino } from "pino";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
+import { conntrackMax } from "../../../src/host/conntrack.js";
+import { applySystemSettings, loadConntrack } from "../../../src/host/index.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+
+const MAX = "proc/sys/net/netfilter/nf_conntrack_max";
+const ESTABLISHED = "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
+const CLOSE_WAIT = "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait";
+const UDP = "proc/sys/net/netfilter/nf_conntrack_udp_timeout";
+const UDP_STREAM = "proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream";
+const LIBERAL = "proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
+const HASH_SIZE = "sys/module/nf_conntrack/parameters/hashsize";
+const OOM = "proc/self/oom_score_adj";
+const CPUS = "sys/devices/system/cpu/online";
+
+/** A node of 8 CPUs as its kernel sets it up. */
+const NODE: Readonly<Record<string, string>> = {
+  [MAX]: "262144\n",
+  [ESTABLISHED]: "432000\n",
+  [CLOSE_WAIT]: "60\n",
+  [UDP]: "30\n",
+  [UDP_STREAM]: "120\n",
+  [LIBERAL]: "0\n",
+  [HASH_SIZE]: "65536\n",
+  [OOM]: "0\n",
+  [CPUS]: "0-3,8-11\n",
+};
+
+interface LogLine {
+  readonly level: number;
+  readonly msg: string;
+  readonly file?: string;
+  readonly wanted?: number;
+  readonly present?: number;
+  readonly error?: string;
+  readonly remedy?: string;
+}
+const WARNING = 40;
+
+let root: string;
+let lines: LogLine[];
+
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "nft-proxier-host-"));
+  lines = [];
+});
+afterEach(async () => {
+  await rm(root, { recursive: true, force: true });
+});
+
+async function node(files: Readonly<Record<string, string | undefined>> = {}): Promise<void> {
+  for (const [file, text] of Object.entries({ ...NODE, ...files })) {
+    if (text === undefined) continue;
+    await mkdir(dirname(join(root, file)), { recursive: true });
+    await writeFile(join(root, file), text);
+  }
+}
+
+const valueOf = async (file: string): Promise<number> => Number(await readFile(join(root, file), "utf8"));
+
+interface Settings {
+  readonly conntrack?: Partial<ProxyConfig["conntrack"]>;
+  readonly oomScoreAdj?: number | undefined;
+}
+
+async function apply(settings: Settings = {}, load?: () => Promise<void>): Promise<readonly LogLine[]> {
+  const config = defaultConfig();
+  const log = pino({ base: null }, { write: (line: string) => void lines.push(JSON.parse(line) as LogLine) });
+  await applySystemSettings(
+    {
+      conntrack: { ...config.conntrack, ...settings.conntrack },
+      oomScoreAdj: "oomScoreAdj" in settings ? settings.oomScoreAdj : config.oomScoreAdj,
+    },
+    { log, root, ...(load === undefined ? {} : { loadConntrack: load }) },
+  );
+  return lines.filter(({ level }) => level >= WARNING);
+}
+
+describe("the size of the connection table", () => {
+  const config = defaultConfig().conntrack;
+  it.each([
+    { maxPerCore: 32_768, min: 131_072, cpus: 2, max: 131_072 },
+    { maxPerCore: 32_768, min: 131_072, cpus: 8, max: 262_144 },
+    { maxPerCore: 32_768, min: 131_072, cpus: 32, max: 1_048_576 },
+    { maxPerCore: 32_768, min: 131_072, cpus: 96, max: 1_048_576 },
+    { maxPerCore: 32_768, min: 2_000_000, cpus: 96, max: 2_000_000 },
+    { maxPerCore: 32_768, min: 2_000_000, cpus: 1, max: 2_000_000 },
+    { maxPerCore: 1, min: 0, cpus: 4, max: 4 },
+    { maxPerCore: 0, min: 131_072, cpus: 8, max: 0 },
+  ])("$maxPerCore for each of $cpus CPUs, at least $min: $max", ({ maxPerCore, min, cpus, max }) => {
+    expect(conntrackMax({ ...config, maxPerCore, min }, cpus)).toBe(max);
+  });
+
+  it("scales with the node's CPUs, and its hash with it", async () => {
+    await node();
+    expect(await apply({ conntrack: { maxPerCore: 100_000 } })).toEqual([]);
+    expect(await valueOf(MAX)).toBe(800_000);
+    expect(await valueOf(HASH_SIZE)).toBe(200_000);
+  });
+
+  it("is never lowered", async () => {
+    await node({ [MAX]: "5000000\n", [HASH_SIZE]: "1250000\n" });
+    expect(await apply()).toEqual([]);
+    expect(await valueOf(MAX)).toBe(5_000_000);
+    expect(await valueOf(HASH_SIZE)).toBe(1_250_000);
+  });
+
+  it("is as it should be, but its hash is too small", async () => {
+    await node({ [HASH_SIZE]: "16384\n" });
+    await apply();
+    expect(await valueOf(MAX)).toBe(262_144);
+    expect(await valueOf(HASH_SIZE)).toBe(65_536);
+  });
+
+  it("is left alone with maxPerCore 0", async () => {
+    await node({ [MAX]: "1000\n", [HASH_SIZE]: "10\n" });
+    expect(await apply({ conntrack: { maxPerCore: 0 } })).toEqual([]);
+    expect(await valueOf(MAX)).toBe(1000);
+    expect(await valueOf(HASH_SIZE)).toBe(10);
+  });
+});
+
+describe("timeouts", () => {
+  it("are set in seconds, up or down, by default TCP's", async () => {
+    await node();
+    expect(await apply()).toEqual([]);
+    expect(await valueOf(ESTABLISHED)).toBe(86_400);
+    expect(await valueOf(CLOSE_WAIT)).toBe(3600);
+    expect(await valueOf(UDP)).toBe(30);
+    expect(await valueOf(UDP_STREAM)).toBe(120);
+    expect(await valueOf(LIBERAL)).toBe(0);
+  });
+
+  it("can all be set", async () => {
+    await node();
+    const settings = { udpTimeoutMs: 10_500, udpStreamTimeoutMs: 400, tcpBeLiberal: true };
+    expect(await apply({ conntrack: settings })).toEqual([]);
+    expect(await valueOf(UDP)).toBe(10);
+    expect(await valueOf(UDP_STREAM)).toBe(1);
+    expect(await valueOf(LIBERAL)).toBe(1);
+  });
+
+  it("stay as they are with 0", async () => {
+    await node();
+    await apply({ conntrack: { tcpEstablishedTimeoutMs: 0, tcpCloseWaitTimeoutMs: 0 } });
+    expect(await valueOf(ESTABLISHED)).toBe(432_000);
+    expect(await valueOf(CLOSE_WAIT)).toBe(60);
+  });
+});
+
+describe("the OOM score", () => {
+  it("is kube-proxy's by default", async () => {
+    await node();
+    expect(await apply()).toEqual([]);
+    expect(await valueOf(OOM)).toBe(-999);
+  });
+
+  it("stays as it is when none is wanted", async () => {
+    await node();
+    await apply({ oomScoreAdj: undefined });
+    expect(await valueOf(OOM)).toBe(0);
+  });
+});
+
+describe("what the kernel forbids", () => {
+  it("is one warning for each setting: file, wanted and present value, what to do", async () => {
+    await node({ [ESTABLISHED]: undefined, [OOM]: undefined, [MAX]: "1000\n" });
+    // A directory in its place: the one thing that root cannot write to either.
+    await mkdir(join(root, OOM), { recursive: true });
+    const warnings = await apply();
+    expect(warnings).toMatchObject([
+      { file: `/${OOM}`, wanted: -999, error: expect.stringMatching(/EISDIR/) as string },
+      { file: `/${ESTABLISHED}`, wanted: 86_400, error: expect.stringMatching(/ENOENT/) as string },
+    ]);
+    expect(warnings[0].remedy).toContain("CAP_SYS_RESOURCE");
+    expect(warnings[1].remedy).toContain("sysctl -w net.netfilter.nf_conntrack_tcp_timeout_established=86400");
+    // And the rest is done.
+    expect(await valueOf(MAX)).toBe(262_144);
+    expect(await valueOf(CLOSE_WAIT)).toBe(3600);
+  });
+
+  it("names the present value of what may only be read", async () => {
+    await node({ [MAX]: undefined });
+    // A number of the kernel's that nobody may write, root included.
+    await symlink("/proc/sys/kernel/ngroups_max", join(root, MAX));
+    expect(await apply()).toMatchObject([
+      {
+        file: `/${MAX}`,
+        wanted: 262_144,
+        present: 65_536,
+        error: expect.stringMatching(/^E(ACCES|PERM|ROFS)/) as string,
+      },
+    ]);
+  });
+
+  it("is no warning where everything is right already: read-only containers are told nothing", async () => {
+    await node({ [ESTABLISHED]: "86400\n", [CLOSE_WAIT]: "3600\n", [OOM]: "-999\n" });
+    for (const file of Object.keys(NODE)) await chmod(join(root, file), 0o444);
+    await apply();
+    expect(lines).toEqual([]);
+  });
+
+  it("a maximum that cannot be read is not written: it might be larger", async () => {
+    await node({ [MAX]: "unknown\n" });
+    expect(await apply()).toMatchObject([{ file: `/${MAX}`, wanted: 262_144, error: "cannot be read" }]);
+    expect(await readFile(join(root, MAX), "utf8")).toBe("unknown\n");
+  });
+});
+
+describe("a kernel without a connection tracker yet", () => {
+  const files = [MAX, ESTABLISHED, CLOSE_WAIT, UDP, UDP_STREAM, LIBERAL, HASH_SIZE];
+  const absent = Object.fromEntries(files.map((file) => [file, undefined]));
+
+  it("loads it, then has its settings made", async () => {
+    await node(absent);
+    expect(await apply({}, () => node({ [MAX]: "1000\n" }))).toEqual([]);
+    expect(await valueOf(MAX)).toBe(262_144);
+  });
+
+  it("cannot load it: warnings", async () => {
+    await node(absent);
+    const warnings = await apply({}, () => Promise.reject(new Error("no such module")));
+    expect(warnings.map(({ msg }) => msg)).toEqual([
+      "the kernel's connection tracker could not be loaded",
+      ...Array<string>(4).fill("a system setting stays as it is"),
+    ]);
+  });
+
+  it("is not asked to when nothing is wanted of it", async () => {
+    await node(absent);
+    let asked = 0;
+    const nothing = { maxPerCore: 0, tcpEstablishedTimeoutMs: 0, tcpCloseWaitTimeoutMs: 0 };
+    await apply({ conntrack: nothing }, () => Promise.resolve(void asked++));
+    expect(asked).toBe(0);
+  });
+
+  it("loads it by a rule that is checked and rolled back", async () => {
+    const kernel = new FakeKernel();
+    await loadConntrack(kernel);
+    expect(await kernel.tables()).toEqual([]);
+    expect(kernel.commits).toEqual([]);
+  });
+});
+
+describe("a tree without the list of CPUs", () => {
+  it.each([undefined, "", "0-", "3-1"])("%j: counts those of the machine", async (list) => {
+    await node({ [CPUS]: list, [MAX]: "1\n" });
+    await apply({ conntrack: { maxPerCore: 10, min: 5 } });
+    expect((await valueOf(MAX)) % 10).toBe(0);
+    expect(await valueOf(MAX)).toBeGreaterThan(0);
+  });
+});
