@@ -112,12 +112,35 @@ export interface ConntrackFilter {
   readonly reply?: TupleFilter;
 }
 
+/**
+ * What a dump of one family may leave out, looked up where entries are decoded: a pass over a million entries must not make
+ * an object of each. It says which original destinations matter and which reply sources are in order there. An entry need
+ * not be handed over when no destination matches it, or when its reply source is in the list of every destination that
+ * does. Leaving nothing out is always right; leaving out anything else never is.
+ */
+export interface ConntrackScreen {
+  readonly family: IpFamily;
+  /**
+   * Records of address (4 or 16 bytes), protocol (1), zero (1), port (2, network order), list (4, host order).
+   * The unspecified address means any: a node port.
+   */
+  readonly destinations: Uint8Array;
+  /** List i is the endpoints from `lists[i]` up to, without, `lists[i + 1]`. */
+  readonly lists: Uint32Array;
+  /** Records of address (4 or 16 bytes), port (2, network order), zero (2). */
+  readonly endpoints: Uint8Array;
+}
+
 /** What a dump came to. */
 export interface DumpResult {
   /** Entries handed over. */
   readonly entries: number;
   /** Entries that the kernel sent; what it did not filter was filtered here. */
   readonly seen: number;
+  /** Dumps with a screen: of the entries that matched the filter, handed over or not, how many there were. */
+  readonly matched?: number;
+  /** And how many of these have IPS_SEEN_REPLY. */
+  readonly answered?: number;
   /** The table changed under the dump (NLM_F_DUMP_INTR): entries may be missing or told twice. */
   readonly interrupted: boolean;
 }
@@ -165,10 +188,12 @@ export interface ConntrackTable {
   /**
    * In chunks: the next one is read when the last one's promise is done, so memory stays bounded.
    * An entry that is kept keeps the few hundred of its chunk in memory; `plainEntry` (entry.ts) makes a copy of its own.
+   * With a `screen` for the filter's family, entries that it does not ask for may be left out.
    */
   dump(
     filter: ConntrackFilter,
     onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
+    screen?: ConntrackScreen,
   ): Promise<DumpResult>;
   lookup(family: IpFamily, original: ConntrackTuple, zone?: number): Promise<ConntrackEntry | undefined>;
   /** Rejects with EEXIST when there is one with either tuple. */

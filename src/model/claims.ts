@@ -9,6 +9,15 @@ import type { IpFamily, Protocol } from "./types.js";
 /** Address part of a node port's claim. */
 export const NODE_PORT = "";
 
+/** A claim that its last claimant gave up. */
+export interface GivenUp {
+  readonly address: string;
+  readonly protocol: Protocol;
+  readonly port: number;
+  /** The record that had it. */
+  readonly record: ServiceRecord;
+}
+
 function keyOf(address: string, protocol: Protocol, port: number): string {
   return `${address} ${protocol} ${port}`;
 }
@@ -24,12 +33,18 @@ export class Claims {
   readonly #affected: (service: string) => void;
   /** One claimant as it is; several as an array in order of precedence. */
   readonly #claimants = new Map<string, ServiceRecord | ServiceRecord[]>();
+  /** By key: the record that gave it up last, and nobody has it since. Undefined: not wanted. */
+  readonly #givenUp: Map<string, ServiceRecord> | undefined;
   #contested = 0;
 
-  /** `affected` is told of every service that a change may have won something for or cost something. */
-  constructor(family: IpFamily, affected: (service: string) => void) {
+  /**
+   * `affected` is told of every service that a change may have won something for or cost something. `keepGivenUp`: what
+   * is given up is remembered until `takeGivenUp`.
+   */
+  constructor(family: IpFamily, affected: (service: string) => void, keepGivenUp = false) {
     this.#family = family;
     this.#affected = affected;
+    this.#givenUp = keepGivenUp ? new Map() : undefined;
   }
 
   /** Whether anything at all has two claimants. */
@@ -42,6 +57,7 @@ export class Claims {
       const present = this.#claimants.get(key);
       if (present === undefined) {
         this.#claimants.set(key, record);
+        this.#givenUp?.delete(key);
         return;
       }
       const list = Array.isArray(present) ? present : [present];
@@ -58,7 +74,9 @@ export class Claims {
     this.#forEach(record, (key) => {
       const present = this.#claimants.get(key);
       if (!Array.isArray(present)) {
-        if (present === record) this.#claimants.delete(key);
+        if (present !== record) return;
+        this.#claimants.delete(key);
+        this.#givenUp?.set(key, record);
         return;
       }
       this.#tellThoseBehind(present, record);
@@ -71,6 +89,23 @@ export class Claims {
         this.#claimants.set(key, rest);
       }
     });
+  }
+
+  /** The service that has the claim; undefined when nobody has. */
+  owner(address: string, protocol: Protocol, port: number): string | undefined {
+    const present = this.#claimants.get(keyOf(address, protocol, port));
+    return Array.isArray(present) ? present[0]?.name : present?.name;
+  }
+
+  /** What was given up since the last call, and nobody has taken since. */
+  takeGivenUp(): GivenUp[] {
+    if (this.#givenUp === undefined) return [];
+    const taken = Array.from(this.#givenUp, ([key, record]): GivenUp => {
+      const [address = "", protocol, port] = key.split(" ");
+      return { address, protocol: protocol as Protocol, port: Number(port), record };
+    });
+    this.#givenUp.clear();
+    return taken;
   }
 
   /** The name of the service that has the claim before `record`; undefined when `record` has it. */

@@ -1,4 +1,13 @@
-export type { Endpoint, IpFamily, NodeContext, Problem, Protocol, ServicePortView } from "./types.js";
+export type {
+  Endpoint,
+  IpFamily,
+  NodeContext,
+  Problem,
+  Protocol,
+  ReleasedClaim,
+  ServicePortView,
+  ServiceTarget,
+} from "./types.js";
 export { ServiceModel, type Dirty, type ServiceModelOptions } from "./service-model.js";
 export {
   familyOf,

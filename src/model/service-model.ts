@@ -6,7 +6,16 @@ import { Claims, NODE_PORT } from "./claims.js";
 import { clusterName, fieldsOf, Findings, listOf, ProblemLog, show } from "./fields.js";
 import { readService, type FamilyRecord, type PortRecord, type ServiceRecord } from "./service-record.js";
 import { candidatesOf, readSlice, type SliceRecord } from "./slice-record.js";
-import type { IpFamily, NodeContext, Problem, ServicePortView } from "./types.js";
+import { endpointsAmong, type Held, portId, releasedClaims, resets, targetOf } from "./targets.js";
+import type {
+  IpFamily,
+  NodeContext,
+  Problem,
+  Protocol,
+  ReleasedClaim,
+  ServicePortView,
+  ServiceTarget,
+} from "./types.js";
 
 export interface ServiceModelOptions {
   /** The families that are served; objects of another one are left out. */
@@ -14,6 +23,8 @@ export interface ServiceModelOptions {
   readonly node: NodeContext;
   /** Feature gate AllowServiceExternalIPs; default true. */
   readonly allowExternalIPs?: boolean;
+  /** Remember what services give up until `takeReleased`; default false. */
+  readonly trackReleased?: boolean;
   /** Told once of everything in an object that cannot be served, and of every lost claim. */
   onProblem(problem: Problem): void;
 }
@@ -25,19 +36,12 @@ export interface Dirty {
   readonly serviceCIDRs: boolean;
 }
 
-/** What a service port may serve. */
-interface Held {
-  readonly clusterIP: string | undefined;
-  readonly externalIPs: readonly string[];
-  readonly loadBalancerIPs: readonly string[];
-  /** 0: none. */
-  readonly nodePort: number;
-}
-
 const NONE: readonly string[] = Object.freeze([]);
 const NO_SLICES: readonly SliceRecord[] = Object.freeze([]);
 /** More distinct names than a cluster has at a time: then names that are gone have piled up. */
 const MAX_INTERNED = 1 << 16;
+/** More slices than change between two writes. */
+const MAX_FORMER_SLICES = 1 << 14;
 
 /**
  * All Services, EndpointSlices and ServiceCIDRs, and what they mean on this node. Keeps a compact record of each object,
@@ -55,6 +59,8 @@ export class ServiceModel {
   /** Slices of a service in order of their names. */
   readonly #slicesOf = new Map<string, readonly SliceRecord[]>();
   readonly #claims: Readonly<Record<IpFamily, Claims>>;
+  /** Slices as they were before they changed or went, since the last `takeReleased`; undefined: not wanted. */
+  readonly #formerSlices: SliceRecord[] | undefined;
   readonly #cidrs = new Map<string, readonly Prefix[]>();
   #mergedCIDRs: Record<IpFamily, readonly string[]> = { ip: NONE, ip6: NONE };
 
@@ -68,7 +74,9 @@ export class ServiceModel {
     this.#problems = new ProblemLog((problem) => options.onProblem(problem));
     this.#node = options.node;
     const affected = (service: string) => void this.#dirty.add(service);
-    this.#claims = { ip: new Claims("ip", affected), ip6: new Claims("ip6", affected) };
+    const track = options.trackReleased ?? false;
+    this.#formerSlices = track ? [] : undefined;
+    this.#claims = { ip: new Claims("ip", affected, track), ip6: new Claims("ip6", affected, track) };
   }
 
   /** Tells which node this is: every service with endpoints becomes dirty when its name or zone differs. */
@@ -152,6 +160,37 @@ export class ServiceModel {
     return record.ports.map((port) => this.#view(family, record, addresses, port, slices));
   }
 
+  /** The same service ports as existing connections see them. */
+  targets(family: IpFamily, service: string): ServiceTarget[] {
+    const record = this.#services.get(service);
+    const addresses = record?.[family];
+    if (record === undefined || addresses === undefined || !this.#families.includes(family)) return [];
+    const slices = this.#slicesOf.get(service) ?? NO_SLICES;
+    return record.ports.map((port) => {
+      const held = this.#held(family, record, addresses, port);
+      const candidates = candidatesOf(slices, family, port.name, port.protocol, this.#node.nodeName);
+      return targetOf(record, port, held, candidates);
+    });
+  }
+
+  /** The service that has an address and port, or (`address` "") a node port; undefined when nobody has. */
+  ownerOf(family: IpFamily, address: string, protocol: Protocol, port: number): string | undefined {
+    return this.#claims[family].owner(address, protocol, port);
+  }
+
+  /** Those of `wanted` ("address port PROTOCOL") that any slice names as an endpoint, in whatever state. */
+  endpointsAmong(family: IpFamily, wanted: ReadonlySet<string>): Set<string> {
+    return endpointsAmong(this.#slices.values(), family, wanted);
+  }
+
+  /** What services gave up since the last call, and nobody has by now. Needs `trackReleased`. */
+  takeReleased(): ReleasedClaim[] {
+    const former = this.#formerSlices?.splice(0) ?? [];
+    return this.#families.flatMap((family) =>
+      releasedClaims(family, this.#claims[family].takeGivenUp(), former, (service) => this.#slicesOf.get(service)),
+    );
+  }
+
   #view(
     family: IpFamily,
     record: ServiceRecord,
@@ -167,10 +206,9 @@ export class ServiceModel {
       cluster: !record.internalPolicyLocal || external,
       local: record.internalPolicyLocal || (record.externalPolicyLocal && external),
     });
-    const portPart = port.name === "" ? "" : `:${port.name}`;
     return {
       service: record.name,
-      id: `${record.name}${portPart}/${port.protocol}`,
+      id: portId(record, port),
       portName: port.name,
       protocol: port.protocol,
       port: port.port,
@@ -183,6 +221,7 @@ export class ServiceModel {
       clusterEndpoints: lists.cluster,
       localEndpoints: lists.local,
       hasAnyEndpoint: lists.any,
+      resetRemovedEndpoints: resets(record, port),
       ...(clusterIP !== undefined && { clusterIP }),
       ...(addresses.sourceRanges && { sourceRanges: addresses.sourceRanges }),
     };
@@ -234,6 +273,7 @@ export class ServiceModel {
       if (isDeepStrictEqual(before, record)) return false;
       if (before.service !== record.service) this.#dropSlice(record.name);
     }
+    if (before?.service === record.service) this.#rememberSlice(before);
     this.#slices.set(record.name, record);
     const others = this.#slicesOf.get(record.service) ?? NO_SLICES;
     this.#slicesOf.set(record.service, withSlice(others, record));
@@ -245,11 +285,18 @@ export class ServiceModel {
     const before = this.#slices.get(name);
     if (before === undefined) return false;
     this.#slices.delete(name);
+    this.#rememberSlice(before);
     const rest = (this.#slicesOf.get(before.service) ?? NO_SLICES).filter((slice) => slice !== before);
     if (rest.length > 0) this.#slicesOf.set(before.service, rest);
     else this.#slicesOf.delete(before.service);
     this.#touch(before.service);
     return true;
+  }
+
+  /** The oldest go first when nobody has asked for long. */
+  #rememberSlice(slice: SliceRecord): void {
+    if (this.#formerSlices === undefined) return;
+    if (this.#formerSlices.push(slice) > 2 * MAX_FORMER_SLICES) this.#formerSlices.splice(0, MAX_FORMER_SLICES);
   }
 
   /** A service that is not there needs no writing; it is dirty as soon as it comes. */

@@ -47,6 +47,8 @@ export interface ServiceRecord {
   readonly externalPolicyLocal: boolean;
   /** 0: no affinity. */
   readonly affinitySeconds: number;
+  /** Annotation RESET_ANNOTATION: TCP connections to an endpoint that is gone are to be reset. */
+  readonly resetRemovedEndpoints: boolean;
 }
 
 export interface ServiceReadOptions {
@@ -56,6 +58,8 @@ export interface ServiceReadOptions {
   readonly intern: (text: string) => string;
 }
 
+/** "true": established TCP connections to an endpoint of this service are torn down once the endpoint is gone. */
+export const RESET_ANNOTATION = "nft-proxier.dev/reset-removed-endpoints";
 const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
 /** API default of sessionAffinityConfig.clientIP.timeoutSeconds: three hours. */
 const DEFAULT_AFFINITY_SECONDS = 10800;
@@ -118,8 +122,22 @@ export function readService(
     internalPolicyLocal: internalPolicy === "Local",
     externalPolicyLocal: externalPolicy === "Local" && reachable,
     affinitySeconds: readAffinity(spec, found),
+    resetRemovedEndpoints: readReset(metadata, found),
   };
   return { name, record };
+}
+
+/** Annotations are text; what is neither "true" nor "false" asks for nothing, with a report. */
+function readReset(metadata: Fields, found: Findings): boolean {
+  const annotations = metadata["annotations"];
+  if (!isFields(annotations)) return false;
+  const value = annotations[RESET_ANNOTATION];
+  if (value === undefined || value === "true" || value === "false") return value === "true";
+  found.report(
+    `metadata.annotations["${RESET_ANNOTATION}"]`,
+    `${show(value)} is neither "true" nor "false"; "false" is assumed`,
+  );
+  return false;
 }
 
 type ClusterIPs = Record<IpFamily, string | undefined>;

@@ -43,6 +43,42 @@ export interface ServicePortView {
   readonly localEndpoints: readonly Endpoint[];
   /** False: reject (no usable endpoint on any node). True with an empty list: drop. */
   readonly hasAnyEndpoint: boolean;
+  /** TCP connections to an endpoint that is gone are to be reset; false for other protocols. */
+  readonly resetRemovedEndpoints: boolean;
+}
+
+/** What of one service port matters to connections that exist already: neither policies nor hints. */
+export interface ServiceTarget {
+  /** "namespace/name". */
+  readonly service: string;
+  /** As ServicePortView.id. */
+  readonly id: string;
+  readonly protocol: Protocol;
+  readonly port: number;
+  /** Cluster IP, external IPs and load-balancer IPs that it may serve, canonical. */
+  readonly addresses: readonly string[];
+  /** 0: none. */
+  readonly nodePort: number;
+  /** TCP connections to an endpoint that is gone are to be reset; false for other protocols. */
+  readonly resetRemovedEndpoints: boolean;
+  /** Every endpoint that some slice names, in whatever state. */
+  readonly endpoints: readonly Endpoint[];
+  /** For each of them: it takes traffic, be it that it is ready or that it is serving, terminating or not. */
+  readonly serving: readonly boolean[];
+}
+
+/** A VIP or node port that a service had until now, and nobody has any more. */
+export interface ReleasedClaim {
+  readonly family: IpFamily;
+  /** "" for a node port. */
+  readonly address: string;
+  readonly protocol: Protocol;
+  /** The service's port, or the node port. */
+  readonly port: number;
+  /** "namespace/name" of who had it. */
+  readonly service: string;
+  /** "address port" of the endpoints that its connections may have gone to, as far as is known. */
+  readonly endpoints: ReadonlySet<string>;
 }
 
 /** Something in an object that cannot be served, said once. */

@@ -21,6 +21,7 @@ describe("which services are served", () => {
       clusterEndpoints: [],
       localEndpoints: [],
       hasAnyEndpoint: false,
+      resetRemovedEndpoints: false,
     });
     expect(model.views("ip6", "default/web")).toEqual([]);
     expect([...model.services()]).toEqual(["default/web"]);
