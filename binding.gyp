@@ -8,6 +8,7 @@
       "target_name": "nft_proxier",
       "sources": [
         "native/addon.cc",
+        "native/address_monitor.cc",
         "native/addresses.cc",
         "native/attr.cc",
         "native/batch.cc",
@@ -24,6 +25,7 @@
         "native/js_ops.cc",
         "native/js_values.cc",
         "native/js_writer.cc",
+        "native/listener.cc",
         "native/message_decoder.cc",
         "native/monitor.cc",
         "native/op_codec.cc",

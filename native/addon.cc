@@ -204,19 +204,31 @@ Napi::Value Addresses(const Napi::CallbackInfo& info) {
   return ListTask<InterfaceAddress>(info.Env(), "dump addresses", [connection] { return connection->Addresses(); });
 }
 
+template <typename Source>
+Napi::Value MonitorTask(Napi::Env env, napi_value callback, std::function<std::unique_ptr<Source>()> open) {
+  if (TypeOf(env, callback) != napi_function) throw Failure::Invalid("expected a callback");
+  auto function = std::make_shared<Napi::FunctionReference>(Napi::Persistent(Napi::Function(env, callback)));
+  return AsyncTask<std::unique_ptr<Source>>::Run(
+      env, "monitor", std::move(open), [function](Napi::Env e, std::unique_ptr<Source>&& source) {
+        return Wrap(e, OpenJsMonitor(e, std::move(source), function->Value()), kMonitorTag);
+      });
+}
+
 // monitor(connection, options, callback): a promise of a handle. The callback may run before it is resolved.
 Napi::Value OpenMonitor(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
   const ConnectionPtr connection = ConnectionOf(info);
-  MonitorOptions options = ReadMonitorOptions(env, info[1]);
+  MonitorOptions options = ReadMonitorOptions(info.Env(), info[1]);
   options.receive_buffer = connection->options().receive_buffer;
-  if (!info[2].IsFunction()) throw Failure::Invalid("expected a callback");
-  auto callback = std::make_shared<Napi::FunctionReference>(Napi::Persistent(info[2].As<Napi::Function>()));
-  return AsyncTask<std::unique_ptr<Monitor>>::Run(
-      env, "monitor", [connection, options] { return std::make_unique<Monitor>(connection->netns(), options); },
-      [callback](Napi::Env e, std::unique_ptr<Monitor>&& monitor) {
-        return Wrap(e, JsMonitor::Open(e, std::move(monitor), callback->Value()), kMonitorTag);
-      });
+  return MonitorTask<Monitor>(
+      info.Env(), info[2], [connection, options] { return std::make_unique<Monitor>(connection->netns(), options); });
+}
+
+// watchAddresses(connection, callback): as monitor().
+Napi::Value WatchAddresses(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  return MonitorTask<AddressMonitor>(info.Env(), info[1], [connection] {
+    return std::make_unique<AddressMonitor>(connection->netns(), connection->options().receive_buffer);
+  });
 }
 
 Napi::Value CloseMonitor(const Napi::CallbackInfo& info) {
@@ -253,6 +265,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   add("elements", Guarded<Elements>);
   add("addresses", Guarded<Addresses>);
   add("monitor", Guarded<OpenMonitor>);
+  add("watchAddresses", Guarded<WatchAddresses>);
   add("closeMonitor", Guarded<CloseMonitor>);
   return exports;
 }

@@ -1,47 +1,85 @@
 #include "js_monitor.h"
 
+#include <utility>
+#include <variant>
+
 #include "js_writer.h"
 
 namespace nftp {
 
-std::shared_ptr<JsMonitor> JsMonitor::Open(Napi::Env env, std::unique_ptr<Monitor> monitor, Napi::Function callback) {
-  std::shared_ptr<JsMonitor> opened(new JsMonitor(env));
-  JsMonitor* raw = opened.get();
-  raw->function_ = Napi::ThreadSafeFunction::New(env, callback, "nft-monitor", 0, 1);
-  raw->monitor_ = std::move(monitor);
-  raw->self_ = opened;
-  // Behind the function's own hook, and so before it: hooks run last in, first out.
-  napi_add_env_cleanup_hook(env, OnEnvironmentEnd, raw);
-  raw->monitor_->Start([raw] {
-    // A call may come when the monitor is closed and forgotten already.
-    raw->function_.NonBlockingCall(
-        [self = raw->self_](Napi::Env env, Napi::Function function) { self->Deliver(env, function); });
-  });
-  return opened;
+namespace {
+
+void Tell(Napi::Env env, Napi::Function callback, const ChangeBatch& batch) {
+  callback.Call({Napi::String::New(env, "batch"), ToJs(env, batch)});
 }
 
-void JsMonitor::OnEnvironmentEnd(void* self) { static_cast<JsMonitor*>(self)->Close(); }
-
-void JsMonitor::Close() {
-  if (!self_) return;
-  monitor_->Stop();
-  function_.Release();
-  napi_remove_env_cleanup_hook(env_, OnEnvironmentEnd, this);
-  const std::shared_ptr<JsMonitor> last = std::move(self_);
+void Tell(Napi::Env env, Napi::Function callback, const AddressesChanged&) {
+  callback.Call({Napi::String::New(env, "change"), env.Undefined()});
 }
 
-void JsMonitor::Deliver(Napi::Env env, Napi::Function callback) {
-  for (MonitorItem& item : monitor_->Take()) {
-    if (!self_) return;  // closed, perhaps by the callback
-    const Napi::HandleScope scope(env);
-    if (const auto* batch = std::get_if<ChangeBatch>(&item)) {
-      callback.Call({Napi::String::New(env, "batch"), ToJs(env, *batch)});
-    } else if (const auto* failed = std::get_if<MonitorFailed>(&item)) {
-      callback.Call({Napi::String::New(env, "error"), ErrorToJs(env, failed->failure, "monitor").Value()});
-    } else {
-      callback.Call({Napi::String::New(env, "lost"), env.Undefined()});
+void Tell(Napi::Env env, Napi::Function callback, const EventsLost&) {
+  callback.Call({Napi::String::New(env, "lost"), env.Undefined()});
+}
+
+void Tell(Napi::Env env, Napi::Function callback, const MonitorFailed& failed) {
+  callback.Call({Napi::String::New(env, "error"), ErrorToJs(env, failed.failure, "monitor").Value()});
+}
+
+template <typename Source>
+class OpenMonitor : public JsMonitor {
+ public:
+  static std::shared_ptr<JsMonitor> Open(Napi::Env env, std::unique_ptr<Source> source, Napi::Function callback) {
+    std::shared_ptr<OpenMonitor> opened(new OpenMonitor(env));
+    OpenMonitor* raw = opened.get();
+    raw->function_ = Napi::ThreadSafeFunction::New(env, callback, "nft-monitor", 0, 1);
+    raw->source_ = std::move(source);
+    raw->self_ = opened;
+    // Behind the function's own hook, and so before it: hooks run last in, first out.
+    napi_add_env_cleanup_hook(env, OnEnvironmentEnd, raw);
+    raw->source_->Start([raw] {
+      // A call may come when the monitor is closed and forgotten already.
+      raw->function_.NonBlockingCall(
+          [self = raw->self_](Napi::Env env, Napi::Function function) { self->Deliver(env, function); });
+    });
+    return opened;
+  }
+
+  void Close() override {
+    if (!self_) return;
+    source_->Stop();
+    function_.Release();
+    napi_remove_env_cleanup_hook(env_, OnEnvironmentEnd, this);
+    const std::shared_ptr<OpenMonitor> last = std::move(self_);
+  }
+
+ private:
+  explicit OpenMonitor(Napi::Env env) : env_(env) {}
+
+  static void OnEnvironmentEnd(void* self) { static_cast<OpenMonitor*>(self)->Close(); }
+
+  void Deliver(Napi::Env env, Napi::Function callback) {
+    for (const auto& item : source_->Take()) {
+      if (!self_) return;  // closed, perhaps by the callback
+      const Napi::HandleScope scope(env);
+      std::visit([&](const auto& told) { Tell(env, callback, told); }, item);
     }
   }
+
+  const napi_env env_;
+  Napi::ThreadSafeFunction function_;
+  std::unique_ptr<Source> source_;
+  // The thread calls into this object until Close().
+  std::shared_ptr<OpenMonitor> self_;
+};
+
+}  // namespace
+
+template <typename Source>
+std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::unique_ptr<Source> source, Napi::Function callback) {
+  return OpenMonitor<Source>::Open(env, std::move(source), callback);
 }
+
+template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::unique_ptr<Monitor>, Napi::Function);
+template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::unique_ptr<AddressMonitor>, Napi::Function);
 
 }  // namespace nftp

@@ -1,10 +1,11 @@
-// A monitor whose items reach a JS callback on the main thread.
+// Monitors whose items reach a JS callback on the main thread.
 #pragma once
 
 #include <napi.h>
 
 #include <memory>
 
+#include "address_monitor.h"
 #include "connection.h"
 #include "monitor.h"
 
@@ -12,23 +13,24 @@ namespace nftp {
 
 class JsMonitor {
  public:
-  // Subscribes, and starts to call `callback(kind, value)` for "batch", "lost" and "error"; `callback` must not throw.
-  // Keeps itself and the event loop alive until Close(), or the environment's end. Throws Failure.
-  static std::shared_ptr<JsMonitor> Open(Napi::Env env, std::unique_ptr<Monitor> monitor, Napi::Function callback);
+  virtual ~JsMonitor() = default;
+  JsMonitor(const JsMonitor&) = delete;
+  JsMonitor& operator=(const JsMonitor&) = delete;
 
   // No callback behind this. Joins the thread.
-  void Close();
+  virtual void Close() = 0;
 
- private:
-  explicit JsMonitor(Napi::Env env) : env_(env) {}
-  void Deliver(Napi::Env env, Napi::Function callback);
-  static void OnEnvironmentEnd(void* self);
-
-  const napi_env env_;
-  Napi::ThreadSafeFunction function_;
-  std::unique_ptr<Monitor> monitor_;
-  // The thread calls into this object until Close().
-  std::shared_ptr<JsMonitor> self_;
+ protected:
+  JsMonitor() = default;
 };
+
+// Starts to call `callback(kind, value)`, for a Monitor with "batch", "lost" and "error", for an AddressMonitor with
+// "change", "lost" and "error"; `callback` must not throw. Keeps itself and the event loop alive until Close(), or the
+// environment's end. Throws Failure.
+template <typename Source>
+std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::unique_ptr<Source> source, Napi::Function callback);
+
+extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::unique_ptr<Monitor>, Napi::Function);
+extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::unique_ptr<AddressMonitor>, Napi::Function);
 
 }  // namespace nftp

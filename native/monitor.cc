@@ -2,12 +2,8 @@
 
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
+#include <utility>
 
 namespace nftp {
 
@@ -20,6 +16,17 @@ constexpr size_t kDatagram = 1 << 18;
 constexpr size_t kMaxQueued = 1 << 18;
 
 bool IsElements(uint8_t operation) { return operation == NFT_MSG_NEWSETELEM || operation == NFT_MSG_DELSETELEM; }
+
+ListenerOptions RulesetEvents(const MonitorOptions& options) {
+  ListenerOptions listener;
+  listener.protocol = NETLINK_NETFILTER;
+  listener.groups = {NFNLGRP_NFTABLES};
+  listener.receive_buffer = options.receive_buffer != 0 ? options.receive_buffer : kDefaultReceiveBuffer;
+  listener.datagram = kDatagram;
+  listener.what = "nf_tables events";
+  listener.thread = "nft-monitor";
+  return listener;
+}
 
 }  // namespace
 
@@ -74,25 +81,15 @@ bool ChangeGrouper::Add(const nlmsghdr* message, ChangeBatch* batch) {
 }
 
 Monitor::Monitor(const NetNamespace& netns, const MonitorOptions& options)
-    : socket_(netns, NETLINK_NETFILTER),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      grouper_(options),
-      buffer_(kDatagram) {
-  if (!stop_.valid()) throw Failure::System("eventfd", errno);
-  socket_.SetReceiveBuffer(options.receive_buffer != 0 ? options.receive_buffer : kDefaultReceiveBuffer);
-  socket_.Join(NFNLGRP_NFTABLES);
-}
+    : grouper_(options), listener_(netns, RulesetEvents(options)) {}
 
 void Monitor::Start(std::function<void()> wake) {
   wake_ = std::move(wake);
-  thread_ = std::thread([this] { Run(); });
-}
-
-void Monitor::Stop() {
-  if (!thread_.joinable()) return;
-  const uint64_t one = 1;
-  static_cast<void>(!write(stop_.get(), &one, sizeof one));
-  thread_.join();
+  listener_.Start({
+      [this](const nlmsghdr* message) { Add(message); },
+      [this] { Lose(); },
+      [this](Failure failure) { Push(MonitorFailed{std::move(failure)}); },
+  });
 }
 
 std::vector<MonitorItem> Monitor::Take() {
@@ -118,53 +115,15 @@ void Monitor::Push(MonitorItem item) {
   if (first) wake_();
 }
 
-// False when the socket is of no more use.
-bool Monitor::ReadAll() {
-  for (;;) {
-    const ssize_t got = socket_.Receive(buffer_.data(), buffer_.size(), MSG_DONTWAIT);
-    if (got == -EAGAIN) return true;
-    if (got == -ENOBUFS || got == -EMSGSIZE) {
-      grouper_.Clear();
-      Push(EventsLost{});
-      continue;
-    }
-    if (got < 0) {
-      Push(MonitorFailed{Failure::System("nf_tables events", static_cast<int>(-got))});
-      return false;
-    }
-    int left = static_cast<int>(got);
-    for (auto* message = reinterpret_cast<const nlmsghdr*>(buffer_.data()); mnl_nlmsg_ok(message, left);
-         message = mnl_nlmsg_next(message, &left)) {
-      try {
-        ChangeBatch batch;
-        if (grouper_.Add(message, &batch)) Push(std::move(batch));
-        if (grouper_.pending() > kMaxQueued) {
-          grouper_.Clear();
-          Push(EventsLost{});
-        }
-      } catch (const Failure&) {
-        // A message that we cannot read is a change that we do not know.
-        grouper_.Clear();
-        Push(EventsLost{});
-      }
-    }
-    // A stop is not kept waiting by a steady stream.
-    pollfd stop{stop_.get(), POLLIN, 0};
-    if (poll(&stop, 1, 0) > 0) return false;
-  }
+void Monitor::Lose() {
+  grouper_.Clear();
+  Push(EventsLost{});
 }
 
-void Monitor::Run() {
-  pthread_setname_np(pthread_self(), "nft-monitor");
-  for (;;) {
-    pollfd fds[] = {{stop_.get(), POLLIN, 0}, {socket_.fd(), POLLIN, 0}};
-    if (poll(fds, 2, -1) < 0) {
-      if (errno == EINTR) continue;
-      return Push(MonitorFailed{Failure::System("nf_tables events", errno)});
-    }
-    if (fds[0].revents != 0) return;
-    if (!ReadAll()) return;
-  }
+void Monitor::Add(const nlmsghdr* message) {
+  ChangeBatch batch;
+  if (grouper_.Add(message, &batch)) Push(std::move(batch));
+  if (grouper_.pending() > kMaxQueued) Lose();
 }
 
 }  // namespace nftp

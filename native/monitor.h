@@ -6,14 +6,13 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <variant>
 #include <vector>
 
+#include "listener.h"
 #include "message_decoder.h"
 #include "model.h"
-#include "socket.h"
 
 namespace nftp {
 
@@ -80,22 +79,19 @@ class Monitor {
   void Start(std::function<void()> wake);
   std::vector<MonitorItem> Take();
   // Ends the thread and waits for it. No wake() behind this.
-  void Stop();
+  void Stop() { listener_.Stop(); }
 
  private:
-  void Run();
-  bool ReadAll();
+  void Add(const nlmsghdr* message);
+  void Lose();
   void Push(MonitorItem item);
 
-  const NetlinkSocket socket_;
-  const Fd stop_;
   ChangeGrouper grouper_;
   std::function<void()> wake_;
-  std::vector<uint8_t> buffer_;
-  std::thread thread_;
   std::mutex mutex_;
   std::vector<MonitorItem> items_;
   size_t queued_events_ = 0;
+  Listener listener_;
 };
 
 }  // namespace nftp

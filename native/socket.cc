@@ -85,9 +85,9 @@ void NetlinkSocket::WantExtendedAcks() const {
   static_cast<void>(setsockopt(fd(), SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof on));
 }
 
-void NetlinkSocket::Join(int group) const {
+void NetlinkSocket::Join(int group, const char* what) const {
   if (setsockopt(fd(), SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof group) != 0) {
-    throw Failure::System("subscription to nf_tables events", errno);
+    throw Failure::System(std::string("subscription to ") + what, errno);
   }
 }
 

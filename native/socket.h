@@ -54,7 +54,8 @@ class NetlinkSocket {
 
   // NETLINK_EXT_ACK and NETLINK_CAP_ACK: error texts come, requests are not echoed.
   void WantExtendedAcks() const;
-  void Join(int group) const;
+  // `what` the group tells is for the error's text.
+  void Join(int group, const char* what) const;
   // Raises the buffer to `bytes`, past net.core.?mem_max where allowed. Returns what the kernel then says it is.
   size_t SetSendBuffer(size_t bytes) const;
   size_t SetReceiveBuffer(size_t bytes) const;

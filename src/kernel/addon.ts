@@ -46,6 +46,7 @@ export interface NativeMonitorOptions {
 }
 
 export type NativeMonitorCallback = (kind: "batch" | "lost" | "error", value: ChangeBatch | Error | undefined) => void;
+export type NativeAddressCallback = (kind: "change" | "lost" | "error", value: Error | undefined) => void;
 
 /** One netlink message in the form that tests look at. */
 export interface DecodedMessage {
@@ -105,6 +106,8 @@ export interface NativeAddon {
     options: NativeMonitorOptions,
     callback: NativeMonitorCallback,
   ): Promise<NativeMonitor>;
+  watchAddresses(connection: NativeConnection, callback: NativeAddressCallback): Promise<NativeMonitor>;
+  /** For both kinds. */
   closeMonitor(monitor: NativeMonitor): void;
 }
 

@@ -22,6 +22,7 @@ import {
   type TableState,
 } from "./fake-state.js";
 import type {
+  AddressHandlers,
   ChainInfo,
   ChangeBatch,
   CommitOptions,
@@ -73,6 +74,7 @@ interface Listener {
 interface Shared {
   readonly state: NamespaceState;
   readonly listeners: Set<Listener>;
+  readonly addressListeners: Set<AddressHandlers>;
   readonly now: () => number;
   lastCommitter: { readonly pid: number; readonly name: string } | undefined;
 }
@@ -86,6 +88,7 @@ export class FakeKernel implements Kernel {
   private readonly shared: Shared;
   private readonly process: { readonly pid: number; readonly name: string };
   private readonly own = new Set<Listener>();
+  private readonly ownAddressListeners = new Set<AddressHandlers>();
   private readonly faults: InjectedFault[] = [];
   private repliesToLose = 0;
   private dumpsToInterrupt = 0;
@@ -97,6 +100,7 @@ export class FakeKernel implements Kernel {
     this.shared = shared ?? {
       state: new NamespaceState(FIRST_PORT),
       listeners: new Set(),
+      addressListeners: new Set(),
       now: options.now ?? (() => performance.now()),
       lastCommitter: undefined,
     };
@@ -121,13 +125,15 @@ export class FakeKernel implements Kernel {
   /** All monitors of the namespace hear that events were lost. */
   loseEvents(): void {
     for (const { handlers } of this.shared.listeners) queueMicrotask(() => handlers.onLost());
+    for (const handlers of this.shared.addressListeners) queueMicrotask(() => handlers.onLost());
   }
   /** All monitors of the namespace end with this error. */
   breakMonitors(error: Error): void {
-    for (const listener of this.shared.listeners) {
-      this.shared.listeners.delete(listener);
-      queueMicrotask(() => listener.handlers.onError(error));
-    }
+    const { listeners, addressListeners } = this.shared;
+    for (const { handlers } of listeners) queueMicrotask(() => handlers.onError(error));
+    for (const handlers of addressListeners) queueMicrotask(() => handlers.onError(error));
+    listeners.clear();
+    addressListeners.clear();
   }
   /** The next dumps of this object, as many as said, fail with "interrupted". */
   interruptDumps(count = 1): void {
@@ -137,9 +143,14 @@ export class FakeKernel implements Kernel {
   setLatency(wait: ((action: string) => Promise<void> | void) | undefined): void {
     this.latency = wait;
   }
-  /** What `addresses()` reports in this namespace. */
+  /** What `addresses()` reports in this namespace; those who watch are told. */
   setAddresses(addresses: readonly InterfaceAddress[]): void {
     this.shared.state.addresses = addresses;
+    for (const handlers of this.shared.addressListeners) {
+      queueMicrotask(() => {
+        if (this.shared.addressListeners.has(handlers)) handlers.onChange();
+      });
+    }
   }
 
   commit(ops: readonly Op[], options: CommitOptions = {}): Promise<CommitResult> {
@@ -271,12 +282,33 @@ export class FakeKernel implements Kernel {
     };
   }
 
+  async watchAddresses(handlers: AddressHandlers): Promise<Monitor> {
+    this.checkOpen("watch addresses");
+    await Promise.resolve();
+    // An object of its own: the same handlers may watch twice.
+    const listener: AddressHandlers = {
+      onChange: () => handlers.onChange(),
+      onLost: () => handlers.onLost(),
+      onError: (error) => handlers.onError(error),
+    };
+    this.shared.addressListeners.add(listener);
+    this.ownAddressListeners.add(listener);
+    return {
+      close: () => {
+        this.shared.addressListeners.delete(listener);
+        this.ownAddressListeners.delete(listener);
+        return Promise.resolve();
+      },
+    };
+  }
+
   /** As when the socket closes: tables that it owns go with it, or stay without an owner when they are persistent. */
   async close(): Promise<void> {
     await this.last;
     if (this.closed) return;
     this.closed = true;
     for (const listener of this.own) this.shared.listeners.delete(listener);
+    for (const listener of this.ownAddressListeners) this.shared.addressListeners.delete(listener);
     const { tables } = this.shared.state;
     for (const [id, table] of tables) {
       if (table.owner !== this.portId) continue;

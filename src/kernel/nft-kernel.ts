@@ -5,14 +5,17 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import {
   loadAddon,
   type NativeAddon,
+  type NativeAddressCallback,
   type NativeBatch,
   type NativeConnection,
   type NativeError,
+  type NativeMonitor,
   type NativeMonitorCallback,
   type NativeOpenOptions,
 } from "./addon.js";
 import { errnoName, KernelError, type Fault } from "./errors.js";
 import type {
+  AddressHandlers,
   ChainInfo,
   ChangeBatch,
   CommitOptions,
@@ -38,7 +41,7 @@ export interface NftKernelOptions {
   readonly netns?: string;
   /** Send buffer to begin with, bytes; it grows with the batches as far as the kernel lets it. */
   readonly sendBufferBytes?: number;
-  /** Receive buffer of a monitor, bytes. Default 64 MiB, or what net.core.rmem_max allows. */
+  /** Receive buffer of a monitor, bytes. Default 64 MiB (1 MiB to watch addresses), or what net.core.rmem_max allows. */
   readonly receiveBufferBytes?: number;
 }
 
@@ -147,23 +150,29 @@ export class NftKernel implements Kernel {
    */
   async monitor(handlers: MonitorHandlers, options: MonitorOptions = {}): Promise<Monitor> {
     return this.#run("monitor", async () => {
-      const handle = await this.#addon.monitor(
-        this.#connection,
-        {
-          ...(options.tables !== undefined && { tables: options.tables }),
-          ...(options.skipOwn !== false && { skipPort: this.portId }),
-        },
-        deliver(handlers),
-      );
-      const monitor: Monitor = {
-        close: async () => {
-          this.#monitors.delete(monitor);
-          this.#addon.closeMonitor(handle);
-        },
+      const native = {
+        ...(options.tables !== undefined && { tables: options.tables }),
+        ...(options.skipOwn !== false && { skipPort: this.portId }),
       };
-      this.#monitors.add(monitor);
-      return monitor;
+      return this.#opened(await this.#addon.monitor(this.#connection, native, deliver(handlers)));
     });
+  }
+
+  /** As `monitor`. */
+  async watchAddresses(handlers: AddressHandlers): Promise<Monitor> {
+    return this.#run("watch addresses", async () =>
+      this.#opened(await this.#addon.watchAddresses(this.#connection, deliverAddresses(handlers))),
+    );
+  }
+
+  #opened(handle: NativeMonitor): Monitor {
+    const monitor: Monitor = {
+      close: async () => {
+        if (this.#monitors.delete(monitor)) this.#addon.closeMonitor(handle);
+      },
+    };
+    this.#monitors.add(monitor);
+    return monitor;
   }
 
   /** Waits for what runs, closes monitors and sockets. Calls after this fail with "closed". */
@@ -194,16 +203,30 @@ export class NftKernel implements Kernel {
 
 /** Handlers as the addon's one callback, which must not throw. */
 function deliver(handlers: MonitorHandlers): NativeMonitorCallback {
-  return (kind, value) => {
-    try {
+  return (kind, value) =>
+    rethrowLater(() => {
       if (kind === "batch") handlers.onBatch(value as ChangeBatch);
       else if (kind === "lost") handlers.onLost();
       else handlers.onError(translate(value, "monitor") as Error);
-    } catch (error) {
-      // In its own turn, so that the events behind this one are told as well.
-      queueMicrotask(() => {
-        throw error;
-      });
-    }
-  };
+    });
+}
+
+function deliverAddresses(handlers: AddressHandlers): NativeAddressCallback {
+  return (kind, value) =>
+    rethrowLater(() => {
+      if (kind === "change") handlers.onChange();
+      else if (kind === "lost") handlers.onLost();
+      else handlers.onError(translate(value, "watch addresses") as Error);
+    });
+}
+
+/** What a handler throws surfaces in its own turn, so that the events behind this one are told as well. */
+function rethrowLater(handle: () => void): void {
+  try {
+    handle();
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
+  }
 }

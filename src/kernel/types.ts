@@ -410,6 +410,18 @@ export interface MonitorOptions {
   readonly skipOwn?: boolean;
 }
 
+export interface AddressHandlers {
+  /**
+   * `addresses()` may have another answer than before: an address came, went or changed its state. Many at once may be
+   * told as one. A link's new name alone is not told.
+   */
+  onChange(): void;
+  /** The kernel dropped events (ENOBUFS): read `addresses()` again. */
+  onLost(): void;
+  /** The stream ended for good. */
+  onError(error: Error): void;
+}
+
 export interface Monitor {
   close(): Promise<void>;
 }
@@ -445,8 +457,10 @@ export interface Kernel {
   sets(table: TableRef): Promise<SetDump[]>;
   /** Throws ENOENT when there is no such set. */
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch>;
-  /** Interface addresses of the namespace (rtnetlink). */
+  /** Interface addresses of the namespace (rtnetlink), whatever their state: tentative and deprecated ones, links that are down. */
   addresses(): Promise<InterfaceAddress[]>;
+  /** Subscribed when the promise resolves: a change that `addresses()` called after that does not show is told. */
+  watchAddresses(handlers: AddressHandlers): Promise<Monitor>;
   monitor(handlers: MonitorHandlers, options?: MonitorOptions): Promise<Monitor>;
   close(): Promise<void>;
 }

@@ -1,13 +1,17 @@
 /** What a test of the suite works with. */
 import { FakeKernel } from "../../src/kernel/fake-kernel.js";
 import { normalizeExpr } from "../../src/kernel/normalize.js";
-import type { Kernel } from "../../src/kernel/types.js";
+import type { InterfaceAddress, Kernel } from "../../src/kernel/types.js";
+import { familyOf } from "../../src/model/address.js";
+import { addressBytes } from "../../src/table/addresses.js";
 import { unpack } from "./build.js";
 
 export interface Bench {
   readonly kernel: Kernel;
   /** Another socket in the same namespace, closed with the bench. */
   other(): Promise<Kernel>;
+  /** Gives the namespace's loopback interface an address, "192.0.2.7/24", or takes it away, as another program does. */
+  changeAddress(action: "add" | "delete", cidr: string): Promise<void>;
   /** Lets time pass for the kernel. */
   wait(ms: number): Promise<void>;
   close(): Promise<void>;
@@ -20,12 +24,20 @@ export const openFake: Open = () => {
   let now = 1_000;
   const kernel = new FakeKernel({ now: () => now });
   const others: FakeKernel[] = [];
+  let addresses: InterfaceAddress[] = [];
   return Promise.resolve({
     kernel,
     other: () => {
       const other = kernel.asOther();
       others.push(other);
       return Promise.resolve(other);
+    },
+    changeAddress: (action, cidr) => {
+      const changed = loopbackAddress(cidr);
+      const others = addresses.filter(({ address }) => !Buffer.from(address).equals(changed.address));
+      addresses = action === "add" ? [...others, changed] : others;
+      kernel.setAddresses(addresses);
+      return Promise.resolve();
     },
     wait: (ms) => {
       now += ms;
@@ -36,6 +48,17 @@ export const openFake: Open = () => {
     },
   });
 };
+
+function loopbackAddress(cidr: string): InterfaceAddress {
+  const [address, length] = cidr.split("/");
+  return {
+    family: familyOf(address),
+    address: addressBytes(address),
+    prefixLength: Number(length),
+    interfaceIndex: 1,
+    interfaceName: "lo",
+  };
+}
 
 /** All tables with everything in them, in a form that can be compared: no handles, elements sorted. */
 export async function snapshot(kernel: Kernel): Promise<unknown> {

@@ -121,3 +121,20 @@ test("a large batch is taken back as fast as it is put in", async () => {
   // Generous: it takes a fraction of a second; an undo per element by scanning would take minutes.
   expect(performance.now() - started).toBeLessThan(10_000);
 });
+
+test("address events that are lost, and a watch that breaks", async () => {
+  const kernel = new FakeKernel();
+  const heard: unknown[] = [];
+  await kernel.watchAddresses({
+    onChange: () => void heard.push("change"),
+    onLost: () => void heard.push("lost"),
+    onError: (error) => void heard.push(error.message),
+  });
+  kernel.loseEvents();
+  kernel.setAddresses([]);
+  await Promise.resolve();
+  kernel.breakMonitors(new Error("gone"));
+  kernel.setAddresses([]);
+  await Promise.resolve();
+  expect(heard).toEqual(["lost", "change", "gone"]);
+});

@@ -1,8 +1,9 @@
 /** The real kernel for the suite, in a network namespace of its own and never in the machine's. */
-import { spawn, type ChildProcess } from "node:child_process";
+import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { readlinkSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import type { Kernel } from "../../src/kernel/types.js";
 import type { Open } from "./bench.js";
@@ -59,6 +60,12 @@ export function openReal(namespace: () => Namespace): Open {
     const left = await kernel.tables();
     await kernel.commit(left.map(({ family, table }) => ({ op: "delete", kind: "table", family, table })));
     const others: Kernel[] = [];
+    const added = new Set<string>();
+    const changeAddress = async (action: "add" | "delete", cidr: string): Promise<void> => {
+      await promisify(execFile)("nsenter", [`--net=${netns}`, "ip", "address", action, cidr, "dev", "lo"]);
+      if (action === "add") added.add(cidr);
+      else added.delete(cidr);
+    };
     return {
       kernel,
       other: async () => {
@@ -66,8 +73,10 @@ export function openReal(namespace: () => Namespace): Open {
         others.push(other);
         return other;
       },
+      changeAddress,
       wait: (ms) => sleep(ms),
       close: async () => {
+        for (const cidr of added) await changeAddress("delete", cidr);
         for (const open of [...others, kernel]) await open.close();
       },
     };

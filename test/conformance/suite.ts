@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe } from "vitest";
 import type { Bench, Open } from "./bench.js";
+import { addresses } from "./suite/addresses.js";
 import { anonymous } from "./suite/anonymous.js";
 import { batches } from "./suite/batches.js";
 import { chains } from "./suite/chains.js";
@@ -24,6 +25,7 @@ const TOPICS = {
   expressions,
   batches,
   monitors,
+  addresses,
 };
 
 /** What every implementation of `Kernel` must do. `open` gives an empty one for each test. */

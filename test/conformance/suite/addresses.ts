@@ -1,0 +1,92 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import type { Kernel, Monitor } from "../../../src/kernel/types.js";
+import { formatAddress } from "../../../src/model/address.js";
+import type { Current } from "../cases.js";
+
+/** Watches, and counts. */
+class Watcher {
+  changes = 0;
+  readonly faults: unknown[] = [];
+  monitor: Monitor | undefined;
+
+  static async open(kernel: Kernel): Promise<Watcher> {
+    const watcher = new Watcher();
+    watcher.monitor = await kernel.watchAddresses({
+      onChange: () => void watcher.changes++,
+      onLost: () => void watcher.faults.push("lost"),
+      onError: (error) => void watcher.faults.push(error),
+    });
+    return watcher;
+  }
+
+  /** Waits until more changes than so many have been told. */
+  async more(than: number): Promise<void> {
+    for (let tries = 0; this.changes <= than; tries++) {
+      if (tries === 500) throw new Error("no change was told");
+      await sleep(10);
+    }
+  }
+}
+
+const FOUR = "192.0.2.7/24";
+const SIX = "2001:db8::7/64";
+
+async function texts(kernel: Kernel): Promise<string[]> {
+  const addresses = await kernel.addresses();
+  return addresses.map(
+    ({ address, prefixLength, interfaceName }) => `${formatAddress(address)}/${prefixLength} ${interfaceName}`,
+  );
+}
+
+export function addresses(current: Current): void {
+  test("addresses of both families, on a link that is down as well", async () => {
+    const { kernel, changeAddress } = current();
+    expect(await texts(kernel)).toEqual([]);
+    await changeAddress("add", FOUR);
+    await changeAddress("add", SIX);
+    expect(await texts(kernel)).toEqual([`${FOUR} lo`, `${SIX} lo`]);
+    const [four, six] = await kernel.addresses();
+    expect([four.family, four.interfaceIndex, six.family, six.interfaceIndex]).toEqual(["ip", 1, "ip6", 1]);
+  });
+
+  test("whoever watches is told of an address that comes, and of one that goes, and then finds it so", async () => {
+    const { kernel, changeAddress } = current();
+    const watcher = await Watcher.open(kernel);
+    for (const cidr of [FOUR, SIX]) {
+      let before = watcher.changes;
+      await changeAddress("add", cidr);
+      await watcher.more(before);
+      expect(await texts(kernel)).toEqual([`${cidr} lo`]);
+      before = watcher.changes;
+      await changeAddress("delete", cidr);
+      await watcher.more(before);
+      expect(await texts(kernel)).toEqual([]);
+    }
+    await watcher.monitor?.close();
+    expect(watcher.faults).toEqual([]);
+  });
+
+  test("every watcher is told, on whatever connection", async () => {
+    const { kernel, other, changeAddress } = current();
+    const watchers = [await Watcher.open(kernel), await Watcher.open(kernel), await Watcher.open(await other())];
+    await changeAddress("add", FOUR);
+    await Promise.all(watchers.map((watcher) => watcher.more(0)));
+    for (const { monitor } of watchers) await monitor?.close();
+  });
+
+  test("nothing is told after close, nor when the connection has been closed", async () => {
+    const { kernel, other, changeAddress } = current();
+    const them = await other();
+    const watchers = [await Watcher.open(kernel), await Watcher.open(them)];
+    await watchers[0].monitor?.close();
+    await watchers[0].monitor?.close();
+    await them.close();
+    await changeAddress("add", FOUR);
+    await sleep(50);
+    expect(watchers.map(({ changes }) => changes)).toEqual([0, 0]);
+    await expect(them.watchAddresses({ onChange() {}, onLost() {}, onError() {} })).rejects.toMatchObject({
+      code: "closed",
+    });
+  });
+}

@@ -1,0 +1,126 @@
+/** Address events of the addon under many changes, and when the kernel drops some. */
+import { execFile, spawnSync } from "node:child_process";
+import { promisify } from "node:util";
+import { expect, test } from "vitest";
+import { KernelError } from "../../src/kernel/errors.js";
+import { formatAddress } from "../../src/model/address.js";
+import { useLab } from "./lab.js";
+
+const lab = useLab();
+
+/** Lines for `ip -batch` in the lab's namespace. */
+async function ip(lines: readonly string[]): Promise<void> {
+  const running = promisify(execFile)("nsenter", [`--net=${lab().netns}`, "ip", "-batch", "-"]);
+  running.child.stdin?.end(`${lines.join("\n")}\n`);
+  await running;
+}
+
+const many = Array.from({ length: 2000 }, (_, i) => `198.18.${i >> 8}.${i & 255}`);
+
+test("thousands of changes are told in far fewer calls, the last of them behind the last change", async () => {
+  const { kernel } = lab();
+  let told = 0;
+  let seen: string[] = [];
+  let reading = Promise.resolve();
+  // A dump that is interrupted is interrupted by a change, which will be told.
+  const read = async (): Promise<void> => {
+    const addresses = await kernel.addresses().catch((error: unknown) => {
+      if (error instanceof KernelError && error.code === "interrupted") return undefined;
+      throw error;
+    });
+    if (addresses !== undefined) seen = addresses.map(({ address }) => formatAddress(address));
+  };
+  const monitor = await kernel.watchAddresses({
+    onChange: () => {
+      told++;
+      reading = reading.then(read);
+    },
+    onLost: () => {
+      reading = reading.then(read);
+    },
+    onError: (error) => {
+      throw error;
+    },
+  });
+  await ip(many.map((address) => `address add ${address}/32 dev lo`));
+  await expect.poll(() => seen.length, { timeout: 30_000 }).toBe(many.length);
+  await ip(many.map((address) => `address delete ${address}/32 dev lo`));
+  await expect.poll(() => seen.length, { timeout: 30_000 }).toBe(0);
+  await monitor.close();
+  await reading;
+  expect(told).toBeLessThan(2 * many.length);
+});
+
+test("a main thread that is busy loses nothing that matters: one call tells of all that happened", async () => {
+  const { kernel, netns } = lab();
+  const calls: string[] = [];
+  const monitor = await kernel.watchAddresses({
+    onChange: () => void calls.push("change"),
+    onLost: () => void calls.push("lost"),
+    onError: (error) => void calls.push(error.message),
+  });
+  const input = many
+    .slice(0, 200)
+    .flatMap((address) => [`address add ${address}/32 dev lo`, `address delete ${address}/32 dev lo`]);
+  // The event loop stands still until all is done.
+  const done = spawnSync("nsenter", [`--net=${netns}`, "ip", "-batch", "-"], { input: `${input.join("\n")}\n` });
+  expect(done.status).toBe(0);
+  await expect.poll(() => calls.length, { timeout: 10_000 }).toBeGreaterThan(0);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  expect(calls.length).toBeLessThanOrEqual(2);
+  await monitor.close();
+});
+
+test("events that did not fit the buffer are told as lost, and what is read then is right", async () => {
+  const { open } = lab();
+  const kernel = await open({ receiveBufferBytes: 4096 });
+  let lost = 0;
+  const monitor = await kernel.watchAddresses({
+    onChange: () => undefined,
+    onLost: () => void lost++,
+    onError: (error) => {
+      throw error;
+    },
+  });
+  await ip(["link add burst0 type veth peer name peer2", ...many.map((each) => `address add ${each}/32 dev burst0`)]);
+  // All addresses go at once, in one turn of the kernel.
+  await ip(["link delete burst0"]);
+  await expect.poll(() => lost, { timeout: 10_000 }).toBeGreaterThan(0);
+  expect(await kernel.addresses()).toEqual([]);
+  await monitor.close();
+});
+
+test("closing with a watch open leaves nothing behind, and a link that goes takes its addresses with it", async () => {
+  const { open } = lab();
+  const kernel = await open();
+  let changes = 0;
+  const quiet = { onLost: () => undefined, onError: () => undefined };
+  await ip(["link add gone0 type veth peer name peer0", "address add 192.0.2.200/32 dev gone0"]);
+  await kernel.watchAddresses({ ...quiet, onChange: () => void changes++ });
+  await ip(["link delete gone0"]);
+  await expect.poll(() => changes, { timeout: 10_000 }).toBeGreaterThan(0);
+  expect((await kernel.addresses()).filter(({ interfaceName }) => interfaceName === "gone0")).toEqual([]);
+  await kernel.close();
+});
+
+test("an IPv6 address that goes when its link goes down is told", async () => {
+  const { kernel } = lab();
+  await ip([
+    "link add down0 type veth peer name peer1",
+    "link set down0 up",
+    "address add 2001:db8::200/64 dev down0 nodad",
+  ]);
+  let changes = 0;
+  const monitor = await kernel.watchAddresses({
+    onChange: () => void changes++,
+    onLost: () => undefined,
+    onError: () => undefined,
+  });
+  const here = async (): Promise<string[]> =>
+    (await kernel.addresses()).map(({ address }) => formatAddress(address)).filter((text) => text === "2001:db8::200");
+  expect(await here()).toHaveLength(1);
+  await ip(["link set down0 down"]);
+  await expect.poll(() => changes, { timeout: 10_000 }).toBeGreaterThan(0);
+  await expect.poll(here, { timeout: 10_000 }).toEqual([]);
+  await monitor.close();
+});
