@@ -15,6 +15,18 @@ export interface SyncReport {
    * from before the program's start are left out. Empty when it failed.
    */
   readonly triggers: readonly number[];
+  /** What the kernel was told. Absent when it failed. */
+  readonly work?: SyncWork;
+}
+
+/** One write, as the kernel saw it. */
+export interface SyncWork {
+  /** 0: it held all that is wanted. */
+  readonly transactions: number;
+  readonly operations: number;
+  readonly bytes: number;
+  /** Inside sendmsg. */
+  readonly kernelMs: number;
 }
 
 /** Services whose policy is Local and that have endpoints, but none on this node. */

@@ -1,0 +1,147 @@
+/** What /livez and /healthz say (kube-proxy: pkg/proxy/healthcheck/proxy_health.go). */
+import type { V1Node } from "@kubernetes/client-node";
+import type { IpFamily } from "../model/types.js";
+import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
+import type { Clock } from "../table/types.js";
+import type { ProbeCode } from "./metrics.js";
+
+/** Set by the cluster autoscaler on a node that it is about to remove. */
+const TO_BE_DELETED_TAINT = "ToBeDeletedByClusterAutoscaler";
+
+export interface ProxyHealthOptions {
+  /** The families that are served. */
+  readonly families: readonly IpFamily[];
+  /** A change that has waited this long makes us unhealthy, ms: twice the sync period. */
+  readonly timeoutMs: number;
+  /** There is an API server, hence a Node object that must exist. */
+  readonly cluster: boolean;
+  /** Monotonic: how long a change has waited does not depend on somebody setting the time of day. */
+  readonly clock: Clock;
+  /** Unix ms, for what is shown; by default the system's clock. */
+  readonly now?: () => number;
+}
+
+export interface ProbeReply {
+  readonly code: ProbeCode;
+  /** JSON, without a line feed at its end. */
+  readonly body: string;
+}
+
+/** Times are in ms of the monotonic clock, unless it says otherwise. */
+interface FamilyState {
+  /** When the oldest change came in that no write has taken over yet. */
+  waiting: number | undefined;
+  /** When the oldest change came in that a write took over, and that the kernel has not taken yet. */
+  underWay: number | undefined;
+  /** Unix ms. */
+  lastUpdated: number;
+}
+
+/** Whether the kernel keeps up with the changes, in each family, and whether this node is to get traffic at all. */
+export class ProxyHealth implements ProxierObserver {
+  readonly #timeoutMs: number;
+  readonly #cluster: boolean;
+  readonly #clock: Clock;
+  readonly #now: () => number;
+  readonly #states = new Map<IpFamily, FamilyState>();
+  #node: V1Node | undefined;
+
+  constructor(options: ProxyHealthOptions) {
+    this.#timeoutMs = options.timeoutMs;
+    this.#cluster = options.cluster;
+    this.#clock = options.clock;
+    this.#now = options.now ?? Date.now;
+    // The start counts as an update: without a change nothing need ever be written.
+    for (const family of options.families) {
+      this.#states.set(family, { waiting: undefined, underWay: undefined, lastUpdated: this.#now() });
+    }
+  }
+
+  /** The node's own Node object; undefined: there is none, or none any more. */
+  setNode(node: V1Node | undefined): void {
+    this.#node = node;
+  }
+
+  queued(): void {
+    const now = this.#clock.now();
+    for (const state of this.#states.values()) state.waiting ??= now;
+  }
+
+  taken(): void {
+    for (const state of this.#states.values()) {
+      state.underWay ??= state.waiting;
+      state.waiting = undefined;
+    }
+  }
+
+  synced({ family, ok, settled }: SyncReport): void {
+    const state = this.#states.get(family);
+    if (state === undefined || !ok) return;
+    state.lastUpdated = this.#now();
+    if (settled) state.underWay = undefined;
+  }
+
+  /** How long the oldest change that is not in force has waited, ms; 0 when none does. */
+  pendingMs(family: IpFamily): number {
+    const state = this.#states.get(family);
+    const since = state?.underWay ?? state?.waiting;
+    return since === undefined ? 0 : this.#clock.now() - since;
+  }
+
+  /** No family has a change that has waited too long. */
+  get healthy(): boolean {
+    for (const family of this.#states.keys()) if (!this.#inTime(family)) return false;
+    return true;
+  }
+
+  /** The Node exists, is not being deleted, and the autoscaler has no designs on it. Without a cluster: always. */
+  get nodeEligible(): boolean {
+    if (!this.#cluster) return true;
+    const node = this.#node;
+    if (node === undefined || node.metadata?.deletionTimestamp != null) return false;
+    return node.spec?.taints?.every(({ key }) => key !== TO_BE_DELETED_TAINT) ?? true;
+  }
+
+  livez(): ProbeReply {
+    return this.#reply(this.healthy, {});
+  }
+
+  healthz(): ProbeReply {
+    const { nodeEligible } = this;
+    return this.#reply(this.healthy && nodeEligible, { nodeEligible });
+  }
+
+  #inTime(family: IpFamily): boolean {
+    return this.pendingMs(family) < this.#timeoutMs;
+  }
+
+  /** Fields in the order in which kube-proxy has them. */
+  #reply(good: boolean, node: { readonly nodeEligible?: boolean }): ProbeReply {
+    const now = this.#now();
+    const families = (["ip", "ip6"] as const).flatMap((family) => {
+      const state = this.#states.get(family);
+      return state === undefined ? [] : { family, state, healthy: this.#inTime(family) };
+    });
+    const lastUpdated = Math.max(...families.map(({ state }) => state.lastUpdated));
+    const body = {
+      // Load balancers of old take it for the time of the last sign of life, hence "now" when all is well.
+      lastUpdated: rfc3339(good ? now : lastUpdated),
+      currentTime: rfc3339(now),
+      ...node,
+      // Of the proxier alone, also where the node's eligibility makes the status 503.
+      healthy: this.healthy,
+      status: Object.fromEntries(
+        families.map(({ family, state, healthy }) => [
+          family === "ip" ? "IPv4" : "IPv6",
+          { lastUpdated: rfc3339(state.lastUpdated), healthy },
+        ]),
+      ),
+    };
+    return { code: good ? 200 : 503, body: JSON.stringify(body) };
+  }
+}
+
+/** Unix ms as Go writes a time in JSON (RFC3339Nano): the fraction without zeros at its end, or none. */
+export function rfc3339(ms: number): string {
+  return new Date(ms).toISOString().replace(/\.?0*Z$/, "Z");
+}

@@ -1,0 +1,200 @@
+/**
+ * Metrics, in a registry of their own: kube-proxy's, so that dashboards and alerts made for it go on working, and ours,
+ * under `nftproxier_`.
+ */
+import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
+import type { IpFamily } from "../model/types.js";
+import type { NoLocalEndpoints, ProxierObserver, SyncReport, SyncWork } from "../proxier/observer.js";
+import {
+  buildInfo,
+  buildLabels,
+  conntrackMetrics,
+  FAMILY_LABELS,
+  type FamilyLabels,
+  KUBE_PROXY_VERSION,
+  MetricMaker,
+  objectMetrics,
+  probeMetrics,
+  restMetrics,
+  syncMetrics,
+} from "./kube-proxy-metrics.js";
+
+export interface MetricsOptions {
+  /** The families that are served: what is counted for each of them is there, with 0, from the start. */
+  readonly families: readonly IpFamily[];
+  /** Of this program: "0.1.0". */
+  readonly version: string;
+  /** Unix ms; by default the system's clock. */
+  readonly now?: () => number;
+  /** How long the oldest change that is not in force has waited in a family, ms; 0 when none does. */
+  readonly pendingMs?: (family: IpFamily) => number;
+}
+
+/** One request to the API server, answered or not. */
+export interface RestRequest {
+  /** HTTP status; "<error>", as in client-go, when there was no answer. */
+  readonly code: string;
+  /** "GET". */
+  readonly method: string;
+  /** As client-go says it: "GET", "POST". */
+  readonly verb: string;
+  /** "10.96.0.1:443". */
+  readonly host: string;
+  /** From sending it to the head of the answer: a watch counts as soon as it is established. */
+  readonly seconds: number;
+}
+
+/** Status codes of /livez and /healthz. */
+export type ProbeCode = 200 | 503;
+
+/** 50 µs to 3.3 s: one element takes the kernel some 100 µs, a full load of 50,000 services half a second. */
+const KERNEL_BUCKETS = Array.from({ length: 17 }, (_, n) => 0.00005 * 2 ** n);
+
+export class Metrics implements ProxierObserver {
+  /** For other parts of the program to register theirs in: `registers: [metrics.registry]`. */
+  readonly registry = new Registry();
+  readonly #now: () => number;
+  readonly #families: readonly FamilyLabels[];
+  readonly #sync;
+  readonly #objects;
+  readonly #probes;
+  readonly #conntrack;
+  readonly #rest;
+  readonly #build;
+  readonly #own;
+
+  constructor(options: MetricsOptions) {
+    this.#now = options.now ?? Date.now;
+    this.#families = options.families.map((family) => FAMILY_LABELS[family]);
+    const make = new MetricMaker(this.registry, options.families, "[ALPHA] ");
+    this.#sync = syncMetrics(make);
+    this.#objects = objectMetrics(make);
+    this.#probes = probeMetrics(make);
+    this.#conntrack = conntrackMetrics(make);
+    this.#rest = restMetrics(this.registry);
+    this.#build = buildInfo(this.registry);
+    this.#own = ownMetrics(new MetricMaker(this.registry, options.families), options);
+    processMetrics(this.registry);
+
+    this.setKubernetesVersion(KUBE_PROXY_VERSION);
+    this.queued(this.#now());
+    for (const family of options.families) this.noLocalEndpoints(family, { internal: 0, external: 0 });
+  }
+
+  changed(kind: "Service" | "EndpointSlice"): void {
+    this.#objects.changes[kind].inc();
+    this.#objects.pending[kind].inc();
+  }
+
+  queued(at: number): void {
+    for (const family of this.#families) this.#sync.lastQueued.set(family, at / 1000);
+  }
+
+  taken(): void {
+    this.#objects.pending.Service.set(0);
+    this.#objects.pending.EndpointSlice.set(0);
+  }
+
+  synced(report: SyncReport): void {
+    const family = FAMILY_LABELS[report.family];
+    const seconds = report.ms / 1000;
+    this.#sync.duration.observe(family, seconds);
+    (report.full ? this.#sync.full : this.#sync.partial).observe(family, seconds);
+    if (!report.ok) {
+      this.#sync.failures.inc(family);
+      return;
+    }
+    const now = this.#now();
+    this.#sync.last.set(family, now / 1000);
+    for (const trigger of report.triggers) this.#sync.programming.observe(family, (now - trigger) / 1000);
+    if (report.work !== undefined && report.work.transactions > 0) this.#worked(family, report.work);
+  }
+
+  noLocalEndpoints(family: IpFamily, counts: NoLocalEndpoints): void {
+    const { ip_family } = FAMILY_LABELS[family];
+    this.#objects.noLocal.set({ traffic_policy: "internal", ip_family }, counts.internal);
+    this.#objects.noLocal.set({ traffic_policy: "external", ip_family }, counts.external);
+  }
+
+  /** One answer of /healthz or /livez on the health port. */
+  probed(path: "healthz" | "livez", code: ProbeCode): void {
+    this.#probes[path].inc({ code: String(code) });
+  }
+
+  /** One look through a family's conntrack entries for stale ones. */
+  conntrackReconciled(family: IpFamily, seconds: number, deleted: number): void {
+    this.#conntrack.duration.observe(FAMILY_LABELS[family], seconds);
+    this.#conntrack.deleted.inc(FAMILY_LABELS[family], deleted);
+  }
+
+  restRequest({ code, method, verb, host, seconds }: RestRequest): void {
+    this.#rest.requests.inc({ code, method, host });
+    this.#rest.duration.observe({ verb, host }, seconds);
+  }
+
+  /**
+   * The version that the API server says of itself ("v1.35.2", from its /version): `kubernetes_build_info` shows it from
+   * now on. Alerts compare that metric between components; we work with every version and would only set them off.
+   */
+  setKubernetesVersion(gitVersion: string): void {
+    this.#build.reset();
+    this.#build.set(buildLabels(gitVersion), 1);
+  }
+
+  /** All metrics as `registry.contentType` says. */
+  async render(): Promise<string> {
+    return this.registry.metrics();
+  }
+
+  #worked(family: FamilyLabels, work: SyncWork): void {
+    this.#own.kernel.observe(family, work.kernelMs / 1000);
+    this.#own.transactions.inc(family, work.transactions);
+    this.#own.operations.inc(family, work.operations);
+    this.#own.bytes.inc(family, work.bytes);
+  }
+}
+
+/** What the kernel was told, what waits, and who we are. */
+function ownMetrics(make: MetricMaker, { families, version, pendingMs }: MetricsOptions) {
+  const build = new Gauge({
+    name: "nftproxier_build_info",
+    help: "Always 1; the labels say which nft-proxier runs, and on which Node.js",
+    labelNames: ["version", "node_version"],
+    registers: [make.registry],
+  });
+  build.set({ version, node_version: process.version }, 1);
+  if (pendingMs !== undefined) {
+    const pending = new Gauge({
+      name: "nftproxier_oldest_pending_change_seconds",
+      help: "How long the oldest change that is not in force yet has waited; 0: all are",
+      labelNames: ["ip_family"],
+      registers: [make.registry],
+      // Looked up when somebody asks, not kept.
+      collect: () => {
+        for (const family of families) pending.set(FAMILY_LABELS[family], pendingMs(family) / 1000);
+      },
+    });
+  }
+  return {
+    kernel: make.histogram("nftproxier_sync_kernel_seconds", "Time that one write spent in the kernel", KERNEL_BUCKETS),
+    transactions: make.counter("nftproxier_sync_transactions_total", "Transactions that the kernel took"),
+    operations: make.counter(
+      "nftproxier_sync_operations_total",
+      "Objects and elements that the kernel was told to add or to delete",
+    ),
+    bytes: make.counter("nftproxier_sync_bytes_total", "Bytes of netlink messages that the kernel took"),
+  } as const;
+}
+
+/**
+ * `process_*` as every Prometheus client has them, and `nodejs_*`. Of the event loop only its lag at the time of a scrape:
+ * percentiles want a timer every 10 ms, which would be nearly all the work of a node where nothing changes.
+ */
+function processMetrics(registry: Registry): void {
+  const never = 3_600_000;
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: never });
+  for (const { name } of registry.getMetricsAsArray()) {
+    const percentile = name.startsWith("nodejs_eventloop_lag_") && name !== "nodejs_eventloop_lag_seconds";
+    if (percentile) registry.removeSingleMetric(name);
+  }
+}
