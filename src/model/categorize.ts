@@ -107,3 +107,10 @@ function localList(list: CandidateList): readonly Endpoint[] {
   if (ready.length > 0) return ready;
   return list.endpoints.filter((endpoint, i) => endpoint.local && isDraining(list.states[i] ?? 0));
 }
+
+/** Adds the addresses of the endpoints on this node that are ready. */
+export function addLocalReady(list: CandidateList, into: Set<string>): void {
+  list.endpoints.forEach((endpoint, i) => {
+    if (endpoint.local && isReady(list.states[i] ?? 0)) into.add(endpoint.address);
+  });
+}

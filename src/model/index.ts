@@ -1,5 +1,6 @@
 export type {
   Endpoint,
+  HealthCheck,
   IpFamily,
   NodeContext,
   Problem,
@@ -8,6 +9,7 @@ export type {
   ServicePortView,
   ServiceTarget,
 } from "./types.js";
+export { NoLocalEndpointsCounter } from "./no-local-endpoints.js";
 export { ServiceModel, type Dirty, type ServiceModelOptions } from "./service-model.js";
 export {
   familyOf,

@@ -1,13 +1,14 @@
 import { isDeepStrictEqual } from "node:util";
 import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import { mergePrefixes, parseCIDR, type Prefix } from "./address.js";
-import { categorize } from "./categorize.js";
+import { addLocalReady, categorize } from "./categorize.js";
 import { Claims, NODE_PORT } from "./claims.js";
 import { clusterName, fieldsOf, Findings, listOf, ProblemLog, show } from "./fields.js";
 import { readService, type FamilyRecord, type PortRecord, type ServiceRecord } from "./service-record.js";
 import { candidatesOf, readSlice, type SliceRecord } from "./slice-record.js";
 import { endpointsAmong, type Held, portId, releasedClaims, resets, targetOf } from "./targets.js";
 import type {
+  HealthCheck,
   IpFamily,
   NodeContext,
   Problem,
@@ -189,6 +190,20 @@ export class ServiceModel {
     return this.#families.flatMap((family) =>
       releasedClaims(family, this.#claims[family].takeGivenUp(), former, (service) => this.#slicesOf.get(service)),
     );
+  }
+
+  /** What load balancers ask about a service in a family, from the present state; undefined: nothing. */
+  healthCheck(family: IpFamily, service: string): HealthCheck | undefined {
+    const record = this.#services.get(service);
+    if (record?.healthCheck === undefined || record[family] === undefined || !this.#families.includes(family)) {
+      return undefined;
+    }
+    const slices = this.#slicesOf.get(service) ?? NO_SLICES;
+    const ready = new Set<string>();
+    for (const { name, protocol } of record.ports) {
+      addLocalReady(candidatesOf(slices, family, name, protocol, this.#node.nodeName), ready);
+    }
+    return { ...record.healthCheck, localEndpoints: ready.size };
   }
 
   #view(

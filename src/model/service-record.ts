@@ -49,6 +49,15 @@ export interface ServiceRecord {
   readonly affinitySeconds: number;
   /** Annotation RESET_ANNOTATION: TCP connections to an endpoint that is gone are to be reset. */
   readonly resetRemovedEndpoints: boolean;
+  /** What a load balancer asks this node; undefined: nothing. */
+  readonly healthCheck: HealthCheckRecord | undefined;
+}
+
+/** Only a service of type LoadBalancer with an external policy Local has one. */
+export interface HealthCheckRecord {
+  readonly port: number;
+  /** metadata.uid; "" when the object does not say. */
+  readonly uid: string;
 }
 
 export interface ServiceReadOptions {
@@ -123,6 +132,8 @@ export function readService(
     externalPolicyLocal: externalPolicy === "Local" && reachable,
     affinitySeconds: readAffinity(spec, found),
     resetRemovedEndpoints: readReset(metadata, found),
+    healthCheck:
+      type === "LoadBalancer" && externalPolicy === "Local" ? readHealthCheck(spec, metadata, found) : undefined,
   };
   return { name, record };
 }
@@ -260,6 +271,12 @@ function readSourceRanges(spec: Fields, found: Findings): readonly Prefix[] {
     if (prefix === undefined) found.report(`spec.loadBalancerSourceRanges[${i}]`, `${show(item)} is not a CIDR`);
     return prefix ?? [];
   });
+}
+
+/** None while the API server has not given it a port. */
+function readHealthCheck(spec: Fields, metadata: Fields, found: Findings): HealthCheckRecord | undefined {
+  const port = portOf(spec["healthCheckNodePort"], "spec.healthCheckNodePort", found);
+  return port === 0 ? undefined : { port, uid: textOf(metadata["uid"], "metadata.uid", found) };
 }
 
 function readAffinity(spec: Fields, found: Findings): number {

@@ -81,6 +81,18 @@ export interface ReleasedClaim {
   readonly endpoints: ReadonlySet<string>;
 }
 
+/** What a load balancer asks this node about a service, in one family: spec.healthCheckNodePort. */
+export interface HealthCheck {
+  readonly port: number;
+  /** metadata.uid of the Service; "" when the object does not say. */
+  readonly uid: string;
+  /**
+   * Distinct addresses of ready endpoints on this node, over all ports. One that is terminating does not count, even
+   * where traffic still goes to it: the load balancer shall look elsewhere.
+   */
+  readonly localEndpoints: number;
+}
+
 /** Something in an object that cannot be served, said once. */
 export interface Problem {
   /** "Service", "EndpointSlice", "Node", "ServiceCIDR". */

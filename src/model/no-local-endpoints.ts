@@ -1,0 +1,51 @@
+import type { ServicePortView } from "./types.js";
+
+/** Numbers of service ports. */
+interface Counts {
+  readonly internal: number;
+  readonly external: number;
+}
+
+const NONE: Counts = Object.freeze({ internal: 0, external: 0 });
+
+/**
+ * How many service ports of one family have usable endpoints, but none where their policy Local looks for them: on this
+ * node. Their traffic is dropped, which is as it should be for a load balancer that asks before it sends, and a mistake
+ * otherwise. Kept up to date by service; only services that count are remembered.
+ */
+export class NoLocalEndpointsCounter {
+  readonly #counted = new Map<string, Counts>();
+  #internal = 0;
+  #external = 0;
+
+  /** What there is now. */
+  get counts(): Counts {
+    return { internal: this.#internal, external: this.#external };
+  }
+
+  /** `views` are all of the service's ports; none: it is gone. */
+  update(service: string, views: readonly ServicePortView[]): void {
+    const before = this.#counted.get(service) ?? NONE;
+    const now = count(views);
+    if (now === NONE) this.#counted.delete(service);
+    else this.#counted.set(service, now);
+    this.#internal += now.internal - before.internal;
+    this.#external += now.external - before.external;
+  }
+}
+
+function count(views: readonly ServicePortView[]): Counts {
+  let internal = 0;
+  let external = 0;
+  for (const view of views) {
+    if (!view.hasAnyEndpoint || view.localEndpoints.length > 0) continue;
+    if (view.internalPolicyLocal) internal++;
+    if (view.externalPolicyLocal && isExternal(view)) external++;
+  }
+  return internal === 0 && external === 0 ? NONE : { internal, external };
+}
+
+/** Without an address that the policy applies to nothing is dropped, and the view lists no local endpoints. */
+function isExternal(view: ServicePortView): boolean {
+  return view.nodePort !== 0 || view.externalIPs.length > 0 || view.loadBalancerIPs.length > 0;
+}
