@@ -1,19 +1,26 @@
+import { removeLeftovers } from "../leftovers/index.js";
 import { createLogger, type Logger, type LogLevel } from "../observe/log.js";
 import { TABLE_NAME } from "../ruleset/names.js";
 import { Table } from "../table/index.js";
 import { MONOTONIC_CLOCK, openKernel } from "./setup.js";
 
-/** `cleanup`: removes the tables of both families; fine when there are none. */
+const FAMILIES = ["ip", "ip6"] as const;
+
+/** `cleanup`: see `cleanupTables`. */
 export async function cleanupCommand(options: { readonly logLevel: LogLevel }): Promise<number> {
   return cleanupTables(await createLogger(options.logLevel));
 }
 
-/** The same with a log: 0 when nothing of ours is left. */
+/**
+ * Removes the tables of both families, and what kube-proxy's iptables mode left in the tables of iptables-nft; fine when there
+ * is nothing. Exit code 1 when something stays: what the kernel refused, what somebody else uses, or rules of
+ * kube-proxy's that only other tools can remove; the log names it and says what to do.
+ */
 export async function cleanupTables(log: Logger): Promise<number> {
   const kernel = await openKernel();
   let code = 0;
   try {
-    for (const family of ["ip", "ip6"] as const) {
+    for (const family of FAMILIES) {
       const table = new Table(kernel, { family, name: TABLE_NAME, clock: MONOTONIC_CLOCK });
       try {
         const { transactions } = await table.destroy();
@@ -25,7 +32,7 @@ export async function cleanupTables(log: Logger): Promise<number> {
         table.close();
       }
     }
-    return code;
+    return (await removeLeftovers({ kernel, log, families: FAMILIES })) ? code : 1;
   } finally {
     await kernel.close();
   }

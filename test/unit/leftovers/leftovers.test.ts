@@ -1,0 +1,76 @@
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pino } from "pino";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import type { Op } from "../../../src/kernel/types.js";
+import { removeLeftovers } from "../../../src/leftovers/index.js";
+
+const NAT = { family: "ip", table: "nat" } as const;
+
+interface LogLine {
+  readonly level: number;
+  readonly msg: string;
+  readonly [field: string]: unknown;
+}
+
+let root: string;
+let lines: LogLine[];
+let kernel: FakeKernel;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "nft-proxier-leftovers-"));
+  await mkdir(join(root, "proc/net"), { recursive: true });
+  lines = [];
+  kernel = new FakeKernel();
+});
+afterEach(async () => {
+  await rm(root, { recursive: true, force: true });
+});
+
+function clean(): Promise<boolean> {
+  const log = pino({ base: null }, { write: (line: string) => void lines.push(JSON.parse(line) as LogLine) });
+  return removeLeftovers({ kernel, log, families: ["ip", "ip6"], root });
+}
+
+async function load(...chains: readonly string[]): Promise<void> {
+  await kernel.commit([
+    { op: "add", kind: "table", ...NAT },
+    ...chains.map((chain): Op => ({ op: "add", kind: "chain", ...NAT, chain })),
+  ]);
+}
+
+describe("what kube-proxy's other modes left", () => {
+  it("is nothing: nothing is said", async () => {
+    expect(await clean()).toBe(true);
+    expect(lines).toEqual([]);
+  });
+
+  it("is removed from iptables-nft's tables, and it is said how much", async () => {
+    await load("KUBE-SERVICES", "KUBE-SVC-A", "MINE");
+    expect(await clean()).toBe(true);
+    expect(lines).toMatchObject([{ level: 30, family: "ip", table: "nat", chains: 2, jumps: 0 }]);
+  });
+
+  it("is used by somebody else: named, and not all is clean", async () => {
+    await load("KUBE-MARK-MASQ", "MINE");
+    const jump = { type: "immediate", dreg: 0, data: { verdict: "jump", chain: "KUBE-MARK-MASQ" } } as const;
+    await kernel.commit([{ op: "add", kind: "rule", ...NAT, chain: "MINE", exprs: [jump] }]);
+    expect(await clean()).toBe(false);
+    expect(lines).toMatchObject([{ level: 40, table: "nat", chain: "KUBE-MARK-MASQ", user: "a rule of chain MINE" }]);
+  });
+
+  it("is elsewhere: named with the command to run, and not all is clean", async () => {
+    await writeFile(join(root, "proc/net/dev"), "  kube-ipvs0: 0 0\n");
+    expect(await clean()).toBe(false);
+    expect(lines).toMatchObject([{ level: 40, leftover: "ipvs", command: "ip link delete kube-ipvs0" }]);
+  });
+
+  it("cannot be removed: that is no reason to stop", async () => {
+    await load("KUBE-SERVICES");
+    kernel.failNext({ when: (op) => op.op === "delete", errno: "EPERM" });
+    expect(await clean()).toBe(false);
+    expect(lines).toMatchObject([{ level: 40, err: { code: "refused" } }]);
+    expect(await kernel.chains(NAT)).toHaveLength(1);
+  });
+});
