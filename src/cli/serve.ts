@@ -51,9 +51,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
     }
     const ended = endSignal(log, options.signal);
     await startSource(source, proxier);
-    const refresh = setInterval(() => proxier.refreshNode(), config.nftables.syncPeriodMs);
     await ended;
-    clearInterval(refresh);
     return 0;
   } finally {
     await source.stop();

@@ -5,7 +5,6 @@
 import type { V1EndpointSlice, V1Node } from "@kubernetes/client-node";
 import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
-import { formatAddress } from "../model/address.js";
 import { ServiceModel } from "../model/index.js";
 import type { IpFamily, Problem } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
@@ -14,6 +13,7 @@ import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { ApplyResult, Clock } from "../table/types.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
 import { localDetector, type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
+import { LocalAddresses } from "../node/local-addresses.js";
 import type { ProxierObserver } from "./observer.js";
 import { Pace } from "./pace.js";
 import { TriggerTimes } from "./triggers.js";
@@ -25,7 +25,7 @@ export interface ProxierOptions {
   readonly kernel: Kernel;
   readonly log: Logger;
   readonly clock: Clock;
-  /** Interface addresses of this node; by default the kernel's. */
+  /** Interface addresses of this node, as they are; by default the kernel's, as they change. */
   readonly localAddresses?: () => Promise<readonly LocalAddress[]>;
   /** Told what happens, in this order; by default nobody. */
   readonly observers?: readonly ProxierObserver[];
@@ -50,6 +50,7 @@ export class Proxier implements ObjectSink {
   readonly #model: ServiceModel;
   readonly #families: readonly FamilyProxier[];
   readonly #pace: Pace;
+  readonly #localAddresses: LocalAddresses;
   readonly #warned = new Set<string>();
   #node: V1Node | undefined;
   #nodeChanged = true;
@@ -74,6 +75,7 @@ export class Proxier implements ObjectSink {
     this.#families = options.families.map(
       (family) => new FamilyProxier(family, options.kernel, options.clock, options.log),
     );
+    this.#localAddresses = new LocalAddresses(options.kernel, options.log, () => this.#addressesChanged());
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
     this.#pace = new Pace(() => this.#writePaced(), {
       gapMs: Math.max(minSyncPeriodMs, BATCH_MS),
@@ -185,13 +187,8 @@ export class Proxier implements ObjectSink {
   /** Ends; the kernel's tables stay as they are. */
   async stop(): Promise<void> {
     await this.#pace.stop();
+    await this.#localAddresses.close();
     for (const family of this.#families) family.close();
-  }
-
-  /** Looks at the node's interface addresses again with the next write, which is asked for. */
-  refreshNode(): void {
-    this.#nodeChanged = true;
-    this.flush();
   }
 
   /** One service that cannot be expressed must not keep the others from the kernel. */
@@ -266,11 +263,18 @@ export class Proxier implements ObjectSink {
     this.#nodeChanged = true;
   }
 
+  #addressesChanged(): void {
+    this.#pendingSince ??= this.#options.clock.now();
+    this.#nodeChanged = true;
+    this.flush();
+  }
+
   async #refreshOptions(): Promise<void> {
     if (!this.#nodeChanged && this.#families.every((family) => family.ready)) return;
     const { config, nodeName } = this.#options;
-    const local = await (this.#options.localAddresses?.() ?? kernelAddresses(this.#options.kernel));
+    // Before the wait: what changes during it asks for another round.
     this.#nodeChanged = false;
+    const local = await (this.#options.localAddresses?.() ?? this.#localAddresses.current());
     const facts = nodeFacts(config, nodeName, this.#node);
     this.#model.setNode(facts.context);
     for (const family of this.#families) {
@@ -297,9 +301,4 @@ export class Proxier implements ObjectSink {
 
 function round(ms: number): number {
   return Math.round(ms * 1000) / 1000;
-}
-
-async function kernelAddresses(kernel: Kernel): Promise<LocalAddress[]> {
-  const addresses = await kernel.addresses();
-  return addresses.map(({ family, address }) => ({ family, address: formatAddress(address) }));
 }

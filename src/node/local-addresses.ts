@@ -1,0 +1,119 @@
+/**
+ * The addresses of this node's interfaces, kept up to date by the kernel's events. As net.InterfaceAddrs, which
+ * kube-proxy asks: also of links that are down, also tentative and deprecated IPv6 addresses.
+ */
+import type { AddressHandlers, InterfaceAddress, Monitor } from "../kernel/types.js";
+import { formatAddress } from "../model/address.js";
+import type { Logger } from "../observe/log.js";
+import type { LocalAddress } from "./facts.js";
+
+/** What of the kernel this needs. */
+export interface AddressKernel {
+  addresses(): Promise<InterfaceAddress[]>;
+  watchAddresses(handlers: AddressHandlers): Promise<Monitor>;
+}
+
+/** Waits before reading or subscribing again after a failure, ms: the first, and the longest. */
+const FIRST_RETRY_MS = 50;
+const MAX_RETRY_MS = 5000;
+
+export class LocalAddresses {
+  readonly #kernel: AddressKernel;
+  readonly #log: Logger;
+  readonly #onChange: () => void;
+  #known: readonly LocalAddress[] | undefined;
+  #watch: Monitor | undefined;
+  #reading: Promise<void> | undefined;
+  /** Something changed since the read under way began. */
+  #again = false;
+  #timer: NodeJS.Timeout | undefined;
+  #failures = 0;
+  #closed = false;
+
+  /** `onChange` is called when `current()` has another answer than before; a change of state alone is none. */
+  constructor(kernel: AddressKernel, log: Logger, onChange: () => void) {
+    this.#kernel = kernel;
+    this.#log = log;
+    this.#onChange = onChange;
+  }
+
+  /**
+   * Sorted, each once. The first call subscribes and reads; from then on the answer is there. Rejects with the kernel's
+   * error when nothing has been read yet and nothing can be: call again.
+   */
+  async current(): Promise<readonly LocalAddress[]> {
+    if (this.#known === undefined) await this.#refresh();
+    return this.#known ?? [];
+  }
+
+  /** No call of `onChange` behind this. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    await this.#reading?.catch(() => undefined);
+    await this.#watch?.close();
+    this.#watch = undefined;
+  }
+
+  #refresh(): Promise<void> {
+    this.#again = true;
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = undefined;
+    });
+    return this.#reading;
+  }
+
+  async #read(): Promise<void> {
+    // An event that comes during a read may be about something that the read did not see.
+    while (this.#again && !this.#closed) {
+      this.#again = false;
+      // Subscribed before the read, so that no change falls between the two.
+      if (this.#watch === undefined) await this.#subscribe();
+      this.#take(await this.#kernel.addresses());
+    }
+    if (this.#watch !== undefined) this.#failures = 0;
+  }
+
+  async #subscribe(): Promise<void> {
+    const changed = (): void => this.#refreshLater(0);
+    const onError = (error: Error): void => {
+      this.#watch = undefined;
+      this.#fail(error);
+    };
+    try {
+      this.#watch = await this.#kernel.watchAddresses({ onChange: changed, onLost: changed, onError });
+    } catch (error) {
+      // What can be read is better than nothing, until the next attempt.
+      this.#fail(error);
+    }
+  }
+
+  #take(addresses: readonly InterfaceAddress[]): void {
+    const texts = new Map(addresses.map(({ family, address }) => [formatAddress(address), family]));
+    const read = [...texts].map(([address, family]) => ({ family, address }));
+    read.sort((a, b) => (a.address < b.address ? -1 : 1));
+    const same = this.#known?.map(({ address }) => address).join() === read.map(({ address }) => address).join();
+    const first = this.#known === undefined;
+    this.#known = read;
+    if (!first && !same && !this.#closed) this.#onChange();
+  }
+
+  #fail(error: unknown): void {
+    if (this.#closed) return;
+    const waitMs = Math.min(FIRST_RETRY_MS * 2 ** this.#failures++, MAX_RETRY_MS);
+    // Many changes at once interrupt a dump: nothing that anybody need know of while it is tried again.
+    const level = this.#failures > 3 || this.#watch === undefined ? "warn" : "debug";
+    this.#log[level]({ err: error, againMs: waitMs }, "the interfaces' addresses cannot be read or watched");
+    this.#refreshLater(waitMs);
+  }
+
+  #refreshLater(waitMs: number): void {
+    if (this.#closed) return;
+    clearTimeout(this.#timer);
+    if (waitMs > 0) {
+      this.#timer = setTimeout(() => this.#refreshLater(0), waitMs);
+      return;
+    }
+    this.#refresh().catch((error: unknown) => this.#fail(error));
+  }
+}
