@@ -1,0 +1,129 @@
+/** Node ports follow the addresses of the node's interfaces while the program runs. */
+import type { ChildProcess } from "node:child_process";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { type AddressPair, FAMILIES, PLAN } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import {
+  configuration,
+  type Manifest,
+  nodeObject,
+  nodePort,
+  serviceCIDRObject,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+import { checkRow, type Expected } from "./support/rows.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+const SERVED: Expected = { pods: ["a"], masq: true };
+/** Far below the 30 s of the sync period: nothing here waits for a poll. */
+const LIMIT_MS = 10_000;
+
+/** Addresses behind the default route, as long as the node has them not itself. */
+const LATE: AddressPair = { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" };
+const OUTSIDE: AddressPair = { ip: "203.0.113.200", ip6: "2001:db8:cb::c8:1" };
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  cluster.addNodeAddress(LATE);
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+
+interface Daemon {
+  readonly process: ChildProcess;
+  log(): string;
+}
+
+async function start(settings: Manifest, node = nodeObject()): Promise<Daemon> {
+  const objects = [node, serviceCIDRObject(), ...serviceObjects(cluster.lab, web)];
+  const args = await cluster.write(objects, configuration(settings), true);
+  const process = cluster.start(["run", ...args]);
+  let log = "";
+  process.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  return { process, log: () => log };
+}
+
+async function end({ process }: Daemon): Promise<void> {
+  const ended = new Promise((resolve) => process.once("exit", resolve));
+  process.kill("SIGTERM");
+  await ended;
+}
+
+async function change(action: "add" | "delete", pair: AddressPair, device: string): Promise<void> {
+  const nodad = action === "add" ? " nodad" : "";
+  await cluster.lab.node.ip([
+    `address ${action} ${pair.ip}/32 dev ${device}`,
+    `address ${action} ${pair.ip6}/128 dev ${device}${nodad}`,
+  ]);
+}
+
+/** Waits until a node port at this address is `expected`, in both families and all protocols. */
+async function becomes(address: AddressPair, expected: Expected, log: () => string): Promise<void> {
+  const row = { rule: "", from: "client", to: nodePort(web, address), expect: expected };
+  const begin = performance.now();
+  for (;;) {
+    const wrong = await checkRow(cluster, row, { answerMs: 200 });
+    if (wrong.length === 0) return;
+    if (performance.now() - begin > LIMIT_MS) throw new Error(`not in time:\n${wrong.join("\n")}\n${log()}`);
+  }
+}
+
+describe("CIDRs", () => {
+  let daemon: Daemon;
+  beforeAll(async () => {
+    daemon = await start({
+      nodePortAddresses: ["192.0.2.0/24", "203.0.113.240/28", "2001:db8:1::/64", "2001:db8:cb::fa:0/112"],
+    });
+    await becomes(PLAN.node, SERVED, daemon.log);
+  });
+  afterAll(() => end(daemon));
+
+  test("an address that an interface is given is served, until it is taken away again", async () => {
+    await becomes(LATE, "untouched", daemon.log);
+    for (const device of ["eth0", "lo"]) {
+      await change("add", LATE, device);
+      await becomes(LATE, SERVED, daemon.log);
+      await change("delete", LATE, device);
+      await becomes(LATE, "untouched", daemon.log);
+    }
+  });
+
+  test("an address outside the CIDRs stays untouched", async () => {
+    await change("add", OUTSIDE, "eth1");
+    await change("add", LATE, "eth0");
+    await becomes(LATE, SERVED, daemon.log);
+    const row = { rule: "", from: "client", to: nodePort(web, OUTSIDE), expect: "untouched" } as const;
+    expect(await checkRow(cluster, row)).toEqual([]);
+    await change("delete", OUTSIDE, "eth1");
+    await change("delete", LATE, "eth0");
+  });
+
+  test("the addresses of a link go with the link", async () => {
+    await cluster.lab.node.ip(["link add late0 type veth peer name late1", "link set late0 up", "link set late1 up"]);
+    await change("add", LATE, "late0");
+    await becomes(LATE, SERVED, daemon.log);
+    await cluster.lab.node.ip(["link delete late0"]);
+    await becomes(LATE, "untouched", daemon.log);
+  });
+});
+
+describe("primary", () => {
+  test("the node's own IPs are served from when an interface has them", async () => {
+    const daemon = await start({}, nodeObject({ addresses: FAMILIES.map((family) => LATE[family]) }));
+    try {
+      await expect.poll(daemon.log, { timeout: LIMIT_MS }).toContain("node ports answer on no IPv6 address");
+      await becomes(LATE, "untouched", daemon.log);
+      await change("add", LATE, "eth0");
+      await becomes(LATE, SERVED, daemon.log);
+      const row = { rule: "", from: "client", to: nodePort(web, PLAN.node), expect: "untouched" } as const;
+      expect(await checkRow(cluster, row)).toEqual([]);
+    } finally {
+      await change("delete", LATE, "eth0");
+      await end(daemon);
+    }
+  });
+});

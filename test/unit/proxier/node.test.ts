@@ -1,0 +1,167 @@
+/** What a change of the node itself comes to in the kernel: its interfaces' addresses, its zone, its own IPs. */
+import type { V1EndpointSlice, V1Node, V1Service } from "@kubernetes/client-node";
+import { pino } from "pino";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import type { InterfaceAddress } from "../../../src/kernel/types.js";
+import { Proxier } from "../../../src/proxier/proxier.js";
+import { addressBytes } from "../../../src/table/addresses.js";
+
+const NODE = "this-node";
+/** Written once a test is done waiting for anything else. */
+const LIMIT = { timeout: 10_000 };
+
+let kernel: FakeKernel;
+let logged: Record<string, unknown>[];
+let proxier: Proxier;
+
+const on = (address: string): InterfaceAddress => ({
+  family: address.includes(":") ? "ip6" : "ip",
+  address: addressBytes(address),
+  prefixLength: 24,
+  interfaceIndex: 2,
+  interfaceName: "eth0",
+});
+
+function make(changes: Partial<ProxyConfig> = {}): void {
+  const sink = { write: (line: string) => void logged.push(JSON.parse(line) as Record<string, unknown>) };
+  proxier = new Proxier({
+    config: { ...defaultConfig(), ...changes },
+    nodeName: NODE,
+    families: ["ip", "ip6"],
+    kernel,
+    log: pino({ level: "debug" }, sink),
+    clock: { now: () => performance.now() },
+  });
+}
+
+beforeEach(() => {
+  kernel = new FakeKernel();
+  logged = [];
+});
+afterEach(() => proxier.stop());
+
+function putNode(addresses: readonly string[], zone = "a"): void {
+  const node: V1Node = {
+    metadata: { name: NODE, labels: { "topology.kubernetes.io/zone": zone } },
+    status: { addresses: addresses.map((address) => ({ type: "InternalIP", address })) },
+  };
+  proxier.upsert({ kind: "Node", object: node });
+}
+
+const SERVICE: V1Service = {
+  metadata: { namespace: "shop", name: "web" },
+  spec: {
+    type: "NodePort",
+    clusterIP: "10.96.0.1",
+    clusterIPs: ["10.96.0.1"],
+    ipFamilies: ["IPv4"],
+    ports: [{ name: "http", port: 80, protocol: "TCP", nodePort: 30080 }],
+  },
+};
+/** An endpoint in each of the zones a and b. */
+const SLICE: V1EndpointSlice = {
+  metadata: { namespace: "shop", name: "web-1", labels: { "kubernetes.io/service-name": "web" } },
+  addressType: "IPv4",
+  ports: [{ name: "http", port: 8080, protocol: "TCP" }],
+  endpoints: ["a", "b"].map((zone, i) => ({
+    addresses: [`10.1.0.${i + 1}`],
+    hints: { forZones: [{ name: zone }] },
+  })),
+};
+
+function start(): void {
+  proxier.upsert({ kind: "Service", object: SERVICE });
+  proxier.upsert({ kind: "EndpointSlice", object: SLICE });
+  proxier.synced();
+  proxier.flush();
+}
+
+/** The addresses on which node ports answer, as the kernel has them; "all" where there is no list. */
+async function served(family: "ip" | "ip6"): Promise<string[]> {
+  const ref = { family, table: "kube-proxy" } as const;
+  const info = (await kernel.sets(ref)).find(({ set }) => set === "nodeport-ips");
+  if (info === undefined) return ["all"];
+  const { bytes, keyLen } = await kernel.elements(ref, info);
+  return Array.from({ length: bytes.length / keyLen }, (_, i) =>
+    Buffer.from(bytes.subarray(i * keyLen, (i + 1) * keyLen)).toString("hex"),
+  ).sort();
+}
+const hex = (...addresses: readonly string[]): string[] =>
+  addresses.map((address) => Buffer.from(addressBytes(address)).toString("hex")).sort();
+
+describe("interface addresses", () => {
+  it("are served and no longer served as the kernel tells, in both families, and nothing else is written", async () => {
+    make({ nodePortAddresses: ["192.0.2.0/24", "2001:db8::/64"] });
+    kernel.setAddresses([on("192.0.2.1"), on("127.0.0.1"), on("198.51.100.1")]);
+    start();
+    await expect.poll(() => served("ip"), LIMIT).toEqual(hex("192.0.2.1"));
+    await expect.poll(() => kernel.commits.length, LIMIT).toBe(2);
+    kernel.setAddresses([on("192.0.2.1"), on("192.0.2.7"), on("2001:db8::7"), on("fe80::1")]);
+    await expect.poll(() => served("ip"), LIMIT).toEqual(hex("192.0.2.1", "192.0.2.7"));
+    await expect.poll(() => served("ip6"), LIMIT).toEqual(hex("2001:db8::7"));
+    kernel.setAddresses([on("192.0.2.7")]);
+    await expect.poll(() => served("ip"), LIMIT).toEqual(hex("192.0.2.7"));
+    await expect.poll(() => served("ip6"), LIMIT).toEqual([]);
+    for (const ops of kernel.commits.slice(2)) expect(ops.map(({ kind }) => kind)).toEqual(["elements"]);
+  });
+
+  it("that node ports do not answer on cause no write", async () => {
+    make({ nodePortAddresses: ["192.0.2.0/24", "2001:db8::/64"] });
+    kernel.setAddresses([on("192.0.2.1")]);
+    start();
+    await expect.poll(() => kernel.commits.length, LIMIT).toBe(2);
+    kernel.setAddresses([on("192.0.2.1"), on("198.51.100.1")]);
+    await expect.poll(() => logged.filter(({ msg }) => msg === "nothing to write").length, LIMIT).toBe(2);
+    expect(kernel.commits).toHaveLength(2);
+  });
+
+  it("may come before the first full list: nothing is written for their sake", async () => {
+    make();
+    kernel.setAddresses([on("192.0.2.1")]);
+    await proxier.prepare();
+    kernel.setAddresses([on("192.0.2.2")]);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(kernel.commits).toEqual([]);
+  });
+});
+
+describe("the Node object", () => {
+  it("primary: its own IP of each family, when an interface has it", async () => {
+    make();
+    kernel.setAddresses([on("192.0.2.1"), on("192.0.2.2"), on("2001:db8::1"), on("2001:db8::2")]);
+    putNode(["192.0.2.1", "2001:db8::1"]);
+    start();
+    await expect.poll(() => served("ip"), LIMIT).toEqual(hex("192.0.2.1"));
+    await expect.poll(() => served("ip6"), LIMIT).toEqual(hex("2001:db8::1"));
+    // The node is given other addresses; one of them is not on an interface yet.
+    putNode(["192.0.2.2", "2001:db8::3"]);
+    proxier.flush();
+    await expect.poll(() => served("ip"), LIMIT).toEqual(hex("192.0.2.2"));
+    await expect.poll(() => served("ip6"), LIMIT).toEqual([]);
+    kernel.setAddresses([on("192.0.2.2"), on("2001:db8::3")]);
+    await expect.poll(() => served("ip6"), LIMIT).toEqual(hex("2001:db8::3"));
+  });
+
+  it("another zone: endpoints are chosen anew", async () => {
+    make();
+    proxier.upsert({ kind: "Service", object: SERVICE });
+    proxier.upsert({ kind: "EndpointSlice", object: SLICE });
+    proxier.synced();
+    /** What the ClusterIP draws from, with the node in this zone. */
+    const drawn = async (zone: string): Promise<unknown[]> => {
+      putNode(["192.0.2.1"], zone);
+      expect((await proxier.sync()).ok).toBe(true);
+      const text = await proxier.render();
+      const count = /10\.96\.0\.1 \. tcp \. 80 : goto cluster-(\d+)/.exec(text)?.[1] ?? "1";
+      return Array.from(
+        { length: Number(count) },
+        (_, i) => new RegExp(`10\\.96\\.0\\.1 \\. tcp \\. 80 \\. ${i} : (\\S+)`).exec(text)?.[1],
+      );
+    };
+    expect(await drawn("a")).toEqual(["10.1.0.1"]);
+    expect(await drawn("b")).toEqual(["10.1.0.2"]);
+    expect(new Set(await drawn("elsewhere"))).toEqual(new Set(["10.1.0.1", "10.1.0.2"]));
+  });
+});
