@@ -15,6 +15,8 @@ export interface SyncReport {
    * from before the program's start are left out. Empty when it failed.
    */
   readonly triggers: readonly number[];
+  /** "namespace/name" of the services whose changes this write brought into force, deleted ones too. Empty when it failed. */
+  readonly services: readonly string[];
   /** What the kernel was told. Absent when it failed. */
   readonly work?: SyncWork;
 }
@@ -47,5 +49,7 @@ export interface ProxierObserver {
   /** The changes that were waiting are being taken over into the wanted state: none is pending any more. */
   taken?(): void;
   synced?(report: SyncReport): void;
+  /** Where node ports answer from now on; "all": on every local address but loopback. */
+  nodePortAddresses?(family: IpFamily, addresses: "all" | readonly string[]): void;
   noLocalEndpoints?(family: IpFamily, counts: NoLocalEndpoints): void;
 }

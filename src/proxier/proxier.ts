@@ -5,7 +5,7 @@
 import type { V1EndpointSlice, V1Node } from "@kubernetes/client-node";
 import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
-import { ServiceModel } from "../model/index.js";
+import { NoLocalEndpointsCounter, ServiceModel } from "../model/index.js";
 import type { IpFamily, Problem } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
 import type { RulesetOptions } from "../ruleset/ruleset.js";
@@ -14,7 +14,7 @@ import type { ApplyResult, Clock } from "../table/types.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
 import { localDetector, type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
 import { LocalAddresses } from "../node/local-addresses.js";
-import type { ProxierObserver } from "./observer.js";
+import type { ProxierObserver, SyncReport, SyncWork } from "./observer.js";
 import { Pace } from "./pace.js";
 import { TriggerTimes } from "./triggers.js";
 
@@ -36,6 +36,16 @@ const BATCH_MS = 20;
 /** Work on the first full list in slices of this length, ms, so that signals and health checks are not kept waiting. */
 const SLICE_MS = 8;
 
+/** Changes that are in the wanted table, and not yet known to be in the kernel's. */
+interface UnderWay {
+  readonly triggers: number[];
+  readonly services: Set<string>;
+}
+
+function newUnderWay(): UnderWay {
+  return { triggers: [], services: new Set() };
+}
+
 const NO_OBSERVERS: readonly ProxierObserver[] = Object.freeze([]);
 
 /** What one write of all families came to. */
@@ -47,7 +57,8 @@ export interface SyncOutcome {
 export class Proxier implements ObjectSink {
   readonly #options: ProxierOptions;
   readonly #log: Logger;
-  readonly #model: ServiceModel;
+  /** What the objects mean; for observers to ask. */
+  readonly model: ServiceModel;
   readonly #families: readonly FamilyProxier[];
   readonly #pace: Pace;
   readonly #localAddresses: LocalAddresses;
@@ -59,14 +70,18 @@ export class Proxier implements ObjectSink {
   /** When the oldest change that is not written yet came in, ms of the clock. */
   #pendingSince: number | undefined;
   readonly #triggers = new TriggerTimes(Date.now());
-  /** Trigger times of the changes that the next write that succeeds brings into force. */
-  readonly #underWay: Record<IpFamily, number[]> = { ip: [], ip6: [] };
+  /** What the next write that succeeds brings into force. */
+  readonly #underWay: Record<IpFamily, UnderWay> = { ip: newUnderWay(), ip6: newUnderWay() };
+  readonly #noLocal: Record<IpFamily, NoLocalEndpointsCounter> = {
+    ip: new NoLocalEndpointsCounter(),
+    ip6: new NoLocalEndpointsCounter(),
+  };
   readonly #written = new Set<IpFamily>();
 
   constructor(options: ProxierOptions) {
     this.#options = options;
     this.#log = options.log;
-    this.#model = new ServiceModel({
+    this.model = new ServiceModel({
       families: options.families,
       node: { nodeName: options.nodeName },
       allowExternalIPs: options.config.allowExternalIPs,
@@ -88,12 +103,12 @@ export class Proxier implements ObjectSink {
     this.#pendingSince ??= this.#options.clock.now();
     switch (object.kind) {
       case "Service":
-        if (this.#model.upsertService(object.object)) this.#changed("Service");
+        if (this.model.upsertService(object.object)) this.#changed("Service");
         return;
       case "EndpointSlice":
         return this.#upsertSlice(object.object);
       case "ServiceCIDR":
-        return this.#model.upsertServiceCIDR(object.object);
+        return this.model.upsertServiceCIDR(object.object);
       case "Node":
         return this.#setNode(object.object.metadata?.name, object.object);
     }
@@ -103,14 +118,14 @@ export class Proxier implements ObjectSink {
     this.#pendingSince ??= this.#options.clock.now();
     switch (kind) {
       case "Service":
-        if (this.#model.removeService(name)) this.#changed("Service");
+        if (this.model.removeService(name)) this.#changed("Service");
         return;
       case "EndpointSlice":
         this.#triggers.remove(name);
-        if (this.#model.removeSlice(name)) this.#changed("EndpointSlice");
+        if (this.model.removeSlice(name)) this.#changed("EndpointSlice");
         return;
       case "ServiceCIDR":
-        return this.#model.removeServiceCIDR(name);
+        return this.model.removeServiceCIDR(name);
       case "Node":
         return this.#setNode(name, undefined);
     }
@@ -140,11 +155,15 @@ export class Proxier implements ObjectSink {
       await Promise.all(this.#families.map((family) => family.load()));
       this.#loaded = true;
     }
-    const dirty = this.#model.takeDirty();
-    for (const { family } of this.#families) this.#underWay[family].push(...this.#triggers.take(family));
+    const dirty = this.model.takeDirty();
+    for (const { family } of this.#families) {
+      const underWay = this.#underWay[family];
+      underWay.triggers.push(...this.#triggers.take(family));
+      for (const service of dirty.services) underWay.services.add(service);
+    }
     for (const observer of this.#observers) observer.taken?.();
     if (dirty.serviceCIDRs) {
-      for (const family of this.#families) family.setServiceCIDRs(this.#model.serviceCIDRs(family.family));
+      for (const family of this.#families) family.setServiceCIDRs(this.model.serviceCIDRs(family.family));
     }
     let sliceStart = performance.now();
     for (const service of dirty.services) {
@@ -195,7 +214,9 @@ export class Proxier implements ObjectSink {
   #update(service: string): void {
     for (const family of this.#families) {
       try {
-        family.update(service, this.#model.views(family.family, service));
+        const views = this.model.views(family.family, service);
+        this.#noLocal[family.family].update(service, views);
+        family.update(service, views);
       } catch (error) {
         this.#log.error({ family: family.family, service, err: error }, "service left as it was");
       }
@@ -219,7 +240,7 @@ export class Proxier implements ObjectSink {
   }
 
   #upsertSlice(slice: V1EndpointSlice): void {
-    if (!this.#model.upsertSlice(slice)) return;
+    if (!this.model.upsertSlice(slice)) return;
     this.#triggers.note(`${slice.metadata?.namespace}/${slice.metadata?.name}`, slice);
     this.#changed("EndpointSlice");
   }
@@ -227,19 +248,24 @@ export class Proxier implements ObjectSink {
   /** Tells of a write; `result` is absent when it failed. */
   #report(family: IpFamily, started: number, result: ApplyResult | undefined): void {
     const ok = result !== undefined;
-    const report = {
+    const report: SyncReport = {
       family,
       ok,
       full: result?.resynced !== undefined || !this.#written.has(family),
       ms: performance.now() - started,
       settled: ok,
-      triggers: ok ? this.#underWay[family] : [],
+      triggers: ok ? this.#underWay[family].triggers : [],
+      services: ok ? [...this.#underWay[family].services] : [],
+      ...(result === undefined ? {} : { work: workOf(result) }),
     };
     if (ok) {
-      this.#underWay[family] = [];
+      this.#underWay[family] = newUnderWay();
       this.#written.add(family);
     }
-    for (const observer of this.#observers) observer.synced?.(report);
+    for (const observer of this.#observers) {
+      observer.synced?.(report);
+      observer.noLocalEndpoints?.(family, this.#noLocal[family].counts);
+    }
   }
 
   #logWrite(family: IpFamily, result: ApplyResult, started: number, since: number): void {
@@ -276,7 +302,7 @@ export class Proxier implements ObjectSink {
     this.#nodeChanged = false;
     const local = await (this.#options.localAddresses?.() ?? this.#localAddresses.current());
     const facts = nodeFacts(config, nodeName, this.#node);
-    this.#model.setNode(facts.context);
+    this.model.setNode(facts.context);
     for (const family of this.#families) {
       const nodePorts = nodePortAddresses(config, facts, family.family, local);
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
@@ -289,6 +315,7 @@ export class Proxier implements ObjectSink {
         ...(nodeIP === undefined ? {} : { nodeIP }),
       };
       family.setOptions(options);
+      for (const observer of this.#observers) observer.nodePortAddresses?.(family.family, nodePorts.addresses);
     }
   }
 
@@ -297,6 +324,10 @@ export class Proxier implements ObjectSink {
     this.#warned.add(message);
     this.#log.warn(message);
   }
+}
+
+function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork {
+  return { transactions, operations: total, bytes, kernelMs: kernelNs / 1e6 };
 }
 
 function round(ms: number): number {

@@ -27,7 +27,7 @@ beforeEach(() => {
 });
 
 function synced(family: IpFamily, ok = true, settled = ok): void {
-  health.synced({ family, ok, full: false, ms: 1, settled, triggers: [] });
+  health.synced({ family, ok, full: false, ms: 1, settled, triggers: [], services: [] });
 }
 
 /** A change comes in and is written in both families. */

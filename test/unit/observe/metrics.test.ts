@@ -17,7 +17,7 @@ beforeEach(() => {
   metrics = make();
 });
 
-const WRITTEN: SyncReport = { family: "ip", ok: true, full: false, ms: 3, settled: true, triggers: [] };
+const WRITTEN: SyncReport = { family: "ip", ok: true, full: false, ms: 3, settled: true, triggers: [], services: [] };
 
 /** Lines of one metric, without its help. */
 async function series(name: string): Promise<string[]> {

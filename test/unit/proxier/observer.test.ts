@@ -11,15 +11,21 @@ import { makeService, makeSlice } from "../../bench/cluster.js";
 let kernel: FakeKernel;
 let told: string[];
 let reports: SyncReport[];
+let nodePorts: unknown[];
+let noLocal: unknown[];
 let proxier: Proxier;
 
 beforeEach(() => {
   kernel = new FakeKernel();
   told = [];
   reports = [];
+  nodePorts = [];
+  noLocal = [];
   const observer: ProxierObserver = {
     changed: (kind) => void told.push(`changed ${kind}`),
     queued: () => void told.push("queued"),
+    nodePortAddresses: (_family, addresses) => void nodePorts.push(addresses),
+    noLocalEndpoints: (_family, counts) => void noLocal.push(counts),
     taken: () => void told.push("taken"),
     synced: (report) => {
       told.push(`synced ${report.ok}`);
@@ -105,5 +111,31 @@ describe("observers of the proxier", () => {
     proxier.upsert({ kind: "EndpointSlice", object: odd });
     await proxier.sync();
     expect(reports[0]?.triggers).toHaveLength(1);
+  });
+
+  it("are told which services a write brought into force, a failed one's with the next that succeeds", async () => {
+    put(0, [1]);
+    proxier.synced();
+    await proxier.sync();
+    kernel.failNext({ when: commitOfElements, errno: "ENOMEM", text: "out of something", element: 0 });
+    put(0, [2]);
+    await proxier.sync();
+    proxier.remove("Service", "bench/svc-0");
+    put(1, [3]);
+    await proxier.sync();
+    expect(reports.map(({ services }) => services)).toEqual([["bench/svc-0"], [], ["bench/svc-0", "bench/svc-1"]]);
+  });
+
+  it("are told where node ports answer, and how many policies find no endpoint here", async () => {
+    const service = makeService(0);
+    proxier.upsert({
+      kind: "Service",
+      object: { ...service, spec: { ...service.spec, internalTrafficPolicy: "Local" } },
+    });
+    proxier.upsert({ kind: "EndpointSlice", object: slice(0, [1]) });
+    proxier.synced();
+    await proxier.sync();
+    expect(nodePorts).toEqual(["all"]);
+    expect(noLocal.at(-1)).toEqual({ internal: 1, external: 0 });
   });
 });
