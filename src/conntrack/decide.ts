@@ -1,0 +1,221 @@
+/**
+ * Whether an entry of the connection tracking table may stay. Pure. The rule is kube-proxy's (pkg/proxy/conntrack/cleanup.go,
+ * CleanStaleEntries): a UDP entry whose original destination is a VIP and port, or a node port, of a service with at least
+ * one serving endpoint, and whose reply does not come from one of them, goes. Everything beyond that has a switch.
+ */
+import { IpProto } from "../kernel/constants.js";
+import type { IpFamily, Protocol } from "../model/types.js";
+import type { EndpointStates } from "./endpoints.js";
+import type { ConntrackEntry } from "./types.js";
+
+/** Where the decision goes beyond kube-proxy's; each is on by default. */
+export interface Switches {
+  /** SCTP as UDP. */
+  readonly sctp: boolean;
+  /** Also entries of a service that has no serving endpoint left: its clients are refused, and learn it. */
+  readonly withoutEndpoints: boolean;
+  /** Also entries to what a deleted service had, and to what the table that was taken over had and no service has. */
+  readonly deletedServices: boolean;
+  /** Also entries to a VIP, port or node port that a service has no more. */
+  readonly changedAddresses: boolean;
+  /** Node ports only at this node's addresses; off: at any address, as kube-proxy, other machines' included. */
+  readonly ownNodePortsOnly: boolean;
+  /** The same endpoint address at another port is another endpoint; off: only addresses are compared. */
+  readonly endpointPorts: boolean;
+  /** TCP of services that ask for it: entries to an endpoint that is gone. */
+  readonly tcpResets: boolean;
+}
+
+export const BEYOND_KUBE_PROXY: Switches = Object.freeze({
+  sctp: true,
+  withoutEndpoints: true,
+  deletedServices: true,
+  changedAddresses: true,
+  ownNodePortsOnly: true,
+  endpointPorts: true,
+  tcpResets: true,
+});
+
+export const AS_KUBE_PROXY: Switches = Object.freeze({
+  sctp: false,
+  withoutEndpoints: false,
+  deletedServices: false,
+  changedAddresses: false,
+  ownNodePortsOnly: false,
+  endpointPorts: false,
+  tcpResets: false,
+});
+
+/** The service port that an original destination belongs to. */
+export interface KnownTarget {
+  readonly resetRemovedEndpoints: boolean;
+  readonly endpoints: EndpointStates;
+}
+
+/** What a service had once and nobody has now. */
+export interface FormerTarget {
+  /** `found`: in the table that was taken over, and no service has it. */
+  readonly cause: "deleted" | "changed" | "found";
+  /** "address port" of the endpoints that its entries may have; undefined: not known, any. */
+  readonly endpoints: ReadonlySet<string> | undefined;
+}
+
+/** What is known of services, asked for one original destination at a time. Addresses are canonical. */
+export interface Knowledge {
+  vip(family: IpFamily, address: string, protocol: Protocol, port: number): KnownTarget | undefined;
+  nodePort(family: IpFamily, protocol: Protocol, port: number): KnownTarget | undefined;
+  formerVip(family: IpFamily, address: string, protocol: Protocol, port: number): FormerTarget | undefined;
+  formerNodePort(family: IpFamily, protocol: Protocol, port: number): FormerTarget | undefined;
+  /** Node ports answer there. */
+  isNodePortAddress(family: IpFamily, address: string): boolean;
+}
+
+/** Why an entry stays. */
+export const KEPT = [
+  /** Its original destination is no VIP or node port that is or was ours. */
+  "not-ours",
+  /** A node port's number, but at an address where this node serves none. */
+  "other-machine",
+  /** In a zone of its own: somebody keeps it apart on purpose, and our rules make none. */
+  "other-zone",
+  /** Neither UDP nor SCTP nor TCP. */
+  "other-protocol",
+  /** SCTP, and the switch is off. */
+  "sctp-left-alone",
+  /** TCP of a service that does not ask for resets, or whose service is gone, or the switch is off. */
+  "tcp-left-alone",
+  /** TCP whose endpoint is still named by a slice, be it terminating or not ready. */
+  "tcp-endpoint-exists",
+  /** TCP that has ended on its own (TIME_WAIT, CLOSE): there is nobody to tell. */
+  "tcp-over",
+  /** Its reply comes from an endpoint that takes traffic. */
+  "endpoint-serves",
+  /** The endpoint's address takes traffic, at another port, and the switch is off. */
+  "address-serves",
+  /** The service has no serving endpoint, and the switch is off. */
+  "without-endpoints-left-alone",
+  /** Nobody has its destination now, and the switch for the cause is off. */
+  "former-left-alone",
+  /** Nobody has its destination now, and it was not translated: it is not from our rules. */
+  "former-not-translated",
+  /** Nobody has its destination now, and it was translated to what was no endpoint there: somebody else's. */
+  "former-not-our-endpoint",
+] as const;
+
+/** Why an entry goes. */
+export const DELETED = [
+  /** kube-proxy's rule: the service has serving endpoints, and the reply comes from none of them. */
+  "endpoint-gone",
+  /** The same rule, and the entry was not translated at all: it was made before the service had rules. */
+  "not-translated",
+  /** The service has no serving endpoint left. */
+  "without-endpoints",
+  /** Its service was deleted, or is in the table that was taken over alone. */
+  "service-deleted",
+  /** The service has this VIP, port or node port no more. */
+  "address-changed",
+  /** TCP, its service asks for it, and no slice names the endpoint any more. */
+  "tcp-endpoint-gone",
+] as const;
+
+export type KeepReason = (typeof KEPT)[number];
+export type DeleteReason = (typeof DELETED)[number];
+export type Decision =
+  | { readonly action: "keep"; readonly reason: KeepReason }
+  | { readonly action: "delete"; readonly reason: DeleteReason };
+
+const keep = (reason: KeepReason): Decision => ({ action: "keep", reason });
+const remove = (reason: DeleteReason): Decision => ({ action: "delete", reason });
+
+const PROTOCOLS: ReadonlyMap<number, Protocol> = new Map([
+  [IpProto.tcp, "TCP"],
+  [IpProto.udp, "UDP"],
+  [IpProto.sctp, "SCTP"],
+]);
+
+/** The name that services use for a protocol number; undefined for one that no service has. */
+export function protocolName(number: number): Protocol | undefined {
+  return PROTOCOLS.get(number);
+}
+
+/** States of nf_conntrack_proto_tcp.c after which no packet is to come. */
+const TCP_OVER: ReadonlySet<string> = new Set(["TIME_WAIT", "CLOSE"]);
+
+/** Something on the way rewrote the destination. */
+export function isTranslated({ original, reply }: ConntrackEntry): boolean {
+  return reply.source !== original.destination || reply.sourcePort !== original.destinationPort;
+}
+
+/** Whether the entry is in the default zone, in both directions. */
+export function isInDefaultZone({ zone, original, reply }: ConntrackEntry): boolean {
+  return zone === 0 && (original.zone ?? 0) === 0 && (reply.zone ?? 0) === 0;
+}
+
+/** Whose the original destination is, as of now or once. A VIP goes before a node port, as in the rules. */
+export type Owner =
+  | { readonly kind: "now"; readonly target: KnownTarget }
+  | { readonly kind: "former"; readonly target: FormerTarget }
+  | { readonly kind: "other-machine" }
+  | { readonly kind: "nobody" };
+
+/** @param anyAddress node ports belong to us at every address. */
+export function ownerOf(entry: ConntrackEntry, protocol: Protocol, known: Knowledge, anyAddress: boolean): Owner {
+  const { family } = entry;
+  const { destination: address, destinationPort: port } = entry.original;
+  const vip = known.vip(family, address, protocol, port);
+  if (vip !== undefined) return { kind: "now", target: vip };
+  const nodePort = known.nodePort(family, protocol, port);
+  const formerVip = known.formerVip(family, address, protocol, port);
+  const served = anyAddress || known.isNodePortAddress(family, address);
+  if (nodePort !== undefined && served) return { kind: "now", target: nodePort };
+  if (formerVip !== undefined) return { kind: "former", target: formerVip };
+  const formerNodePort = known.formerNodePort(family, protocol, port);
+  if (formerNodePort !== undefined && served) return { kind: "former", target: formerNodePort };
+  return { kind: nodePort === undefined && formerNodePort === undefined ? "nobody" : "other-machine" };
+}
+
+/** The decision on one entry. */
+export function decide(entry: ConntrackEntry, known: Knowledge, switches: Switches): Decision {
+  const protocol = protocolName(entry.original.protocol);
+  if (protocol === undefined) return keep("other-protocol");
+  if (!isInDefaultZone(entry)) return keep("other-zone");
+  const owner = ownerOf(entry, protocol, known, !switches.ownNodePortsOnly);
+  switch (owner.kind) {
+    case "nobody":
+      return keep("not-ours");
+    case "other-machine":
+      return keep("other-machine");
+    case "former":
+      if (protocol === "TCP") return keep("tcp-left-alone");
+      if (protocol === "SCTP" && !switches.sctp) return keep("sctp-left-alone");
+      return decideFormer(entry, owner.target, switches);
+    case "now":
+      if (protocol === "TCP") return decideTcp(entry, owner.target, switches);
+      if (protocol === "SCTP" && !switches.sctp) return keep("sctp-left-alone");
+      return decideNow(entry, owner.target, switches);
+  }
+}
+
+function decideNow(entry: ConntrackEntry, { endpoints }: KnownTarget, switches: Switches): Decision {
+  const { source, sourcePort } = entry.reply;
+  if (endpoints.state(source, sourcePort) === "serving") return keep("endpoint-serves");
+  if (!switches.endpointPorts && endpoints.servesAt(source)) return keep("address-serves");
+  if (endpoints.anyServing) return remove(isTranslated(entry) ? "endpoint-gone" : "not-translated");
+  return switches.withoutEndpoints ? remove("without-endpoints") : keep("without-endpoints-left-alone");
+}
+
+function decideTcp(entry: ConntrackEntry, target: KnownTarget, switches: Switches): Decision {
+  if (!target.resetRemovedEndpoints || !switches.tcpResets) return keep("tcp-left-alone");
+  const { source, sourcePort } = entry.reply;
+  if (target.endpoints.state(source, sourcePort) !== "absent") return keep("tcp-endpoint-exists");
+  if (TCP_OVER.has(entry.state ?? "")) return keep("tcp-over");
+  return isTranslated(entry) ? remove("tcp-endpoint-gone") : keep("tcp-left-alone");
+}
+
+function decideFormer(entry: ConntrackEntry, { cause, endpoints }: FormerTarget, switches: Switches): Decision {
+  if (!(cause === "changed" ? switches.changedAddresses : switches.deletedServices)) return keep("former-left-alone");
+  if (!isTranslated(entry)) return keep("former-not-translated");
+  const { source, sourcePort } = entry.reply;
+  if (endpoints !== undefined && !endpoints.has(`${source} ${sourcePort}`)) return keep("former-not-our-endpoint");
+  return remove(cause === "changed" ? "address-changed" : "service-deleted");
+}

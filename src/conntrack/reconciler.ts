@@ -1,0 +1,302 @@
+/**
+ * Keeps the connection tracking table in line with the rules: after they are in, entries that the decision (decide.ts)
+ * finds stale are deleted. A sync never waits for it. For a few changed destinations the kernel filters, one dump each;
+ * for many there is one pass over the whole family, with a screen that keeps what is in order from JavaScript.
+ *
+ * Each pass is followed by another one over the same: a packet that found its endpoint in the old rules may enter the
+ * table after the first one has been by.
+ */
+import type { IpFamily, Protocol } from "../model/types.js";
+import type { Logger } from "../observe/log.js";
+import { turn } from "../table/yielding.js";
+import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
+import type { Claim, FormerTargets } from "./former.js";
+import { ServiceKnowledge, type TargetSource } from "./knowledge.js";
+import { emptyScope, Lane, type Scope } from "./lane.js";
+import { isReconciled, protocolNumber, ScreenBuilder } from "./screen.js";
+import type { ConntrackEntry, ConntrackFilter, ConntrackScreen, ConntrackTable } from "./types.js";
+
+/** What one pass over one family came to. */
+export interface ReconcileReport {
+  readonly family: IpFamily;
+  /** few: kernel-filtered dumps of the destinations that changed. many: one dump of the whole family. */
+  readonly mode: "few" | "many";
+  readonly ms: number;
+  /** Entries that were looked at here. */
+  readonly entries: number;
+  readonly deleted: number;
+  /** How many were decided upon for each reason; some may have gone by themselves. */
+  readonly reasons: Readonly<Partial<Record<DeleteReason, number>>>;
+}
+
+export interface ReconcilerOptions {
+  readonly table: Pick<ConntrackTable, "dump" | "deleteAll">;
+  readonly model: TargetSource;
+  readonly former: FormerTargets;
+  /** Where node ports answer: canonical addresses of this node. */
+  readonly nodePortAddresses: (family: IpFamily) => Iterable<string>;
+  readonly switches: Switches;
+  readonly log: Logger;
+  readonly onPass?: (report: ReconcileReport) => void;
+  /** ms, monotonic. Default performance.now. */
+  readonly now?: () => number;
+  /** Between a pass and the one after it, ms. Default SETTLE_MS. */
+  readonly settleMs?: number;
+  /** First wait after a failure, ms. Default FIRST_RETRY_MS. */
+  readonly firstRetryMs?: number;
+}
+
+/**
+ * Up to so many filtered dumps, a full pass for more. A filtered dump of 200,000 entries walks all of them in the kernel but
+ * prints none: an eighth of a full one, or less.
+ */
+export const MOST_FILTERED_DUMPS = 8;
+/** A packet is under way for microseconds, or as long as some queue holds it. */
+const SETTLE_MS = 100;
+/** Passes that follow a change, each after twice the time: as many as it takes to forget former destinations for sure. */
+const MOST_REPEATS = 3;
+const FIRST_RETRY_MS = 100;
+const MAX_RETRY_MS = 30_000;
+/** Work on a long list in slices of this length, ms: a sync that is due must not be kept waiting. */
+const SLICE_MS = 1;
+
+/** The table changed under a dump: what it did not show is looked for again. */
+class InterruptedDump extends Error {
+  override readonly name = "InterruptedDump";
+}
+
+interface Tally {
+  entries: number;
+  deleted: number;
+  readonly reasons: Partial<Record<DeleteReason, number>>;
+}
+
+export function claimKey({ family, address, protocol, port }: Claim): string {
+  return `${family} ${address} ${protocol} ${port}`;
+}
+
+export class Reconciler {
+  readonly #options: ReconcilerOptions;
+  readonly #now: () => number;
+  readonly #few: Lane<IpFamily, Claim>;
+  readonly #many: Lane<IpFamily, Claim>;
+  readonly #followUps = new Set<NodeJS.Timeout>();
+  #stopped = false;
+
+  constructor(options: ReconcilerOptions) {
+    this.#options = options;
+    this.#now = options.now ?? (() => performance.now());
+    const lane = {
+      firstRetryMs: options.firstRetryMs ?? FIRST_RETRY_MS,
+      maxRetryMs: MAX_RETRY_MS,
+      onFailure: (error: unknown, failures: number, retryMs: number) => this.#failed(error, failures, retryMs),
+    };
+    // A lane each: one changed VIP must not wait for a pass over a million entries.
+    this.#few = new Lane((family, scope) => this.#passFew(family, scope), lane);
+    this.#many = new Lane((family, scope) => this.#passMany(family, scope), lane);
+  }
+
+  /** The rules of a family are in for these services, and no more for these claims that nobody has. Returns at once. */
+  request(family: IpFamily, services: Iterable<string>, claims: Iterable<Claim>): void {
+    const scope = emptyScope<Claim>(0);
+    for (const service of services) scope.services.add(service);
+    for (const claim of claims) scope.claims.set(claimKey(claim), claim);
+    if (scope.services.size > 0 || scope.claims.size > 0) this.#few.add(family, scope);
+  }
+
+  /** The rules of a family are in; every entry of it is looked at. Returns at once. */
+  requestAll(family: IpFamily): void {
+    this.#many.add(family, { ...emptyScope<Claim>(0), all: true });
+  }
+
+  /** Resolves when no pass is running or waiting, but for follow-ups and retries. */
+  async idle(): Promise<void> {
+    await this.#few.idle();
+    await this.#many.idle();
+  }
+
+  /** Ends for good; resolves when the pass that is under way is done. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    for (const timer of this.#followUps) clearTimeout(timer);
+    await Promise.all([this.#few.stop(), this.#many.stop()]);
+  }
+
+  async #passFew(family: IpFamily, scope: Scope<Claim>): Promise<boolean> {
+    const known = this.#knowledge();
+    const destinations = this.#destinations(family, scope, known);
+    const filters = destinations && filtersOf(family, destinations);
+    if (filters === undefined || filters.length > MOST_FILTERED_DUMPS) {
+      this.#many.add(family, scope);
+      return false;
+    }
+    if (filters.length === 0) return false;
+    const started = this.#now();
+    const tally: Tally = { entries: 0, deleted: 0, reasons: {} };
+    for (const filter of filters) await this.#dump(filter, known, tally);
+    this.#finish(this.#few, family, "few", scope, started, tally);
+    return true;
+  }
+
+  async #passMany(family: IpFamily, scope: Scope<Claim>): Promise<boolean> {
+    const known = this.#knowledge();
+    const started = this.#now();
+    const screen = new ScreenBuilder(family, this.#options.switches, known.nodePortAddresses(family));
+    await this.#fillScreen(screen, family, scope);
+    const tally: Tally = { entries: 0, deleted: 0, reasons: {} };
+    if (!screen.empty) {
+      const { onlyProtocol } = screen;
+      const filter = { family, ...(onlyProtocol === undefined ? {} : { protocol: onlyProtocol }) };
+      await this.#dump(filter, known, tally, screen.build());
+    }
+    this.#finish(this.#many, family, "many", scope, started, tally);
+    return !screen.empty;
+  }
+
+  #knowledge(): ServiceKnowledge {
+    const { model, former, nodePortAddresses } = this.#options;
+    return new ServiceKnowledge(model, former, nodePortAddresses);
+  }
+
+  /** The destinations of a scope; undefined when there are too many for dumps of their own. */
+  #destinations(family: IpFamily, scope: Scope<Claim>, known: ServiceKnowledge): Claim[] | undefined {
+    const { switches } = this.#options;
+    const found: Claim[] = [];
+    // One address with many ports is one dump, so that a service with a hundred ports is no reason to look at all.
+    const addresses = new Set<string>();
+    const add = (address: string, protocol: Protocol, port: number): void => {
+      found.push({ family, address, protocol, port });
+      addresses.add(address === "" ? `${protocol} ${port}` : address);
+    };
+    for (const service of scope.services) {
+      for (const { target } of known.targetsOf(family, service)) {
+        const { protocol, port, nodePort } = target;
+        if (!isReconciled(protocol, target.resetRemovedEndpoints, switches)) continue;
+        for (const address of target.addresses) add(address, protocol, port);
+        if (nodePort !== 0) add("", protocol, nodePort);
+      }
+      if (addresses.size > MOST_FILTERED_DUMPS) return undefined;
+    }
+    for (const claim of scope.claims.values()) {
+      if (isReconciled(claim.protocol, false, switches)) add(claim.address, claim.protocol, claim.port);
+      if (addresses.size > MOST_FILTERED_DUMPS) return undefined;
+    }
+    return found;
+  }
+
+  async #fillScreen(screen: ScreenBuilder, family: IpFamily, scope: Scope<Claim>): Promise<void> {
+    const { model, former } = this.#options;
+    let sliceStart = performance.now();
+    const breathe = async (): Promise<void> => {
+      if (performance.now() - sliceStart < SLICE_MS) return;
+      await turn();
+      sliceStart = performance.now();
+    };
+    // The model may change between two slices; what changes is reconciled again after its own rules are in.
+    for (const service of scope.all ? [...model.services()] : scope.services) {
+      for (const target of model.targets(family, service)) screen.addTarget(target);
+      await breathe();
+    }
+    for (const claim of scope.all ? former.claims(family) : scope.claims.values()) {
+      // Where a service has it again, what is in order is for the service to say.
+      const { address, protocol, port } = claim;
+      if (former.get(claim) !== undefined && model.ownerOf(family, address, protocol, port) === undefined) {
+        screen.addFormer(claim);
+      }
+      await breathe();
+    }
+  }
+
+  async #dump(filter: ConntrackFilter, known: ServiceKnowledge, tally: Tally, screen?: ConntrackScreen): Promise<void> {
+    const { table } = this.#options;
+    const { interrupted } = await table.dump(
+      filter,
+      async (entries) => {
+        const stale = entries.filter((entry) => this.#isStale(entry, known, tally));
+        tally.entries += entries.length;
+        if (stale.length > 0) tally.deleted += (await table.deleteAll(stale)).deleted;
+      },
+      screen,
+    );
+    if (interrupted) throw new InterruptedDump("the table was changed under the dump");
+  }
+
+  #isStale(entry: ConntrackEntry, known: ServiceKnowledge, tally: Tally): boolean {
+    const decision = decide(entry, known, this.#options.switches);
+    const { reason } = decision;
+    if (reason === "service-deleted" || reason === "address-changed" || reason === "former-left-alone") {
+      this.#meetFormer(entry);
+    }
+    if (decision.action === "keep") return false;
+    tally.reasons[decision.reason] = (tally.reasons[decision.reason] ?? 0) + 1;
+    return true;
+  }
+
+  #meetFormer({ family, original }: ConntrackEntry): void {
+    const protocol = protocolName(original.protocol);
+    if (protocol === undefined) return;
+    const { former } = this.#options;
+    const port = original.destinationPort;
+    former.meet({ family, address: original.destination, protocol, port });
+    former.meet({ family, address: "", protocol, port });
+  }
+
+  #finish(
+    lane: Lane<IpFamily, Claim>,
+    family: IpFamily,
+    mode: "few" | "many",
+    scope: Scope<Claim>,
+    started: number,
+    tally: Tally,
+  ): void {
+    const { former, switches, log, onPass, settleMs = SETTLE_MS } = this.#options;
+    const covered = (scope.all ? former.claims(family) : [...scope.claims.values()]).filter(({ protocol }) =>
+      isReconciled(protocol, false, switches),
+    );
+    former.passed(covered);
+    const report: ReconcileReport = { family, mode, ms: this.#now() - started, ...tally };
+    log.debug({ ...report }, "connection tracking reconciled");
+    if (tally.deleted > 0)
+      log.info({ family, deleted: tally.deleted, reasons: tally.reasons }, "stale entries deleted");
+    onPass?.(report);
+    const again = scope.repeats === 0 || covered.some((claim) => former.get(claim) !== undefined);
+    if (this.#stopped || !again || scope.repeats >= MOST_REPEATS) return;
+    const timer = setTimeout(
+      () => {
+        this.#followUps.delete(timer);
+        lane.add(family, { ...scope, repeats: scope.repeats + 1 });
+      },
+      settleMs * 2 ** scope.repeats,
+    );
+    this.#followUps.add(timer);
+  }
+
+  #failed(error: unknown, failures: number, retryMs: number): void {
+    const { log } = this.#options;
+    if (error instanceof InterruptedDump) log.debug({ retryMs }, `${error.message}; looking again`);
+    else if (failures === 1)
+      log.error({ err: error, retryMs }, "stale connections could not be looked for; trying again");
+    else log.warn({ err: error, failures, retryMs }, "stale connections still cannot be looked for");
+  }
+}
+
+/** Dumps that show all entries of these destinations: one for each address, one for each node port. */
+export function filtersOf(family: IpFamily, destinations: readonly Claim[]): ConntrackFilter[] {
+  const filters = new Map<string, ConntrackFilter>();
+  for (const { address, protocol, port } of destinations) {
+    const exact = { family, protocol: protocolNumber(protocol) };
+    if (address === "") {
+      filters.set(`${protocol} ${port}`, { ...exact, original: { destinationPort: port } });
+      continue;
+    }
+    const before = filters.get(address);
+    const same = before === undefined || isFor(before, exact.protocol, port);
+    const alone: ConntrackFilter = { ...exact, original: { destination: address, destinationPort: port } };
+    filters.set(address, same ? alone : { family, original: { destination: address } });
+  }
+  return [...filters.values()];
+}
+
+function isFor(filter: ConntrackFilter, protocol: number, port: number): boolean {
+  return filter.protocol === protocol && filter.original?.destinationPort === port;
+}

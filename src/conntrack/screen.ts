@@ -1,0 +1,162 @@
+/** Builds the screen of a pass over many destinations: which there are, and which reply sources are in order there. */
+import { IpProto } from "../kernel/constants.js";
+import { packAddress } from "../model/address.js";
+import type { IpFamily, Protocol, ServiceTarget } from "../model/types.js";
+import type { Switches } from "./decide.js";
+import type { Claim } from "./former.js";
+import type { ConntrackEntry, ConntrackScreen } from "./types.js";
+
+const NUMBER: Readonly<Record<Protocol, number>> = { TCP: IpProto.tcp, UDP: IpProto.udp, SCTP: IpProto.sctp };
+
+/** The protocol's IANA number. */
+export function protocolNumber(protocol: Protocol): number {
+  return NUMBER[protocol];
+}
+
+/** Whether entries of such a service port may have to go at all. */
+export function isReconciled(protocol: Protocol, resetRemovedEndpoints: boolean, switches: Switches): boolean {
+  switch (protocol) {
+    case "UDP":
+      return true;
+    case "SCTP":
+      return switches.sctp;
+    case "TCP":
+      return resetRemovedEndpoints && switches.tcpResets;
+  }
+}
+
+/** Bytes that grow. */
+class Bytes {
+  #bytes = new Uint8Array(1024);
+  length = 0;
+
+  /** Room for `count` more bytes, zero; returns where they start. */
+  grow(count: number): number {
+    const at = this.length;
+    this.length += count;
+    if (this.length > this.#bytes.length) {
+      const larger = new Uint8Array(2 * this.length);
+      larger.set(this.#bytes);
+      this.#bytes = larger;
+    }
+    return at;
+  }
+
+  get view(): Uint8Array {
+    return this.#bytes;
+  }
+
+  take(): Uint8Array {
+    return this.#bytes.subarray(0, this.length);
+  }
+}
+
+export class ScreenBuilder {
+  readonly #family: IpFamily;
+  readonly #switches: Switches;
+  readonly #nodePortAddresses: readonly string[];
+  readonly #addressBytes: number;
+  readonly #destinations = new Bytes();
+  readonly #endpoints = new Bytes();
+  readonly #lists: number[] = [0];
+  readonly #protocols = new Set<number>();
+
+  /** @param nodePortAddresses where node ports answer; not asked for when node ports count at any address. */
+  constructor(family: IpFamily, switches: Switches, nodePortAddresses: Iterable<string>) {
+    this.#family = family;
+    this.#switches = switches;
+    this.#nodePortAddresses = switches.ownNodePortsOnly ? [...nodePortAddresses] : [family === "ip" ? "0.0.0.0" : "::"];
+    this.#addressBytes = family === "ip" ? 4 : 16;
+  }
+
+  /** Nothing matters: there is nothing to look for. */
+  get empty(): boolean {
+    return this.#destinations.length === 0;
+  }
+
+  /** The only protocol of all destinations; undefined when there are several. */
+  get onlyProtocol(): number | undefined {
+    const [first, ...others] = this.#protocols;
+    return others.length === 0 ? first : undefined;
+  }
+
+  addTarget(target: ServiceTarget): void {
+    const { protocol, resetRemovedEndpoints, endpoints, serving } = target;
+    if (!isReconciled(protocol, resetRemovedEndpoints, this.#switches)) return;
+    const inOrder = protocol === "TCP" ? endpoints : endpoints.filter((_, i) => serving[i]);
+    if (inOrder.length === 0 && protocol !== "TCP" && !this.#switches.withoutEndpoints) return;
+    const list = this.#lists.length - 1;
+    for (const { address, port } of inOrder) {
+      const at = this.#endpoints.grow(this.#addressBytes + 4);
+      packAddress(address, this.#endpoints.view, at);
+      this.#putPort(this.#endpoints.view, at + this.#addressBytes, port);
+    }
+    this.#lists.push(this.#endpoints.length / (this.#addressBytes + 4));
+    for (const address of target.addresses) this.#addDestination(address, protocol, target.port, list);
+    if (target.nodePort !== 0) this.#addNodePort(protocol, target.nodePort, list);
+  }
+
+  /** Every entry to it matters. */
+  addFormer({ address, protocol, port }: Claim): void {
+    if (!isReconciled(protocol, false, this.#switches)) return;
+    const list = this.#lists.length - 1;
+    this.#lists.push(this.#lists[list] ?? 0);
+    if (address === "") this.#addNodePort(protocol, port, list);
+    else this.#addDestination(address, protocol, port, list);
+  }
+
+  build(): ConntrackScreen {
+    return {
+      family: this.#family,
+      destinations: this.#destinations.take(),
+      lists: Uint32Array.from(this.#lists),
+      endpoints: this.#endpoints.take(),
+    };
+  }
+
+  #addNodePort(protocol: Protocol, port: number, list: number): void {
+    for (const address of this.#nodePortAddresses) this.#addDestination(address, protocol, port, list);
+  }
+
+  #addDestination(address: string, protocol: Protocol, port: number, list: number): void {
+    const bytes = this.#addressBytes;
+    const at = this.#destinations.grow(bytes + 8);
+    const { view } = this.#destinations;
+    packAddress(address, view, at);
+    view[at + bytes] = NUMBER[protocol];
+    this.#putPort(view, at + bytes + 2, port);
+    new DataView(view.buffer, view.byteOffset).setUint32(at + bytes + 4, list, true);
+    this.#protocols.add(NUMBER[protocol]);
+  }
+
+  #putPort(view: Uint8Array, at: number, port: number): void {
+    view[at] = port >>> 8;
+    view[at + 1] = port & 0xff;
+  }
+}
+
+/** What a screen says of an entry of its family, for tables that look at entries in JavaScript: it need not be handed over. */
+export function mayLeaveOut(screen: ConntrackScreen, { original, reply }: ConntrackEntry): boolean {
+  const { destinations, lists, endpoints } = screen;
+  const bytes = screen.family === "ip" ? 4 : 16;
+  const wanted = new Uint8Array(bytes + 8);
+  packAddress(original.destination, wanted, 0);
+  wanted.set([original.protocol, 0, original.destinationPort >>> 8, original.destinationPort & 0xff], bytes);
+  const source = new Uint8Array(bytes + 4);
+  packAddress(reply.source, source, 0);
+  source.set([reply.sourcePort >>> 8, reply.sourcePort & 0xff], bytes);
+  const listed = (list: number): boolean => {
+    for (let i = lists[list] ?? 0; i < (lists[list + 1] ?? 0); i++) {
+      if (source.every((byte, at) => byte === endpoints[i * source.length + at])) return true;
+    }
+    return false;
+  };
+  for (let at = 0; at < destinations.length; at += bytes + 8) {
+    const record = destinations.subarray(at, at + bytes + 8);
+    const any = record.subarray(0, bytes).every((byte) => byte === 0);
+    const from = any ? bytes : 0;
+    if (!record.subarray(from, bytes + 4).every((byte, i) => byte === wanted[from + i])) continue;
+    if (!listed(new DataView(record.buffer, record.byteOffset).getUint32(bytes + 4, true))) return false;
+  }
+  return true;
+}

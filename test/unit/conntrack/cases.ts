@@ -1,0 +1,535 @@
+/**
+ * The table of cases: services and endpoints of every kind, entries of every kind to them, and what becomes of each. Run on
+ * the decision alone (decide.test.ts), and on the kernel (test/packets/conntrack-cases.test.ts).
+ */
+import {
+  AS_KUBE_PROXY,
+  BEYOND_KUBE_PROXY,
+  type DeleteReason,
+  type KeepReason,
+  type Switches,
+} from "../../../src/conntrack/decide.js";
+import { FormerTargets } from "../../../src/conntrack/former.js";
+import type { NewConntrackEntry } from "../../../src/conntrack/types.js";
+import { parseAddress, ServiceModel } from "../../../src/model/index.js";
+import type { IpFamily, Protocol } from "../../../src/model/types.js";
+
+export type Reason = KeepReason | DeleteReason;
+
+export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
+const NUMBER = { TCP: 6, UDP: 17, SCTP: 132, ICMP: 1 } as const;
+
+/** Cases are written in IPv4; the IPv6 twin of 10.0.0.9 is fd00:10::9. */
+export function inFamily(family: IpFamily, address: string): string {
+  if (family === "ip") return address;
+  const [a, b, c, d] = address.split(".");
+  return parseAddress(`fd00:${a}:${b}:${c}::${d}`) ?? address;
+}
+
+export const NODE_ADDRESSES = ["192.0.2.10", "192.0.2.11"] as const;
+const CLIENT = "198.51.100.7";
+
+export interface Case {
+  readonly name: string;
+  readonly protocol?: keyof typeof NUMBER;
+  /** Original destination. */
+  readonly to: readonly [address: string, port: number];
+  /** Reply source; absent: not translated. */
+  readonly from?: readonly [address: string, port: number];
+  /** Where the reply goes; absent: the client. */
+  readonly replyTo?: string;
+  readonly state?: string;
+  readonly zone?: number;
+  /** With all switches on. */
+  readonly expect: Reason;
+  /** With one switch off, or all ("kubeProxy"), where that makes a difference. */
+  readonly off?: Readonly<Partial<Record<keyof Switches | "kubeProxy", Reason>>>;
+}
+
+const A = ["10.1.0.1", 5353] as const;
+
+export const CASES: readonly Case[] = [
+  { name: "to an endpoint that serves, by cluster IP", to: ["10.0.0.10", 53], from: A, expect: "endpoint-serves" },
+  { name: "by external IP", to: ["192.0.2.100", 53], from: A, expect: "endpoint-serves" },
+  { name: "by load-balancer IP", to: ["203.0.113.1", 53], from: A, expect: "endpoint-serves" },
+  { name: "by node port", to: ["192.0.2.10", 30053], from: A, expect: "endpoint-serves" },
+  { name: "masqueraded", to: ["10.0.0.10", 53], from: A, replyTo: "192.0.2.10", expect: "endpoint-serves" },
+  {
+    name: "to an endpoint that is terminating and serves",
+    to: ["10.0.0.10", 53],
+    from: ["10.1.0.2", 5353],
+    expect: "endpoint-serves",
+  },
+  {
+    name: "to one that is published although not ready",
+    to: ["10.0.0.10", 53],
+    from: ["10.1.0.4", 5353],
+    expect: "endpoint-serves",
+  },
+  {
+    name: "to one that policy and hints leave out",
+    to: ["203.0.113.1", 53],
+    from: ["10.1.0.5", 5353],
+    expect: "endpoint-serves",
+  },
+  {
+    name: "to an endpoint that serves no more",
+    to: ["10.0.0.10", 53],
+    from: ["10.1.0.3", 5353],
+    expect: "endpoint-gone",
+  },
+  ...(
+    [
+      ["cluster IP", ["10.0.0.10", 53]],
+      ["external IP", ["192.0.2.100", 53]],
+      ["load-balancer IP", ["203.0.113.1", 53]],
+      ["node port", ["192.0.2.10", 30053]],
+      ["node port at the second address", ["192.0.2.11", 30053]],
+    ] as const
+  ).map(([way, to]): Case => ({
+    name: `to an endpoint that is gone, by ${way}`,
+    to,
+    from: ["10.1.9.9", 5353],
+    expect: "endpoint-gone",
+  })),
+  {
+    name: "masqueraded to one that is gone",
+    to: ["10.0.0.10", 53],
+    from: ["10.1.9.8", 5353],
+    replyTo: "192.0.2.10",
+    expect: "endpoint-gone",
+  },
+  {
+    name: "of an endpoint to itself, and it is gone",
+    to: ["10.0.0.10", 53],
+    from: [CLIENT, 5353],
+    replyTo: "192.0.2.10",
+    expect: "endpoint-gone",
+  },
+  {
+    name: "to an endpoint's address at the port that it had",
+    to: ["10.0.0.10", 53],
+    from: ["10.1.0.1", 5300],
+    expect: "endpoint-gone",
+    off: { endpointPorts: "address-serves", kubeProxy: "address-serves" },
+  },
+  { name: "made before the service had rules", to: ["10.0.0.10", 53], expect: "not-translated" },
+  {
+    name: "to a node port's number at another machine",
+    to: ["192.0.2.77", 30053],
+    expect: "other-machine",
+    off: { ownNodePortsOnly: "not-translated", kubeProxy: "not-translated" },
+  },
+  {
+    name: "by SCTP, to an endpoint that serves",
+    protocol: "SCTP",
+    to: ["10.0.0.10", 53],
+    from: A,
+    expect: "endpoint-serves",
+    off: { sctp: "sctp-left-alone", kubeProxy: "sctp-left-alone" },
+  },
+  {
+    name: "by SCTP, to an endpoint that is gone",
+    protocol: "SCTP",
+    to: ["10.0.0.10", 53],
+    from: ["10.1.9.9", 5353],
+    expect: "endpoint-gone",
+    off: { sctp: "sctp-left-alone", kubeProxy: "sctp-left-alone" },
+  },
+  {
+    name: "by SCTP, by node port",
+    protocol: "SCTP",
+    to: ["192.0.2.10", 30053],
+    from: ["10.1.9.9", 5353],
+    expect: "endpoint-gone",
+    off: { sctp: "sctp-left-alone", kubeProxy: "sctp-left-alone" },
+  },
+  {
+    name: "by TCP, to an endpoint that is gone",
+    protocol: "TCP",
+    state: "ESTABLISHED",
+    to: ["10.0.0.10", 53],
+    from: ["10.1.9.9", 5353],
+    expect: "tcp-left-alone",
+  },
+  {
+    name: "to a port of the VIP that is no service's",
+    to: ["10.0.0.10", 54],
+    from: ["10.1.9.9", 5353],
+    expect: "not-ours",
+  },
+  { name: "to an address that is nobody's VIP", to: ["8.8.8.8", 53], expect: "not-ours" },
+  { name: "translated by somebody else", to: ["192.0.2.10", 8053], from: A, expect: "not-ours" },
+  { name: "to an endpoint itself", to: A, expect: "not-ours" },
+  { name: "in a zone of its own", zone: 7, to: ["10.0.0.10", 53], from: ["10.1.9.9", 5353], expect: "other-zone" },
+  {
+    name: "to a service that lost its last endpoint",
+    to: ["10.0.0.20", 53],
+    from: ["10.1.0.20", 5353],
+    expect: "without-endpoints",
+    off: { withoutEndpoints: "without-endpoints-left-alone", kubeProxy: "without-endpoints-left-alone" },
+  },
+  {
+    name: "to a service whose endpoints all stopped serving",
+    to: ["10.0.0.21", 53],
+    from: ["10.1.0.21", 5353],
+    expect: "without-endpoints",
+    off: { withoutEndpoints: "without-endpoints-left-alone", kubeProxy: "without-endpoints-left-alone" },
+  },
+  {
+    name: "to a deleted service",
+    to: ["10.0.0.30", 53],
+    from: ["10.1.0.30", 5353],
+    expect: "service-deleted",
+    off: { deletedServices: "former-left-alone", kubeProxy: "former-left-alone" },
+  },
+  {
+    name: "to a deleted service by its node port",
+    to: ["192.0.2.10", 30030],
+    from: ["10.1.0.30", 5353],
+    expect: "service-deleted",
+    off: { deletedServices: "former-left-alone", kubeProxy: "former-left-alone" },
+  },
+  {
+    name: "to a deleted service by its node port's number at another machine",
+    to: ["192.0.2.78", 30030],
+    from: ["10.1.0.30", 5353],
+    expect: "other-machine",
+    off: { ownNodePortsOnly: "service-deleted", kubeProxy: "former-left-alone" },
+  },
+  {
+    name: "to a deleted service by external IP, which somebody else has translated to elsewhere",
+    to: ["192.0.2.130", 53],
+    from: ["172.20.0.1", 53],
+    expect: "former-not-our-endpoint",
+    off: { deletedServices: "former-left-alone", kubeProxy: "former-left-alone" },
+  },
+  {
+    name: "to a deleted service's external IP, past all rules",
+    to: ["192.0.2.131", 53],
+    expect: "former-not-translated",
+    off: { deletedServices: "former-left-alone", kubeProxy: "former-left-alone" },
+  },
+  {
+    name: "by TCP, to a deleted service that asked for resets",
+    protocol: "TCP",
+    state: "ESTABLISHED",
+    to: ["10.0.0.30", 80],
+    from: ["10.1.0.30", 8080],
+    expect: "tcp-left-alone",
+  },
+  {
+    name: "to the port that a service had",
+    to: ["10.0.0.31", 53],
+    from: ["10.1.0.31", 5353],
+    expect: "address-changed",
+    off: { changedAddresses: "former-left-alone", kubeProxy: "former-left-alone" },
+  },
+  {
+    name: "to the external IP that a service had",
+    to: ["192.0.2.101", 54],
+    from: ["10.1.0.31", 5353],
+    expect: "address-changed",
+    off: { changedAddresses: "former-left-alone", kubeProxy: "former-left-alone" },
+  },
+  {
+    name: "to the node port that a service had",
+    to: ["192.0.2.10", 30031],
+    from: ["10.1.0.31", 5353],
+    expect: "address-changed",
+    off: { changedAddresses: "former-left-alone", kubeProxy: "former-left-alone" },
+  },
+  { name: "to the port that it has now", to: ["10.0.0.31", 54], from: ["10.1.0.31", 5353], expect: "endpoint-serves" },
+  {
+    name: "to a VIP that only the table that was taken over had",
+    to: ["10.0.0.50", 53],
+    from: ["10.1.0.50", 5353],
+    expect: "service-deleted",
+    off: { deletedServices: "former-left-alone", kubeProxy: "former-left-alone" },
+  },
+  {
+    name: "to a VIP that passed to another service, whose endpoint it is not",
+    to: ["192.0.2.140", 53],
+    from: ["10.1.0.40", 5353],
+    expect: "endpoint-gone",
+  },
+  {
+    name: "by TCP, asked for, to an endpoint that serves",
+    protocol: "TCP",
+    state: "ESTABLISHED",
+    to: ["10.0.0.60", 80],
+    from: ["10.1.0.60", 8080],
+    expect: "tcp-endpoint-exists",
+    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
+  },
+  {
+    name: "by TCP, asked for, to an endpoint that is terminating and serves no more",
+    protocol: "TCP",
+    state: "ESTABLISHED",
+    to: ["10.0.0.60", 80],
+    from: ["10.1.0.61", 8080],
+    expect: "tcp-endpoint-exists",
+    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
+  },
+  ...(["SYN_SENT", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT"] as const).map((state, i): Case => ({
+    name: `by TCP, asked for, in ${state}, to an endpoint that is gone`,
+    protocol: "TCP",
+    state,
+    to: ["10.0.0.60", 80],
+    from: ["10.1.9.9", 8080 + i],
+    expect: "tcp-endpoint-gone",
+    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
+  })),
+  {
+    name: "by TCP, asked for, over already",
+    protocol: "TCP",
+    state: "TIME_WAIT",
+    to: ["10.0.0.60", 80],
+    from: ["10.1.9.8", 8080],
+    expect: "tcp-over",
+    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
+  },
+  {
+    name: "by TCP, asked for, by node port, to an endpoint that is gone",
+    protocol: "TCP",
+    state: "ESTABLISHED",
+    to: ["192.0.2.10", 30060],
+    from: ["10.1.9.9", 8080],
+    expect: "tcp-endpoint-gone",
+    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
+  },
+  {
+    name: "by TCP, asked for, of a service without any endpoint",
+    protocol: "TCP",
+    state: "ESTABLISHED",
+    to: ["10.0.0.62", 80],
+    from: ["10.1.9.9", 8080],
+    expect: "tcp-endpoint-gone",
+    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
+  },
+  {
+    name: "by TCP, asked for, not translated",
+    protocol: "TCP",
+    state: "ESTABLISHED",
+    to: ["10.0.0.60", 80],
+    expect: "tcp-left-alone",
+  },
+];
+
+/** What a case expects with these switches; the first that is off decides. */
+export function expectedOf(one: Case, switches: Switches): Reason {
+  const off = (Object.keys(switches) as (keyof Switches)[]).filter((name) => !switches[name]);
+  if (off.length === Object.keys(switches).length) return one.off?.kubeProxy ?? one.expect;
+  return off.map((name) => one.off?.[name]).find((reason) => reason !== undefined) ?? one.expect;
+}
+
+/** All on, all off, and each one off alone. */
+export const SWITCH_SETTINGS: ReadonlyArray<readonly [name: string, switches: Switches]> = [
+  ["all switches on", BEYOND_KUBE_PROXY],
+  ["all switches off", AS_KUBE_PROXY],
+  ...(Object.keys(BEYOND_KUBE_PROXY) as (keyof Switches)[]).map((name): [string, Switches] => [
+    `${name} off`,
+    { ...BEYOND_KUBE_PROXY, [name]: false },
+  ]),
+];
+
+/** The entry of a case; `n` gives it a source port of its own. */
+export function entryOf(one: Case, family: IpFamily, n: number): NewConntrackEntry {
+  const { protocol = "UDP", to, from = to, replyTo = CLIENT, state, zone } = one;
+  const number = NUMBER[protocol];
+  const sourcePort = 20_000 + n;
+  return {
+    family,
+    original: {
+      source: inFamily(family, CLIENT),
+      destination: inFamily(family, to[0]),
+      protocol: number,
+      sourcePort,
+      destinationPort: to[1],
+    },
+    reply: {
+      source: inFamily(family, from[0]),
+      destination: inFamily(family, replyTo),
+      protocol: number,
+      sourcePort: from[1],
+      destinationPort: sourcePort,
+    },
+    timeout: 600,
+    ...(state === undefined ? {} : { state }),
+    ...(zone === undefined ? {} : { zone }),
+  };
+}
+
+interface Spec {
+  readonly clusterIP: string;
+  readonly ports: readonly Readonly<Record<string, unknown>>[];
+  readonly externalIPs?: readonly string[];
+  readonly balancers?: readonly string[];
+  readonly annotations?: Readonly<Record<string, string>>;
+  readonly rest?: Readonly<Record<string, unknown>>;
+}
+
+const both = (address: string): string[] => FAMILIES.map((family) => inFamily(family, address));
+
+export function serviceObject(name: string, spec: Spec) {
+  const { clusterIP, ports, externalIPs = [], balancers = [], annotations, rest } = spec;
+  return {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: { name, namespace: "default", ...(annotations === undefined ? {} : { annotations }) },
+    spec: {
+      type: "NodePort",
+      clusterIP,
+      clusterIPs: both(clusterIP),
+      ipFamilies: ["IPv4", "IPv6"],
+      ports: ports.map((port) => ({
+        name: `${String(port["protocol"])}-${String(port["target"])}`.toLowerCase(),
+        ...port,
+      })),
+      externalIPs: externalIPs.flatMap(both),
+      ...rest,
+    },
+    status: { loadBalancer: { ingress: balancers.flatMap(both).map((ip) => ({ ip })) } },
+  };
+}
+
+interface EndpointSpec {
+  readonly address: string;
+  readonly ready?: boolean;
+  readonly serving?: boolean;
+  readonly terminating?: boolean;
+}
+
+export function sliceObjects(
+  service: string,
+  endpoints: readonly EndpointSpec[],
+  ports: readonly { readonly protocol: Protocol; readonly target: number }[],
+) {
+  return FAMILIES.map((family) => ({
+    apiVersion: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+    metadata: { name: `${service}-${family}`, namespace: "default", labels: { "kubernetes.io/service-name": service } },
+    addressType: family === "ip" ? "IPv4" : "IPv6",
+    ports: ports.map(({ protocol, target }) => ({
+      name: `${protocol}-${target}`.toLowerCase(),
+      protocol,
+      port: target,
+    })),
+    endpoints: endpoints.map(({ address, ready = true, serving = ready, terminating = false }) => ({
+      addresses: [inFamily(family, address)],
+      nodeName: "elsewhere",
+      conditions: { ready, serving, terminating },
+    })),
+  }));
+}
+
+const UDP = { protocol: "UDP", target: 5353 } as const;
+const SCTP = { protocol: "SCTP", target: 5353 } as const;
+const TCP = { protocol: "TCP", target: 8080 } as const;
+const RESET = { "nft-proxier.dev/reset-removed-endpoints": "true" };
+
+/** The services that the cases are about, after all that has happened to them; `told` hears of each change in turn. */
+export function buildWorld(told: (model: ServiceModel) => void): ServiceModel {
+  const model = new ServiceModel({
+    families: FAMILIES,
+    node: { nodeName: "here" },
+    trackReleased: true,
+    onProblem: ({ object, field, reason }) => {
+      throw new Error(`${object} ${field}: ${reason}`);
+    },
+  });
+  const put = (name: string, spec: Spec): void => void model.upsertService(serviceObject(name, spec) as never);
+  const slices = (...of: Parameters<typeof sliceObjects>): void => {
+    for (const object of sliceObjects(...of)) model.upsertSlice(object);
+  };
+  const dnsPorts = [UDP, SCTP, { ...TCP, target: 5353 }].map((port) => ({ ...port, port: 53, nodePort: 30053 }));
+  put("dns", {
+    clusterIP: "10.0.0.10",
+    ports: dnsPorts,
+    externalIPs: ["192.0.2.100"],
+    balancers: ["203.0.113.1"],
+    rest: { internalTrafficPolicy: "Local", externalTrafficPolicy: "Local" },
+  });
+  slices(
+    "dns",
+    [
+      { address: "10.1.0.1" },
+      { address: "10.1.0.2", ready: false, serving: true, terminating: true },
+      { address: "10.1.0.3", ready: false },
+      { address: "10.1.0.4", ready: true, serving: false },
+      { address: "10.1.0.5" },
+    ],
+    [UDP, SCTP, { ...TCP, target: 5353 }],
+  );
+  put("emptied", { clusterIP: "10.0.0.20", ports: [{ ...UDP, port: 53 }] });
+  slices("emptied", [{ address: "10.1.0.20" }], [UDP]);
+  put("idle", { clusterIP: "10.0.0.21", ports: [{ ...UDP, port: 53 }] });
+  slices("idle", [{ address: "10.1.0.21", ready: false, terminating: true }], [UDP]);
+  put("deleted", {
+    clusterIP: "10.0.0.30",
+    ports: [
+      { ...UDP, port: 53, nodePort: 30030 },
+      { ...TCP, port: 80 },
+    ],
+    externalIPs: ["192.0.2.130", "192.0.2.131"],
+    annotations: RESET,
+  });
+  slices("deleted", [{ address: "10.1.0.30" }], [UDP, TCP]);
+  put("changed", {
+    clusterIP: "10.0.0.31",
+    ports: [{ ...UDP, port: 53, nodePort: 30031 }],
+    externalIPs: ["192.0.2.101"],
+  });
+  slices("changed", [{ address: "10.1.0.31" }], [UDP]);
+  put("giver", { clusterIP: "10.0.0.40", ports: [{ ...UDP, port: 53 }], externalIPs: ["192.0.2.140"] });
+  slices("giver", [{ address: "10.1.0.40" }], [UDP]);
+  put("asking", { clusterIP: "10.0.0.60", ports: [{ ...TCP, port: 80, nodePort: 30060 }], annotations: RESET });
+  slices(
+    "asking",
+    [{ address: "10.1.0.60" }, { address: "10.1.0.61", ready: false, serving: false, terminating: true }],
+    [TCP],
+  );
+  put("asking-emptied", { clusterIP: "10.0.0.62", ports: [{ ...TCP, port: 80 }], annotations: RESET });
+  told(model);
+
+  for (const family of FAMILIES) model.removeSlice(`default/emptied-${family}`);
+  model.removeService("default/deleted");
+  for (const family of FAMILIES) model.removeSlice(`default/deleted-${family}`);
+  put("changed", { clusterIP: "10.0.0.31", ports: [{ ...UDP, port: 53 }], externalIPs: ["192.0.2.101"] });
+  told(model);
+  put("changed", { clusterIP: "10.0.0.31", ports: [{ ...UDP, port: 54 }], externalIPs: ["192.0.2.101"] });
+  put("giver", { clusterIP: "10.0.0.40", ports: [{ ...UDP, port: 53 }] });
+  put("taker", { clusterIP: "10.0.0.41", ports: [{ ...UDP, port: 53 }], externalIPs: ["192.0.2.140"] });
+  slices("taker", [{ address: "10.1.0.41" }], [UDP]);
+  told(model);
+  put("changed", { clusterIP: "10.0.0.31", ports: [{ ...UDP, port: 54 }] });
+  told(model);
+  return model;
+}
+
+/** Former targets as the service remembers them after the world's changes. */
+export function worldWithFormer(): { readonly model: ServiceModel; readonly former: FormerTargets } {
+  const former = new FormerTargets();
+  const model = buildWorld((world) => {
+    for (const { endpoints, service, ...claim } of world.takeReleased()) {
+      const cause = world.targets(claim.family, service).length > 0 ? "changed" : "deleted";
+      former.add(claim, { cause, endpoints });
+    }
+  });
+  for (const claim of foundInTable()) former.add(claim, { cause: "found", endpoints: undefined });
+  return { model, former };
+}
+
+/** What the table that was taken over had, and no service has. */
+export function foundInTable() {
+  return FAMILIES.map((family) => ({
+    family,
+    address: inFamily(family, "10.0.0.50"),
+    protocol: "UDP" as const,
+    port: 53,
+  }));
+}
+
+export function nodePortAddresses(family: IpFamily): string[] {
+  return NODE_ADDRESSES.map((address) => inFamily(family, address));
+}

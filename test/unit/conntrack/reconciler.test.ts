@@ -1,0 +1,310 @@
+/** When the connection tracking table is reconciled, over what, and what becomes of failures. On the table in memory. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { pino } from "pino";
+import { afterEach, describe, expect, test } from "vitest";
+import { FakeConntrack } from "../../../src/conntrack/fake-conntrack.js";
+import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.js";
+import type { ReconcileReport } from "../../../src/conntrack/reconciler.js";
+import type { NewConntrackEntry } from "../../../src/conntrack/types.js";
+import { newModel, service, slice } from "../model/objects.js";
+
+const SETTLE_MS = 10;
+const RETRY_MS = 20;
+
+const running: ConntrackService[] = [];
+afterEach(async () => {
+  await Promise.all(running.splice(0).map((one) => one.stop()));
+});
+
+function setUp(options: Partial<ConntrackServiceOptions> = {}) {
+  const lines: Record<string, unknown>[] = [];
+  const log = pino({ level: "debug" }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+  const table = new FakeConntrack();
+  const { model } = newModel({ trackReleased: true });
+  const reports: ReconcileReport[] = [];
+  const conntrack = new ConntrackService({
+    table,
+    model,
+    families: ["ip", "ip6"],
+    nodePortAddresses: () => ["192.0.2.10"],
+    log,
+    observers: [{ reconciled: (report) => reports.push(report) }],
+    timing: { settleMs: SETTLE_MS, firstRetryMs: RETRY_MS },
+    ...options,
+  });
+  running.push(conntrack);
+  /** As the proxier does it: takes what changed, writes, says that the kernel took it. */
+  const sync = (...families: ("ip" | "ip6")[]): void => {
+    conntrack.changed(model.takeDirty().services);
+    for (const family of families.length === 0 ? (["ip", "ip6"] as const) : families) conntrack.afterSync(family);
+  };
+  const dumps = () => table.calls.filter(({ action }) => action === "dump").map(({ filter }) => filter);
+  const settled = async (): Promise<void> => {
+    await conntrack.idle();
+    await sleep(15 * SETTLE_MS);
+    await conntrack.idle();
+    table.calls.length = 0;
+    reports.length = 0;
+  };
+  return { table, model, conntrack, sync, dumps, reports, lines, settled };
+}
+
+type World = ReturnType<typeof setUp>;
+
+/** UDP service "default/sN" at 10.0.0.N with one endpoint. */
+function put({ model }: World, n: number, endpoint = `10.1.0.${n}`): void {
+  const port = { port: 53, protocol: "UDP" };
+  model.upsertService(service(`s${n}`, { clusterIP: `10.0.0.${n}`, ports: [port] }));
+  model.upsertSlice(slice(`s${n}-1`, `s${n}`, [endpoint], { ports: [{ port: 53, protocol: "UDP" }] }));
+}
+
+let nextPort = 10_000;
+function udp(to: string, from: string): NewConntrackEntry {
+  const client = { source: "198.51.100.1", sourcePort: nextPort++ };
+  return {
+    family: "ip",
+    original: { ...client, protocol: 17, destination: to, destinationPort: 53 },
+    reply: {
+      source: from,
+      sourcePort: 53,
+      protocol: 17,
+      destination: client.source,
+      destinationPort: client.sourcePort,
+    },
+    timeout: 600,
+  };
+}
+const left = ({ table }: World) =>
+  table.entries().map(({ original, reply }) => `${original.destination} ${reply.source}`);
+
+async function until(what: () => boolean, limitMs = 5000): Promise<void> {
+  const start = performance.now();
+  while (!what()) {
+    if (performance.now() - start > limitMs) throw new Error(`not within ${limitMs} ms: ${what.toString()}`);
+    await sleep(2);
+  }
+}
+
+describe("after a write", () => {
+  test("the first one looks at everything, and touches no flow that is in order", async () => {
+    const world = setUp();
+    for (const n of [1, 2]) put(world, n);
+    world.table.add(udp("10.0.0.1", "10.1.0.1"));
+    world.table.add(udp("10.0.0.2", "10.9.9.9"));
+    world.table.add(udp("10.0.0.77", "10.9.9.9"));
+    world.sync();
+    expect(world.dumps()).toEqual([]);
+    await world.conntrack.idle();
+    expect(left(world)).toEqual(["10.0.0.1 10.1.0.1", "10.0.0.77 10.9.9.9"]);
+    expect(world.dumps()).toEqual([{ family: "ip", protocol: 17 }]);
+  });
+
+  test("later ones look, by the kernel's filter, at the services that changed alone", async () => {
+    const world = setUp();
+    for (const n of [1, 2]) put(world, n);
+    world.sync();
+    await world.settled();
+    for (const n of [1, 2]) world.table.add(udp(`10.0.0.${n}`, `10.1.0.${n}`));
+    world.table.add(udp("10.0.0.2", "10.9.9.9"));
+    put(world, 1, "10.1.1.1");
+    world.sync();
+    await world.conntrack.idle();
+    expect(left(world)).toEqual(["10.0.0.2 10.1.0.2", "10.0.0.2 10.9.9.9"]);
+    expect(world.dumps()).toEqual([
+      { family: "ip", protocol: 17, original: { destination: "10.0.0.1", destinationPort: 53 } },
+    ]);
+    expect(world.reports).toMatchObject([
+      { family: "ip", mode: "few", entries: 1, deleted: 1, reasons: { "endpoint-gone": 1 } },
+    ]);
+  });
+
+  test("services with nothing to reconcile cost nothing", async () => {
+    const world = setUp();
+    world.sync();
+    await world.settled();
+    world.model.upsertService(service("web"));
+    world.model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
+    world.sync();
+    await world.conntrack.idle();
+    expect(world.table.calls).toEqual([]);
+  });
+
+  test("one address with many ports is one dump; a node port is one without an address", async () => {
+    const world = setUp();
+    world.sync();
+    await world.settled();
+    const ports = [53, 54, 55].map((port) => ({ name: `p${port}`, port, protocol: "UDP" }));
+    ports.push({ name: "sctp", port: 53, protocol: "SCTP", nodePort: 30053 } as never);
+    world.model.upsertService(service("dns", { type: "NodePort", ports, externalIPs: ["192.0.2.1"] }));
+    world.sync();
+    await world.conntrack.idle();
+    expect(world.dumps()).toEqual([
+      { family: "ip", original: { destination: "10.0.0.1" } },
+      { family: "ip", original: { destination: "192.0.2.1" } },
+      { family: "ip", protocol: 132, original: { destinationPort: 30053 } },
+    ]);
+  });
+
+  test("many changes are one pass over the family", async () => {
+    const world = setUp();
+    world.sync();
+    await world.settled();
+    for (let n = 1; n <= 20; n++) {
+      put(world, n);
+      world.table.add(udp(`10.0.0.${n}`, "10.9.9.9"));
+    }
+    world.table.add(udp("10.0.0.3", "10.1.0.3"));
+    world.sync();
+    await world.conntrack.idle();
+    expect(left(world)).toEqual(["10.0.0.3 10.1.0.3"]);
+    expect(world.dumps()).toEqual([{ family: "ip", protocol: 17 }]);
+  });
+
+  test("a family whose write failed waits for one that does not", async () => {
+    const world = setUp();
+    put(world, 1);
+    world.sync();
+    await world.settled();
+    world.table.add(udp("10.0.0.1", "10.1.0.1"));
+    put(world, 1, "10.1.1.1");
+    world.sync("ip6");
+    await world.conntrack.idle();
+    expect(left(world)).toEqual(["10.0.0.1 10.1.0.1"]);
+    world.sync("ip");
+    await world.conntrack.idle();
+    expect(left(world)).toEqual([]);
+  });
+});
+
+describe("what a service gives up", () => {
+  test("a deleted service's flows go, those that somebody else translates since do not, and it is forgotten", async () => {
+    const world = setUp();
+    put(world, 1);
+    world.sync();
+    await world.settled();
+    world.table.add(udp("10.0.0.1", "10.1.0.1"));
+    world.table.add(udp("10.0.0.1", "172.20.0.1"));
+    world.model.removeService("default/s1");
+    world.model.removeSlice("default/s1-1");
+    world.sync();
+    await world.settled();
+    expect(left(world)).toEqual(["10.0.0.1 172.20.0.1"]);
+    world.table.add(udp("10.0.0.1", "10.1.0.1"));
+    put(world, 2);
+    world.sync();
+    await world.settled();
+    expect(left(world)).toEqual(["10.0.0.1 172.20.0.1", "10.0.0.1 10.1.0.1"]);
+  });
+
+  test("what only the table that was taken over had goes with the first pass; what services have is theirs", async () => {
+    const world = setUp();
+    put(world, 1);
+    world.table.add(udp("10.0.0.1", "10.1.0.1"));
+    world.table.add(udp("10.0.0.9", "10.1.0.9"));
+    world.table.add(udp("10.0.0.8", "10.1.0.8"));
+    const found = (address: string) => ({ family: "ip" as const, address, protocol: "UDP" as const, port: 53 });
+    world.conntrack.found([found("10.0.0.1"), found("10.0.0.9")]);
+    world.sync();
+    await world.conntrack.idle();
+    expect(left(world)).toEqual(["10.0.0.1 10.1.0.1", "10.0.0.8 10.1.0.8"]);
+  });
+});
+
+test("an entry that a packet under way brings behind the pass is found by the next", async () => {
+  const world = setUp();
+  put(world, 1);
+  world.sync();
+  await world.settled();
+  put(world, 1, "10.1.1.1");
+  world.sync();
+  await world.conntrack.idle();
+  world.table.add(udp("10.0.0.1", "10.1.0.1"));
+  await until(() => left(world).length === 0);
+});
+
+test("changes that come during a pass are gathered into one more", async () => {
+  const world = setUp({ timing: { settleMs: 60_000 } });
+  for (const n of [1, 2, 3]) put(world, n);
+  world.sync();
+  await world.conntrack.idle();
+  world.table.calls.length = 0;
+  let go = (): void => undefined;
+  const gate = new Promise<void>((resolve) => (go = resolve));
+  world.table.setLatency(() => gate);
+  put(world, 1, "10.1.1.1");
+  world.sync();
+  await until(() => world.dumps().length === 1);
+  for (const endpoint of ["10.1.1.2", "10.1.1.3"]) {
+    put(world, 1, endpoint);
+    put(world, 2, endpoint);
+    world.sync();
+  }
+  go();
+  await world.conntrack.idle();
+  expect(world.dumps().map((filter) => filter?.original?.destination)).toEqual(["10.0.0.1", "10.0.0.1", "10.0.0.2"]);
+});
+
+test("one changed service does not wait for a pass over everything", async () => {
+  const world = setUp();
+  for (const n of [1, 2]) put(world, n);
+  let go = (): void => undefined;
+  const gate = new Promise<void>((resolve) => (go = resolve));
+  world.table.setLatency((action) => (action === "dump" && world.dumps().length === 1 ? gate : undefined));
+  world.sync();
+  await until(() => world.dumps().length === 1);
+  world.table.add(udp("10.0.0.1", "10.1.0.1"));
+  put(world, 1, "10.1.1.1");
+  world.sync();
+  await until(() => left(world).length === 0);
+  go();
+});
+
+describe("failures", () => {
+  test("are logged and tried again, and never reach the caller", async () => {
+    const world = setUp();
+    put(world, 1);
+    world.sync();
+    await world.settled();
+    world.table.add(udp("10.0.0.1", "10.1.0.1"));
+    for (let i = 0; i < 3; i++) world.table.failNext({ action: "dump", errno: "ENOBUFS" });
+    put(world, 1, "10.1.1.1");
+    world.sync();
+    await until(() => left(world).length === 0);
+    const failures = world.lines.filter(({ level }) => Number(level) >= 40);
+    expect(failures.map(({ level, retryMs }) => [level, retryMs])).toEqual([
+      [50, RETRY_MS],
+      [40, 2 * RETRY_MS],
+      [40, 4 * RETRY_MS],
+    ]);
+  });
+
+  test("of a deletion too", async () => {
+    const world = setUp();
+    put(world, 1);
+    world.table.add(udp("10.0.0.1", "10.9.9.9"));
+    world.table.failNext({ action: "delete", errno: "EBUSY" });
+    world.sync();
+    await until(() => left(world).length === 0);
+  });
+
+  test("a dump that was interrupted is made again, silently", async () => {
+    const world = setUp({ timing: { settleMs: 60_000, firstRetryMs: RETRY_MS } });
+    put(world, 1);
+    world.table.interruptDumps(2);
+    world.sync("ip");
+    await until(() => world.dumps().length === 3);
+    expect(world.lines.filter(({ level }) => Number(level) >= 40)).toEqual([]);
+  });
+
+  test("stop ends retries and follow-ups", async () => {
+    const world = setUp();
+    put(world, 1);
+    world.table.failNext({ action: "dump", errno: "ENOBUFS" });
+    world.sync("ip");
+    await until(() => world.lines.some(({ level }) => level === 50));
+    await world.conntrack.stop();
+    const calls = world.table.calls.length;
+    await sleep(4 * RETRY_MS);
+    expect(world.table.calls.length).toBe(calls);
+  });
+});
