@@ -1,0 +1,85 @@
+import { access } from "node:fs/promises";
+import { isIPv6 } from "node:net";
+import type { ProxyConfig } from "../../config/types.js";
+import { ApiConnection, type Credentials, type RequestReport } from "./connection.js";
+import { FileCredentials } from "./credentials.js";
+import { ConnectionSettingsError } from "./errors.js";
+import { ANONYMOUS, type ClusterSettings, type Kubeconfig, readKubeconfig, serverUrl } from "./kubeconfig.js";
+import { proxyFromEnvironment } from "./proxy.js";
+
+export interface ConnectOptions {
+  readonly config: Pick<ProxyConfig, "clientConnection" | "master">;
+  readonly onRequest?: (report: RequestReport) => void;
+  /** Default: the process's. */
+  readonly environment?: Readonly<Record<string, string | undefined>>;
+  /** Where the kubelet puts the token and ca.crt of the service account. */
+  readonly serviceAccountDirectory?: string;
+}
+
+const SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/**
+ * A connection as kube-proxy chooses it: the kubeconfig's, with `master` as its server if set; `master` alone, without
+ * credentials; neither: the service account's, inside a cluster. Nothing is sent yet. Rejects with
+ * `ConnectionSettingsError` when the settings cannot be used.
+ */
+export async function connectToApiServer(options: ConnectOptions): Promise<ApiConnection> {
+  const { config, environment = process.env } = options;
+  const { kubeconfig: file, qps, burst } = config.clientConnection;
+  const directory = options.serviceAccountDirectory ?? SERVICE_ACCOUNT;
+  const settings =
+    file !== ""
+      ? await readKubeconfig(file, config.master)
+      : config.master !== ""
+        ? masterAlone(config.master)
+        : await inCluster(environment, directory);
+  const { server } = settings.cluster;
+  const proxyUrl = settings.cluster.proxyUrl || proxyFromEnvironment(server, environment);
+  return new ApiConnection({
+    server,
+    credentials: await credentialsFor(settings, file, proxyUrl),
+    qps,
+    burst,
+    ...(options.onRequest !== undefined && { onRequest: options.onRequest }),
+  });
+}
+
+async function credentialsFor(settings: Kubeconfig, file: string, proxyUrl: string): Promise<Credentials> {
+  if (!settings.user.plugin && !proxyUrl.startsWith("socks")) {
+    return new FileCredentials(settings.cluster, settings.user, proxyUrl);
+  }
+  const { LibraryCredentials } = await import("./library-credentials.js");
+  return LibraryCredentials.load(settings, file, proxyUrl);
+}
+
+function masterAlone(master: string): Kubeconfig {
+  return { cluster: clusterAt(serverUrl(master, false, "--master")), user: ANONYMOUS, text: "" };
+}
+
+async function inCluster(environment: ConnectOptions["environment"] = {}, directory: string): Promise<Kubeconfig> {
+  const { KUBERNETES_SERVICE_HOST: host = "", KUBERNETES_SERVICE_PORT: port = "" } = environment;
+  if (host === "" || port === "") {
+    throw new ConnectionSettingsError(
+      "no API server is named: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so this is not inside a " +
+        "cluster; set clientConnection.kubeconfig in the configuration, or --kubeconfig or --master",
+    );
+  }
+  const files = { token: `${directory}/token`, authority: `${directory}/ca.crt` };
+  for (const file of [files.token, files.authority]) {
+    await access(file).catch((error: unknown) => {
+      const advice =
+        "mount the service account's token (automountServiceAccountToken), or set clientConnection.kubeconfig";
+      throw new ConnectionSettingsError(`${file} cannot be read; ${advice}`, { cause: error });
+    });
+  }
+  const server = serverUrl(`https://${isIPv6(host) ? `[${host}]` : host}:${port}`, true, "KUBERNETES_SERVICE_HOST");
+  return {
+    cluster: { ...clusterAt(server), authority: { file: files.authority } },
+    user: { ...ANONYMOUS, tokenFile: files.token },
+    text: "",
+  };
+}
+
+function clusterAt(server: URL): ClusterSettings {
+  return { server, authority: undefined, tlsServerName: "", insecure: false, proxyUrl: "" };
+}

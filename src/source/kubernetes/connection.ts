@@ -1,0 +1,225 @@
+/** Requests to the API server: HTTP/1.1 with JSON, one connection for each watch, idle ones used again. */
+import { type Agent, type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
+import { type RequestOptions, request as httpsRequest } from "node:https";
+import type { Readable } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
+import { createGunzip } from "node:zlib";
+import { describeFailure } from "./describe.js";
+import { ProtocolError, StalledError, StatusError, statusError, TransportError } from "./errors.js";
+import { RateLimit } from "./rate-limit.js";
+
+/** With what a request identifies itself, and on which connections it goes. */
+export interface RequestCredentials {
+  readonly headers: Readonly<Record<string, string | readonly string[]>>;
+  readonly agent: Agent;
+}
+
+/** Who we are to the API server. */
+export interface Credentials {
+  /** For the next request; what rotates is read again. Rejects with the reason when there are none. */
+  next(): Promise<RequestCredentials>;
+  /** Closes idle connections. */
+  close(): void;
+}
+
+/** One request, as client-go's metrics count it. */
+export interface RequestReport {
+  /** HTTP status, or "<error>" when there was no answer. */
+  readonly code: string;
+  /** "GET", "POST", ... */
+  readonly method: string;
+  /** The same: client-go calls it so where it measures durations. */
+  readonly verb: string;
+  /** Host and port of the server. */
+  readonly host: string;
+  /** Until the answer was complete; undefined for watches, which client-go counts but does not measure. */
+  readonly seconds: number | undefined;
+}
+
+export interface ConnectionOptions {
+  /** With a path when the API is below one. */
+  readonly server: URL;
+  readonly credentials: Credentials;
+  /** clientConnection.qps and .burst. */
+  readonly qps: number;
+  readonly burst: number;
+  readonly onRequest?: (report: RequestReport) => void;
+}
+
+export interface ApiRequest {
+  readonly method: "GET" | "POST" | "PATCH";
+  /** Absolute, with its query. */
+  readonly path: string;
+  readonly body?: { readonly type: string; readonly text: string };
+  readonly signal: AbortSignal;
+  /** The answer is given up when nothing of it arrives for so long, ms. */
+  readonly idleMs: number;
+  /** A further page of a list, which counts as one request with the first (kube-proxy gets a list in one). */
+  readonly continued?: boolean;
+  readonly watch?: boolean;
+  /** Called when the server has begun to answer with what was asked for. */
+  readonly onAnswer?: () => void;
+}
+
+/** Of an answer that is no success so much is read, bytes. */
+const MAX_STATUS_BYTES = 64 * 1024;
+
+/** The name under which audit logs of the API server show us. */
+const USER_AGENT = "nft-proxier";
+
+export class ApiConnection {
+  readonly #options: ConnectionOptions;
+  readonly #limit: RateLimit;
+  readonly #basePath: string;
+
+  constructor(options: ConnectionOptions) {
+    this.#options = options;
+    this.#limit = new RateLimit(options.qps, options.burst);
+    this.#basePath = options.server.pathname.replace(/\/+$/, "");
+  }
+
+  /** For people: "https://10.0.0.1:6443". */
+  get server(): string {
+    return this.#options.server.href.replace(/\/+$/, "");
+  }
+
+  /**
+   * The body of a successful answer, as it arrives. Rejects, and the body fails, with `TransportError`, `StatusError` or
+   * `ProtocolError`. Ends the connection when the caller leaves the body early.
+   */
+  async *stream(request: ApiRequest): AsyncGenerator<Buffer, void, undefined> {
+    const started = performance.now();
+    let code = "<error>";
+    try {
+      const response = await this.#send(request);
+      code = String(response.statusCode);
+      if (isSuccess(response)) request.onAnswer?.();
+      yield* this.#body(response, request);
+    } finally {
+      const { method } = request;
+      const seconds = request.watch === true ? undefined : (performance.now() - started) / 1000;
+      this.#options.onRequest?.({ code, method, verb: method, host: this.#options.server.host, seconds });
+    }
+  }
+
+  /** Sends a small request; the answer's body is read and dropped. */
+  async send(request: ApiRequest): Promise<void> {
+    const answer = this.stream(request);
+    while (!(await answer.next()).done);
+  }
+
+  close(): void {
+    this.#options.credentials.close();
+  }
+
+  async #send(request: ApiRequest): Promise<IncomingMessage> {
+    if (request.continued !== true) {
+      const wait = this.#limit.take();
+      if (wait > 0) await sleep(wait, undefined, { signal: request.signal });
+    }
+    let credentials: RequestCredentials;
+    try {
+      credentials = await this.#options.credentials.next();
+    } catch (error) {
+      throw new TransportError(`no credentials: ${describeFailure(error)}`, { cause: error });
+    }
+    for (;;) {
+      try {
+        return await this.#once(request, credentials);
+      } catch (error) {
+        // The server closed an idle connection while we were about to use it: that says nothing about a new one. There
+        // are only so many idle ones.
+        if (!(error instanceof StaleConnection)) throw this.#failure(error);
+      }
+    }
+  }
+
+  #once(request: ApiRequest, { headers, agent }: RequestCredentials): Promise<IncomingMessage> {
+    const { server } = this.#options;
+    const options: RequestOptions = {
+      protocol: server.protocol,
+      hostname: server.hostname.replace(/^\[(.*)\]$/, "$1"),
+      port: server.port === "" ? undefined : Number(server.port),
+      path: `${this.#basePath}${request.path}`,
+      method: request.method,
+      agent,
+      signal: request.signal,
+      headers: {
+        Accept: "application/json",
+        "User-Agent": USER_AGENT,
+        // Events are to arrive one by one: compression would hold them back.
+        ...(request.watch !== true && { "Accept-Encoding": "gzip" }),
+        ...(request.body !== undefined && {
+          "Content-Type": request.body.type,
+          "Content-Length": Buffer.byteLength(request.body.text),
+        }),
+        ...headers,
+      },
+    };
+    return new Promise((resolve, reject) => {
+      const sent = server.protocol === "https:" ? httpsRequest(options) : httpRequest(options);
+      const idle = setTimeout(() => sent.destroy(new StalledError(request.idleMs)), request.idleMs);
+      sent.on("response", (response) => {
+        clearTimeout(idle);
+        resolve(response);
+      });
+      sent.on("error", (error) => {
+        clearTimeout(idle);
+        reject(isStale(sent, error) ? new StaleConnection(error.message, { cause: error }) : error);
+      });
+      sent.end(request.body?.text);
+    });
+  }
+
+  async *#body(response: IncomingMessage, request: ApiRequest): AsyncGenerator<Buffer, void, undefined> {
+    const body = decoded(response);
+    const idle = setTimeout(() => response.destroy(new StalledError(request.idleMs)), request.idleMs);
+    const success = isSuccess(response);
+    const { statusCode = 0 } = response;
+    const refused: Buffer[] = [];
+    let refusedBytes = 0;
+    try {
+      for await (const chunk of body as AsyncIterable<Buffer>) {
+        idle.refresh();
+        if (success) yield chunk;
+        else if ((refusedBytes += chunk.length) <= MAX_STATUS_BYTES) refused.push(chunk);
+        else break;
+      }
+    } catch (error) {
+      throw this.#failure(error);
+    } finally {
+      clearTimeout(idle);
+    }
+    if (success) return;
+    if (statusCode >= 400) {
+      throw statusError(statusCode, Buffer.concat(refused).toString(), response.headers["retry-after"]);
+    }
+    throw new ProtocolError(`HTTP ${statusCode} is no answer of an API server`);
+  }
+
+  #failure(error: unknown): Error {
+    if (error instanceof StatusError || error instanceof ProtocolError || error instanceof TransportError) return error;
+    return new TransportError(describeFailure(error), { cause: error });
+  }
+}
+
+function isSuccess({ statusCode = 0 }: IncomingMessage): boolean {
+  return statusCode >= 200 && statusCode < 300;
+}
+
+/** A connection that was used before turned out to be closed. */
+class StaleConnection extends Error {}
+
+function isStale(sent: ClientRequest, error: NodeJS.ErrnoException): boolean {
+  return sent.reusedSocket && (error.code === "ECONNRESET" || error.code === "EPIPE");
+}
+
+function decoded(response: IncomingMessage): Readable {
+  if (response.headers["content-encoding"] !== "gzip") return response;
+  const plain = createGunzip();
+  // Whichever side fails or is left first takes the other one along.
+  response.on("error", (error) => plain.destroy(error));
+  response.on("aborted", () => plain.destroy(new Error("the connection broke off")));
+  plain.on("close", () => response.destroy());
+  return response.pipe(plain);
+}

@@ -1,0 +1,144 @@
+/**
+ * Credentials from files and settings: service account tokens, client certificates, passwords. Whatever is a file is looked
+ * at again before every request, since tokens, certificates and authorities rotate.
+ */
+import { readFile, stat } from "node:fs/promises";
+import { Agent as HttpAgent } from "node:http";
+import { Agent as HttpsAgent } from "node:https";
+import { createSecureContext, getCACertificates, type SecureContext } from "node:tls";
+import type { Credentials, RequestCredentials } from "./connection.js";
+import { ConnectionSettingsError } from "./errors.js";
+import type { ClusterSettings, Pem, UserSettings } from "./kubeconfig.js";
+
+/** A dead link is found by probes of the kernel after this, ms, and ten more seconds (libuv's interval and count). */
+const KEEP_ALIVE_MS = 15_000;
+
+export interface TlsMaterial {
+  /** PEM; undefined: what the system trusts. */
+  readonly ca: string | Buffer | undefined;
+  readonly cert: string | Buffer | undefined;
+  readonly key: string | Buffer | undefined;
+}
+
+/** Connections under one set of certificates; replaced when they change. */
+export class Agents {
+  readonly #cluster: ClusterSettings;
+  readonly #proxyUrl: string;
+  #agent: HttpAgent | undefined;
+  #material: TlsMaterial | undefined;
+
+  /** `proxyUrl` "": none. */
+  constructor(cluster: ClusterSettings, proxyUrl: string) {
+    this.#cluster = cluster;
+    this.#proxyUrl = proxyUrl;
+  }
+
+  /** Throws when certificates or keys cannot be used. */
+  agentFor(material: TlsMaterial): HttpAgent {
+    const before = this.#material;
+    const same = before?.ca === material.ca && before?.cert === material.cert && before?.key === material.key;
+    if (this.#agent !== undefined && same) return this.#agent;
+    const agent = this.#make(material);
+    this.close();
+    this.#agent = agent;
+    this.#material = material;
+    return agent;
+  }
+
+  /** Closes idle connections; those in use end with their requests. */
+  close(): void {
+    const agent = this.#agent;
+    if (agent === undefined) return;
+    for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
+    // Those that become idle from now on are not kept either.
+    agent.maxFreeSockets = 0;
+  }
+
+  #make(material: TlsMaterial): HttpAgent {
+    const { server, insecure, tlsServerName } = this.#cluster;
+    const options = {
+      keepAlive: true,
+      keepAliveMsecs: KEEP_ALIVE_MS,
+      // "Everything through this proxy": what the environment excepts has been decided before.
+      ...(this.#proxyUrl !== "" && { proxyEnv: { HTTP_PROXY: this.#proxyUrl, HTTPS_PROXY: this.#proxyUrl } }),
+    };
+    if (server.protocol === "http:") return new HttpAgent(options);
+    return new HttpsAgent({
+      ...options,
+      secureContext: secureContext(material),
+      rejectUnauthorized: !insecure,
+      ALPNProtocols: ["http/1.1"],
+      ...(tlsServerName !== "" && { servername: tlsServerName }),
+    });
+  }
+}
+
+function secureContext({ ca, cert, key }: TlsMaterial): SecureContext {
+  return createSecureContext({
+    ca: ca ?? [...new Set([...getCACertificates("default"), ...getCACertificates("system")])],
+    ...(cert !== undefined && { cert }),
+    ...(key !== undefined && { key }),
+  });
+}
+
+export class FileCredentials implements Credentials {
+  readonly #user: UserSettings;
+  readonly #agents: Agents;
+  readonly #files = new Map<string, { readonly signature: string; readonly content: Buffer }>();
+  readonly #cluster: ClusterSettings;
+
+  constructor(cluster: ClusterSettings, user: UserSettings, proxyUrl: string) {
+    this.#cluster = cluster;
+    this.#user = user;
+    this.#agents = new Agents(cluster, proxyUrl);
+  }
+
+  async next(): Promise<RequestCredentials> {
+    const { certificate, key, impersonation } = this.#user;
+    const material = {
+      ca: await this.#content(this.#cluster.authority),
+      cert: await this.#content(certificate),
+      key: await this.#content(key),
+    };
+    const agent = this.#agents.agentFor(material);
+    return { agent, headers: { ...(await this.#authorization()), ...impersonation } };
+  }
+
+  close(): void {
+    this.#agents.close();
+  }
+
+  async #authorization(): Promise<Record<string, string>> {
+    const { token, tokenFile, username, password } = this.#user;
+    if (tokenFile !== "" || token !== "") {
+      const text = tokenFile === "" ? token : (await this.#read(tokenFile)).toString();
+      if (text.trim() === "") throw new ConnectionSettingsError(`the token in ${tokenFile} is empty`);
+      return { Authorization: `Bearer ${text.trim()}` };
+    }
+    if (username === "") return {};
+    return { Authorization: `Basic ${Buffer.from(`${username}:${password}`).toString("base64")}` };
+  }
+
+  async #content(pem: Pem | undefined): Promise<string | Buffer | undefined> {
+    if (pem === undefined) return undefined;
+    return "text" in pem ? pem.text : this.#read(pem.file);
+  }
+
+  /** The same buffer while the file is the same. What was read last serves while a file cannot be read. */
+  async #read(file: string): Promise<Buffer> {
+    const known = this.#files.get(file);
+    try {
+      const { ino, size, mtimeNs } = await stat(file, { bigint: true });
+      const signature = `${ino} ${size} ${mtimeNs}`;
+      if (known?.signature === signature) return known.content;
+      const content = await readFile(file);
+      // A file that is written in place can be seen empty for a moment.
+      if (content.length === 0 && known !== undefined) return known.content;
+      this.#files.set(file, { signature, content });
+      return content;
+    } catch (error) {
+      if (known !== undefined) return known.content;
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,88 @@
+/** What can go wrong between us and the API server. */
+
+/** The connection cannot even be tried: its settings are unusable. The message says what, where, and what to do. */
+export class ConnectionSettingsError extends Error {
+  override readonly name = "ConnectionSettingsError";
+  readonly code = "ECONNECTIONSETTINGS";
+}
+
+/** No answer, or one that broke off: the network, TLS, a process that is gone, or credentials that cannot be had. */
+export class TransportError extends Error {
+  override readonly name: string = "TransportError";
+  readonly code = "ETRANSPORT";
+}
+
+/** The connection stands, or seems to, but nothing arrives on it. */
+export class StalledError extends TransportError {
+  override readonly name = "StalledError";
+
+  constructor(ms: number) {
+    super(`nothing arrived for ${Math.round(ms / 100) / 10} s`);
+  }
+}
+
+/** The server answered, but not with what was asked for. */
+export class StatusError extends Error {
+  override readonly name = "StatusError";
+  readonly code = "ESTATUS";
+  /** HTTP status, or the code of the Status object in a watch. */
+  readonly status: number;
+  /** "Expired", "Forbidden", ...; "" when the body is no Status. */
+  readonly reason: string;
+  /** When the server wants to be asked again, ms from now; undefined when it does not say. */
+  readonly retryAfterMs: number | undefined;
+
+  constructor(status: number, reason: string, message: string, retryAfterMs?: number) {
+    super(message);
+    this.status = status;
+    this.reason = reason;
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+/** The answer is not what the protocol says it is: a proxy in between, or not an API server at all. */
+export class ProtocolError extends Error {
+  override readonly name = "ProtocolError";
+  readonly code = "EPROTOCOL";
+}
+
+/** `body` is the text that came with an HTTP status, or the object of an ERROR event; `retryAfter` the header. */
+export function statusError(status: number, body: unknown, retryAfter?: string): StatusError {
+  const fields = statusFields(body);
+  const { message, reason, details } = fields ?? {};
+  const text = typeof message === "string" && message !== "" ? message : plainText(body);
+  const seconds = Number(retryAfter ?? retrySeconds(details));
+  const retryAfterMs = Number.isFinite(seconds) && seconds >= 0 ? seconds * 1000 : undefined;
+  return new StatusError(status, typeof reason === "string" ? reason : "", text || `HTTP ${status}`, retryAfterMs);
+}
+
+function statusFields(body: unknown): Readonly<Record<string, unknown>> | undefined {
+  if (typeof body === "string") {
+    try {
+      return statusFields(JSON.parse(body));
+    } catch {
+      return undefined;
+    }
+  }
+  return typeof body === "object" && body !== null ? (body as Record<string, unknown>) : undefined;
+}
+
+function retrySeconds(details: unknown): unknown {
+  return typeof details === "object" && details !== null && "retryAfterSeconds" in details
+    ? details.retryAfterSeconds
+    : undefined;
+}
+
+/** The beginning of a body that is no Status, on one line: "404 page not found". */
+function plainText(body: unknown): string {
+  if (typeof body !== "string") return "";
+  const line = body.replaceAll(/\s+/g, " ").trim();
+  return line.length > 200 ? `${line.slice(0, 197)}...` : line;
+}
+
+/** The resourceVersion or continue token is no longer known: a full list is needed. */
+export function isExpired(error: unknown): boolean {
+  return (
+    error instanceof StatusError && (error.status === 410 || error.reason === "Expired" || error.reason === "Gone")
+  );
+}

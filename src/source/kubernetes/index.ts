@@ -1,0 +1,4 @@
+export { connectToApiServer, type ConnectOptions } from "./connect.js";
+export { type ApiConnection, type RequestReport } from "./connection.js";
+export { ConnectionSettingsError } from "./errors.js";
+export { KubernetesSource, type KubernetesSourceOptions } from "./source.js";

@@ -1,0 +1,214 @@
+/** A kubeconfig file, read and checked: which server, trusted by what, and who we are. */
+import { readFile } from "node:fs/promises";
+import { dirname, isAbsolute, resolve } from "node:path";
+import { parseDocument } from "yaml";
+import { ConnectionSettingsError } from "./errors.js";
+
+/** Certificates and keys: a file that may change while we run, or PEM text. */
+export type Pem = { readonly file: string } | { readonly text: string };
+
+export interface ClusterSettings {
+  readonly server: URL;
+  /** Undefined: the authorities that the system trusts. */
+  readonly authority: Pem | undefined;
+  /** Name to expect in the server's certificate instead of the server's own; "": that. */
+  readonly tlsServerName: string;
+  readonly insecure: boolean;
+  /** "": none but the environment's. */
+  readonly proxyUrl: string;
+}
+
+export interface UserSettings {
+  readonly certificate: Pem | undefined;
+  readonly key: Pem | undefined;
+  readonly token: string;
+  /** Goes before `token`, as in client-go; read for every request, since it rotates. "": none. */
+  readonly tokenFile: string;
+  readonly username: string;
+  readonly password: string;
+  /** "as", "as-uid", "as-groups", "as-user-extra" as headers. */
+  readonly impersonation: Readonly<Record<string, string | readonly string[]>>;
+  /** An exec plugin or an auth-provider, which @kubernetes/client-node knows how to run. */
+  readonly plugin: boolean;
+}
+
+export interface Kubeconfig {
+  readonly cluster: ClusterSettings;
+  readonly user: UserSettings;
+  /** The file's text, names resolved to what is above, for client-node. */
+  readonly text: string;
+}
+
+export const ANONYMOUS: UserSettings = {
+  certificate: undefined,
+  key: undefined,
+  token: "",
+  tokenFile: "",
+  username: "",
+  password: "",
+  impersonation: {},
+  plugin: false,
+};
+
+/** Reads the file. `master`, when not "", is the server instead of the file's. Rejects with `ConnectionSettingsError`. */
+export async function readKubeconfig(file: string, master: string): Promise<Kubeconfig> {
+  let text: string;
+  try {
+    text = await readFile(file, "utf8");
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    const reason = code === "ENOENT" ? "there is no such file" : error instanceof Error ? error.message : String(error);
+    const advice = "set clientConnection.kubeconfig to a kubeconfig, or leave it empty inside a cluster";
+    throw new ConnectionSettingsError(`kubeconfig ${file}: ${reason}; ${advice}`, { cause: error });
+  }
+  return new KubeconfigReader(file, text).read(master);
+}
+
+/** A URL of an API server, as in --master and kubeconfigs. Without a scheme: https when `tls`, else http, as client-go. */
+export function serverUrl(text: string, tls: boolean, where: string): URL {
+  const full = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `${tls ? "https" : "http"}://${text}`;
+  const url = URL.canParse(full) ? new URL(full) : undefined;
+  if (url !== undefined && (url.protocol === "https:" || url.protocol === "http:") && url.hostname !== "") return url;
+  throw new ConnectionSettingsError(`${where}: ${JSON.stringify(text)} is no URL of an API server (https://host:port)`);
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+function isFields(value: unknown): value is Fields {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+class KubeconfigReader {
+  readonly #file: string;
+  readonly #text: string;
+
+  constructor(file: string, text: string) {
+    this.#file = file;
+    this.#text = text;
+  }
+
+  read(master: string): Kubeconfig {
+    const document = parseDocument(this.#text, { uniqueKeys: false });
+    const [error] = document.errors;
+    if (error !== undefined) this.#fail("", error.message.split("\n")[0] ?? "is no YAML");
+    const root: unknown = document.toJS();
+    if (!isFields(root)) this.#fail("", "is no kubeconfig: it holds no fields");
+    const current = this.#string(root, "current-context", "");
+    if (current === "") this.#fail("current-context", `is empty; name one of ${this.#names(root, "contexts")}`);
+    const context = this.#named(root, "contexts", "context", current, "current-context");
+    const clusterName = this.#string(context, "cluster", `contexts[${current}].context.`);
+    const cluster = this.#named(root, "clusters", "cluster", clusterName, `contexts[${current}].context.cluster`);
+    const userName = this.#string(context, "user", `contexts[${current}].context.`);
+    const user =
+      userName === "" ? {} : this.#named(root, "users", "user", userName, `contexts[${current}].context.user`);
+    return {
+      cluster: this.#cluster(cluster, `clusters[${clusterName}].cluster.`, master),
+      user: this.#user(user, `users[${userName}].user.`),
+      text: this.#text,
+    };
+  }
+
+  #cluster(fields: Fields, path: string, master: string): ClusterSettings {
+    const authority = this.#pem(fields, "certificate-authority", path);
+    const insecure = fields["insecure-skip-tls-verify"] === true;
+    const server = master === "" ? this.#string(fields, "server", path) : master;
+    if (server === "") this.#fail(`${path}server`, "is empty; set it to https://host:port of the API server");
+    const where = master === "" ? `kubeconfig ${this.#file}: ${path}server` : "--master";
+    return {
+      server: serverUrl(server, authority !== undefined || insecure, where),
+      authority,
+      tlsServerName: this.#string(fields, "tls-server-name", path),
+      insecure,
+      proxyUrl: this.#string(fields, "proxy-url", path),
+    };
+  }
+
+  #user(fields: Fields, path: string): UserSettings {
+    const certificate = this.#pem(fields, "client-certificate", path);
+    const key = this.#pem(fields, "client-key", path);
+    if ((certificate === undefined) !== (key === undefined)) {
+      const [has, lacks] = certificate === undefined ? ["key", "certificate"] : ["certificate", "key"];
+      this.#fail(`${path}client-${lacks}`, `is missing, while there is a client-${has}; set client-${lacks} too`);
+    }
+    const tokenFile = this.#string(fields, "tokenFile", path) || this.#string(fields, "token-file", path);
+    return {
+      certificate,
+      key,
+      token: this.#string(fields, "token", path),
+      tokenFile: tokenFile === "" ? "" : this.#absolute(tokenFile),
+      username: this.#string(fields, "username", path),
+      password: this.#string(fields, "password", path),
+      impersonation: impersonationOf(fields),
+      plugin: isFields(fields["exec"]) || isFields(fields["auth-provider"]),
+    };
+  }
+
+  /** `<name>-data` (base64) goes before `<name>` (a file), as in client-go. */
+  #pem(fields: Fields, name: string, path: string): Pem | undefined {
+    const data = this.#string(fields, `${name}-data`, path);
+    if (data !== "") {
+      const text = Buffer.from(data, "base64").toString();
+      if (!text.includes("-----BEGIN ")) this.#fail(`${path}${name}-data`, "is no base64 of a PEM file");
+      return { text };
+    }
+    const file = this.#string(fields, name, path);
+    return file === "" ? undefined : { file: this.#absolute(file) };
+  }
+
+  /** The entry of a list with this name, and in it the field that holds what it is. */
+  #named(root: Fields, list: string, field: string, name: string, whence: string): Fields {
+    if (name === "") this.#fail(whence, `is empty; name one of ${this.#names(root, list)}`);
+    const entries: unknown = root[list];
+    const entry: unknown = Array.isArray(entries)
+      ? entries.find((one: unknown) => isFields(one) && one["name"] === name)
+      : undefined;
+    if (!isFields(entry)) {
+      this.#fail(whence, `${JSON.stringify(name)} is not in ${list}; there are ${this.#names(root, list)}`);
+    }
+    const value = entry[field] ?? {};
+    if (!isFields(value)) this.#fail(`${list}[${name}].${field}`, "holds no fields");
+    return value;
+  }
+
+  #names(root: Fields, list: string): string {
+    const entries: unknown[] = Array.isArray(root[list]) ? root[list] : [];
+    const names = entries
+      .map((one) => (isFields(one) ? one["name"] : undefined))
+      .filter((name) => typeof name === "string");
+    return names.length === 0 ? `none in ${list}` : names.map((name) => JSON.stringify(name)).join(", ");
+  }
+
+  /** A text field; "" when absent or null. */
+  #string(fields: Fields, name: string, path: string): string {
+    const value = fields[name];
+    if (value === undefined || value === null) return "";
+    if (typeof value !== "string") this.#fail(`${path}${name}`, "is not text; put it in quotes");
+    return value;
+  }
+
+  /** Files are named relative to the kubeconfig. */
+  #absolute(file: string): string {
+    return isAbsolute(file) ? file : resolve(dirname(this.#file), file);
+  }
+
+  #fail(field: string, reason: string): never {
+    const at = field === "" ? "" : `${field} `;
+    throw new ConnectionSettingsError(`kubeconfig ${this.#file}: ${at}${reason}`);
+  }
+}
+
+function impersonationOf(fields: Fields): Record<string, string | readonly string[]> {
+  const headers: Record<string, string | readonly string[]> = {};
+  const { as, "as-uid": uid, "as-groups": groups, "as-user-extra": extra } = fields;
+  if (typeof as === "string" && as !== "") headers["Impersonate-User"] = as;
+  if (typeof uid === "string" && uid !== "") headers["Impersonate-Uid"] = uid;
+  if (Array.isArray(groups)) headers["Impersonate-Group"] = groups.filter((group) => typeof group === "string");
+  if (isFields(extra)) {
+    for (const [name, values] of Object.entries(extra)) {
+      const texts: unknown[] = Array.isArray(values) ? values : [];
+      const header = `Impersonate-Extra-${encodeURIComponent(name.toLowerCase())}`;
+      headers[header] = texts.filter((value) => typeof value === "string");
+    }
+  }
+  return headers;
+}

@@ -1,0 +1,42 @@
+/** Which proxy a server is reached through, as Go's net/http decides from the environment (golang.org/x/net/http/httpproxy). */
+import { BlockList, isIP, isIPv6 } from "node:net";
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** URL of the proxy for `server`; "": none. */
+export function proxyFromEnvironment(server: URL, environment: Environment): string {
+  const read = (name: string) => environment[name.toUpperCase()] || environment[name.toLowerCase()] || "";
+  const proxy = read(server.protocol === "https:" ? "https_proxy" : "http_proxy");
+  if (proxy === "" || !goesThroughProxy(server, read("no_proxy"))) return "";
+  return proxy.includes("://") ? proxy : `http://${proxy}`;
+}
+
+/** NO_PROXY: "*", hosts, ".domains", addresses and CIDRs, each with or without a port. This machine itself never has one. */
+function goesThroughProxy(server: URL, exceptions: string): boolean {
+  const host = server.hostname.replace(/^\[(.*)\]$/, "$1").toLowerCase();
+  const port = server.port || (server.protocol === "https:" ? "443" : "80");
+  if (host === "localhost" || host === "::1" || /^127(\.\d+){3}$/.test(host)) return false;
+  const entries = exceptions.split(",").map((entry) => entry.trim().toLowerCase());
+  return !entries.some((entry) => entry === "*" || (entry !== "" && excepts(entry, host, port)));
+}
+
+function excepts(entry: string, host: string, port: string): boolean {
+  const [network = "", length] = entry.split("/");
+  if (length !== undefined && isIP(network) !== 0) return isInside(host, network, Number(length));
+  const [, bracketed, plain, entryPort] = /^(?:\[([^\]]+)\]|([^:]+|.*:.*:.*?))(?::(\d+))?$/.exec(entry) ?? [];
+  const name = bracketed ?? plain ?? entry;
+  if (entryPort !== undefined && entryPort !== port) return false;
+  if (isIP(name) !== 0 || isIP(host) !== 0) return name === host;
+  const domain = name.replace(/^\*?\./, "");
+  // With a leading dot only what is below it.
+  return host.endsWith(`.${domain}`) || (host === domain && !/^\*?\./.test(name));
+}
+
+function isInside(host: string, network: string, length: number): boolean {
+  const family = isIPv6(network) ? "ipv6" : "ipv4";
+  if (isIP(host) !== (family === "ipv6" ? 6 : 4)) return false;
+  if (!Number.isInteger(length) || length < 0 || length > (family === "ipv6" ? 128 : 32)) return false;
+  const list = new BlockList();
+  list.addSubnet(network, length, family);
+  return list.check(host, family);
+}

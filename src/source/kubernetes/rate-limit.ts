@@ -1,0 +1,32 @@
+/** client-go's, where the configuration says 0. */
+const DEFAULT_QPS = 5;
+const DEFAULT_BURST = 10;
+
+/** At most `burst` requests at once, then `qps` a second (clientConnection.qps and .burst). */
+export class RateLimit {
+  readonly #perMs: number;
+  readonly #burst: number;
+  readonly #now: () => number;
+  /** Requests that may go now; below 0: so many wait. */
+  #tokens: number;
+  #filledAt: number;
+
+  /** 0: client-go's defaults; below 0: no limit. */
+  constructor(qps: number, burst: number, now: () => number = () => performance.now()) {
+    this.#perMs = (qps === 0 ? DEFAULT_QPS : qps < 0 ? Infinity : qps) / 1000;
+    this.#burst = burst <= 0 ? DEFAULT_BURST : burst;
+    this.#now = now;
+    this.#tokens = this.#burst;
+    this.#filledAt = now();
+  }
+
+  /** Takes a place in the queue; returns how long to wait for it, ms. */
+  take(): number {
+    if (this.#perMs === Infinity) return 0;
+    const now = this.#now();
+    this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#filledAt) * this.#perMs);
+    this.#filledAt = now;
+    this.#tokens -= 1;
+    return this.#tokens >= 0 ? 0 : -this.#tokens / this.#perMs;
+  }
+}

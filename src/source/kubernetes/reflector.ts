@@ -1,0 +1,335 @@
+/**
+ * The objects of one kind: listed, then watched; listed again when the watch cannot go on from where it was. What is there
+ * stays there until a complete list or a deletion says otherwise.
+ */
+import type { Logger } from "../../observe/log.js";
+import type { KubeKind, KubeObject } from "../types.js";
+import type { ApiConnection } from "./connection.js";
+import { isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";
+import { ListBody, type ListMeta } from "./list-body.js";
+import { collectionPath, type Resource } from "./resources.js";
+import { Backoff, Breather, pause, Sleep, type Timing } from "./timing.js";
+import type { Troubles } from "./troubles.js";
+import { WatchBody, type WatchEvent } from "./watch-body.js";
+
+/** Who is told of changes. */
+export interface ReflectorSink {
+  upsert(object: KubeObject): void;
+  remove(kind: KubeKind, name: string): void;
+  /** What arrived together is over. */
+  flush(): void;
+}
+
+export interface ReflectorOptions {
+  readonly resource: Resource;
+  readonly connection: ApiConnection;
+  readonly sink: ReflectorSink;
+  readonly timing: Timing;
+  readonly troubles: Troubles;
+  readonly log: Logger;
+  /** The server answers: told after every answer that is no failure. */
+  readonly onAnswer: () => void;
+}
+
+/** Objects in a page, client-go's number. */
+const PAGE = 500;
+/** A watch that ends in order, but sooner, is none. */
+const SHORT_WATCH_MS = 1_000;
+/** The first attempt after a success comes within this time, ms: at once, but not all kinds and nodes in one moment. */
+const AT_ONCE_MS = 100;
+/** Failures after which the resourceVersion itself is suspected. */
+const SUSPECT_AFTER = 3;
+/** A server that asks to be left alone for longer is asked earlier, ms. */
+const MAX_RETRY_AFTER_MS = 300_000;
+const CONNECTION = "connection";
+
+/** A resourceVersion as it is kept: most fit a number. */
+type Version = string | number;
+
+export class Reflector {
+  readonly #options: ReflectorOptions;
+  readonly #kind: KubeKind;
+  readonly #backoff: Backoff;
+  readonly #sleep = new Sleep();
+  readonly #breather = new Breather();
+  /** resourceVersion of each object that the sink knows, by name. */
+  readonly #known = new Map<string, Version>();
+  /** Where the next watch begins; undefined: a list is needed first. */
+  #from: string | undefined;
+  /** The next attempt after a failure need not wait. */
+  #atOnce = true;
+  /** Watches in a row that were dead. */
+  #stalls = 0;
+  /** Whether what is going on was answered by the server. */
+  #answered = false;
+  #absenceNoted = false;
+  #markListed: () => void = () => undefined;
+  /** Resolves when the first list is complete, or the server says that there is none of an optional kind. */
+  readonly listed: Promise<void>;
+
+  constructor(options: ReflectorOptions) {
+    this.#options = options;
+    this.#kind = options.resource.kind;
+    this.#backoff = new Backoff(options.timing);
+    this.listed = new Promise((resolve) => (this.#markListed = resolve));
+  }
+
+  /** Ends a wait for the server to come back: it answers somebody. */
+  wake(): void {
+    this.#sleep.wake();
+  }
+
+  /** Goes on until `signal` aborts; never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        this.#from ??= await this.#list(signal);
+        this.#answered = false;
+        if (!signal.aborted) await this.#watch(this.#from, signal);
+      } catch (error) {
+        if (signal.aborted) return;
+        await this.#recover(error, signal);
+      }
+    }
+  }
+
+  /** Delivers a complete list, and the removal of what it lacks. Returns its resourceVersion. */
+  async #list(signal: AbortSignal): Promise<string> {
+    const { sink, log, timing, troubles } = this.#options;
+    const started = performance.now();
+    const present = new Set<string>();
+    let reported = started;
+    let token = "";
+    let meta: ListMeta;
+    do {
+      meta = await this.#page(token, present, signal);
+      token = meta.continue;
+      if (token !== "" && performance.now() - reported >= timing.progressMs) {
+        reported = performance.now();
+        log.info({ kind: this.#kind, objects: present.size, remaining: meta.remaining }, "listing");
+      }
+    } while (token !== "");
+    if (meta.resourceVersion === "") throw new ProtocolError("the list has no resourceVersion");
+    let removed = 0;
+    for (const name of this.#known.keys()) {
+      if (present.has(name)) continue;
+      this.#known.delete(name);
+      sink.remove(this.#kind, name);
+      removed++;
+    }
+    const ms = Math.round(performance.now() - started);
+    log.info({ kind: this.#kind, objects: present.size, removed, ms }, "listed");
+    troubles.worked(this.#kind, "listed again", { kind: this.#kind });
+    sink.flush();
+    this.#markListed();
+    return meta.resourceVersion;
+  }
+
+  async #page(token: string, present: Set<string>, signal: AbortSignal): Promise<ListMeta> {
+    const { connection, resource, timing } = this.#options;
+    const query = { limit: String(PAGE), ...(token !== "" && { continue: token }) };
+    const body = new ListBody();
+    const answer = connection.stream({
+      method: "GET",
+      path: collectionPath(resource, query),
+      signal,
+      idleMs: timing.answerIdleMs,
+      continued: token !== "",
+      onAnswer: () => this.#onAnswer(),
+    });
+    for await (const chunk of answer) {
+      this.#breather.begin();
+      for (const item of body.push(chunk)) {
+        const name = this.#take(item);
+        if (name !== undefined) present.add(name);
+        if (this.#breather.due) await this.#breather.rest();
+      }
+    }
+    return body.end();
+  }
+
+  /** Returns when the server ends the watch in order. */
+  async #watch(from: string, signal: AbortSignal): Promise<void> {
+    const { connection, resource, timing } = this.#options;
+    const started = performance.now();
+    const seconds = Math.ceil((timing.watchMs * (1 + Math.random())) / 1000);
+    const body = new WatchBody();
+    const answer = connection.stream({
+      method: "GET",
+      path: collectionPath(resource, {
+        watch: "true",
+        resourceVersion: from,
+        allowWatchBookmarks: "true",
+        timeoutSeconds: String(seconds),
+      }),
+      signal,
+      idleMs: timing.watchIdleMs,
+      watch: true,
+      onAnswer: () => this.#onAnswer(),
+    });
+    try {
+      for await (const chunk of answer) await this.#takeEvents(body, chunk);
+    } finally {
+      if (performance.now() - started >= timing.resetAfterMs) this.#succeeded();
+    }
+    if (body.midLine) throw new TransportError("the watch broke off in the middle of an event");
+    if (performance.now() - started < Math.min(SHORT_WATCH_MS, timing.resetAfterMs)) {
+      throw new TransportError("the watch ended at once");
+    }
+  }
+
+  async #takeEvents(body: WatchBody, chunk: Buffer): Promise<void> {
+    this.#stalls = 0;
+    this.#breather.begin();
+    let changed = false;
+    try {
+      for (const event of body.push(chunk)) {
+        changed = this.#event(event) || changed;
+        if (this.#breather.due) await this.#breather.rest();
+      }
+    } finally {
+      if (changed) this.#options.sink.flush();
+    }
+  }
+
+  /** Returns whether there was something to tell. */
+  #event({ type, object }: WatchEvent): boolean {
+    const { metadata } = readObject(object);
+    const version = metadata?.["resourceVersion"];
+    if (typeof version !== "string" || version === "")
+      throw new ProtocolError(`a ${type} event without resourceVersion`);
+    const back = isOlder(version, this.#from);
+    if (back && type !== "DELETED") {
+      this.#from = undefined;
+      throw new ProtocolError(`the resourceVersion went back to ${version}`);
+    }
+    if (!back) this.#from = version;
+    if (type === "BOOKMARK") return false;
+    if (type !== "DELETED") return this.#take(object) !== undefined;
+    const name = this.#nameOf(metadata);
+    if (name === undefined || !this.#known.delete(name)) return false;
+    this.#options.sink.remove(this.#kind, name);
+    return true;
+  }
+
+  /** Tells the sink of an object unless it has this version. Returns its name; undefined when it has none. */
+  #take(item: unknown): string | undefined {
+    const { object, metadata } = readObject(item);
+    const name = this.#nameOf(metadata);
+    if (object === undefined || name === undefined) return undefined;
+    const version = versionOf(metadata?.["resourceVersion"]);
+    if (version !== undefined && this.#known.get(name) === version) return name;
+    this.#known.set(name, version ?? "");
+    this.#options.sink.upsert(this.#options.resource.prune(object));
+    return name;
+  }
+
+  #nameOf(metadata: Fields | undefined): string | undefined {
+    const name = metadata?.["name"];
+    const namespace = metadata?.["namespace"];
+    if (typeof name !== "string" || name === "") return undefined;
+    if (!this.#options.resource.namespaced) return name;
+    return typeof namespace === "string" ? `${namespace}/${name}` : undefined;
+  }
+
+  #onAnswer(): void {
+    const { connection, onAnswer, troubles } = this.#options;
+    this.#answered = true;
+    troubles.worked(CONNECTION, "the API server answers again", { server: connection.server });
+    if (this.#from !== undefined) troubles.worked(this.#kind, "watched again", { kind: this.#kind });
+    onAnswer();
+  }
+
+  #succeeded(): void {
+    this.#backoff.reset();
+    this.#atOnce = true;
+  }
+
+  /** Decides where to go on, and waits as long as it takes. */
+  async #recover(error: unknown, signal: AbortSignal): Promise<void> {
+    const { resource, timing, log } = this.#options;
+    if (isAbsent(error) && resource.optional) return this.#doWithout(error, signal);
+    const step = this.#from === undefined ? "list" : "watch";
+    if (this.#mustList(error)) this.#from = undefined;
+    const atOnce = this.#atOnce && !(error instanceof StatusError && !isExpired(error));
+    this.#atOnce = false;
+    if (isExpired(error)) log.info({ kind: this.#kind }, "the server has forgotten where we were: listing again");
+    else this.#report(error, step, atOnce);
+    if (atOnce) {
+      await pause(Math.random() * Math.min(AT_ONCE_MS, timing.minBackoffMs), signal);
+      return;
+    }
+    const backoff = this.#backoff.next();
+    // Over as soon as any other request is answered.
+    if (error instanceof TransportError) return this.#sleep.for(backoff, signal);
+    const asked = error instanceof StatusError ? error.retryAfterMs : undefined;
+    // Never sooner than asked, and not all clients at the same moment.
+    const wait =
+      asked === undefined ? backoff : Math.min(asked, MAX_RETRY_AFTER_MS) + Math.random() * timing.minBackoffMs;
+    await pause(wait, signal);
+  }
+
+  /** Whether the watch cannot go on from where it was. */
+  #mustList(error: unknown): boolean {
+    if (isExpired(error)) return true;
+    if (error instanceof StalledError) return this.#answered && ++this.#stalls >= 2;
+    if (error instanceof TransportError) return false;
+    if (error instanceof StatusError && error.status < 500) return ![401, 403, 408, 429].includes(error.status);
+    return this.#backoff.failures >= SUSPECT_AFTER;
+  }
+
+  /** The server does not have this kind, or we may not see it. What was known of it stays. */
+  async #doWithout(error: Error, signal: AbortSignal): Promise<void> {
+    const { log, timing } = this.#options;
+    if (!this.#absenceNoted) log.info({ kind: this.#kind, reason: error.message }, "not served to us: done without");
+    this.#absenceNoted = true;
+    this.#markListed();
+    await pause(timing.absentMs * (1 + Math.random()), signal);
+  }
+
+  #report(error: unknown, step: "list" | "watch", quiet: boolean): void {
+    const { connection, troubles } = this.#options;
+    const reason = error instanceof Error ? error.message : String(error);
+    if (error instanceof TransportError) {
+      const text = "no connection to the API server; what was last known stays in force";
+      return troubles.failed(CONNECTION, text, { server: connection.server, reason }, quiet);
+    }
+    const hint = error instanceof StatusError ? hintFor(error.status) : undefined;
+    const fields = { kind: this.#kind, reason, ...(hint !== undefined && { hint }) };
+    troubles.failed(this.#kind, `cannot ${step}; what was last known stays in force`, fields, quiet);
+  }
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+function isFields(value: unknown): value is Fields {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function readObject(value: unknown): { object?: Fields; metadata?: Fields } {
+  if (!isFields(value)) return {};
+  const { metadata } = value;
+  return isFields(metadata) ? { object: value, metadata } : { object: value };
+}
+
+function versionOf(text: unknown): Version | undefined {
+  if (typeof text !== "string" || text === "") return undefined;
+  const number = Number(text);
+  return Number.isSafeInteger(number) && String(number) === text ? number : text;
+}
+
+/** resourceVersions are decimal numbers that grow (KEP-5504); what is none is never older. */
+function isOlder(version: string, than: string | undefined): boolean {
+  if (than === undefined || !/^\d+$/.test(version) || !/^\d+$/.test(than)) return false;
+  return version.length === than.length ? version < than : version.length < than.length;
+}
+
+function isAbsent(error: unknown): error is StatusError {
+  return error instanceof StatusError && (error.status === 404 || error.status === 403);
+}
+
+function hintFor(status: number): string | undefined {
+  if (status === 401) return "the server does not know who we are: check the token or client certificate";
+  if (status === 403) return "bind ClusterRole system:node-proxier to this user";
+  return undefined;
+}

@@ -1,0 +1,61 @@
+/** The four kinds that are followed, and how each is asked for. */
+import type { KubeKind, KubeObject } from "../types.js";
+import { pruneEndpointSlice, pruneNode, pruneService, pruneServiceCIDR } from "./prune.js";
+
+export interface Resource {
+  readonly kind: KubeKind;
+  /** Of the collection. */
+  readonly path: string;
+  readonly labelSelector?: string;
+  readonly fieldSelector?: string;
+  readonly namespaced: boolean;
+  /** Servers may lack it (before Kubernetes 1.33), or older roles not allow it: then it is done without. */
+  readonly optional: boolean;
+  readonly prune: (object: Readonly<Record<string, unknown>>) => KubeObject;
+}
+
+/** Selections are kube-proxy's: what it never sees is not sent to us either. */
+export function resources(nodeName: string): readonly Resource[] {
+  return [
+    {
+      kind: "Service",
+      path: "/api/v1/services",
+      labelSelector: "!service.kubernetes.io/service-proxy-name",
+      fieldSelector: "spec.clusterIP!=None",
+      namespaced: true,
+      optional: false,
+      prune: pruneService,
+    },
+    {
+      kind: "EndpointSlice",
+      path: "/apis/discovery.k8s.io/v1/endpointslices",
+      labelSelector: "!service.kubernetes.io/headless",
+      namespaced: true,
+      optional: false,
+      prune: pruneEndpointSlice,
+    },
+    {
+      kind: "Node",
+      path: "/api/v1/nodes",
+      fieldSelector: `metadata.name=${nodeName}`,
+      namespaced: false,
+      optional: false,
+      prune: pruneNode,
+    },
+    {
+      kind: "ServiceCIDR",
+      path: "/apis/networking.k8s.io/v1/servicecidrs",
+      namespaced: false,
+      optional: true,
+      prune: pruneServiceCIDR,
+    },
+  ];
+}
+
+/** Path and query of a request for a collection. */
+export function collectionPath(resource: Resource, query: Readonly<Record<string, string>>): string {
+  const parameters = new URLSearchParams(query);
+  if (resource.labelSelector !== undefined) parameters.set("labelSelector", resource.labelSelector);
+  if (resource.fieldSelector !== undefined) parameters.set("fieldSelector", resource.fieldSelector);
+  return `${resource.path}?${parameters.toString()}`;
+}

@@ -1,0 +1,82 @@
+import type { Logger } from "../../observe/log.js";
+import type { KubeKind, KubeObject, ObjectSink, ObjectSource } from "../types.js";
+import type { ApiConnection } from "./connection.js";
+import { Reflector, type ReflectorSink } from "./reflector.js";
+import { resources } from "./resources.js";
+import { type Timing, TIMING } from "./timing.js";
+import { Troubles } from "./troubles.js";
+
+export interface KubernetesSourceOptions {
+  /** Not closed by the source. */
+  readonly connection: ApiConnection;
+  /** Only this Node is followed. */
+  readonly nodeName: string;
+  readonly log: Logger;
+  readonly timing?: Partial<Timing>;
+}
+
+/**
+ * Objects from the API server: Services, EndpointSlices, this node's Node and the ServiceCIDRs. Whatever happens to the
+ * server or the way there is logged and waited out: nothing is removed that a complete list still has.
+ */
+export class KubernetesSource implements ObjectSource {
+  readonly #options: KubernetesSourceOptions;
+  readonly #abort = new AbortController();
+  #running: Promise<unknown> | undefined;
+
+  constructor(options: KubernetesSourceOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves after the first full lists, however long they take, or when stopped before. */
+  async start(sink: ObjectSink): Promise<void> {
+    const { signal } = this.#abort;
+    const { connection, nodeName, log } = this.#options;
+    const timing = { ...TIMING, ...this.#options.timing };
+    const troubles = new Troubles(log, timing.repeatLogMs);
+    const guarded = new GuardedSink(sink, signal);
+    const reflectors = resources(nodeName).map(
+      (resource) =>
+        new Reflector({ resource, connection, sink: guarded, timing, troubles, log, onAnswer: () => wakeAll() }),
+    );
+    const wakeAll = () => {
+      for (const reflector of reflectors) reflector.wake();
+    };
+    log.info({ server: connection.server }, "listing and watching the objects of the API server");
+    this.#running = Promise.all(reflectors.map((reflector) => reflector.run(signal)));
+    const stopped = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+    await Promise.race([Promise.all(reflectors.map(({ listed }) => listed)), stopped]);
+    if (signal.aborted) return;
+    sink.synced();
+    sink.flush();
+  }
+
+  /** Resolves when nothing more will reach the sink. */
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    await this.#running;
+  }
+}
+
+/** A sink that hears nothing any more once the source is stopped. */
+class GuardedSink implements ReflectorSink {
+  readonly #sink: ObjectSink;
+  readonly #signal: AbortSignal;
+
+  constructor(sink: ObjectSink, signal: AbortSignal) {
+    this.#sink = sink;
+    this.#signal = signal;
+  }
+
+  upsert(object: KubeObject): void {
+    if (!this.#signal.aborted) this.#sink.upsert(object);
+  }
+
+  remove(kind: KubeKind, name: string): void {
+    if (!this.#signal.aborted) this.#sink.remove(kind, name);
+  }
+
+  flush(): void {
+    if (!this.#signal.aborted) this.#sink.flush();
+  }
+}

@@ -1,0 +1,112 @@
+/** How long to wait for what. All in ms, all to be shortened by tests. */
+
+export interface Timing {
+  /** Wait after the first failure, doubled with every further one up to `maxBackoffMs`, each stretched by up to its own length. */
+  readonly minBackoffMs: number;
+  readonly maxBackoffMs: number;
+  /** A watch that lived so long was a success: the next failure is a first one. */
+  readonly resetAfterMs: number;
+  /** A watch lasts so long, and up to twice as long; then the server ends it. */
+  readonly watchMs: number;
+  /** A watch without a byte for so long is dead. A server sends a bookmark every minute. */
+  readonly watchIdleMs: number;
+  /** Any other answer without a byte for so long is dead, its beginning included. */
+  readonly answerIdleMs: number;
+  /** A kind that the server does not have or does not let us see is asked for again after so long. */
+  readonly absentMs: number;
+  /** A failure that goes on is logged again after so long. */
+  readonly repeatLogMs: number;
+  /** A list that goes on is reported so often. */
+  readonly progressMs: number;
+}
+
+/** Back-off and the length of a watch are those of client-go's reflector. */
+export const TIMING: Timing = {
+  minBackoffMs: 800,
+  maxBackoffMs: 30_000,
+  resetAfterMs: 10_000,
+  watchMs: 300_000,
+  watchIdleMs: 150_000,
+  answerIdleMs: 60_000,
+  absentMs: 600_000,
+  repeatLogMs: 300_000,
+  progressMs: 2_000,
+};
+
+/** Exponential, with jitter. */
+export class Backoff {
+  readonly #timing: Pick<Timing, "minBackoffMs" | "maxBackoffMs">;
+  #failures = 0;
+
+  constructor(timing: Pick<Timing, "minBackoffMs" | "maxBackoffMs">) {
+    this.#timing = timing;
+  }
+
+  /** Failures since the last success. */
+  get failures(): number {
+    return this.#failures;
+  }
+
+  /** Counts a failure; returns how long to wait. */
+  next(): number {
+    const { minBackoffMs, maxBackoffMs } = this.#timing;
+    const base = Math.min(maxBackoffMs, minBackoffMs * 2 ** Math.min(this.#failures++, 30));
+    return base * (1 + Math.random());
+  }
+
+  reset(): void {
+    this.#failures = 0;
+  }
+}
+
+/** Work between two turns of the event loop, ms: well below 20 ms even when a single step is long. */
+const SLICE_MS = 6;
+
+/** Lets timers, signals and sockets have a turn when work has gone on for a while. */
+export class Breather {
+  #since = performance.now();
+
+  /** To be called when work begins after a wait. */
+  begin(): void {
+    this.#since = performance.now();
+  }
+
+  get due(): boolean {
+    return performance.now() - this.#since >= SLICE_MS;
+  }
+
+  async rest(): Promise<void> {
+    await new Promise((resolve) => setImmediate(resolve));
+    this.begin();
+  }
+}
+
+/** Resolves after `ms`, or when `signal` aborts; never rejects. */
+export async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  await new Sleep().for(ms, signal);
+}
+
+/** A pause that can be ended. */
+export class Sleep {
+  #wake: (() => void) | undefined;
+
+  /** Resolves after `ms`, when `signal` aborts, or when `wake` is called; never rejects. */
+  async for(ms: number, signal: AbortSignal): Promise<void> {
+    if (signal.aborted) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+      signal.addEventListener("abort", this.#wake, { once: true });
+    });
+    if (this.#wake !== undefined) signal.removeEventListener("abort", this.#wake);
+    this.#wake = undefined;
+  }
+
+  /** Ends the sleep, when there is one. */
+  wake(): void {
+    this.#wake?.();
+  }
+}

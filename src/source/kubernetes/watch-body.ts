@@ -1,0 +1,71 @@
+/** A watch as it arrives: one event on each line. */
+import { ProtocolError, type StatusError, statusError } from "./errors.js";
+
+export interface WatchEvent {
+  readonly type: "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK";
+  readonly object: unknown;
+}
+
+const NEWLINE = 0x0a;
+/** An object in etcd has at most 1.5 MB; what is far larger is no event. */
+const MAX_LINE_BYTES = 32 << 20;
+
+export class WatchBody {
+  #pieces: Buffer[] = [];
+  #bytes = 0;
+
+  /** Whether a line has begun that is not over. */
+  get midLine(): boolean {
+    return this.#bytes > 0;
+  }
+
+  /** The events that end in this chunk, in order. Throws `ProtocolError`, and `StatusError` for an ERROR event. */
+  *push(chunk: Buffer): Generator<WatchEvent, void, undefined> {
+    let start = 0;
+    for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {
+      const line = this.#take(chunk.subarray(start, end));
+      start = end + 1;
+      if (line !== "") yield parse(line);
+    }
+    if (start === chunk.length) return;
+    this.#pieces.push(chunk.subarray(start));
+    this.#bytes += chunk.length - start;
+    if (this.#bytes > MAX_LINE_BYTES) throw new ProtocolError("an event is longer than any object can be");
+  }
+
+  #take(last: Buffer): string {
+    if (this.#bytes === 0) return last.toString().trim();
+    const line = Buffer.concat([...this.#pieces, last]);
+    this.#pieces = [];
+    this.#bytes = 0;
+    return line.toString().trim();
+  }
+}
+
+function parse(line: string): WatchEvent {
+  let event: unknown;
+  try {
+    event = JSON.parse(line);
+  } catch (error) {
+    throw new ProtocolError("an event is no JSON", { cause: error });
+  }
+  const { type, object } = (typeof event === "object" && event !== null ? event : {}) as Partial<
+    Record<string, unknown>
+  >;
+  switch (type) {
+    case "ADDED":
+    case "MODIFIED":
+    case "DELETED":
+    case "BOOKMARK":
+      return { type, object };
+    case "ERROR":
+      throw errorEvent(object);
+    default:
+      throw new ProtocolError(`an event of an unknown type: ${JSON.stringify(type) ?? "none"}`);
+  }
+}
+
+function errorEvent(object: unknown): StatusError {
+  const code = typeof object === "object" && object !== null && "code" in object ? object.code : undefined;
+  return statusError(typeof code === "number" ? code : 500, object);
+}

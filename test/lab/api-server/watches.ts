@@ -1,0 +1,123 @@
+/** Watches: events of one resource to one client, and what can be done to the stream. */
+import { apiVersionOf, type Resource } from "./resources.ts";
+import { type ApiRequest, isTrue, numberOf, selectionOf } from "./requests.ts";
+import type { Predicate } from "./selectors.ts";
+import { expiredWatch, statusFor, statusObject, type StatusFields } from "./status.ts";
+import { atRevision, type Change, type Store, type Stored } from "./store.ts";
+import type { Wire } from "./wire.ts";
+
+/** Server's own limit when the client names none, s: 30 to 60 minutes on a real one. */
+const DEFAULT_TIMEOUT_S = 1800;
+
+type EventType = "ADDED" | "MODIFIED" | "DELETED";
+
+/** An open watch, for a test to interfere with. */
+export class Watch {
+  readonly resource: Resource;
+  readonly query: URLSearchParams;
+  readonly #wire: Wire;
+  readonly #store: Store;
+  readonly #matches: Predicate;
+  readonly #bookmarks: boolean;
+  #timer: NodeJS.Timeout | undefined;
+
+  /** Sends what the client asked to begin with. Throws `BadRequest`. */
+  constructor(store: Store, request: ApiRequest, wire: Wire) {
+    this.resource = request.resource;
+    this.query = request.query;
+    this.#store = store;
+    this.#wire = wire;
+    this.#matches = selectionOf(request).matches;
+    this.#bookmarks = isTrue(request.query.get("allowWatchBookmarks"));
+  }
+
+  get open(): boolean {
+    return this.#wire.open;
+  }
+
+  /** Returns whether the watch goes on: not when its revision is forgotten. */
+  begin(): boolean {
+    const { query, resource } = this;
+    const from = numberOf(query, "resourceVersion") ?? 0;
+    const initial = isTrue(query.get("sendInitialEvents"));
+    if (from === 0 || initial) {
+      for (const stored of this.#store.list(resource)) this.#deliver("ADDED", stored);
+      if (initial) this.bookmark({ "k8s.io/initial-events-end": "true" });
+    } else {
+      const changes = this.#store.since(resource, from);
+      if (changes === undefined) {
+        this.error(expiredWatch(from, this.#store.oldest(resource)));
+        return false;
+      }
+      for (const change of changes) this.change(change);
+    }
+    const seconds = numberOf(query, "timeoutSeconds") ?? DEFAULT_TIMEOUT_S;
+    this.#timer = setTimeout(() => {
+      this.bookmark();
+      this.end();
+    }, seconds * 1000);
+    return true;
+  }
+
+  /** A change of any resource: goes out when it is one of what the client selected. */
+  change({ revision, before, now, gone }: Change): void {
+    const was = before !== undefined && before.resource === this.resource && this.#matches(before.object);
+    const is = now !== undefined && now.resource === this.resource && this.#matches(now.object);
+    if (is) this.#send(was ? "MODIFIED" : "ADDED", now);
+    else if (was) this.#send("DELETED", gone ?? atRevision(before, revision));
+  }
+
+  /** What the server knows of, without a change. Does nothing when the client did not ask for bookmarks. */
+  bookmark(annotations?: Readonly<Record<string, string>>): void {
+    if (!this.#bookmarks) return;
+    const metadata = { resourceVersion: String(this.#store.revision), creationTimestamp: null, annotations };
+    const object = { kind: this.resource.kind, apiVersion: apiVersionOf(this.resource), metadata };
+    this.raw(`${JSON.stringify({ type: "BOOKMARK", object })}\n`);
+  }
+
+  /** An ERROR event, after which the server ends the stream. */
+  error(status: StatusFields | number): void {
+    const fields = typeof status === "number" ? statusFor(status) : status;
+    this.raw(`${JSON.stringify({ type: "ERROR", object: statusObject(fields) })}\n`);
+    this.end();
+  }
+
+  /** Sends bytes as they are. */
+  raw(text: string): void {
+    this.#wire.write(text);
+  }
+
+  /** Ends the stream in order, as the server does when the time is over. */
+  end(): void {
+    this.close();
+    this.#wire.end();
+  }
+
+  /** Breaks the connection off, with `midLine` in the middle of an event. */
+  cut({ midLine = false }: { readonly midLine?: boolean } = {}): void {
+    if (midLine) this.raw('{"type":"MODIFIED","object":{"kind":"');
+    this.close();
+    this.#wire.cut();
+  }
+
+  /** From here on nothing arrives any more, and nothing says why: a dead link. */
+  stall(): void {
+    this.#wire.stall();
+  }
+
+  /** Forgets the timer; called when the client is gone. */
+  close(): void {
+    clearTimeout(this.#timer);
+  }
+
+  #deliver(type: EventType, stored: Stored): void {
+    if (this.#matches(stored.object)) this.#send(type, stored);
+  }
+
+  #send(type: EventType, stored: Stored): void {
+    const { kind } = this.resource;
+    this.raw(
+      `{"type":"${type}","object":{"kind":"${kind}","apiVersion":"${apiVersionOf(this.resource)}",${stored.body}}\n`,
+    );
+  }
+}

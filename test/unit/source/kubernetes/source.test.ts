@@ -1,0 +1,162 @@
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { ApiServer, type ApiServerOptions } from "../../../lab/api-server/index.ts";
+import { type Listening, type ListenOptions, listen, NODE, node, service, serviceCIDR, slice } from "./support.ts";
+
+vi.setConfig({ testTimeout: 20_000 });
+
+let api: ApiServer;
+const open: Listening[] = [];
+
+async function serve(options: ApiServerOptions = {}): Promise<void> {
+  api = await ApiServer.start(options);
+}
+
+function follow(options: ListenOptions = {}): Listening {
+  const listening = listen(api, options);
+  open.push(listening);
+  return listening;
+}
+
+beforeEach(() => serve());
+
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((one) => one.stop()));
+  await api.stop();
+});
+
+describe("what is delivered", () => {
+  test("everything that the server has, then one synced", async () => {
+    api.put(service("a/web"));
+    api.put(slice("a/web-1", "web", ["10.0.0.1"]));
+    api.put(node(NODE));
+    api.put(serviceCIDR("kubernetes", "10.96.0.0/12"));
+    const { sink, started } = follow();
+    await started;
+    expect(sink.calls.filter((call) => call === "synced")).toHaveLength(1);
+    expect([...sink.objects.keys()].sort()).toEqual([
+      "EndpointSlice a/web-1",
+      "Node node-1",
+      "Service a/web",
+      "ServiceCIDR kubernetes",
+    ]);
+    expect(sink.calls.slice(-2)).toEqual(["synced", "flush"]);
+  });
+
+  test("only what a proxy is to serve: the server selects", async () => {
+    api.put(service("a/headless", { clusterIP: "None" }));
+    const other = service("a/other");
+    api.put({
+      ...other,
+      metadata: { ...other.metadata, labels: { "service.kubernetes.io/service-proxy-name": "x" } },
+    });
+    const headless = slice("a/h-1", "headless", ["10.0.0.1"]);
+    api.put({ ...headless, metadata: { ...headless.metadata, labels: { "service.kubernetes.io/headless": "" } } });
+    api.put(node("node-2"));
+    const { sink, started } = follow();
+    await started;
+    expect(sink.calls.filter((call) => call.startsWith("+"))).toEqual([]);
+  });
+
+  test("changes, each group followed by a flush", async () => {
+    const { sink, started } = follow();
+    await started;
+    await api.watching("services");
+    sink.clear();
+    api.put(service("a/web"));
+    await sink.seen("flush");
+    expect(sink.calls).toEqual(["+ Service a/web", "flush"]);
+    sink.clear();
+    api.put(service("a/web", { clusterIP: "10.96.0.2" }));
+    api.delete("Service", "a/web");
+    await sink.seen("- Service a/web");
+    await sink.seen("flush");
+    expect(sink.objects.size).toBe(0);
+  });
+
+  test("a service that becomes headless is gone, and is back when it is none any more", async () => {
+    api.put(service("a/web"));
+    const { sink, started } = follow();
+    await started;
+    api.put(service("a/web", { clusterIP: "None" }));
+    await sink.seen("- Service a/web");
+    sink.clear();
+    api.put(service("a/web"));
+    await sink.seen("+ Service a/web");
+  });
+
+  test("no more than is used of each object", async () => {
+    const web = service("a/web", { externalIPs: ["192.0.2.9"], healthCheckNodePort: 30001 });
+    const annotations = { "nft-proxier.dev/conntrack": "tcp", "example.com/x": "y" };
+    api.put({ ...web, metadata: { ...web.metadata, annotations } });
+    api.put(slice("a/web-1", "web", ["10.0.0.1"]));
+    api.put(node(NODE));
+    const { sink, started } = follow();
+    await started;
+    const text = JSON.stringify([...sink.objects.values()]);
+    for (const unused of ["managedFields", "example.com", "selector", "images", "providerID", "managed-by", "x/y"]) {
+      expect(text).not.toContain(unused);
+    }
+    expect(sink.objects.get("Service a/web")).toMatchObject({
+      metadata: { namespace: "a", name: "web", annotations: { "nft-proxier.dev/conntrack": "tcp" } },
+      spec: { clusterIP: "10.96.0.1", externalIPs: ["192.0.2.9"], healthCheckNodePort: 30001, ports: [{ port: 80 }] },
+    });
+    expect(sink.objects.get("EndpointSlice a/web-1")).toMatchObject({
+      metadata: {
+        labels: { "kubernetes.io/service-name": "web" },
+        annotations: { "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z" },
+      },
+      addressType: "IPv4",
+      endpoints: [{ addresses: ["10.0.0.1"], conditions: { ready: true }, nodeName: NODE }],
+    });
+    expect(sink.objects.get("Node node-1")).toMatchObject({
+      metadata: { labels: { "topology.kubernetes.io/zone": "a" } },
+      spec: { podCIDRs: ["10.244.0.0/24"] },
+      status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] },
+    });
+  });
+});
+
+describe("how it is asked for", () => {
+  test("lists in pages, then watches with bookmarks from where the list was", async () => {
+    for (let i = 0; i < 1203; i++) api.put(service(`a/s-${i}`));
+    const { sink, started } = follow();
+    await started;
+    expect(sink.names("Service")).toHaveLength(1203);
+    const pages = api.requests.filter(({ path, query }) => path.endsWith("/services") && !query.has("watch"));
+    expect(pages.map(({ query }) => [query.get("limit"), query.has("continue")])).toEqual([
+      ["500", false],
+      ["500", true],
+      ["500", true],
+    ]);
+    const [{ query }] = await api.watching("services");
+    expect(query.get("resourceVersion")).toBe(String(api.revision));
+    expect(query.get("allowWatchBookmarks")).toBe("true");
+    expect(Number(query.get("timeoutSeconds"))).toBeGreaterThanOrEqual(300);
+    expect(Number(query.get("timeoutSeconds"))).toBeLessThanOrEqual(600);
+  });
+
+  test("an object of the first page that is gone before the last page is removed", async () => {
+    for (let i = 0; i < 600; i++) api.put(service(`a/s-${String(i).padStart(3, "0")}`));
+    const slow = api.fail(
+      { resource: "services", verb: "list", continued: true },
+      { pace: { bytes: 20_000, everyMs: 5 } },
+    );
+    const { sink, started } = follow();
+    await sink.seen("+ Service a/s-499");
+    api.delete("Service", "a/s-000");
+    await started;
+    slow.remove();
+    await sink.seen("- Service a/s-000");
+    expect(sink.names("Service")).toHaveLength(599);
+  });
+
+  test("an older server without ServiceCIDRs is enough", async () => {
+    await api.stop();
+    await serve({ without: ["servicecidrs"] });
+    api.put(service("a/web"));
+    const { sink, started, lines } = follow();
+    await started;
+    expect(sink.names("Service")).toHaveLength(1);
+    expect(lines.filter(({ msg }) => msg.includes("done without"))).toHaveLength(1);
+  });
+});
