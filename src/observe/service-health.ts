@@ -1,0 +1,241 @@
+/**
+ * Health checks of services, for load balancers that ask which nodes have endpoints before they send them anything
+ * (kube-proxy: pkg/proxy/healthcheck/service_health.go): an HTTP server for each `healthCheckNodePort`, in each family,
+ * on the addresses that node ports answer on.
+ */
+import { Gauge, type Registry } from "prom-client";
+import type { HealthCheck, IpFamily } from "../model/types.js";
+import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
+import type { EventRecorder } from "./events.js";
+import { type HttpReply, JSON_TYPE, type ListenAddress, type ListenError } from "./http-listener.js";
+import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
+import type { Logger } from "./log.js";
+import { RetryingListener } from "./retrying-listener.js";
+
+/** Waits between attempts to open a port, ms; doubles up to the second. */
+const FIRST_RETRY_MS = 1_000;
+const MAX_RETRY_MS = 30_000;
+
+export interface ServiceHealthOptions {
+  readonly nodeName: string;
+  readonly events: EventRecorder;
+  readonly log: Logger;
+  /** What load balancers ask about a service in a family; undefined: nothing. The model's `healthCheck`. */
+  readonly check: (family: IpFamily, service: string) => HealthCheck | undefined;
+  /** Whether the proxier itself is well: ProxyHealth's `healthy`. */
+  readonly healthy: () => boolean;
+  /** Gets `nftproxier_service_healthcheck_listeners`. */
+  readonly registry?: Registry;
+  /** By default 1 s. */
+  readonly firstRetryMs?: number;
+}
+
+/** Where node ports answer in a family; "all": on every address of the node. */
+export type NodePortAddresses = "all" | readonly string[];
+
+export class ServiceHealth implements ProxierObserver {
+  readonly #families: Readonly<Record<IpFamily, FamilyHealthChecks>>;
+
+  constructor(options: ServiceHealthOptions) {
+    this.#families = { ip: new FamilyHealthChecks("ip", options), ip6: new FamilyHealthChecks("ip6", options) };
+    if (options.registry !== undefined) this.#count(options.registry);
+  }
+
+  /** Moves the servers of a family; before the first call it has none. */
+  nodePortAddresses(family: IpFamily, addresses: NodePortAddresses): void {
+    this.#families[family].setAddresses(addresses);
+  }
+
+  /** Only of rules that are in force a load balancer is told. */
+  synced({ family, ok, services }: SyncReport): void {
+    if (ok && services.length > 0) this.#families[family].apply(services);
+  }
+
+  /** Resolves when every port is free. */
+  async close(): Promise<void> {
+    await Promise.all([this.#families.ip.close(), this.#families.ip6.close()]);
+  }
+
+  #count(registry: Registry): void {
+    const gauge = new Gauge({
+      name: "nftproxier_service_healthcheck_listeners",
+      help: "Addresses and ports for health checks of services, by whether they could be opened",
+      labelNames: ["ip_family", "state"],
+      registers: [registry],
+      collect: () => {
+        for (const family of ["ip", "ip6"] as const) {
+          const { listening, failed } = this.#families[family].count();
+          gauge.set({ ...FAMILY_LABELS[family], state: "listening" }, listening);
+          gauge.set({ ...FAMILY_LABELS[family], state: "failed" }, failed);
+        }
+      },
+    });
+  }
+}
+
+/** The server of one service, on all addresses. */
+interface ServiceServer {
+  check: HealthCheck;
+  /** By address, "" for all. */
+  readonly listeners: Map<string, RetryingListener>;
+}
+
+const ALL = "";
+
+class FamilyHealthChecks {
+  readonly #family: IpFamily;
+  readonly #options: ServiceHealthOptions;
+  readonly #servers = new Map<string, ServiceServer>();
+  readonly #closing = new Set<Promise<void>>();
+  #addresses: readonly string[] = [];
+  #closed = false;
+
+  constructor(family: IpFamily, options: ServiceHealthOptions) {
+    this.#family = family;
+    this.#options = options;
+  }
+
+  setAddresses(addresses: NodePortAddresses): void {
+    const wanted = addresses === "all" ? [ALL] : [...new Set(addresses)];
+    const before = this.#addresses;
+    if (wanted.length === before.length && wanted.every((address) => before.includes(address))) return;
+    this.#addresses = wanted;
+    // All that is given up goes first: every address includes each one.
+    for (const { listeners } of this.#servers.values()) {
+      for (const [address, listener] of listeners) {
+        if (wanted.includes(address)) continue;
+        listeners.delete(address);
+        void this.#close(listener);
+      }
+    }
+    for (const [service, server] of this.#servers) this.#open(service, server);
+  }
+
+  /** Looks at services again. */
+  apply(services: readonly string[]): void {
+    if (this.#closed) return;
+    const wanted = new Map<string, HealthCheck>();
+    const freed = new Set<number>();
+    const closing: Promise<void>[] = [];
+    for (const service of services) {
+      const check = this.#options.check(this.#family, service);
+      if (check !== undefined) wanted.set(service, check);
+      const server = this.#servers.get(service);
+      if (server === undefined || server.check.port === check?.port) continue;
+      this.#servers.delete(service);
+      freed.add(server.check.port);
+      for (const listener of server.listeners.values()) closing.push(this.#close(listener));
+      this.#options.log.debug({ service, family: this.#family, port: server.check.port }, "health check closed");
+    }
+    // All that is given up is gone by now: ports may move from one service to another.
+    for (const [service, check] of wanted) this.#serve(service, check);
+    if (freed.size > 0) void Promise.all(closing).then(() => this.#hurry(freed));
+  }
+
+  count(): { listening: number; failed: number } {
+    let listening = 0;
+    let failed = 0;
+    for (const { listeners } of this.#servers.values()) {
+      for (const listener of listeners.values()) {
+        if (listener.failing) failed++;
+        else if (listener.port !== undefined) listening++;
+      }
+    }
+    return { listening, failed };
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    for (const { listeners } of this.#servers.values()) {
+      for (const listener of listeners.values()) void this.#close(listener);
+    }
+    this.#servers.clear();
+    await Promise.all(this.#closing);
+  }
+
+  async #close(listener: RetryingListener): Promise<void> {
+    const closing = listener.close();
+    this.#closing.add(closing);
+    await closing;
+    this.#closing.delete(closing);
+  }
+
+  #serve(service: string, check: HealthCheck): void {
+    let server = this.#servers.get(service);
+    if (server === undefined) this.#servers.set(service, (server = { check, listeners: new Map() }));
+    else server.check = check;
+    this.#open(service, server);
+  }
+
+  #open(service: string, server: ServiceServer): void {
+    for (const address of this.#addresses) {
+      if (server.listeners.has(address)) continue;
+      const listener = this.#listener(service, server, address);
+      server.listeners.set(address, listener);
+      void listener.open();
+    }
+  }
+
+  /** Who waits for one of these ports may have it now. */
+  #hurry(ports: ReadonlySet<number>): void {
+    for (const { check, listeners } of this.#servers.values()) {
+      if (ports.has(check.port)) for (const listener of listeners.values()) listener.hurry();
+    }
+  }
+
+  #listener(service: string, server: ServiceServer, address: string): RetryingListener {
+    const { log, firstRetryMs = FIRST_RETRY_MS } = this.#options;
+    const family = this.#family;
+    const { port } = server.check;
+    let failed = false;
+    return new RetryingListener({
+      address: this.#listenAddress(address, port),
+      handler: () => reply(service, server.check.localEndpoints, this.#options.healthy()),
+      waitMs: (failures) => Math.min(firstRetryMs * 2 ** (failures - 1), MAX_RETRY_MS),
+      onFailed: (error) => {
+        failed = true;
+        this.#report(service, server.check, error);
+      },
+      onListening: () => {
+        if (failed) log.info({ service, family, address, port }, "health check open after all");
+        else log.debug({ service, family, address, port }, "health check open");
+        failed = false;
+      },
+      onRequestFailed: (error) => log.warn({ service, family, err: error }, "a health check was not answered"),
+    });
+  }
+
+  /** The families' servers have the same port: neither may take the other's addresses. */
+  #listenAddress(address: string, port: number): ListenAddress {
+    if (address !== ALL) return { host: address, port };
+    return this.#family === "ip" ? { host: "0.0.0.0", port } : { host: "::", port, ipv6Only: true };
+  }
+
+  /** The others go on; the load balancer takes this node for one without endpoints meanwhile. */
+  #report(service: string, { port, uid }: HealthCheck, error: ListenError): void {
+    const { nodeName, events, log } = this.#options;
+    log.warn({ service, family: this.#family, port }, `health check not open: ${error.message}; it is tried again`);
+    const [namespace = "", name = ""] = service.split("/");
+    events.record(
+      { kind: "Service", namespace, name, ...(uid !== "" && { uid }) },
+      {
+        type: "Warning",
+        reason: "FailedToStartServiceHealthcheck",
+        action: "Listen",
+        note: `node ${nodeName} failed to start healthcheck "${service}" on port ${port}: ${error.message}`,
+      },
+    );
+  }
+}
+
+/** Byte for byte what kube-proxy answers. */
+function reply(service: string, localEndpoints: number, healthy: boolean): HttpReply {
+  const [namespace = "", name = ""] = service.split("/");
+  const answer = { service: { namespace, name }, localEndpoints, serviceProxyHealthy: healthy };
+  return {
+    status: localEndpoints > 0 && healthy ? 200 : 503,
+    type: JSON_TYPE,
+    body: JSON.stringify(answer, undefined, "\t"),
+    headers: { "X-Load-Balancing-Endpoint-Weight": String(localEndpoints) },
+  };
+}

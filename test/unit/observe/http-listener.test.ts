@@ -1,0 +1,179 @@
+/** What any client, friendly or not, gets from our servers. */
+import { connect, type Socket } from "node:net";
+import { afterEach, describe, expect, test, vi } from "vitest";
+import {
+  type HttpHandler,
+  HttpListener,
+  ListenError,
+  NOT_FOUND,
+  parseListenAddress,
+  textReply,
+} from "../../../src/observe/http-listener.js";
+import { ask, freePort, occupy, send, PATIENT, SLOW } from "./http.js";
+
+vi.setConfig(SLOW);
+
+let open: HttpListener[] = [];
+let failures: unknown[] = [];
+
+afterEach(async () => {
+  await Promise.all(open.map((listener) => listener.close()));
+  open = [];
+  failures = [];
+});
+
+async function serve(handler: HttpHandler, host = "127.0.0.1", port = 0): Promise<HttpListener> {
+  const listener = new HttpListener({ host, port }, handler, (error) => failures.push(error));
+  open.push(listener);
+  await listener.listen();
+  return listener;
+}
+
+const hello: HttpHandler = ({ path }) => (path === "/hello" ? textReply(200, "hello") : NOT_FOUND);
+
+describe("requests", () => {
+  test("an answer with its type, its length, and nothing about us", async () => {
+    const { port } = await serve(hello);
+    const { status, headers, body } = await ask(port, "/hello?x=1");
+    expect({ status, body }).toEqual({ status: 200, body: "hello" });
+    expect(headers).toMatchObject({
+      "content-type": "text/plain; charset=utf-8",
+      "content-length": "5",
+      "x-content-type-options": "nosniff",
+    });
+    const known = ["connection", "content-length", "content-type", "date", "keep-alive", "x-content-type-options"];
+    expect(Object.keys(headers).filter((name) => !known.includes(name))).toEqual([]);
+  });
+
+  test("HEAD: the same without a body", async () => {
+    const { port } = await serve(hello);
+    const { status, headers, body } = await ask(port, "/hello", { method: "HEAD" });
+    expect({ status, body, length: headers["content-length"] }).toEqual({ status: 200, body: "", length: "5" });
+  });
+
+  test("another path: 404", async () => {
+    const { port } = await serve(hello);
+    expect(await ask(port, "/hello/")).toMatchObject({ status: 404, body: "404 page not found\n" });
+    expect(await ask(port, "//hello")).toMatchObject({ status: 404 });
+  });
+
+  test.each(["POST", "PUT", "DELETE", "OPTIONS"])("%s: 405, and what is allowed", async (method) => {
+    const { port } = await serve(hello);
+    const { status, headers } = await ask(port, "/hello", { method });
+    expect({ status, allow: headers["allow"] }).toEqual({ status: 405, allow: "GET, HEAD" });
+  });
+
+  test("an absolute target, as proxies send it; one that is none: 400", async () => {
+    const { port } = await serve(hello);
+    const get = async (target: string) =>
+      (await send(port, `GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)).split("\r\n")[0];
+    expect(await get("http://node:10256/hello?x")).toBe("HTTP/1.1 200 OK");
+    expect(await get("hello")).toBe("HTTP/1.1 400 Bad Request");
+  });
+
+  test("what is not HTTP, and a head without end, are refused", async () => {
+    const { port } = await serve(hello);
+    expect(await send(port, "\x16\x03\x01\r\n\r\n")).toContain("400 Bad Request");
+    expect(await send(port, `GET /hello HTTP/1.1\r\nX: ${"y".repeat(20_000)}\r\n\r\n`)).toContain("431");
+  });
+
+  test("a handler that fails: 500 without a word of why, and it is told", async () => {
+    const { port } = await serve(() => Promise.reject(new Error("secret")));
+    expect(await ask(port, "/")).toMatchObject({ status: 500, body: "internal error\n" });
+    expect(failures).toEqual([new Error("secret")]);
+  });
+
+  test("the handler knows when nobody waits any more", async () => {
+    const signals: AbortSignal[] = [];
+    const { port } = await serve(async ({ signal }) => {
+      signals.push(signal);
+      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      return textReply(200, "late");
+    });
+    const socket = connect(port ?? 0, "127.0.0.1", () => socket.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
+    await expect.poll(() => signals.length, PATIENT).toBe(1);
+    expect(signals[0]?.aborted).toBe(false);
+    socket.destroy();
+    await expect.poll(() => signals[0]?.aborted, PATIENT).toBe(true);
+    expect(failures).toEqual([]);
+  });
+});
+
+describe("listening", () => {
+  test("a port that is taken: who may have it, and the code", async () => {
+    const other = await occupy();
+    const refused = serve(hello, "127.0.0.1", other.port).catch((error: unknown) => error);
+    const error = await refused;
+    expect(error).toBeInstanceOf(ListenError);
+    expect(error).toMatchObject({
+      code: "EADDRINUSE",
+      message: `cannot listen on 127.0.0.1:${other.port}: another program (or another of our servers) has this port (EADDRINUSE)`,
+    });
+    await other.free();
+  });
+
+  test("an address that this node does not have", async () => {
+    const error: unknown = await serve(hello, "192.0.2.1").catch((reason: unknown) => reason);
+    expect(error).toMatchObject({
+      code: "EADDRNOTAVAIL",
+      message: "cannot listen on 192.0.2.1:0: no interface of this node has this address (EADDRNOTAVAIL)",
+    });
+  });
+
+  test("tried again on the same object when the port is free", async () => {
+    const other = await occupy();
+    const listener = new HttpListener({ host: "127.0.0.1", port: other.port }, hello, () => undefined);
+    open.push(listener);
+    await expect(listener.listen()).rejects.toThrow(ListenError);
+    await other.free();
+    await listener.listen();
+    expect(await ask(other.port, "/hello")).toMatchObject({ status: 200 });
+  });
+
+  test("close frees the port at once and ends connections, idle or half way through a request", async () => {
+    const listener = await serve(hello);
+    const { port = 0 } = listener;
+    const ended = async (bytes: string): Promise<Socket> => {
+      const socket = connect(port, "127.0.0.1", () => socket.write(bytes));
+      await new Promise((resolve) => void socket.once("connect", resolve));
+      return socket;
+    };
+    const sockets = [await ended("GET /he"), await ended("")];
+    const closed = Promise.all(sockets.map((socket) => new Promise((resolve) => void socket.once("close", resolve))));
+    for (const socket of sockets) socket.on("error", () => undefined).resume();
+    const closing = listener.close();
+    const again = await occupy("127.0.0.1", port);
+    await closing;
+    await closed;
+    await again.free();
+  });
+});
+
+describe("addresses in the configuration", () => {
+  test("IP:port; brackets around IPv6", () => {
+    expect(parseListenAddress("127.0.0.1:10249")).toMatchObject({ host: "127.0.0.1", port: 10249 });
+    expect(parseListenAddress("[2001:db8::1]:80")).toMatchObject({ host: "2001:db8::1", port: 80 });
+  });
+
+  test.each(["0.0.0.0:10256", "[::]:10256"])("%s: all addresses of both families, as with Go", (text) => {
+    expect(parseListenAddress(text)).toMatchObject({ host: "::", port: 10256 });
+  });
+
+  test.each(["", "10256", ":10256", "localhost:80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "[::1]", "::1"])(
+    "%j is none",
+    (text) => {
+      expect(() => parseListenAddress(text)).toThrow(TypeError);
+    },
+  );
+
+  test("probes of 0.0.0.0 may come over IPv4 and over IPv6", async () => {
+    const port = await freePort();
+    const listener = new HttpListener(parseListenAddress(`0.0.0.0:${port}`), hello, () => undefined);
+    open.push(listener);
+    await listener.listen();
+    expect(await ask(port, "/hello")).toMatchObject({ status: 200 });
+    const over6 = await ask(port, "/hello", { host: "::1" }).catch((error: NodeJS.ErrnoException) => error.code);
+    // A machine without IPv6 on its loopback can only show the half of it.
+    expect([200, "EADDRNOTAVAIL", "EAFNOSUPPORT"]).toContain(typeof over6 === "object" ? over6.status : over6);
+  });
+});

@@ -1,0 +1,86 @@
+/** Asking the servers, with nothing between us and what they send. */
+import { randomInt } from "node:crypto";
+import { request } from "node:http";
+import { connect, createServer } from "node:net";
+import { pino } from "pino";
+import type { EventRecorder, EventSubject, EventText } from "../../../src/observe/events.js";
+import type { Logger } from "../../../src/observe/log.js";
+
+/** For `expect.poll`: machines that run tests are busy. */
+export const PATIENT = { timeout: 20_000 };
+/** For tests that wait. */
+export const SLOW = { testTimeout: 60_000, hookTimeout: 60_000 };
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly body: string;
+}
+
+export interface Question {
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly host?: string;
+}
+
+export async function ask(port: number | undefined, path: string, question: Question = {}): Promise<Answer> {
+  const { method = "GET", headers = {}, host = "127.0.0.1" } = question;
+  return new Promise((resolve, reject) => {
+    const sent = request({ host, port, path, method, headers, agent: false }, (response) => {
+      let body = "";
+      response.setEncoding("utf8").on("data", (part: string) => void (body += part));
+      response.on("end", () => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }));
+    });
+    sent.on("error", reject).end();
+  });
+}
+
+/** Sends bytes as they are and returns all that comes back until the other side closes. */
+export async function send(port: number | undefined, bytes: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let received = "";
+    const socket = connect(port ?? 0, "127.0.0.1", () => socket.write(bytes));
+    socket.setEncoding("utf8").on("data", (part: string) => void (received += part));
+    socket.on("error", reject).on("close", () => resolve(received));
+  });
+}
+
+/** Somebody else's server on a port of its own. */
+export async function occupy(host = "127.0.0.1", port = 0): Promise<{ port: number; free(): Promise<void> }> {
+  const server = createServer((socket) => socket.destroy());
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject).listen({ port, host, ipv6Only: true }, resolve);
+  });
+  const address = server.address();
+  if (typeof address !== "object" || address === null) throw new Error("the server has no port");
+  return { port: address.port, free: async () => new Promise((resolve) => void server.close(() => resolve())) };
+}
+
+/** A port that nobody has: below those that the kernel gives away by itself, lest it does so a moment later. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const port = randomInt(15_000, 32_768);
+    try {
+      await (await occupy("127.0.0.1", port)).free();
+      return port;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
+    }
+  }
+}
+
+export interface Journal {
+  readonly log: Logger;
+  readonly lines: { readonly level: number; readonly msg: string; readonly [field: string]: unknown }[];
+  readonly events: EventRecorder;
+  readonly recorded: { readonly subject: EventSubject; readonly event: EventText }[];
+}
+
+/** Keeps what is logged and what Events are recorded. */
+export function journal(): Journal {
+  const lines: Journal["lines"] = [];
+  const recorded: Journal["recorded"] = [];
+  const sink = { write: (line: string) => void lines.push(JSON.parse(line) as Journal["lines"][number]) };
+  const record = (subject: EventSubject, event: EventText) => void recorded.push({ subject, event });
+  return { log: pino({ level: "debug" }, sink), lines, events: { record }, recorded };
+}

@@ -1,0 +1,316 @@
+/** What a load balancer that asks about a service gets, and when the ports are open. */
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import type { HealthCheck, IpFamily } from "../../../src/model/types.js";
+import { ServiceHealth } from "../../../src/observe/service-health.js";
+import { ask, freePort, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";
+
+vi.setConfig(SLOW);
+
+let book: Journal;
+let wellness: boolean;
+let registry: Registry;
+let checks: ServiceHealth;
+/** What the model says, by family and service. */
+let model: Map<string, HealthCheck>;
+/** Services that the next write brings into force. */
+let changed: Set<string>;
+
+function make(): ServiceHealth {
+  const { log, events } = book;
+  return new ServiceHealth({
+    nodeName: "n1",
+    events,
+    log,
+    check: (family, service) => model.get(`${family} ${service}`),
+    healthy: () => wellness,
+    registry,
+    firstRetryMs: 10,
+  });
+}
+
+beforeEach(() => {
+  book = journal();
+  wellness = true;
+  registry = new Registry();
+  model = new Map();
+  changed = new Set();
+  checks = make();
+  checks.nodePortAddresses("ip", ["127.0.0.1"]);
+});
+
+afterEach(async () => {
+  await checks.close();
+});
+
+function wanted(port: number, localEndpoints = 1): HealthCheck {
+  return { port, localEndpoints, uid: "4711" };
+}
+
+function update(family: IpFamily, service: string, check: HealthCheck | undefined): void {
+  if (check === undefined) model.delete(`${family} ${service}`);
+  else model.set(`${family} ${service}`, check);
+  changed.add(service);
+}
+
+function written(family: IpFamily = "ip", ok = true): void {
+  const services = ok ? [...changed] : [];
+  checks.synced({ family, ok, full: false, ms: 1, settled: ok, triggers: [], services });
+}
+
+/** Status of a health check; "ECONNREFUSED" when nobody listens. */
+async function status(port: number, host = "127.0.0.1"): Promise<number | string | undefined> {
+  return ask(port, "/", { host }).then(
+    (answer) => answer.status,
+    (error: NodeJS.ErrnoException) => error.code,
+  );
+}
+
+async function opened(port: number, host?: string): Promise<void> {
+  await expect.poll(() => status(port, host), PATIENT).toSatisfy((found) => typeof found === "number");
+}
+
+describe("answers", () => {
+  test("byte for byte kube-proxy's, whatever the path", async () => {
+    const port = await freePort();
+    update("ip", "default/web", wanted(port, 2));
+    written();
+    await opened(port);
+    const { status, headers, body } = await ask(port, "/any/path?x");
+    expect(status).toBe(200);
+    expect(headers).toMatchObject({
+      "content-type": "application/json",
+      "x-content-type-options": "nosniff",
+      "x-load-balancing-endpoint-weight": "2",
+    });
+    expect(body).toBe(
+      '{\n\t"service": {\n\t\t"namespace": "default",\n\t\t"name": "web"\n\t},\n\t"localEndpoints": 2,\n' +
+        '\t"serviceProxyHealthy": true\n}',
+    );
+  });
+
+  test("503 without an endpoint on this node", async () => {
+    const port = await freePort();
+    update("ip", "default/web", wanted(port, 0));
+    written();
+    await opened(port);
+    const { status, headers, body } = await ask(port, "/");
+    expect({ status, weight: headers["x-load-balancing-endpoint-weight"] }).toEqual({ status: 503, weight: "0" });
+    expect(JSON.parse(body)).toMatchObject({ localEndpoints: 0, serviceProxyHealthy: true });
+  });
+
+  test("503 while the proxier is not well", async () => {
+    const port = await freePort();
+    update("ip", "default/web", wanted(port));
+    written();
+    await opened(port);
+    wellness = false;
+    const { status, body } = await ask(port, "/");
+    expect(status).toBe(503);
+    expect(JSON.parse(body)).toMatchObject({ localEndpoints: 1, serviceProxyHealthy: false });
+    wellness = true;
+    expect((await ask(port, "/")).status).toBe(200);
+  });
+
+  test("endpoints come and go on an open port, once their rules are in force", async () => {
+    const port = await freePort();
+    update("ip", "default/web", wanted(port, 1));
+    written();
+    await opened(port);
+    update("ip", "default/web", wanted(port, 0));
+    written("ip", false);
+    written("ip6");
+    expect(await status(port)).toBe(200);
+    written();
+    expect(await status(port)).toBe(503);
+  });
+});
+
+describe("ports", () => {
+  test("none before the rules are in force", async () => {
+    const port = await freePort();
+    update("ip", "default/web", wanted(port));
+    written("ip", false);
+    expect(await status(port)).toBe("ECONNREFUSED");
+    written();
+    await opened(port);
+  });
+
+  test("closed when the service goes, or wants none any more", async () => {
+    const [first, second] = [await freePort(), await freePort()];
+    update("ip", "default/web", wanted(first));
+    update("ip", "default/db", wanted(second));
+    written();
+    await opened(first);
+    await opened(second);
+    update("ip", "default/web", undefined);
+    written();
+    expect(await status(first)).toBe("ECONNREFUSED");
+    expect(await status(second)).toBe(200);
+  });
+
+  test("a service that came and went before it was written is never served", async () => {
+    const port = await freePort();
+    update("ip", "default/web", wanted(port));
+    update("ip", "default/web", undefined);
+    written();
+    expect(await status(port)).toBe("ECONNREFUSED");
+  });
+
+  test("a service that changes its port moves", async () => {
+    const [first, second] = [await freePort(), await freePort()];
+    update("ip", "default/web", wanted(first));
+    written();
+    await opened(first);
+    update("ip", "default/web", wanted(second));
+    written();
+    await opened(second);
+    expect(await status(first)).toBe("ECONNREFUSED");
+  });
+
+  test("two services that swap their ports: no clash", async () => {
+    const [first, second] = [await freePort(), await freePort()];
+    update("ip", "default/web", wanted(first, 1));
+    update("ip", "default/db", wanted(second, 0));
+    written();
+    await opened(first);
+    await opened(second);
+    update("ip", "default/web", wanted(second, 1));
+    update("ip", "default/db", wanted(first, 0));
+    written();
+    await expect.poll(() => status(second), PATIENT).toBe(200);
+    await expect.poll(() => status(first), PATIENT).toBe(503);
+    expect(book.recorded).toEqual([]);
+  });
+
+  test("close closes all, at once for whoever wants the port next", async () => {
+    const port = await freePort();
+    update("ip", "default/web", wanted(port));
+    written();
+    await opened(port);
+    await checks.close();
+    const again = await occupy("127.0.0.1", port);
+    await again.free();
+  });
+});
+
+describe("addresses", () => {
+  test("on each of the node-port addresses and on no other", async () => {
+    const port = await freePort();
+    checks.nodePortAddresses("ip", ["127.0.0.2", "127.0.0.3"]);
+    update("ip", "default/web", wanted(port));
+    written();
+    await opened(port, "127.0.0.2");
+    await opened(port, "127.0.0.3");
+    expect(await status(port)).toBe("ECONNREFUSED");
+  });
+
+  test("servers follow the addresses", async () => {
+    const port = await freePort();
+    update("ip", "default/web", wanted(port));
+    written();
+    await opened(port);
+    checks.nodePortAddresses("ip", ["127.0.0.2"]);
+    await opened(port, "127.0.0.2");
+    expect(await status(port)).toBe("ECONNREFUSED");
+    checks.nodePortAddresses("ip", "all");
+    await opened(port);
+    expect(await status(port, "127.0.0.2")).toBe(200);
+    checks.nodePortAddresses("ip", []);
+    expect(await status(port)).toBe("ECONNREFUSED");
+    expect(book.recorded).toEqual([]);
+  });
+
+  test("nothing is opened before the addresses are known", async () => {
+    const port = await freePort();
+    registry = new Registry();
+    const other = make();
+    update("ip", "default/web", wanted(port));
+    other.synced({ family: "ip", ok: true, full: true, ms: 1, settled: true, triggers: [], services: ["default/web"] });
+    expect(await status(port)).toBe("ECONNREFUSED");
+    other.nodePortAddresses("ip", ["127.0.0.1"]);
+    await opened(port);
+    await other.close();
+  });
+
+  test("both families have the same port on all addresses, each with its own count", async () => {
+    const port = await freePort();
+    checks.nodePortAddresses("ip", "all");
+    checks.nodePortAddresses("ip6", "all");
+    update("ip", "default/web", wanted(port, 1));
+    update("ip6", "default/web", wanted(port, 0));
+    written("ip6");
+    written("ip");
+    await opened(port);
+    expect(await status(port)).toBe(200);
+    const over6 = await status(port, "::1");
+    // 503, unless this machine has no IPv6 on its loopback.
+    expect([503, "EADDRNOTAVAIL", "EAFNOSUPPORT"]).toContain(over6);
+    expect(book.recorded.filter(({ event }) => event.note.includes("EADDRINUSE"))).toEqual([]);
+  });
+});
+
+describe("a port that cannot be opened", () => {
+  test("a warning, an Event on the service, and the others go on; it opens when it can", async () => {
+    const other = await occupy();
+    const port = await freePort();
+    update("ip", "default/web", wanted(other.port));
+    update("ip", "default/db", wanted(port));
+    written();
+    await opened(port);
+    await expect.poll(() => book.recorded, PATIENT).toHaveLength(1);
+    const why = `cannot listen on 127.0.0.1:${other.port}: another program (or another of our servers) has this port (EADDRINUSE)`;
+    expect(book.recorded).toEqual([
+      {
+        subject: { kind: "Service", namespace: "default", name: "web", uid: "4711" },
+        event: {
+          type: "Warning",
+          reason: "FailedToStartServiceHealthcheck",
+          action: "Listen",
+          note: `node n1 failed to start healthcheck "default/web" on port ${other.port}: ${why}`,
+        },
+      },
+    ]);
+    expect(book.lines.filter(({ level }) => level === 40)).toMatchObject([
+      {
+        service: "default/web",
+        family: "ip",
+        port: other.port,
+        msg: `health check not open: ${why}; it is tried again`,
+      },
+    ]);
+    const text = await registry.metrics();
+    expect(text).toContain('nftproxier_service_healthcheck_listeners{ip_family="IPv4",state="listening"} 1\n');
+    expect(text).toContain('nftproxier_service_healthcheck_listeners{ip_family="IPv4",state="failed"} 1\n');
+    await other.free();
+    await opened(other.port);
+    expect(book.recorded).toHaveLength(1);
+    expect(book.lines.at(-1)).toMatchObject({ service: "default/web", msg: "health check open after all" });
+  });
+
+  test("two services with one port: the first has it, the second takes over when the first goes", async () => {
+    const port = await freePort();
+    update("ip", "default/first", wanted(port, 1));
+    written();
+    await opened(port);
+    update("ip", "default/second", wanted(port, 0));
+    written();
+    await expect.poll(() => book.recorded.map(({ subject }) => subject.name), PATIENT).toEqual(["second"]);
+    expect(await status(port)).toBe(200);
+    update("ip", "default/first", undefined);
+    written();
+    await expect.poll(() => status(port), PATIENT).toBe(503);
+  });
+
+  test("an address that is not there yet: the service answers on the others, and there as soon as it comes", async () => {
+    const port = await freePort();
+    const other = await occupy("127.0.0.2", port);
+    checks.nodePortAddresses("ip", ["127.0.0.1", "127.0.0.2", "192.0.2.1"]);
+    update("ip", "default/web", wanted(port));
+    written();
+    await opened(port);
+    await expect.poll(() => book.recorded, PATIENT).toHaveLength(2);
+    await other.free();
+    await opened(port, "127.0.0.2");
+  });
+});
