@@ -1,41 +1,161 @@
-/** From flags to the configuration: of a file with what the flags add to it, or of the flags alone. */
-import { configFromFlags, ConfigError, loadConfig, type LoadedConfig, type Overrides } from "../config/index.js";
+/**
+ * From flags to the configuration: that of a file with what the flags add to it, or that of the flags alone (kubernetes
+ * cmd/kube-proxy/app/options.go, Complete).
+ */
+import {
+  configFromFlags,
+  ConfigError,
+  type ConfigProblem,
+  loadConfig,
+  type LoadedConfig,
+  type Overrides,
+  parseConfig,
+} from "../config/index.js";
+import { parseDuration } from "../config/duration.js";
+import { parseAddress } from "../model/address.js";
 import { UserError } from "./errors.js";
 import type { FlagValues } from "./flag-values.js";
-import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
+import { type FlagName, type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
+
+const SPECS: readonly FlagSpec[] = KUBE_PROXY_FLAGS;
+
+const FLAG_OF: ReadonlyMap<string, string> = new Map(
+  SPECS.flatMap(({ field, name }) => (field === undefined ? [] : [[field, `--${name}`] as const])),
+);
+
+/** What a field's flag is called: "--nodeport-addresses" for "nodePortAddresses[1]"; the field where there is none. */
+function flagOf(path: string): string {
+  return FLAG_OF.get(path.replace(/\[\d+\]$/, "")) ?? path;
+}
+
+function isGiven(flags: FlagValues, name: string): boolean {
+  return Object.hasOwn(flags, name);
+}
+
+/** A configuration file that a command line names: how to read it, now and when it changes. */
+export interface ConfigFile {
+  readonly path: string;
+  /** What the command line adds. */
+  readonly overrides: Overrides;
+}
+
+export function configFile(flags: FlagValues): ConfigFile | undefined {
+  const { config: path = "" } = flags;
+  return path === "" ? undefined : { path, overrides: overridesOf(flags, (spec) => spec.besideConfig === true) };
+}
+
+/** The file's configuration from its text. Throws `ConfigError`. */
+export function parseConfigFile({ path, overrides }: ConfigFile, text: string): LoadedConfig {
+  return parseConfig(text, path, overrides);
+}
+
+/** A sentence for each value that can be no part of a configuration, whatever a file says. */
+export function flagProblems(flags: FlagValues): string[] {
+  const problems: ConfigProblem[] = [];
+  const hostname = flags["hostname-override"] ?? "";
+  if (hostname !== "" && hostname.trim() === "")
+    problems.push({ path: "--hostname-override", message: "must not be blank" });
+  if (configFile(flags) === undefined) problems.push(...aloneProblems(flags));
+  try {
+    configFromFlags(overridesOf(flags, counts(flags)), flagOf);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    problems.push(...error.problems.filter(({ path }) => path !== "hostnameOverride"));
+  }
+  return problems.map(({ path, message }) => `${flagOf(path)}: ${message}`);
+}
+
+/** What kube-proxy checks of a command line, and a file cannot say: there these mean the default. */
+function aloneProblems(flags: FlagValues): ConfigProblem[] {
+  const problems: ConfigProblem[] = [];
+  for (const name of ["iptables-sync-period", "config-sync-period"] as const) {
+    const period = flags[name];
+    if (period !== undefined && parseDuration(period) === 0) {
+      problems.push({ path: `--${name}`, message: "must be greater than 0" });
+    }
+  }
+  for (const name of ["healthz-port", "metrics-port"] as const) {
+    const port = flags[name];
+    if (port !== undefined && (port < 0 || port > 65_535)) {
+      problems.push({ path: `--${name}`, message: "must be a port, or 0" });
+    }
+  }
+  return problems;
+}
 
 /** @throws {UserError} naming everything that is wrong. */
 export async function resolveConfig(flags: FlagValues): Promise<LoadedConfig> {
-  const deprecated = KUBE_PROXY_FLAGS.flatMap((spec: FlagSpec) =>
-    spec.deprecated !== undefined && given(flags, spec) ? [`--${spec.name} is deprecated: ${spec.deprecated}`] : [],
-  );
+  const file = configFile(flags);
+  const warnings = flagWarnings(flags, file);
   try {
-    const loaded = await (flags.config === undefined || flags.config === ""
-      ? configFromFlags(overridesOf(flags, () => true))
-      : loadConfig(
-          flags.config,
-          overridesOf(flags, (spec) => spec.besideConfig === true),
-        ));
-    return { ...loaded, warnings: [...deprecated, ...loaded.warnings] };
+    const loaded =
+      file === undefined
+        ? configFromFlags(overridesOf(flags, counts(flags)), flagOf)
+        : await loadConfig(file.path, file.overrides);
+    return { ...loaded, warnings: [...warnings, ...loaded.warnings] };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     throw new UserError(error.message, { cause: error });
   }
 }
 
-function given(flags: FlagValues, spec: FlagSpec): boolean {
-  return Object.hasOwn(flags, spec.name);
+function counts(flags: FlagValues): (spec: FlagSpec) => boolean {
+  return configFile(flags) === undefined ? () => true : (spec) => spec.besideConfig === true;
 }
 
-function overridesOf(flags: FlagValues, counts: (spec: FlagSpec) => boolean): Overrides {
+function flagWarnings(flags: FlagValues, file: ConfigFile | undefined): string[] {
+  const warnings = SPECS.flatMap(({ name, deprecated }) =>
+    deprecated === undefined || !isGiven(flags, name) ? [] : [`--${name} is deprecated: ${deprecated}`],
+  );
+  const ignored = SPECS.filter((spec) => isGiven(flags, spec.name) && spec.besideConfig !== true);
+  if (file !== undefined && ignored.length > 0) {
+    const names = ignored.map(({ name }) => `--${name}`).join(", ");
+    warnings.push(`beside --config, as with kube-proxy, no effect has ${names}: set it in ${file.path}`);
+  }
+  if (file === undefined) warnings.push(...serverWarnings(flags));
+  return warnings;
+}
+
+/** kube-proxy's flags take an empty address for one that was not given, whatever its help says. */
+function serverWarnings(flags: FlagValues): string[] {
+  const warnings = (["healthz", "metrics"] as const).flatMap((server) =>
+    flags[`${server}-bind-address`] === ""
+      ? [
+          `--${server}-bind-address is empty, which means its default, as with kube-proxy: --${server}-port=0 turns it off`,
+        ]
+      : [],
+  );
+  const off = (["healthz", "metrics"] as const).filter((server) => flags[`${server}-port`] === 0);
+  if (isGiven(flags, "write-config-to") && off.length > 0) {
+    const names = off.map((server) => `--${server}-port=0`).join(", ");
+    warnings.push(`${names}: a configuration file cannot say that a server is off, it is written with its default`);
+  }
+  return warnings;
+}
+
+function overridesOf(flags: FlagValues, counted: (spec: FlagSpec) => boolean): Overrides {
   const fields: Record<string, unknown> = {};
-  for (const spec of KUBE_PROXY_FLAGS as readonly FlagSpec[]) {
-    if (spec.field === undefined || !given(flags, spec) || !counts(spec)) continue;
+  for (const spec of SPECS) {
+    if (spec.field === undefined || !isGiven(flags, spec.name) || !counted(spec)) continue;
     setField(fields, spec.field.split("."), Reflect.get(flags, spec.name));
   }
   const hostname = flags["hostname-override"] ?? "";
   if (hostname !== "") fields["hostnameOverride"] = hostname;
-  return { fields, master: flags.master ?? "" };
+  const master = flags.master ?? "";
+  if (configFile(flags) !== undefined) return { fields, master };
+  fields["healthzBindAddress"] = listenAddress(flags, "healthz", "0.0.0.0:10256");
+  fields["metricsBindAddress"] = listenAddress(flags, "metrics", "127.0.0.1:10249");
+  // A file cannot say it: what is written has the default.
+  if (isGiven(flags, "write-config-to")) return { fields, master };
+  return { fields, master, off: { healthz: flags["healthz-port"] === 0, metrics: flags["metrics-port"] === 0 } };
+}
+
+/** addressFromDeprecatedFlags: an address without a port gets the other flag's. The defaults are IPv4, whatever --bind-address says. */
+function listenAddress(flags: FlagValues, server: "healthz" | "metrics", initial: string): string {
+  const address = flags[`${server}-bind-address` satisfies FlagName] || initial;
+  const port = flags[`${server}-port` satisfies FlagName] ?? 0;
+  if (port === 0 || parseAddress(address) === undefined) return address;
+  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
 }
 
 function setField(target: Record<string, unknown>, [key = "", ...rest]: readonly string[], value: unknown): void {

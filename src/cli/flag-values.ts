@@ -1,4 +1,5 @@
 /** Values of kube-proxy's flags as Go's pflag reads them; all that is wrong with them at once. */
+import { parseDuration } from "../config/duration.js";
 import { type FlagName, type FlagSpec, type FlagType, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 
 /** One `pattern=level` of --vmodule, as KubeProxyConfiguration writes it. */
@@ -10,6 +11,8 @@ export interface ModuleLevel {
 interface ValueTypes {
   bool: boolean;
   string: string;
+  /** As written. */
+  duration: string;
   integer: number;
   number: number;
   strings: readonly string[];
@@ -36,7 +39,7 @@ class BadValue extends Error {}
 /**
  * @param given name and value of each flag in the order of the command line; of a flag given twice the last counts,
  *   lists and key=value pairs add up.
- * @returns the values, and a sentence for each that is none.
+ * @returns the values of the flags that have one, and a sentence for each text that is none.
  */
 export function readFlags(given: readonly (readonly [name: string, value: string])[]): {
   readonly values: FlagValues;
@@ -48,17 +51,21 @@ export function readFlags(given: readonly (readonly [name: string, value: string
     const spec = flagSpec(name);
     if (spec === undefined) continue;
     const texts = given.filter(([flag]) => flag === name).map(([, text]) => text);
-    for (const text of texts) {
-      try {
-        readValue(spec.type, [text]);
-      } catch (error) {
-        if (!(error instanceof BadValue)) throw error;
-        problems.push(`--${name}=${text}: ${error.message}`);
-      }
-    }
-    if (problems.length === 0) values[name] = readValue(spec.type, texts);
+    const wrong = texts.flatMap((text) => problemOf(spec, text) ?? []);
+    problems.push(...wrong);
+    if (wrong.length === 0) values[name] = readValue(spec.type, texts);
   }
   return { values, problems };
+}
+
+function problemOf({ name, type }: FlagSpec, text: string): string | undefined {
+  try {
+    readValue(type, [text]);
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof BadValue)) throw error;
+    return `--${name}=${text}: ${error.message}`;
+  }
 }
 
 /** @param texts at least one */
@@ -73,12 +80,14 @@ function readValue(type: FlagType, texts: readonly string[]): ValueTypes[FlagTyp
       return readInteger(last);
     case "number":
       return readNumber(last);
+    case "duration":
+      return readDuration(last);
     case "strings":
       return texts.flatMap(readList);
     case "gates":
       return Object.fromEntries(texts.flatMap(readGates));
     case "levels":
-      return readLevels(last);
+      return texts.flatMap(readLevels);
     case "version":
       return readVersion(last);
   }
@@ -105,6 +114,11 @@ function readNumber(text: string): number {
   const value = Number(text);
   if (text.trim() === "" || !Number.isFinite(value)) throw new BadValue("must be a number");
   return value;
+}
+
+function readDuration(text: string): string {
+  if (parseDuration(text) === undefined) throw new BadValue('must be a duration such as "30s" or "1m30s"');
+  return text;
 }
 
 /** pflag's StringSlice: one line of CSV. */

@@ -5,7 +5,8 @@
  */
 
 /** As Go's pflag reads them; "strings" is comma-separated and repeatable, "gates" and "levels" are key=value pairs. */
-export type FlagType = "bool" | "string" | "integer" | "number" | "strings" | "gates" | "levels" | "version";
+export type FlagType =
+  "bool" | "string" | "integer" | "number" | "duration" | "strings" | "gates" | "levels" | "version";
 
 export interface FlagSpec {
   readonly name: string;
@@ -13,6 +14,8 @@ export interface FlagSpec {
   /** What stands for the value in the help. */
   readonly placeholder?: string;
   readonly usage: string;
+  /** Its value when it is not given, as Go prints it; when absent, that of the type: false, 0, 0s or nothing. */
+  readonly initial?: string;
   /** Path of the KubeProxyConfiguration field that it sets. */
   readonly field?: string;
   /** It counts although there is a configuration file. */
@@ -60,6 +63,7 @@ const GENERAL = [
   {
     name: "version",
     type: "version",
+    initial: "false",
     placeholder: "raw",
     besideConfig: true,
     usage: "print the version, or with =raw all that is known of it, and exit",
@@ -84,6 +88,7 @@ const CLIENT = [
   {
     name: "kube-api-content-type",
     type: "string",
+    initial: "application/vnd.kubernetes.protobuf",
     field: "clientConnection.contentType",
     placeholder: "type",
     usage: "content type of requests (JSON is spoken, whatever it says)",
@@ -91,6 +96,7 @@ const CLIENT = [
   {
     name: "kube-api-burst",
     type: "integer",
+    initial: "10",
     field: "clientConnection.burst",
     placeholder: "n",
     usage: "requests to the API server that may be sent at once",
@@ -98,13 +104,15 @@ const CLIENT = [
   {
     name: "kube-api-qps",
     type: "number",
+    initial: "5",
     field: "clientConnection.qps",
     placeholder: "n",
     usage: "requests to the API server per second",
   },
   {
     name: "config-sync-period",
-    type: "string",
+    type: "duration",
+    initial: "15m0s",
     field: "configSyncPeriod",
     placeholder: "duration",
     usage: "how often everything is read again from what was watched",
@@ -115,6 +123,7 @@ const SERVERS = [
   {
     name: "bind-address",
     type: "string",
+    initial: "0.0.0.0",
     field: "bindAddress",
     placeholder: "ip",
     usage: "the node's primary IP, instead of what the Node object says",
@@ -122,6 +131,7 @@ const SERVERS = [
   {
     name: "healthz-bind-address",
     type: "string",
+    initial: "0.0.0.0:10256",
     field: "healthzBindAddress",
     placeholder: "ip:port",
     usage: 'address of the health server (default "0.0.0.0:10256")',
@@ -129,6 +139,7 @@ const SERVERS = [
   {
     name: "metrics-bind-address",
     type: "string",
+    initial: "127.0.0.1:10249",
     field: "metricsBindAddress",
     placeholder: "ip:port",
     usage: 'address of the metrics server (default "127.0.0.1:10249")',
@@ -142,6 +153,7 @@ const SERVERS = [
   {
     name: "healthz-port",
     type: "integer",
+    initial: "10256",
     placeholder: "port",
     usage: "port of the health server; 0: none",
     deprecated: "use --healthz-bind-address",
@@ -149,6 +161,7 @@ const SERVERS = [
   {
     name: "metrics-port",
     type: "integer",
+    initial: "10249",
     placeholder: "port",
     usage: "port of the metrics server; 0: none",
     deprecated: "use --metrics-bind-address",
@@ -223,14 +236,15 @@ const TRAFFIC = [
 const IPTABLES_AND_IPVS = [
   {
     name: "iptables-sync-period",
-    type: "string",
+    type: "duration",
+    initial: "30s",
     field: "nftables.syncPeriod",
     placeholder: "duration",
     usage: "the longest time between two attempts at a failing write; twice it, and the proxier counts as unhealthy",
   },
   {
     name: "iptables-min-sync-period",
-    type: "string",
+    type: "duration",
     field: "nftables.minSyncPeriod",
     placeholder: "duration",
     usage: "the shortest time between two writes",
@@ -238,6 +252,7 @@ const IPTABLES_AND_IPVS = [
   {
     name: "iptables-masquerade-bit",
     type: "integer",
+    initial: "14",
     field: "iptables.masqueradeBit",
     placeholder: "bit",
     usage: "of the modes iptables and ipvs; unused here",
@@ -245,19 +260,21 @@ const IPTABLES_AND_IPVS = [
   {
     name: "iptables-localhost-nodeports",
     type: "bool",
+    initial: "true",
     field: "iptables.localhostNodePorts",
     usage: "of the mode iptables; unused here",
   },
   {
     name: "ipvs-sync-period",
-    type: "string",
+    type: "duration",
+    initial: "30s",
     field: "ipvs.syncPeriod",
     placeholder: "duration",
     usage: "of the mode ipvs; unused here",
   },
   {
     name: "ipvs-min-sync-period",
-    type: "string",
+    type: "duration",
     field: "ipvs.minSyncPeriod",
     placeholder: "duration",
     usage: "of the mode ipvs; unused here",
@@ -279,21 +296,21 @@ const IPTABLES_AND_IPVS = [
   { name: "ipvs-strict-arp", type: "bool", field: "ipvs.strictARP", usage: "of the mode ipvs; unused here" },
   {
     name: "ipvs-tcp-timeout",
-    type: "string",
+    type: "duration",
     field: "ipvs.tcpTimeout",
     placeholder: "duration",
     usage: "of the mode ipvs; unused here",
   },
   {
     name: "ipvs-tcpfin-timeout",
-    type: "string",
+    type: "duration",
     field: "ipvs.tcpFinTimeout",
     placeholder: "duration",
     usage: "of the mode ipvs; unused here",
   },
   {
     name: "ipvs-udp-timeout",
-    type: "string",
+    type: "duration",
     field: "ipvs.udpTimeout",
     placeholder: "duration",
     usage: "of the mode ipvs; unused here",
@@ -304,6 +321,7 @@ const SYSTEM = [
   {
     name: "oom-score-adj",
     type: "integer",
+    initial: "-999",
     field: "oomScoreAdj",
     placeholder: "score",
     usage: "oom_score_adj of this process, -1000 to 1000 (default -999)",
@@ -311,6 +329,7 @@ const SYSTEM = [
   {
     name: "conntrack-max-per-core",
     type: "integer",
+    initial: "32768",
     field: "conntrack.maxPerCore",
     placeholder: "n",
     usage: "connections to track per CPU (default 32768); 0: the limit stays as it is",
@@ -318,20 +337,23 @@ const SYSTEM = [
   {
     name: "conntrack-min",
     type: "integer",
+    initial: "131072",
     field: "conntrack.min",
     placeholder: "n",
     usage: "connections to track at least (default 131072)",
   },
   {
     name: "conntrack-tcp-timeout-established",
-    type: "string",
+    type: "duration",
+    initial: "24h0m0s",
     field: "conntrack.tcpEstablishedTimeout",
     placeholder: "duration",
     usage: "of idle TCP connections (default 24h); 0: as it is",
   },
   {
     name: "conntrack-tcp-timeout-close-wait",
-    type: "string",
+    type: "duration",
+    initial: "1h0m0s",
     field: "conntrack.tcpCloseWaitTimeout",
     placeholder: "duration",
     usage: "of TCP connections in CLOSE_WAIT (default 1h); 0: as it is",
@@ -344,20 +366,32 @@ const SYSTEM = [
   },
   {
     name: "conntrack-udp-timeout",
-    type: "string",
+    type: "duration",
     field: "conntrack.udpTimeout",
     placeholder: "duration",
     usage: "of UDP flows without a reply; 0: as it is",
   },
   {
     name: "conntrack-udp-timeout-stream",
-    type: "string",
+    type: "duration",
     field: "conntrack.udpStreamTimeout",
     placeholder: "duration",
     usage: "of UDP flows with replies; 0: as it is",
   },
-  { name: "boot-id-file", type: "string", placeholder: "files", usage: "of cAdvisor; unused here" },
-  { name: "machine-id-file", type: "string", placeholder: "files", usage: "of cAdvisor; unused here" },
+  {
+    name: "boot-id-file",
+    type: "string",
+    initial: "/proc/sys/kernel/random/boot_id",
+    placeholder: "files",
+    usage: "of cAdvisor; unused here",
+  },
+  {
+    name: "machine-id-file",
+    type: "string",
+    initial: "/etc/machine-id,/var/lib/dbus/machine-id",
+    placeholder: "files",
+    usage: "of cAdvisor; unused here",
+  },
 ] as const satisfies readonly FlagSpec[];
 
 const LOGGING = [
@@ -375,7 +409,7 @@ const LOGGING = [
     field: "logging.vmodule",
     placeholder: "pattern=level,...",
     besideConfig: true,
-    usage: "verbosity by source file; the highest level counts for all",
+    usage: "unused: it names source files of kube-proxy",
   },
   {
     name: "logging-format",
@@ -387,7 +421,8 @@ const LOGGING = [
   },
   {
     name: "log-flush-frequency",
-    type: "string",
+    type: "duration",
+    initial: "5s",
     field: "logging.flushFrequency",
     placeholder: "duration",
     besideConfig: true,
@@ -403,6 +438,7 @@ const LOGGING = [
   {
     name: "log-text-info-buffer-size",
     type: "string",
+    initial: "0",
     field: "logging.options.text.infoBufferSize",
     placeholder: "size",
     besideConfig: true,
@@ -418,6 +454,7 @@ const LOGGING = [
   {
     name: "log-json-info-buffer-size",
     type: "string",
+    initial: "0",
     field: "logging.options.json.infoBufferSize",
     placeholder: "size",
     besideConfig: true,

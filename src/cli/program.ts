@@ -3,6 +3,7 @@ import { closest } from "../config/closest.js";
 import { LOG_LEVELS, type LogLevel } from "../observe/log.js";
 import { cleanupCommand } from "./cleanup.js";
 import { UserError } from "./errors.js";
+import { flagProblems } from "./flag-config.js";
 import { flagSpec, readFlags } from "./flag-values.js";
 import { fromGo } from "./go-arguments.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
@@ -75,7 +76,9 @@ function addProxy(root: Command, done: Done): void {
     const [word] = words;
     if (word !== undefined) unknownCommand(root, word);
     const { values, problems } = readFlags(given);
-    if (problems.length > 0) root.error(`error: ${problems.join("\nerror: ")}`);
+    // A version is printed whatever else is wrong.
+    const wrong = values.version === undefined ? [...problems, ...flagProblems(values)] : problems;
+    if (wrong.length > 0) root.error(`error: ${wrong.join("\nerror: ")}`);
     done(await proxyCommand({ flags: values, own: ownOptions(own) }));
   });
 }

@@ -1,7 +1,11 @@
-import { createLogger, levelOf } from "../observe/log.js";
+import { writeFile } from "node:fs/promises";
+import { type LoadedConfig, toConfigz, toYAML } from "../config/index.js";
+import { watchConfig } from "../config/watch.js";
+import { createLogger, levelOf, type Logger } from "../observe/log.js";
 import { cleanupTables } from "./cleanup.js";
 import { UserError } from "./errors.js";
-import { resolveConfig } from "./flag-config.js";
+import { configFile, parseConfigFile, resolveConfig } from "./flag-config.js";
+import { toFlagz } from "./flagz.js";
 import type { ProxyOptions } from "./options.js";
 import { serve } from "./serve.js";
 import { programVersion, rawVersion } from "./version.js";
@@ -13,12 +17,57 @@ export async function proxyCommand(options: ProxyOptions): Promise<number> {
     process.stdout.write(`${flags.version === "raw" ? rawVersion() : programVersion()}\n`);
     return 0;
   }
-  const { config, warnings, notes } = await resolveConfig(flags);
+  const loaded = await resolveConfig(flags);
+  const { config, document, warnings, notes } = loaded;
   const log = await createLogger(levelOf(config.logging.verbosity), config.logging.format);
   for (const warning of warnings) log.warn(warning);
   for (const note of notes) log.info(note);
-  if (flags["write-config-to"] !== undefined)
-    throw new UserError("--write-config-to: this build writes no configuration");
-  if (flags.cleanup === true) return cleanupTables(log);
-  return serve(config, { log, own, initOnly: flags["init-only"] ?? false });
+  const { "write-config-to": written = "", cleanup = false, "init-only": initOnly = false } = flags;
+  if (written !== "") return writeConfig(written, loaded, log);
+  if (cleanup) return cleanupTables(log);
+
+  const pages = { configz: toConfigz(document), flagz: toFlagz(flags) };
+  if (initOnly) return serve(config, { log, own, pages, initOnly });
+  const changed = new AbortController();
+  const stop = watchFile(options, loaded, log, () => changed.abort());
+  try {
+    const code = await serve(config, { log, own, pages, signal: changed.signal });
+    return changed.signal.aborted ? 1 : code;
+  } finally {
+    stop();
+  }
+}
+
+/** Calls `changed` once when the configuration file means something else and is right. Returns how to stop watching. */
+function watchFile({ flags }: ProxyOptions, loaded: LoadedConfig, log: Logger, changed: () => void): () => void {
+  const file = configFile(flags);
+  if (file === undefined || loaded.text === undefined) return () => undefined;
+  const { path } = file;
+  return watchConfig({
+    path,
+    text: loaded.text,
+    document: loaded.document,
+    parse: (text) => parseConfigFile(file, text),
+    onChange: () => {
+      log.info({ config: path }, "the configuration file has changed: ending, to be started anew with it");
+      changed();
+    },
+    onInvalid: (error) =>
+      log.error(
+        { config: path },
+        `the configuration file has changed, and cannot be used; the one before stays: ${error.message}`,
+      ),
+    onNote: (note) => log.info({ config: path }, note),
+  });
+}
+
+async function writeConfig(path: string, { document }: LoadedConfig, log: Logger): Promise<number> {
+  try {
+    await writeFile(path, toYAML(document));
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new UserError(`--write-config-to: ${reason}`, { cause: error });
+  }
+  log.info({ file: path }, "configuration written");
+  return 0;
 }

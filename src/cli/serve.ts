@@ -18,8 +18,13 @@ export interface ServeOptions {
   readonly initOnly?: boolean;
   /** Serving ends when it aborts, as after a SIGTERM. */
   readonly signal?: AbortSignal;
-  /** The body of /flagz. */
-  readonly flagz?: string;
+  /** What the metrics port shows of the configuration. */
+  readonly pages?: {
+    /** The object of /configz. */
+    readonly configz: unknown;
+    /** The text of /flagz. */
+    readonly flagz: string;
+  };
 }
 
 /** Serves until SIGTERM, SIGINT or the signal: exit code 0. With `once`: 0 when the kernel took everything, else 1. */

@@ -24,3 +24,17 @@ export function parseDuration(text: string): number | undefined {
     total += Number(part[1]) * (UNIT_MS[part[2] ?? ""] ?? NaN);
   }
 }
+
+/** As Go writes it ("1m30s", "1.5s", "300ms", "0s"; time.Duration.String), to the nanosecond. */
+export function formatDuration(ms: number): string {
+  if (ms < 0) return `-${formatDuration(-ms)}`;
+  const ns = Math.round(ms * 1e6);
+  if (ns === 0) return "0s";
+  if (ns < 1e3) return `${ns}ns`;
+  if (ns < 1e6) return `${ns / 1e3}\u00b5s`;
+  if (ns < 1e9) return `${ns / 1e6}ms`;
+  const minutes = Math.floor(ns / 6e10);
+  const seconds = `${(ns - minutes * 6e10) / 1e9}s`;
+  if (minutes === 0) return seconds;
+  return minutes < 60 ? `${minutes}m${seconds}` : `${Math.floor(minutes / 60)}h${minutes % 60}m${seconds}`;
+}

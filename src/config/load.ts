@@ -1,31 +1,42 @@
+/** Configuration from a file, from flags, or from nothing: parsed, checked, defaults filled in, frozen. */
 import { readFile } from "node:fs/promises";
-import { isScalar, LineCounter, parseAllDocuments } from "yaml";
 import { z } from "zod";
 import { closest } from "./closest.js";
-import { API_VERSION, configSchema, KIND, type ConfigInput } from "./schema.js";
+import { type Effective, type Off, withDefaults } from "./defaults.js";
+import { type ConfigDocument, formatEndpoint, toDocument } from "./document.js";
+import { ALLOW_SERVICE_EXTERNAL_IPS } from "./gates.js";
+import { type FieldNames, notesOf, warningsOf } from "./notes.js";
+import { parseText } from "./parse.js";
+import { API_VERSION, configSchema, KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem, type ProxyConfig } from "./types.js";
+import { parseClusterCIDR } from "./values.js";
 
-const DEFAULT_MASQUERADE_BIT = 14;
-const DEFAULT_SYNC_PERIOD_MS = 30_000;
+const SYNC_PERIOD_MS = 30_000;
 
 export interface LoadedConfig {
   readonly config: ProxyConfig;
+  /** The same as kube-proxy would write it, with what other modes use. */
+  readonly document: ConfigDocument;
   /** Whole sentences: unknown or repeated fields, settings that have no effect as they are. */
-  readonly warnings: string[];
-  /** Whole sentences: where kube-proxy would have done something else by default. */
-  readonly notes: string[];
+  readonly warnings: readonly string[];
+  /** Whole sentences: where kube-proxy would have done something else. */
+  readonly notes: readonly string[];
+  /** The file's content; undefined when there was no file. */
+  readonly text: string | undefined;
 }
 
-/** What the command line adds to a file. */
+/** What a command line says. */
 export interface Overrides {
-  /** Fields of KubeProxyConfiguration that take the place of the file's, sections field by field. */
+  /** Fields of KubeProxyConfiguration that take the place of a file's, sections field by field, lists whole. */
   readonly fields?: Readonly<Record<string, unknown>>;
+  /** URL of the API server. */
   readonly master?: string;
+  readonly off?: Off;
 }
 
 /** The configuration of a program that was given none. */
 export function defaultConfig(): ProxyConfig {
-  return toConfig({ apiVersion: API_VERSION, kind: KIND });
+  return configFromFlags({}).config;
 }
 
 /** Reads a KubeProxyConfiguration, YAML or JSON. Throws `ConfigError` with everything that is wrong. */
@@ -43,29 +54,41 @@ export async function loadConfig(path: string, overrides: Overrides = {}): Promi
 /** As `loadConfig`; `file` names the text in errors. */
 export function parseConfig(text: string, file: string, overrides: Overrides = {}): LoadedConfig {
   const warnings: string[] = [];
-  const value = merged(withoutNulls(parseText(text, file, warnings)), overrides.fields);
-  return complete(value, file, warnings, overrides.master);
+  const value = merged(parseText(text, file, warnings), overrides.fields);
+  const loaded = complete(value, { file, overrides, name: (path) => path });
+  return { ...loaded, warnings: [...warnings, ...loaded.warnings], text };
 }
 
-/** The configuration that a command line alone makes. Throws `ConfigError` with everything that is wrong. */
-export function configFromFlags(overrides: Overrides): LoadedConfig {
+/**
+ * The configuration that a command line alone makes. Throws `ConfigError` with everything that is wrong.
+ * @param name what a field's flag is called.
+ */
+export function configFromFlags(overrides: Overrides, name: FieldNames = (path) => path): LoadedConfig {
   const value = merged({ apiVersion: API_VERSION, kind: KIND }, overrides.fields);
-  return complete(value, "command line", [], overrides.master);
+  return complete(value, { file: "command line", overrides, name });
 }
 
-function complete(value: unknown, file: string, warnings: string[], master: string | undefined): LoadedConfig {
+interface Origin {
+  readonly file: string;
+  readonly overrides: Overrides;
+  readonly name: FieldNames;
+}
+
+function complete(value: unknown, { file, overrides, name }: Origin): LoadedConfig {
   const parsed = configSchema.safeParse(value);
   const problems = parsed.success ? [] : parsed.error.issues.map((issue) => toProblem(issue, value));
   problems.push(...crossChecks(value));
   if (!parsed.success || problems.length > 0) throw new ConfigError(file, problems);
+  const warnings: string[] = [];
   warnUnknown(configSchema, value, "", warnings);
-  const config = Object.freeze({ ...toConfig(parsed.data), master: master ?? "" });
-  if (config.detectLocalMode === "ClusterCIDR" && config.clusterCIDRs.length === 0) {
-    warnings.push(
-      "detectLocalMode is ClusterCIDR and clusterCIDR is empty: traffic of this node's pods is not told from other traffic",
-    );
-  }
-  return { config, warnings, notes: [] };
+  const effective = withDefaults(parsed.data, overrides.off);
+  return {
+    config: toConfig(effective, overrides.master ?? ""),
+    document: toDocument(effective),
+    warnings: [...warnings, ...warningsOf(effective, name)],
+    notes: notesOf(parsed.data, effective, name),
+    text: undefined,
+  };
 }
 
 /** `over` on top of `base`, objects key by key. */
@@ -78,46 +101,6 @@ function merged(base: unknown, over: unknown): unknown {
 
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function parseText(text: string, file: string, warnings: string[]): unknown {
-  const lines = new LineCounter();
-  const documents = parseAllDocuments(text, {
-    lineCounter: lines,
-    prettyErrors: false,
-    stringKeys: true,
-    merge: true,
-    logLevel: "error",
-    uniqueKeys: (a, b) => {
-      if (isScalar(a) && isScalar(b) && a.value === b.value && a.value !== "<<") {
-        const { line } = lines.linePos(b.range[0]);
-        warnings.push(`${String(b.value)} is written twice (line ${line}): the last one counts`);
-      }
-      return false;
-    },
-  });
-  const list = Array.isArray(documents) ? documents : [];
-  const errors = list.flatMap((document) => document.errors);
-  if (errors.length > 0) {
-    const problems = errors.map((error): ConfigProblem => {
-      const { line, col } = lines.linePos(error.pos[0]);
-      return { path: "", message: `line ${line}, column ${col}: ${error.message}` };
-    });
-    throw new ConfigError(file, problems);
-  }
-  const values = list.map((document): unknown => document.toJS()).filter((value) => value !== null);
-  if (values.length === 1) return values[0];
-  const message =
-    values.length === 0 ? `is empty: a ${KIND} is expected` : `holds ${values.length} documents: one is expected`;
-  throw new ConfigError(file, [{ path: "", message }]);
-}
-
-/** A field without a value is a field that is not there. */
-function withoutNulls(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(withoutNulls);
-  if (typeof value !== "object" || value === null) return value;
-  const entries = Object.entries(value).filter(([, field]) => field !== null);
-  return Object.fromEntries(entries.map(([key, field]) => [key, withoutNulls(field)]));
 }
 
 function toProblem(issue: z.core.$ZodIssue, value: unknown): ConfigProblem {
@@ -140,7 +123,7 @@ function fieldAt(value: unknown, path: readonly PropertyKey[]): unknown {
 /** What no field can say alone. Read from the text's value, so that they are told along with everything else. */
 function crossChecks(value: unknown): ConfigProblem[] {
   const problems: ConfigProblem[] = [];
-  const mode = fieldAt(value, ["detectLocalMode"]);
+  const mode = fieldAt(value, ["detectLocalMode"]) || "ClusterCIDR";
   for (const [wants, field] of [
     ["BridgeInterface", "bridgeInterface"],
     ["InterfaceNamePrefix", "interfaceNamePrefix"],
@@ -149,17 +132,22 @@ function crossChecks(value: unknown): ConfigProblem[] {
       problems.push({ path: `detectLocal.${field}`, message: `must be set in mode ${wants}` });
     }
   }
+  const pods = fieldAt(value, ["clusterCIDR"]);
+  if (mode === "ClusterCIDR" && typeof pods === "string") {
+    const parsed = parseClusterCIDR(pods);
+    if ("problem" in parsed) problems.push({ path: "clusterCIDR", message: parsed.problem });
+  }
   const { shape } = configSchema.shape.nftables.unwrap();
   const minimum = shape.minSyncPeriod.safeParse(fieldAt(value, ["nftables", "minSyncPeriod"]));
   const period = shape.syncPeriod.safeParse(fieldAt(value, ["nftables", "syncPeriod"]));
-  if (minimum.success && period.success && (minimum.data ?? 0) > (period.data || DEFAULT_SYNC_PERIOD_MS)) {
+  if (minimum.success && period.success && (minimum.data ?? 0) > (period.data || SYNC_PERIOD_MS)) {
     problems.push({ path: "nftables.minSyncPeriod", message: "must not be longer than nftables.syncPeriod" });
   }
   return problems;
 }
 
 function warnUnknown(schema: z.ZodObject, value: unknown, prefix: string, warnings: string[]): void {
-  if (typeof value !== "object" || value === null) return;
+  if (!isObject(value)) return;
   const known = Object.keys(schema.shape);
   for (const [key, field] of Object.entries(value)) {
     const inner: unknown = Object.hasOwn(schema.shape, key) ? schema.shape[key] : undefined;
@@ -168,63 +156,63 @@ function warnUnknown(schema: z.ZodObject, value: unknown, prefix: string, warnin
       warnings.push(`${prefix}${key} is not a field of ${KIND}${guess ? `: did you mean ${prefix}${guess}?` : ""}`);
       continue;
     }
-    const section = inner instanceof z.ZodOptional ? inner.unwrap() : inner;
-    if (section instanceof z.ZodObject) warnUnknown(section, field, `${prefix}${key}.`, warnings);
+    const type = inner instanceof z.ZodOptional ? inner.unwrap() : inner;
+    if (type instanceof z.ZodObject) warnUnknown(type, field, `${prefix}${key}.`, warnings);
+    if (!(type instanceof z.ZodArray) || !Array.isArray(field)) continue;
+    const { element } = type;
+    if (!(element instanceof z.ZodObject)) continue;
+    field.forEach((item, index) => warnUnknown(element, item, `${prefix}${key}[${index}].`, warnings));
   }
 }
 
-function toConfig(input: ConfigInput): ProxyConfig {
-  const featureGates = Object.freeze({ ...input.featureGates });
-  const nodePortAddresses = input.nodePortAddresses ?? [];
-  const { clientConnection = {}, nftables = {}, conntrack = {} } = input;
-  return Object.freeze({
+function toConfig(effective: Effective, master: string): ProxyConfig {
+  const { featureGates, logging, nftables, conntrack, healthz, metrics } = effective;
+  const pods = parseClusterCIDR(effective.clusterCIDR);
+  return frozen({
     featureGates,
-    allowExternalIPs: featureGates["AllowServiceExternalIPs"] ?? true,
-    clientConnection: Object.freeze({
-      kubeconfig: clientConnection.kubeconfig ?? "",
-      acceptContentTypes: clientConnection.acceptContentTypes ?? "",
-      contentType: clientConnection.contentType || "application/vnd.kubernetes.protobuf",
-      qps: clientConnection.qps || 5,
-      burst: clientConnection.burst || 10,
-    }),
-    master: "",
-    logging: Object.freeze({
-      format: input.logging?.format ?? "",
-      flushFrequencyMs: 5000,
-      verbosity: input.logging?.verbosity ?? 0,
-      vmodule: "",
-    }),
-    hostnameOverride: (input.hostnameOverride ?? "").trim().toLowerCase(),
-    bindAddress: input.bindAddress || "0.0.0.0",
-    healthzBindAddress: input.healthzBindAddress || "0.0.0.0:10256",
-    metricsBindAddress: input.metricsBindAddress || "127.0.0.1:10249",
-    bindAddressHardFail: input.bindAddressHardFail ?? false,
-    enableProfiling: input.enableProfiling ?? false,
-    showHiddenMetricsForVersion: input.showHiddenMetricsForVersion ?? "",
-    clusterCIDRs: Object.freeze([...(input.clusterCIDR ?? [])]),
-    detectLocalMode: input.detectLocalMode || "ClusterCIDR",
-    detectLocal: Object.freeze({
-      bridgeInterface: input.detectLocal?.bridgeInterface ?? "",
-      interfaceNamePrefix: input.detectLocal?.interfaceNamePrefix ?? "",
-    }),
-    nodePortAddresses: Object.freeze(nodePortAddresses.length > 0 ? [...nodePortAddresses] : ["primary"]),
-    nftables: Object.freeze({
-      masqueradeAll: nftables.masqueradeAll ?? false,
-      masqueradeBit: nftables.masqueradeBit ?? DEFAULT_MASQUERADE_BIT,
-      minSyncPeriodMs: nftables.minSyncPeriod ?? 0,
-      // kube-proxy's default too stands for a period of zero.
-      syncPeriodMs: nftables.syncPeriod || DEFAULT_SYNC_PERIOD_MS,
-    }),
-    oomScoreAdj: input.oomScoreAdj ?? -999,
-    conntrack: Object.freeze({
-      maxPerCore: conntrack.maxPerCore ?? 32_768,
-      min: conntrack.min ?? 131_072,
-      tcpEstablishedTimeoutMs: conntrack.tcpEstablishedTimeout ?? 86_400_000,
-      tcpCloseWaitTimeoutMs: conntrack.tcpCloseWaitTimeout ?? 3_600_000,
-      tcpBeLiberal: conntrack.tcpBeLiberal ?? false,
-      udpTimeoutMs: conntrack.udpTimeout ?? 0,
-      udpStreamTimeoutMs: conntrack.udpStreamTimeout ?? 0,
-    }),
-    configSyncPeriodMs: input.configSyncPeriod || 900_000,
+    allowExternalIPs: featureGates[ALLOW_SERVICE_EXTERNAL_IPS] ?? true,
+    clientConnection: effective.clientConnection,
+    master,
+    logging: {
+      format: logging.format,
+      flushFrequencyMs: logging.flushFrequency,
+      verbosity: logging.verbosity,
+      vmodule: logging.vmodule.map(({ filePattern, verbosity }) => `${filePattern}=${verbosity}`).join(","),
+    },
+    hostnameOverride: effective.hostnameOverride,
+    bindAddress: effective.bindAddress,
+    healthzBindAddress: formatEndpoint(healthz),
+    metricsBindAddress: formatEndpoint(metrics),
+    bindAddressHardFail: effective.bindAddressHardFail,
+    enableProfiling: effective.enableProfiling,
+    showHiddenMetricsForVersion: effective.showHiddenMetricsForVersion,
+    clusterCIDRs: "problem" in pods ? [] : pods.cidrs,
+    detectLocalMode: effective.detectLocalMode,
+    detectLocal: effective.detectLocal,
+    nodePortAddresses: effective.nodePortAddresses,
+    nftables: {
+      masqueradeAll: nftables.masqueradeAll,
+      masqueradeBit: nftables.masqueradeBit,
+      minSyncPeriodMs: nftables.minSyncPeriod,
+      syncPeriodMs: nftables.syncPeriod,
+    },
+    oomScoreAdj: effective.oomScoreAdj,
+    conntrack: {
+      maxPerCore: conntrack.maxPerCore,
+      min: conntrack.min,
+      tcpEstablishedTimeoutMs: conntrack.tcpEstablishedTimeout,
+      tcpCloseWaitTimeoutMs: conntrack.tcpCloseWaitTimeout,
+      tcpBeLiberal: conntrack.tcpBeLiberal,
+      udpTimeoutMs: conntrack.udpTimeout,
+      udpStreamTimeoutMs: conntrack.udpStreamTimeout,
+    },
+    configSyncPeriodMs: effective.configSyncPeriod,
   });
+}
+
+/** The same, frozen all the way down. */
+function frozen<T>(value: T): T {
+  if (typeof value !== "object" || value === null) return value;
+  Object.values(value).forEach(frozen);
+  return Object.freeze(value);
 }

@@ -107,13 +107,21 @@ export class DirectoryWatch {
   readonly #directory: string;
   readonly #changed: (file: string | undefined) => void;
   readonly #note: (note: string) => void;
+  readonly #relevant: (file: string) => boolean;
   #own: FSWatcher | undefined;
   #parent: FSWatcher | undefined;
   readonly #linked = new Map<string, FSWatcher>();
   #poll: NodeJS.Timeout | undefined;
   #closed = false;
 
-  constructor(directory: string, changed: (file: string | undefined) => void, note: (note: string) => void) {
+  /** @param relevant names of the files whose changes are told. */
+  constructor(
+    directory: string,
+    changed: (file: string | undefined) => void,
+    note: (note: string) => void,
+    relevant: (file: string) => boolean = isManifest,
+  ) {
+    this.#relevant = relevant;
     this.#directory = resolve(directory);
     this.#changed = changed;
     this.#note = note;
@@ -155,7 +163,7 @@ export class DirectoryWatch {
   #openOwn(): void {
     this.#own = this.#watch(this.#directory, (file) => {
       if (file === null) this.#changed(undefined);
-      else if (isManifest(file)) this.#changed(file);
+      else if (this.#relevant(file)) this.#changed(file);
       // A mounted ConfigMap changes by its link ..data being replaced; the names of its files stay.
       else if (file.startsWith("..")) this.#changed(undefined);
     });

@@ -90,7 +90,7 @@ describe("fields that are used", () => {
     ["featureGates: {AllowServiceExternalIPs: false}", { allowExternalIPs: false }],
     ["featureGates: {Other: true}", { allowExternalIPs: true, featureGates: { Other: true } }],
     ["healthzBindAddress: 0.0.0.0:10256", { healthzBindAddress: "0.0.0.0:10256" }],
-    ["healthzBindAddress: ':10256'", { healthzBindAddress: ":10256" }],
+    ["healthzBindAddress: ':10256'", { healthzBindAddress: "0.0.0.0:10256" }],
     ["metricsBindAddress: '[::1]:10249'", { metricsBindAddress: "[::1]:10249" }],
     ["metricsBindAddress: ''", { metricsBindAddress: "127.0.0.1:10249" }],
     ["mode: nftables", {}],

@@ -1,0 +1,41 @@
+import type { FlagValues } from "./flag-values.js";
+import { type FlagName, type FlagSpec, type FlagType, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
+
+/** What /flagz begins with, for a person and against parsers (k8s.io/apiserver pkg/server/flagz textserializer.go). */
+const HEADER = `
+kube-proxy flagz
+Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
+`;
+
+const ZERO: Readonly<Record<FlagType, string>> = {
+  bool: "false",
+  string: "",
+  integer: "0",
+  number: "0",
+  duration: "0s",
+  strings: "[]",
+  gates: "",
+  levels: "",
+  version: "false",
+};
+
+/** Every flag with its value, given or not, in the order of their names: the text of /flagz. */
+export function toFlagz(flags: FlagValues): string {
+  const lines = (KUBE_PROXY_FLAGS as readonly FlagSpec[]).map((spec) => {
+    const value = flags[spec.name as FlagName];
+    return `${spec.name}=${value === undefined ? (spec.initial ?? ZERO[spec.type]) : show(value)}\n`;
+  });
+  return HEADER + [...lines, "help=false\n"].sort().join("");
+}
+
+/** As Go's flags print themselves. */
+function show(value: NonNullable<FlagValues[FlagName]>): string {
+  if (typeof value !== "object") return String(value);
+  if (!Array.isArray(value)) {
+    const gates = Object.entries(value).map(([gate, on]) => `${gate}=${String(on)}`);
+    return gates.sort().join(",");
+  }
+  const [first] = value;
+  if (typeof first !== "object") return `[${value.join(",")}]`;
+  return value.map(({ filePattern, verbosity }) => `${filePattern}=${verbosity}`).join(",");
+}

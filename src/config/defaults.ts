@@ -1,0 +1,122 @@
+/**
+ * Defaults as kube-proxy 1.36 fills them in: pkg/proxy/apis/config/v1alpha1/defaults.go for a file, cmd/kube-proxy/app/
+ * server_linux.go (platformApplyDefaults) for the mode, and component-base's of the logging section. Ours differ in
+ * three places: the mode is nftables, nftables.minSyncPeriod is 0, and a log format that is not set stays so.
+ */
+import { familyOf } from "../model/address.js";
+import { API_VERSION, KIND, type ConfigInput } from "./schema.js";
+import type { Endpoint } from "./values.js";
+
+const SYNC_PERIOD_MS = 30_000;
+const MASQUERADE_BIT = 14;
+const HEALTHZ_PORT = 10_256;
+const METRICS_PORT = 10_249;
+
+/** Servers that a command line has turned off. */
+export interface Off {
+  readonly healthz?: boolean;
+  readonly metrics?: boolean;
+}
+
+export type Effective = ReturnType<typeof withDefaults>;
+
+/** All of the configuration, nothing left out; durations in milliseconds, an endpoint that is off undefined. */
+export function withDefaults(input: ConfigInput, off: Off = {}) {
+  const bindAddress = input.bindAddress || "0.0.0.0";
+  const [any, local] = familyOf(bindAddress) === "ip" ? ["0.0.0.0", "127.0.0.1"] : ["::", "::1"];
+  const listen = (endpoint: Endpoint | undefined, host: string, port: number): Endpoint =>
+    endpoint === undefined ? { host, port } : { host: endpoint.host || any, port: endpoint.port };
+  const nodePortAddresses = input.nodePortAddresses ?? [];
+  return {
+    apiVersion: API_VERSION,
+    kind: KIND,
+    featureGates: { ...input.featureGates },
+    clientConnection: {
+      kubeconfig: input.clientConnection?.kubeconfig ?? "",
+      acceptContentTypes: input.clientConnection?.acceptContentTypes ?? "",
+      contentType: input.clientConnection?.contentType || "application/vnd.kubernetes.protobuf",
+      qps: input.clientConnection?.qps || 5,
+      burst: input.clientConnection?.burst || 10,
+    },
+    logging: loggingDefaults(input.logging),
+    hostnameOverride: (input.hostnameOverride ?? "").trim().toLowerCase(),
+    bindAddress,
+    healthz: off.healthz === true ? undefined : listen(input.healthzBindAddress, any, HEALTHZ_PORT),
+    metrics: off.metrics === true ? undefined : listen(input.metricsBindAddress, local, METRICS_PORT),
+    bindAddressHardFail: input.bindAddressHardFail ?? false,
+    enableProfiling: input.enableProfiling ?? false,
+    showHiddenMetricsForVersion: input.showHiddenMetricsForVersion ?? "",
+    mode: "nftables",
+    nftables: {
+      masqueradeBit: input.nftables?.masqueradeBit ?? MASQUERADE_BIT,
+      masqueradeAll: input.nftables?.masqueradeAll ?? false,
+      syncPeriod: input.nftables?.syncPeriod || SYNC_PERIOD_MS,
+      minSyncPeriod: input.nftables?.minSyncPeriod ?? 0,
+    },
+    ...othersDefaults(input),
+    detectLocalMode: input.detectLocalMode || ("ClusterCIDR" as const),
+    detectLocal: {
+      bridgeInterface: input.detectLocal?.bridgeInterface ?? "",
+      interfaceNamePrefix: input.detectLocal?.interfaceNamePrefix ?? "",
+    },
+    clusterCIDR: input.clusterCIDR ?? "",
+    nodePortAddresses: nodePortAddresses.length > 0 ? nodePortAddresses : ["primary"],
+    oomScoreAdj: input.oomScoreAdj ?? -999,
+    conntrack: {
+      maxPerCore: input.conntrack?.maxPerCore ?? 32_768,
+      min: input.conntrack?.min ?? 131_072,
+      tcpEstablishedTimeout: input.conntrack?.tcpEstablishedTimeout ?? 86_400_000,
+      tcpCloseWaitTimeout: input.conntrack?.tcpCloseWaitTimeout ?? 3_600_000,
+      tcpBeLiberal: input.conntrack?.tcpBeLiberal ?? false,
+      udpTimeout: input.conntrack?.udpTimeout ?? 0,
+      udpStreamTimeout: input.conntrack?.udpStreamTimeout ?? 0,
+    },
+    configSyncPeriod: input.configSyncPeriod || 900_000,
+    portRange: input.portRange ?? "",
+    windowsRunAsService: input.windowsRunAsService ?? false,
+  };
+}
+
+function loggingDefaults(input: ConfigInput["logging"]) {
+  const routing = (format: "text" | "json") => ({
+    splitStream: input?.options?.[format]?.splitStream ?? false,
+    infoBufferSize: input?.options?.[format]?.infoBufferSize ?? "0",
+  });
+  return {
+    format: input?.format ?? ("" as const),
+    flushFrequency: input?.flushFrequency || 5000,
+    verbosity: input?.verbosity ?? 0,
+    vmodule: (input?.vmodule ?? []).map(({ filePattern, verbosity }) => ({ filePattern, verbosity })),
+    options: { text: routing("text"), json: routing("json") },
+  };
+}
+
+/** What other modes and systems use. */
+function othersDefaults({ iptables, ipvs, winkernel }: ConfigInput) {
+  return {
+    iptables: {
+      masqueradeBit: iptables?.masqueradeBit ?? MASQUERADE_BIT,
+      masqueradeAll: iptables?.masqueradeAll ?? false,
+      localhostNodePorts: iptables?.localhostNodePorts ?? true,
+      syncPeriod: iptables?.syncPeriod || SYNC_PERIOD_MS,
+      minSyncPeriod: iptables?.minSyncPeriod || 1000,
+    },
+    ipvs: {
+      syncPeriod: ipvs?.syncPeriod || SYNC_PERIOD_MS,
+      minSyncPeriod: ipvs?.minSyncPeriod ?? 0,
+      scheduler: ipvs?.scheduler ?? "",
+      excludeCIDRs: ipvs?.excludeCIDRs ?? null,
+      strictARP: ipvs?.strictARP ?? false,
+      tcpTimeout: ipvs?.tcpTimeout ?? 0,
+      tcpFinTimeout: ipvs?.tcpFinTimeout ?? 0,
+      udpTimeout: ipvs?.udpTimeout ?? 0,
+    },
+    winkernel: {
+      networkName: winkernel?.networkName ?? "",
+      sourceVip: winkernel?.sourceVip ?? "",
+      enableDSR: winkernel?.enableDSR ?? false,
+      rootHnsEndpointName: winkernel?.rootHnsEndpointName ?? "",
+      forwardHealthCheckVip: winkernel?.forwardHealthCheckVip ?? false,
+    },
+  };
+}

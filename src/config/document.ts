@@ -1,0 +1,73 @@
+/** The configuration in effect, as kube-proxy would write it: --write-config-to and /configz. */
+import { stringify } from "yaml";
+import type { Effective } from "./defaults.js";
+import { formatDuration } from "./duration.js";
+import type { Endpoint } from "./values.js";
+
+/** The group of kube-proxy's configuration: the key under which /configz serves it. */
+const GROUP = "kubeproxy.config.k8s.io";
+
+/** A KubeProxyConfiguration (v1alpha1), every field with the value that is in effect. */
+export type ConfigDocument = ReturnType<typeof toDocument>;
+
+/** Loaded again it is the same configuration, unless a server is off: only a command line can say that. */
+export function toDocument(effective: Effective) {
+  const { healthz, metrics, featureGates, logging, windowsRunAsService, ...rest } = effective;
+  const { nftables, iptables, ipvs, conntrack } = rest;
+  return {
+    ...rest,
+    ...(Object.keys(featureGates).length > 0 && { featureGates }),
+    logging: {
+      ...(logging.format !== "" && { format: logging.format }),
+      flushFrequency: formatDuration(logging.flushFrequency),
+      verbosity: logging.verbosity,
+      ...(logging.vmodule.length > 0 && { vmodule: logging.vmodule }),
+      options: { text: routing(logging.options.text), json: routing(logging.options.json) },
+    },
+    healthzBindAddress: formatEndpoint(healthz),
+    metricsBindAddress: formatEndpoint(metrics),
+    nftables: { ...nftables, ...periods(nftables) },
+    iptables: { ...iptables, ...periods(iptables) },
+    ipvs: {
+      ...ipvs,
+      ...periods(ipvs),
+      tcpTimeout: formatDuration(ipvs.tcpTimeout),
+      tcpFinTimeout: formatDuration(ipvs.tcpFinTimeout),
+      udpTimeout: formatDuration(ipvs.udpTimeout),
+    },
+    conntrack: {
+      ...conntrack,
+      tcpEstablishedTimeout: formatDuration(conntrack.tcpEstablishedTimeout),
+      tcpCloseWaitTimeout: formatDuration(conntrack.tcpCloseWaitTimeout),
+      udpTimeout: formatDuration(conntrack.udpTimeout),
+      udpStreamTimeout: formatDuration(conntrack.udpStreamTimeout),
+    },
+    configSyncPeriod: formatDuration(rest.configSyncPeriod),
+    ...(windowsRunAsService && { windowsRunAsService }),
+  };
+}
+
+/** "IP:port", an IPv6 address in brackets; "" for a server that is off. */
+export function formatEndpoint(endpoint: Endpoint | undefined): string {
+  if (endpoint === undefined) return "";
+  const { host, port } = endpoint;
+  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+function periods({ syncPeriod, minSyncPeriod }: { readonly syncPeriod: number; readonly minSyncPeriod: number }) {
+  return { syncPeriod: formatDuration(syncPeriod), minSyncPeriod: formatDuration(minSyncPeriod) };
+}
+
+function routing({ splitStream, infoBufferSize }: { readonly splitStream: boolean; readonly infoBufferSize: string }) {
+  return { ...(splitStream && { splitStream }), infoBufferSize };
+}
+
+/** What `--write-config-to` writes. The keys are in order, and what YAML 1.1 reads otherwise is quoted: kube-proxy does. */
+export function toYAML(document: ConfigDocument): string {
+  return stringify(document, { version: "1.1", sortMapEntries: true, lineWidth: 0 });
+}
+
+/** The object that kube-proxy 1.36 serves at /configz as JSON: the versioned configuration under its group. */
+export function toConfigz(document: ConfigDocument): { readonly [GROUP]: ConfigDocument } {
+  return { [GROUP]: document };
+}

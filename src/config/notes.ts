@@ -1,0 +1,76 @@
+/** What is worth saying about a configuration that is right: what has no effect, and where kube-proxy would differ. */
+import type { Effective } from "./defaults.js";
+import { formatDuration } from "./duration.js";
+import { gateWarnings } from "./gates.js";
+import type { ConfigInput } from "./schema.js";
+import { parseClusterCIDR } from "./values.js";
+
+/** What a field is called where it was written: its path in a file, or its flag. */
+export type FieldNames = (path: string) => string;
+
+/** Whole sentences, of settings that probably do not do what was meant. */
+export function warningsOf(effective: Effective, name: FieldNames): string[] {
+  const { clusterCIDR, detectLocalMode, featureGates } = effective;
+  const warnings = gateWarnings(featureGates, name("featureGates"));
+  const pods = parseClusterCIDR(clusterCIDR);
+  if (detectLocalMode === "ClusterCIDR" && clusterCIDR.trim() === "") {
+    warnings.push(
+      `${name("detectLocalMode")} is ClusterCIDR and ${name("clusterCIDR")} is empty: traffic of this node's pods is not told from other traffic`,
+    );
+  } else if (detectLocalMode !== "ClusterCIDR" && "problem" in pods) {
+    warnings.push(`${name("clusterCIDR")}: ${pods.problem}; in mode ${detectLocalMode} it is not used`);
+  }
+  return warnings;
+}
+
+/** Whole sentences: what the same configuration means to kube-proxy and not here, once each. */
+export function notesOf(input: ConfigInput, effective: Effective, name: FieldNames): string[] {
+  const notes = loggingNotes(input, name);
+  if ((input.mode ?? "") !== "") return notes;
+  const { iptables, nftables, nodePortAddresses } = effective;
+  const unset = (input.nodePortAddresses ?? []).length === 0;
+  if (unset) {
+    notes.push(
+      `${name("mode")} is not set and means nftables: node ports answer on the node's own IPs; in kube-proxy's iptables mode ` +
+        `they answered on all addresses (${name("nodePortAddresses")}: 0.0.0.0/0 and ::/0 for that)`,
+    );
+  }
+  if (iptables.localhostNodePorts && (unset || nodePortAddresses.some(includesLoopback))) {
+    notes.push(
+      `${name("mode")} is not set and means nftables: node ports do not answer on 127.0.0.1, as they did in kube-proxy's ` +
+        `iptables mode (${name("iptables.localhostNodePorts")})`,
+    );
+  }
+  if (iptables.masqueradeAll && !nftables.masqueradeAll) {
+    notes.push(
+      `${name("iptables.masqueradeAll")} is true, and is another mode's: set nftables.masqueradeAll to masquerade all traffic to ClusterIPs`,
+    );
+  }
+  return [...notes, ...iptablesNotes(input, effective, name)];
+}
+
+/** Settings of the iptables mode that were changed, and whose counterparts for nftables were not. */
+function iptablesNotes(input: ConfigInput, { iptables, nftables }: Effective, name: FieldNames): string[] {
+  const notes: string[] = [];
+  const differ = (field: "masqueradeBit" | "syncPeriod" | "minSyncPeriod", show: (value: number) => string) => {
+    const written = input.iptables?.[field];
+    if (written === undefined || (written === 0 && field !== "masqueradeBit")) return;
+    if (iptables[field] === nftables[field]) return;
+    notes.push(
+      `${name(`iptables.${field}`)} is ${show(iptables[field])}, and is another mode's: nftables.${field} is ${show(nftables[field])}`,
+    );
+  };
+  differ("masqueradeBit", String);
+  differ("syncPeriod", formatDuration);
+  differ("minSyncPeriod", formatDuration);
+  return notes;
+}
+
+function loggingNotes({ logging }: ConfigInput, name: FieldNames): string[] {
+  if ((logging?.vmodule ?? []).length === 0) return [];
+  return [
+    `${name("logging.vmodule")} names source files of kube-proxy, which this program has not: ${name("logging.verbosity")} counts alone`,
+  ];
+}
+
+const includesLoopback = (cidr: string): boolean => cidr === "0.0.0.0/0" || cidr.startsWith("127.");

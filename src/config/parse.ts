@@ -1,0 +1,58 @@
+/** The text of a configuration file as plain data. */
+import { isScalar, LineCounter, parseAllDocuments, type ScalarTag } from "yaml";
+import { KIND } from "./schema.js";
+import { ConfigError, type ConfigProblem } from "./types.js";
+
+/** kube-proxy reads YAML 1.1, where these too are booleans (sigs.k8s.io/yaml/goyaml.v2 resolve.go). */
+const OLD_BOOLEANS: ScalarTag = {
+  tag: "tag:yaml.org,2002:bool",
+  default: true,
+  identify: (value) => typeof value === "boolean",
+  test: /^(?:y|Y|yes|Yes|YES|on|On|ON|n|N|no|No|NO|off|Off|OFF)$/,
+  resolve: (text) => /^(?:y|on)/i.test(text),
+};
+
+/**
+ * Fields without a value are left out: they have their defaults, as the ones that are not there.
+ * @param warnings receives a sentence for each field that is written twice.
+ * @throws {ConfigError} with line and column of what cannot be understood.
+ */
+export function parseText(text: string, file: string, warnings: string[]): unknown {
+  const lines = new LineCounter();
+  const documents = parseAllDocuments(text, {
+    lineCounter: lines,
+    prettyErrors: false,
+    stringKeys: true,
+    merge: true,
+    logLevel: "error",
+    customTags: (tags) => [...tags, OLD_BOOLEANS],
+    uniqueKeys: (a, b) => {
+      if (isScalar(a) && isScalar(b) && a.value === b.value && a.value !== "<<") {
+        const { line } = lines.linePos(b.range[0]);
+        warnings.push(`${String(b.value)} is written twice (line ${line}): the last one counts`);
+      }
+      return false;
+    },
+  });
+  const list = Array.isArray(documents) ? documents : [];
+  const errors = list.flatMap((document) => document.errors);
+  if (errors.length > 0) {
+    const problems = errors.map((error): ConfigProblem => {
+      const { line, col } = lines.linePos(error.pos[0]);
+      return { path: "", message: `line ${line}, column ${col}: ${error.message}` };
+    });
+    throw new ConfigError(file, problems);
+  }
+  const values = list.map((document): unknown => document.toJS()).filter((value) => value !== null);
+  if (values.length === 1) return withoutNulls(values[0]);
+  const message =
+    values.length === 0 ? `is empty: a ${KIND} is expected` : `holds ${values.length} documents: one is expected`;
+  throw new ConfigError(file, [{ path: "", message }]);
+}
+
+function withoutNulls(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutNulls);
+  if (typeof value !== "object" || value === null) return value;
+  const entries = Object.entries(value).filter(([, field]) => field !== null);
+  return Object.fromEntries(entries.map(([key, field]) => [key, withoutNulls(field)]));
+}
