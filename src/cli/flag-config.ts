@@ -41,7 +41,7 @@ export interface ConfigFile {
 
 export function configFile(flags: FlagValues): ConfigFile | undefined {
   const { config: path = "" } = flags;
-  return path === "" ? undefined : { path, overrides: overridesOf(flags, (spec) => spec.besideConfig === true) };
+  return path === "" ? undefined : { path, overrides: besideFile(flags) };
 }
 
 /** The file's configuration from its text. Throws `ConfigError`. */
@@ -57,7 +57,7 @@ export function flagProblems(flags: FlagValues): string[] {
     problems.push({ path: "--hostname-override", message: "must not be blank" });
   if (configFile(flags) === undefined) problems.push(...aloneProblems(flags));
   try {
-    configFromFlags(overridesOf(flags, counts(flags)), flagOf);
+    configFromFlags(configFile(flags)?.overrides ?? alone(flags), flagOf);
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     problems.push(...error.problems.filter(({ path }) => path !== "hostnameOverride"));
@@ -89,18 +89,12 @@ export async function resolveConfig(flags: FlagValues): Promise<LoadedConfig> {
   const warnings = flagWarnings(flags, file);
   try {
     const loaded =
-      file === undefined
-        ? configFromFlags(overridesOf(flags, counts(flags)), flagOf)
-        : await loadConfig(file.path, file.overrides);
+      file === undefined ? configFromFlags(alone(flags), flagOf) : await loadConfig(file.path, file.overrides);
     return { ...loaded, warnings: [...warnings, ...loaded.warnings] };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     throw new UserError(error.message, { cause: error });
   }
-}
-
-function counts(flags: FlagValues): (spec: FlagSpec) => boolean {
-  return configFile(flags) === undefined ? () => true : (spec) => spec.besideConfig === true;
 }
 
 function flagWarnings(flags: FlagValues, file: ConfigFile | undefined): string[] {
@@ -133,21 +127,38 @@ function serverWarnings(flags: FlagValues): string[] {
   return warnings;
 }
 
-function overridesOf(flags: FlagValues, counted: (spec: FlagSpec) => boolean): Overrides {
-  const fields: Record<string, unknown> = {};
-  for (const spec of SPECS) {
-    if (spec.field === undefined || !isGiven(flags, spec.name) || !counted(spec)) continue;
-    setField(fields, spec.field.split("."), Reflect.get(flags, spec.name));
-  }
-  const hostname = flags["hostname-override"] ?? "";
-  if (hostname !== "") fields["hostnameOverride"] = hostname;
+/** What still counts beside a file. */
+function besideFile(flags: FlagValues): Overrides {
+  return {
+    fields: fieldsOf(
+      flags,
+      SPECS.filter((spec) => spec.besideConfig === true),
+    ),
+    master: flags.master ?? "",
+  };
+}
+
+/** All that flags say, where there is no file. */
+function alone(flags: FlagValues): Overrides {
+  const fields = {
+    ...fieldsOf(flags, SPECS),
+    healthzBindAddress: listenAddress(flags, "healthz", "0.0.0.0:10256"),
+    metricsBindAddress: listenAddress(flags, "metrics", "127.0.0.1:10249"),
+  };
   const master = flags.master ?? "";
-  if (configFile(flags) !== undefined) return { fields, master };
-  fields["healthzBindAddress"] = listenAddress(flags, "healthz", "0.0.0.0:10256");
-  fields["metricsBindAddress"] = listenAddress(flags, "metrics", "127.0.0.1:10249");
   // A file cannot say it: what is written has the default.
   if (isGiven(flags, "write-config-to")) return { fields, master };
   return { fields, master, off: { healthz: flags["healthz-port"] === 0, metrics: flags["metrics-port"] === 0 } };
+}
+
+function fieldsOf(flags: FlagValues, specs: readonly FlagSpec[]): Record<string, unknown> {
+  const fields: Record<string, unknown> = {};
+  for (const { field, name } of specs) {
+    if (field !== undefined && isGiven(flags, name)) setField(fields, field.split("."), Reflect.get(flags, name));
+  }
+  const hostname = flags["hostname-override"] ?? "";
+  if (hostname !== "") fields["hostnameOverride"] = hostname;
+  return fields;
 }
 
 /** addressFromDeprecatedFlags: an address without a port gets the other flag's. The defaults are IPv4, whatever --bind-address says. */

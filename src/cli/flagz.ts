@@ -21,11 +21,12 @@ const ZERO: Readonly<Record<FlagType, string>> = {
 
 /** Every flag with its value, given or not, in the order of their names: the text of /flagz. */
 export function toFlagz(flags: FlagValues): string {
-  const lines = (KUBE_PROXY_FLAGS as readonly FlagSpec[]).map((spec) => {
+  const values = (KUBE_PROXY_FLAGS as readonly FlagSpec[]).map((spec): [name: string, value: string] => {
     const value = flags[spec.name as FlagName];
-    return `${spec.name}=${value === undefined ? (spec.initial ?? ZERO[spec.type]) : show(value)}\n`;
+    return [spec.name, value === undefined ? (spec.initial ?? ZERO[spec.type]) : show(value)];
   });
-  return HEADER + [...lines, "help=false\n"].sort().join("");
+  const sorted = [...values, ["help", "false"] as const].sort(([a], [b]) => (a < b ? -1 : 1));
+  return HEADER + sorted.map(([name, value]) => `${name}=${value}\n`).join("");
 }
 
 /** As Go's flags print themselves. */

@@ -5,19 +5,24 @@ import type { FlagType } from "./kube-proxy-flags.js";
  * Rewrites the flags ahead of the first sub-command: `--flag value` becomes `--flag=value`, `--bool` becomes
  * `--bool=true` (a boolean never takes the next word), `-v4`, `-v=4` and `-v 4` become `--v=4`, underscores in names
  * become hyphens (component-base's WordSepNormalizeFunc), and empty words are left out, as kube-proxy leaves them.
- * What it does not know stays as it is, for commander to complain about.
  * @param typeOf type of the flag of that name; undefined when there is none.
+ * @returns the words, and the flags ahead of the first sub-command that there are not, without their values.
  */
-export function fromGo(argv: readonly string[], typeOf: (name: string) => FlagType | undefined): string[] {
+export function fromGo(
+  argv: readonly string[],
+  typeOf: (name: string) => FlagType | undefined,
+): { readonly words: readonly string[]; readonly unknown: readonly string[] } {
   const words: string[] = [];
+  const unknown: string[] = [];
   for (let i = 0; i < argv.length; i++) {
     const word = argv[i] ?? "";
     if (word === "") continue;
-    if (!word.startsWith("-") || word === "-" || word === "--") return [...words, ...argv.slice(i)];
+    if (!word.startsWith("-") || word === "-" || word === "--") return { words: [...words, ...argv.slice(i)], unknown };
     const [, written, value] = /^--([^=]+)(=.*)?$/s.exec(longVerbosity(word)) ?? [];
     const name = written?.replaceAll("_", "-");
     const type = name === undefined ? undefined : typeOf(name);
     if (name === undefined || type === undefined) {
+      if (name !== undefined && name !== "help") unknown.push(`--${name}`);
       words.push(word);
     } else if (value !== undefined) {
       words.push(`--${name}${value}`);
@@ -29,7 +34,7 @@ export function fromGo(argv: readonly string[], typeOf: (name: string) => FlagTy
       words.push(`--${name}`);
     }
   }
-  return words;
+  return { words, unknown };
 }
 
 /** `-v`, the only flag with a short form that takes a value, in its long form. */

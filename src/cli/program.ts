@@ -103,6 +103,18 @@ function unknownCommand(root: Command, word: string): never {
   return root.error(`error: unknown command '${word}'${guess === undefined ? "" : `\n(Did you mean ${guess}?)`}`);
 }
 
+/** Not commander's own message: that one takes the value for a part of the name, and is about one flag only. */
+function unknownFlags(root: Command, names: readonly string[]): never {
+  const lines = names.map((name) => {
+    const guess = closest(
+      name,
+      root.options.map(({ long }) => long ?? ""),
+    );
+    return `error: unknown option '${name}'${guess === undefined ? "" : `\n(Did you mean ${guess}?)`}`;
+  });
+  return root.error(lines.join("\n"));
+}
+
 function addCommands(root: Command, done: Done): void {
   const command = (name: string, description: string): Command =>
     root.command(name).description(description).exitOverride();
@@ -146,7 +158,8 @@ export async function main(argv: readonly string[], name = "nft-proxier"): Promi
     return EXIT_USAGE;
   }
   try {
-    const words = fromGo(argv, (flagName) => flagSpec(flagName)?.type ?? OWN_TYPES.get(flagName));
+    const { words, unknown } = fromGo(argv, (flagName) => flagSpec(flagName)?.type ?? OWN_TYPES.get(flagName));
+    if (unknown.length > 0) unknownFlags(root, unknown);
     await root.parseAsync(words, { from: "user" });
     return code;
   } catch (error) {

@@ -10,8 +10,12 @@ import type { ProxyOptions } from "./options.js";
 import { serve } from "./serve.js";
 import { programVersion, rawVersion } from "./version.js";
 
-/** No sub-command: what kube-proxy does with the same command line. Returns the exit code. */
-export async function proxyCommand(options: ProxyOptions): Promise<number> {
+/**
+ * No sub-command: what kube-proxy does with the same command line.
+ * @param start what serves.
+ * @returns the exit code; 1 after a change of the configuration file, so that a supervisor starts it anew.
+ */
+export async function proxyCommand(options: ProxyOptions, start: typeof serve = serve): Promise<number> {
   const { flags, own } = options;
   if (flags.version === "true" || flags.version === "raw") {
     process.stdout.write(`${flags.version === "raw" ? rawVersion() : programVersion()}\n`);
@@ -27,11 +31,11 @@ export async function proxyCommand(options: ProxyOptions): Promise<number> {
   if (cleanup) return cleanupTables(log);
 
   const pages = { configz: toConfigz(document), flagz: toFlagz(flags) };
-  if (initOnly) return serve(config, { log, own, pages, initOnly });
+  if (initOnly) return start(config, { log, own, pages, initOnly });
   const changed = new AbortController();
   const stop = watchFile(options, loaded, log, () => changed.abort());
   try {
-    const code = await serve(config, { log, own, pages, signal: changed.signal });
+    const code = await start(config, { log, own, pages, signal: changed.signal });
     return changed.signal.aborted ? 1 : code;
   } finally {
     stop();

@@ -12,12 +12,13 @@ import { UserError } from "./errors.js";
 
 export const MONOTONIC_CLOCK: Clock = { now: () => performance.now() };
 
-/** The configuration file, or the defaults; its warnings are logged. */
+/** The configuration file, or the defaults; its warnings and notes are logged. */
 export async function readConfig(path: string | undefined, log: Logger): Promise<ProxyConfig> {
   if (path === undefined) return defaultConfig();
   try {
-    const { config, warnings } = await loadConfig(path);
+    const { config, warnings, notes } = await loadConfig(path);
     for (const warning of warnings) log.warn({ config: path }, warning);
+    for (const note of notes) log.info({ config: path }, note);
     return config;
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;

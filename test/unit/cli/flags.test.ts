@@ -1,0 +1,303 @@
+import { describe, expect, it } from "vitest";
+import { configFile, flagProblems, resolveConfig } from "../../../src/cli/flag-config.js";
+import { flagSpec, readFlags } from "../../../src/cli/flag-values.js";
+import { toFlagz } from "../../../src/cli/flagz.js";
+import { fromGo } from "../../../src/cli/go-arguments.js";
+import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
+import type { ProxyConfig } from "../../../src/config/index.js";
+
+const words = (...argv: string[]) => fromGo(argv, (name) => flagSpec(name)?.type);
+
+/** The values of a command line written with "=" throughout. */
+function read(...argv: string[]) {
+  return readFlags(
+    argv.map((word): [string, string] => [word.slice(2).split("=", 1)[0] ?? "", word.slice(word.indexOf("=") + 1)]),
+  );
+}
+
+async function resolve(...argv: string[]) {
+  const { values, problems } = read(...argv);
+  expect([...problems, ...flagProblems(values)]).toEqual([]);
+  return resolveConfig(values);
+}
+
+function problems(...argv: string[]): string[] {
+  const { values, problems } = read(...argv);
+  return [...problems, ...flagProblems(values)];
+}
+
+describe("words as Go's pflag takes them", () => {
+  it.each<[string[], string[]]>([
+    [
+      ["--config", "a", "--v", "2"],
+      ["--config=a", "--v=2"],
+    ],
+    [["--config=a=b"], ["--config=a=b"]],
+    [["--config="], ["--config="]],
+    [["--oom-score-adj", "-999"], ["--oom-score-adj=-999"]],
+    [
+      ["--cleanup", "--masquerade-all=false"],
+      ["--cleanup=true", "--masquerade-all=false"],
+    ],
+    // A boolean never takes the next word.
+    [
+      ["--cleanup", "run"],
+      ["--cleanup=true", "run"],
+    ],
+    [
+      ["--hostname_override", "a", "--write_config_to=b"],
+      ["--hostname-override=a", "--write-config-to=b"],
+    ],
+    [["-v", "4"], ["--v=4"]],
+    [["-v4"], ["--v=4"]],
+    [["-v=4"], ["--v=4"]],
+    [["--version"], ["--version=true"]],
+    [["--version=raw"], ["--version=raw"]],
+    [["", "--config", ""], ["--config="]],
+    [["--config"], ["--config"]],
+    [
+      ["--nonsense", "a", "--v=1"],
+      ["--nonsense", "a", "--v=1"],
+    ],
+    [
+      ["run", "--v", "1"],
+      ["run", "--v", "1"],
+    ],
+    [["-h"], ["-h"]],
+    [
+      ["--", "--cleanup"],
+      ["--", "--cleanup"],
+    ],
+  ])("%j", (argv, expected) => {
+    expect(words(...argv).words).toEqual(expected);
+  });
+
+  it("flags that there are not are named, all of them", () => {
+    expect(words("--help", "--healtz_port=0", "--v=1", "--nonsense", "run", "--once").unknown).toEqual([
+      "--healtz-port",
+      "--nonsense",
+    ]);
+  });
+});
+
+describe("values", () => {
+  it.each<[string[], object]>([
+    [["--cleanup=T", "--init-only=0"], { cleanup: true, "init-only": false }],
+    [["--v=0x3"], { v: 3 }],
+    [["--kube-api-qps=2.5"], { "kube-api-qps": 2.5 }],
+    // Of a flag given twice the last counts; lists and pairs add up.
+    [["--master=a", "--master=b"], { master: "b" }],
+    [["--nodeport-addresses=a,b", "--nodeport-addresses=c"], { "nodeport-addresses": ["a", "b", "c"] }],
+    [["--nodeport-addresses="], { "nodeport-addresses": [] }],
+    [["--feature-gates=A=true, B=false", "--feature-gates=B=true"], { "feature-gates": { A: true, B: true } }],
+    [
+      ["--vmodule=a=1,b*=2", "--vmodule=c=3"],
+      {
+        vmodule: [
+          { filePattern: "a", verbosity: 1 },
+          { filePattern: "b*", verbosity: 2 },
+          { filePattern: "c", verbosity: 3 },
+        ],
+      },
+    ],
+    [["--version=v1.36.2"], { version: "v1.36.2" }],
+  ])("%j", (argv, values) => {
+    expect(read(...argv)).toEqual({ values, problems: [] });
+  });
+
+  it("are all looked at before anything is said", () => {
+    expect(
+      problems(
+        "--v=much",
+        "--cleanup=maybe",
+        "--conntrack-min=3000000000",
+        "--kube-api-qps=fast",
+        "--config-sync-period=1d",
+        "--feature-gates=A",
+        "--vmodule=proxier",
+        "--bind-address=localhost",
+        "--healthz-bind-address=0.0.0.0:70000",
+        "--proxy-mode=ipvs",
+        "--cluster-cidr=10.0.0.0/8,10.1.0.0/16",
+        "--nodeport-addresses=primary,10.0.0.0/8",
+        "--detect-local-mode=Guess",
+        "--oom-score-adj=1001",
+        "--iptables-sync-period=0s",
+        "--hostname-override= ",
+      ),
+    ).toEqual([
+      "--v=much: must be a whole number of 32 bits",
+      "--cleanup=maybe: must be true or false",
+      "--conntrack-min=3000000000: must be a whole number of 32 bits",
+      "--kube-api-qps=fast: must be a number",
+      '--config-sync-period=1d: must be a duration such as "30s" or "1m30s"',
+      '--feature-gates=A: "A" is not of the form gate=true or gate=false',
+      '--vmodule=proxier: "proxier" is not of the form pattern=level',
+      "--hostname-override: must not be blank",
+      "--iptables-sync-period: must be greater than 0",
+      '--bind-address: "localhost" is not an IP address',
+      "--healthz-bind-address: must be an address and port such as 0.0.0.0:10256",
+      '--proxy-mode: "ipvs" is another proxier\'s: set mode to "nftables", or leave it out',
+      "--detect-local-mode: must be ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix",
+      '--nodeport-addresses: "primary" stands alone: it cannot be combined with CIDRs',
+      "--oom-score-adj: must be from -1000 to 1000",
+    ]);
+  });
+
+  it.each<[string[], string]>([
+    [["--detect-local-mode=BridgeInterface"], "--pod-bridge-interface: must be set in mode BridgeInterface"],
+    [
+      ["--detect-local-mode=InterfaceNamePrefix"],
+      "--pod-interface-name-prefix: must be set in mode InterfaceNamePrefix",
+    ],
+    [["--cluster-cidr=10.0.0.0"], '--cluster-cidr: "10.0.0.0" is not a CIDR'],
+    [["--nodeport-addresses=10.0.0.0/8,x"], '--nodeport-addresses: must be a CIDR, or "primary"'],
+    [["--iptables-min-sync-period=1m"], "--iptables-min-sync-period: must not be longer than nftables.syncPeriod"],
+    [["--config-sync-period=0"], "--config-sync-period: must be greater than 0"],
+    [["--healthz-port=-1"], "--healthz-port: must be a port, or 0"],
+    [["--logging-format=xml"], "--logging-format: must be text or json"],
+    [["--config=x", "--logging-format=xml"], "--logging-format: must be text or json"],
+  ])("%j", (argv, problem) => {
+    expect(problems(...argv)).toEqual([problem]);
+  });
+
+  it("of flags that do not count beside --config are not judged", () => {
+    expect(problems("--config=x", "--proxy-mode=ipvs", "--oom-score-adj=5000")).toEqual([]);
+  });
+});
+
+describe("flags alone make the configuration", () => {
+  it.each<[string[], object]>([
+    [
+      [],
+      { healthzBindAddress: "0.0.0.0:10256", metricsBindAddress: "127.0.0.1:10249", nodePortAddresses: ["primary"] },
+    ],
+    [["--healthz-port=0"], { healthzBindAddress: "", metricsBindAddress: "127.0.0.1:10249" }],
+    [["--metrics-port=0"], { healthzBindAddress: "0.0.0.0:10256", metricsBindAddress: "" }],
+    [["--metrics-port=0", "--metrics-bind-address=0.0.0.0:1"], { metricsBindAddress: "" }],
+    // The port of the deprecated flag completes an address that has none, and only that.
+    [["--healthz-bind-address=192.0.2.1", "--healthz-port=80"], { healthzBindAddress: "192.0.2.1:80" }],
+    [["--healthz-bind-address=192.0.2.1:81", "--healthz-port=80"], { healthzBindAddress: "192.0.2.1:81" }],
+    [["--healthz-bind-address=192.0.2.1"], { healthzBindAddress: "192.0.2.1:10256" }],
+    [["--metrics-bind-address=::"], { metricsBindAddress: "[::]:10249" }],
+    // Unlike in a file, the family of --bind-address does not matter.
+    [["--bind-address=::1"], { bindAddress: "::1", healthzBindAddress: "0.0.0.0:10256" }],
+    [["--healthz-bind-address="], { healthzBindAddress: "0.0.0.0:10256" }],
+    [
+      ["--iptables-sync-period=1m", "--iptables-min-sync-period=2s"],
+      { nftables: { syncPeriodMs: 60_000, minSyncPeriodMs: 2000, masqueradeAll: false, masqueradeBit: 14 } },
+    ],
+    [["--masquerade-all", "--iptables-masquerade-bit=3"], { nftables: { masqueradeAll: true, masqueradeBit: 14 } }],
+    [["--cluster-cidr=10.244.0.0/16,fd00::/64"], { clusterCIDRs: ["10.244.0.0/16", "fd00::/64"] }],
+    [
+      ["--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"],
+      { detectLocalMode: "InterfaceNamePrefix", detectLocal: { bridgeInterface: "", interfaceNamePrefix: "veth" } },
+    ],
+    [["--nodeport-addresses=10.1.2.3/8,::/0"], { nodePortAddresses: ["10.0.0.0/8", "::/0"] }],
+    [["--hostname-override= Node-A "], { hostnameOverride: "node-a" }],
+    [["--master=https://10.0.0.1:6443"], { master: "https://10.0.0.1:6443" }],
+    [
+      ["--kubeconfig=/k", "--kube-api-qps=50", "--kube-api-burst=100", "--kube-api-content-type=application/json"],
+      {
+        clientConnection: {
+          kubeconfig: "/k",
+          qps: 50,
+          burst: 100,
+          contentType: "application/json",
+          acceptContentTypes: "",
+        },
+      },
+    ],
+    [["--feature-gates=AllowServiceExternalIPs=false"], { allowExternalIPs: false }],
+    [
+      ["--oom-score-adj=0", "--bind-address-hard-fail", "--profiling"],
+      { oomScoreAdj: 0, bindAddressHardFail: true, enableProfiling: true },
+    ],
+    [
+      [
+        "--conntrack-max-per-core=0",
+        "--conntrack-min=1",
+        "--conntrack-tcp-timeout-established=0",
+        "--conntrack-tcp-timeout-close-wait=1m",
+        "--conntrack-tcp-be-liberal",
+        "--conntrack-udp-timeout=2s",
+        "--conntrack-udp-timeout-stream=3s",
+      ],
+      {
+        conntrack: {
+          maxPerCore: 0,
+          min: 1,
+          tcpEstablishedTimeoutMs: 0,
+          tcpCloseWaitTimeoutMs: 60_000,
+          tcpBeLiberal: true,
+          udpTimeoutMs: 2000,
+          udpStreamTimeoutMs: 3000,
+        },
+      },
+    ],
+    [
+      ["--v=4", "--logging-format=json", "--log-flush-frequency=1s"],
+      { logging: { verbosity: 4, format: "json", flushFrequencyMs: 1000, vmodule: "" } },
+    ],
+    [
+      ["--config-sync-period=1m", "--show-hidden-metrics-for-version=1.35"],
+      { configSyncPeriodMs: 60_000, showHiddenMetricsForVersion: "1.35" },
+    ],
+  ])("%j", async (argv, expected: Partial<ProxyConfig>) => {
+    const given = argv.map((word) => (word.includes("=") ? word : `${word}=true`));
+    expect((await resolve(...given)).config).toMatchObject(expected);
+  });
+
+  it("names flags, not fields, in what it says", async () => {
+    const { notes, warnings } = await resolve("--healthz-port=0");
+    expect(warnings).toEqual([
+      "--healthz-port is deprecated: use --healthz-bind-address",
+      expect.stringMatching(/^--detect-local-mode is ClusterCIDR and --cluster-cidr is empty/),
+    ]);
+    expect(notes[0]).toMatch(/^--proxy-mode is not set .*--nodeport-addresses: 0\.0\.0\.0\/0/);
+  });
+
+  it("an empty address is kube-proxy's default, with a warning", async () => {
+    const { warnings } = await resolve("--metrics-bind-address=", "--cluster-cidr=10.0.0.0/8");
+    expect(warnings).toEqual([
+      expect.stringMatching(/^--metrics-bind-address is empty.*--metrics-port=0 turns it off$/),
+    ]);
+  });
+});
+
+it("a file is named by --config alone", () => {
+  expect(configFile(read("--config=").values)).toBeUndefined();
+  expect(configFile(read("--config=a", "--v=2", "--proxy-mode=x", "--master=m").values)).toEqual({
+    path: "a",
+    overrides: { fields: { logging: { verbosity: 2 } }, master: "m" },
+  });
+});
+
+describe("/flagz", () => {
+  it("shows every flag with its value, in order, under kube-proxy's heading", () => {
+    const text = toFlagz(
+      read("--v=3", "--nodeport-addresses=primary", "--feature-gates=B=true,A=false", "--vmodule=a=1").values,
+    );
+    const [first, title, warning, ...lines] = text.split("\n");
+    expect([first, title]).toEqual(["", "kube-proxy flagz"]);
+    expect(warning).toMatch(/^Warning: This endpoint is not meant to be machine parseable/);
+    expect(lines.pop()).toBe("");
+    expect(lines.map((line) => line.split("=", 1)[0])).toEqual(
+      [...KUBE_PROXY_FLAGS.map(({ name }) => name), "help"].sort(),
+    );
+    for (const line of [
+      "v=3",
+      "nodeport-addresses=[primary]",
+      "feature-gates=A=false,B=true",
+      "vmodule=a=1",
+      "config=",
+      "cleanup=false",
+      "conntrack-tcp-timeout-established=24h0m0s",
+      "ipvs-exclude-cidrs=[]",
+      "healthz-bind-address=0.0.0.0:10256",
+      "version=false",
+    ]) {
+      expect(lines).toContain(line);
+    }
+  });
+});

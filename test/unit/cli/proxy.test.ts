@@ -1,0 +1,215 @@
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Writable } from "node:stream";
+import { pino } from "pino";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { readFlags } from "../../../src/cli/flag-values.js";
+import { main } from "../../../src/cli/program.js";
+import { proxyCommand } from "../../../src/cli/proxy.js";
+import type { serve, ServeOptions } from "../../../src/cli/serve.js";
+import { parseConfig, type ProxyConfig } from "../../../src/config/index.js";
+import { KUBEADM_CONFIG, kubeadmArguments } from "../config/kubeadm.js";
+
+interface Line {
+  readonly level: number;
+  readonly msg: string;
+}
+
+let created: unknown[][] = [];
+let logged: Line[] = [];
+
+vi.mock("../../../src/observe/log.js", async (original) => ({
+  ...(await original<object>()),
+  createLogger: (...options: unknown[]) => {
+    created.push(options);
+    const sink = new Writable({
+      write: (chunk: Buffer, _encoding, done) => {
+        logged.push(JSON.parse(String(chunk)) as Line);
+        done();
+      },
+    });
+    return Promise.resolve(pino({ level: "trace", base: null }, sink));
+  },
+}));
+
+const said = (level: "info" | "warn" | "error"): string[] =>
+  logged.filter((line) => line.level === pino.levels.values[level]).map(({ msg }) => msg);
+
+let out: string;
+let err: string;
+let directory: string;
+let file: string;
+
+beforeEach(async () => {
+  out = err = "";
+  created = [];
+  logged = [];
+  vi.spyOn(process.stdout, "write").mockImplementation((text) => ((out += String(text)), true));
+  vi.spyOn(process.stderr, "write").mockImplementation((text) => ((err += String(text)), true));
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-proxy-"));
+  file = join(directory, "config.conf");
+  await writeFile(file, KUBEADM_CONFIG);
+});
+afterEach(async () => {
+  vi.restoreAllMocks();
+  await rm(directory, { recursive: true, force: true });
+});
+
+/** Runs the command line with something else in serve's place. */
+async function run(argv: string[], start: typeof serve): Promise<number> {
+  const { values } = readFlags(
+    argv.map((word) => [word.slice(2, word.indexOf("=")), word.slice(word.indexOf("=") + 1)]),
+  );
+  return proxyCommand({ flags: values, own: { manifests: undefined, ownTable: false } }, start);
+}
+
+describe("the version", () => {
+  it.each<[string[], RegExp]>([
+    [["--version"], /^\d+\.\d+\.\d+\n$/],
+    [["--version=true"], /^\d+\.\d+\.\d+\n$/],
+    [
+      ["--version=raw"],
+      /^version\.Info\{Major:"\d+", Minor:"\d+", GitVersion:"v\d+\.\d+\.\d+".*Platform:"linux\/\w+"\}\n$/,
+    ],
+    [["--version", "--proxy-mode=ipvs"], /^\d+\.\d+\.\d+\n$/],
+  ])("%j", async (argv, text) => {
+    expect(await main(argv)).toBe(0);
+    expect(out).toMatch(text);
+  });
+});
+
+describe("the command line without a sub-command", () => {
+  it.each<[string[], string]>([
+    [["--config", "/nonexistent/config.conf"], "/nonexistent/config.conf: cannot be read: ENOENT"],
+    [["--config=FILE"], "nothing to serve"],
+  ])("%j fails with the reason: exit code 1", async (argv, words) => {
+    const code = await main(
+      argv.map((word) => word.replace("FILE", file)),
+      "kube-proxy",
+    );
+    expect(code).toBe(1);
+    expect(err).toContain(words);
+    expect(err).toMatch(/^kube-proxy: /);
+    expect(err).not.toContain("    at ");
+  });
+
+  it.each<[string[], string[]]>([
+    [
+      ["--healtz-port=0", "--hostname-overide", "a"],
+      ["unknown option '--healtz-port'", "Did you mean --healthz-port?", "Did you mean --hostname-override?"],
+    ],
+    [
+      ["--proxy-mode", "iptables", "--v=x"],
+      ["--v=x: must be", '--proxy-mode: "iptables" is another proxier\'s'],
+    ],
+    [["--config"], ["argument missing"]],
+    [["serve"], ["unknown command 'serve'"]],
+    [["--cleanup=maybe"], ["--cleanup=maybe: must be true or false"]],
+  ])("%j is not understood: exit code 2", async (argv, words) => {
+    expect(await main(argv, "kube-proxy")).toBe(2);
+    for (const word of words) expect(err).toContain(word);
+  });
+
+  it("called as kube-proxy starts without any argument", async () => {
+    expect(await main([], "kube-proxy")).toBe(1);
+    expect(err).toContain("nothing to serve");
+  });
+
+  it("has kube-proxy's flags in its help, and not the deprecated ones", async () => {
+    expect(await main(["--help"])).toBe(0);
+    for (const word of ["--hostname-override", "--conntrack-max-per-core", "-v, --v <level>", "--manifests", "run"]) {
+      expect(out).toContain(word);
+    }
+    expect(out).not.toContain("--healthz-port");
+  });
+});
+
+describe("kubeadm's stock file and command line", () => {
+  it("start unchanged", async () => {
+    const started: { config: ProxyConfig; options: ServeOptions }[] = [];
+    const code = await run(kubeadmArguments(file, "Node-1"), (config, options) => {
+      started.push({ config, options });
+      return Promise.resolve(0);
+    });
+    expect(code).toBe(0);
+    expect(started).toHaveLength(1);
+    expect(started[0]?.config).toEqual({ ...parseConfig(KUBEADM_CONFIG, file).config, hostnameOverride: "node-1" });
+    expect(started[0]?.options.pages?.configz).toMatchObject({
+      "kubeproxy.config.k8s.io": { hostnameOverride: "node-1", healthzBindAddress: "0.0.0.0:10256" },
+    });
+    expect(started[0]?.options.pages?.flagz).toContain("\nhostname-override=Node-1\n");
+    expect(said("warn")).toEqual([]);
+    expect(created).toEqual([["info", ""]]);
+  });
+});
+
+describe("beside --config", () => {
+  const done: typeof serve = () => Promise.resolve(0);
+
+  it("flags that kube-proxy ignores are named", async () => {
+    await run([`--config=${file}`, "--cluster-cidr=10.0.0.0/8", "--proxy-mode=iptables", "--v=1", "--master=a"], done);
+    expect(said("warn")).toEqual([
+      `beside --config, as with kube-proxy, no effect has --proxy-mode, --cluster-cidr: set it in ${file}`,
+    ]);
+  });
+
+  it.each<[string[], [string, string]]>([
+    [["--v=3"], ["info", ""]],
+    [["--v=4"], ["debug", ""]],
+    [
+      ["--v=6", "--logging-format=json"],
+      ["trace", "json"],
+    ],
+    [["--logging-format=text"], ["info", "text"]],
+  ])("%j sets the log", async (argv, options) => {
+    await run([`--config=${file}`, ...argv], done);
+    expect(created).toEqual([options]);
+  });
+
+  it("--init-only is passed on", async () => {
+    const start = vi.fn(done);
+    await run([`--config=${file}`, "--init-only=true"], start);
+    expect(start.mock.calls[0]?.[1]).toMatchObject({ initOnly: true });
+  });
+});
+
+describe("--write-config-to", () => {
+  it("writes what is in effect, and exits 0", async () => {
+    const written = join(directory, "written.yaml");
+    expect(await main([`--config=${file}`, "--hostname-override=a", "--write-config-to", written])).toBe(0);
+    const again = parseConfig(await readFile(written, "utf8"), written);
+    expect(again.config).toEqual({ ...parseConfig(KUBEADM_CONFIG, file).config, hostnameOverride: "a" });
+    expect(again.warnings).toEqual([]);
+  });
+
+  it("says why it cannot: exit code 1", async () => {
+    expect(await main(["--write-config-to", join(directory, "nowhere", "x.yaml")])).toBe(1);
+    expect(err).toContain("--write-config-to: ENOENT");
+  });
+});
+
+describe("the configuration file", () => {
+  const serving: typeof serve = (_config, { signal }) =>
+    new Promise((resolve) => signal?.addEventListener("abort", () => resolve(0)));
+
+  it("ends the program when it changes: exit code 1", async () => {
+    const ended = run([`--config=${file}`], serving);
+    await vi.waitFor(() => expect(created).toHaveLength(1));
+    await writeFile(file, KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: wrong"));
+    await vi.waitFor(() => expect(said("error")).toEqual([expect.stringContaining("oomScoreAdj: must be")]), 20_000);
+    await writeFile(file, KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: -998"));
+    expect(await ended).toBe(1);
+    expect(said("info").at(-1)).toContain("the configuration file has changed");
+  });
+
+  it("is read with the same flags when it changes", async () => {
+    const ended = run([`--config=${file}`, "--hostname-override=a"], serving);
+    await vi.waitFor(() => expect(created).toHaveLength(1));
+    // The flag has its place: to the program nothing has changed.
+    await writeFile(file, KUBEADM_CONFIG.replace('hostnameOverride: ""', "hostnameOverride: b"));
+    await vi.waitFor(() => expect(said("info").at(-1)).toContain("means the same"), 20_000);
+    await writeFile(file, KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: -998"));
+    expect(await ended).toBe(1);
+  });
+});

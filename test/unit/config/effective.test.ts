@@ -1,0 +1,360 @@
+import { describe, expect, test } from "vitest";
+import { configFromFlags, ConfigError, parseConfig, toConfigz, toYAML } from "../../../src/config/index.js";
+import { formatDuration, parseDuration } from "../../../src/config/duration.js";
+import { KUBEADM_CONFIG } from "./kubeadm.js";
+
+const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+
+function parse(body: string) {
+  return parseConfig(HEAD + body, "config.conf");
+}
+
+function problemsOf(body: string): string[] {
+  try {
+    parse(body);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.problems.map(({ path, message }) => `${path}: ${message}`);
+    throw error;
+  }
+  return [];
+}
+
+describe("kubeadm's stock configuration", () => {
+  const loaded = parseConfig(KUBEADM_CONFIG, "config.conf");
+
+  test("means kube-proxy's defaults", () => {
+    expect(loaded.config).toEqual({
+      featureGates: {},
+      allowExternalIPs: true,
+      clientConnection: {
+        kubeconfig: "/var/lib/kube-proxy/kubeconfig.conf",
+        acceptContentTypes: "",
+        contentType: "application/vnd.kubernetes.protobuf",
+        qps: 5,
+        burst: 10,
+      },
+      master: "",
+      logging: { format: "", flushFrequencyMs: 5000, verbosity: 0, vmodule: "" },
+      hostnameOverride: "",
+      bindAddress: "0.0.0.0",
+      healthzBindAddress: "0.0.0.0:10256",
+      metricsBindAddress: "127.0.0.1:10249",
+      bindAddressHardFail: false,
+      enableProfiling: false,
+      showHiddenMetricsForVersion: "",
+      clusterCIDRs: ["10.244.0.0/16"],
+      detectLocalMode: "ClusterCIDR",
+      detectLocal: { bridgeInterface: "", interfaceNamePrefix: "" },
+      nodePortAddresses: ["primary"],
+      nftables: { masqueradeAll: false, masqueradeBit: 14, minSyncPeriodMs: 0, syncPeriodMs: 30_000 },
+      oomScoreAdj: -999,
+      conntrack: {
+        maxPerCore: 32_768,
+        min: 131_072,
+        tcpEstablishedTimeoutMs: 86_400_000,
+        tcpCloseWaitTimeoutMs: 3_600_000,
+        tcpBeLiberal: false,
+        udpTimeoutMs: 0,
+        udpStreamTimeoutMs: 0,
+      },
+      configSyncPeriodMs: 900_000,
+    });
+  });
+
+  test("needs no warning, and two notes on what the iptables mode did otherwise", () => {
+    expect(loaded.warnings).toEqual([]);
+    expect(loaded.notes).toEqual([
+      expect.stringMatching(
+        /^mode is not set and means nftables: node ports answer on the node's own IPs; .*0\.0\.0\.0\/0/,
+      ),
+      expect.stringMatching(/node ports do not answer on 127\.0\.0\.1/),
+    ]);
+  });
+});
+
+describe("addresses of the servers", () => {
+  test.each<[string, string, string]>([
+    ["", "0.0.0.0:10256", "127.0.0.1:10249"],
+    ["bindAddress: '::'", "[::]:10256", "[::1]:10249"],
+    ["bindAddress: fd00::5", "[::]:10256", "[::1]:10249"],
+    ["bindAddress: fd00::5\nhealthzBindAddress: 0.0.0.0:1", "0.0.0.0:1", "[::1]:10249"],
+    ["healthzBindAddress: 192.0.2.1\nmetricsBindAddress: 0.0.0.0", "192.0.2.1:10256", "0.0.0.0:10249"],
+    ["healthzBindAddress: FD00::0:1\nmetricsBindAddress: '::'", "[fd00::1]:10256", "[::]:10249"],
+    ["healthzBindAddress: '[FD00::1]:80'", "[fd00::1]:80", "127.0.0.1:10249"],
+    ["bindAddress: '::'\nhealthzBindAddress: ':80'", "[::]:80", "[::1]:10249"],
+  ])("%s", (body, healthz, metrics) => {
+    expect(parse(body).config).toMatchObject({ healthzBindAddress: healthz, metricsBindAddress: metrics });
+  });
+});
+
+describe("values", () => {
+  test.each<[string, string]>([
+    ["healthzBindAddress: 0.0.0.0:0", "healthzBindAddress: must be an address and port such as 0.0.0.0:10256"],
+    ["healthzBindAddress: '[::1]'", "healthzBindAddress: must be an address and port such as 0.0.0.0:10256"],
+    ["healthzBindAddress: 0.0.0.0:http", "healthzBindAddress: must be an address and port such as 0.0.0.0:10256"],
+    ["hostnameOverride: '  '", "hostnameOverride: must not be blank"],
+    ["conntrack: {maxPerCore: -1}", "conntrack.maxPerCore: must not be negative"],
+    ["conntrack: {min: 3000000000}", "conntrack.min: is too large"],
+    ["conntrack: {tcpEstablishedTimeout: -1s}", "conntrack.tcpEstablishedTimeout: must not be negative"],
+    ["conntrack: {udpTimeout: 30}", "conntrack.udpTimeout: must be a string"],
+    ["conntrack: {tcpBeLiberal: 1}", "conntrack.tcpBeLiberal: must be true or false"],
+    ["clientConnection: {qps: fast}", "clientConnection.qps: must be a number"],
+    ["clientConnection: {burst: -1}", "clientConnection.burst: must not be negative"],
+    ["clientConnection: {burst: 1.5}", "clientConnection.burst: must be a whole number"],
+    ["logging: {format: xml}", "logging.format: must be text or json"],
+    ["logging: {verbosity: -1}", "logging.verbosity: must not be negative"],
+    ["logging: {flushFrequency: often}", "logging.flushFrequency: must be a duration, or a number of nanoseconds"],
+    ["logging: {flushFrequency: -5s}", "logging.flushFrequency: must not be negative"],
+    [
+      "logging: {options: {text: {infoBufferSize: much}}}",
+      'logging.options.text.infoBufferSize: must be a quantity such as "64Ki"',
+    ],
+    ["logging: {vmodule: proxier=4}", "logging.vmodule: must be a list"],
+    [
+      "logging: {vmodule: [{filePattern: 'a=b', verbosity: 1}]}",
+      'logging.vmodule[0].filePattern: must be a pattern without "=" and ","',
+    ],
+    ["showHiddenMetricsForVersion: v1.35.0", 'showHiddenMetricsForVersion: must be a version such as "1.35"'],
+    ["configSyncPeriod: -1s", "configSyncPeriod: must not be negative"],
+    ["iptables: {masqueradeBit: 32}", "iptables.masqueradeBit: must be from 0 to 31"],
+    ["ipvs: {excludeCIDRs: 10.0.0.0/8}", "ipvs.excludeCIDRs: must be a list"],
+    ["winkernel: {enableDSR: 'on '}", "winkernel.enableDSR: must be true or false"],
+    ["windowsRunAsService: maybe", "windowsRunAsService: must be true or false"],
+    ["portRange: 5", "portRange: must be a string"],
+  ])("%s", (body, problem) => {
+    expect(problemsOf(body)).toEqual([problem]);
+  });
+
+  test.each([
+    // kube-proxy looks at the values of another mode's section only in that mode.
+    "iptables: {syncPeriod: -1s, minSyncPeriod: 10h}",
+    "ipvs: {syncPeriod: 0s, tcpTimeout: -1s, scheduler: none, excludeCIDRs: [x]}",
+    "nodePortAddresses: []",
+    "oomScoreAdj: -1000",
+    "clientConnection: {qps: -1}",
+  ])("%s is fine", (body) => {
+    expect(problemsOf(body)).toEqual([]);
+  });
+
+  test("old spellings of booleans, which kube-proxy's YAML knows", () => {
+    const { config } = parse("bindAddressHardFail: yes\nenableProfiling: on\nnftables: {masqueradeAll: Off}");
+    expect(config).toMatchObject({
+      bindAddressHardFail: true,
+      enableProfiling: true,
+      nftables: { masqueradeAll: false },
+    });
+    expect(parse("hostnameOverride: 'no'").config.hostnameOverride).toBe("no");
+  });
+
+  test("JSON with tabs", () => {
+    const text = JSON.stringify(
+      { apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration" },
+      null,
+      "\t",
+    );
+    expect(parseConfig(text, "x.json").config.oomScoreAdj).toBe(-999);
+  });
+
+  test("a wrong clusterCIDR in a mode that does not use it is a warning", () => {
+    const { config, warnings } = parse("detectLocalMode: NodeCIDR\nclusterCIDR: 10.0.0.0/8,nonsense");
+    expect(config.clusterCIDRs).toEqual([]);
+    expect(warnings).toEqual(['clusterCIDR: "nonsense" is not a CIDR; in mode NodeCIDR it is not used']);
+  });
+
+  test("an unknown field in a list is named with its index", () => {
+    const body = "clusterCIDR: 10.0.0.0/8\nlogging: {vmodule: [{filePattern: a, verbosity: 1, verbosty: 2}]}";
+    expect(parse(body).warnings).toEqual([
+      "logging.vmodule[0].verbosty is not a field of KubeProxyConfiguration: did you mean logging.vmodule[0].verbosity?",
+    ]);
+  });
+});
+
+describe("feature gates", () => {
+  const pods = "clusterCIDR: 10.0.0.0/8\n";
+  test.each<[string, string[]]>([
+    ["featureGates: {AllowServiceExternalIPs: true, NFTablesProxyMode: true, AllAlpha: false}", []],
+    [
+      "featureGates: {AllowServiceExternalIP: false}",
+      [
+        expect.stringMatching(
+          /^featureGates: AllowServiceExternalIP is no .* did you mean AllowServiceExternalIPs\?$/,
+        ) as string,
+      ],
+    ],
+    [
+      "featureGates: {MemoryQoS: true}",
+      [expect.stringMatching(/^featureGates: MemoryQoS is no .*known are AllowServiceExternalIPs, /) as string],
+    ],
+  ])("%s", (body, warnings) => {
+    expect(parse(pods + body).warnings).toEqual(warnings);
+  });
+});
+
+describe("notes", () => {
+  const notes = (body: string) => parse(`clusterCIDR: 10.0.0.0/8\n${body}`).notes;
+
+  test("are of mode unset only", () => {
+    expect(notes("mode: nftables\niptables: {masqueradeAll: true, masqueradeBit: 15, syncPeriod: 1m}")).toEqual([]);
+  });
+
+  test.each<[string, string[]]>([
+    ["nodePortAddresses: [10.0.0.0/8]", []],
+    ["nodePortAddresses: [0.0.0.0/0]", ["127.0.0.1"]],
+    ["nodePortAddresses: [primary]", []],
+    ["iptables: {localhostNodePorts: false}", ["0.0.0.0/0"]],
+    ["nodePortAddresses: [primary]\niptables: {masqueradeAll: true}", ["iptables.masqueradeAll is true"]],
+    ["nodePortAddresses: [primary]\niptables: {masqueradeAll: true}\nnftables: {masqueradeAll: true}", []],
+    [
+      "nodePortAddresses: [primary]\niptables: {masqueradeBit: 0, syncPeriod: 1m, minSyncPeriod: 10s}",
+      [
+        "iptables.masqueradeBit is 0, and is another mode's: nftables.masqueradeBit is 14",
+        "iptables.syncPeriod is 1m0s, and is another mode's: nftables.syncPeriod is 30s",
+        "iptables.minSyncPeriod is 10s, and is another mode's: nftables.minSyncPeriod is 0s",
+      ],
+    ],
+    ["mode: nftables\nlogging: {vmodule: [{filePattern: proxier, verbosity: 5}]}", ["logging.vmodule"]],
+  ])("%s", (body, words) => {
+    expect(notes(body)).toEqual(words.map((word) => expect.stringContaining(word) as string));
+  });
+});
+
+describe("the configuration in effect", () => {
+  test("as /configz serves it: every field of v1alpha1 with its default", () => {
+    expect(toConfigz(parse("").document)).toEqual({
+      "kubeproxy.config.k8s.io": {
+        apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
+        kind: "KubeProxyConfiguration",
+        bindAddress: "0.0.0.0",
+        bindAddressHardFail: false,
+        clientConnection: {
+          acceptContentTypes: "",
+          burst: 10,
+          contentType: "application/vnd.kubernetes.protobuf",
+          kubeconfig: "",
+          qps: 5,
+        },
+        clusterCIDR: "",
+        configSyncPeriod: "15m0s",
+        conntrack: {
+          maxPerCore: 32_768,
+          min: 131_072,
+          tcpBeLiberal: false,
+          tcpCloseWaitTimeout: "1h0m0s",
+          tcpEstablishedTimeout: "24h0m0s",
+          udpStreamTimeout: "0s",
+          udpTimeout: "0s",
+        },
+        detectLocal: { bridgeInterface: "", interfaceNamePrefix: "" },
+        detectLocalMode: "ClusterCIDR",
+        enableProfiling: false,
+        healthzBindAddress: "0.0.0.0:10256",
+        hostnameOverride: "",
+        iptables: {
+          localhostNodePorts: true,
+          masqueradeAll: false,
+          masqueradeBit: 14,
+          minSyncPeriod: "1s",
+          syncPeriod: "30s",
+        },
+        ipvs: {
+          excludeCIDRs: null,
+          minSyncPeriod: "0s",
+          scheduler: "",
+          strictARP: false,
+          syncPeriod: "30s",
+          tcpFinTimeout: "0s",
+          tcpTimeout: "0s",
+          udpTimeout: "0s",
+        },
+        logging: {
+          flushFrequency: "5s",
+          options: { json: { infoBufferSize: "0" }, text: { infoBufferSize: "0" } },
+          verbosity: 0,
+        },
+        metricsBindAddress: "127.0.0.1:10249",
+        mode: "nftables",
+        nftables: { masqueradeAll: false, masqueradeBit: 14, minSyncPeriod: "0s", syncPeriod: "30s" },
+        nodePortAddresses: ["primary"],
+        oomScoreAdj: -999,
+        portRange: "",
+        showHiddenMetricsForVersion: "",
+        winkernel: {
+          enableDSR: false,
+          forwardHealthCheckVip: false,
+          networkName: "",
+          rootHnsEndpointName: "",
+          sourceVip: "",
+        },
+      },
+    });
+  });
+
+  test.each([
+    ["nothing", ""],
+    [
+      "a bit of everything",
+      `featureGates: {AllowServiceExternalIPs: false}
+clientConnection: {kubeconfig: /etc/kube.conf, qps: 0.5, burst: 3}
+logging: {format: json, flushFrequency: 1500000000, verbosity: 3, vmodule: [{filePattern: "a*", verbosity: 2}], options: {json: {splitStream: true, infoBufferSize: 64Ki}}}
+hostnameOverride: "on"
+bindAddress: fd00::5
+metricsBindAddress: ""
+clusterCIDR: fd00:10::/64,10.244.0.0/16
+detectLocalMode: BridgeInterface
+detectLocal: {bridgeInterface: cbr0}
+nodePortAddresses: [192.168.0.0/16, "::/0"]
+iptables: {localhostNodePorts: false, syncPeriod: 1h30m}
+ipvs: {excludeCIDRs: [10.0.0.0/8]}
+nftables: {masqueradeBit: 0, syncPeriod: 1m1.5s, minSyncPeriod: 100us}
+conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, udpTimeout: 300ms}
+oomScoreAdj: 0
+windowsRunAsService: true
+showHiddenMetricsForVersion: "1.35"
+`,
+    ],
+  ])("written and loaded again is the same: %s", (_what, body) => {
+    const first = parse(body);
+    const again = parseConfig(toYAML(first.document), "written.yaml");
+    expect(again.config).toEqual(first.config);
+    expect(again.document).toEqual(first.document);
+  });
+
+  test("is written so that YAML 1.1 reads the same", () => {
+    expect(toYAML(parse("hostnameOverride: 'on'").document)).toContain('hostnameOverride: "on"\n');
+  });
+
+  test("a server that is off has no address", () => {
+    const { config, document } = configFromFlags({ off: { healthz: true, metrics: true } });
+    expect(config).toMatchObject({ healthzBindAddress: "", metricsBindAddress: "" });
+    expect(document).toMatchObject({ healthzBindAddress: "", metricsBindAddress: "" });
+  });
+});
+
+describe("what the command line adds to a file", () => {
+  test("takes the place of single fields", () => {
+    const text = `${HEAD}logging: {format: json, verbosity: 2}\nhostnameOverride: from-file\n`;
+    const overrides = { fields: { hostnameOverride: " From-Flag", logging: { verbosity: 5 } }, master: "https://a" };
+    expect(parseConfig(text, "config.conf", overrides).config).toMatchObject({
+      hostnameOverride: "from-flag",
+      master: "https://a",
+      logging: { format: "json", verbosity: 5 },
+    });
+  });
+});
+
+test.each<[number, string]>([
+  [0, "0s"],
+  [30_000, "30s"],
+  [900_000, "15m0s"],
+  [86_400_000, "24h0m0s"],
+  [3_723_500, "1h2m3.5s"],
+  [61_000, "1m1s"],
+  [300, "300ms"],
+  [1.5, "1.5ms"],
+  [0.1, "100\u00b5s"],
+  [0.000005, "5ns"],
+  [-1500, "-1.5s"],
+])("%d ms is written %s, as Go does", (ms, text) => {
+  expect(formatDuration(ms)).toBe(text);
+  expect(parseDuration(text)).toBeCloseTo(ms, 9);
+});
