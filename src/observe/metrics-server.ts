@@ -6,9 +6,9 @@ import { flagz, statusz } from "./zpages.js";
 
 export interface MetricsServerContents {
   readonly metrics: Metrics;
-  /** The KubeProxyConfiguration in force, as the API has it. */
+  /** The object of /configz: the KubeProxyConfiguration in force, under its group. */
   readonly configz: () => unknown;
-  /** The command line in force: a line "name=value" for each flag. */
+  /** The text of /flagz: a head, and a line "name=value" for each flag. */
   readonly flagz: () => string;
   readonly enableProfiling: boolean;
   /** Of this program: "0.1.0". */
@@ -17,7 +17,6 @@ export interface MetricsServerContents {
   readonly now?: () => number;
 }
 
-const CONFIG_GROUP = "kubeproxy.config.k8s.io";
 const PATHS = ["/configz", "/flagz", "/healthz", "/metrics", "/proxyMode", "/statusz"] as const;
 
 /** The metrics port (`metricsBindAddress`): what kube-proxy serves there. */
@@ -43,7 +42,7 @@ export function metricsHandler(contents: MetricsServerContents): HttpHandler {
       case "/healthz/ping":
         return textReply(200, "ok");
       case "/configz":
-        return { status: 200, type: JSON_TYPE, body: JSON.stringify({ [CONFIG_GROUP]: configz() }) };
+        return { status: 200, type: JSON_TYPE, body: JSON.stringify(configz()) };
       case "/statusz":
         return statusz(request, { startedAt: performance.timeOrigin, now: now(), version, paths });
       case "/flagz":

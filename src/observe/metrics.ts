@@ -40,8 +40,8 @@ export interface RestRequest {
   readonly verb: string;
   /** "10.96.0.1:443". */
   readonly host: string;
-  /** From sending it to the head of the answer: a watch counts as soon as it is established. */
-  readonly seconds: number;
+  /** Undefined: not timed. client-go does not time watches either: they take as long as they are let. */
+  readonly seconds: number | undefined;
 }
 
 /** Status codes of /livez and /healthz. */
@@ -129,7 +129,7 @@ export class Metrics implements ProxierObserver {
 
   restRequest({ code, method, verb, host, seconds }: RestRequest): void {
     this.#rest.requests.inc({ code, method, host });
-    this.#rest.duration.observe({ verb, host }, seconds);
+    if (seconds !== undefined) this.#rest.duration.observe({ verb, host }, seconds);
   }
 
   /**

@@ -44,17 +44,12 @@ export function statusz(request: HttpRequest, status: ProcessStatus): HttpReply 
   });
 }
 
-/** `flags` are lines "name=value". */
-export function flagz(request: HttpRequest, flags: string): HttpReply {
+/** `text` has a line "name=value" for each flag. */
+export function flagz(request: HttpRequest, text: string): HttpReply {
   return negotiated(request, "Flagz", {
-    text: () => `\n${COMPONENT} flagz\n${WARNING}\n\n${flags}`,
+    text: () => text,
     fields: () => ({
-      flags: Object.fromEntries(
-        flags.split("\n").flatMap((line) => {
-          const at = line.indexOf("=");
-          return at < 0 ? [] : [[line.slice(0, at), line.slice(at + 1)]];
-        }),
-      ),
+      flags: Object.fromEntries([...text.matchAll(/^([a-z][\w.-]*)=(.*)$/gm)].map(([, name, value]) => [name, value])),
     }),
   });
 }

@@ -311,6 +311,7 @@ describe("what happens is counted", () => {
     metrics.probed("livez", 200);
     metrics.conntrackReconciled("ip", 0.01, 3);
     metrics.restRequest({ code: "200", method: "GET", verb: "GET", host: "10.96.0.1:443", seconds: 0.3 });
+    metrics.restRequest({ code: "200", method: "GET", verb: "GET", host: "10.96.0.1:443", seconds: undefined });
     metrics.queued(START + 5_000);
     const text = await metrics.render();
     for (const line of [
@@ -318,7 +319,7 @@ describe("what happens is counted", () => {
       'kubeproxy_proxy_livez_total{code="200"} 1',
       'kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 3',
       'kubeproxy_conntrack_reconciler_sync_duration_seconds_count{ip_family="IPv4"} 1',
-      'rest_client_requests_total{code="200",method="GET",host="10.96.0.1:443"} 1',
+      'rest_client_requests_total{code="200",method="GET",host="10.96.0.1:443"} 2',
       'rest_client_request_duration_seconds_count{verb="GET",host="10.96.0.1:443"} 1',
       `kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv6"} ${START / 1000 + 5}`,
       'nftproxier_oldest_pending_change_seconds{ip_family="IPv4"} 0.25',

@@ -50,7 +50,7 @@ function makeMetrics(
 ): ConfiguredServer {
   const server = metricsServer(optionsOf(change), {
     metrics,
-    configz: () => ({ kind: "KubeProxyConfiguration", mode: "nftables" }),
+    configz: () => ({ "kubeproxy.config.k8s.io": { kind: "KubeProxyConfiguration", mode: "nftables" } }),
     flagz: () => "config=/var/lib/kube-proxy/config.conf\nv=2\n",
     enableProfiling: false,
     version: "0.1.0",
@@ -117,13 +117,18 @@ describe("metrics port", () => {
     expect(await ask(port, "/healthz")).toMatchObject({ status: 200, body: "ok" });
   });
 
-  test("/configz: the configuration under its group", async () => {
+  test("/configz: the configuration as JSON; /flagz and /statusz: pages for people", async () => {
     const port = await started(makeMetrics());
     const { headers, body } = await ask(port, "/configz");
     expect(headers["content-type"]).toBe("application/json");
     expect(JSON.parse(body)).toEqual({
       "kubeproxy.config.k8s.io": { kind: "KubeProxyConfiguration", mode: "nftables" },
     });
+    expect((await ask(port, "/flagz")).body).toBe("config=/var/lib/kube-proxy/config.conf\nv=2\n");
+    expect((await ask(port, "/statusz")).body).toContain(
+      "Paths: /configz /flagz /healthz /metrics /proxyMode /statusz\n",
+    );
+    expect((await ask(port, "/statusz", { headers: { Accept: "application/xml" } })).status).toBe(406);
   });
 
   test("/debug is there only where profiling is enabled, and says what it has", async () => {
