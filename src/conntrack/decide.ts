@@ -60,14 +60,15 @@ export interface FormerTarget {
   readonly endpoints: ReadonlySet<string> | undefined;
 }
 
-/** What is known of services, asked for one original destination at a time. Addresses are canonical. */
+/** What is known of one family's services, asked for one original destination at a time. Addresses are canonical. */
 export interface Knowledge {
-  vip(family: IpFamily, address: string, protocol: Protocol, port: number): KnownTarget | undefined;
-  nodePort(family: IpFamily, protocol: Protocol, port: number): KnownTarget | undefined;
-  formerVip(family: IpFamily, address: string, protocol: Protocol, port: number): FormerTarget | undefined;
-  formerNodePort(family: IpFamily, protocol: Protocol, port: number): FormerTarget | undefined;
+  readonly family: IpFamily;
+  vip(address: string, protocol: Protocol, port: number): KnownTarget | undefined;
+  nodePort(protocol: Protocol, port: number): KnownTarget | undefined;
+  formerVip(address: string, protocol: Protocol, port: number): FormerTarget | undefined;
+  formerNodePort(protocol: Protocol, port: number): FormerTarget | undefined;
   /** Node ports answer there. */
-  isNodePortAddress(family: IpFamily, address: string): boolean;
+  isNodePortAddress(address: string): boolean;
 }
 
 /** Why an entry stays. */
@@ -160,21 +161,20 @@ export type Owner =
 
 /** @param anyAddress node ports belong to us at every address. */
 export function ownerOf(entry: ConntrackEntry, protocol: Protocol, known: Knowledge, anyAddress: boolean): Owner {
-  const { family } = entry;
   const { destination: address, destinationPort: port } = entry.original;
-  const vip = known.vip(family, address, protocol, port);
+  const vip = known.vip(address, protocol, port);
   if (vip !== undefined) return { kind: "now", target: vip };
-  const nodePort = known.nodePort(family, protocol, port);
-  const formerVip = known.formerVip(family, address, protocol, port);
-  const served = anyAddress || known.isNodePortAddress(family, address);
+  const nodePort = known.nodePort(protocol, port);
+  const served = anyAddress || known.isNodePortAddress(address);
   if (nodePort !== undefined && served) return { kind: "now", target: nodePort };
+  const formerVip = known.formerVip(address, protocol, port);
   if (formerVip !== undefined) return { kind: "former", target: formerVip };
-  const formerNodePort = known.formerNodePort(family, protocol, port);
+  const formerNodePort = known.formerNodePort(protocol, port);
   if (formerNodePort !== undefined && served) return { kind: "former", target: formerNodePort };
   return { kind: nodePort === undefined && formerNodePort === undefined ? "nobody" : "other-machine" };
 }
 
-/** The decision on one entry. */
+/** The decision on one entry, of the family that is known. */
 export function decide(entry: ConntrackEntry, known: Knowledge, switches: Switches): Decision {
   const protocol = protocolName(entry.original.protocol);
   if (protocol === undefined) return keep("other-protocol");

@@ -21,72 +21,61 @@ export interface FoundTarget extends KnownTarget {
 const MAX_CACHED = 4096;
 
 /**
- * Valid for one pass: what it has answered once it answers again, whatever the model has learnt meanwhile. A change that
- * comes during a pass is reconciled after its own rules are in.
+ * Valid for one pass over one family: what it has answered once it answers again, whatever the model has learnt
+ * meanwhile. A change that comes during a pass is reconciled after its own rules are in.
  */
 export class ServiceKnowledge implements Knowledge {
+  readonly family: IpFamily;
+  /** Where node ports answer. */
+  readonly nodePortAddresses: ReadonlySet<string>;
   readonly #model: TargetSource;
   readonly #former: FormerTargets;
-  readonly #nodePortAddresses: (family: IpFamily) => Iterable<string>;
   readonly #services = new Map<string, readonly FoundTarget[]>();
-  readonly #addresses = new Map<IpFamily, ReadonlySet<string>>();
 
-  constructor(model: TargetSource, former: FormerTargets, nodePortAddresses: (family: IpFamily) => Iterable<string>) {
+  constructor(model: TargetSource, former: FormerTargets, family: IpFamily, nodePortAddresses: Iterable<string>) {
     this.#model = model;
     this.#former = former;
-    this.#nodePortAddresses = nodePortAddresses;
+    this.family = family;
+    this.nodePortAddresses = new Set(nodePortAddresses);
   }
 
-  vip(family: IpFamily, address: string, protocol: Protocol, port: number): FoundTarget | undefined {
-    const service = this.#model.ownerOf(family, address, protocol, port);
+  vip(address: string, protocol: Protocol, port: number): FoundTarget | undefined {
+    const service = this.#model.ownerOf(this.family, address, protocol, port);
     if (service === undefined) return undefined;
-    return this.targetsOf(family, service).find(
+    return this.targetsOf(service).find(
       ({ target }) => target.protocol === protocol && target.port === port && target.addresses.includes(address),
     );
   }
 
-  nodePort(family: IpFamily, protocol: Protocol, port: number): FoundTarget | undefined {
-    const service = this.#model.ownerOf(family, NODE_PORT, protocol, port);
+  nodePort(protocol: Protocol, port: number): FoundTarget | undefined {
+    const service = this.#model.ownerOf(this.family, NODE_PORT, protocol, port);
     if (service === undefined) return undefined;
-    return this.targetsOf(family, service).find(
-      ({ target }) => target.protocol === protocol && target.nodePort === port,
-    );
+    return this.targetsOf(service).find(({ target }) => target.protocol === protocol && target.nodePort === port);
   }
 
-  formerVip(family: IpFamily, address: string, protocol: Protocol, port: number): FormerTarget | undefined {
-    if (this.#former.size === 0 || address === NODE_PORT) return undefined;
-    return this.#former.get({ family, address, protocol, port });
-  }
-
-  formerNodePort(family: IpFamily, protocol: Protocol, port: number): FormerTarget | undefined {
+  formerVip(address: string, protocol: Protocol, port: number): FormerTarget | undefined {
     if (this.#former.size === 0) return undefined;
-    return this.#former.get({ family, address: NODE_PORT, protocol, port });
+    return this.#former.get({ family: this.family, address, protocol, port });
   }
 
-  isNodePortAddress(family: IpFamily, address: string): boolean {
-    return this.nodePortAddresses(family).has(address);
+  formerNodePort(protocol: Protocol, port: number): FormerTarget | undefined {
+    return this.formerVip(NODE_PORT, protocol, port);
   }
 
-  nodePortAddresses(family: IpFamily): ReadonlySet<string> {
-    let addresses = this.#addresses.get(family);
-    if (addresses === undefined) {
-      addresses = new Set(this.#nodePortAddresses(family));
-      this.#addresses.set(family, addresses);
-    }
-    return addresses;
+  isNodePortAddress(address: string): boolean {
+    return this.nodePortAddresses.has(address);
   }
 
-  targetsOf(family: IpFamily, service: string): readonly FoundTarget[] {
-    const key = `${family} ${service}`;
-    let found = this.#services.get(key);
+  targetsOf(service: string): readonly FoundTarget[] {
+    let found = this.#services.get(service);
     if (found === undefined) {
-      found = this.#model.targets(family, service).map((target) => ({
+      found = this.#model.targets(this.family, service).map((target) => ({
         target,
         resetRemovedEndpoints: target.resetRemovedEndpoints,
         endpoints: new EndpointStates(target.endpoints, target.serving),
       }));
       if (this.#services.size >= MAX_CACHED) this.#services.clear();
-      this.#services.set(key, found);
+      this.#services.set(service, found);
     }
     return found;
   }

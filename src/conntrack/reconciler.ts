@@ -10,7 +10,7 @@ import type { IpFamily, Protocol } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
 import { turn } from "../table/yielding.js";
 import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
-import type { Claim, FormerTargets } from "./former.js";
+import { type Claim, claimKey, type FormerTargets } from "./former.js";
 import { ServiceKnowledge, type TargetSource } from "./knowledge.js";
 import { emptyScope, Lane, type Scope } from "./lane.js";
 import { isReconciled, protocolNumber, ScreenBuilder } from "./screen.js";
@@ -33,8 +33,8 @@ export interface ReconcilerOptions {
   readonly table: Pick<ConntrackTable, "dump" | "deleteAll">;
   readonly model: TargetSource;
   readonly former: FormerTargets;
-  /** Where node ports answer: canonical addresses of this node. */
-  readonly nodePortAddresses: (family: IpFamily) => Iterable<string>;
+  /** Where node ports answer: canonical addresses of this node. Asked before each pass. */
+  readonly nodePortAddresses: (family: IpFamily) => Promise<Iterable<string>>;
   readonly switches: Switches;
   readonly log: Logger;
   readonly onPass?: (report: ReconcileReport) => void;
@@ -69,10 +69,6 @@ interface Tally {
   entries: number;
   deleted: number;
   readonly reasons: Partial<Record<DeleteReason, number>>;
-}
-
-export function claimKey({ family, address, protocol, port }: Claim): string {
-  return `${family} ${address} ${protocol} ${port}`;
 }
 
 export class Reconciler {
@@ -123,8 +119,8 @@ export class Reconciler {
   }
 
   async #passFew(family: IpFamily, scope: Scope<Claim>): Promise<boolean> {
-    const known = this.#knowledge();
-    const destinations = this.#destinations(family, scope, known);
+    const known = await this.#knowledge(family);
+    const destinations = this.#destinations(scope, known);
     const filters = destinations && filtersOf(family, destinations);
     if (filters === undefined || filters.length > MOST_FILTERED_DUMPS) {
       this.#many.add(family, scope);
@@ -139,9 +135,9 @@ export class Reconciler {
   }
 
   async #passMany(family: IpFamily, scope: Scope<Claim>): Promise<boolean> {
-    const known = this.#knowledge();
+    const known = await this.#knowledge(family);
     const started = this.#now();
-    const screen = new ScreenBuilder(family, this.#options.switches, known.nodePortAddresses(family));
+    const screen = new ScreenBuilder(family, this.#options.switches, known.nodePortAddresses);
     await this.#fillScreen(screen, family, scope);
     const tally: Tally = { entries: 0, deleted: 0, reasons: {} };
     if (!screen.empty) {
@@ -153,14 +149,15 @@ export class Reconciler {
     return !screen.empty;
   }
 
-  #knowledge(): ServiceKnowledge {
+  async #knowledge(family: IpFamily): Promise<ServiceKnowledge> {
     const { model, former, nodePortAddresses } = this.#options;
-    return new ServiceKnowledge(model, former, nodePortAddresses);
+    return new ServiceKnowledge(model, former, family, await nodePortAddresses(family));
   }
 
   /** The destinations of a scope; undefined when there are too many for dumps of their own. */
-  #destinations(family: IpFamily, scope: Scope<Claim>, known: ServiceKnowledge): Claim[] | undefined {
+  #destinations(scope: Scope<Claim>, known: ServiceKnowledge): Claim[] | undefined {
     const { switches } = this.#options;
+    const { family } = known;
     const found: Claim[] = [];
     // One address with many ports is one dump, so that a service with a hundred ports is no reason to look at all.
     const addresses = new Set<string>();
@@ -169,7 +166,7 @@ export class Reconciler {
       addresses.add(address === "" ? `${protocol} ${port}` : address);
     };
     for (const service of scope.services) {
-      for (const { target } of known.targetsOf(family, service)) {
+      for (const { target } of known.targetsOf(service)) {
         const { protocol, port, nodePort } = target;
         if (!isReconciled(protocol, target.resetRemovedEndpoints, switches)) continue;
         for (const address of target.addresses) add(address, protocol, port);

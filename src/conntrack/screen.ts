@@ -54,6 +54,7 @@ class Bytes {
 export class ScreenBuilder {
   readonly #family: IpFamily;
   readonly #switches: Switches;
+  readonly #all: boolean;
   readonly #nodePortAddresses: readonly string[];
   readonly #addressBytes: number;
   readonly #destinations = new Bytes();
@@ -61,8 +62,18 @@ export class ScreenBuilder {
   readonly #lists: number[] = [0];
   readonly #protocols = new Set<number>();
 
-  /** @param nodePortAddresses where node ports answer; not asked for when node ports count at any address. */
-  constructor(family: IpFamily, switches: Switches, nodePortAddresses: Iterable<string>) {
+  /**
+   * @param nodePortAddresses where node ports answer; not asked for when node ports count at any address.
+   * @param purpose stale: what the decision may delete is handed over. orphans: also, of all protocols, what goes to no
+   *   endpoint of its service.
+   */
+  constructor(
+    family: IpFamily,
+    switches: Switches,
+    nodePortAddresses: Iterable<string>,
+    purpose: "stale" | "orphans" = "stale",
+  ) {
+    this.#all = purpose === "orphans";
     this.#family = family;
     this.#switches = switches;
     this.#nodePortAddresses = switches.ownNodePortsOnly ? [...nodePortAddresses] : [family === "ip" ? "0.0.0.0" : "::"];
@@ -82,9 +93,9 @@ export class ScreenBuilder {
 
   addTarget(target: ServiceTarget): void {
     const { protocol, resetRemovedEndpoints, endpoints, serving } = target;
-    if (!isReconciled(protocol, resetRemovedEndpoints, this.#switches)) return;
+    if (!this.#all && !isReconciled(protocol, resetRemovedEndpoints, this.#switches)) return;
     const inOrder = protocol === "TCP" ? endpoints : endpoints.filter((_, i) => serving[i]);
-    if (inOrder.length === 0 && protocol !== "TCP" && !this.#switches.withoutEndpoints) return;
+    if (!this.#all && inOrder.length === 0 && protocol !== "TCP" && !this.#switches.withoutEndpoints) return;
     const list = this.#lists.length - 1;
     for (const { address, port } of inOrder) {
       const at = this.#endpoints.grow(this.#addressBytes + 4);
@@ -98,7 +109,7 @@ export class ScreenBuilder {
 
   /** Every entry to it matters. */
   addFormer({ address, protocol, port }: Claim): void {
-    if (!isReconciled(protocol, false, this.#switches)) return;
+    if (!this.#all && !isReconciled(protocol, false, this.#switches)) return;
     const list = this.#lists.length - 1;
     this.#lists.push(this.#lists[list] ?? 0);
     if (address === "") this.#addNodePort(protocol, port, list);

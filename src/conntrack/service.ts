@@ -1,19 +1,30 @@
 /**
- * Connection tracking as the proxier sees it: told what changed and when the rules are in, it keeps the kernel's table in
- * line with the services. Nothing here is ever waited for by a sync, and nothing here ends the program.
+ * Connection tracking as the proxier sees it: one observer of it, which keeps the kernel's table in line with the services
+ * once their rules are in. No sync ever waits for anything here, and nothing here ends the program.
  */
 import type { IpFamily } from "../model/types.js";
+import type { LocalAddress } from "../node/facts.js";
 import type { Logger } from "../observe/log.js";
+import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import { BEYOND_KUBE_PROXY, type Switches } from "./decide.js";
 import { type Claim, FormerTargets } from "./former.js";
+import { GarbageCollector, type GcReport, type GcRequest } from "./gc.js";
+import { GcRunner } from "./gc-runner.js";
 import type { TargetSource } from "./knowledge.js";
-import { claimKey, type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconciler.js";
+import { type Distress, PressureMonitor, type PressureReport } from "./pressure.js";
+import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconciler.js";
 import type { ConntrackTable } from "./types.js";
 
 /** Told what the conntrack room does. Calls are synchronous, cheap and must not throw. */
 export interface ConntrackObserver {
   /** One pass of the reconciler over one family is done. */
   reconciled?(report: ReconcileReport): void;
+  /** One garbage collection in the background is done. */
+  collected?(report: GcReport): void;
+  /** A look at how full the table is. */
+  pressure?(report: PressureReport): void;
+  /** Insertions fail, packets are dropped, or the table is nearly full: garbage is collected early. */
+  distress?(distress: Distress): void;
 }
 
 export interface ConntrackServiceOptions {
@@ -21,8 +32,8 @@ export interface ConntrackServiceOptions {
   /** The proxier's own model, made with `trackReleased`. */
   readonly model: TargetSource;
   readonly families: readonly IpFamily[];
-  /** Where node ports answer on this node, canonical; asked at each pass. Where they answer everywhere: all local addresses. */
-  readonly nodePortAddresses: (family: IpFamily) => Iterable<string>;
+  /** This node's addresses: where node ports answer when they answer everywhere. */
+  readonly localAddresses: () => Promise<readonly LocalAddress[]>;
   readonly log: Logger;
   /** Default: all on. */
   readonly switches?: Partial<Switches>;
@@ -31,40 +42,61 @@ export interface ConntrackServiceOptions {
   readonly timing?: Pick<ReconcilerOptions, "settleMs" | "firstRetryMs">;
 }
 
-interface Waiting {
-  readonly services: Set<string>;
-  readonly claims: Map<string, Claim>;
-}
-
-export class ConntrackService {
+export class ConntrackService implements ProxierObserver {
   readonly #options: ConntrackServiceOptions;
   readonly #former = new FormerTargets();
   readonly #reconciler: Reconciler;
-  /** What changed since the last write of each family that the kernel took. */
-  readonly #waiting = new Map<IpFamily, Waiting>();
+  readonly #collector: GarbageCollector;
+  readonly #runner: GcRunner;
+  readonly #pressure: PressureMonitor;
+  readonly #nodePorts = new Map<IpFamily, "all" | readonly string[]>();
   readonly #begun = new Set<IpFamily>();
 
   constructor(options: ConntrackServiceOptions) {
     this.#options = options;
-    const { table, model, nodePortAddresses, log, observers = [] } = options;
-    for (const family of options.families) this.#waiting.set(family, { services: new Set(), claims: new Map() });
+    const { table, model, families, log } = options;
+    const observers = options.observers ?? [];
+    const switches: Switches = { ...BEYOND_KUBE_PROXY, ...options.switches };
+    const nodePortAddresses = (family: IpFamily) => this.#nodePortAddresses(family);
+    const shared = { table, model, former: this.#former, nodePortAddresses, switches };
     this.#reconciler = new Reconciler({
-      table,
-      model,
-      former: this.#former,
-      nodePortAddresses,
-      switches: { ...BEYOND_KUBE_PROXY, ...options.switches },
+      ...shared,
       log,
       ...options.timing,
       onPass: (report) => {
         for (const observer of observers) observer.reconciled?.(report);
       },
     });
+    this.#collector = new GarbageCollector({ ...shared, families });
+    this.#runner = new GcRunner({
+      collector: this.#collector,
+      log,
+      onRun: (report) => {
+        for (const observer of observers) observer.collected?.(report);
+      },
+    });
+    this.#pressure = new PressureMonitor({
+      table,
+      log,
+      onSample: (report) => {
+        for (const observer of observers) observer.pressure?.(report);
+      },
+      onDistress: (distress) => {
+        for (const observer of observers) observer.distress?.(distress);
+        this.#runner.trigger(distress);
+      },
+    });
+  }
+
+  /** Begins to collect garbage and to watch the table's pressure. The reconciler begins with the first write. */
+  start(): void {
+    this.#runner.start();
+    this.#pressure.start();
   }
 
   /**
    * VIPs and node ports (address "") that the table taken over held: those that no service has are former ones. Told when
-   * the model has its first full list, before the first `afterSync`.
+   * the model has its first full list, before the first write is reported.
    */
   found(claims: Iterable<Claim>): void {
     for (const claim of claims) {
@@ -74,38 +106,55 @@ export class ConntrackService {
     }
   }
 
-  /** These services ("namespace/name") changed: what `ServiceModel.takeDirty` says, told right after it. */
-  changed(services: readonly string[]): void {
-    const { model } = this.#options;
-    for (const waiting of this.#waiting.values()) for (const service of services) waiting.services.add(service);
-    for (const { endpoints, service, ...claim } of model.takeReleased()) {
-      const cause = model.targets(claim.family, service).length > 0 ? "changed" : "deleted";
-      this.#former.add(claim, { cause, endpoints });
-      this.#waiting.get(claim.family)?.claims.set(claimKey(claim), claim);
-    }
+  /** ProxierObserver. */
+  nodePortAddresses(family: IpFamily, addresses: "all" | readonly string[]): void {
+    this.#nodePorts.set(family, addresses);
   }
 
-  /** The kernel took the rules of a family, and with them all that `changed` was told before. Returns at once. */
-  afterSync(family: IpFamily): void {
-    const waiting = this.#waiting.get(family);
-    if (waiting === undefined) return;
+  /** ProxierObserver: the kernel took a family's rules, or not. */
+  synced(report: Pick<SyncReport, "family" | "ok" | "services">): void {
+    if (report.ok) this.afterSync(report.family, report.services);
+  }
+
+  /** The kernel took the rules of a family, and these services ("namespace/name") changed with that. Returns at once. */
+  afterSync(family: IpFamily, services: readonly string[]): void {
+    this.#takeReleased();
     if (this.#begun.has(family)) {
-      this.#reconciler.request(family, waiting.services, waiting.claims.values());
-    } else {
-      this.#begun.add(family);
-      this.#reconciler.requestAll(family);
+      // Also what was given up, but not written, before: it is remembered with its service until the write that says so.
+      this.#reconciler.request(family, services, this.#former.claimsOf(family, services));
+      return;
     }
-    waiting.services.clear();
-    waiting.claims.clear();
+    this.#begun.add(family);
+    this.#reconciler.requestAll(family);
   }
 
-  /** Resolves when no pass is running or waiting to run. */
-  async idle(): Promise<void> {
-    await this.#reconciler.idle();
+  /** One garbage collection on request, whatever the background does. Rejects with the table's error. */
+  gc(request?: GcRequest): Promise<GcReport> {
+    return this.#collector.run(request);
+  }
+
+  /** Resolves when no pass of the reconciler is running or waiting to run, but for follow-ups and retries. */
+  idle(): Promise<void> {
+    return this.#reconciler.idle();
   }
 
   /** Ends; resolves when nothing of it runs any more. The table stays open: it is its owner's. */
   async stop(): Promise<void> {
-    await this.#reconciler.stop();
+    await Promise.all([this.#reconciler.stop(), this.#runner.stop(), this.#pressure.stop()]);
+  }
+
+  #takeReleased(): void {
+    const { model } = this.#options;
+    for (const { endpoints, service, ...claim } of model.takeReleased()) {
+      const cause = model.targets(claim.family, service).length > 0 ? "changed" : "deleted";
+      this.#former.add(claim, { cause, endpoints }, service);
+    }
+  }
+
+  async #nodePortAddresses(family: IpFamily): Promise<Iterable<string>> {
+    const told = this.#nodePorts.get(family) ?? [];
+    if (told !== "all") return told;
+    const local = await this.#options.localAddresses();
+    return local.filter((one) => one.family === family).map(({ address }) => address);
   }
 }

@@ -12,9 +12,10 @@ function shown(family: IpFamily, n: number): ConntrackEntry {
 }
 
 const { model, former } = worldWithFormer();
-const known = new ServiceKnowledge(model, former, nodePortAddresses);
+const knowledge = (family: IpFamily) => new ServiceKnowledge(model, former, family, nodePortAddresses(family));
 
 describe.each(FAMILIES)("%s", (family) => {
+  const known = knowledge(family);
   describe.each(SWITCH_SETTINGS)("%s", (_, switches) => {
     test.each(CASES.map((one, n) => [one.name, expectedOf(one, switches), n] as const))(
       "%s: %s",
@@ -50,5 +51,6 @@ test("the cases show every reason there is", () => {
 test("what is neither TCP, UDP nor SCTP stays", () => {
   const ping = shown("ip", 0);
   const entry = { ...ping, original: { ...ping.original, protocol: 1, sourcePort: 0, destinationPort: 0 } };
-  for (const [, switches] of SWITCH_SETTINGS) expect(decide(entry, known, switches).reason).toBe("other-protocol");
+  for (const [, switches] of SWITCH_SETTINGS)
+    expect(decide(entry, knowledge("ip"), switches).reason).toBe("other-protocol");
 });

@@ -26,18 +26,24 @@ function setUp(options: Partial<ConntrackServiceOptions> = {}) {
     table,
     model,
     families: ["ip", "ip6"],
-    nodePortAddresses: () => ["192.0.2.10"],
+    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.10" }]),
     log,
     observers: [{ reconciled: (report) => reports.push(report) }],
     timing: { settleMs: SETTLE_MS, firstRetryMs: RETRY_MS },
     ...options,
   });
   running.push(conntrack);
-  /** As the proxier does it: takes what changed, writes, says that the kernel took it. */
+  const waiting = { ip: new Set<string>(), ip6: new Set<string>() };
+  /** As the proxier does it: takes what changed, writes, and says which families the kernel took. */
   const sync = (...families: ("ip" | "ip6")[]): void => {
-    conntrack.changed(model.takeDirty().services);
-    for (const family of families.length === 0 ? (["ip", "ip6"] as const) : families) conntrack.afterSync(family);
+    for (const name of model.takeDirty().services) for (const set of Object.values(waiting)) set.add(name);
+    for (const family of ["ip", "ip6"] as const) {
+      const ok = families.length === 0 || families.includes(family);
+      conntrack.synced({ family, ok, services: ok ? [...waiting[family]] : [] });
+      if (ok) waiting[family].clear();
+    }
   };
+  conntrack.nodePortAddresses("ip", "all");
   const dumps = () => table.calls.filter(({ action }) => action === "dump").map(({ filter }) => filter);
   const settled = async (): Promise<void> => {
     await conntrack.idle();

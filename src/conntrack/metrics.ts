@@ -1,0 +1,66 @@
+/** Our metrics of connection tracking; kube-proxy's two are with its others (observe/metrics.ts). */
+import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import type { IpFamily } from "../model/types.js";
+import { DIRECTIONS, type GcReport } from "./gc.js";
+import type { PressureReport } from "./pressure.js";
+import type { ConntrackObserver } from "./service.js";
+
+const GC_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);
+const FAMILY: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
+const OUTCOMES = ["alive", "deleted", "orphaned"] as const;
+
+export class ConntrackMetrics implements ConntrackObserver {
+  readonly #entries;
+  readonly #max;
+  readonly #pressure;
+  readonly #insertFailed;
+  readonly #gcDuration;
+  readonly #gcEntries;
+  #insertFailedSoFar = 0;
+
+  constructor(registry: Registry) {
+    const registers = [registry];
+    const gauge = (name: string, help: string) => new Gauge({ name, help, registers });
+    this.#entries = gauge("nftproxier_conntrack_entries", "Entries in the connection tracking table");
+    this.#max = gauge("nftproxier_conntrack_max", "Entries that fit into the connection tracking table");
+    this.#pressure = gauge("nftproxier_conntrack_pressure", "How full the connection tracking table is, 0 to 1");
+    this.#insertFailed = new Counter({
+      name: "nftproxier_conntrack_insert_failed_total",
+      help: "Entries that could not be put into the connection tracking table, since boot",
+      registers,
+    });
+    this.#gcDuration = new Histogram({
+      name: "nftproxier_conntrack_gc_duration_seconds",
+      help: "Duration of one garbage collection of the connection tracking table",
+      buckets: GC_BUCKETS,
+      registers,
+    });
+    this.#gcEntries = new Gauge({
+      name: "nftproxier_conntrack_gc_entries",
+      help:
+        "Entries at the last garbage collection. direction: original, only the opening direction has been seen; reply, " +
+        "both have. outcome: alive, deleted; orphaned, those among the alive ones whose endpoint no service has",
+      labelNames: ["family", "direction", "outcome"],
+      registers,
+    });
+  }
+
+  pressure(report: PressureReport): void {
+    this.#entries.set(report.entries);
+    this.#max.set(report.max);
+    this.#pressure.set(report.pressure);
+    this.#insertFailed.inc(Math.max(0, report.insertFailed - this.#insertFailedSoFar));
+    this.#insertFailedSoFar = report.insertFailed;
+  }
+
+  collected(report: GcReport): void {
+    this.#gcDuration.observe(report.ms / 1000);
+    for (const { family, directions } of report.families) {
+      for (const direction of DIRECTIONS) {
+        for (const outcome of OUTCOMES) {
+          this.#gcEntries.set({ family: FAMILY[family], direction, outcome }, directions[direction][outcome]);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,107 @@
+/** How full the connection tracking table is, looked at now and then; says so once when it gets too full. */
+import type { Logger } from "../observe/log.js";
+import type { ConntrackTable } from "./types.js";
+
+export interface PressureReport {
+  readonly entries: number;
+  readonly max: number;
+  /** entries / max, 0 to 1. */
+  readonly pressure: number;
+  /** Since boot: entries that could not be put in, as another one with the same tuple was there. */
+  readonly insertFailed: number;
+  /** Since boot: packets dropped because the table was full, or memory was short. */
+  readonly dropped: number;
+}
+
+/** Something that garbage may be the cause of. */
+export type Distress = "insert-failed" | "table-full" | "pressure";
+
+export interface PressureOptions {
+  readonly table: Pick<ConntrackTable, "count" | "max" | "stats">;
+  readonly log: Logger;
+  onSample?(report: PressureReport): void;
+  /** The table does badly: told once for each sample that shows it. */
+  onDistress?(distress: Distress): void;
+  /** Between two looks, ms. Default 10 s. */
+  readonly intervalMs?: number;
+}
+
+/** Warned above this, once, and again after it has been below the other. */
+export const WARN_PRESSURE = 0.9;
+export const CALM_PRESSURE = 0.8;
+const INTERVAL_MS = 10_000;
+
+const REMEDY =
+  "new connections will be dropped when it is full. Raise net.netfilter.nf_conntrack_max (conntrack.maxPerCore or " +
+  "conntrack.min in the configuration), or shorten the timeouts there; `nft-proxier conntrack count` and `list` show " +
+  "who fills it";
+
+export class PressureMonitor {
+  readonly #options: PressureOptions;
+  #timer: NodeJS.Timeout | undefined;
+  #running: Promise<void> | undefined;
+  #before: PressureReport | undefined;
+  #warned = false;
+  #failing = false;
+  #stopped = true;
+
+  constructor(options: PressureOptions) {
+    this.#options = options;
+  }
+
+  /** Looks at once, and then at each interval. */
+  start(): void {
+    if (!this.#stopped) return;
+    this.#stopped = false;
+    this.#next(0);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    await this.#running;
+  }
+
+  #next(waitMs: number): void {
+    if (this.#stopped) return;
+    this.#timer = setTimeout(() => {
+      this.#running = this.#sample().finally(() => this.#next(this.#options.intervalMs ?? INTERVAL_MS));
+    }, waitMs);
+  }
+
+  async #sample(): Promise<void> {
+    const { table, log } = this.#options;
+    try {
+      const [entries, max, stats] = await Promise.all([table.count(), table.max(), table.stats()]);
+      const pressure = max > 0 ? Math.min(1, entries / max) : 0;
+      this.#take({ entries, max, pressure, insertFailed: stats.insertFailed, dropped: stats.drop });
+      this.#failing = false;
+    } catch (error) {
+      // Said once: without figures the work goes on.
+      if (!this.#failing) log.warn({ err: error }, "the connection tracking table's figures cannot be read");
+      this.#failing = true;
+    }
+  }
+
+  #take(report: PressureReport): void {
+    const { log } = this.#options;
+    const before = this.#before;
+    this.#before = report;
+    if (report.pressure > WARN_PRESSURE && !this.#warned) {
+      this.#warned = true;
+      const percent = Math.floor(report.pressure * 100);
+      log.warn(
+        { entries: report.entries, max: report.max },
+        `the connection tracking table is ${percent} % full: ${REMEDY}`,
+      );
+    } else if (report.pressure < CALM_PRESSURE && this.#warned) {
+      this.#warned = false;
+      log.info({ entries: report.entries, max: report.max }, "the connection tracking table has room again");
+    }
+    this.#options.onSample?.(report);
+    if (report.pressure > WARN_PRESSURE) this.#options.onDistress?.("pressure");
+    if (before === undefined) return;
+    if (report.insertFailed > before.insertFailed) this.#options.onDistress?.("insert-failed");
+    if (report.dropped > before.dropped) this.#options.onDistress?.("table-full");
+  }
+}

@@ -1,0 +1,321 @@
+/** Garbage collection: what is counted, deleted and called an orphan; when it runs; what is said of a full table. */
+import { pino } from "pino";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { AS_KUBE_PROXY, BEYOND_KUBE_PROXY, DELETED } from "../../../src/conntrack/decide.js";
+import { FakeConntrack } from "../../../src/conntrack/fake-conntrack.js";
+import {
+  GC_MAX_MS,
+  GC_MIN_MS,
+  GC_START_MS,
+  GarbageCollector,
+  type GcOptions,
+  type GcReport,
+  gcInterval,
+} from "../../../src/conntrack/gc.js";
+import { GcRunner } from "../../../src/conntrack/gc-runner.js";
+import { ConntrackMetrics } from "../../../src/conntrack/metrics.js";
+import { PressureMonitor } from "../../../src/conntrack/pressure.js";
+import { mayLeaveOut } from "../../../src/conntrack/screen.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../../src/conntrack/types.js";
+import { CASES, entryOf, FAMILIES, nodePortAddresses, worldWithFormer } from "./cases.js";
+
+const ORPHANS = [
+  "by TCP, to an endpoint that is gone",
+  "by TCP, to a deleted service that asked for resets",
+  "by TCP, asked for, over already",
+];
+const STALE = CASES.filter(({ expect: reason }) => (DELETED as readonly string[]).includes(reason));
+
+function setUp(options: Partial<GcOptions> = {}) {
+  const table = new FakeConntrack();
+  const { model, former } = worldWithFormer();
+  const names = new Map<string, string>();
+  for (const family of FAMILIES) {
+    CASES.forEach((one, n) => {
+      const entry = table.add(entryOf(one, family, n));
+      names.set(`${family} ${entry.id}`, one.name);
+      // Every third has been answered.
+      if (n % 3 === 0) table.change(entry, { status: entry.status | CONNTRACK_STATUS.seenReply });
+    });
+  }
+  const collector = new GarbageCollector({
+    table,
+    model,
+    former,
+    families: FAMILIES,
+    nodePortAddresses: (family) => Promise.resolve(nodePortAddresses(family)),
+    switches: BEYOND_KUBE_PROXY,
+    ...options,
+  });
+  const nameOf = (entry: ConntrackEntry) => names.get(`${entry.family} ${entry.id}`) ?? "?";
+  const left = (family: "ip" | "ip6") =>
+    table
+      .entries()
+      .filter((entry) => entry.family === family)
+      .map(nameOf);
+  return { table, collector, nameOf, left };
+}
+
+const sum = (report: GcReport, what: "alive" | "deleted" | "orphaned") =>
+  report.families.map(({ directions }) => directions.original[what] + directions.reply[what]);
+
+describe("a run", () => {
+  test("deletes what is stale, finds orphans and leaves them, and counts per family and direction", async () => {
+    const { collector, left, nameOf } = setUp();
+    const found: string[] = [];
+    const report = await collector.run({
+      onEntry: (entry, why, goes) => {
+        if (why === "orphan") found.push(`${entry.family} ${nameOf(entry)} ${goes}`);
+      },
+    });
+    const kept = CASES.filter((one) => !STALE.includes(one)).map(({ name }) => name);
+    for (const family of FAMILIES) expect(left(family)).toEqual(kept);
+    expect(found).toEqual(FAMILIES.flatMap((family) => ORPHANS.map((name) => `${family} ${name} false`)));
+    expect(sum(report, "deleted")).toEqual([STALE.length, STALE.length]);
+    expect(sum(report, "alive")).toEqual([kept.length, kept.length]);
+    expect(sum(report, "orphaned")).toEqual([ORPHANS.length, ORPHANS.length]);
+    const answered = CASES.filter((_one, n) => n % 3 === 0);
+    const { reply } = report.families[0].directions;
+    expect(reply.alive + reply.deleted).toBe(answered.length);
+    expect(reply.deleted).toBe(answered.filter((one) => STALE.includes(one)).length);
+    expect(report.deleteRatio).toBeCloseTo(STALE.length / CASES.length);
+  });
+
+  test("asked to, purges orphans; those of TCP only where TCP is asked for by name", async () => {
+    const { collector, left } = setUp({ switches: AS_KUBE_PROXY });
+    const orphaned = [
+      "to a service that lost its last endpoint",
+      "to a deleted service",
+      "to the port that a service had",
+      "by SCTP, to an endpoint that is gone",
+    ];
+    expect(left("ip")).toEqual(expect.arrayContaining(orphaned));
+    await collector.run({ orphans: true });
+    expect(left("ip")).not.toEqual(expect.arrayContaining(orphaned));
+    expect(left("ip")).toEqual(expect.arrayContaining([...ORPHANS, "translated by somebody else"]));
+    await collector.run({ orphans: true, filter: { protocol: 6 } });
+    expect(left("ip").filter((name) => ORPHANS.includes(name))).toEqual([]);
+  });
+
+  test("dry, tells the same and deletes nothing", async () => {
+    const { collector, left } = setUp();
+    const before = left("ip");
+    const report = await collector.run({ dryRun: true, orphans: true });
+    expect(left("ip")).toEqual(before);
+    expect(sum(report, "deleted")).toEqual([STALE.length, STALE.length]);
+  });
+
+  test("with a filter looks at nothing else", async () => {
+    const { collector, left } = setUp();
+    const before = left("ip6").length;
+    const report = await collector.run({ filter: { family: "ip", original: { destination: "10.0.0.30" } } });
+    expect(report.families.map(({ family }) => family)).toEqual(["ip"]);
+    expect(sum(report, "deleted")).toEqual([1]);
+    expect(left("ip6").length).toBe(before);
+  });
+
+  test("of a table that leaves out what the screen allows comes to the same counts", async () => {
+    const plain = setUp();
+    const screened = setUp();
+    const { table } = screened;
+    const leavingOut: Pick<ConntrackTable, "dump"> = {
+      async dump(filter, onEntries, screen) {
+        let matched = 0;
+        let answered = 0;
+        const result = await table.dump(filter, async (entries) => {
+          matched += entries.length;
+          answered += entries.filter(({ status }) => (status & CONNTRACK_STATUS.seenReply) !== 0).length;
+          await onEntries(entries.filter((entry) => screen === undefined || !mayLeaveOut(screen, entry)));
+        });
+        return { ...result, matched, answered };
+      },
+    };
+    const { model, former } = worldWithFormer();
+    const collector = new GarbageCollector({
+      table: { dump: (...args) => leavingOut.dump(...args), deleteAll: (entries) => table.deleteAll(entries) },
+      model,
+      former,
+      families: FAMILIES,
+      nodePortAddresses: (family) => Promise.resolve(nodePortAddresses(family)),
+      switches: BEYOND_KUBE_PROXY,
+    });
+    const { families } = await collector.run();
+    expect(families).toEqual((await plain.collector.run()).families);
+    expect(screened.left("ip")).toEqual(plain.left("ip"));
+  });
+
+  test("an interrupted dump has no ratio to go by", async () => {
+    const { collector, table } = setUp();
+    table.interruptDumps(1);
+    expect((await collector.run()).deleteRatio).toBeUndefined();
+  });
+});
+
+describe("the interval", () => {
+  const minutes = 60_000;
+  test.each<[string, number, number | undefined, number | undefined, number]>([
+    ["half as long when half was deleted", 10 * minutes, 0.5, undefined, 5 * minutes],
+    ["a tenth at least", 10 * minutes, 1, undefined, 1 * minutes],
+    ["never below ten seconds", 15_000, 0.9, undefined, GC_MIN_MS],
+    ["half as long again when little was deleted", 10 * minutes, 0.04, undefined, 15 * minutes],
+    ["also when nothing was", 10 * minutes, 0, undefined, 15 * minutes],
+    ["never above half an hour", 25 * minutes, 0, undefined, GC_MAX_MS],
+    ["the same in between", 10 * minutes, 0.1, undefined, 10 * minutes],
+    ["the same when nothing is known", 10 * minutes, undefined, undefined, 10 * minutes],
+    ["what an early run finds counts for more", 10 * minutes, 0.1, 2 * minutes, 5 * minutes],
+    ["a late run is as good as one in time", 10 * minutes, 0.1, 20 * minutes, 10 * minutes],
+  ])("%s", (_name, previous, ratio, actual, expected) => {
+    expect(gcInterval(previous, ratio, actual)).toBe(expected);
+  });
+});
+
+function logLines() {
+  const lines: Record<string, unknown>[] = [];
+  const log = pino({ level: "info" }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+  return { lines, log };
+}
+
+describe("in the background", () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+
+  const report = (deleteRatio: number): GcReport => ({ families: [], ms: 1, deleteRatio });
+
+  test("runs after the interval, adapts it, and goes on after a failure", async () => {
+    const { log, lines } = logLines();
+    const ratios = [0.5, 0];
+    const runs: number[] = [];
+    const collector = {
+      run: () => {
+        runs.push(Date.now());
+        const ratio = ratios.shift();
+        return ratio === undefined ? Promise.reject(new Error("ENOBUFS")) : Promise.resolve(report(ratio));
+      },
+    };
+    const runner = new GcRunner({ collector, log, now: () => Date.now() });
+    const start = Date.now();
+    runner.start();
+    await vi.advanceTimersByTimeAsync(GC_START_MS);
+    expect(runner.intervalMs).toBe(GC_START_MS / 2);
+    await vi.advanceTimersByTimeAsync(GC_START_MS / 2);
+    expect(runner.intervalMs).toBe(GC_START_MS * 0.75);
+    await vi.advanceTimersByTimeAsync(2 * GC_START_MS * 0.75);
+    expect(runs.map((at) => (at - start) / GC_START_MS)).toEqual([1, 1.5, 2.25, 3]);
+    expect(lines.map(({ msg }) => msg)).toEqual(
+      Array.from({ length: 2 }, () => "connection tracking: garbage could not be collected"),
+    );
+    await runner.stop();
+    await vi.advanceTimersByTimeAsync(10 * GC_START_MS);
+    expect(runs.length).toBe(4);
+  });
+
+  test("a trigger brings the next run forward, but never two within ten seconds", async () => {
+    const { log } = logLines();
+    let runs = 0;
+    const collector = {
+      run: () => {
+        runs++;
+        return Promise.resolve(report(0.1));
+      },
+    };
+    const runner = new GcRunner({ collector, log, now: () => Date.now() });
+    runner.trigger("too early: not started");
+    runner.start();
+    runner.trigger("insert-failed");
+    await vi.advanceTimersByTimeAsync(1);
+    expect(runs).toBe(1);
+    for (let i = 0; i < 5; i++) runner.trigger("table-full");
+    await vi.advanceTimersByTimeAsync(GC_MIN_MS - 10);
+    expect(runs).toBe(1);
+    await vi.advanceTimersByTimeAsync(20);
+    expect(runs).toBe(2);
+    await runner.stop();
+  });
+
+  test("a table that gets too full is warned of once, with what helps, until it has had room again", async () => {
+    const { log, lines } = logLines();
+    const table = { entries: 0, max: 100, failed: 0, dropped: 0 };
+    const distress: string[] = [];
+    const monitor = new PressureMonitor({
+      table: {
+        count: () => Promise.resolve(table.entries),
+        max: () => Promise.resolve(table.max),
+        stats: () =>
+          Promise.resolve({
+            found: 0,
+            invalid: 0,
+            insert: 0,
+            insertFailed: table.failed,
+            drop: table.dropped,
+            earlyDrop: 0,
+            error: 0,
+          }),
+      },
+      log,
+      onDistress: (what) => distress.push(what),
+      intervalMs: 1000,
+    });
+    monitor.start();
+    for (const entries of [50, 91, 95, 85, 92, 79, 91]) {
+      table.entries = entries;
+      await vi.advanceTimersByTimeAsync(1000);
+    }
+    const messages = lines.map(({ msg }) => String(msg).slice(0, 50));
+    expect(messages).toEqual([
+      "the connection tracking table is 91 % full: new co",
+      "the connection tracking table has room again",
+      "the connection tracking table is 91 % full: new co",
+    ]);
+    expect(String(lines[0]["msg"])).toMatch(/Raise net\.netfilter\.nf_conntrack_max/);
+    expect(distress).toEqual(["pressure", "pressure", "pressure", "pressure"]);
+    distress.length = 0;
+    table.entries = 10;
+    table.failed = 3;
+    await vi.advanceTimersByTimeAsync(1000);
+    table.dropped = 1;
+    await vi.advanceTimersByTimeAsync(2000);
+    expect(distress).toEqual(["insert-failed", "table-full"]);
+    await monitor.stop();
+  });
+
+  test("a table whose figures cannot be read is named once, and looked at again", async () => {
+    const { log, lines } = logLines();
+    const table = new FakeConntrack();
+    for (let i = 0; i < 2; i++) table.failNext({ action: "stats", errno: "EPERM" });
+    let samples = 0;
+    const monitor = new PressureMonitor({ table, log, onSample: () => samples++, intervalMs: 1000 });
+    monitor.start();
+    await vi.advanceTimersByTimeAsync(3500);
+    expect(lines.length).toBe(1);
+    expect(samples).toBe(2);
+    await monitor.stop();
+  });
+});
+
+test("metrics have the names and labels that are documented", async () => {
+  const registry = new Registry();
+  const metrics = new ConntrackMetrics(registry);
+  metrics.pressure({ entries: 50, max: 200, pressure: 0.25, insertFailed: 7, dropped: 0 });
+  metrics.pressure({ entries: 60, max: 200, pressure: 0.3, insertFailed: 9, dropped: 0 });
+  const { collector } = setUp();
+  metrics.collected(await collector.run());
+  const text = await registry.metrics();
+  for (const line of [
+    "nftproxier_conntrack_entries 60",
+    "nftproxier_conntrack_max 200",
+    "nftproxier_conntrack_pressure 0.3",
+    "nftproxier_conntrack_insert_failed_total 9",
+    "nftproxier_conntrack_gc_duration_seconds_count 1",
+  ]) {
+    expect(text.split("\n")).toContain(line);
+  }
+  for (const family of ["IPv4", "IPv6"]) {
+    for (const direction of ["original", "reply"]) {
+      for (const outcome of ["alive", "deleted", "orphaned"]) {
+        const series = `nftproxier_conntrack_gc_entries{family="${family}",direction="${direction}",outcome="${outcome}"}`;
+        expect(text).toContain(series);
+      }
+    }
+  }
+});
