@@ -57,8 +57,7 @@ export class ProxyHealth implements ProxierObserver {
     }
   }
 
-  /** The node's own Node object; undefined: there is none, or none any more. */
-  setNode(node: V1Node | undefined): void {
+  node(node: V1Node | undefined): void {
     this.#node = node;
   }
 

@@ -121,9 +121,9 @@ export class Metrics implements ProxierObserver {
     this.#probes[path].inc({ code: String(code) });
   }
 
-  /** One look through a family's conntrack entries for stale ones. */
-  conntrackReconciled(family: IpFamily, seconds: number, deleted: number): void {
-    this.#conntrack.duration.observe(FAMILY_LABELS[family], seconds);
+  /** One look through a family's conntrack entries for stale ones: `conntrack/`'s ReconcileReport. */
+  reconciled({ family, ms, deleted }: { family: IpFamily; ms: number; deleted: number }): void {
+    this.#conntrack.duration.observe(FAMILY_LABELS[family], ms / 1000);
     this.#conntrack.deleted.inc(FAMILY_LABELS[family], deleted);
   }
 

@@ -1,3 +1,4 @@
+import type { V1Node } from "@kubernetes/client-node";
 import type { IpFamily } from "../model/types.js";
 
 /** One write of one family that the kernel took, or refused. */
@@ -52,4 +53,6 @@ export interface ProxierObserver {
   /** Where node ports answer from now on; "all": on every local address but loopback. */
   nodePortAddresses?(family: IpFamily, addresses: "all" | readonly string[]): void;
   noLocalEndpoints?(family: IpFamily, counts: NoLocalEndpoints): void;
+  /** The node's own Node object came, changed, or went (undefined). */
+  node?(node: V1Node | undefined): void;
 }

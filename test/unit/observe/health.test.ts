@@ -179,21 +179,21 @@ describe("healthz: whether the node is to get traffic", () => {
 
   test("not before its Node object is known, and not after it is gone", () => {
     expect(health.healthz().code).toBe(503);
-    health.setNode(node());
+    health.node(node());
     expect(health.healthz().code).toBe(200);
-    health.setNode(undefined);
+    health.node(undefined);
     expect(health.healthz().code).toBe(503);
   });
 
   test("not while it is being deleted", () => {
-    health.setNode(node({ metadata: { name: "n1", deletionTimestamp: "2026-01-01T00:00:00Z" } }));
+    health.node(node({ metadata: { name: "n1", deletionTimestamp: "2026-01-01T00:00:00Z" } }));
     expect(health.healthz().code).toBe(503);
   });
 
   test("not when the cluster autoscaler is about to remove it; other taints do not matter", () => {
-    health.setNode(node({ spec: { taints: [{ key: "dedicated", effect: "NoSchedule" }] } }));
+    health.node(node({ spec: { taints: [{ key: "dedicated", effect: "NoSchedule" }] } }));
     expect(health.healthz().code).toBe(200);
-    health.setNode(node({ spec: { taints: [{ key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" }] } }));
+    health.node(node({ spec: { taints: [{ key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" }] } }));
     expect(health.healthz().code).toBe(503);
   });
 
@@ -206,7 +206,7 @@ describe("healthz: whether the node is to get traffic", () => {
   });
 
   test("a proxier that lags behind is enough, too", () => {
-    health.setNode(node());
+    health.node(node());
     health.queued();
     elapsed = TIMEOUT;
     expect(health.healthz().code).toBe(503);

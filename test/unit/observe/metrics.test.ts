@@ -309,7 +309,7 @@ describe("what happens is counted", () => {
   test("probes, conntrack, requests, what waits", async () => {
     metrics.probed("healthz", 503);
     metrics.probed("livez", 200);
-    metrics.conntrackReconciled("ip", 0.01, 3);
+    metrics.reconciled({ family: "ip", ms: 10, deleted: 3 });
     metrics.restRequest({ code: "200", method: "GET", verb: "GET", host: "10.96.0.1:443", seconds: 0.3 });
     metrics.restRequest({ code: "200", method: "GET", verb: "GET", host: "10.96.0.1:443", seconds: undefined });
     metrics.queued(START + 5_000);

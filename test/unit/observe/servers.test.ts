@@ -24,7 +24,7 @@ beforeEach(() => {
   book = journal();
   const clock = { now: () => now };
   health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, cluster: true, clock, now: () => now });
-  health.setNode({ metadata: { name: "n1" } });
+  health.node({ metadata: { name: "n1" } });
   metrics = new Metrics({ families: ["ip"], version: "0.1.0" });
   servers = [];
 });
@@ -79,7 +79,7 @@ describe("health port", () => {
 
   test("503 when a change waits for too long; only /healthz asks for the node; both are counted", async () => {
     const port = await started(makeHealth());
-    health.setNode(undefined);
+    health.node(undefined);
     expect([(await ask(port, "/livez")).status, (await ask(port, "/healthz")).status]).toEqual([200, 503]);
     health.queued();
     now += 60_000;
