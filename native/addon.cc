@@ -205,11 +205,11 @@ Napi::Value Addresses(const Napi::CallbackInfo& info) {
 }
 
 template <typename Source>
-Napi::Value MonitorTask(Napi::Env env, napi_value callback, std::function<std::unique_ptr<Source>()> open) {
+Napi::Value MonitorTask(Napi::Env env, napi_value callback, std::function<std::shared_ptr<Source>()> open) {
   if (TypeOf(env, callback) != napi_function) throw Failure::Invalid("expected a callback");
   auto function = std::make_shared<Napi::FunctionReference>(Napi::Persistent(Napi::Function(env, callback)));
-  return AsyncTask<std::unique_ptr<Source>>::Run(
-      env, "monitor", std::move(open), [function](Napi::Env e, std::unique_ptr<Source>&& source) {
+  return AsyncTask<std::shared_ptr<Source>>::Run(
+      env, "monitor", std::move(open), [function](Napi::Env e, std::shared_ptr<Source>&& source) {
         return Wrap(e, OpenJsMonitor(e, std::move(source), function->Value()), kMonitorTag);
       });
 }
@@ -219,15 +219,14 @@ Napi::Value OpenMonitor(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   MonitorOptions options = ReadMonitorOptions(info.Env(), info[1]);
   options.receive_buffer = connection->options().receive_buffer;
-  return MonitorTask<Monitor>(
-      info.Env(), info[2], [connection, options] { return std::make_unique<Monitor>(connection->netns(), options); });
+  return MonitorTask<Monitor>(info.Env(), info[2], [connection, options] { return connection->OpenMonitor(options); });
 }
 
 // watchAddresses(connection, callback): as monitor().
 Napi::Value WatchAddresses(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   return MonitorTask<AddressMonitor>(info.Env(), info[1], [connection] {
-    return std::make_unique<AddressMonitor>(connection->netns(), connection->options().receive_buffer);
+    return std::make_shared<AddressMonitor>(connection->netns(), connection->options().receive_buffer);
   });
 }
 

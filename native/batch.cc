@@ -57,9 +57,12 @@ void Region::swap(Region& other) noexcept {
 void Batch::AddOp(Op op) {
   if (const ElementsOp* elements = RecordsOf(op)) {
     bound_ += PlanElements(op, *elements).total_bound();
+    objects_ += elements->count;
     source_size_ += elements->count * elements->layout.stride();
   } else {
     bound_ += OpBound(op);
+    // How many elements a flush is about only the kernel knows.
+    objects_ += op.verb == Verb::Flush && std::holds_alternative<ElementsOp>(op.body) ? kLoudObjects + 1 : 1;
   }
   ops_.push_back(std::move(op));
 }

@@ -61,6 +61,9 @@ class Batch {
   // Bytes of all packed records, and where they go, in order of the operations.
   size_t source_size() const { return source_size_; }
   uint8_t* Source() const { return region_.data() + region_.size() - source_size_; }
+  // Whether listeners of events would be told of a great many objects, for each of which the kernel makes a message of
+  // its own first: a page of memory and a microsecond each, all of them held until the commit is through.
+  bool loud() const { return objects_ > kLoudObjects; }
 
   // Encodes with sequence numbers from `seq` (the BATCH_BEGIN) up. Once.
   void Encode(uint32_t seq);
@@ -87,8 +90,11 @@ class Batch {
   };
   size_t EncodeElements(uint32_t index, const uint8_t** source, size_t at);
 
+  static constexpr uint64_t kLoudObjects = 1000;
+
   BatchOptions options_;
   std::vector<Op> ops_;
+  uint64_t objects_ = 0;
   size_t bound_ = 0;
   size_t source_size_ = 0;
   Region region_;

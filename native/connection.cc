@@ -5,7 +5,9 @@
 #include <linux/netlink.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <fstream>
@@ -23,6 +25,7 @@ constexpr size_t kReplyBuffer = 8 << 20;
 // netlink_sendmsg takes at most sk_sndbuf - 32.
 constexpr size_t kSendOverhead = 32;
 constexpr size_t kMaxDescribedFaults = 5;
+constexpr char kCommitterName[] = "nft-proxier";
 
 uint64_t Now() {
   return static_cast<uint64_t>(
@@ -37,13 +40,26 @@ std::string ReadFirstLine(const char* path) {
   return line;
 }
 
+// The kernel's generation is never 0.
+uint32_t NextGeneration(uint32_t id) { return id + 1 == 0 ? 1 : id + 1; }
+
+// What a monitor would have been told of a commit by this thread, without its events.
+ChangeBatch OwnBatch(uint32_t generation, uint32_t port) {
+  ChangeBatch batch;
+  batch.generation = generation;
+  batch.port_id = port;
+  batch.pid = static_cast<uint32_t>(gettid());
+  batch.process = kCommitterName;
+  return batch;
+}
+
 // The kernel tells every listener of events the name of the thread that committed (NFTA_GEN_PROC_NAME): "libuv-worker"
 // would tell nobody anything.
 class BorrowedThreadName {
  public:
   BorrowedThreadName() {
     named_ = pthread_getname_np(pthread_self(), own_, sizeof own_) == 0 &&
-             pthread_setname_np(pthread_self(), "nft-proxier") == 0;
+             pthread_setname_np(pthread_self(), kCommitterName) == 0;
   }
   ~BorrowedThreadName() {
     if (named_) pthread_setname_np(pthread_self(), own_);
@@ -187,10 +203,65 @@ CommitResult Connection::Send(Batch& batch) {
   return result;
 }
 
+std::shared_ptr<Monitor> Connection::OpenMonitor(const MonitorOptions& options) {
+  auto monitor = std::make_shared<Monitor>(netns_, options);
+  const std::lock_guard<std::mutex> lock(monitors_mutex_);
+  monitors_.erase(std::remove_if(monitors_.begin(), monitors_.end(), [](const auto& other) { return other.expired(); }),
+                  monitors_.end());
+  monitors_.push_back(monitor);
+  return monitor;
+}
+
+std::vector<std::shared_ptr<Monitor>> Connection::QuietMonitors() {
+  std::vector<std::shared_ptr<Monitor>> monitors;
+  const std::lock_guard<std::mutex> lock(monitors_mutex_);
+  for (const std::weak_ptr<Monitor>& weak : monitors_) {
+    if (std::shared_ptr<Monitor> monitor = weak.lock(); monitor && monitor->skips(port_id())) {
+      monitors.push_back(std::move(monitor));
+    }
+  }
+  return monitors;
+}
+
+// Monitors of ours leave, and come back when it is through: between the two readings of the generation there must have
+// been no commit but this one.
+CommitResult Connection::SendUnheard(Batch& batch) {
+  std::vector<std::shared_ptr<Monitor>> monitors = QuietMonitors();
+  if (monitors.empty()) return Send(batch);
+  const uint32_t before = Generation().id;
+  monitors.erase(
+      std::remove_if(monitors.begin(), monitors.end(), [](const auto& monitor) { return !monitor->Leave(); }),
+      monitors.end());
+  const auto come_back = [&](bool committed) {
+    for (const std::shared_ptr<Monitor>& monitor : monitors) monitor->ListenAgain();
+    const uint32_t expected = committed ? NextGeneration(before) : before;
+    std::vector<MonitorItem> missed;
+    if (GenerationOr(0) != expected) missed.emplace_back(EventsLost{});
+    if (committed) missed.emplace_back(OwnBatch(expected, port_id()));
+    for (const std::shared_ptr<Monitor>& monitor : monitors) monitor->Tell(missed);
+  };
+  try {
+    const CommitResult result = Send(batch);
+    come_back(true);
+    return result;
+  } catch (...) {
+    come_back(false);
+    throw;
+  }
+}
+
+uint32_t Connection::GenerationOr(uint32_t fallback) const {
+  try {
+    return Generation().id;
+  } catch (const Failure&) {
+    return fallback;
+  }
+}
+
 CommitResult Connection::Commit(Batch& batch) {
   const std::lock_guard<std::mutex> lock(commit_mutex_);
   try {
-    const CommitResult result = Send(batch);
+    const CommitResult result = batch.loud() && !batch.options().dry_run ? SendUnheard(batch) : Send(batch);
     batch.Release();
     return result;
   } catch (...) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "batch.h"
 #include "element_codec.h"
 #include "model.h"
+#include "monitor.h"
 #include "socket.h"
 
 namespace nftp {
@@ -58,11 +60,19 @@ class Connection {
   void Elements(const TableRef& table, const std::string& set, ElementCollector* collector) const;
   std::vector<InterfaceAddress> Addresses() const;
 
+  // Events of this namespace. The monitor does not listen while a loud batch is committed (Batch::loud), unless it
+  // wants to hear of our own commits: whether anybody else changed something meanwhile is told by the generation, and
+  // then the events are reported as lost. Throws Failure.
+  std::shared_ptr<Monitor> OpenMonitor(const MonitorOptions& options);
+
  private:
   void EnsureSendBuffer(size_t bytes);
   void Drain(const std::function<void(const nlmsghdr*)>& on_message, bool* lost);
   CommitResult Send(Batch& batch);
   void CollectReplies(const Batch& batch);
+  CommitResult SendUnheard(Batch& batch);
+  std::vector<std::shared_ptr<Monitor>> QuietMonitors();
+  uint32_t GenerationOr(uint32_t fallback) const;
 
   const ConnectionOptions options_;
   const NetNamespace netns_;
@@ -71,6 +81,8 @@ class Connection {
   size_t send_buffer_ = 0;
   uint32_t next_seq_ = 1;
   std::vector<uint8_t> receive_buffer_;
+  std::mutex monitors_mutex_;
+  std::vector<std::weak_ptr<Monitor>> monitors_;
 };
 
 }  // namespace nftp

@@ -28,7 +28,7 @@ void Tell(Napi::Env env, Napi::Function callback, const MonitorFailed& failed) {
 template <typename Source>
 class OpenMonitor : public JsMonitor {
  public:
-  static std::shared_ptr<JsMonitor> Open(Napi::Env env, std::unique_ptr<Source> source, Napi::Function callback) {
+  static std::shared_ptr<JsMonitor> Open(Napi::Env env, std::shared_ptr<Source> source, Napi::Function callback) {
     std::shared_ptr<OpenMonitor> opened(new OpenMonitor(env));
     OpenMonitor* raw = opened.get();
     raw->function_ = Napi::ThreadSafeFunction::New(env, callback, "nft-monitor", 0, 1);
@@ -67,7 +67,7 @@ class OpenMonitor : public JsMonitor {
 
   const napi_env env_;
   Napi::ThreadSafeFunction function_;
-  std::unique_ptr<Source> source_;
+  std::shared_ptr<Source> source_;
   // The thread calls into this object until Close().
   std::shared_ptr<OpenMonitor> self_;
 };
@@ -75,11 +75,11 @@ class OpenMonitor : public JsMonitor {
 }  // namespace
 
 template <typename Source>
-std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::unique_ptr<Source> source, Napi::Function callback) {
+std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::shared_ptr<Source> source, Napi::Function callback) {
   return OpenMonitor<Source>::Open(env, std::move(source), callback);
 }
 
-template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::unique_ptr<Monitor>, Napi::Function);
-template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::unique_ptr<AddressMonitor>, Napi::Function);
+template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<Monitor>, Napi::Function);
+template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<AddressMonitor>, Napi::Function);
 
 }  // namespace nftp

@@ -28,9 +28,9 @@ class JsMonitor {
 // "change", "lost" and "error"; `callback` must not throw. Keeps itself and the event loop alive until Close(), or the
 // environment's end. Throws Failure.
 template <typename Source>
-std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::unique_ptr<Source> source, Napi::Function callback);
+std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::shared_ptr<Source> source, Napi::Function callback);
 
-extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::unique_ptr<Monitor>, Napi::Function);
-extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::unique_ptr<AddressMonitor>, Napi::Function);
+extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<Monitor>, Napi::Function);
+extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<AddressMonitor>, Napi::Function);
 
 }  // namespace nftp

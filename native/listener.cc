@@ -12,14 +12,34 @@
 
 namespace nftp {
 
+namespace {
+
+void Raise(const Fd& event) {
+  const uint64_t one = 1;
+  static_cast<void>(!write(event.get(), &one, sizeof one));
+}
+
+}  // namespace
+
 Listener::Listener(const NetNamespace& netns, const ListenerOptions& options)
     : options_(options),
       socket_(netns, options.protocol),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      signal_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       buffer_(options.datagram) {
-  if (!stop_.valid()) throw Failure::System("eventfd", errno);
+  if (!signal_.valid()) throw Failure::System("eventfd", errno);
   socket_.SetReceiveBuffer(options.receive_buffer);
-  for (const int group : options.groups) socket_.Join(group, options.what);
+  Join();
+}
+
+void Listener::Join() const {
+  for (const int group : options_.groups) socket_.Join(group, options_.what);
+}
+
+bool Listener::Leave() const {
+  for (const int group : options_.groups) {
+    if (!socket_.Leave(group)) return false;
+  }
+  return true;
 }
 
 void Listener::Start(Handlers handlers) {
@@ -29,9 +49,34 @@ void Listener::Start(Handlers handlers) {
 
 void Listener::Stop() {
   if (!thread_.joinable()) return;
-  const uint64_t one = 1;
-  static_cast<void>(!write(stop_.get(), &one, sizeof one));
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  Raise(signal_);
   thread_.join();
+}
+
+void Listener::Do(std::function<void()> task) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  Raise(signal_);
+}
+
+// False when the thread is to end.
+bool Listener::Signalled() {
+  uint64_t count;
+  static_cast<void>(!read(signal_.get(), &count, sizeof count));
+  std::vector<std::function<void()>> tasks;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_) return false;
+    tasks = std::exchange(tasks_, {});
+  }
+  for (const auto& task : tasks) task();
+  return true;
 }
 
 // False when the thread is to end.
@@ -58,20 +103,20 @@ bool Listener::ReadAll() {
       }
     }
     // A stop is not kept waiting by a steady stream.
-    pollfd stop{stop_.get(), POLLIN, 0};
-    if (poll(&stop, 1, 0) > 0) return false;
+    pollfd signal{signal_.get(), POLLIN, 0};
+    if (poll(&signal, 1, 0) > 0 && !Signalled()) return false;
   }
 }
 
 void Listener::Run() {
   pthread_setname_np(pthread_self(), options_.thread);
   for (;;) {
-    pollfd fds[] = {{stop_.get(), POLLIN, 0}, {socket_.fd(), POLLIN, 0}};
+    pollfd fds[] = {{signal_.get(), POLLIN, 0}, {socket_.fd(), POLLIN, 0}};
     if (poll(fds, 2, -1) < 0) {
       if (errno == EINTR) continue;
       return handlers_.failed(Failure::System(options_.what, errno));
     }
-    if (fds[0].revents != 0) return;
+    if (fds[0].revents != 0 && !Signalled()) return;
     if (!ReadAll()) return;
   }
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -44,16 +45,28 @@ class Listener {
   // Ends the thread and waits for it. No handler is called behind this.
   void Stop();
 
+  // Takes part in its groups no more, so that nothing need be sent to it; false when that cannot be. From any thread.
+  bool Leave() const;
+  // Takes part in them again. From any thread. Throws Failure.
+  void Join() const;
+  // Runs something on the thread; never, if it has ended. From any thread.
+  void Do(std::function<void()> task);
+
  private:
   void Run();
   bool ReadAll();
+  bool Signalled();
 
   const ListenerOptions options_;
   const NetlinkSocket socket_;
-  const Fd stop_;
+  // Readable when there is something to do: the end, or tasks.
+  const Fd signal_;
   Handlers handlers_;
   std::vector<uint8_t> buffer_;
   std::thread thread_;
+  std::mutex mutex_;
+  bool stopping_ = false;
+  std::vector<std::function<void()>> tasks_;
 };
 
 }  // namespace nftp

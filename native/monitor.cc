@@ -81,7 +81,7 @@ bool ChangeGrouper::Add(const nlmsghdr* message, ChangeBatch* batch) {
 }
 
 Monitor::Monitor(const NetNamespace& netns, const MonitorOptions& options)
-    : grouper_(options), listener_(netns, RulesetEvents(options)) {}
+    : skip_port_(options.skip_port), grouper_(options), listener_(netns, RulesetEvents(options)) {}
 
 void Monitor::Start(std::function<void()> wake) {
   wake_ = std::move(wake);
@@ -89,6 +89,20 @@ void Monitor::Start(std::function<void()> wake) {
       [this](const nlmsghdr* message) { Add(message); },
       [this] { Lose(); },
       [this](Failure failure) { Push(MonitorFailed{std::move(failure)}); },
+  });
+}
+
+void Monitor::ListenAgain() {
+  try {
+    listener_.Join();
+  } catch (const Failure& failure) {
+    Tell({MonitorFailed{failure}});
+  }
+}
+
+void Monitor::Tell(std::vector<MonitorItem> items) {
+  listener_.Do([this, items = std::move(items)]() mutable {
+    for (MonitorItem& item : items) Push(std::move(item));
   });
 }
 

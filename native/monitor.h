@@ -81,11 +81,21 @@ class Monitor {
   // Ends the thread and waits for it. No wake() behind this.
   void Stop() { listener_.Stop(); }
 
+  // Whether it has no use for what this port changes.
+  bool skips(uint32_t port) const { return skip_port_ == port; }
+  // Listens no more, so that the kernel need not make events for it; false when that cannot be. From any thread.
+  bool Leave() const { return listener_.Leave(); }
+  // Listens again. From any thread.
+  void ListenAgain();
+  // Hands these out as if they had come from the kernel. From any thread.
+  void Tell(std::vector<MonitorItem> items);
+
  private:
   void Add(const nlmsghdr* message);
   void Lose();
   void Push(MonitorItem item);
 
+  const std::optional<uint32_t> skip_port_;
   ChangeGrouper grouper_;
   std::function<void()> wake_;
   std::mutex mutex_;

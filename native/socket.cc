@@ -91,6 +91,10 @@ void NetlinkSocket::Join(int group, const char* what) const {
   }
 }
 
+bool NetlinkSocket::Leave(int group) const {
+  return setsockopt(fd(), SOL_NETLINK, NETLINK_DROP_MEMBERSHIP, &group, sizeof group) == 0;
+}
+
 namespace {
 
 size_t SetBuffer(int fd, int force, int plain, size_t bytes) {

@@ -54,8 +54,10 @@ class NetlinkSocket {
 
   // NETLINK_EXT_ACK and NETLINK_CAP_ACK: error texts come, requests are not echoed.
   void WantExtendedAcks() const;
-  // `what` the group tells is for the error's text.
+  // Events of the group come, or come no more. `what` the group tells is for the error's text. Join throws Failure;
+  // Leave returns false when it could not.
   void Join(int group, const char* what) const;
+  bool Leave(int group) const;
   // Raises the buffer to `bytes`, past net.core.?mem_max where allowed. Returns what the kernel then says it is.
   size_t SetSendBuffer(size_t bytes) const;
   size_t SetReceiveBuffer(size_t bytes) const;

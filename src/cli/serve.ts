@@ -47,6 +47,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
     kernel,
     log,
     clock: MONOTONIC_CLOCK,
+    watch: !once,
   });
   const source = manifestSource(own.manifests, !once, log);
   try {

@@ -397,7 +397,10 @@ export interface ChangeBatch {
 export interface MonitorHandlers {
   /** One call per commit by anybody. */
   onBatch(batch: ChangeBatch): void;
-  /** The kernel dropped events (ENOBUFS): whoever listens must read everything again. */
+  /**
+   * The kernel dropped events (ENOBUFS), or somebody else committed while a large commit of this kernel object kept its monitors
+   * from listening: whoever listens must read everything again.
+   */
   onLost(): void;
   /** The stream ended for good. */
   onError(error: Error): void;
@@ -461,6 +464,11 @@ export interface Kernel {
   addresses(): Promise<InterfaceAddress[]>;
   /** Subscribed when the promise resolves: a change that `addresses()` called after that does not show is told. */
   watchAddresses(handlers: AddressHandlers): Promise<Monitor>;
+  /**
+   * Listening has its price: while anybody listens, the kernel makes an event for each element of each commit, all of them held until
+   * it is through (4 KB and 1 µs each, on Linux 6.18: at half a million elements 2 GB and 7 s). Monitors with `skipOwn` therefore do
+   * not listen while this object's own commits of more than 1,000 elements are under way.
+   */
   monitor(handlers: MonitorHandlers, options?: MonitorOptions): Promise<Monitor>;
   close(): Promise<void>;
 }

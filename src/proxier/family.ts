@@ -5,20 +5,25 @@ import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { isDrawChain, TABLE_NAME } from "../ruleset/names.js";
 import { Table, TableError } from "../table/index.js";
 import type { ApplyResult, Clock } from "../table/types.js";
+import type { ProxierObserver } from "./observer.js";
+import { FamilyRepair } from "./repair.js";
 
 /** Outcome of one write of one family. */
 export type FamilyOutcome =
-  { readonly ok: true; readonly result: ApplyResult } | { readonly ok: false; readonly error: unknown };
+  | { readonly ok: true; readonly result: ApplyResult }
+  /** `againMs`: until it may go better, where that is known. */
+  | { readonly ok: false; readonly error: unknown; readonly againMs?: number };
 
 /** One family's table and ruleset. The two families never mix: one that fails leaves the other alone. */
 export class FamilyProxier {
   readonly family: IpFamily;
   readonly table: Table;
+  readonly repair: FamilyRepair;
   readonly #log: Logger;
   #ruleset: FamilyRuleset | undefined;
   #options: RulesetOptions | undefined;
 
-  constructor(family: IpFamily, kernel: Kernel, clock: Clock, log: Logger) {
+  constructor(family: IpFamily, kernel: Kernel, clock: Clock, log: Logger, observers: readonly ProxierObserver[] = []) {
     this.family = family;
     this.#log = log;
     this.table = new Table(kernel, {
@@ -29,6 +34,7 @@ export class FamilyProxier {
       clock,
       targetsFirst: true,
     });
+    this.repair = new FamilyRepair(family, this.table, log, clock, observers);
   }
 
   /** True once options are known: nothing can be wanted before. */
@@ -61,10 +67,13 @@ export class FamilyProxier {
   async write(now: number): Promise<FamilyOutcome> {
     try {
       this.#required().collectUnused(now);
-      return { ok: true, result: await this.table.apply() };
+      const result = await this.table.apply({ repair: this.repair.waitMs() === 0 });
+      this.repair.applied(result);
+      return { ok: true, result: this.#withRepair(result) };
     } catch (error) {
       this.#report(error);
-      return { ok: false, error };
+      const againMs = this.repair.pendingMs;
+      return { ok: false, error, ...(againMs === undefined || againMs === 0 ? {} : { againMs }) };
     }
   }
 
@@ -76,6 +85,13 @@ export class FamilyProxier {
     this.table.close();
   }
 
+  /** A repair that has to wait is a reason to write again. */
+  #withRepair(result: ApplyResult): ApplyResult {
+    const wait = this.repair.pendingMs;
+    if (wait === undefined) return result;
+    return { ...result, applyAgainMs: Math.min(wait, result.applyAgainMs ?? wait) };
+  }
+
   #required(): FamilyRuleset {
     if (this.#ruleset === undefined) throw new Error(`the ${this.family} ruleset has no options yet`);
     return this.#ruleset;
@@ -83,6 +99,10 @@ export class FamilyProxier {
 
   /** The old ruleset stays in force; says which object's operation the kernel refused. */
   #report(error: unknown): void {
+    if (error instanceof TableError && error.code === "stale") {
+      this.#log.debug({ family: this.family, err: error }, "waiting for a repair");
+      return;
+    }
     const faulty = error instanceof TableError ? error.faulty : [];
     if (faulty.length === 0) {
       this.#log.error({ family: this.family, err: error }, "the kernel's table was not changed");

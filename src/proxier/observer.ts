@@ -39,6 +39,28 @@ export interface NoLocalEndpoints {
 }
 
 /**
+ * Why a table was repaired: all of it was gone; events told of something else; events had been lost; the kernel refused
+ * a write because of it; a periodic check found it.
+ */
+export type RepairCause = "table-deleted" | "changed" | "events-lost" | "conflict" | "check";
+
+/** Somebody else changed a table of ours, and that has been undone. */
+export interface RepairReport {
+  readonly family: IpFamily;
+  readonly cause: RepairCause;
+  /** What a read found otherwise than it was left, in words. */
+  readonly found: readonly string[];
+  /** What events said was done, in words; empty when they said nothing. */
+  readonly changes: readonly string[];
+  /** Processes that did it, as far as the kernel told: "nft (pid 4711)". */
+  readonly by: readonly string[];
+  /** Of the transaction that undid it, with what else it wrote. */
+  readonly operations: number;
+  /** From the first that was noticed to the kernel's answer, ms. */
+  readonly ms: number;
+}
+
+/**
  * Told what the proxier does; metrics and health are kept by observers. Calls are synchronous, cheap and must not throw.
  * Times are Unix ms (`Date.now()`), as what is shown to people is.
  */
@@ -52,6 +74,7 @@ export interface ProxierObserver {
   synced?(report: SyncReport): void;
   /** Where node ports answer from now on; "all": on every local address but loopback. */
   nodePortAddresses?(family: IpFamily, addresses: "all" | readonly string[]): void;
+  repaired?(report: RepairReport): void;
   noLocalEndpoints?(family: IpFamily, counts: NoLocalEndpoints): void;
   /** The node's own Node object came, changed, or went (undefined). */
   node?(node: V1Node | undefined): void;

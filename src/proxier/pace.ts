@@ -39,9 +39,14 @@ export class Pace {
 
   /** Something changed: write as soon as the pace allows. */
   request(): void {
-    const now = this.#options.now();
     // After a failure the next attempt waits its turn, but a change may be the cure: it is tried at the usual pace.
-    this.#schedule(Math.max(now, this.#lastStart + this.#options.gapMs));
+    this.requestIn(0);
+  }
+
+  /** Write in so many ms, if nothing else asks for it before. */
+  requestIn(ms: number): void {
+    const now = this.#options.now();
+    this.#schedule(Math.max(now + ms, this.#lastStart + this.#options.gapMs));
   }
 
   /** Ends for good; resolves when a write that is under way is done. */

@@ -17,6 +17,7 @@ import { LocalAddresses } from "../node/local-addresses.js";
 import type { ProxierObserver, SyncReport, SyncWork } from "./observer.js";
 import { Pace } from "./pace.js";
 import { TriggerTimes } from "./triggers.js";
+import { Watcher, type WatcherOptions } from "./watcher.js";
 
 export interface ProxierOptions {
   readonly config: ProxyConfig;
@@ -29,6 +30,8 @@ export interface ProxierOptions {
   readonly localAddresses?: () => Promise<readonly LocalAddress[]>;
   /** Told what happens, in this order; by default nobody. */
   readonly observers?: readonly ProxierObserver[];
+  /** Listen to what others do to the tables, and repair it. Default: no. */
+  readonly watch?: boolean | WatcherOptions;
 }
 
 /** While changes keep coming, they are written together at most this far apart, ms. */
@@ -67,6 +70,7 @@ export class Proxier implements ObjectSink {
   #nodeChanged = true;
   #synced = false;
   #loaded = false;
+  #watching = false;
   /** When the oldest change that is not written yet came in, ms of the clock. */
   #pendingSince: number | undefined;
   readonly #triggers = new TriggerTimes(Date.now());
@@ -77,6 +81,7 @@ export class Proxier implements ObjectSink {
     ip6: new NoLocalEndpointsCounter(),
   };
   readonly #written = new Set<IpFamily>();
+  readonly #watcher: Watcher | undefined;
 
   constructor(options: ProxierOptions) {
     this.#options = options;
@@ -88,7 +93,7 @@ export class Proxier implements ObjectSink {
       onProblem: (problem) => this.reportProblem(problem),
     });
     this.#families = options.families.map(
-      (family) => new FamilyProxier(family, options.kernel, options.clock, options.log),
+      (family) => new FamilyProxier(family, options.kernel, options.clock, options.log, options.observers),
     );
     this.#localAddresses = new LocalAddresses(options.kernel, options.log, () => this.#addressesChanged());
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
@@ -97,6 +102,7 @@ export class Proxier implements ObjectSink {
       maxRetryMs: syncPeriodMs,
       now: () => options.clock.now(),
     });
+    if (options.watch !== undefined && options.watch !== false) this.#watcher = this.#newWatcher(options.watch);
   }
 
   upsert(object: KubeObject): void {
@@ -151,6 +157,10 @@ export class Proxier implements ObjectSink {
   async prepare(): Promise<void> {
     await this.#refreshOptions();
     if (!this.#loaded) {
+      if (!this.#watching) {
+        await this.#watcher?.open();
+        this.#watching = true;
+      }
       // The sets are declared by now, so that services find what the kernel's hold.
       await Promise.all(this.#families.map((family) => family.load()));
       this.#loaded = true;
@@ -207,6 +217,7 @@ export class Proxier implements ObjectSink {
   async stop(): Promise<void> {
     await this.#pace.stop();
     await this.#localAddresses.close();
+    await this.#watcher?.close();
     for (const family of this.#families) family.close();
   }
 
@@ -225,9 +236,7 @@ export class Proxier implements ObjectSink {
 
   async #writePaced(): Promise<{ ok: boolean; againMs?: number }> {
     const { ok, families } = await this.sync();
-    const waits = families.flatMap(({ outcome }) =>
-      outcome.ok && outcome.result.applyAgainMs !== undefined ? [outcome.result.applyAgainMs] : [],
-    );
+    const waits = families.flatMap(({ outcome }) => (outcome.ok ? outcome.result.applyAgainMs : outcome.againMs) ?? []);
     return waits.length === 0 ? { ok } : { ok, againMs: Math.min(...waits) };
   }
 
@@ -281,6 +290,19 @@ export class Proxier implements ObjectSink {
     };
     if (result.transactions === 0) this.#log.debug(fields, "nothing to write");
     else this.#log.info(fields, "synced");
+  }
+
+  #newWatcher(options: true | WatcherOptions): Watcher {
+    const request = (inMs: number): void => {
+      if (this.#synced) this.#pace.requestIn(inMs);
+    };
+    return new Watcher(
+      this.#options.kernel,
+      this.#families,
+      this.#log,
+      request,
+      typeof options === "object" ? options : {},
+    );
   }
 
   #setNode(name: string | undefined, node: V1Node | undefined): void {

@@ -12,6 +12,8 @@ const MAX_ATTEMPTS = 5;
 export interface TableDump {
   readonly state: KernelState;
   readonly elements: ReadonlyMap<string, ElementBatch>;
+  /** Generation when it began: all changes up to it are in. */
+  readonly since: number;
   /** Generation that all of it belongs to. Absent: the ruleset changed during every attempt, so parts may be of different moments. */
   readonly generation?: number;
 }
@@ -28,8 +30,8 @@ export async function dumpTable(kernel: Kernel, ref: TableRef, options: DumpOpti
     const before = await kernel.generation();
     const dump = await unlessTorn(() => readOnce(kernel, ref, options));
     const after = await kernel.generation();
-    if (dump !== undefined && before.id === after.id) return { ...dump, generation: after.id };
-    if (dump !== undefined && attempt >= MAX_ATTEMPTS) return dump;
+    if (dump !== undefined && before.id === after.id) return { ...dump, since: before.id, generation: after.id };
+    if (dump !== undefined && attempt >= MAX_ATTEMPTS) return { ...dump, since: before.id };
     if (attempt >= MAX_ATTEMPTS)
       throw new KernelError("interrupted", `table ${ref.table} changes faster than it can be read`, {
         action: "dump table",
@@ -47,7 +49,11 @@ async function unlessTorn<T>(read: () => Promise<T>): Promise<T | undefined> {
   }
 }
 
-async function readOnce(kernel: Kernel, ref: TableRef, options: DumpOptions): Promise<TableDump> {
+async function readOnce(
+  kernel: Kernel,
+  ref: TableRef,
+  options: DumpOptions,
+): Promise<Pick<TableDump, "state" | "elements">> {
   const state = emptyState();
   const elements = new Map<string, ElementBatch>();
   const table = (await kernel.tables(ref.family)).find((info) => info.table === ref.table);

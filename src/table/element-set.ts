@@ -21,20 +21,13 @@ import { batchLayout } from "../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../kernel/types.js";
 import { copyBytes, readU32, writeU32 } from "./bytes.js";
 import { ChangeWriter, RangeWriter, type RowWriter } from "./change-writer.js";
+import type { ElementDrift } from "./drift.js";
+import { LateRows } from "./late-rows.js";
 import { PackedMap, RowList } from "./packed-map.js";
+import { ADD, DIRTY_EVEN, DIRTY_ODD, EXPECTED, KERNEL, LATER, WANTED } from "./row-flags.js";
 import type { ElementSet, SetSpec } from "./types.js";
 import type { VerdictRegistry } from "./verdicts.js";
 import { CHUNK, turn } from "./yielding.js";
-
-const WANTED = 1;
-const KERNEL = 2;
-/** Not wanted, but to stay in the kernel for a while. */
-const LATER = 4;
-/** Wanted, and the kernel lacks it or holds other data. */
-const ADD = 8;
-/** In the list of dirty rows: one bit for the current list, the other for the one that is being packed. */
-const DIRTY_EVEN = 16;
-const DIRTY_ODD = 32;
 
 interface Frozen {
   readonly flags: number;
@@ -54,10 +47,15 @@ export interface PackedChange {
   readonly otherRows: RowList;
 }
 
-interface LateGroup {
-  readonly due: number;
-  readonly sequence: number;
-  readonly rows: RowList;
+/** Shown one element: its key at `key[at]`, its data (for verdict maps the registry's number) at `data[dataAt]`. */
+export type RecordVisitor = (key: Uint8Array, at: number, data: Uint8Array, dataAt: number) => void;
+
+/** What a dump was found to hold. */
+export interface Loaded {
+  /** False: an element that this set cannot stand for is among them (a catch-all). */
+  readonly complete: boolean;
+  /** Against what the kernel was thought to hold. */
+  readonly drift: ElementDrift;
 }
 
 export interface TrackerOptions {
@@ -81,17 +79,19 @@ export class TrackedElements implements ElementSet {
   #dirtyBit = DIRTY_EVEN;
   #taken: { readonly rows: RowList; readonly full: boolean } | undefined;
   readonly #frozen = new Map<number, Frozen>();
-  #late: LateGroup[] = [];
-  #lateSequence = 0;
+  readonly #late: LateRows;
   #size = 0;
   #kernelSize = 0;
   #pendingAdds = 0;
+  /** Of the load that is under way. */
+  #drift = { gone: 0, added: 0, changed: 0 };
 
   constructor(
     public spec: SetSpec,
     options: TrackerOptions,
   ) {
     this.#map = new PackedMap(options.keyLen, options.dataLen);
+    this.#late = new LateRows(this.#map);
     this.#verdicts = options.verdicts;
     this.#ranges = options.ranges ?? false;
     this.#onDirty = options.onDirty;
@@ -236,7 +236,7 @@ export class TrackedElements implements ElementSet {
       if (this.#verdicts === undefined) copyBytes(sent, at, map.kernel, row * this.dataLen, this.dataLen);
       else writeU32(map.kernel, row * 4, this.#verdicts.id(verdictAt(change.adds, readU32(sent, at))));
     }
-    this.#startLate(change.lateRows, due);
+    this.#late.start(change.lateRows, due);
     await this.#finishRows(change);
   }
 
@@ -248,23 +248,7 @@ export class TrackedElements implements ElementSet {
 
   /** Moves late deletions whose time has come to the next transaction; `force` tells which go at once. */
   releaseLate(now: number, force?: (kernelData: Uint8Array) => boolean): void {
-    const map = this.#map;
-    const dataLen = this.dataLen;
-    const waiting: LateGroup[] = [];
-    for (const group of this.#late) {
-      const due = group.due <= now;
-      if (!due) waiting.push(group);
-      if (!due && force === undefined) continue;
-      for (let i = 0; i < group.rows.length; i++) {
-        const row = group.rows.rows[i];
-        if ((map.flags[row] & (LATER | WANTED)) !== LATER || map.epochs[row] !== group.sequence) continue;
-        if (!due && force?.(map.kernel.subarray(row * dataLen, (row + 1) * dataLen)) !== true) continue;
-        map.flags[row] &= ~LATER;
-        map.epochs[row] = 0;
-        this.#markDirty(row);
-      }
-    }
-    this.#late = waiting;
+    this.#late.release(now, (row) => this.#markDirty(row), force);
   }
 
   /** Whether the kernel holds an element with one of these verdicts. */
@@ -278,36 +262,43 @@ export class TrackedElements implements ElementSet {
 
   /** When the next late deletion is due, on the Table's clock. */
   get nextLate(): number | undefined {
-    return this.#late.length === 0 ? undefined : Math.min(...this.#late.map((group) => group.due));
+    return this.#late.next;
   }
 
-  /**
-   * Replaces what is known of the kernel by a dump; no dump: the set is not there.
-   * @returns false when the set holds an element that this one cannot stand for (a catch-all).
-   */
-  async load(batch?: ElementBatch): Promise<boolean> {
-    this.#forgetKernel();
+  /** Replaces what is known of the kernel by a dump; no dump: the set is not there. */
+  async load(batch?: ElementBatch): Promise<Loaded> {
+    this.#forgetKernel(EXPECTED);
+    this.#drift = { gone: 0, added: 0, changed: 0 };
     const complete = batch === undefined || (await this.loadBatch(batch));
     const late = this.spec.lateLeftovers === true;
     for (let row = 0; row < this.#map.rows; row++) {
       if (row % CHUNK === CHUNK - 1) await turn();
+      if (this.#map.flags[row] === 0) continue;
+      if ((this.#map.flags[row] & EXPECTED) !== 0) {
+        this.#map.flags[row] &= ~EXPECTED;
+        this.#drift.gone++;
+      }
       const flags = this.#map.flags[row];
-      if (flags === 0) continue;
       if (late && (flags & (KERNEL | WANTED | LATER)) === KERNEL) {
         this.#map.flags[row] |= LATER;
         this.#markDirty(row);
       } else this.#finish(row);
     }
-    return complete;
+    return { complete, drift: { ...this.#drift } };
   }
 
   /** Notes every element of a dump; false when one of them has no place here. */
-  protected async loadBatch(batch: ElementBatch): Promise<boolean> {
-    const { dataLen } = this;
+  protected loadBatch(batch: ElementBatch): Promise<boolean> {
+    this.#map.reserve(batch.count);
+    return this.eachRecord(batch, (key, at, data, dataAt) => this.holds(key, at, data, dataAt));
+  }
+
+  /** Shows every element of a dump, as this one keeps them; false when one of them has no place here. */
+  protected async eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {
     const layout = batchLayout(batch);
     const ids = batch.verdicts?.map((verdict) => this.#verdicts?.id(verdict) ?? 0);
+    const verdict = new Uint8Array(4);
     let complete = true;
-    this.#map.reserve(batch.count);
     for (let i = 0; i < batch.count; i++) {
       if (i % CHUNK === CHUNK - 1) await turn();
       const at = i * layout.stride;
@@ -315,20 +306,43 @@ export class TrackedElements implements ElementSet {
         complete = false;
         continue;
       }
-      const row = this.holds(batch.bytes, at);
-      if (ids !== undefined) writeU32(this.#map.kernel, row * 4, ids[readU32(batch.bytes, at + layout.data)]);
-      else if (dataLen > 0) {
-        copyBytes(batch.bytes, at + layout.data, this.#map.kernel, row * dataLen, dataLen);
+      if (ids === undefined) visit(batch.bytes, at, batch.bytes, at + layout.data);
+      else {
+        writeU32(verdict, 0, ids[readU32(batch.bytes, at + layout.data)]);
+        visit(batch.bytes, at, verdict, 0);
       }
     }
     return complete;
   }
 
-  /** Notes that the kernel holds the key at `bytes[at]`, and returns its row. */
-  protected holds(bytes: Uint8Array, at: number): number {
-    const row = this.#map.findOrInsert(bytes, at);
+  /** Notes that the kernel holds the key at `key[at]` with this data. */
+  protected holds(key: Uint8Array, at: number, data: Uint8Array = NOTHING, dataAt = 0): void {
+    const map = this.#map;
+    const row = map.findOrInsert(key, at);
+    const expected = (map.flags[row] & EXPECTED) !== 0;
+    if (!expected) this.#drift.added++;
+    else {
+      map.flags[row] &= ~EXPECTED;
+      if (equalAt(map.kernel, row, data, dataAt, map.dataLen)) return this.#setKernel(row, true);
+      this.#drift.changed++;
+    }
     this.#setKernel(row, true);
-    return row;
+    copyBytes(data, dataAt, map.kernel, row * map.dataLen, map.dataLen);
+  }
+
+  /** How a dump differs from what the kernel is thought to hold, when that does not change meanwhile. */
+  async compare(batch: ElementBatch): Promise<ElementDrift> {
+    const drift = { gone: 0, added: 0, changed: 0 };
+    let found = 0;
+    await this.eachRecord(batch, (key, at, data, dataAt) => {
+      const row = this.#map.find(key, at);
+      if (row < 0 || (this.#map.flags[row] & KERNEL) === 0) drift.added++;
+      else {
+        found++;
+        if (!equalAt(this.#map.kernel, row, data, dataAt, this.dataLen)) drift.changed++;
+      }
+    });
+    return { ...drift, gone: this.#kernelSize - found };
   }
 
   #packRow(row: number, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
@@ -431,9 +445,12 @@ export class TrackedElements implements ElementSet {
     this.#kernelSize += present ? 1 : -1;
   }
 
-  #forgetKernel(): void {
+  /** `instead`: the flag that rows get which were thought to be there. */
+  #forgetKernel(instead = 0): void {
     const flags = this.#map.flags;
-    for (let row = 0; row < this.#map.rows; row++) flags[row] &= ~KERNEL;
+    for (let row = 0; row < this.#map.rows; row++) {
+      if ((flags[row] & KERNEL) !== 0) flags[row] = (flags[row] & ~KERNEL) | instead;
+    }
     this.#kernelSize = 0;
   }
 
@@ -455,18 +472,6 @@ export class TrackedElements implements ElementSet {
     else if ((flags & (WANTED | KERNEL | DIRTY_EVEN | DIRTY_ODD)) === 0) this.#map.remove(row);
   }
 
-  #startLate(rows: RowList, due: number): void {
-    const waiting = new RowList();
-    const sequence = ++this.#lateSequence;
-    for (let i = 0; i < rows.length; i++) {
-      const row = rows.rows[i];
-      if ((this.#map.flags[row] & (LATER | WANTED | KERNEL)) !== (LATER | KERNEL)) continue;
-      this.#map.epochs[row] = sequence;
-      waiting.push(row);
-    }
-    if (waiting.length > 0) this.#late.push({ due, sequence, rows: waiting });
-  }
-
   #checkKey(key: Uint8Array): void {
     if (key.length !== this.keyLen)
       throw new RangeError(`set ${this.spec.set}: a key has ${this.keyLen} bytes, not ${key.length}`);
@@ -481,6 +486,8 @@ export class TrackedElements implements ElementSet {
     if (this.#verdicts !== undefined && data !== undefined) this.#verdicts.get(readU32(data, 0));
   }
 }
+
+const NOTHING = new Uint8Array(0);
 
 function verdictAt(batch: ElementBatch | undefined, index: number): Verdict {
   const verdict = batch?.verdicts?.[index];

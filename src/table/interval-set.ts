@@ -1,6 +1,6 @@
 import type { ElementBatch } from "../kernel/types.js";
 import { mergeRanges, parseNetwork, type Range } from "./addresses.js";
-import { TrackedElements } from "./element-set.js";
+import { type RecordVisitor, TrackedElements } from "./element-set.js";
 import { rangeKey, rangeOfKey, rangesOfBatch } from "./intervals.js";
 import type { SetSpec } from "./types.js";
 
@@ -51,11 +51,17 @@ export class TrackedIntervals extends TrackedElements {
   }
 
   protected override loadBatch(batch: ElementBatch): Promise<boolean> {
+    return this.eachRecord(batch, (key, at) => this.holds(key, at));
+  }
+
+  protected override eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {
     const { ranges, complete } = rangesOfBatch(batch);
-    for (const range of ranges) this.holds(rangeKey(range, this.#width), 0);
+    for (const range of ranges) visit(rangeKey(range, this.#width), 0, NO_DATA, 0);
     return Promise.resolve(complete);
   }
 }
+
+const NO_DATA = new Uint8Array(0);
 
 function hex(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString("hex");

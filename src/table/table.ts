@@ -1,21 +1,23 @@
 import { performance } from "node:perf_hooks";
 
 import { KernelError } from "../kernel/errors.js";
-import type { CommitResult, ElementBatch, Kernel, TableRef, Verdict } from "../kernel/types.js";
+import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, TableRef, Verdict } from "../kernel/types.js";
 import { capture, type Captured } from "./capture.js";
-import { dumpRules, dumpTable } from "./dump.js";
+import { describeChanges } from "./changes.js";
+import { type CheckOutcome, compareInBackground } from "./check.js";
+import { type Drift, joined } from "./drift.js";
 import type { PackedChange } from "./element-set.js";
 import { TableError, toTableError } from "./errors.js";
 import { probeFeatures, type Features } from "./features.js";
 import { Insertions, type OpenTarget } from "./insertions.js";
-import { buildPlan, needsHandles, noCounts, Phases, type Counts, type PlannedOp } from "./plan.js";
+import { buildPlan, Phases, type PlannedOp } from "./plan.js";
 import { renderTable } from "./render.js";
 import { planTargetsFirst } from "./targets-first.js";
-import { serves } from "./schema.js";
-import { emptyState, type KernelState } from "./state.js";
+import { faultyObjects, sumOf, toResult } from "./results.js";
 import { checkComment, checkName } from "./text.js";
 import { CheckSchedule } from "./timing.js";
 import type {
+  ApplyOptions,
   ApplyResult,
   ChainSpec,
   Clock,
@@ -25,7 +27,8 @@ import type {
   SetSpec,
   TableOptions,
 } from "./types.js";
-import { WantedState, type SetRecord } from "./wanted.js";
+import { KernelView, type Reading } from "./view.js";
+import { WantedState } from "./wanted.js";
 
 const DEFAULT_TAIL_DELAY_MS = 500;
 /** Times that one apply() reads the kernel again and tries once more. */
@@ -53,16 +56,16 @@ class CommitFailure extends Error {
  * kernel, the change waits for the next.
  */
 export class Table {
+  readonly ref: TableRef;
   readonly #kernel: Kernel;
-  readonly #ref: TableRef;
   readonly #options: TableOptions;
   readonly #clock: Clock;
   readonly #wanted: WantedState;
   readonly #insertions: Insertions;
   readonly #checks: CheckSchedule;
-  #state: KernelState = emptyState();
-  /** Why the kernel has to be read before the next transaction. */
-  #stale: string | undefined = "first read";
+  readonly #view: KernelView;
+  /** Counts beginnings and ends of what may change the view: who compares in between sees that it did. */
+  #steps = 0;
   #queue: Promise<unknown> = Promise.resolve();
   #features: Promise<Features> | undefined;
   #closed = false;
@@ -72,9 +75,10 @@ export class Table {
     checkComment(`table ${options.name}`, options.comment);
     this.#kernel = kernel;
     this.#options = options;
-    this.#ref = { family: options.family, table: options.name };
+    this.ref = { family: options.family, table: options.name };
     this.#clock = options.clock ?? { now: () => performance.now() };
     this.#wanted = new WantedState(options.name, options.family);
+    this.#view = new KernelView(kernel, this.ref, this.#wanted);
     this.#insertions = new Insertions(options.ownerMark);
     this.#checks = new CheckSchedule(this.#clock, options.postWriteIntervalMs ?? 0, options.refreshIntervalMs ?? 0);
   }
@@ -118,8 +122,8 @@ export class Table {
   load(): Promise<void> {
     return this.#serialised(async () => {
       try {
-        if (this.#stale !== undefined) await this.#read();
-        await this.#readUnknownSets();
+        if (this.#view.doubts.any) await this.#read();
+        await this.#view.readUnknownSets();
       } catch (error) {
         throw toTableError(this.#options.name, error);
       }
@@ -128,22 +132,62 @@ export class Table {
 
   /** The next apply reads everything first. `reason` comes back in its result. */
   invalidate(reason: string): void {
-    this.#stale ??= reason;
+    this.#view.doubts.add({ cause: "asked", reason });
+  }
+
+  /**
+   * Takes note of what somebody else did, as events tell it: the next apply reads what it is about, and repairs it.
+   * @returns what was done, in words; empty when it is nothing to this table, or has been seen by a read since.
+   */
+  notice({ generation, events }: ChangeBatch): string[] {
+    const ours = events.filter(
+      (event) => event.family === this.ref.family && event.table === this.ref.table && !this.#isPackets(event),
+    );
+    if (ours.length === 0) return [];
+    const named = ours.flatMap(({ kind, name }) => (kind === "elements" || kind === "set" ? (name ?? []) : []));
+    const whole = ours.some(({ kind }) => kind === "table");
+    const reason = "somebody else changed the table";
+    const added = this.#view.doubts.add({ cause: "foreign", reason, generation, ...(whole ? {} : { sets: named }) });
+    return added ? describeChanges(ours) : [];
+  }
+
+  /** Nobody has listened for a while: anything may have happened. */
+  eventsLost(reason: string): void {
+    this.#view.doubts.add({ cause: "lost events", reason });
+  }
+
+  /** Whether the table may be otherwise than it was left: the next apply that repairs will look. */
+  get inDoubt(): boolean {
+    return this.#view.doubts.any;
+  }
+
+  /**
+   * Compares everything with the kernel, while applies go on as ever; only when they come too thick is one kept waiting for it.
+   * Writes nothing: what differs is read and repaired by the next apply. Throws TableError.
+   */
+  async check(): Promise<CheckOutcome> {
+    try {
+      const compare = (): ReturnType<typeof compareInBackground> =>
+        compareInBackground(this.#view, this.#wanted, () => this.#steps);
+      return (await compare()) ?? (await this.#serialised(compare)) ?? "different";
+    } catch (error) {
+      throw toTableError(this.#options.name, error);
+    }
   }
 
   /** Brings the kernel to what is wanted. Throws TableError; then nothing has changed, and everything stays wanted. */
-  apply(): Promise<ApplyResult> {
+  apply(options: ApplyOptions = {}): Promise<ApplyResult> {
     return this.#serialised(async () => {
       const due = this.#checks.due();
       if (due !== undefined) this.invalidate(due);
-      return this.#applyWithRetries();
+      return this.#applyWithRetries(options.repair !== false);
     });
   }
 
   /** What the kernel can do. Probed once; again with `refresh`. */
   features(refresh = false): Promise<Features> {
     if (this.#features === undefined || refresh) {
-      const probe = probeFeatures(this.#kernel, this.#ref.family);
+      const probe = probeFeatures(this.#kernel, this.ref.family);
       probe.catch(() => {
         if (this.#features === probe) this.#features = undefined;
       });
@@ -155,7 +199,7 @@ export class Table {
   /** What is wanted (without insertions), as text that `nft -f` (>= 1.0.6) loads in place of the table. */
   render(): string {
     return renderTable({
-      ...this.#ref,
+      ...this.ref,
       ...(this.#options.comment === undefined ? {} : { comment: this.#options.comment }),
       sets: [...this.#wanted.sets.values()].map((record) => record.elements),
       chains: [...this.#wanted.chains.values()].map((chain) => chain.spec),
@@ -188,26 +232,35 @@ export class Table {
   #serialised<T>(action: () => Promise<T>): Promise<T> {
     const run = this.#queue.then(() => {
       if (this.#closed) throw new TableError("closed", `${this.#options.name}: the table is closed`);
-      return action();
+      this.#steps++;
+      return action().finally(() => this.#steps++);
     });
     this.#queue = run.catch(() => undefined);
     return run;
   }
 
-  async #applyWithRetries(): Promise<ApplyResult> {
+  async #applyWithRetries(repair: boolean): Promise<ApplyResult> {
     let resynced: string | undefined;
+    let readWhole = false;
+    let drift: Drift | undefined;
     for (let retry = 0; ; retry++) {
       try {
-        const stale = this.#stale;
-        const generation = stale === undefined ? undefined : await this.#read();
-        resynced ??= stale;
-        const expected = retry < MAX_RETRIES ? generation : undefined;
-        const result = await this.#applyOnce(expected);
+        const { doubts } = this.#view;
+        const reading = (repair && doubts.any) || doubts.pressing ? await this.#read() : undefined;
+        resynced ??= reading?.reason;
+        readWhole ||= reading?.whole === true;
+        drift = joined(drift, reading?.drift);
+        const result = await this.#applyOnce(retry < MAX_RETRIES ? reading?.generation : undefined);
         this.#checks.done(result.transactions > 0, resynced !== undefined);
-        return { ...result, ...this.#whatRemains(), ...(resynced === undefined ? {} : { resynced }) };
+        return {
+          ...result,
+          ...this.#whatRemains(),
+          ...(resynced === undefined ? {} : { resynced }),
+          ...(drift === undefined ? {} : { drift }),
+        };
       } catch (error) {
         const failure = error instanceof CommitFailure ? error.kernelError : error;
-        if (!this.#mayRetry(failure, resynced !== undefined) || retry >= MAX_RETRIES) {
+        if (!this.#mayRetry(failure, readWhole, repair) || retry >= MAX_RETRIES) {
           throw toTableError(this.#options.name, failure, error instanceof CommitFailure ? error.faulty : []);
         }
       }
@@ -215,21 +268,24 @@ export class Table {
   }
 
   /** Notes that the kernel is to be read again where the error says so; whether it is worth another try now. */
-  #mayRetry(error: unknown, wasRead: boolean): boolean {
+  #mayRetry(error: unknown, wasRead: boolean, repair: boolean): boolean {
     if (!(error instanceof KernelError)) return false;
+    const { doubts } = this.#view;
     if (error.code === "stale" || error.code === "unknown-outcome") {
-      this.invalidate(
-        error.code === "stale" ? "the ruleset changed meanwhile" : "the outcome of a transaction is not known",
-      );
+      if (error.code === "stale") doubts.add({ cause: "stale", reason: "the ruleset changed meanwhile" });
+      else doubts.add({ cause: "outcome", reason: "the outcome of a transaction is not known" });
       this.#insertions.invalidate();
       return true;
     }
     const drifted =
       error.code === "not-found" || (error.code === "refused" && error.faults.some((fault) => DRIFT.has(fault.errno)));
     if (!drifted || wasRead) return false;
-    this.invalidate("the kernel holds something else than was thought");
+    doubts.add({ cause: "conflict", reason: "the kernel holds something else than was thought" });
     this.#insertions.invalidate();
-    return true;
+    if (repair) return true;
+    throw new TableError("stale", `${this.#options.name}: nothing can be written before it is repaired`, [], {
+      cause: error,
+    });
   }
 
   #whatRemains(): { applyAgainMs?: number; deferred?: string[] } {
@@ -250,61 +306,23 @@ export class Table {
     };
   }
 
-  /** Reads everything of ours; returns the generation that it belongs to, when that is sure. */
-  async #read(): Promise<number | undefined> {
-    const { sets, chains } = this.#wanted;
-    const dump = await dumpTable(this.#kernel, this.#ref, {
-      wantsChain: (chain) => chains.has(chain),
-      wantsElements: (info) => {
-        const spec = sets.get(info.set)?.elements.spec;
-        return spec !== undefined && spec.dynamic !== true && serves(info, spec);
-      },
-    });
-    this.#state = dump.state;
-    for (const [name, record] of [...sets, ...this.#wanted.retired]) {
-      await this.#loadElements(name, record, dump.elements.get(name));
-      record.known = !dump.state.sets.has(name) || dump.elements.has(name);
-      if (!record.known) this.#wanted.watched.add(name);
-    }
-    this.#wanted.markAll(dump.state.chains.keys(), dump.state.sets.keys());
+  async #read(): Promise<Reading> {
+    const reading = await this.#view.read();
     this.#insertions.invalidate();
-    this.#stale = undefined;
-    return dump.generation;
+    return reading;
   }
 
-  /** Sets that were declared since the kernel was read. */
-  async #readUnknownSets(): Promise<void> {
-    for (const name of [...this.#wanted.watched]) {
-      const record = this.#wanted.sets.get(name);
-      if (record === undefined || record.known) continue;
-      const kernel = this.#state.sets.get(name);
-      const { spec } = record.elements;
-      const readable = kernel !== undefined && spec.dynamic !== true && serves(kernel, spec);
-      await this.#loadElements(name, record, readable ? await this.#kernel.elements(this.#ref, kernel) : undefined);
-      record.known = true;
-    }
-  }
-
-  async #loadElements(name: string, { elements }: SetRecord, batch: ElementBatch | undefined): Promise<void> {
-    if (!(await elements.load(batch))) this.#state.unusable.add(name);
-  }
-
-  /** Reads the rules of changed chains whose handles are not known. */
-  async #readHandles(): Promise<void> {
-    for (const name of [...this.#wanted.dirtyChains]) {
-      const kernel = this.#state.chains.get(name);
-      const wanted = this.#wanted.chains.get(name);
-      if (kernel !== undefined && wanted !== undefined && needsHandles(kernel, wanted))
-        kernel.rules = await dumpRules(this.#kernel, this.#ref, name);
-    }
+  /** What packets fill is theirs: `nft add element` there as well. */
+  #isPackets({ kind, name }: ChangeEvent): boolean {
+    return kind === "elements" && name !== undefined && this.#wanted.setSpec(name)?.dynamic === true;
   }
 
   async #applyOnce(expectGeneration: number | undefined): Promise<ApplyResult> {
     const open = await this.#insertions.read(this.#kernel);
-    await this.#readUnknownSets();
-    await this.#readHandles();
+    await this.#view.readUnknownSets();
+    await this.#view.readHandles();
     const first = this.#options.targetsFirst === true ? await this.#writeTargetsFirst(expectGeneration) : undefined;
-    const captured = capture(this.#wanted, this.#state, this.#clock.now(), {
+    const captured = capture(this.#wanted, this.#view.state, this.#clock.now(), {
       applies: this.#options.lateChains ?? (() => false),
       delayMs: this.#options.tailDelayMs ?? DEFAULT_TAIL_DELAY_MS,
     });
@@ -314,9 +332,9 @@ export class Table {
     this.#insertions.plan(open, phases);
     const plan = buildPlan(
       {
-        ref: this.#ref,
+        ref: this.ref,
         comment: this.#options.comment,
-        state: this.#state,
+        state: this.#view.state,
         chains: captured.chains,
         sets: captured.sets.map(({ taken: _, ...set }) => {
           const change = changes.get(set.name);
@@ -341,7 +359,7 @@ export class Table {
 
   /** See targets-first.ts. What the kernel refuses here it refuses in the transaction that follows, which says so. */
   async #writeTargetsFirst(expectGeneration: number | undefined): Promise<ApplyResult | undefined> {
-    const plan = planTargetsFirst(this.#ref, this.#wanted, this.#state);
+    const plan = planTargetsFirst(this.ref, this.#wanted, this.#view.state);
     if (plan === undefined) return undefined;
     try {
       const commit = await this.#commit(plan.ops, expectGeneration);
@@ -384,7 +402,7 @@ export class Table {
   }
 
   async #destroyOnce(): Promise<ApplyResult> {
-    const tables = await this.#kernel.tables(this.#ref.family);
+    const tables = await this.#kernel.tables(this.ref.family);
     const open = (await this.#insertions.read(this.#kernel)).map((target): OpenTarget => ({
       ...target,
       insert: [],
@@ -392,63 +410,10 @@ export class Table {
     }));
     const phases = new Phases();
     this.#insertions.plan(open, phases);
-    if (tables.some((table) => table.table === this.#ref.table)) {
-      phases.removeChains.push({ op: { op: "delete", kind: "table", ...this.#ref }, origin: { kind: "table" } });
+    if (tables.some((table) => table.table === this.ref.table)) {
+      phases.removeChains.push({ op: { op: "delete", kind: "table", ...this.ref }, origin: { kind: "table" } });
       phases.counts.table.delete++;
     }
     return toResult(await this.#commit(phases.inOrder(), undefined), phases.counts);
   }
-}
-
-/** Of two transactions of one apply. */
-function sumOf(a: ApplyResult, b: ApplyResult): ApplyResult {
-  const operations = noCounts();
-  for (const [kind, counts] of Object.entries(operations) as [keyof Counts, { add: number; delete: number }][]) {
-    counts.add = a.operations[kind].add + b.operations[kind].add;
-    counts.delete = a.operations[kind].delete + b.operations[kind].delete;
-  }
-  return {
-    transactions: a.transactions + b.transactions,
-    operations,
-    total: a.total + b.total,
-    bytes: a.bytes + b.bytes,
-    kernelNs: a.kernelNs + b.kernelNs,
-    encodeNs: a.encodeNs + b.encodeNs,
-  };
-}
-
-function toResult(commit: CommitResult | undefined, counts: Counts): ApplyResult {
-  const operations = commit === undefined ? noCounts() : counts;
-  const total = Object.values(operations).reduce((sum, { add, delete: deleted }) => sum + add + deleted, 0);
-  return {
-    transactions: commit === undefined ? 0 : 1,
-    operations,
-    total,
-    bytes: commit?.bytes ?? 0,
-    kernelNs: commit?.kernelNs ?? 0,
-    encodeNs: commit?.encodeNs ?? 0,
-  };
-}
-
-/** The kernel's faults in terms of our objects. */
-function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObject[] {
-  return error.faults.flatMap((fault) => {
-    const planned = ops[fault.op];
-    if (planned === undefined) return [];
-    const { op, origin } = planned;
-    const batch = op.kind === "elements" && op.op !== "flush" ? op.elements : undefined;
-    const stride = batch === undefined ? 0 : batch.bytes.length / batch.count;
-    const key =
-      batch === undefined || fault.element === undefined || origin.kind !== "element"
-        ? undefined
-        : batch.bytes.slice(fault.element * stride, fault.element * stride + batch.keyLen);
-    return [
-      {
-        ...origin,
-        ...(key === undefined ? {} : { key }),
-        errno: fault.errno,
-        ...(fault.text === undefined ? {} : { text: fault.text }),
-      },
-    ];
-  });
 }

@@ -5,6 +5,7 @@
  * in order. `lower.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
  */
 import type { BaseChain, Family, Verdict } from "../kernel/types.js";
+import type { Drift } from "./drift.js";
 
 /** What a lookup key is made of. `saddr`/`daddr` are of the table's family (16 bytes in ip6). */
 export type Field =
@@ -245,6 +246,16 @@ export interface ApplyResult {
   readonly deferred?: readonly string[];
   /** Why the kernel was read before, when it was. */
   readonly resynced?: string;
+  /** What that read found to be otherwise than it was left: somebody else's doing, which this apply undid. */
+  readonly drift?: Drift;
+}
+
+export interface ApplyOptions {
+  /**
+   * False: what somebody else did to the table is left alone for now, unless nothing can be known without a read. What changed is
+   * written on top if the kernel takes that; if not, apply fails with "stale". Default true.
+   */
+  readonly repair?: boolean;
 }
 
 /** What a refused operation was about, for people and for attribution. */

@@ -169,6 +169,53 @@ test("the elements of a large commit are one event", async () => {
   await listener.monitor.close();
 });
 
+test("nothing is heard of a large commit of our own but that it was; others' meanwhile are told as lost", async () => {
+  const { kernel, open } = lab();
+  const other = await open();
+  const listener = await listen(kernel);
+  const t = ip("loud");
+  const fill = (verb: "add" | "delete"): Promise<unknown> =>
+    kernel.commit([elements(verb, t, "s", manyAddresses(10_000))]);
+  await kernel.commit([addTable(t), addSet(t, addresses("s", { size: 20_000 }))]);
+  const { id } = await kernel.generation();
+  await fill("add");
+  expect(await listener.until(id + 1)).toMatchObject({ generation: id + 1, portId: kernel.portId, events: [] });
+  expect(listener.lost).toBe(0);
+  await other.commit([addChain(t, "c")]);
+  expect((await listener.until(id + 2)).events).toMatchObject([{ kind: "chain", name: "c" }]);
+  await kernel.commit([{ op: "flush", kind: "elements", ...t, set: "s" }]);
+  expect((await listener.until(id + 3)).portId).toBe(kernel.portId);
+
+  // Refused: nothing happened.
+  await kernelError(fill("delete"));
+  await other.commit([addChain(t, "d")]);
+  expect((await listener.until(id + 4)).events).toMatchObject([{ kind: "chain", name: "d" }]);
+  expect(listener.lost).toBe(0);
+
+  // Somebody who commits all the time: what is not told as a batch is told as lost.
+  const end = new AbortController();
+  const theirs = (async (): Promise<number> => {
+    let commits = 0;
+    for (; !end.signal.aborted; commits++) {
+      await other.commit([commits % 2 === 0 ? addChain(t, "e") : { op: "delete", kind: "chain", ...t, chain: "e" }]);
+    }
+    return commits;
+  })();
+  let ours = 0;
+  for (; ours < 40 && listener.lost === 0; ours += 2) {
+    await fill("add");
+    await fill("delete");
+  }
+  end.abort();
+  const commits = await theirs;
+  await other.commit([addChain(t, "f")]);
+  await listener.until(id + 4 + ours + commits + 1);
+  const heard = listener.batches.filter(({ events }) => events.some(({ name }) => name === "e")).length;
+  expect(heard === commits || listener.lost > 0).toBe(true);
+  await other.commit([dropTable(t)]);
+  await listener.monitor.close();
+});
+
 test("events that the kernel had to drop are told as lost, and the stream goes on", async () => {
   const { open } = lab();
   const small = await open({ receiveBufferBytes: 1 });

@@ -4,6 +4,7 @@ import type { Bench, Open } from "../bench.js";
 import { applying } from "./applying.js";
 import { elements, recreating, restarting } from "./changes.js";
 import { drift, insertions, others } from "./drift.js";
+import { watching } from "./watching.js";
 
 /** What the Table must do on every kernel. */
 export function describeTable(name: string, open: Open): void {
@@ -20,6 +21,7 @@ export function describeTable(name: string, open: Open): void {
     describe("what cannot be changed in place", () => recreating(() => kernel));
     describe("elements", () => elements(() => kernel));
     describe("drift", () => drift(() => bench));
+    describe("watching", () => watching(() => bench));
     describe("insertions", () => insertions(() => bench));
     describe("the rest", () => others(() => kernel));
   });

@@ -1,0 +1,125 @@
+/** Our idea of the kernel's table: what it holds, how much of that is in doubt, and how a read mends it. */
+import type { ElementBatch, Kernel, SetInfo, TableRef } from "../kernel/types.js";
+import { Doubts, type DoubtScope } from "./doubts.js";
+import { compareStructure, DriftReport, type Drift, type ElementDrift } from "./drift.js";
+import { dumpRules, dumpTable, type TableDump } from "./dump.js";
+import { needsHandles } from "./plan.js";
+import { serves } from "./schema.js";
+import { emptyState, type KernelState } from "./state.js";
+import type { SetRecord, WantedState } from "./wanted.js";
+
+/** What a read came to. */
+export interface Reading {
+  /** Why it was done. */
+  readonly reason: string;
+  /** All sets were read, not only those in doubt. */
+  readonly whole: boolean;
+  /** Generation that all of it belongs to; absent: only a part was read, or the ruleset changed all the time. */
+  readonly generation?: number;
+  /** What was not as thought. Absent: nothing, or nothing was thought before. */
+  readonly drift?: Drift;
+}
+
+export class KernelView {
+  state: KernelState = emptyState();
+  readonly doubts = new Doubts();
+  readonly #kernel: Kernel;
+  readonly #ref: TableRef;
+  readonly #wanted: WantedState;
+
+  constructor(kernel: Kernel, ref: TableRef, wanted: WantedState) {
+    this.#kernel = kernel;
+    this.#ref = ref;
+    this.#wanted = wanted;
+  }
+
+  /** Reads what is in doubt. Everything wanted is compared with it by the next transaction. */
+  async read(): Promise<Reading> {
+    const scope = this.doubts.begin();
+    try {
+      const dump = await this.dump((set) => this.#inScope(set, scope));
+      const drift = await this.#takeOver(dump, scope);
+      const whole = scope.sets === "all";
+      this.doubts.settled(whole ? dump.since : undefined);
+      return {
+        reason: scope.reason,
+        whole,
+        ...(whole && dump.generation !== undefined ? { generation: dump.generation } : {}),
+        ...(drift === undefined ? {} : { drift }),
+      };
+    } catch (error) {
+      this.doubts.failed();
+      throw error;
+    }
+  }
+
+  /** Sets that were declared since the kernel was read. */
+  async readUnknownSets(): Promise<void> {
+    for (const name of [...this.#wanted.watched]) {
+      const record = this.#wanted.sets.get(name);
+      if (record === undefined || record.known) continue;
+      const kernel = this.state.sets.get(name);
+      const readable = kernel !== undefined && isReadable(kernel, record);
+      await this.#load(name, record, readable ? await this.#kernel.elements(this.#ref, kernel) : undefined);
+      record.known = true;
+    }
+  }
+
+  /** Reads the rules of changed chains whose handles are not known. */
+  async readHandles(): Promise<void> {
+    for (const name of [...this.#wanted.dirtyChains]) {
+      const kernel = this.state.chains.get(name);
+      const wanted = this.#wanted.chains.get(name);
+      if (kernel !== undefined && wanted !== undefined && needsHandles(kernel, wanted))
+        kernel.rules = await dumpRules(this.#kernel, this.#ref, name);
+    }
+  }
+
+  /** Dumps the table with the elements of those wanted sets that `picks` picks. */
+  dump(picks: (set: string) => boolean): Promise<TableDump> {
+    const { sets, chains } = this.#wanted;
+    return dumpTable(this.#kernel, this.#ref, {
+      wantsChain: (chain) => chains.has(chain),
+      wantsElements: (info) => {
+        const record = sets.get(info.set);
+        return record !== undefined && isReadable(info, record) && picks(info.set);
+      },
+    });
+  }
+
+  #inScope(set: string, { sets }: DoubtScope): boolean {
+    return sets === "all" || sets.has(set) || this.#wanted.sets.get(set)?.known !== true || !this.state.sets.has(set);
+  }
+
+  async #takeOver({ state, elements }: TableDump, scope: DoubtScope): Promise<Drift | undefined> {
+    const before = this.state;
+    const report = new DriftReport(scope.causes);
+    const inDetail = compareStructure(before, state, report);
+    this.state = state;
+    for (const [name, record] of [...this.#wanted.sets, ...this.#wanted.retired]) {
+      const batch = elements.get(name);
+      if (batch === undefined && state.sets.has(name) && !this.#inScope(name, scope)) {
+        if (before.unusable.has(name)) state.unusable.add(name);
+        continue;
+      }
+      const wasKnown = record.known;
+      const drift = await this.#load(name, record, batch);
+      if (inDetail && wasKnown && before.sets.has(name) && state.sets.has(name)) report.elements(name, drift);
+      record.known = !state.sets.has(name) || elements.has(name);
+      if (!record.known) this.#wanted.watched.add(name);
+    }
+    this.#wanted.markAll(state.chains.keys(), state.sets.keys());
+    return scope.believed ? report.finish() : undefined;
+  }
+
+  async #load(name: string, { elements }: SetRecord, batch: ElementBatch | undefined): Promise<ElementDrift> {
+    const { complete, drift } = await elements.load(batch);
+    if (!complete) this.state.unusable.add(name);
+    return drift;
+  }
+}
+
+/** Whether the kernel's set holds elements that the wanted one's rows can stand for. */
+function isReadable(kernel: SetInfo, { elements: { spec } }: SetRecord): boolean {
+  return spec.dynamic !== true && serves(kernel, spec);
+}

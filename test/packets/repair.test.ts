@@ -1,0 +1,145 @@
+/** Others' hands on the tables of a program that runs: undone at once, seen by packets, said in the log. */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { FAMILIES } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { clusterIP, nodePort, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { checkRow, type Row } from "./support/rows.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+const sticky: ServiceSpec = { name: "sticky", n: 2, endpoints: ["a", "b", "r1"], affinitySeconds: 60 };
+
+let cluster: Cluster;
+let daemon: ChildProcess;
+let log = "";
+
+const rows: readonly Row[] = [
+  { rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } },
+  { rule: "", from: "client", to: nodePort(web), expect: { pods: ["a"], masq: true } },
+];
+
+interface Repair {
+  readonly family: string;
+  readonly cause: string;
+  readonly found: string[];
+  readonly by: string[];
+  readonly ms: number;
+}
+
+/** What the log says was repaired, from `offset` on. */
+function repairs(offset: number): Repair[] {
+  const lines = log.slice(offset).split("\n").slice(0, -1);
+  return lines
+    .map((line) => JSON.parse(line) as Repair & { msg: string })
+    .filter(({ msg }) => msg.startsWith("somebody else changed"));
+}
+
+const nft = (...args: string[]): Promise<string> => cluster.lab.node.mustRun(["nft", ...args]);
+/** The ruleset without counters and handles; affinity entries' remaining time changes. */
+const listing = async (): Promise<string> =>
+  (await nft("-s", "list", "ruleset")).replaceAll(/ expires \d[\dhms]*/g, "");
+
+async function until<T>(what: string, look: () => T | undefined | Promise<T | undefined>): Promise<T> {
+  for (const start = performance.now(); performance.now() - start < 15_000;) {
+    const found = await look();
+    if (found !== undefined) return found;
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  throw new Error(`${what}: not within 15 s\n${log}`);
+}
+
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  const args = await cluster.write([web, sticky].flatMap((service) => serviceObjects(cluster.lab, service)));
+  daemon = cluster.start(["run", ...args]);
+  daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  await until("served", () => (log.split('"msg":"synced"').length > FAMILIES.length ? true : undefined));
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+
+/** Runs it, and waits for as many repairs. */
+async function repaired(count: number, deed: () => Promise<unknown>): Promise<Repair[]> {
+  const offset = log.length;
+  await deed();
+  return until("repaired", () => {
+    const found = repairs(offset);
+    return found.length >= count ? found : undefined;
+  });
+}
+
+describe("what somebody does with nft", () => {
+  const deeds: readonly (readonly [string, readonly string[]])[] = [
+    ["deletes a rule", ["flush", "chain", "ip", "kube-proxy", "services"]],
+    ["lets everything drop", ["insert", "rule", "ip", "kube-proxy", "nat-prerouting", "drop"]],
+    [
+      "changes a policy",
+      ["add chain ip kube-proxy filter-forward { type filter hook forward priority 0; policy drop; }"],
+    ],
+    ["empties a map", ["flush", "map", "ip", "kube-proxy", "service-ips"]],
+    ["adds a chain", ["add", "chain", "ip", "kube-proxy", "theirs"]],
+    ["deletes a table", ["delete", "table", "ip", "kube-proxy"]],
+  ];
+  for (const [deed, args] of deeds) {
+    test(`${deed}: undone, and told by whom`, async () => {
+      const before = await listing();
+      const [repair] = await repaired(1, () => nft(...args));
+      expect(repair).toMatchObject({ family: "ip", cause: deed === "deletes a table" ? "table-deleted" : "changed" });
+      expect(repair.by).toEqual([expect.stringMatching(/^nft \(pid \d+\)$/)]);
+      expect(sorted(await listing())).toEqual(sorted(before));
+      for (const row of rows) expect(await checkRow(cluster, row)).toEqual([]);
+    });
+  }
+
+  test("flushes the whole ruleset: both families are back, and so is the service", async () => {
+    const before = await listing();
+    const found = await repaired(2, () => nft("flush", "ruleset"));
+    expect(found.map(({ family, cause }) => `${family} ${cause}`).sort()).toEqual([
+      "ip table-deleted",
+      "ip6 table-deleted",
+    ]);
+    expect(sorted(await listing())).toEqual(sorted(before));
+    for (const row of rows) expect(await checkRow(cluster, row)).toEqual([]);
+  });
+
+  test("adds a client to an affinity set: that is not ours", async () => {
+    const set = /set (affinity-endpoint-\S+)/.exec(await nft("list", "table", "ip", "kube-proxy"))?.[1] ?? "";
+    const offset = log.length;
+    await nft(`add element ip kube-proxy ${set} { 192.0.2.99 timeout 1h }`);
+    const found = await repaired(1, () => nft("add", "chain", "ip", "kube-proxy", "theirs"));
+    expect(found[0].found).toEqual(["chain theirs: added"]);
+    expect(repairs(offset)).toHaveLength(1);
+    expect(await nft("list", "set", "ip", "kube-proxy", set)).toContain("192.0.2.99");
+  });
+
+  test("keeps doing is met with back-off", async () => {
+    const offset = log.length;
+    const end = performance.now() + 3000;
+    let times = 0;
+    for (; performance.now() < end; times++) {
+      await nft("add", "rule", "ip", "kube-proxy", "services", "counter");
+    }
+    expect(times).toBeGreaterThan(20);
+    // The repairs above count too: by now each waits twice as long as the one before.
+    expect(repairs(offset).length).toBeLessThan(8);
+  });
+});
+
+test("it ends with its rules in place, with nothing more to repair", async () => {
+  await until("repaired in the end", async () => {
+    const text = await nft("list", "chain", "ip", "kube-proxy", "services");
+    return text.includes("counter") ? undefined : true;
+  });
+  const exited = once(daemon, "exit");
+  daemon.kill("SIGTERM");
+  expect(await exited).toEqual([0, null]);
+  for (const row of rows) expect(await checkRow(cluster, row)).toEqual([]);
+});
+
+/** Chains and sets that were made anew are listed last. */
+function sorted(text: string): string[] {
+  return text.split("\n").sort();
+}

@@ -1,0 +1,229 @@
+/** What the proxier does about others' hands on its tables. */
+import { pino } from "pino";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+
+import { defaultConfig } from "../../../src/config/index.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import type { Op } from "../../../src/kernel/types.js";
+import type { RepairReport } from "../../../src/proxier/observer.js";
+import { Proxier, type ProxierOptions } from "../../../src/proxier/proxier.js";
+import { RepairPace } from "../../../src/proxier/repair.js";
+import { makeService, makeSlice } from "../../bench/cluster.js";
+import { snapshot } from "../../conformance/bench.js";
+
+describe("RepairPace", () => {
+  it("repairs five times at once, then waits twice as long each time up to 10 s, and forgets after a quiet minute", () => {
+    const pace = new RepairPace();
+    const waits: number[] = [];
+    let now = 5;
+    for (let i = 0; i < 14; i++) {
+      const wait = pace.waitMs(now);
+      waits.push(wait);
+      now += wait;
+      expect(pace.waitMs(now)).toBe(0);
+      pace.repaired(now);
+    }
+    expect(waits).toEqual([0, 0, 0, 0, 0, 100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+    expect(pace.waitMs(now + 4000)).toBe(6000);
+    expect(pace.waitMs(now + 59_999)).toBe(0);
+    pace.repaired(now + 59_999);
+    expect(pace.waitMs(now + 59_999)).toBe(10_000);
+    expect(pace.waitMs(now + 119_999)).toBe(0);
+    pace.repaired(now + 119_999);
+    expect(pace.waitMs(now + 119_999)).toBe(0);
+  });
+});
+
+const TABLE = { family: "ip", table: "kube-proxy" } as const;
+const deleteTable: Op = { op: "delete", kind: "table", ...TABLE };
+const foreignChain: Op = { op: "add", kind: "chain", ...TABLE, chain: "theirs" };
+
+let kernel: FakeKernel;
+let other: FakeKernel;
+let logged: Record<string, unknown>[];
+let repairs: RepairReport[];
+let proxier: Proxier;
+
+function make(more: Partial<ProxierOptions> = {}): Proxier {
+  const sink = { write: (line: string) => void logged.push(JSON.parse(line) as Record<string, unknown>) };
+  return new Proxier({
+    config: defaultConfig(),
+    nodeName: "this-node",
+    families: ["ip"],
+    kernel,
+    log: pino({ level: "debug" }, sink),
+    clock: { now: () => performance.now() },
+    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
+    watch: true,
+    observers: [{ repaired: (report) => void repairs.push(report) }],
+    ...more,
+  });
+}
+
+function put(index: number, pods: readonly number[]): void {
+  proxier.upsert({ kind: "Service", object: makeService(index) });
+  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+}
+
+async function chains(): Promise<string[]> {
+  return (await kernel.chains(TABLE)).map(({ chain }) => chain);
+}
+
+const warnings = (): Record<string, unknown>[] => logged.filter(({ msg }) => String(msg).includes("somebody else"));
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
+  kernel = new FakeKernel();
+  other = kernel.asOther(undefined, "nft");
+  logged = [];
+  repairs = [];
+  proxier = make();
+});
+afterEach(async () => {
+  await proxier.stop();
+  vi.useRealTimers();
+});
+
+/** Lets what is due happen, and everything that follows from it. */
+async function pass(ms: number): Promise<void> {
+  await vi.advanceTimersByTimeAsync(ms);
+  for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
+}
+
+async function begin(): Promise<void> {
+  put(0, [1, 2]);
+  proxier.synced();
+  proxier.flush();
+  await pass(1);
+  await pass(1000);
+}
+
+describe("a table that somebody else changes", () => {
+  it("is repaired at once; the log and the observers are told what was done, and by whom", async () => {
+    await begin();
+    const wanted = await snapshot(kernel);
+    await other.commit([deleteTable]);
+    await pass(1);
+    expect(await snapshot(kernel)).toEqual(wanted);
+    expect(repairs).toMatchObject([
+      {
+        family: "ip",
+        cause: "table-deleted",
+        found: ["the table was deleted"],
+        changes: ["the table deleted"],
+        by: [expect.stringMatching(/^nft \(pid \d+\)$/)],
+      },
+    ]);
+    expect(repairs[0].operations).toBeGreaterThan(20);
+    expect(repairs[0].ms).toBeLessThan(50);
+    expect(warnings()).toMatchObject([{ msg: expect.stringContaining("repaired") as string, cause: "table-deleted" }]);
+  });
+
+  it("is left alone before the first full list is in", async () => {
+    put(0, [1]);
+    await proxier.prepare();
+    await other.commit([{ op: "add", kind: "table", ...TABLE }, foreignChain]);
+    await pass(1000);
+    expect(await chains()).toEqual(["theirs"]);
+    proxier.synced();
+    proxier.flush();
+    await pass(1);
+    expect(await chains()).not.toContain("theirs");
+  });
+
+  it("again and again is met less and less often, while services go on changing", async () => {
+    await begin();
+    const started = performance.now();
+    let broken = 0;
+    for (let ms = 0; ms < 20_000; ms += 50) {
+      if (!(await chains()).includes("theirs")) {
+        await other.commit([foreignChain]);
+        broken++;
+      }
+      if (ms % 1000 === 0) {
+        put(1 + ms / 1000, [1, 2, 3]);
+        proxier.flush();
+      }
+      await pass(50);
+    }
+    expect(broken).toBeGreaterThan(11);
+    expect(broken).toBeLessThan(16);
+    expect(repairs.length).toBeLessThanOrEqual(broken);
+    const written = logged.filter(({ msg }) => msg === "synced");
+    expect(written.length).toBeGreaterThanOrEqual(20);
+    expect(warnings()).toHaveLength(repairs.length);
+    expect(performance.now() - started).toBeGreaterThan(19_000);
+    // Quiet.
+    await pass(11_000);
+    expect(await chains()).not.toContain("theirs");
+    await pass(60_000);
+    await other.commit([foreignChain]);
+    await pass(1);
+    expect(await chains()).not.toContain("theirs");
+  });
+
+  it("so that nothing can be written waits for its repair, without an error for each change", async () => {
+    await begin();
+    for (let i = 0; i < 10; i++) {
+      await other.commit([deleteTable]);
+      await pass(5000);
+    }
+    expect(repairs).toHaveLength(10);
+    await other.commit([deleteTable]);
+    await pass(1);
+    await other.commit([deleteTable]);
+    for (let i = 1; i < 6; i++) {
+      put(i, [1]);
+      proxier.flush();
+      await pass(100);
+    }
+    expect(repairs).toHaveLength(11);
+    expect(await kernel.tables()).toEqual([]);
+    expect(logged.filter(({ level }) => level === 50)).toEqual([]);
+    await pass(10_000);
+    expect(repairs).toHaveLength(12);
+    expect(await chains()).toContain("services");
+  });
+
+  it("while events were lost is found by reading, and counted as that", async () => {
+    await begin();
+    const monitors = kernel.monitor.bind(kernel);
+    kernel.breakMonitors(new Error("gone"));
+    await pass(0);
+    await other.commit([foreignChain]);
+    kernel.monitor = monitors;
+    await pass(1001);
+    await pass(1);
+    expect(await chains()).not.toContain("theirs");
+    expect(repairs).toMatchObject([{ cause: "events-lost", found: ["chain theirs: added"], changes: [], by: [] }]);
+  });
+
+  it("in a way that no event shows is found by the periodic check", async () => {
+    await begin();
+    // The events of one commit never arrive.
+    const listeners = other.asOther();
+    await proxier.stop();
+    proxier = make({ watch: { checkIntervalMs: 3_600_000 } });
+    const monitor = kernel.monitor.bind(kernel);
+    kernel.monitor = (handlers, options) => monitor({ ...handlers, onBatch: () => undefined }, options);
+    await begin();
+    await listeners.commit([foreignChain]);
+    await pass(3_500_000);
+    expect(await chains()).toContain("theirs");
+    await pass(101_000);
+    await pass(1);
+    expect(await chains()).not.toContain("theirs");
+    expect(repairs).toMatchObject([{ cause: "check", found: ["chain theirs: added"] }]);
+    const before = kernel.commits.length;
+    await pass(3_600_000);
+    expect(kernel.commits).toHaveLength(before);
+  });
+
+  it("is nobody's business without the option", async () => {
+    proxier = make({ watch: false });
+    await begin();
+    await other.commit([foreignChain]);
+    await pass(10_000);
+    expect(await chains()).toContain("theirs");
+  });
+});

@@ -1,0 +1,251 @@
+/** A watched table when events, reads and transactions overlap or fail. */
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+
+import { KernelError } from "../../../src/kernel/errors.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import type { Monitor, MonitorHandlers, Op } from "../../../src/kernel/types.js";
+import { TableWatch, type WatchOptions } from "../../../src/table/watch.js";
+import { snapshot } from "../../conformance/bench.js";
+import { indexed, operations, OWN, serviceTable, type ServiceTable } from "../../conformance/table/build.js";
+
+let kernel: FakeKernel;
+let other: FakeKernel;
+let own: ServiceTable;
+let watch: TableWatch;
+let heard: string[];
+let failures: { error: unknown; againMs: number }[];
+
+function start(options: WatchOptions = {}): Promise<void> {
+  watch = new TableWatch(
+    kernel,
+    [own.table],
+    {
+      changed: (_table, { changes }) => void heard.push(...changes),
+      lost: (reason) => void heard.push(reason),
+      failed: (error, againMs) => void failures.push({ error, againMs }),
+    },
+    options,
+  );
+  return watch.open();
+}
+
+beforeEach(async () => {
+  kernel = new FakeKernel();
+  other = kernel.asOther();
+  own = serviceTable(kernel);
+  heard = [];
+  failures = [];
+  await start();
+  own.service(1, 2);
+  await own.table.apply();
+});
+afterEach(() => watch.close());
+
+const settle = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+const gone = (index = 0): Op => ({
+  op: "delete",
+  kind: "elements",
+  ...OWN,
+  set: "endpoints",
+  elements: { count: 1, keyLen: 16, dataLen: 0, bytes: indexed(1, index) },
+});
+const deleteTable: Op = { op: "delete", kind: "table", ...OWN };
+const foreignChain: Op = { op: "add", kind: "chain", ...OWN, chain: "theirs" };
+
+/** Sets that are dumped from now on. */
+function dumped(): string[] {
+  const names: string[] = [];
+  const elements = kernel.elements.bind(kernel);
+  kernel.elements = (ref, info) => {
+    names.push(info.set);
+    return elements(ref, info);
+  };
+  return names;
+}
+
+describe("a read goes as far as needed", () => {
+  it("no elements for a rule, those of one set for an element, none for a table that is gone", async () => {
+    const names = dumped();
+    await other.commit([foreignChain]);
+    await settle();
+    expect(operations(await own.table.apply())).toBe("chain -1");
+    expect(names).toEqual([]);
+    await other.commit([gone()]);
+    await settle();
+    expect(operations(await own.table.apply())).toBe("element +1");
+    expect(names.splice(0)).toEqual(["endpoints"]);
+    await other.commit([deleteTable]);
+    await settle();
+    await own.table.apply();
+    expect(names).toEqual([]);
+  });
+});
+
+describe("events and reads overlap", () => {
+  it("a change during the read of another is in it, or repaired next", async () => {
+    const wanted = await snapshot(kernel);
+    await other.commit([gone(0)]);
+    await settle();
+    let once = true;
+    kernel.setLatency(async (action) => {
+      if (action !== "dump sets" || !once) return;
+      once = false;
+      await other.commit([gone(1), foreignChain]);
+    });
+    await own.table.apply();
+    await settle();
+    await own.table.apply();
+    kernel.setLatency(undefined);
+    expect(await snapshot(kernel)).toEqual(wanted);
+    expect(await own.table.apply()).toMatchObject({ transactions: 0 });
+  });
+
+  it("a change between the read and the transaction makes it read again", async () => {
+    const wanted = await snapshot(kernel);
+    own.table.invalidate("test");
+    await other.commit([gone(0)]);
+    let once = true;
+    kernel.setLatency(async (action) => {
+      if (action !== "commit" || !once) return;
+      once = false;
+      await other.commit([gone(1)]);
+    });
+    expect(operations(await own.table.apply())).toBe("element +2");
+    kernel.setLatency(undefined);
+    expect(await snapshot(kernel)).toEqual(wanted);
+    await settle();
+    // The event came after the read that saw the change.
+    expect(own.table.inDoubt).toBe(false);
+  });
+
+  it("our own transaction on top of a foreign one that nobody has heard of yet", async () => {
+    await other.commit([gone(0)]);
+    own.service(2, 1);
+    const [result] = await Promise.all([own.table.apply({ repair: false }), settle()]);
+    expect(operations(result)).toContain("element +2");
+    expect(own.table.inDoubt).toBe(true);
+    expect(operations(await own.table.apply())).toBe("element +1");
+  });
+
+  it("our own transaction that fails because the table has just gone", async () => {
+    const { service, table } = own;
+    service(2, 1);
+    let once = true;
+    kernel.setLatency(async (action) => {
+      if (action !== "commit" || !once) return;
+      once = false;
+      await other.commit([deleteTable]);
+    });
+    const result = await table.apply();
+    expect(result.drift?.tableDeleted).toBe(true);
+    expect(operations(result)).toBe("table +1 chain +4 rule +4 set +2 element +5");
+    await settle();
+    expect(await table.apply()).toMatchObject({ transactions: 0 });
+  });
+
+  it("a change that is taken back before the read costs no transaction", async () => {
+    await other.commit([foreignChain]);
+    await other.commit([{ op: "delete", kind: "chain", ...OWN, chain: "theirs" }]);
+    await settle();
+    const result = await own.table.apply();
+    expect(result).toMatchObject({ transactions: 0, resynced: "somebody else changed the table" });
+    expect(result.drift).toBeUndefined();
+  });
+});
+
+describe("our own transaction whose reply was lost", () => {
+  it("is not taken for somebody else's when its events come", async () => {
+    own.service(2, 2);
+    kernel.loseReply();
+    const result = await own.table.apply();
+    await settle();
+    expect(result.drift).toBeUndefined();
+    expect(heard).toEqual([]);
+    expect(own.table.inDoubt).toBe(false);
+  });
+
+  it("and a foreign one at the same time", async () => {
+    const { table, service } = own;
+    service(2, 2);
+    kernel.loseReply();
+    let once = true;
+    kernel.setLatency(async (action) => {
+      if (action !== "commit" || !once) return;
+      once = false;
+      await other.commit([gone(0)]);
+    });
+    expect(operations(await table.apply())).toBe("element +1");
+    await settle();
+    expect(await table.apply()).toMatchObject({ transactions: 0 });
+  });
+});
+
+describe("events that do not come", () => {
+  it("lost ones mean that everything is read", async () => {
+    const names = dumped();
+    kernel.loseEvents();
+    await settle();
+    expect(heard).toEqual(["events were lost"]);
+    expect(await own.table.apply()).toMatchObject({ transactions: 0, resynced: "events were lost" });
+    expect(names.toSorted()).toEqual(["endpoints", "vips"]);
+  });
+
+  it("a monitor that ends is opened again, and what was missed is found", async () => {
+    await watch.close();
+    await start({ firstWaitMs: 1 });
+    kernel.breakMonitors(new Error("broken"));
+    await settle();
+    expect(failures).toMatchObject([{ error: { message: "broken" }, againMs: 1 }]);
+    await other.commit([gone(0)]);
+    await expect.poll(() => heard).toEqual(["nobody listened for a while"]);
+    expect(operations(await own.table.apply())).toBe("element +1");
+    await other.commit([foreignChain]);
+    await settle();
+    expect(heard.at(-1)).toBe("chain theirs added or changed");
+  });
+
+  it("a monitor that cannot be opened is tried again, later and later", async () => {
+    await watch.close();
+    const monitor = kernel.monitor.bind(kernel);
+    let refusals = 3;
+    kernel.monitor = (handlers: MonitorHandlers): Promise<Monitor> =>
+      refusals-- > 0 ? Promise.reject(new KernelError("system", "no", { action: "monitor" })) : monitor(handlers);
+    await start({ firstWaitMs: 1, longestWaitMs: 2 });
+    await expect.poll(() => heard).toEqual(["nobody listened for a while"]);
+    expect(failures.map(({ againMs }) => againMs)).toEqual([1, 2, 2]);
+    kernel.breakMonitors(new Error("again"));
+    await settle();
+    expect(failures.at(-1)?.againMs).toBe(1);
+  });
+
+  it("nothing is heard after close, and nothing tried", async () => {
+    await watch.close();
+    kernel.breakMonitors(new Error("broken"));
+    await other.commit([foreignChain]);
+    await settle();
+    expect([heard, failures]).toEqual([[], []]);
+  });
+});
+
+describe("a check while the table is being written", () => {
+  it("is about one moment: no change of ours is taken for a difference", async () => {
+    let applies = 0;
+    kernel.setLatency(async (action) => {
+      if (action !== "dump elements" || applies >= 5) return;
+      applies++;
+      own.service(10 + applies, 2);
+      void own.table.apply();
+      await settle();
+    });
+    expect(await own.table.check()).toBe("same");
+    expect(applies).toBeGreaterThan(2);
+    kernel.setLatency(undefined);
+    await own.table.apply();
+    expect(await own.table.check()).toBe("same");
+  });
+
+  it("fails as a read fails", async () => {
+    kernel.interruptDumps(100);
+    await expect(own.table.check()).rejects.toMatchObject({ name: "TableError", code: "interrupted" });
+  });
+});
