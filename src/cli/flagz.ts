@@ -1,12 +1,6 @@
 import type { FlagValues } from "./flag-values.js";
 import { type FlagName, type FlagSpec, type FlagType, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 
-/** What /flagz begins with, for a person and against parsers (k8s.io/apiserver pkg/server/flagz textserializer.go). */
-const HEADER = `
-kube-proxy flagz
-Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
-`;
-
 const ZERO: Readonly<Record<FlagType, string>> = {
   bool: "false",
   string: "",
@@ -19,14 +13,14 @@ const ZERO: Readonly<Record<FlagType, string>> = {
   version: "false",
 };
 
-/** Every flag with its value, given or not, in the order of their names: the text of /flagz. */
+/** A line "name=value" for every flag, given or not, in the order of their names: what /flagz shows. */
 export function toFlagz(flags: FlagValues): string {
   const values = (KUBE_PROXY_FLAGS as readonly FlagSpec[]).map((spec): [name: string, value: string] => {
     const value = flags[spec.name as FlagName];
     return [spec.name, value === undefined ? (spec.initial ?? ZERO[spec.type]) : show(value)];
   });
   const sorted = [...values, ["help", "false"] as const].sort(([a], [b]) => (a < b ? -1 : 1));
-  return HEADER + sorted.map(([name, value]) => `${name}=${value}\n`).join("");
+  return sorted.map(([name, value]) => `${name}=${value.replaceAll("\n", "\\n")}\n`).join("");
 }
 
 /** As Go's flags print themselves. */

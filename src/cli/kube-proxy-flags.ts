@@ -115,7 +115,7 @@ const CLIENT = [
     initial: "15m0s",
     field: "configSyncPeriod",
     placeholder: "duration",
-    usage: "how often everything is read again from what was watched",
+    usage: "unused: nothing is kept twice that could be replayed",
   },
 ] as const satisfies readonly FlagSpec[];
 

@@ -1,5 +1,5 @@
 import { writeFile } from "node:fs/promises";
-import { type LoadedConfig, toConfigz, toYAML } from "../config/index.js";
+import { type LoadedConfig, toYAML } from "../config/index.js";
 import { watchConfig } from "../config/watch.js";
 import { createLogger, levelOf, type Logger } from "../observe/log.js";
 import { cleanupTables } from "./cleanup.js";
@@ -30,7 +30,7 @@ export async function proxyCommand(options: ProxyOptions, start: typeof serve = 
   if (written !== "") return writeConfig(written, loaded, log);
   if (cleanup) return cleanupTables(log);
 
-  const pages = { configz: toConfigz(document), flagz: toFlagz(flags) };
+  const pages = { configz: document, flagz: toFlagz(flags) };
   if (initOnly) return start(config, { log, own, pages, initOnly });
   const changed = new AbortController();
   const stop = watchFile(options, loaded, log, () => changed.abort());

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { ProxyConfig } from "../config/index.js";
+import type { ConfigDocument, ProxyConfig } from "../config/index.js";
 import type { Logger } from "../observe/log.js";
 import { Proxier } from "../proxier/proxier.js";
 import { UserError } from "./errors.js";
@@ -20,9 +20,8 @@ export interface ServeOptions {
   readonly signal?: AbortSignal;
   /** What the metrics port shows of the configuration. */
   readonly pages?: {
-    /** The object of /configz. */
-    readonly configz: unknown;
-    /** The text of /flagz. */
+    readonly configz: ConfigDocument;
+    /** A line "name=value" for each flag. */
     readonly flagz: string;
   };
 }

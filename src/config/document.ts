@@ -1,11 +1,11 @@
-/** The configuration in effect, as kube-proxy would write it: --write-config-to and /configz. */
+/**
+ * The configuration in effect, as kube-proxy would write it: --write-config-to, and /configz, which since 1.36 serves the
+ * versioned configuration under its group (k8s.io/component-base/configz refuses internal types).
+ */
 import { stringify } from "yaml";
 import type { Effective } from "./defaults.js";
 import { formatDuration } from "./duration.js";
 import type { Endpoint } from "./values.js";
-
-/** The group of kube-proxy's configuration: the key under which /configz serves it. */
-const GROUP = "kubeproxy.config.k8s.io";
 
 /** A KubeProxyConfiguration (v1alpha1), every field with the value that is in effect. */
 export type ConfigDocument = ReturnType<typeof toDocument>;
@@ -65,9 +65,4 @@ function routing({ splitStream, infoBufferSize }: { readonly splitStream: boolea
 /** What `--write-config-to` writes. The keys are in order, and what YAML 1.1 reads otherwise is quoted: kube-proxy does. */
 export function toYAML(document: ConfigDocument): string {
   return stringify(document, { version: "1.1", sortMapEntries: true, lineWidth: 0 });
-}
-
-/** The object that kube-proxy 1.36 serves at /configz as JSON: the versioned configuration under its group. */
-export function toConfigz(document: ConfigDocument): { readonly [GROUP]: ConfigDocument } {
-  return { [GROUP]: document };
 }

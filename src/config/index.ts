@@ -1,3 +1,3 @@
-export { type ConfigDocument, toConfigz, toYAML } from "./document.js";
+export { type ConfigDocument, toYAML } from "./document.js";
 export { configFromFlags, defaultConfig, loadConfig, parseConfig, type LoadedConfig, type Overrides } from "./load.js";
 export { ConfigError, type ConfigProblem, type DetectLocalMode, type ProxyConfig } from "./types.js";

@@ -11,6 +11,8 @@ import type { serve, ServeOptions } from "../../../src/cli/serve.js";
 import { parseConfig, type ProxyConfig } from "../../../src/config/index.js";
 import { KUBEADM_CONFIG, kubeadmArguments } from "../config/kubeadm.js";
 
+vi.setConfig({ testTimeout: 60_000 });
+
 interface Line {
   readonly level: number;
   readonly msg: string;
@@ -136,7 +138,8 @@ describe("kubeadm's stock file and command line", () => {
     expect(started).toHaveLength(1);
     expect(started[0]?.config).toEqual({ ...parseConfig(KUBEADM_CONFIG, file).config, hostnameOverride: "node-1" });
     expect(started[0]?.options.pages?.configz).toMatchObject({
-      "kubeproxy.config.k8s.io": { hostnameOverride: "node-1", healthzBindAddress: "0.0.0.0:10256" },
+      hostnameOverride: "node-1",
+      healthzBindAddress: "0.0.0.0:10256",
     });
     expect(started[0]?.options.pages?.flagz).toContain("\nhostname-override=Node-1\n");
     expect(said("warn")).toEqual([]);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { configFromFlags, ConfigError, parseConfig, toConfigz, toYAML } from "../../../src/config/index.js";
+import { configFromFlags, ConfigError, parseConfig, toYAML } from "../../../src/config/index.js";
 import { formatDuration, parseDuration } from "../../../src/config/duration.js";
 import { KUBEADM_CONFIG } from "./kubeadm.js";
 
@@ -220,71 +220,69 @@ describe("notes", () => {
 
 describe("the configuration in effect", () => {
   test("as /configz serves it: every field of v1alpha1 with its default", () => {
-    expect(toConfigz(parse("").document)).toEqual({
-      "kubeproxy.config.k8s.io": {
-        apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
-        kind: "KubeProxyConfiguration",
-        bindAddress: "0.0.0.0",
-        bindAddressHardFail: false,
-        clientConnection: {
-          acceptContentTypes: "",
-          burst: 10,
-          contentType: "application/vnd.kubernetes.protobuf",
-          kubeconfig: "",
-          qps: 5,
-        },
-        clusterCIDR: "",
-        configSyncPeriod: "15m0s",
-        conntrack: {
-          maxPerCore: 32_768,
-          min: 131_072,
-          tcpBeLiberal: false,
-          tcpCloseWaitTimeout: "1h0m0s",
-          tcpEstablishedTimeout: "24h0m0s",
-          udpStreamTimeout: "0s",
-          udpTimeout: "0s",
-        },
-        detectLocal: { bridgeInterface: "", interfaceNamePrefix: "" },
-        detectLocalMode: "ClusterCIDR",
-        enableProfiling: false,
-        healthzBindAddress: "0.0.0.0:10256",
-        hostnameOverride: "",
-        iptables: {
-          localhostNodePorts: true,
-          masqueradeAll: false,
-          masqueradeBit: 14,
-          minSyncPeriod: "1s",
-          syncPeriod: "30s",
-        },
-        ipvs: {
-          excludeCIDRs: null,
-          minSyncPeriod: "0s",
-          scheduler: "",
-          strictARP: false,
-          syncPeriod: "30s",
-          tcpFinTimeout: "0s",
-          tcpTimeout: "0s",
-          udpTimeout: "0s",
-        },
-        logging: {
-          flushFrequency: "5s",
-          options: { json: { infoBufferSize: "0" }, text: { infoBufferSize: "0" } },
-          verbosity: 0,
-        },
-        metricsBindAddress: "127.0.0.1:10249",
-        mode: "nftables",
-        nftables: { masqueradeAll: false, masqueradeBit: 14, minSyncPeriod: "0s", syncPeriod: "30s" },
-        nodePortAddresses: ["primary"],
-        oomScoreAdj: -999,
-        portRange: "",
-        showHiddenMetricsForVersion: "",
-        winkernel: {
-          enableDSR: false,
-          forwardHealthCheckVip: false,
-          networkName: "",
-          rootHnsEndpointName: "",
-          sourceVip: "",
-        },
+    expect(parse("").document).toEqual({
+      apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
+      kind: "KubeProxyConfiguration",
+      bindAddress: "0.0.0.0",
+      bindAddressHardFail: false,
+      clientConnection: {
+        acceptContentTypes: "",
+        burst: 10,
+        contentType: "application/vnd.kubernetes.protobuf",
+        kubeconfig: "",
+        qps: 5,
+      },
+      clusterCIDR: "",
+      configSyncPeriod: "15m0s",
+      conntrack: {
+        maxPerCore: 32_768,
+        min: 131_072,
+        tcpBeLiberal: false,
+        tcpCloseWaitTimeout: "1h0m0s",
+        tcpEstablishedTimeout: "24h0m0s",
+        udpStreamTimeout: "0s",
+        udpTimeout: "0s",
+      },
+      detectLocal: { bridgeInterface: "", interfaceNamePrefix: "" },
+      detectLocalMode: "ClusterCIDR",
+      enableProfiling: false,
+      healthzBindAddress: "0.0.0.0:10256",
+      hostnameOverride: "",
+      iptables: {
+        localhostNodePorts: true,
+        masqueradeAll: false,
+        masqueradeBit: 14,
+        minSyncPeriod: "1s",
+        syncPeriod: "30s",
+      },
+      ipvs: {
+        excludeCIDRs: null,
+        minSyncPeriod: "0s",
+        scheduler: "",
+        strictARP: false,
+        syncPeriod: "30s",
+        tcpFinTimeout: "0s",
+        tcpTimeout: "0s",
+        udpTimeout: "0s",
+      },
+      logging: {
+        flushFrequency: "5s",
+        options: { json: { infoBufferSize: "0" }, text: { infoBufferSize: "0" } },
+        verbosity: 0,
+      },
+      metricsBindAddress: "127.0.0.1:10249",
+      mode: "nftables",
+      nftables: { masqueradeAll: false, masqueradeBit: 14, minSyncPeriod: "0s", syncPeriod: "30s" },
+      nodePortAddresses: ["primary"],
+      oomScoreAdj: -999,
+      portRange: "",
+      showHiddenMetricsForVersion: "",
+      winkernel: {
+        enableDSR: false,
+        forwardHealthCheckVip: false,
+        networkName: "",
+        rootHnsEndpointName: "",
+        sourceVip: "",
       },
     });
   });

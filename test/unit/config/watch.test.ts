@@ -6,6 +6,8 @@ import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { parseConfig } from "../../../src/config/index.js";
 import { watchConfig } from "../../../src/config/watch.js";
 
+vi.setConfig({ testTimeout: 60_000 });
+
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 const BEFORE = `${HEAD}oomScoreAdj: 1\n`;
 const AFTER = `${HEAD}oomScoreAdj: 2\n`;

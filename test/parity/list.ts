@@ -1,0 +1,379 @@
+/**
+ * Every flag, configuration field and metric of kube-proxy 1.36 on Linux, and what ours makes of it. The README's table is
+ * made of this list; tests hold it against the flag table, the schema and the metrics that are really there.
+ *
+ * Sources: k8s.io/kube-proxy and k8s.io/component-base at v0.36.0 (configuration types, logging flags, metrics of
+ * component-base and client-go); cmd/kube-proxy/app/options.go at 008b3652, the stored commit nearest to 1.36 (flags);
+ * the metrics reference of Kubernetes 1.36 (kubeproxy_*).
+ */
+
+/** same: as kube-proxy does; better: that, and what the note says; ignored: accepted or absent, and why. */
+export type Treatment = "same" | "better" | "ignored";
+
+export interface ParityRow {
+  /** Names of flags, without their hyphens. */
+  readonly flags?: readonly string[];
+  /** Paths in KubeProxyConfiguration; of lists of objects without an index. */
+  readonly fields?: readonly string[];
+  /** Names of metrics; one that ends in "_*" stands for all that begin so. */
+  readonly metrics?: readonly string[];
+  readonly ours: Treatment;
+  readonly note?: string;
+}
+
+const GENERAL: readonly ParityRow[] = [
+  {
+    flags: ["config"],
+    ours: "better",
+    note: "every problem of the file at once, with its path; unknown and repeated fields are named, with the nearest known one; a change that is wrong or means the same does not end the program",
+  },
+  { fields: ["apiVersion", "kind"], ours: "same" },
+  {
+    flags: ["write-config-to"],
+    ours: "same",
+    note: "with `mode: nftables`; the log format is written only when it was set",
+  },
+  {
+    flags: ["cleanup"],
+    ours: "better",
+    note: "also what the iptables mode left, without starting iptables; exit code 1 while something is left that only other tools can remove",
+  },
+  { flags: ["init-only"], ours: "same" },
+  { flags: ["hostname-override"], fields: ["hostnameOverride"], ours: "same" },
+  { flags: ["master"], ours: "same" },
+  {
+    flags: ["version"],
+    ours: "same",
+    note: "of this program; `=raw` prints the same fields, `=vX.Y.Z` changes nothing",
+  },
+  {
+    flags: ["feature-gates"],
+    fields: ["featureGates"],
+    ours: "same",
+    note: "`AllowServiceExternalIPs` has its meaning, no other gate has one here; an unknown one is a warning, kube-proxy stops",
+  },
+];
+
+const API_SERVER: readonly ParityRow[] = [
+  { flags: ["kubeconfig"], fields: ["clientConnection.kubeconfig"], ours: "same" },
+  {
+    flags: ["kube-api-content-type"],
+    fields: ["clientConnection.contentType", "clientConnection.acceptContentTypes"],
+    ours: "ignored",
+    note: "JSON is spoken",
+  },
+  {
+    flags: ["kube-api-qps", "kube-api-burst"],
+    fields: ["clientConnection.qps", "clientConnection.burst"],
+    ours: "same",
+  },
+  {
+    flags: ["config-sync-period"],
+    fields: ["configSyncPeriod"],
+    ours: "ignored",
+    note: "nothing is kept twice that could be replayed",
+  },
+];
+
+const SERVERS: readonly ParityRow[] = [
+  { flags: ["bind-address"], fields: ["bindAddress"], ours: "same" },
+  {
+    flags: ["healthz-bind-address", "healthz-port", "metrics-bind-address", "metrics-port"],
+    fields: ["healthzBindAddress", "metricsBindAddress"],
+    ours: "same",
+    note: "defaults and the completion of a missing port included; a port 0 turns a server off; an empty address is the default, with a warning",
+  },
+  { flags: ["bind-address-hard-fail"], fields: ["bindAddressHardFail"], ours: "same" },
+  {
+    flags: ["profiling"],
+    fields: ["enableProfiling"],
+    ours: "same",
+    note: "a CPU profile of V8 at `/debug/pprof/profile`",
+  },
+  {
+    flags: ["show-hidden-metrics-for-version"],
+    fields: ["showHiddenMetricsForVersion"],
+    ours: "ignored",
+    note: "no metric is hidden",
+  },
+];
+
+const TRAFFIC: readonly ParityRow[] = [
+  {
+    flags: ["proxy-mode"],
+    fields: ["mode"],
+    ours: "same",
+    note: "nftables, also when it is not set (a note says what the iptables mode did otherwise); the other modes are refused with what to set",
+  },
+  { flags: ["masquerade-all"], fields: ["nftables.masqueradeAll"], ours: "same" },
+  { fields: ["nftables.masqueradeBit"], ours: "same" },
+  {
+    flags: ["iptables-sync-period"],
+    fields: ["nftables.syncPeriod"],
+    ours: "same",
+    note: "the longest time between two attempts at a failing write, and half the health timeout",
+  },
+  {
+    flags: ["iptables-min-sync-period"],
+    fields: ["nftables.minSyncPeriod"],
+    ours: "better",
+    note: "by default 0, not 1 s: a change goes at once, more within 25 ms go together",
+  },
+  {
+    flags: ["detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix"],
+    fields: ["detectLocalMode", "detectLocal.bridgeInterface", "detectLocal.interfaceNamePrefix"],
+    ours: "same",
+  },
+  { flags: ["cluster-cidr"], fields: ["clusterCIDR"], ours: "same" },
+  {
+    flags: ["nodeport-addresses"],
+    fields: ["nodePortAddresses"],
+    ours: "better",
+    note: "by default `primary`, as in kube-proxy's nftables mode; addresses that come and go on the interfaces are followed by the kernel's events",
+  },
+];
+
+const SYSTEM: readonly ParityRow[] = [
+  { flags: ["oom-score-adj"], fields: ["oomScoreAdj"], ours: "same", note: "what the kernel forbids is a warning" },
+  {
+    flags: ["conntrack-max-per-core", "conntrack-min"],
+    fields: ["conntrack.maxPerCore", "conntrack.min"],
+    ours: "better",
+    note: "a limit that is higher already is never lowered",
+  },
+  {
+    flags: [
+      "conntrack-tcp-timeout-established",
+      "conntrack-tcp-timeout-close-wait",
+      "conntrack-tcp-be-liberal",
+      "conntrack-udp-timeout",
+      "conntrack-udp-timeout-stream",
+    ],
+    fields: [
+      "conntrack.tcpEstablishedTimeout",
+      "conntrack.tcpCloseWaitTimeout",
+      "conntrack.tcpBeLiberal",
+      "conntrack.udpTimeout",
+      "conntrack.udpStreamTimeout",
+    ],
+    ours: "same",
+    note: "what the kernel forbids is a warning",
+  },
+];
+
+const LOG: readonly ParityRow[] = [
+  { flags: ["v"], fields: ["logging.verbosity"], ours: "same", note: "4 and up debug messages, 6 and up all" },
+  {
+    flags: ["logging-format"],
+    fields: ["logging.format"],
+    ours: "same",
+    note: "not set: text on a terminal, else JSON (kube-proxy: text)",
+  },
+  {
+    flags: ["vmodule"],
+    fields: ["logging.vmodule", "logging.vmodule.filePattern", "logging.vmodule.verbosity"],
+    ours: "ignored",
+    note: "names source files of Go",
+  },
+  {
+    flags: [
+      "log-flush-frequency",
+      "log-text-split-stream",
+      "log-text-info-buffer-size",
+      "log-json-split-stream",
+      "log-json-info-buffer-size",
+    ],
+    fields: [
+      "logging.flushFrequency",
+      "logging.options.text.splitStream",
+      "logging.options.text.infoBufferSize",
+      "logging.options.json.splitStream",
+      "logging.options.json.infoBufferSize",
+    ],
+    ours: "ignored",
+    note: "each line is written to stderr at once",
+  },
+];
+
+const OTHERS: readonly ParityRow[] = [
+  {
+    flags: ["iptables-masquerade-bit", "iptables-localhost-nodeports"],
+    fields: [
+      "iptables.masqueradeBit",
+      "iptables.localhostNodePorts",
+      "iptables.masqueradeAll",
+      "iptables.syncPeriod",
+      "iptables.minSyncPeriod",
+    ],
+    ours: "ignored",
+    note: "another mode's, as in kube-proxy's nftables mode; with `mode` unset a note says what that changes",
+  },
+  {
+    flags: [
+      "ipvs-sync-period",
+      "ipvs-min-sync-period",
+      "ipvs-scheduler",
+      "ipvs-exclude-cidrs",
+      "ipvs-strict-arp",
+      "ipvs-tcp-timeout",
+      "ipvs-tcpfin-timeout",
+      "ipvs-udp-timeout",
+    ],
+    fields: [
+      "ipvs.syncPeriod",
+      "ipvs.minSyncPeriod",
+      "ipvs.scheduler",
+      "ipvs.excludeCIDRs",
+      "ipvs.strictARP",
+      "ipvs.tcpTimeout",
+      "ipvs.tcpFinTimeout",
+      "ipvs.udpTimeout",
+    ],
+    ours: "ignored",
+    note: "another mode's",
+  },
+  {
+    fields: [
+      "winkernel.networkName",
+      "winkernel.sourceVip",
+      "winkernel.enableDSR",
+      "winkernel.rootHnsEndpointName",
+      "winkernel.forwardHealthCheckVip",
+      "windowsRunAsService",
+    ],
+    ours: "ignored",
+    note: "of Windows",
+  },
+  { fields: ["portRange"], ours: "ignored", note: "as in kube-proxy" },
+  {
+    flags: ["boot-id-file", "machine-id-file"],
+    ours: "ignored",
+    note: "cAdvisor's, which kube-proxy uses to count CPUs",
+  },
+];
+
+const METRICS: readonly ParityRow[] = [
+  {
+    metrics: [
+      "kubeproxy_sync_proxy_rules_duration_seconds",
+      "kubeproxy_sync_full_proxy_rules_duration_seconds",
+      "kubeproxy_sync_partial_proxy_rules_duration_seconds",
+      "kubeproxy_network_programming_duration_seconds",
+    ],
+    ours: "same",
+  },
+  {
+    metrics: [
+      "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+      "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
+    ],
+    ours: "same",
+  },
+  {
+    metrics: [
+      "kubeproxy_sync_proxy_rules_endpoint_changes_total",
+      "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
+      "kubeproxy_sync_proxy_rules_service_changes_total",
+      "kubeproxy_sync_proxy_rules_service_changes_pending",
+    ],
+    ours: "same",
+  },
+  { metrics: ["kubeproxy_sync_proxy_rules_no_local_endpoints_total"], ours: "same" },
+  { metrics: ["kubeproxy_sync_proxy_rules_nftables_sync_failures_total"], ours: "same" },
+  {
+    metrics: ["kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total"],
+    ours: "same",
+    note: "always 0: nothing is cleaned up apart from a write",
+  },
+  {
+    metrics: [
+      "kubeproxy_conntrack_reconciler_sync_duration_seconds",
+      "kubeproxy_conntrack_reconciler_deleted_entries_total",
+    ],
+    ours: "same",
+  },
+  { metrics: ["kubeproxy_proxy_healthz_total", "kubeproxy_proxy_livez_total"], ours: "same" },
+  {
+    metrics: [
+      "kubeproxy_sync_proxy_rules_iptables_total",
+      "kubeproxy_sync_proxy_rules_iptables_last",
+      "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
+      "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
+      "kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
+      "kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
+    ],
+    ours: "ignored",
+    note: "of the iptables mode; kube-proxy does not have them in nftables mode either",
+  },
+  { metrics: ["rest_client_requests_total", "rest_client_request_duration_seconds"], ours: "same" },
+  {
+    metrics: [
+      "rest_client_request_retries_total",
+      "rest_client_request_size_bytes",
+      "rest_client_response_size_bytes",
+      "rest_client_dns_resolution_duration_seconds",
+      "rest_client_rate_limiter_duration_seconds",
+      "rest_client_exec_plugin_*",
+      "rest_client_transport_*",
+    ],
+    ours: "ignored",
+    note: "inner workings of client-go",
+  },
+  {
+    metrics: ["kubernetes_build_info"],
+    ours: "same",
+    note: "the API server's version; `nftproxier_build_info` has this program's",
+  },
+  {
+    metrics: [
+      "process_cpu_seconds_total",
+      "process_max_fds",
+      "process_open_fds",
+      "process_resident_memory_bytes",
+      "process_start_time_seconds",
+      "process_virtual_memory_bytes",
+    ],
+    ours: "same",
+  },
+  {
+    metrics: [
+      "process_virtual_memory_max_bytes",
+      "process_network_receive_bytes_total",
+      "process_network_transmit_bytes_total",
+    ],
+    ours: "ignored",
+    note: "the Prometheus client of Node has them not",
+  },
+  { metrics: ["go_*"], ours: "ignored", note: "there is no Go; `nodejs_*` instead" },
+  {
+    metrics: ["workqueue_*", "informer_*", "leader_election_*"],
+    ours: "ignored",
+    note: "client-go's queues, which are not used; kube-proxy's own stay empty",
+  },
+  {
+    metrics: ["kubernetes_feature_enabled", "kubernetes_healthcheck", "kubernetes_healthchecks_total"],
+    ours: "ignored",
+    note: "no feature gates and no checks of that framework",
+  },
+  {
+    metrics: [
+      "registered_metrics_total",
+      "hidden_metrics_total",
+      "disabled_metrics_total",
+      "cardinality_enforcement_unexpected_categorizations_total",
+    ],
+    ours: "ignored",
+    note: "about component-base's registry itself",
+  },
+];
+
+export const PARITY: readonly ParityRow[] = [
+  ...GENERAL,
+  ...API_SERVER,
+  ...SERVERS,
+  ...TRAFFIC,
+  ...SYSTEM,
+  ...LOG,
+  ...OTHERS,
+  ...METRICS,
+];

@@ -1,0 +1,66 @@
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { z } from "zod";
+import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
+import { configSchema } from "../../../src/config/schema.js";
+import { Metrics } from "../../../src/observe/metrics.js";
+import { PARITY } from "../../parity/list.js";
+import { parityTable, tableIn } from "../../parity/table.js";
+
+const flags = PARITY.flatMap((row) => row.flags ?? []);
+const fields = PARITY.flatMap((row) => row.fields ?? []);
+
+/** Paths of the fields that hold values; a list of objects counts, and so do their fields. */
+function pathsOf(schema: z.ZodObject, prefix = ""): string[] {
+  return Object.entries(schema.shape).flatMap(([key, field]) => {
+    const type: unknown = field instanceof z.ZodOptional ? field.unwrap() : field;
+    const path = prefix + key;
+    if (type instanceof z.ZodObject) return pathsOf(type, `${path}.`);
+    if (type instanceof z.ZodArray && type.element instanceof z.ZodObject) {
+      return [path, ...pathsOf(type.element, `${path}.`)];
+    }
+    return [path];
+  });
+}
+
+test("nothing is listed twice", () => {
+  const names = [...flags.map((flag) => `--${flag}`), ...fields, ...PARITY.flatMap((row) => row.metrics ?? [])];
+  expect(names.filter((name, index) => names.indexOf(name) !== index)).toEqual([]);
+});
+
+test("every flag that is accepted is listed, and the other way round", () => {
+  expect(flags.sort()).toEqual(KUBE_PROXY_FLAGS.map(({ name }) => name).sort());
+});
+
+test("every field that is accepted is listed, and the other way round", () => {
+  expect(fields.sort()).toEqual(pathsOf(configSchema).sort());
+});
+
+test("a flag sets a field of its own row, where it sets one", () => {
+  for (const { flags: names = [], fields: paths = [] } of PARITY) {
+    for (const spec of KUBE_PROXY_FLAGS) {
+      if (names.includes(spec.name) && "field" in spec) expect(paths, spec.name).toContain(spec.field);
+    }
+  }
+});
+
+test("every metric of kube-proxy's that is said to be there is there, and no other", () => {
+  const metrics = new Metrics({ families: ["ip", "ip6"], version: "0.0.0" });
+  const present = metrics.registry.getMetricsAsArray().map(({ name }) => name);
+  const listed = PARITY.flatMap((row) => (row.metrics ?? []).map((name) => ({ name, ours: row.ours })));
+  const isThere = (name: string) =>
+    name.endsWith("_*") ? present.some((other) => other.startsWith(name.slice(0, -1))) : present.includes(name);
+  expect(listed.filter(({ ours }) => ours !== "ignored").filter(({ name }) => !isThere(name))).toEqual([]);
+  expect(listed.filter(({ ours }) => ours === "ignored").filter(({ name }) => isThere(name))).toEqual([]);
+  const kubeProxys = present.filter((name) => /^(kubeproxy|rest_client|kubernetes)_/.test(name));
+  expect(kubeProxys.filter((name) => !listed.some((row) => row.name === name))).toEqual([]);
+});
+
+test("what is not the same has a reason", () => {
+  expect(PARITY.filter(({ ours, note }) => ours !== "same" && note === undefined)).toEqual([]);
+});
+
+test("the README has this table (node test/parity/write.ts writes it)", () => {
+  const readme = readFileSync(new URL("../../../README.md", import.meta.url), "utf8");
+  expect(tableIn(readme)).toBe(parityTable());
+});
