@@ -72,6 +72,11 @@ function addProxy(root: Command, done: Done): void {
     root.addOption(flag(spec, (value) => given.push([spec.name, value])));
   }
   for (const spec of OWN_FLAGS as readonly FlagSpec[]) root.addOption(flag(spec, (value) => own.set(spec.name, value)));
+  root.hook("preSubcommand", (_root, command) => {
+    const names = [...given.map(([name]) => name), ...own.keys()].map((name) => `--${name}`);
+    if (names.length > 0)
+      root.error(`error: ${names.join(", ")}: not ahead of a command; ${command.name()} has its own options`);
+  });
   root.argument("[words...]").action(async (words: string[]) => {
     const [word] = words;
     if (word !== undefined) unknownCommand(root, word);

@@ -107,6 +107,7 @@ describe("the command line without a sub-command", () => {
     ],
     [["--config"], ["argument missing"]],
     [["serve"], ["unknown command 'serve'"]],
+    [["--v=4", "--manifests", "x", "run"], ["--v, --manifests: not ahead of a command"]],
     [["--cleanup=maybe"], ["--cleanup=maybe: must be true or false"]],
   ])("%j is not understood: exit code 2", async (argv, words) => {
     expect(await main(argv, "kube-proxy")).toBe(2);
