@@ -25,6 +25,7 @@
         "native/js_ops.cc",
         "native/js_values.cc",
         "native/js_writer.cc",
+        "native/legacy_tables.cc",
         "native/listener.cc",
         "native/message_decoder.cc",
         "native/monitor.cc",

@@ -13,6 +13,7 @@
 #include "js_reader.h"
 #include "js_values.h"
 #include "js_writer.h"
+#include "legacy_tables.h"
 
 namespace nftp {
 
@@ -204,6 +205,20 @@ Napi::Value Addresses(const Napi::CallbackInfo& info) {
   return ListTask<InterfaceAddress>(info.Env(), "dump addresses", [connection] { return connection->Addresses(); });
 }
 
+Napi::Value LegacyChainsOf(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  return ListTask<std::string>(info.Env(), "read iptables table",
+                               [connection, table] { return LegacyChains(connection->netns(), table); });
+}
+
+// decodeLegacyChains(family, bytes): the chains in a table's entries.
+Napi::Value DecodeLegacy(const Napi::CallbackInfo& info) {
+  const uint8_t family = ReadOptionalFamily(info.Env(), info[0]);
+  const ByteView view = ReadBytes(info.Env(), info[1], Where(std::string("bytes")));
+  return ToJs(info.Env(), DecodeLegacyChains(family, view.data, view.length));
+}
+
 template <typename Source>
 Napi::Value MonitorTask(Napi::Env env, napi_value callback, std::function<std::shared_ptr<Source>()> open) {
   if (TypeOf(env, callback) != napi_function) throw Failure::Invalid("expected a callback");
@@ -263,6 +278,8 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   add("sets", Guarded<Sets>);
   add("elements", Guarded<Elements>);
   add("addresses", Guarded<Addresses>);
+  add("legacyChains", Guarded<LegacyChainsOf>);
+  add("decodeLegacyChains", Guarded<DecodeLegacy>);
   add("monitor", Guarded<OpenMonitor>);
   add("watchAddresses", Guarded<WatchAddresses>);
   add("closeMonitor", Guarded<CloseMonitor>);

@@ -166,6 +166,8 @@ Value ToJs(Env env, const Verdict& verdict) {
   return object;
 }
 
+Value ToJs(Env env, const std::string& text) { return Napi::String::New(env, text); }
+
 Value ToJs(Env env, const TableInfo& info) {
   Object object = Object::New(env);
   SetRef(object, info.ref);

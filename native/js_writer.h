@@ -24,6 +24,7 @@ Napi::Value ToJs(Napi::Env env, const CommitResult& result);
 Napi::Value ToJs(Napi::Env env, const ChangeBatch& batch);
 Napi::Value ToJs(Napi::Env env, const Bytes& bytes);
 Napi::Value ToJs(Napi::Env env, const Verdict& verdict);
+Napi::Value ToJs(Napi::Env env, const std::string& text);
 // An ElementBatch. The bytes move over, they are not copied.
 Napi::Value ElementsToJs(Napi::Env env, ElementCollector&& collector);
 

@@ -35,11 +35,11 @@ NetNamespace::NetNamespace(const std::string& path) : fd_(open(path.c_str(), O_R
   }
 }
 
-Fd NetNamespace::Socket(int protocol) const {
+Fd NetNamespace::Socket(int domain, int type, int protocol) const {
   int fd = -1;
   int error = 0;
   if (!fd_.valid()) {
-    fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
+    fd = socket(domain, type | SOCK_CLOEXEC, protocol);
     if (fd < 0) error = errno;
   } else {
     // A thread of its own enters the namespace and ends there: nothing has to find its way back.
@@ -50,7 +50,7 @@ Fd NetNamespace::Socket(int protocol) const {
         return;
       }
       entered = true;
-      fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
+      fd = socket(domain, type | SOCK_CLOEXEC, protocol);
       if (fd < 0) error = errno;
     });
     visitor.join();
@@ -62,11 +62,11 @@ Fd NetNamespace::Socket(int protocol) const {
                     error);
     }
   }
-  if (fd < 0) throw Failure::System("netlink socket", error);
+  if (fd < 0) throw Failure::System(domain == AF_NETLINK ? "netlink socket" : "socket", error);
   return Fd(fd);
 }
 
-NetlinkSocket::NetlinkSocket(const NetNamespace& ns, int protocol) : fd_(ns.Socket(protocol)) {
+NetlinkSocket::NetlinkSocket(const NetNamespace& ns, int protocol) : fd_(ns.Socket(AF_NETLINK, SOCK_RAW, protocol)) {
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
   socklen_t length = sizeof address;

@@ -37,7 +37,7 @@ class NetNamespace {
   explicit NetNamespace(const std::string& path);
 
   // A socket of that namespace. Throws Failure.
-  Fd Socket(int protocol) const;
+  Fd Socket(int domain, int type, int protocol) const;
 
  private:
   Fd fd_;

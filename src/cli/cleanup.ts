@@ -1,4 +1,4 @@
-import { removeLeftovers } from "../leftovers/index.js";
+import { type ReadLegacyChains, removeLeftovers } from "../leftovers/index.js";
 import { createLogger, type Logger, type LogLevel } from "../observe/log.js";
 import { TABLE_NAME } from "../ruleset/names.js";
 import { Table } from "../table/index.js";
@@ -18,6 +18,7 @@ export async function cleanupCommand(options: { readonly logLevel: LogLevel }): 
  */
 export async function cleanupTables(log: Logger): Promise<number> {
   const kernel = await openKernel();
+  const legacyChains: ReadLegacyChains = (family, table) => kernel.legacyChains(family, table);
   let code = 0;
   try {
     for (const family of FAMILIES) {
@@ -32,7 +33,7 @@ export async function cleanupTables(log: Logger): Promise<number> {
         table.close();
       }
     }
-    return (await removeLeftovers({ kernel, log, families: FAMILIES })) ? code : 1;
+    return (await removeLeftovers({ kernel, log, families: FAMILIES, legacyChains })) ? code : 1;
   } finally {
     await kernel.close();
   }

@@ -101,6 +101,10 @@ export interface NativeAddon {
   sets(connection: NativeConnection, table: TableRef): Promise<SetDump[]>;
   elements(connection: NativeConnection, table: TableRef, set: SetInfo): Promise<ElementBatch>;
   addresses(connection: NativeConnection): Promise<InterfaceAddress[]>;
+  /** Chains that users made in a table of the older iptables; see `NftKernel.legacyChains`. */
+  legacyChains(connection: NativeConnection, table: TableRef): Promise<string[]>;
+  /** The same from a table's entries, as the kernel hands them out. Pure. */
+  decodeLegacyChains(family: "ip" | "ip6", bytes: Uint8Array): string[];
   monitor(
     connection: NativeConnection,
     options: NativeMonitorOptions,

@@ -145,6 +145,14 @@ export class NftKernel implements Kernel {
   }
 
   /**
+   * Names of the chains that users made in a table of the older iptables (ip_tables, ip6_tables), which nf_tables knows nothing
+   * of. Ask only for tables named in /proc/net/ip_tables_names or ip6_tables_names: the kernel makes one that is not there.
+   */
+  async legacyChains(family: "ip" | "ip6", table: string): Promise<string[]> {
+    return this.#run("read iptables table", async () => this.#addon.legacyChains(this.#connection, { family, table }));
+  }
+
+  /**
    * Subscribed when the promise resolves. Handlers must not throw: what they throw surfaces as an uncaught exception.
    * The event loop stays alive until the monitor is closed.
    */

@@ -1,0 +1,96 @@
+#include "legacy_tables.h"
+
+#include <linux/netfilter.h>
+#include <linux/netfilter_ipv4/ip_tables.h>
+#include <linux/netfilter_ipv6/ip6_tables.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "attr.h"
+#include "failure.h"
+
+namespace nftp {
+
+namespace {
+
+// The table may change between the two questions about it.
+constexpr int kMostAttempts = 5;
+
+// Both families ask with the same structs and option numbers, each at its own level.
+static_assert(sizeof(ipt_getinfo) == sizeof(ip6t_getinfo) && sizeof(ipt_get_entries) == sizeof(ip6t_get_entries));
+static_assert(IPT_SO_GET_INFO == IP6T_SO_GET_INFO);
+static_assert(IPT_SO_GET_ENTRIES == IP6T_SO_GET_ENTRIES);
+
+bool IsV6(uint8_t family) {
+  if (family != NFPROTO_IPV4 && family != NFPROTO_IPV6) throw Failure::Invalid("family: expected ip or ip6");
+  return family == NFPROTO_IPV6;
+}
+
+template <size_t size>
+std::string FixedText(const char (&text)[size]) {
+  return std::string(text, strnlen(text, size));
+}
+
+// A chain begins with an entry whose target is ERROR with the chain's name; so does the end of the table.
+template <typename Entry>
+std::vector<std::string> Decode(const uint8_t* data, size_t length) {
+  std::vector<std::string> chains;
+  for (size_t offset = 0; offset < length;) {
+    const size_t left = length - offset;
+    Entry entry;
+    if (left < sizeof entry) throw Malformed("iptables entry cut short");
+    std::memcpy(&entry, data + offset, sizeof entry);
+    const size_t size = entry.next_offset;
+    const size_t at = entry.target_offset;
+    if (size > left || at < sizeof entry || at + sizeof(xt_entry_target) > size) {
+      throw Malformed("iptables entry with a wrong offset");
+    }
+    xt_error_target target{};
+    std::memcpy(&target, data + offset + at, std::min(sizeof target, size - at));
+    const bool last = size == left;
+    if (!last && FixedText(target.target.u.user.name) == XT_ERROR_TARGET) chains.push_back(FixedText(target.errorname));
+    offset += size;
+  }
+  return chains;
+}
+
+// Returns the errno, 0 when the kernel answered.
+int Ask(const Fd& socket, int level, int option, void* answer, size_t size) {
+  auto length = static_cast<socklen_t>(size);
+  return getsockopt(socket.get(), level, option, answer, &length) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+std::vector<std::string> DecodeLegacyChains(uint8_t family, const uint8_t* data, size_t length) {
+  return IsV6(family) ? Decode<ip6t_entry>(data, length) : Decode<ipt_entry>(data, length);
+}
+
+std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef& table) {
+  const bool v6 = IsV6(table.family);
+  ipt_getinfo info{};
+  if (table.table.size() >= sizeof info.name) throw Failure::Invalid("table: at most 31 bytes");
+  // Any socket of the family will do; a raw one would need CAP_NET_RAW.
+  const Fd socket = netns.Socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM, 0);
+  const int level = v6 ? static_cast<int>(IPPROTO_IPV6) : static_cast<int>(IPPROTO_IP);
+  const std::string what = "iptables table " + table.table;
+  for (int attempt = 1;; ++attempt) {
+    std::memcpy(info.name, table.table.c_str(), table.table.size() + 1);
+    int error = Ask(socket, level, IPT_SO_GET_INFO, &info, sizeof info);
+    if (error != 0) throw Failure::System(what, error);
+    std::vector<uint8_t> answer(sizeof(ipt_get_entries) + info.size);
+    ipt_get_entries request{};
+    std::memcpy(request.name, info.name, sizeof request.name);
+    request.size = info.size;
+    std::memcpy(answer.data(), &request, sizeof request);
+    error = Ask(socket, level, IPT_SO_GET_ENTRIES, answer.data(), answer.size());
+    if (error == 0) return DecodeLegacyChains(table.family, answer.data() + sizeof request, info.size);
+    // EAGAIN: the table has another size by now.
+    if (error != EAGAIN || attempt == kMostAttempts) throw Failure::System(what, error);
+  }
+}
+
+}  // namespace nftp

@@ -1,0 +1,96 @@
+/** Chains of the older iptables, as the addon reads them. */
+import { describe, expect, test } from "vitest";
+import { loadAddon } from "../../src/kernel/addon.js";
+import { addLegacyChains } from "../lab/legacy-chains.ts";
+import { mutate, Random } from "./fuzz.js";
+import { useLab } from "./lab.js";
+
+const lab = useLab();
+const FAMILIES = ["ip", "ip6"] as const;
+type Family = (typeof FAMILIES)[number];
+
+const TARGET_HEADER = 32;
+const ENTRY = { ip: { size: 112, offsets: 88 }, ip6: { size: 168, offsets: 140 } } as const;
+
+interface EntrySpec {
+  /** ERROR with a name begins a chain. */
+  readonly name?: string;
+  readonly target?: string;
+  readonly targetOffset?: number;
+  readonly nextOffset?: number;
+}
+
+/** One entry, as ip_tables keeps it. */
+function entry(family: Family, spec: EntrySpec): Buffer {
+  const { size, offsets } = ENTRY[family];
+  const bytes = Buffer.alloc(size + TARGET_HEADER + 32);
+  bytes.writeUInt16LE(spec.targetOffset ?? size, offsets);
+  bytes.writeUInt16LE(spec.nextOffset ?? bytes.length, offsets + 2);
+  bytes.write(spec.target ?? (spec.name === undefined ? "" : "ERROR"), size + 2, "latin1");
+  bytes.write(spec.name ?? "", size + TARGET_HEADER, "latin1");
+  return bytes;
+}
+
+const decode = (family: Family, ...entries: readonly Uint8Array[]): string[] =>
+  loadAddon().decodeLegacyChains(family, Buffer.concat(entries));
+
+describe.each(FAMILIES)("the entries of a table, %s", (family) => {
+  const end = entry(family, { name: "ERROR" });
+
+  test("give the names of its chains, without the end's", () => {
+    const rule = entry(family, {});
+    expect(decode(family)).toEqual([]);
+    expect(decode(family, rule, end)).toEqual([]);
+    expect(
+      decode(family, rule, entry(family, { name: "A" }), rule, entry(family, { name: "KUBE-SVC-X" }), end),
+    ).toEqual(["A", "KUBE-SVC-X"]);
+    const longest = "L".repeat(30);
+    expect(decode(family, entry(family, { name: longest }), end)).toEqual([longest]);
+  });
+
+  test.each<[string, EntrySpec]>([
+    ["an entry that is longer than what there is", { nextOffset: 60_000 }],
+    ["an entry of no length", { nextOffset: 0 }],
+    ["a target that begins inside the match", { targetOffset: 8 }],
+    ["a target behind the entry", { targetOffset: 5000 }],
+  ])("%s is refused", (_, spec) => {
+    expect(() => decode(family, entry(family, spec))).toThrow(/iptables entry/);
+  });
+
+  test("cut short or scribbled over, they are read or refused, and nothing else", () => {
+    const whole = Buffer.concat([entry(family, { name: "A" }), entry(family, {}), end]);
+    for (let length = 0; length < whole.length; length++) {
+      const cut = whole.subarray(0, length);
+      // Cut between two entries it is whole.
+      if (length % end.length === 0) continue;
+      expect(() => decode(family, cut)).toThrow(/iptables entry/);
+    }
+    const random = new Random(1);
+    for (let i = 0; i < 2000; i++) {
+      try {
+        for (const name of decode(family, mutate(whole, random))) expect(name.length).toBeLessThanOrEqual(30);
+      } catch (error) {
+        expect(String(error)).toMatch(/iptables entry/);
+      }
+    }
+  });
+});
+
+test("a table of nothing that iptables knows is no such thing", () => {
+  // @ts-expect-error: what a caller without types might pass
+  expect(() => loadAddon().decodeLegacyChains("inet", new Uint8Array())).toThrow(/ip or ip6/);
+});
+
+test.each(FAMILIES)("the kernel's own tables, %s", async (family) => {
+  const { kernel, netns } = lab();
+  const chains = ["KUBE-SERVICES", "KUBE-SVC-TCOU7JCQXEZGVUNU", "MINE"];
+  const here = await addLegacyChains(["nsenter", `--net=${netns}`], family, "nat", chains);
+  // A kernel without the older iptables has nothing to be found; asking it is an error, and no more.
+  if (here) expect(await kernel.legacyChains(family, "nat")).toEqual(chains);
+  else await expect(kernel.legacyChains(family, "nat")).rejects.toMatchObject({ name: "KernelError" });
+});
+
+test("a table that there is not is an error", async () => {
+  await expect(lab().kernel.legacyChains("ip", "no-such-table")).rejects.toMatchObject({ name: "KernelError" });
+  await expect(lab().kernel.legacyChains("ip", "n".repeat(40))).rejects.toMatchObject({ code: "invalid" });
+});
