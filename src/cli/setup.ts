@@ -1,9 +1,8 @@
-import { existsSync } from "node:fs";
 import { hostname } from "node:os";
 import { ConfigError, defaultConfig, loadConfig, type ProxyConfig } from "../config/index.js";
 import { KernelError } from "../kernel/errors.js";
 import { NftKernel } from "../kernel/nft-kernel.js";
-import type { IpFamily } from "../model/types.js";
+import { type KernelFamilies, kernelFamilies } from "../node/families.js";
 import type { Logger } from "../observe/log.js";
 import { ManifestSource } from "../source/manifests.js";
 import type { ObjectSink, ObjectSource } from "../source/types.js";
@@ -32,10 +31,12 @@ export function nodeName(config: ProxyConfig): string {
 }
 
 /** IPv6 is left out where the kernel has none. */
-export function availableFamilies(log: Logger): IpFamily[] {
-  if (existsSync("/proc/net/if_inet6")) return ["ip", "ip6"];
-  log.info("this kernel has no IPv6: only the IPv4 table is written");
-  return ["ip"];
+export function availableFamilies(log: Logger): KernelFamilies {
+  const kernel = kernelFamilies();
+  if (kernel.noIPv6 !== undefined) {
+    log.info({ reason: kernel.noIPv6 }, "this kernel has no IPv6: only the IPv4 table is written");
+  }
+  return kernel;
 }
 
 export async function openKernel(): Promise<NftKernel> {

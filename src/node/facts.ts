@@ -18,45 +18,57 @@ export interface LocalAddress {
 
 export interface NodeFacts {
   readonly context: NodeContext;
-  /** The node's own IP of each family, canonical; absent where it has none. */
-  readonly nodeIPs: Readonly<Partial<Record<IpFamily, string>>>;
+  /** The node's own IP of each family, canonical; the loopback address where it is not known. */
+  readonly nodeIPs: Readonly<Record<IpFamily, string>>;
+  /** The family of `bindAddress`, else of the Node's first address, else IPv4. */
+  readonly primary: IpFamily;
+  /** Canonical, those that can be read. */
   readonly podCIDRs: readonly string[];
 }
 
-/** InternalIP before ExternalIP, the first of each family (k8s.io/component-helpers GetNodeHostIPs). */
-function addressesOf(node: V1Node | undefined): Partial<Record<IpFamily, string>> {
-  const found: Partial<Record<IpFamily, string>> = {};
+/**
+ * The Node's own IPs, canonical: InternalIP before ExternalIP, the first, and the first of the other family
+ * (k8s.io/kubernetes/pkg/util/node GetNodeHostIPs).
+ */
+export function hostIPs(node: V1Node | undefined): string[] {
+  const found = new Map<IpFamily, string>();
   const listed = node?.status?.addresses;
-  if (!Array.isArray(listed)) return found;
+  if (!Array.isArray(listed)) return [];
   for (const type of ["InternalIP", "ExternalIP"]) {
     for (const entry of listed) {
       // A manifest may hold anything here.
       if (entry?.type !== type || typeof entry.address !== "string") continue;
       const address = parseAddress(entry.address);
       if (address === undefined) continue;
-      found[familyOf(address)] ??= address;
+      const family = familyOf(address);
+      if (!found.has(family)) found.set(family, address);
     }
   }
-  return found;
+  return [...found.values()];
 }
 
-const isUnspecified = (address: string): boolean => address === "0.0.0.0" || address === "::";
-const isLoopback = (address: string): boolean => address.startsWith("127.") || address === "::1";
+export const isUnspecified = (address: string): boolean => address === "0.0.0.0" || address === "::";
+export const isLoopback = (address: string): boolean => address.startsWith("127.") || address === "::1";
 
 function prefixesOf(cidrs: unknown): Prefix[] {
   const texts: unknown[] = Array.isArray(cidrs) ? cidrs : [];
   return texts.flatMap((text) => (typeof text === "string" ? (parseCIDR(text) ?? []) : []));
 }
 
-/** Facts from the configuration and the Node object, when there is one. `bindAddress` overrides the Node's own IP of its family. */
+/**
+ * Facts from the configuration and the Node object, when there is one. `bindAddress`, unless it stands for all addresses,
+ * overrides the Node's own IP of its family, and that family is the primary one.
+ */
 export function nodeFacts(config: ProxyConfig, nodeName: string, node: V1Node | undefined): NodeFacts {
-  const nodeIPs = addressesOf(node);
   const bind = config.bindAddress === "" ? undefined : parseAddress(config.bindAddress);
-  if (bind !== undefined && !isUnspecified(bind)) nodeIPs[familyOf(bind)] = bind;
+  const given = hostIPs(node);
+  if (bind !== undefined && !isUnspecified(bind)) given.unshift(bind);
+  const ipOf = (family: IpFamily): string | undefined => given.find((address) => familyOf(address) === family);
   const zone: unknown = node?.metadata?.labels?.[ZONE_LABEL];
   return {
     context: typeof zone === "string" && zone !== "" ? { nodeName, zone } : { nodeName },
-    nodeIPs,
+    nodeIPs: { ip: ipOf("ip") ?? "127.0.0.1", ip6: ipOf("ip6") ?? "::1" },
+    primary: given.length === 0 ? "ip" : familyOf(given[0]),
     podCIDRs: prefixesOf(node?.spec?.podCIDRs ?? [node?.spec?.podCIDR]).map(({ text }) => text),
   };
 }
@@ -87,7 +99,7 @@ export function localDetector(config: ProxyConfig, facts: NodeFacts, family: IpF
 function nodePortCIDRs(config: ProxyConfig, facts: NodeFacts, family: IpFamily): string[] {
   if (config.nodePortAddresses.length === 1 && config.nodePortAddresses[0] === "primary") {
     const nodeIP = facts.nodeIPs[family];
-    if (nodeIP === undefined || isLoopback(nodeIP)) return [];
+    if (isLoopback(nodeIP)) return [];
     return [`${nodeIP}/${family === "ip" ? 32 : 128}`];
   }
   return cidrsOf(family, config.nodePortAddresses);

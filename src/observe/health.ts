@@ -57,6 +57,7 @@ export class ProxyHealth implements ProxierObserver {
     }
   }
 
+  /** The node's own Node object came or changed; undefined: it is gone. */
   node(node: V1Node | undefined): void {
     this.#node = node;
   }

@@ -1,4 +1,3 @@
-import type { V1Node } from "@kubernetes/client-node";
 import type { IpFamily } from "../model/types.js";
 
 /** One write of one family that the kernel took, or refused. */
@@ -76,6 +75,4 @@ export interface ProxierObserver {
   nodePortAddresses?(family: IpFamily, addresses: "all" | readonly string[]): void;
   repaired?(report: RepairReport): void;
   noLocalEndpoints?(family: IpFamily, counts: NoLocalEndpoints): void;
-  /** The node's own Node object came, changed, or went (undefined). */
-  node?(node: V1Node | undefined): void;
 }

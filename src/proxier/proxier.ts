@@ -32,6 +32,8 @@ export interface ProxierOptions {
   readonly observers?: readonly ProxierObserver[];
   /** Listen to what others do to the tables, and repair it. Default: no. */
   readonly watch?: boolean | WatcherOptions;
+  /** The model remembers what services give up, for whoever cleans up behind them (`model.takeReleased`). Default false. */
+  readonly trackReleased?: boolean;
 }
 
 /** While changes keep coming, they are written together at most this far apart, ms. */
@@ -49,8 +51,6 @@ function newUnderWay(): UnderWay {
   return { triggers: [], services: new Set() };
 }
 
-const NO_OBSERVERS: readonly ProxierObserver[] = Object.freeze([]);
-
 /** What one write of all families came to. */
 export interface SyncOutcome {
   readonly ok: boolean;
@@ -64,6 +64,7 @@ export class Proxier implements ObjectSink {
   readonly model: ServiceModel;
   readonly #families: readonly FamilyProxier[];
   readonly #pace: Pace;
+  readonly #observers: ProxierObserver[];
   readonly #localAddresses: LocalAddresses;
   readonly #warned = new Set<string>();
   #node: V1Node | undefined;
@@ -86,14 +87,16 @@ export class Proxier implements ObjectSink {
   constructor(options: ProxierOptions) {
     this.#options = options;
     this.#log = options.log;
+    this.#observers = [...(options.observers ?? [])];
     this.model = new ServiceModel({
       families: options.families,
       node: { nodeName: options.nodeName },
       allowExternalIPs: options.config.allowExternalIPs,
       onProblem: (problem) => this.reportProblem(problem),
+      trackReleased: options.trackReleased ?? false,
     });
     this.#families = options.families.map(
-      (family) => new FamilyProxier(family, options.kernel, options.clock, options.log, options.observers),
+      (family) => new FamilyProxier(family, options.kernel, options.clock, options.log, this.#observers),
     );
     this.#localAddresses = new LocalAddresses(options.kernel, options.log, () => this.#addressesChanged());
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
@@ -103,6 +106,11 @@ export class Proxier implements ObjectSink {
       now: () => options.clock.now(),
     });
     if (options.watch !== undefined && options.watch !== false) this.#watcher = this.#newWatcher(options.watch);
+  }
+
+  /** Tells one more observer of what happens from now on. */
+  observe(observer: ProxierObserver): void {
+    this.#observers.push(observer);
   }
 
   upsert(object: KubeObject): void {
@@ -240,10 +248,6 @@ export class Proxier implements ObjectSink {
     return waits.length === 0 ? { ok } : { ok, againMs: Math.min(...waits) };
   }
 
-  get #observers(): readonly ProxierObserver[] {
-    return this.#options.observers ?? NO_OBSERVERS;
-  }
-
   #changed(kind: "Service" | "EndpointSlice"): void {
     for (const observer of this.#observers) observer.changed?.(kind);
   }
@@ -328,13 +332,12 @@ export class Proxier implements ObjectSink {
     for (const family of this.#families) {
       const nodePorts = nodePortAddresses(config, facts, family.family, local);
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
-      const nodeIP = facts.nodeIPs[family.family];
       const options: RulesetOptions = {
         masqueradeAll: config.nftables.masqueradeAll,
         masqueradeBit: config.nftables.masqueradeBit,
         detector: localDetector(config, facts, family.family),
         nodePortAddresses: nodePorts.addresses,
-        ...(nodeIP === undefined ? {} : { nodeIP }),
+        nodeIP: facts.nodeIPs[family.family],
       };
       family.setOptions(options);
       for (const observer of this.#observers) observer.nodePortAddresses?.(family.family, nodePorts.addresses);

@@ -84,8 +84,10 @@ describe("the version", () => {
 describe("the command line without a sub-command", () => {
   it.each<[string[], string]>([
     [["--config", "/nonexistent/config.conf"], "/nonexistent/config.conf: cannot be read: ENOENT"],
-    [["--config=FILE"], "nothing to serve"],
+    [["--config=FILE"], "no-such-kubeconfig"],
   ])("%j fails with the reason: exit code 1", async (argv, words) => {
+    // Where these tests run on a node, kubeadm's own file may be there.
+    await writeFile(file, KUBEADM_CONFIG.replace(/kubeconfig: .*/, `kubeconfig: ${directory}/no-such-kubeconfig`));
     const code = await main(
       argv.map((word) => word.replace("FILE", file)),
       "kube-proxy",
@@ -115,8 +117,11 @@ describe("the command line without a sub-command", () => {
   });
 
   it("called as kube-proxy starts without any argument", async () => {
+    // Where these tests run in a pod, there is a cluster.
+    vi.stubEnv("KUBERNETES_SERVICE_HOST", "");
     expect(await main([], "kube-proxy")).toBe(1);
-    expect(err).toContain("nothing to serve");
+    expect(err).toContain("no API server is named");
+    vi.unstubAllEnvs();
   });
 
   it("has kube-proxy's flags in its help, and not the deprecated ones", async () => {

@@ -25,6 +25,7 @@ describe("nodeFacts", () => {
       ),
     );
     expect(facts.nodeIPs).toEqual({ ip: "192.0.2.1", ip6: "2001:db8::1" });
+    expect(facts.primary).toBe("ip");
     expect(facts.context).toEqual({ nodeName: "n1", zone: "z1" });
     expect(facts.podCIDRs).toEqual(["10.244.1.0/24", "fd00:10:244:1::/64"]);
   });
@@ -38,8 +39,26 @@ describe("nodeFacts", () => {
     expect(nodeFacts(config({ bindAddress: "::" }), "n1", n).nodeIPs).toEqual({ ip: "192.0.2.1", ip6: "2001:db8::1" });
   });
 
+  it("takes the family of the first address for the primary one, or that of bindAddress", () => {
+    const six = node(["InternalIP", "2001:db8::1"], ["InternalIP", "192.0.2.1"]);
+    expect(nodeFacts(config(), "n1", six).primary).toBe("ip6");
+    const later = node(["ExternalIP", "192.0.2.1"], ["InternalIP", "2001:db8::1"]);
+    expect(nodeFacts(config(), "n1", later).primary).toBe("ip6");
+    expect(nodeFacts(config({ bindAddress: "192.0.2.9" }), "n1", six).primary).toBe("ip");
+    expect(nodeFacts(config({ bindAddress: "2001:db8::9" }), "n1", undefined)).toMatchObject({
+      primary: "ip6",
+      nodeIPs: { ip: "127.0.0.1", ip6: "2001:db8::9" },
+    });
+    expect(nodeFacts(config({ bindAddress: "::" }), "n1", undefined).primary).toBe("ip");
+  });
+
   it("knows nothing without a Node", () => {
-    expect(nodeFacts(config(), "n1", undefined)).toEqual({ context: { nodeName: "n1" }, nodeIPs: {}, podCIDRs: [] });
+    expect(nodeFacts(config(), "n1", undefined)).toEqual({
+      context: { nodeName: "n1" },
+      nodeIPs: { ip: "127.0.0.1", ip6: "::1" },
+      primary: "ip",
+      podCIDRs: [],
+    });
   });
 
   it("survives a Node of any shape", () => {
@@ -47,7 +66,7 @@ describe("nodeFacts", () => {
       status: { addresses: [null, { type: "InternalIP", address: 5 }, { type: "InternalIP" }] },
       spec: { podCIDRs: "x" },
     };
-    expect(nodeFacts(config(), "n1", odd as unknown as V1Node).nodeIPs).toEqual({});
+    expect(nodeFacts(config(), "n1", odd as unknown as V1Node).nodeIPs).toEqual({ ip: "127.0.0.1", ip6: "::1" });
   });
 });
 

@@ -1,0 +1,37 @@
+/** The API server's side of the daemon: where objects come from and where Events go. */
+import type { ProxyConfig } from "../config/index.js";
+import { type EventRecorder, NO_EVENTS } from "../observe/events.js";
+import type { Logger } from "../observe/log.js";
+import type { Metrics } from "../observe/metrics.js";
+import type { ObjectSource } from "../source/types.js";
+
+export interface Cluster {
+  readonly source: ObjectSource;
+  readonly events: EventRecorder;
+  /** Closes the connections; after the source has stopped. */
+  close(): Promise<void>;
+}
+
+export interface ClusterOptions {
+  readonly config: ProxyConfig;
+  readonly nodeName: string;
+  readonly metrics: Metrics;
+  readonly log: Logger;
+}
+
+/** Nothing is sent before the source is started. Rejects with a ConnectionSettingsError when the settings cannot be used. */
+export async function openCluster({ config, nodeName, metrics, log }: ClusterOptions): Promise<Cluster> {
+  // Loaded only where there is a cluster: manifests need none of it.
+  const kubernetes = await import("../source/kubernetes/index.js");
+  const connection = await kubernetes.connectToApiServer({
+    config,
+    onRequest: (report) => metrics.restRequest(report),
+  });
+  return {
+    source: new kubernetes.KubernetesSource({ connection, nodeName, log }),
+    events: NO_EVENTS,
+    close: async () => {
+      connection.close();
+    },
+  };
+}

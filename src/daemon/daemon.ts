@@ -1,0 +1,147 @@
+/**
+ * The whole program at work:
+ *
+ *     source ─→ node tap ─→ node gate ─→ proxier ─→ kernel
+ *                 │ Node                    │ what happened
+ *                 ▼                         ▼
+ *               health, metrics, health checks of services, connection tracking, leftovers of others
+ *
+ * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
+ */
+import type { ProxyConfig } from "../config/index.js";
+import { applySystemSettings, loadConntrack } from "../host/index.js";
+import type { Kernel } from "../kernel/types.js";
+import { removeLeftovers } from "../leftovers/index.js";
+import type { KernelFamilies, NodeError } from "../node/families.js";
+import { NodeGate } from "../node/node-gate.js";
+import { type EventRecorder, NO_EVENTS } from "../observe/events.js";
+import type { Logger } from "../observe/log.js";
+import { Proxier } from "../proxier/proxier.js";
+import type { ObjectSource } from "../source/types.js";
+import type { Clock } from "../table/types.js";
+import { AfterFirstSync } from "./after-first-sync.js";
+import { Closers } from "./closers.js";
+import { type Cluster, openCluster } from "./cluster.js";
+import { NodeTap } from "./node-tap.js";
+import { configuredServers, Observation, serviceHealth } from "./servers.js";
+
+export interface DaemonOptions {
+  readonly config: ProxyConfig;
+  readonly nodeName: string;
+  readonly kernel: Kernel;
+  readonly families: KernelFamilies;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly version: string;
+  /** Objects instead of an API server's. */
+  readonly manifests: ObjectSource | undefined;
+  /**
+   * The program has the node to itself, as kube-proxy does: it listens on the configured addresses, brings system
+   * settings up to the configuration and removes what kube-proxy's other modes left. With what the metrics port shows of the
+   * configuration. Undefined: nothing but the tables is touched, and nothing listens.
+   */
+  readonly node: { readonly configz: unknown; readonly flagz: string } | undefined;
+  /** Keep others from changing the tables while it runs. */
+  readonly ownTable: boolean;
+  /** Resolves when it is to end. */
+  readonly ended: Promise<void>;
+}
+
+/**
+ * Serves until `ended`. Returns the exit code. Rejects when it cannot begin: settings of the API server's connection that
+ * cannot be used, a directory that cannot be read, with `bindAddressHardFail` an address that cannot be had.
+ */
+export async function runDaemon(options: DaemonOptions): Promise<number> {
+  const closers = new Closers();
+  try {
+    return await new Daemon(options, closers).run();
+  } finally {
+    await closers.close();
+  }
+}
+
+class Daemon {
+  readonly #options: DaemonOptions;
+  readonly #closers: Closers;
+  readonly #observation: Observation;
+
+  constructor(options: DaemonOptions, closers: Closers) {
+    this.#options = options;
+    this.#closers = closers;
+    const { config, version, clock, manifests } = options;
+    const { families } = options.families;
+    this.#observation = new Observation({ config, families, cluster: manifests === undefined, version, clock });
+  }
+
+  async run(): Promise<number> {
+    const { config, kernel, log, manifests, node } = this.#options;
+    const cluster = manifests === undefined ? await this.#openCluster() : undefined;
+    const events = cluster?.events ?? NO_EVENTS;
+    if (node !== undefined) {
+      await applySystemSettings(config, { log, loadConntrack: () => loadConntrack(kernel) });
+      await this.#listen(node, events);
+    }
+    const proxier = this.#proxier(events);
+    if (cluster !== undefined) this.#announce(events);
+    return this.#serve(proxier, manifests ?? cluster!.source);
+  }
+
+  async #openCluster(): Promise<Cluster> {
+    const { config, nodeName, log } = this.#options;
+    const cluster = await openCluster({ config, nodeName, log, metrics: this.#observation.metrics });
+    this.#closers.add(() => cluster.close());
+    return cluster;
+  }
+
+  async #listen(pages: { configz: unknown; flagz: string }, events: EventRecorder): Promise<void> {
+    const { config, nodeName, log, version } = this.#options;
+    const options = { config, nodeName, events, log, version, pages };
+    for (const server of configuredServers(options, this.#observation)) {
+      this.#closers.add(() => server.close());
+      await server.start();
+    }
+  }
+
+  #proxier(events: EventRecorder): Proxier {
+    const { config, nodeName, kernel, log, clock, node } = this.#options;
+    const { families } = this.#options.families;
+    const { observers } = this.#observation;
+    const proxier = new Proxier({ config, nodeName, families, kernel, log, clock, observers, watch: true });
+    this.#closers.add(() => proxier.stop());
+    if (node === undefined) return proxier;
+    const check = serviceHealth({ nodeName, events, log }, this.#observation, (family, service) =>
+      proxier.model.healthCheck(family, service),
+    );
+    this.#closers.add(() => check.close());
+    proxier.observe(check);
+    const leftovers = new AfterFirstSync(families, async () => {
+      await removeLeftovers({ kernel, log, families });
+    });
+    this.#closers.add(() => leftovers.done());
+    proxier.observe(leftovers);
+    return proxier;
+  }
+
+  /** As kube-proxy, so that the Node's Events tell when its proxier started. */
+  #announce(events: EventRecorder): void {
+    const { nodeName } = this.#options;
+    const text = { type: "Normal", reason: "Starting", action: "StartKubeProxy", note: "" } as const;
+    events.record({ kind: "Node", name: nodeName }, text);
+  }
+
+  async #serve(proxier: Proxier, source: ObjectSource): Promise<number> {
+    const { config, nodeName, log, families, manifests, ended } = this.#options;
+    const fatal = Promise.withResolvers<NodeError>();
+    const cluster = manifests === undefined;
+    const gate = new NodeGate(proxier, { config, nodeName, kernel: families, cluster, log, onFatal: fatal.resolve });
+    this.#closers.add(() => gate.stop());
+    const tap = new NodeTap(gate, nodeName, (node) => this.#observation.health.node(node));
+    this.#closers.add(() => source.stop());
+    // The first lists of an API server may take forever; a directory that cannot be read is an end.
+    const unusable = source.start(tap).then(() => new Promise<never>(() => undefined));
+    const failure = await Promise.race([ended, fatal.promise, unusable]);
+    if (failure === undefined) return 0;
+    log.error({ code: failure.code }, failure.message);
+    return 1;
+  }
+}

@@ -1,0 +1,33 @@
+import type { V1Node } from "@kubernetes/client-node";
+import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
+
+/** Passes everything on, and tells of this node's own Node object as the source has it: undefined when it is gone. */
+export class NodeTap implements ObjectSink {
+  readonly #sink: ObjectSink;
+  readonly #nodeName: string;
+  readonly #onNode: (node: V1Node | undefined) => void;
+
+  constructor(sink: ObjectSink, nodeName: string, onNode: (node: V1Node | undefined) => void) {
+    this.#sink = sink;
+    this.#nodeName = nodeName;
+    this.#onNode = onNode;
+  }
+
+  upsert(object: KubeObject): void {
+    if (object.kind === "Node" && object.object.metadata?.name === this.#nodeName) this.#onNode(object.object);
+    this.#sink.upsert(object);
+  }
+
+  remove(kind: KubeKind, name: string): void {
+    if (kind === "Node" && name === this.#nodeName) this.#onNode(undefined);
+    this.#sink.remove(kind, name);
+  }
+
+  synced(): void {
+    this.#sink.synced();
+  }
+
+  flush(): void {
+    this.#sink.flush();
+  }
+}

@@ -1,0 +1,69 @@
+/** What the outside is shown: metrics, health, and the ports that serve them. */
+import type { ProxyConfig } from "../config/index.js";
+import type { HealthCheck, IpFamily } from "../model/types.js";
+import type { ConfiguredServer, ConfiguredServerOptions } from "../observe/configured-server.js";
+import type { EventRecorder } from "../observe/events.js";
+import { ProxyHealth } from "../observe/health.js";
+import { healthServer } from "../observe/health-server.js";
+import type { Logger } from "../observe/log.js";
+import { Metrics } from "../observe/metrics.js";
+import { metricsServer } from "../observe/metrics-server.js";
+import { ServiceHealth } from "../observe/service-health.js";
+import type { ProxierObserver } from "../proxier/observer.js";
+import type { Clock } from "../table/types.js";
+
+export interface ObservationOptions {
+  readonly config: ProxyConfig;
+  readonly families: readonly IpFamily[];
+  readonly cluster: boolean;
+  readonly version: string;
+  readonly clock: Clock;
+}
+
+/** Metrics and health: kept whether a port serves them or not. */
+export class Observation {
+  readonly metrics: Metrics;
+  readonly health: ProxyHealth;
+
+  constructor({ config, families, cluster, version, clock }: ObservationOptions) {
+    this.health = new ProxyHealth({ families, timeoutMs: 2 * config.nftables.syncPeriodMs, cluster, clock });
+    this.metrics = new Metrics({ families, version, pendingMs: (family) => this.health.pendingMs(family) });
+  }
+
+  get observers(): readonly ProxierObserver[] {
+    return [this.health, this.metrics];
+  }
+}
+
+export interface ServerOptions {
+  readonly config: ProxyConfig;
+  readonly nodeName: string;
+  readonly events: EventRecorder;
+  readonly log: Logger;
+  readonly version: string;
+  /** What the metrics port shows of the configuration. */
+  readonly pages: { readonly configz: unknown; readonly flagz: string };
+}
+
+/** The health port and the metrics port, as far as they are configured. Nothing is listened on yet. */
+export function configuredServers(options: ServerOptions, { metrics, health }: Observation): ConfiguredServer[] {
+  const { config, nodeName, events, log, version, pages } = options;
+  const { healthzBindAddress, metricsBindAddress, bindAddressHardFail: hardFail, enableProfiling } = config;
+  const at = (address: string): ConfiguredServerOptions => ({ address, hardFail, nodeName, events, log });
+  const servers: ConfiguredServer[] = [];
+  if (healthzBindAddress !== "") servers.push(healthServer(at(healthzBindAddress), health, metrics));
+  if (metricsBindAddress !== "") {
+    const contents = { metrics, version, enableProfiling, configz: () => pages.configz, flagz: () => pages.flagz };
+    servers.push(metricsServer(at(metricsBindAddress), contents));
+  }
+  return servers;
+}
+
+/** The ports on which load balancers ask about services. */
+export function serviceHealth(
+  { nodeName, events, log }: Pick<ServerOptions, "nodeName" | "events" | "log">,
+  { metrics, health }: Observation,
+  check: (family: IpFamily, service: string) => HealthCheck | undefined,
+): ServiceHealth {
+  return new ServiceHealth({ nodeName, events, log, check, healthy: () => health.healthy, registry: metrics.registry });
+}

@@ -1,0 +1,146 @@
+/**
+ * Which address families are served on this node, and what in the configuration and the Node object does not fit them.
+ * The rules are kube-proxy's (cmd/kube-proxy/app: platformCheckSupported, checkBadConfig, checkBadIPConfig,
+ * getLocalDetectors).
+ */
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { ProxyConfig } from "../config/index.js";
+import { familyOf, parseAddress } from "../model/address.js";
+import type { IpFamily } from "../model/types.js";
+import { isUnspecified, localDetector, type NodeFacts } from "./facts.js";
+
+export const FAMILY_NAMES: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
+
+/** What ends the program, or keeps it from starting: exit code 1, with the message. */
+export type NodeErrorCode =
+  /** The kernel does not have the family of the node's first address. */
+  | "primary-family"
+  /** Single stack, detectLocalMode ClusterCIDR, and clusterCIDR has the other family alone. */
+  | "cluster-cidr"
+  /** detectLocalMode NodeCIDR, and the Node's podCIDRs have the other family alone. */
+  | "pod-cidrs"
+  /** detectLocalMode NodeCIDR, and the Node never got podCIDRs, or never came. */
+  | "pod-cidrs-timeout"
+  /** detectLocalMode NodeCIDR, and the Node's podCIDRs are others than at the start. */
+  | "pod-cidrs-changed";
+
+export class NodeError extends Error {
+  readonly code: NodeErrorCode;
+
+  constructor(code: NodeErrorCode, message: string) {
+    super(message);
+    this.name = "NodeError";
+    this.code = code;
+  }
+}
+
+export interface KernelFamilies {
+  /** IPv4 is never absent. */
+  readonly families: readonly IpFamily[];
+  /** Why there is no IPv6; absent when there is. */
+  readonly noIPv6?: string;
+}
+
+/**
+ * The families that the kernel has in this network namespace. `proc`: the root of procfs. A setting that cannot be read
+ * switches nothing off.
+ */
+export function kernelFamilies(proc = "/proc"): KernelFamilies {
+  const interfaces = join(proc, "net/if_inet6");
+  if (!existsSync(interfaces)) return { families: ["ip"], noIPv6: `there is no ${interfaces}` };
+  try {
+    const disabled = readFileSync(join(proc, "sys/net/ipv6/conf/all/disable_ipv6"), "utf8").trim();
+    // Whatever is not 0 disables.
+    if (/^-?\d*[1-9]\d*$/.test(disabled)) {
+      return { families: ["ip"], noIPv6: `net.ipv6.conf.all.disable_ipv6 is ${disabled}` };
+    }
+  } catch {
+    // Hidden or not there: if_inet6 has the say.
+  }
+  return { families: ["ip", "ip6"] };
+}
+
+/** What does not fit. Nothing of it, and nothing fatal: all is well. */
+export interface FamilyCheck {
+  /** The program cannot go on with this. */
+  readonly fatal?: NodeError;
+  /** Probably a mistake. */
+  readonly warnings: readonly string[];
+  /** Worth knowing. */
+  readonly notes: readonly string[];
+}
+
+/** Only entries of the one family, and at least one. */
+function only(family: IpFamily, cidrs: readonly string[]): boolean {
+  return cidrs.length > 0 && cidrs.every((cidr) => familyOf(cidr) === family);
+}
+
+const isDual = (cidrs: readonly string[]): boolean =>
+  cidrs.some((cidr) => familyOf(cidr) === "ip") && cidrs.some((cidr) => familyOf(cidr) === "ip6");
+
+/** Checks configuration and Node against the families that the kernel has. */
+export function checkFamilies(config: ProxyConfig, facts: NodeFacts, kernel: KernelFamilies): FamilyCheck {
+  const { primary, podCIDRs } = facts;
+  if (!kernel.families.includes(primary)) {
+    const reason = `this node's primary address family is ${FAMILY_NAMES[primary]}, which its kernel does not have`;
+    const why = kernel.noIPv6 === undefined ? "" : ` (${kernel.noIPv6})`;
+    return { fatal: new NodeError("primary-family", reason + why), warnings: [], notes: [] };
+  }
+  const other: IpFamily = primary === "ip" ? "ip6" : "ip";
+  const single = kernel.families.length === 1;
+  const node = `this node is ${FAMILY_NAMES[primary]}-${single ? "only" : "primary"}`;
+  const warnings: string[] = [];
+  let fatal: NodeError | undefined;
+  if (only(other, config.clusterCIDRs)) {
+    const problem = `${node}, but clusterCIDR has only ${FAMILY_NAMES[other]}: ${config.clusterCIDRs.join(", ")}`;
+    if (config.detectLocalMode === "ClusterCIDR" && single) fatal = new NodeError("cluster-cidr", problem);
+    else warnings.push(problem);
+  }
+  if (only(other, podCIDRs)) {
+    const problem = `${node}, but its podCIDRs have only ${FAMILY_NAMES[other]}: ${podCIDRs.join(", ")}`;
+    if (config.detectLocalMode === "NodeCIDR") fatal ??= new NodeError("pod-cidrs", problem);
+    else warnings.push(problem);
+  }
+  if (single) {
+    for (const field of ["healthzBindAddress", "metricsBindAddress"] as const) {
+      if (hostFamily(config[field]) === other) {
+        warnings.push(`${node}, but ${field} is ${FAMILY_NAMES[other]}: ${config[field]}`);
+      }
+    }
+  }
+  warnings.push(...nodePortWarnings(config, facts));
+  return { ...(fatal !== undefined && { fatal }), warnings, notes: detectorNotes(config, facts) };
+}
+
+/** Node ports on more addresses than may have been meant. (`primary` without a node IP is told of where it is resolved.) */
+function nodePortWarnings(config: ProxyConfig, { primary, podCIDRs }: NodeFacts): string[] {
+  const cidrs = config.nodePortAddresses;
+  if (cidrs.includes("primary")) return [];
+  const other: IpFamily = primary === "ip" ? "ip6" : "ip";
+  const dual = [config.clusterCIDRs, cidrs, podCIDRs].some(isDual);
+  const everywhere = (family: IpFamily): string =>
+    `node ports answer on all local ${FAMILY_NAMES[family]} addresses, as nodePortAddresses has none of that family`;
+  if (cidrs.length === 0) return ["nodePortAddresses is empty: node ports answer on all local addresses"];
+  if (dual && only(primary, cidrs)) return [`the cluster appears to be dual-stack: ${everywhere(other)}`];
+  if (only(other, cidrs)) return [`this node's primary family is ${FAMILY_NAMES[primary]}: ${everywhere(primary)}`];
+  return [];
+}
+
+function detectorNotes(config: ProxyConfig, facts: NodeFacts): string[] {
+  const { detectLocalMode } = config;
+  if (localDetector(config, facts, facts.primary).kind !== "none") return [];
+  const missing = detectLocalMode === "NodeCIDR" ? "the Node has no podCIDR" : "clusterCIDR has none";
+  const family = FAMILY_NAMES[facts.primary];
+  return [
+    `detectLocalMode is ${detectLocalMode}, but ${missing} of ${family}: no ${family} traffic is known as a pod's`,
+  ];
+}
+
+/** Family of the host of "host:port"; undefined when it is none, or stands for all of its family. */
+function hostFamily(hostPort: string): IpFamily | undefined {
+  const colon = hostPort.lastIndexOf(":");
+  const host = colon < 0 ? "" : hostPort.slice(0, colon).replace(/^\[(.*)\]$/, "$1");
+  const address = parseAddress(host);
+  return address === undefined || isUnspecified(address) ? undefined : familyOf(address);
+}

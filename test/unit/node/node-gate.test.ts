@@ -1,0 +1,322 @@
+/** What waits for the node, how long, and what ends the program. */
+import type { V1Node } from "@kubernetes/client-node";
+import { pino } from "pino";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
+import type { KernelFamilies, NodeError } from "../../../src/node/families.js";
+import { NodeGate } from "../../../src/node/node-gate.js";
+import type { KubeObject } from "../../../src/source/types.js";
+
+const NODE = "this-node";
+const DUAL: KernelFamilies = { families: ["ip", "ip6"] };
+
+/** What came through, in order. */
+let passed: string[];
+let logged: Record<string, unknown>[];
+let fatal: NodeError[];
+let gate: NodeGate;
+let lastNode: V1Node | undefined;
+
+function make(changes: Partial<ProxyConfig> = {}, { cluster = true, kernel = DUAL } = {}): void {
+  passed = [];
+  const describeObject = (object: KubeObject): string => `upsert ${object.kind} ${object.object.metadata?.name}`;
+  const sink = {
+    upsert: (object: KubeObject) => {
+      if (object.kind === "Node") lastNode = object.object;
+      passed.push(describeObject(object));
+    },
+    remove: (kind: string, name: string) => void passed.push(`remove ${kind} ${name}`),
+    synced: () => void passed.push("synced"),
+    flush: () => void passed.push("flush"),
+  };
+  const write = (line: string): void => void logged.push(JSON.parse(line) as Record<string, unknown>);
+  gate = new NodeGate(sink, {
+    config: { ...defaultConfig(), clusterCIDRs: ["10.244.0.0/16"], ...changes },
+    nodeName: NODE,
+    kernel,
+    cluster,
+    log: pino({ level: "info" }, { write }),
+    onFatal: (error) => void fatal.push(error),
+  });
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  logged = [];
+  fatal = [];
+  lastNode = undefined;
+});
+afterEach(() => {
+  gate.stop();
+  vi.useRealTimers();
+});
+
+function node(addresses: readonly string[] = ["192.0.2.1"], podCIDRs?: string[], name = NODE): V1Node {
+  return {
+    metadata: { name },
+    ...(podCIDRs && { spec: { podCIDR: podCIDRs[0], podCIDRs } }),
+    status: { addresses: addresses.map((address) => ({ type: "InternalIP", address })) },
+  };
+}
+/** As a source does it: an object, then the end of its group. */
+function put(object: V1Node): void {
+  gate.upsert({ kind: "Node", object });
+  gate.flush();
+}
+function list(...nodes: V1Node[]): void {
+  for (const object of nodes) gate.upsert({ kind: "Node", object });
+  gate.upsert({ kind: "Service", object: { metadata: { name: "web", namespace: "shop" } } });
+  gate.synced();
+  gate.flush();
+}
+const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
+const messages = (level: number): unknown[] => logged.filter((line) => line["level"] === level).map(({ msg }) => msg);
+const warnings = (): unknown[] => messages(40);
+const isOpen = (): boolean => passed.includes("synced");
+
+describe("a Node with IPs in the first list", () => {
+  it("holds nothing back: every call passes, once and in order", async () => {
+    make();
+    list(node());
+    gate.remove("Service", "shop/web");
+    gate.flush();
+    expect(passed).toEqual([
+      "upsert Node this-node",
+      "upsert Service web",
+      "synced",
+      "flush",
+      "remove Service shop/web",
+      "flush",
+    ]);
+    await gate.opened;
+    await pass(3_600_000);
+    expect(passed).toHaveLength(6);
+    expect([warnings(), fatal]).toEqual([[], []]);
+  });
+
+  it("is asked about only when the list is complete", () => {
+    make();
+    put(node());
+    expect(passed).toEqual(["upsert Node this-node"]);
+  });
+});
+
+describe("no Node, or one without IPs", () => {
+  it("is waited for: objects pass, nothing else, until the Node comes", async () => {
+    make();
+    list();
+    gate.remove("Service", "shop/other");
+    gate.flush();
+    await pass(29_000);
+    put(node([]));
+    put(node(["192.0.2.1"], undefined, "another-node"));
+    expect(isOpen()).toBe(false);
+    expect(passed).not.toContain("flush");
+    put(node());
+    expect(passed.slice(-3)).toEqual(["upsert Node this-node", "synced", "flush"]);
+    await pass(60_000);
+    expect(passed.filter((call) => call === "synced" || call === "flush")).toEqual(["synced", "flush"]);
+    expect(warnings()).toEqual([]);
+  });
+
+  it("is waited for no longer than 30 s; then loopback is taken for its IPs, with a warning", async () => {
+    make();
+    list(node([]));
+    await pass(29_999);
+    expect(isOpen()).toBe(false);
+    await pass(1);
+    expect(passed.slice(-2)).toEqual(["synced", "flush"]);
+    expect(warnings()).toEqual([expect.stringContaining("loopback is taken for it: set bindAddress")]);
+    expect(fatal).toEqual([]);
+    // It comes after all: no reason to start anew.
+    put(node());
+    expect(passed.slice(-2)).toEqual(["upsert Node this-node", "flush"]);
+    expect(fatal).toEqual([]);
+  });
+
+  it("waits from the first list on, however long that took", async () => {
+    make();
+    await pass(3_600_000);
+    list();
+    await pass(29_999);
+    expect(isOpen()).toBe(false);
+  });
+
+  it("is no matter with bindAddress, once it was waited for", async () => {
+    make({ bindAddress: "192.0.2.1" });
+    list();
+    await pass(30_000);
+    expect(isOpen()).toBe(true);
+    expect(warnings()).toEqual([]);
+  });
+
+  it("a Node that goes again while it is waited for", async () => {
+    make({ detectLocalMode: "NodeCIDR" });
+    list(node());
+    gate.remove("Node", NODE);
+    expect(passed.at(-1)).toBe(`remove Node ${NODE}`);
+    await pass(30_000 + 5 * 60_000);
+    expect(fatal[0]?.message).toContain("there is no such Node");
+  });
+});
+
+describe("detectLocalMode NodeCIDR", () => {
+  const mode = { detectLocalMode: "NodeCIDR" } as const;
+
+  it("waits 5 minutes for podCIDRs, then it is fatal, and nothing passes any more", async () => {
+    make(mode);
+    list(node());
+    await pass(5 * 60_000 - 1);
+    expect([isOpen(), fatal]).toEqual([false, []]);
+    await pass(1);
+    expect(fatal.map(({ code }) => code)).toEqual(["pod-cidrs-timeout"]);
+    expect(fatal[0]?.message).toContain(NODE);
+    const before = [...passed];
+    put(node(["192.0.2.1"], ["10.244.1.0/24"]));
+    gate.synced();
+    gate.flush();
+    gate.remove("Service", "shop/web");
+    await pass(3_600_000);
+    expect([passed, fatal.length]).toEqual([before, 1]);
+  });
+
+  it("goes on when they come, the 5 minutes counting from when the IPs were there", async () => {
+    make(mode);
+    list();
+    await pass(20_000);
+    put(node());
+    await pass(5 * 60_000 - 1);
+    expect(isOpen()).toBe(false);
+    put(node(["192.0.2.1"], ["10.244.1.0/24"]));
+    expect(isOpen()).toBe(true);
+    expect(fatal).toEqual([]);
+  });
+
+  it("does not need IPs for longer than 30 s either", async () => {
+    make(mode);
+    list(node([], ["10.244.1.0/24"]));
+    await pass(30_000);
+    expect(isOpen()).toBe(true);
+  });
+
+  it.each([
+    ["others", ["10.244.2.0/24"]],
+    ["more", ["10.244.1.0/24", "fd00:10:244:1::/64"]],
+    ["none", []],
+  ])("is fatal when there are %s later, and the tables stay as they were", (_, later) => {
+    make(mode);
+    list(node(["192.0.2.1"], ["10.244.1.0/24"]));
+    put(node(["192.0.2.1"], ["10.244.1.0/24"]));
+    expect(fatal).toEqual([]);
+    const before = [...passed];
+    put(node(["192.0.2.1"], later));
+    expect(fatal.map(({ code }) => code)).toEqual(["pod-cidrs-changed"]);
+    expect(fatal[0]?.message).toContain("10.244.1.0/24");
+    expect(passed).toEqual(before);
+  });
+
+  it("is fatal with podCIDRs of the other family alone", () => {
+    make(mode);
+    list(node(["192.0.2.1"], ["fd00:10:244:1::/64"]));
+    expect(fatal.map(({ code }) => code)).toEqual(["pod-cidrs"]);
+    expect(isOpen()).toBe(false);
+  });
+
+  it("other modes do not care", async () => {
+    make();
+    list(node(["192.0.2.1"], ["10.244.1.0/24"]));
+    put(node(["192.0.2.1"], ["10.244.2.0/24"]));
+    expect([isOpen(), fatal]).toEqual([true, []]);
+  });
+});
+
+describe("families", () => {
+  const kernel: KernelFamilies = { families: ["ip"], noIPv6: "there is no /proc/net/if_inet6" };
+
+  it("the primary one absent in the kernel is fatal", () => {
+    make({}, { kernel });
+    list(node(["2001:db8::1", "192.0.2.1"]));
+    expect(fatal.map(({ code }) => code)).toEqual(["primary-family"]);
+    expect(isOpen()).toBe(false);
+  });
+
+  it("what does not fit is told, and served", () => {
+    make({ clusterCIDRs: ["fd00:10:244::/56"] });
+    list(node());
+    expect(warnings()).toEqual([expect.stringContaining("clusterCIDR has only IPv6")]);
+    expect(isOpen()).toBe(true);
+  });
+});
+
+describe("a Node that changes while it is served", () => {
+  it("other IPs are followed without a new start", () => {
+    make();
+    list(node());
+    put(node(["192.0.2.7", "2001:db8::7"]));
+    expect(passed.slice(-2)).toEqual(["upsert Node this-node", "flush"]);
+    const moved = logged.find(({ msg }) => msg === "this node's IPs changed");
+    expect(moved).toMatchObject({ was: ["192.0.2.1"], now: ["192.0.2.7", "2001:db8::7"] });
+    expect(fatal).toEqual([]);
+  });
+
+  it("IPs that are gone without others stay as they were", () => {
+    make();
+    list(node());
+    put({ ...node([]), metadata: { name: NODE, labels: { zone: "b" } } });
+    expect(lastNode?.status?.addresses).toEqual([{ type: "InternalIP", address: "192.0.2.1" }]);
+    expect(lastNode?.metadata?.labels).toEqual({ zone: "b" });
+    put(node(["192.0.2.9"]));
+    expect(lastNode?.status?.addresses).toEqual([{ type: "InternalIP", address: "192.0.2.9" }]);
+  });
+
+  it("a Node that is deleted stays as it last was, and one that comes back without IPs has the last ones", () => {
+    make();
+    list(node());
+    gate.remove("Node", NODE);
+    gate.remove("Node", "another-node");
+    expect(passed.filter((call) => call.startsWith("remove"))).toEqual(["remove Node another-node"]);
+    expect(warnings()).toEqual([expect.stringContaining("is gone")]);
+    put(node([]));
+    expect(lastNode?.status?.addresses).toHaveLength(1);
+    expect(fatal).toEqual([]);
+  });
+});
+
+describe("manifests", () => {
+  const cluster = false;
+
+  it("are not waited for: without a Node, or with half a one, it goes on at once", () => {
+    make({}, { cluster });
+    list();
+    expect(passed.slice(-2)).toEqual(["synced", "flush"]);
+    expect(warnings()).toEqual([expect.stringContaining("loopback")]);
+    make({ detectLocalMode: "NodeCIDR" }, { cluster });
+    list(node([]));
+    expect(passed.slice(-2)).toEqual(["synced", "flush"]);
+  });
+
+  it("are followed in every edit, as a new start would", () => {
+    make({ detectLocalMode: "NodeCIDR" }, { cluster });
+    list(node(["192.0.2.1"], ["10.244.1.0/24"]));
+    put(node([], ["10.244.2.0/24"]));
+    expect(lastNode?.status?.addresses).toEqual([]);
+    gate.remove("Node", NODE);
+    expect(passed.at(-1)).toBe(`remove Node ${NODE}`);
+    expect(fatal).toEqual([]);
+  });
+
+  it("that can never fit are fatal as well", () => {
+    make({ clusterCIDRs: ["fd00::/56"] }, { cluster, kernel: { families: ["ip"] } });
+    list();
+    expect(fatal.map(({ code }) => code)).toEqual(["cluster-cidr"]);
+  });
+});
+
+it("stop ends all waiting", async () => {
+  make();
+  list();
+  gate.stop();
+  await pass(3_600_000);
+  put(node());
+  expect([isOpen(), fatal, passed.filter((call) => call === "flush")]).toEqual([false, [], []]);
+});
