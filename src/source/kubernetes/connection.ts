@@ -2,11 +2,11 @@
 import { type Agent, type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import { type RequestOptions, request as httpsRequest } from "node:https";
 import type { Readable } from "node:stream";
-import { setTimeout as sleep } from "node:timers/promises";
 import { createGunzip } from "node:zlib";
 import { describeFailure } from "./describe.js";
 import { ProtocolError, StalledError, StatusError, statusError, TransportError } from "./errors.js";
 import { RateLimit } from "./rate-limit.js";
+import { pause } from "./timing.js";
 
 /** With what a request identifies itself, and on which connections it goes. */
 export interface RequestCredentials {
@@ -89,13 +89,17 @@ export class ApiConnection {
    */
   async *stream(request: ApiRequest): AsyncGenerator<Buffer, void, undefined> {
     const started = performance.now();
+    const guard = new Guard(request);
     let code = "<error>";
     try {
-      const response = await this.#send(request);
+      const response = await this.#send(request, guard);
       code = String(response.statusCode);
       if (isSuccess(response)) request.onAnswer?.();
-      yield* this.#body(response, request);
+      yield* this.#body(response, guard);
+    } catch (error) {
+      throw this.#failure(guard.reason ?? error);
     } finally {
+      guard.close();
       const { method } = request;
       const seconds = request.watch === true ? undefined : (performance.now() - started) / 1000;
       this.#options.onRequest?.({ code, method, verb: method, host: this.#options.server.host, seconds });
@@ -112,29 +116,29 @@ export class ApiConnection {
     this.#options.credentials.close();
   }
 
-  async #send(request: ApiRequest): Promise<IncomingMessage> {
-    if (request.continued !== true) {
-      const wait = this.#limit.take();
-      if (wait > 0) await sleep(wait, undefined, { signal: request.signal });
-    }
-    let credentials: RequestCredentials;
-    try {
-      credentials = await this.#options.credentials.next();
-    } catch (error) {
-      throw new TransportError(`no credentials: ${describeFailure(error)}`, { cause: error });
-    }
+  async #send(request: ApiRequest, guard: Guard): Promise<IncomingMessage> {
+    if (request.continued !== true) await pause(this.#limit.take(), request.signal);
+    const credentials = await guard.within(this.#credentials());
     for (;;) {
       try {
-        return await this.#once(request, credentials);
+        return await this.#once(request, credentials, guard);
       } catch (error) {
         // The server closed an idle connection while we were about to use it: that says nothing about a new one. There
         // are only so many idle ones.
-        if (!(error instanceof StaleConnection)) throw this.#failure(error);
+        if (!(error instanceof StaleConnection)) throw error;
       }
     }
   }
 
-  #once(request: ApiRequest, { headers, agent }: RequestCredentials): Promise<IncomingMessage> {
+  async #credentials(): Promise<RequestCredentials> {
+    try {
+      return await this.#options.credentials.next();
+    } catch (error) {
+      throw new TransportError(`no credentials: ${describeFailure(error)}`, { cause: error });
+    }
+  }
+
+  #once(request: ApiRequest, { headers, agent }: RequestCredentials, guard: Guard): Promise<IncomingMessage> {
     const { server } = this.#options;
     const options: RequestOptions = {
       protocol: server.protocol,
@@ -143,7 +147,6 @@ export class ApiConnection {
       path: `${this.#basePath}${request.path}`,
       method: request.method,
       agent,
-      signal: request.signal,
       headers: {
         Accept: "application/json",
         "User-Agent": USER_AGENT,
@@ -158,48 +161,98 @@ export class ApiConnection {
     };
     return new Promise((resolve, reject) => {
       const sent = server.protocol === "https:" ? httpsRequest(options) : httpRequest(options);
-      const idle = setTimeout(() => sent.destroy(new StalledError(request.idleMs)), request.idleMs);
+      guard.watch(sent);
       sent.on("response", (response) => {
-        clearTimeout(idle);
+        // It can fail before anybody reads it, or after; who reads it is told all the same.
+        response.on("error", () => undefined);
         resolve(response);
       });
       sent.on("error", (error) => {
-        clearTimeout(idle);
         reject(isStale(sent, error) ? new StaleConnection(error.message, { cause: error }) : error);
       });
       sent.end(request.body?.text);
     });
   }
 
-  async *#body(response: IncomingMessage, request: ApiRequest): AsyncGenerator<Buffer, void, undefined> {
-    const body = decoded(response);
-    const idle = setTimeout(() => response.destroy(new StalledError(request.idleMs)), request.idleMs);
+  async *#body(response: IncomingMessage, guard: Guard): AsyncGenerator<Buffer, void, undefined> {
     const success = isSuccess(response);
-    const { statusCode = 0 } = response;
     const refused: Buffer[] = [];
     let refusedBytes = 0;
-    try {
-      for await (const chunk of body as AsyncIterable<Buffer>) {
-        idle.refresh();
-        if (success) yield chunk;
-        else if ((refusedBytes += chunk.length) <= MAX_STATUS_BYTES) refused.push(chunk);
-        else break;
-      }
-    } catch (error) {
-      throw this.#failure(error);
-    } finally {
-      clearTimeout(idle);
+    for await (const chunk of decoded(response) as AsyncIterable<Buffer>) {
+      guard.alive();
+      if (success) yield chunk;
+      else if ((refusedBytes += chunk.length) <= MAX_STATUS_BYTES) refused.push(chunk);
+      else break;
     }
     if (success) return;
-    if (statusCode >= 400) {
-      throw statusError(statusCode, Buffer.concat(refused).toString(), response.headers["retry-after"]);
-    }
+    const { statusCode = 0, headers } = response;
+    if (statusCode >= 400) throw statusError(statusCode, Buffer.concat(refused).toString(), headers["retry-after"]);
     throw new ProtocolError(`HTTP ${statusCode} is no answer of an API server`);
   }
 
   #failure(error: unknown): Error {
     if (error instanceof StatusError || error instanceof ProtocolError || error instanceof TransportError) return error;
     return new TransportError(describeFailure(error), { cause: error });
+  }
+}
+
+/**
+ * Gives a request up when it is aborted, or when nothing arrives for too long. The request is destroyed without an error of
+ * its own: Node takes the socket's error listener away in some states, and the error would end the process.
+ */
+class Guard {
+  readonly #request: ApiRequest;
+  #idle: NodeJS.Timeout | undefined;
+  #sent: ClientRequest | undefined;
+  #reason: Error | undefined;
+  #lose: (reason: Error) => void = () => undefined;
+
+  constructor(request: ApiRequest) {
+    this.#request = request;
+    request.signal.addEventListener("abort", this.#aborted);
+  }
+
+  /** Why the request was given up; undefined when it was not. */
+  get reason(): Error | undefined {
+    return this.#reason;
+  }
+
+  /** What `step` comes to, unless the request is given up before. */
+  async within<T>(step: Promise<T>): Promise<T> {
+    this.alive();
+    if (this.#request.signal.aborted) this.#aborted();
+    const lost = new Promise<never>((_, reject) => {
+      this.#lose = reject;
+      if (this.#reason !== undefined) reject(this.#reason);
+    });
+    return Promise.race([step, lost]);
+  }
+
+  watch(sent: ClientRequest): void {
+    this.#sent = sent;
+    this.alive();
+    // Nobody will call `#give` for it any more.
+    if (this.#reason !== undefined) sent.destroy();
+  }
+
+  /** Something happened: from now on there is as much time again. */
+  alive(): void {
+    const { idleMs } = this.#request;
+    if (this.#idle === undefined) this.#idle = setTimeout(() => this.#give(new StalledError(idleMs)), idleMs);
+    else this.#idle.refresh();
+  }
+
+  close(): void {
+    clearTimeout(this.#idle);
+    this.#request.signal.removeEventListener("abort", this.#aborted);
+  }
+
+  readonly #aborted = (): void => this.#give(new TransportError("given up: the program ends"));
+
+  #give(reason: Error): void {
+    this.#reason ??= reason;
+    this.#lose(this.#reason);
+    this.#sent?.destroy();
   }
 }
 
@@ -217,6 +270,7 @@ function isStale(sent: ClientRequest, error: NodeJS.ErrnoException): boolean {
 function decoded(response: IncomingMessage): Readable {
   if (response.headers["content-encoding"] !== "gzip") return response;
   const plain = createGunzip();
+  plain.on("error", () => undefined);
   // Whichever side fails or is left first takes the other one along.
   response.on("error", (error) => plain.destroy(error));
   response.on("aborted", () => plain.destroy(new Error("the connection broke off")));

@@ -73,6 +73,8 @@ export interface SeenRequest {
   readonly path: string;
   readonly query: URLSearchParams;
   readonly headers: IncomingMessage["headers"];
+  /** When it came, ms of performance.now(). */
+  readonly at: number;
   /** 0 while there is no answer. */
   status: number;
 }
@@ -247,7 +249,8 @@ export class ApiServer {
   async #handle(message: IncomingMessage, response: ServerResponse): Promise<void> {
     const url = new URL(message.url ?? "/", "http://double");
     const { pathname: path, searchParams: query } = url;
-    const seen: SeenRequest = { method: message.method ?? "", path, query, headers: message.headers, status: 0 };
+    const { method = "", headers } = message;
+    const seen: SeenRequest = { method, path, query, headers, at: performance.now(), status: 0 };
     this.requests.push(seen);
     response.on("finish", () => (seen.status = response.statusCode));
     response.on("error", () => undefined);

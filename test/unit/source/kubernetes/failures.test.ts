@@ -1,0 +1,387 @@
+/** What may go wrong between us and the API server: nothing is lost, and nothing that is there is removed. */
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { ApiServer } from "../../../lab/api-server/index.ts";
+import { type Listening, type ListenOptions, listen, NODE, node, service, slice } from "./support.ts";
+
+vi.setConfig({ testTimeout: 20_000 });
+
+let api: ApiServer;
+const open: Listening[] = [];
+
+function follow(options: ListenOptions = {}): Listening {
+  const listening = listen(api, options);
+  open.push(listening);
+  return listening;
+}
+
+/** A source that has its lists and watches services. */
+async function following(options: ListenOptions = {}): Promise<Listening> {
+  const listening = follow(options);
+  await listening.started;
+  await api.watching("services");
+  listening.sink.clear();
+  return listening;
+}
+
+const lists = (resource: string) =>
+  api.requests.filter(({ path, query }) => path.endsWith(`/${resource}`) && !query.has("watch")).length;
+
+const removals = ({ sink }: Listening) => sink.calls.filter((call) => call.startsWith("-"));
+
+beforeEach(async () => {
+  api = await ApiServer.start();
+  api.put(service("a/web"));
+  api.put(service("a/db"));
+  api.put(slice("a/web-1", "web", ["10.0.0.1"]));
+  api.put(node(NODE));
+});
+
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((one) => one.stop()));
+  await api.stop();
+});
+
+describe("a watch that ends", () => {
+  const endings: readonly (readonly [string, (watch: ReturnType<ApiServer["watches"]>[number]) => void])[] = [
+    ["in order, when its time is over", (watch) => watch.end()],
+    ["between two events", (watch) => watch.cut()],
+    ["in the middle of an event", (watch) => watch.cut({ midLine: true })],
+    ["with an error of the server", (watch) => watch.error(500)],
+  ];
+  test.each(endings)("%s goes on where it was, without a list", async (_how, end) => {
+    const listening = await following();
+    const [watch] = api.watches("services");
+    end(watch);
+    api.put(service("a/new"));
+    await listening.sink.seen("+ Service a/new");
+    expect(listening.sink.calls.filter((call) => call !== "flush")).toEqual(["+ Service a/new"]);
+    expect(lists("services")).toBe(1);
+  });
+
+  test("what happened in between is not missed, deletions neither", async () => {
+    const { sink } = await following();
+    api.fail({ resource: "services", verb: "watch", times: 2 }, { reset: true });
+    api.watches("services")[0].cut();
+    api.delete("Service", "a/db");
+    api.put(service("a/web", { clusterIP: "10.96.0.7" }));
+    await sink.seen("+ Service a/web");
+    expect(sink.names("Service")).toEqual(["Service a/web"]);
+    expect(lists("services")).toBe(1);
+  });
+
+  test("a bookmark moves on where a watch goes on", async () => {
+    await following();
+    const [first] = api.watches("services");
+    api.advance(500);
+    first.bookmark();
+    const { revision } = api;
+    // History before the bookmark is gone: without it a list would be needed.
+    api.compact();
+    await vi.waitFor(() => expect(api.watches("services")).toEqual([first]));
+    first.end();
+    const again = await vi.waitFor(() => {
+      const [watch] = api.watches("services").filter((one) => one !== first);
+      expect(watch).toBeDefined();
+      return watch;
+    });
+    expect(again.query.get("resourceVersion")).toBe(String(revision));
+    expect(lists("services")).toBe(1);
+  });
+
+  test("one that the server ends at once, over and over, is not asked for without a pause", async () => {
+    const { sink } = await following();
+    const ended = api.fail({ resource: "services", verb: "watch" }, { status: 200, body: "" });
+    const before = api.requests.length;
+    api.watches("services")[0].end();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect(api.requests.length - before).toBeLessThan(20);
+    ended.remove();
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+  });
+});
+
+describe("410 Gone", () => {
+  const forms: readonly (readonly [string, () => void])[] = [
+    ["as an ERROR event in the stream", () => api.watches("services")[0].error(410)],
+    [
+      "as the answer to a watch",
+      () => {
+        api.fail({ resource: "services", verb: "watch", times: 1 }, { status: 410 });
+        api.watches("services")[0].end();
+      },
+    ],
+    [
+      "because the server has compacted its history",
+      () => {
+        api.compact();
+        api.watches("services")[0].cut();
+      },
+    ],
+  ];
+  test.each(forms)("%s: listed again, only differences are delivered", async (_form, gone) => {
+    const listening = await following();
+    const delay = api.fail({ resource: "services", verb: "list" }, { pace: { bytes: 100, everyMs: 1 } });
+    gone();
+    api.delete("Service", "a/db");
+    api.put(service("a/new"));
+    await listening.sink.seen("- Service a/db");
+    delay.remove();
+    expect(listening.sink.calls.filter((call) => call !== "flush").sort()).toEqual([
+      "+ Service a/new",
+      "- Service a/db",
+    ]);
+    expect(listening.sink.names("Service")).toEqual(["Service a/new", "Service a/web"]);
+    // Nothing is missed between the list and the watch that follows.
+    api.put(service("a/newer"));
+    await listening.sink.seen("+ Service a/newer");
+  });
+
+  test("in the middle of a list in pages: begun again, what was there stays", async () => {
+    for (let i = 0; i < 1100; i++) api.put(service(`b/s-${i}`));
+    const listening = await following();
+    const gone = api.fail({ resource: "services", verb: "list", continued: true, times: 1 }, { status: 410 });
+    api.watches("services")[0].error(410);
+    api.delete("Service", "a/db");
+    api.put(service("a/new"));
+    await listening.sink.seen("- Service a/db");
+    expect(gone.hits).toBe(1);
+    expect(removals(listening)).toEqual(["- Service a/db"]);
+    expect(listening.sink.names("Service")).toHaveLength(1102);
+  });
+
+  test("in the middle of the first list: compaction between two pages", async () => {
+    for (let i = 0; i < 1100; i++) api.put(service(`b/s-${i}`));
+    api.fail({ resource: "services", verb: "list", continued: true, times: 1 }, { status: 410 });
+    const { sink, started } = follow();
+    await started;
+    expect(sink.names("Service")).toHaveLength(1102);
+    expect(sink.calls.filter((call) => call === "synced")).toHaveLength(1);
+  });
+
+  test("over and over does not become a storm of lists", async () => {
+    await following();
+    const before = lists("services");
+    api.fail({ resource: "services", verb: "watch" }, { status: 410 });
+    api.watches("services")[0].end();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect(lists("services") - before).toBeLessThan(12);
+  });
+});
+
+describe("the first list", () => {
+  test("nothing is said to be complete before every list is", async () => {
+    const refused = api.fail({ resource: "endpointslices", verb: "list" }, { status: 500 });
+    const { sink, lines, started } = follow();
+    await sink.seen("+ Service a/web");
+    await vi.waitFor(() => expect(refused.hits).toBeGreaterThan(2));
+    expect(sink.calls).not.toContain("synced");
+    refused.remove();
+    await started;
+    expect(sink.calls.filter((call) => call === "synced")).toHaveLength(1);
+    expect(lines.some(({ msg, kind }) => msg.startsWith("cannot list") && kind === "EndpointSlice")).toBe(true);
+  });
+
+  test.each([
+    ["that breaks off", { cutAfter: 700 }],
+    ["that breaks off before it begins", { reset: true }],
+    ["answered by something that is no API server", { status: 200, body: "<html>welcome</html>" }],
+    ["answered with a redirect", { status: 302, body: "" }],
+    ["answered with a JSON object of another kind", { status: 200, body: '{"items":"none"}' }],
+  ] as const)("%s is asked for again, and nothing of it is lost or doubled", async (_what, effect) => {
+    const fault = api.fail({ resource: "services", verb: "list", times: 3 }, effect);
+    const { sink, started } = follow();
+    await started;
+    expect(fault.hits).toBe(3);
+    expect(sink.names("Service")).toEqual(["Service a/db", "Service a/web"]);
+    expect(sink.calls.filter((call) => call === "+ Service a/web")).toHaveLength(1);
+  });
+
+  test("that trickles in byte by byte", async () => {
+    api.fail({ resource: "services", verb: "list", times: 1 }, { pace: { bytes: 37, everyMs: 0 } });
+    const { sink, started } = follow();
+    await started;
+    expect(sink.names("Service")).toEqual(["Service a/db", "Service a/web"]);
+  });
+
+  test("that nobody answers is given up and asked for again", async () => {
+    const silent = api.fail({ resource: "services", verb: "list", times: 1 }, { hang: true });
+    const { sink, started } = follow({ timing: { answerIdleMs: 200 } });
+    await started;
+    expect(silent.hits).toBe(1);
+    expect(sink.names("Service")).toHaveLength(2);
+  });
+
+  test("before the API server is up", async () => {
+    await api.down();
+    const { sink, lines, started } = follow();
+    await vi.waitFor(() => expect(lines.some(({ msg }) => msg.startsWith("no connection"))).toBe(true));
+    await api.up();
+    await started;
+    expect(sink.names("Service")).toHaveLength(2);
+  });
+
+  test("stopping does not wait for it", async () => {
+    await api.down();
+    const { source, sink, started } = follow({ timing: { minBackoffMs: 60_000 } });
+    await source.stop();
+    await started;
+    expect(sink.calls).toEqual([]);
+  });
+});
+
+describe("a watch that is slow or dead", () => {
+  test("one that arrives in pieces is read as a whole", async () => {
+    const { sink } = await following();
+    const pace = api.fail({ resource: "services", verb: "watch" }, { pace: { bytes: 11, everyMs: 0 } });
+    api.watches("services")[0].end();
+    await vi.waitFor(() => expect(pace.hits).toBe(1));
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+  });
+
+  test("one that says nothing any more is left, and what it did not say is fetched", async () => {
+    const { sink } = await following({ timing: { watchIdleMs: 250 } });
+    const [dead] = api.watches("services");
+    dead.stall();
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+    expect(dead.open).toBe(false);
+  });
+
+  test("one that is never answered is left", async () => {
+    const { sink } = await following({ timing: { watchIdleMs: 250 } });
+    const silent = api.fail({ resource: "services", verb: "watch", times: 1 }, { hang: true });
+    api.watches("services")[0].end();
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+    expect(silent.hits).toBe(1);
+  });
+
+  test("two in a row that say nothing, bookmarks neither: listed again, in case the server counts anew", async () => {
+    await following({ timing: { watchIdleMs: 100 } });
+    await vi.waitFor(() => expect(lists("services")).toBeGreaterThan(1), { timeout: 10_000 });
+  });
+
+  test("bookmarks keep a watch alive in which nothing happens", async () => {
+    await api.stop();
+    api = await ApiServer.start({ bookmarkEveryMs: 20 });
+    await following({ timing: { watchIdleMs: 2_000 } });
+    const [watch] = api.watches("services");
+    await new Promise((resolve) => setTimeout(resolve, 2_600));
+    expect(api.watches("services")).toEqual([watch]);
+  });
+
+  test("a resourceVersion that goes back means another history: listed again", async () => {
+    const { sink } = await following();
+    const [watch] = api.watches("services");
+    const object = { kind: "Service", apiVersion: "v1", metadata: { resourceVersion: "7", creationTimestamp: null } };
+    watch.raw(`${JSON.stringify({ type: "BOOKMARK", object })}\n`);
+    await vi.waitFor(() => expect(lists("services")).toBe(2));
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+  });
+});
+
+describe("a server that refuses", () => {
+  test("429 with Retry-After: not asked before the time is over", async () => {
+    const { sink } = await following();
+    const busy = api.fail(
+      { resource: "services", verb: "watch", times: 1 },
+      { status: 429, headers: { "Retry-After": "1" } },
+    );
+    const from = performance.now();
+    api.watches("services")[0].end();
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+    expect(busy.hits).toBe(1);
+    expect(performance.now() - from).toBeGreaterThan(990);
+    expect(lists("services")).toBe(1);
+  });
+
+  test("503 from a proxy in between, for a while", async () => {
+    const listening = await following();
+    const away = api.fail({}, { status: 503, body: "<html>no healthy upstream</html>" });
+    for (const watch of api.watches()) watch.cut();
+    await vi.waitFor(() => expect(away.hits).toBeGreaterThan(12));
+    api.delete("Service", "a/db");
+    away.remove();
+    await listening.sink.seen("- Service a/db");
+    expect(removals(listening)).toEqual(["- Service a/db"]);
+    expect(listening.lines.some((line) => line["reason"] === "<html>no healthy upstream</html>")).toBe(true);
+  });
+
+  test("403 says which role is missing, once, and is over when the role is there", async () => {
+    const refused = api.fail({ resource: "services", verb: "list" }, { status: 403, message: "services is forbidden" });
+    const { lines, started } = follow();
+    await vi.waitFor(() => expect(refused.hits).toBeGreaterThan(4));
+    const warnings = lines.filter(({ level }) => level === 40);
+    expect(warnings).toHaveLength(1);
+    expect(warnings[0]).toMatchObject({ kind: "Service", reason: "services is forbidden" });
+    expect(String(warnings[0]["hint"])).toContain("system:node-proxier");
+    refused.remove();
+    await started;
+  });
+
+  test("a ServiceCIDR list that is forbidden is done without, and what is known stays", async () => {
+    const refused = api.fail({ resource: "servicecidrs" }, { status: 403 });
+    const { lines, started } = follow({ timing: { absentMs: 50 } });
+    await started;
+    await vi.waitFor(() => expect(refused.hits).toBeGreaterThan(2));
+    expect(lines.filter(({ msg }) => msg.includes("done without"))).toHaveLength(1);
+    refused.remove();
+    api.put({ kind: "ServiceCIDR", metadata: { name: "later" }, spec: { cidrs: ["10.96.0.0/12"] } });
+    await open[0].sink.seen("+ ServiceCIDR later");
+  });
+});
+
+describe("the API server is away", () => {
+  test("nothing is removed, and it is followed again as soon as it is back", async () => {
+    const listening = await following();
+    await api.down();
+    await vi.waitFor(() => expect(listening.lines.some(({ msg }) => msg.startsWith("no connection"))).toBe(true));
+    // As after an hour: what happened meanwhile is compacted away.
+    api.delete("Service", "a/db");
+    api.put(service("a/new"));
+    api.compact();
+    expect(listening.sink.calls).toEqual([]);
+    await api.up();
+    await listening.sink.seen("- Service a/db");
+    expect(listening.sink.calls.filter((call) => call !== "flush").sort()).toEqual([
+      "+ Service a/new",
+      "- Service a/db",
+    ]);
+  });
+
+  test("all kinds are back with the first that is answered, however long they would have waited", async () => {
+    const { lines, sink } = await following({ timing: { minBackoffMs: 3_000, maxBackoffMs: 3_000 } });
+    await api.down();
+    // The first attempt comes at once; after the second each waits for 3 to 6 s.
+    await vi.waitFor(() => expect(lines.filter(({ msg }) => msg.startsWith("no connection")).length).toBe(8));
+    await api.up();
+    api.put(service("a/new"));
+    const kinds = ["services", "endpointslices", "nodes", "servicecidrs"];
+    await Promise.all(kinds.map((kind) => api.watching(kind)));
+    await sink.seen("+ Service a/new");
+    const times = api.requests.slice(-4).map(({ at }) => at);
+    expect(Math.max(...times) - Math.min(...times)).toBeLessThan(1_000);
+  });
+
+  test("the log has one line when it goes, and one when it is back", async () => {
+    const { lines } = await following();
+    const shown = () => lines.filter(({ level }) => level >= 30).map(({ msg }) => msg);
+    const before = shown().length;
+    await api.down();
+    await vi.waitFor(() =>
+      expect(lines.filter(({ msg }) => msg.startsWith("no connection")).length).toBeGreaterThan(12),
+    );
+    await api.up();
+    await Promise.all(
+      ["services", "endpointslices", "nodes", "servicecidrs"].map((resource) => api.watching(resource)),
+    );
+    expect(shown().slice(before)).toEqual([
+      "no connection to the API server; what was last known stays in force",
+      "the API server answers again",
+    ]);
+  });
+});
