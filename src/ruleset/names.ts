@@ -1,6 +1,8 @@
 /**
  * Names inside the table. Those that kube-proxy uses too are its own, with its types and flags, so that either program
- * can start on the other's table; the rest do not collide with any of its prefixes (`service-`, `endpoint-`, ...) for chains.
+ * can start on the other's table. The rest it must not take for its own: it flushes and then deletes every chain with a "/"
+ * in its name, and deletes every set whose name begins with `affinity-`. Where an element of a map that it does not know
+ * still goes to such a chain, the kernel refuses, and kube-proxy tries again with every sync, for ever.
  */
 import { createHash } from "node:crypto";
 
@@ -64,14 +66,14 @@ export function isDrawChain(name: string): boolean {
 
 /** Longest chain and set name that we make; the kernel takes 255 bytes. */
 const NAME_LIMIT = 200;
-const PLAIN_NAME = /^[a-z0-9][a-z0-9./-]*$/;
+const PLAIN_NAME = /^[a-z0-9][a-z0-9._-]*$/;
 
 /**
  * Unique, printable base for the names of a service port's own chains and sets: 8 characters of hash (40 bits), then the
  * readable name. Names from the API are not trusted as text: one with unusual characters, or too long, is left out.
  */
 export function ownName(parts: readonly string[]): string {
-  const text = parts.join("/").toLowerCase();
+  const text = parts.join("_").toLowerCase();
   const hash = createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, 10);
   return PLAIN_NAME.test(text) && text.length <= NAME_LIMIT - hash.length ? `${hash}-${text}` : hash;
 }

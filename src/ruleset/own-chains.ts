@@ -41,10 +41,10 @@ export function ownNames(view: ServicePortView): OwnNames {
   const base = ownName(parts);
   return {
     firewall: `source-ranges-${base}`,
-    draw: { cluster: `affinity-cluster-${base}`, masq: `affinity-masq-${base}`, local: `affinity-local-${base}` },
-    drawMap: { cluster: `affinity-cluster-map-${base}`, local: `affinity-local-map-${base}` },
+    draw: { cluster: `sticky-cluster-${base}`, masq: `sticky-masq-${base}`, local: `sticky-local-${base}` },
+    drawMap: { cluster: `sticky-cluster-map-${base}`, local: `sticky-local-map-${base}` },
     endpoint: (endpoint) =>
-      `affinity-endpoint-${ownName([...parts, endpoint.address.replaceAll(":", "."), String(endpoint.port)])}`,
+      `sticky-endpoint-${ownName([...parts, endpoint.address.replaceAll(":", "."), String(endpoint.port)])}`,
   };
 }
 

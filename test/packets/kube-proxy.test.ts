@@ -1,14 +1,25 @@
 /**
- * kube-proxy can start where this program ran: the transaction with which its nftables mode sets its table up (chains, maps
- * and sets by name, type and flags; `add` does not mind what is there as long as these agree) is accepted on our table,
- * and our next run takes everything back.
+ * Moving in from kube-proxy's nftables mode, and back: the table is one and the same, and each program starts on what the
+ * other left. Our first sync takes it over in a transaction, without a connection lost; kube-proxy's first sync (set-up and
+ * rules in one transaction) is accepted on ours, and so is the next, which deletes the chains that it took for its own.
  */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { FAMILIES, type Family } from "../lab/topology.ts";
+import type { Finished } from "../lab/namespace.ts";
+import { FAMILIES, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
-import { clusterIP, externals, serviceObjects, type ServiceSpec } from "./support/objects.ts";
-import { checkRow } from "./support/rows.ts";
+import { KubeProxyDouble } from "./support/kube-proxy.ts";
+import { underLoad } from "./support/load.ts";
+import {
+  clusterIP,
+  everyWay,
+  externals,
+  loadBalancer,
+  nodePort,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+import { checkRow, type Row, testRows } from "./support/rows.ts";
 
 let cluster: Cluster;
 beforeAll(async () => {
@@ -18,77 +29,179 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-const SERVICES: readonly ServiceSpec[] = [
-  { name: "web", n: 1, endpoints: ["a", "r1"] },
-  { name: "edge", n: 2, endpoints: ["a", "b", "r1"], external: "Local" },
-  { name: "empty", n: 3, endpoints: [] },
-];
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
+const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "b", "r1"], external: "Local" };
+const empty: ServiceSpec = { name: "empty", n: 3, endpoints: [] };
+const sticky: ServiceSpec = { name: "sticky", n: 4, endpoints: ["a", "b"], affinitySeconds: 600 };
+const stickyEdge: ServiceSpec = {
+  name: "sticky-edge",
+  n: 5,
+  endpoints: ["b", "r2"],
+  external: "Local",
+  affinitySeconds: 600,
+};
+const guarded: ServiceSpec = {
+  name: "guarded",
+  n: 6,
+  endpoints: ["r1"],
+  ranges: ["198.51.100.0/25", "2001:db8:2::/65"],
+};
+const inside: ServiceSpec = { name: "inside", n: 7, endpoints: ["c", "r2"], internal: "Local" };
+const elsewhere: ServiceSpec = { name: "elsewhere", n: 8, endpoints: ["r1", "r2"], external: "Local" };
+const more = [9, 10, 11, 12].map((n): ServiceSpec => ({
+  name: `more-${n}`,
+  n,
+  endpoints: ["a", "b", "c", "r1", "r2"],
+}));
+const SERVICES: readonly ServiceSpec[] = [web, edge, empty, sticky, stickyEdge, guarded, inside, elsewhere, ...more];
 
-/** [name, type, hook, priority] of its base chains. */
-const BASE_CHAINS = [
-  ["filter-prerouting-pre-dnat", "filter", "prerouting", -110],
-  ["filter-output-pre-dnat", "filter", "output", -110],
-  ["filter-input", "filter", "input", 0],
-  ["filter-forward", "filter", "forward", 0],
-  ["filter-output", "filter", "output", 0],
-  ["nat-prerouting", "nat", "prerouting", -100],
-  ["nat-output", "nat", "output", -100],
-  ["nat-postrouting", "nat", "postrouting", 100],
-] as const;
-
-const CHAINS = [
-  "services",
-  "cluster-ips-check",
-  "masquerading",
-  "mark-for-masquerade",
-  "nodeport-endpoints-check",
-  "service-endpoints-check",
-  "firewall-check",
-  "reject-chain",
-];
-
-function setUp(family: Family): string {
-  const address = family === "ip" ? "ipv4_addr" : "ipv6_addr";
-  const table = `${family} kube-proxy`;
-  const service = `${address} . inet_proto . inet_service`;
-  const sets: readonly (readonly [kind: string, name: string, type: string])[] = [
-    ["set", "cluster-ips", address],
-    ["set", "nodeport-ips", address],
-    ["set", "hairpin-connections", `${address} . ${address} . inet_proto . inet_service`],
-    ["map", "service-ips", `${service} : verdict`],
-    ["map", "service-nodeports", "inet_proto . inet_service : verdict"],
-    ["map", "no-endpoint-services", `${service} : verdict`],
-    ["map", "no-endpoint-nodeports", "inet_proto . inet_service : verdict"],
-    ["map", "firewall-ips", `${service} : verdict`],
-  ];
+/** What must be so whoever wrote the table. */
+function rows(rule: string): readonly Row[] {
   return [
-    `add table ${table} { comment "rules for kube-proxy" ; }`,
-    ...BASE_CHAINS.flatMap(([name]) => [`add chain ${table} ${name}`, `delete chain ${table} ${name}`]),
-    ...BASE_CHAINS.flatMap(([name, type, hook, priority]) => [
-      `add chain ${table} ${name} { type ${type} hook ${hook} priority ${priority} ; }`,
-      `flush chain ${table} ${name}`,
-    ]),
-    ...CHAINS.flatMap((name) => [`add chain ${table} ${name}`, `flush chain ${table} ${name}`]),
-    ...sets.flatMap(([kind, name, type]) => [
-      `add ${kind} ${table} ${name} { type ${type} ; comment "its own words" ; }`,
-      `flush ${kind} ${table} ${name}`,
-    ]),
-    `add rule ${table} nat-prerouting jump services`,
-    `add rule ${table} services ${family} daddr . meta l4proto . th dport vmap @service-ips`,
-    "",
-  ].join("\n");
+    { rule, from: "b", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } },
+    { rule, from: "client", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: true } },
+    { rule, from: "client", to: externals(edge), expect: { pods: ["a", "b"], masq: false } },
+    { rule, from: "c", to: externals(edge), expect: { pods: ["a", "b", "r1"], masq: false } },
+    { rule, from: ["b", "client"], to: everyWay(empty), expect: "reject" },
+    { rule, from: "client", to: externals(elsewhere), expect: "drop" },
+    { rule, from: "client", to: loadBalancer(guarded), expect: { pods: ["r1"], masq: true } },
+    { rule, from: "clientSecond", to: loadBalancer(guarded), expect: "drop" },
+    { rule, from: "clientSecond", to: nodePort(guarded), expect: { pods: ["r1"], masq: true } },
+    { rule, from: "client", to: externals(stickyEdge), expect: { pods: ["b"], masq: false } },
+    { rule, from: "a", to: clusterIP(inside), expect: { pods: ["c"], masq: false } },
+  ];
 }
 
-test("kube-proxy's set-up is accepted on our table, and our next run serves again", async () => {
-  const objects = SERVICES.flatMap((service) => serviceObjects(cluster.lab, service));
-  await cluster.apply(objects);
-  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: FAMILIES.map(setUp).join("") });
-  await cluster.apply(objects);
-  const [web, edge, empty] = SERVICES;
-  const wrong = await Promise.all([
-    checkRow(cluster, { rule: "", from: "b", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } }),
-    checkRow(cluster, { rule: "", from: "client", to: externals(edge), expect: { pods: ["a", "b"], masq: false } }),
-    checkRow(cluster, { rule: "", from: "client", to: externals(empty), expect: "reject" }),
-  ]);
-  expect(wrong.flat()).toEqual([]);
+function ours(): Promise<Finished> {
+  return cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
+}
+
+/** What the log says of one write. */
+interface Write {
+  readonly family: string;
+  readonly transactions: number;
+}
+
+/** kube-proxy starts. Returns what it does with its next sync. */
+async function theirs(everywhere = false): Promise<() => Promise<void>> {
+  const started = await Promise.all(
+    FAMILIES.map(async (family) => {
+      const proxy = new KubeProxyDouble(cluster.lab, family, everywhere);
+      return { proxy, stale: await proxy.sync(SERVICES) };
+    }),
+  );
+  return async () => {
+    for (const { proxy, stale } of started) await proxy.deleteChains(stale);
+  };
+}
+
+async function listed(): Promise<string> {
+  const texts = await Promise.all(
+    FAMILIES.map((family) => cluster.lab.node.mustRun(["nft", "-s", "list", "table", family, "kube-proxy"])),
+  );
+  return texts.join("");
+}
+
+describe("kube-proxy's table, by itself", () => {
+  beforeAll(async () => {
+    await (
+      await theirs()
+    )();
+  });
+  testRows(() => cluster, rows("kube-proxy's"));
+});
+
+describe("taken over", () => {
+  const streams = [
+    { from: "client", to: clusterIP(web), protocol: "tcp" },
+    { from: "b", to: clusterIP(web), protocol: "udp" },
+    { from: "client", to: nodePort(web), protocol: "udp" },
+    { from: "client", to: loadBalancer(edge), protocol: "tcp" },
+    { from: "c", to: clusterIP(sticky), protocol: "tcp" },
+    { from: "remoteNode", to: nodePort(sticky), protocol: "udp" },
+    { from: "client", to: loadBalancer(stickyEdge), protocol: "sctp" },
+    { from: "client", to: loadBalancer(guarded), protocol: "udp" },
+    { from: "a", to: clusterIP(inside), protocol: "tcp" },
+    { from: "b", to: loadBalancer(more[0]), protocol: "sctp" },
+  ] as const;
+
+  test("under load: no connection is lost", async () => {
+    const { connections, failures } = await underLoad(cluster, streams, async () => void (await ours()));
+    expect(failures).toEqual([]);
+    expect(connections).toBeGreaterThan(100);
+  });
+
+  testRows(() => cluster, rows("taken over"));
+
+  test("nothing of kube-proxy's own making is left", async () => {
+    const text = await listed();
+    expect(text).not.toMatch(/(service|local|external|endpoint|firewall|affinity)-[A-Z2-7]{8}-/);
+    expect(text).not.toMatch(/chain (masquerading|firewall-check|service-endpoints-check)/);
+  });
+
+  test("nothing of ours has a name by which kube-proxy knows what to delete", async () => {
+    const text = await listed();
+    expect(text).toMatch(/chain sticky-/);
+    expect(text).not.toMatch(/chain \S*\//);
+    expect(text).not.toMatch(/(set|map) affinity-/);
+  });
+
+  test("in one transaction for each family, with at most one ahead of it: chains that nothing goes to yet", async () => {
+    await theirs();
+    const done = await ours();
+    const writes = done.stderr
+      .split("\n")
+      .flatMap((line) => (line.includes('"synced"') ? [JSON.parse(line) as Write] : []));
+    for (const family of FAMILIES) {
+      const [first] = writes.filter((write) => write.family === family);
+      expect(first.transactions).toBeLessThanOrEqual(2);
+    }
+  });
+});
+
+describe("given back", () => {
+  let afterASecond: () => Promise<void>;
+  beforeAll(async () => {
+    await ours();
+    afterASecond = await theirs();
+  });
+  testRows(() => cluster, rows("kube-proxy's again"));
+
+  test("kube-proxy can delete the chains that it takes for stale ones of its own", async () => {
+    await afterASecond();
+    const again = await Promise.all(FAMILIES.map((family) => new KubeProxyDouble(cluster.lab, family).sync(SERVICES)));
+    expect(again).toEqual([[], []]);
+  });
+
+  test("it may serve node ports on all addresses instead", async () => {
+    await ours();
+    await (
+      await theirs(true)
+    )();
+    const row = {
+      rule: "",
+      from: "client",
+      to: nodePort(web, PLAN.nodeOutside),
+      expect: { pods: ["a", "r1"], masq: true },
+    };
+    expect(await checkRow(cluster, row)).toEqual([]);
+  });
+
+  test("nothing of ours is on a packet's way", async () => {
+    const text = await listed();
+    const base = text.match(/chain (filter|nat)-[a-z-]+ \{[^}]*\}/g) ?? [];
+    expect(base).toHaveLength(16);
+    for (const chain of base) expect(chain).not.toMatch(/(external|nodeport)-local|cluster-lists|local-lists/);
+    // Its maps lead to its own chains.
+    for (const map of ["service-ips", "service-nodeports", "firewall-ips"]) {
+      for (const [body] of text.matchAll(new RegExp(`map ${map} \\{[^}]*\\}`, "g"))) {
+        expect(body.match(/goto [a-z]+-[A-Z2-7]{8}-/g)?.length ?? 0).toBe(body.match(/goto /g)?.length ?? 0);
+      }
+    }
+  });
+
+  describe("and taken over once more", () => {
+    beforeAll(async () => void (await ours()));
+    testRows(() => cluster, rows("once more"));
+  });
 });

@@ -106,7 +106,7 @@ describe("what somebody does with nft", () => {
   });
 
   test("adds a client to an affinity set: that is not ours", async () => {
-    const set = /set (affinity-endpoint-\S+)/.exec(await nft("list", "table", "ip", "kube-proxy"))?.[1] ?? "";
+    const set = /set (sticky-endpoint-\S+)/.exec(await nft("list", "table", "ip", "kube-proxy"))?.[1] ?? "";
     const offset = log.length;
     await nft(`add element ip kube-proxy ${set} { 192.0.2.99 timeout 1h }`);
     const found = await repaired(1, () => nft("add", "chain", "ip", "kube-proxy", "theirs"));
