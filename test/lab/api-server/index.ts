@@ -34,6 +34,7 @@ import { promisify } from "node:util";
 import { gzip } from "node:zlib";
 import { Authority, type Certificate, type CertificateOptions } from "./certificates.ts";
 import { answerDiscovery } from "./discovery.ts";
+import { eventFaults } from "./events.ts";
 import { Fault, type FaultEffect, type FaultTarget, type StatusEffect } from "./faults.ts";
 import { answerList } from "./lists.ts";
 import { type ApiRequest, readRequest } from "./requests.ts";
@@ -349,7 +350,15 @@ export class ApiServer {
       return sendStatus(response, statusFor(409, `${resource.plural} "${sent.metadata.name}" already exists`));
     }
     if (verb !== "create" && present === undefined) return sendStatus(response, notFound(request));
+    const type = message.headers["content-type"] ?? "";
+    if (verb === "patch" && !/^application\/(strategic-)?merge-patch\+json$/.test(type)) {
+      return sendStatus(response, statusFor(415, `the body of the request was in an unknown format: ${type}`));
+    }
     const object = verb === "patch" ? { ...present!.object, ...sent, metadata: present!.object.metadata } : sent;
+    const faults = resource === EVENTS ? eventFaults(object, request.namespace ?? "") : [];
+    if (faults.length > 0) {
+      return sendStatus(response, statusFor(422, `Event "${object.metadata.name}" is invalid: ${faults.join(", ")}`));
+    }
     const stored = this.#store.put({ ...object, kind: resource.kind, apiVersion: apiVersionOf(resource) });
     sendJson(response, verb === "create" ? 201 : 200, stored.object);
   }

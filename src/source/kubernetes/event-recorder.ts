@@ -1,0 +1,258 @@
+import type { Logger } from "../../observe/log.js";
+import type { EventRecorder, EventSubject, EventText } from "../../observe/events.js";
+import type { ApiConnection } from "./connection.js";
+import { StatusError } from "./errors.js";
+import { Backoff, pause, type Timing } from "./timing.js";
+
+export interface EventRecorderOptions {
+  /** Not closed by the recorder. */
+  readonly connection: ApiConnection;
+  readonly nodeName: string;
+  readonly log: Logger;
+  readonly timing?: Partial<EventTiming>;
+}
+
+/** All in ms. */
+export interface EventTiming extends Pick<Timing, "minBackoffMs" | "maxBackoffMs" | "answerIdleMs"> {
+  /** The same Event again within so long is counted, not sent once more (client-go's time after which a series is over). */
+  readonly seriesMs: number;
+  /** The count is written at most so often. */
+  readonly countMs: number;
+}
+
+const TIMING: EventTiming = {
+  minBackoffMs: 1_000,
+  maxBackoffMs: 30_000,
+  answerIdleMs: 30_000,
+  seriesMs: 360_000,
+  countMs: 60_000,
+};
+
+/** As kube-proxy: what filters Events by controller finds ours. */
+const CONTROLLER = "kube-proxy";
+/** Attempts for one Event: some five minutes. */
+const MAX_ATTEMPTS = 12;
+/** Events that are remembered, those that wait included. */
+const MAX_EVENTS = 256;
+/** The API server's limits: of a note in bytes, of the other texts in characters. */
+const MAX_NOTE_BYTES = 1024;
+const MAX_TEXT = 128;
+/** At most so much of the subject's name goes into the Event's: names have up to 253 characters. */
+const MAX_NAME = 200;
+
+/** An Event, and how often it came. */
+interface Series {
+  readonly key: string;
+  readonly name: string;
+  readonly namespace: string;
+  readonly body: Readonly<Record<string, unknown>>;
+  count: number;
+  /** Unix ms. */
+  lastAt: number;
+  /** The count that the server knows; 0: it does not know the Event. */
+  sent: number;
+  /** Unix ms. */
+  sentAt: number;
+  waiting: boolean;
+}
+
+/**
+ * Sends events.k8s.io/v1 Events, one after another, in the background. One that comes again soon is counted in its series.
+ * ClusterRole system:node-proxier allows it; where it is forbidden, that is logged once.
+ */
+export class KubernetesEventRecorder implements EventRecorder {
+  readonly #options: EventRecorderOptions;
+  readonly #timing: EventTiming;
+  readonly #instance: string;
+  readonly #abort = new AbortController();
+  /** By what makes Events the same, the oldest first. */
+  readonly #series = new Map<string, Series>();
+  readonly #queue: Series[] = [];
+  readonly #timers = new Set<NodeJS.Timeout>();
+  #working: Promise<void> | undefined;
+  #forbiddenSaid = false;
+  #names = 0;
+
+  constructor(options: EventRecorderOptions) {
+    this.#options = options;
+    this.#timing = { ...TIMING, ...options.timing };
+    this.#instance = `${CONTROLLER}-${options.nodeName}`.slice(0, MAX_TEXT);
+  }
+
+  record(subject: EventSubject, event: EventText): void {
+    if (this.#abort.signal.aborted) return;
+    const now = Date.now();
+    const key = JSON.stringify([subject.kind, subject.namespace, subject.name, event.type, event.reason, event.action]);
+    const known = this.#series.get(key);
+    if (known !== undefined && now - known.lastAt < this.#timing.seriesMs) {
+      known.count++;
+      known.lastAt = now;
+      this.#enqueueLater(known, Math.max(0, known.sentAt + this.#timing.countMs - now));
+      return;
+    }
+    const series = this.#begin(key, subject, event, now);
+    this.#series.delete(key);
+    this.#series.set(key, series);
+    this.#forgetOldest();
+    this.#enqueue(series);
+  }
+
+  /** Gives what waits up to `graceMs` to be sent; what is not sent then is dropped. */
+  async stop(graceMs = 1_000): Promise<void> {
+    const timer = setTimeout(() => this.#abort.abort(), graceMs);
+    await this.#working;
+    clearTimeout(timer);
+    this.#abort.abort();
+    for (const one of this.#timers) clearTimeout(one);
+  }
+
+  #begin(key: string, subject: EventSubject, event: EventText, now: number): Series {
+    const uid =
+      subject.uid ?? (subject.namespace === undefined ? subject.name : `${subject.namespace}/${subject.name}`);
+    // What has no namespace has its Events in "default".
+    const namespace = subject.namespace ?? "default";
+    const stem = subject.name.slice(0, MAX_NAME).replace(/[^a-z0-9]+$/, "");
+    // As client-go's: nanoseconds in hex; the clock has no more than milliseconds, a count makes it unique.
+    const unique = (BigInt(now) * 1_000_000n + BigInt(this.#names++ % 1_000_000)).toString(16);
+    const name = `${stem}.${unique}`;
+    const body = {
+      apiVersion: "events.k8s.io/v1",
+      kind: "Event",
+      metadata: { name, namespace },
+      eventTime: microTime(now),
+      reportingController: CONTROLLER,
+      reportingInstance: this.#instance,
+      action: event.action.slice(0, MAX_TEXT),
+      reason: event.reason.slice(0, MAX_TEXT),
+      regarding: {
+        apiVersion: "v1",
+        kind: subject.kind,
+        name: subject.name,
+        ...(subject.namespace !== undefined && { namespace: subject.namespace }),
+        uid,
+      },
+      note: shortened(event.note),
+      type: event.type,
+    };
+    return { key, name, namespace, body, count: 1, lastAt: now, sent: 0, sentAt: 0, waiting: false };
+  }
+
+  #forgetOldest(): void {
+    for (const [key, series] of this.#series) {
+      if (this.#series.size <= MAX_EVENTS) return;
+      this.#series.delete(key);
+      if (!series.waiting) continue;
+      this.#queue.splice(this.#queue.indexOf(series), 1);
+      this.#lost(series, "too many wait");
+    }
+  }
+
+  #enqueueLater(series: Series, ms: number): void {
+    if (series.waiting) return;
+    series.waiting = true;
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      series.waiting = false;
+      if (this.#series.get(series.key) === series) this.#enqueue(series);
+    }, ms);
+    timer.unref();
+    this.#timers.add(timer);
+  }
+
+  #enqueue(series: Series): void {
+    series.waiting = true;
+    this.#queue.push(series);
+    this.#working ??= this.#work().finally(() => (this.#working = undefined));
+  }
+
+  async #work(): Promise<void> {
+    for (let series = this.#queue[0]; series !== undefined; series = this.#queue[0]) {
+      const failure = await this.#deliver(series);
+      // It may have been given up meanwhile, in favour of newer ones.
+      if (this.#queue[0] === series) this.#queue.shift();
+      series.waiting = false;
+      if (failure !== undefined) this.#notSent(series, failure);
+      else if (series.count > series.sent) this.#enqueueLater(series, this.#timing.countMs);
+    }
+  }
+
+  /** Tries as often as it makes sense; returns why it did not succeed. */
+  async #deliver(series: Series): Promise<unknown> {
+    const { signal } = this.#abort;
+    const backoff = new Backoff(this.#timing);
+    for (;;) {
+      try {
+        await this.#send(series);
+        return undefined;
+      } catch (error) {
+        if (!mayPass(error) || backoff.failures + 1 >= MAX_ATTEMPTS) return error;
+        await pause(backoff.next(), signal);
+        if (signal.aborted) return error;
+      }
+    }
+  }
+
+  /** Resolves when the server has it. */
+  async #send(series: Series): Promise<void> {
+    const { count, lastAt, sent } = series;
+    const collection = `/apis/events.k8s.io/v1/namespaces/${encodeURIComponent(series.namespace)}/events`;
+    const counted = count > 1 ? { series: { count, lastObservedTime: microTime(lastAt) } } : {};
+    try {
+      if (sent > 0) {
+        await this.#request("PATCH", `${collection}/${series.name}`, "application/merge-patch+json", counted);
+      } else {
+        await this.#request("POST", collection, "application/json", { ...series.body, ...counted });
+      }
+    } catch (error) {
+      const status = error instanceof StatusError ? error.status : 0;
+      // An Event lives for an hour: what is to be counted may be gone. What is there already was sent, unheard.
+      if (sent > 0 && status === 404) {
+        series.sent = 0;
+        return this.#send(series);
+      }
+      if (sent > 0 || status !== 409) throw error;
+    }
+    series.sent = count;
+    series.sentAt = Date.now();
+  }
+
+  #request(method: "POST" | "PATCH", path: string, type: string, body: object): Promise<void> {
+    const { signal } = this.#abort;
+    const { answerIdleMs: idleMs } = this.#timing;
+    return this.#options.connection.send({ method, path, body: { type, text: JSON.stringify(body) }, signal, idleMs });
+  }
+
+  #notSent(series: Series, failure: unknown): void {
+    const reason = failure instanceof Error ? failure.message : String(failure);
+    if (failure instanceof StatusError && failure.status === 403) {
+      if (this.#forbiddenSaid) return;
+      this.#forbiddenSaid = true;
+      const hint = "bind ClusterRole system:node-proxier to this user";
+      this.#options.log.warn({ reason, hint }, "Events are refused by the API server; this is said only once");
+      return;
+    }
+    this.#lost(series, reason);
+  }
+
+  #lost({ body }: Series, reason: string): void {
+    this.#options.log.warn({ event: body["reason"], note: body["note"], reason }, "an Event could not be sent");
+  }
+}
+
+/** Whether it can go better next time. */
+function mayPass(failure: unknown): boolean {
+  if (!(failure instanceof StatusError)) return true;
+  return failure.status >= 500 || failure.status === 429 || failure.status === 401;
+}
+
+/** metav1.MicroTime. */
+function microTime(ms: number): string {
+  return new Date(ms).toISOString().replace("Z", "000Z");
+}
+
+function shortened(note: string): string {
+  const bytes = Buffer.from(note);
+  if (bytes.length <= MAX_NOTE_BYTES) return note;
+  // A character that is cut in two becomes U+FFFD, which takes up to three bytes.
+  return `${bytes.subarray(0, MAX_NOTE_BYTES - 6).toString()}...`;
+}
