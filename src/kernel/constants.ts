@@ -98,6 +98,17 @@ export const AddressType = {
 export const RejectType = { icmpUnreachable: 0, tcpReset: 1, icmpxUnreachable: 2 } as const;
 export const DynsetOp = { add: 0, update: 1, delete: 2 } as const;
 export const IpProto = { icmp: 1, tcp: 6, udp: 17, icmpv6: 58, sctp: 132 } as const;
+/** Bits of the 14th byte of a TCP header. */
+export const TcpFlag = {
+  fin: 0x01,
+  syn: 0x02,
+  rst: 0x04,
+  psh: 0x08,
+  ack: 0x10,
+  urg: 0x20,
+  ecn: 0x40,
+  cwr: 0x80,
+} as const;
 /** NFPROTO_*. */
 export const NfProto = { inet: 1, ip: 2, arp: 3, netdev: 5, bridge: 7, ip6: 10 } as const;
 

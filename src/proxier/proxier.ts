@@ -14,6 +14,7 @@ import type { ApplyResult, Clock } from "../table/types.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
 import { localDetector, type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
 import { LocalAddresses } from "../node/local-addresses.js";
+import { rejectsInPrerouting } from "./kernel-release.js";
 import type { ProxierObserver, SyncReport, SyncWork } from "./observer.js";
 import { Pace } from "./pace.js";
 import { TriggerTimes } from "./triggers.js";
@@ -338,6 +339,7 @@ export class Proxier implements ObjectSink {
         detector: localDetector(config, facts, family.family),
         nodePortAddresses: nodePorts.addresses,
         nodeIP: facts.nodeIPs[family.family],
+        rejectInPrerouting: rejectsInPrerouting(),
       };
       family.setOptions(options);
       for (const observer of this.#observers) observer.nodePortAddresses?.(family.family, nodePorts.addresses);

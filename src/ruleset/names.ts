@@ -25,6 +25,8 @@ export const SetName = {
   nodePortClusterLists: "nodeport-cluster-lists",
   nodePortLocalLists: "nodeport-local-lists",
   serviceCIDRs: "service-cidrs",
+  resetServices: "reset-services",
+  resetNodePorts: "reset-nodeports",
 } as const;
 
 export const ChainName = {

@@ -22,6 +22,8 @@ export interface RulesetOptions {
   readonly nodeIP?: string;
   /** Addresses that node ports answer on; "all": every local one but loopback. */
   readonly nodePortAddresses: "all" | readonly string[];
+  /** The kernel knows `reject` in prerouting; default true. */
+  readonly rejectInPrerouting?: boolean;
 }
 
 interface PortRecord extends ServicePortState {
@@ -155,6 +157,7 @@ export class FamilyRuleset {
       masqueradeBit: this.#options.masqueradeBit,
       detector: this.#options.detector,
       nodePortsOnAllAddresses: this.#options.nodePortAddresses === "all",
+      rejectInPrerouting: this.#options.rejectInPrerouting ?? true,
     });
   }
 

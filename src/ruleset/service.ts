@@ -101,7 +101,19 @@ export class ServiceExpander {
       }
     }
     if (view.nodePort !== 0) this.#external(state, keys.nodePort(view.protocol, view.nodePort), this.#nodePorts, to);
+    if (view.resetRemovedEndpoints) this.#resets(view, to);
     this.#hairpin(state, to);
+  }
+
+  #resets(view: ServicePortView, to: Expansion): void {
+    const keys = this.#keys;
+    const own = view.clusterIP === undefined ? [] : [view.clusterIP];
+    for (const address of [...own, ...view.externalIPs, ...view.loadBalancerIPs]) {
+      to.element(this.#sets.resetServices, keys.vip(address, view.protocol, view.port).service);
+    }
+    if (view.nodePort !== 0) {
+      to.element(this.#sets.resetNodePorts, keys.nodePort(view.protocol, view.nodePort).service);
+    }
   }
 
   /** ClusterIP: masquerading is the business of the constant chain in front. */

@@ -24,6 +24,8 @@ export interface SkeletonOptions {
   readonly detector: LocalDetector;
   /** Node ports answer on every local address but loopback, instead of on the elements of `nodeport-ips`. */
   readonly nodePortsOnAllAddresses: boolean;
+  /** The kernel knows `reject` in prerouting (Linux 5.9). */
+  readonly rejectInPrerouting: boolean;
 }
 
 /** The element sets that services fill, by role. */
@@ -126,6 +128,18 @@ function setSpecs(family: IpFamily): Readonly<Record<keyof typeof SetName, SetSp
       comment: "policy Local: list for everybody else",
     },
     serviceCIDRs: { set: SetName.serviceCIDRs, key: [address], interval: true, comment: "ServiceCIDRs" },
+    resetServices: {
+      set: SetName.resetServices,
+      key: service,
+      size: "auto",
+      comment: "services that reset connections to removed endpoints",
+    },
+    resetNodePorts: {
+      set: SetName.resetNodePorts,
+      key: nodePort,
+      size: "auto",
+      comment: "node ports of services that reset connections to removed endpoints",
+    },
   };
 }
 
@@ -133,6 +147,7 @@ const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verd
 const drop: Statement = { action: "verdict", verdict: { verdict: "drop" } };
 const stateNew: Statement = { match: "ct-state", states: ["new"] };
 const reject: Statement = { action: "reject" };
+const reset: Statement = { action: "reject", with: "tcp-reset" };
 const masquerade: Statement = { action: "masquerade", fullyRandom: true };
 const rule = (...statements: Statement[]): Rule => ({ statements });
 
@@ -193,6 +208,25 @@ function localPolicyRules(
   return rules;
 }
 
+/**
+ * A segment of a connection that is tracked no more, as its endpoint is gone, to a service that asks for it: answered with
+ * a reset here, as the next endpoint's host may drop what it does not know, and an established connection takes no ICMP
+ * error as its end. Before DNAT, so that it is the service's address still, and needs no route to it.
+ */
+function resetRules(options: SkeletonOptions): Rule[] {
+  const notOpening: Match = { match: "tcp-flags", among: ["syn"], set: [] };
+  return [
+    rule(stateNew, notOpening, { match: "in-set", key: SERVICE_KEY, set: SetName.resetServices }, reset),
+    rule(
+      stateNew,
+      notOpening,
+      ...nodePortMatch(options, false),
+      { match: "in-set", key: NODE_PORT_KEY, set: SetName.resetNodePorts },
+      reset,
+    ),
+  ];
+}
+
 function postroutingRules(bit: number): Rule[] {
   const value = (1 << bit) >>> 0;
   return [
@@ -251,8 +285,10 @@ export function declareSkeleton(table: Table, options: SkeletonOptions): Element
   });
   table.chain({ chain: ChainName.services, rules: serviceRules(options) });
 
-  filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, Priority.dstnat - 10, firewall);
-  filter(ChainName.filterOutputPreDnat, Hook.output, Priority.dstnat - 10, firewall);
+  const resets = resetRules(options);
+  const early = options.rejectInPrerouting ? [firewall, ...resets] : [firewall];
+  filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, Priority.dstnat - 10, ...early);
+  filter(ChainName.filterOutputPreDnat, Hook.output, Priority.dstnat - 10, firewall, ...resets);
   filter(
     ChainName.filterInput,
     Hook.input,

@@ -13,6 +13,7 @@ import {
   PayloadBase,
   RangeOp,
   SetFlag,
+  TcpFlag,
 } from "../kernel/constants.js";
 import type { ElementBatch, Expr } from "../kernel/types.js";
 import { mergeRanges, numberToBytes, parseNetwork, prefixLength, type Range } from "./addresses.js";
@@ -50,6 +51,8 @@ export function lowerMatch(context: LowerContext, match: Match): void {
       return lowerAddressType(context, match);
     case "icmp":
       return lowerIcmp(context, match);
+    case "tcp-flags":
+      return lowerTcpFlags(context, match);
     case "ct-state":
       return lowerCtState(context, match);
     case "ct-status":
@@ -212,6 +215,21 @@ function lowerIcmp(context: LowerContext, match: Of<"icmp">): void {
   context.exprs.push(
     { type: "payload", base: PayloadBase.transport, offset: 0, len: data.length, dreg: 1 },
     compare(Uint8Array.from(data), match.negate),
+  );
+}
+
+function lowerTcpFlags(context: LowerContext, match: Of<"tcp-flags">): void {
+  const bits = (names: readonly (keyof typeof TcpFlag)[]): number =>
+    names.reduce((all, name) => all | TcpFlag[name], 0);
+  const [among, set] = [bits(match.among), bits(match.set)];
+  if (among === 0) throw new RangeError("a tcp-flags match without flags");
+  if ((set & ~among) !== 0)
+    throw new RangeError(`flags ${match.set.join(", ")} are not among ${match.among.join(", ")}`);
+  requireL4proto(context, IpProto.tcp);
+  context.exprs.push(
+    { type: "payload", base: PayloadBase.transport, offset: 13, len: 1, dreg: 1 },
+    masked(Uint8Array.of(among)),
+    compare(Uint8Array.of(set)),
   );
 }
 

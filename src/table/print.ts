@@ -57,6 +57,8 @@ function printMatch(match: Match, options: PrintOptions): string {
     }
     case "icmp":
       return printIcmp(match, options.family);
+    case "tcp-flags":
+      return `tcp flags & ${flagsText(match.among)} == ${match.set.length === 0 ? "0x0" : flagsText(match.set)}`;
     case "ct-state": {
       const states = match.states.length === 1 ? match.states[0] : `(${match.states.join(" | ")})`;
       return match.negate === true ? `ct state & ${states} == 0` : `ct state ${match.states.join(",")}`;
@@ -86,6 +88,10 @@ function printIcmp(match: Extract<Match, { match: "icmp" }>, family: Family): st
     return `${guard} @th,0,16 != ${hex(match.type * 256 + match.code)}`;
   }
   return `${name} type ${match.type} ${name} code ${match.code}`;
+}
+
+function flagsText(flags: readonly string[]): string {
+  return flags.length === 1 ? flags[0] : `(${flags.join(" | ")})`;
 }
 
 function portText(ports: PortRange): string {

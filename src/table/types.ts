@@ -26,6 +26,7 @@ export type Field =
 /** A port or an inclusive range of ports. */
 export type PortRange = number | readonly [from: number, to: number];
 
+export type TcpFlagName = "fin" | "syn" | "rst" | "psh" | "ack" | "urg" | "ecn" | "cwr";
 export type CtStateName = "new" | "established" | "related" | "invalid" | "untracked";
 export type AddressTypeName =
   "unspec" | "unicast" | "local" | "broadcast" | "anycast" | "multicast" | "blackhole" | "unreachable" | "prohibit";
@@ -65,6 +66,8 @@ export type Match =
       readonly code?: number;
       readonly negate?: boolean;
     }
+  /** Of these flags of a TCP segment, just those of `set` are set; other protocols never match. */
+  | { readonly match: "tcp-flags"; readonly among: readonly TcpFlagName[]; readonly set: readonly TcpFlagName[] }
   | { readonly match: "ct-state"; readonly states: readonly CtStateName[]; readonly negate?: boolean }
   | { readonly match: "ct-status"; readonly status: "dnat" | "snat"; readonly negate?: boolean }
   /** (packet mark & mask) == value. mask defaults to all ones. A bit clear: value 0; not clear: value 0 with negate. */

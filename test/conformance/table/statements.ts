@@ -196,6 +196,8 @@ function familyCases(family: Family, net: (n: number) => string, version: 4 | 6)
       statements,
     })),
     { name: "notrack", family, chain: "raw", statements: [{ action: "notrack" }] },
+    { name: "no SYN", family, statements: [{ match: "tcp-flags", among: ["syn"], set: [] }] },
+    { name: "SYN alone", family, statements: [{ match: "tcp-flags", among: ["syn", "ack", "rst"], set: ["syn"] }] },
     icmp("icmp type", version === 4 ? 8 : 128),
     icmp("icmp type and code", version === 4 ? 3 : 1, 4),
     icmp("not icmp type", version === 4 ? 8 : 128, undefined, true),

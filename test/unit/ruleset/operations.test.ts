@@ -168,6 +168,18 @@ describe("operations of a change", () => {
     expect((await settle()).operations.element).toEqual({ add: 0, delete: 4 });
   });
 
+  it("names each VIP and node port of a service that asks for resets, once, and of no other", async () => {
+    const before = makeService(SERVICES - 3);
+    const annotations = { "nft-proxier.dev/reset-removed-endpoints": "true" };
+    const asking: V1Service = { ...before, metadata: { ...before.metadata, annotations } };
+    put(proxier, before, makeSlice(SERVICES - 3, podsOf(SERVICES - 3, 2)));
+    await sync(proxier);
+    proxier.upsert({ kind: "Service", object: asking });
+    expect((await sync(proxier)).operations.element).toEqual({ add: 1, delete: 0 });
+    proxier.upsert({ kind: "Service", object: before });
+    expect((await sync(proxier)).operations.element).toEqual({ add: 0, delete: 1 });
+  });
+
   it("takes back all that a deleted service had", async () => {
     proxier.remove("Service", "bench/svc-5000");
     await sync(proxier);
@@ -178,12 +190,13 @@ describe("operations of a change", () => {
       sets.map(async (set) => [set.set, (await kernel.elements(table, set)).count] as const),
     );
     expect(Object.fromEntries(counts)).toMatchObject({
-      "cluster-ips": SERVICES - 1,
-      "service-ips": SERVICES - 1,
-      "service-endpoints": (SERVICES - 3) * 2 + BIG - 1 + BIG + 1,
+      "cluster-ips": SERVICES,
+      "service-ips": SERVICES,
+      "service-endpoints": (SERVICES - 2) * 2 + BIG - 1 + BIG + 1,
       "service-nodeports": 0,
       "nodeport-endpoints": 0,
       "hairpin-connections": 0,
+      "reset-services": 0,
     });
   });
 

@@ -64,6 +64,17 @@ describe("lowering", () => {
     ]);
   });
 
+  it("masks the flags of a TCP segment, and of no other protocol's", () => {
+    expect(lower("ip", { match: "tcp-flags", among: ["syn", "rst"], set: ["syn"] })).toEqual([
+      { type: "meta", key: 16, dreg: 1 },
+      { type: "cmp", sreg: 1, op: 0, data: bytes("06") },
+      { type: "payload", base: 2, offset: 13, len: 1, dreg: 1 },
+      { type: "bitwise", sreg: 1, dreg: 1, len: 1, op: 0, mask: bytes("06"), xor: bytes("00") },
+      { type: "cmp", sreg: 1, op: 0, data: bytes("02") },
+    ]);
+    expect(() => lower("ip", { match: "tcp-flags", among: ["syn"], set: ["rst"] })).toThrow(/not among/);
+  });
+
   it("compares a prefix of an interface's name without its end", () => {
     expect(lower("ip", { match: "interface", direction: "in", name: "eth*" })).toEqual([
       { type: "meta", key: 6, dreg: 1 },
