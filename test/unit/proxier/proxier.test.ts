@@ -154,7 +154,7 @@ describe("Proxier", () => {
     expect(errors()).toEqual([]);
     expect(await count("service-ips")).toBe(2 * names.length);
     expect(await count("firewall-ips")).toBe(names.length);
-    for (const { chain } of await kernel.chains(TABLE)) expect(chain).toMatch(/^[a-z][A-Za-z0-9/.-]{0,254}$/);
+    for (const { chain } of await kernel.chains(TABLE)) expect(chain).toMatch(/^[a-z][a-z0-9_.-]{0,254}$/);
   });
 
   it("takes all of a service's own chains and sets away with it", async () => {
@@ -164,7 +164,7 @@ describe("Proxier", () => {
       [
         ...(await kernel.chains(TABLE)).map(({ chain }) => chain),
         ...(await kernel.sets(TABLE)).map(({ set }) => set),
-      ].filter((name) => /^(affinity|source)/.test(name));
+      ].filter((name) => /^(sticky|source)/.test(name));
     put(0, [1, 2, 3], {
       sessionAffinity: "ClientIP",
       externalIPs: ["203.0.113.9"],
