@@ -45,8 +45,9 @@ async function write(proxier: Proxier): Promise<number> {
   for (let round = 0; ; round++) {
     const { ok, families } = await proxier.sync();
     if (!ok) return 1;
+    const refused = families.some(({ outcome }) => outcome.ok && outcome.setAside.length > 0);
     const waits = families.flatMap(({ outcome }) => (outcome.ok ? [outcome.result.applyAgainMs ?? []] : [])).flat();
-    if (waits.length === 0 || round === FOLLOW_UPS) return 0;
+    if (waits.length === 0 || round === FOLLOW_UPS) return refused ? 1 : 0;
     await sleep(Math.min(...waits));
   }
 }

@@ -3,16 +3,27 @@ import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { isDrawChain, TABLE_NAME } from "../ruleset/names.js";
-import { Table, TableError } from "../table/index.js";
+import { joinResults, Table, TableError } from "../table/index.js";
 import type { ApplyResult, Clock } from "../table/types.js";
 import type { ProxierObserver } from "./observer.js";
+import { Isolation } from "./isolation.js";
 import { FamilyRepair } from "./repair.js";
 
 /** Outcome of one write of one family. */
 export type FamilyOutcome =
-  | { readonly ok: true; readonly result: ApplyResult }
+  | {
+      readonly ok: true;
+      readonly result: ApplyResult;
+      /** Services that are not in force as they are wanted, because the kernel refuses them. */
+      readonly setAside: readonly string[];
+      /** Services that are in force again with this write. */
+      readonly restored: readonly string[];
+    }
   /** `againMs`: until it may go better, where that is known. */
   | { readonly ok: false; readonly error: unknown; readonly againMs?: number };
+
+/** Of what was refused, this much is logged. */
+const MAX_REFUSED = 5;
 
 /** One family's table and ruleset. The two families never mix: one that fails leaves the other alone. */
 export class FamilyProxier {
@@ -20,12 +31,16 @@ export class FamilyProxier {
   readonly table: Table;
   readonly repair: FamilyRepair;
   readonly #log: Logger;
-  #ruleset: FamilyRuleset | undefined;
+  readonly #clock: Clock;
+  readonly #observers: readonly ProxierObserver[];
+  #services: { readonly ruleset: FamilyRuleset; readonly isolation: Isolation } | undefined;
   #options: RulesetOptions | undefined;
 
   constructor(family: IpFamily, kernel: Kernel, clock: Clock, log: Logger, observers: readonly ProxierObserver[] = []) {
     this.family = family;
     this.#log = log;
+    this.#clock = clock;
+    this.#observers = observers;
     this.table = new Table(kernel, {
       lateChains: isDrawChain,
       family,
@@ -39,23 +54,25 @@ export class FamilyProxier {
 
   /** True once options are known: nothing can be wanted before. */
   get ready(): boolean {
-    return this.#ruleset !== undefined;
+    return this.#services !== undefined;
   }
 
   /** Takes the options that hold from now on. */
   setOptions(options: RulesetOptions): void {
     if (this.#options !== undefined && JSON.stringify(this.#options) === JSON.stringify(options)) return;
     this.#options = options;
-    if (this.#ruleset === undefined) this.#ruleset = new FamilyRuleset(this.table, this.family, options);
-    else this.#ruleset.setOptions(options);
+    if (this.#services !== undefined) return this.#services.ruleset.setOptions(options);
+    const ruleset = new FamilyRuleset(this.table, this.family, options);
+    const parts = { family: this.family, ruleset, log: this.#log, clock: this.#clock, observers: this.#observers };
+    this.#services = { ruleset, isolation: new Isolation(parts) };
   }
 
   setServiceCIDRs(cidrs: readonly string[]): void {
-    this.#required().setServiceCIDRs(cidrs);
+    this.#required().ruleset.setServiceCIDRs(cidrs);
   }
 
   update(service: string, views: readonly ServicePortView[]): void {
-    this.#required().update(service, views);
+    this.#required().isolation.update(service, views);
   }
 
   /** Reads the kernel's table, so that what is already right is known before anything is wanted. */
@@ -63,18 +80,34 @@ export class FamilyProxier {
     await this.table.load();
   }
 
-  /** Writes what differs. Never throws. */
+  /** Writes what differs, without services that the kernel refuses. Never throws. */
   async write(now: number): Promise<FamilyOutcome> {
+    const { ruleset, isolation } = this.#required();
     try {
-      this.#required().collectUnused(now);
-      const result = await this.table.apply({ repair: this.repair.waitMs() === 0 });
-      this.repair.applied(result);
-      return { ok: true, result: this.#withRepair(result) };
+      ruleset.collectUnused(now);
+      const results = await isolation.write(() => this.#apply());
+      const result = results.reduce(joinResults);
+      const waits = [result.applyAgainMs, this.repair.pendingMs, isolation.nextRetryMs].filter(
+        (ms) => ms !== undefined,
+      );
+      const againMs = waits.length === 0 ? {} : { applyAgainMs: Math.min(...waits) };
+      return {
+        ok: true,
+        result: { ...result, ...againMs },
+        setAside: isolation.aside,
+        restored: isolation.takeRestored(),
+      };
     } catch (error) {
       this.#report(error);
       const againMs = this.repair.pendingMs;
       return { ok: false, error, ...(againMs === undefined || againMs === 0 ? {} : { againMs }) };
     }
+  }
+
+  async #apply(): Promise<ApplyResult> {
+    const result = await this.table.apply({ repair: this.repair.waitMs() === 0 });
+    this.repair.applied(result);
+    return result;
   }
 
   render(): string {
@@ -85,35 +118,21 @@ export class FamilyProxier {
     this.table.close();
   }
 
-  /** A repair that has to wait is a reason to write again. */
-  #withRepair(result: ApplyResult): ApplyResult {
-    const wait = this.repair.pendingMs;
-    if (wait === undefined) return result;
-    return { ...result, applyAgainMs: Math.min(wait, result.applyAgainMs ?? wait) };
+  #required(): { ruleset: FamilyRuleset; isolation: Isolation } {
+    if (this.#services === undefined) throw new Error(`the ${this.family} ruleset has no options yet`);
+    return this.#services;
   }
 
-  #required(): FamilyRuleset {
-    if (this.#ruleset === undefined) throw new Error(`the ${this.family} ruleset has no options yet`);
-    return this.#ruleset;
-  }
-
-  /** The old ruleset stays in force; says which object's operation the kernel refused. */
+  /** The old ruleset stays in force; says what the kernel refused, as far as it told. */
   #report(error: unknown): void {
     if (error instanceof TableError && error.code === "stale") {
       this.#log.debug({ family: this.family, err: error }, "waiting for a repair");
       return;
     }
-    const faulty = error instanceof TableError ? error.faulty : [];
-    if (faulty.length === 0) {
-      this.#log.error({ family: this.family, err: error }, "the kernel's table was not changed");
-      return;
-    }
-    for (const fault of faulty) {
-      const { service, what } = this.#required().attribute(fault);
-      this.#log.error(
-        { family: this.family, service, refused: what },
-        "the kernel refused an operation; the table stays as it was",
-      );
-    }
+    const refused = error instanceof TableError ? this.#required().ruleset.attribute(error.faulty) : [];
+    this.#log.error(
+      { family: this.family, err: error, ...(refused.length === 0 ? {} : { refused: refused.slice(0, MAX_REFUSED) }) },
+      "the kernel's table was not changed",
+    );
   }
 }

@@ -59,6 +59,15 @@ export interface RepairReport {
   readonly ms: number;
 }
 
+/** A service that the kernel refuses: what it took of it last stays in force, or nothing of it is. */
+export interface SetAside {
+  readonly family: IpFamily;
+  /** "namespace/name". */
+  readonly service: string;
+  /** In words. */
+  readonly reason: string;
+}
+
 /**
  * Told what the proxier does; metrics and health are kept by observers. Calls are synchronous, cheap and must not throw.
  * Times are Unix ms (`Date.now()`), as what is shown to people is.
@@ -74,5 +83,9 @@ export interface ProxierObserver {
   /** Where node ports answer from now on; "all": on every local address but loopback. */
   nodePortAddresses?(family: IpFamily, addresses: "all" | readonly string[]): void;
   repaired?(report: RepairReport): void;
+  /** Told once until `restored`. */
+  setAside?(refusal: SetAside): void;
+  /** The service is in force as it is wanted, or wanted no more. */
+  restored?(back: Pick<SetAside, "family" | "service">): void;
   noLocalEndpoints?(family: IpFamily, counts: NoLocalEndpoints): void;
 }

@@ -202,14 +202,14 @@ export class Proxier implements ObjectSink {
       await this.prepare();
     } catch (error) {
       this.#log.error({ err: error }, "the kernel's table could not be read");
-      for (const { family } of this.#families) this.#report(family, started, undefined);
+      for (const { family } of this.#families) this.#report(family, started, { ok: false, error });
       return { ok: false, families: [] };
     }
     const families = await Promise.all(
       this.#families.map(async (family) => {
         const outcome = await family.write(this.#options.clock.now());
         if (outcome.ok) this.#logWrite(family.family, outcome.result, started, since);
-        this.#report(family.family, started, outcome.ok ? outcome.result : undefined);
+        this.#report(family.family, started, outcome);
         return { family: family.family, outcome };
       }),
     );
@@ -259,9 +259,10 @@ export class Proxier implements ObjectSink {
     this.#changed("EndpointSlice");
   }
 
-  /** Tells of a write; `result` is absent when it failed. */
-  #report(family: IpFamily, started: number, result: ApplyResult | undefined): void {
-    const ok = result !== undefined;
+  /** Tells of a write. */
+  #report(family: IpFamily, started: number, outcome: FamilyOutcome): void {
+    const { ok } = outcome;
+    const result = ok ? outcome.result : undefined;
     const report: SyncReport = {
       family,
       ok,
@@ -269,7 +270,7 @@ export class Proxier implements ObjectSink {
       ms: performance.now() - started,
       settled: ok,
       triggers: ok ? this.#underWay[family].triggers : [],
-      services: ok ? [...this.#underWay[family].services] : [],
+      services: ok ? inForce(this.#underWay[family].services, outcome) : [],
       ...(result === undefined ? {} : { work: workOf(result) }),
     };
     if (ok) {
@@ -355,6 +356,17 @@ export class Proxier implements ObjectSink {
 
 function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork {
   return { transactions, operations: total, bytes, kernelMs: kernelNs / 1e6 };
+}
+
+/** Of the services whose changes were under way, those that are in force, and those that had been set aside. */
+function inForce(
+  services: ReadonlySet<string>,
+  { setAside, restored }: Extract<FamilyOutcome, { ok: true }>,
+): readonly string[] {
+  if (setAside.length === 0 && restored.length === 0) return [...services];
+  const all = new Set([...services, ...restored]);
+  for (const service of setAside) all.delete(service);
+  return [...all];
 }
 
 function round(ms: number): number {

@@ -68,14 +68,18 @@ export class DrawChains {
     if (chain !== undefined && --chain.uses === 0) this.#setIdle(chain);
   }
 
-  /** Drops chains that nothing has gone to for a while. `now`: ms, monotonic. */
-  collectUnused(now: number): void {
-    for (const chain of this.#idle) {
-      chain.unusedSince ??= now;
-      if (now - chain.unusedSince < UNUSED_MS || this.#hasMasqTwin(chain)) continue;
-      this.#idle.delete(chain);
-      this.#chains.delete(chainNumber(chain.kind, chain.count, chain.nodePort));
-      this.#table.removeChain(chain.name);
+  /** Drops chains that nothing has gone to for `forMs`, by default a while. `now`: ms, monotonic. */
+  collectUnused(now: number, forMs = UNUSED_MS): void {
+    // Once more: a chain is free when the one is gone that goes on to it.
+    for (let before = -1; before !== this.#idle.size;) {
+      before = this.#idle.size;
+      for (const chain of this.#idle) {
+        chain.unusedSince ??= now;
+        if (now - chain.unusedSince < forMs || this.#hasMasqTwin(chain)) continue;
+        this.#idle.delete(chain);
+        this.#chains.delete(chainNumber(chain.kind, chain.count, chain.nodePort));
+        this.#table.removeChain(chain.name);
+      }
     }
   }
 

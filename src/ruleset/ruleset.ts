@@ -6,7 +6,8 @@ import type { Endpoint, IpFamily, ServicePortView } from "../model/types.js";
 import type { Table } from "../table/index.js";
 import type { ElementSet, FaultyObject } from "../table/types.js";
 import { DrawChains } from "./draw-chains.js";
-import { describeServiceKey, KeyPacker } from "./keys.js";
+import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
+import { KeyPacker } from "./keys.js";
 import { assignIndices, endpointId } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { declareOwnObjects, type OwnObjects, ownNames } from "./own-chains.js";
@@ -31,6 +32,11 @@ interface PortRecord extends ServicePortState {
   /** Of the update that put its elements: tells them from those that have passed to another service since. */
   readonly epoch: number;
 }
+
+/** What a service has in the table, to come back to. */
+export type ServiceState = readonly (ServicePortState & { readonly own: OwnObjects })[];
+
+const NOTHING: ServiceState = Object.freeze([]);
 
 /** Counts who wants a thing that several want. */
 class References {
@@ -100,17 +106,35 @@ export class FamilyRuleset {
     this.#sets.serviceCIDRs.replaceNets(cidrs);
   }
 
-  /** Wants exactly these views of `service` ("namespace/name"); none: it is gone. */
+  /**
+   * Wants exactly these views of `service` ("namespace/name"); none: it is gone. Throws RangeError for what cannot be expressed; then
+   * nothing has changed.
+   */
   update(service: string, views: readonly ServicePortView[]): void {
     const before = this.#ports.get(service) ?? [];
-    this.#epoch++;
-    const after = views.map((view): PortRecord => {
-      const state = this.#order(
+    const states = views.map((view) =>
+      this.#order(
         view,
         before.find((port) => port.view.id === view.id),
-      );
-      return { ...state, own: this.#declareOwn(state), epoch: this.#epoch };
-    });
+      ),
+    );
+    this.#replace(service, states);
+  }
+
+  /** What the service has here, as the last update or restore of it left it. */
+  state(service: string): ServiceState {
+    return this.#ports.get(service) ?? NOTHING;
+  }
+
+  /** Wants of the service exactly what `state` once said, endpoint by endpoint. */
+  restore(service: string, state: ServiceState): void {
+    this.#replace(service, state);
+  }
+
+  #replace(service: string, states: readonly ServicePortState[]): void {
+    const before = this.#ports.get(service) ?? [];
+    this.#epoch++;
+    const after = this.#declareAll(states, before);
     for (const port of after) this.#expander.expand(port, this.#adding);
     for (const port of before) {
       this.#formerEpoch = port.epoch;
@@ -126,28 +150,26 @@ export class FamilyRuleset {
     return this.#ports.keys();
   }
 
-  /** Drops draw chains that nothing has gone to for a while. `now`: ms, monotonic. */
-  collectUnused(now: number): void {
-    this.#draws.collectUnused(now);
+  /** Drops draw chains that nothing has gone to for `forMs`, by default a while. `now`: ms, monotonic. */
+  collectUnused(now: number, forMs?: number): void {
+    this.#draws.collectUnused(now, forMs);
   }
 
-  /** Whom a refused operation was about: "namespace/name" of a service where it can be told, and words for it. */
-  attribute(fault: FaultyObject): { service?: string; what: string } {
-    const why = `${fault.errno}${fault.text === undefined ? "" : ` (${fault.text})`}`;
-    if (fault.set !== undefined && fault.key !== undefined) {
-      const service = this.#ownerOf(fault.set, fault.key);
-      const what = `element ${describeServiceKey(fault.key, this.family)} of ${fault.set}: ${why}`;
+  /**
+   * Whom each refused operation was about. `former`: states that services have left, whose elements a deletion may be about.
+   */
+  attribute(
+    faults: readonly FaultyObject[],
+    former: Iterable<readonly [service: string, state: ServiceState]> = [],
+  ): Attribution[] {
+    const owners = new FaultOwners(faults, this.#expander);
+    for (const [service, ports] of this.#ports) owners.look(service, ports);
+    for (const [service, state] of former) owners.look(service, state);
+    return faults.map((fault) => {
+      const service = owners.of(fault);
+      const what = describeFault(fault, this.family);
       return service === undefined ? { what } : { service, what };
-    }
-    const name = fault.chain ?? fault.set;
-    if (name !== undefined) {
-      for (const [service, ports] of this.#ports) {
-        if (ports.some((port) => port.own.some((object) => object.name === name))) {
-          return { service, what: `${fault.kind} ${name}: ${why}` };
-        }
-      }
-    }
-    return { what: `${fault.kind}${name === undefined ? "" : ` ${name}`}: ${why}` };
+    });
   }
 
   #declare(): ElementSets {
@@ -174,6 +196,22 @@ export class FamilyRuleset {
       masqueradeBit,
       ...(nodeIP === undefined ? {} : { nodeIP }),
     });
+  }
+
+  /** Declares what the states need for themselves; when that fails, what `before` needs is declared as it was. */
+  #declareAll(states: readonly ServicePortState[], before: readonly PortRecord[]): PortRecord[] {
+    const after: PortRecord[] = [];
+    try {
+      for (const { view, cluster, local } of states) {
+        const state = { view, cluster, local };
+        after.push({ ...state, own: this.#declareOwn(state), epoch: this.#epoch });
+      }
+      return after;
+    } catch (error) {
+      this.#removeOwn(after, before);
+      for (const port of before) this.#declareOwn(port);
+      throw error;
+    }
   }
 
   /** Removes what only the former ports of a service had for themselves. */
@@ -267,27 +305,6 @@ export class FamilyRuleset {
 
   #goto(chain: string): Uint8Array {
     return KeyPacker.verdict(this.#table.verdictId({ verdict: "goto", chain }));
-  }
-
-  #ownerOf(set: string, key: Uint8Array): string | undefined {
-    const wanted = latin1(key);
-    for (const [service, ports] of this.#ports) {
-      let found = false;
-      const compare = (candidate: ElementSet, bytes: Uint8Array): void => {
-        if (candidate.spec.set === set && latin1(bytes) === wanted) found = true;
-      };
-      const look: Expansion = {
-        element: compare,
-        shared: compare,
-        goto: () => NO_DATA,
-        draw: () => NO_DATA,
-        drop: () => NO_DATA,
-        firewall: () => NO_DATA,
-      };
-      for (const port of ports) this.#expander.expand(port, look);
-      if (found) return service;
-    }
-    return undefined;
   }
 }
 

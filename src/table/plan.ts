@@ -17,7 +17,7 @@ import { commentData } from "./text.js";
 import type { FaultyObject, OperationCounts } from "./types.js";
 
 /** What an operation is about, for its faults. */
-export type Origin = Omit<FaultyObject, "errno" | "text" | "key">;
+export type Origin = Omit<FaultyObject, "errno" | "text" | "key" | "position">;
 
 export interface PlannedOp {
   readonly op: Op;

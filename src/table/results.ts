@@ -1,8 +1,22 @@
 /** What an apply tells of itself. */
 import type { KernelError } from "../kernel/errors.js";
 import type { CommitResult } from "../kernel/types.js";
+import { joined } from "./drift.js";
 import { noCounts, type Counts, type PlannedOp } from "./plan.js";
 import type { ApplyResult, FaultyObject } from "./types.js";
+
+/** Two applies, as one. */
+export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
+  const drift = joined(a.drift, b.drift);
+  const resynced = a.resynced ?? b.resynced;
+  return {
+    ...sumOf(a, b),
+    ...(b.applyAgainMs === undefined ? {} : { applyAgainMs: b.applyAgainMs }),
+    ...(b.deferred === undefined ? {} : { deferred: b.deferred }),
+    ...(resynced === undefined ? {} : { resynced }),
+    ...(drift === undefined ? {} : { drift }),
+  };
+}
 
 /** Of two transactions of one apply. */
 export function sumOf(a: ApplyResult, b: ApplyResult): ApplyResult {
@@ -51,6 +65,7 @@ export function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): Fa
         ...origin,
         ...(key === undefined ? {} : { key }),
         errno: fault.errno,
+        position: fault.op,
         ...(fault.text === undefined ? {} : { text: fault.text }),
       },
     ];

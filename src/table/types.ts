@@ -271,6 +271,8 @@ export interface FaultyObject {
   readonly key?: Uint8Array;
   readonly errno: string;
   readonly text?: string;
+  /** Index of the operation in its transaction. */
+  readonly position?: number;
 }
 
 /** Injected time. */

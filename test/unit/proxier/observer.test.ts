@@ -3,6 +3,7 @@ import type { V1EndpointSlice } from "@kubernetes/client-node";
 import { pino } from "pino";
 import { beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig } from "../../../src/config/index.js";
+import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { ProxierObserver, SyncReport } from "../../../src/proxier/observer.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
@@ -56,7 +57,14 @@ function put(index: number, pods: readonly number[], triggeredAt?: number): void
   proxier.upsert({ kind: "EndpointSlice", object: slice(index, pods, triggeredAt) });
 }
 
-const commitOfElements = (op: { kind: string; op: string }): boolean => op.kind === "elements" && op.op === "add";
+/** Nothing reaches the kernel. */
+function failNextCommit(): void {
+  const commit = kernel.commit.bind(kernel);
+  kernel.commit = () => {
+    kernel.commit = commit;
+    return Promise.reject(new KernelError("system", "no memory to send", { action: "commit", errno: "ENOBUFS" }));
+  };
+}
 
 describe("observers of the proxier", () => {
   it("are told of changes that matter, of nothing else, and of each write", async () => {
@@ -86,7 +94,7 @@ describe("observers of the proxier", () => {
     put(0, [1]);
     proxier.synced();
     await proxier.sync();
-    kernel.failNext({ when: commitOfElements, errno: "ENOMEM", text: "out of something", element: 0 });
+    failNextCommit();
     put(0, [2], later);
     await proxier.sync();
     put(1, [3], later + 1);
@@ -117,7 +125,7 @@ describe("observers of the proxier", () => {
     put(0, [1]);
     proxier.synced();
     await proxier.sync();
-    kernel.failNext({ when: commitOfElements, errno: "ENOMEM", text: "out of something", element: 0 });
+    failNextCommit();
     put(0, [2]);
     await proxier.sync();
     proxier.remove("Service", "bench/svc-0");

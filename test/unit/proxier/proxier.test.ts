@@ -3,9 +3,11 @@ import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { pino } from "pino";
 import { beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig } from "../../../src/config/index.js";
+import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
+import { refuse } from "./support/refusing.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 
@@ -59,26 +61,27 @@ describe("Proxier", () => {
     await proxier.stop();
   });
 
-  it("leaves the old ruleset in force when the kernel refuses, says which service's operation it was, and tries again", async () => {
+  it("leaves the old ruleset in force when it cannot write, and tries again", async () => {
     put(0, [1, 2]);
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
     const before = await count("service-endpoints");
-    const refused = (op: { kind: string; op: string }): boolean => op.kind === "elements" && op.op === "add";
-    kernel.failNext({ when: refused, errno: "ENOMEM", text: "out of something", element: 0 });
+    const commit = kernel.commit.bind(kernel);
+    kernel.commit = () => Promise.reject(new KernelError("system", "no memory to send", { action: "commit" }));
     put(1, [3, 4, 5]);
     expect((await proxier.sync()).ok).toBe(false);
     expect(await count("service-endpoints")).toBe(before);
     expect(errors()).toHaveLength(1);
-    expect(errors()[0]).toMatchObject({ family: "ip", service: "bench/svc-1" });
-    expect(String(errors()[0]?.["refused"])).toContain("ENOMEM (out of something)");
+    expect(errors()[0]).toMatchObject({ family: "ip", msg: "the kernel's table was not changed" });
+    kernel.commit = commit;
     expect((await proxier.sync()).ok).toBe(true);
     expect(await count("service-endpoints")).toBe(before + 3);
   });
 
   it("lets one family fail without the other", async () => {
     proxier = make(["ip", "ip6"]);
-    kernel.failNext({ when: (op) => op.family === "ip6" && op.kind === "rule", errno: "EAFNOSUPPORT" });
+    const refusals = refuse(kernel);
+    refusals.refuses = (op) => op.family === "ip6" && op.kind === "rule";
     put(0, [1]);
     proxier.synced();
     const { ok, families } = await proxier.sync();

@@ -1,0 +1,398 @@
+/** A service that the kernel refuses is its own trouble: what stays, what is written, what is said, and when it is tried again. */
+import type { V1Service } from "@kubernetes/client-node";
+import { pino } from "pino";
+import { beforeEach, describe, expect, it } from "vitest";
+
+import { defaultConfig } from "../../../src/config/index.js";
+import { KernelError } from "../../../src/kernel/errors.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import type { Op } from "../../../src/kernel/types.js";
+import type { SyncReport } from "../../../src/proxier/observer.js";
+import { Proxier } from "../../../src/proxier/proxier.js";
+import { makeService, makeSlice, podsOf } from "../../bench/cluster.js";
+import { snapshot } from "../../conformance/bench.js";
+import { isOfService, refuse, type Refusals, type Telling } from "./support/refusing.js";
+
+const TABLE = { family: "ip", table: "kube-proxy" } as const;
+
+let kernel: FakeKernel;
+let refusals: Refusals;
+let now: number;
+let told: string[];
+let reports: SyncReport[];
+let logged: Record<string, unknown>[];
+let proxier: Proxier;
+
+function start(telling: Telling = "element"): void {
+  kernel = new FakeKernel();
+  refusals = refuse(kernel, telling);
+  proxier = make(kernel);
+}
+
+function make(on: FakeKernel): Proxier {
+  const sink = { write: (line: string) => void logged.push(JSON.parse(line) as Record<string, unknown>) };
+  return new Proxier({
+    config: defaultConfig(),
+    nodeName: "this-node",
+    families: ["ip"],
+    kernel: on,
+    log: pino({ level: "debug" }, sink),
+    clock: { now: () => now },
+    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
+    observers: [
+      {
+        setAside: ({ service, reason }) => void told.push(`aside ${service}: ${reason}`),
+        restored: ({ service }) => void told.push(`restored ${service}`),
+        synced: (report) => void reports.push(report),
+      },
+    ],
+  });
+}
+
+function put(index: number, pods: readonly number[], change: Partial<V1Service["spec"]> = {}, to = proxier): void {
+  const service = makeService(index);
+  to.upsert({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } });
+  to.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+}
+
+const bad = (...indices: number[]): void => {
+  refusals.refuses = isOfService(new Set(indices));
+};
+const allowAll = (): void => {
+  refusals.refuses = () => false;
+};
+
+/** The table of a proxier that is given these services alone, on a kernel of its own. */
+async function tableOf(services: Readonly<Record<number, readonly number[]>>): Promise<unknown> {
+  const fresh = new FakeKernel();
+  const other = make(fresh);
+  for (const [index, pods] of Object.entries(services)) put(Number(index), pods, {}, other);
+  other.synced();
+  expect((await other.sync()).ok).toBe(true);
+  return elementsOf(fresh);
+}
+
+/** All elements of named sets, whatever the order and the sizes of the sets. */
+async function elementsOf(of: FakeKernel): Promise<unknown> {
+  const [table] = (await snapshot(of)) as { sets: { set: string; elements: unknown[] }[] }[];
+  const byText = (a: unknown, b: unknown): number => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1);
+  return table.sets
+    .map(({ set, elements }) => [set, elements.toSorted(byText)])
+    .toSorted((a, b) => (String(a[0]) < String(b[0]) ? -1 : 1));
+}
+
+const asideLog = (): Record<string, unknown>[] =>
+  logged.filter(({ level, msg }) => level === 50 && String(msg).includes("set aside"));
+
+beforeEach(() => {
+  now = 1_000_000;
+  told = [];
+  reports = [];
+  logged = [];
+  start();
+});
+
+describe.each<Telling>(["element", "operation", "nothing", "first operation"])(
+  "a service that is refused, when the kernel names %s",
+  (telling) => {
+    /** Of two writes at most: without a word about what, the first failure may be anybody's. */
+    async function write(): Promise<void> {
+      if (!(await proxier.sync()).ok) expect((await proxier.sync()).ok).toBe(true);
+    }
+    beforeEach(() => start(telling));
+
+    it("has nothing at first, and the others are served", async () => {
+      for (let i = 0; i < 10; i++) put(i, [i, i + 100]);
+      bad(3);
+      proxier.synced();
+      await write();
+      const others = Object.fromEntries([0, 1, 2, 4, 5, 6, 7, 8, 9].map((i) => [i, [i, i + 100]]));
+      expect(await elementsOf(kernel)).toEqual(await tableOf(others));
+      expect(told).toEqual([expect.stringMatching(/^aside bench\/svc-3: .*ENOMEM/)]);
+    });
+
+    it("keeps what the kernel took of it last", async () => {
+      for (let i = 0; i < 4; i++) put(i, [i]);
+      proxier.synced();
+      await write();
+      bad(2);
+      put(2, [50, 51, 52]);
+      put(1, [60, 61]);
+      await write();
+      expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 1: [60, 61], 2: [2], 3: [3] }));
+      proxier.remove("Service", "bench/svc-2");
+      put(0, [70]);
+      await write();
+      expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [70], 1: [60, 61], 2: [2], 3: [3] }));
+      expect(told).toHaveLength(1);
+      allowAll();
+      now += 10_000;
+      await write();
+      // The end of a list goes a little later.
+      now += 1000;
+      await write();
+      expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [70], 1: [60, 61], 3: [3] }));
+      expect(told[1]).toBe("restored bench/svc-2");
+    });
+
+    it("is tried again when it changes", async () => {
+      put(0, [0]);
+      put(1, [1]);
+      bad(1);
+      proxier.synced();
+      await write();
+      allowAll();
+      put(1, [7]);
+      await write();
+      expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 1: [7] }));
+      expect(told.map((line) => line.split(":")[0])).toEqual(["aside bench/svc-1", "restored bench/svc-1"]);
+    });
+
+    it("is one of several among many", async () => {
+      const wrong = new Set([7, 8, 1234, 4999]);
+      const good: Record<number, number[]> = {};
+      for (let i = 0; i < 5000; i++) {
+        put(i, podsOf(i, 3));
+        if (!wrong.has(i)) good[i] = podsOf(i, 3);
+      }
+      bad(...wrong);
+      proxier.synced();
+      await write();
+      expect(await elementsOf(kernel)).toEqual(await tableOf(good));
+      expect(told.map((line) => line.split(":")[0]).toSorted()).toEqual(
+        [...wrong].map((i) => `aside bench/svc-${i}`).toSorted(),
+      );
+      // One refusal a bad service if it is named, else some log2(n) for each.
+      expect(refusals.refused).toBeLessThan(telling === "element" ? 10 : 4 * 13 + 12);
+    });
+  },
+);
+
+describe("what is refused", () => {
+  const affine: Partial<V1Service["spec"]> = {
+    sessionAffinity: "ClientIP",
+    type: "LoadBalancer",
+    loadBalancerSourceRanges: ["198.51.100.0/24"],
+    externalIPs: ["203.0.113.5"],
+    ports: [{ name: "http", port: 80, protocol: "TCP", nodePort: 30080 }],
+  };
+  const own = (name: string | undefined): boolean => /^(affinity|source-ranges)-/.test(name ?? "");
+  const nameOf = (op: Op): string | undefined => ("chain" in op ? op.chain : "set" in op ? op.set : undefined);
+  const kinds: readonly (readonly [string, (op: Op) => boolean])[] = [
+    ["a chain that is added", (op) => op.kind === "chain" && op.op === "add" && own(op.chain)],
+    ["a rule that is added", (op) => op.kind === "rule" && op.op === "add" && own(op.chain)],
+    ["a set that is added", (op) => op.kind === "set" && op.op === "add" && own(op.set)],
+    ["elements that are added to an own map", (op) => op.kind === "elements" && op.op === "add" && own(op.set)],
+  ];
+
+  it.each(kinds)("%s: the others are served, and it comes later", async (_what, refuses) => {
+    put(0, [0]);
+    put(1, [1, 2], affine);
+    refusals.refuses = refuses;
+    proxier.synced();
+    if (!(await proxier.sync()).ok) await proxier.sync();
+    expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0] }));
+    expect(told).toHaveLength(1);
+    expect(told[0]).toContain("aside bench/svc-1");
+    allowAll();
+    now += 1000;
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(told[1]).toBe("restored bench/svc-1");
+    const ops = kernel.commits.flat().filter((op) => own(nameOf(op)));
+    expect(new Set(ops.map(({ kind }) => kind))).toEqual(new Set(["chain", "rule", "set", "elements"]));
+  });
+
+  const removals: readonly (readonly [string, (op: Op) => boolean])[] = [
+    ["a chain that is deleted", (op) => op.kind === "chain" && op.op === "delete" && own(op.chain)],
+    ["rules that are flushed", (op) => op.kind === "rule" && op.op === "flush" && own(op.chain)],
+    ["a set that is deleted", (op) => op.kind === "set" && op.op === "delete" && own(op.set)],
+    ["elements that are deleted", (op) => op.kind === "elements" && op.op === "delete"],
+    ["an own map that is flushed", (op) => op.kind === "elements" && op.op === "flush" && own(op.set)],
+  ];
+  it.each(removals)("%s: the service stays as it was, the others change", async (_what, refuses) => {
+    put(0, [0]);
+    put(1, [1, 2], affine);
+    put(2, [3]);
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    const before = (await kernel.chains(TABLE)).length;
+    refusals.refuses = (op, element) =>
+      refuses(op) && (element === undefined || isOfService(new Set([1]))(op, element));
+    proxier.remove("Service", "bench/svc-1");
+    put(0, [5, 6]);
+    if (!(await proxier.sync()).ok) await proxier.sync();
+    expect(told[0]).toContain("aside bench/svc-1");
+    expect((await kernel.chains(TABLE)).length).toBeGreaterThanOrEqual(before);
+    allowAll();
+    now += 1000;
+    expect((await proxier.sync()).ok).toBe(true);
+    now += 1000;
+    await proxier.sync();
+    expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [5, 6], 2: [3] }));
+  });
+
+  it("the table itself: nobody is set aside, and it comes later", async () => {
+    for (let i = 0; i < 20; i++) put(i, [i]);
+    refusals.refuses = (op) => op.kind === "table";
+    proxier.synced();
+    for (let i = 0; i < 5; i++) expect((await proxier.sync()).ok).toBe(false);
+    expect(told).toEqual([]);
+    expect(await kernel.tables()).toEqual([]);
+    allowAll();
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await elementsOf(kernel)).toEqual(
+      await tableOf(Object.fromEntries(Array.from({ length: 20 }, (_, i) => [i, [i]]))),
+    );
+  });
+
+  it("a chain that many services share: they are served no more, and the rest is", async () => {
+    put(0, [0]);
+    for (let i = 1; i < 9; i++) put(i, [i, 20 + i]);
+    refusals.refuses = (op) => op.kind === "chain" && op.op === "add" && op.chain === "cluster-2";
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0] }));
+    expect(told).toHaveLength(8);
+  });
+
+  it("everything: nobody in particular is set aside, and all of it is tried again", async () => {
+    put(0, [0]);
+    proxier.synced();
+    await proxier.sync();
+    for (let i = 1; i < 40; i++) put(i, [i]);
+    refusals.telling = "nothing";
+    refusals.refuses = () => true;
+    for (let i = 0; i < 6; i++) expect((await proxier.sync()).ok).toBe(false);
+    expect(told).toEqual([]);
+    expect(refusals.refused).toBeLessThan(6 * 40);
+    allowAll();
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await elementsOf(kernel)).toEqual(
+      await tableOf(Object.fromEntries(Array.from({ length: 40 }, (_, i) => [i, [i]]))),
+    );
+  });
+
+  it("a batch that does not fit: it goes out in parts", async () => {
+    const commit = kernel.commit.bind(kernel);
+    kernel.commit = (ops, options) => {
+      const elements = ops.reduce(
+        (sum, op) => sum + (op.kind === "elements" && op.op === "add" ? op.elements.count : 0),
+        0,
+      );
+      if (elements > 200) return Promise.reject(new KernelError("too-large", "too large", { action: "commit" }));
+      return commit(ops, options);
+    };
+    const all: Record<number, number[]> = {};
+    for (let i = 0; i < 300; i++) put(i, (all[i] = podsOf(i, 3)));
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(told).toEqual([]);
+    expect(await elementsOf(kernel)).toEqual(await tableOf(all));
+  });
+
+  it("by a commit that fails as a whole: the service whose operation comes first is not blamed for it", async () => {
+    put(0, [0]);
+    put(1, [1, 2], affine);
+    put(2, [3]);
+    proxier.synced();
+    await proxier.sync();
+    refusals.telling = "first operation";
+    bad(2);
+    proxier.remove("Service", "bench/svc-1");
+    put(2, [4]);
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(told).toEqual([expect.stringContaining("aside bench/svc-2")]);
+    now += 500;
+    await proxier.sync();
+    expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 2: [3] }));
+  });
+
+  it("by mistake, once: an unnamed refusal that does not come again sets nobody aside", async () => {
+    for (let i = 0; i < 5; i++) put(i, [i]);
+    refusals.telling = "nothing";
+    refusals.refuses = () => true;
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(false);
+    expect(refusals.refused).toBe(1);
+    allowAll();
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(told).toEqual([]);
+  });
+});
+
+describe("a service that is set aside", () => {
+  beforeEach(async () => {
+    put(0, [0]);
+    put(1, [1]);
+    bad(1);
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+  });
+
+  it("is tried again later and later, without an error each time", async () => {
+    const tries: number[] = [];
+    const began = now;
+    for (let second = 0; second < 40; second++) {
+      const before = refusals.refused;
+      const { families } = await proxier.sync();
+      const [{ outcome }] = families;
+      if (!outcome.ok) throw new Error("a write failed");
+      expect(outcome.setAside).toEqual(["bench/svc-1"]);
+      expect(outcome.result.applyAgainMs).toBeGreaterThan(0);
+      if (refusals.refused > before) tries.push((now - began) / 1000);
+      now += 1000;
+    }
+    expect(tries).toEqual([1, 3, 7, 15, 31]);
+    expect(told).toHaveLength(1);
+    expect(asideLog()).toHaveLength(1);
+    expect(asideLog()[0]).toMatchObject({ family: "ip", service: "bench/svc-1", retryInMs: 1000 });
+  });
+
+  it("is not told as in force, until it is", async () => {
+    expect(reports.at(-1)?.services).toEqual(["bench/svc-0"]);
+    put(0, [5]);
+    await proxier.sync();
+    expect(reports.at(-1)?.services).toEqual(["bench/svc-0"]);
+    allowAll();
+    now += 1000;
+    await proxier.sync();
+    expect(reports.at(-1)?.services).toEqual(["bench/svc-1"]);
+    expect(reports.every(({ ok }) => ok)).toBe(true);
+  });
+
+  it("does not keep an address that another service is given", async () => {
+    allowAll();
+    now += 1000;
+    await proxier.sync();
+    // It gives its address up and is refused; the next one takes the address.
+    const shared = { clusterIP: "10.96.0.2", clusterIPs: ["10.96.0.2"] };
+    refusals.refuses = (op, element) =>
+      (op.kind === "elements" && op.op === "add" && isOfService(new Set([76]))(op, element)) ||
+      (op.kind === "elements" && op.op === "delete" && isOfService(new Set([1]))(op, element));
+    put(1, [1, 2, 3], { clusterIP: "10.96.0.77", clusterIPs: ["10.96.0.77"] });
+    await proxier.sync();
+    expect(told.at(-1)).toContain("aside bench/svc-1");
+    expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 1: [1] }));
+    refusals.refuses = (op, element) => isOfService(new Set([76]))(op, element);
+    put(9, [9], shared);
+    await proxier.sync();
+    const now9 = await elementsOf(kernel);
+    start();
+    put(0, [0]);
+    put(9, [9], shared);
+    proxier.synced();
+    await proxier.sync();
+    expect(now9).toEqual(await elementsOf(kernel));
+  });
+
+  it("whose deletion is refused too takes the write with it, which is tried again", async () => {
+    allowAll();
+    now += 1000;
+    await proxier.sync();
+    refusals.refuses = isOfService(new Set([1]));
+    await kernel.asOther().commit([{ op: "delete", kind: "table", ...TABLE }]);
+    put(0, [8]);
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [8] }));
+  });
+});

@@ -1,0 +1,111 @@
+/** Retries never give up while there is something to write, and never spin. */
+import { pino } from "pino";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+
+import { defaultConfig } from "../../../src/config/index.js";
+import { KernelError, type KernelErrorCode } from "../../../src/kernel/errors.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { Proxier } from "../../../src/proxier/proxier.js";
+import { makeService, makeSlice } from "../../bench/cluster.js";
+import { isOfService, refuse } from "./support/refusing.js";
+
+let kernel: FakeKernel;
+let proxier: Proxier;
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
+  kernel = new FakeKernel();
+  proxier = new Proxier({
+    config: defaultConfig(),
+    nodeName: "this-node",
+    families: ["ip"],
+    kernel,
+    log: pino({ level: "silent" }),
+    clock: { now: () => performance.now() },
+    localAddresses: () => Promise.resolve([]),
+    watch: true,
+  });
+});
+afterEach(async () => {
+  await proxier.stop();
+  vi.useRealTimers();
+});
+
+function put(index: number, pods: readonly number[]): void {
+  proxier.upsert({ kind: "Service", object: makeService(index) });
+  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+}
+
+async function pass(ms: number): Promise<void> {
+  for (let passed = 0; passed < ms; passed += 50) {
+    await vi.advanceTimersByTimeAsync(50);
+    for (let i = 0; i < 4; i++) await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+const FAILURES: readonly KernelErrorCode[] = [
+  "system",
+  "unknown-outcome",
+  "stale",
+  "refused",
+  "too-large",
+  "no-permission",
+];
+
+it.each(FAILURES)("when every transaction fails with %s", async (code) => {
+  const commit = kernel.commit.bind(kernel);
+  let tries = 0;
+  kernel.commit = () => {
+    tries++;
+    return Promise.reject(new KernelError(code, "no", { action: "commit" }));
+  };
+  put(0, [1, 2]);
+  put(1, [3]);
+  proxier.synced();
+  proxier.flush();
+  await pass(60_000);
+  // At least every syncPeriod (30 s); a few transactions each time at most.
+  expect(tries).toBeGreaterThan(8);
+  expect(tries).toBeLessThan(80);
+  const before = tries;
+  await pass(60_000);
+  expect(tries).toBeGreaterThan(before);
+  kernel.commit = commit;
+  await pass(31_000);
+  const [set] = (await kernel.sets({ family: "ip", table: "kube-proxy" })).filter(
+    ({ set: name }) => name === "service-ips",
+  );
+  expect((await kernel.elements({ family: "ip", table: "kube-proxy" }, set)).count).toBe(2);
+});
+
+it("when reads fail", async () => {
+  const tables = kernel.tables.bind(kernel);
+  let tries = 0;
+  kernel.tables = () => {
+    tries++;
+    return Promise.reject(new KernelError("interrupted", "no", { action: "dump tables" }));
+  };
+  put(0, [1]);
+  proxier.synced();
+  proxier.flush();
+  await pass(20_000);
+  expect(kernel.commits).toEqual([]);
+  // Each read tries a few times by itself.
+  expect(tries).toBeLessThan(60);
+  kernel.tables = tables;
+  await pass(31_000);
+  expect(kernel.commits).toHaveLength(1);
+});
+
+it("when one service is refused for ever", async () => {
+  const refusals = refuse(kernel);
+  refusals.refuses = isOfService(new Set([1]));
+  put(0, [1]);
+  put(1, [2]);
+  proxier.synced();
+  proxier.flush();
+  await pass(120_000);
+  // At 0, 1, 3, 7, 15, 31 and 63 s.
+  expect(refusals.refused).toBe(7);
+  expect(kernel.commits).toHaveLength(1);
+});
