@@ -9,6 +9,8 @@
 #include "async_task.h"
 #include "connection.h"
 #include "js_batch.h"
+#include "js_conntrack.h"
+#include "js_handle.h"
 #include "js_monitor.h"
 #include "js_reader.h"
 #include "js_values.h"
@@ -19,50 +21,13 @@ namespace nftp {
 
 namespace {
 
-// Handles are externals; the tags keep one kind from being taken for another.
 constexpr napi_type_tag kConnectionTag = {0x6e66742d70726f78, 0x636f6e6e65637469};
 constexpr napi_type_tag kBatchTag = {0x6e66742d70726f78, 0x6261746368626174};
-constexpr napi_type_tag kMonitorTag = {0x6e66742d70726f78, 0x6d6f6e69746f726d};
 
 using ConnectionPtr = std::shared_ptr<Connection>;
 
-template <typename T>
-Napi::Value Wrap(Napi::Env env, std::shared_ptr<T> object, const napi_type_tag& tag) {
-  auto holder = std::make_unique<std::shared_ptr<T>>(std::move(object));
-  auto external = Napi::External<std::shared_ptr<T>>::New(env, holder.get(),
-                                                          [](Napi::Env, std::shared_ptr<T>* owned) { delete owned; });
-  static_cast<void>(holder.release());
-  external.TypeTag(&tag);
-  return external;
-}
-
-template <typename T>
-std::shared_ptr<T> Unwrap(Napi::Env env, napi_value value, const napi_type_tag& tag, const char* what) {
-  bool matches = false;
-  if (TypeOf(env, value) == napi_external) Check(env, napi_check_object_type_tag(env, value, &tag, &matches));
-  if (!matches) throw Failure::Invalid(std::string("expected a ") + what);
-  std::shared_ptr<T> object = *Napi::External<std::shared_ptr<T>>(env, value).Data();
-  if (!object) throw Failure("closed", std::string("the ") + what + " is closed");
-  return object;
-}
-
 ConnectionPtr ConnectionOf(const Napi::CallbackInfo& info) {
   return Unwrap<Connection>(info.Env(), info[0], kConnectionTag, "connection");
-}
-
-// Failures of the synchronous part become JS errors of the same form as those of the asynchronous one.
-using Body = Napi::Value (*)(const Napi::CallbackInfo&);
-template <Body body>
-Napi::Value Guarded(const Napi::CallbackInfo& info) {
-  try {
-    return body(info);
-  } catch (const Failure& failure) {
-    throw ErrorToJs(info.Env(), failure, "nf_tables");
-  } catch (const Napi::Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw ErrorToJs(info.Env(), Failure("system", error.what(), 0), "nf_tables");
-  }
 }
 
 Napi::Value Open(const Napi::CallbackInfo& info) {
@@ -219,16 +184,6 @@ Napi::Value DecodeLegacy(const Napi::CallbackInfo& info) {
   return ToJs(info.Env(), DecodeLegacyChains(family, view.data, view.length));
 }
 
-template <typename Source>
-Napi::Value MonitorTask(Napi::Env env, napi_value callback, std::function<std::shared_ptr<Source>()> open) {
-  if (TypeOf(env, callback) != napi_function) throw Failure::Invalid("expected a callback");
-  auto function = std::make_shared<Napi::FunctionReference>(Napi::Persistent(Napi::Function(env, callback)));
-  return AsyncTask<std::shared_ptr<Source>>::Run(
-      env, "monitor", std::move(open), [function](Napi::Env e, std::shared_ptr<Source>&& source) {
-        return Wrap(e, OpenJsMonitor(e, std::move(source), function->Value()), kMonitorTag);
-      });
-}
-
 // monitor(connection, options, callback): a promise of a handle. The callback may run before it is resolved.
 Napi::Value OpenMonitor(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
@@ -283,6 +238,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   add("monitor", Guarded<OpenMonitor>);
   add("watchAddresses", Guarded<WatchAddresses>);
   add("closeMonitor", Guarded<CloseMonitor>);
+  AddConntrack(env, exports);
   return exports;
 }
 

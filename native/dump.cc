@@ -29,14 +29,6 @@ Failure RequestFailure(const nlmsghdr* request, const char* action, int error) {
   return Failure::System(action, error);
 }
 
-// Errors of a dump that began come in its last message.
-int ErrorOfDone(const nlmsghdr* message) {
-  if (message->nlmsg_len < NLMSG_LENGTH(sizeof(int32_t))) return 0;
-  int32_t error;
-  std::memcpy(&error, NLMSG_DATA(message), sizeof error);
-  return error < 0 ? -error : 0;
-}
-
 Answer Ask(const NetlinkSocket& socket, const nlmsghdr* request, const char* action,
            const std::function<void(const nlmsghdr*)>& on_message, std::vector<uint8_t>& buffer) {
   const bool dump = (request->nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
@@ -64,6 +56,13 @@ Answer Ask(const NetlinkSocket& socket, const nlmsghdr* request, const char* act
 }
 
 }  // namespace
+
+int ErrorOfDone(const nlmsghdr* message) {
+  if (message->nlmsg_len < NLMSG_LENGTH(sizeof(int32_t))) return 0;
+  int32_t error;
+  std::memcpy(&error, NLMSG_DATA(message), sizeof error);
+  return error < 0 ? -error : 0;
+}
 
 NfTablesRequest::NfTablesRequest(uint16_t type, uint16_t flags, uint8_t family)
     : buffer_(kRequestRoom),

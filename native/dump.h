@@ -33,4 +33,7 @@ void RunRequest(const NetNamespace& netns, int protocol, const nlmsghdr* request
                 const std::function<void()>& reset, const std::function<void(const nlmsghdr*)>& on_message,
                 bool absent_is_empty = false);
 
+// Errors of a dump that began come in its last message, NLMSG_DONE. 0: none.
+int ErrorOfDone(const nlmsghdr* message);
+
 }  // namespace nftp

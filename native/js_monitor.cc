@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "js_conntrack.h"
 #include "js_writer.h"
 
 namespace nftp {
@@ -15,6 +16,10 @@ void Tell(Napi::Env env, Napi::Function callback, const ChangeBatch& batch) {
 
 void Tell(Napi::Env env, Napi::Function callback, const AddressesChanged&) {
   callback.Call({Napi::String::New(env, "change"), env.Undefined()});
+}
+
+void Tell(Napi::Env env, Napi::Function callback, const ConntrackEvents& events) {
+  callback.Call({Napi::String::New(env, "events"), RecordsToJs(env, events.records)});
 }
 
 void Tell(Napi::Env env, Napi::Function callback, const EventsLost&) {
@@ -81,5 +86,6 @@ std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::shared_ptr<Source> 
 
 template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<Monitor>, Napi::Function);
 template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<AddressMonitor>, Napi::Function);
+template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<ConntrackMonitor>, Napi::Function);
 
 }  // namespace nftp

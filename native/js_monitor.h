@@ -7,6 +7,7 @@
 
 #include "address_monitor.h"
 #include "connection.h"
+#include "conntrack_monitor.h"
 #include "monitor.h"
 
 namespace nftp {
@@ -25,12 +26,13 @@ class JsMonitor {
 };
 
 // Starts to call `callback(kind, value)`, for a Monitor with "batch", "lost" and "error", for an AddressMonitor with
-// "change", "lost" and "error"; `callback` must not throw. Keeps itself and the event loop alive until Close(), or the
-// environment's end. Throws Failure.
+// "change", "lost" and "error", for a ConntrackMonitor with "events", "lost" and "error"; `callback` must not throw.
+// Keeps itself and the event loop alive until Close(), or the environment's end. Throws Failure.
 template <typename Source>
 std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::shared_ptr<Source> source, Napi::Function callback);
 
 extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<Monitor>, Napi::Function);
 extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<AddressMonitor>, Napi::Function);
+extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<ConntrackMonitor>, Napi::Function);
 
 }  // namespace nftp

@@ -4,9 +4,10 @@
  * time is over. What a real kernel shows rarely can be ordered: refusals, interrupted dumps, lost events, delays.
  */
 import { KernelError } from "../kernel/errors.js";
+import { parseAddress } from "../model/address.js";
 import type { IpFamily } from "../model/types.js";
 import { compileFilter, matchesPatterns } from "./filter.js";
-import { checkInteger, invalid, packEntry, packIdentity, packKey } from "./record.js";
+import { checkUpdate, packEntry, packIdentity, packKey, packNewEntry } from "./record.js";
 import { CONNTRACK_STATUS } from "./types.js";
 import type {
   ConntrackEntry,
@@ -60,8 +61,6 @@ interface Kept {
 
 const NAT = CONNTRACK_STATUS.sourceNat | CONNTRACK_STATUS.destinationNat;
 const NAT_DONE = CONNTRACK_STATUS.sourceNatDone | CONNTRACK_STATUS.destinationNatDone;
-/** The kernel's nf_ct_change_status_common refuses to set these. */
-const UNCHANGEABLE = CONNTRACK_STATUS.expected | CONNTRACK_STATUS.dying;
 const NO_STATS: ConntrackStats = {
   found: 0,
   invalid: 0,
@@ -72,15 +71,21 @@ const NO_STATS: ConntrackStats = {
   error: 0,
 };
 
+/** The tuple with its addresses in canonical text. They have been checked. */
+function canonical(tuple: ConntrackTuple): ConntrackTuple {
+  const text = (address: string): string => parseAddress(address) ?? address;
+  return { ...tuple, source: text(tuple.source), destination: text(tuple.destination) };
+}
+
 /** A tuple as one text. */
 function tupleKey(family: IpFamily, tuple: ConntrackTuple, zone: number): string {
-  const { protocol, source, destination, sourcePort, destinationPort, icmp } = tuple;
+  const { protocol, source, destination, sourcePort, destinationPort, icmp } = canonical(tuple);
   const l4 = icmp === undefined ? `${sourcePort} ${destinationPort}` : `${icmp.id} ${icmp.type} ${icmp.code}`;
   return `${family} ${protocol} ${source} ${destination} ${l4} ${tuple.zone ?? zone}`;
 }
 
 /** The NAT that an entry needs so that its reply comes as it does. */
-function natOf({ original, reply }: NewConntrackEntry): number {
+function natOf(original: ConntrackTuple, reply: ConntrackTuple): number {
   const { sourceNat, destinationNat } = CONNTRACK_STATUS;
   const source = reply.destination !== original.source || reply.destinationPort !== original.sourcePort;
   const destination = reply.source !== original.destination || reply.sourcePort !== original.destinationPort;
@@ -208,15 +213,9 @@ export class FakeConntrack implements ConntrackTable {
   async update(entry: ConntrackEntry, change: ConntrackUpdate): Promise<void> {
     return this.#run({ action: "update" }, () => {
       packIdentity("update", entry);
-      const { mark, timeout } = change;
-      if (timeout !== undefined) checkInteger("update", "timeout", timeout, 0xffffffff);
-      if (mark !== undefined) {
-        checkInteger("update", "mark.value", mark.value, 0xffffffff);
-        checkInteger("update", "mark.mask", mark.mask ?? 0xffffffff, 0xffffffff);
-      }
+      const { timeout, mark = 0, markMask = 0 } = checkUpdate("update", change);
       const kept = this.#find(entry, "update");
-      const bits = mark?.mask ?? 0xffffffff;
-      const marked = mark === undefined ? kept.entry.mark : ((kept.entry.mark & ~bits) | (mark.value & bits)) >>> 0;
+      const marked = ((kept.entry.mark & ~markMask) | (mark & markMask)) >>> 0;
       this.#replace(kept, { ...kept.entry, mark: marked }, timeout);
     });
   }
@@ -304,9 +303,10 @@ export class FakeConntrack implements ConntrackTable {
   }
 
   #insert(entry: NewConntrackEntry, action: string): ConntrackEntry {
-    packEntry(action, entry);
-    const { family, original, reply, timeout, state, labels } = entry;
-    if (((entry.status ?? 0) & UNCHANGEABLE) !== 0) throw invalid(action, "status: expected and dying cannot be set");
+    packNewEntry(action, entry);
+    const { family, timeout, state, labels } = entry;
+    const original = canonical(entry.original);
+    const reply = canonical(entry.reply);
     this.#purge();
     const zone = entry.zone ?? 0;
     const keys = [tupleKey(family, original, zone), tupleKey(family, reply, zone)];
@@ -322,7 +322,7 @@ export class FakeConntrack implements ConntrackTable {
       original,
       reply,
       id: this.#nextId++,
-      status: (given | CONNTRACK_STATUS.confirmed | natOf(entry)) >>> 0,
+      status: (given | CONNTRACK_STATUS.confirmed | natOf(original, reply)) >>> 0,
       mark: entry.mark ?? 0,
       zone,
       ...(state !== undefined && { state }),

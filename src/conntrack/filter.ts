@@ -180,3 +180,13 @@ export function compileFilter(filter: ConntrackFilter, action: string): readonly
 export function matchesPatterns(patterns: readonly Pattern[], record: Uint8Array): boolean {
   return patterns.some(({ value, mask }) => value.every((byte, i) => (record[i] & mask[i]) === byte));
 }
+
+/** The patterns as the addon takes them: value and mask of each. */
+export function packPatterns(patterns: readonly Pattern[]): Uint8Array {
+  const bytes = new Uint8Array(patterns.length * 2 * KEY_BYTES);
+  patterns.forEach(({ value, mask }, i) => {
+    bytes.set(value, 2 * i * KEY_BYTES);
+    bytes.set(mask, (2 * i + 1) * KEY_BYTES);
+  });
+  return bytes;
+}

@@ -3,7 +3,7 @@
  * every machine that the addon is built for. native/conntrack_record.h has the same layout.
  *
  *     0 family (2, 10)  1 protocol  2 kind  3 state + 1   4 zone  6, 8 zone of one direction   10 parts that are there
- *    12 status         16 mark     20 id   24 timeout    28, 30 ports, original                32, 34 ports, reply
+ *    12 status         16 mark     20 id   24 timeout    28, 30 ports, original                32, 34 ports, reply   36 event
  *    40 four addresses of 16 bytes: original source, destination, reply source, destination
  *   104 counters: packets, bytes, original and reply   136 start, ns   144 labels
  */
@@ -11,7 +11,8 @@ import { KernelError } from "../kernel/errors.js";
 import { packAddress } from "../model/address.js";
 import type { IpFamily } from "../model/types.js";
 import { ICMP, ICMPV6, STATES, WITH_PORTS } from "./states.js";
-import type { ConntrackEntry, ConntrackTuple, NewConntrackEntry } from "./types.js";
+import { CONNTRACK_STATUS } from "./types.js";
+import type { ConntrackEntry, ConntrackTuple, ConntrackUpdate, NewConntrackEntry } from "./types.js";
 
 export const OFFSET = {
   family: 0,
@@ -28,6 +29,7 @@ export const OFFSET = {
   timeout: 24,
   originalPorts: 28,
   replyPorts: 32,
+  event: 36,
   original: 40,
   reply: 72,
   counters: 104,
@@ -40,6 +42,8 @@ export const KEY_BYTES = 104;
 /** Bytes of a record with counters, start and labels. */
 export const FULL_BYTES = 160;
 export const LABEL_BYTES = 16;
+/** Bytes of a record, as the addon hands it over, that has IPv4 addresses of 4 bytes and nothing behind them. */
+export const SHORT_BYTES = 56;
 
 /** What stands in the ports' place. An ICMP tuple has its id in the first, type and code in the second. */
 export const KIND = { none: 0, ports: 1, icmp: 2 } as const;
@@ -179,4 +183,37 @@ export function packEntry(action: string, entry: ConntrackEntry | NewConntrackEn
   }
   view.setUint16(OFFSET.parts, parts, true);
   return bytes;
+}
+
+const { seenReply, assured, confirmed, fixedTimeout, helper } = CONNTRACK_STATUS;
+const { sourceNat, destinationNat, sourceNatDone, destinationNatDone } = CONNTRACK_STATUS;
+const NAT_BITS = sourceNat | destinationNat | sourceNatDone | destinationNatDone;
+/** What the kernel lets one set when an entry is made. */
+const SETTABLE = seenReply | assured | confirmed | fixedTimeout | helper;
+
+/** The whole record of an entry to be made; NAT bits are left out of its status. Throws KernelError "invalid". */
+export function packNewEntry(action: string, entry: NewConntrackEntry): Uint8Array<ArrayBuffer> {
+  const status = checkInteger(action, "status", entry.status ?? 0, 0xffffffff) & ~NAT_BITS;
+  if ((status & ~SETTABLE) !== 0) {
+    throw invalid(action, `status: bits 0x${((status & ~SETTABLE) >>> 0).toString(16)} cannot be set`);
+  }
+  return packEntry(action, { ...entry, status, timeout: checkInteger(action, "timeout", entry.timeout, 0xffffffff) });
+}
+
+/** What to change, with the mask of the mark; checked. */
+export interface CheckedUpdate {
+  readonly timeout?: number;
+  readonly mark?: number;
+  readonly markMask?: number;
+}
+
+/** Throws KernelError "invalid". */
+export function checkUpdate(action: string, { timeout, mark }: ConntrackUpdate): CheckedUpdate {
+  return {
+    ...(timeout !== undefined && { timeout: checkInteger(action, "timeout", timeout, 0xffffffff) }),
+    ...(mark !== undefined && {
+      mark: checkInteger(action, "mark.value", mark.value, 0xffffffff),
+      markMask: checkInteger(action, "mark.mask", mark.mask ?? 0xffffffff, 0xffffffff),
+    }),
+  };
 }

@@ -10,9 +10,9 @@ export interface ConntrackTuple {
   readonly sourcePort: number;
   readonly destinationPort: number;
   /** ICMP and ICMPv6 alone: what stands in the ports' place. */
-  readonly icmp?: { readonly id: number; readonly type: number; readonly code: number };
+  readonly icmp?: { readonly id: number; readonly type: number; readonly code: number } | undefined;
   /** Only where the zone holds for this direction alone (CTA_TUPLE_ZONE); the entry's own zone is then 0. */
-  readonly zone?: number;
+  readonly zone?: number | undefined;
 }
 
 /** Bits of `status`, linux/netfilter/nf_conntrack_common.h enum ip_conntrack_status. */
@@ -41,26 +41,31 @@ export interface ConntrackEntry {
   readonly original: ConntrackTuple;
   /** What the other side answers with: its source is the endpoint. */
   readonly reply: ConntrackTuple;
-  /** CTA_ID, unsigned 32 bits: tells an entry from a later one with the same tuple. */
+  /**
+   * CTA_ID, unsigned 32 bits: tells an entry from a later one with the same tuple, unless the kernel has put that one in
+   * the very same place in memory.
+   */
   readonly id: number;
   /** CONNTRACK_STATUS bits. */
   readonly status: number;
   /** Seconds left; absent where the kernel does not tell (offloaded, dying). */
-  readonly timeout?: number;
+  readonly timeout?: number | undefined;
   readonly mark: number;
   /** Zone of both directions; 0: the default one. */
   readonly zone: number;
   /** Name of the protocol's state in the kernel's words ("ESTABLISHED", "COOKIE_WAIT"); absent: the protocol has none. */
-  readonly state?: string;
+  readonly state?: string | undefined;
   /** 16 bytes; absent: none set. */
-  readonly labels?: Uint8Array;
+  readonly labels?: Uint8Array | undefined;
   /** Only where net.netfilter.nf_conntrack_acct is on. */
-  readonly counters?: {
-    readonly original: { readonly packets: bigint; readonly bytes: bigint };
-    readonly reply: { readonly packets: bigint; readonly bytes: bigint };
-  };
+  readonly counters?:
+    | {
+        readonly original: { readonly packets: bigint; readonly bytes: bigint };
+        readonly reply: { readonly packets: bigint; readonly bytes: bigint };
+      }
+    | undefined;
   /** Unix ms, only where net.netfilter.nf_conntrack_timestamp is on. */
-  readonly startedAt?: number;
+  readonly startedAt?: number | undefined;
 }
 
 /**

@@ -4,6 +4,7 @@
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
+import type { NativeConntrackAddon } from "./conntrack-addon.js";
 import { KernelError, type KernelErrorCode } from "./errors.js";
 import type {
   ChainInfo,
@@ -78,7 +79,7 @@ export interface NativeError extends Error {
 /**
  * The addon's functions. Errors, thrown or rejected, are `NativeError`s; a getter that throws passes through as it is.
  */
-export interface NativeAddon {
+export interface NativeAddon extends NativeConntrackAddon {
   open(options?: NativeOpenOptions): Promise<NativeConnection>;
   close(connection: NativeConnection): void;
   portId(connection: NativeConnection): number;

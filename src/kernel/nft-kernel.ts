@@ -8,12 +8,12 @@ import {
   type NativeAddressCallback,
   type NativeBatch,
   type NativeConnection,
-  type NativeError,
   type NativeMonitor,
   type NativeMonitorCallback,
   type NativeOpenOptions,
 } from "./addon.js";
-import { errnoName, KernelError, type Fault } from "./errors.js";
+import { KernelError } from "./errors.js";
+import { translate } from "./native-error.js";
 import type {
   AddressHandlers,
   ChainInfo,
@@ -47,22 +47,6 @@ export interface NftKernelOptions {
 
 /** Time that reading operations may take before the event loop gets its turn, ms. */
 const SLICE_MS = 5;
-
-function isNativeError(error: unknown): error is NativeError {
-  return error instanceof Error && "action" in error && "faults" in error && Array.isArray(error.faults);
-}
-
-/** The addon's errors as KernelErrors; everything else as it is. */
-function translate(error: unknown, action: string): unknown {
-  if (!isNativeError(error)) return error;
-  const faults = error.faults.map((fault): Fault => ({ ...fault, errno: errnoName(fault.errno) }));
-  return new KernelError(error.code, error.message, {
-    // A check of arguments does not know what they are for.
-    action: error.action === "nf_tables" ? action : error.action,
-    ...(error.errno !== 0 && { errno: errnoName(error.errno) }),
-    ...(faults.length !== 0 && { faults }),
-  });
-}
 
 /** nf_tables in one network namespace. See `Kernel`. */
 export class NftKernel implements Kernel {

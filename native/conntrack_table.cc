@@ -1,0 +1,197 @@
+#include "conntrack_table.h"
+
+#include <linux/netfilter/nfnetlink_conntrack.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "dump.h"
+#include "message_decoder.h"
+
+namespace nftp {
+
+namespace {
+
+// Deletions in one system call. Should each fail, the errors still fit the receive buffer that everybody gets.
+constexpr size_t kDeletions = 128;
+constexpr uint32_t kStatusFixedTimeout = 1 << 10;
+
+}  // namespace
+
+// nfnetlink answers EINVAL for a subsystem that it does not have; requests for totals have nothing that could be
+// invalid.
+Failure ConntrackOpenFailure(const Failure& failure) {
+  const std::string advice = "; the kernel has no ctnetlink (CONFIG_NF_CT_NETLINK; `modprobe nf_conntrack_netlink`)";
+  switch (failure.error()) {
+    case EINVAL:
+    case EOPNOTSUPP:
+      return Failure("no-conntrack", failure.message() + advice, failure.error());
+    case EPROTONOSUPPORT:
+    case EAFNOSUPPORT:
+      return Failure("no-conntrack", failure.message(), failure.error());
+    default:
+      return failure;
+  }
+}
+
+ConntrackTable::ConntrackTable(const ConnectionOptions& options) try
+    : options_(options), netns_(options.netns.empty() ? NetNamespace() : NetNamespace(options.netns)), socket_(netns_) {
+  static_cast<void>(Totals());
+} catch (const Failure& failure) {
+  throw ConntrackOpenFailure(failure);
+}
+
+ConntrackTotals ConntrackTable::Totals() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ConntrackTotals totals;
+  ConntrackRequests requests;
+  requests.GetTotals(++seq_);
+  socket_.Send(requests);
+  socket_.Answers(seq_, [&](const nlmsghdr* message, int error) {
+    if (message->nlmsg_seq != seq_) return;
+    if (error != 0) throw ConntrackFailure(error);
+    totals = DecodeConntrackTotals(message);
+  });
+  if (!totals.max) {
+    // Linux before 4.18. One number for all namespaces.
+    std::ifstream file("/proc/sys/net/netfilter/nf_conntrack_max");
+    uint32_t max = 0;
+    if (file >> max) totals.max = max;
+  }
+  return totals;
+}
+
+ConntrackCounts ConntrackTable::Counts() const {
+  ConntrackCounts counts;
+  ConntrackSocket socket(netns_);
+  ConntrackRequests requests;
+  requests.GetCounts(1);
+  socket.Send(requests);
+  while (socket.Receive([&](const nlmsghdr* message) {
+    const bool done = message->nlmsg_type == NLMSG_DONE;
+    if (done || message->nlmsg_type == NLMSG_ERROR) {
+      const int error = done ? ErrorOfDone(message) : DecodeError(message).error;
+      if (error != 0) throw ConntrackFailure(error);
+      return false;
+    }
+    AddConntrackCounts(message, &counts);
+    return true;
+  })) {
+  }
+  return counts;
+}
+
+std::optional<ConntrackRecord> ConntrackTable::Get(const ConntrackRecord& key) {
+  std::optional<ConntrackRecord> found;
+  ConntrackRequests requests;
+  requests.Get(key, ++seq_);
+  socket_.Send(requests);
+  socket_.Answers(seq_, [&](const nlmsghdr* message, int error) {
+    if (message->nlmsg_seq != seq_ || error == ENOENT) return;
+    if (error != 0) throw ConntrackFailure(error);
+    ConntrackRecord record{};
+    if (DecodeConntrack(message, &record)) found = record;
+  });
+  return found;
+}
+
+std::optional<ConntrackRecord> ConntrackTable::Lookup(const ConntrackRecord& key) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return Get(key);
+}
+
+void ConntrackTable::Acknowledged(const ConntrackRequests& requests) {
+  socket_.Send(requests);
+  socket_.Answers(seq_, [&](const nlmsghdr* message, int error) {
+    if (message->nlmsg_seq == seq_ && error != 0) throw ConntrackFailure(error);
+  });
+}
+
+void ConntrackTable::Create(const ConntrackRecord& entry) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ConntrackRequests requests;
+  requests.Create(entry, ++seq_);
+  Acknowledged(requests);
+}
+
+void ConntrackTable::Change(const ConntrackRecord& key, const ConntrackChange& change) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // The kernel does not look at the id of an entry that is to be changed.
+  const std::optional<ConntrackRecord> now = Get(key);
+  if (!now || now->id != key.id) throw Failure("not-found", "there is no such entry", ENOENT);
+  if (change.timeout && (now->status & kStatusFixedTimeout) != 0) {
+    throw Failure("system", "the entry's timeout is fixed (status bit 10)", EPERM);
+  }
+  ConntrackRequests requests;
+  requests.Change(key, change, ++seq_);
+  Acknowledged(requests);
+}
+
+namespace {
+
+// Deletes in batches on a socket of its own.
+class Deleter {
+ public:
+  explicit Deleter(const NetNamespace& netns) : socket_(netns) {}
+
+  void Delete(const ConntrackRecord* keys, size_t count, ConntrackDeletion* outcome) {
+    for (size_t from = 0; from < count; from += kDeletions) {
+      DeleteBatch(keys + from, std::min(kDeletions, count - from), outcome);
+    }
+  }
+
+ private:
+  void DeleteBatch(const ConntrackRecord* keys, size_t count, ConntrackDeletion* outcome) {
+    requests_.Clear();
+    // The kernel does one after the other, and an error always comes back: the acknowledgement of the last says that
+    // all are done.
+    for (size_t i = 0; i < count; ++i) requests_.Delete(keys[i], i + 1 == count ? NLM_F_ACK : 0, ++seq_);
+    socket_.Send(requests_);
+    uint64_t absent = 0;
+    socket_.Answers(seq_, [&](const nlmsghdr*, int error) {
+      if (error == ENOENT) {
+        ++absent;
+      } else if (error != 0) {
+        throw ConntrackFailure(error);
+      }
+    });
+    outcome->absent += absent;
+    outcome->deleted += count - absent;
+  }
+
+  ConntrackSocket socket_;
+  ConntrackRequests requests_;
+  uint32_t seq_ = 0;
+};
+
+}  // namespace
+
+ConntrackDeletion ConntrackTable::Delete(const ConntrackRecords& keys) const {
+  ConntrackDeletion outcome;
+  Deleter(netns_).Delete(keys.data(), keys.size(), &outcome);
+  return outcome;
+}
+
+ConntrackDeletion ConntrackTable::DeleteMatching(const ConntrackFilter& filter) {
+  ConntrackDeletion outcome;
+  Deleter deleter(netns_);
+  ConntrackDump dump(netns_, filter, &plain_dumps_);
+  do {
+    const ConntrackPiece piece = dump.Fetch();
+    ReadConntrackPiece(piece, filter, [&](const ConntrackRecords& records) {
+      deleter.Delete(records.data(), records.size(), &outcome);
+    });
+    outcome.interrupted = piece.interrupted;
+    if (piece.done) return outcome;
+  } while (true);
+}
+
+std::unique_ptr<ConntrackDump> ConntrackTable::Dump(const ConntrackFilter& filter) {
+  return std::make_unique<ConntrackDump>(netns_, filter, &plain_dumps_);
+}
+
+}  // namespace nftp

@@ -1,0 +1,312 @@
+#include "js_conntrack.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "async_task.h"
+#include "conntrack_dump.h"
+#include "conntrack_filter.h"
+#include "conntrack_monitor.h"
+#include "conntrack_pack.h"
+#include "conntrack_table.h"
+#include "js_handle.h"
+#include "js_monitor.h"
+#include "js_reader.h"
+#include "js_values.h"
+#include "message_decoder.h"
+
+namespace nftp {
+
+namespace {
+
+constexpr napi_type_tag kTableTag = {0x6e66742d70726f78, 0x636f6e6e74726163};
+constexpr napi_type_tag kDumpTag = {0x6e66742d70726f78, 0x636f6e6e74647564};
+
+// Records in one buffer: who keeps one entry keeps its buffer.
+constexpr size_t kBlock = 384;
+// Entries whose deletion is one call; some 100 MB.
+constexpr size_t kMaxKeys = 1 << 20;
+
+using TablePtr = std::shared_ptr<ConntrackTable>;
+
+// A dump and the table that it reads.
+struct JsDump {
+  TablePtr table;
+  std::unique_ptr<ConntrackDump> dump;
+};
+
+TablePtr TableOf(const Napi::CallbackInfo& info) {
+  return Unwrap<ConntrackTable>(info.Env(), info[0], kTableTag, "conntrack table");
+}
+
+Napi::Number Number(Napi::Env env, uint64_t value) { return Napi::Number::New(env, static_cast<double>(value)); }
+
+Napi::Object BlockToJs(Napi::Env env, const ConntrackBlock& block) {
+  Napi::Uint8Array bytes = Napi::Uint8Array::New(env, block.bytes.size());
+  if (!block.bytes.empty()) std::memcpy(bytes.Data(), block.bytes.data(), block.bytes.size());
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("stride", Number(env, block.stride));
+  object.Set("bytes", bytes);
+  return object;
+}
+
+// Records of `stride` bytes each, the rest of them zero.
+ConntrackRecords ReadRecords(Napi::Env env, napi_value value, size_t stride, const char* what) {
+  const ByteView view = ReadBytes(env, value, Where(std::string(what)));
+  if (view.length % stride != 0 || view.length / stride > kMaxKeys) {
+    throw Failure::Invalid(std::string(what) + ": not a list of records");
+  }
+  ConntrackRecords records(view.length / stride);
+  for (size_t i = 0; i < records.size(); ++i) std::memcpy(&records[i], view.data + i * stride, stride);
+  return records;
+}
+
+ConntrackRecord ReadRecord(Napi::Env env, napi_value value, size_t stride, const char* what) {
+  const ConntrackRecords records = ReadRecords(env, value, stride, what);
+  if (records.size() != 1) throw Failure::Invalid(std::string(what) + ": expected one record");
+  return records.front();
+}
+
+ConntrackFilter ReadFilter(Napi::Env env, napi_value value) {
+  const ByteView view = ReadBytes(env, value, Where(std::string("filter")));
+  return ConntrackFilter(view.data, view.length);
+}
+
+Napi::Value Open(const Napi::CallbackInfo& info) {
+  const ConnectionOptions options = ReadConnectionOptions(info.Env(), info[0]);
+  return AsyncTask<TablePtr>::Run(
+      info.Env(), "open", [options] { return std::make_shared<ConntrackTable>(options); },
+      [](Napi::Env env, TablePtr&& table) { return Wrap(env, std::move(table), kTableTag); });
+}
+
+// Gives the handle's share back at once; calls that run keep theirs until they end.
+Napi::Value Close(const Napi::CallbackInfo& info) {
+  static_cast<void>(TableOf(info));
+  Napi::External<TablePtr>(info.Env(), info[0]).Data()->reset();
+  return info.Env().Undefined();
+}
+
+Napi::Value Totals(const Napi::CallbackInfo& info) {
+  return AsyncTask<ConntrackTotals>::Run(
+      info.Env(), "conntrack statistics", [table = TableOf(info)] { return table->Totals(); },
+      [](Napi::Env env, ConntrackTotals&& totals) -> Napi::Value {
+        Napi::Object object = Napi::Object::New(env);
+        object.Set("entries", Number(env, totals.entries));
+        if (totals.max) object.Set("max", Number(env, *totals.max));
+        return object;
+      });
+}
+
+Napi::Value Counts(const Napi::CallbackInfo& info) {
+  return AsyncTask<ConntrackCounts>::Run(
+      info.Env(), "conntrack statistics", [table = TableOf(info)] { return table->Counts(); },
+      [](Napi::Env env, ConntrackCounts&& counts) -> Napi::Value {
+        Napi::Object object = Napi::Object::New(env);
+        object.Set("found", Number(env, counts.found));
+        object.Set("invalid", Number(env, counts.invalid));
+        object.Set("insert", Number(env, counts.insert));
+        object.Set("insertFailed", Number(env, counts.insert_failed));
+        object.Set("drop", Number(env, counts.drop));
+        object.Set("earlyDrop", Number(env, counts.early_drop));
+        object.Set("error", Number(env, counts.error));
+        return object;
+      });
+}
+
+Napi::Value Dump(const Napi::CallbackInfo& info) {
+  const TablePtr table = TableOf(info);
+  auto dump = std::make_shared<JsDump>();
+  dump->table = table;
+  dump->dump = table->Dump(ReadFilter(info.Env(), info[1]));
+  return Wrap(info.Env(), std::move(dump), kDumpTag);
+}
+
+struct PackedPiece {
+  std::vector<ConntrackBlock> blocks;
+  bool done = false;
+  uint64_t seen = 0;
+  bool interrupted = false;
+};
+
+PackedPiece PackPiece(const ConntrackPiece& piece, const ConntrackFilter& filter) {
+  PackedPiece packed{{}, piece.done, piece.seen, piece.interrupted};
+  ReadConntrackPiece(piece, filter, [&](const ConntrackRecords& records) {
+    packed.blocks.push_back(PackConntrack(records.data(), records.size()));
+  });
+  return packed;
+}
+
+Napi::Value PieceToJs(Napi::Env env, PackedPiece&& piece) {
+  Napi::Object object = Napi::Object::New(env);
+  Napi::Array blocks = Napi::Array::New(env, piece.blocks.size());
+  for (uint32_t i = 0; i < piece.blocks.size(); ++i) blocks.Set(i, BlockToJs(env, piece.blocks[i]));
+  object.Set("blocks", blocks);
+  object.Set("done", Napi::Boolean::New(env, piece.done));
+  object.Set("seen", Number(env, piece.seen));
+  object.Set("interrupted", Napi::Boolean::New(env, piece.interrupted));
+  return object;
+}
+
+Napi::Value Read(const Napi::CallbackInfo& info) {
+  const auto dump = Unwrap<JsDump>(info.Env(), info[0], kDumpTag, "conntrack dump");
+  return AsyncTask<PackedPiece>::Run(
+      info.Env(), "dump", [dump] { return PackPiece(dump->dump->Fetch(), dump->dump->filter()); }, PieceToJs);
+}
+
+Napi::Value Lookup(const Napi::CallbackInfo& info) {
+  const ConntrackRecord key = ReadRecord(info.Env(), info[1], kConntrackKeyBytes, "key");
+  return AsyncTask<std::optional<ConntrackRecord>>::Run(
+      info.Env(), "lookup", [table = TableOf(info), key] { return table->Lookup(key); },
+      [](Napi::Env env, std::optional<ConntrackRecord>&& found) -> Napi::Value {
+        if (!found) return env.Undefined();
+        return BlockToJs(env, PackConntrack(&*found, 1));
+      });
+}
+
+// For work that has nothing to say but that it was done.
+Napi::Value Run(Napi::Env env, const char* action, std::function<void()> work) {
+  return AsyncTask<bool>::Run(
+      env, action,
+      [work = std::move(work)] {
+        work();
+        return true;
+      },
+      [](Napi::Env e, bool&&) { return e.Undefined(); });
+}
+
+Napi::Value Create(const Napi::CallbackInfo& info) {
+  const ConntrackRecord entry = ReadRecord(info.Env(), info[1], sizeof(ConntrackRecord), "entry");
+  return Run(info.Env(), "create", [table = TableOf(info), entry] { table->Create(entry); });
+}
+
+Napi::Value Change(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const ConntrackRecord key = ReadRecord(env, info[1], kConntrackKeyBytes, "key");
+  const Where where("change: ");
+  WantObject(env, info[2], where);
+  ConntrackChange change;
+  change.timeout = OptionalU32(env, info[2], "timeout", where);
+  change.mark = OptionalU32(env, info[2], "mark", where);
+  change.mark_mask = OptionalU32(env, info[2], "markMask", where).value_or(UINT32_MAX);
+  return Run(env, "update", [table = TableOf(info), key, change] { table->Change(key, change); });
+}
+
+Napi::Value DeletionToJs(Napi::Env env, ConntrackDeletion&& outcome) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("deleted", Number(env, outcome.deleted));
+  object.Set("absent", Number(env, outcome.absent));
+  object.Set("interrupted", Napi::Boolean::New(env, outcome.interrupted));
+  return object;
+}
+
+Napi::Value Delete(const Napi::CallbackInfo& info) {
+  auto keys = std::make_shared<const ConntrackRecords>(ReadRecords(info.Env(), info[1], kConntrackKeyBytes, "keys"));
+  return AsyncTask<ConntrackDeletion>::Run(
+      info.Env(), "delete", [table = TableOf(info), keys] { return table->Delete(*keys); }, DeletionToJs);
+}
+
+Napi::Value DeleteMatching(const Napi::CallbackInfo& info) {
+  return AsyncTask<ConntrackDeletion>::Run(
+      info.Env(), "delete matching",
+      [table = TableOf(info), filter = ReadFilter(info.Env(), info[1])] { return table->DeleteMatching(filter); },
+      DeletionToJs);
+}
+
+Napi::Value Watch(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const TablePtr table = TableOf(info);
+  const Where where("options: ");
+  WantObject(env, info[1], where);
+  ConntrackMonitorOptions options;
+  options.created = OptionalBool(env, info[1], "created", where);
+  options.destroyed = OptionalBool(env, info[1], "destroyed", where);
+  options.receive_buffer = table->options().receive_buffer;
+  return MonitorTask<ConntrackMonitor>(
+      env, info[2], [table, options] { return std::make_shared<ConntrackMonitor>(table->netns(), options); });
+}
+
+// A datagram as a dump of a filter takes it. Pure.
+Napi::Value Decode(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const ConntrackFilter filter = ReadFilter(env, info[0]);
+  const ByteView view = ReadBytes(env, info[1], Where(std::string("bytes")));
+  ConntrackPiece piece;
+  piece.bytes.reset(new uint8_t[view.length + 1]);
+  if (view.length != 0) std::memcpy(piece.bytes.get(), view.data, view.length);
+  piece.datagrams.push_back(view.length);
+  ConntrackProgress progress;
+  piece.done = !EachConntrackMessage(piece.bytes.get(), view.length,
+                                     [&](const nlmsghdr* message) { return progress.Take(message); });
+  piece.seen = progress.seen();
+  piece.interrupted = progress.interrupted();
+  return PieceToJs(env, PackPiece(piece, filter));
+}
+
+// The error that opening fails with when this NLMSG_ERROR is the kernel's answer. Pure.
+Napi::Value OpenError(const Napi::CallbackInfo& info) {
+  const ByteView view = ReadBytes(info.Env(), info[0], Where(std::string("bytes")));
+  std::optional<Failure> failure;
+  ForEachMessage(view.data, view.length, [&](const nlmsghdr* message) {
+    failure = ConntrackOpenFailure(ConntrackFailure(DecodeError(message).error));
+  });
+  if (!failure) throw Failure::Invalid("expected a message");
+  return ErrorToJs(info.Env(), *failure, "open").Value();
+}
+
+// What is sent for a list of records: each looked up, deleted, created and changed; and for a filter. Pure.
+Napi::Value Encode(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const ConntrackFilter filter = ReadFilter(env, info[0]);
+  ConntrackRequests requests;
+  uint32_t seq = 0;
+  requests.Dump(filter.common(), false, ++seq);
+  for (const ConntrackRecord& record : ReadRecords(env, info[1], sizeof(ConntrackRecord), "records")) {
+    requests.Get(record, ++seq);
+    requests.Delete(record, 0, ++seq);
+    requests.Create(record, ++seq);
+    requests.Change(record, {record.timeout, record.mark, UINT32_MAX}, ++seq);
+  }
+  Napi::Uint8Array bytes = Napi::Uint8Array::New(env, requests.size());
+  std::memcpy(bytes.Data(), requests.data(), requests.size());
+  return bytes;
+}
+
+}  // namespace
+
+Napi::Array RecordsToJs(Napi::Env env, const ConntrackRecords& records) {
+  Napi::Array blocks = Napi::Array::New(env);
+  uint32_t index = 0;
+  for (size_t from = 0; from < records.size(); from += kBlock) {
+    const Napi::HandleScope scope(env);
+    blocks.Set(index++, BlockToJs(env, PackConntrack(&records[from], std::min(kBlock, records.size() - from))));
+  }
+  return blocks;
+}
+
+void AddConntrack(Napi::Env env, Napi::Object exports) {
+  const auto add = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {
+    exports.Set(name, Napi::Function::New(env, function, name));
+  };
+  add("conntrackOpen", Guarded<Open>);
+  add("conntrackClose", Guarded<Close>);
+  add("conntrackTotals", Guarded<Totals>);
+  add("conntrackCounts", Guarded<Counts>);
+  add("conntrackDump", Guarded<Dump>);
+  add("conntrackRead", Guarded<Read>);
+  add("conntrackLookup", Guarded<Lookup>);
+  add("conntrackCreate", Guarded<Create>);
+  add("conntrackChange", Guarded<Change>);
+  add("conntrackDelete", Guarded<Delete>);
+  add("conntrackDeleteMatching", Guarded<DeleteMatching>);
+  add("conntrackWatch", Guarded<Watch>);
+  add("conntrackDecode", Guarded<Decode>);
+  add("conntrackOpenError", Guarded<OpenError>);
+  add("conntrackEncode", Guarded<Encode>);
+}
+
+}  // namespace nftp

@@ -1,0 +1,92 @@
+/**
+ * The addon's functions for connection tracking, with their types. Entries cross as bytes: src/conntrack/record.ts.
+ * Errors, thrown or rejected, are `NativeError`s.
+ */
+import { loadAddon, type NativeError, type NativeMonitor, type NativeOpenOptions } from "./addon.js";
+
+/** Handles: only what made one can take it. */
+export interface NativeConntrack {
+  readonly brand: "conntrack table";
+}
+export interface NativeConntrackDump {
+  readonly brand: "conntrack dump";
+}
+
+/**
+ * Some records, one after the other, `stride` bytes each: FULL_BYTES, KEY_BYTES, or SHORT_BYTES with four addresses of 4
+ * bytes.
+ */
+export interface NativeRecords {
+  readonly stride: number;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+export interface NativePiece {
+  readonly blocks: readonly NativeRecords[];
+  /** There is nothing behind this piece. */
+  readonly done: boolean;
+  /** Entries that the kernel sent so far. */
+  readonly seen: number;
+  readonly interrupted: boolean;
+}
+
+export interface NativeDeletion {
+  readonly deleted: number;
+  readonly absent: number;
+  readonly interrupted: boolean;
+}
+
+export interface NativeCounts {
+  readonly found: number;
+  readonly invalid: number;
+  readonly insert: number;
+  readonly insertFailed: number;
+  readonly drop: number;
+  readonly earlyDrop: number;
+  readonly error: number;
+}
+
+export interface NativeChange {
+  readonly timeout?: number;
+  readonly mark?: number;
+  readonly markMask?: number;
+}
+
+export type NativeConntrackCallback = (
+  kind: "events" | "lost" | "error",
+  value: readonly NativeRecords[] | Error | undefined,
+) => void;
+
+/** `filter`: value and mask of each pattern, KEY_BYTES each. Keys are KEY_BYTES, entries FULL_BYTES long. */
+export interface NativeConntrackAddon {
+  conntrackOpen(options?: NativeOpenOptions): Promise<NativeConntrack>;
+  conntrackClose(table: NativeConntrack): void;
+  conntrackTotals(table: NativeConntrack): Promise<{ readonly entries: number; readonly max?: number }>;
+  conntrackCounts(table: NativeConntrack): Promise<NativeCounts>;
+  conntrackDump(table: NativeConntrack, filter: Uint8Array): NativeConntrackDump;
+  /** What matches among the next 256 KiB of messages, some 1,500 entries. Calls may overlap; each gets a piece of its own. */
+  conntrackRead(dump: NativeConntrackDump): Promise<NativePiece>;
+  conntrackLookup(table: NativeConntrack, key: Uint8Array): Promise<NativeRecords | undefined>;
+  conntrackCreate(table: NativeConntrack, entry: Uint8Array): Promise<void>;
+  conntrackChange(table: NativeConntrack, key: Uint8Array, change: NativeChange): Promise<void>;
+  conntrackDelete(table: NativeConntrack, keys: Uint8Array): Promise<NativeDeletion>;
+  conntrackDeleteMatching(table: NativeConntrack, filter: Uint8Array): Promise<NativeDeletion>;
+  /** The callback must not throw. `closeMonitor` ends it. */
+  conntrackWatch(
+    table: NativeConntrack,
+    options: { readonly created?: boolean; readonly destroyed?: boolean },
+    callback: NativeConntrackCallback,
+  ): Promise<NativeMonitor>;
+  closeMonitor(monitor: NativeMonitor): void;
+  /** A datagram, of a dump with the sequence number 1, as a dump of `filter` takes it. Pure. */
+  conntrackDecode(filter: Uint8Array, datagram: Uint8Array): NativePiece;
+  /** The error that opening fails with when this NLMSG_ERROR is the kernel's answer. Pure. */
+  conntrackOpenError(message: Uint8Array): NativeError;
+  /** The messages that dump `filter`, and that look up, delete, create and change each of the entries. Pure. */
+  conntrackEncode(filter: Uint8Array, entries: Uint8Array): Uint8Array;
+}
+
+/** The addon, loaded on first use. Throws KernelError "addon". */
+export function loadConntrackAddon(): NativeConntrackAddon {
+  return loadAddon();
+}

@@ -1,0 +1,18 @@
+import type { NativeError } from "./addon.js";
+import { errnoName, KernelError, type Fault } from "./errors.js";
+
+function isNativeError(error: unknown): error is NativeError {
+  return error instanceof Error && "action" in error && "faults" in error && Array.isArray(error.faults);
+}
+
+/** The addon's errors as KernelErrors; everything else as it is. */
+export function translate(error: unknown, action: string): unknown {
+  if (!isNativeError(error)) return error;
+  const faults = error.faults.map((fault): Fault => ({ ...fault, errno: errnoName(fault.errno) }));
+  return new KernelError(error.code, error.message, {
+    // A check of arguments does not know what they are for.
+    action: error.action === "nf_tables" ? action : error.action,
+    ...(error.errno !== 0 && { errno: errnoName(error.errno) }),
+    ...(faults.length !== 0 && { faults }),
+  });
+}

@@ -1,0 +1,4 @@
+import { openFakeConntrack } from "./conntrack/bench.js";
+import { describeConntrack } from "./conntrack/suite.js";
+
+describeConntrack("FakeConntrack", openFakeConntrack);

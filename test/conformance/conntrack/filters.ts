@@ -1,0 +1,137 @@
+import { expect, test } from "vitest";
+import { CONNTRACK_STATUS, type ConntrackFilter, type NewConntrackEntry } from "../../../src/conntrack/types.js";
+import { all, type CurrentTable, flow, ping, refusal } from "./bench.js";
+
+const { seenReply, assured, destinationNat } = CONNTRACK_STATUS;
+
+/** Named by their client ports, and ICMP by its id. */
+const ENTRIES: Readonly<Record<number, NewConntrackEntry>> = {
+  101: flow(
+    { clientPort: 101, endpoint: "10.1.0.3", endpointPort: 5353 },
+    { mark: 0x4000, status: seenReply | assured },
+  ),
+  102: flow({ clientPort: 102, endpoint: "10.1.0.4", endpointPort: 5353 }, { mark: 0x4001 }),
+  103: flow({ clientPort: 103, vip: "10.96.0.11" }, { zone: 5 }),
+  104: flow({ clientPort: 104, client: "10.0.1.9", protocol: 6, port: 80 }, { state: "ESTABLISHED" }),
+  105: flow({ clientPort: 105, protocol: 6, port: 80 }, { state: "TIME_WAIT", status: seenReply }),
+  106: flow({ clientPort: 106, protocol: 132, port: 53 }, { state: "ESTABLISHED" }),
+  107: flow({ clientPort: 107, client: "fd00::7", vip: "fd96::a", endpoint: "fd01::3", endpointPort: 5353 }),
+  108: flow({ clientPort: 108, client: "fd00::8", vip: "fd96::b", protocol: 6, port: 80 }, { state: "SYN_SENT" }),
+  109: ping("10.0.0.7", "10.96.0.10", 109),
+  110: { ...flow({ clientPort: 110 }), original: { ...flow({ clientPort: 110 }).original, zone: 5 } },
+};
+
+const ROWS: readonly [ConntrackFilter, readonly number[]][] = [
+  [{}, [101, 102, 103, 104, 105, 106, 107, 108, 109, 110]],
+  [{ family: "ip" }, [101, 102, 103, 104, 105, 106, 109, 110]],
+  [{ family: "ip6" }, [107, 108]],
+  [{ protocol: 17 }, [101, 102, 103, 107, 110]],
+  [{ protocol: 17, family: "ip" }, [101, 102, 103, 110]],
+  [{ protocol: 17, family: "ip6" }, [107]],
+  [{ protocol: 1 }, [109]],
+  [{ protocol: 1, family: "ip" }, [109]],
+  [{ protocol: 200 }, []],
+  [{ zone: 0 }, [101, 102, 104, 105, 106, 107, 108, 109]],
+  [{ zone: 5 }, [103]],
+  [{ mark: { value: 0x4000 } }, [101]],
+  [{ mark: { value: 0x4000, mask: 0x4000 } }, [101, 102]],
+  [{ mark: { value: 0xffff_4000, mask: 0x4000 } }, [101, 102]],
+  [{ mark: { value: 0, mask: 0x4000 }, protocol: 17 }, [103, 107, 110]],
+  [{ status: { value: assured, mask: assured } }, [101]],
+  [{ status: { value: seenReply, mask: seenReply | assured } }, [105]],
+  [{ status: { value: destinationNat, mask: destinationNat } }, [101, 102, 107]],
+  [{ status: { value: 0, mask: destinationNat }, family: "ip6" }, [108]],
+  [{ status: { value: 1, mask: 0 }, family: "ip6" }, [107, 108]],
+  [{ state: "ESTABLISHED" }, [104, 106]],
+  [{ state: "ESTABLISHED", protocol: 6 }, [104]],
+  [{ state: "SYN_SENT" }, [108]],
+  [{ original: { destination: "10.96.0.10" } }, [101, 102, 104, 105, 106, 109, 110]],
+  [{ original: { destination: "10.96.0.10" }, protocol: 17 }, [101, 102, 110]],
+  [{ original: { destination: "10.96.0.10", destinationPort: 53 }, protocol: 17 }, [101, 102, 110]],
+  [{ original: { destination: "10.96.0.10", destinationPort: 53 } }, [101, 102, 106, 110]],
+  [{ original: { destinationPort: 53 }, protocol: 132 }, [106]],
+  [{ original: { destinationPort: 53 }, protocol: 132, family: "ip" }, [106]],
+  [{ original: { destinationPort: 54 }, protocol: 132, family: "ip" }, []],
+  [{ original: { sourcePort: 102 } }, [102]],
+  [{ original: { sourcePort: 102 }, protocol: 17, family: "ip" }, [102]],
+  [{ original: { source: "10.0.1.9" } }, [104]],
+  [{ original: { source: "10.0.0.0/24" }, protocol: 6 }, [105]],
+  [{ original: { source: "10.0.0.0/23" }, protocol: 6 }, [104, 105]],
+  [{ original: { source: "0.0.0.0/0" }, protocol: 6 }, [104, 105]],
+  [{ original: { source: "::/0" }, protocol: 6 }, [108]],
+  [{ original: { destination: "fd96::a" } }, [107]],
+  [{ original: { destination: "fd96::a", destinationPort: 53 }, protocol: 17 }, [107]],
+  [{ original: { destination: "fd96::b" }, protocol: 17 }, []],
+  [{ original: { source: "fd00::/64" } }, [107, 108]],
+  [{ original: { source: "fd00::7", destination: "fd96::a" } }, [107]],
+  [{ reply: { source: "10.1.0.3" } }, [101]],
+  [{ reply: { source: "10.1.0.0/24", sourcePort: 5353 } }, [101, 102]],
+  [{ reply: { source: "10.1.0.3", sourcePort: 5353 }, protocol: 17 }, [101]],
+  [{ reply: { source: "10.1.0.3", sourcePort: 53 }, protocol: 17 }, []],
+  [{ reply: { source: "fd01::3" } }, [107]],
+  [{ reply: { destination: "10.0.0.7", destinationPort: 101 }, protocol: 17 }, [101]],
+  [{ original: { destination: "10.96.0.10" }, reply: { source: "10.1.0.4" }, mark: { value: 0x4001 } }, [102]],
+];
+
+export function filters(current: CurrentTable): void {
+  const fill = async (): Promise<void> => {
+    for (const entry of Object.values(ENTRIES)) await current().table.create(entry);
+  };
+  const names = async (filter: ConntrackFilter): Promise<number[]> => {
+    const found = await all(current().table, filter);
+    return found.map(({ original }) => original.icmp?.id ?? original.sourcePort).sort((a, b) => a - b);
+  };
+
+  test("a dump tells what the filter means, and all of it", async () => {
+    await fill();
+    for (const [filter, wanted] of ROWS) expect([filter, await names(filter)]).toEqual([filter, wanted]);
+  });
+
+  test("deleteMatching deletes what the filter means, and nothing else", async () => {
+    const { table } = current();
+    for (const [filter, wanted] of ROWS) {
+      await table.deleteMatching({});
+      await fill();
+      const outcome = await table.deleteMatching(filter);
+      expect([filter, outcome]).toEqual([filter, { deleted: wanted.length, absent: 0, interrupted: false }]);
+      const left = Object.keys(ENTRIES).map(Number);
+      expect([filter, await names({})]).toEqual([filter, left.filter((name) => !wanted.includes(name))]);
+    }
+  });
+
+  test("on a filter that is not wholly understood nothing is told and nothing deleted", async () => {
+    const { table } = current();
+    await fill();
+    const wrong: readonly unknown[] = [
+      undefined,
+      null,
+      [],
+      "udp",
+      { proto: 17 },
+      { protocol: undefined },
+      { protocol: "17" },
+      { protocol: 17, original: { destination: "10.96.0.300" } },
+      { original: { destination: "10.96.0.10", port: 53 } },
+      { original: { destination: "10.96.0.10/12" } },
+      { original: { source: "10.0.0.7", destination: "fd96::a" } },
+      { family: "ip6", original: { destination: "10.96.0.10" } },
+      { original: { destinationPort: 70_000 } },
+      { original: { destinationPort: "53" } },
+      { protocol: 1, original: { destinationPort: 53 } },
+      { state: "established" },
+      { state: "ESTABLISHED", protocol: 17 },
+      { status: { value: 1 } },
+      { mark: 5 },
+      { zone: -1 },
+    ];
+    for (const filter of wrong as readonly ConntrackFilter[]) {
+      const told: unknown[] = [];
+      const dump = await refusal(table.dump(filter, (chunk) => void told.push(chunk)));
+      expect([filter, dump.code, dump.details.action]).toEqual([filter, "invalid", "dump"]);
+      const deletion = await refusal(table.deleteMatching(filter));
+      expect([filter, deletion.code, deletion.details.action]).toEqual([filter, "invalid", "delete matching"]);
+      expect(told).toEqual([]);
+    }
+    expect(await table.count()).toBe(Object.keys(ENTRIES).length);
+  });
+}
