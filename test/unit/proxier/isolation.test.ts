@@ -176,7 +176,7 @@ describe("what is refused", () => {
     externalIPs: ["203.0.113.5"],
     ports: [{ name: "http", port: 80, protocol: "TCP", nodePort: 30080 }],
   };
-  const own = (name: string | undefined): boolean => /^(affinity|source-ranges)-/.test(name ?? "");
+  const own = (name: string | undefined): boolean => /^(sticky|source-ranges)-/.test(name ?? "");
   const nameOf = (op: Op): string | undefined => ("chain" in op ? op.chain : "set" in op ? op.set : undefined);
   const kinds: readonly (readonly [string, (op: Op) => boolean])[] = [
     ["a chain that is added", (op) => op.kind === "chain" && op.op === "add" && own(op.chain)],
