@@ -1,0 +1,165 @@
+/**
+ * Where kube-proxy's iptables mode ran: its rules serve until ours are in force, then they go, without a connection
+ * lost; what others have in the same tables stays to the letter. What nf_tables cannot reach is named.
+ */
+import { pino } from "pino";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { NftKernel } from "../../src/kernel/nft-kernel.js";
+import { loadConntrack } from "../../src/host/index.js";
+import { removeLeftovers } from "../../src/leftovers/index.js";
+import { addLegacyChains } from "../lab/legacy-chains.ts";
+import { FAMILIES } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { iptablesTables } from "./support/iptables-mode.ts";
+import { underLoad } from "./support/load.ts";
+import { clusterIP, everyWay, nodePort, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { checkRow, type Row, testRows } from "./support/rows.ts";
+
+let cluster: Cluster;
+let kernel: NftKernel;
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  kernel = await NftKernel.open({ netns: `/run/netns/${cluster.lab.node.name}` });
+});
+afterAll(async () => {
+  await kernel.close();
+  await cluster.destroy();
+});
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
+const here: ServiceSpec = { name: "here", n: 2, endpoints: ["b"] };
+const empty: ServiceSpec = { name: "empty", n: 3, endpoints: [] };
+const many = Array.from({ length: 30 }, (_, i): ServiceSpec => ({
+  name: `many-${i}`,
+  n: 10 + i,
+  endpoints: ["a", "b", "c", "r1", "r2"],
+}));
+const SERVICES: readonly ServiceSpec[] = [web, here, empty, ...many];
+
+const silent = pino({ level: "silent" });
+const leftovers = (): Promise<boolean> =>
+  removeLeftovers({ kernel, log: silent, families: FAMILIES, root: "/nowhere" });
+
+async function nft(input: string): Promise<void> {
+  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input });
+}
+/** Everything but our own tables, without counters. */
+async function tables(): Promise<string> {
+  const names = (await cluster.lab.node.mustRun(["nft", "list", "tables"])).trim().split("\n");
+  const texts = await Promise.all(
+    names
+      .filter((name) => name !== "" && !name.endsWith(" kube-proxy"))
+      .map((name) => cluster.lab.node.mustRun(["nft", "-s", "list", ...name.split(" ")])),
+  );
+  return texts.join("");
+}
+const kubeProxy = (): string => FAMILIES.map((family) => iptablesTables(cluster.lab, family, SERVICES)).join("");
+
+function rows(rule: string): readonly Row[] {
+  return [
+    { rule, from: "b", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } },
+    { rule, from: "client", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: true } },
+    { rule, from: "client", to: nodePort(web), expect: { pods: ["a", "r1"], masq: true } },
+    { rule, from: "node", to: clusterIP(here), expect: { pods: ["b"], masq: true } },
+    { rule, from: "b", to: clusterIP(empty), expect: "reject" },
+  ];
+}
+
+let others: string;
+beforeAll(async () => {
+  await nft(FAMILIES.map((family) => iptablesTables(cluster.lab, family)).join(""));
+  others = await tables();
+  await nft(`flush ruleset\n${kubeProxy()}`);
+});
+
+describe("kube-proxy's iptables mode, by itself", () => {
+  testRows(() => cluster, rows("kube-proxy's"));
+});
+
+describe("moving in", () => {
+  const streams = [
+    { from: "client", to: clusterIP(web), protocol: "tcp" },
+    { from: "b", to: clusterIP(web), protocol: "udp" },
+    { from: "client", to: nodePort(web), protocol: "udp" },
+    { from: "node", to: clusterIP(here), protocol: "tcp" },
+    { from: "c", to: clusterIP(many[0]), protocol: "sctp" },
+    { from: "client", to: nodePort(many[1]), protocol: "tcp" },
+  ] as const;
+
+  test("under load: no connection is lost, neither when our rules come nor when kube-proxy's go", async () => {
+    const { connections, failures } = await underLoad(cluster, streams, async () => {
+      await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
+      expect(await leftovers()).toBe(true);
+    });
+    expect(failures).toEqual([]);
+    expect(connections).toBeGreaterThan(50);
+  });
+
+  test("what others have is as it was, and nothing else is left", async () => {
+    expect(await tables()).toBe(others);
+  });
+
+  testRows(() => cluster, rows("ours"));
+
+  test("a second time there is nothing to do", async () => {
+    const before = await kernel.generation();
+    expect(await leftovers()).toBe(true);
+    expect((await kernel.generation()).id).toBe(before.id);
+  });
+});
+
+describe("a chain that somebody else's rule jumps to", () => {
+  beforeAll(async () => {
+    await nft(`flush ruleset\n${kubeProxy()}
+      add chain ip nat CNI-HOSTPORT-SETMARK
+      add rule ip nat CNI-HOSTPORT-SETMARK counter jump KUBE-MARK-MASQ
+    `);
+  });
+
+  test("stays, and is named; the rest goes", async () => {
+    const lines: string[] = [];
+    const log = pino({ base: null }, { write: (line: string) => void lines.push(line) });
+    expect(await removeLeftovers({ kernel, log, families: FAMILIES, root: "/nowhere" })).toBe(false);
+    expect(
+      lines.filter((line) => line.includes('"level":40')).map((line) => JSON.parse(line) as unknown),
+    ).toMatchObject([
+      { family: "ip", table: "nat", chain: "KUBE-MARK-MASQ", user: "a rule of chain CNI-HOSTPORT-SETMARK" },
+    ]);
+    const text = await tables();
+    expect(text.match(/KUBE-[A-Z-]*MASQ/g)).toEqual(["KUBE-MARK-MASQ", "KUBE-MARK-MASQ"]);
+    expect(text).not.toMatch(/KUBE-(SERVICES|SVC|SEP|EXT|POSTROUTING|NODEPORTS|FORWARD|PROXY)/);
+  });
+});
+
+describe("cleanup", () => {
+  const cleanup = async (): Promise<{ code: number; log: string }> => {
+    const { code, stdout, stderr } = await cluster.command(["cleanup"]);
+    return { code, log: stdout + stderr };
+  };
+
+  test("removes our tables and what the iptables mode left", async () => {
+    await nft(`flush ruleset\n${kubeProxy()}`);
+    await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
+    expect(await cleanup()).toMatchObject({ code: 0 });
+    expect(await tables()).toBe(others);
+    expect(await cluster.lab.node.mustRun(["nft", "list", "tables"])).not.toContain("kube-proxy");
+    const row = { rule: "", from: ["b", "client"], to: everyWay(web), expect: "untouched" } as const;
+    expect(await checkRow(cluster, row)).toEqual([]);
+  });
+
+  test("ends with 1 while kube-proxy's rules are in the older iptables, and says what to run", async () => {
+    const { prefix } = cluster.lab.node;
+    const legacy = await addLegacyChains(prefix, "ip", "nat", ["KUBE-SERVICES", "KUBE-MARK-MASQ", "DOCKER"]);
+    const { code, log } = await cleanup();
+    // A kernel that does not have them cannot have rules in them.
+    expect(code).toBe(legacy ? 1 : 0);
+    if (legacy) expect(log).toMatch(/ip nat: KUBE-SERVICES and 1 more chains.*iptables-legacy-restore/);
+  });
+});
+
+test("the connection tracker is loaded by a rule that leaves nothing behind", async () => {
+  const before = await kernel.generation();
+  await loadConntrack(kernel);
+  expect((await kernel.generation()).id).toBe(before.id);
+});
