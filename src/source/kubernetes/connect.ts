@@ -5,7 +5,7 @@ import { ApiConnection, type Credentials, type RequestReport } from "./connectio
 import { FileCredentials } from "./credentials.js";
 import { ConnectionSettingsError } from "./errors.js";
 import { ANONYMOUS, type ClusterSettings, type Kubeconfig, readKubeconfig, serverUrl } from "./kubeconfig.js";
-import { proxyFromEnvironment } from "./proxy.js";
+import { isSocks, knowsProxies, proxyFromEnvironment } from "./proxy.js";
 
 export interface ConnectOptions {
   readonly config: Pick<ProxyConfig, "clientConnection" | "master">;
@@ -45,7 +45,12 @@ export async function connectToApiServer(options: ConnectOptions): Promise<ApiCo
 }
 
 async function credentialsFor(settings: Kubeconfig, file: string, proxyUrl: string): Promise<Credentials> {
-  if (!settings.user.plugin && !proxyUrl.startsWith("socks")) {
+  if (proxyUrl !== "" && !isSocks(proxyUrl) && !knowsProxies(process.versions.node)) {
+    throw new ConnectionSettingsError(
+      `the proxy ${proxyUrl} needs Node 24.5 or newer; this is ${process.versions.node}`,
+    );
+  }
+  if (!settings.user.plugin && !isSocks(proxyUrl)) {
     return new FileCredentials(settings.cluster, settings.user, proxyUrl);
   }
   const { LibraryCredentials } = await import("./library-credentials.js");

@@ -18,6 +18,8 @@ export interface RequestCredentials {
 export interface Credentials {
   /** For the next request; what rotates is read again. Rejects with the reason when there are none. */
   next(): Promise<RequestCredentials>;
+  /** The server does not know who we are: what was remembered is not used again. */
+  refused(): void;
   /** Closes idle connections. */
   close(): void;
 }
@@ -95,6 +97,7 @@ export class ApiConnection {
       const response = await this.#send(request, guard);
       code = String(response.statusCode);
       if (isSuccess(response)) request.onAnswer?.();
+      if (response.statusCode === 401) this.#options.credentials.refused();
       yield* this.#body(response, guard);
     } catch (error) {
       throw this.#failure(guard.reason ?? error);

@@ -96,13 +96,21 @@ export class FileCredentials implements Credentials {
   async next(): Promise<RequestCredentials> {
     const { certificate, key, impersonation } = this.#user;
     const material = {
-      ca: await this.#content(this.#cluster.authority),
+      ca: await this.authority(),
       cert: await this.#content(certificate),
       key: await this.#content(key),
     };
     const agent = this.#agents.agentFor(material);
     return { agent, headers: { ...(await this.#authorization()), ...impersonation } };
   }
+
+  /** PEM of the authority: the same value while it is the same; undefined: those that the system trusts. */
+  authority(): Promise<string | Buffer | undefined> {
+    return this.#content(this.#cluster.authority);
+  }
+
+  /** Files are looked at for every request anyway. */
+  refused(): void {}
 
   close(): void {
     this.#agents.close();

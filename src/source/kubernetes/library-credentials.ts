@@ -10,62 +10,71 @@ import type { Credentials, RequestCredentials } from "./connection.js";
 import { Agents, FileCredentials } from "./credentials.js";
 import { ConnectionSettingsError } from "./errors.js";
 import type { Kubeconfig } from "./kubeconfig.js";
+import { isSocks } from "./proxy.js";
 
 export class LibraryCredentials implements Credentials {
-  readonly #config: KubeConfig;
+  readonly #load: () => KubeConfig;
   readonly #files: FileCredentials;
   readonly #agents: Agents;
   readonly #socks: boolean;
+  #config: KubeConfig | undefined;
 
-  private constructor(config: KubeConfig, kubeconfig: Kubeconfig, proxyUrl: string) {
-    const { cluster, user } = kubeconfig;
-    this.#config = config;
-    this.#socks = proxyUrl.startsWith("socks");
+  private constructor(load: () => KubeConfig, { cluster, user }: Kubeconfig, proxyUrl: string) {
+    this.#load = load;
+    this.#config = load();
+    this.#socks = isSocks(proxyUrl);
     this.#files = new FileCredentials(cluster, user, this.#socks ? "" : proxyUrl);
     this.#agents = new Agents(cluster, this.#socks ? "" : proxyUrl);
   }
 
-  /** `file` is where the kubeconfig was read from; "" when the settings are from elsewhere. */
+  /** `file` is where the kubeconfig was read from. Rejects with `ConnectionSettingsError`. */
   static async load(kubeconfig: Kubeconfig, file: string, proxyUrl: string): Promise<LibraryCredentials> {
     const { KubeConfig } = await import("@kubernetes/client-node");
-    const config = new KubeConfig();
-    const { cluster } = kubeconfig;
-    try {
-      config.loadFromString(kubeconfig.text);
-      config.makePathsAbsolute(dirname(file));
-    } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
-      throw new ConnectionSettingsError(`kubeconfig ${file}: ${reason}`, { cause: error });
-    }
-    const user = config.getCurrentUser();
-    if (user !== null) preparePlugin(user, dirname(file));
-    const current = config.getCurrentCluster();
-    if (current !== null) {
-      // --master may have replaced the server, and the environment may name the proxy.
-      Object.assign(current, { server: cluster.server.href, proxyUrl: proxyUrl || undefined });
-      // The library refuses http:// otherwise; there is no TLS to verify.
-      if (cluster.server.protocol === "http:") Object.assign(current, { skipTLSVerify: true });
-    }
-    return new LibraryCredentials(config, kubeconfig, proxyUrl);
+    const load = () => prepare(new KubeConfig(), kubeconfig, file, proxyUrl);
+    return new LibraryCredentials(load, kubeconfig, proxyUrl);
   }
 
   async next(): Promise<RequestCredentials> {
     const files = await this.#files.next();
     const options: RequestOptions = {};
+    this.#config ??= this.#load();
     await this.#config.applyToHTTPSOptions(options);
     const headers = { ...(options.headers as Record<string, string> | undefined), ...files.headers };
     if (this.#socks && options.agent instanceof HttpAgent) return { headers, agent: options.agent };
-    const text = (value: unknown) => (typeof value === "string" || Buffer.isBuffer(value) ? value : undefined);
     const { cert, key } = options;
-    // A plugin's certificate; that of a file is known already.
-    if (cert === undefined || Buffer.isBuffer(cert)) return { headers, agent: files.agent };
-    return { headers, agent: this.#agents.agentFor({ ca: text(options.ca), cert: text(cert), key: text(key) }) };
+    // A plugin's certificate is text; that of a file is known already.
+    if (typeof cert !== "string" || typeof key !== "string") return { headers, agent: files.agent };
+    return { headers, agent: this.#agents.agentFor({ ca: await this.#files.authority(), cert, key }) };
+  }
+
+  /** The library keeps what a plugin said until it expires, if ever. */
+  refused(): void {
+    this.#config = undefined;
   }
 
   close(): void {
     this.#files.close();
     this.#agents.close();
   }
+}
+
+function prepare(config: KubeConfig, kubeconfig: Kubeconfig, file: string, proxyUrl: string): KubeConfig {
+  const { server } = kubeconfig.cluster;
+  try {
+    config.loadFromString(kubeconfig.text);
+    config.makePathsAbsolute(dirname(file));
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new ConnectionSettingsError(`kubeconfig ${file}: ${reason}`, { cause: error });
+  }
+  const user = config.getCurrentUser();
+  if (user !== null) preparePlugin(user, dirname(file));
+  const cluster = config.getCurrentCluster();
+  // --master may have replaced the server, and the environment may name the proxy.
+  if (cluster !== null) Object.assign(cluster, { server: server.href, proxyUrl: proxyUrl || undefined });
+  // The library refuses http:// otherwise; there is no TLS to verify.
+  if (cluster !== null && server.protocol === "http:") Object.assign(cluster, { skipTLSVerify: true });
+  return config;
 }
 
 /** What client-go does for an exec plugin besides: a relative path is relative to the kubeconfig; the plugin is told which version to answer in. */

@@ -1,6 +1,17 @@
 /** Which proxy a server is reached through, as Go's net/http decides from the environment (golang.org/x/net/http/httpproxy). */
 import { BlockList, isIP, isIPv6 } from "node:net";
 
+/** SOCKS is spoken by client-node only. */
+export function isSocks(proxyUrl: string): boolean {
+  return proxyUrl.startsWith("socks");
+}
+
+/** Whether this Node has proxies for http and https (24.5 and 22.21 on); an older one would ignore them without a word. */
+export function knowsProxies(version: string): boolean {
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  return major > 24 || (major === 24 && minor >= 5) || (major === 22 && minor >= 21);
+}
+
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /** URL of the proxy for `server`; "": none. */

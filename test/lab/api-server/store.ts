@@ -160,7 +160,7 @@ export class Store {
         managedFields: metadata["managedFields"] ?? managedFields(apiVersionOf(resource), object),
       }),
     };
-    return stored(resource, key, revision, { ...object, metadata: full });
+    return stored(resource, key, revision, { ...object, apiVersion: apiVersionOf(resource), metadata: full });
   }
 }
 
