@@ -1,4 +1,5 @@
 import { defineConfig } from "vitest/config";
+import { patience } from "./test/lab/patience.ts";
 
 /**
  * One project per tier. `npm test` runs them one after another (test/run.ts): all but "unit" need their own network
@@ -13,7 +14,7 @@ export default defineConfig({
       { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"] } },
       {
         extends: true,
-        test: { name: "conformance", include: ["test/conformance/**/*.test.ts"], testTimeout: 30_000 },
+        test: { name: "conformance", include: ["test/conformance/**/*.test.ts"], testTimeout: patience(30_000) },
       },
       {
         extends: true,
@@ -22,17 +23,27 @@ export default defineConfig({
           name: "native",
           include: ["test/native/**/*.test.ts"],
           fileParallelism: false,
-          testTimeout: 60_000,
-          hookTimeout: 60_000,
+          testTimeout: patience(60_000),
+          hookTimeout: patience(60_000),
         },
       },
       {
         extends: true,
-        test: { name: "packets", include: ["test/packets/**/*.test.ts"], testTimeout: 60_000, hookTimeout: 60_000 },
+        test: {
+          name: "packets",
+          include: ["test/packets/**/*.test.ts"],
+          testTimeout: patience(60_000),
+          hookTimeout: patience(60_000),
+        },
       },
       {
         extends: true,
-        test: { name: "nft", include: ["test/nft-versions/**/*.test.ts"], testTimeout: 60_000, hookTimeout: 300_000 },
+        test: {
+          name: "nft",
+          include: ["test/nft-versions/**/*.test.ts"],
+          testTimeout: patience(60_000),
+          hookTimeout: patience(300_000),
+        },
       },
     ],
   },

@@ -23,6 +23,7 @@ import {
   type Element,
 } from "./build.js";
 import { makeNamespace, openReal, type Namespace } from "./real.js";
+import { patience } from "../lab/patience.js";
 
 const ROUNDS = process.env.NIGHTLY === "1" ? 40 : 8;
 const BATCHES = 60;
@@ -250,7 +251,7 @@ async function play({ bench, heard }: Side, drafts: readonly Draft[]): Promise<u
   );
   const after = (await kernel.generation()).id;
   await expect
-    .poll(() => after === before || heard.at(-1)?.generation === after, { timeout: 5000, interval: 2 })
+    .poll(() => after === before || heard.at(-1)?.generation === after, { timeout: patience(5000), interval: 2 })
     .toBe(true);
   const events =
     after === before

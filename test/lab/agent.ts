@@ -4,6 +4,7 @@ import { existsSync, mkdirSync, renameSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { patience } from "./patience.ts";
 
 export type Transport = "tcp" | "udp" | "sctp";
 
@@ -36,7 +37,7 @@ export interface Probe {
   readonly port: number;
   /** Connections, each from a source port of its own. Default 1. */
   readonly count?: number;
-  /** For each connection. Default 1000. */
+  /** For each connection, on hardware. Default 1000. */
   readonly timeoutMs?: number;
   /** Connections open at once. Default 32. */
   readonly concurrency?: number;
@@ -96,7 +97,7 @@ export class Agent {
   async probe(probe: Probe): Promise<readonly Outcome[]> {
     const { protocol, source = "*", destination, port, count = 1, timeoutMs = 1000 } = probe;
     const { concurrency = 32, sourcePort = 0 } = probe;
-    const words = [protocol, source, destination, port, count, timeoutMs, concurrency, sourcePort];
+    const words = [protocol, source, destination, port, count, patience(timeoutMs), concurrency, sourcePort];
     const answer = await this.#ask(`probe ${words.join(" ")}`);
     return answer["outcomes"] as readonly Outcome[];
   }

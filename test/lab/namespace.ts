@@ -2,6 +2,7 @@
 import { execFile, spawn, type ChildProcess, type SpawnOptions } from "node:child_process";
 
 import { Agent } from "./agent.ts";
+import { patience } from "./patience.ts";
 
 export interface Finished {
   /** 128 + the signal's number is not used here: a killed program has code -1. */
@@ -23,7 +24,7 @@ export function run(program: string, args: readonly string[], options: RunOption
     const child = execFile(
       program,
       [...args],
-      { env: options.env ?? process.env, timeout: options.timeoutMs ?? 60_000, maxBuffer: 64 << 20 },
+      { env: options.env ?? process.env, timeout: patience(options.timeoutMs ?? 60_000), maxBuffer: 64 << 20 },
       (error, stdout, stderr) => {
         if (error && typeof error.code === "string") return reject(error);
         const code = error ? (typeof error.code === "number" ? error.code : -1) : 0;

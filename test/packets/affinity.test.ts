@@ -14,10 +14,11 @@ import {
   type Target,
   TRANSPORTS,
 } from "./support/objects.ts";
+import { patience } from "../lab/patience.ts";
 
 const CLIENTS = 24;
 const LONG = 10_800;
-const SHORT = 3;
+const SHORT = patience(3);
 
 const sticky: ServiceSpec = { name: "sticky", n: 1, endpoints: ["a", "b", "r1"], affinitySeconds: LONG };
 const brief: ServiceSpec = { name: "brief", n: 2, endpoints: ["a", "b", "r1"], affinitySeconds: SHORT };

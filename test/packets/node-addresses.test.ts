@@ -14,11 +14,12 @@ import {
   type ServiceSpec,
 } from "./support/objects.ts";
 import { checkRow, type Expected } from "./support/rows.ts";
+import { patience } from "../lab/patience.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const SERVED: Expected = { pods: ["a"], masq: true };
 /** Far below the 30 s of the sync period: nothing here waits for a poll. */
-const LIMIT_MS = 10_000;
+const LIMIT_MS = patience(10_000);
 
 /** Addresses behind the default route, as long as the node has them not itself. */
 const LATE: AddressPair = { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" };

@@ -7,6 +7,7 @@ import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { clusterIP, nodePort, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { checkRow, type Row } from "./support/rows.ts";
+import { patience } from "../lab/patience.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const sticky: ServiceSpec = { name: "sticky", n: 2, endpoints: ["a", "b", "r1"], affinitySeconds: 60 };
@@ -42,7 +43,7 @@ const listing = async (): Promise<string> =>
   (await nft("-s", "list", "ruleset")).replaceAll(/ expires \d[\dhms]*/g, "");
 
 async function until<T>(what: string, look: () => T | undefined | Promise<T | undefined>): Promise<T> {
-  for (const start = performance.now(); performance.now() - start < 15_000;) {
+  for (const start = performance.now(); performance.now() - start < patience(15_000);) {
     const found = await look();
     if (found !== undefined) return found;
     await new Promise((resolve) => setTimeout(resolve, 10));
@@ -117,7 +118,7 @@ describe("what somebody does with nft", () => {
 
   test("keeps doing is met with back-off", async () => {
     const offset = log.length;
-    const end = performance.now() + 3000;
+    const end = performance.now() + patience(3000);
     let times = 0;
     for (; performance.now() < end; times++) {
       await nft("add", "rule", "ip", "kube-proxy", "services", "counter");

@@ -15,6 +15,7 @@ import {
 } from "./support/objects.ts";
 import { underLoad } from "./support/load.ts";
 import { checkRow, type Row } from "./support/rows.ts";
+import { patience } from "../lab/patience.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const late: ServiceSpec = { name: "late", n: 2, endpoints: ["b"] };
@@ -46,7 +47,7 @@ async function edit(file: string, content: readonly Manifest[] | string): Promis
 }
 
 /** The row comes true within `limitMs`. */
-async function becomes(row: Row, limitMs = 10_000): Promise<void> {
+async function becomes(row: Row, limitMs = patience(10_000)): Promise<void> {
   const start = performance.now();
   for (;;) {
     const wrong = await checkRow(cluster, row, { answerMs: 300 });
@@ -79,7 +80,7 @@ test("an edit is served, and loses no connection", async () => {
 
 test("a file that does not parse is named with line and column, and keeps its last good version", async () => {
   await edit("late.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: [\n");
-  const deadline = performance.now() + 10_000;
+  const deadline = performance.now() + patience(10_000);
   const named = (): boolean => log.split("\n").some((line) => /late\.yaml/.test(line) && /"column":\d+/.test(line));
   while (!named() && performance.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 20));
   expect(named()).toBe(true);

@@ -20,6 +20,7 @@ import {
   verdict,
 } from "../build.js";
 import { faultsOf, type Current } from "../cases.js";
+import { patience } from "../../lab/patience.js";
 
 /** Listens, and waits for batches. */
 class Ear {
@@ -41,7 +42,7 @@ class Ear {
 
   /** Waits until that generation has been heard of. */
   async hear(generation: number): Promise<ChangeBatch> {
-    for (let tries = 0; tries < 200; tries++) {
+    for (let tries = 0; tries < patience(200); tries++) {
       const found = this.batches.find((batch) => batch.generation === generation);
       if (found !== undefined) return found;
       await sleep(10);

@@ -3,6 +3,7 @@ import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 
 import type { Namespace } from "../../lab/namespace.ts";
+import { patience } from "../../lab/patience.ts";
 
 const SERVER = `
   require("node:net").createServer((socket) => socket.on("error", () => {}).pipe(socket))
@@ -27,7 +28,7 @@ function nextLine(child: ChildProcess, timeoutMs: number): Promise<string> {
   if (!stdout) throw new Error("the program has no stdout");
   return new Promise((resolve) => {
     const lines = createInterface({ input: stdout });
-    const timer = setTimeout(() => finish(""), timeoutMs);
+    const timer = setTimeout(() => finish(""), patience(timeoutMs));
     const finish = (line: string): void => {
       clearTimeout(timer);
       lines.close();

@@ -1,0 +1,99 @@
+/** Debian's kernels for clouds, unpacked under build/kernels/: the image, and the modules that the tests can come to need. */
+import { copyFileSync, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import path from "node:path";
+import { type Archive, mustRun, unpacked } from "../lab/debian.ts";
+
+const cache = path.resolve(import.meta.dirname, "..", "..", "build", "kernels");
+
+/** A release of Debian and the line of kernels that it has. */
+export interface DebianKernel {
+  readonly suite: string;
+  /** As the user names it; "newest" is whatever is newest. */
+  readonly name: string;
+}
+
+export const debianKernels: readonly DebianKernel[] = [
+  { suite: "bullseye", name: "5.10" },
+  { suite: "bookworm", name: "6.1" },
+  { suite: "trixie", name: "6.12" },
+  { suite: "sid", name: "newest" },
+];
+
+export interface UnpackedKernel {
+  /** As `uname -r` says it. */
+  readonly release: string;
+  /** The bzImage. */
+  readonly image: string;
+  /** What becomes /lib/modules/RELEASE: modules, not compressed, and their index. */
+  readonly modules: string;
+}
+
+/** Parts of the module tree that network namespaces, links, nf_tables, connection tracking and SCTP are in. */
+const MODULES = ["kernel/net", "kernel/lib", "kernel/crypto", "kernel/arch/x86/crypto", "kernel/drivers/net/veth"];
+
+/** BusyBox, statically linked: the guest's init and its small commands, and here what indexes and unpacks modules. */
+export function busybox(): string {
+  const directory = path.join(cache, "busybox");
+  const root = unpacked(directory, "bookworm", "busybox", (archive) => archive.download(["busybox-static"]));
+  const found = ["bin/busybox", "usr/bin/busybox"]
+    .map((name) => path.join(root, name))
+    .find((file) => existsSync(file));
+  if (found === undefined) throw new Error(`no busybox in ${root}`);
+  return found;
+}
+
+/** The packages that the meta package stands for: one, or (since 7.x) one each for image, modules and lists. */
+function packagesOf(archive: Archive): readonly string[] {
+  const found = new Set<string>();
+  const visit = (name: string): void => {
+    for (const dependency of archive.dependencies(name)) {
+      if (!/^linux-(image|binary|modules|base)-\d.*-cloud-amd64$/.test(dependency) || found.has(dependency)) continue;
+      found.add(dependency);
+      visit(dependency);
+    }
+  };
+  visit("linux-image-cloud-amd64");
+  return [...found];
+}
+
+/** Downloads and unpacks a release's kernel unless that was done lately. Needs the network; throws with apt's words. */
+export function fetchKernel(kernel: DebianKernel): UnpackedKernel {
+  const directory = path.join(cache, kernel.suite);
+  const root = unpacked(directory, kernel.suite, "the kernel", (archive) => archive.download(packagesOf(archive)));
+  const tree = ["usr/lib/modules", "lib/modules"].map((name) => path.join(root, name)).find((name) => existsSync(name));
+  const release = tree === undefined ? undefined : readdirSync(tree)[0];
+  if (tree === undefined || release === undefined) throw new Error(`the kernel of ${kernel.suite} has no modules`);
+  const image = [path.join(root, "boot", `vmlinuz-${release}`), path.join(tree, release, "vmlinuz")].find((file) =>
+    existsSync(file),
+  );
+  if (image === undefined) throw new Error(`the kernel of ${kernel.suite} has no image`);
+  const modules = prepareModules(path.join(tree, release), path.join(directory, "prepared"), release);
+  return { release, image, modules };
+}
+
+function filesUnder(directory: string): string[] {
+  return readdirSync(directory, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.relative(directory, path.join(entry.parentPath, entry.name)));
+}
+
+/** Copies, unpacks and indexes: loading is quick then, and needs nothing of the guest but BusyBox's modprobe. */
+function prepareModules(from: string, base: string, release: string): string {
+  const to = path.join(base, "lib", "modules", release);
+  if (existsSync(path.join(to, "modules.dep"))) return to;
+  rmSync(base, { recursive: true, force: true });
+  const wanted = filesUnder(from).filter(
+    (file) => /^modules\.(builtin|order)/.test(file) || MODULES.some((start) => file.startsWith(start)),
+  );
+  for (const file of wanted) {
+    mkdirSync(path.dirname(path.join(to, file)), { recursive: true });
+    copyFileSync(path.join(from, file), path.join(to, file));
+  }
+  const packed = wanted.filter((file) => file.endsWith(".xz"));
+  if (packed.length > 0) mustRun(busybox(), ["unxz", ...packed], { cwd: to });
+  const unknown = filesUnder(to).find((file) => /\.ko\../.test(file));
+  if (unknown !== undefined) throw new Error(`modules are packed in a way that is not known here: ${unknown}`);
+  mustRun(busybox(), ["depmod", "-b", base, release]);
+  if (!existsSync(path.join(to, "modules.dep"))) throw new Error(`depmod made no index in ${to}`);
+  return to;
+}

@@ -1,0 +1,36 @@
+#!/bin/busybox sh
+# The first program of a guest, with all that it ever has in memory: makes the machine what the tests expect, runs the
+# tiers that /job names, and ends the machine. /dev/ttyS0 is the console, /dev/ttyS1 takes one JSON object per line.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+/bin/busybox mkdir -p /proc /sys /dev /run /tmp
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sysfs /sys
+/bin/busybox mount -t devtmpfs devtmpfs /dev
+# What the image already has stays: those are the real ones.
+for applet in $(/bin/busybox --list-full); do
+  [ -e "/$applet" ] || ln -s /bin/busybox "/$applet" 2>/dev/null || true
+done
+ip link set lo up
+stty -F /dev/ttyS1 raw 2>/dev/null
+
+. /job
+report() { echo "$1" > /dev/ttyS1; }
+report "{\"event\":\"up\",\"release\":\"$(uname -r)\",\"seconds\":$(cut -d ' ' -f 1 /proc/uptime)}"
+
+cd /repo || report '{"event":"broken","message":"there is no checkout in the image"}'
+export PATH=/repo/node_modules/.bin:$PATH
+export NFT_PROXIER_SLOW="$SLOW" NFT_PROXIER_REPORT=/dev/ttyS1 NO_COLOR=1 NODE_COMPILE_CACHE=/tmp/compiled
+for tier in $TIERS; do
+  report "{\"event\":\"tier\",\"tier\":\"$tier\"}"
+  # The pipe makes vitest's output plain lines. Split into words on purpose: file names have no spaces here.
+  # shellcheck disable=SC2086
+  { node test/lab/enter.mjs -- node node_modules/vitest/vitest.mjs run "--project=$tier" --passWithNoTests \
+      --reporter=default --reporter=./test/kernels/reporter.ts $FILTERS 2>&1; echo $? > /tmp/code; } | cat
+  report "{\"event\":\"tier-end\",\"tier\":\"$tier\",\"code\":$(cat /tmp/code)}"
+done
+dmesg | grep -E 'WARNING:|BUG:|Oops|Call Trace|refcount_t|unregister_netdevice' | while read -r line; do
+  echo "kernel log: $line"
+done
+report '{"event":"end"}'
+sleep 1
+poweroff -f

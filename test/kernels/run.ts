@@ -1,0 +1,203 @@
+/**
+ * `npm run test:kernels`: boots Debian's kernels one after another in qemu, and runs tiers of the tests inside.
+ *
+ *   node test/kernels/run.ts [--only 5.10,6.1,6.12,newest] [--tiers packets,conformance] [--minutes N] [FILTER...]
+ *
+ * --only     these kernels instead of all
+ * --tiers    these tiers; default: conformance and packets
+ * --minutes  how long one kernel may take before its guest is killed; default 60
+ * FILTER     only test files whose path contains it
+ *
+ * The last line is `N passed, N failed, N left out`. The exit code is 0 only if nothing failed.
+ */
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { parseArgs } from "node:util";
+import { root } from "../checks.ts";
+import { buildAgent } from "../lab/agent.ts";
+import { type DebianKernel, debianKernels, fetchKernel, type UnpackedKernel } from "./debian-kernels.ts";
+import { type GuestEvent, runGuest } from "./guest.ts";
+import { writeJob, writeUserland } from "./image.ts";
+
+const { values: options, positionals: filters } = parseArgs({
+  allowPositionals: true,
+  options: {
+    only: { type: "string" },
+    tiers: { type: "string", default: "conformance,packets" },
+    minutes: { type: "string", default: "60" },
+  },
+});
+
+/** By how much longer than on hardware the tests wait for things under emulation. */
+const SLOW = 10;
+const directory = path.join(root, "build", "kernels");
+
+interface Result {
+  readonly kernel: DebianKernel;
+  readonly release: string;
+  readonly passed: number;
+  readonly failures: readonly string[];
+  /** Tests that did not run, each with the reason. */
+  readonly leftOut: readonly string[];
+  readonly minutes: number;
+}
+
+function fail(message: string): never {
+  console.error(`test:kernels: ${message}`);
+  process.exit(1);
+}
+
+function checkMachine(): void {
+  if (process.arch !== "x64")
+    fail("the guests are x86-64 and run this machine's programs: an x86-64 machine is needed");
+  const directories = (process.env["PATH"] ?? "").split(":");
+  if (!directories.some((name) => existsSync(path.join(name, "qemu-system-x86_64")))) {
+    fail("qemu is missing. Install it with:\n\n    sudo apt-get install -y --no-install-recommends qemu-system-x86\n");
+  }
+  for (const tool of ["apt-get", "apt-cache", "dpkg-deb"]) {
+    if (!directories.some((name) => existsSync(path.join(name, tool))))
+      fail(`${tool} is missing; Debian's kernels are fetched with it`);
+  }
+}
+
+function selectKernels(): readonly DebianKernel[] {
+  if (options.only === undefined) return debianKernels;
+  return options.only.split(",").map((name) => {
+    const kernel = debianKernels.find((candidate) => candidate.name === name || candidate.suite === name);
+    return kernel ?? fail(`no kernel "${name}"; there are ${debianKernels.map((one) => one.name).join(", ")}`);
+  });
+}
+
+/** Collects what a guest tells, and says on the terminal how far it is. */
+class Progress {
+  readonly #label: string;
+  readonly #start = Date.now();
+  /** How many tests each file has that was begun and not ended. */
+  readonly #open = new Map<string, number>();
+  readonly failures: string[] = [];
+  readonly leftOut: string[] = [];
+  passed = 0;
+  ended = false;
+  release = "";
+
+  constructor(label: string) {
+    this.#label = label;
+  }
+
+  get minutes(): number {
+    return (Date.now() - this.#start) / 60_000;
+  }
+
+  say(text: string): void {
+    console.log(`${this.#label} ${this.minutes.toFixed(1).padStart(5)} min: ${text}`);
+  }
+
+  take(event: GuestEvent): void {
+    switch (event.event) {
+      case "up":
+        this.release = event.release;
+        this.say(`Linux ${event.release} is up after ${event.seconds} s`);
+        break;
+      case "broken":
+        this.#failed(event.message);
+        break;
+      case "tier":
+        this.say(`tier ${event.tier}`);
+        break;
+      case "file":
+        this.#open.set(event.file, event.tests);
+        break;
+      case "test":
+        this.#open.set(event.file, (this.#open.get(event.file) ?? 1) - 1);
+        if (event.state === "passed") this.passed += 1;
+        else if (event.state === "skipped") this.leftOut.push(`${event.file}: ${event.name}`);
+        else this.#failed(`${event.file}: ${event.name} (${event.milliseconds} ms): ${event.message}`);
+        break;
+      case "file-end":
+        this.#fileEnded(event);
+        break;
+      case "tier-end":
+        if (event.code !== 0 && this.failures.length === 0) this.#failed(`tier ${event.tier}: exit code ${event.code}`);
+        break;
+      case "end":
+        this.ended = true;
+        break;
+    }
+  }
+
+  #fileEnded({ file, message, milliseconds }: Extract<GuestEvent, { event: "file-end" }>): void {
+    const missing = this.#open.get(file) ?? 0;
+    this.#open.delete(file);
+    if (message !== "") this.#failed(`${file}: ${message}`);
+    else if (missing > 0) this.#failed(`${file}: ${missing} tests have no result`);
+    this.say(`${file} (${(milliseconds / 1000).toFixed(0)} s); ${this.passed} passed, ${this.failures.length} failed`);
+  }
+
+  #failed(what: string): void {
+    this.failures.push(what);
+    this.say(`FAILED ${what}`);
+  }
+
+  /** `failure`: what went wrong with the guest as a whole. */
+  finish(failure: string | undefined): void {
+    if (failure !== undefined) this.#failed(`the guest ${failure}`);
+    else if (!this.ended) this.#failed("the guest ended before its tests did");
+    for (const [file, tests] of this.#open) if (tests > 0) this.#failed(`${file}: ${tests} tests have no result`);
+  }
+}
+
+async function testKernel(kernel: DebianKernel, unpacked: UnpackedKernel, userland: string): Promise<Result> {
+  const own = path.join(directory, kernel.suite);
+  const initramfs = path.join(own, "initramfs");
+  const consoleFile = path.join(own, "console.log");
+  const job = path.join(own, "job.cpio");
+  writeJob(job, unpacked, {
+    SLOW: String(SLOW),
+    TIERS: options.tiers.replaceAll(",", " "),
+    FILTERS: filters.join(" "),
+  });
+  writeFileSync(initramfs, Buffer.concat([readFileSync(userland), readFileSync(job)]));
+  const progress = new Progress(kernel.name.padEnd(6));
+  progress.say(`booting ${unpacked.release}; its console goes to ${path.relative(root, consoleFile)}`);
+  const failure = await runGuest({
+    image: unpacked.image,
+    initramfs,
+    console: consoleFile,
+    limitMs: Number(options.minutes) * 60_000,
+    onEvent: (event) => progress.take(event),
+  });
+  progress.finish(failure);
+  const { passed, failures, leftOut, minutes, release } = progress;
+  return { kernel, release: release === "" ? unpacked.release : release, passed, failures, leftOut, minutes };
+}
+
+function summarize(results: readonly Result[]): void {
+  console.log("\n=== summary");
+  for (const { kernel, release, passed, failures, leftOut, minutes } of results) {
+    const counts = `${passed} passed, ${failures.length} failed, ${leftOut.length} left out`;
+    console.log(`${kernel.name.padEnd(6)} ${release}: ${counts} in ${minutes.toFixed(1)} min`);
+    for (const each of failures) console.log(`  failed: ${each.split("\n")[0]}`);
+    for (const each of leftOut) console.log(`  left out: ${each}`);
+  }
+  const sum = (count: (result: Result) => number): number => results.reduce((total, each) => total + count(each), 0);
+  const failed = sum(({ failures }) => failures.length);
+  console.log(
+    `${sum(({ passed }) => passed)} passed, ${failed} failed, ${sum(({ leftOut }) => leftOut.length)} left out`,
+  );
+  process.exitCode = failed === 0 ? 0 : 1;
+}
+
+async function main(): Promise<void> {
+  checkMachine();
+  const selected = selectKernels();
+  mkdirSync(directory, { recursive: true });
+  buildAgent();
+  const userland = path.join(directory, "userland.cpio");
+  writeUserland(userland);
+  console.log(`userland: ${(statSync(userland).size / 2 ** 20).toFixed(0)} MiB`);
+  const results: Result[] = [];
+  for (const kernel of selected) results.push(await testKernel(kernel, fetchKernel(kernel), userland));
+  summarize(results);
+}
+
+await main();

@@ -1,0 +1,127 @@
+/**
+ * Packages of Debian's other releases, unpacked under build/ beside the machine's own. Nothing is installed, and apt works
+ * on directories of its own, so the machine's package lists stay as they are.
+ */
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import path from "node:path";
+
+const keyrings = ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
+/** After this long an unpacked suite is fetched again: the newest does not stay the newest. */
+const maxAgeMs = 7 * 24 * 3600_000;
+
+/** Runs to the end and returns what it printed. Throws, with the program's own words, unless it ends with 0. */
+export function mustRun(
+  command: string,
+  args: readonly string[],
+  options: { readonly env?: Readonly<Record<string, string>>; readonly cwd?: string } = {},
+): string {
+  const result = spawnSync(command, args, {
+    encoding: "utf8",
+    maxBuffer: 1 << 26,
+    ...options,
+    env: { ...process.env, ...options.env },
+  });
+  if (result.status === 0) return result.stdout;
+  const reason = result.error?.message ?? `${result.stdout}${result.stderr}`.trim();
+  throw new Error(`${command} ${args.join(" ")}: ${reason}`);
+}
+
+/**
+ * Where this machine gets Debian's archive from, as its own apt is configured; the environment variable DEBIAN_MIRROR
+ * names one where apt has none (another distribution).
+ */
+function mirror(): string {
+  const configured = process.env["DEBIAN_MIRROR"];
+  if (configured !== undefined && configured !== "") return configured;
+  const targets = mustRun("apt-get", ["indextargets", "--format", "$(LABEL) $(SITE)", "Created-By: Packages"]);
+  const site = targets
+    .split("\n")
+    .find((line) => line.startsWith("Debian "))
+    ?.slice("Debian ".length);
+  if (site === undefined) throw new Error("apt has no Debian mirror here; set DEBIAN_MIRROR to the address of one");
+  return site;
+}
+
+function writeAptConfiguration(directory: string, suite: string): string {
+  const keyring = keyrings.find((file) => existsSync(file));
+  if (keyring === undefined)
+    throw new Error("Debian's archive keys are missing: apt-get install debian-archive-keyring");
+  mkdirSync(path.join(directory, "lists", "partial"), { recursive: true });
+  mkdirSync(path.join(directory, "cache", "archives", "partial"), { recursive: true });
+  // An empty status file: as nothing is installed, apt downloads every dependency too.
+  writeFileSync(path.join(directory, "status"), "");
+  const source = [`Types: deb`, `URIs: ${mirror()}`, `Suites: ${suite}`, `Components: main`, `Signed-By: ${keyring}`];
+  writeFileSync(path.join(directory, "suite.sources"), `${source.join("\n")}\n`);
+  const settings = {
+    "Dir::Etc::SourceList": path.join(directory, "suite.sources"),
+    "Dir::Etc::SourceParts": "-",
+    "Dir::State": directory,
+    "Dir::State::Lists": path.join(directory, "lists"),
+    "Dir::State::Status": path.join(directory, "status"),
+    "Dir::Cache": path.join(directory, "cache"),
+    "Acquire::Languages": "none",
+    // An archived suite's index is past its date; what it holds is signed all the same.
+    "Acquire::Check-Valid-Until": "false",
+    "APT::Sandbox::User": "",
+  };
+  const file = path.join(directory, "apt.conf");
+  const lines = Object.entries(settings).map(([name, value]) => `${name} "${value}";\n`);
+  writeFileSync(file, lines.join(""));
+  return file;
+}
+
+/** One suite's archive, as an apt of its own sees it. */
+export class Archive {
+  readonly #env: Readonly<Record<string, string>>;
+  readonly #archives: string;
+
+  constructor(directory: string, suite: string) {
+    this.#env = { APT_CONFIG: writeAptConfiguration(directory, suite) };
+    this.#archives = path.join(directory, "cache", "archives");
+    mustRun("apt-get", ["-q", "update"], { env: this.#env });
+  }
+
+  /** The packages that this one depends on, one step deep; of alternatives all. */
+  dependencies(name: string): readonly string[] {
+    const text = mustRun("apt-cache", ["depends", "--no-recommends", "--no-suggests", name], { env: this.#env });
+    return [...text.matchAll(/^ [ |]Depends: (\S+)$/gm)].map(([, dependency = ""]) => dependency);
+  }
+
+  /** Downloads just these packages. */
+  download(names: readonly string[]): void {
+    mustRun("apt-get", ["-q", "download", ...names], { env: this.#env, cwd: this.#archives });
+  }
+
+  /** Downloads a package with everything that it needs to run, libc included. */
+  downloadWithDependencies(name: string): void {
+    const args = ["-q", "-y", "--no-install-recommends", "--download-only", "install", name];
+    mustRun("apt-get", args, { env: this.#env });
+  }
+
+  /** Unpacks what was downloaded. */
+  unpack(root: string): void {
+    for (const file of readdirSync(this.#archives).filter((name) => name.endsWith(".deb"))) {
+      mustRun("dpkg-deb", ["-x", path.join(this.#archives, file), root]);
+    }
+  }
+}
+
+/**
+ * Packages of a suite, unpacked into `directory`/root unless that was done within a week. `download` says which. Needs the
+ * network; throws with apt's words.
+ */
+export function unpacked(directory: string, suite: string, what: string, download: (archive: Archive) => void): string {
+  const root = path.join(directory, "root");
+  const complete = path.join(directory, "complete");
+  const age = Date.now() - (statSync(complete, { throwIfNoEntry: false })?.mtimeMs ?? 0);
+  if (age < maxAgeMs) return root;
+  console.log(`fetching ${what} of Debian ${suite}`);
+  rmSync(directory, { recursive: true, force: true });
+  const archive = new Archive(directory, suite);
+  download(archive);
+  archive.unpack(root);
+  for (const name of ["lists", "cache"]) rmSync(path.join(directory, name), { recursive: true, force: true });
+  writeFileSync(complete, "");
+  return root;
+}
