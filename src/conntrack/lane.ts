@@ -3,7 +3,7 @@
  * again and waits, longer each time.
  */
 
-/** Changes of one family that wait to be reconciled. */
+/** Changes that wait to be reconciled. */
 export interface Scope<C> {
   /** Everything, not only what follows. */
   all: boolean;
@@ -15,11 +15,11 @@ export interface Scope<C> {
   repeats: number;
 }
 
-export function emptyScope<C>(repeats = Number.POSITIVE_INFINITY): Scope<C> {
-  return { all: false, services: new Set(), claims: new Map(), repeats };
+export function newScope<C>(): Scope<C> {
+  return { all: false, services: new Set(), claims: new Map(), repeats: 0 };
 }
 
-export function mergeScope<C>(into: Scope<C>, from: Scope<C>): void {
+function mergeScope<C>(into: Scope<C>, from: Scope<C>): void {
   into.all ||= from.all;
   for (const service of from.services) into.services.add(service);
   for (const [key, claim] of from.claims) into.claims.set(key, claim);
@@ -34,29 +34,30 @@ export interface LaneOptions {
   onFailure(error: unknown, failures: number, retryMs: number): void;
 }
 
-/** One lane: `work` is never running twice. It resolves to whether it had anything to do; a rejection is a failure. */
-export class Lane<K, C> {
-  readonly #work: (key: K, scope: Scope<C>) => Promise<boolean>;
+/** `work` is never running twice. It resolves to whether it had anything to do; a rejection is a failure. */
+export class Lane<C> {
+  readonly #work: (scope: Scope<C>) => Promise<boolean>;
   readonly #options: LaneOptions;
-  readonly #pending = new Map<K, Scope<C>>();
+  #pending: Scope<C> | undefined;
   /** What failed, until the timer brings it back: a change that comes meanwhile neither waits for it nor hastens it. */
-  readonly #failed = new Map<K, Scope<C>>();
+  #failed: Scope<C> | undefined;
   /** In a row. */
-  readonly #failures = new Map<K, number>();
+  #failures = 0;
   #running: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  constructor(work: (key: K, scope: Scope<C>) => Promise<boolean>, options: LaneOptions) {
+  constructor(work: (scope: Scope<C>) => Promise<boolean>, options: LaneOptions) {
     this.#work = work;
     this.#options = options;
   }
 
   /** Does it as soon as what is being done is done. */
-  add(key: K, scope: Scope<C>): void {
+  add(scope: Scope<C>): void {
     if (this.#stopped) return;
-    gather(this.#pending, key, scope);
-    this.#start();
+    if (this.#pending === undefined) this.#pending = scope;
+    else mergeScope(this.#pending, scope);
+    this.#running ??= this.#run();
   }
 
   /** Resolves when nothing runs and nothing waits but for a retry. */
@@ -68,55 +69,37 @@ export class Lane<K, C> {
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
-    this.#pending.clear();
-    this.#failed.clear();
+    this.#pending = this.#failed = undefined;
     await this.idle();
-  }
-
-  #start(): void {
-    if (this.#running !== undefined || this.#stopped) return;
-    this.#running = this.#run();
   }
 
   async #run(): Promise<void> {
     // Behind the caller, who must never wait for it.
     await Promise.resolve();
-    for (let next = this.#next(); next !== undefined; next = this.#next()) {
-      const [key, scope] = next;
-      this.#pending.delete(key);
+    for (let scope = this.#pending; scope !== undefined; scope = this.#pending) {
+      this.#pending = undefined;
       try {
-        if (await this.#work(key, scope)) this.#failures.delete(key);
+        if (await this.#work(scope)) this.#failures = 0;
       } catch (error) {
-        this.#fail(key, scope, error);
+        this.#fail(scope, error);
       }
     }
     this.#running = undefined;
   }
 
-  #next(): [K, Scope<C>] | undefined {
-    const next = this.#pending.entries().next();
-    return next.done === true || this.#stopped ? undefined : next.value;
-  }
-
-  #fail(key: K, scope: Scope<C>, error: unknown): void {
+  #fail(scope: Scope<C>, error: unknown): void {
     if (this.#stopped) return;
-    gather(this.#failed, key, scope);
+    if (this.#failed === undefined) this.#failed = scope;
+    else mergeScope(this.#failed, scope);
     const { firstRetryMs, maxRetryMs } = this.#options;
-    const before = this.#failures.get(key) ?? 0;
-    const retryMs = Math.min(firstRetryMs * 2 ** before, maxRetryMs);
-    this.#failures.set(key, before + 1);
-    this.#options.onFailure(error, before + 1, retryMs);
+    const retryMs = Math.min(firstRetryMs * 2 ** this.#failures, maxRetryMs);
+    this.#failures++;
+    this.#options.onFailure(error, this.#failures, retryMs);
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
-      for (const [late, waiting] of this.#failed) gather(this.#pending, late, waiting);
-      this.#failed.clear();
-      this.#start();
+      const again = this.#failed;
+      this.#failed = undefined;
+      if (again !== undefined) this.add(again);
     }, retryMs);
   }
-}
-
-function gather<K, C>(into: Map<K, Scope<C>>, key: K, scope: Scope<C>): void {
-  const waiting = into.get(key);
-  if (waiting === undefined) into.set(key, scope);
-  else mergeScope(waiting, scope);
 }

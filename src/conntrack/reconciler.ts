@@ -12,15 +12,17 @@ import { turn } from "../table/yielding.js";
 import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
 import { type Claim, claimKey, type FormerTargets } from "./former.js";
 import { ServiceKnowledge, type TargetSource } from "./knowledge.js";
-import { emptyScope, Lane, type Scope } from "./lane.js";
+import { Lane, newScope, type Scope } from "./lane.js";
 import { isReconciled, protocolNumber, ScreenBuilder } from "./screen.js";
 import type { ConntrackEntry, ConntrackFilter, ConntrackScreen, ConntrackTable } from "./types.js";
+
+/** few: kernel-filtered dumps of the destinations that changed. many: one dump of the whole family. */
+export type Mode = "few" | "many";
 
 /** What one pass over one family came to. */
 export interface ReconcileReport {
   readonly family: IpFamily;
-  /** few: kernel-filtered dumps of the destinations that changed. many: one dump of the whole family. */
-  readonly mode: "few" | "many";
+  readonly mode: Mode;
   readonly ms: number;
   /** Entries that were looked at here. */
   readonly entries: number;
@@ -65,6 +67,11 @@ class InterruptedDump extends Error {
   override readonly name = "InterruptedDump";
 }
 
+/** Resolves when all are; rejects, when all are over, with the first failure. */
+async function allDone(work: readonly Promise<void>[]): Promise<void> {
+  for (const result of await Promise.allSettled(work)) if (result.status === "rejected") throw result.reason;
+}
+
 interface Tally {
   entries: number;
   deleted: number;
@@ -74,48 +81,52 @@ interface Tally {
 export class Reconciler {
   readonly #options: ReconcilerOptions;
   readonly #now: () => number;
-  readonly #few: Lane<IpFamily, Claim>;
-  readonly #many: Lane<IpFamily, Claim>;
+  readonly #lanes: Readonly<Record<IpFamily, Readonly<Record<Mode, Lane<Claim>>>>>;
   readonly #followUps = new Set<NodeJS.Timeout>();
   #stopped = false;
 
   constructor(options: ReconcilerOptions) {
     this.#options = options;
     this.#now = options.now ?? (() => performance.now());
-    const lane = {
+    const retries = {
       firstRetryMs: options.firstRetryMs ?? FIRST_RETRY_MS,
       maxRetryMs: MAX_RETRY_MS,
       onFailure: (error: unknown, failures: number, retryMs: number) => this.#failed(error, failures, retryMs),
     };
-    // A lane each: one changed VIP must not wait for a pass over a million entries.
-    this.#few = new Lane((family, scope) => this.#passFew(family, scope), lane);
-    this.#many = new Lane((family, scope) => this.#passMany(family, scope), lane);
+    // A lane each: one changed VIP must not wait for a pass over a million entries, nor for the other family.
+    const lanes = (family: IpFamily) => ({
+      few: new Lane<Claim>((scope) => this.#passFew(family, scope), retries),
+      many: new Lane<Claim>((scope) => this.#passMany(family, scope), retries),
+    });
+    this.#lanes = { ip: lanes("ip"), ip6: lanes("ip6") };
   }
 
   /** The rules of a family are in for these services, and no more for these claims that nobody has. Returns at once. */
   request(family: IpFamily, services: Iterable<string>, claims: Iterable<Claim>): void {
-    const scope = emptyScope<Claim>(0);
+    const scope = newScope<Claim>();
     for (const service of services) scope.services.add(service);
     for (const claim of claims) scope.claims.set(claimKey(claim), claim);
-    if (scope.services.size > 0 || scope.claims.size > 0) this.#few.add(family, scope);
+    if (scope.services.size > 0 || scope.claims.size > 0) this.#lanes[family].few.add(scope);
   }
 
   /** The rules of a family are in; every entry of it is looked at. Returns at once. */
   requestAll(family: IpFamily): void {
-    this.#many.add(family, { ...emptyScope<Claim>(0), all: true });
+    this.#lanes[family].many.add({ ...newScope<Claim>(), all: true });
   }
 
   /** Resolves when no pass is running or waiting, but for follow-ups and retries. */
   async idle(): Promise<void> {
-    await this.#few.idle();
-    await this.#many.idle();
+    for (const { few, many } of Object.values(this.#lanes)) {
+      await few.idle();
+      await many.idle();
+    }
   }
 
   /** Ends for good; resolves when the pass that is under way is done. */
   async stop(): Promise<void> {
     this.#stopped = true;
     for (const timer of this.#followUps) clearTimeout(timer);
-    await Promise.all([this.#few.stop(), this.#many.stop()]);
+    await Promise.all(Object.values(this.#lanes).flatMap(({ few, many }) => [few.stop(), many.stop()]));
   }
 
   async #passFew(family: IpFamily, scope: Scope<Claim>): Promise<boolean> {
@@ -123,14 +134,14 @@ export class Reconciler {
     const destinations = this.#destinations(scope, known);
     const filters = destinations && filtersOf(family, destinations);
     if (filters === undefined || filters.length > MOST_FILTERED_DUMPS) {
-      this.#many.add(family, scope);
+      this.#lanes[family].many.add(scope);
       return false;
     }
     if (filters.length === 0) return false;
     const started = this.#now();
     const tally: Tally = { entries: 0, deleted: 0, reasons: {} };
-    for (const filter of filters) await this.#dump(filter, known, tally);
-    this.#finish(this.#few, family, "few", scope, started, tally);
+    await allDone(filters.map((filter) => this.#dump(filter, known, tally)));
+    this.#finish(family, "few", scope, started, tally);
     return true;
   }
 
@@ -145,7 +156,7 @@ export class Reconciler {
       const filter = { family, ...(onlyProtocol === undefined ? {} : { protocol: onlyProtocol }) };
       await this.#dump(filter, known, tally, screen.build());
     }
-    this.#finish(this.#many, family, "many", scope, started, tally);
+    this.#finish(family, "many", scope, started, tally);
     return !screen.empty;
   }
 
@@ -211,7 +222,9 @@ export class Reconciler {
       async (entries) => {
         const stale = entries.filter((entry) => this.#isStale(entry, known, tally));
         tally.entries += entries.length;
-        if (stale.length > 0) tally.deleted += (await table.deleteAll(stale)).deleted;
+        if (stale.length === 0) return;
+        const { deleted } = await table.deleteAll(stale);
+        tally.deleted += deleted;
       },
       screen,
     );
@@ -238,14 +251,7 @@ export class Reconciler {
     former.meet({ family, address: "", protocol, port });
   }
 
-  #finish(
-    lane: Lane<IpFamily, Claim>,
-    family: IpFamily,
-    mode: "few" | "many",
-    scope: Scope<Claim>,
-    started: number,
-    tally: Tally,
-  ): void {
+  #finish(family: IpFamily, mode: Mode, scope: Scope<Claim>, started: number, tally: Tally): void {
     const { former, switches, log, onPass, settleMs = SETTLE_MS } = this.#options;
     const covered = (scope.all ? former.claims(family) : [...scope.claims.values()]).filter(({ protocol }) =>
       isReconciled(protocol, false, switches),
@@ -261,7 +267,7 @@ export class Reconciler {
     const timer = setTimeout(
       () => {
         this.#followUps.delete(timer);
-        lane.add(family, { ...scope, repeats: scope.repeats + 1 });
+        this.#lanes[family][mode].add({ ...scope, repeats: scope.repeats + 1 });
       },
       settleMs * 2 ** scope.repeats,
     );

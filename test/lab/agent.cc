@@ -9,6 +9,8 @@
 //                             {"count":N,"result":"refused"},                    a TCP reset, an SCTP ABORT
 //                             {"count":N,"result":"unreachable","type":N,"code":N},       an ICMP error
 //                             {"count":N,"result":"timeout"}]}
+//   ID flow udp|sctp SOURCE DESTINATION PORT SOURCE_PORT INTERVAL_MS DURATION_MS   one packet after the other, one socket
+//     -> {"id":ID,"answers":[{"name":…,"firstMs":N,"lastMs":N,"count":N}, …]}   runs of answers; CLOCK_MONOTONIC
 //   any failure -> {"id":ID,"error":TEXT}
 // It ends with its stdin.
 #include <pthread.h>
@@ -20,6 +22,7 @@
 #include <memory>
 #include <sstream>
 
+#include "flow.hpp"
 #include "probe.hpp"
 #include "serve.hpp"
 
@@ -65,10 +68,32 @@ std::string runProbe(std::istringstream& words) {
   return out + "]";
 }
 
+std::string runFlow(std::istringstream& words) {
+  lab::FlowQuery query;
+  std::string source, destination;
+  int port = 0, sourcePort = 0;
+  words >> query.protocol >> source >> destination >> port >> sourcePort >> query.intervalMs >> query.durationMs;
+  if (!words) throw std::runtime_error("usage: flow PROTOCOL SOURCE DESTINATION PORT SPORT INTERVAL DURATION");
+  query.destination = lab::Address::parse(destination, portOf(port));
+  query.source = lab::Address::parse(source, portOf(sourcePort));
+  std::ostringstream out;
+  out.precision(3);
+  out << std::fixed << "\"answers\":[";
+  bool first = true;
+  for (const auto& answers : lab::Flow(query).run()) {
+    out << (first ? "" : ",") << "{\"name\":" << quoted(answers.name) << ",\"firstMs\":" << answers.firstMs
+        << ",\"lastMs\":" << answers.lastMs << ",\"count\":" << answers.count << "}";
+    first = false;
+  }
+  out << "]";
+  return out.str();
+}
+
 std::string run(lab::Servers& servers, std::istringstream& words) {
   std::string verb;
   words >> verb;
   if (verb == "probe") return runProbe(words);
+  if (verb == "flow") return runFlow(words);
   if (verb == "serve") {
     std::string protocol, address, name;
     int port = 0;

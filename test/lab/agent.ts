@@ -45,8 +45,27 @@ export interface Probe {
   readonly sourcePort?: number;
 }
 
+/** A sender that goes on and on from one socket. */
+export interface FlowSpec {
+  readonly protocol: "udp" | "sctp";
+  readonly source: string;
+  readonly sourcePort: number;
+  readonly destination: string;
+  readonly port: number;
+  readonly intervalMs: number;
+  readonly durationMs: number;
+}
+
+/** Answers of one server without another's in between. Times are CLOCK_MONOTONIC in ms, as `process.hrtime` has it. */
+export interface FlowAnswers {
+  readonly name: string;
+  readonly firstMs: number;
+  readonly lastMs: number;
+  readonly count: number;
+}
+
 const HERE = dirname(fileURLToPath(import.meta.url));
-const SOURCES = ["agent.cc", "serve.hpp", "probe.hpp", "net.hpp"].map((name) => join(HERE, name));
+const SOURCES = ["agent.cc", "serve.hpp", "probe.hpp", "flow.hpp", "net.hpp"].map((name) => join(HERE, name));
 const BINARY = join(HERE, "../../build/lab/agent");
 
 /** Compiles the agent unless the program there is newer than its sources. Returns its path. */
@@ -100,6 +119,14 @@ export class Agent {
     const words = [protocol, source, destination, port, count, patience(timeoutMs), concurrency, sourcePort];
     const answer = await this.#ask(`probe ${words.join(" ")}`);
     return answer["outcomes"] as readonly Outcome[];
+  }
+
+  /** Resolves when the flow is over: who answered, in order. */
+  async flow(spec: FlowSpec): Promise<readonly FlowAnswers[]> {
+    const { protocol, source, destination, port, sourcePort, intervalMs, durationMs } = spec;
+    const words = [protocol, source, destination, port, sourcePort, intervalMs, durationMs];
+    const answer = await this.#ask(`flow ${words.join(" ")}`);
+    return answer["answers"] as readonly FlowAnswers[];
   }
 
   /** Resolves when the process is gone. */

@@ -1,0 +1,99 @@
+/** The table of cases (test/unit/conntrack/cases.ts) on the kernel: its entries are made there, and what is left is looked up. */
+import { pino } from "pino";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { DELETED, type Switches } from "../../src/conntrack/decide.ts";
+import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.ts";
+import { Reconciler } from "../../src/conntrack/reconciler.ts";
+import { Namespace } from "../lab/namespace.ts";
+import {
+  CASES,
+  entryOf,
+  expectedOf,
+  FAMILIES,
+  nodePortAddresses,
+  SWITCH_SETTINGS,
+  worldWithFormer,
+} from "../unit/conntrack/cases.ts";
+
+let namespace: Namespace;
+let table: NetlinkConntrack;
+beforeAll(async () => {
+  namespace = await Namespace.create(`${process.pid}-cases`);
+  table = await NetlinkConntrack.open({ netns: `/run/netns/${namespace.name}` });
+});
+afterAll(async () => {
+  await table.close();
+  await namespace.destroy();
+});
+
+async function fill(): Promise<void> {
+  await table.deleteMatching({});
+  for (const family of FAMILIES) {
+    for (const [n, one] of CASES.entries()) await table.create(entryOf(one, family, n));
+  }
+}
+
+/** Names of the cases whose entries are there, in order. */
+async function left(): Promise<string[]> {
+  const found: number[] = [];
+  await table.dump({}, (entries) => {
+    for (const { family, original } of entries) {
+      found.push(FAMILIES.indexOf(family) * CASES.length + original.sourcePort - 20_000);
+    }
+  });
+  found.sort((a, b) => a - b);
+  return found.map((n) => `${FAMILIES[Math.floor(n / CASES.length)]}: ${CASES[n % CASES.length].name}`);
+}
+
+function expected(switches: Switches): string[] {
+  return FAMILIES.flatMap((family) =>
+    CASES.filter((one) => !(DELETED as readonly string[]).includes(expectedOf(one, switches))).map(
+      ({ name }) => `${family}: ${name}`,
+    ),
+  );
+}
+
+function reconciler(switches: Switches) {
+  const { model, former } = worldWithFormer();
+  const log = pino({ level: "silent" });
+  const one = new Reconciler({
+    table,
+    model,
+    former,
+    nodePortAddresses: (family) => Promise.resolve(nodePortAddresses(family)),
+    switches,
+    log,
+    settleMs: 60_000,
+  });
+  return { one, model, former };
+}
+
+describe.each(SWITCH_SETTINGS)("%s", (_name, switches) => {
+  test("a pass over everything leaves the entries that the decision keeps, and no other", async () => {
+    await fill();
+    const { one } = reconciler(switches);
+    for (const family of FAMILIES) one.requestAll(family);
+    await one.idle();
+    await one.stop();
+    expect(await left()).toEqual(expected(switches));
+  });
+
+  // With node ports at any address, entries to other machines go with the first service that has the number.
+  test("so do passes over one service, one former address after the other, filtered in the kernel", async () => {
+    await fill();
+    const { one, model, former } = reconciler(switches);
+    for (const family of FAMILIES) {
+      for (const service of model.services()) {
+        one.request(family, [service], []);
+        await one.idle();
+      }
+      for (const claim of former.claims(family)) {
+        one.request(family, [], [claim]);
+        await one.idle();
+      }
+    }
+    await one.stop();
+    expect(await left()).toEqual(expected(switches));
+  });
+});

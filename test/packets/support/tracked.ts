@@ -1,0 +1,92 @@
+/** A proxier with its connection tracking, run by the test itself in the lab's node namespace, one write at a time. */
+import { pino } from "pino";
+
+import { loadConfig } from "../../../src/config/index.ts";
+import { NetlinkConntrack } from "../../../src/conntrack/netlink-conntrack.ts";
+import type { ReconcileReport } from "../../../src/conntrack/reconciler.ts";
+import { ConntrackService } from "../../../src/conntrack/service.ts";
+import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/types.ts";
+import { plainEntry } from "../../../src/conntrack/entry.ts";
+import { NftKernel } from "../../../src/kernel/nft-kernel.ts";
+import { formatAddress } from "../../../src/model/index.ts";
+import { Proxier } from "../../../src/proxier/proxier.ts";
+import type { KubeKind, KubeObject } from "../../../src/source/types.ts";
+import type { Cluster } from "./cluster.ts";
+import { configuration, type Manifest, NODE, nodeObject, serviceCIDRObject } from "./objects.ts";
+
+const FAMILIES = ["ip", "ip6"] as const;
+
+export class Tracked {
+  readonly table: NetlinkConntrack;
+  readonly conntrack: ConntrackService;
+  readonly reports: ReconcileReport[] = [];
+  readonly #kernel: NftKernel;
+  readonly #proxier: Proxier;
+  #names = new Map<string, KubeKind>();
+
+  private constructor(kernel: NftKernel, table: NetlinkConntrack, proxier: Proxier) {
+    this.#kernel = kernel;
+    this.table = table;
+    this.#proxier = proxier;
+    this.conntrack = new ConntrackService({
+      table,
+      model: proxier.model,
+      families: FAMILIES,
+      localAddresses: async () =>
+        (await kernel.addresses()).map(({ family, address }) => ({ family, address: formatAddress(address) })),
+      log: pino({ level: "silent" }),
+      observers: [{ reconciled: (report) => this.reports.push(report) }],
+    });
+    proxier.observe(this.conntrack);
+  }
+
+  static async start(cluster: Cluster, settings: Manifest = {}): Promise<Tracked> {
+    const args = await cluster.write([], configuration(settings));
+    const { config } = await loadConfig(args[args.indexOf("--config") + 1]);
+    const netns = `/run/netns/${cluster.lab.node.name}`;
+    const kernel = await NftKernel.open({ netns });
+    const table = await NetlinkConntrack.open({ netns });
+    const log = pino({ level: "warn" }, pino.destination({ dest: 2, sync: true }));
+    const clock = { now: () => performance.now() };
+    const options = { config, nodeName: NODE, families: FAMILIES, kernel, log, clock, trackReleased: true };
+    const tracked = new Tracked(kernel, table, new Proxier(options));
+    tracked.#put([nodeObject(), serviceCIDRObject()]);
+    tracked.#proxier.synced();
+    return tracked;
+  }
+
+  /** These objects and no others, besides the node. Resolves when the kernel has the rules: ms, CLOCK_MONOTONIC. */
+  async apply(objects: readonly Manifest[]): Promise<number> {
+    this.#put([nodeObject(), serviceCIDRObject(), ...objects]);
+    const { ok } = await this.#proxier.sync();
+    if (!ok) throw new Error("the kernel refused the rules");
+    return Number(process.hrtime.bigint()) / 1e6;
+  }
+
+  async entries(filter: ConntrackFilter = {}): Promise<readonly ConntrackEntry[]> {
+    const found: ConntrackEntry[] = [];
+    await this.table.dump(filter, (entries) => void found.push(...entries.map(plainEntry)));
+    return found;
+  }
+
+  async stop(): Promise<void> {
+    await this.conntrack.stop();
+    await this.#proxier.stop();
+    await this.table.close();
+    await this.#kernel.close();
+  }
+
+  #put(objects: readonly Manifest[]): void {
+    const names = new Map<string, KubeKind>();
+    for (const object of objects) {
+      const kind = object["kind"] as KubeKind;
+      const { namespace, name } = object["metadata"] as { namespace?: string; name: string };
+      names.set(`${kind} ${namespace === undefined ? name : `${namespace}/${name}`}`, kind);
+      this.#proxier.upsert({ kind, object } as unknown as KubeObject);
+    }
+    for (const [key, kind] of this.#names) {
+      if (!names.has(key)) this.#proxier.remove(kind, key.slice(kind.length + 1));
+    }
+    this.#names = names;
+  }
+}
