@@ -3,30 +3,9 @@
  * again and waits, longer each time.
  */
 
-/** Changes that wait to be reconciled. */
-export interface Scope<C> {
-  /** Everything, not only what follows. */
-  all: boolean;
-  /** "namespace/name" of services that changed. */
-  readonly services: Set<string>;
-  /** By key. */
-  readonly claims: Map<string, C>;
-  /** How many passes over the same went before, without a change in between. */
-  repeats: number;
-}
-
-export function newScope<C>(): Scope<C> {
-  return { all: false, services: new Set(), claims: new Map(), repeats: 0 };
-}
-
-function mergeScope<C>(into: Scope<C>, from: Scope<C>): void {
-  into.all ||= from.all;
-  for (const service of from.services) into.services.add(service);
-  for (const [key, claim] of from.claims) into.claims.set(key, claim);
-  into.repeats = Math.min(into.repeats, from.repeats);
-}
-
-export interface LaneOptions {
+export interface LaneOptions<S> {
+  /** Puts a later piece of work into one that has not begun. */
+  merge(into: S, from: S): void;
   /** First wait after a failure, ms; doubles from there. */
   readonly firstRetryMs: number;
   readonly maxRetryMs: number;
@@ -35,28 +14,28 @@ export interface LaneOptions {
 }
 
 /** `work` is never running twice. It resolves to whether it had anything to do; a rejection is a failure. */
-export class Lane<C> {
-  readonly #work: (scope: Scope<C>) => Promise<boolean>;
-  readonly #options: LaneOptions;
-  #pending: Scope<C> | undefined;
+export class Lane<S> {
+  readonly #work: (scope: S) => Promise<boolean>;
+  readonly #options: LaneOptions<S>;
+  #pending: S | undefined;
   /** What failed, until the timer brings it back: a change that comes meanwhile neither waits for it nor hastens it. */
-  #failed: Scope<C> | undefined;
+  #failed: S | undefined;
   /** In a row. */
   #failures = 0;
   #running: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  constructor(work: (scope: Scope<C>) => Promise<boolean>, options: LaneOptions) {
+  constructor(work: (scope: S) => Promise<boolean>, options: LaneOptions<S>) {
     this.#work = work;
     this.#options = options;
   }
 
   /** Does it as soon as what is being done is done. */
-  add(scope: Scope<C>): void {
+  add(scope: S): void {
     if (this.#stopped) return;
     if (this.#pending === undefined) this.#pending = scope;
-    else mergeScope(this.#pending, scope);
+    else this.#options.merge(this.#pending, scope);
     this.#running ??= this.#run();
   }
 
@@ -87,10 +66,10 @@ export class Lane<C> {
     this.#running = undefined;
   }
 
-  #fail(scope: Scope<C>, error: unknown): void {
+  #fail(scope: S, error: unknown): void {
     if (this.#stopped) return;
     if (this.#failed === undefined) this.#failed = scope;
-    else mergeScope(this.#failed, scope);
+    else this.#options.merge(this.#failed, scope);
     const { firstRetryMs, maxRetryMs } = this.#options;
     const retryMs = Math.min(firstRetryMs * 2 ** this.#failures, maxRetryMs);
     this.#failures++;

@@ -6,14 +6,15 @@
  * Each pass is followed by another one over the same: a packet that found its endpoint in the old rules may enter the
  * table after the first one has been by.
  */
-import type { IpFamily, Protocol } from "../model/types.js";
+import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
 import { turn } from "../table/yielding.js";
 import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
-import { type Claim, claimKey, type FormerTargets } from "./former.js";
+import type { Claim, FormerTargets } from "./former.js";
 import { ServiceKnowledge, type TargetSource } from "./knowledge.js";
-import { Lane, newScope, type Scope } from "./lane.js";
-import { isReconciled, protocolNumber, ScreenBuilder } from "./screen.js";
+import { Lane } from "./lane.js";
+import { filtersOf, type GoneEndpoint, mergeScope, newScope, repeatScope, type Scope, scopeOf } from "./scope.js";
+import { isReconciled, ScreenBuilder } from "./screen.js";
 import type { ConntrackEntry, ConntrackFilter, ConntrackScreen, ConntrackTable } from "./types.js";
 
 /** few: kernel-filtered dumps of the destinations that changed. many: one dump of the whole family. */
@@ -81,7 +82,7 @@ interface Tally {
 export class Reconciler {
   readonly #options: ReconcilerOptions;
   readonly #now: () => number;
-  readonly #lanes: Readonly<Record<IpFamily, Readonly<Record<Mode, Lane<Claim>>>>>;
+  readonly #lanes: Readonly<Record<IpFamily, Readonly<Record<Mode, Lane<Scope>>>>>;
   readonly #followUps = new Set<NodeJS.Timeout>();
   #stopped = false;
 
@@ -89,29 +90,35 @@ export class Reconciler {
     this.#options = options;
     this.#now = options.now ?? (() => performance.now());
     const retries = {
+      merge: mergeScope,
       firstRetryMs: options.firstRetryMs ?? FIRST_RETRY_MS,
       maxRetryMs: MAX_RETRY_MS,
       onFailure: (error: unknown, failures: number, retryMs: number) => this.#failed(error, failures, retryMs),
     };
     // A lane each: one changed VIP must not wait for a pass over a million entries, nor for the other family.
     const lanes = (family: IpFamily) => ({
-      few: new Lane<Claim>((scope) => this.#passFew(family, scope), retries),
-      many: new Lane<Claim>((scope) => this.#passMany(family, scope), retries),
+      few: new Lane<Scope>((scope) => this.#passFew(family, scope), retries),
+      many: new Lane<Scope>((scope) => this.#passMany(family, scope), retries),
     });
     this.#lanes = { ip: lanes("ip"), ip6: lanes("ip6") };
   }
 
-  /** The rules of a family are in for these services, and no more for these claims that nobody has. Returns at once. */
-  request(family: IpFamily, services: Iterable<string>, claims: Iterable<Claim>): void {
-    const scope = newScope<Claim>();
-    for (const service of services) scope.services.add(service);
-    for (const claim of claims) scope.claims.set(claimKey(claim), claim);
+  /**
+   * The rules of a family are in for these services, and no more for these claims that nobody has. A service comes with the
+   * endpoints that went, when nothing else of it changed; see Scope. Returns at once.
+   */
+  request(
+    family: IpFamily,
+    services: Iterable<readonly [service: string, gone: readonly GoneEndpoint[] | undefined]>,
+    claims: Iterable<Claim>,
+  ): void {
+    const scope = scopeOf(services, claims);
     if (scope.services.size > 0 || scope.claims.size > 0) this.#lanes[family].few.add(scope);
   }
 
   /** The rules of a family are in; every entry of it is looked at. Returns at once. */
   requestAll(family: IpFamily): void {
-    this.#lanes[family].many.add({ ...newScope<Claim>(), all: true });
+    this.#lanes[family].many.add({ ...newScope(), all: true });
   }
 
   /** Resolves when no pass is running or waiting, but for follow-ups and retries. */
@@ -129,11 +136,10 @@ export class Reconciler {
     await Promise.all(Object.values(this.#lanes).flatMap(({ few, many }) => [few.stop(), many.stop()]));
   }
 
-  async #passFew(family: IpFamily, scope: Scope<Claim>): Promise<boolean> {
+  async #passFew(family: IpFamily, scope: Scope): Promise<boolean> {
     const known = await this.#knowledge(family);
-    const destinations = this.#destinations(scope, known);
-    const filters = destinations && filtersOf(family, destinations);
-    if (filters === undefined || filters.length > MOST_FILTERED_DUMPS) {
+    const filters = filtersOf(scope, known, this.#options.switches, MOST_FILTERED_DUMPS);
+    if (filters === undefined) {
       this.#lanes[family].many.add(scope);
       return false;
     }
@@ -145,7 +151,7 @@ export class Reconciler {
     return true;
   }
 
-  async #passMany(family: IpFamily, scope: Scope<Claim>): Promise<boolean> {
+  async #passMany(family: IpFamily, scope: Scope): Promise<boolean> {
     const known = await this.#knowledge(family);
     const started = this.#now();
     const screen = new ScreenBuilder(family, this.#options.switches, known.nodePortAddresses);
@@ -165,34 +171,7 @@ export class Reconciler {
     return new ServiceKnowledge(model, former, family, await nodePortAddresses(family));
   }
 
-  /** The destinations of a scope; undefined when there are too many for dumps of their own. */
-  #destinations(scope: Scope<Claim>, known: ServiceKnowledge): Claim[] | undefined {
-    const { switches } = this.#options;
-    const { family } = known;
-    const found: Claim[] = [];
-    // One address with many ports is one dump, so that a service with a hundred ports is no reason to look at all.
-    const addresses = new Set<string>();
-    const add = (address: string, protocol: Protocol, port: number): void => {
-      found.push({ family, address, protocol, port });
-      addresses.add(address === "" ? `${protocol} ${port}` : address);
-    };
-    for (const service of scope.services) {
-      for (const { target } of known.targetsOf(service)) {
-        const { protocol, port, nodePort } = target;
-        if (!isReconciled(protocol, target.resetRemovedEndpoints, switches)) continue;
-        for (const address of target.addresses) add(address, protocol, port);
-        if (nodePort !== 0) add("", protocol, nodePort);
-      }
-      if (addresses.size > MOST_FILTERED_DUMPS) return undefined;
-    }
-    for (const claim of scope.claims.values()) {
-      if (isReconciled(claim.protocol, false, switches)) add(claim.address, claim.protocol, claim.port);
-      if (addresses.size > MOST_FILTERED_DUMPS) return undefined;
-    }
-    return found;
-  }
-
-  async #fillScreen(screen: ScreenBuilder, family: IpFamily, scope: Scope<Claim>): Promise<void> {
+  async #fillScreen(screen: ScreenBuilder, family: IpFamily, scope: Scope): Promise<void> {
     const { model, former } = this.#options;
     let sliceStart = performance.now();
     const breathe = async (): Promise<void> => {
@@ -201,7 +180,7 @@ export class Reconciler {
       sliceStart = performance.now();
     };
     // The model may change between two slices; what changes is reconciled again after its own rules are in.
-    for (const service of scope.all ? [...model.services()] : scope.services) {
+    for (const service of scope.all ? [...model.services()] : scope.services.keys()) {
       for (const target of model.targets(family, service)) screen.addTarget(target);
       await breathe();
     }
@@ -251,7 +230,7 @@ export class Reconciler {
     former.meet({ family, address: "", protocol, port });
   }
 
-  #finish(family: IpFamily, mode: Mode, scope: Scope<Claim>, started: number, tally: Tally): void {
+  #finish(family: IpFamily, mode: Mode, scope: Scope, started: number, tally: Tally): void {
     const { former, switches, log, onPass, settleMs = SETTLE_MS } = this.#options;
     const covered = (scope.all ? former.claims(family) : [...scope.claims.values()]).filter(({ protocol }) =>
       isReconciled(protocol, false, switches),
@@ -267,7 +246,7 @@ export class Reconciler {
     const timer = setTimeout(
       () => {
         this.#followUps.delete(timer);
-        this.#lanes[family][mode].add({ ...scope, repeats: scope.repeats + 1 });
+        this.#lanes[family][mode].add(repeatScope(scope));
       },
       settleMs * 2 ** scope.repeats,
     );
@@ -281,25 +260,4 @@ export class Reconciler {
       log.error({ err: error, retryMs }, "stale connections could not be looked for; trying again");
     else log.warn({ err: error, failures, retryMs }, "stale connections still cannot be looked for");
   }
-}
-
-/** Dumps that show all entries of these destinations: one for each address, one for each node port. */
-export function filtersOf(family: IpFamily, destinations: readonly Claim[]): ConntrackFilter[] {
-  const filters = new Map<string, ConntrackFilter>();
-  for (const { address, protocol, port } of destinations) {
-    const exact = { family, protocol: protocolNumber(protocol) };
-    if (address === "") {
-      filters.set(`${protocol} ${port}`, { ...exact, original: { destinationPort: port } });
-      continue;
-    }
-    const before = filters.get(address);
-    const same = before === undefined || isFor(before, exact.protocol, port);
-    const alone: ConntrackFilter = { ...exact, original: { destination: address, destinationPort: port } };
-    filters.set(address, same ? alone : { family, original: { destination: address } });
-  }
-  return [...filters.values()];
-}
-
-function isFor(filter: ConntrackFilter, protocol: number, port: number): boolean {
-  return filter.protocol === protocol && filter.original?.destinationPort === port;
 }

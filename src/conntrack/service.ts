@@ -13,6 +13,7 @@ import { GcRunner } from "./gc-runner.js";
 import type { TargetSource } from "./knowledge.js";
 import { type Distress, PressureMonitor, type PressureReport } from "./pressure.js";
 import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconciler.js";
+import type { GoneEndpoint } from "./scope.js";
 import type { ConntrackTable } from "./types.js";
 
 /** Told what the conntrack room does. Calls are synchronous, cheap and must not throw. */
@@ -42,6 +43,12 @@ export interface ConntrackServiceOptions {
   readonly timing?: Pick<ReconcilerOptions, "settleMs" | "firstRetryMs">;
 }
 
+/** Endpoints that went, by service; undefined: more of the service changed, or too much. */
+type Gone = Map<string, readonly GoneEndpoint[] | undefined>;
+
+/** A dump for each endpoint that went pays for a few. */
+const MOST_GONE = 8;
+
 export class ConntrackService implements ProxierObserver {
   readonly #options: ConntrackServiceOptions;
   readonly #former = new FormerTargets();
@@ -51,6 +58,8 @@ export class ConntrackService implements ProxierObserver {
   readonly #pressure: PressureMonitor;
   readonly #nodePorts = new Map<IpFamily, "all" | readonly string[]>();
   readonly #begun = new Set<IpFamily>();
+  /** Endpoints that went, by family and service, until the write that says so. */
+  readonly #gone: Record<IpFamily, Gone> = { ip: new Map(), ip6: new Map() };
 
   constructor(options: ConntrackServiceOptions) {
     this.#options = options;
@@ -121,10 +130,14 @@ export class ConntrackService implements ProxierObserver {
     this.#takeReleased();
     if (this.#begun.has(family)) {
       // Also what was given up, but not written, before: it is remembered with its service until the write that says so.
-      this.#reconciler.request(family, services, this.#former.claimsOf(family, services));
+      const gone = this.#gone[family];
+      const scope = services.map((service) => [service, gone.get(service)] as const);
+      for (const service of services) gone.delete(service);
+      this.#reconciler.request(family, scope, this.#former.claimsOf(family, services));
       return;
     }
     this.#begun.add(family);
+    this.#gone[family].clear();
     this.#reconciler.requestAll(family);
   }
 
@@ -145,9 +158,17 @@ export class ConntrackService implements ProxierObserver {
 
   #takeReleased(): void {
     const { model } = this.#options;
-    for (const { endpoints, service, ...claim } of model.takeReleased()) {
+    const released = model.takeReleased();
+    for (const { endpoints, service, ...claim } of released.claims) {
       const cause = model.targets(claim.family, service).length > 0 ? "changed" : "deleted";
       this.#former.add(claim, { cause, endpoints }, service);
+    }
+    for (const gone of Object.values(this.#gone)) for (const service of released.changed) gone.set(service, undefined);
+    for (const { family, service, endpoints } of released.endpoints) {
+      const gone = this.#gone[family];
+      const before = gone.has(service) ? gone.get(service) : [];
+      const all = before === undefined ? undefined : [...before, ...endpoints];
+      gone.set(service, all !== undefined && all.length <= MOST_GONE ? all : undefined);
     }
   }
 

@@ -5,7 +5,9 @@ export type {
   NodeContext,
   Problem,
   Protocol,
+  Released,
   ReleasedClaim,
+  ReleasedEndpoints,
   ServicePortView,
   ServiceTarget,
 } from "./types.js";

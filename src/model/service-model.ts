@@ -6,14 +6,14 @@ import { Claims, NODE_PORT } from "./claims.js";
 import { clusterName, fieldsOf, Findings, listOf, ProblemLog, show } from "./fields.js";
 import { readService, type FamilyRecord, type PortRecord, type ServiceRecord } from "./service-record.js";
 import { candidatesOf, readSlice, type SliceRecord } from "./slice-record.js";
-import { endpointsAmong, type Held, portId, releasedClaims, resets, targetOf } from "./targets.js";
+import { endpointsAmong, type Held, portId, releasedClaims, releasedEndpoints, resets, targetOf } from "./targets.js";
 import type {
   HealthCheck,
   IpFamily,
   NodeContext,
   Problem,
   Protocol,
-  ReleasedClaim,
+  Released,
   ServicePortView,
   ServiceTarget,
 } from "./types.js";
@@ -62,6 +62,8 @@ export class ServiceModel {
   readonly #claims: Readonly<Record<IpFamily, Claims>>;
   /** Slices as they were before they changed or went, since the last `takeReleased`; undefined: not wanted. */
   readonly #formerSlices: SliceRecord[] | undefined;
+  /** Services of which more changed than slices that were there, since the last `takeReleased`; undefined: not wanted. */
+  readonly #changedServices: Set<string> | undefined;
   readonly #cidrs = new Map<string, readonly Prefix[]>();
   #mergedCIDRs: Record<IpFamily, readonly string[]> = { ip: NONE, ip6: NONE };
 
@@ -74,9 +76,13 @@ export class ServiceModel {
     this.#allowExternalIPs = options.allowExternalIPs ?? true;
     this.#problems = new ProblemLog((problem) => options.onProblem(problem));
     this.#node = options.node;
-    const affected = (service: string) => void this.#dirty.add(service);
+    const affected = (service: string) => {
+      this.#dirty.add(service);
+      this.#changedServices?.add(service);
+    };
     const track = options.trackReleased ?? false;
     this.#formerSlices = track ? [] : undefined;
+    this.#changedServices = track ? new Set() : undefined;
     this.#claims = { ip: new Claims("ip", affected, track), ip6: new Claims("ip6", affected, track) };
   }
 
@@ -185,11 +191,19 @@ export class ServiceModel {
   }
 
   /** What services gave up since the last call, and nobody has by now. Needs `trackReleased`. */
-  takeReleased(): ReleasedClaim[] {
+  takeReleased(): Released {
     const former = this.#formerSlices?.splice(0) ?? [];
-    return this.#families.flatMap((family) =>
-      releasedClaims(family, this.#claims[family].takeGivenUp(), former, (service) => this.#slicesOf.get(service)),
-    );
+    const changed = new Set(this.#changedServices);
+    this.#changedServices?.clear();
+    const slicesOf = (service: string) => this.#slicesOf.get(service);
+    const onlySlices = (service: string) => this.#services.has(service) && !changed.has(service);
+    return {
+      claims: this.#families.flatMap((family) =>
+        releasedClaims(family, this.#claims[family].takeGivenUp(), former, slicesOf),
+      ),
+      changed: [...changed],
+      endpoints: this.#families.flatMap((family) => releasedEndpoints(family, former, slicesOf, onlySlices)),
+    };
   }
 
   /** What load balancers ask about a service in a family, from the present state; undefined: nothing. */
@@ -266,6 +280,7 @@ export class ServiceModel {
     this.#services.set(record.name, record);
     for (const family of this.#families) this.#claims[family].add(record);
     this.#dirty.add(record.name);
+    this.#changedServices?.add(record.name);
     return true;
   }
 
@@ -275,6 +290,7 @@ export class ServiceModel {
     this.#unclaim(before);
     this.#services.delete(name);
     this.#dirty.add(name);
+    this.#changedServices?.add(name);
     return true;
   }
 
@@ -289,6 +305,7 @@ export class ServiceModel {
       if (before.service !== record.service) this.#dropSlice(record.name);
     }
     if (before?.service === record.service) this.#rememberSlice(before);
+    else this.#changedServices?.add(record.service);
     this.#slices.set(record.name, record);
     const others = this.#slicesOf.get(record.service) ?? NO_SLICES;
     this.#slicesOf.set(record.service, withSlice(others, record));
@@ -311,7 +328,8 @@ export class ServiceModel {
   /** The oldest go first when nobody has asked for long. */
   #rememberSlice(slice: SliceRecord): void {
     if (this.#formerSlices === undefined) return;
-    if (this.#formerSlices.push(slice) > 2 * MAX_FORMER_SLICES) this.#formerSlices.splice(0, MAX_FORMER_SLICES);
+    if (this.#formerSlices.push(slice) <= 2 * MAX_FORMER_SLICES) return;
+    for (const { service } of this.#formerSlices.splice(0, MAX_FORMER_SLICES)) this.#changedServices?.add(service);
   }
 
   /** A service that is not there needs no writing; it is dirty as soon as it comes. */

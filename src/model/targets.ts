@@ -3,7 +3,7 @@ import { READY, SERVING, type CandidateList } from "./categorize.js";
 import type { GivenUp } from "./claims.js";
 import type { PortRecord, ServiceRecord } from "./service-record.js";
 import type { SliceRecord } from "./slice-record.js";
-import type { IpFamily, ReleasedClaim, ServiceTarget } from "./types.js";
+import type { IpFamily, Protocol, ReleasedClaim, ReleasedEndpoints, ServiceTarget } from "./types.js";
 
 /** What a service port may serve. */
 export interface Held {
@@ -40,14 +40,31 @@ export function targetOf(
     resetRemovedEndpoints: resets(record, port),
     endpoints,
     // Ready counts even where serving does not (publishNotReadyAddresses): new connections are sent there.
-    serving: states.map((state) => (state & (READY | SERVING)) !== 0),
+    serving: states.map(takesTraffic),
   };
 }
 
-function* endpointsOf(slice: SliceRecord): Generator<{ readonly text: string; readonly protocol: string }> {
+function takesTraffic(state: number): boolean {
+  return (state & (READY | SERVING)) !== 0;
+}
+
+interface SliceEndpoint {
+  readonly address: string;
+  readonly port: number;
+  readonly protocol: Protocol;
+  readonly serving: boolean;
+}
+
+function* endpointsOf(slice: SliceRecord): Generator<SliceEndpoint> {
   for (const { port, protocol } of slice.ports) {
-    for (const address of slice.addresses) yield { text: `${address} ${port}`, protocol };
+    for (let i = 0; i < slice.addresses.length; i++) {
+      yield { address: slice.addresses[i] ?? "", port, protocol, serving: takesTraffic(slice.states[i] ?? 0) };
+    }
   }
+}
+
+function keyOf({ address, port, protocol }: Omit<SliceEndpoint, "serving">): string {
+  return `${address} ${port} ${protocol}`;
 }
 
 /** Those of `wanted` ("address port PROTOCOL") that some slice of the family names. */
@@ -61,8 +78,8 @@ export function endpointsAmong(
   const addresses = new Set(Array.from(wanted, (text) => text.slice(0, text.indexOf(" "))));
   for (const slice of slices) {
     if (slice.family !== family || !slice.addresses.some((address) => addresses.has(address))) continue;
-    for (const { text, protocol } of endpointsOf(slice)) {
-      const key = `${text} ${protocol}`;
+    for (const endpoint of endpointsOf(slice)) {
+      const key = keyOf(endpoint);
       if (wanted.has(key)) found.add(key);
     }
   }
@@ -80,12 +97,7 @@ export function releasedClaims(
   slicesOf: (service: string) => readonly SliceRecord[] | undefined,
 ): ReleasedClaim[] {
   if (given.length === 0) return [];
-  const formerOf = new Map<string, SliceRecord[]>();
-  for (const slice of former) {
-    const list = formerOf.get(slice.service);
-    if (list === undefined) formerOf.set(slice.service, [slice]);
-    else list.push(slice);
-  }
+  const formerOf = byService(former);
   const known = new Map<string, ReadonlySet<string>>();
   return given.map(({ address, protocol, port, record }) => {
     const { name } = record;
@@ -98,10 +110,46 @@ export function releasedClaims(
           .filter((slice) => slice.family === family)
           .flatMap((slice) => [...endpointsOf(slice)])
           .filter((endpoint) => endpoint.protocol === protocol)
-          .map(({ text }) => text),
+          .map((endpoint) => `${endpoint.address} ${endpoint.port}`),
       );
       known.set(key, endpoints);
     }
     return { family, address, protocol, port, service: name, endpoints };
   });
+}
+
+/** Endpoints that took traffic in a former slice and take none now, for each service of `former` that `include` takes. */
+export function releasedEndpoints(
+  family: IpFamily,
+  former: readonly SliceRecord[],
+  slicesOf: (service: string) => readonly SliceRecord[] | undefined,
+  include: (service: string) => boolean,
+): ReleasedEndpoints[] {
+  const ofFamily = (slice: SliceRecord): boolean => slice.family === family;
+  const serving = (slices: readonly SliceRecord[]): Map<string, SliceEndpoint> =>
+    new Map(
+      slices
+        .filter(ofFamily)
+        .flatMap((slice) => [...endpointsOf(slice)])
+        .filter((endpoint) => endpoint.serving)
+        .map((endpoint) => [keyOf(endpoint), endpoint]),
+    );
+  return [...byService(former.filter(ofFamily))]
+    .filter(([service]) => include(service))
+    .map(([service, slices]) => {
+      const gone = serving(slices);
+      for (const key of serving(slicesOf(service) ?? []).keys()) gone.delete(key);
+      const endpoints = [...gone.values()].map(({ address, port, protocol }) => ({ address, port, protocol }));
+      return { family, service, endpoints };
+    });
+}
+
+function byService(slices: readonly SliceRecord[]): Map<string, SliceRecord[]> {
+  const found = new Map<string, SliceRecord[]>();
+  for (const slice of slices) {
+    const list = found.get(slice.service);
+    if (list === undefined) found.set(slice.service, [slice]);
+    else list.push(slice);
+  }
+  return found;
 }

@@ -81,6 +81,24 @@ export interface ReleasedClaim {
   readonly endpoints: ReadonlySet<string>;
 }
 
+/** Endpoints of one service that took traffic, and do no more. */
+export interface ReleasedEndpoints {
+  readonly family: IpFamily;
+  /** "namespace/name". */
+  readonly service: string;
+  /** Empty when endpoints only came. */
+  readonly endpoints: readonly (Pick<Endpoint, "address" | "port"> & { readonly protocol: Protocol })[];
+}
+
+/** What services gave up since it was last asked for. */
+export interface Released {
+  readonly claims: readonly ReleasedClaim[];
+  /** "namespace/name" of the services of which more changed than slices that were there. */
+  readonly changed: readonly string[];
+  /** Of the other services that changed. */
+  readonly endpoints: readonly ReleasedEndpoints[];
+}
+
 /** What a load balancer asks this node about a service, in one family: spec.healthCheckNodePort. */
 export interface HealthCheck {
   readonly port: number;

@@ -85,7 +85,7 @@ describe.each(SWITCH_SETTINGS)("%s", (_name, switches) => {
     const { one, model, former } = reconciler(switches);
     for (const family of FAMILIES) {
       for (const service of model.services()) {
-        one.request(family, [service], []);
+        one.request(family, [[service, undefined]], []);
         await one.idle();
       }
       for (const claim of former.claims(family)) {

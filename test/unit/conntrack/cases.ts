@@ -511,7 +511,7 @@ export function buildWorld(told: (model: ServiceModel) => void): ServiceModel {
 export function worldWithFormer(): { readonly model: ServiceModel; readonly former: FormerTargets } {
   const former = new FormerTargets();
   const model = buildWorld((world) => {
-    for (const { endpoints, service, ...claim } of world.takeReleased()) {
+    for (const { endpoints, service, ...claim } of world.takeReleased().claims) {
       const cause = world.targets(claim.family, service).length > 0 ? "changed" : "deleted";
       former.add(claim, { cause, endpoints });
     }

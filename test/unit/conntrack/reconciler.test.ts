@@ -151,6 +151,46 @@ describe("after a write", () => {
     ]);
   });
 
+  test("with many ways to a service, first what the endpoint that went replies to, then once more all of them", async () => {
+    const world = setUp();
+    const ports = [{ port: 53, protocol: "UDP", nodePort: 30053 }];
+    const spec = { type: "NodePort", ports, externalIPs: ["192.0.2.1"] };
+    world.model.upsertService(service("s1", { clusterIP: "10.0.0.1", ...spec }));
+    const sliceOf = (...endpoints: string[]) =>
+      slice("s1-1", "s1", endpoints, { ports: [{ port: 53, protocol: "UDP" }] });
+    world.model.upsertSlice(sliceOf("10.1.0.1", "10.1.0.2"));
+    world.sync();
+    await world.settled();
+    for (const vip of ["10.0.0.1", "192.0.2.1"]) for (const n of [1, 2]) world.table.add(udp(vip, `10.1.0.${n}`));
+    world.table.add(udp("10.0.0.2", "10.1.0.1"));
+    world.model.upsertSlice(sliceOf("10.1.0.3", "10.1.0.2"));
+    world.sync();
+    await world.conntrack.idle();
+    expect(left(world)).toEqual(["10.0.0.1 10.1.0.2", "192.0.2.1 10.1.0.2", "10.0.0.2 10.1.0.1"]);
+    expect(world.dumps()).toEqual([{ family: "ip", protocol: 17, reply: { source: "10.1.0.1", sourcePort: 53 } }]);
+    await until(() => world.dumps().length === 4);
+    const ways = world.dumps().slice(1);
+    expect(ways.map((filter) => filter?.original?.destination)).toEqual(["10.0.0.1", "192.0.2.1", undefined]);
+  });
+
+  test("a service that itself changed with its endpoints is looked at whole", async () => {
+    const world = setUp();
+    const put2 = (externalIPs: string[], endpoint: string) => {
+      world.model.upsertService(service("s1", { externalIPs, ports: [{ port: 53, protocol: "UDP" }] }));
+      world.model.upsertSlice(slice("s1-1", "s1", [endpoint], { ports: [{ port: 53, protocol: "UDP" }] }));
+    };
+    put2(["192.0.2.1"], "10.1.0.1");
+    world.sync();
+    await world.settled();
+    world.table.add(udp("192.0.2.2", "192.0.2.2"));
+    put2(["192.0.2.1"], "10.1.0.2");
+    world.sync("ip6");
+    put2(["192.0.2.1", "192.0.2.2"], "10.1.0.2");
+    world.sync();
+    await world.conntrack.idle();
+    expect(left(world)).toEqual([]);
+  });
+
   test("many changes are one pass over the family", async () => {
     const world = setUp();
     world.sync();

@@ -76,7 +76,7 @@ describe("what is given up", () => {
     const released = () =>
       model
         .takeReleased()
-        .map(({ address, port, protocol, service: of, endpoints }) =>
+        .claims.map(({ address, port, protocol, service: of, endpoints }) =>
           [`${address}:${port}/${protocol}`, of, ...endpoints].join(" "),
         );
     return { model, released };

@@ -1,0 +1,154 @@
+/** Established TCP connections to an endpoint that is gone, of services that ask for a reset and of those that do not. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+
+import { FAMILIES } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { Conversation, startEchoServer } from "./support/conversation.ts";
+import {
+  clusterIP,
+  type EndpointSpec,
+  everyWay,
+  type Manifest,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+import { Tracked } from "./support/tracked.ts";
+
+const ECHO_PORT = 9999;
+/** A reset takes a round trip; what takes longer is a busy machine. Without one the client waits for 15 minutes. */
+const RESET_MS = 3000;
+
+let cluster: Cluster;
+let tracked: Tracked;
+beforeAll(async () => {
+  cluster = await Cluster.create([
+    { name: "a", on: "node" },
+    { name: "b", on: "node" },
+    { name: "r1", on: "remote" },
+  ]);
+  for (const pod of ["a", "b"]) {
+    const { namespace, address } = cluster.lab.pod(pod);
+    for (const family of FAMILIES) await startEchoServer(namespace, address[family], ECHO_PORT);
+  }
+  tracked = await Tracked.start(cluster);
+});
+afterAll(async () => {
+  await tracked.stop();
+  await cluster.destroy();
+});
+const open: Conversation[] = [];
+afterEach(() => {
+  for (const conversation of open.splice(0)) conversation.close();
+});
+
+interface Asked {
+  readonly asks?: boolean;
+  readonly external?: "Cluster" | "Local";
+}
+
+function spec(endpoints: ServiceSpec["endpoints"], { asks = true, external = "Cluster" }: Asked = {}): ServiceSpec {
+  const annotations = { "nft-proxier.dev/reset-removed-endpoints": "true" };
+  return {
+    name: "chat",
+    n: 1,
+    endpoints,
+    external,
+    protocols: ["tcp"],
+    ...(asks ? { metadata: { annotations } } : {}),
+  };
+}
+
+/** The service with its endpoints on the echo server's port. */
+function objects(...args: Parameters<typeof spec>): Manifest[] {
+  return serviceObjects(cluster.lab, spec(...args)).map((object) =>
+    object["kind"] === "Service"
+      ? object
+      : { ...object, ports: (object["ports"] as Manifest[]).map((port) => ({ ...port, port: ECHO_PORT })) },
+  );
+}
+
+async function apply(...args: Parameters<typeof spec>): Promise<void> {
+  await tracked.apply(objects(...args));
+  await tracked.conntrack.idle();
+}
+
+/** A connection by every way there is, from a pod, from outside and from the node itself, in both families. */
+async function connect(ways = everyWay(spec(["a"])), sources = ["b", "client", "node"]) {
+  const made = sources.flatMap((from) =>
+    ways.flatMap((to) =>
+      FAMILIES.map(async (family) => {
+        const conversation = await Conversation.open(cluster.source(from).namespace, to.address[family], to.port);
+        open.push(conversation);
+        return { name: `${family} ${from} → ${to.name}`, conversation };
+      }),
+    ),
+  );
+  return Promise.all(made);
+}
+
+/** What each says to a word: the word itself, an error's code, or "" for silence. */
+async function answers(
+  connections: Awaited<ReturnType<typeof connect>>,
+  word: string,
+  timeoutMs: number,
+): Promise<string[]> {
+  return Promise.all(
+    connections.map(async ({ name, conversation }) => `${name}: ${await conversation.say(word, timeoutMs)}`),
+  );
+}
+const all = (connections: Awaited<ReturnType<typeof connect>>, answer: string): string[] =>
+  connections.map(({ name }) => `${name}: ${answer}`);
+
+describe.each(["Cluster", "Local"] as const)("externalTrafficPolicy %s", (external) => {
+  test.each<[string, ServiceSpec["endpoints"]]>([
+    ["and another endpoint takes over", ["r1"]],
+    ["and no endpoint is left", []],
+  ])("a client's next packet is answered with a reset: its endpoint is gone %s", async (_name, left) => {
+    await apply(["a"], { external });
+    const connections = await connect();
+    expect(await answers(connections, "before", RESET_MS)).toEqual(all(connections, "before"));
+    await apply(left, { external });
+    expect(await answers(connections, "after", RESET_MS)).toEqual(all(connections, "ECONNRESET"));
+  });
+});
+
+test.each<[string, EndpointSpec]>([
+  ["terminating, and serves", { pod: "a", ready: false, serving: true, terminating: true }],
+  ["terminating, and serves no more", { pod: "a", ready: false, serving: false, terminating: true }],
+  ["not ready", { pod: "a", ready: false, serving: false }],
+])("a connection goes on while its endpoint is %s", async (_name, endpoint) => {
+  await apply(["a"]);
+  const connections = await connect(undefined, ["client"]);
+  await apply([endpoint, "r1"]);
+  expect(await answers(connections, "still", RESET_MS)).toEqual(all(connections, "still"));
+});
+
+test("connections to endpoints that stay are not touched", async () => {
+  await apply(["b"]);
+  const connections = await connect([clusterIP(spec(["b"]))], ["client", "node"]);
+  await apply(["a", "b"]);
+  await apply(["b"]);
+  expect(await answers(connections, "still", RESET_MS)).toEqual(all(connections, "still"));
+});
+
+test("a service that does not ask keeps its connections to an endpoint that is gone", async () => {
+  await apply(["a"], { asks: false });
+  const connections = await connect(undefined, ["client"]);
+  await apply(["r1"], { asks: false });
+  expect(await answers(connections, "still", RESET_MS)).toEqual(all(connections, "still"));
+  await apply([], { asks: false });
+  expect(await answers(connections, "still there", RESET_MS)).toEqual(all(connections, "still there"));
+});
+
+test("new connections are opened and refused as ever", async () => {
+  await apply(["a"]);
+  const { namespace, address } = cluster.source("client");
+  const to = clusterIP(spec(["a"]));
+  const probe = { protocol: "tcp", count: 20, timeoutMs: RESET_MS, port: to.port } as const;
+  await apply([]);
+  for (const family of FAMILIES) {
+    const source = address?.[family] ?? "";
+    const outcomes = await namespace.agent().probe({ ...probe, source, destination: to.address[family] });
+    expect(outcomes.map(({ result }) => result)).toEqual(["unreachable"]);
+  }
+});
