@@ -1,6 +1,6 @@
 /** The API server's side of the daemon: where objects come from and where Events go. */
 import type { ProxyConfig } from "../config/index.js";
-import { type EventRecorder, NO_EVENTS } from "../observe/events.js";
+import type { EventRecorder } from "../observe/events.js";
 import type { Logger } from "../observe/log.js";
 import type { Metrics } from "../observe/metrics.js";
 import type { ObjectSource } from "../source/types.js";
@@ -27,10 +27,12 @@ export async function openCluster({ config, nodeName, metrics, log }: ClusterOpt
     config,
     onRequest: (report) => metrics.restRequest(report),
   });
+  const events = new kubernetes.KubernetesEventRecorder({ connection, nodeName, log });
   return {
     source: new kubernetes.KubernetesSource({ connection, nodeName, log }),
-    events: NO_EVENTS,
+    events,
     close: async () => {
+      await events.stop();
       connection.close();
     },
   };

@@ -22,7 +22,9 @@ import type { Clock } from "../table/types.js";
 import { AfterFirstSync } from "./after-first-sync.js";
 import { Closers } from "./closers.js";
 import { type Cluster, openCluster } from "./cluster.js";
+import { followConntrack } from "./conntrack.js";
 import { NodeTap } from "./node-tap.js";
+import { ServiceEvents } from "./service-events.js";
 import { configuredServers, Observation, serviceHealth } from "./servers.js";
 
 export interface DaemonOptions {
@@ -81,7 +83,7 @@ class Daemon {
       await applySystemSettings(config, { log, loadConntrack: () => loadConntrack(kernel) });
       await this.#listen(node, events);
     }
-    const proxier = this.#proxier(events);
+    const proxier = await this.#proxier(events);
     if (cluster !== undefined) this.#announce(events);
     return this.#serve(proxier, manifests ?? cluster!.source);
   }
@@ -102,24 +104,34 @@ class Daemon {
     }
   }
 
-  #proxier(events: EventRecorder): Proxier {
+  /** The proxier with everything that follows what it does. */
+  async #proxier(events: EventRecorder): Promise<Proxier> {
     const { config, nodeName, kernel, log, clock, node } = this.#options;
     const { families } = this.#options.families;
-    const { observers } = this.#observation;
-    const proxier = new Proxier({ config, nodeName, families, kernel, log, clock, observers, watch: true });
+    const { observers, metrics } = this.#observation;
+    const options = { config, nodeName, families, kernel, log, clock, observers, watch: true, trackReleased: true };
+    const proxier = new Proxier(options);
     this.#closers.add(() => proxier.stop());
-    if (node === undefined) return proxier;
-    const check = serviceHealth({ nodeName, events, log }, this.#observation, (family, service) =>
+    proxier.observe(new ServiceEvents(events, nodeName));
+    const localAddresses = () => proxier.localAddresses();
+    this.#closers.add(await followConntrack({ proxier, families, localAddresses, metrics, log }));
+    if (node !== undefined) this.#followNode(proxier, events);
+    return proxier;
+  }
+
+  #followNode(proxier: Proxier, events: EventRecorder): void {
+    const { nodeName, kernel, log } = this.#options;
+    const { families } = this.#options.families;
+    const health = serviceHealth({ nodeName, events, log }, this.#observation, (family, service) =>
       proxier.model.healthCheck(family, service),
     );
-    this.#closers.add(() => check.close());
-    proxier.observe(check);
+    this.#closers.add(() => health.close());
+    proxier.observe(health);
     const leftovers = new AfterFirstSync(families, async () => {
       await removeLeftovers({ kernel, log, families });
     });
     this.#closers.add(() => leftovers.done());
     proxier.observe(leftovers);
-    return proxier;
   }
 
   /** As kube-proxy, so that the Node's Events tell when its proxier started. */

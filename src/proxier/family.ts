@@ -1,6 +1,7 @@
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
+import type { ServiceClaim } from "../ruleset/keys.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { isDrawChain, TABLE_NAME } from "../ruleset/names.js";
 import { joinResults, Table, TableError } from "../table/index.js";
@@ -78,6 +79,11 @@ export class FamilyProxier {
   /** Reads the kernel's table, so that what is already right is known before anything is wanted. */
   async load(): Promise<void> {
     await this.table.load();
+  }
+
+  /** What the kernel's table serves though no service wants it. */
+  leftoverClaims(): readonly ServiceClaim[] {
+    return this.#required().ruleset.leftoverClaims();
   }
 
   /** Writes what differs, without services that the kernel refuses. Never throws. */

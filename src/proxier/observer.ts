@@ -1,4 +1,4 @@
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily, Protocol } from "../model/types.js";
 
 /** One write of one family that the kernel took, or refused. */
 export interface SyncReport {
@@ -68,6 +68,15 @@ export interface SetAside {
   readonly reason: string;
 }
 
+/** A VIP and port, or (address "") a node port. */
+export interface ServedClaim {
+  readonly family: IpFamily;
+  /** Canonical. */
+  readonly address: string;
+  readonly protocol: Protocol;
+  readonly port: number;
+}
+
 /**
  * Told what the proxier does; metrics and health are kept by observers. Calls are synchronous, cheap and must not throw.
  * Times are Unix ms (`Date.now()`), as what is shown to people is.
@@ -79,6 +88,8 @@ export interface ProxierObserver {
   queued?(at: number): void;
   /** The changes that were waiting are being taken over into the wanted state: none is pending any more. */
   taken?(): void;
+  /** Told once, before the first write: what the tables that were found serve, and no service has. */
+  found?(claims: readonly ServedClaim[]): void;
   synced?(report: SyncReport): void;
   /** Where node ports answer from now on; "all": on every local address but loopback. */
   nodePortAddresses?(family: IpFamily, addresses: "all" | readonly string[]): void;

@@ -109,6 +109,11 @@ export class Proxier implements ObjectSink {
     if (options.watch !== undefined && options.watch !== false) this.#watcher = this.#newWatcher(options.watch);
   }
 
+  /** Addresses of this node's interfaces, as they are now. */
+  localAddresses(): Promise<readonly LocalAddress[]> {
+    return this.#options.localAddresses?.() ?? this.#localAddresses.current();
+  }
+
   /** Tells one more observer of what happens from now on. */
   observe(observer: ProxierObserver): void {
     this.#observers.push(observer);
@@ -172,7 +177,6 @@ export class Proxier implements ObjectSink {
       }
       // The sets are declared by now, so that services find what the kernel's hold.
       await Promise.all(this.#families.map((family) => family.load()));
-      this.#loaded = true;
     }
     const dirty = this.model.takeDirty();
     for (const { family } of this.#families) {
@@ -191,6 +195,8 @@ export class Proxier implements ObjectSink {
       await new Promise((resolve) => setImmediate(resolve));
       sliceStart = performance.now();
     }
+    if (!this.#loaded) this.#tellFound();
+    this.#loaded = true;
   }
 
   /** Writes now what is wanted, in all families. Never throws. */
@@ -241,6 +247,17 @@ export class Proxier implements ObjectSink {
         this.#log.error({ family: family.family, service, err: error }, "service left as it was");
       }
     }
+  }
+
+  #tellFound(): void {
+    const claims = this.#families.flatMap((family) =>
+      family
+        .leftoverClaims()
+        .flatMap(({ address, protocol, port }) =>
+          protocol === undefined ? [] : [{ family: family.family, address, protocol, port }],
+        ),
+    );
+    for (const observer of this.#observers) observer.found?.(claims);
   }
 
   async #writePaced(): Promise<{ ok: boolean; againMs?: number }> {
@@ -328,7 +345,7 @@ export class Proxier implements ObjectSink {
     const { config, nodeName } = this.#options;
     // Before the wait: what changes during it asks for another round.
     this.#nodeChanged = false;
-    const local = await (this.#options.localAddresses?.() ?? this.#localAddresses.current());
+    const local = await this.localAddresses();
     const facts = nodeFacts(config, nodeName, this.#node);
     this.model.setNode(facts.context);
     for (const family of this.#families) {

@@ -3,7 +3,7 @@
  * `numgen` leaves in host order. One instance holds scratch buffers that are valid until its next call.
  */
 import { endianness } from "node:os";
-import { packAddress } from "../model/address.js";
+import { formatAddress, packAddress } from "../model/address.js";
 import type { IpFamily, Protocol } from "../model/types.js";
 import { IpProto } from "../kernel/constants.js";
 
@@ -103,18 +103,28 @@ export class KeyPacker {
 const VERDICT_BYTES = new Uint8Array(4);
 const VERDICT_VIEW = new DataView(VERDICT_BYTES.buffer);
 
-/** Text of a packed service key, for messages: "10.96.0.10:80/TCP", or ":30080/TCP" for a node port. */
-export function describeServiceKey(key: Uint8Array, family: IpFamily): string {
+/** What a packed service key says: a VIP and port, or (address "") a node port. */
+export interface ServiceClaim {
+  /** Canonical; "" for a node port. */
+  readonly address: string;
+  /** Undefined: none of those that services have. */
+  readonly protocol: Protocol | undefined;
+  readonly port: number;
+}
+
+/** Reads a key of `ServiceKey.service`'s layout. */
+export function unpackServiceKey(key: Uint8Array, family: IpFamily): ServiceClaim {
   const addressBytes = family === "ip" ? 4 : 16;
   const vip = key.length >= addressBytes + 8;
   const at = vip ? addressBytes : 0;
-  const protocol = Object.entries(PROTOCOL_NUMBER).find(([, number]) => number === key[at])?.[0] ?? String(key[at]);
+  const protocol = (Object.keys(PROTOCOL_NUMBER) as Protocol[]).find((name) => PROTOCOL_NUMBER[name] === key[at]);
   const port = (key[at + 4] << 8) | key[at + 5];
-  if (!vip) return `:${port}/${protocol}`;
-  const bytes = key.subarray(0, addressBytes);
-  const address =
-    family === "ip"
-      ? bytes.join(".")
-      : `[${Array.from({ length: 8 }, (_, i) => ((bytes[2 * i] << 8) | bytes[2 * i + 1]).toString(16)).join(":")}]`;
-  return `${address}:${port}/${protocol}`;
+  return { address: vip ? formatAddress(key.slice(0, addressBytes)) : "", protocol, port };
+}
+
+/** Text of a packed service key, for messages: "10.96.0.10:80/TCP", or ":30080/TCP" for a node port. */
+export function describeServiceKey(key: Uint8Array, family: IpFamily): string {
+  const { address, protocol, port } = unpackServiceKey(key, family);
+  const number = key[key.length >= 12 ? (family === "ip" ? 4 : 16) : 0];
+  return `${address.includes(":") ? `[${address}]` : address}:${port}/${protocol ?? number}`;
 }

@@ -7,7 +7,7 @@ import type { Table } from "../table/index.js";
 import type { ElementSet, FaultyObject } from "../table/types.js";
 import { DrawChains } from "./draw-chains.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
-import { KeyPacker } from "./keys.js";
+import { KeyPacker, type ServiceClaim, unpackServiceKey } from "./keys.js";
 import { assignIndices, endpointId } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { declareOwnObjects, type OwnObjects, ownNames } from "./own-chains.js";
@@ -143,6 +143,16 @@ export class FamilyRuleset {
     this.#removeOwn(before, after);
     if (after.length === 0) this.#ports.delete(service);
     else this.#ports.set(service, after);
+  }
+
+  /** What the kernel's table serves though no service wants it: left by an earlier run, or by the table taken over. */
+  leftoverClaims(): ServiceClaim[] {
+    const { serviceIPs, serviceNodePorts, noEndpointServices, noEndpointNodePorts } = this.#sets;
+    const claims: ServiceClaim[] = [];
+    for (const set of [serviceIPs, serviceNodePorts, noEndpointServices, noEndpointNodePorts]) {
+      set.forEachLeftover((key) => claims.push(unpackServiceKey(key, this.family)));
+    }
+    return claims;
   }
 
   /** Services that have elements here. */

@@ -188,6 +188,13 @@ export class TrackedElements implements ElementSet {
     }
   }
 
+  forEachLeftover(visit: (key: Uint8Array) => void): void {
+    const { rows, flags } = this.#map;
+    for (let row = 0; row < rows; row++) {
+      if ((flags[row] & (KERNEL | WANTED)) === KERNEL) visit(this.#map.keyAt(row));
+    }
+  }
+
   /** Freezes what is wanted now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
   take(full: boolean): void {
     const taken = full ? this.#everyRow() : this.#dirty;

@@ -127,8 +127,8 @@ export class ApiConnection {
         return await this.#once(request, credentials, guard);
       } catch (error) {
         // The server closed an idle connection while we were about to use it: that says nothing about a new one. There
-        // are only so many idle ones.
-        if (!(error instanceof StaleConnection)) throw error;
+        // are only so many idle ones. A request that was given up ends its connection too.
+        if (guard.reason !== undefined || !(error instanceof StaleConnection)) throw error;
       }
     }
   }

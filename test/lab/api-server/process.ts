@@ -1,6 +1,6 @@
 /**
  * The double (index.ts) as a program of its own, for a network namespace that the test is not in. One JSON object per line:
- * it first prints `{ url, kubeconfig }`, then answers each call `{ id, call, args }` on stdin with `{ id, result }` or
+ * it first prints `{ url, ca, kubeconfig }`, then answers each call `{ id, call, args }` on stdin with `{ id, result }` or
  * `{ id, error }`. argv[2]: ApiServerOptions as JSON. It ends with its stdin.
  */
 import { createInterface } from "node:readline";
@@ -18,6 +18,11 @@ const CALLS = {
     for (const watch of await server.watching(resource)) watch.cut({ midLine: true });
   },
   compact: () => server.compact(),
+  /** From now on these tokens count, and no other. */
+  accept: (tokens: readonly string[]) => {
+    server.tokens.clear();
+    for (const token of tokens) server.tokens.add(token);
+  },
   down: () => server.down(),
   up: () => server.up(),
   events: () => server.events,
@@ -29,7 +34,7 @@ const CALLS = {
 export type Calls = typeof CALLS;
 
 const say = (message: object): void => void process.stdout.write(`${JSON.stringify(message)}\n`);
-say({ url: server.url, kubeconfig: server.kubeconfig() });
+say({ url: server.url, ca: server.ca, kubeconfig: server.kubeconfig() });
 for await (const line of createInterface({ input: process.stdin })) {
   const { id, call, args } = JSON.parse(line) as { id: number; call: keyof Calls; args: never[] };
   try {

@@ -10,18 +10,27 @@ type Result<Name extends keyof Calls> = Awaited<ReturnType<Calls[Name]>>;
 
 type Waiting = Map<number, (answer: { result?: unknown; error?: string }) => void>;
 
+interface Hello {
+  readonly url: string;
+  readonly ca: string;
+  readonly kubeconfig: string;
+}
+
 const PROGRAM = join(import.meta.dirname, "../../lab/api-server/process.ts");
 
 export class Api {
   readonly url: string;
+  /** PEM of the authority; "" without TLS. */
+  readonly ca: string;
   readonly kubeconfig: string;
   readonly #child: ChildProcess;
   readonly #waiting: Waiting;
   #calls = 0;
 
-  private constructor(child: ChildProcess, hello: { url: string; kubeconfig: string }, waiting: Waiting) {
+  private constructor(child: ChildProcess, hello: Hello, waiting: Waiting) {
     this.#child = child;
     this.url = hello.url;
+    this.ca = hello.ca;
     this.kubeconfig = hello.kubeconfig;
     this.#waiting = waiting;
   }
@@ -38,7 +47,7 @@ export class Api {
         for (const answer of waiting.values()) answer({ error });
       });
       createInterface({ input: child.stdout! }).on("line", (line) => {
-        const message = JSON.parse(line) as { url: string; kubeconfig: string; id?: number };
+        const message = JSON.parse(line) as Hello & { id?: number };
         if (message.id === undefined) return resolve(new Api(child, message, waiting));
         waiting.get(message.id)?.(message as object);
         waiting.delete(message.id);

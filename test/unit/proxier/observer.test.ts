@@ -14,18 +14,15 @@ let told: string[];
 let reports: SyncReport[];
 let nodePorts: unknown[];
 let noLocal: unknown[];
+let found: unknown[];
 let proxier: Proxier;
 
-beforeEach(() => {
-  kernel = new FakeKernel();
-  told = [];
-  reports = [];
-  nodePorts = [];
-  noLocal = [];
+function make(): Proxier {
   const observer: ProxierObserver = {
     changed: (kind) => void told.push(`changed ${kind}`),
     queued: () => void told.push("queued"),
     nodePortAddresses: (_family, addresses) => void nodePorts.push(addresses),
+    found: (claims) => void found.push(claims),
     noLocalEndpoints: (_family, counts) => void noLocal.push(counts),
     taken: () => void told.push("taken"),
     synced: (report) => {
@@ -33,7 +30,7 @@ beforeEach(() => {
       reports.push(report);
     },
   };
-  proxier = new Proxier({
+  return new Proxier({
     config: defaultConfig(),
     nodeName: "this-node",
     families: ["ip"],
@@ -43,6 +40,16 @@ beforeEach(() => {
     localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
     observers: [observer],
   });
+}
+
+beforeEach(() => {
+  kernel = new FakeKernel();
+  told = [];
+  reports = [];
+  nodePorts = [];
+  noLocal = [];
+  found = [];
+  proxier = make();
 });
 
 function slice(index: number, pods: readonly number[], triggeredAt?: number): V1EndpointSlice {
@@ -145,5 +152,23 @@ describe("observers of the proxier", () => {
     await proxier.sync();
     expect(nodePorts).toEqual(["all"]);
     expect(noLocal.at(-1)).toEqual({ internal: 1, external: 0 });
+  });
+
+  it("are told once what the table that was found serves, and no service has", async () => {
+    put(0, [1]);
+    put(1, [2]);
+    proxier.synced();
+    await proxier.sync();
+    expect(found).toEqual([[]]);
+    const before = proxier;
+    proxier = make();
+    put(1, [2]);
+    proxier.synced();
+    await proxier.sync();
+    expect(found.at(-1)).toEqual([{ family: "ip", address: "10.96.0.1", protocol: "TCP", port: 80 }]);
+    put(1, [2, 3]);
+    await proxier.sync();
+    expect(found).toHaveLength(2);
+    await before.stop();
   });
 });

@@ -1,0 +1,224 @@
+/**
+ * In a cluster, as kubeadm starts kube-proxy: its command line, its files (at another place), an API server over TLS that
+ * asks for the service account's token. What the API server says reaches packets, whatever happens to the API server.
+ */
+import type { ChildProcess } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import type { KubeJson } from "../lab/api-server/index.ts";
+import { PLAN } from "../lab/topology.ts";
+import { KUBEADM_CONFIG, kubeadmArguments } from "../unit/config/kubeadm.ts";
+import { Api } from "./support/api.ts";
+import { Cluster } from "./support/cluster.ts";
+import {
+  clusterIP,
+  loadBalancer,
+  type Manifest,
+  NODE,
+  nodeObject,
+  nodePort,
+  serviceCIDRObject,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+import { underLoad } from "./support/load.ts";
+import { checkRow, type Row } from "./support/rows.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+const late: ServiceSpec = { name: "late", n: 2, endpoints: ["b"] };
+const CHECK_PORT = 32_100;
+
+let directory: string;
+let cluster: Cluster;
+let api: Api;
+let daemon: ChildProcess;
+let log = "";
+
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-cluster-"));
+  cluster = await Cluster.create();
+  api = await Api.start(cluster.lab.node, { tls: {}, tokens: ["first-token"] });
+  await put(nodeObject(), serviceCIDRObject(), ...objects(web));
+  daemon = cluster.start(await kubeadmFiles());
+  daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  await becomes({ rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } });
+});
+afterAll(async () => {
+  await cluster.destroy();
+  await rm(directory, { recursive: true, force: true });
+});
+
+/** kubeadm's ConfigMap, but for the place of the files and the second family's cluster CIDR. Returns the command line. */
+async function kubeadmFiles(): Promise<string[]> {
+  const at = (name: string): string => join(directory, name);
+  await writeFile(at("ca.crt"), api.ca);
+  await writeFile(at("token"), "first-token\n");
+  const kubeconfig = {
+    apiVersion: "v1",
+    kind: "Config",
+    clusters: [{ name: "default", cluster: { "certificate-authority": at("ca.crt"), server: api.url } }],
+    contexts: [{ name: "default", context: { cluster: "default", namespace: "default", user: "default" } }],
+    "current-context": "default",
+    users: [{ name: "default", user: { tokenFile: at("token") } }],
+  };
+  await writeFile(at("kubeconfig.conf"), JSON.stringify(kubeconfig));
+  const config = KUBEADM_CONFIG.replace("/var/lib/kube-proxy/", `${directory}/`).replace(
+    "clusterCIDR: 10.244.0.0/16",
+    `clusterCIDR: ${PLAN.clusterCIDR.ip},${PLAN.clusterCIDR.ip6}`,
+  );
+  await writeFile(at("config.conf"), config);
+  return kubeadmArguments(at("config.conf"), NODE);
+}
+
+function objects(...services: readonly ServiceSpec[]): Manifest[] {
+  return services.flatMap((service) => serviceObjects(cluster.lab, service));
+}
+
+function put(...manifests: readonly Manifest[]): Promise<void> {
+  return api.call("put", manifests as unknown as readonly KubeJson[]);
+}
+
+/** The row comes true within `limitMs`. */
+async function becomes(row: Row, limitMs = 20_000): Promise<void> {
+  const start = performance.now();
+  for (;;) {
+    const wrong = await checkRow(cluster, row, { answerMs: 300 });
+    if (wrong.length === 0) return;
+    if (performance.now() - start > limitMs) throw new Error(`not within ${limitMs} ms:\n${wrong.join("\n")}\n${log}`);
+  }
+}
+
+async function get(url: string): Promise<{ status: number; body: string }> {
+  const script = `const r = await fetch(process.argv[1]); console.log(JSON.stringify({ status: r.status, body: await r.text() }))`;
+  const command = [process.execPath, "--input-type=module", "-e", script, url];
+  return JSON.parse(await cluster.lab.node.mustRun(command)) as { status: number; body: string };
+}
+
+test("a watch event reaches packets, and loses no connection", async () => {
+  await put(...objects(late));
+  await becomes({ rule: "", from: "client", to: nodePort(late), expect: { pods: ["b"], masq: true } });
+  const streams = [
+    { from: "client", to: loadBalancer(late), protocol: "tcp" },
+    { from: "c", to: clusterIP(late), protocol: "udp" },
+  ] as const;
+  const { connections, failures } = await underLoad(cluster, streams, async () => {
+    for (const endpoints of [["a", "b", "r1"], ["r1", "r2"], ["b"]]) {
+      await put(...objects({ ...late, endpoints }));
+      await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: endpoints, masq: false } });
+    }
+  });
+  expect(failures).toEqual([]);
+  expect(connections).toBeGreaterThan(100);
+});
+
+test("the health and metrics ports answer as kube-proxy's", async () => {
+  const health = await get("http://127.0.0.1:10256/healthz");
+  expect(health.status).toBe(200);
+  expect(JSON.parse(health.body)).toMatchObject({ healthy: true, nodeEligible: true, status: { IPv4: {}, IPv6: {} } });
+  expect(await get("http://127.0.0.1:10249/proxyMode")).toEqual({ status: 200, body: "nftables" });
+  const { body } = await get("http://127.0.0.1:10249/metrics");
+  expect(body).toMatch(/^kubeproxy_sync_proxy_rules_duration_seconds_count\{ip_family="IPv6"\} [1-9]/m);
+  expect(body).toMatch(/^rest_client_requests_total\{code="200",method="GET",host="127\.0\.0\.1:\d+"\} [1-9]/m);
+});
+
+test("the trigger time of a slice's change is measured", async () => {
+  const count = async (): Promise<number> => {
+    const { body } = await get("http://127.0.0.1:10249/metrics");
+    return Number(
+      /^kubeproxy_network_programming_duration_seconds_count\{ip_family="IPv4"\} (\d+)/m.exec(body)?.[1] ?? "0",
+    );
+  };
+  const before = await count();
+  const [, slice] = objects({ ...late, endpoints: ["b", "r1"], families: ["ip"] });
+  const metadata = slice["metadata"] as Manifest;
+  const annotations = { "endpoints.kubernetes.io/last-change-trigger-time": new Date().toISOString() };
+  await put({ ...slice, metadata: { ...metadata, annotations } });
+  await expect.poll(count, { timeout: 10_000 }).toBe(before + 1);
+  await put(...objects(late));
+});
+
+test("a load balancer's health check follows the endpoints on this node", async () => {
+  const checked: ServiceSpec = {
+    name: "checked",
+    n: 3,
+    endpoints: ["a", "r1"],
+    external: "Local",
+    spec: { healthCheckNodePort: CHECK_PORT },
+  };
+  const url = `http://${PLAN.node.ip}:${CHECK_PORT}/`;
+  await put(...objects(checked));
+  const answer = { service: { namespace: "default", name: "checked" }, localEndpoints: 1, serviceProxyHealthy: true };
+  await expect.poll(async () => (await get(url).catch(() => undefined))?.status, { timeout: 10_000 }).toBe(200);
+  expect(JSON.parse((await get(url)).body)).toEqual(answer);
+  await put(...objects({ ...checked, endpoints: ["r1"] }));
+  await expect.poll(async () => (await get(url)).status, { timeout: 10_000 }).toBe(503);
+  await api.call("delete", "Service", "default/checked");
+  await expect
+    .poll(
+      () =>
+        get(url).then(
+          () => "open",
+          () => "closed",
+        ),
+      { timeout: 10_000 },
+    )
+    .toBe("closed");
+});
+
+test("a node that the autoscaler is about to remove is not eligible", async () => {
+  const node = nodeObject();
+  const taint = { key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" };
+  await put({ ...node, spec: { ...(node["spec"] as Manifest), taints: [taint] } });
+  const status = async (path: string): Promise<number> => (await get(`http://127.0.0.1:10256${path}`)).status;
+  await expect.poll(() => status("/healthz"), { timeout: 10_000 }).toBe(503);
+  expect(await status("/livez")).toBe(200);
+  await put(node);
+  await expect.poll(() => status("/healthz"), { timeout: 10_000 }).toBe(200);
+});
+
+test("without the API server nothing changes; what changed meanwhile is caught up with", async () => {
+  await api.call("down");
+  await new Promise((resolve) => setTimeout(resolve, 2_000));
+  const row: Row = { rule: "", from: "c", to: clusterIP(late), expect: { pods: ["b"], masq: false } };
+  expect(await checkRow(cluster, row)).toEqual([]);
+  await put(...objects({ ...late, endpoints: ["r2"] }));
+  await api.call("delete", "Service", "default/web");
+  // What the watches missed is history by now: only a new list tells.
+  await api.call("compact");
+  // The kubelet renews the token every hour.
+  await writeFile(join(directory, "token"), "second-token\n");
+  await api.call("accept", ["second-token"]);
+  await api.call("up");
+  await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["r2"], masq: false } }, 40_000);
+  await becomes({ rule: "", from: ["c", "client"], to: clusterIP(web), expect: "drop" });
+});
+
+test("a watch that breaks off in the middle of a line is taken up again", async () => {
+  await api.call("watching", "endpointslices");
+  await api.call("cut", "endpointslices");
+  await put(...objects({ ...late, endpoints: ["a", "r1"] }));
+  await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["a", "r1"], masq: false } });
+});
+
+test("its Events tell that it started", async () => {
+  await expect
+    .poll(async () => (await api.call("events")).map((event) => [event["reason"], event["action"]]), {
+      timeout: 10_000,
+    })
+    .toContainEqual(["Starting", "StartKubeProxy"]);
+});
+
+test("a change of the configuration file ends it with 1, and the rules stay", async () => {
+  const ended = new Promise<number | null>((resolve) => daemon.once("exit", resolve));
+  const file = join(directory, "config.conf");
+  await writeFile(file, "mode: [");
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  expect(daemon.exitCode).toBe(null);
+  await writeFile(file, KUBEADM_CONFIG.replace("syncPeriod: 0s", "syncPeriod: 20s"));
+  expect(await ended).toBe(1);
+  const row: Row = { rule: "", from: "c", to: clusterIP(late), expect: { pods: ["a", "r1"], masq: false } };
+  expect(await checkRow(cluster, row)).toEqual([]);
+});
