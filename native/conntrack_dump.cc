@@ -94,7 +94,8 @@ void ReadConntrackPiece(const ConntrackPiece& piece, const ConntrackFilter& filt
   size_t at = 0;
   for (const size_t length : piece.datagrams) {
     EachConntrackMessage(piece.bytes.get() + at, length, [&](const nlmsghdr* message) {
-      if (message->nlmsg_seq != kSeq || NFNL_SUBSYS_ID(message->nlmsg_type) != NFNL_SUBSYS_CTNETLINK) return true;
+      if (message->nlmsg_seq != kSeq) return true;
+      if (message->nlmsg_type == NLMSG_DONE || message->nlmsg_type == NLMSG_ERROR) return false;
       records.emplace_back();
       // What the kernel was asked for is looked at again: an older one passes over filters that it does not know.
       if (!DecodeConntrack(message, &records.back()) || !filter.Matches(records.back())) records.pop_back();

@@ -112,7 +112,7 @@ function packTuple(
     into.setUint16(ports + 2, checkInteger(where, "destinationPort", tuple.destinationPort, 0xffff), true);
   } else if (kind === KIND.icmp) {
     const { icmp } = tuple;
-    if (icmp === undefined) throw invalid(where, `protocol ${tuple.protocol} needs icmp: id, type and code`);
+    if (icmp == null) throw invalid(where, `protocol ${tuple.protocol} needs icmp: id, type and code`);
     into.setUint16(ports, checkInteger(where, "icmp.id", icmp.id, 0xffff), true);
     into.setUint8(ports + 2, checkInteger(where, "icmp.code", icmp.code, 0xff));
     into.setUint8(ports + 3, checkInteger(where, "icmp.type", icmp.type, 0xff));
@@ -121,6 +121,13 @@ function packTuple(
     const zone = checkInteger(where, "zone", tuple.zone, 0xffff);
     into.setUint16(direction === "original" ? OFFSET.originalZone : OFFSET.replyZone, zone, true);
   }
+}
+
+/** A tuple of an entry from outside, which may be anything. */
+function wantTuple(action: string, direction: "original" | "reply", tuple: ConntrackTuple): void {
+  const given: unknown = tuple;
+  if (typeof given === "object" && given !== null) return;
+  throw invalid(action, `${direction}: expected an object, found ${display(given)}`);
 }
 
 function packHead(action: string, into: DataView, family: unknown, protocol: unknown): number {
@@ -134,6 +141,7 @@ function packHead(action: string, into: DataView, family: unknown, protocol: unk
 
 /** The record that finds an entry by its original tuple. Throws KernelError "invalid". */
 export function packKey(action: string, family: IpFamily, original: ConntrackTuple, zone = 0): Uint8Array<ArrayBuffer> {
+  wantTuple(action, "original", original);
   const bytes = new Uint8Array(KEY_BYTES);
   const view = new DataView(bytes.buffer);
   packTuple(action, view, "original", packHead(action, view, family, original.protocol), original);
@@ -162,6 +170,8 @@ export function packEntry(action: string, entry: ConntrackEntry | NewConntrackEn
   const bytes = new Uint8Array(FULL_BYTES);
   const view = new DataView(bytes.buffer);
   const { original, reply } = entry;
+  wantTuple(action, "original", original);
+  wantTuple(action, "reply", reply);
   const family = packHead(action, view, entry.family, original.protocol);
   if (reply.protocol !== original.protocol) throw invalid(action, "original and reply are of different protocols");
   packTuple(action, view, "original", family, original);
@@ -177,7 +187,8 @@ export function packEntry(action: string, entry: ConntrackEntry | NewConntrackEn
   }
   if (entry.state !== undefined) view.setUint8(OFFSET.state, stateCode(action, original.protocol, entry.state));
   if (entry.labels !== undefined) {
-    if (entry.labels.length !== LABEL_BYTES) throw invalid(action, `labels: expected ${LABEL_BYTES} bytes`);
+    const right = entry.labels instanceof Uint8Array && entry.labels.length === LABEL_BYTES;
+    if (!right) throw invalid(action, `labels: expected ${LABEL_BYTES} bytes`);
     parts |= PART.labels;
     bytes.set(entry.labels, OFFSET.labels);
   }

@@ -1,9 +1,11 @@
 /**
  * `npm run bench`: full loads and single changes at several sizes, as ratios to the time that the kernel itself needs for the
- * same bytes (inside sendmsg, same run). Prints a table, then the same as JSON. Each size runs in a process of its own.
+ * same bytes (inside sendmsg, same run); and conntrack with many entries (conntrack.ts). Prints tables, then the same as
+ * JSON. Each size runs in a process of its own. `npm run bench -- conntrack` (or `services`) runs one of the two.
  */
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { conntrackRow, measureConntrack } from "./conntrack.ts";
 
 interface Figures {
   readonly operations: number;
@@ -58,20 +60,30 @@ function measure(services: number, endpoints: number): Result {
 }
 
 const fixed = (value: number, digits = 2): string => value.toFixed(digits);
-const results = SIZES.map(([services, endpoints]) => measure(services, endpoints));
 
-const rows = results.map((r) => ({
-  size: `${r.services} x ${r.endpoints}`,
-  "load ms": fixed(r.load.totalMs, 0),
-  "kernel ms": fixed(r.load.kernelMs, 0),
-  ratio: fixed(r.load.ratio),
-  "blocked ms": fixed(r.load.blockedMs, 0),
-  "restart ms": fixed(r.restart.totalMs, 0),
-  "replace own p50/p99 ms": `${fixed(r.replace.ownP50Ms)} / ${fixed(r.replace.ownP99Ms)}`,
-  "replace kernel ms": fixed(r.replace.kernelP50Ms, 3),
-  "scale own p50/p99 ms": `${fixed(r.scale.ownP50Ms)} / ${fixed(r.scale.ownP99Ms)}`,
-  "scale kernel ms": fixed(r.scale.kernelP50Ms, 3),
-  "rss MB": fixed(r.rssMb, 0),
-}));
-console.table(rows);
-process.stdout.write(`${JSON.stringify(results, null, 2)}\n`);
+function serviceRow(r: Result): Record<string, string> {
+  return {
+    size: `${r.services} x ${r.endpoints}`,
+    "load ms": fixed(r.load.totalMs, 0),
+    "kernel ms": fixed(r.load.kernelMs, 0),
+    ratio: fixed(r.load.ratio),
+    "blocked ms": fixed(r.load.blockedMs, 0),
+    "restart ms": fixed(r.restart.totalMs, 0),
+    "replace own p50/p99 ms": `${fixed(r.replace.ownP50Ms)} / ${fixed(r.replace.ownP99Ms)}`,
+    "replace kernel ms": fixed(r.replace.kernelP50Ms, 3),
+    "scale own p50/p99 ms": `${fixed(r.scale.ownP50Ms)} / ${fixed(r.scale.ownP99Ms)}`,
+    "scale kernel ms": fixed(r.scale.kernelP50Ms, 3),
+    "rss MB": fixed(r.rssMb, 0),
+  };
+}
+
+const sections = process.argv.slice(2);
+const unknown = sections.filter((name) => name !== "services" && name !== "conntrack");
+if (unknown.length > 0) throw new Error(`there is no ${unknown.join(", ")}: services, conntrack`);
+const wants = (name: string): boolean => sections.length === 0 || sections.includes(name);
+
+const services = wants("services") ? SIZES.map(([count, endpoints]) => measure(count, endpoints)) : [];
+if (services.length > 0) console.table(services.map(serviceRow));
+const conntrack = wants("conntrack") ? measureConntrack() : undefined;
+if (conntrack !== undefined) console.table([conntrackRow(conntrack)]);
+process.stdout.write(`${JSON.stringify({ services, conntrack }, null, 2)}\n`);

@@ -1,9 +1,7 @@
 /** The lab's agent (agent.cc) as seen from TypeScript: building it, starting one in a namespace, asking it. */
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, renameSync, statSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
+import { buildProgram } from "./build.ts";
 import { patience } from "./patience.ts";
 
 export type Transport = "tcp" | "udp" | "sctp";
@@ -64,23 +62,9 @@ export interface FlowAnswers {
   readonly count: number;
 }
 
-const HERE = dirname(fileURLToPath(import.meta.url));
-const SOURCES = ["agent.cc", "serve.hpp", "probe.hpp", "flow.hpp", "net.hpp"].map((name) => join(HERE, name));
-const BINARY = join(HERE, "../../build/lab/agent");
-
-/** Compiles the agent unless the program there is newer than its sources. Returns its path. */
+/** Compiles the agent where it is not up to date. Returns its path. */
 export function buildAgent(): string {
-  const newest = Math.max(...SOURCES.map((path) => statSync(path).mtimeMs));
-  if (existsSync(BINARY) && statSync(BINARY).mtimeMs >= newest) return BINARY;
-  mkdirSync(dirname(BINARY), { recursive: true });
-  // Renamed into place: test files run side by side, and another may be starting it.
-  const fresh = `${BINARY}.${process.pid}`;
-  const flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-pthread"];
-  const done = spawnSync("c++", [...flags, join(HERE, "agent.cc"), "-o", fresh], { encoding: "utf8" });
-  if (done.error) throw new Error(`no C++ compiler: ${done.error.message}`);
-  if (done.status !== 0) throw new Error(`agent.cc does not compile:\n${done.stderr}`);
-  renameSync(fresh, BINARY);
-  return BINARY;
+  return buildProgram("agent", ["serve.hpp", "probe.hpp", "flow.hpp", "net.hpp"]);
 }
 
 interface Waiter {

@@ -132,7 +132,7 @@ function valid(random: Random): Op {
 }
 
 /** Replaces, removes or booby-traps one field somewhere inside `value`. */
-function spoil(value: unknown, random: Random, depth = 0): unknown {
+export function spoil(value: unknown, random: Random, depth = 0): unknown {
   if (typeof value !== "object" || value === null || value instanceof Uint8Array || depth > 5) {
     return random.pick(junk)(random);
   }

@@ -1,0 +1,66 @@
+/**
+ * Conntrack with 200,000 entries, in a process and a network namespace of its own: a full pass against a dump in C++ that
+ * does nothing with what it reads, and the deletion of what one changed VIP leaves behind.
+ */
+import { execFileSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { buildProgram } from "../lab/build.ts";
+
+const ENTRIES = 200_000;
+const ROUNDS = 10;
+
+interface Timed {
+  readonly ms: number;
+  readonly deleted: number;
+}
+
+export interface ConntrackResult {
+  readonly entries: number;
+  /** Resident memory that the first full pass adds at its peak, bytes. */
+  readonly grown: number;
+  readonly passes: readonly {
+    readonly bareMs: number;
+    /** `dump` with a callback that does nothing; one that groups by VIP. */
+    readonly passMs: number;
+    readonly groupedMs: number;
+    /** The longest that the event loop was held. */
+    readonly blockedMs: number;
+  }[];
+  /** 100 entries of a VIP: by `deleteMatching`; by a dump of them and `deleteAll`. */
+  readonly matching: Timed;
+  readonly listed: Timed;
+  /** 100 entries by a prefix, which the kernel has no filter for. */
+  readonly prefix: Timed;
+  /** All that is left. */
+  readonly flushed: Timed;
+}
+
+export function measureConntrack(): ConntrackResult {
+  process.stderr.write(`measuring conntrack with ${ENTRIES} entries ...\n`);
+  const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
+  const program = buildProgram("conntrack", [], "-O2");
+  const script = path("../native/child/conntrack-load.mjs");
+  const command = [process.execPath, "--expose-gc", script, program, String(ENTRIES), String(ROUNDS)];
+  const args = [path("../lab/enter.mjs"), "--", ...command];
+  const output = execFileSync(process.execPath, args, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+  return JSON.parse(output.trim().split("\n").at(-1) ?? "") as ConntrackResult;
+}
+
+/** One line for the table. Of the passes the median: each is against the bare dump just before it. */
+export function conntrackRow({ entries, grown, passes, ...deletions }: ConntrackResult): Record<string, string> {
+  const median = (values: readonly number[]): number =>
+    [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  const ms = ({ ms }: Timed): string => ms.toFixed(0);
+  return {
+    entries: String(entries),
+    "bare ms": median(passes.map(({ bareMs }) => bareMs)).toFixed(0),
+    "pass ratio": median(passes.map(({ passMs, bareMs }) => passMs / bareMs)).toFixed(2),
+    "grouped ratio": median(passes.map(({ groupedMs, bareMs }) => groupedMs / bareMs)).toFixed(2),
+    "added MB": (grown / 2 ** 20).toFixed(1),
+    "blocked ms": median(passes.map(({ blockedMs }) => blockedMs)).toFixed(1),
+    "one VIP ms": ms(deletions.matching),
+    "listed first ms": ms(deletions.listed),
+    "by prefix ms": ms(deletions.prefix),
+    "all ms": ms(deletions.flushed),
+  };
+}

@@ -1,0 +1,28 @@
+/** Compiling the lab's C++ programs. */
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, renameSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const HERE = dirname(fileURLToPath(import.meta.url));
+
+/**
+ * Compiles `name`.cc unless the program in build/lab is newer than it and the headers that it includes. Returns its path.
+ */
+export function buildProgram(name: string, headers: readonly string[] = [], optimize = "-O1"): string {
+  const source = join(HERE, `${name}.cc`);
+  const binary = join(HERE, "../../build/lab", name);
+  const newest = Math.max(
+    ...[source, ...headers.map((header) => join(HERE, header))].map((path) => statSync(path).mtimeMs),
+  );
+  if (existsSync(binary) && statSync(binary).mtimeMs >= newest) return binary;
+  mkdirSync(dirname(binary), { recursive: true });
+  // Renamed into place: test files run side by side, and another may be starting it.
+  const fresh = `${binary}.${process.pid}`;
+  const flags = ["-std=c++17", optimize, "-Wall", "-Wextra", "-Wpedantic", "-pthread"];
+  const done = spawnSync("c++", [...flags, source, "-o", fresh], { encoding: "utf8" });
+  if (done.error) throw new Error(`no C++ compiler: ${done.error.message}`);
+  if (done.status !== 0) throw new Error(`${name}.cc does not compile:\n${done.stderr}`);
+  renameSync(fresh, binary);
+  return binary;
+}

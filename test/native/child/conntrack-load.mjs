@@ -1,0 +1,121 @@
+/**
+ * Fills the conntrack table of the network namespace that it was started in, passes over it and deletes from it. Prints
+ * how that compares with a dump that does nothing (test/lab/conntrack.cc) in the same run, what it added to resident
+ * memory at its peak, and how long the event loop was held.
+ *
+ * Arguments: the lab's program, entries, rounds
+ */
+import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { performance } from "node:perf_hooks";
+import { NetlinkConntrack } from "../../../dist/conntrack/netlink-conntrack.js";
+import { report } from "./addon.mjs";
+
+const [program, wanted, rounds] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
+const lab = (...args) => JSON.parse(execFileSync(program, args, { encoding: "utf8" }));
+
+const memory = (field) =>
+  Number(new RegExp(`${field}:\\s+(\\d+)`).exec(readFileSync("/proc/self/status", "utf8"))[1]) * 1024;
+
+async function timed(work) {
+  const start = performance.now();
+  const result = await work();
+  return { ms: performance.now() - start, result };
+}
+
+/** Nanoseconds that the main thread was ready to run and had no core (schedstat's second number). */
+function waited() {
+  try {
+    return Number(readFileSync("/proc/thread-self/schedstat", "utf8").split(" ")[1]);
+  } catch {
+    return 0; // a kernel without CONFIG_SCHED_INFO
+  }
+}
+
+/** The longest time, ms, that the main thread kept a core to itself between two turns of the event loop. */
+function watchLoop() {
+  let longest = 0;
+  let [last, lastWaited] = [performance.now(), waited()];
+  let running = true;
+  const turn = () => {
+    const [now, nowWaited] = [performance.now(), waited()];
+    longest = Math.max(longest, now - last - (nowWaited - lastWaited) / 1e6);
+    [last, lastWaited] = [now, nowWaited];
+    if (running) setImmediate(turn);
+  };
+  setImmediate(turn);
+  return () => {
+    running = false;
+    return longest;
+  };
+}
+
+/** What garbage collection of entries does: whose VIP, which endpoint. */
+function grouping() {
+  const groups = new Map();
+  return {
+    groups,
+    look: (entries) => {
+      for (const { original, reply } of entries) {
+        const key = original.destination;
+        const group = groups.get(key);
+        if (group === undefined) groups.set(key, { count: 1, last: reply.source, port: original.destinationPort });
+        else {
+          group.count++;
+          group.last = reply.source;
+        }
+      }
+    },
+  };
+}
+
+const table = await NetlinkConntrack.open();
+const entries = Math.min(wanted, (await table.max()) - 2000);
+lab("fill", String(entries));
+
+// The first pass of all is the one that grows: nothing is compiled and no heap is there yet.
+globalThis.gc();
+await new Promise((resolve) => setTimeout(resolve, 50));
+// 5: the peak begins anew.
+writeFileSync("/proc/self/clear_refs", "5");
+const before = memory("VmRSS");
+const first = grouping();
+const counted = await table.dump({}, first.look);
+const grown = memory("VmHWM") - before;
+await table.dump({}, grouping().look);
+
+const passes = [];
+for (let round = 0; round < rounds; round++) {
+  const bare = lab("dump");
+  const pass = await timed(() => table.dump({}, () => undefined));
+  const { groups, look } = grouping();
+  const grouped = await timed(() => table.dump({}, look));
+  const stop = watchLoop();
+  await table.dump({}, grouping().look);
+  const blockedMs = stop();
+  passes.push({ bareMs: bare.ms, passMs: pass.ms, groupedMs: grouped.ms, groups: groups.size, blockedMs });
+}
+
+const one = (vip) => ({ family: "ip", protocol: 17, original: { destination: vip, destinationPort: 53 } });
+const matching = await timed(() => table.deleteMatching(one("10.96.0.5")));
+const stale = [];
+const listed = await timed(async () => {
+  await table.dump(one("10.96.0.6"), (chunk) => void stale.push(...chunk));
+  return table.deleteAll(stale);
+});
+const prefix = await timed(() => table.deleteMatching({ reply: { source: "10.0.0.112/28" } }));
+const left = await table.count();
+const flushed = await timed(() => table.deleteMatching({}));
+await table.close();
+report({
+  entries,
+  counted: counted.entries,
+  vips: first.groups.size,
+  grown,
+  passes,
+  matching: { ms: matching.ms, ...matching.result },
+  listed: { ms: listed.ms, ...listed.result },
+  prefix: { ms: prefix.ms, ...prefix.result },
+  left,
+  flushed: { ms: flushed.ms, ...flushed.result },
+});

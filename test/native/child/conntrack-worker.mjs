@@ -1,0 +1,61 @@
+/** Uses the conntrack table in worker threads, which end by themselves or are ended in the middle of their work. */
+import { fileURLToPath } from "node:url";
+import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
+import { addon, report } from "./addon.mjs";
+
+const everything = new Uint8Array(208);
+
+/** A UDP entry of its own for each worker and number. */
+function entry(worker, number) {
+  const bytes = new Uint8Array(160);
+  const view = new DataView(bytes.buffer);
+  bytes.set([2, 17, 1, 0]);
+  bytes[10] = 1;
+  view.setUint32(24, 600, true);
+  for (const [at, port] of [
+    [28, number],
+    [30, 53],
+    [32, 53],
+    [34, number],
+  ]) {
+    view.setUint16(at, port, true);
+  }
+  const [client, server] = [
+    [10, 0, worker, 1],
+    [10, 96, 0, 1],
+  ];
+  [client, server, server, client].forEach((address, i) => bytes.set(address, 40 + 16 * i));
+  return bytes;
+}
+
+async function work(number) {
+  const table = await addon.conntrackOpen();
+  const monitor = await addon.conntrackWatch(table, { created: true, destroyed: true }, () => undefined);
+  parentPort.postMessage("ready");
+  for (let round = 0; round < (workerData.endless ? Infinity : 3); round++) {
+    for (let i = 1; i <= 200; i++) await addon.conntrackCreate(table, entry(number, i));
+    const dump = addon.conntrackDump(table, everything);
+    await Promise.all([addon.conntrackRead(dump), addon.conntrackRead(dump)]);
+    const own = new Uint8Array(208);
+    own.set([10, 0, number, 1], 40);
+    own.fill(255, 104 + 40, 104 + 44);
+    await addon.conntrackDeleteMatching(table, own);
+  }
+  addon.closeMonitor(monitor);
+  addon.conntrackClose(table);
+}
+
+if (isMainThread) {
+  const run = (number, endless) =>
+    new Promise((resolve, reject) => {
+      const worker = new Worker(fileURLToPath(import.meta.url), { workerData: { number, endless } });
+      worker.on("message", () => endless && setTimeout(() => void worker.terminate(), 5 * number));
+      worker.on("error", reject);
+      worker.on("exit", resolve);
+    });
+  const codes = await Promise.all([run(1, false), run(2, false), run(3, true), run(4, true)]);
+  const again = [await run(5, false), await run(6, true), await run(7, false)];
+  report({ codes, again });
+} else {
+  await work(workerData.number);
+}

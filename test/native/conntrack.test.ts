@@ -1,0 +1,265 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { plainEntry } from "../../src/conntrack/entry.js";
+import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.js";
+import { STATES } from "../../src/conntrack/states.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../src/conntrack/types.js";
+import { loadConntrackAddon } from "../../src/kernel/conntrack-addon.js";
+import { all, flow, refusal } from "../conformance/conntrack/bench.js";
+import { Namespace } from "../lab/namespace.js";
+import { child } from "./lab.js";
+
+/** A namespace that is client, node and endpoints in one: 10.0.0.1 and 10.1.0.3 are its own, 10.96.0.10 is DNATed. */
+let namespace: Namespace;
+let table: NetlinkConntrack;
+let netns: string;
+
+const RULES = `
+  table ip t {
+    chain nat { type nat hook output priority -100; policy accept;
+      ip daddr 10.96.0.10 udp dport 53 dnat to 10.1.0.3:5353
+      ip daddr 10.96.0.10 tcp dport 80 dnat to 10.1.0.3:8080
+      ip daddr 10.96.0.10 sctp dport 80 dnat to 10.1.0.3:8080
+    }
+    chain marks { type filter hook output priority 0; policy accept; udp dport 5353 ct mark set 0x4001; }
+  }`;
+
+beforeAll(async () => {
+  const name = `conntrack-${process.pid}`;
+  namespace = await Namespace.create(name);
+  netns = `/run/netns/${name}`;
+  await namespace.ip([
+    "link set lo up",
+    "address add 10.0.0.1/32 dev lo",
+    "address add 10.1.0.3/32 dev lo",
+    "route add 10.96.0.0/12 dev lo",
+  ]);
+  await namespace.mustRun(["nft", "-f", "-"], { input: RULES });
+  for (const [protocol, port] of [
+    ["udp", 5353],
+    ["tcp", 8080],
+    ["sctp", 8080],
+  ] as const) {
+    await namespace.agent().serve(protocol, "10.1.0.3", port, "endpoint");
+  }
+  table = await NetlinkConntrack.open({ netns });
+});
+afterAll(async () => {
+  await table.close();
+  await namespace.destroy();
+});
+
+/** The one entry that matches. */
+async function only(filter: ConntrackFilter): Promise<ConntrackEntry> {
+  const found = await all(table, filter);
+  expect(found).toHaveLength(1);
+  return found[0];
+}
+
+/** The setting as it is now; undefined: the kernel does not show it to who is root in a user namespace alone. */
+async function setting(name: string, value?: number): Promise<number | undefined> {
+  if (value !== undefined) await namespace.sysctl({ [`net.netfilter.${name}`]: value });
+  const shown = await namespace.run(["cat", `/proc/sys/net/netfilter/${name}`]);
+  return shown.code === 0 ? Number(shown.stdout) : undefined;
+}
+
+describe("flows of real packets", () => {
+  test("UDP to a service", async () => {
+    const outcomes = await namespace.agent().probe({
+      protocol: "udp",
+      source: "10.0.0.1",
+      sourcePort: 40_001,
+      destination: "10.96.0.10",
+      port: 53,
+    });
+    expect(outcomes).toMatchObject([{ result: "ok", name: "endpoint" }]);
+    const { seenReply, confirmed, destinationNat, destinationNatDone, sourceNatDone } = CONNTRACK_STATUS;
+    const entry = await only({ protocol: 17, original: { destination: "10.96.0.10" } });
+    expect(entry).toMatchObject({
+      family: "ip",
+      original: { source: "10.0.0.1", destination: "10.96.0.10", sourcePort: 40_001, destinationPort: 53 },
+      reply: { source: "10.1.0.3", destination: "10.0.0.1", sourcePort: 5353, destinationPort: 40_001 },
+      mark: 0x4001,
+    });
+    expect(entry.status).toBe(seenReply | confirmed | destinationNat | destinationNatDone | sourceNatDone);
+    expect(entry.timeout).toBeGreaterThan(0);
+    expect(await table.delete(entry)).toBe(true);
+  });
+
+  test("TCP and SCTP, with the states in which their connections were left", async () => {
+    for (const protocol of ["tcp", "sctp"] as const) {
+      const probe = { protocol, source: "10.0.0.1", destination: "10.96.0.10", port: 80 };
+      expect(await namespace.agent().probe(probe)).toMatchObject([{ result: "ok" }]);
+    }
+    const tcp = await only({ protocol: 6, original: { destination: "10.96.0.10", destinationPort: 80 } });
+    expect(["TIME_WAIT", "LAST_ACK", "CLOSE_WAIT", "CLOSE", "FIN_WAIT"]).toContain(tcp.state);
+    expect(tcp.reply).toMatchObject({ source: "10.1.0.3", sourcePort: 8080 });
+    expect((await all(table, { protocol: 6, state: tcp.state as string })).length).toBeGreaterThan(0);
+    const sctp = await only({ protocol: 132, original: { destination: "10.96.0.10", destinationPort: 80 } });
+    // The lab's own SCTP goes no further than the kernel's endpoint would need.
+    expect(STATES.get(132)).toContain(sctp.state);
+    expect(await all(table, { protocol: 132, state: sctp.state as string })).toHaveLength(1);
+    expect(await all(table, { protocol: 132, state: "HEARTBEAT_SENT" })).toEqual([]);
+  });
+
+  test("counters and times, where the kernel keeps them", async () => {
+    const kept = (await setting("nf_conntrack_acct", 1)) === 1;
+    const timed = (await setting("nf_conntrack_timestamp", 1)) === 1;
+    const before = Date.now();
+    await namespace.agent().probe({
+      protocol: "udp",
+      source: "10.0.0.1",
+      sourcePort: 40_002,
+      destination: "10.96.0.10",
+      port: 53,
+    });
+    const entry = await only({ original: { sourcePort: 40_002, destination: "10.96.0.10" } });
+    expect("counters" in entry).toBe(kept);
+    expect("startedAt" in entry).toBe(timed);
+    if (kept) {
+      expect(entry.counters?.original.packets).toBe(1n);
+      expect(entry.counters?.original.bytes).toBeGreaterThan(28n);
+      expect(entry.counters?.reply.packets).toBe(1n);
+    }
+    if (timed) expect(Math.abs((entry.startedAt as number) - before)).toBeLessThan(60_000);
+    await setting("nf_conntrack_acct", 0);
+    await setting("nf_conntrack_timestamp", 0);
+  });
+
+  test("labels, as soon as a rule uses them", async () => {
+    await namespace.mustRun(["nft", "add chain ip t labels { type filter hook output priority 1; }"]);
+    await namespace.mustRun(["nft", "add rule ip t labels udp dport 5353 ct label set 9"]);
+    await namespace.agent().probe({
+      protocol: "udp",
+      source: "10.0.0.1",
+      sourcePort: 40_003,
+      destination: "10.96.0.10",
+      port: 53,
+    });
+    const { labels } = await only({ original: { sourcePort: 40_003, destination: "10.96.0.10" } });
+    expect(labels).toEqual(Uint8Array.from({ length: 16 }, (_, i) => (i === 1 ? 2 : 0)));
+    const wanted = Uint8Array.from({ length: 16 }, (_, i) => i);
+    await table.create(flow({ client: "10.3.0.1" }, { labels: wanted }));
+    expect((await table.lookup("ip", flow({ client: "10.3.0.1" }).original))?.labels).toEqual(wanted);
+    await namespace.mustRun(["nft", "delete chain ip t labels"]);
+  });
+});
+
+describe("the kernel filters where it can", () => {
+  test("so that it sends little more than what is wanted", async () => {
+    await table.deleteMatching({});
+    for (let i = 0; i < 300; i++) {
+      await table.create(flow({ vip: `10.96.1.${i % 10}`, clientPort: 1000 + i, protocol: i % 3 === 0 ? 6 : 17 }));
+      await table.create(flow({ client: "fd00::7", vip: `fd96::${i % 10}`, clientPort: 1000 + i, port: i % 100 }));
+    }
+    const seen = async (filter: ConntrackFilter): Promise<readonly [entries: number, seen: number]> => {
+      const { entries, seen } = await table.dump(filter, () => undefined);
+      return [entries, seen];
+    };
+    expect(await seen({ family: "ip" })).toEqual([300, 300]);
+    expect(await seen({ original: { destination: "10.96.1.4" } })).toEqual([30, 30]);
+    expect(await seen({ original: { destination: "10.96.1.4", destinationPort: 53 }, protocol: 17 })).toEqual([20, 20]);
+    expect(await seen({ original: { sourcePort: 1007 }, protocol: 17, family: "ip" })).toEqual([1, 1]);
+    expect(await seen({ reply: { destinationPort: 1007 }, protocol: 17, family: "ip" })).toEqual([1, 1]);
+    expect(await seen({ family: "ip", protocol: 6 })).toEqual([100, 100]);
+    // Not by IPv6 addresses, and not by prefixes: here they are looked at, after the kernel has looked at the rest.
+    expect(await seen({ original: { destination: "fd96::4" } })).toEqual([30, 300]);
+    expect(await seen({ original: { destination: "fd96::4", destinationPort: 14 }, protocol: 17 })).toEqual([3, 3]);
+    expect(await seen({ original: { destination: "10.96.1.4/31" } })).toEqual([60, 300]);
+    expect(await seen({ mark: { value: 7 } })).toEqual([0, 0]);
+    await table.deleteMatching({});
+  });
+});
+
+describe("events", () => {
+  test("that the kernel had to drop are told as lost, and the stream goes on", async () => {
+    const small = await NetlinkConntrack.open({ netns, receiveBufferBytes: 1 });
+    const told = { fresh: 0, lost: 0 };
+    const stream = await small.events({
+      onNew: () => void told.fresh++,
+      onLost: () => void told.lost++,
+      onError: (error) => {
+        throw error;
+      },
+    });
+    for (let round = 0; round < 50 && told.lost === 0; round++) {
+      await Promise.all(Array.from({ length: 300 }, (_, i) => table.create(flow({ clientPort: 1000 + i }))));
+      await table.deleteMatching({});
+      await sleep(20);
+    }
+    expect(told.lost).toBeGreaterThan(0);
+    const before = told.fresh;
+    await table.create(flow());
+    for (let tries = 0; told.fresh === before && tries < 1000; tries++) await sleep(10);
+    expect(told.fresh).toBeGreaterThan(before);
+    await stream.close();
+    await small.close();
+    await table.deleteMatching({});
+  });
+
+  test("many at once come in their order, and the event loop is not held", async () => {
+    const ports: number[] = [];
+    const stream = await table.events({
+      onNew: ({ original }) => void ports.push(original.sourcePort),
+      onLost: () => void ports.push(-1),
+      onError: (error) => {
+        throw error;
+      },
+    });
+    for (let i = 0; i < 3000; i++) await table.create(flow({ clientPort: 1000 + i }));
+    for (let tries = 0; ports.length < 3000 && tries < 1000; tries++) await sleep(10);
+    expect(ports).toEqual(Array.from({ length: 3000 }, (_, i) => 1000 + i));
+    await stream.close();
+    await table.deleteMatching({});
+  });
+});
+
+describe("handles", () => {
+  test("cannot be mistaken for one another, nor used after close", async () => {
+    const addon = loadConntrackAddon();
+    const own = await addon.conntrackOpen({ netns });
+    const everything = new Uint8Array(208);
+    const dump = addon.conntrackDump(own, everything);
+    expect(() => addon.conntrackDump(dump as never, everything)).toThrow("expected a conntrack table");
+    expect(() => void addon.conntrackRead(own as never)).toThrow("expected a conntrack dump");
+    expect(() => addon.closeMonitor(own as never)).toThrow("expected a monitor");
+    expect(() => void addon.conntrackTotals({} as never)).toThrow("expected a conntrack table");
+    addon.conntrackClose(own);
+    expect(() => void addon.conntrackTotals(own)).toThrow("closed");
+    // The dump has its share of the table, and goes on.
+    expect((await addon.conntrackRead(dump)).done).toBe(true);
+    expect((await addon.conntrackRead(dump)).done).toBe(true);
+  });
+
+  test("worker threads use the table, end and are ended", async () => {
+    const result = await child("conntrack-worker.mjs", [], ["unshare", "--net"]);
+    expect(result).toEqual({ codes: [0, 0, 1, 1], again: [0, 1, 0] });
+  });
+});
+
+describe("what opening needs", () => {
+  test("without CAP_NET_ADMIN it fails and says so", async () => {
+    const powerless = ["unshare", "--net", "setpriv", "--bounding-set", "-net_admin", "--"];
+    const error = (await child("conntrack-open.mjs", [], powerless)) as { code: string; message: string };
+    expect(error.code).toBe("no-permission");
+    expect(error.message).toMatch(/^open: ctnetlink: EPERM .*CAP_NET_ADMIN/);
+  });
+
+  test("in a user namespace of its own it works", async () => {
+    const result = await child("conntrack-open.mjs", [], ["unshare", "--user", "--map-root-user", "--net"]);
+    expect(result).toMatchObject({ code: "none" });
+  });
+
+  test("a namespace that is not there", async () => {
+    const error = await refusal(NetlinkConntrack.open({ netns: "/run/netns/nowhere" }));
+    expect(error).toMatchObject({ code: "system", errno: "ENOENT", details: { action: "open" } });
+    expect(error.message).toContain("/run/netns/nowhere");
+  });
+});
+
+test("an entry prints as what it is", async () => {
+  await table.create(flow());
+  const entry = await table.lookup("ip", flow().original);
+  expect(JSON.parse(JSON.stringify(entry))).toEqual(plainEntry(entry as ConntrackEntry));
+  await table.deleteMatching({});
+});
