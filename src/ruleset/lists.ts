@@ -15,24 +15,36 @@ export function endpointId(endpoint: Endpoint): string {
  * endpoints that stood beyond it, then with new ones. Replacing one endpoint so changes one index, growing by one adds
  * one, shrinking by one moves at most the last.
  *
- * @param previous endpointId at each index; undefined where nothing known stood.
+ * @param previous the endpoint at each index; undefined where nothing known stood.
  */
 export function assignIndices(
-  previous: readonly (string | undefined)[],
+  previous: readonly (Endpoint | undefined)[],
   wanted: readonly Endpoint[],
 ): readonly Endpoint[] {
-  if (previous.length === 0) return wanted;
+  if (previous.length === 0 || inPlace(previous, wanted)) return wanted;
   const unplaced = new Map<string, Endpoint>();
   for (const endpoint of wanted) unplaced.set(endpointId(endpoint), endpoint);
   const count = unplaced.size;
   const placed = new Array<Endpoint | undefined>(count).fill(undefined);
   for (let index = 0; index < Math.min(count, previous.length); index++) {
-    const id = previous[index];
-    const endpoint = id === undefined ? undefined : unplaced.get(id);
-    if (id === undefined || endpoint === undefined) continue;
+    const before = previous[index];
+    if (before === undefined) continue;
+    const id = endpointId(before);
+    const endpoint = unplaced.get(id);
+    if (endpoint === undefined) continue;
     placed[index] = endpoint;
     unplaced.delete(id);
   }
   const rest = unplaced.values();
   return placed.map((endpoint) => endpoint ?? (rest.next().value as Endpoint));
+}
+
+/** Whether every endpoint stands where it is wanted. */
+function inPlace(previous: readonly (Endpoint | undefined)[], wanted: readonly Endpoint[]): boolean {
+  if (previous.length !== wanted.length) return false;
+  for (let i = 0; i < wanted.length; i++) {
+    const before = previous[i];
+    if (before === undefined || before.address !== wanted[i].address || before.port !== wanted[i].port) return false;
+  }
+  return true;
 }

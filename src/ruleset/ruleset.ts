@@ -8,7 +8,7 @@ import type { ElementSet, FaultyObject } from "../table/types.js";
 import { DrawChains } from "./draw-chains.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
 import { KeyPacker, type ServiceClaim, unpackServiceKey } from "./keys.js";
-import { assignIndices, endpointId } from "./lists.js";
+import { assignIndices } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { declareOwnObjects, type OwnObjects, ownNames } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
@@ -239,38 +239,35 @@ export class FamilyRuleset {
 
   /** Gives the endpoints their indices: those that they had, as the last state or else the kernel's table tells. */
   #order(view: ServicePortView, before: ServicePortState | undefined): ServicePortState {
-    const previous = (kind: "cluster" | "local", wanted: readonly Endpoint[]): readonly (string | undefined)[] =>
-      before === undefined ? this.#indicesInKernel(view, kind, wanted) : before[kind].map(endpointId);
-    const cluster = assignIndices(previous("cluster", view.clusterEndpoints), view.clusterEndpoints);
-    const local = assignIndices(previous("local", view.localEndpoints), view.localEndpoints);
-    return { view, cluster, local };
+    const order = (kind: "cluster" | "local", wanted: readonly Endpoint[]): readonly Endpoint[] =>
+      before === undefined ? this.#orderInKernel(view, kind, wanted) : assignIndices(before[kind], wanted);
+    return { view, cluster: order("cluster", view.clusterEndpoints), local: order("local", view.localEndpoints) };
   }
 
   /** After a restart: the order in which the kernel's table, perhaps written by an earlier run, holds a list. */
-  #indicesInKernel(
-    view: ServicePortView,
-    kind: "cluster" | "local",
-    wanted: readonly Endpoint[],
-  ): (string | undefined)[] {
-    if (wanted.length === 0 || view.affinitySeconds > 0) return [];
+  #orderInKernel(view: ServicePortView, kind: "cluster" | "local", wanted: readonly Endpoint[]): readonly Endpoint[] {
+    if (wanted.length === 0 || view.affinitySeconds > 0) return wanted;
     const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
     const internal = (kind === "local") === view.internalPolicyLocal ? view.clusterIP : undefined;
     const vip = internal ?? external;
     const set = vip === undefined ? this.#sets.nodePortEndpoints : this.#sets.serviceEndpoints;
     const base = kind === "local" ? LOCAL_INDEX_BASE : 0;
-    const keyAt = (index: number): Uint8Array =>
-      (vip === undefined
+    const key =
+      vip === undefined
         ? this.#keys.nodePort(view.protocol, view.nodePort)
-        : this.#keys.vip(vip, view.protocol, view.port)
-      ).at(base + index);
-    if (set.kernelValue(keyAt(0)) === undefined) return [];
+        : this.#keys.vip(vip, view.protocol, view.port);
+    // Most lists stand there just as they are wanted: told without building anything.
+    const stands = (endpoint: Endpoint, index: number): boolean =>
+      set.kernelHolds(key.at(base + index), this.#keys.endpoint(endpoint.address, endpoint.port));
+    if (wanted.every(stands) || set.kernelValue(key.at(base)) === undefined) return wanted;
     const byData = new Map(
-      wanted.map((endpoint) => [latin1(this.#keys.endpoint(endpoint.address, endpoint.port)), endpointId(endpoint)]),
+      wanted.map((endpoint) => [latin1(this.#keys.endpoint(endpoint.address, endpoint.port)), endpoint]),
     );
-    return wanted.map((_, index) => {
-      const data = set.kernelValue(keyAt(index));
+    const placed = wanted.map((_, index) => {
+      const data = set.kernelValue(key.at(base + index));
       return data === undefined ? undefined : byData.get(latin1(data));
     });
+    return assignIndices(placed, wanted);
   }
 
   readonly #adding: Expansion = {

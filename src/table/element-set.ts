@@ -167,6 +167,14 @@ export class TrackedElements implements ElementSet {
     return this.#map.kernel.subarray(row * this.dataLen, (row + 1) * this.dataLen);
   }
 
+  kernelHolds(key: Uint8Array, data: Uint8Array): boolean {
+    this.#checkKey(key);
+    const map = this.#map;
+    const row = map.find(key);
+    if (row < 0 || (map.flags[row] & KERNEL) === 0) return false;
+    return data.length === map.dataLen && equalAt(map.kernel, row, data, 0, map.dataLen);
+  }
+
   epochOf(key: Uint8Array): number {
     const row = this.#wantedRow(key);
     return row < 0 ? 0 : this.#map.epochs[row];

@@ -209,6 +209,8 @@ export interface ElementSet {
   get(key: Uint8Array): Uint8Array | undefined;
   /** Data that the kernel is known to hold for `key`, as a view. Before the first read of the kernel: undefined. */
   kernelValue(key: Uint8Array): Uint8Array | undefined;
+  /** Whether that is `data`, byte by byte. */
+  kernelHolds(key: Uint8Array, data: Uint8Array): boolean;
   /** Epoch given with the last `put` of `key`, 0 when it is not wanted. */
   epochOf(key: Uint8Array): number;
   /** Calls `visit` with every key that the kernel is known to hold and nobody wants, as a view that is valid during the call. */

@@ -44,6 +44,9 @@ describe("TrackedElements", () => {
     expect(set.dirty).toBe(false);
     expect(set.kernelValue(key(1))).toEqual(data(1));
     set.put(key(1), data(9));
+    expect(set.kernelHolds(key(1), data(1))).toBe(true);
+    expect(set.kernelHolds(key(1), data(9))).toBe(false);
+    expect(set.kernelHolds(key(3), data(3))).toBe(false);
     set.delete(key(2));
     set.put(key(3), data(3));
     expect(set.delete(key(77))).toBe(false);
