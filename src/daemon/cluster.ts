@@ -8,6 +8,8 @@ import type { ObjectSource } from "../source/types.js";
 export interface Cluster {
   readonly source: ObjectSource;
   readonly events: EventRecorder;
+  /** What the server says it is ("v1.36.0"); undefined: it does not. */
+  version(): Promise<string | undefined>;
   /** Closes the connections; after the source has stopped. */
   close(): Promise<void>;
 }
@@ -27,11 +29,14 @@ export async function openCluster({ config, nodeName, metrics, log }: ClusterOpt
     config,
     onRequest: (report) => metrics.restRequest(report),
   });
+  const ending = new AbortController();
   const events = new kubernetes.KubernetesEventRecorder({ connection, nodeName, log });
   return {
     source: new kubernetes.KubernetesSource({ connection, nodeName, log }),
     events,
+    version: () => kubernetes.serverVersion(connection, ending.signal),
     close: async () => {
+      ending.abort();
       await events.stop();
       connection.close();
     },

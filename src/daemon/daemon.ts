@@ -85,7 +85,7 @@ class Daemon {
     }
     const proxier = await this.#proxier(events);
     if (cluster !== undefined) this.#announce(events);
-    return this.#serve(proxier, manifests ?? cluster!.source);
+    return this.#serve(proxier, manifests ?? cluster!.source, cluster);
   }
 
   async #openCluster(): Promise<Cluster> {
@@ -141,16 +141,20 @@ class Daemon {
     events.record({ kind: "Node", name: nodeName }, text);
   }
 
-  async #serve(proxier: Proxier, source: ObjectSource): Promise<number> {
-    const { config, nodeName, log, families, manifests, ended } = this.#options;
+  async #serve(proxier: Proxier, source: ObjectSource, cluster: Cluster | undefined): Promise<number> {
+    const { config, nodeName, log, families, ended } = this.#options;
     const fatal = Promise.withResolvers<NodeError>();
-    const cluster = manifests === undefined;
-    const gate = new NodeGate(proxier, { config, nodeName, kernel: families, cluster, log, onFatal: fatal.resolve });
+    const node = { config, nodeName, log, kernel: families, cluster: cluster !== undefined };
+    const gate = new NodeGate(proxier, { ...node, onFatal: fatal.resolve });
     this.#closers.add(() => gate.stop());
     const tap = new NodeTap(gate, nodeName, (node) => this.#observation.health.node(node));
     this.#closers.add(() => source.stop());
     // The first lists of an API server may take forever; a directory that cannot be read is an end.
-    const unusable = source.start(tap).then(() => new Promise<never>(() => undefined));
+    const unusable = source.start(tap).then(async () => {
+      const version = await cluster?.version();
+      if (version !== undefined) this.#observation.metrics.setKubernetesVersion(version);
+      return new Promise<never>(() => undefined);
+    });
     const failure = await Promise.race([ended, fatal.promise, unusable]);
     if (failure === undefined) return 0;
     log.error({ code: failure.code }, failure.message);

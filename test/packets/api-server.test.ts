@@ -121,6 +121,8 @@ test("the health and metrics ports answer as kube-proxy's", async () => {
   expect(await get("http://127.0.0.1:10249/proxyMode")).toEqual({ status: 200, body: "nftables" });
   const { body } = await get("http://127.0.0.1:10249/metrics");
   expect(body).toMatch(/^kubeproxy_sync_proxy_rules_duration_seconds_count\{ip_family="IPv6"\} [1-9]/m);
+  expect(body).toMatch(/^kubernetes_build_info\{.*git_version="v1\.36\.\d+".*\} 1/m);
+  expect((await api.call("requests")).map(({ path, status }) => `${path} ${status}`)).toContain("/version 200");
   expect(body).toMatch(/^rest_client_requests_total\{code="200",method="GET",host="127\.0\.0\.1:\d+"\} [1-9]/m);
 });
 
