@@ -105,7 +105,12 @@ export class Cluster {
 
   /** Runs a subcommand of the command under test in the node's namespace. */
   async command(args: readonly string[]): Promise<Finished> {
-    return this.lab.node.run([process.execPath, MAIN, ...args]);
+    return this.commandBehind([], args);
+  }
+
+  /** As `command`, started by another program: one that takes rights away, say. */
+  async commandBehind(starter: readonly string[], args: readonly string[]): Promise<Finished> {
+    return this.lab.node.run([...starter, process.execPath, MAIN, ...args]);
   }
 
   /** As `command`, going on until it is ended or the cluster is destroyed; stderr can be read. */

