@@ -1,4 +1,4 @@
-// Conntrack from the kernel's side of the bench, over bare netlink without a library: what the addon is measured against.
+// Conntrack over bare netlink, without a library: what the addon is measured against.
 //   conntrack fill COUNT [FIRST]   makes COUNT entries; the table then looks as entryOf() says. Prints {"made":N}.
 //   conntrack dump                 reads them all as cheaply as one can. Prints {"entries":N,"bytes":N,"ms":N}.
 #include <arpa/inet.h>
@@ -179,8 +179,10 @@ void dump() {
     auto left = static_cast<unsigned>(got);
     for (const nlmsghdr* at = socket.messages(); more && NLMSG_OK(at, left); at = NLMSG_NEXT(at, left)) {
       if (at->nlmsg_type == NLMSG_ERROR) fail("dump", -static_cast<const nlmsgerr*>(NLMSG_DATA(at))->error);
-      if (at->nlmsg_type == NLMSG_DONE) more = false;
-      else ++entries;
+      if (at->nlmsg_type == NLMSG_DONE)
+        more = false;
+      else
+        ++entries;
     }
   }
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;

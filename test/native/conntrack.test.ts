@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { plainEntry } from "../../src/conntrack/entry.js";
+import { plainEntry, unpackRecords } from "../../src/conntrack/entry.js";
+import { compileFilter, packPatterns } from "../../src/conntrack/filter.js";
 import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.js";
 import { STATES } from "../../src/conntrack/states.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../src/conntrack/types.js";
@@ -167,6 +168,31 @@ describe("the kernel filters where it can", () => {
     expect(await seen({ original: { destination: "fd96::4", destinationPort: 14 }, protocol: 17 })).toEqual([3, 3]);
     expect(await seen({ original: { destination: "10.96.1.4/31" } })).toEqual([60, 300]);
     expect(await seen({ mark: { value: 7 } })).toEqual([0, 0]);
+    await table.deleteMatching({});
+  });
+});
+
+describe("a kernel that refuses a filter", () => {
+  test("is not asked for filters any more; what is told and deleted is the same", async () => {
+    const addon = loadConntrackAddon();
+    const own = await addon.conntrackOpen({ netns });
+    const packed = (filter: ConntrackFilter): Uint8Array => packPatterns(compileFilter(filter, "test"));
+    const read = async (filter: Uint8Array): Promise<readonly [entries: number, seen: number]> => {
+      const { blocks, seen, done } = await addon.conntrackRead(addon.conntrackDump(own, filter));
+      expect(done).toBe(true);
+      return [blocks.flatMap(unpackRecords).length, seen];
+    };
+    for (let i = 0; i < 50; i++) await table.create(flow({ vip: `10.96.1.${i % 10}`, clientPort: 1000 + i }));
+    const one = packed({ original: { destination: "10.96.1.4", destinationPort: 53 }, protocol: 17 });
+    expect(await read(one)).toEqual([5, 5]);
+    // A family that ctnetlink has no filter for: EOPNOTSUPP, as older kernels answer to any.
+    const refused = packed({ protocol: 17, family: "ip" });
+    refused[0] = 7;
+    expect(await read(refused)).toEqual([0, 0]);
+    expect(await read(one)).toEqual([5, 50]);
+    expect(await addon.conntrackDeleteMatching(own, one)).toEqual({ deleted: 5, absent: 0, interrupted: false });
+    expect(await table.count()).toBe(45);
+    addon.conntrackClose(own);
     await table.deleteMatching({});
   });
 });
