@@ -2,6 +2,7 @@
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
+import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import { findForeignLeftovers, type ForeignLeftover, type ForeignOptions } from "./foreign.js";
 import { removeIptablesChains } from "./iptables.js";
 
@@ -20,9 +21,45 @@ export interface LeftoverOptions extends ForeignOptions {
  */
 export async function removeLeftovers(options: LeftoverOptions): Promise<boolean> {
   const removed = await removeFromNft(options);
+  return (await reportForeign(options)) && removed;
+}
+
+/**
+ * Does the same while the proxier runs: for each family once, when its rules are in force for the first time, so that a family
+ * whose table the kernel refuses keeps what serves it.
+ */
+export class LeftoverRemoval implements ProxierObserver {
+  readonly #options: LeftoverOptions;
+  readonly #seen = new Set<IpFamily>();
+  #work: Promise<void> = Promise.resolve();
+
+  constructor(options: LeftoverOptions) {
+    this.#options = options;
+  }
+
+  synced({ family, ok }: Pick<SyncReport, "family" | "ok">): void {
+    if (!ok || this.#seen.has(family)) return;
+    const first = this.#seen.size === 0;
+    this.#seen.add(family);
+    this.#work = this.#clean(family, first, this.#work);
+  }
+
+  /** Resolves when what is under way is done; before the kernel is closed. */
+  async done(): Promise<void> {
+    await this.#work;
+  }
+
+  async #clean(family: IpFamily, first: boolean, before: Promise<void>): Promise<void> {
+    await before;
+    await removeFromNft({ ...this.#options, families: [family] });
+    if (first) await reportForeign(this.#options);
+  }
+}
+
+async function reportForeign(options: LeftoverOptions): Promise<boolean> {
   const foreign = await findForeignLeftovers(options);
   for (const leftover of foreign) report(options.log, leftover);
-  return removed && foreign.length === 0;
+  return foreign.length === 0;
 }
 
 async function removeFromNft({ kernel, log, families }: LeftoverOptions): Promise<boolean> {

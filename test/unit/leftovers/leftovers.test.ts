@@ -5,7 +5,7 @@ import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { Op } from "../../../src/kernel/types.js";
-import { removeLeftovers } from "../../../src/leftovers/index.js";
+import { type LeftoverOptions, LeftoverRemoval, removeLeftovers } from "../../../src/leftovers/index.js";
 
 const NAT = { family: "ip", table: "nat" } as const;
 
@@ -28,10 +28,12 @@ afterEach(async () => {
   await rm(root, { recursive: true, force: true });
 });
 
-function clean(): Promise<boolean> {
+function options(): LeftoverOptions {
   const log = pino({ base: null }, { write: (line: string) => void lines.push(JSON.parse(line) as LogLine) });
-  return removeLeftovers({ kernel, log, families: ["ip", "ip6"], root });
+  return { kernel, log, families: ["ip", "ip6"], root };
 }
+
+const clean = (): Promise<boolean> => removeLeftovers(options());
 
 async function load(...chains: readonly string[]): Promise<void> {
   await kernel.commit([
@@ -72,5 +74,47 @@ describe("what kube-proxy's other modes left", () => {
     expect(await clean()).toBe(false);
     expect(lines).toMatchObject([{ level: 40, err: { code: "refused" } }]);
     expect(await kernel.chains(NAT)).toHaveLength(1);
+  });
+});
+
+describe("while the proxier runs", () => {
+  const loadBoth = async (): Promise<void> => {
+    for (const family of ["ip", "ip6"] as const) {
+      await kernel.commit([
+        { op: "add", kind: "table", family, table: "nat" },
+        { op: "add", kind: "chain", family, table: "nat", chain: "KUBE-SERVICES" },
+      ]);
+    }
+  };
+  const left = async (): Promise<number[]> => [
+    (await kernel.chains(NAT)).length,
+    (await kernel.chains({ ...NAT, family: "ip6" })).length,
+  ];
+
+  it("a family's leftovers go when its rules are in force, and not before", async () => {
+    await loadBoth();
+    await writeFile(join(root, "proc/net/dev"), "  kube-ipvs0: 0 0\n");
+    const removal = new LeftoverRemoval(options());
+    removal.synced({ family: "ip6", ok: false });
+    await removal.done();
+    expect(await left()).toEqual([1, 1]);
+    removal.synced({ family: "ip", ok: true });
+    await removal.done();
+    expect(await left()).toEqual([0, 1]);
+    removal.synced({ family: "ip6", ok: true });
+    await removal.done();
+    expect(await left()).toEqual([0, 0]);
+    expect(lines.filter(({ leftover }) => leftover === "ipvs")).toHaveLength(1);
+  });
+
+  it("it is done once: what comes later is somebody's own doing", async () => {
+    const removal = new LeftoverRemoval(options());
+    removal.synced({ family: "ip", ok: true });
+    await removal.done();
+    await loadBoth();
+    removal.synced({ family: "ip", ok: true });
+    await removal.done();
+    expect(await left()).toEqual([1, 1]);
+    expect(lines).toEqual([]);
   });
 });
