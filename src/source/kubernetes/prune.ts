@@ -37,7 +37,6 @@ function serviceSpec(spec: unknown): unknown {
     ipFamilies: spec["ipFamilies"],
     ports: spec["ports"],
     externalIPs: spec["externalIPs"],
-    loadBalancerIP: spec["loadBalancerIP"],
     loadBalancerSourceRanges: spec["loadBalancerSourceRanges"],
     sessionAffinity: spec["sessionAffinity"],
     sessionAffinityConfig: spec["sessionAffinityConfig"],

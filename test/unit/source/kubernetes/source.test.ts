@@ -160,3 +160,17 @@ describe("how it is asked for", () => {
     expect(lines.filter(({ msg }) => msg.includes("done without"))).toHaveLength(1);
   });
 });
+
+test("stopping ends everything at once, at whatever moment", async () => {
+  for (let i = 0; i < 600; i++) api.put(service(`a/s-${i}`));
+  for (let ms = 0; ms < 40; ms += 2) {
+    const { stop, started, sink } = follow();
+    // Idle connections are used again: a request may be given up before it has left.
+    await new Promise((resolve) => setTimeout(resolve, ms));
+    await stop();
+    await started;
+    const calls = sink.calls.length;
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(sink.calls).toHaveLength(calls);
+  }
+});
