@@ -10,8 +10,8 @@
  */
 import type { ProxyConfig } from "../config/index.js";
 import { applySystemSettings, loadConntrack } from "../host/index.js";
-import type { Kernel } from "../kernel/types.js";
-import { removeLeftovers } from "../leftovers/index.js";
+import type { NftKernel } from "../kernel/nft-kernel.js";
+import { LeftoverRemoval } from "../leftovers/index.js";
 import type { KernelFamilies, NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { type EventRecorder, NO_EVENTS } from "../observe/events.js";
@@ -19,7 +19,6 @@ import type { Logger } from "../observe/log.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { ObjectSource } from "../source/types.js";
 import type { Clock } from "../table/types.js";
-import { AfterFirstSync } from "./after-first-sync.js";
 import { Closers } from "./closers.js";
 import { type Cluster, openCluster } from "./cluster.js";
 import { followConntrack } from "./conntrack.js";
@@ -30,7 +29,7 @@ import { configuredServers, Observation, serviceHealth } from "./servers.js";
 export interface DaemonOptions {
   readonly config: ProxyConfig;
   readonly nodeName: string;
-  readonly kernel: Kernel;
+  readonly kernel: NftKernel;
   readonly families: KernelFamilies;
   readonly clock: Clock;
   readonly log: Logger;
@@ -127,9 +126,8 @@ class Daemon {
     );
     this.#closers.add(() => health.close());
     proxier.observe(health);
-    const leftovers = new AfterFirstSync(families, async () => {
-      await removeLeftovers({ kernel, log, families });
-    });
+    const legacyChains = kernel.legacyChains.bind(kernel);
+    const leftovers = new LeftoverRemoval({ kernel, log, families, legacyChains });
     this.#closers.add(() => leftovers.done());
     proxier.observe(leftovers);
   }
