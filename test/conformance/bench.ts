@@ -5,9 +5,11 @@ import type { InterfaceAddress, Kernel } from "../../src/kernel/types.js";
 import { familyOf } from "../../src/model/address.js";
 import { addressBytes } from "../../src/table/addresses.js";
 import { unpack } from "./build.js";
+import { NEWEST, type KernelFacts } from "./kernel-facts.js";
 
 export interface Bench {
   readonly kernel: Kernel;
+  readonly facts: KernelFacts;
   /** Another socket in the same namespace, closed with the bench. */
   other(): Promise<Kernel>;
   /** Gives the namespace's loopback interface an address, "192.0.2.7/24", or takes it away, as another program does. */
@@ -27,6 +29,7 @@ export const openFake: Open = () => {
   let addresses: InterfaceAddress[] = [];
   return Promise.resolve({
     kernel,
+    facts: NEWEST,
     other: () => {
       const other = kernel.asOther();
       others.push(other);

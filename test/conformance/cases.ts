@@ -2,17 +2,24 @@ import { expect, test } from "vitest";
 import { KernelError, type Fault } from "../../src/kernel/errors.js";
 import type { CommitOptions, Kernel, Op } from "../../src/kernel/types.js";
 import { snapshot, type Bench } from "./bench.js";
+import type { Fact, KernelFacts } from "./kernel-facts.js";
 
-/** One batch and what the kernel says to it. */
-export interface Case {
-  readonly title: string;
-  /** Committed before. */
-  readonly given?: readonly Op[];
-  readonly when: readonly Op[] | ((bench: Bench) => Promise<readonly Op[]>);
+/** What becomes of a batch. */
+interface Outcome {
   /** The operations that are refused; absent: the batch passes. */
   readonly faults?: readonly Fault[];
   /** Looks at what an accepted batch left behind. */
   readonly then?: (bench: Bench) => Promise<void>;
+}
+
+/** One batch and what the kernel says to it. */
+export interface Case extends Outcome {
+  readonly title: string;
+  /** Committed before. */
+  readonly given?: readonly Op[];
+  readonly when: readonly Op[] | ((bench: Bench) => Promise<readonly Op[]>);
+  /** What becomes of it on kernels from before this. */
+  readonly before?: Outcome & { readonly fact: Fact };
 }
 
 /** Gives the tests their bench of the moment. */
@@ -29,14 +36,23 @@ export async function faultsOf(kernel: Kernel, ops: readonly Op[], options: Comm
   return error.faults.map(({ text: _text, ...fault }) => fault);
 }
 
+/** What must become of a case on a kernel. */
+function outcomeOn(facts: KernelFacts, each: Case, ops: readonly Op[]): Outcome {
+  const unknown = ops.flatMap((op, index): Fault[] => (op.op === "destroy" ? [{ op: index, errno: "EINVAL" }] : []));
+  if (!facts.destroy && unknown.length > 0) return { faults: unknown };
+  return each.before !== undefined && !facts[each.before.fact] ? each.before : each;
+}
+
 /** Runs each case, first as a dry run: that must say the same and change nothing. A refused batch must change nothing either. */
 export function runCases(current: Current, cases: readonly Case[]): void {
-  for (const { title, given, when, faults, then } of cases) {
+  for (const each of cases) {
+    const { title, given, when } = each;
     test(title, async () => {
       const bench = current();
       const { kernel } = bench;
       if (given !== undefined) await kernel.commit(given);
       const ops = typeof when === "function" ? await when(bench) : when;
+      const { faults, then } = outcomeOn(bench.facts, each, ops);
       const before = await snapshot(kernel);
       const { id } = await kernel.generation();
       if (faults === undefined) {

@@ -2,11 +2,13 @@
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { readlinkSync } from "node:fs";
+import { release } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import type { Kernel } from "../../src/kernel/types.js";
 import type { Open } from "./bench.js";
+import { factsOf } from "./kernel-facts.js";
 
 /** A process that does nothing but hold a network namespace of its own; it ends with this one, whose pipe it reads. */
 export interface Namespace {
@@ -68,6 +70,7 @@ export function openReal(namespace: () => Namespace): Open {
     };
     return {
       kernel,
+      facts: factsOf(release()),
       other: async () => {
         const other = await NftKernel.open({ netns });
         others.push(other);

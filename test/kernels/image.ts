@@ -13,7 +13,7 @@ import { busybox, type UnpackedKernel } from "./debian-kernels.ts";
 export const GUEST_ROOT = "repo";
 
 /** The programs that tests start, of this machine; BusyBox has the rest. */
-const PROGRAMS = ["ip", "nft", "unshare", "nsenter", "mount"];
+const PROGRAMS = ["ip", "nft", "unshare", "nsenter", "mount", "flock"];
 /** Small tables that those programs read, where this machine has them. */
 const DATA = ["etc/protocols", "etc/services", "etc/iproute2", "usr/share/iproute2", "etc/ssl/openssl.cnf"];
 /** Of /usr: where distributions have it merged, and where they have not, these are links to its directories. */
@@ -32,13 +32,21 @@ const CHECKOUT = [
   "tsconfig.json",
   "vitest.config.ts",
   "build/Release/nft_proxier.node",
-  "build/lab/agent",
+  "build/lab",
 ];
 
 /** Packages that build, lint or describe, and that no test loads; and of all packages what only compilers and people read. */
 const NOT_LOADED =
   /^node_modules\/(typescript|@typescript|prettier|oxlint|oxlint-tsgolint|@oxlint|@oxlint-tsgolint|node-gyp|@types|\.cache|\.vite|\.vitest|node-linux-[^/]*\/(include|share|lib))(\/|$)/;
 const NOT_READ = /\.(d\.[cm]?ts|map|md|flow)$/;
+
+/**
+ * What the kernel calls when it wants a module. One at a time: BusyBox takes a module that another is just loading for
+ * loaded, and the kernel would not find what it asked for.
+ */
+const MODPROBE = `#!/bin/sh
+exec flock /tmp/modprobe.lock /bin/busybox modprobe "$@"
+`;
 
 /** A path of this machine as the guest has it. */
 function inGuest(file: string): string {
@@ -104,6 +112,7 @@ export function writeUserland(file: string): void {
   }
   archive.copy("usr/bin/busybox", busybox(), statSync(busybox()));
   archive.link("usr/bin/sh", "busybox");
+  archive.file("usr/sbin/modprobe", Buffer.from(MODPROBE), { executable: true });
   const init = path.join(import.meta.dirname, "init.sh");
   archive.copy("init", init, { ...statSync(init), mode: 0o755 });
 

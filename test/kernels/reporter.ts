@@ -26,7 +26,12 @@ export default class LineReporter implements Reporter {
   onTestCaseResult(test: TestCase): void {
     const { state, errors = [] } = test.result();
     if (state === "pending") return;
-    const message = excerpt(errors.map((error) => error.message).join("\n"));
+    const message = excerpt(
+      errors
+        .flatMap((error) => [error.message, error.diff ?? ""])
+        .filter((text) => text !== "")
+        .join("\n"),
+    );
     const milliseconds = Math.round(test.diagnostic()?.duration ?? 0);
     tell({
       event: "test",

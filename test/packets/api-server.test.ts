@@ -26,6 +26,7 @@ import {
 } from "./support/objects.ts";
 import { underLoad } from "./support/load.ts";
 import { checkRow, type Row } from "./support/rows.ts";
+import { patience } from "../lab/patience.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const late: ServiceSpec = { name: "late", n: 2, endpoints: ["b"] };
@@ -82,7 +83,7 @@ function put(...manifests: readonly Manifest[]): Promise<void> {
 }
 
 /** The row comes true within `limitMs`. */
-async function becomes(row: Row, limitMs = 20_000): Promise<void> {
+async function becomes(row: Row, limitMs = patience(20_000)): Promise<void> {
   const start = performance.now();
   for (;;) {
     const wrong = await checkRow(cluster, row, { answerMs: 300 });
@@ -138,7 +139,7 @@ test("the trigger time of a slice's change is measured", async () => {
   const metadata = slice["metadata"] as Manifest;
   const annotations = { "endpoints.kubernetes.io/last-change-trigger-time": new Date().toISOString() };
   await put({ ...slice, metadata: { ...metadata, annotations } });
-  await expect.poll(count, { timeout: 10_000 }).toBe(before + 1);
+  await expect.poll(count, { timeout: patience(10_000) }).toBe(before + 1);
   await put(...objects(late));
 });
 
@@ -153,10 +154,12 @@ test("a load balancer's health check follows the endpoints on this node", async 
   const url = `http://${PLAN.node.ip}:${CHECK_PORT}/`;
   await put(...objects(checked));
   const answer = { service: { namespace: "default", name: "checked" }, localEndpoints: 1, serviceProxyHealthy: true };
-  await expect.poll(async () => (await get(url).catch(() => undefined))?.status, { timeout: 10_000 }).toBe(200);
+  await expect
+    .poll(async () => (await get(url).catch(() => undefined))?.status, { timeout: patience(10_000) })
+    .toBe(200);
   expect(JSON.parse((await get(url)).body)).toEqual(answer);
   await put(...objects({ ...checked, endpoints: ["r1"] }));
-  await expect.poll(async () => (await get(url)).status, { timeout: 10_000 }).toBe(503);
+  await expect.poll(async () => (await get(url)).status, { timeout: patience(10_000) }).toBe(503);
   await api.call("delete", "Service", "default/checked");
   await expect
     .poll(
@@ -165,7 +168,7 @@ test("a load balancer's health check follows the endpoints on this node", async 
           () => "open",
           () => "closed",
         ),
-      { timeout: 10_000 },
+      { timeout: patience(10_000) },
     )
     .toBe("closed");
 });
@@ -175,10 +178,10 @@ test("a node that the autoscaler is about to remove is not eligible", async () =
   const taint = { key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" };
   await put({ ...node, spec: { ...(node["spec"] as Manifest), taints: [taint] } });
   const status = async (path: string): Promise<number> => (await get(`http://127.0.0.1:10256${path}`)).status;
-  await expect.poll(() => status("/healthz"), { timeout: 10_000 }).toBe(503);
+  await expect.poll(() => status("/healthz"), { timeout: patience(10_000) }).toBe(503);
   expect(await status("/livez")).toBe(200);
   await put(node);
-  await expect.poll(() => status("/healthz"), { timeout: 10_000 }).toBe(200);
+  await expect.poll(() => status("/healthz"), { timeout: patience(10_000) }).toBe(200);
 });
 
 test("without the API server nothing changes; what changed meanwhile is caught up with", async () => {
@@ -194,7 +197,7 @@ test("without the API server nothing changes; what changed meanwhile is caught u
   await writeFile(join(directory, "token"), "second-token\n");
   await api.call("accept", ["second-token"]);
   await api.call("up");
-  await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["r2"], masq: false } }, 40_000);
+  await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["r2"], masq: false } }, patience(40_000));
   await becomes({ rule: "", from: ["c", "client"], to: clusterIP(web), expect: "drop" });
 });
 
@@ -208,7 +211,7 @@ test("a watch that breaks off in the middle of a line is taken up again", async 
 test("its Events tell that it started", async () => {
   await expect
     .poll(async () => (await api.call("events")).map((event) => [event["reason"], event["action"]]), {
-      timeout: 10_000,
+      timeout: patience(10_000),
     })
     .toContainEqual(["Starting", "StartKubeProxy"]);
 });

@@ -7,14 +7,15 @@ import { FAMILIES, type Family } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { clusterIP, everyWay, POD_PORT, serviceObjects, type ServiceSpec, type Target } from "./support/objects.ts";
 import { Tracked } from "./support/tracked.ts";
+import { patience } from "../lab/patience.ts";
 
 const UNRELATED = 10_000;
-const INTERVAL_MS = 10;
-const GOAL_MS = 50;
+const INTERVAL_MS = patience(10);
+const GOAL_MS = patience(50);
 /** Where every replacement must have been noticed, be the machine ever so busy. */
-const LIMIT_MS = 2000;
+const LIMIT_MS = patience(2000);
 const REPLACEMENTS = 6;
-const PAUSE_MS = 500;
+const PAUSE_MS = patience(500);
 
 let cluster: Cluster;
 let tracked: Tracked;

@@ -151,6 +151,7 @@ const changing: Case[] = [
       expect(await only(kernel)).toMatchObject({ size: 2 });
       await kernel.commit([newElements("s", [{ key: "2.2.2.2" }])]);
     },
+    before: { fact: "sizeUpdate", then: async ({ kernel }) => expect(await only(kernel)).toMatchObject({ size: 1 }) },
   },
   {
     title: "an add without a size keeps the old one",

@@ -61,6 +61,7 @@ export function timeouts(current: Current): void {
         expect((await rows(kernel))[0].timeout).toBe(90_000);
         expectAbout(await left(kernel), 90_000);
       },
+      before: { fact: "elementTimeoutUpdate", then: async ({ kernel }) => expectAbout(await left(kernel), 10_000) },
     },
     {
       title: "create of one that is there",

@@ -23,6 +23,6 @@ export function describeTable(name: string, open: Open): void {
     describe("drift", () => drift(() => bench));
     describe("watching", () => watching(() => bench));
     describe("insertions", () => insertions(() => bench));
-    describe("the rest", () => others(() => kernel));
+    describe("the rest", () => others(() => bench));
   });
 }
