@@ -138,7 +138,58 @@ void DecodeProtocol(const Attr& nest, ConntrackRecord* record, size_t direction)
   if (!found) Reject("tuple without a protocol");
 }
 
+// A tuple as the kernel writes it for protocols with ports, where no zone holds for it alone. Nearly all are such, and
+// half of an entry's attributes are in its two.
+template <size_t kAddress>
+struct PlainTuple {
+  nlattr addresses;
+  nlattr source;
+  uint8_t source_address[kAddress];
+  nlattr destination;
+  uint8_t destination_address[kAddress];
+  nlattr protocol;
+  nlattr number;
+  uint8_t protocol_number;
+  uint8_t padding[3];
+  nlattr source_port_header;
+  uint16_t source_port[2];  // the second is padding
+  nlattr destination_port_header;
+  uint16_t destination_port[2];
+
+  static bool Is(const nlattr& header, int type, size_t payload) {
+    return header.nla_type == type && header.nla_len == sizeof header + payload;
+  }
+  bool Holds() const {
+    constexpr bool kV4 = kAddress == 4;
+    return Is(addresses, NLA_F_NESTED | CTA_TUPLE_IP, 2 * (sizeof(nlattr) + kAddress)) &&
+           Is(source, kV4 ? CTA_IP_V4_SRC : CTA_IP_V6_SRC, kAddress) &&
+           Is(destination, kV4 ? CTA_IP_V4_DST : CTA_IP_V6_DST, kAddress) &&
+           Is(protocol, NLA_F_NESTED | CTA_TUPLE_PROTO, 3 * (sizeof(nlattr) + 4)) && Is(number, CTA_PROTO_NUM, 1) &&
+           Is(source_port_header, CTA_PROTO_SRC_PORT, 2) && Is(destination_port_header, CTA_PROTO_DST_PORT, 2);
+  }
+};
+
+// False when it is of another form, which is then for DecodeTuple.
+template <size_t kAddress>
+bool DecodePlainTuple(const Attr& nest, ConntrackRecord* record, size_t direction) {
+  PlainTuple<kAddress> tuple;
+  static_assert(sizeof tuple == 7 * sizeof(nlattr) + 2 * kAddress + 3 * 4);
+  if (nest.length != sizeof tuple) return false;
+  std::memcpy(&tuple, nest.data, sizeof tuple);
+  if (!tuple.Holds()) return false;
+  std::memcpy(record->addresses[2 * direction], tuple.source_address, kAddress);
+  std::memcpy(record->addresses[2 * direction + 1], tuple.destination_address, kAddress);
+  record->protocol = tuple.protocol_number;
+  record->kind = kKindPorts;
+  record->ports[direction][0] = __builtin_bswap16(tuple.source_port[0]);
+  record->ports[direction][1] = __builtin_bswap16(tuple.destination_port[0]);
+  return true;
+}
+
 void DecodeTuple(const Attr& nest, ConntrackRecord* record, size_t direction) {
+  const bool plain = record->family == AF_INET ? DecodePlainTuple<4>(nest, record, direction)
+                                               : DecodePlainTuple<16>(nest, record, direction);
+  if (plain) return;
   int found = 0;
   for (Attrs attrs(nest); attrs.Next();) {
     const Attr& attr = attrs.attr();

@@ -17,8 +17,6 @@ namespace {
 constexpr uint32_t kSeq = 1;
 // What is fetched at once, and a last datagram on top: 1.5 ms of the kernel's work.
 constexpr size_t kPieceBytes = 1 << 18;
-// Records that are handed over together.
-constexpr size_t kRecords = 384;
 
 // The size of the kernel's one hash table, which all namespaces share. ctnetlink walks it by the number of the bucket
 // and does not notice when it is resized (NLM_F_DUMP_INTR it never sets): entries are then missed.
@@ -88,26 +86,19 @@ ConntrackPiece ConntrackDump::Fetch() {
 }
 
 void ReadConntrackPiece(const ConntrackPiece& piece, const ConntrackFilter& filter,
-                        const std::function<void(const ConntrackRecords&)>& on_records) {
-  ConntrackRecords records;
-  records.reserve(kRecords);
+                        const std::function<void(const ConntrackRecord&)>& on_record) {
+  ConntrackRecord record;
   size_t at = 0;
   for (const size_t length : piece.datagrams) {
     EachConntrackMessage(piece.bytes.get() + at, length, [&](const nlmsghdr* message) {
       if (message->nlmsg_seq != kSeq) return true;
       if (message->nlmsg_type == NLMSG_DONE || message->nlmsg_type == NLMSG_ERROR) return false;
-      records.emplace_back();
       // What the kernel was asked for is looked at again: an older one passes over filters that it does not know.
-      if (!DecodeConntrack(message, &records.back()) || !filter.Matches(records.back())) records.pop_back();
-      if (records.size() == kRecords) {
-        on_records(records);
-        records.clear();
-      }
+      if (DecodeConntrack(message, &record) && filter.Matches(record)) on_record(record);
       return true;
     });
     at += Align4(length);
   }
-  if (!records.empty()) on_records(records);
 }
 
 }  // namespace nftp

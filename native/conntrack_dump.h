@@ -45,9 +45,9 @@ class ConntrackProgress {
   bool interrupted_ = false;
 };
 
-// Hands over what matches in a piece, some records at a time. Throws Failure. Pure.
+// Hands over what matches in a piece. Throws Failure. Pure.
 void ReadConntrackPiece(const ConntrackPiece& piece, const ConntrackFilter& filter,
-                        const std::function<void(const ConntrackRecords&)>& on_records);
+                        const std::function<void(const ConntrackRecord&)>& on_record);
 
 class ConntrackDump {
  public:

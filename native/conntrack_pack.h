@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "conntrack_record.h"
@@ -20,6 +21,16 @@ struct ConntrackBlock {
   std::vector<uint8_t> bytes;
 };
 
-ConntrackBlock PackConntrack(const ConntrackRecord* records, size_t count);
+class ConntrackPacker {
+ public:
+  void Add(const ConntrackRecord& record);
+  // All that was added, in its order.
+  std::vector<ConntrackBlock> Take() { return std::move(blocks_); }
+
+ private:
+  std::vector<ConntrackBlock> blocks_;
+  // Of the last block. It only grows, so that entries of both families make no block each.
+  size_t stride_ = kConntrackShortBytes;
+};
 
 }  // namespace nftp

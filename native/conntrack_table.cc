@@ -180,14 +180,15 @@ ConntrackDeletion ConntrackTable::DeleteMatching(const ConntrackFilter& filter) 
   ConntrackDeletion outcome;
   Deleter deleter(netns_);
   ConntrackDump dump(netns_, filter, &plain_dumps_);
-  do {
+  for (bool more = true; more;) {
     const ConntrackPiece piece = dump.Fetch();
-    ReadConntrackPiece(piece, filter, [&](const ConntrackRecords& records) {
-      deleter.Delete(records.data(), records.size(), &outcome);
-    });
+    ConntrackRecords matching;
+    ReadConntrackPiece(piece, filter, [&](const ConntrackRecord& record) { matching.push_back(record); });
+    deleter.Delete(matching.data(), matching.size(), &outcome);
     outcome.interrupted = piece.interrupted;
-    if (piece.done) return outcome;
-  } while (true);
+    more = !piece.done;
+  }
+  return outcome;
 }
 
 std::unique_ptr<ConntrackDump> ConntrackTable::Dump(const ConntrackFilter& filter) {

@@ -27,8 +27,6 @@ namespace {
 constexpr napi_type_tag kTableTag = {0x6e66742d70726f78, 0x636f6e6e74726163};
 constexpr napi_type_tag kDumpTag = {0x6e66742d70726f78, 0x636f6e6e74647564};
 
-// Records in one buffer: who keeps one entry keeps its buffer.
-constexpr size_t kBlock = 384;
 // Entries whose deletion is one call; some 100 MB.
 constexpr size_t kMaxKeys = 1 << 20;
 
@@ -53,6 +51,15 @@ Napi::Object BlockToJs(Napi::Env env, const ConntrackBlock& block) {
   object.Set("stride", Number(env, block.stride));
   object.Set("bytes", bytes);
   return object;
+}
+
+Napi::Array BlocksToJs(Napi::Env env, const std::vector<ConntrackBlock>& blocks) {
+  Napi::Array array = Napi::Array::New(env, blocks.size());
+  for (uint32_t i = 0; i < blocks.size(); ++i) {
+    const Napi::HandleScope scope(env);
+    array.Set(i, BlockToJs(env, blocks[i]));
+  }
+  return array;
 }
 
 // Records of `stride` bytes each, the rest of them zero.
@@ -134,18 +141,14 @@ struct PackedPiece {
 };
 
 PackedPiece PackPiece(const ConntrackPiece& piece, const ConntrackFilter& filter) {
-  PackedPiece packed{{}, piece.done, piece.seen, piece.interrupted};
-  ReadConntrackPiece(piece, filter, [&](const ConntrackRecords& records) {
-    packed.blocks.push_back(PackConntrack(records.data(), records.size()));
-  });
-  return packed;
+  ConntrackPacker packer;
+  ReadConntrackPiece(piece, filter, [&](const ConntrackRecord& record) { packer.Add(record); });
+  return PackedPiece{packer.Take(), piece.done, piece.seen, piece.interrupted};
 }
 
 Napi::Value PieceToJs(Napi::Env env, PackedPiece&& piece) {
   Napi::Object object = Napi::Object::New(env);
-  Napi::Array blocks = Napi::Array::New(env, piece.blocks.size());
-  for (uint32_t i = 0; i < piece.blocks.size(); ++i) blocks.Set(i, BlockToJs(env, piece.blocks[i]));
-  object.Set("blocks", blocks);
+  object.Set("blocks", BlocksToJs(env, piece.blocks));
   object.Set("done", Napi::Boolean::New(env, piece.done));
   object.Set("seen", Number(env, piece.seen));
   object.Set("interrupted", Napi::Boolean::New(env, piece.interrupted));
@@ -164,7 +167,9 @@ Napi::Value Lookup(const Napi::CallbackInfo& info) {
       info.Env(), "lookup", [table = TableOf(info), key] { return table->Lookup(key); },
       [](Napi::Env env, std::optional<ConntrackRecord>&& found) -> Napi::Value {
         if (!found) return env.Undefined();
-        return BlockToJs(env, PackConntrack(&*found, 1));
+        ConntrackPacker packer;
+        packer.Add(*found);
+        return BlockToJs(env, packer.Take().front());
       });
 }
 
@@ -279,13 +284,9 @@ Napi::Value Encode(const Napi::CallbackInfo& info) {
 }  // namespace
 
 Napi::Array RecordsToJs(Napi::Env env, const ConntrackRecords& records) {
-  Napi::Array blocks = Napi::Array::New(env);
-  uint32_t index = 0;
-  for (size_t from = 0; from < records.size(); from += kBlock) {
-    const Napi::HandleScope scope(env);
-    blocks.Set(index++, BlockToJs(env, PackConntrack(&records[from], std::min(kBlock, records.size() - from))));
-  }
-  return blocks;
+  ConntrackPacker packer;
+  for (const ConntrackRecord& record : records) packer.Add(record);
+  return BlocksToJs(env, packer.Take());
 }
 
 void AddConntrack(Napi::Env env, Napi::Object exports) {

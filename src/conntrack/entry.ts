@@ -17,7 +17,7 @@ interface Block {
 }
 
 /** Texts of the addresses seen last, by a hash of their bytes: a table of many entries has few VIPs and endpoints. */
-const CACHED = 4096;
+const CACHED = 16_384;
 const cachedV4 = new Uint32Array(CACHED);
 const cachedV4Texts: string[] = new Array<string>(CACHED).fill("0.0.0.0");
 const cachedV6 = new Uint32Array(CACHED * 4);

@@ -23,7 +23,7 @@ export interface ConntrackResult {
     /** `dump` with a callback that does nothing; one that groups by VIP. */
     readonly passMs: number;
     readonly groupedMs: number;
-    /** The longest that the event loop was held. */
+    /** The longest that the event loop was held while it grouped. */
     readonly blockedMs: number;
   }[];
   /** 100 entries of a VIP: by `deleteMatching`; by a dump of them and `deleteAll`. */

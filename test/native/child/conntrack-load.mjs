@@ -23,25 +23,31 @@ async function timed(work) {
   return { ms: performance.now() - start, result };
 }
 
-/** Nanoseconds that the main thread was ready to run and had no core (schedstat's second number). */
-function waited() {
+/** How often the main thread was given a core (schedstat's third number). */
+function turnsOnCore() {
   try {
-    return Number(readFileSync("/proc/thread-self/schedstat", "utf8").split(" ")[1]);
+    return Number(readFileSync("/proc/thread-self/schedstat", "utf8").split(" ")[2]);
   } catch {
     return 0; // a kernel without CONFIG_SCHED_INFO
   }
 }
 
-/** The longest time, ms, that the main thread kept a core to itself between two turns of the event loop. */
+/**
+ * The longest time, ms, between two turns of the event loop. Those in which the scheduler gave the core to other work do
+ * not count: they say how busy the machine is.
+ */
 function watchLoop() {
   let longest = 0;
-  let [last, lastWaited] = [performance.now(), waited()];
   let running = true;
+  let last = performance.now();
+  let lastOnCore = turnsOnCore();
   const turn = () => {
-    const [now, nowWaited] = [performance.now(), waited()];
-    longest = Math.max(longest, now - last - (nowWaited - lastWaited) / 1e6);
-    [last, lastWaited] = [now, nowWaited];
+    const now = performance.now();
+    const onCore = turnsOnCore();
+    if (onCore === lastOnCore) longest = Math.max(longest, now - last);
+    lastOnCore = onCore;
     if (running) setImmediate(turn);
+    last = performance.now();
   };
   setImmediate(turn);
   return () => {
