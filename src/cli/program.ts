@@ -2,6 +2,7 @@ import { Command, CommanderError, InvalidArgumentError, Option } from "commander
 import { closest } from "../config/closest.js";
 import { LOG_LEVELS, type LogLevel } from "../observe/log.js";
 import { cleanupCommand } from "./cleanup.js";
+import { addConntrackCommand } from "./conntrack.js";
 import { UserError } from "./errors.js";
 import { flagProblems } from "./flag-config.js";
 import { flagSpec, readFlags } from "./flag-values.js";
@@ -61,6 +62,7 @@ function program(name: string, done: Done): Command {
     .exitOverride();
   addProxy(root, done);
   addCommands(root, done);
+  addConntrackCommand(root, done);
   return root;
 }
 

@@ -1,22 +1,8 @@
-import { networkInterfaces } from "node:os";
 import { FakeKernel } from "../kernel/fake-kernel.js";
-import { parseAddress } from "../model/address.js";
 import { createLogger } from "../observe/log.js";
-import type { LocalAddress } from "../node/facts.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { CommonOptions } from "./program.js";
-import { manifestSource, MONOTONIC_CLOCK, nodeName, readConfig, startSource } from "./setup.js";
-
-/** Addresses of this machine's interfaces, without netlink: `render` needs neither rights nor the addon. */
-function interfaceAddresses(): Promise<LocalAddress[]> {
-  const addresses = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
-  return Promise.resolve(
-    addresses.flatMap(({ address, family }): LocalAddress[] => {
-      const canonical = parseAddress(address);
-      return canonical === undefined ? [] : [{ family: family === "IPv4" ? "ip" : "ip6", address: canonical }];
-    }),
-  );
-}
+import { interfaceAddresses, manifestSource, MONOTONIC_CLOCK, nodeName, readConfig, startSource } from "./setup.js";
 
 /** `render`: the ruleset of the manifests on stdout. */
 export async function renderCommand(options: CommonOptions & { readonly family?: "ip" | "ip6" }): Promise<number> {

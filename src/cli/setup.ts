@@ -1,7 +1,9 @@
-import { hostname } from "node:os";
+import { hostname, networkInterfaces } from "node:os";
 import { ConfigError, defaultConfig, loadConfig, type ProxyConfig } from "../config/index.js";
 import { KernelError } from "../kernel/errors.js";
 import { NftKernel } from "../kernel/nft-kernel.js";
+import { parseAddress } from "../model/address.js";
+import type { LocalAddress } from "../node/facts.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
 import type { Logger } from "../observe/log.js";
 import { ManifestSource } from "../source/manifests.js";
@@ -46,6 +48,17 @@ export async function openKernel(): Promise<NftKernel> {
     if (error instanceof KernelError) throw new UserError(error.message, { cause: error });
     throw error;
   }
+}
+
+/** Addresses of this machine's interfaces, without netlink: it needs neither rights nor the addon. */
+export function interfaceAddresses(): Promise<LocalAddress[]> {
+  const addresses = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
+  return Promise.resolve(
+    addresses.flatMap(({ address, family }): LocalAddress[] => {
+      const canonical = parseAddress(address);
+      return canonical === undefined ? [] : [{ family: family === "IPv4" ? "ip" : "ip6", address: canonical }];
+    }),
+  );
 }
 
 /** The directory as a source; what it cannot read is logged. */

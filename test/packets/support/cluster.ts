@@ -103,6 +103,16 @@ export class Cluster {
     this.#sources.set(name, source);
   }
 
+  /** Path of the command under test. */
+  get main(): string {
+    return MAIN;
+  }
+
+  /** The node's namespace. */
+  get node(): Namespace {
+    return this.lab.node;
+  }
+
   /** Runs a subcommand of the command under test in the node's namespace. */
   async command(args: readonly string[]): Promise<Finished> {
     return this.commandBehind([], args);
@@ -113,9 +123,9 @@ export class Cluster {
     return this.lab.node.run([...starter, process.execPath, MAIN, ...args]);
   }
 
-  /** As `command`, going on until it is ended or the cluster is destroyed; stderr can be read. */
-  start(args: readonly string[]): ChildProcess {
-    return this.lab.node.spawn([process.execPath, MAIN, ...args], { stdio: ["ignore", "ignore", "pipe"] });
+  /** As `command`, going on until it is ended or the cluster is destroyed; stderr can be read, and stdout when piped. */
+  start(args: readonly string[], stdout: "ignore" | "pipe" = "ignore"): ChildProcess {
+    return this.lab.node.spawn([process.execPath, MAIN, ...args], { stdio: ["ignore", stdout, "pipe"] });
   }
 
   /** Writes manifests and configuration; the Node and ServiceCIDR objects are added unless `bare`. */

@@ -1,0 +1,137 @@
+/** The command `conntrack` with its sub-commands: options in, src/cli/conntrack/commands.ts does the work. */
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { WITH_PORTS } from "../conntrack/states.js";
+import type { ConntrackFilter, ConntrackTuple } from "../conntrack/types.js";
+import { familyOf, parseAddress } from "../model/address.js";
+import { LOG_LEVELS } from "../observe/log.js";
+import {
+  type CommonConntrackOptions,
+  countCommand,
+  gcCommand,
+  type GcCommandOptions,
+  getCommand,
+  listCommand,
+  watchCommand,
+} from "./conntrack/commands.js";
+import {
+  addFilterOptions,
+  type FilterOptions,
+  filterOf,
+  parseNumber,
+  parseProtocol,
+} from "./conntrack/filter-options.js";
+import { FORMATS } from "./conntrack/format.js";
+
+type Done = (code: number) => void;
+
+const FILTER_HELP = `
+Every option of the filter that is given must hold. What cannot be understood is refused, and nothing done.
+Where services are known (--manifests, or --config for what its API server says), entries show whose they are.
+-o json prints one object per line.`;
+
+/** Adds the command to the program; `done` receives the exit code. */
+export function addConntrackCommand(root: Command, done: Done): void {
+  const group = root
+    .command("conntrack")
+    .description("the kernel's connection tracking table: see it, count it, clean it, watch it")
+    .exitOverride();
+  const command = (name: string, description: string): Command =>
+    group.command(name).description(description).exitOverride();
+  const filtered = (name: string, description: string): Command =>
+    addCommonOptions(addFilterOptions(command(name, description)))
+      .option("--service <namespace/name>", "only entries to this service")
+      .addHelpText("after", FILTER_HELP);
+  const withFilter =
+    <T extends CommonConntrackOptions>(run: (filter: ConntrackFilter, options: T) => Promise<number>) =>
+    async (options: T & FilterOptions, self: Command): Promise<void> => {
+      if (options.service !== undefined) requireServices("--service", options, self);
+      done(await run(filterOf(options, self), options));
+    };
+
+  filtered("list", "print entries as they come").action(withFilter(listCommand));
+  filtered("count", "how many there are; -o wide: also how many fit").action(withFilter(countCommand));
+  filtered("watch", "print connections as they come (+) and go (-)").action(withFilter(watchCommand));
+  addCommonOptions(addFilterOptions(command("gc", "delete entries that have lost their service; needs the services")))
+    .option("--dry-run", "say what would be deleted, and delete nothing", false)
+    .option("--orphans", "also entries whose endpoint no service has; those of TCP only with -p tcp", false)
+    .addHelpText("after", FILTER_HELP)
+    .action(async (options: GcCommandOptions & FilterOptions, self: Command) => {
+      requireServices("gc", options, self);
+      done(await gcCommand(filterOf(options, self), options));
+    });
+  addCommonOptions(command("get", "print the one entry of a connection"))
+    .argument("<protocol>", "tcp, udp, sctp, … or a number", parseProtocol)
+    .argument("<source>", "who opened it: ADDRESS:PORT, [ADDRESS]:PORT for IPv6", parseEnd)
+    .argument("<destination>", "where to: the VIP or node port, in the same way", parseEnd)
+    .addOption(zone())
+    .action(
+      async (
+        protocol: number,
+        source: End,
+        destination: End,
+        options: CommonConntrackOptions & { zone: number },
+        self: Command,
+      ) => {
+        if (source.family !== destination.family) {
+          self.error("error: source and destination are addresses of two families");
+        }
+        const tuple = tupleOf(protocol, source, destination);
+        if (!WITH_PORTS.has(protocol)) self.error("error: get: only entries of protocols with ports can be named so");
+        if (source.port === 0 || destination.port === 0) self.error("error: get: both ends need their port");
+        done(await getCommand(source.family, tuple, options.zone, options));
+      },
+    );
+}
+
+function addCommonOptions(command: Command): Command {
+  return command
+    .addOption(new Option("-o, --output <format>", "how to print entries").choices(FORMATS).default("text"))
+    .option("--no-headers", "no line of titles")
+    .option("--manifests <dir>", "directory of Service and EndpointSlice manifests: whose entries are they")
+    .option(
+      "--config <file>",
+      "KubeProxyConfiguration: of this node, and of the API server where there are no manifests",
+    )
+    .addOption(
+      new Option("--log-level <level>", "least severe messages to log, on stderr").choices(LOG_LEVELS).default("warn"),
+    );
+}
+
+/** What is not said where the services are, nothing can be said of them. */
+function requireServices(what: string, { manifests, config }: CommonConntrackOptions, command: Command): void {
+  if (manifests !== undefined || config !== undefined) return;
+  command.error(
+    `error: ${what} needs the services: --manifests <dir>, or --config <file> for what its API server says`,
+  );
+}
+
+function zone(): Option {
+  return new Option("--zone <zone>", "conntrack zone").argParser((text) => parseNumber(text, 65_535)).default(0);
+}
+
+interface End {
+  readonly family: "ip" | "ip6";
+  readonly address: string;
+  /** 0: none given. */
+  readonly port: number;
+}
+
+/** "10.0.0.1:80", "10.0.0.1", "[fd00::1]:80", "fd00::1". */
+function parseEnd(text: string): End {
+  const [, inBrackets, bracketPort, plain, plainPort] =
+    /^\[([^\]]+)\](?::(\d+))?$|^([^:]+)(?::(\d+))?$/.exec(text) ?? [];
+  const address = parseAddress(inBrackets ?? plain ?? text);
+  if (address === undefined) throw new InvalidArgumentError("Use ADDRESS:PORT, or [ADDRESS]:PORT for IPv6.");
+  const port = bracketPort ?? plainPort;
+  return { family: familyOf(address), address, port: port === undefined ? 0 : parseNumber(port, 65_535) };
+}
+
+function tupleOf(protocol: number, source: End, destination: End): ConntrackTuple {
+  return {
+    protocol,
+    source: source.address,
+    sourcePort: source.port,
+    destination: destination.address,
+    destinationPort: destination.port,
+  };
+}

@@ -1,0 +1,158 @@
+/** Filters of the conntrack commands: options in, a ConntrackFilter out. What is not wholly understood is refused. */
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { compileFilter } from "../../conntrack/filter.js";
+import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../conntrack/types.js";
+import { KernelError } from "../../kernel/errors.js";
+import type { IpFamily } from "../../model/types.js";
+
+export const PROTOCOL_NUMBERS: Readonly<Record<string, number>> = {
+  icmp: 1,
+  tcp: 6,
+  udp: 17,
+  dccp: 33,
+  gre: 47,
+  icmpv6: 58,
+  sctp: 132,
+  udplite: 136,
+};
+
+/** Bits of an entry's status, by the names that options and output have for them. */
+export const STATUS_NAMES: Readonly<Record<string, number>> = {
+  expected: CONNTRACK_STATUS.expected,
+  "seen-reply": CONNTRACK_STATUS.seenReply,
+  assured: CONNTRACK_STATUS.assured,
+  confirmed: CONNTRACK_STATUS.confirmed,
+  snat: CONNTRACK_STATUS.sourceNat,
+  dnat: CONNTRACK_STATUS.destinationNat,
+  dying: CONNTRACK_STATUS.dying,
+  "fixed-timeout": CONNTRACK_STATUS.fixedTimeout,
+  helper: CONNTRACK_STATUS.helper,
+  offload: CONNTRACK_STATUS.offload,
+  "hardware-offload": CONNTRACK_STATUS.hardwareOffload,
+};
+
+/** The options as commander hands them over. */
+export interface FilterOptions {
+  readonly family?: IpFamily;
+  readonly protocol?: number;
+  readonly src?: string;
+  readonly dst?: string;
+  readonly sport?: number;
+  readonly dport?: number;
+  readonly replySrc?: string;
+  readonly replyDst?: string;
+  readonly replySport?: number;
+  readonly replyDport?: number;
+  readonly state?: string;
+  readonly status?: { readonly value: number; readonly mask: number };
+  readonly mark?: { readonly value: number; readonly mask?: number };
+  readonly zone?: number;
+}
+
+/** A whole number, decimal or 0x…, from 0 to `highest`. */
+export function parseNumber(text: string, highest: number): number {
+  const number = /^(0x[0-9a-f]+|\d+)$/i.test(text) ? Number(text) : Number.NaN;
+  if (Number.isSafeInteger(number) && number <= highest) return number;
+  throw new InvalidArgumentError(`Use a number from 0 to ${highest}.`);
+}
+
+export function parseProtocol(text: string): number {
+  const known = PROTOCOL_NUMBERS[text.toLowerCase()];
+  if (known !== undefined) return known;
+  if (/^\d+$/.test(text)) return parseNumber(text, 255);
+  throw new InvalidArgumentError(`Use ${Object.keys(PROTOCOL_NUMBERS).join(", ")}, or a number.`);
+}
+
+function parseFamily(text: string): IpFamily {
+  if (text === "ip" || text === "ip6") return text;
+  throw new InvalidArgumentError("Use ip or ip6.");
+}
+
+function parsePort(text: string): number {
+  return parseNumber(text, 65_535);
+}
+
+/** "assured,!seen-reply": bits that are set, and that are not. */
+export function parseStatus(text: string): { value: number; mask: number } {
+  let value = 0;
+  let mask = 0;
+  for (const word of text.split(",")) {
+    const bit = STATUS_NAMES[word.replace(/^!/, "")];
+    if (bit === undefined) {
+      throw new InvalidArgumentError(`Use ${Object.keys(STATUS_NAMES).join(", ")}; with ! in front: not set.`);
+    }
+    if ((mask & bit) !== 0) throw new InvalidArgumentError(`${word.replace(/^!/, "")} is there twice.`);
+    mask |= bit;
+    if (!word.startsWith("!")) value |= bit;
+  }
+  return { value, mask };
+}
+
+function parseMark(text: string): { value: number; mask?: number } {
+  const [value = "", mask, ...more] = text.split("/");
+  if (more.length > 0) throw new InvalidArgumentError("Use VALUE or VALUE/MASK.");
+  const number = parseNumber(value, 0xffffffff);
+  return mask === undefined ? { value: number } : { value: number, mask: parseNumber(mask, 0xffffffff) };
+}
+
+/** Adds the options; `filterOf` reads them. */
+export function addFilterOptions(command: Command): Command {
+  const option = (flags: string, text: string, parse?: (text: string) => unknown): void => {
+    const made = new Option(flags, text);
+    command.addOption(parse === undefined ? made : made.argParser(parse));
+  };
+  option("-f, --family <family>", "ip or ip6", parseFamily);
+  option("-p, --protocol <protocol>", "tcp, udp, sctp, icmp, icmpv6, … or a number", parseProtocol);
+  option("-s, --src <address>", "source of the opening direction; a CIDR too, here and below");
+  option("-d, --dst <address>", "destination of the opening direction: the VIP");
+  option("--sport <port>", "its source port", parsePort);
+  option("--dport <port>", "its destination port", parsePort);
+  option("--reply-src <address>", "source of the replies: the endpoint");
+  option("--reply-dst <address>", "destination of the replies: the client, or the node where it is masqueraded");
+  option("--reply-sport <port>", "their source port: the endpoint's", parsePort);
+  option("--reply-dport <port>", "their destination port", parsePort);
+  option("--state <state>", "the protocol's state, as ESTABLISHED", (text) => text.toUpperCase());
+  option("--status <flags>", `flags that are set, or with ! in front are not: assured,!seen-reply`, parseStatus);
+  option("--mark <value>", "connection mark, as VALUE or VALUE/MASK", parseMark);
+  option("--zone <zone>", "conntrack zone", (text) => parseNumber(text, 65_535));
+  return command;
+}
+
+function tupleOf(given: Readonly<Record<keyof TupleFilter, string | number | undefined>>): TupleFilter | undefined {
+  const parts = Object.entries(given).filter(([, value]) => value !== undefined);
+  return parts.length === 0 ? undefined : (Object.fromEntries(parts) as TupleFilter);
+}
+
+/** Reads the options, and ends `command` with exit code 2 when they make no filter. */
+export function filterOf(options: FilterOptions, command: Command): ConntrackFilter {
+  const { family, protocol, state, status, mark, zone } = options;
+  const original = tupleOf({
+    source: options.src,
+    destination: options.dst,
+    sourcePort: options.sport,
+    destinationPort: options.dport,
+  });
+  const reply = tupleOf({
+    source: options.replySrc,
+    destination: options.replyDst,
+    sourcePort: options.replySport,
+    destinationPort: options.replyDport,
+  });
+  const filter: ConntrackFilter = {
+    ...(family !== undefined && { family }),
+    ...(protocol !== undefined && { protocol }),
+    ...(state !== undefined && { state }),
+    ...(status !== undefined && { status }),
+    ...(mark !== undefined && { mark }),
+    ...(zone !== undefined && { zone }),
+    ...(original !== undefined && { original }),
+    ...(reply !== undefined && { reply }),
+  };
+  try {
+    compileFilter(filter, "filter");
+  } catch (error) {
+    if (error instanceof KernelError && error.code === "invalid") command.error(`error: ${error.message}`);
+    throw error;
+  }
+  return filter;
+}

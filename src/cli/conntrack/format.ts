@@ -1,0 +1,169 @@
+/** Entries as people and programs read them. Pure. */
+import { isTranslated } from "../../conntrack/decide.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../../conntrack/types.js";
+import { PROTOCOL_NUMBERS, STATUS_NAMES } from "./filter-options.js";
+
+export const FORMATS = ["text", "wide", "json"] as const;
+export type Format = (typeof FORMATS)[number];
+
+/** What the services tell of an entry. */
+export interface EntryNames {
+  /** "namespace/name:port" of the service that its destination belongs to. */
+  readonly service?: string;
+  /** "namespace/name" of the pod that answers. */
+  readonly pod?: string;
+}
+
+const PROTOCOL_NAMES: ReadonlyMap<number, string> = new Map(
+  Object.entries(PROTOCOL_NUMBERS).map(([name, number]) => [number, name]),
+);
+
+export function protocolText(number: number): string {
+  return PROTOCOL_NAMES.get(number) ?? String(number);
+}
+
+export function statusNames(status: number): string[] {
+  return Object.entries(STATUS_NAMES)
+    .filter(([, bit]) => (status & bit) !== 0)
+    .map(([name]) => name);
+}
+
+function addressText(address: string, port: number): string {
+  if (port === 0) return address;
+  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+}
+
+function sourceText(tuple: ConntrackTuple): string {
+  return addressText(tuple.source, tuple.sourcePort);
+}
+
+function destinationText(tuple: ConntrackTuple): string {
+  const text = addressText(tuple.destination, tuple.destinationPort);
+  const { icmp } = tuple;
+  return icmp === undefined ? text : `${text} type ${icmp.type} code ${icmp.code} id ${icmp.id}`;
+}
+
+/** The protocol's state; for those that have none, how far the connection has come. */
+function stateText({ state, status }: ConntrackEntry): string {
+  if (state !== undefined) return state;
+  if ((status & CONNTRACK_STATUS.seenReply) === 0) return "UNREPLIED";
+  return (status & CONNTRACK_STATUS.assured) === 0 ? "REPLIED" : "ASSURED";
+}
+
+interface Column {
+  readonly title: string;
+  readonly width: number;
+  text(entry: ConntrackEntry, names: EntryNames): string;
+}
+
+const COLUMNS: readonly Column[] = [
+  { title: "PROTO", width: 5, text: ({ original }) => protocolText(original.protocol) },
+  { title: "STATE", width: 11, text: stateText },
+  { title: "LEFT", width: 8, text: ({ timeout }) => (timeout === undefined ? "-" : `${timeout}s`) },
+  { title: "SOURCE", width: 21, text: ({ original }) => sourceText(original) },
+  { title: "DESTINATION", width: 21, text: ({ original }) => destinationText(original) },
+  { title: "ENDPOINT", width: 21, text: (entry) => (isTranslated(entry) ? sourceText(entry.reply) : "-") },
+];
+
+const NAME_COLUMNS: readonly Column[] = [
+  { title: "SERVICE", width: 24, text: (_entry, { service }) => service ?? "-" },
+  { title: "POD", width: 24, text: (_entry, { pod }) => pod ?? "-" },
+];
+
+const WIDE_COLUMNS: readonly Column[] = [
+  { title: "REPLY-TO", width: 21, text: ({ reply }) => addressText(reply.destination, reply.destinationPort) },
+  { title: "PACKETS", width: 15, text: ({ counters }) => counted(counters, "packets") },
+  { title: "BYTES", width: 17, text: ({ counters }) => counted(counters, "bytes") },
+  { title: "MARK", width: 6, text: ({ mark }) => (mark === 0 ? "-" : `0x${mark.toString(16)}`) },
+  { title: "ZONE", width: 4, text: (entry) => zoneText(entry) },
+  { title: "SINCE", width: 24, text: ({ startedAt }) => (startedAt === undefined ? "-" : isoTime(startedAt)) },
+  { title: "ID", width: 10, text: ({ id }) => String(id) },
+  { title: "FLAGS", width: 5, text: ({ status }) => statusNames(status).join(",") || "-" },
+];
+
+function counted(counters: ConntrackEntry["counters"], what: "packets" | "bytes"): string {
+  return counters === undefined ? "-" : `${counters.original[what]}/${counters.reply[what]}`;
+}
+
+function zoneText({ zone, original, reply }: ConntrackEntry): string {
+  if (original.zone === undefined && reply.zone === undefined) return zone === 0 ? "-" : String(zone);
+  return `${original.zone ?? 0}/${reply.zone ?? 0}`;
+}
+
+function isoTime(ms: number): string {
+  return new Date(ms).toISOString();
+}
+
+export class EntryFormat {
+  readonly #format: Format;
+  readonly #columns: readonly Column[];
+
+  /** `named`: services are known, and have columns of their own. */
+  constructor(format: Format, named: boolean) {
+    this.#format = format;
+    this.#columns = [...COLUMNS, ...(named ? NAME_COLUMNS : []), ...(format === "wide" ? WIDE_COLUMNS : [])];
+  }
+
+  /** The line above all others; undefined for JSON. `first` is one more column in front. */
+  header(first?: string): string | undefined {
+    if (this.#format === "json") return undefined;
+    return this.#row((column) => column.title, first);
+  }
+
+  /** One line. `more` is put in front: as a column of that text, in JSON as fields. */
+  entry(
+    entry: ConntrackEntry,
+    names: EntryNames,
+    more?: { text: string; fields: Readonly<Record<string, unknown>> },
+  ): string {
+    if (this.#format === "json") return JSON.stringify({ ...more?.fields, ...jsonOf(entry, names) });
+    return this.#row((column) => column.text(entry, names), more?.text);
+  }
+
+  #row(text: (column: Column) => string, first: string | undefined): string {
+    const cells = this.#columns.map((column) => text(column).padEnd(column.width));
+    if (first !== undefined) cells.unshift(first);
+    return cells.join("  ").trimEnd();
+  }
+}
+
+/** An entry as one JSON object: no more and no less than the kernel tells, and the names. */
+function jsonOf(entry: ConntrackEntry, { service, pod }: EntryNames): Record<string, unknown> {
+  const { family, original, reply, id, status, timeout, mark, zone, state, labels, counters, startedAt } = entry;
+  return {
+    family: family === "ip" ? "IPv4" : "IPv6",
+    protocol: protocolText(original.protocol),
+    ...(state !== undefined && { state }),
+    original: tupleJson(original),
+    reply: tupleJson(reply),
+    status: statusNames(status),
+    ...(timeout !== undefined && { timeoutSeconds: timeout }),
+    mark,
+    zone,
+    id,
+    ...(labels !== undefined && { labels: Buffer.from(labels).toString("hex") }),
+    ...(counters !== undefined && {
+      counters: { original: countersJson(counters.original), reply: countersJson(counters.reply) },
+    }),
+    ...(startedAt !== undefined && { startedAt: isoTime(startedAt) }),
+    ...(service !== undefined && { service }),
+    ...(pod !== undefined && { pod }),
+  };
+}
+
+function tupleJson({ source, sourcePort, destination, destinationPort, icmp, zone }: ConntrackTuple): object {
+  return {
+    source,
+    ...(icmp === undefined && { sourcePort }),
+    destination,
+    ...(icmp === undefined && { destinationPort }),
+    ...(icmp !== undefined && { icmp: { id: icmp.id, type: icmp.type, code: icmp.code } }),
+    ...(zone !== undefined && { zone }),
+  };
+}
+
+/** Exact up to 2^53; what is larger is text, as JSON's readers would round it. */
+function countersJson({ packets, bytes }: { packets: bigint; bytes: bigint }): object {
+  const number = (value: bigint) => (value <= Number.MAX_SAFE_INTEGER ? Number(value) : value.toString());
+  return { packets: number(packets), bytes: number(bytes) };
+}

@@ -1,0 +1,109 @@
+/** Writing long output: as fast as the reader reads, quiet when the reader goes, with progress where somebody looks on. */
+import { fstatSync } from "node:fs";
+
+/** The reader is gone: there is nobody to write for. Not an error. */
+export class ReaderGone extends Error {
+  override readonly name = "ReaderGone";
+}
+
+/** What is written to: process.stdout, or a test's. */
+export interface OutputStream {
+  write(text: string, done: (error?: Error | null) => void): boolean;
+  on(event: "error", listener: (error: Error) => void): unknown;
+  off(event: "error", listener: (error: Error) => void): unknown;
+}
+
+const CHUNK = 16_384;
+
+export class Output {
+  readonly #stream: OutputStream;
+  #buffer = "";
+  #gone = false;
+  // Without a listener an EPIPE ends the process with a stack.
+  readonly #onError = (): void => {
+    this.#gone = true;
+  };
+
+  constructor(stream: OutputStream) {
+    this.#stream = stream;
+    stream.on("error", this.#onError);
+  }
+
+  /** Rejects with ReaderGone when the reader is gone. */
+  async line(text: string): Promise<void> {
+    this.#buffer += `${text}\n`;
+    if (this.#buffer.length >= CHUNK) await this.flush();
+  }
+
+  /** Resolves when the reader, or the pipe to it, has taken everything. */
+  async flush(): Promise<void> {
+    const text = this.#buffer;
+    this.#buffer = "";
+    if (this.#gone) throw new ReaderGone("the reader is gone");
+    if (text === "") return;
+    await new Promise<void>((resolve, reject) => {
+      this.#stream.write(text, (error) => {
+        if (error === undefined || error === null) return resolve();
+        this.#gone = true;
+        reject(isReaderGone(error) ? new ReaderGone(error.message) : error);
+      });
+    });
+  }
+
+  close(): void {
+    this.#stream.off("error", this.#onError);
+  }
+}
+
+function isReaderGone(error: Error): boolean {
+  return "code" in error && (error.code === "EPIPE" || error.code === "ERR_STREAM_DESTROYED");
+}
+
+/** Somebody looks on: stderr is a terminal, and what is put out does not go into a pipe. */
+export function isWatched(): boolean {
+  if (!process.stderr.isTTY) return false;
+  if (process.stdout.isTTY) return true;
+  try {
+    return fstatSync(1).isFile();
+  } catch {
+    return false;
+  }
+}
+
+const SHOW_MS = 200;
+
+/** One line on stderr that says how far a long dump has come, and goes away by itself. */
+export class Progress {
+  readonly #write: ((text: string) => void) | undefined;
+  readonly #now: () => number;
+  readonly #started: number;
+  readonly #total: number;
+  #shownAt: number;
+  #shown = false;
+
+  /** @param write undefined: nobody looks on. @param total entries in the table, 0 when not known. */
+  constructor(write: ((text: string) => void) | undefined, total = 0, now: () => number = () => performance.now()) {
+    this.#write = write;
+    this.#now = now;
+    this.#total = total;
+    this.#started = this.#shownAt = now();
+  }
+
+  /** `seen` entries so far. */
+  update(seen: number): void {
+    const now = this.#now();
+    if (this.#write === undefined || now - this.#shownAt < SHOW_MS) return;
+    this.#shownAt = now;
+    this.#shown = true;
+    const share = this.#total > 0 ? ` of about ${this.#total}` : "";
+    const seconds = ((now - this.#started) / 1000).toFixed(1);
+    this.#write(`\r\u001b[K${seen}${share} entries, ${seconds} s`);
+  }
+
+  /** Makes room for other output. */
+  clear(): void {
+    if (!this.#shown) return;
+    this.#shown = false;
+    this.#write?.("\r\u001b[K");
+  }
+}

@@ -1,0 +1,176 @@
+/** The services as manifests, or the API server of a configuration, tell them: for names, and for what is garbage. */
+import { setTimeout as sleep } from "node:timers/promises";
+import type { V1EndpointSlice, V1Node } from "@kubernetes/client-node";
+import { closest } from "../../config/closest.js";
+import type { ProxyConfig } from "../../config/index.js";
+import { isTranslated, protocolName } from "../../conntrack/decide.js";
+import { FormerTargets } from "../../conntrack/former.js";
+import { ServiceKnowledge } from "../../conntrack/knowledge.js";
+import type { ConntrackEntry } from "../../conntrack/types.js";
+import { openCluster } from "../../daemon/cluster.js";
+import { parseAddress, ServiceModel } from "../../model/index.js";
+import type { IpFamily, ServiceTarget } from "../../model/types.js";
+import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/facts.js";
+import type { Logger } from "../../observe/log.js";
+import { Metrics } from "../../observe/metrics.js";
+import { ConnectionSettingsError } from "../../source/kubernetes/errors.js";
+import type { KubeKind, KubeObject, ObjectSink } from "../../source/types.js";
+import { UserError } from "../errors.js";
+import { manifestSource, nodeName, readConfig, startSource } from "../setup.js";
+import { programVersion } from "../version.js";
+import type { EntryNames } from "./format.js";
+
+export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
+/** The API server's first lists must be in by then. */
+const LISTS_MS = 30_000;
+
+export interface WorldOptions {
+  readonly manifests?: string;
+  readonly config?: string;
+}
+
+/** Takes objects, and keeps what names need. */
+class WorldSink implements ObjectSink {
+  readonly model: ServiceModel;
+  readonly #nodeName: string;
+  /** Address → "namespace/name". */
+  readonly pods = new Map<string, string>();
+  node: V1Node | undefined;
+
+  constructor(config: ProxyConfig, name: string, log: Logger) {
+    this.#nodeName = name;
+    this.model = new ServiceModel({
+      families: FAMILIES,
+      node: { nodeName: name },
+      allowExternalIPs: config.allowExternalIPs,
+      onProblem: (problem) => log.debug({ ...problem }, "left out"),
+    });
+  }
+
+  upsert(object: KubeObject): void {
+    if (object.kind === "Service") this.model.upsertService(object.object);
+    else if (object.kind === "EndpointSlice") this.#upsertSlice(object.object);
+    else if (object.kind === "Node" && object.object.metadata?.name === this.#nodeName) this.node = object.object;
+  }
+
+  remove(kind: KubeKind, name: string): void {
+    if (kind === "Service") this.model.removeService(name);
+    else if (kind === "EndpointSlice") this.model.removeSlice(name);
+    else if (kind === "Node" && name === this.#nodeName) this.node = undefined;
+  }
+
+  synced(): void {}
+  flush(): void {}
+
+  #upsertSlice(slice: V1EndpointSlice): void {
+    this.model.upsertSlice(slice);
+    // A manifest may hold anything here.
+    for (const endpoint of Array.isArray(slice.endpoints) ? slice.endpoints : []) {
+      const target = endpoint?.targetRef;
+      const address: unknown = endpoint?.addresses?.[0];
+      const canonical = typeof address === "string" ? parseAddress(address) : undefined;
+      if (canonical === undefined || target?.kind !== "Pod" || typeof target.name !== "string") continue;
+      this.pods.set(canonical, `${target.namespace ?? slice.metadata?.namespace ?? "default"}/${target.name}`);
+    }
+  }
+}
+
+/** Services, endpoints and where node ports answer, as of one moment. */
+export class World {
+  readonly model: ServiceModel;
+  readonly former = new FormerTargets();
+  readonly #pods: ReadonlyMap<string, string>;
+  readonly #known: Readonly<Record<IpFamily, ServiceKnowledge>>;
+
+  private constructor(sink: WorldSink, addresses: Readonly<Record<IpFamily, readonly string[]>>) {
+    this.model = sink.model;
+    this.#pods = sink.pods;
+    const known = (family: IpFamily) => new ServiceKnowledge(sink.model, this.former, family, addresses[family]);
+    this.#known = { ip: known("ip"), ip6: known("ip6") };
+  }
+
+  /**
+   * Reads the manifests, or else what the API server of the configuration says. Undefined when neither is given. Rejects with
+   * a UserError.
+   */
+  static async load(options: WorldOptions, local: readonly LocalAddress[], log: Logger): Promise<World | undefined> {
+    if (options.manifests === undefined && options.config === undefined) return undefined;
+    const config = await readConfig(options.config, log);
+    const name = nodeName(config);
+    const sink = new WorldSink(config, name, log);
+    if (options.manifests !== undefined) await fromManifests(options.manifests, sink, log);
+    else await fromCluster(config, name, sink, log);
+    const facts = nodeFacts(config, name, sink.node);
+    const addresses = (family: IpFamily): readonly string[] => {
+      const told = nodePortAddresses(config, facts, family, local).addresses;
+      return told === "all" ? local.filter((one) => one.family === family).map(({ address }) => address) : told;
+    };
+    return new World(sink, { ip: addresses("ip"), ip6: addresses("ip6") });
+  }
+
+  nodePortAddresses(family: IpFamily): Iterable<string> {
+    return this.#known[family].nodePortAddresses;
+  }
+
+  /** The service port that an entry's destination belongs to. */
+  targetOf({ family, original }: ConntrackEntry): ServiceTarget | undefined {
+    const protocol = protocolName(original.protocol);
+    if (protocol === undefined) return undefined;
+    const known = this.#known[family];
+    const { destination, destinationPort } = original;
+    const vip = known.vip(destination, protocol, destinationPort);
+    if (vip !== undefined) return vip.target;
+    return known.isNodePortAddress(destination) ? known.nodePort(protocol, destinationPort)?.target : undefined;
+  }
+
+  namesOf(entry: ConntrackEntry): EntryNames {
+    const target = this.targetOf(entry);
+    const pod = isTranslated(entry) ? this.#pods.get(entry.reply.source) : undefined;
+    return {
+      ...(target !== undefined && { service: target.id.slice(0, target.id.lastIndexOf("/")) }),
+      ...(pod !== undefined && { pod }),
+    };
+  }
+
+  /** Throws a UserError that names the nearest when there is no such service. */
+  requireService(name: string): void {
+    const services = [...this.model.services()];
+    if (services.includes(name)) return;
+    const guess = closest(name, services);
+    throw new UserError(
+      `there is no service ${name}${guess === undefined ? "" : ` (did you mean ${guess}?)`}; give it as namespace/name`,
+    );
+  }
+}
+
+async function fromManifests(directory: string, sink: ObjectSink, log: Logger): Promise<void> {
+  const source = manifestSource(directory, false, log);
+  try {
+    await startSource(source, sink);
+  } finally {
+    await source.stop();
+  }
+}
+
+async function fromCluster(config: ProxyConfig, name: string, sink: ObjectSink, log: Logger): Promise<void> {
+  const metrics = new Metrics({ families: [], version: programVersion() });
+  try {
+    const cluster = await openCluster({ config, nodeName: name, metrics, log });
+    const late = new AbortController();
+    try {
+      await Promise.race([cluster.source.start(sink), after(LISTS_MS, late.signal)]);
+    } finally {
+      late.abort();
+      await cluster.source.stop();
+      await cluster.close();
+    }
+  } catch (error) {
+    throw error instanceof ConnectionSettingsError ? new UserError(error.message, { cause: error }) : error;
+  }
+}
+
+/** Rejects after a while, unless it is aborted before. */
+async function after(ms: number, signal: AbortSignal): Promise<void> {
+  await sleep(ms, undefined, { signal }).catch(() => undefined);
+  if (!signal.aborted) throw new UserError(`the API server did not list services and endpoints within ${ms / 1000} s`);
+}

@@ -1,0 +1,222 @@
+/** `nft-proxier conntrack` on a node with real flows: what a person, a pipe and a script see. */
+import type { ChildProcess } from "node:child_process";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { FAMILIES, PLAN } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { clusterIP, everyWay, nodePort, serviceObjects, type ServiceSpec, sliceObject } from "./support/objects.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"], protocols: ["udp", "tcp"] };
+const dns: ServiceSpec = { name: "dns", n: 2, endpoints: ["r1"], protocols: ["udp"] };
+const SPORT = 40_123;
+
+let cluster: Cluster;
+let args: readonly string[];
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  const timeouts = ["udp_timeout", "udp_timeout_stream"].map((name) => [`net.netfilter.nf_conntrack_${name}`, 600]);
+  await cluster.lab.node.sysctl(Object.fromEntries(timeouts) as Record<string, number>);
+  await apply(objects([web, dns]));
+  let sourcePort = SPORT;
+  for (const to of [...everyWay(web), ...everyWay(dns)]) {
+    for (const family of FAMILIES) {
+      const { namespace, address } = cluster.source("client");
+      const ends = { source: address?.[family] ?? "", destination: to.address[family], port: to.port };
+      const outcomes = await namespace.agent().probe({ protocol: "udp", sourcePort: sourcePort++, ...ends });
+      expect(outcomes).toMatchObject([{ result: "ok" }]);
+    }
+  }
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+
+async function apply(manifests: Parameters<Cluster["apply"]>[0]): Promise<void> {
+  await cluster.apply(manifests);
+  args = await cluster.write(manifests);
+}
+
+/** Endpoints say which pod they are, as they do in a cluster. */
+function objects(services: readonly ServiceSpec[]) {
+  return services.flatMap((service) =>
+    serviceObjects(cluster.lab, service).map((object) =>
+      object["kind"] === "Service"
+        ? object
+        : {
+            ...object,
+            endpoints: (object["endpoints"] as object[]).map((endpoint) => ({
+              ...endpoint,
+              targetRef: { kind: "Pod", namespace: "default", name: `${service.name}-0` },
+            })),
+          },
+    ),
+  );
+}
+
+async function conntrack(...words: readonly string[]) {
+  const { code, stdout, stderr } = await cluster.command(["conntrack", ...words]);
+  return { code, stderr, lines: stdout.split("\n").filter((line) => line !== "") };
+}
+
+/** What must have gone well. */
+async function fine(...words: readonly string[]): Promise<string[]> {
+  const { code, stderr, lines } = await conntrack(...words);
+  expect([code, stderr]).toEqual([0, ""]);
+  return lines;
+}
+
+const columns = (line: string): string[] => line.trimEnd().split(/ {2,}/);
+
+describe("list", () => {
+  test("prints the entries that match, with titles, and says nothing else", async () => {
+    const [head, ...rest] = await fine("list", "-f", "ip", "-d", clusterIP(web).address.ip);
+    expect(columns(head ?? "")).toEqual(["PROTO", "STATE", "LEFT", "SOURCE", "DESTINATION", "ENDPOINT"]);
+    expect(rest.map(columns)).toEqual([
+      [
+        "udp",
+        "REPLIED",
+        expect.stringMatching(/^\d+s$/),
+        `${PLAN.client.ip}:${SPORT}`,
+        `${clusterIP(web).address.ip}:80`,
+        `${cluster.lab.pod("a").address.ip}:8080`,
+      ],
+    ]);
+  });
+
+  test("with manifests shows a service's entries by every way to it, and whose they are", async () => {
+    const [, ...rest] = await fine("list", "--service", "default/web", ...args);
+    const expected = everyWay(web).flatMap(({ address, port }) => [
+      `${address.ip}:${port}`,
+      `[${address.ip6}]:${port}`,
+    ]);
+    expect(rest.map((line) => columns(line)[4]).sort()).toEqual(expected.sort());
+    expect(new Set(rest.map((line) => columns(line).slice(6).join(" ")))).toEqual(
+      new Set(["default/web:udp default/web-0"]),
+    );
+  });
+
+  test("as JSON is one object per line", async () => {
+    const lines = await fine("list", "-o", "json", "--dport", String(nodePort(dns).port), ...args);
+    const entries = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+    const shown = entries.map(({ family, protocol, service, pod }) => [family, protocol, service, pod].join(" "));
+    expect(shown.toSorted()).toEqual([
+      "IPv4 udp default/dns:udp default/dns-0",
+      "IPv6 udp default/dns:udp default/dns-0",
+    ]);
+  });
+
+  test("a reader that has seen enough is no failure", async () => {
+    const { main, node } = cluster;
+    const script = `set -o pipefail; "${process.execPath}" "${main}" conntrack list | head -n 1`;
+    const done = await node.run(["bash", "-c", script]);
+    expect([done.code, done.stderr, done.stdout.split("\n").length]).toEqual([0, "", 2]);
+  });
+});
+
+test("get finds one entry by how it was opened, and ends with 1 when there is none", async () => {
+  const { ip6 } = clusterIP(web).address;
+  const [, line] = await fine("get", "udp", `[${PLAN.client.ip6}]:${SPORT + 1}`, `[${ip6}]:80`);
+  expect(columns(line ?? "")[5]).toBe(`[${cluster.lab.pod("a").address.ip6}]:8080`);
+  const none = await conntrack("get", "udp", `[${PLAN.client.ip6}]:1`, `[${ip6}]:80`);
+  expect([none.code, none.lines, none.stderr]).toEqual([1, [], "nft-proxier: there is no such entry\n"]);
+});
+
+test("count is a number; wide also says how full the table is", async () => {
+  const [all] = await fine("count");
+  const [some] = await fine("count", "--service", "default/dns", "-f", "ip6", ...args);
+  expect([Number(all) >= 16, some]).toEqual([true, "4"]);
+  expect((await fine("count", "-o", "wide"))[0]).toMatch(/^\d+ of \d+ \(\d+\.\d % full\)$/);
+});
+
+describe("gc", () => {
+  const moved: ServiceSpec = { ...dns, endpoints: ["r2"] };
+
+  test("dry, shows what would go and why; then it goes, and nothing else", async () => {
+    const before = Number((await fine("count"))[0]);
+    const manifests = objects([web, moved]);
+    args = await cluster.write(manifests);
+    const dry = await conntrack("gc", "--dry-run", "-o", "json", ...args);
+    expect(dry.code).toBe(0);
+    const outcomes = dry.lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(outcomes.map(({ outcome, reason, service }) => [outcome, reason, service].join(" "))).toEqual(
+      Array.from({ length: 8 }, () => "would-go endpoint-gone default/dns:udp"),
+    );
+    expect(dry.stderr).toMatch(/IPv4: 4 would be deleted, \d+ stay\n.*IPv6: 4 would be deleted/);
+    expect(Number((await fine("count"))[0])).toBe(before);
+    const done = await conntrack("gc", ...args);
+    expect([done.code, done.lines.length, columns(done.lines[1] ?? "").slice(0, 2)]).toEqual([
+      0,
+      9,
+      ["deleted", "endpoint-gone"],
+    ]);
+    expect(await fine("list", "--no-headers", "--service", "default/dns", ...args)).toEqual([]);
+    expect((await fine("list", "--no-headers", "--service", "default/web", ...args)).length).toBe(8);
+  });
+
+  test("with a filter touches nothing outside it", async () => {
+    const gone = serviceObjects(cluster.lab, web).map((object) =>
+      object["kind"] === "Service"
+        ? object
+        : sliceObject(cluster.lab, {
+            name: (object["metadata"] as { name: string }).name,
+            service: "web",
+            family: object["addressType"] === "IPv4" ? "ip" : "ip6",
+            endpoints: ["b"],
+          }),
+    );
+    args = await cluster.write(gone);
+    const done = await conntrack("gc", "-f", "ip6", "--dport", String(nodePort(web).port), ...args);
+    expect([done.code, done.lines.length]).toEqual([0, 2]);
+    expect((await fine("list", "--no-headers", "--service", "default/web", ...args)).length).toBe(7);
+  });
+});
+
+test("watch shows connections as they come and go, until it is told to end", async () => {
+  await apply(objects([web, dns]));
+  const watch = cluster.start(["conntrack", "watch", "-o", "json", "-p", "udp", ...args], "pipe");
+  const lines = linesOf(watch);
+  // Subscribed when it shows anything at all.
+  const { namespace, address } = cluster.source("client");
+  const probe = {
+    protocol: "udp",
+    source: address?.ip ?? "",
+    destination: clusterIP(web).address.ip,
+    port: 80,
+  } as const;
+  const seen = async (event: string): Promise<Record<string, unknown>> => {
+    for (const start = performance.now(); performance.now() - start < 20_000; await sleep(50)) {
+      const found = lines
+        .map((line) => JSON.parse(line) as Record<string, unknown>)
+        .find((one) => one["event"] === event);
+      if (found !== undefined) return found;
+      await namespace.agent().probe({ ...probe, timeoutMs: 100 });
+    }
+    throw new Error(`no ${event} in ${lines.join("\n")}`);
+  };
+  expect(await seen("new")).toMatchObject({ protocol: "udp", service: "default/web:udp", pod: "default/web-0" });
+  args = await cluster.write(objects([{ ...web, endpoints: ["b"] }]));
+  await conntrack("gc", ...args);
+  expect(await seen("destroy")).toMatchObject({ protocol: "udp", service: "default/web:udp" });
+  const ended = new Promise<number | null>((resolve) => watch.once("exit", resolve));
+  watch.kill("SIGINT");
+  expect(await ended).toBe(0);
+});
+
+function linesOf(child: ChildProcess): string[] {
+  const lines: string[] = [];
+  let rest = "";
+  child.stdout?.on("data", (chunk: Buffer) => {
+    const parts = (rest + chunk.toString()).split("\n");
+    rest = parts.pop() ?? "";
+    lines.push(...parts);
+  });
+  return lines;
+}
+
+test("without rights it says what is missing, and ends with 1", async () => {
+  const { main, node } = cluster;
+  const done = await node.run(["unshare", "-U", process.execPath, main, "conntrack", "list"]);
+  expect([done.code, done.stdout]).toEqual([1, ""]);
+  expect(done.stderr).toMatch(/CAP_NET_ADMIN in this network namespace/);
+});

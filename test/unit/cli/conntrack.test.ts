@@ -1,0 +1,302 @@
+/** The command `conntrack` as far as it needs no kernel: options, formats, output that a pipe may cut off, progress. */
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Command } from "commander";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { addConntrackCommand } from "../../../src/cli/conntrack.js";
+import {
+  addFilterOptions,
+  type FilterOptions,
+  filterOf,
+  parseStatus,
+} from "../../../src/cli/conntrack/filter-options.js";
+import { EntryFormat } from "../../../src/cli/conntrack/format.js";
+import { Output, type OutputStream, Progress, ReaderGone } from "../../../src/cli/conntrack/output.js";
+import { main } from "../../../src/cli/program.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../../src/conntrack/types.js";
+
+let err: string;
+let directory: string;
+beforeEach(async () => {
+  err = "";
+  vi.spyOn(process.stderr, "write").mockImplementation((text) => {
+    err += String(text);
+    return true;
+  });
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-conntrack-"));
+  const service = { apiVersion: "v1", kind: "Service", metadata: { name: "web", namespace: "demo" } };
+  const spec = { clusterIP: "10.96.0.80", ports: [{ name: "http", port: 80 }] };
+  await writeFile(join(directory, "web.json"), JSON.stringify({ ...service, spec }));
+});
+afterEach(async () => {
+  vi.restoreAllMocks();
+  await rm(directory, { recursive: true, force: true });
+});
+
+/** The filter that a command line makes. */
+function filter(...argv: string[]): ConntrackFilter {
+  let made: ConntrackFilter | undefined;
+  const quiet = { writeErr: () => undefined, writeOut: () => undefined };
+  const command = addFilterOptions(new Command("list")).configureOutput(quiet).exitOverride();
+  command.action((options: FilterOptions, self: Command) => void (made = filterOf(options, self)));
+  command.parse(argv, { from: "user" });
+  if (made === undefined) throw new Error("no filter");
+  return made;
+}
+
+describe("filters", () => {
+  test.each<[string[], ConntrackFilter]>([
+    [[], {}],
+    [
+      ["-p", "udp", "-d", "10.96.0.10", "--dport", "53"],
+      { protocol: 17, original: { destination: "10.96.0.10", destinationPort: 53 } },
+    ],
+    [["--reply-src", "10.1.0.0/16", "--reply-sport", "8080"], { reply: { source: "10.1.0.0/16", sourcePort: 8080 } }],
+    [["-f", "ip6", "-s", "fd00::/8"], { family: "ip6", original: { source: "fd00::/8" } }],
+    [["-p", "132", "--state", "established"], { protocol: 132, state: "ESTABLISHED" }],
+    [["--mark", "0x4000/0x4000", "--zone", "0"], { mark: { value: 0x4000, mask: 0x4000 }, zone: 0 }],
+    [
+      ["--status", "assured,!seen-reply"],
+      {
+        status: {
+          value: CONNTRACK_STATUS.assured,
+          mask: CONNTRACK_STATUS.assured | CONNTRACK_STATUS.seenReply,
+        },
+      },
+    ],
+  ])("%j", (argv, expected) => {
+    expect(filter(...argv)).toEqual(expected);
+  });
+
+  test("a flag that is there twice is refused", () => {
+    expect(() => parseStatus("assured,!assured")).toThrow(/twice/);
+  });
+});
+
+describe("what is not understood ends with 2, says why, and touches nothing", () => {
+  test.each<[string[], RegExp]>([
+    [["list", "-p", "tpc"], /Use icmp, tcp, udp/],
+    [["list", "-d", "10.96.0"], /expected an address or a CIDR, found "10.96.0"/],
+    [["list", "-d", "10.96.0.1/8"], /has host bits; the network is 10.0.0.0\/8/],
+    [["list", "-f", "ip6", "-d", "10.96.0.1"], /is IPv4, but family is IPv6/],
+    [["list", "-s", "fd00::1", "-d", "10.96.0.1"], /IPv4, but original.source "fd00::1" is IPv6/],
+    [["list", "--dport", "70000"], /Use a number from 0 to 65535/],
+    [["list", "-p", "icmp", "--dport", "80"], /protocol 1 has no ports/],
+    [["list", "-p", "tcp", "--state", "ESTABLISHD"], /there is no "ESTABLISHD"; there are NONE, SYN_SENT/],
+    [["list", "--status", "asured"], /Use expected, seen-reply, assured/],
+    [["list", "--mark", "1/2/3"], /VALUE\/MASK/],
+    [["list", "-o", "yaml"], /Allowed choices are text, wide, json/],
+    [["list", "--servce", "a/b"], /Did you mean --service/],
+    [["list", "--service", "demo/web"], /--service needs the services: --manifests/],
+    [["lst"], /Did you mean list/],
+    [["gc"], /gc needs the services: --manifests/],
+    [["gc", "--manifests", ".", "-p", "x"], /Use icmp/],
+    [["get", "tcp", "10.0.0.1:80"], /missing required argument 'destination'/],
+    [["get", "tcp", "10.0.0.1", "10.96.0.1:80"], /both ends need their port/],
+    [["get", "tcp", "10.0.0.1:80", "[fd00::1]:80"], /two families/],
+    [["get", "tcp", "fd00::1:zz", "[fd00::1]:80"], /Use ADDRESS:PORT/],
+    [["get", "icmp", "10.0.0.1:1", "10.0.0.2:2"], /protocols with ports/],
+    [[], /Usage/],
+  ])("%j", async (argv, message) => {
+    expect(await main(["conntrack", ...argv])).toBe(2);
+    expect(err).toMatch(message);
+  });
+});
+
+test.each<[string[], RegExp]>([
+  [["--service", "demo/wbe"], /there is no service demo\/wbe \(did you mean demo\/web\?\)/],
+  [["--service", "web"], /there is no service web.*give it as namespace\/name/],
+])("an unknown service, %j, ends with 1 and names the nearest", async (argv, message) => {
+  expect(await main(["conntrack", "list", "--manifests", directory, ...argv])).toBe(1);
+  expect(err).toMatch(message);
+});
+
+test("a directory that is not there ends with 1", async () => {
+  expect(await main(["conntrack", "list", "--manifests", join(directory, "nowhere")])).toBe(1);
+  expect(err).toMatch(/nowhere/);
+});
+
+test("help names the sub-commands", () => {
+  const root = new Command("nft-proxier").exitOverride();
+  addConntrackCommand(root, () => undefined);
+  const help = root.commands[0].helpInformation();
+  for (const name of ["list", "get", "count", "gc", "watch"]) expect(help).toContain(`  ${name} `);
+});
+
+const entry: ConntrackEntry = {
+  family: "ip",
+  original: { source: "10.244.0.5", sourcePort: 41_234, destination: "10.96.0.80", destinationPort: 80, protocol: 6 },
+  reply: { source: "10.244.1.3", sourcePort: 8080, destination: "192.0.2.10", destinationPort: 41_235, protocol: 6 },
+  id: 77,
+  status: CONNTRACK_STATUS.assured | CONNTRACK_STATUS.seenReply | CONNTRACK_STATUS.confirmed,
+  timeout: 86_395,
+  mark: 0x4000,
+  zone: 0,
+  state: "ESTABLISHED",
+  counters: { original: { packets: 3n, bytes: 2n ** 60n }, reply: { packets: 2n, bytes: 120n } },
+  startedAt: Date.UTC(2026, 0, 2, 3, 4, 5, 6),
+};
+const names = { service: "demo/web:http", pod: "demo/web-0" };
+const words = (line: string | undefined) => line?.split(/ {2,}/);
+
+describe("formats", () => {
+  test("text is columns: whence, where to, who answers, and whose it is", () => {
+    const format = new EntryFormat("text", true);
+    expect(words(format.header())).toEqual([
+      "PROTO",
+      "STATE",
+      "LEFT",
+      "SOURCE",
+      "DESTINATION",
+      "ENDPOINT",
+      "SERVICE",
+      "POD",
+    ]);
+    expect(words(format.entry(entry, names))).toEqual([
+      "tcp",
+      "ESTABLISHED",
+      "86395s",
+      "10.244.0.5:41234",
+      "10.96.0.80:80",
+      "10.244.1.3:8080",
+      "demo/web:http",
+      "demo/web-0",
+    ]);
+  });
+
+  test("what is not known is a dash; a protocol without states says how far it has come", () => {
+    const udp = (status: number): ConntrackEntry => {
+      const original = { ...entry.original, protocol: 17 };
+      const { source, sourcePort, destination, destinationPort } = original;
+      const reply = {
+        source: destination,
+        sourcePort: destinationPort,
+        destination: source,
+        destinationPort: sourcePort,
+      };
+      return { family: "ip", original, reply: { ...reply, protocol: 17 }, id: 1, status, mark: 0, zone: 0 };
+    };
+    const format = new EntryFormat("text", false);
+    const row = (status: number) => words(format.entry(udp(status), {}))?.slice(0, 3);
+    expect(row(0)).toEqual(["udp", "UNREPLIED", "-"]);
+    expect(row(CONNTRACK_STATUS.seenReply)).toEqual(["udp", "REPLIED", "-"]);
+    expect(row(CONNTRACK_STATUS.seenReply | CONNTRACK_STATUS.assured)).toEqual(["udp", "ASSURED", "-"]);
+    expect(words(format.entry(udp(0), {}))?.at(-1)).toBe("-");
+  });
+
+  test("wide adds what else the kernel keeps", () => {
+    const format = new EntryFormat("wide", false);
+    expect(words(format.header())?.slice(6)).toEqual([
+      "REPLY-TO",
+      "PACKETS",
+      "BYTES",
+      "MARK",
+      "ZONE",
+      "SINCE",
+      "ID",
+      "FLAGS",
+    ]);
+    expect(words(format.entry(entry, {}))?.slice(6)).toEqual([
+      "192.0.2.10:41235",
+      "3/2",
+      "1152921504606846976/120",
+      "0x4000",
+      "-",
+      "2026-01-02T03:04:05.006Z",
+      "77",
+      "seen-reply,assured,confirmed",
+    ]);
+  });
+
+  test("IPv6 addresses have brackets where they have a port", () => {
+    const tuple = { source: "fd00::5", sourcePort: 1, destination: "fd00::80", destinationPort: 80, protocol: 17 };
+    const line = new EntryFormat("text", false).entry({ ...entry, family: "ip6", original: tuple }, {});
+    expect(words(line)?.slice(3, 5)).toEqual(["[fd00::5]:1", "[fd00::80]:80"]);
+  });
+
+  test("JSON is one object with numbers as numbers, and as text where a number would be rounded", () => {
+    const format = new EntryFormat("json", true);
+    expect(format.header()).toBeUndefined();
+    expect(JSON.parse(format.entry(entry, names, { text: "+", fields: { event: "new" } }))).toEqual({
+      event: "new",
+      family: "IPv4",
+      protocol: "tcp",
+      state: "ESTABLISHED",
+      original: { source: "10.244.0.5", sourcePort: 41_234, destination: "10.96.0.80", destinationPort: 80 },
+      reply: { source: "10.244.1.3", sourcePort: 8080, destination: "192.0.2.10", destinationPort: 41_235 },
+      status: ["seen-reply", "assured", "confirmed"],
+      timeoutSeconds: 86_395,
+      mark: 0x4000,
+      zone: 0,
+      id: 77,
+      counters: { original: { packets: 3, bytes: "1152921504606846976" }, reply: { packets: 2, bytes: 120 } },
+      startedAt: "2026-01-02T03:04:05.006Z",
+      service: "demo/web:http",
+      pod: "demo/web-0",
+    });
+  });
+});
+
+describe("output", () => {
+  function stream(fail?: NodeJS.ErrnoException): OutputStream & { readonly written: string[] } {
+    const written: string[] = [];
+    return {
+      written,
+      write(text, done) {
+        written.push(text);
+        done(fail);
+        return true;
+      },
+      on: () => undefined,
+      off: () => undefined,
+    };
+  }
+
+  test("goes out in large pieces, the rest at the end", async () => {
+    const to = stream();
+    const output = new Output(to);
+    for (let i = 0; i < 1000; i++) await output.line("x".repeat(99));
+    await output.flush();
+    expect(to.written.join("").length).toBe(100_000);
+    expect(to.written.length).toBeLessThan(10);
+  });
+
+  test("ends quietly when the reader goes, and with the error when something else is wrong", async () => {
+    const gone = new Output(stream(Object.assign(new Error("broken pipe"), { code: "EPIPE" })));
+    await gone.line("x");
+    await expect(gone.flush()).rejects.toBeInstanceOf(ReaderGone);
+    const full = new Output(stream(Object.assign(new Error("no space"), { code: "ENOSPC" })));
+    await full.line("x");
+    await expect(full.flush()).rejects.toThrow("no space");
+  });
+});
+
+describe("progress", () => {
+  test("shows now and then how far it is, and vanishes", () => {
+    let now = 0;
+    let shown = "";
+    const progress = new Progress(
+      (text) => (shown += text),
+      200_000,
+      () => now,
+    );
+    progress.update(10);
+    expect(shown).toBe("");
+    now = 1500;
+    progress.update(50_000);
+    expect(shown).toContain("50000 of about 200000 entries, 1.5 s");
+    shown = "";
+    progress.clear();
+    progress.clear();
+    expect(shown).toBe("\r\u001b[K");
+  });
+
+  test("is silent where nobody looks on", () => {
+    let now = 0;
+    const progress = new Progress(undefined, 0, () => now);
+    now = 10_000;
+    progress.update(1);
+    progress.clear();
+  });
+});
