@@ -1,8 +1,13 @@
 #!/usr/bin/env node
 import { basename } from "node:path";
-import { main } from "./cli/program.js";
+import { holdYoungGeneration, limitYoungGeneration } from "./host/young-generation.js";
+
+// Ahead of the program's modules: reading them is the first that makes it grow.
+holdYoungGeneration();
 
 try {
+  const { main } = await import("./cli/program.js");
+  limitYoungGeneration();
   const calledAs = basename(process.argv[1] ?? "") === "kube-proxy" ? "kube-proxy" : "nft-proxier";
   process.exitCode = await main(process.argv.slice(2), calledAs);
 } catch (error) {

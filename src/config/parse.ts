@@ -1,7 +1,8 @@
 /** The text of a configuration file as plain data. */
-import { isScalar, LineCounter, parseAllDocuments, type ScalarTag } from "yaml";
+import type { ScalarTag } from "yaml";
 import { KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem } from "./types.js";
+import { yaml } from "./yaml.js";
 
 /** kube-proxy reads YAML 1.1, where these too are booleans (sigs.k8s.io/yaml/goyaml.v2 resolve.go). */
 const OLD_BOOLEANS: ScalarTag = {
@@ -18,6 +19,7 @@ const OLD_BOOLEANS: ScalarTag = {
  * @throws {ConfigError} with line and column of what cannot be understood.
  */
 export function parseText(text: string, file: string, warnings: string[]): unknown {
+  const { isScalar, LineCounter, parseAllDocuments } = yaml();
   const lines = new LineCounter();
   const documents = parseAllDocuments(text, {
     lineCounter: lines,

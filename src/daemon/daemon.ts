@@ -22,6 +22,7 @@ import type { Clock } from "../table/types.js";
 import { Closers } from "./closers.js";
 import { type Cluster, openCluster } from "./cluster.js";
 import { followConntrack } from "./conntrack.js";
+import { MemoryRelease } from "./memory-release.js";
 import { NodeTap } from "./node-tap.js";
 import { ServiceEvents } from "./service-events.js";
 import { configuredServers, Observation, serviceHealth } from "./servers.js";
@@ -112,6 +113,9 @@ class Daemon {
     const proxier = new Proxier(options);
     this.#closers.add(() => proxier.stop());
     proxier.observe(new ServiceEvents(events, nodeName));
+    const memory = new MemoryRelease(() => kernel.releaseMemory());
+    this.#closers.add(() => memory.close());
+    proxier.observe(memory);
     const localAddresses = () => proxier.localAddresses();
     this.#closers.add(await followConntrack({ proxier, families, localAddresses, metrics, log }));
     if (node !== undefined) this.#followNode(proxier, events);

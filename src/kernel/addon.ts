@@ -114,6 +114,8 @@ export interface NativeAddon extends NativeConntrackAddon {
   watchAddresses(connection: NativeConnection, callback: NativeAddressCallback): Promise<NativeMonitor>;
   /** For both kinds. */
   closeMonitor(monitor: NativeMonitor): void;
+  /** Memory that is free, and not the system's yet, goes back to it; V8 begins to collect, in steps. */
+  releaseMemory(): Promise<void>;
 }
 
 /** Where the build puts it, from src/kernel as from dist/kernel. */

@@ -167,6 +167,14 @@ export class NftKernel implements Kernel {
     return monitor;
   }
 
+  /**
+   * Gives the system back what large commits and dumps have left behind, and has the heap collected beside other work: for the
+   * quiet after them. Resolves when the former is done.
+   */
+  async releaseMemory(): Promise<void> {
+    return this.#run("release memory", async () => this.#addon.releaseMemory());
+  }
+
   /** Waits for what runs, closes monitors and sockets. Calls after this fail with "closed". */
   async close(): Promise<void> {
     this.#closing ??= (async () => {

@@ -1,5 +1,5 @@
 /** From the text of a manifest file to plain values, with the place of what is wrong. */
-import { Composer, LineCounter, Parser, type Document } from "yaml";
+import type { Document, LineCounter } from "yaml";
 
 /** A file that cannot be read as what it claims to be. Lines and columns count from 1. */
 export class SyntaxFault extends Error {
@@ -94,6 +94,8 @@ function scanValue(text: string, start: number): number {
 }
 
 async function readYaml(text: string): Promise<unknown[]> {
+  // 9 MB that JSON alone has no use for.
+  const { Composer, LineCounter, Parser } = await import("yaml");
   const lines = new LineCounter();
   const parser = new Parser(lines.addNewLine);
   const composer = new Composer({

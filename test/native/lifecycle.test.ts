@@ -58,9 +58,23 @@ test("close() waits for what runs; everything behind it fails with `closed`", as
     kernel.sets(t),
     kernel.elements(t, addresses("s")),
     kernel.addresses(),
+    kernel.releaseMemory(),
     kernel.monitor(handlers),
   ];
   for (const call of calls) expect(await kernelError(call)).toMatchObject({ code: "closed" });
+});
+
+test("memory is given back beside other work", async () => {
+  const { kernel } = lab();
+  const t = ip("memory");
+  const written = kernel.commit([
+    addTable(t),
+    addSet(t, addresses("s")),
+    elements("add", t, "s", manyAddresses(15_000)),
+  ]);
+  await Promise.all([kernel.releaseMemory(), kernel.releaseMemory(), written]);
+  expect((await kernel.elements(t, addresses("s"))).count).toBe(15_000);
+  await kernel.releaseMemory();
 });
 
 test("the addon's own handles cannot be mistaken for one another, nor used after close", async () => {

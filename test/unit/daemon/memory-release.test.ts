@@ -1,0 +1,70 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { MemoryRelease } from "../../../src/daemon/memory-release.js";
+import type { SyncReport } from "../../../src/proxier/observer.js";
+
+const report = (changes: Partial<SyncReport> & { operations?: number }): SyncReport => ({
+  family: "ip",
+  ok: true,
+  full: false,
+  ms: 1,
+  settled: true,
+  triggers: [],
+  services: [],
+  work: { transactions: 1, operations: changes.operations ?? 0, bytes: 0, kernelMs: 0 },
+  ...changes,
+});
+
+describe("memory is given back", () => {
+  let released: number;
+  let memory: MemoryRelease;
+  beforeEach(() => {
+    vi.useFakeTimers();
+    released = 0;
+    memory = new MemoryRelease(async () => {
+      released++;
+    });
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  it("once things are quiet after the first write of both families", async () => {
+    memory.synced(report({ full: true }));
+    await vi.advanceTimersByTimeAsync(400);
+    memory.synced(report({ full: true, family: "ip6" }));
+    await vi.advanceTimersByTimeAsync(400);
+    expect(released).toBe(0);
+    await vi.advanceTimersByTimeAsync(200);
+    expect(released).toBe(1);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(released).toBe(1);
+  });
+
+  it("after a large write, and not for small ones or one that failed", async () => {
+    memory.synced(report({ operations: 20 }));
+    memory.synced(report({ full: true, ok: false }));
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(released).toBe(0);
+    memory.synced(report({ operations: 200_000 }));
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(released).toBe(1);
+  });
+
+  it("not any more when the program ends; what is under way ends first", async () => {
+    memory.synced(report({ full: true }));
+    await memory.close();
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(released).toBe(0);
+
+    const slow = Promise.withResolvers<void>();
+    const ending = new MemoryRelease(() => slow.promise);
+    ending.synced(report({ full: true }));
+    await vi.advanceTimersByTimeAsync(600);
+    let closed = false;
+    const closing = ending.close().then(() => (closed = true));
+    await vi.advanceTimersByTimeAsync(10);
+    expect(closed).toBe(false);
+    slow.reject(new Error("nobody minds"));
+    await closing;
+  });
+});

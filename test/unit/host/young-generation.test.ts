@@ -1,0 +1,45 @@
+import { execFile } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { describe, expect, it } from "vitest";
+
+const run = promisify(execFile);
+const MODULE = fileURLToPath(new URL("../../../src/host/young-generation.ts", import.meta.url));
+
+/** Size of the young generation, MiB, of a process of its own that makes and keeps 60 MB of objects in small steps. */
+async function sizeAfter(first: string, then: string): Promise<number> {
+  const script = `
+    import { getHeapSpaceStatistics } from "node:v8";
+    import { holdYoungGeneration, limitYoungGeneration } from ${JSON.stringify(MODULE)};
+    ${first}
+    const kept = [];
+    const work = async (steps) => {
+      for (let step = 0; step < steps; step++) {
+        for (let i = 0; i < 2_000; i++) kept.push({ i, list: [i, i + 1, i + 2] });
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    };
+    await work(100);
+    ${then}
+    await work(200);
+    console.log(getHeapSpaceStatistics().find((space) => space.space_name === "new_space").space_size / 2 ** 20);
+  `;
+  const { stdout } = await run(process.execPath, ["--no-warnings", "--input-type=module", "-e", script]);
+  return Number(stdout);
+}
+
+describe("the young generation", () => {
+  it("grows without end when it is left alone", async () => {
+    expect(await sizeAfter("", "")).toBeGreaterThan(10);
+  });
+
+  it("stays as it was while it is held", async () => {
+    expect(await sizeAfter("holdYoungGeneration();", "")).toBeLessThanOrEqual(2);
+  });
+
+  it("grows to its limit and no further", async () => {
+    const size = await sizeAfter("holdYoungGeneration();", "limitYoungGeneration();");
+    expect(size).toBeGreaterThanOrEqual(2);
+    expect(size).toBeLessThanOrEqual(8);
+  });
+});
