@@ -12,7 +12,8 @@ import { type AddressPair, FAMILIES, Lab, PLAN, type PodOptions } from "../../la
 import { configuration, type Manifest, nodeObject, POD_PORT, serviceCIDRObject, TRANSPORTS } from "./objects.ts";
 
 /** The command under test; NFT_PROXIER_MAIN names another build of it. */
-const MAIN = process.env["NFT_PROXIER_MAIN"] ?? join(dirname(fileURLToPath(import.meta.url)), "../../../dist/main.js");
+export const MAIN =
+  process.env["NFT_PROXIER_MAIN"] ?? join(dirname(fileURLToPath(import.meta.url)), "../../../dist/main.js");
 
 /** a, b: pods of this node, each on a link of its own; c: one on the bridge; r1, r2: pods of the remote node. */
 export const PODS: readonly PodOptions[] = [

@@ -1,0 +1,159 @@
+/** What the program starts with, waits for, and ends at, by what its node is: in a namespace of its own, nobody on the wire. */
+import type { ChildProcess } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+
+import { NftKernel } from "../../src/kernel/nft-kernel.js";
+import type { KubeJson } from "../lab/api-server/index.ts";
+import { type Finished, Namespace } from "../lab/namespace.ts";
+import { patience } from "../lab/patience.ts";
+import { PLAN } from "../lab/topology.ts";
+import { Api } from "./support/api.ts";
+import { MAIN } from "./support/cluster.ts";
+import { configuration, type Manifest, nodeObject, serviceObject } from "./support/objects.ts";
+
+let namespaces = 0;
+let directory: string;
+let namespace: Namespace;
+let kernel: NftKernel;
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-start-"));
+  namespace = await Namespace.create(`start-${process.pid}-${namespaces++}`);
+  await namespace.ip(["link set lo up"]);
+  kernel = await NftKernel.open({ netns: `/run/netns/${namespace.name}` });
+});
+afterEach(async () => {
+  await kernel.close();
+  await namespace.destroy();
+  await rm(directory, { recursive: true });
+});
+
+/** Families of the tables that are there. */
+async function tables(): Promise<string[]> {
+  return (await kernel.tables()).map(({ family, table }) => `${family} ${table}`).sort();
+}
+const BOTH = ["ip kube-proxy", "ip6 kube-proxy"];
+
+async function write(name: string, content: unknown): Promise<string> {
+  const file = join(directory, name);
+  await writeFile(file, typeof content === "string" ? content : JSON.stringify(content));
+  return file;
+}
+
+describe("manifests", () => {
+  async function once(settings: Manifest, node: Manifest | undefined): Promise<Finished> {
+    const config = await write("config.json", configuration(settings));
+    const manifests = await mkdtemp(join(directory, "manifests-"));
+    const items = [serviceObject({ name: "web", n: 1, endpoints: [] }), ...(node === undefined ? [] : [node])];
+    await writeFile(join(manifests, "all.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+    return namespace.run([process.execPath, MAIN, "run", "--once", "--manifests", manifests, "--config", config]);
+  }
+  const withoutIPv6 = (): Promise<void> => namespace.sysctl({ "net.ipv6.conf.all.disable_ipv6": 1 });
+
+  test("both families where the kernel has both, whatever the Node has, and without any Node", async () => {
+    const four = await once({}, nodeObject({ addresses: [PLAN.node.ip] }));
+    expect([four.code, await tables()]).toEqual([0, BOTH]);
+    const six = await once({}, nodeObject({ addresses: [PLAN.node.ip6] }));
+    expect([six.code, await tables()]).toEqual([0, BOTH]);
+    const none = await once({}, undefined);
+    expect(none.code).toBe(0);
+    expect(none.stderr).toContain("loopback is taken for it: set bindAddress");
+  });
+
+  test("IPv4 alone where IPv6 is disabled, and it says why", async () => {
+    await withoutIPv6();
+    const done = await once({}, nodeObject());
+    expect([done.code, await tables()]).toEqual([0, ["ip kube-proxy"]]);
+    expect(done.stderr).toContain("net.ipv6.conf.all.disable_ipv6 is 1");
+  });
+
+  test.each([
+    [
+      "the primary family is disabled",
+      {},
+      { addresses: [PLAN.node.ip6, PLAN.node.ip] },
+      "primary address family is IPv6",
+    ],
+    [
+      "bindAddress is of a family that is disabled",
+      { bindAddress: PLAN.node.ip6 },
+      {},
+      "primary address family is IPv6",
+    ],
+    ["clusterCIDR has the other family alone", { clusterCIDR: PLAN.clusterCIDR.ip6 }, {}, "clusterCIDR has only IPv6"],
+  ])("exits 1 with the reason and writes nothing when %s", async (_, settings, node, reason) => {
+    await withoutIPv6();
+    const done = await once(settings, nodeObject(node));
+    expect(done.code).toBe(1);
+    expect(done.stderr).toContain(reason);
+    expect(await tables()).toEqual([]);
+  });
+
+  test("exits 1 when detectLocalMode NodeCIDR finds podCIDRs of the other family alone", async () => {
+    const spec = { podCIDRs: [PLAN.podCIDR.ip6] };
+    const done = await once({ detectLocalMode: "NodeCIDR" }, { ...nodeObject(), spec });
+    expect(done.code).toBe(1);
+    expect(done.stderr).toContain(`podCIDRs have only IPv6: ${PLAN.podCIDR.ip6}`);
+    expect(await tables()).toEqual([]);
+  });
+});
+
+describe("a cluster", () => {
+  let api: Api;
+  let log: string;
+  let daemon: ChildProcess;
+  let ended: Promise<number | null>;
+
+  async function start(settings: Manifest, ...objects: readonly Manifest[]): Promise<void> {
+    api = await Api.start(namespace);
+    await put(serviceObject({ name: "web", n: 1, endpoints: [] }), ...objects);
+    const kubeconfig = await write("kubeconfig", api.kubeconfig);
+    const config = await write("config.json", configuration({ ...settings, clientConnection: { kubeconfig } }));
+    daemon = namespace.spawn([process.execPath, MAIN, "--config", config], { stdio: ["ignore", "ignore", "pipe"] });
+    log = "";
+    daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+    ended = new Promise((resolve) => daemon.once("exit", resolve));
+  }
+  const put = (...objects: readonly Manifest[]): Promise<void> =>
+    api.call("put", objects as unknown as readonly KubeJson[]);
+  const says = (text: string): Promise<void> =>
+    expect.poll(() => log, { timeout: patience(20_000), message: text }).toContain(text);
+  const written = (): Promise<void> => expect.poll(tables, { timeout: patience(20_000) }).toEqual(BOTH);
+  const withPodCIDRs = (...podCIDRs: readonly string[]): Manifest => ({ ...nodeObject(), spec: { podCIDRs } });
+
+  test("nothing is written before the Node is there and has IPs", async () => {
+    await start({});
+    await says("waiting for this node's Node object to have addresses");
+    await put(nodeObject({ addresses: [] }));
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect(await tables()).toEqual([]);
+    await put(nodeObject());
+    await written();
+  });
+
+  test("NodeCIDR: nothing is written before there are podCIDRs; others later end it with 1, and the tables stay", async () => {
+    await start({ detectLocalMode: "NodeCIDR" }, withPodCIDRs());
+    await says("waiting for this node's Node object to have podCIDRs");
+    expect(await tables()).toEqual([]);
+    await put(withPodCIDRs(PLAN.podCIDR.ip, PLAN.podCIDR.ip6));
+    await written();
+    expect(daemon.exitCode).toBe(null);
+    await put(withPodCIDRs("10.244.9.0/24", PLAN.podCIDR.ip6));
+    expect(await ended).toBe(1);
+    expect(log).toContain(`from ${PLAN.podCIDR.ip}, ${PLAN.podCIDR.ip6} to 10.244.9.0/24, ${PLAN.podCIDR.ip6}`);
+    expect(await tables()).toEqual(BOTH);
+  });
+
+  test("a Node that is deleted, or given other IPs, ends nothing", async () => {
+    await start({}, nodeObject());
+    await written();
+    await api.call("delete", "Node", "node-1");
+    await says("this node's Node object is gone; what it last said stays in force");
+    await put(nodeObject({ addresses: [PLAN.nodeSecond.ip] }));
+    await says("this node's IPs changed");
+    expect(daemon.exitCode).toBe(null);
+  });
+});
