@@ -77,19 +77,30 @@ class BorrowedThreadName {
 Connection::Connection(const ConnectionOptions& options)
     : options_(options),
       netns_(options.netns.empty() ? NetNamespace() : NetNamespace(options.netns)),
-      socket_(netns_, NETLINK_NETFILTER),
       receive_buffer_(1 << 16) {
-  socket_.WantExtendedAcks();
-  socket_.SetReceiveBuffer(kReplyBuffer);
-  if (options.send_buffer != 0) send_buffer_ = socket_.SetSendBuffer(options.send_buffer);
+  OpenSocket();
   // Says at once when nf_tables is not there or not for us.
   static_cast<void>(Generation());
 }
 
+void Connection::OpenSocket() {
+  auto socket = std::make_unique<NetlinkSocket>(netns_, NETLINK_NETFILTER);
+  socket->WantExtendedAcks();
+  socket->SetReceiveBuffer(kReplyBuffer);
+  send_buffer_ = options_.send_buffer != 0 ? socket->SetSendBuffer(options_.send_buffer) : 0;
+  if (dead_) socket_->Forget();
+  socket_ = std::move(socket);
+  port_id_ = socket_->port_id();
+  dead_ = false;
+}
+
+// Tells a socket that is no more from one that could not do something.
+void Connection::NoteError(int error) { dead_ = dead_ || error == EBADF || error == ENOTSOCK; }
+
 void Connection::EnsureSendBuffer(size_t bytes) {
   const size_t needed = bytes + kSendOverhead;
   if (send_buffer_ >= needed) return;
-  send_buffer_ = socket_.SetSendBuffer(needed);
+  send_buffer_ = socket_->SetSendBuffer(needed);
   if (send_buffer_ >= needed) return;
   // Not shown in every namespace.
   const std::string limit = ReadFirstLine("/proc/sys/net/core/wmem_max");
@@ -103,12 +114,13 @@ void Connection::EnsureSendBuffer(size_t bytes) {
 
 void Connection::Drain(const std::function<void(const nlmsghdr*)>& on_message, bool* lost) {
   for (;;) {
-    const ssize_t got = socket_.Receive(receive_buffer_.data(), receive_buffer_.size(), MSG_DONTWAIT);
+    const ssize_t got = socket_->Receive(receive_buffer_.data(), receive_buffer_.size(), MSG_DONTWAIT);
     if (got == -EAGAIN) return;
     if (got < 0) {
       // Replies were dropped, or the socket is no more. What was received still counts.
       *lost = true;
       if (got == -ENOBUFS || got == -EMSGSIZE) continue;
+      NoteError(static_cast<int>(-got));
       return;
     }
     int left = static_cast<int>(got);
@@ -188,7 +200,7 @@ CommitResult Connection::Send(Batch& batch) {
   {
     const BorrowedThreadName name;
     const uint64_t sent = Now();
-    error = socket_.Send(batch.data(), batch.size());
+    error = socket_->Send(batch.data(), batch.size());
     result.kernel_ns = Now() - sent;
   }
   if (error == EMSGSIZE) {
@@ -196,6 +208,7 @@ CommitResult Connection::Send(Batch& batch) {
                   "the batch of " + std::to_string(batch.size()) + " bytes exceeds the socket's send buffer", error);
   }
   if (error != 0) {
+    NoteError(error);
     throw Failure::System("sending a batch of " + std::to_string(batch.size()) + " bytes, of which nothing is in force",
                           error);
   }
@@ -261,12 +274,23 @@ uint32_t Connection::GenerationOr(uint32_t fallback) const {
 CommitResult Connection::Commit(Batch& batch) {
   const std::lock_guard<std::mutex> lock(commit_mutex_);
   try {
+    if (dead_) OpenSocket();
     const CommitResult result = batch.loud() && !batch.options().dry_run ? SendUnheard(batch) : Send(batch);
     batch.Release();
     return result;
   } catch (...) {
     batch.Release();
+    // At once, so that whoever looks at the port sees what was lost with the former one.
+    if (dead_) ReplaceSocket();
     throw;
+  }
+}
+
+void Connection::ReplaceSocket() {
+  try {
+    OpenSocket();
+  } catch (const Failure&) {
+    // The next commit tries again, and says why it cannot.
   }
 }
 

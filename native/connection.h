@@ -2,6 +2,7 @@
 // Every method blocks; they are meant for worker threads and may overlap.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,7 +45,8 @@ class Connection {
   // Throws Failure when the kernel has no nf_tables or lets us not use it.
   explicit Connection(const ConnectionOptions& options);
 
-  uint32_t port_id() const { return socket_.port_id(); }
+  // Of the socket that commits. Another one after a commit that failed because the socket was no more.
+  uint32_t port_id() const { return port_id_; }
   const NetNamespace& netns() const { return netns_; }
   const ConnectionOptions& options() const { return options_; }
 
@@ -66,6 +68,9 @@ class Connection {
   std::shared_ptr<Monitor> OpenMonitor(const MonitorOptions& options);
 
  private:
+  void OpenSocket();
+  void ReplaceSocket();
+  void NoteError(int error);
   void EnsureSendBuffer(size_t bytes);
   void Drain(const std::function<void(const nlmsghdr*)>& on_message, bool* lost);
   CommitResult Send(Batch& batch);
@@ -76,7 +81,9 @@ class Connection {
 
   const ConnectionOptions options_;
   const NetNamespace netns_;
-  const NetlinkSocket socket_;
+  std::unique_ptr<NetlinkSocket> socket_;
+  std::atomic<uint32_t> port_id_{0};
+  bool dead_ = false;
   std::mutex commit_mutex_;
   size_t send_buffer_ = 0;
   uint32_t next_seq_ = 1;

@@ -22,6 +22,8 @@ class Fd {
   Fd& operator=(Fd&& other) noexcept;
 
   int get() const { return fd_; }
+  // The number is somebody else's now, or nobody's: it is not closed.
+  void Forget() { static_cast<void>(release()); }
   bool valid() const { return fd_ >= 0; }
 
  private:
@@ -51,6 +53,8 @@ class NetlinkSocket {
 
   int fd() const { return fd_.get(); }
   uint32_t port_id() const { return port_id_; }
+  // The descriptor turned out not to be this socket's any more.
+  void Forget() { fd_.Forget(); }
 
   // NETLINK_EXT_ACK and NETLINK_CAP_ACK: error texts come, requests are not echoed.
   void WantExtendedAcks() const;

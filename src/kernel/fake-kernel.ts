@@ -82,7 +82,7 @@ interface Shared {
 const FIRST_PORT = 1000;
 
 export class FakeKernel implements Kernel {
-  readonly portId: number;
+  portId: number;
   /** Operations of every batch that this object's commits put in force, oldest first; dry runs and refused ones are not in it. */
   readonly commits: (readonly Op[])[] = [];
   private readonly shared: Shared;
@@ -91,6 +91,7 @@ export class FakeKernel implements Kernel {
   private readonly ownAddressListeners = new Set<AddressHandlers>();
   private readonly faults: InjectedFault[] = [];
   private repliesToLose = 0;
+  private socketDies = false;
   private dumpsToInterrupt = 0;
   private latency: ((action: string) => Promise<void> | void) | undefined;
   private last: Promise<unknown> = Promise.resolve();
@@ -121,6 +122,10 @@ export class FakeKernel implements Kernel {
   /** The next commit takes effect, but fails with "unknown-outcome". */
   loseReply(): void {
     this.repliesToLose++;
+  }
+  /** The next commit finds its socket gone: nothing of it takes effect, and a new socket is there, with another port. */
+  loseSocket(): void {
+    this.socketDies = true;
   }
   /** All monitors of the namespace hear that events were lost. */
   loseEvents(): void {
@@ -165,6 +170,12 @@ export class FakeKernel implements Kernel {
     await this.latency?.("commit");
     this.checkOpen("commit");
     const { state } = this.shared;
+    if (this.socketDies) {
+      this.socketDies = false;
+      this.disown();
+      this.portId = state.nextPort();
+      throw new KernelError("system", "the socket is no more", { action: "commit", errno: "EBADF" });
+    }
     if (ops.length === 0) return { bytes: 0, messages: 0, kernelNs: 0, encodeNs: 0 };
     if (options.expectGeneration !== undefined && options.expectGeneration !== state.generation) {
       throw new KernelError("stale", "the ruleset's generation is not the expected one", {
@@ -309,6 +320,11 @@ export class FakeKernel implements Kernel {
     this.closed = true;
     for (const listener of this.own) this.shared.listeners.delete(listener);
     for (const listener of this.ownAddressListeners) this.shared.addressListeners.delete(listener);
+    this.disown();
+  }
+
+  /** nft_rcv_nl_event */
+  private disown(): void {
     const { tables } = this.shared.state;
     for (const [id, table] of tables) {
       if (table.owner !== this.portId) continue;

@@ -50,7 +50,6 @@ const SLICE_MS = 5;
 
 /** nf_tables in one network namespace. See `Kernel`. */
 export class NftKernel implements Kernel {
-  readonly portId: number;
   readonly #addon: NativeAddon;
   readonly #connection: NativeConnection;
   readonly #running = new Set<Promise<unknown>>();
@@ -58,11 +57,12 @@ export class NftKernel implements Kernel {
   /** Settles when the last commit so far is done: commits keep the order of their calls. */
   #lastCommit: Promise<unknown> = Promise.resolve();
   #closing: Promise<void> | undefined;
+  #portId: number;
 
   private constructor(addon: NativeAddon, connection: NativeConnection) {
     this.#addon = addon;
     this.#connection = connection;
-    this.portId = addon.portId(connection);
+    this.#portId = addon.portId(connection);
   }
 
   /**
@@ -77,6 +77,11 @@ export class NftKernel implements Kernel {
     } catch (error) {
       throw translate(error, "open");
     }
+  }
+
+  get portId(): number {
+    if (this.#closing === undefined) this.#portId = this.#addon.portId(this.#connection);
+    return this.#portId;
   }
 
   async commit(ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> {

@@ -449,7 +449,10 @@ export interface InterfaceAddress {
  * `KernelError`. Calls may overlap; commits are serialised in call order.
  */
 export interface Kernel {
-  /** Netlink port id of the socket that commits: how events tell ours from others'. */
+  /**
+   * Netlink port id of the socket that commits: how events tell ours from others', and tables their owner. Another one after a commit
+   * that failed because the socket was no more: what it owned is then nobody's.
+   */
   readonly portId: number;
   commit(ops: readonly Op[], options?: CommitOptions): Promise<CommitResult>;
   generation(): Promise<Generation>;

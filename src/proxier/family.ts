@@ -26,6 +26,15 @@ export type FamilyOutcome =
 /** Of what was refused, this much is logged. */
 const MAX_REFUSED = 5;
 
+export interface FamilyOptions {
+  readonly kernel: Kernel;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly observers: readonly ProxierObserver[];
+  /** Nobody else may change the table while we run. */
+  readonly ownTable: boolean;
+}
+
 /** One family's table and ruleset. The two families never mix: one that fails leaves the other alone. */
 export class FamilyProxier {
   readonly family: IpFamily;
@@ -37,7 +46,7 @@ export class FamilyProxier {
   #services: { readonly ruleset: FamilyRuleset; readonly isolation: Isolation } | undefined;
   #options: RulesetOptions | undefined;
 
-  constructor(family: IpFamily, kernel: Kernel, clock: Clock, log: Logger, observers: readonly ProxierObserver[] = []) {
+  constructor(family: IpFamily, { kernel, clock, log, observers, ownTable }: FamilyOptions) {
     this.family = family;
     this.#log = log;
     this.#clock = clock;
@@ -49,6 +58,7 @@ export class FamilyProxier {
       comment: "rules for kube-proxy",
       clock,
       targetsFirst: true,
+      own: ownTable,
     });
     this.repair = new FamilyRepair(family, this.table, log, clock, observers);
   }

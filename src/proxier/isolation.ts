@@ -48,6 +48,11 @@ interface Aside {
   waitMs: number;
 }
 
+/** What is forbidden is so whatever is sent. */
+function dependsOnContent({ code, faulty }: TableError): boolean {
+  return BY_CONTENT.has(code) && !faulty.some(({ errno }) => errno === "EPERM");
+}
+
 /** A commit that fails as a whole is answered to its first message (nfnetlink_rcv_batch), whatever was at fault. */
 function mayBeAnybodys(faulty: readonly FaultyObject[]): boolean {
   const [first] = faulty;
@@ -115,7 +120,7 @@ export class Isolation {
         this.#nameless = 0;
         return results;
       } catch (error) {
-        if (!(error instanceof TableError) || !BY_CONTENT.has(error.code) || round >= MAX_ROUNDS) throw error;
+        if (!(error instanceof TableError) || !dependsOnContent(error) || round >= MAX_ROUNDS) throw error;
         if (this.#setNamedAside(error)) continue;
         if (!this.#worthSearching(error)) throw error;
         const found = await this.#search(apply, results, error);
@@ -174,7 +179,7 @@ export class Isolation {
         try {
           results.push(await apply());
         } catch (failure) {
-          if (failure instanceof TableError && BY_CONTENT.has(failure.code)) return false;
+          if (failure instanceof TableError && dependsOnContent(failure)) return false;
           throw failure;
         }
         this.#written(list.flat());

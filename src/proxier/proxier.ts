@@ -31,6 +31,11 @@ export interface ProxierOptions {
   readonly localAddresses?: () => Promise<readonly LocalAddress[]>;
   /** Told what happens, in this order; by default nobody. */
   readonly observers?: readonly ProxierObserver[];
+  /**
+   * Make the tables so that nobody else can change them while this runs (TableOptions.own). Where the kernel cannot, that is said and
+   * the tables are like any other. Default: no.
+   */
+  readonly ownTable?: boolean;
   /** Listen to what others do to the tables, and repair it. Default: no. */
   readonly watch?: boolean | WatcherOptions;
   /** The model remembers what services give up, for whoever cleans up behind them (`model.takeReleased`). Default false. */
@@ -97,7 +102,8 @@ export class Proxier implements ObjectSink {
       trackReleased: options.trackReleased ?? false,
     });
     this.#families = options.families.map(
-      (family) => new FamilyProxier(family, options.kernel, options.clock, options.log, this.#observers),
+      (family) =>
+        new FamilyProxier(family, { ...options, observers: this.#observers, ownTable: options.ownTable === true }),
     );
     this.#localAddresses = new LocalAddresses(options.kernel, options.log, () => this.#addressesChanged());
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
@@ -175,6 +181,7 @@ export class Proxier implements ObjectSink {
         await this.#watcher?.open();
         this.#watching = true;
       }
+      await this.#checkOwnership();
       // The sets are declared by now, so that services find what the kernel's hold.
       await Promise.all(this.#families.map((family) => family.load()));
     }
@@ -313,6 +320,16 @@ export class Proxier implements ObjectSink {
     };
     if (result.transactions === 0) this.#log.debug(fields, "nothing to write");
     else this.#log.info(fields, "synced");
+  }
+
+  async #checkOwnership(): Promise<void> {
+    if (this.#options.ownTable !== true) return;
+    for (const { table } of this.#families) {
+      if (await table.owned()) continue;
+      this.#warnOnce(
+        "this kernel knows no tables that outlive their owner (Linux 6.9 and later do): the tables stay open to others, whose changes are repaired",
+      );
+    }
   }
 
   #newWatcher(options: true | WatcherOptions): Watcher {

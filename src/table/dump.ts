@@ -58,7 +58,7 @@ async function readOnce(
   const elements = new Map<string, ElementBatch>();
   const table = (await kernel.tables(ref.family)).find((info) => info.table === ref.table);
   if (table === undefined) return { state, elements };
-  state.table = { flags: table.flags };
+  state.table = { flags: table.flags, ...(table.owner === undefined ? {} : { owner: table.owner }) };
   for (const chain of await kernel.chains(ref)) {
     state.chains.set(chain.chain, { base: chain.base, comment: commentOf(chain.userdata), rules: [] });
   }

@@ -36,17 +36,25 @@ export interface Features {
 
 const TABLE = "feature-probe";
 
+async function takes(kernel: Kernel, ops: readonly Op[]): Promise<boolean> {
+  try {
+    await kernel.commit(ops, { dryRun: true });
+    return true;
+  } catch (error) {
+    if (error instanceof KernelError && error.code === "refused") return false;
+    throw error;
+  }
+}
+
+/** `Features.tablePersist` alone: each probe costs the kernel some 10 ms. */
+export function probeOwnedTables(kernel: Kernel, family: Family): Promise<boolean> {
+  const flags = TableFlag.owner | TableFlag.persist;
+  return takes(kernel, [{ op: "add", kind: "table", family, table: TABLE, flags }]);
+}
+
 export async function probeFeatures(kernel: Kernel, family: Family): Promise<Features> {
   const ref = { family, table: TABLE } as const;
-  const works = async (...ops: Op[]): Promise<boolean> => {
-    try {
-      await kernel.commit(ops, { dryRun: true });
-      return true;
-    } catch (error) {
-      if (error instanceof KernelError && error.code === "refused") return false;
-      throw error;
-    }
-  };
+  const works = (...ops: Op[]): Promise<boolean> => takes(kernel, ops);
   const table: Op = { op: "add", kind: "table", ...ref };
   const chain = (type: "nat" | "filter", hook: number, priority: number, exprs: readonly Expr[]): Op[] => [
     table,
@@ -78,7 +86,7 @@ export async function probeFeatures(kernel: Kernel, family: Family): Promise<Fea
     snatFullyRandom: await works(...chain("nat", Hook.postrouting, Priority.srcnat, snat)),
     rejectPrerouting: await works(...chain("filter", Hook.prerouting, Priority.filter, [reject])),
     tableOwner: await works({ ...table, flags: TableFlag.owner }),
-    tablePersist: await works({ ...table, flags: TableFlag.owner | TableFlag.persist }),
+    tablePersist: await probeOwnedTables(kernel, family),
     inetNat: await works(
       { op: "add", kind: "table", ...inet },
       {

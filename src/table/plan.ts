@@ -6,11 +6,11 @@
  * object can be deleted and created anew under its name in the same batch, and all deletions of elements come before all additions,
  * which is how an element's data is replaced.
  */
-import { TableFlag } from "../kernel/constants.js";
 import type { BaseChain, Op, SetInfo, TableRef } from "../kernel/types.js";
 import { sameExprs } from "../kernel/normalize.js";
 import { editScript } from "./diff.js";
 import type { PackedChange } from "./element-set.js";
+import { fateOf, tableFlags } from "./ownership.js";
 import type { ComparableRule, PreparedRule, WantedChain } from "./prepare.js";
 import type { KernelChain, KernelRule, KernelState } from "./state.js";
 import { commentData } from "./text.js";
@@ -49,6 +49,9 @@ export interface SetPlan {
 export interface PlanInput {
   readonly ref: TableRef;
   readonly comment: string | undefined;
+  /** Whether the table is to be owned, by the socket with this port (ownership.ts). */
+  readonly own: boolean;
+  readonly portId: number;
   readonly state: KernelState;
   readonly chains: readonly ChainPlan[];
   readonly sets: readonly SetPlan[];
@@ -145,17 +148,22 @@ export function buildPlan(input: PlanInput, phases = new Phases()): Plan {
   };
 }
 
-function planTable({ ref, comment, state }: PlanInput, phases: Phases): void {
-  const dormant = state.table !== undefined && (state.table.flags & TableFlag.dormant) !== 0;
-  if (state.table !== undefined && !dormant) return;
+function planTable({ ref, comment, own, portId, state }: PlanInput, phases: Phases): void {
+  const origin: Origin = { kind: "table" };
+  if (state.inTheWay) {
+    phases.addTable.push({ op: { op: "delete", kind: "table", ...ref }, origin });
+    phases.counts.table.delete++;
+  } else if (state.table !== undefined && fateOf(state.table, own, portId) !== "update") return;
   const userdata = commentData(comment);
+  const flags = tableFlags(own);
   phases.addTable.push({
-    op: { op: "add", kind: "table", ...ref, flags: 0, ...(userdata === undefined ? {} : { userdata }) },
-    origin: { kind: "table" },
+    op: { op: "add", kind: "table", ...ref, flags, ...(userdata === undefined ? {} : { userdata }) },
+    origin,
   });
   phases.counts.table.add++;
   phases.settle.push(() => {
-    state.table = { flags: 0 };
+    state.table = { flags, ...(own ? { owner: portId } : {}) };
+    state.inTheWay = false;
   });
 }
 

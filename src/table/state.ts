@@ -1,10 +1,13 @@
 import type { BaseChain, SetInfo } from "../kernel/types.js";
+import type { TableFacts } from "./ownership.js";
 import type { ComparableRule } from "./prepare.js";
 
 /** What the kernel is known to hold of our table. */
 export interface KernelState {
-  /** Absent: there is no such table. */
-  table: { flags: number } | undefined;
+  /** Absent: there is no such table, or none of use. */
+  table: TableFacts | undefined;
+  /** There is one that has to go before ours can be made. */
+  inTheWay: boolean;
   readonly chains: Map<string, KernelChain>;
   /** Named sets alone: anonymous ones are part of their rules. */
   readonly sets: Map<string, SetInfo>;
@@ -24,5 +27,5 @@ export interface KernelRule extends ComparableRule {
 }
 
 export function emptyState(): KernelState {
-  return { table: undefined, chains: new Map(), sets: new Map(), unusable: new Set() };
+  return { table: undefined, inTheWay: false, chains: new Map(), sets: new Map(), unusable: new Set() };
 }

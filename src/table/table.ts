@@ -1,5 +1,6 @@
 import { performance } from "node:perf_hooks";
 
+import { TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, TableRef, Verdict } from "../kernel/types.js";
 import { capture, type Captured } from "./capture.js";
@@ -8,9 +9,10 @@ import { type CheckOutcome, compareInBackground } from "./check.js";
 import { type Drift, joined } from "./drift.js";
 import type { PackedChange } from "./element-set.js";
 import { TableError, toTableError } from "./errors.js";
-import { probeFeatures, type Features } from "./features.js";
+import { probeFeatures, probeOwnedTables, type Features } from "./features.js";
 import { Insertions, type OpenTarget } from "./insertions.js";
-import { buildPlan, Phases, type PlannedOp } from "./plan.js";
+import { fateOf, type TableFacts } from "./ownership.js";
+import { buildPlan, Phases, type PlanInput, type PlannedOp } from "./plan.js";
 import { renderTable } from "./render.js";
 import { planTargetsFirst } from "./targets-first.js";
 import { faultyObjects, sumOf, toResult } from "./results.js";
@@ -33,8 +35,8 @@ import { WantedState } from "./wanted.js";
 const DEFAULT_TAIL_DELAY_MS = 500;
 /** Times that one apply() reads the kernel again and tries once more. */
 const MAX_RETRIES = 3;
-/** Refusals of an object's absence, presence or use: the kernel does not hold what we thought. */
-const DRIFT = new Set(["ENOENT", "EEXIST", "EBUSY", "ENFILE"]);
+/** Refusals of an object's absence, presence, use or owner: the kernel does not hold what we thought. */
+const DRIFT = new Set(["ENOENT", "EEXIST", "EBUSY", "ENFILE", "EPERM"]);
 
 /** A commit that failed, with the objects at fault. */
 class CommitFailure extends Error {
@@ -64,16 +66,21 @@ export class Table {
   readonly #insertions: Insertions;
   readonly #checks: CheckSchedule;
   readonly #view: KernelView;
+  /** Of the socket that commits. */
+  #port: number;
   /** Counts beginnings and ends of what may change the view: who compares in between sees that it did. */
   #steps = 0;
   #queue: Promise<unknown> = Promise.resolve();
   #features: Promise<Features> | undefined;
+  /** Whether the kernel has tables that outlive their owner. */
+  #ownable: boolean | undefined;
   #closed = false;
 
   constructor(kernel: Kernel, options: TableOptions) {
     checkName("table", options.name);
     checkComment(`table ${options.name}`, options.comment);
     this.#kernel = kernel;
+    this.#port = kernel.portId;
     this.#options = options;
     this.ref = { family: options.family, table: options.name };
     this.#clock = options.clock ?? { now: () => performance.now() };
@@ -122,6 +129,7 @@ export class Table {
   load(): Promise<void> {
     return this.#serialised(async () => {
       try {
+        await this.#resolveOwnership();
         if (this.#view.doubts.any) await this.#read();
         await this.#view.readUnknownSets();
       } catch (error) {
@@ -182,6 +190,13 @@ export class Table {
       if (due !== undefined) this.invalidate(due);
       return this.#applyWithRetries(options.repair !== false);
     });
+  }
+
+  /** Whether the table is to be owned (TableOptions.own) and the kernel can. */
+  async owned(): Promise<boolean> {
+    if (this.#options.own !== true) return false;
+    this.#ownable ??= await probeOwnedTables(this.#kernel, this.ref.family);
+    return this.#ownable;
   }
 
   /** What the kernel can do. Probed once; again with `refresh`. */
@@ -245,6 +260,7 @@ export class Table {
     let drift: Drift | undefined;
     for (let retry = 0; ; retry++) {
       try {
+        await this.#resolveOwnership();
         const { doubts } = this.#view;
         const reading = (repair && doubts.any) || doubts.pressing ? await this.#read() : undefined;
         resynced ??= reading?.reason;
@@ -312,12 +328,41 @@ export class Table {
     return reading;
   }
 
+  /** Notes whether the table is to be owned, and what became of it when our socket had to be replaced. */
+  async #resolveOwnership(): Promise<void> {
+    const view = this.#view;
+    if (this.#options.own === true && !view.own) view.own = await this.owned();
+    const { portId } = this.#kernel;
+    if (portId === this.#port) return;
+    // What the former socket owned is nobody's now.
+    const { table } = view.state;
+    if (table !== undefined && table.owner === this.#port) {
+      view.state.table = { flags: table.flags & ~TableFlag.owner };
+    }
+    this.#port = portId;
+  }
+
+  /** Throws TableError when another program owns the table: it is looked at again before the next transaction. */
+  #checkOwner(): void {
+    const { table } = this.#view.state;
+    if (table === undefined || fateOf(table, this.#view.own, this.#port) !== "theirs") return;
+    this.#view.doubts.add({ cause: "asked", reason: "another program owned the table", sets: [] });
+    throw this.#notOurs(table);
+  }
+
+  #notOurs({ owner }: TableFacts): TableError {
+    const { family, name } = this.#options;
+    const message = `table ${family} ${name} is owned by another program (netlink port ${owner}): nobody else can change it until that ends`;
+    return new TableError("no-permission", message);
+  }
+
   /** What packets fill is theirs: `nft add element` there as well. */
   #isPackets({ kind, name }: ChangeEvent): boolean {
     return kind === "elements" && name !== undefined && this.#wanted.setSpec(name)?.dynamic === true;
   }
 
   async #applyOnce(expectGeneration: number | undefined): Promise<ApplyResult> {
+    this.#checkOwner();
     const open = await this.#insertions.read(this.#kernel);
     await this.#view.readUnknownSets();
     await this.#view.readHandles();
@@ -332,9 +377,7 @@ export class Table {
     this.#insertions.plan(open, phases);
     const plan = buildPlan(
       {
-        ref: this.ref,
-        comment: this.#options.comment,
-        state: this.#view.state,
+        ...this.#planBasis(),
         chains: captured.chains,
         sets: captured.sets.map(({ taken: _, ...set }) => {
           const change = changes.get(set.name);
@@ -357,9 +400,14 @@ export class Table {
     return first === undefined ? result : sumOf(first, result);
   }
 
+  #planBasis(): Pick<PlanInput, "ref" | "comment" | "own" | "portId" | "state"> {
+    const { own, state } = this.#view;
+    return { ref: this.ref, comment: this.#options.comment, own, portId: this.#port, state };
+  }
+
   /** See targets-first.ts. What the kernel refuses here it refuses in the transaction that follows, which says so. */
   async #writeTargetsFirst(expectGeneration: number | undefined): Promise<ApplyResult | undefined> {
-    const plan = planTargetsFirst(this.ref, this.#wanted, this.#view.state);
+    const plan = planTargetsFirst(this.#planBasis(), this.#wanted);
     if (plan === undefined) return undefined;
     try {
       const commit = await this.#commit(plan.ops, expectGeneration);
@@ -402,7 +450,10 @@ export class Table {
   }
 
   async #destroyOnce(): Promise<ApplyResult> {
-    const tables = await this.#kernel.tables(this.ref.family);
+    const present = (await this.#kernel.tables(this.ref.family)).find(({ table }) => table === this.ref.table);
+    if (present !== undefined && fateOf(present, this.#view.own, this.#kernel.portId) === "theirs") {
+      throw this.#notOurs(present);
+    }
     const open = (await this.#insertions.read(this.#kernel)).map((target): OpenTarget => ({
       ...target,
       insert: [],
@@ -410,7 +461,7 @@ export class Table {
     }));
     const phases = new Phases();
     this.#insertions.plan(open, phases);
-    if (tables.some((table) => table.table === this.ref.table)) {
+    if (present !== undefined) {
       phases.removeChains.push({ op: { op: "delete", kind: "table", ...this.ref }, origin: { kind: "table" } });
       phases.counts.table.delete++;
     }

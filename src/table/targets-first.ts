@@ -6,8 +6,7 @@
  * verdict, and run the chain that it names in the old generation. A chain that the same transaction created is empty
  * there: the packet would pass unrewritten. Nothing goes to a new chain before its verdict, so creating it first does no harm.
  */
-import type { TableRef } from "../kernel/types.js";
-import { buildPlan, type Plan, type SetPlan } from "./plan.js";
+import { buildPlan, type Plan, type PlanInput, type SetPlan } from "./plan.js";
 import { serves, setInfo, sizeFor } from "./schema.js";
 import type { KernelState } from "./state.js";
 import type { WantedChain } from "./prepare.js";
@@ -58,14 +57,16 @@ function newSets(chains: ReadonlyMap<string, WantedChain>, wanted: WantedState, 
 }
 
 /** The transaction that goes first; undefined when none is needed. Sets in it stay empty. */
-export function planTargetsFirst(ref: TableRef, wanted: WantedState, state: KernelState): Plan | undefined {
+export function planTargetsFirst(
+  input: Pick<PlanInput, "ref" | "comment" | "own" | "portId" | "state">,
+  wanted: WantedState,
+): Plan | undefined {
+  const { state } = input;
   if (state.table === undefined || wanted.dirtyChains.size === 0 || !changesVerdicts(wanted)) return undefined;
   const chains = newChains(wanted, state);
   if (chains.size === 0) return undefined;
   return buildPlan({
-    ref,
-    comment: undefined,
-    state,
+    ...input,
     chains: [...chains].map(([name, chain]) => ({ name, wanted: chain, rebuild: false })),
     sets: newSets(chains, wanted, state),
   });

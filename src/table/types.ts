@@ -307,6 +307,13 @@ export interface TableOptions {
    * a chain that it deletes would be empty for it. Default: none.
    */
   readonly lateChains?: (chain: string) => boolean;
+  /**
+   * While we run, nobody else can change the table, and `flush ruleset` passes it by; when we end it stays, and the next of us
+   * claims it with a transaction that holds nothing else (ownership.ts). Where the kernel cannot (before Linux 6.9; `Table.owned()` tells), a
+   * table as any other. A table that was made with the other choice is made anew, in one transaction: rule counters and what packets put into
+   * dynamic sets are lost then. Default false.
+   */
+  readonly own?: boolean;
   /** Identifies our rules in others' chains, in their comments. Needed for insertions. */
   readonly ownerMark?: string;
 }

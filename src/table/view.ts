@@ -3,6 +3,7 @@ import type { ElementBatch, Kernel, SetInfo, TableRef } from "../kernel/types.js
 import { Doubts, type DoubtScope } from "./doubts.js";
 import { compareStructure, DriftReport, type Drift, type ElementDrift } from "./drift.js";
 import { dumpRules, dumpTable, type TableDump } from "./dump.js";
+import { fateOf } from "./ownership.js";
 import { needsHandles } from "./plan.js";
 import { serves } from "./schema.js";
 import { emptyState, type KernelState } from "./state.js";
@@ -23,6 +24,8 @@ export interface Reading {
 export class KernelView {
   state: KernelState = emptyState();
   readonly doubts = new Doubts();
+  /** Whether the table is to be owned by our socket. */
+  own = false;
   readonly #kernel: Kernel;
   readonly #ref: TableRef;
   readonly #wanted: WantedState;
@@ -91,10 +94,13 @@ export class KernelView {
     return sets === "all" || sets.has(set) || this.#wanted.sets.get(set)?.known !== true || !this.state.sets.has(set);
   }
 
-  async #takeOver({ state, elements }: TableDump, scope: DoubtScope): Promise<Drift | undefined> {
+  async #takeOver(dump: TableDump, scope: DoubtScope): Promise<Drift | undefined> {
     const before = this.state;
     const report = new DriftReport(scope.causes);
-    const inDetail = compareStructure(before, state, report);
+    const inDetail = compareStructure(before, dump.state, report);
+    const { state, elements } = this.#isInTheWay(dump.state)
+      ? { state: { ...emptyState(), inTheWay: true }, elements: new Map<string, ElementBatch>() }
+      : dump;
     this.state = state;
     for (const [name, record] of [...this.#wanted.sets, ...this.#wanted.retired]) {
       const batch = elements.get(name);
@@ -110,6 +116,11 @@ export class KernelView {
     }
     this.#wanted.markAll(state.chains.keys(), state.sets.keys());
     return scope.believed ? report.finish() : undefined;
+  }
+
+  /** Whether the table has to be made anew, so that it does not matter what is in it. */
+  #isInTheWay({ table }: KernelState): boolean {
+    return table !== undefined && fateOf(table, this.own, this.#kernel.portId) === "recreate";
   }
 
   async #load(name: string, { elements }: SetRecord, batch: ElementBatch | undefined): Promise<ElementDrift> {

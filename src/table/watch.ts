@@ -39,6 +39,8 @@ export class TableWatch {
   #timer: NodeJS.Timeout | undefined;
   #waitMs: number;
   #opened = false;
+  /** That our commits came from when it was opened: what they change is left out. */
+  #port = 0;
   #closed = false;
 
   constructor(kernel: Kernel, tables: readonly Table[], handlers: WatchHandlers, options: WatchOptions = {}) {
@@ -67,6 +69,7 @@ export class TableWatch {
   async #open(): Promise<void> {
     if (this.#closed) return;
     let ended: { readonly error: Error } | undefined;
+    this.#port = this.#kernel.portId;
     try {
       const monitor = await this.#kernel.monitor(
         {
@@ -95,13 +98,23 @@ export class TableWatch {
   }
 
   #onBatch(batch: ChangeBatch): void {
-    // The monitor knows the port that commits were sent from when it was opened.
-    if (batch.portId === this.#kernel.portId) return;
+    const { portId } = this.#kernel;
+    if (portId !== this.#port) this.#renew();
+    if (batch.portId === portId) return;
     for (const table of this.#tables) {
       const changes = table.notice(batch);
       if (changes.length === 0) continue;
       this.#handlers.changed(table, { changes, ...(batch.process === undefined ? {} : { process: batch.process }) });
     }
+  }
+
+  /** Our commits come from another port now: a monitor that knows it takes over. */
+  #renew(): void {
+    const former = this.#monitor;
+    this.#monitor = undefined;
+    this.#port = this.#kernel.portId;
+    void closeQuietly(former);
+    void this.open();
   }
 
   #lost(reason: string): void {

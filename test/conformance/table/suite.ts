@@ -4,6 +4,7 @@ import type { Bench, Open } from "../bench.js";
 import { applying } from "./applying.js";
 import { elements, recreating, restarting } from "./changes.js";
 import { drift, insertions, others } from "./drift.js";
+import { owning } from "./owning.js";
 import { watching } from "./watching.js";
 
 /** What the Table must do on every kernel. */
@@ -22,6 +23,7 @@ export function describeTable(name: string, open: Open): void {
     describe("elements", () => elements(() => kernel));
     describe("drift", () => drift(() => bench));
     describe("watching", () => watching(() => bench));
+    describe("owning", () => owning(() => bench));
     describe("insertions", () => insertions(() => bench));
     describe("the rest", () => others(() => bench));
   });

@@ -191,30 +191,33 @@ describe("half a million elements", () => {
       view.setUint32(0, i);
       endpoints.put(key, data);
     }
-    // The fake's own work is not the Table's: time stands still while it commits.
+    // This thread's own time: what other tests do on this machine does not count. Neither does the fake's own work.
+    const spent = (): number => {
+      const { user, system } = process.threadCpuUsage();
+      return (user + system) / 1000;
+    };
     let inKernel = 0;
     let longest = 0;
-    let last = performance.now();
+    let last = spent();
     const timer = setInterval(() => {
-      const now = performance.now();
-      longest = Math.max(longest, now - last - inKernel);
+      longest = Math.max(longest, spent() - last - inKernel);
       inKernel = 0;
-      last = performance.now();
+      last = spent();
     }, 1);
     const commit = kernel.commit.bind(kernel);
     kernel.commit = async (ops, options) => {
-      const start = performance.now();
+      const start = spent();
       try {
         return await commit([ops[0]], options);
       } finally {
-        inKernel += performance.now() - start;
+        inKernel += spent() - start;
       }
     };
     const result = await table.apply();
     clearInterval(timer);
     expect(result.operations.element.add).toBe(500_000);
     expect(endpoints.size).toBe(500_000);
-    // 20 ms are the aim; a machine that is busy with other tests gets four times as long.
-    expect(longest).toBeLessThan(80);
+    // 20 ms are the aim; a machine whose caches and clock are shared gets three times as long.
+    expect(longest).toBeLessThan(60);
   });
 });

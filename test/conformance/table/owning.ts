@@ -1,0 +1,159 @@
+/** A table that nobody else can change: made, claimed, handed over, given up. */
+import { beforeEach, expect, it } from "vitest";
+
+import { TableFlag } from "../../../src/kernel/constants.js";
+import type { Kernel, Op } from "../../../src/kernel/types.js";
+import { snapshot, type Bench } from "../bench.js";
+import { operations, OWN, serviceTable, type ServiceTable } from "./build.js";
+
+const OWNED = TableFlag.owner | TableFlag.persist;
+const deleteTable: Op = { op: "delete", kind: "table", ...OWN };
+const foreignChain: Op = { op: "add", kind: "chain", ...OWN, chain: "theirs" };
+
+async function facts(kernel: Kernel): Promise<{ flags: number; owner?: number } | undefined> {
+  const table = (await kernel.tables()).find((candidate) => candidate.table === OWN.table);
+  if (table === undefined) return undefined;
+  return { flags: table.flags, ...(table.owner === undefined ? {} : { owner: table.owner }) };
+}
+
+/** Handles of everything in the table: they change when something is written anew. */
+async function handles(kernel: Kernel): Promise<bigint[]> {
+  const all = [await kernel.chains(OWN), await kernel.sets(OWN), await kernel.rules(OWN)].flat();
+  return all.map(({ handle }) => handle).toSorted((a, b) => Number(a - b));
+}
+
+/** Without flags and owner. */
+async function content(kernel: Kernel): Promise<unknown> {
+  const [table] = (await snapshot(kernel)) as { flags: number; owner?: number }[];
+  const { flags: _flags, owner: _owner, ...rest } = table;
+  return rest;
+}
+
+export function owning(bench: () => Bench): void {
+  let kernel: Kernel;
+  let other: Kernel;
+  beforeEach(async () => {
+    ({ kernel } = bench());
+    other = await bench().other();
+  });
+
+  function owned(by = kernel): ServiceTable {
+    const made = serviceTable(by, { own: true });
+    made.service(1, 2);
+    made.service(2, 2);
+    return made;
+  }
+
+  function plain(by = kernel): ServiceTable {
+    const made = serviceTable(by);
+    made.service(1, 2);
+    made.service(2, 2);
+    return made;
+  }
+
+  it("while it is owned, others can neither change nor delete it", async () => {
+    const { table } = owned();
+    expect(await table.owned()).toBe(true);
+    await table.apply();
+    expect(await facts(kernel)).toEqual({ flags: OWNED, owner: kernel.portId });
+    const before = await snapshot(kernel);
+    for (const op of [deleteTable, foreignChain]) {
+      await expect(other.commit([op])).rejects.toMatchObject({ code: "refused", errno: "EPERM" });
+    }
+    expect(await snapshot(kernel)).toEqual(before);
+    expect((await table.apply()).transactions).toBe(0);
+  });
+
+  it("when its owner ends it stays, and the next one claims it with nothing else", async () => {
+    const { table } = owned(other);
+    await table.apply();
+    const before = [await content(kernel), await handles(kernel)];
+    await other.close();
+    expect(await facts(kernel)).toEqual({ flags: TableFlag.persist });
+    const next = owned();
+    const claimed = await next.table.apply();
+    expect(operations(claimed)).toBe("table +1");
+    expect(await facts(kernel)).toEqual({ flags: OWNED, owner: kernel.portId });
+    expect([await content(kernel), await handles(kernel)]).toEqual(before);
+    expect((await next.table.apply()).transactions).toBe(0);
+  });
+
+  it("is claimed and changed in one transaction", async () => {
+    await owned(other).table.apply();
+    await other.close();
+    const next = owned();
+    next.service(2, 3);
+    const result = await next.table.apply();
+    expect(result.transactions).toBe(1);
+    expect(operations(result)).toBe("table +1 chain +1 rule +1 element +2 -1");
+  });
+
+  it("cannot be had while another program owns it; that is said, and it is had afterwards", async () => {
+    await owned(other).table.apply();
+    for (const { table } of [owned(), plain()]) {
+      await expect(table.apply()).rejects.toMatchObject({
+        code: "no-permission",
+        message: expect.stringContaining(`owned by another program (netlink port ${other.portId})`) as string,
+      });
+      await expect(table.destroy()).rejects.toMatchObject({ code: "no-permission" });
+    }
+    const { table } = owned();
+    await expect(table.apply()).rejects.toMatchObject({ code: "no-permission" });
+    await other.close();
+    expect((await table.apply()).transactions).toBe(1);
+    expect(await facts(kernel)).toEqual({ flags: OWNED, owner: kernel.portId });
+  });
+
+  it("a table that somebody makes his own under our hands is noticed when it is written to", async () => {
+    const { table, service } = plain();
+    await table.apply();
+    await other.commit([deleteTable, { op: "add", kind: "table", ...OWN, flags: OWNED }]);
+    service(3, 1);
+    await expect(table.apply()).rejects.toMatchObject({ code: "no-permission" });
+    await other.close();
+    await table.apply();
+    expect(await facts(kernel)).toEqual({ flags: 0 });
+  });
+
+  it("a plain table is made anew to be owned, in one transaction", async () => {
+    await plain().table.apply();
+    const before = await content(kernel);
+    const { table } = owned();
+    const result = await table.apply();
+    expect(result.transactions).toBe(1);
+    expect(operations(result)).toBe("table +1 -1 chain +3 rule +3 set +2 element +6");
+    expect(await facts(kernel)).toEqual({ flags: OWNED, owner: kernel.portId });
+    expect(await content(kernel)).toEqual(before);
+    expect((await table.apply()).transactions).toBe(0);
+  });
+
+  it("a table that was owned is made anew to be a plain one, in one transaction", async () => {
+    await owned(other).table.apply();
+    const before = await content(kernel);
+    await other.close();
+    const { table } = plain();
+    const result = await table.apply();
+    expect(result.transactions).toBe(1);
+    expect(operations(result)).toBe("table +1 -1 chain +3 rule +3 set +2 element +6");
+    expect(await facts(kernel)).toEqual({ flags: 0 });
+    expect(await content(kernel)).toEqual(before);
+  });
+
+  it("is removed by its owner, and by anybody when that is gone", async () => {
+    const { table } = owned();
+    await table.apply();
+    expect(operations(await table.destroy())).toBe("table -1");
+    await owned(other).table.apply();
+    await other.close();
+    expect(operations(await plain().table.destroy())).toBe("table -1");
+    expect(await kernel.tables()).toEqual([]);
+  });
+
+  it("that sleeps is woken up and claimed at once", async () => {
+    await owned(other).table.apply();
+    await other.close();
+    await kernel.commit([{ op: "add", kind: "table", ...OWN, flags: TableFlag.persist | TableFlag.dormant }]);
+    expect(operations(await owned().table.apply())).toBe("table +1");
+    expect(await facts(kernel)).toEqual({ flags: OWNED, owner: kernel.portId });
+  });
+}

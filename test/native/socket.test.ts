@@ -1,0 +1,59 @@
+/** The socket that commits is closed under the addon's hands, as a bug elsewhere in the process would. */
+import { closeSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { expect, test } from "vitest";
+import { TableFlag } from "../../src/kernel/constants.js";
+import type { NftKernel } from "../../src/kernel/nft-kernel.js";
+import { addChain, addTable, ip, kernelError, useLab } from "./lab.js";
+
+const lab = useLab();
+
+/** Closes the descriptor of the socket with that netlink port. */
+function closeSocketOf(kernel: NftKernel, netns: string): void {
+  const table = readFileSync(netns.replace(/ns\/net$/, "net/netlink"), "utf8");
+  const row = table
+    .split("\n")
+    .map((line) => line.trim().split(/\s+/))
+    .find(([, protocol, port]) => protocol === "12" && Number(port) === kernel.portId);
+  if (row === undefined) throw new Error(`no netlink socket with port ${kernel.portId}\n${table}`);
+  const socket = `socket:[${row.at(-1)}]`;
+  const fd = readdirSync("/proc/self/fd").find((name) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${name}`) === socket;
+    } catch {
+      // Closed since it was listed.
+      return false;
+    }
+  });
+  if (fd === undefined) throw new Error(`${socket} is none of this process`);
+  closeSync(Number(fd));
+}
+
+test("the commit fails, nothing of it is in force, and the next one goes through another socket", async () => {
+  const { open, netns } = lab();
+  const kernel = await open();
+  const t = ip("dead");
+  await kernel.commit([addTable(t)]);
+  const former = kernel.portId;
+  closeSocketOf(kernel, netns);
+  const error = await kernelError(kernel.commit([addChain(t, "c")]));
+  expect(error).toMatchObject({ code: "system", errno: "EBADF" });
+  expect(kernel.portId).not.toBe(former);
+  expect(await kernel.chains(t)).toEqual([]);
+  await kernel.commit([addChain(t, "c")]);
+  expect(await kernel.chains(t)).toHaveLength(1);
+  await kernel.commit([{ op: "delete", kind: "table", ...t }]);
+});
+
+test("what the socket owned is nobody's, and can be claimed by the new one", async () => {
+  const { open, netns } = lab();
+  const kernel = await open();
+  const owned = { ...addTable(ip("owned")), flags: TableFlag.owner | TableFlag.persist };
+  await kernel.commit([owned]);
+  expect((await kernel.tables())[0]).toMatchObject({ owner: kernel.portId });
+  closeSocketOf(kernel, netns);
+  expect((await kernel.tables())[0]).toMatchObject({ flags: TableFlag.persist });
+  await kernelError(kernel.commit([owned]));
+  await kernel.commit([owned]);
+  expect((await kernel.tables())[0]).toMatchObject({ owner: kernel.portId });
+  await kernel.commit([{ op: "delete", kind: "table", ...ip("owned") }]);
+});

@@ -1,0 +1,78 @@
+/** The socket that commits is no more: nothing is guessed, and what it owned is claimed again. */
+import { expect, it } from "vitest";
+
+import { TableFlag } from "../../../src/kernel/constants.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { TableWatch } from "../../../src/table/watch.js";
+import { operations, OWN, serviceTable } from "../../conformance/table/build.js";
+
+const OWNED = TableFlag.owner | TableFlag.persist;
+
+it("a transaction that finds its socket gone takes no effect, and goes out with the next try", async () => {
+  const kernel = new FakeKernel();
+  const { table, service } = serviceTable(kernel);
+  service(1, 1);
+  await table.apply();
+  service(1, 2);
+  kernel.loseSocket();
+  await expect(table.apply()).rejects.toMatchObject({ code: "system" });
+  expect(operations(await table.apply())).toBe("chain +1 rule +1 element +2 -1");
+});
+
+it("an owned table is claimed again by the next transaction, without a read", async () => {
+  const kernel = new FakeKernel();
+  const { table, service } = serviceTable(kernel, { own: true });
+  service(1, 1);
+  await table.apply();
+  const former = kernel.portId;
+  service(1, 2);
+  kernel.loseSocket();
+  await expect(table.apply()).rejects.toMatchObject({ code: "system" });
+  expect((await kernel.tables())[0]).toMatchObject({ flags: TableFlag.persist });
+  const result = await table.apply();
+  expect(operations(result)).toBe("table +1 chain +1 rule +1 element +2 -1");
+  expect(result.resynced).toBeUndefined();
+  expect(kernel.portId).not.toBe(former);
+  expect((await kernel.tables())[0]).toMatchObject({ flags: OWNED, owner: kernel.portId });
+});
+
+it("somebody who takes the table over in between is told from ourselves", async () => {
+  const kernel = new FakeKernel();
+  const other = kernel.asOther();
+  const { table, service } = serviceTable(kernel, { own: true });
+  service(1, 1);
+  await table.apply();
+  service(1, 2);
+  kernel.loseSocket();
+  await expect(table.apply()).rejects.toMatchObject({ code: "system" });
+  await other.commit([{ op: "add", kind: "table", ...OWN, flags: OWNED }]);
+  await expect(table.apply()).rejects.toMatchObject({ code: "no-permission" });
+  await other.close();
+  expect((await table.apply()).transactions).toBe(1);
+});
+
+it("a watch goes on with the new port, and looks at what it may have missed", async () => {
+  const kernel = new FakeKernel();
+  const other = kernel.asOther();
+  const { table, service } = serviceTable(kernel);
+  const heard: string[] = [];
+  const watch = new TableWatch(kernel, [table], {
+    changed: (_table, { changes }) => void heard.push(...changes),
+    lost: (reason) => void heard.push(reason),
+    failed: (error) => {
+      throw error;
+    },
+  });
+  await watch.open();
+  service(1, 1);
+  await table.apply();
+  kernel.loseSocket();
+  service(1, 2);
+  await expect(table.apply()).rejects.toMatchObject({ code: "system" });
+  await table.apply();
+  await expect.poll(() => heard).toEqual(["nobody listened for a while"]);
+  expect(await table.apply()).toMatchObject({ transactions: 0 });
+  await other.commit([{ op: "add", kind: "chain", ...OWN, chain: "theirs" }]);
+  await expect.poll(() => heard.at(-1)).toBe("chain theirs added or changed");
+  await watch.close();
+});
