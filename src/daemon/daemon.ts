@@ -106,10 +106,21 @@ class Daemon {
 
   /** The proxier with everything that follows what it does. */
   async #proxier(events: EventRecorder): Promise<Proxier> {
-    const { config, nodeName, kernel, log, clock, node } = this.#options;
+    const { config, nodeName, kernel, log, clock, node, ownTable } = this.#options;
     const { families } = this.#options.families;
     const { observers, metrics } = this.#observation;
-    const options = { config, nodeName, families, kernel, log, clock, observers, watch: true, trackReleased: true };
+    const options = {
+      config,
+      nodeName,
+      families,
+      kernel,
+      log,
+      clock,
+      observers,
+      watch: true,
+      trackReleased: true,
+      ownTable,
+    };
     const proxier = new Proxier(options);
     this.#closers.add(() => proxier.stop());
     proxier.observe(new ServiceEvents(events, nodeName));

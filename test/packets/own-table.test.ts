@@ -1,0 +1,81 @@
+/** `--own-table`: while the program runs its tables are nobody else's to change; when it ends they stay, and serve. */
+import type { ChildProcess } from "node:child_process";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { Cluster } from "./support/cluster.ts";
+import { clusterIP, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { checkRow, type Row } from "./support/rows.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+const SERVED: Row = { rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } };
+
+let cluster: Cluster;
+let args: readonly string[];
+let log = "";
+
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  args = await cluster.write(serviceObjects(cluster.lab, web));
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+
+/** The whole program, as kube-proxy is started, but for its source and its ports. */
+async function start(...flags: readonly string[]): Promise<ChildProcess> {
+  log = "";
+  const [, manifests, , config] = args;
+  const daemon = cluster.start(["--manifests", manifests, "--config", config, ...flags]);
+  daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  await expect
+    .poll(() => log, { timeout: 20_000 })
+    .toMatch(/"msg":"(synced|nothing to write)"[^]*"msg":"(synced|nothing to write)"/);
+  return daemon;
+}
+
+async function end(daemon: ChildProcess): Promise<void> {
+  const ended = new Promise((resolve) => daemon.once("exit", resolve));
+  daemon.kill("SIGTERM");
+  expect(await ended).toBe(0);
+}
+
+const nft = (...words: readonly string[]) => cluster.lab.node.run(["nft", ...words]);
+
+test("others cannot change the tables while it runs; they stay when it ends, and the next start takes them as they are", async () => {
+  const first = await start("--own-table", "-v=4");
+  expect(await checkRow(cluster, SERVED)).toEqual([]);
+  await nft("flush", "ruleset");
+  expect(await checkRow(cluster, SERVED)).toEqual([]);
+  for (const command of [
+    "delete table ip kube-proxy",
+    "add rule ip kube-proxy filter-input drop",
+    "flush chain ip6 kube-proxy nat-prerouting",
+  ]) {
+    const { code, stderr } = await nft(...command.split(" "));
+    expect(code, command).not.toBe(0);
+    expect(stderr).toContain("Operation not permitted");
+  }
+  await end(first);
+  expect(await checkRow(cluster, SERVED)).toEqual([]);
+
+  const second = await start("--own-table", "-v=4");
+  // One operation: the claim itself.
+  expect(log.match(/"operations":\d+/g)).toEqual(['"operations":1', '"operations":1']);
+  expect((await nft("delete", "table", "ip", "kube-proxy")).code).not.toBe(0);
+  await end(second);
+});
+
+test("cleanup removes tables whose owner has ended", async () => {
+  expect((await cluster.command(["cleanup"])).code).toBe(0);
+  const { stdout } = await nft("list", "tables");
+  expect(stdout).not.toContain("kube-proxy");
+});
+
+test("a table that anybody may change is made anew to own it, without a gap", async () => {
+  const plain = await start();
+  await end(plain);
+  const owner = await start("--own-table");
+  expect(await checkRow(cluster, SERVED)).toEqual([]);
+  expect((await nft("delete", "table", "ip", "kube-proxy")).code).not.toBe(0);
+  await end(owner);
+});
