@@ -1,0 +1,36 @@
+/** Random numbers that can be had again: mulberry32. */
+export class Dice {
+  #state: number;
+
+  constructor(seed: number) {
+    this.#state = seed | 0;
+  }
+
+  /** 0 to `limit` - 1. */
+  below(limit: number): number {
+    this.#state = (this.#state + 0x6d2b79f5) | 0;
+    let t = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return Math.floor((((t ^ (t >>> 14)) >>> 0) / 2 ** 32) * limit);
+  }
+
+  pick<X>(from: readonly X[]): X {
+    return from[this.below(from.length)];
+  }
+
+  chance(percent: number): boolean {
+    return this.below(100) < percent;
+  }
+
+  shuffled<X>(all: readonly X[]): X[] {
+    const rest = [...all];
+    return Array.from(all, () => rest.splice(this.below(rest.length), 1)[0]);
+  }
+
+  /** At most `most` different ones. */
+  some<X>(from: readonly X[], most: number): X[] {
+    const rest = [...from];
+    const count = this.below(most + 1);
+    return Array.from({ length: Math.min(count, rest.length) }, () => rest.splice(this.below(rest.length), 1)[0]);
+  }
+}

@@ -1,0 +1,129 @@
+/** What the first packet of a connection comes to by what services mean: the table of hooks and policies, once more, in few words. */
+import { parseCIDR, prefixContains } from "../../../../src/model/address.js";
+import type { Endpoint, IpFamily, ServicePortView } from "../../../../src/model/types.js";
+import type { Connection } from "./packets.js";
+import { NODE_ADDRESSES, SOURCES, type SourceName } from "./world.js";
+
+export interface Expectation extends Connection {
+  /** For people. */
+  readonly what: string;
+  readonly outcomes: readonly string[];
+}
+
+export interface Cluster {
+  readonly family: IpFamily;
+  /** Of all services, claims settled. */
+  readonly views: readonly ServicePortView[];
+  readonly nodePortAddresses: readonly string[];
+  readonly serviceCIDRs: readonly string[];
+  readonly masqueradeAll: boolean;
+}
+
+const SOURCE_NAMES: readonly SourceName[] = ["pod", "node", "outside"];
+
+/** One connection for each source and each way in, and some to where nobody is. */
+export function expectations(cluster: Cluster): Expectation[] {
+  const { family, views } = cluster;
+  const clusterIPs = new Set(views.flatMap(({ clusterIP }) => clusterIP ?? []));
+  return SOURCE_NAMES.flatMap((source) => {
+    const from = { family, source: SOURCES[source][family], fromNode: source === "node" };
+    const one = (view: ServicePortView, way: string, destination: string, port: number, list: List): Expectation => ({
+      ...from,
+      what: `${source} → ${way} ${destination}:${port}/${view.protocol} of ${view.id}`,
+      destination,
+      protocol: view.protocol,
+      port,
+      outcomes: outcomesOf(
+        { ...list, masqueraded: list.masqueraded || toClusterIP(cluster, clusterIPs, destination, source) },
+        view,
+      ),
+    });
+    const served = views.flatMap((view) => {
+      const external = externalList(view, source);
+      const guarded = guardedFrom(view, from.source) ? DROPPED : external;
+      return [
+        ...(view.clusterIP === undefined
+          ? []
+          : [one(view, "cluster IP", view.clusterIP, view.port, internalList(view))]),
+        ...view.externalIPs.map((address) => one(view, "external IP", address, view.port, external)),
+        ...view.loadBalancerIPs.map((address) => one(view, "LB IP", address, view.port, guarded)),
+        ...(view.nodePort === 0
+          ? []
+          : cluster.nodePortAddresses.map((address) => one(view, "node port", address, view.nodePort, external))),
+      ];
+    });
+    return [...served, ...nobodys(cluster, clusterIPs, from, source)];
+  });
+}
+
+interface List {
+  readonly endpoints: readonly Endpoint[];
+  readonly masqueraded: boolean;
+  readonly dropped?: boolean;
+}
+
+const DROPPED: List = { endpoints: [], masqueraded: false, dropped: true };
+
+function outcomesOf({ endpoints, masqueraded, dropped }: List, view: ServicePortView): string[] {
+  if (dropped === true) return ["drop"];
+  if (endpoints.length === 0) return [view.hasAnyEndpoint ? "drop" : "reject"];
+  const ends = endpoints.map(({ address, port }) => `${address} ${port}${masqueraded ? " masqueraded" : ""}`);
+  return [...new Set(ends)].sort();
+}
+
+function internalList(view: ServicePortView): List {
+  return { endpoints: view.internalPolicyLocal ? view.localEndpoints : view.clusterEndpoints, masqueraded: false };
+}
+
+function externalList(view: ServicePortView, source: SourceName): List {
+  if (!view.externalPolicyLocal) return { endpoints: view.clusterEndpoints, masqueraded: true };
+  if (source === "outside") return { endpoints: view.localEndpoints, masqueraded: false };
+  return { endpoints: view.clusterEndpoints, masqueraded: source === "node" };
+}
+
+/** The detector is there, so what does not come from a pod of this node is masqueraded towards an active cluster IP. */
+function toClusterIP(
+  { masqueradeAll }: Cluster,
+  clusterIPs: ReadonlySet<string>,
+  address: string,
+  source: SourceName,
+): boolean {
+  return clusterIPs.has(address) && (masqueradeAll || source !== "pod");
+}
+
+function guardedFrom(view: ServicePortView, source: string): boolean {
+  return view.sourceRanges !== undefined && !view.sourceRanges.some((range) => contains(range, source));
+}
+
+function contains(cidr: string, address: string): boolean {
+  const prefix = parseCIDR(cidr);
+  return prefix !== undefined && prefixContains(prefix, address);
+}
+
+function nobodys(
+  { family, serviceCIDRs }: Cluster,
+  clusterIPs: ReadonlySet<string>,
+  from: Pick<Connection, "family" | "source" | "fromNode">,
+  source: SourceName,
+): Expectation[] {
+  const prefix = family === "ip" ? "10.96.0." : "fd00:10:96::";
+  const addresses = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10].map((n) => `${prefix}${n}`);
+  const verdict = (address: string): string => {
+    if (clusterIPs.has(address)) return "reject";
+    return serviceCIDRs.some((cidr) => contains(cidr, address)) ? "drop" : "untouched";
+  };
+  const port = 4711;
+  const at = (destination: string, outcome: string): Expectation => ({
+    ...from,
+    what: `${source} → nobody's ${destination}:${port}`,
+    destination,
+    protocol: "TCP",
+    port,
+    outcomes: [outcome],
+  });
+  return [
+    ...addresses.map((address) => at(address, verdict(address))),
+    at(family === "ip" ? "203.0.113.1" : "2001:db8:cb::1", "untouched"),
+    at(NODE_ADDRESSES[family][0], "untouched"),
+  ];
+}

@@ -1,0 +1,84 @@
+/** A kernel's tables in a form that does not depend on how they came about. */
+import { SetFlag } from "../../../../src/kernel/constants.js";
+import type { ChainInfo, Expr, Kernel, RuleInfo, SetDump, Verdict } from "../../../../src/kernel/types.js";
+import { LOCAL_INDEX_BASE, SetName } from "../../../../src/ruleset/names.js";
+import { snapshot } from "../../../conformance/bench.js";
+
+export interface ElementView {
+  /** Hex; "*" is the catch-all. */
+  readonly key: string;
+  readonly data?: string | Verdict;
+  readonly end?: boolean;
+}
+export type SetView = Omit<SetDump, "handle"> & { readonly elements: readonly ElementView[] };
+export interface TableView {
+  readonly family: string;
+  readonly table: string;
+  readonly chains: readonly Omit<ChainInfo, "handle">[];
+  readonly rules: readonly Omit<RuleInfo, "handle">[];
+  readonly sets: readonly SetView[];
+}
+
+export async function readTables(kernel: Kernel): Promise<TableView[]> {
+  return (await snapshot(kernel)) as TableView[];
+}
+
+/**
+ * As lines, sorted. Left out: sizes (sets grow, and stay), the names of anonymous sets (numbers), clients that affinity remembers,
+ * and at which index of a list an endpoint stands; that the indices have no holes is checked.
+ */
+export function normalForm(tables: readonly TableView[]): string[] {
+  const lines = tables.flatMap((table) => {
+    const { chains, rules, sets, ...rest } = table;
+    const say = (what: string, value: unknown): string => `${table.family} ${what} ${json(value)}`;
+    const perChain = new Map<string, number>();
+    const ruleLines = rules.map(({ chain, exprs, userdata }) => {
+      const index = perChain.get(chain) ?? 0;
+      perChain.set(chain, index + 1);
+      return say(`rule ${chain} ${index}`, { exprs: exprs.map((expr) => inlined(expr, sets)), userdata });
+    });
+    const setLines = sets
+      .filter(({ flags }) => (flags & SetFlag.anonymous) === 0)
+      .flatMap(({ elements, size: _, ...set }) => [
+        say(`set ${set.set}`, set),
+        ...elementLines(set, elements).map((line) => `${table.family} element of ${set.set}: ${line}`),
+      ]);
+    const chainLines = chains.map(({ chain, ...more }) => say(`chain ${chain}`, more));
+    return [say("table", rest), ...chainLines, ...ruleLines, ...setLines];
+  });
+  return lines.sort();
+}
+
+function elementLines(set: Omit<SetView, "elements" | "size">, elements: readonly ElementView[]): string[] {
+  if ((set.flags & SetFlag.eval) !== 0) return [];
+  if (set.set !== SetName.serviceEndpoints && set.set !== SetName.nodePortEndpoints) return elements.map(json);
+  const lists = new Map<string, { indices: number[]; data: string[] }>();
+  for (const { key, data } of elements) {
+    const index = Buffer.from(key.slice(-8), "hex").readUInt32LE();
+    const local = index >= LOCAL_INDEX_BASE;
+    const name = `${key.slice(0, -8)} ${local ? "local" : "cluster"}`;
+    const list = lists.get(name) ?? { indices: [], data: [] };
+    lists.set(name, list);
+    list.indices.push(local ? index - LOCAL_INDEX_BASE : index);
+    list.data.push(typeof data === "string" ? data : json(data));
+  }
+  return Array.from(lists, ([name, { indices, data }]) => {
+    const holes = indices.sort((a, b) => a - b).some((index, i) => index !== i);
+    return `${name}: ${data.sort().join(" ")}${holes ? ` at indices ${indices.join(" ")}` : ""}`;
+  });
+}
+
+function inlined(expr: Expr, sets: readonly SetView[]): unknown {
+  if (expr.type !== "lookup") return expr;
+  const set = sets.find((candidate) => candidate.set === expr.set);
+  if (set === undefined || (set.flags & SetFlag.anonymous) === 0) return expr;
+  const { setId: _, ...rest } = expr;
+  const { set: _name, ...anonymous } = set;
+  return { ...rest, set: anonymous };
+}
+
+function json(value: unknown): string {
+  return JSON.stringify(value, (_key, part: unknown) =>
+    typeof part === "bigint" ? `#${part}` : part instanceof Uint8Array ? Buffer.from(part).toString("hex") : part,
+  );
+}
