@@ -213,9 +213,10 @@ Napi::Value Close(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// releaseMemory(): what large commits and dumps left behind goes back to the system. malloc keeps what it freed for each
-// of its threads. V8 has no reason to collect while nothing is allocated, and would keep half of a heap of what was read
-// to make it: told of memory outside its heap beyond the 64 MiB that it bears, it begins to mark beside our work.
+// releaseMemory(): what large commits and dumps left behind goes back to the system. malloc keeps what it freed for
+// each of its threads. V8 has no reason to collect while nothing is allocated, and would keep half of a heap of what
+// was read to make it: told of memory outside its heap beyond the 64 MiB that it bears, it begins to mark beside our
+// work.
 Napi::Value ReleaseMemory(const Napi::CallbackInfo& info) {
   constexpr int64_t kPressure = 80 << 20;
   const Napi::Env env = info.Env();
