@@ -1,7 +1,8 @@
 /**
  * `npm run bench`: full loads and single changes at several sizes, as ratios to the time that the kernel itself needs for the
- * same bytes (inside sendmsg, same run); and conntrack with many entries (conntrack.ts). Prints tables, then the same as
- * JSON. Each size runs in a process of its own. `npm run bench -- conntrack` (or `services`) runs one of the two.
+ * same bytes (inside sendmsg, same run); the whole program at an API server (api.ts); conntrack with many entries
+ * (conntrack.ts). Prints tables, then the same as JSON. Each runs in a process of its own; `npm run bench -- cluster` (or
+ * `services`, `conntrack`) runs one of them.
  */
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -77,13 +78,49 @@ function serviceRow(r: Result): Record<string, string> {
   };
 }
 
+/** What api.ts prints. */
+interface ClusterResult {
+  readonly services: number;
+  readonly endpoints: number;
+  readonly startMs: number;
+  readonly restMb: number;
+  readonly changes: number;
+  readonly latencyP50Ms: number;
+  readonly latencyP99Ms: number;
+}
+
+const CLUSTER_SIZE = [10_000, 10] as const;
+const CLUSTER_CHANGES = 1_000;
+
+function measureCluster(): ClusterResult {
+  const [count, endpoints] = CLUSTER_SIZE;
+  process.stderr.write(`measuring the program at an API server with ${count} services x ${endpoints} endpoints ...\n`);
+  const cluster = fileURLToPath(new URL("./api.ts", import.meta.url));
+  const sizes = [count, endpoints, CLUSTER_CHANGES].map(String);
+  const args = [enter, "--", process.execPath, "--no-warnings", cluster, ...sizes];
+  const output = execFileSync(process.execPath, args, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+  return JSON.parse(output.trim().split("\n").at(-1) ?? "") as ClusterResult;
+}
+
+function clusterRow(r: ClusterResult): Record<string, string> {
+  return {
+    size: `${r.services} x ${r.endpoints}`,
+    "start to synced ms": fixed(r.startMs, 0),
+    "rss at rest MB": fixed(r.restMb, 0),
+    "event to in force p50/p99 ms": `${fixed(r.latencyP50Ms)} / ${fixed(r.latencyP99Ms)}`,
+  };
+}
+
+const SECTIONS = ["services", "cluster", "conntrack"];
 const sections = process.argv.slice(2);
-const unknown = sections.filter((name) => name !== "services" && name !== "conntrack");
-if (unknown.length > 0) throw new Error(`there is no ${unknown.join(", ")}: services, conntrack`);
+const unknown = sections.filter((name) => !SECTIONS.includes(name));
+if (unknown.length > 0) throw new Error(`there is no ${unknown.join(", ")}: ${SECTIONS.join(", ")}`);
 const wants = (name: string): boolean => sections.length === 0 || sections.includes(name);
 
 const services = wants("services") ? SIZES.map(([count, endpoints]) => measure(count, endpoints)) : [];
 if (services.length > 0) console.table(services.map(serviceRow));
+const cluster = wants("cluster") ? measureCluster() : undefined;
+if (cluster !== undefined) console.table([clusterRow(cluster)]);
 const conntrack = wants("conntrack") ? measureConntrack() : undefined;
 if (conntrack !== undefined) console.table([conntrackRow(conntrack)]);
-process.stdout.write(`${JSON.stringify({ services, conntrack }, null, 2)}\n`);
+process.stdout.write(`${JSON.stringify({ services, cluster, conntrack }, null, 2)}\n`);
