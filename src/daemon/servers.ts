@@ -7,6 +7,7 @@ import { ProxyHealth } from "../observe/health.js";
 import { healthServer } from "../observe/health-server.js";
 import type { Logger } from "../observe/log.js";
 import { Metrics } from "../observe/metrics.js";
+import { TableMetrics } from "../observe/table-metrics.js";
 import { metricsServer } from "../observe/metrics-server.js";
 import { ServiceHealth } from "../observe/service-health.js";
 import type { ProxierObserver } from "../proxier/observer.js";
@@ -24,14 +25,16 @@ export interface ObservationOptions {
 export class Observation {
   readonly metrics: Metrics;
   readonly health: ProxyHealth;
+  readonly #tables: TableMetrics;
 
   constructor({ config, families, cluster, version, clock }: ObservationOptions) {
     this.health = new ProxyHealth({ families, timeoutMs: 2 * config.nftables.syncPeriodMs, cluster, clock });
     this.metrics = new Metrics({ families, version, pendingMs: (family) => this.health.pendingMs(family) });
+    this.#tables = new TableMetrics(this.metrics.registry, families);
   }
 
   get observers(): readonly ProxierObserver[] {
-    return [this.health, this.metrics];
+    return [this.health, this.metrics, this.#tables];
   }
 }
 

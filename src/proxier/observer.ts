@@ -41,7 +41,8 @@ export interface NoLocalEndpoints {
  * Why a table was repaired: all of it was gone; events told of something else; events had been lost; the kernel refused
  * a write because of it; a periodic check found it.
  */
-export type RepairCause = "table-deleted" | "changed" | "events-lost" | "conflict" | "check";
+export const REPAIR_CAUSES = ["table-deleted", "changed", "events-lost", "conflict", "check"] as const;
+export type RepairCause = (typeof REPAIR_CAUSES)[number];
 
 /** Somebody else changed a table of ours, and that has been undone. */
 export interface RepairReport {

@@ -71,6 +71,17 @@ test("cleanup removes tables whose owner has ended", async () => {
   expect(stdout).not.toContain("kube-proxy");
 });
 
+test("without the option a table that was owned is made anew, and anybody may change it again", async () => {
+  const owner = await start("--own-table");
+  await end(owner);
+  const plain = await start();
+  expect(await checkRow(cluster, SERVED)).toEqual([]);
+  const { stdout } = await nft("list", "table", "ip", "kube-proxy");
+  expect(stdout).not.toContain("flags");
+  expect((await nft("add", "chain", "ip", "kube-proxy", "theirs")).code).toBe(0);
+  await end(plain);
+});
+
 test("a table that anybody may change is made anew to own it, without a gap", async () => {
   const plain = await start();
   await end(plain);

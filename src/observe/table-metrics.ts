@@ -1,0 +1,67 @@
+/** What is counted of others' hands on our tables, and of services that the kernel refuses. */
+import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import type { IpFamily } from "../model/types.js";
+import { REPAIR_CAUSES, type ProxierObserver, type RepairReport, type SetAside } from "../proxier/observer.js";
+import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
+
+/** 1 ms to 16 s: an element is back in a millisecond, a large table in half a second, a repair that backs off in ten. */
+const REPAIR_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);
+
+/** Registers its metrics; an observer of the proxier. */
+export class TableMetrics implements ProxierObserver {
+  readonly #repairs;
+  readonly #seconds;
+  readonly #aside;
+  readonly #setAside;
+
+  /** @param families those that are served: what is counted for each of them is there, with 0, from the start. */
+  constructor(registry: Registry, families: readonly IpFamily[]) {
+    const registers = [registry];
+    this.#repairs = new Counter({
+      name: "nftproxier_table_repairs_total",
+      help: "Transactions that undid what somebody else did to a table, by how that came to light",
+      labelNames: ["ip_family", "cause"] as const,
+      registers,
+    });
+    this.#seconds = new Histogram({
+      name: "nftproxier_table_repair_seconds",
+      help: "From the first change by somebody else that was noticed to the kernel's answer to what undid it",
+      labelNames: ["ip_family"] as const,
+      buckets: REPAIR_BUCKETS,
+      registers,
+    });
+    this.#setAside = new Counter({
+      name: "nftproxier_services_set_aside_total",
+      help: "Services that were set aside because the kernel refused them",
+      labelNames: ["ip_family"] as const,
+      registers,
+    });
+    this.#aside = new Gauge({
+      name: "nftproxier_services_set_aside",
+      help: "Services that the kernel refuses, and that are not in force as they are wanted",
+      labelNames: ["ip_family"] as const,
+      registers,
+    });
+    for (const family of families) {
+      const labels = FAMILY_LABELS[family];
+      for (const cause of REPAIR_CAUSES) this.#repairs.inc({ ...labels, cause }, 0);
+      this.#seconds.zero(labels);
+      this.#setAside.inc(labels, 0);
+      this.#aside.set(labels, 0);
+    }
+  }
+
+  repaired({ family, cause, ms }: RepairReport): void {
+    this.#repairs.inc({ ...FAMILY_LABELS[family], cause });
+    this.#seconds.observe(FAMILY_LABELS[family], ms / 1000);
+  }
+
+  setAside({ family }: SetAside): void {
+    this.#setAside.inc(FAMILY_LABELS[family]);
+    this.#aside.inc(FAMILY_LABELS[family]);
+  }
+
+  restored({ family }: Pick<SetAside, "family">): void {
+    this.#aside.dec(FAMILY_LABELS[family]);
+  }
+}

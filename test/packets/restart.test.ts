@@ -1,0 +1,202 @@
+/** A new start without a ripple: on what it left itself, whole or killed, and on what an older or newer layout of it left. */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { patience } from "../lab/patience.ts";
+import { FAMILIES, type Family } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { Conversation, startEchoServer } from "./support/conversation.ts";
+import { underLoad } from "./support/load.ts";
+import {
+  clusterIP,
+  loadBalancer,
+  type Manifest,
+  nodePort,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "b", "r1"] };
+const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "r1"], external: "Local" };
+const sticky: ServiceSpec = { name: "sticky", n: 3, endpoints: ["a", "b", "r1"], affinitySeconds: 10_800 };
+const chat: ServiceSpec = { name: "chat", n: 4, endpoints: ["a"], protocols: ["tcp"] };
+const CHAT_PORT = 9000;
+
+let cluster: Cluster;
+let args: readonly string[];
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  const objects = [web, edge, sticky].flatMap((service) => serviceObjects(cluster.lab, service));
+  const talking = serviceObjects(cluster.lab, chat).map((object): Manifest => {
+    if (object["kind"] !== "EndpointSlice") return object;
+    return { ...object, ports: [{ name: "tcp", protocol: "TCP", port: CHAT_PORT }] };
+  });
+  args = await cluster.write([...objects, ...talking]);
+  const { namespace, address } = cluster.lab.pod("a");
+  for (const family of FAMILIES) await startEchoServer(namespace, address[family], CHAT_PORT);
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+
+const nft = (...words: string[]): Promise<string> => cluster.lab.node.mustRun(["nft", ...words]);
+
+interface Line {
+  readonly family: Family;
+  readonly msg: string;
+  readonly transactions: number;
+}
+
+/** What a run says of its writes, one line per write. */
+function writes(log: string): Line[] {
+  return log
+    .split("\n")
+    .filter((line) => line.startsWith("{"))
+    .map((line) => JSON.parse(line) as Line)
+    .filter(({ msg }) => msg === "synced" || msg === "nothing to write");
+}
+
+/** Starts it, and waits for the first write of both families. */
+async function start(): Promise<{ daemon: ChildProcess; log: () => string }> {
+  let log = "";
+  const daemon = cluster.start(["run", ...args, "--log-level", "debug"]);
+  daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  await expect.poll(() => new Set(writes(log).map(({ family }) => family)).size, { timeout: patience(15_000) }).toBe(2);
+  return { daemon, log: () => log };
+}
+
+async function end(daemon: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  const ended = once(daemon, "exit");
+  daemon.kill(signal);
+  await ended;
+}
+
+/** Everything in both tables but the time that clients are remembered for. With handles: it shows what was written anew. */
+async function listing(...flags: string[]): Promise<string> {
+  const texts = await Promise.all(FAMILIES.map((family) => nft(...flags, "list", "table", family, "kube-proxy")));
+  return texts.join("").replaceAll(/ (expires|timeout) [\dhmsd]+/g, "");
+}
+
+/** What one client is answered with over the sticky service. */
+async function answers(family: Family): Promise<Set<string>> {
+  const { namespace, address } = cluster.source("client");
+  const outcomes = await namespace.agent().probe({
+    protocol: "tcp",
+    ...(address ? { source: address[family] } : {}),
+    destination: nodePort(sticky).address[family],
+    port: nodePort(sticky).port,
+    count: 10,
+    concurrency: 1,
+    timeoutMs: patience(4000),
+  });
+  return new Set(outcomes.map((outcome) => (outcome.result === "ok" ? outcome.name : JSON.stringify(outcome))));
+}
+
+const STREAMS = [
+  { from: "client", to: nodePort(web), protocol: "tcp" },
+  { from: "b", to: clusterIP(web), protocol: "udp" },
+  { from: "client", to: loadBalancer(edge), protocol: "sctp" },
+  { from: "c", to: clusterIP(sticky), protocol: "tcp" },
+] as const;
+
+describe.each(["SIGTERM", "SIGKILL"] as const)("after %s, with the same input", (signal) => {
+  test("no transaction at all: open connections, remembered clients and every handle stay, no connection fails", async () => {
+    const first = await start();
+    const talks = await Promise.all(
+      FAMILIES.map((family) =>
+        Conversation.open(cluster.lab.client, clusterIP(chat).address[family], clusterIP(chat).port),
+      ),
+    );
+    const before = { ip: await answers("ip"), ip6: await answers("ip6") };
+    for (const family of FAMILIES) expect([...before[family]]).toHaveLength(1);
+    const tables = await listing("-a");
+    let log = "";
+    const { connections, failures } = await underLoad(cluster, STREAMS, async () => {
+      await end(first.daemon, signal);
+      const second = await start();
+      log = second.log();
+      await end(second.daemon, "SIGTERM");
+    });
+    expect(failures).toEqual([]);
+    expect(connections).toBeGreaterThan(100);
+    expect(writes(log).map(({ msg, transactions }) => `${msg} ${transactions}`)).toEqual([
+      "nothing to write 0",
+      "nothing to write 0",
+    ]);
+    // The load may have made clients known that were not.
+    const known = (text: string): string => text.replaceAll(/\n\t\telements = \{[^}]*\}/g, "");
+    expect(known(await listing("-a"))).toBe(known(tables));
+    for (const family of FAMILIES) expect(await answers(family)).toEqual(before[family]);
+    expect(await Promise.all(talks.map((talk) => talk.say("still there")))).toEqual(["still there", "still there"]);
+    for (const talk of talks) talk.close();
+  });
+});
+
+describe("a layout of another version", () => {
+  /** What it might have been, made from what it is. */
+  const LAYOUTS: Readonly<Record<string, (text: string) => string>> = {
+    "every chain, set and map under another name": (text) => {
+      const names = [...text.matchAll(/^\t(?:chain|set|map) (\S+) \{$/gm)].map(([, name]) => name);
+      return names.reduce(
+        (renamed, name) => renamed.replaceAll(new RegExp(`(?<![\\w.-])${name}(?![\\w.-])`, "g"), `${name}-v0`),
+        text,
+      );
+    },
+    "the same names with other types, sizes and comments": (text) =>
+      text
+        .replaceAll(/^\t(set|map) (\S+) \{\n(\t\ttype(?:of)? .*\n)(?!\t\tflags)/gm, "\t$1 $2 {\n$3\t\tflags timeout\n")
+        .replaceAll(/^\t\tsize \d+\n/gm, "")
+        .replaceAll(/^\t\tcomment ".*"\n/gm, '\t\tcomment "of another version"\n'),
+    "base chains at other priorities, and rules in another order": (text) =>
+      text
+        .replaceAll(/(priority )(-?\d+)/g, (_all, word: string, number: string) => `${word}${Number(number) - 1}`)
+        .replaceAll(/(\tchain services \{\n)(.*\n)(.*\n)/g, "$1$3$2"),
+    "more than we know of": (text) =>
+      text.replace(
+        /\tchain services \{\n/,
+        `\tset future {\n\t\ttype inet_service\n\t\telements = { 1, 2 }\n\t}
+\tchain future {\n\t\tth dport @future counter\n\t}
+\tchain future-hook {\n\t\ttype filter hook input priority 7; policy accept;\n\t\tjump future\n\t}
+\tchain services {\n\t\tjump future\n`,
+      ),
+  };
+
+  for (const [layout, alter] of Object.entries(LAYOUTS)) {
+    test(`${layout}: brought up to date in one transaction, and no connection fails`, async () => {
+      expect((await cluster.command(["cleanup"])).code).toBe(0);
+      const fresh = await cluster.command(["run", ...args, "--once"]);
+      expect(fresh.code).toBe(0);
+      const wanted = await listing("-s");
+
+      const rendered = await cluster.command(["render", ...args]);
+      const other = alter(rendered.stdout);
+      expect(other).not.toBe(rendered.stdout);
+      await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: other });
+
+      let log = "";
+      const { connections, failures } = await underLoad(cluster, STREAMS, async () => {
+        const done = await cluster.command(["run", ...args, "--once"]);
+        log = done.stderr;
+      });
+      expect(failures).toEqual([]);
+      expect(connections).toBeGreaterThan(20);
+      for (const family of FAMILIES) {
+        // At most one goes ahead: chains that nothing goes to yet.
+        const [first, ...rest] = writes(log).filter((write) => write.family === family);
+        expect(first.transactions).toBeGreaterThan(0);
+        expect(first.transactions).toBeLessThanOrEqual(2);
+        for (const { transactions } of rest) expect(transactions).toBeLessThanOrEqual(1);
+      }
+      expect(sorted(await listing("-s"))).toEqual(sorted(wanted));
+    });
+  }
+});
+
+/** Clients that are remembered differ; what was made anew is listed last. */
+function sorted(text: string): string[] {
+  return text
+    .replaceAll(/(\tset sticky-[^}]*?\n)\t\telements = \{[^}]*\}\n/g, "$1")
+    .split("\n")
+    .toSorted();
+}

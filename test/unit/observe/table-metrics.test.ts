@@ -1,0 +1,34 @@
+import { Registry } from "prom-client";
+import { expect, test } from "vitest";
+
+import { TableMetrics } from "../../../src/observe/table-metrics.js";
+
+const REPAIR = { family: "ip", found: [], changes: [], by: [], operations: 3, ms: 40 } as const;
+
+test("everything is there from the start, and counted by family and cause", async () => {
+  const registry = new Registry();
+  const metrics = new TableMetrics(registry, ["ip", "ip6"]);
+  const series = async (name: string): Promise<string[]> =>
+    (await registry.metrics()).split("\n").filter((line) => line.startsWith(`${name}{`) && !line.endsWith(" 0"));
+  expect(await registry.metrics()).toContain(
+    'nftproxier_table_repairs_total{ip_family="IPv6",cause="events-lost"} 0\n',
+  );
+  expect(await registry.metrics()).toContain('nftproxier_services_set_aside{ip_family="IPv6"} 0\n');
+  metrics.repaired({ ...REPAIR, cause: "table-deleted" });
+  metrics.repaired({ ...REPAIR, cause: "changed" });
+  metrics.repaired({ ...REPAIR, cause: "changed" });
+  metrics.setAside({ family: "ip", service: "a/b", reason: "refused" });
+  metrics.setAside({ family: "ip", service: "a/c", reason: "refused" });
+  metrics.restored({ family: "ip" });
+  expect(await series("nftproxier_table_repairs_total")).toEqual([
+    'nftproxier_table_repairs_total{ip_family="IPv4",cause="table-deleted"} 1',
+    'nftproxier_table_repairs_total{ip_family="IPv4",cause="changed"} 2',
+  ]);
+  expect(await series("nftproxier_table_repair_seconds_count")).toEqual([
+    'nftproxier_table_repair_seconds_count{ip_family="IPv4"} 3',
+  ]);
+  expect(await series("nftproxier_services_set_aside_total")).toEqual([
+    'nftproxier_services_set_aside_total{ip_family="IPv4"} 2',
+  ]);
+  expect(await series("nftproxier_services_set_aside")).toEqual(['nftproxier_services_set_aside{ip_family="IPv4"} 1']);
+});

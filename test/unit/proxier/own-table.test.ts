@@ -1,0 +1,74 @@
+/** `--own-table`, where the kernel can and where it cannot. */
+import { pino } from "pino";
+import { beforeEach, expect, it } from "vitest";
+
+import { defaultConfig } from "../../../src/config/index.js";
+import { TableFlag } from "../../../src/kernel/constants.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { Proxier } from "../../../src/proxier/proxier.js";
+import { makeService, makeSlice } from "../../bench/cluster.js";
+import { refuse } from "./support/refusing.js";
+
+let kernel: FakeKernel;
+let logged: { level: number; msg: string }[];
+
+beforeEach(() => {
+  kernel = new FakeKernel();
+  logged = [];
+});
+
+function start(): Proxier {
+  const sink = { write: (line: string) => void logged.push(JSON.parse(line) as { level: number; msg: string }) };
+  const proxier = new Proxier({
+    config: defaultConfig(),
+    nodeName: "this-node",
+    families: ["ip", "ip6"],
+    kernel,
+    log: pino({ level: "info" }, sink),
+    clock: { now: () => performance.now() },
+    localAddresses: () => Promise.resolve([]),
+    ownTable: true,
+  });
+  proxier.upsert({ kind: "Service", object: makeService(0) });
+  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(0, [1]) });
+  proxier.synced();
+  return proxier;
+}
+
+const aboutOwning = (): string[] => logged.map(({ msg }) => msg).filter((msg) => msg.includes("outlive their owner"));
+
+it("both families' tables are owned", async () => {
+  expect((await start().sync()).ok).toBe(true);
+  for (const table of await kernel.tables()) {
+    expect(table).toMatchObject({ flags: TableFlag.owner | TableFlag.persist, owner: kernel.portId });
+  }
+  expect(aboutOwning()).toEqual([]);
+});
+
+it("an older kernel: one line in the log, and on without it", async () => {
+  const refusals = refuse(kernel);
+  refusals.errno = "EOPNOTSUPP";
+  refusals.refuses = (op) => op.kind === "table" && ((op.flags ?? 0) & TableFlag.persist) !== 0;
+  expect((await start().sync()).ok).toBe(true);
+  expect((await kernel.tables()).map(({ flags }) => flags)).toEqual([0, 0]);
+  expect(aboutOwning()).toHaveLength(1);
+});
+
+it("a table that another program owns: an error, nobody set aside, and it is had when that ends", async () => {
+  const other = kernel.asOther();
+  const flags = TableFlag.owner | TableFlag.persist;
+  await other.commit([{ op: "add", kind: "table", family: "ip", table: "kube-proxy", flags }]);
+  const proxier = start();
+  const { ok, families } = await proxier.sync();
+  expect(ok).toBe(false);
+  expect(families.map(({ outcome }) => outcome.ok)).toEqual([false, true]);
+  expect(logged.filter(({ level }) => level === 50)).toMatchObject([
+    {
+      msg: "the kernel's table was not changed",
+      err: { message: expect.stringContaining("owned by another program") },
+    },
+  ]);
+  await other.close();
+  expect((await proxier.sync()).ok).toBe(true);
+  expect((await kernel.tables()).map(({ owner }) => owner)).toEqual([kernel.portId, kernel.portId]);
+});
