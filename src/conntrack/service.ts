@@ -163,7 +163,10 @@ export class ConntrackService implements ProxierObserver {
       const cause = model.targets(claim.family, service).length > 0 ? "changed" : "deleted";
       this.#former.add(claim, { cause, endpoints }, service);
     }
-    for (const gone of Object.values(this.#gone)) for (const service of released.changed) gone.set(service, undefined);
+    // Before a family's first write nothing is waited for.
+    for (const family of this.#begun) {
+      for (const service of released.changed) this.#gone[family].set(service, undefined);
+    }
     for (const { family, service, endpoints } of released.endpoints) {
       const gone = this.#gone[family];
       const before = gone.has(service) ? gone.get(service) : [];

@@ -36,6 +36,8 @@ export class Claims {
   /** By key: the record that gave it up last, and nobody has it since. Undefined: not wanted. */
   readonly #givenUp: Map<string, ServiceRecord> | undefined;
   #contested = 0;
+  /** How many claims each service shares with others; those that share none are not here. */
+  readonly #rivals = new Map<string, number>();
 
   /**
    * `affected` is told of every service that a change may have won something for or cost something. `keepGivenUp`: what
@@ -52,6 +54,11 @@ export class Claims {
     return this.#contested > 0;
   }
 
+  /** Whether the service has a claim that another one has too. */
+  hasRivals(service: string): boolean {
+    return this.#rivals.has(service);
+  }
+
   add(record: ServiceRecord): void {
     this.#forEach(record, (key) => {
       const present = this.#claimants.get(key);
@@ -61,7 +68,11 @@ export class Claims {
         return;
       }
       const list = Array.isArray(present) ? present : [present];
-      if (list.length === 1) this.#contested++;
+      if (list.length === 1) {
+        this.#contested++;
+        this.#countRival(list[0]?.name, 1);
+      }
+      this.#countRival(record.name, 1);
       list.push(record);
       list.sort(compare);
       this.#claimants.set(key, list);
@@ -81,9 +92,11 @@ export class Claims {
       }
       this.#tellThoseBehind(present, record);
       const rest = present.filter((other) => other !== record);
+      this.#countRival(record.name, -1);
       const [only] = rest;
       if (rest.length === 1 && only !== undefined) {
         this.#contested--;
+        this.#countRival(only.name, -1);
         this.#claimants.set(key, only);
       } else {
         this.#claimants.set(key, rest);
@@ -115,6 +128,13 @@ export class Claims {
     if (!Array.isArray(present)) return undefined;
     const [first] = present;
     return first === undefined || first === record ? undefined : first.name;
+  }
+
+  #countRival(service: string | undefined, by: 1 | -1): void {
+    if (service === undefined) return;
+    const count = (this.#rivals.get(service) ?? 0) + by;
+    if (count === 0) this.#rivals.delete(service);
+    else this.#rivals.set(service, count);
   }
 
   #tellThoseBehind(list: readonly ServiceRecord[], record: ServiceRecord): void {

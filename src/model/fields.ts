@@ -168,11 +168,16 @@ export class ProblemLog {
     this.#say = say;
   }
 
-  /** `problems` are all that the present version has. `scope` keeps apart what is found out at different times. */
-  update(scope: string, kind: string, object: string, problems: ReadonlyMap<string, string> | undefined): void {
+  /** No object has a problem as it is. */
+  get silent(): boolean {
+    return this.#said.size === 0;
+  }
+
+  /** `problems` are all that the present version has. */
+  update(kind: string, object: string, problems: ReadonlyMap<string, string> | undefined): void {
     const none = problems === undefined || problems.size === 0;
-    if (none && this.#said.size === 0) return;
-    const key = `${scope} ${kind} ${object}`;
+    if (none && this.silent) return;
+    const key = `${kind} ${object}`;
     if (none) {
       this.#said.delete(key);
       return;

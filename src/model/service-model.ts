@@ -39,6 +39,7 @@ export interface Dirty {
 
 const NONE: readonly string[] = Object.freeze([]);
 const NO_SLICES: readonly SliceRecord[] = Object.freeze([]);
+const NOBODY: ReadonlySet<string> = new Set();
 /** More distinct names than a cluster has at a time: then names that are gone have piled up. */
 const MAX_INTERNED = 1 << 16;
 /** More slices than change between two writes. */
@@ -53,6 +54,7 @@ export class ServiceModel {
   readonly #families: readonly IpFamily[];
   readonly #allowExternalIPs: boolean;
   readonly #problems: ProblemLog;
+  readonly #lostClaims: ProblemLog;
   #node: NodeContext;
 
   readonly #services = new Map<string, ServiceRecord>();
@@ -63,7 +65,7 @@ export class ServiceModel {
   /** Slices as they were before they changed or went, since the last `takeReleased`; undefined: not wanted. */
   readonly #formerSlices: SliceRecord[] | undefined;
   /** Services of which more changed than slices that were there, since the last `takeReleased`; undefined: not wanted. */
-  readonly #changedServices: Set<string> | undefined;
+  #changedServices: Set<string> | undefined;
   readonly #cidrs = new Map<string, readonly Prefix[]>();
   #mergedCIDRs: Record<IpFamily, readonly string[]> = { ip: NONE, ip6: NONE };
 
@@ -75,6 +77,7 @@ export class ServiceModel {
     this.#families = options.families;
     this.#allowExternalIPs = options.allowExternalIPs ?? true;
     this.#problems = new ProblemLog((problem) => options.onProblem(problem));
+    this.#lostClaims = new ProblemLog((problem) => options.onProblem(problem));
     this.#node = options.node;
     const affected = (service: string) => {
       this.#dirty.add(service);
@@ -98,14 +101,14 @@ export class ServiceModel {
     const findings = new Findings();
     const options = { allowExternalIPs: this.#allowExternalIPs, intern: this.#intern };
     const { name, record } = readService(object, options, findings);
-    this.#problems.update("object", "Service", name ?? "(no name)", findings.all);
+    this.#problems.update("Service", name ?? "(no name)", findings.all);
     if (name === undefined) return false;
     return record === undefined ? this.#dropService(name) : this.#putService(record);
   }
 
   /** `name` is "namespace/name". */
   removeService(name: string): boolean {
-    this.#problems.update("object", "Service", name, undefined);
+    this.#problems.update("Service", name, undefined);
     return this.#dropService(name);
   }
 
@@ -113,7 +116,7 @@ export class ServiceModel {
   upsertSlice(object: V1EndpointSlice): boolean {
     const findings = new Findings();
     const { name, record } = readSlice(object, this.#intern, findings);
-    this.#problems.update("object", "EndpointSlice", name ?? "(no name)", findings.all);
+    this.#problems.update("EndpointSlice", name ?? "(no name)", findings.all);
     if (name === undefined) return false;
     if (record === undefined || !this.#families.includes(record.family)) return this.#dropSlice(name);
     return this.#putSlice(record);
@@ -121,21 +124,21 @@ export class ServiceModel {
 
   /** `name` is "namespace/name". */
   removeSlice(name: string): boolean {
-    this.#problems.update("object", "EndpointSlice", name, undefined);
+    this.#problems.update("EndpointSlice", name, undefined);
     return this.#dropSlice(name);
   }
 
   upsertServiceCIDR(object: V1ServiceCIDR): void {
     const findings = new Findings();
     const { name, prefixes } = readCIDRs(object, findings);
-    this.#problems.update("object", "ServiceCIDR", name ?? "(no name)", findings.all);
+    this.#problems.update("ServiceCIDR", name ?? "(no name)", findings.all);
     if (name === undefined) return;
     this.#cidrs.set(name, prefixes);
     this.#mergeCIDRs();
   }
 
   removeServiceCIDR(name: string): void {
-    this.#problems.update("object", "ServiceCIDR", name, undefined);
+    this.#problems.update("ServiceCIDR", name, undefined);
     if (this.#cidrs.delete(name)) this.#mergeCIDRs();
   }
 
@@ -149,7 +152,7 @@ export class ServiceModel {
     const dirty = { services: [...this.#dirty], serviceCIDRs: this.#cidrsDirty };
     this.#dirty.clear();
     this.#cidrsDirty = false;
-    for (const service of dirty.services) this.#nameLostClaims(service);
+    if (this.#mayNameLostClaims()) for (const service of dirty.services) this.#nameLostClaims(service);
     return dirty;
   }
 
@@ -193,8 +196,8 @@ export class ServiceModel {
   /** What services gave up since the last call, and nobody has by now. Needs `trackReleased`. */
   takeReleased(): Released {
     const former = this.#formerSlices?.splice(0) ?? [];
-    const changed = new Set(this.#changedServices);
-    this.#changedServices?.clear();
+    const changed: ReadonlySet<string> = this.#changedServices ?? NOBODY;
+    if (this.#changedServices !== undefined) this.#changedServices = new Set();
     const slicesOf = (service: string) => this.#slicesOf.get(service);
     const onlySlices = (service: string) => this.#services.has(service) && !changed.has(service);
     return {
@@ -346,11 +349,16 @@ export class ServiceModel {
     this.#cidrsDirty = true;
   }
 
+  /** Whether any claim is lost, or was when it was last told: seldom, and otherwise no service needs to be asked. */
+  #mayNameLostClaims(): boolean {
+    return !this.#lostClaims.silent || this.#families.some((family) => this.#claims[family].contested);
+  }
+
   /** Said when a group of changes is over, so that an address that moves between services within it is no clash. */
   #nameLostClaims(service: string): void {
     const record = this.#services.get(service);
-    if (record === undefined || !this.#families.some((family) => this.#claims[family].contested)) {
-      this.#problems.update("claims", "Service", service, undefined);
+    if (record === undefined || !this.#families.some((family) => this.#claims[family].hasRivals(service))) {
+      this.#lostClaims.update("Service", service, undefined);
       return;
     }
     const lost = new Map<string, string>();
@@ -376,7 +384,7 @@ export class ServiceModel {
         }
       }
     }
-    this.#problems.update("claims", "Service", service, lost);
+    this.#lostClaims.update("Service", service, lost);
   }
 
   readonly #intern = (text: string): string => {

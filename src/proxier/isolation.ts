@@ -116,7 +116,7 @@ export class Isolation {
     for (let round = 0; ; round++) {
       try {
         results.push(await apply());
-        this.#written(this.#unwritten.keys());
+        this.#allWritten();
         this.#nameless = 0;
         return results;
       } catch (error) {
@@ -190,16 +190,28 @@ export class Isolation {
     return untried.length === 0;
   }
 
+  /** Everything that was to be written is in force. */
+  #allWritten(): void {
+    const restored = [...this.#aside.keys()].filter((service) => this.#unwritten.has(service));
+    // Not one by one: there may be as many as there are services.
+    this.#unwritten.clear();
+    for (const service of restored) this.#restore(service);
+  }
+
   /** Everything of these is in force. */
-  #written(services: Iterable<string>): void {
-    for (const service of [...services]) {
+  #written(services: readonly string[]): void {
+    for (const service of services) {
       this.#unwritten.delete(service);
-      if (!this.#aside.delete(service)) continue;
-      this.#restored.push(service);
-      const { family, log, observers } = this.#options;
-      log.info({ family, service }, "the kernel takes this service again");
-      for (const observer of observers) observer.restored?.({ family, service });
+      if (this.#aside.has(service)) this.#restore(service);
     }
+  }
+
+  #restore(service: string): void {
+    this.#aside.delete(service);
+    this.#restored.push(service);
+    const { family, log, observers } = this.#options;
+    log.info({ family, service }, "the kernel takes this service again");
+    for (const observer of observers) observer.restored?.({ family, service });
   }
 
   #retryDue(): void {

@@ -50,11 +50,12 @@ const SLICE_MS = 8;
 /** Changes that are in the wanted table, and not yet known to be in the kernel's. */
 interface UnderWay {
   readonly triggers: number[];
-  readonly services: Set<string>;
+  /** As the model gave them: one list, unless a write has failed. */
+  readonly services: (readonly string[])[];
 }
 
 function newUnderWay(): UnderWay {
-  return { triggers: [], services: new Set() };
+  return { triggers: [], services: [] };
 }
 
 /** What one write of all families came to. */
@@ -189,7 +190,7 @@ export class Proxier implements ObjectSink {
     for (const { family } of this.#families) {
       const underWay = this.#underWay[family];
       underWay.triggers.push(...this.#triggers.take(family));
-      for (const service of dirty.services) underWay.services.add(service);
+      if (dirty.services.length > 0) underWay.services.push(dirty.services);
     }
     for (const observer of this.#observers) observer.taken?.();
     if (dirty.serviceCIDRs) {
@@ -394,11 +395,11 @@ function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork
 
 /** Of the services whose changes were under way, those that are in force, and those that had been set aside. */
 function inForce(
-  services: ReadonlySet<string>,
+  lists: readonly (readonly string[])[],
   { setAside, restored }: Extract<FamilyOutcome, { ok: true }>,
 ): readonly string[] {
-  if (setAside.length === 0 && restored.length === 0) return [...services];
-  const all = new Set([...services, ...restored]);
+  if (setAside.length === 0 && restored.length === 0 && lists.length <= 1) return lists[0] ?? [];
+  const all = new Set([...lists.flat(), ...restored]);
   for (const service of setAside) all.delete(service);
   return [...all];
 }

@@ -50,6 +50,8 @@ const DEFAULT_SETTLE_MS = 30;
 /** Files read at a time. */
 const READ_AHEAD = 16;
 const ABSENT = "absent";
+/** Time between two turns of the event loop while the first list is told, ms. */
+const SLICE_MS = 8;
 
 /** What a look at a file came to. `signature` names its version. */
 type Look =
@@ -140,7 +142,7 @@ export class ManifestSource implements ObjectSource {
       for (const { file, content } of ahead) {
         const look = await this.#parse(file, await content);
         this.#accept(file, look);
-        if (look.kind === "objects") await this.#deliver(new Map([[file, look.objects]]), sink);
+        if (look.kind === "objects") await this.#deliver(new Map([[file, look.objects]]), sink, SLICE_MS);
         await new Promise((resolve) => setImmediate(resolve));
         if (this.#stopped) return;
       }
@@ -242,9 +244,25 @@ export class ManifestSource implements ObjectSource {
     }
   }
 
-  /** Tells the sink of new versions of files. Returns whether there was anything to tell. */
-  async #deliver(versions: ReadonlyMap<string, FileObjects | undefined>, sink: ObjectSink): Promise<boolean> {
-    const { changed, clashes, wanted } = this.#index.update(versions, sink);
+  /**
+   * Tells the sink of new versions of files. Returns whether there was anything to tell.
+   * @param sliceMs the event loop has a turn after so long. By default it has none: changes that were made together are told together.
+   */
+  async #deliver(
+    versions: ReadonlyMap<string, FileObjects | undefined>,
+    sink: ObjectSink,
+    sliceMs = Number.POSITIVE_INFINITY,
+  ): Promise<boolean> {
+    const update = this.#index.update(versions, sink);
+    let sliceEnd = performance.now() + sliceMs;
+    let step = update.next();
+    for (; step.done !== true; step = update.next()) {
+      if (performance.now() < sliceEnd) continue;
+      await new Promise((resolve) => setImmediate(resolve));
+      if (this.#stopped) return false;
+      sliceEnd = performance.now() + sliceMs;
+    }
+    const { changed, clashes, wanted } = step.value;
     for (const { object, file, first } of clashes) {
       this.#options.onProblem({ file, reason: `${object} is in ${first} too, which comes first: that one counts` });
     }
@@ -256,7 +274,7 @@ export class ManifestSource implements ObjectSource {
       if (look.kind === "objects") further.set(file, look.objects);
     }
     if (further.size === 0 || this.#stopped) return changed;
-    return (await this.#deliver(further, sink)) || changed;
+    return (await this.#deliver(further, sink, sliceMs)) || changed;
   }
 
   async #read(file: string): Promise<FileContent | UnreadableFile | undefined> {

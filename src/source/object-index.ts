@@ -35,6 +35,16 @@ export interface FileClash {
   readonly first: string;
 }
 
+/** What new versions of files came to. */
+export interface IndexUpdate {
+  /** There was something to tell. */
+  readonly changed: boolean;
+  /** The new ones. */
+  readonly clashes: readonly FileClash[];
+  /** Files whose objects now count but are not at hand: they must be read again and passed in a further call. */
+  readonly wanted: ReadonlySet<string>;
+}
+
 export class ObjectIndex {
   readonly #files = new Map<string, Map<Key, Fingerprint>>();
   /** Files that hold an object: the name alone when there is one, else sorted. */
@@ -54,17 +64,13 @@ export class ObjectIndex {
   }
 
   /**
-   * Takes over new versions of files (undefined: the file is gone) and tells the sink what changed. Returns whether there
-   * was anything to tell, new clashes, and the files whose objects now count but are not at hand: they must be read
-   * again and passed in a further call.
+   * Takes over new versions of files (undefined: the file is gone) and tells the sink what changed, object by object: whoever
+   * walks through it decides when the event loop has its turn. Nothing else may be called until the end.
    */
-  update(
-    versions: ReadonlyMap<string, FileObjects | undefined>,
-    sink: ObjectSink,
-  ): { changed: boolean; clashes: FileClash[]; wanted: Set<string> } {
+  *update(versions: ReadonlyMap<string, FileObjects | undefined>, sink: ObjectSink): Generator<undefined, IndexUpdate> {
     const touched = new Set<Key>();
     const added: { key: Key; file: string }[] = [];
-    for (const [file, version] of versions) this.#take(file, version, touched, added);
+    for (const [file, version] of versions) yield* this.#take(file, version, touched, added);
     // Only now: an object that moves from one file to another is in both for a moment.
     const clashes = new Map<string, FileClash>();
     for (const { key, file } of added) {
@@ -73,6 +79,7 @@ export class ObjectIndex {
     const wanted = new Set<string>();
     let changed = false;
     for (const key of touched) {
+      yield;
       const owner = this.#owner(key);
       if (owner === undefined) {
         changed = this.#forget(key, sink) || changed;
@@ -92,10 +99,16 @@ export class ObjectIndex {
     return { changed, clashes: [...clashes.values()], wanted };
   }
 
-  #take(file: string, version: FileObjects | undefined, touched: Set<Key>, added: { key: Key; file: string }[]): void {
+  *#take(
+    file: string,
+    version: FileObjects | undefined,
+    touched: Set<Key>,
+    added: { key: Key; file: string }[],
+  ): Generator<undefined> {
     const before = this.#files.get(file);
     const now = new Map<Key, Fingerprint>();
     for (const [key, { object }] of version?.objects ?? []) {
+      yield;
       const fingerprint = this.#compare ? fingerprintOf(object.object) : 0;
       now.set(key, fingerprint);
       if (this.#told.get(key) !== fingerprint) touched.add(key);
