@@ -38,28 +38,6 @@ export type ServiceState = readonly (ServicePortState & { readonly own: OwnObjec
 
 const NOTHING: ServiceState = Object.freeze([]);
 
-/** Counts who wants a thing that several want. */
-class References {
-  readonly #counts = new Map<string, number>();
-
-  /** True when this is the first. */
-  retain(key: string): boolean {
-    const count = this.#counts.get(key) ?? 0;
-    this.#counts.set(key, count + 1);
-    return count === 0;
-  }
-
-  /** True when this was the last. */
-  release(key: string): boolean {
-    const count = this.#counts.get(key) ?? 0;
-    if (count > 1) {
-      this.#counts.set(key, count - 1);
-      return false;
-    }
-    return this.#counts.delete(key);
-  }
-}
-
 function latin1(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1");
 }
@@ -71,7 +49,6 @@ export class FamilyRuleset {
   readonly #expander: ServiceExpander;
   readonly #sets: ElementSets;
   readonly #ports = new Map<string, readonly PortRecord[]>();
-  readonly #shared = new Map<ElementSet, References>();
   readonly #draws: DrawChains;
   readonly #laterSets: ReadonlySet<ElementSet>;
   #options: RulesetOptions;
@@ -272,9 +249,8 @@ export class FamilyRuleset {
 
   readonly #adding: Expansion = {
     element: (set, key, data) => void set.put(key, data, this.#epoch),
-    shared: (set, key, id) => {
-      if (this.#referencesOf(set).retain(id)) set.put(key);
-    },
+    // The epoch of a shared element is the number of service ports that want it.
+    shared: (set, key) => void set.put(key, undefined, set.epochOf(key) + 1),
     goto: (chain) => this.#goto(chain),
     draw: (kind, count, nodePort, state) =>
       state.view.affinitySeconds > 0
@@ -292,8 +268,10 @@ export class FamilyRuleset {
       if (this.#laterSets.has(set)) set.deleteLater(key);
       else set.delete(key);
     },
-    shared: (set, key, id) => {
-      if (this.#referencesOf(set).release(id)) set.delete(key);
+    shared: (set, key) => {
+      const others = set.epochOf(key) - 1;
+      if (others > 0) set.put(key, undefined, others);
+      else set.delete(key);
     },
     goto: () => NO_DATA,
     draw: (kind, count, nodePort, state) => {
@@ -303,12 +281,6 @@ export class FamilyRuleset {
     drop: () => NO_DATA,
     firewall: () => NO_DATA,
   };
-
-  #referencesOf(set: ElementSet): References {
-    let references = this.#shared.get(set);
-    if (references === undefined) this.#shared.set(set, (references = new References()));
-    return references;
-  }
 
   #goto(chain: string): Uint8Array {
     return KeyPacker.verdict(this.#table.verdictId({ verdict: "goto", chain }));

@@ -21,8 +21,8 @@ export interface ServicePortState {
 export interface Expansion {
   /** One element; `data` is absent for sets. Bytes are valid during the call only. */
   element(set: ElementSet, key: Uint8Array, data?: Uint8Array): void;
-  /** An element of a set that several service ports share, wanted as long as any of them wants it; `id` names it there. */
-  shared(set: ElementSet, key: Uint8Array, id: string): void;
+  /** An element of a set that several service ports share, wanted as long as any of them wants it. */
+  shared(set: ElementSet, key: Uint8Array): void;
   /** Verdict-map data that goes to the named constant chain. */
   goto(chain: string): Uint8Array;
   /** Verdict-map data for drawing one of `count`; the chain is this service port's own when it has affinity. */
@@ -86,7 +86,7 @@ export class ServiceExpander {
     const { view } = state;
     const keys = this.#keys;
     if (view.clusterIP !== undefined) {
-      to.shared(this.#sets.clusterIPs, keys.address(view.clusterIP), view.clusterIP);
+      to.shared(this.#sets.clusterIPs, keys.address(view.clusterIP));
       this.#internal(state, keys.vip(view.clusterIP, view.protocol, view.port), to);
     }
     // No address is in both lists: the model sees to it.
@@ -189,7 +189,7 @@ export class ServiceExpander {
       for (const endpoint of list) {
         if (!endpoint.local) continue;
         const { address, port } = endpoint;
-        to.shared(this.#sets.hairpin, this.#keys.hairpin(address, protocol, port), `${address} ${port} ${protocol}`);
+        to.shared(this.#sets.hairpin, this.#keys.hairpin(address, protocol, port));
       }
     }
   }

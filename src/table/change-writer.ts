@@ -35,19 +35,19 @@ export class ChangeWriter implements RowWriter {
   }
 
   add(row: number, data: Uint8Array, dataAt: number): void {
-    const { keyLen, dataLen, keys } = this.map;
+    const { keyLen, dataLen } = this.map;
     const at = this.#addCount++ * (keyLen + dataLen);
     this.#adds = roomFor(this.#adds, at + keyLen + dataLen);
-    copyBytes(keys, row * keyLen, this.#adds, at, keyLen);
+    this.map.copyKey(row, this.#adds, at);
     if (this.verdicts === undefined) copyBytes(data, dataAt, this.#adds, at + keyLen, dataLen);
     else writeU32(this.#adds, at + keyLen, this.#number(readU32(data, dataAt)));
   }
 
   delete(row: number): void {
-    const { keyLen, keys } = this.map;
+    const { keyLen } = this.map;
     const at = this.#deleteCount++ * keyLen;
     this.#deletes = roomFor(this.#deletes, at + keyLen);
-    copyBytes(keys, row * keyLen, this.#deletes, at, keyLen);
+    this.map.copyKey(row, this.#deletes, at);
   }
 
   finish(): PackedBatches {

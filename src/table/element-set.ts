@@ -19,7 +19,7 @@
 import { ElementFlag } from "../kernel/constants.js";
 import { batchLayout } from "../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../kernel/types.js";
-import { copyBytes, readU32, writeU32 } from "./bytes.js";
+import { readU32, writeU32 } from "./bytes.js";
 import { ChangeWriter, RangeWriter, type RowWriter } from "./change-writer.js";
 import type { ElementDrift } from "./drift.js";
 import { LateRows } from "./late-rows.js";
@@ -32,6 +32,16 @@ import { CHUNK, turn } from "./yielding.js";
 interface Frozen {
   readonly flags: number;
   readonly data: Uint8Array;
+}
+
+/** What `take` left to be packed. */
+interface Taken {
+  /** Every row below `limit`; otherwise the first `limit` of `rows`. */
+  readonly full: boolean;
+  readonly rows: RowList;
+  readonly limit: number;
+  /** So many of them are packed. */
+  packed: number;
 }
 
 /** What one set contributes to a transaction. */
@@ -77,7 +87,7 @@ export class TrackedElements implements ElementSet {
   readonly #onDirty: (() => void) | undefined;
   #dirty = new RowList();
   #dirtyBit = DIRTY_EVEN;
-  #taken: { readonly rows: RowList; readonly full: boolean } | undefined;
+  #taken: Taken | undefined;
   readonly #frozen = new Map<number, Frozen>();
   readonly #late: LateRows;
   #size = 0;
@@ -125,17 +135,17 @@ export class TrackedElements implements ElementSet {
     const row = map.findOrInsert(key);
     const flags = map.flags[row];
     const wanted = (flags & WANTED) !== 0;
-    if (wanted && (data === undefined || equalAt(map.wanted, row, data, 0, map.dataLen))) {
-      map.epochs[row] = epoch;
+    if (wanted && (data === undefined || map.isWanted(row, data, 0))) {
+      map.setEpoch(row, epoch);
       return false;
     }
     this.#freeze(row);
     if (this.#verdicts !== undefined && data !== undefined) {
       this.#verdicts.retain(readU32(data, 0));
-      if (wanted) this.#verdicts.release(readU32(map.wanted, row * 4));
+      if (wanted) this.#verdicts.release(map.wantedNumber(row));
     }
-    map.epochs[row] = epoch;
-    if (data !== undefined) copyBytes(data, 0, map.wanted, row * map.dataLen, map.dataLen);
+    map.setEpoch(row, epoch);
+    if (data !== undefined) map.setWanted(row, data, 0);
     map.flags[row] = (flags | WANTED) & ~LATER;
     if (!wanted) this.#size++;
     this.#updateAdd(row);
@@ -157,14 +167,14 @@ export class TrackedElements implements ElementSet {
 
   get(key: Uint8Array): Uint8Array | undefined {
     const row = this.#wantedRow(key);
-    return row < 0 ? undefined : this.#map.wanted.subarray(row * this.dataLen, (row + 1) * this.dataLen);
+    return row < 0 ? undefined : this.#map.wantedAt(row);
   }
 
   kernelValue(key: Uint8Array): Uint8Array | undefined {
     this.#checkKey(key);
     const row = this.#map.find(key);
     if (row < 0 || (this.#map.flags[row] & KERNEL) === 0) return undefined;
-    return this.#map.kernel.subarray(row * this.dataLen, (row + 1) * this.dataLen);
+    return this.#map.kernelAt(row);
   }
 
   kernelHolds(key: Uint8Array, data: Uint8Array): boolean {
@@ -172,12 +182,12 @@ export class TrackedElements implements ElementSet {
     const map = this.#map;
     const row = map.find(key);
     if (row < 0 || (map.flags[row] & KERNEL) === 0) return false;
-    return data.length === map.dataLen && equalAt(map.kernel, row, data, 0, map.dataLen);
+    return data.length === map.dataLen && map.isInKernel(row, data, 0);
   }
 
   epochOf(key: Uint8Array): number {
     const row = this.#wantedRow(key);
-    return row < 0 ? 0 : this.#map.epochs[row];
+    return row < 0 ? 0 : this.#map.epoch(row);
   }
 
   replaceNets(_nets: readonly string[]): void {
@@ -190,9 +200,9 @@ export class TrackedElements implements ElementSet {
 
   /** Calls `visit` with every wanted element, as views that are valid during the call. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
-    const { rows, flags, wanted, dataLen } = this.#map;
+    const { rows, flags } = this.#map;
     for (let row = 0; row < rows; row++) {
-      if ((flags[row] & WANTED) !== 0) visit(this.#map.keyAt(row), wanted.subarray(row * dataLen, (row + 1) * dataLen));
+      if ((flags[row] & WANTED) !== 0) visit(this.#map.keyAt(row), this.#map.wantedAt(row));
     }
   }
 
@@ -205,10 +215,9 @@ export class TrackedElements implements ElementSet {
 
   /** Freezes what is wanted now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
   take(full: boolean): void {
-    const taken = full ? this.#everyRow() : this.#dirty;
+    this.#taken = { full, rows: this.#dirty, limit: full ? this.#map.rows : this.#dirty.length, packed: 0 };
     this.#dirty = new RowList();
     this.#dirtyBit = this.#otherBit();
-    this.#taken = { rows: taken, full };
   }
 
   /** Packs what `take` froze. Lets the event loop run now and then. */
@@ -217,7 +226,7 @@ export class TrackedElements implements ElementSet {
     if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
     const writer = this.#ranges
       ? new RangeWriter(this.#map)
-      : new ChangeWriter(this.#map, this.#verdicts, taken.full ? taken.rows.length : this.#pendingAdds);
+      : new ChangeWriter(this.#map, this.#verdicts, taken.full ? this.#map.size : this.#pendingAdds);
     const change = {
       full: taken.full,
       addRows: new RowList(this.#pendingAdds),
@@ -225,9 +234,10 @@ export class TrackedElements implements ElementSet {
       lateRows: new RowList(),
       otherRows: new RowList(),
     };
-    for (let i = 0; i < taken.rows.length; i++) {
-      if (i % CHUNK === CHUNK - 1) await turn();
-      this.#packRow(taken.rows.rows[i], change, writer);
+    for (; taken.packed < taken.limit; taken.packed++) {
+      if (taken.packed % CHUNK === CHUNK - 1) await turn();
+      const row = taken.full ? taken.packed : taken.rows.rows[taken.packed];
+      if (this.#map.flags[row] !== 0) this.#packRow(row, change, writer);
     }
     this.#taken = undefined;
     this.#frozen.clear();
@@ -248,8 +258,8 @@ export class TrackedElements implements ElementSet {
       const sent = change.adds?.bytes;
       if (sent === undefined) continue;
       const at = i * stride + this.keyLen;
-      if (this.#verdicts === undefined) copyBytes(sent, at, map.kernel, row * this.dataLen, this.dataLen);
-      else writeU32(map.kernel, row * 4, this.#verdicts.id(verdictAt(change.adds, readU32(sent, at))));
+      if (this.#verdicts === undefined) map.setKernel(row, sent, at);
+      else map.setKernelNumber(row, this.#verdicts.id(verdictAt(change.adds, readU32(sent, at))));
     }
     this.#late.start(change.lateRows, due);
     await this.#finishRows(change);
@@ -268,9 +278,9 @@ export class TrackedElements implements ElementSet {
 
   /** Whether the kernel holds an element with one of these verdicts. */
   kernelMentions(ids: ReadonlySet<number>): boolean {
-    const { rows, flags, kernel } = this.#map;
+    const { rows, flags } = this.#map;
     for (let row = 0; row < rows; row++) {
-      if ((flags[row] & KERNEL) !== 0 && ids.has(readU32(kernel, row * 4))) return true;
+      if ((flags[row] & KERNEL) !== 0 && ids.has(this.#map.kernelNumber(row))) return true;
     }
     return false;
   }
@@ -304,7 +314,6 @@ export class TrackedElements implements ElementSet {
 
   /** Notes every element of a dump; false when one of them has no place here. */
   protected loadBatch(batch: ElementBatch): Promise<boolean> {
-    this.#map.reserve(batch.count);
     return this.eachRecord(batch, (key, at, data, dataAt) => this.holds(key, at, data, dataAt));
   }
 
@@ -338,11 +347,11 @@ export class TrackedElements implements ElementSet {
     if (!expected) this.#drift.added++;
     else {
       map.flags[row] &= ~EXPECTED;
-      if (equalAt(map.kernel, row, data, dataAt, map.dataLen)) return this.#setKernel(row, true);
+      if (map.isInKernel(row, data, dataAt)) return this.#setKernel(row, true);
       this.#drift.changed++;
     }
     this.#setKernel(row, true);
-    copyBytes(data, dataAt, map.kernel, row * map.dataLen, map.dataLen);
+    map.setKernel(row, data, dataAt);
   }
 
   /** How a dump differs from what the kernel is thought to hold, when that does not change meanwhile. */
@@ -354,7 +363,7 @@ export class TrackedElements implements ElementSet {
       if (row < 0 || (this.#map.flags[row] & KERNEL) === 0) drift.added++;
       else {
         found++;
-        if (!equalAt(this.#map.kernel, row, data, dataAt, this.dataLen)) drift.changed++;
+        if (!this.#map.isInKernel(row, data, dataAt)) drift.changed++;
       }
     });
     return { ...drift, gone: this.#kernelSize - found };
@@ -366,10 +375,10 @@ export class TrackedElements implements ElementSet {
     map.flags[row] &= ~this.#otherBit();
     const flags = frozen?.flags ?? map.flags[row];
     const inKernel = (map.flags[row] & KERNEL) !== 0;
-    const data = frozen?.data ?? map.wanted;
-    const dataAt = frozen === undefined ? row * this.dataLen : 0;
+    const data = frozen?.data ?? map.wantedColumn(row);
+    const dataAt = frozen === undefined ? map.dataAt(row) : 0;
     if ((flags & WANTED) !== 0) {
-      const same = inKernel && equalAt(map.kernel, row, data, dataAt, this.dataLen);
+      const same = inKernel && map.isInKernel(row, data, dataAt);
       if (same && !change.full) {
         change.otherRows.push(row);
         return;
@@ -383,22 +392,12 @@ export class TrackedElements implements ElementSet {
     } else if ((flags & LATER) !== 0 && inKernel) {
       change.lateRows.push(row);
       if (!change.full) return;
-      writer.add(row, map.kernel, row * this.dataLen);
+      writer.add(row, map.kernelColumn(row), map.dataAt(row));
       change.addRows.push(row);
     } else if (inKernel && !change.full) {
       writer.delete(row);
       change.deleteRows.push(row);
     } else change.otherRows.push(row);
-  }
-
-  #everyRow(): RowList {
-    const all = new RowList(this.#map.size);
-    for (let row = 0; row < this.#map.rows; row++) {
-      if (this.#map.flags[row] === 0) continue;
-      this.#map.flags[row] |= this.#dirtyBit;
-      all.push(row);
-    }
-    return all;
   }
 
   #unwant(key: Uint8Array, flag: number): boolean {
@@ -410,9 +409,9 @@ export class TrackedElements implements ElementSet {
 
   #unwantRow(row: number, flag: number): void {
     this.#freeze(row);
-    this.#verdicts?.release(readU32(this.#map.wanted, row * 4));
+    this.#verdicts?.release(this.#map.wantedNumber(row));
     this.#map.flags[row] = (this.#map.flags[row] & ~(WANTED | LATER)) | flag;
-    this.#map.epochs[row] = 0;
+    this.#map.setEpoch(row, 0);
     this.#size--;
     this.#updateAdd(row);
     this.#markDirty(row);
@@ -427,8 +426,15 @@ export class TrackedElements implements ElementSet {
   /** Keeps the frozen value of a row that changes between take and pack. */
   #freeze(row: number): void {
     const flags = this.#map.flags[row];
-    if (this.#taken === undefined || (flags & this.#otherBit()) === 0 || this.#frozen.has(row)) return;
-    this.#frozen.set(row, { flags, data: this.#map.wanted.slice(row * this.dataLen, (row + 1) * this.dataLen) });
+    if (!this.#isTaken(row, flags) || this.#frozen.has(row)) return;
+    this.#frozen.set(row, { flags, data: this.#map.wantedAt(row).slice() });
+  }
+
+  /** Whether the row was taken, and is not packed yet. */
+  #isTaken(row: number, flags: number): boolean {
+    const taken = this.#taken;
+    if (taken === undefined) return false;
+    return taken.full ? row >= taken.packed && row < taken.limit : (flags & this.#otherBit()) !== 0;
   }
 
   #markDirty(row: number): void {
@@ -445,9 +451,7 @@ export class TrackedElements implements ElementSet {
   #updateAdd(row: number): void {
     const map = this.#map;
     const flags = map.flags[row];
-    const add =
-      (flags & WANTED) !== 0 &&
-      ((flags & KERNEL) === 0 || !equalAt(map.kernel, row, map.wanted, row * map.dataLen, map.dataLen));
+    const add = (flags & WANTED) !== 0 && ((flags & KERNEL) === 0 || !map.inSync(row));
     if (add === ((flags & ADD) !== 0)) return;
     map.flags[row] = flags ^ ADD;
     this.#pendingAdds += add ? 1 : -1;
@@ -508,11 +512,4 @@ function verdictAt(batch: ElementBatch | undefined, index: number): Verdict {
   const verdict = batch?.verdicts?.[index];
   if (verdict === undefined) throw new RangeError(`element batch without verdict ${index}`);
   return verdict;
-}
-
-/** Whether row `row` of `column` equals `length` bytes of `data` from `at` on. */
-function equalAt(column: Uint8Array, row: number, data: Uint8Array, at: number, length: number): boolean {
-  const base = row * length;
-  for (let i = 0; i < length; i++) if (column[base + i] !== data[at + i]) return false;
-  return true;
 }

@@ -28,7 +28,7 @@ export class LateRows {
     for (let i = 0; i < rows.length; i++) {
       const row = rows.rows[i];
       if ((this.#map.flags[row] & (LATER | WANTED | KERNEL)) !== (LATER | KERNEL)) continue;
-      this.#map.epochs[row] = sequence;
+      this.#map.setEpoch(row, sequence);
       waiting.push(row);
     }
     if (waiting.length > 0) this.#groups.push({ due, sequence, rows: waiting });
@@ -37,7 +37,6 @@ export class LateRows {
   /** Rows whose time has come, and those that `force` picks by the kernel's data, wait no longer: `free` is told. */
   release(now: number, free: (row: number) => void, force?: (kernelData: Uint8Array) => boolean): void {
     const map = this.#map;
-    const { dataLen } = map;
     const waiting: Group[] = [];
     for (const group of this.#groups) {
       const due = group.due <= now;
@@ -45,10 +44,10 @@ export class LateRows {
       if (!due && force === undefined) continue;
       for (let i = 0; i < group.rows.length; i++) {
         const row = group.rows.rows[i];
-        if ((map.flags[row] & (LATER | WANTED)) !== LATER || map.epochs[row] !== group.sequence) continue;
-        if (!due && force?.(map.kernel.subarray(row * dataLen, (row + 1) * dataLen)) !== true) continue;
+        if ((map.flags[row] & (LATER | WANTED)) !== LATER || map.epoch(row) !== group.sequence) continue;
+        if (!due && force?.(map.kernelAt(row)) !== true) continue;
         map.flags[row] &= ~LATER;
-        map.epochs[row] = 0;
+        map.setEpoch(row, 0);
         free(row);
       }
     }

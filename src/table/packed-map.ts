@@ -1,31 +1,94 @@
 /**
  * A hash map from fixed-length byte keys to fixed-length columns, on typed arrays alone.
  *
- *   #slots  (open addressing, linear probing)      columns, one row per entry
- *   ┌───┐                                          row  keys          wanted     kernel     flags epochs
- *   │ 0 │ empty                                    0    10.96.0.1…80  goto c-3   goto c-2   …     7
- *   │ 2 │ ──────────────► row 1                    1    10.96.0.9…53  goto c-1   goto c-1   …     7
- *   │ 1 │ ──────────────► row 0                    2    (free, chained through #hashes)
+ *   slots (open addressing, linear probing)       columns, one row per entry, in segments of 16,384 rows
+ *   ┌───┐                                         row  keys          wanted     kernel     flags epochs
+ *   │ 0 │ empty                                   0    10.96.0.1…80  goto c-3   goto c-2   …     7
+ *   │ 2 │ ──────────────► row 1                   1    10.96.0.9…53  goto c-1   goto c-1   …     7
+ *   │ 1 │ ──────────────► row 0                   2    (free, chained through the hashes)
  *   └───┘
  *
  * No objects and no strings per entry: half a million entries of 16-byte keys and 8-byte data take about 30 MB, and a
- * look-up costs some 100 ns. Row numbers are stable until the row is removed. The columns are public because
- * the owner (element-set.ts) reads and writes them in its inner loops; growing replaces the arrays.
+ * look-up costs some 100 ns. Row numbers are stable until the row is removed.
+ *
+ * It never stands still to grow: one more segment is all that many rows need (only `flags`, a byte for each row, is one array that
+ * is copied when it grows), and the slots of a large map are 64 tables, each of which grows alone, in less than a millisecond.
  */
-export class PackedMap {
-  keys: Uint8Array;
+import { copyBytes, readU32, writeU32 } from "./bytes.js";
+
+const SEGMENT_BITS = 14;
+const SEGMENT_ROWS = 1 << SEGMENT_BITS;
+const SEGMENT_MASK = SEGMENT_ROWS - 1;
+/** Tables of slots that a map of more than one segment has: as many as there are values of the hash's highest bits. */
+const TABLE_BITS = 6;
+const TABLES = 1 << TABLE_BITS;
+
+/** The columns of some rows. */
+class Segment {
+  readonly keys: Uint8Array;
   /** Data that is wanted for the row. */
-  wanted: Uint8Array;
+  readonly wanted: Uint8Array;
   /** Data that the kernel is known to hold for the row. */
-  kernel: Uint8Array;
-  flags: Uint8Array;
-  epochs: Uint32Array;
+  readonly kernel: Uint8Array;
+  readonly epochs: Uint32Array;
   /** Hash of a live row; link to the next free row + 1 in a free one. */
-  #hashes: Uint32Array;
-  /** Row + 1, 0 for an empty slot. Twice as many slots as rows at least. */
-  #slots: Uint32Array;
-  #mask: number;
+  readonly hashes: Uint32Array;
+
+  constructor(
+    readonly rows: number,
+    keyLen: number,
+    dataLen: number,
+  ) {
+    this.keys = new Uint8Array(rows * keyLen);
+    this.wanted = new Uint8Array(rows * dataLen);
+    this.kernel = new Uint8Array(rows * dataLen);
+    this.epochs = new Uint32Array(rows);
+    this.hashes = new Uint32Array(rows);
+  }
+
+  copyFrom(other: Segment): void {
+    this.keys.set(other.keys);
+    this.wanted.set(other.wanted);
+    this.kernel.set(other.kernel);
+    this.epochs.set(other.epochs);
+    this.hashes.set(other.hashes);
+  }
+}
+
+/** Finds rows by their hashes. */
+class SlotTable {
+  /** Row + 1, 0 for an empty slot. Twice as many as rows at least. */
+  slots: Uint32Array;
+  mask: number;
+  used = 0;
+
+  constructor(rows: number) {
+    this.slots = new Uint32Array(rows * 2);
+    this.mask = rows * 2 - 1;
+  }
+
+  get full(): boolean {
+    return this.used * 2 >= this.slots.length;
+  }
+
+  add(row: number, hash: number): void {
+    let slot = hash & this.mask;
+    while (this.slots[slot] !== 0) slot = (slot + 1) & this.mask;
+    this.slots[slot] = row + 1;
+    this.used++;
+  }
+}
+
+export class PackedMap {
+  /** What the owner notes of each row; 0 for a free one. Growing replaces the array. */
+  flags: Uint8Array;
+  readonly #segments: Segment[];
+  #tables: SlotTable[];
+  /** Number of tables - 1. */
+  #tableMask = 0;
   #rows = 0;
+  /** Rows that there are columns for. */
+  #capacity: number;
   #free = 0;
   #size = 0;
   #lastHash = 0;
@@ -35,17 +98,12 @@ export class PackedMap {
   constructor(
     readonly keyLen: number,
     readonly dataLen: number,
-    capacity = 16,
   ) {
-    const rows = ceilPowerOfTwo(Math.max(16, capacity));
-    this.keys = new Uint8Array(rows * keyLen);
-    this.wanted = new Uint8Array(rows * dataLen);
-    this.kernel = new Uint8Array(rows * dataLen);
+    const rows = 16;
     this.flags = new Uint8Array(rows);
-    this.epochs = new Uint32Array(rows);
-    this.#hashes = new Uint32Array(rows);
-    this.#slots = new Uint32Array(rows * 2);
-    this.#mask = rows * 2 - 1;
+    this.#segments = [new Segment(rows, keyLen, dataLen)];
+    this.#tables = [new SlotTable(rows)];
+    this.#capacity = rows;
   }
 
   /** Live rows. */
@@ -62,12 +120,15 @@ export class PackedMap {
   find(key: Uint8Array, at = 0): number {
     const hash = this.#hash(key, at);
     this.#lastHash = hash;
-    const { keyLen, keys } = this;
-    for (let slot = hash & this.#mask; ; slot = (slot + 1) & this.#mask) {
-      const row = this.#slots[slot] - 1;
+    const { keyLen } = this;
+    const { slots, mask } = this.#tableOf(hash);
+    for (let slot = hash & mask; ; slot = (slot + 1) & mask) {
+      const row = slots[slot] - 1;
       if (row < 0) return -1;
-      if (this.#hashes[row] !== hash) continue;
-      const base = row * keyLen;
+      const { hashes, keys } = this.#segments[row >>> SEGMENT_BITS];
+      const place = row & SEGMENT_MASK;
+      if (hashes[place] !== hash) continue;
+      const base = place * keyLen;
       let i = 0;
       while (i < keyLen && keys[base + i] === key[at + i]) i++;
       if (i === keyLen) return row;
@@ -80,75 +141,191 @@ export class PackedMap {
     if (found >= 0) return found;
     const hash = this.#lastHash;
     const row = this.#takeRow();
-    this.#hashes[row] = hash;
-    this.keys.set(at === 0 && key.length === this.keyLen ? key : key.subarray(at, at + this.keyLen), row * this.keyLen);
+    const { keys, hashes, epochs } = this.#segments[row >>> SEGMENT_BITS];
+    const place = row & SEGMENT_MASK;
+    copyBytes(key, at, keys, place * this.keyLen, this.keyLen);
+    hashes[place] = hash;
+    epochs[place] = 0;
     this.flags[row] = 0;
-    this.epochs[row] = 0;
-    this.#place(row, hash);
+    let table = this.#tableOf(hash);
+    if (table.full) table = this.#growTable(hash);
+    table.add(row, hash);
     this.#size++;
     return row;
   }
 
   /** Frees the row; its number may be given to another key from here on. */
   remove(row: number): void {
-    const slots = this.#slots;
-    const mask = this.#mask;
-    let hole = this.#hashes[row] & mask;
+    const hash = this.#hashOf(row);
+    const table = this.#tableOf(hash);
+    const { slots, mask } = table;
+    let hole = hash & mask;
     while (slots[hole] !== row + 1) hole = (hole + 1) & mask;
     // Backward shift: an entry may move into the hole unless its own home lies cyclically behind the hole.
     for (let slot = (hole + 1) & mask; slots[slot] !== 0; slot = (slot + 1) & mask) {
-      const home = this.#hashes[slots[slot] - 1] & mask;
+      const home = this.#hashOf(slots[slot] - 1) & mask;
       if (((slot - home) & mask) < ((slot - hole) & mask)) continue;
       slots[hole] = slots[slot];
       hole = slot;
     }
     slots[hole] = 0;
+    table.used--;
     this.flags[row] = 0;
-    this.epochs[row] = 0;
-    this.#hashes[row] = this.#free;
+    const { hashes, epochs } = this.#segments[row >>> SEGMENT_BITS];
+    epochs[row & SEGMENT_MASK] = 0;
+    hashes[row & SEGMENT_MASK] = this.#free;
     this.#free = row + 1;
     this.#size--;
   }
 
-  /** Makes room for this many rows in all, so that a load does not grow step by step. */
-  reserve(rows: number): void {
-    if (rows > this.flags.length) this.#grow(ceilPowerOfTwo(rows));
-  }
-
   /** The row's key, as a view. */
   keyAt(row: number): Uint8Array {
-    return this.keys.subarray(row * this.keyLen, (row + 1) * this.keyLen);
+    return this.#view(this.#segments[row >>> SEGMENT_BITS].keys, row, this.keyLen);
+  }
+
+  copyKey(row: number, to: Uint8Array, at: number): void {
+    const { keyLen } = this;
+    copyBytes(this.#segments[row >>> SEGMENT_BITS].keys, (row & SEGMENT_MASK) * keyLen, to, at, keyLen);
+  }
+
+  epoch(row: number): number {
+    return this.#segments[row >>> SEGMENT_BITS].epochs[row & SEGMENT_MASK];
+  }
+
+  setEpoch(row: number, epoch: number): void {
+    this.#segments[row >>> SEGMENT_BITS].epochs[row & SEGMENT_MASK] = epoch;
+  }
+
+  /** The row's wanted data, as a view. */
+  wantedAt(row: number): Uint8Array {
+    return this.#view(this.#segments[row >>> SEGMENT_BITS].wanted, row, this.dataLen);
+  }
+
+  /** The row's data in the kernel, as a view. */
+  kernelAt(row: number): Uint8Array {
+    return this.#view(this.#segments[row >>> SEGMENT_BITS].kernel, row, this.dataLen);
+  }
+
+  /** The array that `wantedAt` is a part of, from `dataAt` on. */
+  wantedColumn(row: number): Uint8Array {
+    return this.#segments[row >>> SEGMENT_BITS].wanted;
+  }
+
+  kernelColumn(row: number): Uint8Array {
+    return this.#segments[row >>> SEGMENT_BITS].kernel;
+  }
+
+  /** Where a row's data begins in its columns. */
+  dataAt(row: number): number {
+    return (row & SEGMENT_MASK) * this.dataLen;
+  }
+
+  /** The row's wanted data as a number in host order; for data of 4 bytes. */
+  wantedNumber(row: number): number {
+    return readU32(this.#segments[row >>> SEGMENT_BITS].wanted, (row & SEGMENT_MASK) * 4);
+  }
+
+  kernelNumber(row: number): number {
+    return readU32(this.#segments[row >>> SEGMENT_BITS].kernel, (row & SEGMENT_MASK) * 4);
+  }
+
+  setKernelNumber(row: number, value: number): void {
+    writeU32(this.#segments[row >>> SEGMENT_BITS].kernel, (row & SEGMENT_MASK) * 4, value);
+  }
+
+  /** Takes over data from `data[at]` on. */
+  setWanted(row: number, data: Uint8Array, at: number): void {
+    copyBytes(data, at, this.#segments[row >>> SEGMENT_BITS].wanted, this.dataAt(row), this.dataLen);
+  }
+
+  setKernel(row: number, data: Uint8Array, at: number): void {
+    copyBytes(data, at, this.#segments[row >>> SEGMENT_BITS].kernel, this.dataAt(row), this.dataLen);
+  }
+
+  /** Whether `data`, from `at` on, is what is wanted for the row. */
+  isWanted(row: number, data: Uint8Array, at: number): boolean {
+    return equal(this.#segments[row >>> SEGMENT_BITS].wanted, this.dataAt(row), data, at, this.dataLen);
+  }
+
+  /** Whether `data`, from `at` on, is what the kernel holds for the row. */
+  isInKernel(row: number, data: Uint8Array, at: number): boolean {
+    return equal(this.#segments[row >>> SEGMENT_BITS].kernel, this.dataAt(row), data, at, this.dataLen);
+  }
+
+  /** Whether the kernel holds the data that is wanted. */
+  inSync(row: number): boolean {
+    const { wanted, kernel } = this.#segments[row >>> SEGMENT_BITS];
+    const at = this.dataAt(row);
+    return equal(wanted, at, kernel, at, this.dataLen);
+  }
+
+  #view(column: Uint8Array, row: number, length: number): Uint8Array {
+    const at = (row & SEGMENT_MASK) * length;
+    return column.subarray(at, at + length);
+  }
+
+  #hashOf(row: number): number {
+    return this.#segments[row >>> SEGMENT_BITS].hashes[row & SEGMENT_MASK];
+  }
+
+  #tableOf(hash: number): SlotTable {
+    return this.#tables[(hash >>> (32 - TABLE_BITS)) & this.#tableMask];
   }
 
   #takeRow(): number {
     if (this.#free !== 0) {
       const row = this.#free - 1;
-      this.#free = this.#hashes[row];
+      this.#free = this.#hashOf(row);
       return row;
     }
-    if (this.#rows === this.flags.length) this.#grow(this.flags.length * 2);
+    if (this.#rows === this.flags.length) this.#growFlags();
+    if (this.#rows === this.#capacity) this.#growColumns();
     return this.#rows++;
   }
 
-  #place(row: number, hash: number): void {
-    let slot = hash & this.#mask;
-    while (this.#slots[slot] !== 0) slot = (slot + 1) & this.#mask;
-    this.#slots[slot] = row + 1;
+  #growFlags(): void {
+    const flags = new Uint8Array(this.flags.length * 2);
+    flags.set(this.flags);
+    this.flags = flags;
   }
 
-  #grow(rows: number): void {
-    this.keys = grown(this.keys, new Uint8Array(rows * this.keyLen));
-    this.wanted = grown(this.wanted, new Uint8Array(rows * this.dataLen));
-    this.kernel = grown(this.kernel, new Uint8Array(rows * this.dataLen));
-    this.flags = grown(this.flags, new Uint8Array(rows));
-    this.epochs = grown(this.epochs, new Uint32Array(rows));
-    this.#hashes = grown(this.#hashes, new Uint32Array(rows));
-    const old = this.#slots;
-    this.#slots = new Uint32Array(rows * 2);
-    this.#mask = rows * 2 - 1;
-    for (let slot = 0; slot < old.length; slot++) {
-      const row = old[slot] - 1;
-      if (row >= 0) this.#place(row, this.#hashes[row]);
+  #growColumns(): void {
+    const { keyLen, dataLen } = this;
+    const last = this.#segments.at(-1);
+    if (last === undefined || last.rows === SEGMENT_ROWS) {
+      this.#segments.push(new Segment(SEGMENT_ROWS, keyLen, dataLen));
+      this.#capacity += SEGMENT_ROWS;
+      return;
+    }
+    // The first segment begins small: most maps stay so.
+    const larger = new Segment(last.rows * 2, keyLen, dataLen);
+    larger.copyFrom(last);
+    this.#segments[this.#segments.length - 1] = larger;
+    this.#capacity = larger.rows;
+  }
+
+  /** Makes room in the table for this hash, which is full. Returns the table that it belongs to from now on. */
+  #growTable(hash: number): SlotTable {
+    if (this.#tables.length === 1 && this.#size >= SEGMENT_ROWS) {
+      const [all] = this.#tables;
+      this.#tableMask = TABLES - 1;
+      this.#tables = Array.from({ length: TABLES }, () => new SlotTable(all.slots.length / TABLES));
+      this.#addAll(all);
+    } else {
+      const full = this.#tableOf(hash);
+      this.#tables[(hash >>> (32 - TABLE_BITS)) & this.#tableMask] = new SlotTable(full.slots.length);
+      this.#addAll(full);
+    }
+    return this.#tableOf(hash);
+  }
+
+  #addAll(from: SlotTable): void {
+    const { slots } = from;
+    for (let slot = 0; slot < slots.length; slot++) {
+      const row = slots[slot] - 1;
+      if (row < 0) continue;
+      const hash = this.#hashOf(row);
+      this.#tableOf(hash).add(row, hash);
     }
   }
 
@@ -184,7 +361,11 @@ export class RowList {
   }
 
   push(row: number): void {
-    if (this.length === this.rows.length) this.rows = grown(this.rows, new Uint32Array(this.length * 2));
+    if (this.length === this.rows.length) {
+      const larger = new Uint32Array(this.length * 2);
+      larger.set(this.rows);
+      this.rows = larger;
+    }
     this.rows[this.length++] = row;
   }
 }
@@ -196,7 +377,7 @@ export function ceilPowerOfTwo(n: number): number {
   return power;
 }
 
-function grown<T extends Uint8Array | Uint32Array>(from: T, to: T): T {
-  to.set(from);
-  return to;
+function equal(a: Uint8Array, aAt: number, b: Uint8Array, bAt: number, length: number): boolean {
+  for (let i = 0; i < length; i++) if (a[aAt + i] !== b[bAt + i]) return false;
+  return true;
 }
