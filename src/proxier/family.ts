@@ -121,8 +121,9 @@ export class FamilyProxier {
   }
 
   async #apply(): Promise<ApplyResult> {
+    const began = this.#clock.now();
     const result = await this.table.apply({ repair: this.repair.waitMs() === 0 });
-    this.repair.applied(result);
+    this.repair.applied(result, began);
     return result;
   }
 

@@ -14,6 +14,12 @@ const FIRST_WAIT_MS = 100;
 const LONGEST_WAIT_MS = 10_000;
 /** After this long without a repair the next one is at once again, ms. */
 const QUIET_MS = 60_000;
+/**
+ * A look that found nothing to undo (somebody changed something and back, or what is none of our business) may take this share of the time,
+ * and keeps the next look waiting no longer than this.
+ */
+const LOOK_SHARE = 0.1;
+const LONGEST_LOOK_WAIT_MS = 1000;
 /** Kept of what was noticed before one repair. */
 const MAX_NAMES = 5;
 const MAX_CHANGES = 10;
@@ -26,11 +32,17 @@ export class RepairPace {
   #waitMs = 0;
   #inARow = 0;
   #last = Number.NEGATIVE_INFINITY;
+  #notBefore = Number.NEGATIVE_INFINITY;
 
   /** Ms until the next repair may be; 0: now. */
   waitMs(now: number): number {
     if (now - this.#last >= QUIET_MS) this.#waitMs = this.#inARow = 0;
-    return Math.max(0, this.#last + this.#waitMs - now);
+    return Math.max(0, this.#last + this.#waitMs - now, this.#notBefore - now);
+  }
+
+  /** The table was read, for so many ms, and there was nothing to undo. */
+  looked(now: number, tookMs: number): void {
+    this.#notBefore = now + Math.min(tookMs / LOOK_SHARE, LONGEST_LOOK_WAIT_MS);
   }
 
   repaired(now: number): void {
@@ -58,6 +70,8 @@ export class FamilyRepair {
   readonly #observers: readonly ProxierObserver[];
   readonly #pace = new RepairPace();
   #noticed: Noticed | undefined;
+  /** The table has been read before. */
+  #seen = false;
 
   constructor(family: IpFamily, table: Table, log: Logger, clock: Clock, observers: readonly ProxierObserver[]) {
     this.#family = family;
@@ -85,14 +99,17 @@ export class FamilyRepair {
     return this.#table.inDoubt ? this.waitMs() : undefined;
   }
 
-  /** A write is through that could repair: counts and tells what it undid. */
-  applied(result: ApplyResult): void {
+  /** A write is through, which began then (ms of the clock): counts and tells what it undid. */
+  applied(result: ApplyResult, began: number): void {
     const now = this.#clock.now();
     if (result.drift === undefined || result.transactions === 0) {
-      // A read found nothing to undo.
-      if (result.resynced !== undefined && !this.#table.inDoubt) this.#noticed = undefined;
+      if (result.resynced === undefined) return;
+      if (this.#seen) this.#pace.looked(now, now - began);
+      this.#seen = true;
+      if (!this.#table.inDoubt) this.#noticed = undefined;
       return;
     }
+    this.#seen = true;
     this.#pace.repaired(now);
     const noticed = this.#noticed ?? this.#nothing();
     this.#noticed = undefined;

@@ -102,6 +102,10 @@ export class Doubts {
     return [...this.#pending.causes].some((cause) => !MAY_WAIT.has(cause));
   }
 
+  has(cause: DoubtCause): boolean {
+    return this.#pending.causes.has(cause);
+  }
+
   /** A read begins. It ends with `settled` or `failed`. */
   begin(): DoubtScope {
     const reading = this.#pending;

@@ -68,6 +68,8 @@ export class Table {
   readonly #view: KernelView;
   /** Of the socket that commits. */
   #port: number;
+  /** Found by reads, and not undone yet. */
+  #drift: Drift | undefined;
   /** Counts beginnings and ends of what may change the view: who compares in between sees that it did. */
   #steps = 0;
   #queue: Promise<unknown> = Promise.resolve();
@@ -159,9 +161,12 @@ export class Table {
     return added ? describeChanges(ours) : [];
   }
 
-  /** Nobody has listened for a while: anything may have happened. */
-  eventsLost(reason: string): void {
-    this.#view.doubts.add({ cause: "lost events", reason });
+  /** Nobody has listened for a while: anything may have happened. False: that was known. */
+  eventsLost(reason: string): boolean {
+    const { doubts } = this.#view;
+    const known = doubts.has("lost events");
+    doubts.add({ cause: "lost events", reason });
+    return !known;
   }
 
   /** Whether the table may be otherwise than it was left: the next apply that repairs will look. */
@@ -257,7 +262,6 @@ export class Table {
   async #applyWithRetries(repair: boolean): Promise<ApplyResult> {
     let resynced: string | undefined;
     let readWhole = false;
-    let drift: Drift | undefined;
     for (let retry = 0; ; retry++) {
       try {
         await this.#resolveOwnership();
@@ -265,9 +269,11 @@ export class Table {
         const reading = (repair && doubts.any) || doubts.pressing ? await this.#read() : undefined;
         resynced ??= reading?.reason;
         readWhole ||= reading?.whole === true;
-        drift = joined(drift, reading?.drift);
+        this.#drift = joined(this.#drift, reading?.drift);
         const result = await this.#applyOnce(retry < MAX_RETRIES ? reading?.generation : undefined);
         this.#checks.done(result.transactions > 0, resynced !== undefined);
+        const drift = this.#drift;
+        this.#drift = undefined;
         return {
           ...result,
           ...this.#whatRemains(),

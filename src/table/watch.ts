@@ -13,7 +13,7 @@ export interface ForeignChange {
 export interface WatchHandlers {
   /** The table has taken note: its next apply repairs it. */
   changed(table: Table, change: ForeignChange): void;
-  /** Nothing is known of a while: every table has taken note. */
+  /** Nothing is known of a while: every table has taken note. Not told again before the next read. */
   lost(reason: string): void;
   /** Nobody listens for now; tried again in `againMs`. */
   failed(error: unknown, againMs: number): void;
@@ -118,8 +118,8 @@ export class TableWatch {
   }
 
   #lost(reason: string): void {
-    for (const table of this.#tables) table.eventsLost(reason);
-    this.#handlers.lost(reason);
+    const news = this.#tables.map((table) => table.eventsLost(reason));
+    if (news.includes(true)) this.#handlers.lost(reason);
   }
 
   #ended(reason: Error): void {

@@ -162,6 +162,31 @@ describe("a table that somebody else changes", () => {
     expect(await chains()).not.toContain("theirs");
   });
 
+  it("and back is looked at, but not all the time", async () => {
+    await begin();
+    let looks = 0;
+    const sets = kernel.sets.bind(kernel);
+    kernel.sets = (ref) => {
+      looks++;
+      // A read takes a while.
+      vi.advanceTimersByTime(4);
+      return sets(ref);
+    };
+    const before = kernel.commits.length;
+    for (let ms = 0; ms < 4000; ms += 10) {
+      await other.commit([foreignChain]);
+      await other.commit([{ op: "delete", kind: "chain", ...TABLE, chain: "theirs" }]);
+      await pass(10);
+    }
+    expect(looks).toBeGreaterThan(10);
+    expect(looks).toBeLessThan(110);
+    expect(kernel.commits).toHaveLength(before);
+    expect(repairs).toEqual([]);
+    await other.commit([deleteTable]);
+    await pass(1000);
+    expect(repairs).toMatchObject([{ cause: "table-deleted" }]);
+  });
+
   it("so that nothing can be written waits for its repair, without an error for each change", async () => {
     await begin();
     for (let i = 0; i < 10; i++) {

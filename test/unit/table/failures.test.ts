@@ -43,6 +43,20 @@ describe("a refused transaction", () => {
     expect(operations(result)).toBe("element +1 -1");
   });
 
+  it("still tells with the next transaction what a read had found that somebody else did", async () => {
+    const kernel = new FakeKernel();
+    const { table, service } = serviceTable(kernel);
+    service(1, 1);
+    await table.apply();
+    await kernel.asOther().commit([{ op: "add", kind: "chain", ...OWN, chain: "theirs" }]);
+    table.invalidate("test");
+    service(2, 1);
+    kernel.failNext({ when: elementAdds, errno: "ENOMEM" });
+    await expect(table.apply()).rejects.toMatchObject({ code: "refused" });
+    expect((await table.apply()).drift?.changes).toEqual(["chain theirs: added"]);
+    expect((await table.apply()).drift).toBeUndefined();
+  });
+
   it("is not tried for ever", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);

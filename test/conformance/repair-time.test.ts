@@ -1,0 +1,79 @@
+/** How long the tables of a large cluster are away when somebody deletes them, beside the time that the kernel takes to load them. */
+import { pino } from "pino";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { defaultConfig } from "../../src/config/index.js";
+import { NftKernel } from "../../src/kernel/nft-kernel.js";
+import type { RepairReport } from "../../src/proxier/observer.js";
+import { Proxier } from "../../src/proxier/proxier.js";
+import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
+import { patience } from "../lab/patience.js";
+import { makeNamespace, type Namespace } from "./real.js";
+
+const SERVICES = 10_000;
+const ENDPOINTS = 10;
+/** The aim, from the deletion to all in force, without the kernel's own time. */
+const OWN_MS = 50;
+
+let namespace: Namespace;
+let kernel: NftKernel;
+let other: NftKernel;
+let proxier: Proxier;
+let repaired: ((report: RepairReport) => void) | undefined;
+
+beforeAll(async () => {
+  namespace = await makeNamespace();
+  kernel = await NftKernel.open({ netns: namespace.path });
+  other = await NftKernel.open({ netns: namespace.path });
+  proxier = new Proxier({
+    config: defaultConfig(),
+    nodeName: "this-node",
+    families: ["ip"],
+    kernel,
+    log: pino({ level: "silent" }),
+    clock: { now: () => performance.now() },
+    localAddresses: () => Promise.resolve([]),
+    watch: true,
+    observers: [{ repaired: (report) => repaired?.(report) }],
+  });
+  for (let i = 0; i < SERVICES; i++) {
+    proxier.upsert({ kind: "Service", object: makeService(i) });
+    proxier.upsert({ kind: "EndpointSlice", object: makeSlice(i, podsOf(i, ENDPOINTS)) });
+  }
+  proxier.synced();
+  expect((await proxier.sync()).ok).toBe(true);
+});
+afterAll(async () => {
+  await proxier.stop();
+  await kernel.close();
+  await other.close();
+  await namespace.remove();
+});
+
+/** What this thread has worked so far, ms: unlike the time on the wall it does not tell of what else the machine does. */
+function worked(): number {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1000;
+}
+
+test(`10,000 services with 10 endpoints each: at most ${OWN_MS} ms of our own`, { timeout: 120_000 }, async () => {
+  const own: number[] = [];
+  const commit = kernel.commit.bind(kernel);
+  let inForce = 0;
+  kernel.commit = async (ops, options) => {
+    const result = await commit(ops, options);
+    inForce = worked();
+    return result;
+  };
+  // The first may wait for the compiler.
+  for (let round = 0; round < 4; round++) {
+    const done = new Promise<RepairReport>((resolve) => (repaired = resolve));
+    await other.commit([{ op: "delete", kind: "table", family: "ip", table: "kube-proxy" }]);
+    const before = worked();
+    const report = await done;
+    own.push(inForce - before);
+    expect(report).toMatchObject({ cause: "table-deleted", found: ["the table was deleted"] });
+    expect(report.operations).toBeGreaterThan(SERVICES * ENDPOINTS);
+  }
+  expect(Math.min(...own.slice(1))).toBeLessThan(patience(OWN_MS));
+});
