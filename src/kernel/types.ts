@@ -461,7 +461,7 @@ export interface Kernel {
   /** In kernel order. */
   rules(table: TableRef, chain?: string): Promise<RuleInfo[]>;
   sets(table: TableRef): Promise<SetDump[]>;
-  /** Throws ENOENT when there is no such set. */
+  /** Throws ENOENT when there is no such set. Right after many were added, an element may be in the dump twice: the kernel's hash grows. */
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch>;
   /** Interface addresses of the namespace (rtnetlink), whatever their state: tentative and deprecated ones, links that are down. */
   addresses(): Promise<InterfaceAddress[]>;
