@@ -19,6 +19,7 @@
         "native/conntrack_monitor.cc",
         "native/conntrack_pack.cc",
         "native/conntrack_requests.cc",
+        "native/conntrack_screen.cc",
         "native/conntrack_socket.cc",
         "native/conntrack_table.cc",
         "native/dump.cc",

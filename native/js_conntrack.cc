@@ -1,5 +1,7 @@
 #include "js_conntrack.h"
 
+#include <linux/netfilter/nf_conntrack_common.h>
+
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -13,6 +15,7 @@
 #include "conntrack_filter.h"
 #include "conntrack_monitor.h"
 #include "conntrack_pack.h"
+#include "conntrack_screen.h"
 #include "conntrack_table.h"
 #include "js_handle.h"
 #include "js_monitor.h"
@@ -36,6 +39,7 @@ using TablePtr = std::shared_ptr<ConntrackTable>;
 struct JsDump {
   TablePtr table;
   std::unique_ptr<ConntrackDump> dump;
+  std::unique_ptr<ConntrackScreen> screen;  // may be null
 };
 
 TablePtr TableOf(const Napi::CallbackInfo& info) {
@@ -84,6 +88,23 @@ ConntrackFilter ReadFilter(Napi::Env env, napi_value value) {
   return ConntrackFilter(view.data, view.length);
 }
 
+std::vector<uint8_t> CopyBytes(Napi::Env env, const Napi::Object& object, const char* field, const Where& where) {
+  const ByteView view = ReadBytes(env, object.Get(field), Where(where, field));
+  return view.length == 0 ? std::vector<uint8_t>() : std::vector<uint8_t>(view.data, view.data + view.length);
+}
+
+// Undefined: none.
+std::unique_ptr<ConntrackScreen> ReadScreen(Napi::Env env, napi_value value) {
+  if (Napi::Value(env, value).IsUndefined()) return nullptr;
+  const Where where(std::string("screen"));
+  WantObject(env, value, where);
+  const Napi::Object object(env, value);
+  const std::optional<uint32_t> family = OptionalU32(env, value, "family", where);
+  return std::make_unique<ConntrackScreen>(
+      static_cast<int>(family.value_or(0)), CopyBytes(env, object, "destinations", where),
+      CopyBytes(env, object, "lists", where), CopyBytes(env, object, "endpoints", where));
+}
+
 Napi::Value Open(const Napi::CallbackInfo& info) {
   const ConnectionOptions options = ReadConnectionOptions(info.Env(), info[0]);
   return AsyncTask<TablePtr>::Run(
@@ -130,6 +151,7 @@ Napi::Value Dump(const Napi::CallbackInfo& info) {
   auto dump = std::make_shared<JsDump>();
   dump->table = table;
   dump->dump = table->Dump(ReadFilter(info.Env(), info[1]));
+  dump->screen = ReadScreen(info.Env(), info[2]);
   return Wrap(info.Env(), std::move(dump), kDumpTag);
 }
 
@@ -138,12 +160,21 @@ struct PackedPiece {
   bool done = false;
   uint64_t seen = 0;
   bool interrupted = false;
+  // Of this piece: what the filter matches, screened or not, and how many of these have been answered.
+  uint64_t matched = 0;
+  uint64_t answered = 0;
 };
 
-PackedPiece PackPiece(const ConntrackPiece& piece, const ConntrackFilter& filter) {
+PackedPiece PackPiece(const ConntrackPiece& piece, const ConntrackFilter& filter, const ConntrackScreen* screen) {
+  PackedPiece packed{{}, piece.done, piece.seen, piece.interrupted};
   ConntrackPacker packer;
-  ReadConntrackPiece(piece, filter, [&](const ConntrackRecord& record) { packer.Add(record); });
-  return PackedPiece{packer.Take(), piece.done, piece.seen, piece.interrupted};
+  ReadConntrackPiece(piece, filter, [&](const ConntrackRecord& record) {
+    ++packed.matched;
+    if ((record.status & IPS_SEEN_REPLY) != 0) ++packed.answered;
+    if (screen == nullptr || !screen->LeavesOut(record)) packer.Add(record);
+  });
+  packed.blocks = packer.Take();
+  return packed;
 }
 
 Napi::Value PieceToJs(Napi::Env env, PackedPiece&& piece) {
@@ -152,13 +183,20 @@ Napi::Value PieceToJs(Napi::Env env, PackedPiece&& piece) {
   object.Set("done", Napi::Boolean::New(env, piece.done));
   object.Set("seen", Number(env, piece.seen));
   object.Set("interrupted", Napi::Boolean::New(env, piece.interrupted));
+  object.Set("matched", Number(env, piece.matched));
+  object.Set("answered", Number(env, piece.answered));
   return object;
 }
 
 Napi::Value Read(const Napi::CallbackInfo& info) {
   const auto dump = Unwrap<JsDump>(info.Env(), info[0], kDumpTag, "conntrack dump");
   return AsyncTask<PackedPiece>::Run(
-      info.Env(), "dump", [dump] { return PackPiece(dump->dump->Fetch(), dump->dump->filter()); }, PieceToJs);
+      info.Env(), "dump",
+      [dump] {
+        if (dump->screen) dump->screen->Prepare();
+        return PackPiece(dump->dump->Fetch(), dump->dump->filter(), dump->screen.get());
+      },
+      PieceToJs);
 }
 
 Napi::Value Lookup(const Napi::CallbackInfo& info) {
@@ -249,7 +287,7 @@ Napi::Value Decode(const Napi::CallbackInfo& info) {
                                      [&](const nlmsghdr* message) { return progress.Take(message); });
   piece.seen = progress.seen();
   piece.interrupted = progress.interrupted();
-  return PieceToJs(env, PackPiece(piece, filter));
+  return PieceToJs(env, PackPiece(piece, filter, nullptr));
 }
 
 // The error that opening fails with when this NLMSG_ERROR is the kernel's answer. Pure.

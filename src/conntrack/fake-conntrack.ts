@@ -8,11 +8,13 @@ import { parseAddress } from "../model/address.js";
 import type { IpFamily } from "../model/types.js";
 import { compileFilter, matchesPatterns } from "./filter.js";
 import { checkUpdate, packEntry, packIdentity, packKey, packNewEntry } from "./record.js";
+import { checkScreen, mayLeaveOut } from "./screen.js";
 import { CONNTRACK_STATUS } from "./types.js";
 import type {
   ConntrackEntry,
   ConntrackEvents,
   ConntrackFilter,
+  ConntrackScreen,
   ConntrackStats,
   ConntrackTable,
   ConntrackTuple,
@@ -172,11 +174,12 @@ export class FakeConntrack implements ConntrackTable {
   async dump(
     filter: ConntrackFilter,
     onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
+    screen?: ConntrackScreen,
   ): Promise<DumpResult> {
     return this.#run({ action: "dump", filter }, async () => {
       const patterns = compileFilter(filter, "dump");
-      let entries = 0;
-      let seen = 0;
+      if (screen !== undefined) checkScreen("dump", filter, screen);
+      let [entries, seen, matched, answered] = [0, 0, 0, 0];
       const interrupted = this.#takeInterruption();
       let chunk: ConntrackEntry[] = [];
       for (const key of [...this.#entries.keys()]) {
@@ -184,6 +187,9 @@ export class FakeConntrack implements ConntrackTable {
         if (kept === undefined || kept.expiresAt <= this.#now()) continue;
         seen++;
         if (!matchesPatterns(patterns, packEntry("dump", kept.entry))) continue;
+        matched++;
+        if ((kept.entry.status & CONNTRACK_STATUS.seenReply) !== 0) answered++;
+        if (screen !== undefined && mayLeaveOut(screen, kept.entry)) continue;
         entries++;
         chunk.push(this.#show(kept));
         if (chunk.length < this.#chunkSize) continue;
@@ -192,7 +198,7 @@ export class FakeConntrack implements ConntrackTable {
         await this.#latency?.("dump");
       }
       if (chunk.length > 0) await onEntries(chunk);
-      return { entries, seen, interrupted };
+      return { entries, seen, interrupted, ...(screen !== undefined && { matched, answered }) };
     });
   }
 

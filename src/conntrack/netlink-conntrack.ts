@@ -8,17 +8,20 @@ import {
   type NativeConntrackCallback,
   type NativePiece,
   type NativeRecords,
+  type NativeScreen,
 } from "../kernel/conntrack-addon.js";
 import { KernelError } from "../kernel/errors.js";
 import { translate } from "../kernel/native-error.js";
 import type { IpFamily } from "../model/types.js";
 import { packIdentities, unpackRecords } from "./entry.js";
 import { compileFilter, packPatterns } from "./filter.js";
-import { checkUpdate, OFFSET, packIdentity, packKey, packNewEntry } from "./record.js";
+import { AF, checkUpdate, OFFSET, packIdentity, packKey, packNewEntry } from "./record.js";
+import { checkScreen } from "./screen.js";
 import type {
   ConntrackEntry,
   ConntrackEvents,
   ConntrackFilter,
+  ConntrackScreen,
   ConntrackStats,
   ConntrackTable,
   ConntrackTuple,
@@ -69,14 +72,16 @@ export class NetlinkConntrack implements ConntrackTable {
   async dump(
     filter: ConntrackFilter,
     onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
+    screen?: ConntrackScreen,
   ): Promise<DumpResult> {
     return this.#run("dump", async () => {
-      const dump = this.#addon.conntrackDump(this.#table, packPatterns(compileFilter(filter, "dump")));
+      const patterns = packPatterns(compileFilter(filter, "dump"));
+      const dump = this.#addon.conntrackDump(this.#table, patterns, packScreen(filter, screen));
       const read = async (): Promise<NativePiece> => this.#addon.conntrackRead(dump);
       // Two at a time: while one is read and on its way to the main thread, the kernel goes on with the next. They may
       // overtake each other; entries have no order.
       const reading = [read(), read()];
-      let [entries, seen] = [0, 0];
+      let [entries, seen, matched, answered] = [0, 0, 0, 0];
       let [done, interrupted] = [false, false];
       try {
         while (reading.length > 0) {
@@ -85,6 +90,8 @@ export class NetlinkConntrack implements ConntrackTable {
           done ||= piece.done;
           interrupted ||= piece.interrupted;
           seen = Math.max(seen, piece.seen);
+          matched += piece.matched;
+          answered += piece.answered;
           if (!done) reading.push(read());
           for (const block of piece.blocks) {
             const chunk = unpackRecords(block);
@@ -93,7 +100,7 @@ export class NetlinkConntrack implements ConntrackTable {
             if (waiting !== undefined) await waiting;
           }
         }
-        return { entries, seen, interrupted };
+        return { entries, seen, interrupted, ...(screen !== undefined && { matched, answered }) };
       } finally {
         // Where `onEntries` or a read failed, workers are still reading.
         await Promise.allSettled(reading);
@@ -213,6 +220,14 @@ export class NetlinkConntrack implements ConntrackTable {
       this.#running.delete(running);
     }
   }
+}
+
+function packScreen(filter: ConntrackFilter, screen: ConntrackScreen | undefined): NativeScreen | undefined {
+  if (screen === undefined) return undefined;
+  checkScreen("dump", filter, screen);
+  const { family, destinations, lists, endpoints } = screen;
+  const listBytes = new Uint8Array(lists.buffer, lists.byteOffset, lists.byteLength);
+  return { family: AF[family], destinations, lists: listBytes, endpoints };
 }
 
 /** Calls handlers one after the other; what one throws does not keep the next from its event. */

@@ -4,7 +4,8 @@ import { packAddress } from "../model/address.js";
 import type { IpFamily, Protocol, ServiceTarget } from "../model/types.js";
 import type { Switches } from "./decide.js";
 import type { Claim } from "./former.js";
-import type { ConntrackEntry, ConntrackScreen } from "./types.js";
+import { invalid } from "./record.js";
+import type { ConntrackEntry, ConntrackFilter, ConntrackScreen } from "./types.js";
 
 const NUMBER: Readonly<Record<Protocol, number>> = { TCP: IpProto.tcp, UDP: IpProto.udp, SCTP: IpProto.sctp };
 
@@ -144,6 +145,11 @@ export class ScreenBuilder {
     view[at] = port >>> 8;
     view[at + 1] = port & 0xff;
   }
+}
+
+/** Throws KernelError "invalid" unless the filter is of the screen's family. */
+export function checkScreen(action: string, filter: ConntrackFilter, screen: ConntrackScreen): void {
+  if (filter.family !== screen.family) throw invalid(action, "screen: the filter is not of its family");
 }
 
 /** What a screen says of an entry of its family, for tables that look at entries in JavaScript: it need not be handed over. */

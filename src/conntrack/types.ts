@@ -142,7 +142,7 @@ export interface DumpResult {
   readonly entries: number;
   /** Entries that the kernel sent; what it did not filter was filtered here. */
   readonly seen: number;
-  /** Where a screen left entries out: how many matched the filter, handed over or not. Absent: none was left out. */
+  /** With a screen: how many matched the filter, handed over or not. Absent: none was left out. */
   readonly matched?: number;
   /** And how many of these have IPS_SEEN_REPLY. */
   readonly answered?: number;

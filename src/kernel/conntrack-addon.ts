@@ -28,6 +28,17 @@ export interface NativePiece {
   /** Entries that the kernel sent so far. */
   readonly seen: number;
   readonly interrupted: boolean;
+  /** Of this piece: entries that the filter matches, screened out or not, and how many of these have been answered. */
+  readonly matched: number;
+  readonly answered: number;
+}
+
+/** A ConntrackScreen as bytes; `family` is AF_INET or AF_INET6. */
+export interface NativeScreen {
+  readonly family: number;
+  readonly destinations: Uint8Array;
+  readonly lists: Uint8Array;
+  readonly endpoints: Uint8Array;
 }
 
 export interface NativeDeletion {
@@ -63,7 +74,8 @@ export interface NativeConntrackAddon {
   conntrackClose(table: NativeConntrack): void;
   conntrackTotals(table: NativeConntrack): Promise<{ readonly entries: number; readonly max?: number }>;
   conntrackCounts(table: NativeConntrack): Promise<NativeCounts>;
-  conntrackDump(table: NativeConntrack, filter: Uint8Array): NativeConntrackDump;
+  /** The screen is checked by the first read, which fails when it is none. */
+  conntrackDump(table: NativeConntrack, filter: Uint8Array, screen?: NativeScreen): NativeConntrackDump;
   /** What matches among the next 256 KiB of messages, some 1,500 entries. Calls may overlap; each gets a piece of its own. */
   conntrackRead(dump: NativeConntrackDump): Promise<NativePiece>;
   conntrackLookup(table: NativeConntrack, key: Uint8Array): Promise<NativeRecords | undefined>;

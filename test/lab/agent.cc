@@ -9,7 +9,8 @@
 //                             {"count":N,"result":"refused"},                    a TCP reset, an SCTP ABORT
 //                             {"count":N,"result":"unreachable","type":N,"code":N},       an ICMP error
 //                             {"count":N,"result":"timeout"}]}
-//   ID flow udp|sctp SOURCE DESTINATION PORT SOURCE_PORT INTERVAL_MS DURATION_MS   one packet after the other, one socket
+//   ID flow udp|sctp SOURCE DESTINATION PORT SOURCE_PORT INTERVAL_MS DURATION_MS   one packet after the other, one
+//   socket
 //     -> {"id":ID,"answers":[{"name":…,"firstMs":N,"lastMs":N,"count":N}, …]}   runs of answers; CLOCK_MONOTONIC
 //   any failure -> {"id":ID,"error":TEXT}
 // It ends with its stdin.

@@ -240,6 +240,39 @@ describe("events", () => {
   });
 });
 
+describe("a screen that is none", () => {
+  const whole = {
+    family: 2,
+    destinations: Uint8Array.of(10, 96, 0, 1, 17, 0, 0, 53, 0, 0, 0, 0),
+    lists: Uint8Array.of(0, 0, 0, 0, 1, 0, 0, 0),
+    endpoints: Uint8Array.of(10, 1, 0, 1, 0, 53, 0, 0),
+  };
+
+  test.each<[string, Partial<typeof whole>, string]>([
+    ["of no family", { family: 7 }, "not a family"],
+    ["half a destination", { destinations: whole.destinations.subarray(1) }, "not a list of destinations"],
+    ["half an endpoint", { endpoints: whole.endpoints.subarray(1) }, "not a list of endpoints"],
+    ["lists beyond the endpoints", { lists: Uint8Array.of(0, 0, 0, 0, 2, 0, 0, 0) }, "the lists are not the endpoints"],
+    ["lists that go back", { lists: Uint8Array.of(0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0) }, "the lists are not"],
+    ["no lists", { lists: new Uint8Array(0) }, "the lists are not the endpoints"],
+    ["a list that is not there", { destinations: whole.destinations.with(8, 1) }, "no such list"],
+    [
+      "a list far away",
+      { destinations: Uint8Array.of(10, 96, 0, 1, 17, 0, 0, 53, 255, 255, 255, 255) },
+      "no such list",
+    ],
+  ])("%s: the read fails, and nothing is read", async (_name, part, message) => {
+    const addon = loadConntrackAddon();
+    const own = await addon.conntrackOpen({ netns });
+    const read = (screen: typeof whole) => addon.conntrackRead(addon.conntrackDump(own, new Uint8Array(208), screen));
+    await expect(read({ ...whole, ...part })).rejects.toThrow(message);
+    await expect(
+      read({ ...whole, destinations: Uint8Array.of(10, 96, 0, 1, 17, 0, 0, 53, 0, 0, 0, 0) }),
+    ).resolves.toMatchObject({ done: true });
+    addon.conntrackClose(own);
+  });
+});
+
 describe("handles", () => {
   test("cannot be mistaken for one another, nor used after close", async () => {
     const addon = loadConntrackAddon();

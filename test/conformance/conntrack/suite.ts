@@ -5,8 +5,9 @@ import { dumps } from "./dumps.js";
 import { entries } from "./entries.js";
 import { events } from "./events.js";
 import { filters } from "./filters.js";
+import { screens } from "./screens.js";
 
-const TOPICS = { entries, changes, filters, dumps, events };
+const TOPICS = { entries, changes, filters, dumps, screens, events };
 
 /** What every implementation of `ConntrackTable` must do. `open` gives an empty one for each test. */
 export function describeConntrack(name: string, open: OpenConntrack): void {

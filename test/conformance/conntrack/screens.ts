@@ -1,0 +1,101 @@
+/** Dumps that leave out what nobody asks for: the same in C++ as mayLeaveOut says it in a few lines. */
+import { expect, test } from "vitest";
+import { BEYOND_KUBE_PROXY } from "../../../src/conntrack/decide.js";
+import { mayLeaveOut, ScreenBuilder } from "../../../src/conntrack/screen.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackScreen } from "../../../src/conntrack/types.js";
+import { parseAddress } from "../../../src/model/index.js";
+import type { IpFamily, Protocol, ServiceTarget } from "../../../src/model/types.js";
+import { all, type CurrentTable, flow, refusal } from "./bench.js";
+
+/** "10.0.0.7" in either family. */
+function at(family: IpFamily, address: string): string {
+  return family === "ip" ? address : (parseAddress(`fd00:${address.replaceAll(".", ":")}::`) ?? "");
+}
+
+const NODE = "192.0.2.10";
+
+function target(family: IpFamily, n: number, protocol: Protocol, endpoints: readonly number[]): ServiceTarget {
+  return {
+    service: `default/s${n}`,
+    id: `default/s${n}/${protocol}`,
+    protocol,
+    port: 53,
+    addresses: [at(family, `10.96.0.${n}`)],
+    nodePort: 30_000 + n,
+    resetRemovedEndpoints: protocol === "TCP",
+    endpoints: endpoints.map((e) => ({ address: at(family, `10.1.0.${e}`), port: 53, local: false })),
+    serving: endpoints.map((e) => e % 7 !== 0),
+  };
+}
+
+function screenOf(family: IpFamily, switches = BEYOND_KUBE_PROXY): ConntrackScreen {
+  const screen = new ScreenBuilder(family, switches, [at(family, NODE)]);
+  for (let n = 1; n <= 9; n++) {
+    screen.addTarget(
+      target(
+        family,
+        n,
+        "UDP",
+        Array.from({ length: n * n }, (_, i) => 81 - i),
+      ),
+    );
+    screen.addTarget(target(family, n, "TCP", [n, n + 1]));
+  }
+  screen.addFormer({ family, address: at(family, "10.96.0.20"), protocol: "UDP", port: 53 });
+  return screen.build();
+}
+
+export function screens(current: CurrentTable): void {
+  test.each<[IpFamily, string, typeof BEYOND_KUBE_PROXY]>([
+    ["ip", "node ports here", BEYOND_KUBE_PROXY],
+    ["ip6", "node ports here", BEYOND_KUBE_PROXY],
+    ["ip", "node ports anywhere", { ...BEYOND_KUBE_PROXY, ownNodePortsOnly: false }],
+    ["ip6", "node ports anywhere", { ...BEYOND_KUBE_PROXY, ownNodePortsOnly: false }],
+  ])("%s, %s: what is asked for is handed over, everything is counted", async (family, _name, switches) => {
+    const { table } = current();
+    let made = 0;
+    for (const vip of [...Array.from({ length: 11 }, (_, n) => `10.96.0.${n}`), "10.96.0.20", NODE, "192.0.2.77"]) {
+      for (const protocol of [6, 17]) {
+        for (let i = 0; i < 8; i++) {
+          const port = vip.startsWith("192") ? 30_000 + ((i * 5) % 12) : 53 + (i % 5 === 0 ? 1 : 0);
+          const endpoint = at(family, `10.1.0.${1 + ((made * 13) % 90)}`);
+          const ends = { vip: at(family, vip), port, endpoint, endpointPort: i % 6 === 0 ? 54 : 53 };
+          const client = { client: at(family, "10.0.0.7"), clientPort: 1000 + made++ };
+          const status = i % 3 === 0 ? CONNTRACK_STATUS.seenReply : 0;
+          const state = protocol === 6 ? { state: "ESTABLISHED" } : {};
+          await table.create(flow({ ...client, ...ends, protocol }, { status, ...state }));
+        }
+      }
+    }
+    const other = family === "ip" ? "ip6" : "ip";
+    await table.create(flow({ client: at(other, "10.0.0.7"), vip: at(other, "10.96.0.1") }));
+    const screen = screenOf(family, switches);
+    const key = ({ original }: ConntrackEntry): string => JSON.stringify(original);
+    const every = await all(table, { family });
+    const handedOver: string[] = [];
+    const result = await table.dump({ family }, (entries) => void handedOver.push(...entries.map(key)), screen);
+    const expected = every.filter((entry) => !mayLeaveOut(screen, entry)).map(key);
+    expect(handedOver.sort()).toEqual(expected.sort());
+    expect(expected.length).toBeGreaterThan(40);
+    expect(expected.length).toBeLessThan(made - 40);
+    const answered = every.filter(({ status }) => (status & CONNTRACK_STATUS.seenReply) !== 0).length;
+    expect(result).toMatchObject({ entries: expected.length, matched: made, answered, interrupted: false });
+    const tcp = await table.dump({ family, protocol: 6 }, () => undefined, screen);
+    expect(tcp.matched).toBe(made / 2);
+  });
+
+  test("without any destination nothing is handed over", async () => {
+    const { table } = current();
+    await table.create(flow());
+    const screen = new ScreenBuilder("ip", BEYOND_KUBE_PROXY, []).build();
+    expect(await table.dump({ family: "ip" }, () => undefined, screen)).toMatchObject({ entries: 0, matched: 1 });
+  });
+
+  test("a screen of another family than the filter's is refused", async () => {
+    const { table } = current();
+    for (const filter of [{}, { family: "ip6" as const }]) {
+      const error = await refusal(table.dump(filter, () => undefined, screenOf("ip")));
+      expect([error.code, error.message]).toEqual(["invalid", "dump: screen: the filter is not of its family"]);
+    }
+  });
+}
