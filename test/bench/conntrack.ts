@@ -33,21 +33,32 @@ export interface ConntrackResult {
   readonly prefix: Timed;
   /** All that is left. */
   readonly flushed: Timed;
+  /** The reconciler, over as many entries that are in order; then one VIP's 100 that are not. */
+  readonly reconcile: {
+    readonly grown: number;
+    readonly passes: readonly { readonly bareMs: number; readonly passMs: number; readonly blockedMs: number }[];
+    readonly one: Timed;
+  };
 }
 
 export function measureConntrack(): ConntrackResult {
   process.stderr.write(`measuring conntrack with ${ENTRIES} entries ...\n`);
   const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
   const program = buildProgram("conntrack", [], "-O2");
-  const script = path("../native/child/conntrack-load.mjs");
-  const command = [process.execPath, "--expose-gc", script, program, String(ENTRIES), String(ROUNDS)];
-  const args = [path("../lab/enter.mjs"), "--", ...command];
-  const output = execFileSync(process.execPath, args, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
-  return JSON.parse(output.trim().split("\n").at(-1) ?? "") as ConntrackResult;
+  const run = (script: string): unknown => {
+    const child = path(`../native/child/${script}`);
+    const command = [process.execPath, "--expose-gc", child, program, String(ENTRIES), String(ROUNDS)];
+    const args = [path("../lab/enter.mjs"), "--", ...command];
+    const output = execFileSync(process.execPath, args, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+    return JSON.parse(output.trim().split("\n").at(-1) ?? "");
+  };
+  const table = run("conntrack-load.mjs") as Omit<ConntrackResult, "reconcile">;
+  return { ...table, reconcile: run("conntrack-reconcile.mjs") as ConntrackResult["reconcile"] };
 }
 
 /** One line for the table. Of the passes the median: each is against the bare dump just before it. */
-export function conntrackRow({ entries, grown, passes, ...deletions }: ConntrackResult): Record<string, string> {
+export function conntrackRow(result: ConntrackResult): Record<string, string> {
+  const { entries, grown, passes, reconcile, ...deletions } = result;
   const median = (values: readonly number[]): number =>
     [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
   const ms = ({ ms }: Timed): string => ms.toFixed(0);
@@ -62,5 +73,9 @@ export function conntrackRow({ entries, grown, passes, ...deletions }: Conntrack
     "listed first ms": ms(deletions.listed),
     "by prefix ms": ms(deletions.prefix),
     "all ms": ms(deletions.flushed),
+    "reconciled ratio": median(reconcile.passes.map(({ passMs, bareMs }) => passMs / bareMs)).toFixed(2),
+    "reconciler blocked ms": median(reconcile.passes.map(({ blockedMs }) => blockedMs)).toFixed(1),
+    "reconciler added MB": (reconcile.grown / 2 ** 20).toFixed(1),
+    "one VIP reconciled ms": ms(reconcile.one),
   };
 }

@@ -1,0 +1,92 @@
+/**
+ * Fills the conntrack table of the network namespace that it was started in, all of it entries of services that are in
+ * order, and reconciles: a pass over everything against a dump that does nothing (test/lab/conntrack.cc), and one VIP whose
+ * 100 entries have gone stale. Prints what it took.
+ *
+ * Arguments: the lab's program, entries, rounds
+ */
+import { execFileSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { BEYOND_KUBE_PROXY } from "../../../dist/conntrack/decide.js";
+import { FormerTargets } from "../../../dist/conntrack/former.js";
+import { NetlinkConntrack } from "../../../dist/conntrack/netlink-conntrack.js";
+import { Reconciler } from "../../../dist/conntrack/reconciler.js";
+import { ServiceModel } from "../../../dist/model/index.js";
+import { report } from "./addon.mjs";
+import { memory, timed, watchLoop } from "./measure.mjs";
+
+const [program, wanted, rounds] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
+const lab = (...args) => JSON.parse(execFileSync(program, args, { encoding: "utf8" }));
+const address = (number) => [24, 16, 8, 0].map((bits) => (number >>> bits) & 0xff).join(".");
+const log = Object.fromEntries(["debug", "info", "warn", "error"].map((level) => [level, () => undefined]));
+
+const table = await NetlinkConntrack.open();
+const entries = Math.min(wanted, (await table.max()) - 2000);
+lab("fill", String(entries));
+
+/** Service n and its endpoints, as the lab fills the table; from `from` on others. */
+function put(model, n, from = 0) {
+  const metadata = { name: `s${n}`, namespace: "default" };
+  const ports = [{ name: "dns", port: 53, protocol: "UDP" }];
+  model.upsertService({ metadata, spec: { clusterIP: address(0x0a600000 + n), ports } });
+  model.upsertSlice({
+    metadata: { ...metadata, labels: { "kubernetes.io/service-name": metadata.name } },
+    addressType: "IPv4",
+    ports: [{ ...ports[0], port: 5353 }],
+    endpoints: Array.from({ length: 10 }, (_, i) => ({ addresses: [address(0x0a000000 + n * 16 + from + i)] })),
+  });
+}
+const model = new ServiceModel({ families: ["ip"], node: { nodeName: "here" }, onProblem: () => undefined });
+for (let n = 0; n < entries / 100; n++) put(model, n);
+
+let last;
+const reconciler = new Reconciler({
+  table,
+  model,
+  former: new FormerTargets(),
+  nodePortAddresses: async () => ["192.0.2.10"],
+  switches: BEYOND_KUBE_PROXY,
+  log,
+  settleMs: 2 ** 30,
+  onPass: (pass) => (last = pass),
+});
+async function everything() {
+  reconciler.requestAll("ip");
+  await reconciler.idle();
+  return last.deleted;
+}
+
+// The first pass of all is the one that grows.
+globalThis.gc();
+await new Promise((resolve) => setTimeout(resolve, 50));
+writeFileSync("/proc/self/clear_refs", "5");
+const before = memory("VmRSS");
+const touched = await everything();
+const grown = memory("VmHWM") - before;
+
+const passes = [];
+for (let round = 0; round < rounds; round++) {
+  const bare = lab("dump");
+  const pass = await timed(everything);
+  const stop = watchLoop();
+  await everything();
+  passes.push({ bareMs: bare.ms, passMs: pass.ms, blockedMs: stop() });
+}
+
+put(model, 7, 10);
+const one = await timed(async () => {
+  reconciler.request("ip", [["default/s7", undefined]], []);
+  await reconciler.idle();
+  return last;
+});
+const left = await table.count();
+await reconciler.stop();
+await table.close();
+report({
+  entries,
+  touched,
+  grown,
+  passes,
+  one: { ms: one.ms, mode: one.result.mode, deleted: one.result.deleted },
+  left,
+});

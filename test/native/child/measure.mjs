@@ -1,0 +1,46 @@
+/** Time, memory and how long the event loop is held, for programs that measure themselves. */
+import { readFileSync } from "node:fs";
+import { performance } from "node:perf_hooks";
+
+/** A field of /proc/self/status in bytes: VmRSS, VmHWM. */
+export const memory = (field) =>
+  Number(new RegExp(`${field}:\\s+(\\d+)`).exec(readFileSync("/proc/self/status", "utf8"))[1]) * 1024;
+
+export async function timed(work) {
+  const start = performance.now();
+  const result = await work();
+  return { ms: performance.now() - start, result };
+}
+
+/** How often the main thread was given a core (schedstat's third number). */
+function turnsOnCore() {
+  try {
+    return Number(readFileSync("/proc/thread-self/schedstat", "utf8").split(" ")[2]);
+  } catch {
+    return 0; // a kernel without CONFIG_SCHED_INFO
+  }
+}
+
+/**
+ * The longest time, ms, between two turns of the event loop. Those in which the scheduler gave the core to other work do
+ * not count: they say how busy the machine is.
+ */
+export function watchLoop() {
+  let longest = 0;
+  let running = true;
+  let last = performance.now();
+  let lastOnCore = turnsOnCore();
+  const turn = () => {
+    const now = performance.now();
+    const onCore = turnsOnCore();
+    if (onCore === lastOnCore) longest = Math.max(longest, now - last);
+    lastOnCore = onCore;
+    if (running) setImmediate(turn);
+    last = performance.now();
+  };
+  setImmediate(turn);
+  return () => {
+    running = false;
+    return longest;
+  };
+}
