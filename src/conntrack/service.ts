@@ -179,6 +179,8 @@ export class ConntrackService implements ProxierObserver {
     const told = this.#nodePorts.get(family) ?? [];
     if (told !== "all") return told;
     const local = await this.#options.localAddresses();
-    return local.filter((one) => one.family === family).map(({ address }) => address);
+    const own = local.filter((one) => one.family === family).map(({ address }) => address);
+    // Node ports are never served there: what has such a number is a local program's.
+    return own.filter((address) => address !== "::1" && !address.startsWith("127."));
   }
 }
