@@ -45,7 +45,7 @@ const NOT_READ = /\.(d\.[cm]?ts|map|md|flow)$/;
  * loaded, and the kernel would not find what it asked for.
  */
 const MODPROBE = `#!/bin/sh
-exec flock /tmp/modprobe.lock /bin/busybox modprobe "$@"
+exec flock /tmp/lock /bin/busybox modprobe "$@"
 `;
 
 /** A path of this machine as the guest has it. */
