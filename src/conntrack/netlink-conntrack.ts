@@ -77,7 +77,12 @@ export class NetlinkConntrack implements ConntrackTable {
     return this.#run("dump", async () => {
       const patterns = packPatterns(compileFilter(filter, "dump"));
       const dump = this.#addon.conntrackDump(this.#table, patterns, packScreen(filter, screen));
-      const read = async (): Promise<NativePiece> => this.#addon.conntrackRead(dump);
+      const read = (): Promise<NativePiece> => {
+        const piece = this.#addon.conntrackRead(dump);
+        // It may fail while `onEntries` still has the piece before, and nobody waits for it yet.
+        piece.catch(() => undefined);
+        return piece;
+      };
       // Two at a time: while one is read and on its way to the main thread, the kernel goes on with the next. They may
       // overtake each other; entries have no order.
       const reading = [read(), read()];

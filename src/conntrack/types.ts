@@ -214,6 +214,7 @@ export interface ConntrackTable {
   deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteResult>;
   /** What matches when the dump meets it; filtered in the kernel where it can. Never crosses into JavaScript. */
   deleteMatching(filter: ConntrackFilter): Promise<DeleteResult>;
+  /** Nothing is told where net.netfilter.nf_conntrack_events is 0. */
   events(handlers: ConntrackEvents): Promise<{ close(): Promise<void> }>;
   close(): Promise<void>;
 }
