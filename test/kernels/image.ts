@@ -13,7 +13,7 @@ import { busybox, type UnpackedKernel } from "./debian-kernels.ts";
 export const GUEST_ROOT = "repo";
 
 /** The programs that tests start, of this machine; BusyBox has the rest. */
-const PROGRAMS = ["ip", "nft", "unshare", "nsenter", "mount", "flock"];
+const PROGRAMS = ["ip", "nft", "unshare", "nsenter", "mount", "flock", "setpriv"];
 /** Small tables that those programs read, where this machine has them. */
 const DATA = ["etc/protocols", "etc/services", "etc/iproute2", "usr/share/iproute2", "etc/ssl/openssl.cnf"];
 /** Of /usr: where distributions have it merged, and where they have not, these are links to its directories. */
@@ -78,6 +78,19 @@ function copyTree(archive: CpioWriter, from: string, to: string, leaveOut = (_fi
   } else if (stat.isFile()) archive.copy(to, from, stat);
 }
 
+/** What Python reads to run test/lab/legacy-chains.py, and the program itself: it is on many machines a link or a script. */
+function pythonFiles(): { readonly program: string; readonly modules: readonly string[] } {
+  const ask = [
+    "import sys, os, ctypes, socket, struct, encodings.idna",
+    "print(os.path.realpath(sys.executable))",
+    "for module in list(sys.modules.values()):",
+    "  file = getattr(module, '__file__', None)",
+    "  if file and os.path.exists(file): print(file)",
+  ];
+  const [program = "", ...modules] = mustRun("python3", ["-S", "-c", ask.join("\n")]).trim().split("\n");
+  return { program, modules };
+}
+
 /** The addons that packages bring for this platform. */
 function addonsIn(directory: string): string[] {
   const musl = (name: string): boolean => name.includes("musl");
@@ -107,11 +120,15 @@ export function writeUserland(file: string): void {
     path.join(root, "build", "Release", "nft_proxier.node"),
     ...addonsIn(path.join(root, "node_modules")),
   ];
-  for (const each of [...programs, ...librariesOf([...programs, node, agent, ...addons])]) {
+  const python = pythonFiles();
+  const extensions = python.modules.filter((file) => file.endsWith(".so"));
+  const linked = librariesOf([...programs, node, agent, ...addons, python.program, ...extensions]);
+  for (const each of [...programs, ...linked, python.program, ...python.modules]) {
     archive.copy(inGuest(each), each, statSync(each));
   }
   archive.copy("usr/bin/busybox", busybox(), statSync(busybox()));
   archive.link("usr/bin/sh", "busybox");
+  archive.link("usr/bin/python3", `/${inGuest(python.program)}`);
   archive.file("usr/sbin/modprobe", Buffer.from(MODPROBE), { executable: true });
   const init = path.join(import.meta.dirname, "init.sh");
   archive.copy("init", init, { ...statSync(init), mode: 0o755 });

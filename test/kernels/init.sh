@@ -17,7 +17,7 @@ stty -F /dev/ttyS1 raw 2>/dev/null
 # overflow, and what is lost there would look like a rule's doing.
 echo 100000 > /proc/sys/net/core/netdev_max_backlog
 echo 16777216 > /proc/sys/net/core/rmem_max
-echo 16777216 > /proc/sys/net/core/rmem_default
+echo 16777216 > /proc/sys/net/core/wmem_max
 
 . /job
 report() { echo "$1" > /dev/ttyS1; }

@@ -3,10 +3,12 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -133,6 +135,8 @@ inline std::string replyText(const std::string& name, const Address& peer, const
          std::to_string(local.port());
 }
 
+inline constexpr int kSendAttempts = 50, kSendWaitMs = 100;
+
 /// Sends with a chosen source address (IP_PKTINFO, IPV6_PKTINFO), so that a wildcard socket answers as it was
 /// addressed.
 inline ssize_t sendFrom(int fd, const Address& local, const Address& peer, bool withPort, const void* data,
@@ -161,7 +165,13 @@ inline ssize_t sendFrom(int fd, const Address& local, const Address& peer, bool 
     std::memcpy(&info.ipi6_addr, local.bytes(), 16);
     std::memcpy(CMSG_DATA(header), &info, sizeof info);
   }
-  return sendmsg(fd, &message, 0);
+  // A burst of replies can fill the socket's buffer for a moment: what is not sent would look dropped by a rule.
+  for (int attempt = 0;; ++attempt) {
+    const ssize_t sent = sendmsg(fd, &message, 0);
+    if (sent >= 0 || (errno != EAGAIN && errno != ENOBUFS) || attempt == kSendAttempts) return sent;
+    pollfd entry{fd, POLLOUT, 0};
+    poll(&entry, 1, kSendWaitMs);
+  }
 }
 
 /// A datagram with the address that it was sent to.

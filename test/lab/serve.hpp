@@ -66,6 +66,7 @@ class Servers {
     const int on = 1, buffer = 4 << 20;
     setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
     if (at.family() == AF_INET6 && kind != Kind::kSctp) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
     wantDestination(fd.get(), at.family());
     if (kind == Kind::kSctp) return fd;

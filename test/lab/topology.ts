@@ -85,6 +85,9 @@ const COMMON_SYSCTL = {
   "net.ipv6.conf.all.accept_dad": 0,
   "net.ipv6.conf.default.accept_dad": 0,
   "net.ipv6.conf.default.accept_ra": 0,
+  // A burst waits for its neighbour's address to be known, however slowly this machine gets there.
+  "net.ipv4.neigh.default.unres_qlen_bytes": 16 << 20,
+  "net.ipv6.neigh.default.unres_qlen_bytes": 16 << 20,
   // Rejects come faster than the default of one ICMP error per second and destination.
   "net.ipv4.icmp_ratelimit": 0,
   "net.ipv4.icmp_msgs_per_sec": 1_000_000,
