@@ -87,7 +87,9 @@ function pythonFiles(): { readonly program: string; readonly modules: readonly s
     "  file = getattr(module, '__file__', None)",
     "  if file and os.path.exists(file): print(file)",
   ];
-  const [program = "", ...modules] = mustRun("python3", ["-S", "-c", ask.join("\n")]).trim().split("\n");
+  const [program = "", ...modules] = mustRun("python3", ["-S", "-c", ask.join("\n")])
+    .trim()
+    .split("\n");
   return { program, modules };
 }
 
