@@ -33,6 +33,8 @@ export interface GuestOptions {
   /** Where the console's text goes. */
   readonly console: string;
   readonly limitMs: number;
+  /** Where qemu's monitor listens (a Unix socket's path), so that `stop` and `cont` pause the guest; default: nowhere. */
+  readonly monitor?: string;
   readonly onEvent: (event: GuestEvent) => void;
 }
 
@@ -46,9 +48,12 @@ const PROCESSORS = 2;
  * which it is killed. Emulation only: nothing here needs rights, and a guest under KVM was seen to hang.
  */
 export function runGuest(options: GuestOptions): Promise<string | undefined> {
+  const monitor = options.monitor === undefined ? "none" : `unix:${options.monitor},server=on,wait=off`;
   const args = [
     ...["-accel", "tcg,thread=multi", "-cpu", PROCESSOR, "-smp", String(PROCESSORS), "-m", MEMORY],
-    ...["-nodefaults", "-display", "none", "-monitor", "none", "-no-reboot"],
+    ...["-nodefaults", "-display", "none", "-monitor", monitor, "-no-reboot"],
+    // The guest's time stands still while it is paused.
+    ...["-rtc", "clock=vm"],
     ...["-serial", `file:${options.console}`, "-serial", "stdio"],
     ...["-kernel", options.image, "-initrd", options.initramfs],
     // A panic ends the guest (with -no-reboot); getrandom(2) must not wait for noise that an emulated machine never makes.
@@ -56,7 +61,7 @@ export function runGuest(options: GuestOptions): Promise<string | undefined> {
   ];
   return new Promise((resolve) => {
     // Nice: hours of emulation must not be in the way of who works here.
-    const child = spawn("nice", ["-n", "10", "qemu-system-x86_64", ...args], { stdio: ["ignore", "pipe", "pipe"] });
+    const child = spawn("nice", ["-n", "19", "qemu-system-x86_64", ...args], { stdio: ["ignore", "pipe", "pipe"] });
     let late = false;
     let said = "";
     const kill = (): void => void child.kill("SIGKILL");

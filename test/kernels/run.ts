@@ -1,11 +1,13 @@
 /**
  * `npm run test:kernels`: boots Debian's kernels one after another in qemu, and runs tiers of the tests inside.
  *
- *   node test/kernels/run.ts [--only 5.10,6.1,6.12,newest] [--tiers packets,conformance] [--minutes N] [FILTER...]
+ *   node test/kernels/run.ts [--only 5.10,6.1,6.12,newest] [--tiers packets,conformance] [--minutes N]
+ *                            [--monitor SOCKET] [FILTER...]
  *
  * --only     these kernels instead of all
  * --tiers    these tiers; default: conformance and packets
  * --minutes  how long one kernel may take before its guest is killed; default 60
+ * --monitor  a Unix socket to be made, on which qemu takes commands: `stop` pauses the guest, `cont` lets it go on
  * FILTER     only test files whose path contains it
  *
  * The last line is `N passed, N failed, N left out`. The exit code is 0 only if nothing failed.
@@ -25,6 +27,7 @@ const { values: options, positionals: filters } = parseArgs({
     only: { type: "string" },
     tiers: { type: "string", default: "conformance,packets" },
     minutes: { type: "string", default: "60" },
+    monitor: { type: "string" },
   },
 });
 
@@ -164,6 +167,7 @@ async function testKernel(kernel: DebianKernel, unpacked: UnpackedKernel, userla
     initramfs,
     console: consoleFile,
     limitMs: Number(options.minutes) * 60_000,
+    ...(options.monitor === undefined ? {} : { monitor: path.resolve(options.monitor) }),
     onEvent: (event) => progress.take(event),
   });
   progress.finish(failure);
