@@ -191,6 +191,21 @@ function serviceRules(options: SkeletonOptions): Rule[] {
   return rules;
 }
 
+/**
+ * Rules of both DNAT hooks. They look twice: before Linux 6.17 a lookup that spans a commit may find neither the old nor the
+ * new element of a key that is replaced (it has read the old generation, and the old element is unlinked already), and a first
+ * packet that is not rewritten leaves its connection unrewritten for good. Microseconds later the new generation is in force.
+ * `dnat` ends the evaluation, so that only packets to no service come here a second time; all that is done on the way may be
+ * done again. The same on all kernels: stable releases took the mending over, and no version number tells.
+ */
+const TO_SERVICES: readonly Rule[] = [
+  rule(jump(ChainName.services)),
+  {
+    statements: [jump(ChainName.services)],
+    comment: "again: before Linux 6.17 a lookup can miss what is being replaced",
+  },
+];
+
 /** externalTrafficPolicy Local: pods draw from the cluster list, the node too but masqueraded, all others from the local list. */
 function localPolicyRules(
   options: SkeletonOptions,
@@ -308,8 +323,8 @@ export function declareSkeleton(table: Table, options: SkeletonOptions): Element
       rule(stateNew, jump(ChainName.clusterIPsCheck)),
     );
   }
-  nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, rule(jump(ChainName.services)));
-  nat(ChainName.natOutput, Hook.output, Priority.dstnat, rule(jump(ChainName.services)));
+  nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, ...TO_SERVICES);
+  nat(ChainName.natOutput, Hook.output, Priority.dstnat, ...TO_SERVICES);
   nat(ChainName.natPostrouting, Hook.postrouting, Priority.srcnat, ...postroutingRules(options.masqueradeBit));
   return sets;
 }
