@@ -1,36 +1,37 @@
 /**
  * The whole path: an API server (the double, in this process) with `services` x `endpoints`, the program as a process of its own,
  * in the network namespace that this was started in. Measures start to synced, memory at rest, and the time from a watch
- * event's bytes leaving the server to the kernel's announcement of the commit that puts it in force. Prints one JSON line.
- * Arguments: services endpoints changes
+ * event's bytes leaving the server to the kernel's announcement of the commit that puts it in force; or how long its event loop is
+ * held by that. Prints one line of JSON (`Cluster`, `Blocked`). Arguments: services endpoints changes [watch]
  */
-import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { NftKernel } from "../../dist/kernel/nft-kernel.js";
 import { ApiServer, type KubeJson } from "../lab/api-server/index.ts";
 import { freshPod, makeService, makeSlice, podsOf } from "./cluster.ts";
+import { memoryOf, quantile, tell } from "./lib.ts";
+import { Program } from "./program.ts";
+
+export interface Cluster {
+  readonly startMs: number;
+  /** Resident: at rest after the start, and after the changes, bytes. */
+  readonly rest: number;
+  readonly after: number;
+  readonly changes: number;
+  readonly latencyP50Ms: number;
+  readonly latencyP99Ms: number;
+  readonly latencyMaxMs: number;
+}
 
 const [services, endpoints, changes] = process.argv.slice(2).map(Number);
+const watchLoop = process.argv[5] === "watch";
 const NODE = "bench-node";
-const MAIN = path.resolve(import.meta.dirname, "../../dist/main.js");
 /** Isolated changes are this far apart, ms. */
 const APART_MS = 30;
-const START_LIMIT_MS = 120_000;
-
-function quantile(values: readonly number[], q: number): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
-}
-
-/** MB. */
-function residentMb(pid: number): number {
-  const text = readFileSync(`/proc/${pid}/status`, "utf8");
-  return Number(/VmRSS:\s+(\d+) kB/.exec(text)?.[1]) / 1024;
-}
+/** What follows the load at once is over by then. */
+const REST_MS = 5_000;
 
 const api = await ApiServer.start();
 const put = (object: unknown): string => api.put(object as KubeJson);
@@ -48,25 +49,10 @@ for (let i = 0; i < services; i++) {
 const directory = mkdtempSync(path.join(tmpdir(), "nft-proxier-bench-"));
 const kubeconfig = path.join(directory, "kubeconfig");
 writeFileSync(kubeconfig, api.kubeconfig());
-const started = performance.now();
 const flags = [`--kubeconfig=${kubeconfig}`, `--hostname-override=${NODE}`, "--healthz-port=0", "--oom-score-adj=0"];
-const daemon = spawn(process.execPath, ["--max-semi-space-size=8", MAIN, ...flags], {
-  stdio: ["ignore", "ignore", "pipe"],
-});
-const synced = new Promise<number>((resolve, reject) => {
-  const limit = setTimeout(() => reject(new Error("not synced in time")), START_LIMIT_MS);
-  daemon.once("exit", (code) => reject(new Error(`the program ended with ${code}`)));
-  createInterface({ input: daemon.stderr }).on("line", (line) => {
-    const { msg, family, level } = JSON.parse(line) as { msg?: string; family?: string; level: number };
-    if (level >= 50) process.stderr.write(`${line}\n`);
-    if (msg !== "synced" || family !== "ip") return;
-    clearTimeout(limit);
-    resolve(performance.now());
-  });
-});
-const startMs = (await synced) - started;
-await sleep(5_000);
-const restMb = residentMb(daemon.pid!);
+const program = await Program.start(flags, watchLoop, ({ msg, family }) => msg === "synced" && family === "ip");
+await sleep(REST_MS);
+const rest = memoryOf(program.pid, "VmRSS");
 
 const kernel = await NftKernel.open();
 let announced: (() => void) | undefined;
@@ -95,24 +81,19 @@ for (let i = 0; i < changes; i++) {
   latencies.push(performance.now() - start);
   await sleep(APART_MS);
 }
-const afterMb = residentMb(daemon.pid!);
+const after = memoryOf(program.pid, "VmRSS");
 await monitor.close();
 await kernel.close();
-const ended = new Promise((resolve) => daemon.once("exit", resolve));
-daemon.kill("SIGTERM");
-await ended;
+const blocked = await program.end();
 await api.stop();
 rmSync(directory, { recursive: true });
-process.stdout.write(
-  `${JSON.stringify({
-    services,
-    endpoints,
-    startMs,
-    restMb,
-    afterMb,
-    changes,
-    latencyP50Ms: quantile(latencies, 0.5),
-    latencyP99Ms: quantile(latencies, 0.99),
-    latencyMaxMs: quantile(latencies, 1),
-  })}\n`,
-);
+const result: Cluster = {
+  startMs: program.startedMs,
+  rest,
+  after,
+  changes,
+  latencyP50Ms: quantile(latencies, 0.5),
+  latencyP99Ms: quantile(latencies, 0.99),
+  latencyMaxMs: quantile(latencies, 1),
+};
+tell(blocked ?? result);

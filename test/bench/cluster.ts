@@ -13,7 +13,9 @@ export function serviceName(index: number): string {
   return `svc-${index}`;
 }
 
-export function makeService(index: number): V1Service {
+export type Protocol = "TCP" | "UDP";
+
+export function makeService(index: number, protocol: Protocol = "TCP"): V1Service {
   const clusterIP = ipv4(SERVICE_BASE, index);
   return {
     apiVersion: "v1",
@@ -28,13 +30,13 @@ export function makeService(index: number): V1Service {
       clusterIP,
       clusterIPs: [clusterIP],
       ipFamilies: ["IPv4"],
-      ports: [{ name: "http", port: 80, protocol: "TCP", targetPort: 8080 }],
+      ports: [{ name: "http", port: 80, protocol, targetPort: 8080 }],
     },
   };
 }
 
 /** Slice of service `index` with the pods numbered `pods`. */
-export function makeSlice(index: number, pods: readonly number[]): V1EndpointSlice {
+export function makeSlice(index: number, pods: readonly number[], protocol: Protocol = "TCP"): V1EndpointSlice {
   return {
     apiVersion: "discovery.k8s.io/v1",
     kind: "EndpointSlice",
@@ -44,7 +46,7 @@ export function makeSlice(index: number, pods: readonly number[]): V1EndpointSli
       labels: { "kubernetes.io/service-name": serviceName(index) },
     },
     addressType: "IPv4",
-    ports: [{ name: "http", port: 8080, protocol: "TCP" }],
+    ports: [{ name: "http", port: 8080, protocol }],
     endpoints: pods.map((pod) => ({
       addresses: [ipv4(POD_BASE, pod)],
       conditions: { ready: true, serving: true, terminating: false },

@@ -5,6 +5,8 @@
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { buildProgram } from "../lab/build.ts";
+import { type Aim, atMost } from "./aim.ts";
+import { median } from "./lib.ts";
 
 const ENTRIES = 200_000;
 const ROUNDS = 10;
@@ -59,8 +61,6 @@ export function measureConntrack(): ConntrackResult {
 /** One line for the table. Of the passes the median: each is against the bare dump just before it. */
 export function conntrackRow(result: ConntrackResult): Record<string, string> {
   const { entries, grown, passes, reconcile, ...deletions } = result;
-  const median = (values: readonly number[]): number =>
-    [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
   const ms = ({ ms }: Timed): string => ms.toFixed(0);
   return {
     entries: String(entries),
@@ -78,4 +78,23 @@ export function conntrackRow(result: ConntrackResult): Record<string, string> {
     "reconciler added MB": (reconcile.grown / 2 ** 20).toFixed(1),
     "one VIP reconciled ms": ms(reconcile.one),
   };
+}
+
+/** What is aimed at with so many entries. */
+export function conntrackAims({ entries, grown, passes, reconcile, matching }: ConntrackResult): Aim[] {
+  const what = `conntrack, ${entries} entries:`;
+  const pass = median(passes.map(({ passMs, bareMs }) => passMs / bareMs));
+  const reconciled = median(reconcile.passes.map(({ passMs, bareMs }) => passMs / bareMs));
+  const blocked = (of: readonly { readonly blockedMs: number }[]): number =>
+    median(of.map(({ blockedMs }) => blockedMs));
+  return [
+    atMost(`${what} a dump / a bare one`, 1.2, pass, "x"),
+    atMost(`${what} the reconciler's pass / a bare dump`, 1.2, reconciled, "x"),
+    atMost(`${what} memory that a dump adds`, 20, grown / 2 ** 20, "MB"),
+    atMost(`${what} memory that the reconciler adds`, 20, reconcile.grown / 2 ** 20, "MB"),
+    atMost(`${what} 100 of one VIP deleted`, 100, matching.ms, "ms"),
+    atMost(`${what} 100 of one VIP reconciled`, 100, reconcile.one.ms, "ms"),
+    atMost(`event loop held: ${what} a dump`, 20, blocked(passes), "ms"),
+    atMost(`event loop held: ${what} the reconciler's pass`, 20, blocked(reconcile.passes), "ms"),
+  ];
 }

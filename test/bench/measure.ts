@@ -1,140 +1,98 @@
 /**
- * Measures one cluster size in this process, in the network namespace that it was started in, and prints one JSON line.
+ * A full load, single changes and a restart at one size, in this process and namespace. Prints one line of JSON (`Measured`).
  * Arguments: services endpoints changes
  */
-import { monitorEventLoopDelay } from "node:perf_hooks";
-import { defaultConfig } from "../../dist/config/index.js";
-import { NftKernel } from "../../dist/kernel/nft-kernel.js";
-import { createLogger } from "../../dist/observe/log.js";
-import { Proxier } from "../../dist/proxier/proxier.js";
-import { freshPod, makeService, makeSlice, podsOf } from "./cluster.ts";
+import { freshPod, makeSlice, podsOf } from "./cluster.ts";
+import { quantile, tell } from "./lib.ts";
+import { type Blocked, LoopWatch } from "./loop-watch.ts";
+import { feed, makeObjects, newProxier, openKernel, type Sample, timed } from "./proxier.ts";
 
-const [services, endpoints, changes] = process.argv.slice(2).map(Number);
-
-interface Sample {
-  readonly totalMs: number;
-  readonly kernelMs: number;
+export interface Changes {
   readonly operations: number;
-  readonly bytes: number;
+  /** Without the time in sendmsg. */
+  readonly ownP50Ms: number;
+  readonly ownP99Ms: number;
+  readonly totalP50Ms: number;
+  readonly kernelP50Ms: number;
 }
 
-function quantile(values: readonly number[], q: number): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
+export interface Measured {
+  readonly services: number;
+  readonly endpoints: number;
+  readonly load: Sample & { readonly blocked: Blocked };
+  readonly restart: Sample & { readonly blocked: Blocked };
+  readonly replace: Changes;
+  readonly scale: Changes;
+  /** During the single changes. */
+  readonly blocked: Blocked;
 }
 
-const kernel = await NftKernel.open();
-const log = await createLogger("warn");
-const make = (): Proxier =>
-  new Proxier({
-    config: { ...defaultConfig(), bindAddress: "192.0.2.1" },
-    nodeName: "bench-node",
-    families: ["ip"],
-    kernel,
-    log,
-    clock: { now: () => performance.now() },
-    localAddresses: () => Promise.resolve([]),
-  });
-
-async function timed(proxier: Proxier, change: () => void): Promise<Sample> {
-  const start = performance.now();
-  change();
-  const { ok, families } = await proxier.sync();
-  const totalMs = performance.now() - start;
-  const outcome = families[0]?.outcome;
-  if (!ok || outcome === undefined || !outcome.ok) throw new Error("a write failed");
-  const { kernelNs, total, bytes } = outcome.result;
-  return { totalMs, kernelMs: kernelNs / 1e6, operations: total, bytes };
-}
-
-function summary(samples: readonly Sample[]): Record<string, number> {
-  const own = samples.map(({ totalMs, kernelMs }) => totalMs - kernelMs);
+function summary(samples: readonly Sample[]): Changes {
+  const of = (pick: (sample: Sample) => number, q: number): number => quantile(samples.map(pick), q);
+  const own = ({ totalMs, kernelMs }: Sample): number => totalMs - kernelMs;
   return {
-    operations: quantile(
-      samples.map(({ operations }) => operations),
-      0.5,
-    ),
-    ownP50Ms: quantile(own, 0.5),
-    ownP99Ms: quantile(own, 0.99),
-    totalP50Ms: quantile(
-      samples.map(({ totalMs }) => totalMs),
-      0.5,
-    ),
-    totalP99Ms: quantile(
-      samples.map(({ totalMs }) => totalMs),
-      0.99,
-    ),
-    kernelP50Ms: quantile(
-      samples.map(({ kernelMs }) => kernelMs),
-      0.5,
-    ),
+    operations: of(({ operations }) => operations, 0.5),
+    ownP50Ms: of(own, 0.5),
+    ownP99Ms: of(own, 0.99),
+    totalP50Ms: of(({ totalMs }) => totalMs, 0.5),
+    kernelP50Ms: of(({ kernelMs }) => kernelMs, 0.5),
   };
 }
 
-function feed(
-  proxier: Proxier,
-  objects: readonly (readonly [ReturnType<typeof makeService>, ReturnType<typeof makeSlice>])[],
-): void {
-  for (const [service, slice] of objects) {
-    proxier.upsert({ kind: "Service", object: service });
-    proxier.upsert({ kind: "EndpointSlice", object: slice });
-  }
-  proxier.synced();
+async function watched(work: () => Promise<Sample>): Promise<Sample & { blocked: Blocked }> {
+  const watch = new LoopWatch();
+  const sample = await work();
+  return { ...sample, blocked: watch.stop() };
 }
 
-const objects = Array.from(
-  { length: services },
-  (_, i) => [makeService(i), makeSlice(i, podsOf(i, endpoints))] as const,
-);
-const delay = monitorEventLoopDelay({ resolution: 1 });
+const [services, endpoints, changes] = process.argv.slice(2).map(Number);
+const kernel = await openKernel();
+const objects = makeObjects(services, endpoints);
 
-const proxier = make();
-delay.enable();
-const load = await timed(proxier, () => feed(proxier, objects));
-delay.disable();
-const loadBlockedMs = delay.max / 1e6;
+const proxier = newProxier(kernel);
+const load = await watched(() => timed(proxier, () => feed(proxier, objects)));
 
+const watch = new LoopWatch();
 let serial = 0;
 const pods = new Map<number, number[]>();
-const randomService = (): number => Math.floor(Math.random() * services);
 const replaced: Sample[] = [];
 const scaled: Sample[] = [];
+const put = (index: number, now: number[]): Promise<Sample> => {
+  pods.set(index, now);
+  return timed(proxier, () => proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, now) }));
+};
 for (let i = 0; i < changes; i++) {
-  const index = randomService();
+  const index = Math.floor(Math.random() * services);
   const now = [...(pods.get(index) ?? podsOf(index, endpoints))];
   now[i % now.length] = freshPod(services, endpoints, serial++);
-  pods.set(index, now);
-  replaced.push(await timed(proxier, () => proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, now) })));
+  replaced.push(await put(index, now));
 }
 // The chain for one endpoint more is there after the first; what follows is what a scaling costs.
 for (let i = 0; i < changes / 4 + 1; i++) {
-  const index = i;
-  const now = [...(pods.get(index) ?? podsOf(index, endpoints)), freshPod(services, endpoints, serial++)];
-  pods.set(index, now);
-  const sample = await timed(proxier, () => proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, now) }));
+  const now = [...(pods.get(i) ?? podsOf(i, endpoints)), freshPod(services, endpoints, serial++)];
+  const sample = await put(i, now);
   if (i > 0) scaled.push(sample);
 }
+const blocked = watch.stop();
 await proxier.stop();
 
 // A restart on the table as it is now, with nothing to change.
-const again = make();
+const again = newProxier(kernel);
 const current = objects.map(([service, slice], i) => {
   const now = pods.get(i);
   return [service, now === undefined ? slice : makeSlice(i, now)] as const;
 });
-const restart = await timed(again, () => feed(again, current));
+const restart = await watched(() => timed(again, () => feed(again, current)));
 await again.stop();
-const memory = process.memoryUsage();
 await kernel.close();
 
-process.stdout.write(
-  `${JSON.stringify({
-    services,
-    endpoints,
-    load: { ...load, ratio: load.totalMs / load.kernelMs, blockedMs: loadBlockedMs },
-    restart: { totalMs: restart.totalMs, operations: restart.operations },
-    replace: summary(replaced),
-    scale: summary(scaled),
-    rssMb: memory.rss / 2 ** 20,
-  })}\n`,
-);
+const measured: Measured = {
+  services,
+  endpoints,
+  load,
+  restart,
+  replace: summary(replaced),
+  scale: summary(scaled),
+  blocked,
+};
+tell(measured);

@@ -6,12 +6,26 @@ import { fileURLToPath } from "node:url";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 
+const ROOT = join(HERE, "../..");
+/** Headers of Node's API for C++. */
+const NODE_HEADERS = [`node_modules/node-linux-${process.arch}/include/node`, "node_modules/node-addon-api"];
+
 /**
  * Compiles `name`.cc unless the program in build/lab is newer than it and the headers that it includes. Returns its path.
  */
 export function buildProgram(name: string, headers: readonly string[] = [], optimize = "-O1"): string {
+  return build(name, name, headers, [optimize, "-pthread"]);
+}
+
+/** As `buildProgram`, but a module for `require`. */
+export function buildAddon(name: string): string {
+  const includes = NODE_HEADERS.flatMap((directory) => ["-isystem", join(ROOT, directory)]);
+  return build(name, `${name}.node`, [], ["-shared", "-fPIC", ...includes]);
+}
+
+function build(name: string, target: string, headers: readonly string[], options: readonly string[]): string {
   const source = join(HERE, `${name}.cc`);
-  const binary = join(HERE, "../../build/lab", name);
+  const binary = join(ROOT, "build/lab", target);
   const newest = Math.max(
     ...[source, ...headers.map((header) => join(HERE, header))].map((path) => statSync(path).mtimeMs),
   );
@@ -19,7 +33,7 @@ export function buildProgram(name: string, headers: readonly string[] = [], opti
   mkdirSync(dirname(binary), { recursive: true });
   // Renamed into place: test files run side by side, and another may be starting it.
   const fresh = `${binary}.${process.pid}`;
-  const flags = ["-std=c++17", optimize, "-Wall", "-Wextra", "-Wpedantic", "-pthread"];
+  const flags = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", ...options];
   const done = spawnSync("c++", [...flags, source, "-o", fresh], { encoding: "utf8" });
   if (done.error) throw new Error(`no C++ compiler: ${done.error.message}`);
   if (done.status !== 0) throw new Error(`${name}.cc does not compile:\n${done.stderr}`);

@@ -1,0 +1,116 @@
+/** What is aimed at, and whether a run got there. */
+import { type Aim, atMost } from "./aim.ts";
+import type { Cluster } from "./api.ts";
+import { conntrackAims } from "./conntrack.ts";
+import type { Growth, Used } from "./growth.ts";
+import type { Blocked } from "./loop-watch.ts";
+import type { Measured } from "./measure.ts";
+import type { Packets } from "./packets.ts";
+import type { Results, Watched } from "./sections.ts";
+
+/** By the clock: who asks for /livez does not mind whose work it is that he waits for. */
+function loop(what: string, { wallMs, ownMs }: Blocked): Aim {
+  return atMost(`event loop held: ${what}`, 20, wallMs, "ms", `own work ${ownMs.toFixed(1)}`);
+}
+
+const MB = 2 ** 20;
+
+function ofServices(sizes: readonly Measured[]): Aim[] {
+  const at = (services: number): Measured => {
+    const found = sizes.find((one) => one.services === services);
+    if (found === undefined) throw new Error(`${services} services were not measured`);
+    return found;
+  };
+  const name = ({ services, endpoints }: Measured): string => `${services} x ${endpoints}`;
+  const ratio = at(50_000).replace.ownP50Ms / at(1_000).replace.ownP50Ms;
+  return [
+    ...sizes.map((size) => {
+      const { totalMs, kernelMs, cpuMs } = size.load;
+      const note = `${totalMs.toFixed(0)} of ${kernelMs.toFixed(0)} ms; main thread ${cpuMs.toFixed(0)}`;
+      return atMost(`full load ${name(size)} / the kernel's time`, 1.5, totalMs / kernelMs, "x", note);
+    }),
+    atMost("full load 10000 x 10", 400, at(10_000).load.totalMs, "ms"),
+    atMost("full load 50000 x 10", 2_000, at(50_000).load.totalMs, "ms"),
+    atMost("restart 10000 x 10, nothing changed", 600, at(10_000).restart.totalMs, "ms"),
+    atMost("transactions of a restart, all sizes", 0, Math.max(...sizes.map((one) => one.restart.transactions)), ""),
+    ...sizes.map((size) => {
+      const { ownP50Ms, ownP99Ms } = size.replace;
+      return atMost(`endpoint replaced ${name(size)}, own p50`, 0.3, ownP50Ms, "ms", `p99 ${ownP99Ms.toFixed(2)}`);
+    }),
+    atMost("endpoint replaced, 50000 / 1000", 1.3, ratio, "x"),
+    ...sizes.map((size) => {
+      const { ownP50Ms, ownP99Ms } = size.scale;
+      return atMost(`scaled by one ${name(size)}, own p50`, 0.5, ownP50Ms, "ms", `p99 ${ownP99Ms.toFixed(2)}`);
+    }),
+    ...sizes.flatMap((size) => [
+      loop(`full load ${name(size)}`, size.load.blocked),
+      loop(`restart ${name(size)}`, size.restart.blocked),
+      loop(`single changes ${name(size)}`, size.blocked),
+    ]),
+  ];
+}
+
+function ofGrowth({ changes, before, after, between, blocked }: Growth): Aim[] {
+  const bytes = ({ heap, native }: Used): number => heap + native;
+  const percent = (from: Used): number => (100 * (bytes(after) - bytes(from))) / bytes(from);
+  const middle = between[Math.floor(between.length / 2)] ?? before;
+  const size = (used: Used): string => `${(used.heap / MB).toFixed(1)} + ${(used.native / MB).toFixed(1)} MB`;
+  return [
+    atMost(`heap + native grown by ${changes} changes`, 2, percent(before), "%", `${size(before)} to ${size(after)}`),
+    atMost("the same, by the later ones of them", 2, percent(middle), "%", `from ${size(middle)}`),
+    loop(`${changes} changes`, blocked),
+  ];
+}
+
+/** Within 5 %, or within what two roads that are the same differ by. */
+function ofPackets({ services, fewServices, first }: Packets): Aim[] {
+  const { few, twin } = first;
+  const same = (few.p50 + twin.p50) / 2;
+  const slower = (ns: number): number => (100 * (ns - same)) / same;
+  const spread = (100 * Math.abs(few.p50 - twin.p50)) / Math.min(few.p50, twin.p50);
+  const aim = Math.max(5, spread);
+  const note = `p50 ${same.toFixed(0)} ns; two alike differ by ${spread.toFixed(1)} %`;
+  const any = `without any proxier, any pod against few: ${((100 * (first["none, any"].p50 - first.none.p50)) / first.none.p50).toFixed(1)} %`;
+  return [
+    atMost(`first packet, ${services} services / ${fewServices}, to few`, aim, slower(first.many.p50), "%", note),
+    atMost("first packet, the same, to any of them", aim, slower(first["many, any"].p50), "%", any),
+  ];
+}
+
+function ofCluster(cluster: Watched<Cluster>): Aim[] {
+  const { services, endpoints, startMs, rest, latencyP50Ms, latencyP99Ms, blocked } = cluster;
+  const what = `at an API server, ${services} x ${endpoints}:`;
+  return [
+    atMost(`${what} start to synced`, 5_000, startMs, "ms"),
+    atMost(`${what} resident at rest`, 200, rest / MB, "MB"),
+    atMost(`${what} event to in force, p50`, 5, latencyP50Ms, "ms"),
+    atMost(`${what} event to in force, p99`, 20, latencyP99Ms, "ms"),
+    loop("at an API server, once its modules are loaded", blocked),
+  ];
+}
+
+export function aims(results: Results): Aim[] {
+  const { services, rolling, memory, growth, packets, cluster, conntrack } = results;
+  const list: Aim[] = services === undefined ? [] : ofServices(services);
+  if (rolling !== undefined) {
+    const first = `the first change ${rolling.firstMs.toFixed(1)} ms`;
+    list.push(
+      atMost("rolling update: all in force after its last event", 50, rolling.afterLastMs, "ms", first),
+      atMost("rolling update: transactions", 60, rolling.transactions, ""),
+      loop("rolling update", rolling.blocked),
+    );
+  }
+  for (const { services: count, endpoints, rss, peak, blocked } of memory ?? []) {
+    const size = `${count} x ${endpoints}`;
+    const note = `peak ${(peak / MB).toFixed(0)}`;
+    list.push(
+      atMost(`resident with manifests, ${size}`, count === 10_000 ? 150 : 500, rss / MB, "MB", note),
+      loop(`the program with manifests, ${size}`, blocked),
+    );
+  }
+  if (growth !== undefined) list.push(...ofGrowth(growth));
+  if (packets !== undefined) list.push(...ofPackets(packets));
+  if (cluster !== undefined) list.push(...ofCluster(cluster));
+  if (conntrack !== undefined) list.push(...conntrackAims(conntrack));
+  return list;
+}

@@ -1,0 +1,125 @@
+/**
+ * Memory over many changes: endpoints replaced, services scaled up and down again, services that go and come back; at each look the
+ * cluster is what it was at first. Prints one line of JSON (`Growth`). Needs --expose-gc. Arguments: services endpoints changes
+ */
+import { createRequire } from "node:module";
+import { setTimeout as sleep } from "node:timers/promises";
+import { getHeapStatistics } from "node:v8";
+import { buildAddon } from "../lab/build.ts";
+import { freshPod, makeService, makeSlice, podsOf, serviceName } from "./cluster.ts";
+import { memoryOf, tell } from "./lib.ts";
+import { type Blocked, LoopWatch, longest } from "./loop-watch.ts";
+import { feed, inTurns, makeObjects, newProxier, openKernel } from "./proxier.ts";
+
+/** After a forced collection, bytes. */
+export interface Used {
+  /** By objects of JavaScript. */
+  readonly heap: number;
+  /** By malloc: what C++ holds, and JavaScript's buffers. */
+  readonly native: number;
+  /** Resident; also what V8 and malloc keep although it is free. */
+  readonly rss: number;
+}
+
+export interface Growth {
+  readonly services: number;
+  readonly endpoints: number;
+  readonly changes: number;
+  readonly transactions: number;
+  readonly before: Used;
+  readonly after: Used;
+  /** On the way, at equal distances. */
+  readonly between: readonly Used[];
+  readonly blocked: Blocked;
+}
+
+const [services, endpoints, changes] = process.argv.slice(2).map(Number);
+/** Changes that one write brings to the kernel. */
+const TOGETHER = 50;
+/** Looks at memory on the way, the last one included. */
+const LOOKS = 5;
+/** A pod's number comes back after so many: what has gone for good must leave nothing behind. */
+const PODS = 1_000_000;
+/** What is written later, such as the tails of lists that shrank, is due by then. */
+const LATE_MS = 1_500;
+const COLLECTIONS = 10;
+
+const kernel = await openKernel();
+const proxier = newProxier(kernel);
+await feed(proxier, makeObjects(services, endpoints));
+await proxier.sync();
+
+let serial = 0;
+let transactions = 0;
+async function write(): Promise<void> {
+  const { ok, families } = await proxier.sync();
+  const outcome = families[0]?.outcome;
+  if (!ok || outcome === undefined || !outcome.ok) throw new Error("a write failed");
+  transactions += outcome.result.transactions;
+}
+
+const put = (index: number, pods: readonly number[]): void =>
+  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+
+async function churn(count: number): Promise<Blocked> {
+  const watch = new LoopWatch();
+  for (let i = 0; i < count; i++) {
+    const index = Math.floor(Math.random() * services);
+    const pods = podsOf(index, endpoints);
+    const name = `bench/${serviceName(index)}`;
+    const fresh = freshPod(services, endpoints, serial++ % PODS);
+    const kind = i % 10;
+    if (kind === 0) {
+      proxier.remove("EndpointSlice", `${name}-a`);
+      proxier.remove("Service", name);
+      await write();
+      proxier.upsert({ kind: "Service", object: makeService(index) });
+    } else if (kind < 3) pods.push(fresh);
+    else pods[i % endpoints] = fresh;
+    put(index, pods);
+    if (i % TOGETHER === TOGETHER - 1) await write();
+  }
+  // As it was at first.
+  const all = Array.from({ length: services }, (_, index) => index);
+  await inTurns(all, (index) => put(index, podsOf(index, endpoints)));
+  await write();
+  await sleep(LATE_MS);
+  await write();
+  return watch.stop();
+}
+
+const malloc = createRequire(import.meta.url)(buildAddon("malloc-usage")) as { inUse(): number | undefined };
+
+function used(): Used {
+  // Code that is not run any more is given up only by the collection after several that have found it unused.
+  for (let i = 0; i < COLLECTIONS; i++) globalThis.gc?.();
+  const native = malloc.inUse();
+  if (native === undefined) throw new Error("growth is measured with glibc 2.33 or newer");
+  return { heap: getHeapStatistics().used_heap_size, native, rss: memoryOf("self", "VmRSS") };
+}
+
+if (globalThis.gc === undefined) throw new Error("node --expose-gc");
+// Code that is compiled once, and tables that have grown to their size, are no growth.
+await churn(changes / 10);
+const before = used();
+transactions = 0;
+const looks: Used[] = [];
+const blocked: Blocked[] = [];
+for (let i = 0; i < LOOKS; i++) {
+  blocked.push(await churn(changes / LOOKS));
+  looks.push(used());
+}
+const after = looks.pop() ?? before;
+await proxier.stop();
+await kernel.close();
+const result: Growth = {
+  services,
+  endpoints,
+  changes,
+  transactions,
+  before,
+  after,
+  between: looks,
+  blocked: longest(blocked),
+};
+tell(result);

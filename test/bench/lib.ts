@@ -1,0 +1,47 @@
+/** What the benchmarks share: numbers, and processes in namespaces of their own. */
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+export function quantile(values: readonly number[], q: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? Number.NaN;
+}
+
+export function median(values: readonly number[]): number {
+  return quantile(values, 0.5);
+}
+
+export function fixed(value: number, digits = 2): string {
+  return value.toFixed(digits);
+}
+
+/** Of a process: VmRSS, VmHWM, RssAnon; bytes. */
+export function memoryOf(pid: number | "self", field: string): number {
+  const line = new RegExp(`^${field}:\\s+(\\d+) kB$`, "m").exec(readFileSync(`/proc/${pid}/status`, "utf8"));
+  return Number(line?.[1]) * 1024;
+}
+
+const ENTER = fileURLToPath(new URL("../lab/enter.mjs", import.meta.url));
+/** As the program has it from its start (src/host/young-generation.ts). */
+const FLAGS = ["--no-warnings", "--min-semi-space-size=2", "--max-semi-space-size=2"];
+
+/**
+ * Runs a script of this directory in a process and a network namespace of its own: what one leaves in the kernel, or in the heap,
+ * must not slow the next. Returns its last line, which is JSON.
+ */
+export function inNamespace(
+  script: string,
+  args: readonly (string | number)[],
+  flags: readonly string[] = [],
+): unknown {
+  const path = fileURLToPath(new URL(script, import.meta.url));
+  const command = [ENTER, "--", process.execPath, ...FLAGS, ...flags, path, ...args.map(String)];
+  const output = execFileSync(process.execPath, command, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+  return JSON.parse(output.trim().split("\n").at(-1) ?? "");
+}
+
+/** Prints what a script came to. */
+export function tell(result: unknown): void {
+  process.stdout.write(`${JSON.stringify(result)}\n`);
+}

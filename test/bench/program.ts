@@ -1,0 +1,71 @@
+/** The program itself, as it is installed, as a process of its own in the network namespace that this was started in. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import type { Blocked } from "./loop-watch.ts";
+
+/** A line of its log. */
+export interface LogLine {
+  readonly level: number;
+  readonly msg: string;
+  readonly family?: string;
+  readonly operations?: number;
+}
+
+const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
+const WATCH = fileURLToPath(new URL("./watch-loop.ts", import.meta.url));
+const START_LIMIT_MS = 120_000;
+const ERROR = 50;
+
+export class Program {
+  readonly pid: number;
+  /** From its start to what it was waited for, ms. */
+  readonly startedMs: number;
+  readonly #process: ChildProcess;
+  readonly #blocked: Promise<Blocked | undefined>;
+
+  private constructor(child: ChildProcess, startedMs: number, blocked: Promise<Blocked | undefined>) {
+    this.#process = child;
+    this.pid = child.pid!;
+    this.startedMs = startedMs;
+    this.#blocked = blocked;
+  }
+
+  /**
+   * Resolves with the line of its log that `until` waits for; what is wrong is passed on to stderr.
+   * @param watchLoop see how long its event loop is held; takes some memory and time.
+   */
+  static async start(args: readonly string[], watchLoop: boolean, until: (line: LogLine) => boolean): Promise<Program> {
+    const flags = watchLoop ? ["--no-warnings", "--import", WATCH] : [];
+    const start = performance.now();
+    const child = spawn(process.execPath, [...flags, MAIN, ...args], { stdio: ["ignore", "ignore", "pipe"] });
+    const blocked = Promise.withResolvers<Blocked | undefined>();
+    const startedMs = await new Promise<number>((resolve, reject) => {
+      const limit = setTimeout(() => reject(new Error("the program did not get there in time")), START_LIMIT_MS);
+      child.once("exit", (code) => {
+        reject(new Error(`the program ended with ${code}`));
+        clearTimeout(limit);
+      });
+      const lines = createInterface({ input: child.stderr });
+      lines.once("close", () => blocked.resolve(undefined));
+      lines.on("line", (text) => {
+        const line = JSON.parse(text) as LogLine & Partial<Blocked>;
+        if (line.level >= ERROR) process.stderr.write(`${text}\n`);
+        const { msg, wallMs, ownMs } = line;
+        if (msg === "event loop" && wallMs !== undefined && ownMs !== undefined) blocked.resolve({ wallMs, ownMs });
+        if (!until(line)) return;
+        clearTimeout(limit);
+        resolve(performance.now() - start);
+      });
+    });
+    return new Program(child, startedMs, blocked.promise);
+  }
+
+  /** Ends it. Returns how long its event loop was held, if that was asked for. */
+  async end(): Promise<Blocked | undefined> {
+    const ended = new Promise((resolve) => this.#process.once("exit", resolve));
+    this.#process.kill("SIGTERM");
+    await ended;
+    return this.#blocked;
+  }
+}

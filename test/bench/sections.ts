@@ -1,0 +1,158 @@
+/** What is measured, section by section: each in processes and network namespaces of its own, several times where it is short. */
+import type { Cluster } from "./api.ts";
+import { type ConntrackResult, measureConntrack } from "./conntrack.ts";
+import type { Growth } from "./growth.ts";
+import { inNamespace, median } from "./lib.ts";
+import { type Blocked, longest } from "./loop-watch.ts";
+import type { Changes, Measured } from "./measure.ts";
+import type { Memory } from "./memory.ts";
+import type { Packets } from "./packets.ts";
+import type { Rolling } from "./rolling.ts";
+
+interface Size {
+  readonly services: number;
+  readonly endpoints: number;
+}
+
+/** Of a process that is not this one, and how long its event loop was held. */
+export type Watched<T> = Size & T & { readonly blocked: Blocked };
+
+/** All that a run measured; a section that was left out is absent. */
+export interface Results {
+  services?: Measured[];
+  rolling?: Rolling;
+  memory?: Watched<Memory>[];
+  growth?: Growth;
+  packets?: Packets;
+  cluster?: Watched<Cluster>;
+  conntrack?: ConntrackResult;
+}
+
+const SIZES: readonly Size[] = [
+  { services: 1_000, endpoints: 10 },
+  { services: 10_000, endpoints: 10 },
+  { services: 50_000, endpoints: 10 },
+  { services: 5_000, endpoints: 50 },
+];
+const MEMORY_SIZES = SIZES.slice(1, 3);
+const ROLLING = { services: 10_000, endpoints: 10, changes: 1_000 };
+const GROWTH = { services: 5_000, endpoints: 10, changes: 100_000 };
+const CLUSTER = { services: 10_000, endpoints: 10, changes: 1_000, watchedChanges: 100 };
+const PACKETS = { services: 50_000, connections: 12_000, perRound: 5_000 };
+/** Single changes at each size. */
+const CHANGES = 2_000;
+
+/** Progress. */
+function say(what: string): void {
+  process.stderr.write(`measuring ${what} ...\n`);
+}
+
+const text = ({ services, endpoints }: Size): string => `${services} services x ${endpoints} endpoints`;
+const of = (round: number, rounds: number): string => `(${round + 1} of ${rounds})`;
+
+/** Rounds over all sizes, so that a busy minute does not fall on one of them. */
+function measureServices(rounds: number): Measured[] {
+  const measured = SIZES.map((): Measured[] => []);
+  for (let round = 0; round < rounds; round++) {
+    SIZES.forEach((size, i) => {
+      say(`${text(size)} ${of(round, rounds)}`);
+      measured[i].push(inNamespace("measure.ts", [size.services, size.endpoints, CHANGES]) as Measured);
+    });
+  }
+  return measured.map(together);
+}
+
+/** Medians; the longest that the event loop was held. */
+function together(all: readonly Measured[]): Measured {
+  const [first] = all;
+  const changes = (pick: (one: Measured) => Changes): Changes => ({
+    operations: pick(first).operations,
+    ownP50Ms: median(all.map((one) => pick(one).ownP50Ms)),
+    ownP99Ms: median(all.map((one) => pick(one).ownP99Ms)),
+    totalP50Ms: median(all.map((one) => pick(one).totalP50Ms)),
+    kernelP50Ms: median(all.map((one) => pick(one).kernelP50Ms)),
+  });
+  const write = (pick: (one: Measured) => Measured["load"]): Measured["load"] => ({
+    ...pick(first),
+    totalMs: median(all.map((one) => pick(one).totalMs)),
+    kernelMs: median(all.map((one) => pick(one).kernelMs)),
+    cpuMs: median(all.map((one) => pick(one).cpuMs)),
+    transactions: Math.max(...all.map((one) => pick(one).transactions)),
+    blocked: longest(all.map((one) => pick(one).blocked)),
+  });
+  return {
+    ...first,
+    load: write((one) => one.load),
+    restart: write((one) => one.restart),
+    replace: changes((one) => one.replace),
+    scale: changes((one) => one.scale),
+    blocked: longest(all.map((one) => one.blocked)),
+  };
+}
+
+function measureRolling(rounds: number): Rolling {
+  const all = Array.from({ length: rounds }, (_, round) => {
+    say(`a rolling update ${of(round, rounds)}`);
+    return inNamespace("rolling.ts", [ROLLING.services, ROLLING.endpoints, ROLLING.changes]) as Rolling;
+  });
+  return {
+    firstMs: median(all.map((one) => one.firstMs)),
+    afterLastMs: median(all.map((one) => one.afterLastMs)),
+    transactions: Math.max(...all.map((one) => one.transactions)),
+    lastedMs: median(all.map((one) => one.lastedMs)),
+    blocked: longest(all.map((one) => one.blocked)),
+  };
+}
+
+/** The largest, and the longest. */
+function measureMemory(rounds: number): Watched<Memory>[] {
+  return MEMORY_SIZES.map((size) => {
+    const args = [size.services, size.endpoints];
+    const all = Array.from({ length: rounds }, (_, round) => {
+      say(`the program's memory, ${text(size)} ${of(round, rounds)}`);
+      return {
+        ...(inNamespace("memory.ts", args) as Memory),
+        blocked: inNamespace("memory.ts", [...args, "watch"]) as Blocked,
+      };
+    });
+    return {
+      ...size,
+      rss: Math.max(...all.map(({ rss }) => rss)),
+      peak: Math.max(...all.map(({ peak }) => peak)),
+      startedMs: median(all.map(({ startedMs }) => startedMs)),
+      blocked: longest(all.map(({ blocked }) => blocked)),
+    };
+  });
+}
+
+function measureGrowth(): Growth {
+  const { services, endpoints, changes } = GROWTH;
+  say(`memory over ${changes} changes`);
+  return inNamespace("growth.ts", [services, endpoints, changes], ["--expose-gc"]) as Growth;
+}
+
+function measurePackets(rounds: number): Packets {
+  const { services, connections, perRound } = PACKETS;
+  say(`connections through ${services} services`);
+  return inNamespace("packets.ts", [services, connections, rounds, perRound]) as Packets;
+}
+
+function measureCluster(): Watched<Cluster> {
+  const { services, endpoints, changes, watchedChanges } = CLUSTER;
+  say(`the program at an API server, ${text(CLUSTER)}`);
+  const measured = inNamespace("api.ts", [services, endpoints, changes]) as Cluster;
+  say("the same, its event loop watched");
+  const blocked = inNamespace("api.ts", [services, endpoints, watchedChanges, "watch"]) as Blocked;
+  return { services, endpoints, ...measured, blocked };
+}
+
+/** In the order in which they run. */
+export const SECTIONS: Readonly<Record<keyof Results, (into: Results, rounds: number) => void>> = {
+  services: (into, rounds) => (into.services = measureServices(rounds)),
+  rolling: (into, rounds) => (into.rolling = measureRolling(rounds)),
+  memory: (into, rounds) => (into.memory = measureMemory(rounds)),
+  growth: (into) => (into.growth = measureGrowth()),
+  packets: (into, rounds) => (into.packets = measurePackets(rounds)),
+  cluster: (into) => (into.cluster = measureCluster()),
+  conntrack: (into) => (into.conntrack = measureConntrack()),
+};

@@ -1,0 +1,116 @@
+/** Results as tables for people. */
+import type { Aim } from "./aim.ts";
+import { conntrackRow } from "./conntrack.ts";
+import { fixed } from "./lib.ts";
+import type { Blocked } from "./loop-watch.ts";
+import type { Changes, Measured } from "./measure.ts";
+import type { Packets } from "./packets.ts";
+import type { Results } from "./sections.ts";
+
+type Row = Readonly<Record<string, string | number>>;
+
+const mb = (bytes: number): string => fixed(bytes / 2 ** 20, 0);
+const held = ({ wallMs, ownMs }: Blocked): string => `${fixed(wallMs, 0)} (${fixed(ownMs, 0)})`;
+const HELD = "loop held ms (own work)";
+
+function changes({ ownP50Ms, ownP99Ms, kernelP50Ms }: Changes): string {
+  return `${fixed(ownP50Ms)} / ${fixed(ownP99Ms)} + ${fixed(kernelP50Ms, 3)}`;
+}
+
+function serviceRow({ services, endpoints, load, restart, replace, scale, blocked }: Measured): Row {
+  return {
+    size: `${services} x ${endpoints}`,
+    "load ms": fixed(load.totalMs, 0),
+    "kernel ms": fixed(load.kernelMs, 0),
+    "main thread ms": fixed(load.cpuMs, 0),
+    "restart ms": fixed(restart.totalMs, 0),
+    "restart, main thread": fixed(restart.cpuMs, 0),
+    "replace own p50/p99 + kernel": changes(replace),
+    "scale own p50/p99 + kernel": changes(scale),
+    [`${HELD}: load, restart, changes`]: [load, restart, { blocked }].map((part) => held(part.blocked)).join(", "),
+  };
+}
+
+function packetRows({ first, connections }: Packets): Row[] {
+  return Object.entries(first).map(([path, { p10, p50, p90, p99, lost }]) => ({
+    "first packet, services": path,
+    "p10 ns": p10,
+    "p50 ns": p50,
+    "p90 ns": p90,
+    "p99 ns": p99,
+    lost,
+    "TCP connections/s": path in connections ? fixed(connections[path as keyof typeof connections], 0) : "",
+  }));
+}
+
+/** A table for each section. */
+function tables({ services, rolling, memory, growth, packets, cluster, conntrack }: Results): Row[][] {
+  const list: Row[][] = services === undefined ? [] : [services.map(serviceRow)];
+  if (rolling !== undefined) {
+    list.push([
+      {
+        "rolling update": `${fixed(rolling.lastedMs, 0)} ms`,
+        "first change ms": fixed(rolling.firstMs),
+        "after the last ms": fixed(rolling.afterLastMs),
+        transactions: rolling.transactions,
+        [HELD]: held(rolling.blocked),
+      },
+    ]);
+  }
+  if (memory !== undefined) {
+    list.push(
+      memory.map((one) => ({
+        "program with manifests": `${one.services} x ${one.endpoints}`,
+        "resident MB": mb(one.rss),
+        "peak MB": mb(one.peak),
+        "start to written ms": fixed(one.startedMs, 0),
+        [HELD]: held(one.blocked),
+      })),
+    );
+  }
+  if (growth !== undefined) {
+    const looks = [growth.before, ...growth.between, growth.after];
+    list.push(
+      looks.map(({ heap, native, rss }, i) => ({
+        "after changes": (growth.changes * i) / (looks.length - 1),
+        "heap MB": fixed(heap / 2 ** 20),
+        "native MB": fixed(native / 2 ** 20),
+        "resident MB": mb(rss),
+      })),
+    );
+  }
+  if (packets !== undefined) list.push(packetRows(packets));
+  if (cluster !== undefined) {
+    list.push([
+      {
+        "program at an API server": `${cluster.services} x ${cluster.endpoints}`,
+        "start to synced ms": fixed(cluster.startMs, 0),
+        "resident MB, at rest and after changes": `${mb(cluster.rest)}, ${mb(cluster.after)}`,
+        "event to in force p50/p99/max ms": [cluster.latencyP50Ms, cluster.latencyP99Ms, cluster.latencyMaxMs]
+          .map((ms) => fixed(ms))
+          .join(" / "),
+        [HELD]: held(cluster.blocked),
+      },
+    ]);
+  }
+  if (conntrack !== undefined) list.push([conntrackRow(conntrack)]);
+  return list;
+}
+
+export function printTables(results: Results): void {
+  for (const table of tables(results)) console.table(table);
+}
+
+export function printAims(list: readonly Aim[]): void {
+  console.table(
+    list.map(({ what, aim, measured, unit, met, note = "" }) => ({
+      figure: what,
+      "aim, at most": `${Number(aim.toFixed(2))} ${unit}`,
+      measured: `${fixed(measured)} ${unit}`,
+      met: met ? "yes" : "NO",
+      note,
+    })),
+  );
+  const missed = list.filter(({ met }) => !met).length;
+  console.log(missed === 0 ? "every aim is met" : `${missed} of ${list.length} aims are missed`);
+}

@@ -1,0 +1,175 @@
+// How long the first packet of a connection takes from a client's socket to a server's, through a node between them.
+//
+//   first-packet COUNT PATH...     PATH is
+//   LABEL|CLIENT_NS|SERVER_NS|SOURCE|FIRST_DESTINATION|DESTINATIONS|PORT|SERVER_PORT
+//
+// The paths are taken in turns, COUNT times each, so that whatever else the machine does falls on all of them. Each
+// time a new UDP socket in the client's namespace sends one datagram to one of the destinations (consecutive addresses,
+// drawn at random). A veth hands packets on within the send itself, so no scheduler is between the two ends. Prints one
+// line of JSON: for each path the quantiles of the time in ns, and how many datagrams did not arrive.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint16_t kFirstPort = 2000, kLastPort = 65000;
+constexpr auto kPatience = std::chrono::milliseconds(200);
+
+[[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
+
+int openNamespace(const std::string& name) {
+  const int fd = open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("namespace " + name);
+  return fd;
+}
+
+void enter(int netns) {
+  if (setns(netns, CLONE_NEWNET) != 0) fail("setns");
+}
+
+int udpSocket(uint32_t address, uint16_t port, int flags = 0) {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | flags, 0);
+  if (fd < 0) fail("socket");
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(address);
+  at.sin_port = htons(port);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0) fail("bind");
+  return fd;
+}
+
+uint32_t parseAddress(const std::string& text) {
+  in_addr address;
+  if (inet_pton(AF_INET, text.c_str(), &address) != 1) throw std::runtime_error("not an address: " + text);
+  return ntohl(address.s_addr);
+}
+
+/// A client's namespace, and the source port that its next connection has: several paths may begin there.
+struct Client {
+  int netns = -1;
+  uint16_t nextPort = kFirstPort;
+};
+
+/// What paths share.
+struct Ends {
+  std::map<std::string, Client> clients;
+  /// Sockets, by namespace and port.
+  std::map<std::string, int> servers;
+};
+
+struct Path {
+  std::string label;
+  Client* client = nullptr;
+  int server = -1;
+  uint32_t source = 0, destination = 0, destinations = 1;
+  uint16_t port = 0;
+  std::vector<int64_t> times;
+  int lost = 0;
+
+  Path(const std::string& text, Ends& ends) {
+    std::istringstream in(text);
+    std::vector<std::string> words;
+    for (std::string word; std::getline(in, word, '|');) words.push_back(word);
+    if (words.size() != 8) throw std::runtime_error("not a path: " + text);
+    label = words[0];
+    client = &ends.clients[words[1]];
+    if (client->netns < 0) client->netns = openNamespace(words[1]);
+    source = parseAddress(words[3]);
+    destination = parseAddress(words[4]);
+    destinations = static_cast<uint32_t>(std::stoul(words[5]));
+    port = static_cast<uint16_t>(std::stoul(words[6]));
+    const auto [socket, added] = ends.servers.try_emplace(words[2] + ":" + words[7], -1);
+    if (added) {
+      const int netns = openNamespace(words[2]);
+      enter(netns);
+      close(netns);
+      socket->second = udpSocket(INADDR_ANY, static_cast<uint16_t>(std::stoul(words[7])), SOCK_NONBLOCK);
+    }
+    server = socket->second;
+  }
+
+  void sendOne(uint32_t draw) {
+    enter(client->netns);
+    const int fd = udpSocket(source, client->nextPort);
+    if (++client->nextPort == kLastPort) client->nextPort = kFirstPort;
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(destination + draw % destinations);
+    to.sin_port = htons(port);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) fail("connect");
+    char byte = '?';
+    const auto start = Clock::now();
+    const bool sent = send(fd, &byte, 1, 0) == 1;
+    bool arrived = false;
+    auto now = start;
+    while (sent && !arrived && now - start < kPatience) {
+      arrived = recv(server, &byte, 1, 0) == 1;
+      now = Clock::now();
+    }
+    if (arrived) times.push_back(std::chrono::nanoseconds(now - start).count());
+    if (!arrived) ++lost;
+    close(fd);
+  }
+
+  void print(bool first) {
+    std::sort(times.begin(), times.end());
+    const auto quantile = [this](double q) {
+      return times.empty()
+                 ? 0
+                 : times[std::min(times.size() - 1, static_cast<size_t>(q * static_cast<double>(times.size())))];
+    };
+    std::printf("%s\"%s\":{\"p10\":%lld,\"p50\":%lld,\"p90\":%lld,\"p99\":%lld,\"count\":%zu,\"lost\":%d}",
+                first ? "" : ",", label.c_str(), static_cast<long long>(quantile(0.1)),
+                static_cast<long long>(quantile(0.5)), static_cast<long long>(quantile(0.9)),
+                static_cast<long long>(quantile(0.99)), times.size(), lost);
+  }
+};
+
+void run(int argc, char** argv) {
+  if (argc < 3) throw std::runtime_error("usage: first-packet COUNT PATH...");
+  const int count = std::stoi(argv[1]);
+  Ends ends;
+  std::vector<Path> paths;
+  for (int i = 2; i < argc; ++i) paths.emplace_back(argv[i], ends);
+  std::mt19937 random(20240229);
+  for (int i = 0; i < count; ++i) {
+    // In another order each time: nobody always comes behind the same one.
+    const size_t offset = random() % paths.size();
+    for (size_t j = 0; j < paths.size(); ++j)
+      paths[(offset + j) % paths.size()].sendOne(static_cast<uint32_t>(random()));
+  }
+  std::printf("{");
+  for (size_t i = 0; i < paths.size(); ++i) paths[i].print(i == 0);
+  std::printf("}\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(argc, argv);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "first-packet: %s\n", error.what());
+    return 1;
+  }
+}
