@@ -1,7 +1,10 @@
 /**
  * Work that is done one piece at a time: what comes meanwhile is gathered into the next piece; what fails is gathered
- * again and waits, longer each time.
+ * again and waits, longer each time. After a piece comes a rest in proportion to it, so that changes without end do not keep
+ * a processor busy; a piece that comes after the rest is begun at once.
  */
+import { performance } from "node:perf_hooks";
+import { setTimeout as sleep } from "node:timers/promises";
 
 export interface LaneOptions<S> {
   /** Puts a later piece of work into one that has not begun. */
@@ -9,6 +12,9 @@ export interface LaneOptions<S> {
   /** First wait after a failure, ms; doubles from there. */
   readonly firstRetryMs: number;
   readonly maxRetryMs: number;
+  /** Rest after a piece of work, in times of what it took, and the longest, ms. */
+  readonly restFactor: number;
+  readonly maxRestMs: number;
   /** Told of each failure: what, how often in a row, and in how many ms it is tried again. */
   onFailure(error: unknown, failures: number, retryMs: number): void;
 }
@@ -24,6 +30,9 @@ export class Lane<S> {
   #failures = 0;
   #running: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
+  /** ms of the performance clock. */
+  #restsUntil = 0;
+  readonly #stop = new AbortController();
   #stopped = false;
 
   constructor(work: (scope: S) => Promise<boolean>, options: LaneOptions<S>) {
@@ -31,7 +40,7 @@ export class Lane<S> {
     this.#options = options;
   }
 
-  /** Does it as soon as what is being done is done. */
+  /** Does it as soon as what is being done is done, and rested from. */
   add(scope: S): void {
     if (this.#stopped) return;
     if (this.#pending === undefined) this.#pending = scope;
@@ -49,21 +58,37 @@ export class Lane<S> {
     this.#stopped = true;
     clearTimeout(this.#timer);
     this.#pending = this.#failed = undefined;
+    this.#stop.abort();
     await this.idle();
   }
 
   async #run(): Promise<void> {
     // Behind the caller, who must never wait for it.
     await Promise.resolve();
-    for (let scope = this.#pending; scope !== undefined; scope = this.#pending) {
-      this.#pending = undefined;
+    for (let scope = await this.#next(); scope !== undefined; scope = await this.#next()) {
+      const started = performance.now();
       try {
         if (await this.#work(scope)) this.#failures = 0;
       } catch (error) {
         this.#fail(scope, error);
       }
+      const ended = performance.now();
+      const { restFactor, maxRestMs } = this.#options;
+      this.#restsUntil = ended + Math.min((ended - started) * restFactor, maxRestMs);
     }
     this.#running = undefined;
+  }
+
+  /** What is to be done, after the rest. */
+  async #next(): Promise<S | undefined> {
+    const restMs = this.#restsUntil - performance.now();
+    if (this.#pending !== undefined && restMs > 0) {
+      // Ended by stop() alone, which leaves nothing pending.
+      await sleep(restMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
+    }
+    const scope = this.#pending;
+    this.#pending = undefined;
+    return scope;
   }
 
   #fail(scope: S, error: unknown): void {

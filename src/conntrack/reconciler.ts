@@ -58,6 +58,12 @@ export const MOST_FILTERED_DUMPS = 8;
 const SETTLE_MS = 100;
 /** Passes that follow a change, each after twice the time: as many as it takes to forget former destinations for sure. */
 const MOST_REPEATS = 3;
+/**
+ * A dump walks the kernel's whole hash table, however few entries it is to show (10 ms of a processor for 262,144 buckets): a
+ * lane that always has something to do may take a third of one.
+ */
+const REST_FACTOR = 2;
+const MAX_REST_MS = 500;
 const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 30_000;
 /** Work on a long list in slices of this length, ms: a sync that is due must not be kept waiting. */
@@ -93,6 +99,8 @@ export class Reconciler {
       merge: mergeScope,
       firstRetryMs: options.firstRetryMs ?? FIRST_RETRY_MS,
       maxRetryMs: MAX_RETRY_MS,
+      restFactor: REST_FACTOR,
+      maxRestMs: MAX_REST_MS,
       onFailure: (error: unknown, failures: number, retryMs: number) => this.#failed(error, failures, retryMs),
     };
     // A lane each: one changed VIP must not wait for a pass over a million entries, nor for the other family.
