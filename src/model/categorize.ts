@@ -56,7 +56,9 @@ const isDraining = (state: number) => (state & (READY | DRAINING)) === DRAINING;
 export function categorize(candidates: CandidateList, node: NodeContext, wanted: Wanted): Categories {
   let ready = 0;
   let draining = 0;
-  for (const state of candidates.states) {
+  const { states } = candidates;
+  for (let i = 0; i < states.length; i++) {
+    const state = states[i] ?? 0;
     if (isReady(state)) ready++;
     else if (isDraining(state)) draining++;
   }

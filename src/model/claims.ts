@@ -144,11 +144,12 @@ export class Claims {
   #forEach(record: ServiceRecord, visit: (key: string) => void): void {
     const addresses = record[this.#family];
     if (addresses === undefined) return;
-    for (const { protocol, port, nodePort } of record.ports) {
-      visit(keyOf(addresses.clusterIP, protocol, port));
-      for (const list of [addresses.externalIPs, addresses.loadBalancerIPs]) {
-        for (const address of list) visit(keyOf(address, protocol, port));
-      }
+    const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
+    for (let i = 0; i < record.ports.length; i++) {
+      const { protocol, port, nodePort } = record.ports[i];
+      visit(keyOf(clusterIP, protocol, port));
+      for (let j = 0; j < externalIPs.length; j++) visit(keyOf(externalIPs[j], protocol, port));
+      for (let j = 0; j < loadBalancerIPs.length; j++) visit(keyOf(loadBalancerIPs[j], protocol, port));
       if (nodePort !== 0) visit(keyOf(NODE_PORT, protocol, nodePort));
     }
   }

@@ -25,12 +25,13 @@ export class NoLocalEndpointsCounter {
 
   /** `views` are all of the service's ports; none: it is gone. */
   update(service: string, views: readonly ServicePortView[]): void {
-    const before = this.#counted.get(service) ?? NONE;
     const now = count(views);
+    const before = this.#counted.get(service);
+    if (before === undefined && now === NONE) return;
     if (now === NONE) this.#counted.delete(service);
     else this.#counted.set(service, now);
-    this.#internal += now.internal - before.internal;
-    this.#external += now.external - before.external;
+    this.#internal += now.internal - (before?.internal ?? 0);
+    this.#external += now.external - (before?.external ?? 0);
   }
 }
 

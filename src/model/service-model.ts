@@ -21,6 +21,7 @@ import type {
 export interface ServiceModelOptions {
   /** The families that are served; objects of another one are left out. */
   readonly families: readonly IpFamily[];
+  /** As it is now: the zone may change, the name stays. */
   readonly node: NodeContext;
   /** Feature gate AllowServiceExternalIPs; default true. */
   readonly allowExternalIPs?: boolean;
@@ -89,10 +90,11 @@ export class ServiceModel {
     this.#claims = { ip: new Claims("ip", affected, track), ip6: new Claims("ip6", affected, track) };
   }
 
-  /** Tells which node this is: every service with endpoints becomes dirty when its name or zone differs. */
-  setNode(node: NodeContext): void {
-    if (node.nodeName === this.#node.nodeName && node.zone === this.#node.zone) return;
-    this.#node = node;
+  /** Tells this node's zone: every service with endpoints becomes dirty when it differs. */
+  setZone(zone: string | undefined): void {
+    if (zone === this.#node.zone) return;
+    const { nodeName } = this.#node;
+    this.#node = zone === undefined ? { nodeName } : { nodeName, zone };
     for (const service of this.#slicesOf.keys()) this.#touch(service);
   }
 
@@ -115,7 +117,7 @@ export class ServiceModel {
   /** Returns whether anything that matters changed. */
   upsertSlice(object: V1EndpointSlice): boolean {
     const findings = new Findings();
-    const { name, record } = readSlice(object, this.#intern, findings);
+    const { name, record } = readSlice(object, { intern: this.#intern, nodeName: this.#node.nodeName }, findings);
     this.#problems.update("EndpointSlice", name ?? "(no name)", findings.all);
     if (name === undefined) return false;
     if (record === undefined || !this.#families.includes(record.family)) return this.#dropSlice(name);
@@ -178,7 +180,7 @@ export class ServiceModel {
     const slices = this.#slicesOf.get(service) ?? NO_SLICES;
     return record.ports.map((port) => {
       const held = this.#held(family, record, addresses, port);
-      const candidates = candidatesOf(slices, family, port.name, port.protocol, this.#node.nodeName);
+      const candidates = candidatesOf(slices, family, port.name, port.protocol);
       return targetOf(record, port, held, candidates);
     });
   }
@@ -218,7 +220,7 @@ export class ServiceModel {
     const slices = this.#slicesOf.get(service) ?? NO_SLICES;
     const ready = new Set<string>();
     for (const { name, protocol } of record.ports) {
-      addLocalReady(candidatesOf(slices, family, name, protocol, this.#node.nodeName), ready);
+      addLocalReady(candidatesOf(slices, family, name, protocol), ready);
     }
     return { ...record.healthCheck, localEndpoints: ready.size };
   }
@@ -232,7 +234,7 @@ export class ServiceModel {
   ): ServicePortView {
     const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = this.#held(family, record, addresses, port);
     const external = externalIPs.length > 0 || loadBalancerIPs.length > 0 || nodePort !== 0;
-    const candidates = candidatesOf(slices, family, port.name, port.protocol, this.#node.nodeName);
+    const candidates = candidatesOf(slices, family, port.name, port.protocol);
     const lists = categorize(candidates, this.#node, {
       // An external policy Local needs the cluster list too: pods and the node itself draw from it.
       cluster: !record.internalPolicyLocal || external,
@@ -244,18 +246,18 @@ export class ServiceModel {
       portName: port.name,
       protocol: port.protocol,
       port: port.port,
+      clusterIP,
       externalIPs,
       loadBalancerIPs,
       nodePort,
       internalPolicyLocal: record.internalPolicyLocal,
       externalPolicyLocal: record.externalPolicyLocal,
+      sourceRanges: addresses.sourceRanges,
       affinitySeconds: record.affinitySeconds,
       clusterEndpoints: lists.cluster,
       localEndpoints: lists.local,
       hasAnyEndpoint: lists.any,
       resetRemovedEndpoints: resets(record, port),
-      ...(clusterIP !== undefined && { clusterIP }),
-      ...(addresses.sourceRanges && { sourceRanges: addresses.sourceRanges }),
     };
   }
 
@@ -397,6 +399,7 @@ export class ServiceModel {
 }
 
 function withSlice(slices: readonly SliceRecord[], record: SliceRecord): readonly SliceRecord[] {
+  if (slices.length === 0 || (slices.length === 1 && slices[0]?.name === record.name)) return [record];
   const rest = slices.filter((slice) => slice.name !== record.name);
   const at = rest.findIndex((slice) => slice.name > record.name);
   return at < 0 ? [...rest, record] : rest.toSpliced(at, 0, record);

@@ -106,8 +106,7 @@ export function readService(
   const ip = familyRecord("ip", clusterIPs.ip, external, balancer, ranges, found);
   const ip6 = familyRecord("ip6", clusterIPs.ip6, external, balancer, ranges, found);
   if (ports.length === 0 || (ip === undefined && ip6 === undefined)) return { name };
-  const reachable =
-    type !== "ClusterIP" || external.length > 0 || balancer.length > 0 || ports.some((port) => port.nodePort > 0);
+  const reachable = type !== "ClusterIP" || external.length > 0 || balancer.length > 0 || ports.some(hasNodePort);
   const internalPolicy = choiceOf(
     spec["internalTrafficPolicy"],
     POLICIES,
@@ -136,6 +135,10 @@ export function readService(
       type === "LoadBalancer" && externalPolicy === "Local" ? readHealthCheck(spec, metadata, found) : undefined,
   };
   return { name, record };
+}
+
+function hasNodePort({ nodePort }: PortRecord): boolean {
+  return nodePort > 0;
 }
 
 /** Annotations are text; what is neither "true" nor "false" asks for nothing, with a report. */

@@ -1,5 +1,5 @@
 /** What is kept of an EndpointSlice: parallel arrays, one entry per endpoint, and the candidates they make. */
-import { familyOf } from "./address.js";
+import { familyOf, isCanonicalV4 } from "./address.js";
 import {
   addressOf,
   booleanOf,
@@ -30,15 +30,21 @@ export interface SliceRecord {
   /** "namespace/name" of its service. */
   readonly service: string;
   readonly family: IpFamily;
+  /** At least one. */
   readonly ports: readonly SlicePort[];
-  /** Canonical, each once. */
-  readonly addresses: readonly string[];
-  /** Node names, "" when not said. */
-  readonly nodes: readonly string[];
+  /** With the first of the ports, each address once. Services with one port take them as they are. */
+  readonly endpoints: readonly Endpoint[];
   /** READY | SERVING | TERMINATING. */
   readonly states: readonly number[];
   /** Undefined when no endpoint has hints. */
   readonly hints: readonly Hints[] | undefined;
+}
+
+export interface SliceReadOptions {
+  /** One string for equal strings: a port name is in memory once. */
+  readonly intern: (text: string) => string;
+  /** This node. */
+  readonly nodeName: string;
 }
 
 const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
@@ -54,7 +60,7 @@ const FAMILY_OF_TYPE: ReadonlyMap<unknown, IpFamily> = new Map([
  */
 export function readSlice(
   object: unknown,
-  intern: (text: string) => string,
+  options: SliceReadOptions,
   found: Findings,
 ): { name?: string; record?: SliceRecord } {
   const fields = fieldsOf(object, "", found);
@@ -75,10 +81,10 @@ export function readSlice(
     return { name };
   }
   const service = `${name.slice(0, name.indexOf("/"))}/${serviceName}`;
-  const ports = readSlicePorts(fields, intern, found);
-  const { addresses, nodes, states, hints } = readEndpoints(fields, family, intern, found);
-  if (ports.length === 0 || addresses.length === 0) return { name };
-  return { name, record: { name, service, family, ports, addresses, nodes, states, hints } };
+  const ports = readSlicePorts(fields, options.intern, found);
+  const { endpoints, states, hints } = readEndpoints(fields, family, ports[0]?.port ?? 0, options, found);
+  if (ports.length === 0 || endpoints.length === 0) return { name };
+  return { name, record: { name, service, family, ports, endpoints, states, hints } };
 }
 
 function readSlicePorts(fields: Fields, intern: (text: string) => string, found: Findings): SlicePort[] {
@@ -109,26 +115,24 @@ function readSlicePorts(fields: Fields, intern: (text: string) => string, found:
 }
 
 function findPort(ports: readonly SlicePort[], name: string, protocol: Protocol): SlicePort | undefined {
-  for (const port of ports) if (port.name === name && port.protocol === protocol) return port;
+  for (let i = 0; i < ports.length; i++) {
+    const port = ports[i];
+    if (port?.name === name && port.protocol === protocol) return port;
+  }
   return undefined;
 }
 
-interface EndpointColumns {
-  readonly addresses: string[];
-  readonly nodes: string[];
-  readonly states: number[];
-  readonly hints: Hints[] | undefined;
-}
+type EndpointColumns = Pick<SliceRecord, "endpoints" | "states" | "hints">;
 
 function readEndpoints(
   fields: Fields,
   family: IpFamily,
-  intern: (text: string) => string,
+  port: number,
+  { intern, nodeName }: SliceReadOptions,
   found: Findings,
 ): EndpointColumns {
   const items = listOf(fields["endpoints"], "endpoints", found);
-  const addresses = sized<string>(items.length);
-  const nodes = sized<string>(items.length);
+  const endpoints = sized<Endpoint>(items.length);
   const states = sized<number>(items.length);
   let count = 0;
   let hints: Hints[] | undefined;
@@ -143,30 +147,42 @@ function readEndpoints(
     }
     const address = readEndpointAddress(item, family, found);
     if (address === undefined) continue;
-    const node = item["nodeName"];
+    const local = textOf(item["nodeName"], ".nodeName", found) === nodeName;
     const state = readConditions(item, found);
     const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], intern, found);
-    let at = seen === undefined ? positionOf(address, addresses, count) : (seen.get(address) ?? -1);
+    let at = seen === undefined ? positionOf(address, endpoints, count) : (seen.get(address) ?? -1);
     if (at < 0) {
       at = count++;
       seen?.set(address, at);
     } else if (!preferred(state, states[at] ?? 0)) {
       continue;
     }
-    addresses[at] = address;
-    nodes[at] = typeof node === "string" ? intern(node) : textOf(node, ".nodeName", found);
+    endpoints[at] = { address, port, local };
     states[at] = state;
     if (hint !== NO_HINTS) hints ??= items.map(() => NO_HINTS);
     if (hints !== undefined) hints[at] = hint;
   }
   found.leave();
-  for (const column of [addresses, nodes, states, hints]) if (column !== undefined) column.length = count;
-  return { addresses, nodes, states, hints };
+  endpoints.length = count;
+  if (hints !== undefined) hints.length = count;
+  return { endpoints, states: sharedStates(states, count), hints };
+}
+
+/** By length: states of endpoints that are all ready and serving. */
+const HEALTHY: (readonly number[])[] = [];
+/** Nearly all lists are shorter than this; longer ones keep their own. */
+const MAX_SHARED = 1000;
+
+/** The first `count`, in an array that all slices in good health share. */
+function sharedStates(states: number[], count: number): readonly number[] {
+  states.length = count;
+  for (let i = 0; i < count; i++) if (states[i] !== (READY | SERVING)) return states;
+  return count > MAX_SHARED ? states : (HEALTHY[count] ??= states);
 }
 
 /** Position of an address among the first `count`, or -1. */
-function positionOf(address: string, addresses: readonly string[], count: number): number {
-  for (let i = 0; i < count; i++) if (addresses[i] === address) return i;
+function positionOf(address: string, endpoints: readonly Endpoint[], count: number): number {
+  for (let i = 0; i < count; i++) if (endpoints[i]?.address === address) return i;
   return -1;
 }
 
@@ -178,6 +194,7 @@ function readEndpointAddress(item: Fields, family: IpFamily, found: Findings): s
     found.report(".addresses", "has no address");
     return undefined;
   }
+  if (family === "ip" && typeof first === "string" && isCanonicalV4(first)) return first;
   const address = addressOf(first, ".addresses[0]", found);
   if (address === undefined || familyOf(address) === family) return address;
   found.report(".addresses[0]", `${address} is not of the slice's address type`);
@@ -229,24 +246,26 @@ export function candidatesOf(
   family: IpFamily,
   portName: string,
   protocol: Protocol,
-  nodeName: string,
 ): CandidateList {
   let only: SliceRecord | undefined;
   let port = 0;
-  for (const slice of slices) {
-    const match = slice.family === family ? findPort(slice.ports, portName, protocol) : undefined;
+  for (let i = 0; i < slices.length; i++) {
+    const slice = slices[i];
+    const match = slice?.family === family ? findPort(slice.ports, portName, protocol) : undefined;
     if (match === undefined) continue;
-    if (only !== undefined) return mergeSlices(slices, family, portName, protocol, nodeName);
+    if (only !== undefined) return mergeSlices(slices, family, portName, protocol);
     only = slice;
     port = match.port;
   }
   if (only === undefined) return NO_CANDIDATES;
-  const { addresses, nodes, states, hints } = only;
-  const endpoints = sized<Endpoint>(addresses.length);
-  for (let i = 0; i < addresses.length; i++) {
-    endpoints[i] = { address: addresses[i] ?? "", port, local: nodes[i] === nodeName };
-  }
-  return { endpoints, states, hints };
+  const { endpoints, states, hints } = only;
+  return { endpoints: onPort(endpoints, port), states, hints };
+}
+
+/** The same endpoints on another port. */
+function onPort(endpoints: readonly Endpoint[], port: number): readonly Endpoint[] {
+  if (endpoints[0]?.port === port) return endpoints;
+  return endpoints.map(({ address, local }) => ({ address, port, local }));
 }
 
 const NO_CANDIDATES: CandidateList = { endpoints: [], states: [], hints: undefined };
@@ -256,7 +275,6 @@ function mergeSlices(
   family: IpFamily,
   portName: string,
   protocol: Protocol,
-  nodeName: string,
 ): CandidateList {
   const endpoints: Endpoint[] = [];
   const states: number[] = [];
@@ -265,20 +283,19 @@ function mergeSlices(
   for (const slice of slices) {
     const match = slice.family === family ? findPort(slice.ports, portName, protocol) : undefined;
     if (match === undefined) continue;
-    let onPort = positions.get(match.port);
-    if (onPort === undefined) positions.set(match.port, (onPort = new Map()));
+    let onSamePort = positions.get(match.port);
+    if (onSamePort === undefined) positions.set(match.port, (onSamePort = new Map()));
     if (slice.hints !== undefined) hints ??= endpoints.map(() => NO_HINTS);
-    for (let i = 0; i < slice.addresses.length; i++) {
-      const address = slice.addresses[i] ?? "";
+    for (const [i, endpoint] of onPort(slice.endpoints, match.port).entries()) {
       const state = slice.states[i] ?? 0;
-      let at = onPort.get(address);
+      let at = onSamePort.get(endpoint.address);
       if (at === undefined) {
         at = endpoints.length;
-        onPort.set(address, at);
+        onSamePort.set(endpoint.address, at);
       } else if (!preferred(state, states[at] ?? 0)) {
         continue;
       }
-      endpoints[at] = { address, port: match.port, local: slice.nodes[i] === nodeName };
+      endpoints[at] = endpoint;
       states[at] = state;
       if (hints !== undefined) hints[at] = slice.hints?.[i] ?? NO_HINTS;
     }

@@ -57,8 +57,8 @@ interface SliceEndpoint {
 
 function* endpointsOf(slice: SliceRecord): Generator<SliceEndpoint> {
   for (const { port, protocol } of slice.ports) {
-    for (let i = 0; i < slice.addresses.length; i++) {
-      yield { address: slice.addresses[i] ?? "", port, protocol, serving: takesTraffic(slice.states[i] ?? 0) };
+    for (const [i, { address }] of slice.endpoints.entries()) {
+      yield { address, port, protocol, serving: takesTraffic(slice.states[i] ?? 0) };
     }
   }
 }
@@ -77,7 +77,7 @@ export function endpointsAmong(
   if (wanted.size === 0) return found;
   const addresses = new Set(Array.from(wanted, (text) => text.slice(0, text.indexOf(" "))));
   for (const slice of slices) {
-    if (slice.family !== family || !slice.addresses.some((address) => addresses.has(address))) continue;
+    if (slice.family !== family || !slice.endpoints.some(({ address }) => addresses.has(address))) continue;
     for (const endpoint of endpointsOf(slice)) {
       const key = keyOf(endpoint);
       if (wanted.has(key)) found.add(key);

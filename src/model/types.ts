@@ -24,7 +24,7 @@ export interface ServicePortView {
   readonly protocol: Protocol;
   readonly port: number;
   /** Canonical; absent when another service has the claim. */
-  readonly clusterIP?: string;
+  readonly clusterIP?: string | undefined;
   /** spec.externalIPs of this family, canonical, without repeats. */
   readonly externalIPs: readonly string[];
   /** status.loadBalancer.ingress of this family that are VIPs, canonical, without repeats. */
@@ -34,7 +34,7 @@ export interface ServicePortView {
   readonly internalPolicyLocal: boolean;
   readonly externalPolicyLocal: boolean;
   /** CIDRs of this family that may reach the load-balancer IPs; absent: everybody. */
-  readonly sourceRanges?: readonly string[];
+  readonly sourceRanges?: readonly string[] | undefined;
   /** 0: no affinity. */
   readonly affinitySeconds: number;
   /** Policy Cluster draws from these. No order. */

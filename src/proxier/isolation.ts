@@ -264,6 +264,7 @@ export class Isolation {
 
   /** What is kept of services that were set aside must not serve what another one is given. */
   #giveUpClaims(service: string, wanted: readonly ServicePortView[]): void {
+    if (this.#aside.size === 0) return;
     for (const other of this.#aside.keys()) {
       if (other === service || this.#unwritten.has(other)) continue;
       const kept = this.#ruleset.state(other);

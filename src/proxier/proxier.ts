@@ -365,7 +365,7 @@ export class Proxier implements ObjectSink {
     this.#nodeChanged = false;
     const local = await this.localAddresses();
     const facts = nodeFacts(config, nodeName, this.#node);
-    this.model.setNode(facts.context);
+    this.model.setZone(facts.context.zone);
     for (const family of this.#families) {
       const nodePorts = nodePortAddresses(config, facts, family.family, local);
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);

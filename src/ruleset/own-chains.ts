@@ -118,10 +118,14 @@ function usesList(view: ServicePortView, kind: "cluster" | "local"): boolean {
     : (view.internalPolicyLocal && view.clusterIP !== undefined) || (view.externalPolicyLocal && external);
 }
 
+/** Most service ports need none. */
+export function needsOwnObjects({ sourceRanges, affinitySeconds }: ServicePortView): boolean {
+  return sourceRanges !== undefined || affinitySeconds > 0;
+}
+
 /** Declares the chains and sets that `state` needs for itself, and names them. */
 export function declareOwnObjects(table: Table, state: ServicePortState, options: OwnChainOptions): OwnObjects {
   const { view } = state;
-  if (view.sourceRanges === undefined && view.affinitySeconds === 0) return [];
   const objects = new Objects(table);
   const names = ownNames(view);
   if (view.sourceRanges !== undefined && view.loadBalancerIPs.length > 0) {

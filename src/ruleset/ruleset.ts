@@ -10,7 +10,7 @@ import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
 import { KeyPacker, type ServiceClaim, unpackServiceKey } from "./keys.js";
 import { assignIndices } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
-import { declareOwnObjects, type OwnObjects, ownNames } from "./own-chains.js";
+import { declareOwnObjects, needsOwnObjects, type OwnObjects, ownNames } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
 import { declareSkeleton, type ElementSets, type LocalDetector } from "./skeleton.js";
 
@@ -37,6 +37,8 @@ interface PortRecord extends ServicePortState {
 export type ServiceState = readonly (ServicePortState & { readonly own: OwnObjects })[];
 
 const NOTHING: ServiceState = Object.freeze([]);
+const NO_OBJECTS: OwnObjects = Object.freeze([]);
+const NO_PORTS: readonly PortRecord[] = Object.freeze([]);
 
 function latin1(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1");
@@ -88,14 +90,10 @@ export class FamilyRuleset {
    * nothing has changed.
    */
   update(service: string, views: readonly ServicePortView[]): void {
-    const before = this.#ports.get(service) ?? [];
-    const states = views.map((view) =>
-      this.#order(
-        view,
-        before.find((port) => port.view.id === view.id),
-      ),
-    );
-    this.#replace(service, states);
+    const before = this.#ports.get(service) ?? NO_PORTS;
+    const states: ServicePortState[] = [];
+    for (let i = 0; i < views.length; i++) states.push(this.#order(views[i], sameIn(before, views[i])));
+    this.#replace(service, states, before);
   }
 
   /** What the service has here, as the last update or restore of it left it. */
@@ -105,17 +103,16 @@ export class FamilyRuleset {
 
   /** Wants of the service exactly what `state` once said, endpoint by endpoint. */
   restore(service: string, state: ServiceState): void {
-    this.#replace(service, state);
+    this.#replace(service, state, this.#ports.get(service) ?? NO_PORTS);
   }
 
-  #replace(service: string, states: readonly ServicePortState[]): void {
-    const before = this.#ports.get(service) ?? [];
+  #replace(service: string, states: readonly ServicePortState[], before: readonly PortRecord[]): void {
     this.#epoch++;
     const after = this.#declareAll(states, before);
-    for (const port of after) this.#expander.expand(port, this.#adding);
-    for (const port of before) {
-      this.#formerEpoch = port.epoch;
-      this.#expander.expand(port, this.#removing);
+    for (let i = 0; i < after.length; i++) this.#expander.expand(after[i], this.#adding);
+    for (let i = 0; i < before.length; i++) {
+      this.#formerEpoch = before[i].epoch;
+      this.#expander.expand(before[i], this.#removing);
     }
     this.#removeOwn(before, after);
     if (after.length === 0) this.#ports.delete(service);
@@ -177,6 +174,7 @@ export class FamilyRuleset {
   }
 
   #declareOwn(state: ServicePortState): OwnObjects {
+    if (!needsOwnObjects(state.view)) return NO_OBJECTS;
     const { masqueradeBit, nodeIP } = this.#options;
     return declareOwnObjects(this.#table, state, {
       addressType: this.family === "ip" ? "ipv4_addr" : "ipv6_addr",
@@ -189,9 +187,9 @@ export class FamilyRuleset {
   #declareAll(states: readonly ServicePortState[], before: readonly PortRecord[]): PortRecord[] {
     const after: PortRecord[] = [];
     try {
-      for (const { view, cluster, local } of states) {
-        const state = { view, cluster, local };
-        after.push({ ...state, own: this.#declareOwn(state), epoch: this.#epoch });
+      for (let i = 0; i < states.length; i++) {
+        const { view, cluster, local } = states[i];
+        after.push({ view, cluster, local, own: this.#declareOwn(states[i]), epoch: this.#epoch });
       }
       return after;
     } catch (error) {
@@ -216,9 +214,16 @@ export class FamilyRuleset {
 
   /** Gives the endpoints their indices: those that they had, as the last state or else the kernel's table tells. */
   #order(view: ServicePortView, before: ServicePortState | undefined): ServicePortState {
-    const order = (kind: "cluster" | "local", wanted: readonly Endpoint[]): readonly Endpoint[] =>
-      before === undefined ? this.#orderInKernel(view, kind, wanted) : assignIndices(before[kind], wanted);
-    return { view, cluster: order("cluster", view.clusterEndpoints), local: order("local", view.localEndpoints) };
+    const { clusterEndpoints, localEndpoints } = view;
+    const cluster =
+      before === undefined
+        ? this.#orderInKernel(view, "cluster", clusterEndpoints)
+        : assignIndices(before.cluster, clusterEndpoints);
+    const local =
+      before === undefined
+        ? this.#orderInKernel(view, "local", localEndpoints)
+        : assignIndices(before.local, localEndpoints);
+    return { view, cluster, local };
   }
 
   /** After a restart: the order in which the kernel's table, perhaps written by an earlier run, holds a list. */
@@ -234,9 +239,13 @@ export class FamilyRuleset {
         ? this.#keys.nodePort(view.protocol, view.nodePort)
         : this.#keys.vip(vip, view.protocol, view.port);
     // Most lists stand there just as they are wanted: told without building anything.
-    const stands = (endpoint: Endpoint, index: number): boolean =>
-      set.kernelHolds(key.at(base + index), this.#keys.endpoint(endpoint.address, endpoint.port));
-    if (wanted.every(stands) || set.kernelValue(key.at(base)) === undefined) return wanted;
+    let standing = 0;
+    while (standing < wanted.length) {
+      const { address, port } = wanted[standing];
+      if (!set.kernelHolds(key.at(base + standing), this.#keys.endpoint(address, port))) break;
+      standing++;
+    }
+    if (standing === wanted.length || (standing === 0 && set.kernelValue(key.at(base)) === undefined)) return wanted;
     const byData = new Map(
       wanted.map((endpoint) => [latin1(this.#keys.endpoint(endpoint.address, endpoint.port)), endpoint]),
     );
@@ -285,6 +294,15 @@ export class FamilyRuleset {
   #goto(chain: string): Uint8Array {
     return KeyPacker.verdict(this.#table.verdictId({ verdict: "goto", chain }));
   }
+}
+
+/** The record of the same service port. */
+function sameIn(ports: readonly PortRecord[], { portName, protocol }: ServicePortView): PortRecord | undefined {
+  for (let i = 0; i < ports.length; i++) {
+    const { view } = ports[i];
+    if (view.portName === portName && view.protocol === protocol) return ports[i];
+  }
+  return undefined;
 }
 
 const NO_DATA = new Uint8Array(0);

@@ -90,11 +90,8 @@ export class ServiceExpander {
       this.#internal(state, keys.vip(view.clusterIP, view.protocol, view.port), to);
     }
     // No address is in both lists: the model sees to it.
-    for (const addresses of [view.externalIPs, view.loadBalancerIPs]) {
-      for (const address of addresses) {
-        this.#external(state, keys.vip(address, view.protocol, view.port), this.#vips, to);
-      }
-    }
+    this.#externals(state, view.externalIPs, to);
+    this.#externals(state, view.loadBalancerIPs, to);
     if (view.sourceRanges !== undefined) {
       for (const address of view.loadBalancerIPs) {
         to.element(this.#sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, to.firewall(state));
@@ -102,7 +99,15 @@ export class ServiceExpander {
     }
     if (view.nodePort !== 0) this.#external(state, keys.nodePort(view.protocol, view.nodePort), this.#nodePorts, to);
     if (view.resetRemovedEndpoints) this.#resets(view, to);
-    this.#hairpin(state, to);
+    this.#hairpins(view, state.cluster, to);
+    this.#hairpins(view, state.local, to);
+  }
+
+  #externals(state: ServicePortState, addresses: readonly string[], to: Expansion): void {
+    const { protocol, port } = state.view;
+    for (let i = 0; i < addresses.length; i++) {
+      this.#external(state, this.#keys.vip(addresses[i], protocol, port), this.#vips, to);
+    }
   }
 
   #resets(view: ServicePortView, to: Expansion): void {
@@ -183,14 +188,10 @@ export class ServiceExpander {
   }
 
   /** Only an endpoint on this node can send a packet that comes back to itself through this table. */
-  #hairpin(state: ServicePortState, to: Expansion): void {
-    const { protocol } = state.view;
-    for (const list of [state.cluster, state.local]) {
-      for (const endpoint of list) {
-        if (!endpoint.local) continue;
-        const { address, port } = endpoint;
-        to.shared(this.#sets.hairpin, this.#keys.hairpin(address, protocol, port));
-      }
+  #hairpins({ protocol }: ServicePortView, list: readonly Endpoint[], to: Expansion): void {
+    for (let i = 0; i < list.length; i++) {
+      const { address, port, local } = list[i];
+      if (local) to.shared(this.#sets.hairpin, this.#keys.hairpin(address, protocol, port));
     }
   }
 }

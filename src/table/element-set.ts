@@ -16,18 +16,17 @@
  * keeps its frozen value in `#frozen` (copy on write), so that packing may let the event loop run in between and the
  * transaction is still one moment's state of all sets.
  */
-import { ElementFlag } from "../kernel/constants.js";
-import { batchLayout } from "../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../kernel/types.js";
-import { readU32, writeU32 } from "./bytes.js";
+import { readU32 } from "./bytes.js";
 import { ChangeWriter, RangeWriter, type RowWriter } from "./change-writer.js";
 import type { ElementDrift } from "./drift.js";
 import { LateRows } from "./late-rows.js";
 import { PackedMap, RowList } from "./packed-map.js";
+import { eachRecord, type RecordVisitor } from "./records.js";
 import { ADD, DIRTY_EVEN, DIRTY_ODD, EXPECTED, KERNEL, LATER, WANTED } from "./row-flags.js";
 import type { ElementSet, SetSpec } from "./types.js";
 import type { VerdictRegistry } from "./verdicts.js";
-import { CHUNK, turn } from "./yielding.js";
+import { inSlices } from "./yielding.js";
 
 interface Frozen {
   readonly flags: number;
@@ -57,9 +56,6 @@ export interface PackedChange {
   readonly otherRows: RowList;
 }
 
-/** Shown one element: its key at `key[at]`, its data (for verdict maps the registry's number) at `data[dataAt]`. */
-export type RecordVisitor = (key: Uint8Array, at: number, data: Uint8Array, dataAt: number) => void;
-
 /** What a dump was found to hold. */
 export interface Loaded {
   /** False: an element that this set cannot stand for is among them (a catch-all). */
@@ -81,6 +77,8 @@ export interface TrackerOptions {
 
 /** One set's elements. `Table` alone calls what `ElementSet` does not have. */
 export class TrackedElements implements ElementSet {
+  readonly keyLen: number;
+  readonly dataLen: number;
   readonly #map: PackedMap;
   readonly #verdicts: VerdictRegistry | undefined;
   readonly #ranges: boolean;
@@ -100,6 +98,8 @@ export class TrackedElements implements ElementSet {
     public spec: SetSpec,
     options: TrackerOptions,
   ) {
+    this.keyLen = options.keyLen;
+    this.dataLen = options.dataLen;
     this.#map = new PackedMap(options.keyLen, options.dataLen);
     this.#late = new LateRows(this.#map);
     this.#verdicts = options.verdicts;
@@ -107,12 +107,6 @@ export class TrackedElements implements ElementSet {
     this.#onDirty = options.onDirty;
   }
 
-  get keyLen(): number {
-    return this.#map.keyLen;
-  }
-  get dataLen(): number {
-    return this.#map.dataLen;
-  }
   get size(): number {
     return this.#size;
   }
@@ -234,11 +228,7 @@ export class TrackedElements implements ElementSet {
       lateRows: new RowList(),
       otherRows: new RowList(),
     };
-    for (; taken.packed < taken.limit; taken.packed++) {
-      if (taken.packed % CHUNK === CHUNK - 1) await turn();
-      const row = taken.full ? taken.packed : taken.rows.rows[taken.packed];
-      if (this.#map.flags[row] !== 0) this.#packRow(row, change, writer);
-    }
+    await inSlices(taken.limit, (_, to) => this.#packUpTo(to, taken, change, writer));
     this.#taken = undefined;
     this.#frozen.clear();
     const { adds, deletes } = writer.finish();
@@ -247,28 +237,19 @@ export class TrackedElements implements ElementSet {
 
   /** The transaction is in force: the kernel holds what was sent. Late rows wait until `due`. */
   async settle(change: PackedChange, due: number): Promise<void> {
-    const map = this.#map;
-    const stride = this.keyLen + this.dataLen;
     if (change.full) this.#forgetKernel();
-    for (let i = 0; i < change.deleteRows.length; i++) this.#setKernel(change.deleteRows.rows[i], false);
-    for (let i = 0; i < change.addRows.length; i++) {
-      if (i % CHUNK === CHUNK - 1) await turn();
-      const row = change.addRows.rows[i];
-      this.#setKernel(row, true);
-      const sent = change.adds?.bytes;
-      if (sent === undefined) continue;
-      const at = i * stride + this.keyLen;
-      if (this.#verdicts === undefined) map.setKernel(row, sent, at);
-      else map.setKernelNumber(row, this.#verdicts.id(verdictAt(change.adds, readU32(sent, at))));
-    }
+    const { deleteRows } = change;
+    for (let i = 0; i < deleteRows.length; i++) this.#setKernel(deleteRows.rows[i], false);
+    await inSlices(change.addRows.length, (from, to) => this.#settleAdds(change, from, to));
     this.#late.start(change.lateRows, due);
-    await this.#finishRows(change);
+    await this.#finishRows(deleteRows);
+    await this.#finishRows(change.otherRows);
   }
 
   /** The transaction is not in force: everything that was taken is to be done again. */
   async abort(change: PackedChange): Promise<void> {
     for (let i = 0; i < change.lateRows.length; i++) this.#markDirty(change.lateRows.rows[i]);
-    await this.#finishRows(change);
+    for (const list of [change.addRows, change.deleteRows, change.otherRows]) await this.#finishRows(list);
   }
 
   /** Moves late deletions whose time has come to the next transaction; `force` tells which go at once. */
@@ -296,20 +277,23 @@ export class TrackedElements implements ElementSet {
     this.#drift = { gone: 0, added: 0, changed: 0 };
     const complete = batch === undefined || (await this.loadBatch(batch));
     const late = this.spec.lateLeftovers === true;
-    for (let row = 0; row < this.#map.rows; row++) {
-      if (row % CHUNK === CHUNK - 1) await turn();
-      if (this.#map.flags[row] === 0) continue;
-      if ((this.#map.flags[row] & EXPECTED) !== 0) {
-        this.#map.flags[row] &= ~EXPECTED;
-        this.#drift.gone++;
-      }
-      const flags = this.#map.flags[row];
-      if (late && (flags & (KERNEL | WANTED | LATER)) === KERNEL) {
-        this.#map.flags[row] |= LATER;
-        this.#markDirty(row);
-      } else this.#finish(row);
-    }
+    await inSlices(this.#map.rows, (from, to) => {
+      for (let row = from; row < to; row++) if (this.#map.flags[row] !== 0) this.#finishLoad(row, late);
+    });
     return { complete, drift: { ...this.#drift } };
+  }
+
+  /** A row after a dump was taken over. `late`: what nobody wants of it goes late. */
+  #finishLoad(row: number, late: boolean): void {
+    const { flags } = this.#map;
+    if ((flags[row] & EXPECTED) !== 0) {
+      flags[row] &= ~EXPECTED;
+      this.#drift.gone++;
+    }
+    if (late && (flags[row] & (KERNEL | WANTED | LATER)) === KERNEL) {
+      flags[row] |= LATER;
+      this.#markDirty(row);
+    } else this.#finish(row);
   }
 
   /** Notes every element of a dump; false when one of them has no place here. */
@@ -318,25 +302,8 @@ export class TrackedElements implements ElementSet {
   }
 
   /** Shows every element of a dump, as this one keeps them; false when one of them has no place here. */
-  protected async eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {
-    const layout = batchLayout(batch);
-    const ids = batch.verdicts?.map((verdict) => this.#verdicts?.id(verdict) ?? 0);
-    const verdict = new Uint8Array(4);
-    let complete = true;
-    for (let i = 0; i < batch.count; i++) {
-      if (i % CHUNK === CHUNK - 1) await turn();
-      const at = i * layout.stride;
-      if (layout.flags >= 0 && (readU32(batch.bytes, at + layout.flags) & ElementFlag.catchall) !== 0) {
-        complete = false;
-        continue;
-      }
-      if (ids === undefined) visit(batch.bytes, at, batch.bytes, at + layout.data);
-      else {
-        writeU32(verdict, 0, ids[readU32(batch.bytes, at + layout.data)]);
-        visit(batch.bytes, at, verdict, 0);
-      }
-    }
-    return complete;
+  protected eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {
+    return eachRecord(batch, (verdict) => this.#verdicts?.id(verdict) ?? 0, visit);
   }
 
   /** Notes that the kernel holds the key at `key[at]` with this data. */
@@ -369,6 +336,13 @@ export class TrackedElements implements ElementSet {
     return { ...drift, gone: this.#kernelSize - found };
   }
 
+  #packUpTo(end: number, taken: Taken, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
+    for (; taken.packed < end; taken.packed++) {
+      const row = taken.full ? taken.packed : taken.rows.rows[taken.packed];
+      if (this.#map.flags[row] !== 0) this.#packRow(row, change, writer);
+    }
+  }
+
   #packRow(row: number, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
     const map = this.#map;
     const frozen = this.#frozen.get(row);
@@ -398,6 +372,22 @@ export class TrackedElements implements ElementSet {
       writer.delete(row);
       change.deleteRows.push(row);
     } else change.otherRows.push(row);
+  }
+
+  /** The kernel holds what the additions from `from` to `to` said. */
+  #settleAdds({ adds, addRows }: PackedChange, from: number, to: number): void {
+    const map = this.#map;
+    const stride = this.keyLen + this.dataLen;
+    for (let i = from; i < to; i++) {
+      const row = addRows.rows[i];
+      this.#setKernel(row, true);
+      if (adds !== undefined) {
+        const at = i * stride + this.keyLen;
+        if (this.#verdicts === undefined) map.setKernel(row, adds.bytes, at);
+        else map.setKernelNumber(row, this.#verdicts.id(verdictAt(adds, readU32(adds.bytes, at))));
+      }
+      this.#finish(row);
+    }
   }
 
   #unwant(key: Uint8Array, flag: number): boolean {
@@ -473,14 +463,10 @@ export class TrackedElements implements ElementSet {
     this.#kernelSize = 0;
   }
 
-  async #finishRows(change: PackedChange): Promise<void> {
-    // Rows that are free in the end occur in one list only: one that was deleted and added again is in the kernel.
-    for (const list of [change.addRows, change.deleteRows, change.otherRows]) {
-      for (let i = 0; i < list.length; i++) {
-        if (i % CHUNK === CHUNK - 1) await turn();
-        this.#finish(list.rows[i]);
-      }
-    }
+  async #finishRows({ rows, length }: RowList): Promise<void> {
+    await inSlices(length, (from, to) => {
+      for (let i = from; i < to; i++) this.#finish(rows[i]);
+    });
   }
 
   /** Brings a row's derived state in order after its kernel side changed: dirty, in sync, or free. */

@@ -1,7 +1,8 @@
 import type { ElementBatch } from "../kernel/types.js";
 import { mergeRanges, parseNetwork, type Range } from "./addresses.js";
-import { type RecordVisitor, TrackedElements } from "./element-set.js";
+import { TrackedElements } from "./element-set.js";
 import { rangeKey, rangeOfKey, rangesOfBatch } from "./intervals.js";
+import type { RecordVisitor } from "./records.js";
 import type { SetSpec } from "./types.js";
 
 /** The wanted networks of an interval set: a row is a range. `size` counts ranges. */

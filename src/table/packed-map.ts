@@ -2,11 +2,11 @@
  * A hash map from fixed-length byte keys to fixed-length columns, on typed arrays alone.
  *
  *   slots (open addressing, linear probing)       columns, one row per entry, in segments of 16,384 rows
- *   ┌───┐                                         row  keys          wanted     kernel     flags epochs
- *   │ 0 │ empty                                   0    10.96.0.1…80  goto c-3   goto c-2   …     7
- *   │ 2 │ ──────────────► row 1                   1    10.96.0.9…53  goto c-1   goto c-1   …     7
- *   │ 1 │ ──────────────► row 0                   2    (free, chained through the hashes)
- *   └───┘
+ *   ┌───┬──────┐                                  row  keys          wanted     kernel     flags epochs
+ *   │ 0 │      │ empty                            0    10.96.0.1…80  goto c-3   goto c-2   …     7
+ *   │ 2 │ hash │ ───────► row 1                   1    10.96.0.9…53  goto c-1   goto c-1   …     7
+ *   │ 1 │ hash │ ───────► row 0                   2    (free, chained through the epochs)
+ *   └───┴──────┘
  *
  * No objects and no strings per entry: half a million entries of 16-byte keys and 8-byte data take about 30 MB, and a
  * look-up costs some 100 ns. Row numbers are stable until the row is removed.
@@ -30,9 +30,8 @@ class Segment {
   readonly wanted: Uint8Array;
   /** Data that the kernel is known to hold for the row. */
   readonly kernel: Uint8Array;
+  /** Of a live row; in a free one the next free row + 1. */
   readonly epochs: Uint32Array;
-  /** Hash of a live row; link to the next free row + 1 in a free one. */
-  readonly hashes: Uint32Array;
 
   constructor(
     readonly rows: number,
@@ -43,7 +42,6 @@ class Segment {
     this.wanted = new Uint8Array(rows * dataLen);
     this.kernel = new Uint8Array(rows * dataLen);
     this.epochs = new Uint32Array(rows);
-    this.hashes = new Uint32Array(rows);
   }
 
   copyFrom(other: Segment): void {
@@ -51,30 +49,33 @@ class Segment {
     this.wanted.set(other.wanted);
     this.kernel.set(other.kernel);
     this.epochs.set(other.epochs);
-    this.hashes.set(other.hashes);
   }
 }
 
-/** Finds rows by their hashes. */
+/** Finds rows by their hashes: no key is looked at in vain, and growing reads nothing but the table itself. */
 class SlotTable {
-  /** Row + 1, 0 for an empty slot. Twice as many as rows at least. */
-  slots: Uint32Array;
-  mask: number;
+  /** Row + 1 (0: empty) and its hash, side by side. Signed: V8 keeps 32 bits with a sign without allocating. */
+  readonly slots: Int32Array;
+  readonly mask: number;
   used = 0;
 
-  constructor(rows: number) {
-    this.slots = new Uint32Array(rows * 2);
-    this.mask = rows * 2 - 1;
+  /** `size`: slots, a power of two. */
+  constructor(readonly size: number) {
+    this.slots = new Int32Array(size * 2);
+    this.mask = size - 1;
   }
 
+  /** A quarter stays empty: more would save little memory and cost long searches. */
   get full(): boolean {
-    return this.used * 2 >= this.slots.length;
+    return this.used * 4 >= this.size * 3;
   }
 
   add(row: number, hash: number): void {
-    let slot = hash & this.mask;
-    while (this.slots[slot] !== 0) slot = (slot + 1) & this.mask;
-    this.slots[slot] = row + 1;
+    const { slots, mask } = this;
+    let slot = hash & mask;
+    while (slots[slot * 2] !== 0) slot = (slot + 1) & mask;
+    slots[slot * 2] = row + 1;
+    slots[slot * 2 + 1] = hash;
     this.used++;
   }
 }
@@ -123,15 +124,11 @@ export class PackedMap {
     const { keyLen } = this;
     const { slots, mask } = this.#tableOf(hash);
     for (let slot = hash & mask; ; slot = (slot + 1) & mask) {
-      const row = slots[slot] - 1;
+      const row = slots[slot * 2] - 1;
       if (row < 0) return -1;
-      const { hashes, keys } = this.#segments[row >>> SEGMENT_BITS];
-      const place = row & SEGMENT_MASK;
-      if (hashes[place] !== hash) continue;
-      const base = place * keyLen;
-      let i = 0;
-      while (i < keyLen && keys[base + i] === key[at + i]) i++;
-      if (i === keyLen) return row;
+      if (slots[slot * 2 + 1] !== hash) continue;
+      const { keys } = this.#segments[row >>> SEGMENT_BITS];
+      if (equal(keys, (row & SEGMENT_MASK) * keyLen, key, at, keyLen)) return row;
     }
   }
 
@@ -141,10 +138,9 @@ export class PackedMap {
     if (found >= 0) return found;
     const hash = this.#lastHash;
     const row = this.#takeRow();
-    const { keys, hashes, epochs } = this.#segments[row >>> SEGMENT_BITS];
+    const { keys, epochs } = this.#segments[row >>> SEGMENT_BITS];
     const place = row & SEGMENT_MASK;
     copyBytes(key, at, keys, place * this.keyLen, this.keyLen);
-    hashes[place] = hash;
     epochs[place] = 0;
     this.flags[row] = 0;
     let table = this.#tableOf(hash);
@@ -156,24 +152,25 @@ export class PackedMap {
 
   /** Frees the row; its number may be given to another key from here on. */
   remove(row: number): void {
-    const hash = this.#hashOf(row);
+    const { keys, epochs } = this.#segments[row >>> SEGMENT_BITS];
+    const place = row & SEGMENT_MASK;
+    const hash = this.#hash(keys, place * this.keyLen);
     const table = this.#tableOf(hash);
     const { slots, mask } = table;
     let hole = hash & mask;
-    while (slots[hole] !== row + 1) hole = (hole + 1) & mask;
+    while (slots[hole * 2] !== row + 1) hole = (hole + 1) & mask;
     // Backward shift: an entry may move into the hole unless its own home lies cyclically behind the hole.
-    for (let slot = (hole + 1) & mask; slots[slot] !== 0; slot = (slot + 1) & mask) {
-      const home = this.#hashOf(slots[slot] - 1) & mask;
+    for (let slot = (hole + 1) & mask; slots[slot * 2] !== 0; slot = (slot + 1) & mask) {
+      const home = slots[slot * 2 + 1] & mask;
       if (((slot - home) & mask) < ((slot - hole) & mask)) continue;
-      slots[hole] = slots[slot];
+      slots[hole * 2] = slots[slot * 2];
+      slots[hole * 2 + 1] = slots[slot * 2 + 1];
       hole = slot;
     }
-    slots[hole] = 0;
+    slots[hole * 2] = 0;
     table.used--;
     this.flags[row] = 0;
-    const { hashes, epochs } = this.#segments[row >>> SEGMENT_BITS];
-    epochs[row & SEGMENT_MASK] = 0;
-    hashes[row & SEGMENT_MASK] = this.#free;
+    epochs[place] = this.#free;
     this.#free = row + 1;
     this.#size--;
   }
@@ -264,10 +261,6 @@ export class PackedMap {
     return column.subarray(at, at + length);
   }
 
-  #hashOf(row: number): number {
-    return this.#segments[row >>> SEGMENT_BITS].hashes[row & SEGMENT_MASK];
-  }
-
   #tableOf(hash: number): SlotTable {
     return this.#tables[(hash >>> (32 - TABLE_BITS)) & this.#tableMask];
   }
@@ -275,7 +268,7 @@ export class PackedMap {
   #takeRow(): number {
     if (this.#free !== 0) {
       const row = this.#free - 1;
-      this.#free = this.#hashOf(row);
+      this.#free = this.epoch(row);
       return row;
     }
     if (this.#rows === this.flags.length) this.#growFlags();
@@ -306,30 +299,24 @@ export class PackedMap {
 
   /** Makes room in the table for this hash, which is full. Returns the table that it belongs to from now on. */
   #growTable(hash: number): SlotTable {
+    const full = this.#tableOf(hash);
+    const size = full.size * 2;
     if (this.#tables.length === 1 && this.#size >= SEGMENT_ROWS) {
-      const [all] = this.#tables;
       this.#tableMask = TABLES - 1;
-      this.#tables = Array.from({ length: TABLES }, () => new SlotTable(all.slots.length / TABLES));
-      this.#addAll(all);
-    } else {
-      const full = this.#tableOf(hash);
-      this.#tables[(hash >>> (32 - TABLE_BITS)) & this.#tableMask] = new SlotTable(full.slots.length);
-      this.#addAll(full);
-    }
+      this.#tables = Array.from({ length: TABLES }, () => new SlotTable(size / TABLES));
+    } else this.#tables[(hash >>> (32 - TABLE_BITS)) & this.#tableMask] = new SlotTable(size);
+    this.#addAll(full);
     return this.#tableOf(hash);
   }
 
-  #addAll(from: SlotTable): void {
-    const { slots } = from;
-    for (let slot = 0; slot < slots.length; slot++) {
-      const row = slots[slot] - 1;
-      if (row < 0) continue;
-      const hash = this.#hashOf(row);
-      this.#tableOf(hash).add(row, hash);
+  #addAll({ slots }: SlotTable): void {
+    for (let at = 0; at < slots.length; at += 2) {
+      const row = slots[at] - 1;
+      if (row >= 0) this.#tableOf(slots[at + 1]).add(row, slots[at + 1]);
     }
   }
 
-  /** MurmurHash3 (32 bit) over the key. */
+  /** MurmurHash3 over the key, as 32 bits with a sign. */
   #hash(key: Uint8Array, at: number): number {
     let hash = this.#seed;
     const end = at + this.keyLen;
@@ -347,7 +334,7 @@ export class PackedMap {
     hash = Math.imul(hash, 0x85ebca6b);
     hash ^= hash >>> 13;
     hash = Math.imul(hash, 0xc2b2ae35);
-    return (hash ^ (hash >>> 16)) >>> 0;
+    return hash ^ (hash >>> 16);
   }
 }
 

@@ -66,18 +66,30 @@ describe("what is dirty", () => {
     expect(model.takeDirty()).toEqual({ services: [], serviceCIDRs: false });
   });
 
-  test("another node or zone marks every service with endpoints", () => {
+  test("another zone marks every service with endpoints", () => {
     const { model } = newModel();
     model.upsertService(service("web"));
     model.upsertService(service("idle", { clusterIP: "10.0.0.2" }));
     model.upsertSlice(slice("a", "web", ["10.1.0.1"]));
     model.upsertSlice(slice("b", "gone", ["10.1.0.2"]));
     model.takeDirty();
-    model.setNode({ nodeName: "here", zone: "a" });
+    model.setZone("a");
     expect(model.takeDirty().services).toEqual([]);
-    model.setNode({ nodeName: "here", zone: "b" });
+    model.setZone("b");
     expect(model.takeDirty().services).toEqual(["default/web"]);
-    model.setNode({ nodeName: "n1", zone: "b" });
+    model.setZone(undefined);
+    expect(model.takeDirty().services).toEqual(["default/web"]);
+  });
+
+  test("an endpoint that moves between other nodes marks nothing", () => {
+    const { model } = newModel();
+    const on = (nodeName: string) => model.upsertSlice(slice("a", "web", [{ addresses: ["10.1.0.1"], nodeName }]));
+    model.upsertService(service("web"));
+    on("n1");
+    model.takeDirty();
+    expect(on("n2")).toBe(false);
+    expect(model.takeDirty().services).toEqual([]);
+    expect(on("here")).toBe(true);
     expect(model.takeDirty().services).toEqual(["default/web"]);
     expect(model.views("ip", "default/web")[0]?.clusterEndpoints).toMatchObject([{ local: true }]);
   });

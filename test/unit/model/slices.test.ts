@@ -175,9 +175,11 @@ describe("endpoints", () => {
       slice("a", "web", [hinted("10.1.0.1", ["here"], ["b"]), hinted("10.1.0.2", ["there"], ["a"])]),
     );
     expect(addresses(view("web").clusterEndpoints)).toBe("10.1.0.1:8080");
-    model.setNode({ nodeName: "elsewhere", zone: "a" });
+    model.upsertSlice(
+      slice("a", "web", [hinted("10.1.0.1", ["elsewhere"], ["b"]), hinted("10.1.0.2", ["there"], ["a"])]),
+    );
     expect(addresses(view("web").clusterEndpoints)).toBe("10.1.0.2:8080");
-    model.setNode({ nodeName: "elsewhere" });
+    model.setZone(undefined);
     expect(view("web").clusterEndpoints).toHaveLength(2);
   });
 

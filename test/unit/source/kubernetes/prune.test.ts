@@ -120,7 +120,7 @@ test("another proxy's Service still is another proxy's", () => {
 
 test("an EndpointSlice", () => {
   const pruned = pruneEndpointSlice(SLICE);
-  const read = (object: unknown) => readSlice(object, intern, new Findings());
+  const read = (object: unknown) => readSlice(object, { intern, nodeName: "n1" }, new Findings());
   expect(read(pruned.object)).toEqual(read(SLICE));
   expect(read(SLICE).record).toBeDefined();
   expect(pruned.object.metadata?.annotations).toEqual({
