@@ -1,4 +1,4 @@
-// A dump of the conntrack table, read piece by piece: the kernel makes the next datagram when the last one is taken.
+// A dump of the conntrack table, read datagram by datagram: the kernel makes the next one when the last one is taken.
 #pragma once
 
 #include <atomic>
@@ -6,70 +6,60 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <vector>
 
 #include "conntrack_filter.h"
 #include "conntrack_record.h"
 #include "conntrack_socket.h"
-#include "socket.h"
 
 namespace nftp {
 
-// Some datagrams of a dump as they came, the messages in them counted and not yet read.
-struct ConntrackPiece {
-  std::unique_ptr<uint8_t[]> bytes;
-  std::vector<size_t> datagrams;  // lengths; each begins at the next multiple of 4
-  // There is nothing behind this.
-  bool done = false;
-  // Of the dump, so far: entries that the kernel sent; whether the table changed its shape under it, so that entries
-  // may be missing, or told twice.
-  uint64_t seen = 0;
-  bool interrupted = false;
-};
+using OnConntrackRecord = std::function<void(const ConntrackRecord&)>;
 
-// What the messages of a dump say about it. Pure.
-class ConntrackProgress {
+// What the messages of a dump come to.
+class ConntrackReading {
  public:
-  // False: the dump is over. Throws Failure when it failed.
-  bool Take(const nlmsghdr* message);
+  // Hands over the entries of a datagram that match. False: the dump is over. Throws Failure. Pure.
+  bool Read(const uint8_t* bytes, size_t length, const ConntrackFilter& filter, const OnConntrackRecord& on_record);
 
+  // Entries that the kernel sent.
   uint64_t seen() const { return seen_; }
+  // Entries may be missing, or told twice.
   bool interrupted() const { return interrupted_; }
   // The table changed its shape.
   void Interrupt() { interrupted_ = true; }
 
  private:
+  // False: the dump is over.
+  bool Take(const nlmsghdr* message);
+
   uint64_t seen_ = 0;
   bool interrupted_ = false;
 };
 
-// Hands over what matches in a piece. Throws Failure. Pure.
-void ReadConntrackPiece(const ConntrackPiece& piece, const ConntrackFilter& filter,
-                        const std::function<void(const ConntrackRecord&)>& on_record);
-
 class ConntrackDump {
  public:
   // `plain` is set when the kernel turns out not to know the filters that it was asked for; no dump asks for them then.
-  ConntrackDump(const NetNamespace& netns, ConntrackFilter filter, std::atomic<bool>* plain);
+  ConntrackDump(ConntrackSockets* sockets, ConntrackFilter filter, std::atomic<bool>* plain);
 
-  // The next entries, some 1,500 of them. One at a time: a second call waits. What the kernel writes in the meantime is
-  // the time that a dump takes; who fetches on one thread and reads on another adds nothing to it. Throws Failure.
-  ConntrackPiece Fetch();
-  const ConntrackFilter& filter() const { return filter_; }
+  // Reads the next datagram, some 190 entries: 0.2 ms of the kernel's work where it filters nothing, and a walk through
+  // the whole table where it filters everything. On one thread at a time. Throws Failure; then there is no more.
+  void Next(const OnConntrackRecord& on_record);
+
+  bool done() const { return done_; }
+  const ConntrackReading& reading() const { return reading_; }
 
  private:
   void Start();
+  void Receive(const OnConntrackRecord& on_record);
 
-  const NetNamespace& netns_;
+  ConntrackSockets* const sockets_;
   const ConntrackFilter filter_;
   std::atomic<bool>* const plain_;
-  std::mutex mutex_;
   std::unique_ptr<ConntrackSocket> socket_;
   bool asked_plain_ = false;
   bool done_ = false;
-  ConntrackProgress progress_;
+  ConntrackReading reading_;
   std::string buckets_;
 };
 

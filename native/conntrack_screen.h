@@ -2,7 +2,7 @@
 // they should be. Made by src/conntrack/screen.ts; the layout is described in src/conntrack/types.ts (ConntrackScreen).
 #pragma once
 
-#include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -24,17 +24,21 @@ class ConntrackScreen {
   bool LeavesOut(const ConntrackRecord& record) const;
 
  private:
-  // An address, protocol and zero, port in network order; of an endpoint: an address, port, two zeros.
-  using Key = std::array<uint8_t, 20>;
-
   size_t KeyBytes() const { return address_bytes_ + 4; }
   size_t DestinationBytes() const { return address_bytes_ + 8; }
   uint32_t ListOf(const uint8_t* destination) const;
   void Check() const;
-  void Index();
+  template <size_t kAddress>
   void SortLists();
+  template <size_t kAddress>
+  void Index();
+  template <size_t kAddress>
+  bool LeavesOutOf(const ConntrackRecord& record) const;
   // False: some destination of this key does not list the source.
-  bool InOrder(const Key& key, const Key& source) const;
+  template <size_t kAddress>
+  bool InOrder(const uint8_t* key, const uint8_t* source) const;
+  template <size_t kAddress>
+  bool Lists(uint32_t list, const uint8_t* source) const;
 
   const int family_;
   const size_t address_bytes_;
@@ -44,6 +48,8 @@ class ConntrackScreen {
   std::vector<uint32_t> lists_;
   // Open addressing: number of a destination + 1; 0: free. Empty: not prepared.
   std::vector<uint32_t> slots_;
+  // Ports, in network order, that some destination has at any address.
+  std::bitset<UINT16_MAX + 1> any_address_;
   std::mutex mutex_;
 };
 

@@ -18,6 +18,8 @@ namespace {
 constexpr size_t kReplyBuffer = 1 << 20;
 // The kernel answers within the system calls that ask: who waits this long waits for nothing.
 constexpr int kPatienceMs = 10'000;
+// Two dumps, a deletion and a look at the statistics go on at the same time.
+constexpr size_t kIdleSockets = 4;
 
 }  // namespace
 
@@ -41,12 +43,12 @@ void ConntrackSocket::Send(const ConntrackRequests& requests) const {
   if (error != 0) throw ConntrackFailure(error);
 }
 
-size_t ConntrackSocket::Receive(uint8_t* buffer, size_t room) const {
-  ssize_t got = socket_.Receive(buffer, room, MSG_DONTWAIT);
+std::pair<const uint8_t*, size_t> ConntrackSocket::Receive() {
+  ssize_t got = socket_.Receive(buffer_.data(), buffer_.size(), MSG_DONTWAIT);
   if (got == -EAGAIN) {
     pollfd readable{socket_.fd(), POLLIN, 0};
     if (poll(&readable, 1, kPatienceMs) == 0) throw Failure("system", "the kernel did not answer", ETIMEDOUT);
-    got = socket_.Receive(buffer, room, MSG_DONTWAIT);
+    got = socket_.Receive(buffer_.data(), buffer_.size(), MSG_DONTWAIT);
   }
   if (got == -ENOBUFS || got == -EMSGSIZE) {
     // A dump that runs out of memory stops there, and its end never comes.
@@ -54,12 +56,12 @@ size_t ConntrackSocket::Receive(uint8_t* buffer, size_t room) const {
                   static_cast<int>(-got));
   }
   if (got < 0) throw ConntrackFailure(static_cast<int>(-got));
-  return static_cast<size_t>(got);
+  return {buffer_.data(), static_cast<size_t>(got)};
 }
 
 bool ConntrackSocket::Receive(const std::function<bool(const nlmsghdr*)>& on_message) {
-  const size_t got = Receive(buffer_.data(), buffer_.size());
-  return EachConntrackMessage(buffer_.data(), got, on_message);
+  const auto [bytes, length] = Receive();
+  return EachConntrackMessage(bytes, length, on_message);
 }
 
 void ConntrackSocket::Answers(uint32_t last, const std::function<void(const nlmsghdr*, int)>& on_answer) {
@@ -69,6 +71,23 @@ void ConntrackSocket::Answers(uint32_t last, const std::function<void(const nlms
   };
   while (Receive(answer)) {
   }
+}
+
+std::unique_ptr<ConntrackSocket> ConntrackSockets::Take() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<ConntrackSocket> socket = std::move(idle_.back());
+      idle_.pop_back();
+      return socket;
+    }
+  }
+  return std::make_unique<ConntrackSocket>(netns_);
+}
+
+void ConntrackSockets::GiveBack(std::unique_ptr<ConntrackSocket> socket) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (idle_.size() < kIdleSockets) idle_.push_back(std::move(socket));
 }
 
 }  // namespace nftp

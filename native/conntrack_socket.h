@@ -8,6 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "attr.h"
@@ -30,9 +33,9 @@ class ConntrackSocket {
   // Throws Failure.
   void Send(const ConntrackRequests& requests) const;
 
-  // Waits for one datagram, and returns its length. Throws Failure also when the kernel lost something, so that no dump
-  // is silently short.
-  size_t Receive(uint8_t* buffer, size_t room) const;
+  // Waits for one datagram, which stays until the next. Throws Failure also when the kernel lost something, so that no
+  // dump is silently short.
+  std::pair<const uint8_t*, size_t> Receive();
   // Waits for one datagram and hands over its messages until `on_message` is false, which is then the result.
   bool Receive(const std::function<bool(const nlmsghdr*)>& on_message);
 
@@ -42,6 +45,24 @@ class ConntrackSocket {
  private:
   const NetlinkSocket socket_;
   std::vector<uint8_t> buffer_;
+};
+
+// Sockets that wait for the next use: to close one is dear. nf_tables looks at each netlink socket of netfilter's that
+// is closed (nft_rcv_nl_event), and keeps commits waiting until what earlier ones removed is destroyed: a grace period
+// of RCU, and tens of milliseconds when a filtered dump is walking the table.
+class ConntrackSockets {
+ public:
+  explicit ConntrackSockets(const NetNamespace& netns) : netns_(netns) {}
+
+  // Throws Failure.
+  std::unique_ptr<ConntrackSocket> Take();
+  // One that has received all answers to what it sent.
+  void GiveBack(std::unique_ptr<ConntrackSocket> socket);
+
+ private:
+  const NetNamespace& netns_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<ConntrackSocket>> idle_;
 };
 
 // The messages of a datagram, one by one, until `use` is false, which is then the result. Throws Failure when it was

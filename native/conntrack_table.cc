@@ -18,6 +18,8 @@ namespace {
 
 // Deletions in one system call. Should each fail, the errors still fit the receive buffer that everybody gets.
 constexpr size_t kDeletions = 128;
+// What a dump shows is gathered up to here before it is deleted.
+constexpr size_t kGathered = 8 * kDeletions;
 constexpr uint32_t kStatusFixedTimeout = 1 << 10;
 
 }  // namespace
@@ -39,7 +41,10 @@ Failure ConntrackOpenFailure(const Failure& failure) {
 }
 
 ConntrackTable::ConntrackTable(const ConnectionOptions& options) try
-    : options_(options), netns_(options.netns.empty() ? NetNamespace() : NetNamespace(options.netns)), socket_(netns_) {
+    : options_(options),
+      netns_(options.netns.empty() ? NetNamespace() : NetNamespace(options.netns)),
+      sockets_(netns_),
+      socket_(netns_) {
   static_cast<void>(Totals());
 } catch (const Failure& failure) {
   throw ConntrackOpenFailure(failure);
@@ -65,13 +70,13 @@ ConntrackTotals ConntrackTable::Totals() {
   return totals;
 }
 
-ConntrackCounts ConntrackTable::Counts() const {
+ConntrackCounts ConntrackTable::Counts() {
   ConntrackCounts counts;
-  ConntrackSocket socket(netns_);
+  std::unique_ptr<ConntrackSocket> socket = sockets_.Take();
   ConntrackRequests requests;
   requests.GetCounts(1);
-  socket.Send(requests);
-  while (socket.Receive([&](const nlmsghdr* message) {
+  socket->Send(requests);
+  while (socket->Receive([&](const nlmsghdr* message) {
     const bool done = message->nlmsg_type == NLMSG_DONE;
     if (done || message->nlmsg_type == NLMSG_ERROR) {
       const int error = done ? ErrorOfDone(message) : DecodeError(message).error;
@@ -82,6 +87,7 @@ ConntrackCounts ConntrackTable::Counts() const {
     return true;
   })) {
   }
+  sockets_.GiveBack(std::move(socket));
   return counts;
 }
 
@@ -133,10 +139,10 @@ void ConntrackTable::Change(const ConntrackRecord& key, const ConntrackChange& c
 
 namespace {
 
-// Deletes in batches on a socket of its own.
+// Deletes in batches. Throws Failure; then the socket may have answers to come.
 class Deleter {
  public:
-  explicit Deleter(const NetNamespace& netns) : socket_(netns) {}
+  explicit Deleter(ConntrackSocket* socket) : socket_(socket) {}
 
   void Delete(const ConntrackRecord* keys, size_t count, ConntrackDeletion* outcome) {
     for (size_t from = 0; from < count; from += kDeletions) {
@@ -150,9 +156,9 @@ class Deleter {
     // The kernel does one after the other, and an error always comes back: the acknowledgement of the last says that
     // all are done.
     for (size_t i = 0; i < count; ++i) requests_.Delete(keys[i], i + 1 == count ? NLM_F_ACK : 0, ++seq_);
-    socket_.Send(requests_);
+    socket_->Send(requests_);
     uint64_t absent = 0;
-    socket_.Answers(seq_, [&](const nlmsghdr*, int error) {
+    socket_->Answers(seq_, [&](const nlmsghdr*, int error) {
       if (error == ENOENT) {
         ++absent;
       } else if (error != 0) {
@@ -163,36 +169,40 @@ class Deleter {
     outcome->deleted += count - absent;
   }
 
-  ConntrackSocket socket_;
+  ConntrackSocket* const socket_;
   ConntrackRequests requests_;
   uint32_t seq_ = 0;
 };
 
 }  // namespace
 
-ConntrackDeletion ConntrackTable::Delete(const ConntrackRecords& keys) const {
+ConntrackDeletion ConntrackTable::Delete(const ConntrackRecords& keys) {
   ConntrackDeletion outcome;
-  Deleter(netns_).Delete(keys.data(), keys.size(), &outcome);
+  std::unique_ptr<ConntrackSocket> socket = sockets_.Take();
+  Deleter(socket.get()).Delete(keys.data(), keys.size(), &outcome);
+  sockets_.GiveBack(std::move(socket));
   return outcome;
 }
 
 ConntrackDeletion ConntrackTable::DeleteMatching(const ConntrackFilter& filter) {
   ConntrackDeletion outcome;
-  Deleter deleter(netns_);
-  ConntrackDump dump(netns_, filter, &plain_dumps_);
-  for (bool more = true; more;) {
-    const ConntrackPiece piece = dump.Fetch();
-    ConntrackRecords matching;
-    ReadConntrackPiece(piece, filter, [&](const ConntrackRecord& record) { matching.push_back(record); });
+  std::unique_ptr<ConntrackSocket> socket = sockets_.Take();
+  Deleter deleter(socket.get());
+  ConntrackDump dump(&sockets_, filter, &plain_dumps_);
+  ConntrackRecords matching;
+  while (!dump.done()) {
+    dump.Next([&](const ConntrackRecord& record) { matching.push_back(record); });
+    if (matching.size() < kGathered && !dump.done()) continue;
     deleter.Delete(matching.data(), matching.size(), &outcome);
-    outcome.interrupted = piece.interrupted;
-    more = !piece.done;
+    matching.clear();
   }
+  outcome.interrupted = dump.reading().interrupted();
+  sockets_.GiveBack(std::move(socket));
   return outcome;
 }
 
 std::unique_ptr<ConntrackDump> ConntrackTable::Dump(const ConntrackFilter& filter) {
-  return std::make_unique<ConntrackDump>(netns_, filter, &plain_dumps_);
+  return std::make_unique<ConntrackDump>(&sockets_, filter, &plain_dumps_);
 }
 
 }  // namespace nftp

@@ -35,14 +35,14 @@ class ConntrackTable {
   const ConnectionOptions& options() const { return options_; }
 
   ConntrackTotals Totals();
-  ConntrackCounts Counts() const;
+  ConntrackCounts Counts();
   // By its original tuple.
   std::optional<ConntrackRecord> Lookup(const ConntrackRecord& key);
   void Create(const ConntrackRecord& entry);
   // By original tuple and id. ENOENT when there is no such entry.
   void Change(const ConntrackRecord& key, const ConntrackChange& change);
   // By original tuple and id.
-  ConntrackDeletion Delete(const ConntrackRecords& keys) const;
+  ConntrackDeletion Delete(const ConntrackRecords& keys);
   ConntrackDeletion DeleteMatching(const ConntrackFilter& filter);
   // A dump to read from. It must not outlive this table.
   std::unique_ptr<ConntrackDump> Dump(const ConntrackFilter& filter);
@@ -53,6 +53,7 @@ class ConntrackTable {
 
   const ConnectionOptions options_;
   const NetNamespace netns_;
+  ConntrackSockets sockets_;
   std::atomic<bool> plain_dumps_{false};
   // Of the socket that asks for single entries.
   std::mutex mutex_;

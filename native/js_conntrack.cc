@@ -1,8 +1,5 @@
 #include "js_conntrack.h"
 
-#include <linux/netfilter/nf_conntrack_common.h>
-
-#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -11,12 +8,12 @@
 #include <utility>
 
 #include "async_task.h"
-#include "conntrack_dump.h"
 #include "conntrack_filter.h"
 #include "conntrack_monitor.h"
 #include "conntrack_pack.h"
-#include "conntrack_screen.h"
 #include "conntrack_table.h"
+#include "js_conntrack_dump.h"
+#include "js_conntrack_values.h"
 #include "js_handle.h"
 #include "js_monitor.h"
 #include "js_reader.h"
@@ -27,44 +24,8 @@ namespace nftp {
 
 namespace {
 
-constexpr napi_type_tag kTableTag = {0x6e66742d70726f78, 0x636f6e6e74726163};
-constexpr napi_type_tag kDumpTag = {0x6e66742d70726f78, 0x636f6e6e74647564};
-
 // Entries whose deletion is one call; some 100 MB.
 constexpr size_t kMaxKeys = 1 << 20;
-
-using TablePtr = std::shared_ptr<ConntrackTable>;
-
-// A dump and the table that it reads.
-struct JsDump {
-  TablePtr table;
-  std::unique_ptr<ConntrackDump> dump;
-  std::unique_ptr<ConntrackScreen> screen;  // may be null
-};
-
-TablePtr TableOf(const Napi::CallbackInfo& info) {
-  return Unwrap<ConntrackTable>(info.Env(), info[0], kTableTag, "conntrack table");
-}
-
-Napi::Number Number(Napi::Env env, uint64_t value) { return Napi::Number::New(env, static_cast<double>(value)); }
-
-Napi::Object BlockToJs(Napi::Env env, const ConntrackBlock& block) {
-  Napi::Uint8Array bytes = Napi::Uint8Array::New(env, block.bytes.size());
-  if (!block.bytes.empty()) std::memcpy(bytes.Data(), block.bytes.data(), block.bytes.size());
-  Napi::Object object = Napi::Object::New(env);
-  object.Set("stride", Number(env, block.stride));
-  object.Set("bytes", bytes);
-  return object;
-}
-
-Napi::Array BlocksToJs(Napi::Env env, const std::vector<ConntrackBlock>& blocks) {
-  Napi::Array array = Napi::Array::New(env, blocks.size());
-  for (uint32_t i = 0; i < blocks.size(); ++i) {
-    const Napi::HandleScope scope(env);
-    array.Set(i, BlockToJs(env, blocks[i]));
-  }
-  return array;
-}
 
 // Records of `stride` bytes each, the rest of them zero.
 ConntrackRecords ReadRecords(Napi::Env env, napi_value value, size_t stride, const char* what) {
@@ -83,39 +44,17 @@ ConntrackRecord ReadRecord(Napi::Env env, napi_value value, size_t stride, const
   return records.front();
 }
 
-ConntrackFilter ReadFilter(Napi::Env env, napi_value value) {
-  const ByteView view = ReadBytes(env, value, Where(std::string("filter")));
-  return ConntrackFilter(view.data, view.length);
-}
-
-std::vector<uint8_t> CopyBytes(Napi::Env env, const Napi::Object& object, const char* field, const Where& where) {
-  const ByteView view = ReadBytes(env, object.Get(field), Where(where, field));
-  return view.length == 0 ? std::vector<uint8_t>() : std::vector<uint8_t>(view.data, view.data + view.length);
-}
-
-// Undefined: none.
-std::unique_ptr<ConntrackScreen> ReadScreen(Napi::Env env, napi_value value) {
-  if (Napi::Value(env, value).IsUndefined()) return nullptr;
-  const Where where(std::string("screen"));
-  WantObject(env, value, where);
-  const Napi::Object object(env, value);
-  const std::optional<uint32_t> family = OptionalU32(env, value, "family", where);
-  return std::make_unique<ConntrackScreen>(
-      static_cast<int>(family.value_or(0)), CopyBytes(env, object, "destinations", where),
-      CopyBytes(env, object, "lists", where), CopyBytes(env, object, "endpoints", where));
-}
-
 Napi::Value Open(const Napi::CallbackInfo& info) {
   const ConnectionOptions options = ReadConnectionOptions(info.Env(), info[0]);
-  return AsyncTask<TablePtr>::Run(
+  return AsyncTask<ConntrackTablePtr>::Run(
       info.Env(), "open", [options] { return std::make_shared<ConntrackTable>(options); },
-      [](Napi::Env env, TablePtr&& table) { return Wrap(env, std::move(table), kTableTag); });
+      [](Napi::Env env, ConntrackTablePtr&& table) { return Wrap(env, std::move(table), kConntrackTableTag); });
 }
 
 // Gives the handle's share back at once; calls that run keep theirs until they end.
 Napi::Value Close(const Napi::CallbackInfo& info) {
   static_cast<void>(TableOf(info));
-  Napi::External<TablePtr>(info.Env(), info[0]).Data()->reset();
+  Napi::External<ConntrackTablePtr>(info.Env(), info[0]).Data()->reset();
   return info.Env().Undefined();
 }
 
@@ -144,59 +83,6 @@ Napi::Value Counts(const Napi::CallbackInfo& info) {
         object.Set("error", Number(env, counts.error));
         return object;
       });
-}
-
-Napi::Value Dump(const Napi::CallbackInfo& info) {
-  const TablePtr table = TableOf(info);
-  auto dump = std::make_shared<JsDump>();
-  dump->table = table;
-  dump->dump = table->Dump(ReadFilter(info.Env(), info[1]));
-  dump->screen = ReadScreen(info.Env(), info[2]);
-  return Wrap(info.Env(), std::move(dump), kDumpTag);
-}
-
-struct PackedPiece {
-  std::vector<ConntrackBlock> blocks;
-  bool done = false;
-  uint64_t seen = 0;
-  bool interrupted = false;
-  // Of this piece: what the filter matches, screened or not, and how many of these have been answered.
-  uint64_t matched = 0;
-  uint64_t answered = 0;
-};
-
-PackedPiece PackPiece(const ConntrackPiece& piece, const ConntrackFilter& filter, const ConntrackScreen* screen) {
-  PackedPiece packed{{}, piece.done, piece.seen, piece.interrupted};
-  ConntrackPacker packer;
-  ReadConntrackPiece(piece, filter, [&](const ConntrackRecord& record) {
-    ++packed.matched;
-    if ((record.status & IPS_SEEN_REPLY) != 0) ++packed.answered;
-    if (screen == nullptr || !screen->LeavesOut(record)) packer.Add(record);
-  });
-  packed.blocks = packer.Take();
-  return packed;
-}
-
-Napi::Value PieceToJs(Napi::Env env, PackedPiece&& piece) {
-  Napi::Object object = Napi::Object::New(env);
-  object.Set("blocks", BlocksToJs(env, piece.blocks));
-  object.Set("done", Napi::Boolean::New(env, piece.done));
-  object.Set("seen", Number(env, piece.seen));
-  object.Set("interrupted", Napi::Boolean::New(env, piece.interrupted));
-  object.Set("matched", Number(env, piece.matched));
-  object.Set("answered", Number(env, piece.answered));
-  return object;
-}
-
-Napi::Value Read(const Napi::CallbackInfo& info) {
-  const auto dump = Unwrap<JsDump>(info.Env(), info[0], kDumpTag, "conntrack dump");
-  return AsyncTask<PackedPiece>::Run(
-      info.Env(), "dump",
-      [dump] {
-        if (dump->screen) dump->screen->Prepare();
-        return PackPiece(dump->dump->Fetch(), dump->dump->filter(), dump->screen.get());
-      },
-      PieceToJs);
 }
 
 Napi::Value Lookup(const Napi::CallbackInfo& info) {
@@ -262,7 +148,7 @@ Napi::Value DeleteMatching(const Napi::CallbackInfo& info) {
 
 Napi::Value Watch(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
-  const TablePtr table = TableOf(info);
+  const ConntrackTablePtr table = TableOf(info);
   const Where where("options: ");
   WantObject(env, info[1], where);
   ConntrackMonitorOptions options;
@@ -271,23 +157,6 @@ Napi::Value Watch(const Napi::CallbackInfo& info) {
   options.receive_buffer = table->options().receive_buffer;
   return MonitorTask<ConntrackMonitor>(
       env, info[2], [table, options] { return std::make_shared<ConntrackMonitor>(table->netns(), options); });
-}
-
-// A datagram as a dump of a filter takes it. Pure.
-Napi::Value Decode(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
-  const ConntrackFilter filter = ReadFilter(env, info[0]);
-  const ByteView view = ReadBytes(env, info[1], Where(std::string("bytes")));
-  ConntrackPiece piece;
-  piece.bytes.reset(new uint8_t[view.length + 1]);
-  if (view.length != 0) std::memcpy(piece.bytes.get(), view.data, view.length);
-  piece.datagrams.push_back(view.length);
-  ConntrackProgress progress;
-  piece.done = !EachConntrackMessage(piece.bytes.get(), view.length,
-                                     [&](const nlmsghdr* message) { return progress.Take(message); });
-  piece.seen = progress.seen();
-  piece.interrupted = progress.interrupted();
-  return PieceToJs(env, PackPiece(piece, filter, nullptr));
 }
 
 // The error that opening fails with when this NLMSG_ERROR is the kernel's answer. Pure.
@@ -321,12 +190,6 @@ Napi::Value Encode(const Napi::CallbackInfo& info) {
 
 }  // namespace
 
-Napi::Array RecordsToJs(Napi::Env env, const ConntrackRecords& records) {
-  ConntrackPacker packer;
-  for (const ConntrackRecord& record : records) packer.Add(record);
-  return BlocksToJs(env, packer.Take());
-}
-
 void AddConntrack(Napi::Env env, Napi::Object exports) {
   const auto add = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {
     exports.Set(name, Napi::Function::New(env, function, name));
@@ -335,17 +198,15 @@ void AddConntrack(Napi::Env env, Napi::Object exports) {
   add("conntrackClose", Guarded<Close>);
   add("conntrackTotals", Guarded<Totals>);
   add("conntrackCounts", Guarded<Counts>);
-  add("conntrackDump", Guarded<Dump>);
-  add("conntrackRead", Guarded<Read>);
   add("conntrackLookup", Guarded<Lookup>);
   add("conntrackCreate", Guarded<Create>);
   add("conntrackChange", Guarded<Change>);
   add("conntrackDelete", Guarded<Delete>);
   add("conntrackDeleteMatching", Guarded<DeleteMatching>);
   add("conntrackWatch", Guarded<Watch>);
-  add("conntrackDecode", Guarded<Decode>);
   add("conntrackOpenError", Guarded<OpenError>);
   add("conntrackEncode", Guarded<Encode>);
+  AddConntrackDumps(env, exports);
 }
 
 }  // namespace nftp

@@ -76,7 +76,7 @@ export interface NativeConntrackAddon {
   conntrackCounts(table: NativeConntrack): Promise<NativeCounts>;
   /** The screen is checked by the first read, which fails when it is none. */
   conntrackDump(table: NativeConntrack, filter: Uint8Array, screen?: NativeScreen): NativeConntrackDump;
-  /** What matches among the next 256 KiB of messages, some 1,500 entries. Calls may overlap; each gets a piece of its own. */
+  /** What is handed over next, some 1,500 entries at most. Calls may overlap; each gets a piece of its own. */
   conntrackRead(dump: NativeConntrackDump): Promise<NativePiece>;
   conntrackLookup(table: NativeConntrack, key: Uint8Array): Promise<NativeRecords | undefined>;
   conntrackCreate(table: NativeConntrack, entry: Uint8Array): Promise<void>;

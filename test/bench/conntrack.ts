@@ -1,19 +1,28 @@
 /**
- * Conntrack with 200,000 entries, in a process and a network namespace of its own: a full pass against a dump in C++ that
- * does nothing with what it reads, and the deletion of what one changed VIP leaves behind.
+ * Conntrack with 200,000 entries, each part in a process and a network namespace of its own: a full pass against a dump in
+ * C++ that does nothing with what it reads, the deletion of what one changed VIP leaves behind, and what the reconciler's
+ * work costs the changes of services that are written meanwhile.
  */
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { buildProgram } from "../lab/build.ts";
 import { type Aim, atMost } from "./aim.ts";
-import { median } from "./lib.ts";
+import { fixed, median, quantile } from "./lib.ts";
 
 const ENTRIES = 200_000;
 const ROUNDS = 10;
+/** Changes of each kind in a round. */
+const CHANGES = 200;
 
 interface Timed {
   readonly ms: number;
   readonly deleted: number;
+}
+
+/** A change of one endpoint, from the object to the kernel's acknowledgement; without the time inside the kernel. */
+export interface Change {
+  readonly totalMs: number;
+  readonly ownMs: number;
 }
 
 export interface ConntrackResult {
@@ -41,21 +50,61 @@ export interface ConntrackResult {
     readonly passes: readonly { readonly bareMs: number; readonly passMs: number; readonly blockedMs: number }[];
     readonly one: Timed;
   };
+  /** Changes of services: nothing else is done; a full pass runs; a pass over one changed service runs. */
+  readonly changes: Readonly<Record<Meanwhile, readonly Change[]>>;
 }
+
+export type Meanwhile = "alone" | "full" | "few";
 
 export function measureConntrack(): ConntrackResult {
   process.stderr.write(`measuring conntrack with ${ENTRIES} entries ...\n`);
   const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
   const program = buildProgram("conntrack", [], "-O2");
-  const run = (script: string): unknown => {
+  const run = (script: string, ...more: readonly number[]): unknown => {
     const child = path(`../native/child/${script}`);
-    const command = [process.execPath, "--expose-gc", child, program, String(ENTRIES), String(ROUNDS)];
-    const args = [path("../lab/enter.mjs"), "--", ...command];
-    const output = execFileSync(process.execPath, args, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+    const counts = [ENTRIES, ROUNDS, ...more].map(String);
+    const args = [path("../lab/enter.mjs"), "--", process.execPath, "--expose-gc", child, program, ...counts];
+    const output = execFileSync(process.execPath, args, {
+      encoding: "utf8",
+      stdio: ["ignore", "pipe", "inherit"],
+      maxBuffer: 2 ** 26,
+    });
     return JSON.parse(output.trim().split("\n").at(-1) ?? "");
   };
-  const table = run("conntrack-load.mjs") as Omit<ConntrackResult, "reconcile">;
-  return { ...table, reconcile: run("conntrack-reconcile.mjs") as ConntrackResult["reconcile"] };
+  const table = run("conntrack-load.mjs") as Omit<ConntrackResult, "reconcile" | "changes">;
+  const reconcile = run("conntrack-reconcile.mjs") as ConntrackResult["reconcile"];
+  return { ...table, reconcile, changes: run("conntrack-changes.mjs", CHANGES) as ConntrackResult["changes"] };
+}
+
+const QUANTILES = [0.5, 0.9, 0.99, 1];
+
+function quantiles(changes: readonly Change[], field: keyof Change): number[] {
+  const values = changes.map((change) => change[field]);
+  return QUANTILES.map((q) => quantile(values, q));
+}
+
+/** By how much longer changes took than alone, ms: the median against the median, the slowest against the slowest. */
+function delays({ changes }: ConntrackResult, meanwhile: Meanwhile): number[] {
+  const alone = quantiles(changes.alone, "totalMs");
+  return quantiles(changes[meanwhile], "totalMs").map((ms, i) => ms - (alone[i] ?? Number.NaN));
+}
+
+const told = (values: readonly number[]): string => values.map((value) => fixed(value)).join(" / ");
+
+/** How long changes took. */
+export function changeRows(result: ConntrackResult): Record<string, string>[] {
+  const row = (meanwhile: Meanwhile, title: string): Record<string, string> => ({
+    "changes, while": title,
+    n: String(result.changes[meanwhile].length),
+    "own p50/p90/p99/max ms": told(quantiles(result.changes[meanwhile], "ownMs")),
+    "with the kernel's ms": told(quantiles(result.changes[meanwhile], "totalMs")),
+    "longer by ms": told(delays(result, meanwhile)),
+  });
+  return [
+    row("alone", "nothing else is done"),
+    row("full", "the reconciler passes over everything"),
+    row("few", "it looks for one service's"),
+  ];
 }
 
 /** One line for the table. Of the passes the median: each is against the bare dump just before it. */
@@ -81,7 +130,13 @@ export function conntrackRow(result: ConntrackResult): Record<string, string> {
 }
 
 /** What is aimed at with so many entries. */
-export function conntrackAims({ entries, grown, passes, reconcile, matching }: ConntrackResult): Aim[] {
+export function conntrackAims(result: ConntrackResult): Aim[] {
+  const { entries, grown, passes, reconcile, matching } = result;
+  const delay = (meanwhile: Meanwhile, title: string): Aim => {
+    const [p50 = Number.NaN, , p99 = Number.NaN, max = Number.NaN] = delays(result, meanwhile);
+    const note = `p50 ${fixed(p50)}, max ${fixed(max)}`;
+    return atMost(`${what} a change is longer while ${title}, p99`, 2, p99, "ms", note);
+  };
   const what = `conntrack, ${entries} entries:`;
   const pass = median(passes.map(({ passMs, bareMs }) => passMs / bareMs));
   const reconciled = median(reconcile.passes.map(({ passMs, bareMs }) => passMs / bareMs));
@@ -94,6 +149,8 @@ export function conntrackAims({ entries, grown, passes, reconcile, matching }: C
     atMost(`${what} memory that the reconciler adds`, 20, reconcile.grown / 2 ** 20, "MB"),
     atMost(`${what} 100 of one VIP deleted`, 100, matching.ms, "ms"),
     atMost(`${what} 100 of one VIP reconciled`, 100, reconcile.one.ms, "ms"),
+    delay("full", "the reconciler passes over everything"),
+    delay("few", "it looks for one service's"),
     atMost(`event loop held: ${what} a dump`, 20, blocked(passes), "ms"),
     atMost(`event loop held: ${what} the reconciler's pass`, 20, blocked(reconcile.passes), "ms"),
   ];
