@@ -47,11 +47,11 @@ export class ManifestDirectoryError extends Error {
 
 const DEFAULT_DEBOUNCE_MS = 5;
 const DEFAULT_SETTLE_MS = 30;
-/** Files read at a time. */
-const READ_AHEAD = 16;
+/** Files that are read while one is parsed: few, because what comes of reading them is copied in one turn of the event loop. */
+const READ_AHEAD = 4;
 const ABSENT = "absent";
 /** Time between two turns of the event loop while the first list is told, ms. */
-const SLICE_MS = 8;
+const SLICE_MS = 4;
 
 /** What a look at a file came to. `signature` names its version. */
 type Look =
@@ -137,15 +137,16 @@ export class ManifestSource implements ObjectSource {
     }
     const { files, linked } = await listDirectory(directory);
     this.#watch?.follow(linked);
-    for (let at = 0; at < files.length; at += READ_AHEAD) {
-      const ahead = files.slice(at, at + READ_AHEAD).map((file) => ({ file, content: this.#read(file) }));
-      for (const { file, content } of ahead) {
-        const look = await this.#parse(file, await content);
-        this.#accept(file, look);
-        if (look.kind === "objects") await this.#deliver(new Map([[file, look.objects]]), sink, SLICE_MS);
-        await new Promise((resolve) => setImmediate(resolve));
-        if (this.#stopped) return;
-      }
+    const ahead = files.slice(0, READ_AHEAD).map((file) => this.#read(file));
+    for (const [at, file] of files.entries()) {
+      const content = await ahead.shift();
+      const next = files[at + READ_AHEAD];
+      if (next !== undefined) ahead.push(this.#read(next));
+      const look = await this.#parse(file, content);
+      this.#accept(file, look);
+      if (look.kind === "objects") await this.#deliver(new Map([[file, look.objects]]), sink, SLICE_MS);
+      await new Promise((resolve) => setImmediate(resolve));
+      if (this.#stopped) return;
     }
   }
 

@@ -1,11 +1,12 @@
-/** How long the event loop of this thread is held. Imports nothing: it is also loaded into programs that are measured. */
+/** How long the event loop of this thread is held. Imports nothing of ours: it is also loaded into programs that are measured. */
+import { readFileSync } from "node:fs";
 
 /** Longest time between two turns of the event loop, ms. */
 export interface Blocked {
-  /** By the clock. On a busy machine mostly what others take. */
+  /** Without the time in which this thread was ready to run and had no core: that says how busy the machine is. */
+  readonly heldMs: number;
+  /** By the clock. */
   readonly wallMs: number;
-  /** Of that, or of another one, this thread's own work; garbage collection on it included. */
-  readonly ownMs: number;
 }
 
 /** CPU time of this thread, ms. */
@@ -14,13 +15,22 @@ export function ownMs(): number {
   return (user + system) / 1000;
 }
 
+/** How long this thread has waited for a core so far, ms: schedstat's second number. */
+function waitedMs(): number {
+  try {
+    return Number(readFileSync("/proc/thread-self/schedstat", "utf8").split(" ")[1]) / 1e6;
+  } catch {
+    return 0; // a kernel without CONFIG_SCHED_INFO
+  }
+}
+
 /** Looks every millisecond how long the event loop has had no turn. */
 export class LoopWatch {
   readonly #timer: NodeJS.Timeout;
-  #wall = 0;
-  #own = 0;
+  #since = 0;
+  #waited = 0;
+  #longestHeld = 0;
   #longestWall = 0;
-  #longestOwn = 0;
 
   constructor() {
     this.#begin();
@@ -31,24 +41,25 @@ export class LoopWatch {
   /** Forgets what was until now. */
   reset(): void {
     this.#begin();
+    this.#longestHeld = 0;
     this.#longestWall = 0;
-    this.#longestOwn = 0;
   }
 
   stop(): Blocked {
     this.#look();
     clearInterval(this.#timer);
-    return { wallMs: this.#longestWall, ownMs: this.#longestOwn };
+    return { heldMs: this.#longestHeld, wallMs: this.#longestWall };
   }
 
   #begin(): void {
-    this.#wall = performance.now();
-    this.#own = ownMs();
+    this.#waited = waitedMs();
+    this.#since = performance.now();
   }
 
   #look(): void {
-    this.#longestWall = Math.max(this.#longestWall, performance.now() - this.#wall);
-    this.#longestOwn = Math.max(this.#longestOwn, ownMs() - this.#own);
+    const wall = performance.now() - this.#since;
+    this.#longestWall = Math.max(this.#longestWall, wall);
+    if (wall > this.#longestHeld) this.#longestHeld = Math.max(this.#longestHeld, wall - (waitedMs() - this.#waited));
     this.#begin();
   }
 }
@@ -56,7 +67,7 @@ export class LoopWatch {
 /** The longer of each. */
 export function longest(all: readonly Blocked[]): Blocked {
   return {
+    heldMs: Math.max(...all.map(({ heldMs }) => heldMs)),
     wallMs: Math.max(...all.map(({ wallMs }) => wallMs)),
-    ownMs: Math.max(...all.map(({ ownMs: own }) => own)),
   };
 }
