@@ -51,6 +51,8 @@
       "cflags_cc": [
         "-std=c++17",
         "-fvisibility=hidden",
+        # Such symbols would keep the library in memory behind the last thread that has loaded it.
+        "-fno-gnu-unique",
         # The headers of others are not ours to warn about.
         "-isystem",
         "<!(node -p \"require('node:path').resolve(require('node-addon-api').include_dir)\")",

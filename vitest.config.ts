@@ -38,6 +38,10 @@ export default defineConfig({
       },
       {
         extends: true,
+        test: { name: "leaks", include: ["test/leaks/**/*.test.ts"], hookTimeout: patience(60_000) },
+      },
+      {
+        extends: true,
         test: {
           name: "nft",
           include: ["test/nft-versions/**/*.test.ts"],

@@ -209,7 +209,7 @@ Napi::Value CloseMonitor(const Napi::CallbackInfo& info) {
 // Gives the handle's share of the connection back at once; calls that run keep theirs until they end.
 Napi::Value Close(const Napi::CallbackInfo& info) {
   static_cast<void>(ConnectionOf(info));
-  Napi::External<ConnectionPtr>(info.Env(), info[0]).Data()->reset();
+  ShareOf<Connection>(info.Env(), info[0], kConnectionTag, "connection").reset();
   return info.Env().Undefined();
 }
 

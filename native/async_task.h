@@ -51,6 +51,8 @@ class AsyncTask : public Napi::AsyncWorker {
       deferred_.Resolve(convert_(Env(), std::move(*result_)));
     } catch (const Napi::Error& error) {
       deferred_.Reject(error.Value());
+    } catch (const std::exception& error) {
+      deferred_.Reject(ErrorToJs(Env(), Failure("system", error.what(), 0), action_).Value());
     }
   }
 

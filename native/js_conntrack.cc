@@ -54,7 +54,7 @@ Napi::Value Open(const Napi::CallbackInfo& info) {
 // Gives the handle's share back at once; calls that run keep theirs until they end.
 Napi::Value Close(const Napi::CallbackInfo& info) {
   static_cast<void>(TableOf(info));
-  Napi::External<ConntrackTablePtr>(info.Env(), info[0]).Data()->reset();
+  ShareOf<ConntrackTable>(info.Env(), info[0], kConntrackTableTag, "conntrack table").reset();
   return info.Env().Undefined();
 }
 

@@ -17,25 +17,36 @@
 
 namespace nftp {
 
-// Handles are externals; the tags keep one kind from being taken for another.
+// The tags keep one kind of handle from being taken for another.
 constexpr napi_type_tag kMonitorTag = {0x6e66742d70726f78, 0x6d6f6e69746f726d};
 
+// An object that has a share of `object` until it is collected or its environment ends. No external: of those that an
+// environment still has when it ends, Node never frees its own part.
 template <typename T>
 Napi::Value Wrap(Napi::Env env, std::shared_ptr<T> object, const napi_type_tag& tag) {
+  const Napi::Object handle = Napi::Object::New(env);
+  handle.TypeTag(&tag);
   auto holder = std::make_unique<std::shared_ptr<T>>(std::move(object));
-  auto external = Napi::External<std::shared_ptr<T>>::New(env, holder.get(),
-                                                          [](Napi::Env, std::shared_ptr<T>* owned) { delete owned; });
+  const auto finalize = [](napi_env, void* owned, void*) { delete static_cast<std::shared_ptr<T>*>(owned); };
+  Check(env, napi_wrap(env, handle, holder.get(), finalize, nullptr, nullptr));
   static_cast<void>(holder.release());
-  external.TypeTag(&tag);
-  return external;
+  return handle;
+}
+
+// The handle's own share; empty when it was given back.
+template <typename T>
+std::shared_ptr<T>& ShareOf(Napi::Env env, napi_value value, const napi_type_tag& tag, const char* what) {
+  bool matches = false;
+  if (TypeOf(env, value) == napi_object) Check(env, napi_check_object_type_tag(env, value, &tag, &matches));
+  if (!matches) throw Failure::Invalid(std::string("expected a ") + what);
+  void* share = nullptr;
+  Check(env, napi_unwrap(env, value, &share));
+  return *static_cast<std::shared_ptr<T>*>(share);
 }
 
 template <typename T>
 std::shared_ptr<T> Unwrap(Napi::Env env, napi_value value, const napi_type_tag& tag, const char* what) {
-  bool matches = false;
-  if (TypeOf(env, value) == napi_external) Check(env, napi_check_object_type_tag(env, value, &tag, &matches));
-  if (!matches) throw Failure::Invalid(std::string("expected a ") + what);
-  std::shared_ptr<T> object = *Napi::External<std::shared_ptr<T>>(env, value).Data();
+  std::shared_ptr<T> object = ShareOf<T>(env, value, tag, what);
   if (!object) throw Failure("closed", std::string("the ") + what + " is closed");
   return object;
 }
@@ -62,7 +73,13 @@ Napi::Value MonitorTask(Napi::Env env, napi_value callback, std::function<std::s
   auto function = std::make_shared<Napi::FunctionReference>(Napi::Persistent(Napi::Function(env, callback)));
   return AsyncTask<std::shared_ptr<Source>>::Run(
       env, "monitor", std::move(open), [function](Napi::Env e, std::shared_ptr<Source>&& source) {
-        return Wrap(e, OpenJsMonitor(e, std::move(source), function->Value()), kMonitorTag);
+        const std::shared_ptr<JsMonitor> monitor = OpenJsMonitor(e, std::move(source), function->Value());
+        try {
+          return Wrap(e, monitor, kMonitorTag);
+        } catch (...) {
+          monitor->Close();
+          throw;
+        }
       });
 }
 

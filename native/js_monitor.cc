@@ -1,5 +1,7 @@
 #include "js_monitor.h"
 
+#include <cstddef>
+#include <memory>
 #include <utility>
 #include <variant>
 
@@ -36,16 +38,17 @@ class OpenMonitor : public JsMonitor {
   static std::shared_ptr<JsMonitor> Open(Napi::Env env, std::shared_ptr<Source> source, Napi::Function callback) {
     std::shared_ptr<OpenMonitor> opened(new OpenMonitor(env));
     OpenMonitor* raw = opened.get();
-    raw->function_ = Napi::ThreadSafeFunction::New(env, callback, "nft-monitor", 0, 1);
+    raw->function_ = Function::New(env, callback, "nft-monitor", 0, 1);
     raw->source_ = std::move(source);
     raw->self_ = opened;
     // Behind the function's own hook, and so before it: hooks run last in, first out.
     napi_add_env_cleanup_hook(env, OnEnvironmentEnd, raw);
-    raw->source_->Start([raw] {
-      // A call may come when the monitor is closed and forgotten already.
-      raw->function_.NonBlockingCall(
-          [self = raw->self_](Napi::Env env, Napi::Function function) { self->Deliver(env, function); });
-    });
+    try {
+      raw->source_->Start([raw] { raw->Wake(); });
+    } catch (...) {
+      raw->Close();
+      throw;
+    }
     return opened;
   }
 
@@ -58,7 +61,22 @@ class OpenMonitor : public JsMonitor {
   }
 
  private:
+  using Share = std::shared_ptr<OpenMonitor>;
+
   explicit OpenMonitor(Napi::Env env) : env_(env) {}
+
+  // On the source's thread. The call may come when the monitor is closed and forgotten already.
+  void Wake() {
+    auto share = std::make_unique<Share>(self_);
+    if (function_.NonBlockingCall(share.get()) == napi_ok) static_cast<void>(share.release());
+  }
+
+  // A call that was queued. Without an environment when that ended first: the share is to be given back all the same.
+  static void Call(Napi::Env env, Napi::Function callback, std::nullptr_t*, Share* queued) {
+    const std::unique_ptr<Share> share(queued);
+    if (env != nullptr) (*share)->Deliver(env, callback);
+  }
+  using Function = Napi::TypedThreadSafeFunction<std::nullptr_t, Share, Call>;
 
   static void OnEnvironmentEnd(void* self) { static_cast<OpenMonitor*>(self)->Close(); }
 
@@ -71,7 +89,7 @@ class OpenMonitor : public JsMonitor {
   }
 
   const napi_env env_;
-  Napi::ThreadSafeFunction function_;
+  Function function_;
   std::shared_ptr<Source> source_;
   // The thread calls into this object until Close().
   std::shared_ptr<OpenMonitor> self_;

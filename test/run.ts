@@ -53,6 +53,7 @@ const tiers: readonly Tier[] = [
   { name: "unit", what: "pure functions and the fake kernel", runs: "plain" },
   { name: "conformance", what: "one suite on the fake and on the real kernel", runs: "in-namespaces" },
   { name: "native", what: "the addon: codec, errors, dumps, events, fuzzing", runs: "in-namespaces" },
+  { name: "leaks", what: "the addon under LeakSanitizer, in worker threads too", runs: "in-namespaces" },
   { name: "packets", what: "real packets through the real kernel", runs: "in-namespaces" },
   { name: "nft", what: "what nft prints of our table", runs: "in-namespaces" },
 ];
@@ -215,16 +216,30 @@ function selectTiers(): readonly Tier[] {
   });
 }
 
+/** What is no part of `npm test`, and why. */
+const apart: readonly { readonly command: string; readonly why: string }[] = [
+  { command: "test:nightly", why: "long: 1,000,000 fuzz inputs, 200 kills, 12,000 random steps" },
+  { command: "test:leaks", why: "long: 10,000 of everything under LeakSanitizer" },
+  { command: "test:asan", why: "long: a second build, under sanitizers" },
+  { command: "test:endurance", why: "long: two minutes of changes under traffic" },
+  { command: "test:kernels", why: "long, downloads: other kernels, emulated" },
+  { command: "test:nft", why: "downloads: nft of other releases" },
+  { command: "bench", why: "needs a quiet machine" },
+];
+
 /** What this run does not cover though the project has it: said, so that a green line is not read as more than it is. */
 function leftOut(selected: readonly Tier[]): string[] {
   const absent = tiers.filter((tier) => !selected.includes(tier)).map((tier) => tier.name);
   const lines = absent.length === 0 ? [] : [`not asked for: ${absent.join(", ")}`];
   if (filters.length > 0) lines.push(`only test files that match: ${filters.join(" ")}`);
-  if (options.only === undefined && !options.nightly) {
-    lines.push(
-      "by their own commands: test:nft (other nft versions), test:asan (sanitizers), test:nightly (long fuzzing)",
-    );
-  }
+  if (options.only !== undefined) return lines;
+  const done = [
+    ...(options.nightly ? ["test:nightly"] : []),
+    ...(options.asan ? ["test:asan"] : []),
+    ...(options["nft-versions"] === "all" ? ["test:nft"] : []),
+  ];
+  const others = apart.filter(({ command }) => !done.includes(command));
+  lines.push(`left out (npm run …): ${others.map(({ command, why }) => `${command} (${why})`).join(", ")}`);
   return lines;
 }
 

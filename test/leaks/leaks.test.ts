@@ -1,0 +1,70 @@
+/**
+ * The addon leaks nothing, on the main thread and in worker threads, whatever becomes of these. Short here; `npm run
+ * test:leaks` sets the environment for 10,000 of each kind of work, with an addon that is compiled under AddressSanitizer.
+ */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { makeNamespace, type Namespace } from "../conformance/real.js";
+import { sanitized } from "./sanitizer.ts";
+
+const setting = (name: string, short: number): number => Number(process.env[`LEAKS_${name}`] ?? short);
+/** How often each kind of work is done. */
+const COUNT = setting("COUNT", 100);
+const WORKERS = setting("WORKERS", 12);
+const WORKERS_AT_ONCE = 3;
+const instrumented = process.env["LEAKS_INSTRUMENTED"] === "1";
+/** Bytes more behind `COUNT` times than before that are no leak: a buffer that has grown, code that was compiled. */
+const NOISE = 65_536;
+/** A refused transaction waits 20 ms for the kernel, and a pass over conntrack takes as long. */
+const TIMEOUT_MS = 120_000 + COUNT * 150 + WORKERS * 5000;
+
+let namespaces: Namespace[] = [];
+beforeAll(async () => {
+  namespaces = await Promise.all(Array.from({ length: 16 }, makeNamespace));
+});
+afterAll(async () => {
+  await Promise.all(namespaces.map(async (namespace) => namespace.remove()));
+});
+
+interface Growth {
+  readonly bytes: number;
+  readonly descriptors: number;
+  readonly threads: number;
+}
+
+test("a leak is found, and who leaked is named", { timeout: TIMEOUT_MS }, async () => {
+  const { report } = await sanitized("leaky.mjs", ["leak"]);
+  expect(report).toContain("LeakSanitizer: detected memory leaks");
+  expect(report).toMatch(/leak of 123400 byte\(s\) in 100 object\(s\)[^]*ProbeLeaks/);
+});
+
+test("Node by itself leaks nothing but what is listed", { timeout: TIMEOUT_MS }, async () => {
+  expect(await sanitized("leaky.mjs", [])).toEqual({ result: true, report: "" });
+});
+
+test(
+  `${COUNT} of each kind of transaction, dump and monitor leave nothing behind`,
+  { timeout: TIMEOUT_MS },
+  async () => {
+    const paths = namespaces.map(({ path }) => path);
+    const { result, report } = await sanitized("main.mjs", [String(COUNT), ...paths], { instrumented });
+    expect(report).toBe("");
+    const grown = result as Record<string, Growth>;
+    expect(Object.keys(grown).length).toBeGreaterThan(15);
+    for (const [kind, { bytes, descriptors, threads }] of Object.entries(grown)) {
+      expect(bytes, `bytes, ${kind}`).toBeLessThanOrEqual(NOISE);
+      expect(descriptors, `descriptors, ${kind}`).toBeLessThanOrEqual(0);
+      expect(threads, `threads, ${kind}`).toBeLessThanOrEqual(0);
+    }
+    if (COUNT >= 10_000) console.table(grown);
+  },
+);
+
+test(`${WORKERS} worker threads that end in all ways leave nothing behind`, { timeout: TIMEOUT_MS }, async () => {
+  const args = [WORKERS, Math.ceil(COUNT / 10), WORKERS_AT_ONCE].map(String);
+  const { result, report } = await sanitized("workers.mjs", [...args, ...namespaces.map(({ path }) => path)], {
+    instrumented,
+    suppressions: ["suppressions.txt", "suppressions-ended.txt"],
+  });
+  expect(report).toBe("");
+  expect(result).toMatchObject({ unloaded: true, level: true });
+});

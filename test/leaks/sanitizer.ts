@@ -1,0 +1,103 @@
+/**
+ * Programs under LeakSanitizer: the runtime of AddressSanitizer is loaded before Node and has its malloc, so that every
+ * allocation is known, the addon's, its libraries' and Node's own. For that nothing needs to be compiled for it.
+ */
+import { spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { root } from "../checks.ts";
+
+const HERE = import.meta.dirname;
+const BUILD = path.join(root, "build", "leaks");
+/** What the sanitizer makes the exit code when it has found something. */
+const FOUND = 23;
+
+export interface Run {
+  /** What the program printed last, from JSON; undefined when it printed nothing. */
+  readonly result: unknown;
+  /** The sanitizer's report; empty when there was nothing to report. */
+  readonly report: string;
+}
+
+export interface Options {
+  /** Files of suppressions, beside this one. */
+  readonly suppressions?: readonly string[];
+  /** With the addon that is itself compiled under the sanitizers (build-asan/). */
+  readonly instrumented?: boolean;
+}
+
+function compile(command: string, args: readonly string[]): string {
+  const done = spawnSync(command, args, { encoding: "utf8" });
+  if (done.error) throw new Error(`${command}: ${done.error.message}`);
+  if (done.status !== 0) throw new Error(`${command} ${args.join(" ")}:\n${done.stderr}`);
+  return done.stdout.trim();
+}
+
+/** The addon that counts what malloc has given out and that can leak. Returns its path. */
+function buildProbe(): string {
+  const source = path.join(HERE, "probe.cc");
+  const library = path.join(BUILD, "probe.node");
+  if (existsSync(library) && statSync(library).mtimeMs >= statSync(source).mtimeMs) return library;
+  mkdirSync(BUILD, { recursive: true });
+  const headers = path.join(root, "node_modules", `node-linux-${process.arch}`, "include", "node");
+  const flags = ["-std=c++17", "-O1", "-g", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-Wall", "-Wextra"];
+  const fresh = `${library}.${process.pid}`;
+  compile("c++", [...flags, "-isystem", headers, source, "-o", fresh]);
+  renameSync(fresh, library);
+  return library;
+}
+
+/** LSan takes one file. */
+function joinSuppressions(names: readonly string[]): string {
+  mkdirSync(BUILD, { recursive: true });
+  const file = path.join(BUILD, names.join("+"));
+  writeFileSync(file, names.map((name) => readFileSync(path.join(HERE, name), "utf8")).join("\n"));
+  return file;
+}
+
+function environment({ suppressions = ["suppressions.txt"], instrumented = false }: Options): NodeJS.ProcessEnv {
+  const runtime = compile("c++", ["-print-file-name=libasan.so"]);
+  if (!path.isAbsolute(runtime)) throw new Error("the compiler has no libasan.so (Debian: libgcc-12-dev, libasan8)");
+  const twin = path.join(root, "build-asan", "build", "Release", "nft_proxier.node");
+  return {
+    ...process.env,
+    LD_PRELOAD: runtime,
+    ASAN_OPTIONS: `detect_leaks=1:exitcode=${FOUND}:disable_coredump=1`,
+    LSAN_OPTIONS: `suppressions=${joinSuppressions(suppressions)}:print_suppressions=0`,
+    UBSAN_OPTIONS: "halt_on_error=1:print_stacktrace=1",
+    // The kernel lets a transaction that it refuses wait for all its cores: many of them wait at the same time.
+    UV_THREADPOOL_SIZE: "16",
+    NFT_PROXIER_PROBE: buildProbe(),
+    ...(instrumented && { NFT_PROXIER_ADDON: twin }),
+  };
+}
+
+/**
+ * Runs a program of child/ to its end under the sanitizer. Throws when it failed, or when leaks cannot be looked for here; a
+ * leak or another report of the sanitizer is the caller's to judge.
+ */
+export async function sanitized(script: string, args: readonly string[], options: Options = {}): Promise<Run> {
+  const program = [process.execPath, "--expose-gc", path.join(HERE, "child", script), ...args] as const;
+  const [command, ...rest] = program;
+  const child = spawn(command, rest, { env: environment(options), stdio: ["ignore", "pipe", "pipe"] });
+  let [out, err] = ["", ""];
+  child.stdout.setEncoding("utf8").on("data", (text: string) => (out += text));
+  child.stderr.setEncoding("utf8").on("data", (text: string) => (err += text));
+  const [code, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve, reject) => {
+    child.on("error", reject);
+    child.on("close", (...ended) => resolve(ended));
+  });
+  // It stops all threads of the program by ptrace to look for pointers.
+  if (/LeakSanitizer has encountered a fatal error/.test(err)) {
+    throw new Error(
+      "leaks cannot be looked for here: LeakSanitizer may not trace its own process. Run it as root or with CAP_SYS_PTRACE, " +
+        `not under strace or gdb, and in a container whose seccomp profile allows ptrace.\n${err}`,
+    );
+  }
+  const found = /^==\d+==\s?ERROR: (?:Leak|Address)Sanitizer|runtime error: /m.test(err);
+  if (code !== 0 && !(code === FOUND && found)) {
+    throw new Error(`${script} ended with ${code ?? signal}:\n${err}${out}`);
+  }
+  const last = out.trim().split("\n").at(-1) ?? "";
+  return { result: last === "" ? undefined : (JSON.parse(last) as unknown), report: found ? err.trim() : "" };
+}
