@@ -159,6 +159,17 @@ function endpointObject(lab: Lab, family: Family, given: string | EndpointSpec):
   };
 }
 
+/**
+ * What a service's endpoints are told to be, one after the other, while pods come and go: those that go terminate first, and
+ * answer what is under way. Once they are gone, their UDP and SCTP flows are too.
+ */
+export function handover(before: readonly string[], after: readonly string[]): ReadonlyArray<ServiceSpec["endpoints"]> {
+  const leaving = before
+    .filter((pod) => !after.includes(pod))
+    .map((pod): EndpointSpec => ({ pod, ready: false, serving: true, terminating: true }));
+  return leaving.length === 0 ? [after] : [[...after, ...leaving], after];
+}
+
 export interface SliceSpec {
   readonly name: string;
   readonly service: string;
