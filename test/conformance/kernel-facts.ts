@@ -13,6 +13,16 @@ const SINCE = {
   persist: [6, 9],
   /** An add of a set that is there with another size changes it; before, it passes and changes nothing. */
   sizeUpdate: [6, 5],
+  /** An add of a base chain that is there, at another hook or priority, is EOPNOTSUPP; before, EEXIST as for another type. */
+  otherHookUnsupported: [6, 4],
+  /** The size of a set of ranges counts ranges; before, both ends of each. */
+  sizeCountsRanges: [6, 14],
+  /** Expressions that read registers into which nothing was loaded are refused (ENODATA); before, they pass. */
+  unloadedRegisters: [6, 17],
+  /** In a deletion of ranges an end must follow its start (nft_set_rbtree); before, any order will do. */
+  endsFollowStarts: [6, 18],
+  /** What random batches come to: the fake is a model of this one. */
+  asTheFake: [6, 18],
   /** An add of an element that is there with another timeout renews it; before, it passes and changes nothing. */
   elementTimeoutUpdate: [6, 12],
 } as const satisfies Record<string, readonly [number, number]>;

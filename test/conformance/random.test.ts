@@ -2,6 +2,7 @@
  * Random batches on both kernels side by side: every answer, everything left behind and every event must be the same.
  * The fake is only worth something while it says what the kernel says, also in cases that nobody thought of.
  */
+import { release } from "node:os";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { DataTypeId, SetFlag } from "../../src/kernel/constants.js";
 import { KernelError } from "../../src/kernel/errors.js";
@@ -22,6 +23,7 @@ import {
   verdictMap,
   type Element,
 } from "./build.js";
+import { factsOf } from "./kernel-facts.js";
 import { makeNamespace, openReal, type Namespace } from "./real.js";
 import { patience } from "../lab/patience.js";
 
@@ -276,7 +278,12 @@ beforeAll(async () => {
 });
 afterAll(() => namespace.remove());
 
-test.each(Array.from({ length: ROUNDS }, (_, round) => SEED + round))("both kernels agree, seed %i", async (seed) => {
+const SEEDS = Array.from({ length: ROUNDS }, (_, round) => SEED + round);
+// Sooner or later random batches meet each thing that an older kernel does otherwise.
+const [each, note] = factsOf(release()).asTheFake
+  ? [test.each(SEEDS), ""]
+  : [test.skip.each(SEEDS), ": left out, as the fake is a Linux 6.18, and this is older"];
+each(`both kernels agree, seed %i${note}`, async (seed) => {
   const real = await listen(await openReal(() => namespace)());
   const fake = await listen(await openFake());
   const generator = new Generator(new Dice(seed));

@@ -106,12 +106,14 @@ const changing: Case[] = [
     given: [table, newChain("in", input)],
     when: [base("in", { priority: 1 })],
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
+    before: { fact: "otherHookUnsupported", faults: [{ op: 0, errno: "EEXIST" }] },
   },
   {
     title: "another hook",
     given: [table, newChain("in", input)],
     when: [base("in", { hook: 2 })],
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
+    before: { fact: "otherHookUnsupported", faults: [{ op: 0, errno: "EEXIST" }] },
   },
   {
     title: "another type",

@@ -295,24 +295,26 @@ const refused = (title: string, errno: string, chain: string, ...exprs: Expr[]):
 });
 const dnat: Expr = { type: "nat", natType: NatType.dnat, family: NfProto.ip, regAddrMin: 1 };
 
+/** Refused only by kernels that know what was loaded. */
+const unloaded = (title: string, ...exprs: Expr[]): Case => ({
+  ...refused(title, "ENODATA", "c", ...exprs),
+  before: { fact: "unloadedRegisters" },
+});
+
 const REFUSED: Case[] = [
-  refused("a register that nothing was loaded into", "ENODATA", "c", {
+  unloaded("a register that nothing was loaded into", {
     type: "cmp",
     sreg: 1,
     op: CmpOp.eq,
     data: host(1),
   }),
-  refused(
+  unloaded(
     "half of what is read was loaded",
-    "ENODATA",
-    "c",
     { type: "payload", base: 1, offset: 16, len: 4, dreg: 1 },
     { type: "cmp", sreg: 1, op: CmpOp.eq, data: new Uint8Array(8) },
   ),
-  refused(
+  unloaded(
     "a set with a longer key than was loaded",
-    "ENODATA",
-    "c",
     { type: "payload", base: 2, offset: 2, len: 2, dreg: 2 },
     lookup("s"),
   ),
