@@ -143,10 +143,16 @@ export function writeUserland(file: string): void {
   archive.close();
 }
 
-/** Writes a kernel's own part: its modules, and what the guest is to do (init.sh reads it). */
-export function writeJob(file: string, kernel: UnpackedKernel, job: Readonly<Record<string, string>>): void {
+/** Writes a kernel's own part: its modules, but for those of `without`, and what the guest is to do (init.sh reads it). */
+export function writeJob(
+  file: string,
+  kernel: UnpackedKernel,
+  job: Readonly<Record<string, string>>,
+  without: readonly string[] = [],
+): void {
   const archive = new CpioWriter(file);
-  copyTree(archive, kernel.modules, `usr/lib/modules/${kernel.release}`);
+  const leaveOut = (to: string): boolean => without.includes(path.basename(to, ".ko"));
+  copyTree(archive, kernel.modules, `usr/lib/modules/${kernel.release}`, leaveOut);
   const quote = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`;
   const lines = Object.entries(job).map(([name, value]) => `${name}=${quote(value)}\n`);
   archive.file("job", Buffer.from(lines.join("")));

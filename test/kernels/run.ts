@@ -2,11 +2,12 @@
  * `npm run test:kernels`: boots Debian's kernels one after another in qemu, and runs tiers of the tests inside.
  *
  *   node test/kernels/run.ts [--only 5.10,6.1,6.12,newest] [--tiers packets,conformance] [--minutes N]
- *                            [--monitor SOCKET] [FILTER...]
+ *                            [--without MODULE,…] [--monitor SOCKET] [FILTER...]
  *
  * --only     these kernels instead of all
  * --tiers    these tiers; default: conformance and packets
  * --minutes  how long one kernel may take before its guest is killed; default 60
+ * --without  modules that the guest has not, "nf_conntrack_netlink" say: kernels are built without this and that
  * --monitor  a Unix socket to be made, on which qemu takes commands: `stop` pauses the guest, `cont` lets it go on
  * FILTER     only test files whose path contains it
  *
@@ -27,6 +28,7 @@ const { values: options, positionals: filters } = parseArgs({
     only: { type: "string" },
     tiers: { type: "string", default: "conformance,packets" },
     minutes: { type: "string", default: "60" },
+    without: { type: "string", default: "" },
     monitor: { type: "string" },
   },
 });
@@ -154,11 +156,8 @@ async function testKernel(kernel: DebianKernel, unpacked: UnpackedKernel, userla
   const initramfs = path.join(own, "initramfs");
   const consoleFile = path.join(own, "console.log");
   const job = path.join(own, "job.cpio");
-  writeJob(job, unpacked, {
-    SLOW: String(SLOW),
-    TIERS: options.tiers.replaceAll(",", " "),
-    FILTERS: filters.join(" "),
-  });
+  const orders = { SLOW: String(SLOW), TIERS: options.tiers.replaceAll(",", " "), FILTERS: filters.join(" ") };
+  writeJob(job, unpacked, orders, options.without.split(","));
   writeFileSync(initramfs, Buffer.concat([readFileSync(userland), readFileSync(job)]));
   const progress = new Progress(kernel.name.padEnd(6));
   progress.say(`booting ${unpacked.release}; its console goes to ${path.relative(root, consoleFile)}`);
