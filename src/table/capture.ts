@@ -14,6 +14,8 @@ export interface CapturedSet extends Omit<SetPlan, "change"> {
 
 export interface Captured {
   readonly dirty: DirtyNames;
+  /** Unwanted chains whose wait was over, with its end: what is refused need not wait again. */
+  readonly due: ReadonlyMap<string, number>;
   readonly chains: readonly ChainPlan[];
   readonly sets: readonly CapturedSet[];
   /** Sets that were removed and are gone when the transaction is in force. */
@@ -29,11 +31,11 @@ export interface Lateness {
 export function capture(wanted: WantedState, state: KernelState, now: number, lateness: Lateness): Captured {
   const taken = wanted.takeDirty();
   const due = dueChains(wanted, now);
-  const dirty = { ...taken, chains: new Set([...taken.chains, ...due]) };
+  const dirty = { ...taken, chains: new Set([...taken.chains, ...due.keys()]) };
   try {
     wanted.checkReferences(dirty);
   } catch (error) {
-    wanted.restore(dirty);
+    wanted.restore(dirty, due);
     throw error;
   }
   const goingChains = chainsThatGo(dirty, wanted, state);
@@ -69,6 +71,7 @@ export function capture(wanted: WantedState, state: KernelState, now: number, la
   }
   return {
     dirty,
+    due,
     chains: captureChains(dirty, wanted, state, sets, goingChains),
     sets,
     retired: [...wanted.retired.keys()],
@@ -86,11 +89,11 @@ function chainsThatGo(dirty: DirtyNames, wanted: WantedState, state: KernelState
   return going;
 }
 
-/** Forgets the chains that need not wait any longer; returns them. */
-function dueChains(wanted: WantedState, now: number): ReadonlySet<string> {
-  const due = new Set<string>();
-  for (const [name, at] of wanted.lateChains) if (at <= now || wanted.chains.has(name)) due.add(name);
-  for (const name of due) wanted.lateChains.delete(name);
+/** Forgets the chains that need not wait any longer; returns them, and until when they had to. */
+function dueChains(wanted: WantedState, now: number): ReadonlyMap<string, number> {
+  const due = new Map<string, number>();
+  for (const [name, at] of wanted.lateChains) if (at <= now || wanted.chains.has(name)) due.set(name, at);
+  for (const name of due.keys()) wanted.lateChains.delete(name);
   return due;
 }
 

@@ -434,7 +434,7 @@ export class Table {
     try {
       return await this.#commit(ops, expectGeneration);
     } catch (error) {
-      this.#wanted.restore(captured.dirty);
+      this.#wanted.restore(captured.dirty, captured.due);
       for (const { name, taken } of captured.sets) {
         const change = changes.get(name);
         if (change !== undefined) await taken?.abort(change);

@@ -115,7 +115,9 @@ export class WantedState {
     return dirty;
   }
 
-  restore(dirty: DirtyNames): void {
+  /** `late`: chains among them that had waited as long as `lateChains` said. */
+  restore(dirty: DirtyNames, late: ReadonlyMap<string, number>): void {
+    for (const [name, due] of late) this.lateChains.set(name, due);
     for (const name of dirty.chains) this.#dirtyChains.add(name);
     for (const name of dirty.sets) this.#dirtySets.add(name);
     for (const name of dirty.targets) this.#targets.add(name);

@@ -99,14 +99,11 @@ class Run {
     if (wait > 0 || this.#dice.chance(30)) await pass(wait);
   }
 
-  /**
-   * Long enough for every wait: retries, back-off of repairs, chains that nobody draws from; these again, as a refusal that still
-   * waits for its operation may meet their removal.
-   */
+  /** Long enough for every wait: retries, back-off of repairs, chains that nobody draws from. */
   async #quiet(): Promise<void> {
     this.#proxier.flush();
     await pass(100);
-    for (const ms of [30_000, 61_000, 61_000, 61_000, 1000]) {
+    for (const ms of [30_000, 61_000, 1000]) {
       await pass(ms);
       this.#proxier.flush();
       await pass(100);

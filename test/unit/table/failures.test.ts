@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { Op } from "../../../src/kernel/types.js";
-import { TableError } from "../../../src/table/index.js";
+import { Table, TableError } from "../../../src/table/index.js";
 import { endpoint, indexed, operations, OWN, serviceTable } from "../../conformance/table/build.js";
 
 const elementAdds = (op: Op): boolean => op.kind === "elements" && op.op === "add";
@@ -55,6 +55,24 @@ describe("a refused transaction", () => {
     await expect(table.apply()).rejects.toMatchObject({ code: "refused" });
     expect((await table.apply()).drift?.changes).toEqual(["chain theirs: added"]);
     expect((await table.apply()).drift).toBeUndefined();
+  });
+
+  it.each(["ENOMEM", "EBUSY"])("lets chains that have waited to go not wait again (%s)", async (errno) => {
+    const kernel = new FakeKernel();
+    let now = 0;
+    const table = new Table(kernel, { ...OWN, name: OWN.table, clock: { now: () => now }, lateChains: () => true });
+    table.chain({ chain: "a", rules: [] });
+    await table.apply();
+    table.removeChain("a");
+    expect((await table.apply()).applyAgainMs).toBe(500);
+    now = 500;
+    kernel.failNext({ when: (op) => op.op === "delete", errno });
+    const refused = await table.apply().catch(() => undefined);
+    // What may be another's doing is read and tried again at once.
+    if (errno === "ENOMEM") expect(refused).toBeUndefined();
+    if (refused === undefined) await table.apply();
+    expect(await kernel.chains(OWN)).toEqual([]);
+    expect((await table.apply()).applyAgainMs).toBeUndefined();
   });
 
   it("is not tried for ever", async () => {
