@@ -4,6 +4,7 @@ import { writeOnce } from "../daemon/once.js";
 import { applySystemSettings, loadConntrack } from "../host/index.js";
 import { ListenError } from "../observe/http-listener.js";
 import type { Logger } from "../observe/log.js";
+import { oldKernelWarning } from "../proxier/kernel-release.js";
 import { ConnectionSettingsError } from "../source/kubernetes/errors.js";
 import { ManifestDirectoryError } from "../source/manifests.js";
 import { UserError } from "./errors.js";
@@ -43,6 +44,8 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       await applySystemSettings(config, { log, loadConntrack: () => loadConntrack(kernel) });
       return 0;
     }
+    const old = oldKernelWarning();
+    if (old !== undefined) log.warn(old);
     const families = availableFamilies(log);
     const shared = { config, nodeName: nodeName(config), kernel, families, log, clock: MONOTONIC_CLOCK };
     const manifests = own.manifests === undefined ? undefined : manifestSource(own.manifests, !once, log);

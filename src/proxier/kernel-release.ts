@@ -1,15 +1,33 @@
 import { release } from "node:os";
 
+type Version = readonly [major: number, minor: number];
+
 /** nft_reject may be used in prerouting since this release. */
-const REJECT_IN_PREROUTING = [5, 9] as const;
+const REJECT_IN_PREROUTING: Version = [5, 9];
+
+/** The oldest that the tests were run on: test/kernels/README.md. */
+const OLDEST_TESTED: Version = [5, 10];
+
+/** Whether a release as `uname -r` says it is this version or a later one. An unreadable release counts as a recent one. */
+function isAtLeast(kernelRelease: string, [wantMajor, wantMinor]: Version): boolean {
+  const [, major, minor] = /^(\d+)\.(\d+)/.exec(kernelRelease) ?? [];
+  if (major === undefined || minor === undefined) return true;
+  return Number(major) > wantMajor || (Number(major) === wantMajor && Number(minor) >= wantMinor);
+}
 
 /**
  * Whether the kernel knows `reject` in prerouting. Told from its release: a rule that it does not know would make it refuse
- * the whole table. An unreadable release counts as a recent one.
+ * the whole table.
  */
 export function rejectsInPrerouting(kernelRelease = release()): boolean {
-  const [, major, minor] = /^(\d+)\.(\d+)/.exec(kernelRelease) ?? [];
-  if (major === undefined || minor === undefined) return true;
-  const [wantMajor, wantMinor] = REJECT_IN_PREROUTING;
-  return Number(major) > wantMajor || (Number(major) === wantMajor && Number(minor) >= wantMinor);
+  return isAtLeast(kernelRelease, REJECT_IN_PREROUTING);
+}
+
+/** What to tell of a kernel that is older than any that was tried. Not refused: distributions bring much to old releases. */
+export function oldKernelWarning(kernelRelease = release()): string | undefined {
+  if (isAtLeast(kernelRelease, OLDEST_TESTED)) return undefined;
+  return (
+    `Linux ${kernelRelease} is older than ${OLDEST_TESTED.join(".")}, the oldest that this program is tested on; ` +
+    "where the kernel refuses the table, the log says which part: then this node needs a later kernel"
+  );
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { rejectsInPrerouting } from "../../../src/proxier/kernel-release.js";
+import { oldKernelWarning, rejectsInPrerouting } from "../../../src/proxier/kernel-release.js";
 
 test.each<[string, boolean]>([
   ["4.18.0-553.el8.x86_64", false],
@@ -12,4 +12,16 @@ test.each<[string, boolean]>([
   ["odd", true],
 ])("a kernel %s knows reject in prerouting: %s", (release, known) => {
   expect(rejectsInPrerouting(release)).toBe(known);
+});
+
+test.each(["4.18.0-553.el8.x86_64", "5.4.0-200-generic"])(
+  "a kernel %s is named as untried, with what to do",
+  (release) => {
+    expect(oldKernelWarning(release)).toMatch(`Linux ${release} is older than 5.10`);
+    expect(oldKernelWarning(release)).toMatch("needs a later kernel");
+  },
+);
+
+test.each(["5.10.0-33-amd64", "6.1.0-50-cloud-amd64", "7.2.13", "odd"])("of a kernel %s nothing is said", (release) => {
+  expect(oldKernelWarning(release)).toBeUndefined();
 });
