@@ -5,7 +5,7 @@ import { addLocalReady, categorize } from "./categorize.js";
 import { Claims, NODE_PORT } from "./claims.js";
 import { clusterName, fieldsOf, Findings, listOf, ProblemLog, show } from "./fields.js";
 import { readService, type FamilyRecord, type PortRecord, type ServiceRecord } from "./service-record.js";
-import { candidatesOf, readSlice, type SliceRecord } from "./slice-record.js";
+import { candidatesOf, readSlice, sameSlice, type SliceRecord } from "./slice-record.js";
 import { endpointsAmong, type Held, portId, releasedClaims, releasedEndpoints, resets, targetOf } from "./targets.js";
 import type {
   HealthCheck,
@@ -306,7 +306,7 @@ export class ServiceModel {
   #putSlice(record: SliceRecord): boolean {
     const before = this.#slices.get(record.name);
     if (before !== undefined) {
-      if (isDeepStrictEqual(before, record)) return false;
+      if (sameSlice(before, record)) return false;
       if (before.service !== record.service) this.#dropSlice(record.name);
     }
     if (before?.service === record.service) this.#rememberSlice(before);

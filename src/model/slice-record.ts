@@ -1,4 +1,5 @@
 /** What is kept of an EndpointSlice: parallel arrays, one entry per endpoint, and the candidates they make. */
+import { isDeepStrictEqual } from "node:util";
 import { familyOf, isCanonicalV4 } from "./address.js";
 import {
   addressOf,
@@ -184,6 +185,27 @@ function sharedStates(states: number[], count: number): readonly number[] {
 function positionOf(address: string, endpoints: readonly Endpoint[], count: number): number {
   for (let i = 0; i < count; i++) if (endpoints[i]?.address === address) return i;
   return -1;
+}
+
+/** Whether two records of a slice say the same: asked of every slice that comes again, changed or not. */
+export function sameSlice(a: SliceRecord, b: SliceRecord): boolean {
+  return (
+    a.name === b.name &&
+    a.service === b.service &&
+    a.family === b.family &&
+    sameItems(a.ports, b.ports, (x, y) => x.name === y.name && x.protocol === y.protocol && x.port === y.port) &&
+    sameItems(
+      a.endpoints,
+      b.endpoints,
+      (x, y) => x.address === y.address && x.port === y.port && x.local === y.local,
+    ) &&
+    (a.states === b.states || sameItems(a.states, b.states, (x, y) => x === y)) &&
+    isDeepStrictEqual(a.hints, b.hints)
+  );
+}
+
+function sameItems<T>(a: readonly T[], b: readonly T[], same: (x: T, y: T) => boolean): boolean {
+  return a.length === b.length && a.every((x, i) => same(x, b[i]));
 }
 
 /** Only the first address of an endpoint counts. */

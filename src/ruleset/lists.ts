@@ -16,35 +16,34 @@ export function endpointId(endpoint: Endpoint): string {
  * one, shrinking by one moves at most the last.
  *
  * @param previous the endpoint at each index; undefined where nothing known stood.
+ * @param wanted each endpoint once.
  */
 export function assignIndices(
   previous: readonly (Endpoint | undefined)[],
   wanted: readonly Endpoint[],
 ): readonly Endpoint[] {
-  if (previous.length === 0 || inPlace(previous, wanted)) return wanted;
-  const unplaced = new Map<string, Endpoint>();
-  for (const endpoint of wanted) unplaced.set(endpointId(endpoint), endpoint);
-  const count = unplaced.size;
-  const placed = new Array<Endpoint | undefined>(count).fill(undefined);
-  for (let index = 0; index < Math.min(count, previous.length); index++) {
-    const before = previous[index];
-    if (before === undefined) continue;
-    const id = endpointId(before);
-    const endpoint = unplaced.get(id);
-    if (endpoint === undefined) continue;
-    placed[index] = endpoint;
-    unplaced.delete(id);
+  if (previous.length === 0) return wanted;
+  const placed: (Endpoint | undefined)[] = [];
+  // Nearly all stand already where the list has them: only the others are looked for.
+  const others = new Map<string, Endpoint>();
+  for (let index = 0; index < wanted.length; index++) {
+    const endpoint = wanted[index];
+    const stands = isSame(previous[index], endpoint);
+    placed.push(stands ? endpoint : undefined);
+    if (!stands) others.set(endpointId(endpoint), endpoint);
   }
-  const rest = unplaced.values();
+  if (others.size === 0) return wanted;
+  for (let index = 0; index < Math.min(placed.length, previous.length); index++) {
+    const before = previous[index];
+    if (placed[index] !== undefined || before === undefined) continue;
+    const id = endpointId(before);
+    placed[index] = others.get(id);
+    others.delete(id);
+  }
+  const rest = others.values();
   return placed.map((endpoint) => endpoint ?? (rest.next().value as Endpoint));
 }
 
-/** Whether every endpoint stands where it is wanted. */
-function inPlace(previous: readonly (Endpoint | undefined)[], wanted: readonly Endpoint[]): boolean {
-  if (previous.length !== wanted.length) return false;
-  for (let i = 0; i < wanted.length; i++) {
-    const before = previous[i];
-    if (before === undefined || before.address !== wanted[i].address || before.port !== wanted[i].port) return false;
-  }
-  return true;
+function isSame(a: Endpoint | undefined, b: Endpoint): boolean {
+  return a !== undefined && a.address === b.address && a.port === b.port;
 }

@@ -20,7 +20,7 @@ export interface RowWriter {
 export class ChangeWriter implements RowWriter {
   #adds: Uint8Array<ArrayBuffer>;
   #addCount = 0;
-  #deletes = new Uint8Array(1024);
+  #deletes = new Uint8Array(64);
   #deleteCount = 0;
   readonly #used: Verdict[] = [];
   readonly #numbers = new Map<number, number>();

@@ -96,9 +96,11 @@ function dataOf(spec: SetSpec): Pick<SetInfo, "dataType" | "dataLen"> {
  * a reason to create the set anew (the kernel cannot change it), save for a dynamic one, which would lose what packets put there.
  */
 export function serves(kernel: SetInfo, spec: SetSpec): boolean {
+  // Asked of the same two at every change of the set's elements.
+  if (servedBy.get(spec) === kernel) return true;
   const wanted = setInfo(spec, undefined);
   const timeouts = (kernel.timeout ?? 0n) - (wanted.timeout ?? 0n);
-  return (
+  const answer =
     kernel.flags === wanted.flags &&
     kernel.keyType === wanted.keyType &&
     kernel.keyLen === wanted.keyLen &&
@@ -106,9 +108,13 @@ export function serves(kernel: SetInfo, spec: SetSpec): boolean {
     (wanted.dataLen === undefined || kernel.dataLen === wanted.dataLen) &&
     timeouts <= TIMEOUT_SLACK_MS &&
     timeouts >= -TIMEOUT_SLACK_MS &&
-    (spec.dynamic === true || commentOf(kernel.userdata, "set") === spec.comment)
-  );
+    (spec.dynamic === true || commentOf(kernel.userdata, "set") === spec.comment);
+  if (answer) servedBy.set(spec, kernel);
+  return answer;
 }
+
+/** By specification, the kernel's set that was found to serve it. Neither changes. */
+const servedBy = new WeakMap<SetSpec, SetInfo>();
 
 /** Whether the kernel's bound holds what comes: deleted elements keep their place until the transaction is over. */
 export function fitsSize(kernelSize: number | undefined, spec: SetSpec, elements: number): boolean {
