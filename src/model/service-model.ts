@@ -38,8 +38,18 @@ export interface Dirty {
   readonly serviceCIDRs: boolean;
 }
 
+/** A service that has an object, or slices, or both. */
+interface ServiceEntry {
+  /** "namespace/name": one string for all who go by it, so that maps compare it by its address and hash it once. */
+  readonly name: string;
+  record: ServiceRecord | undefined;
+  /** In order of their names. */
+  slices: readonly SliceRecord[];
+}
+
 const NONE: readonly string[] = Object.freeze([]);
 const NO_SLICES: readonly SliceRecord[] = Object.freeze([]);
+const NO_SERVICE = Object.freeze({ record: undefined, slices: NO_SLICES });
 const NOBODY: ReadonlySet<string> = new Set();
 /** More distinct names than a cluster has at a time: then names that are gone have piled up. */
 const MAX_INTERNED = 1 << 16;
@@ -58,10 +68,8 @@ export class ServiceModel {
   readonly #lostClaims: ProblemLog;
   #node: NodeContext;
 
-  readonly #services = new Map<string, ServiceRecord>();
+  readonly #services = new Map<string, ServiceEntry>();
   readonly #slices = new Map<string, SliceRecord>();
-  /** Slices of a service in order of their names. */
-  readonly #slicesOf = new Map<string, readonly SliceRecord[]>();
   readonly #claims: Readonly<Record<IpFamily, Claims>>;
   /** Slices as they were before they changed or went, since the last `takeReleased`; undefined: not wanted. */
   readonly #formerSlices: SliceRecord[] | undefined;
@@ -95,7 +103,7 @@ export class ServiceModel {
     if (zone === this.#node.zone) return;
     const { nodeName } = this.#node;
     this.#node = zone === undefined ? { nodeName } : { nodeName, zone };
-    for (const service of this.#slicesOf.keys()) this.#touch(service);
+    for (const entry of this.#services.values()) if (entry.slices.length > 0) this.#touch(entry);
   }
 
   /** Returns whether anything that matters changed. */
@@ -159,25 +167,23 @@ export class ServiceModel {
   }
 
   /** "namespace/name" of every service that is served in some family. */
-  services(): Iterable<string> {
-    return this.#services.keys();
+  *services(): Iterable<string> {
+    for (const { name, record } of this.#services.values()) if (record !== undefined) yield name;
   }
 
   /** The service ports of a service in a family, from the present state; none when it is gone or not served there. */
   views(family: IpFamily, service: string): ServicePortView[] {
-    const record = this.#services.get(service);
+    const { record, slices } = this.#services.get(service) ?? NO_SERVICE;
     const addresses = record?.[family];
     if (record === undefined || addresses === undefined || !this.#families.includes(family)) return [];
-    const slices = this.#slicesOf.get(service) ?? NO_SLICES;
     return record.ports.map((port) => this.#view(family, record, addresses, port, slices));
   }
 
   /** The same service ports as existing connections see them. */
   targets(family: IpFamily, service: string): ServiceTarget[] {
-    const record = this.#services.get(service);
+    const { record, slices } = this.#services.get(service) ?? NO_SERVICE;
     const addresses = record?.[family];
     if (record === undefined || addresses === undefined || !this.#families.includes(family)) return [];
-    const slices = this.#slicesOf.get(service) ?? NO_SLICES;
     return record.ports.map((port) => {
       const held = this.#held(family, record, addresses, port);
       const candidates = candidatesOf(slices, family, port.name, port.protocol);
@@ -200,8 +206,8 @@ export class ServiceModel {
     const former = this.#formerSlices?.splice(0) ?? [];
     const changed: ReadonlySet<string> = this.#changedServices ?? NOBODY;
     if (this.#changedServices !== undefined) this.#changedServices = new Set();
-    const slicesOf = (service: string) => this.#slicesOf.get(service);
-    const onlySlices = (service: string) => this.#services.has(service) && !changed.has(service);
+    const slicesOf = (service: string) => this.#services.get(service)?.slices;
+    const onlySlices = (service: string) => this.#services.get(service)?.record !== undefined && !changed.has(service);
     return {
       claims: this.#families.flatMap((family) =>
         releasedClaims(family, this.#claims[family].takeGivenUp(), former, slicesOf),
@@ -213,11 +219,10 @@ export class ServiceModel {
 
   /** What load balancers ask about a service in a family, from the present state; undefined: nothing. */
   healthCheck(family: IpFamily, service: string): HealthCheck | undefined {
-    const record = this.#services.get(service);
+    const { record, slices } = this.#services.get(service) ?? NO_SERVICE;
     if (record?.healthCheck === undefined || record[family] === undefined || !this.#families.includes(family)) {
       return undefined;
     }
-    const slices = this.#slicesOf.get(service) ?? NO_SLICES;
     const ready = new Set<string>();
     for (const { name, protocol } of record.ports) {
       addLocalReady(candidatesOf(slices, family, name, protocol), ready);
@@ -277,26 +282,40 @@ export class ServiceModel {
   }
 
   #putService(record: ServiceRecord): boolean {
-    const before = this.#services.get(record.name);
+    const entry = this.#entry(record.name);
+    const before = entry.record;
     if (before !== undefined) {
       if (isDeepStrictEqual(before, record)) return false;
       this.#unclaim(before);
     }
-    this.#services.set(record.name, record);
+    entry.record = record;
     for (const family of this.#families) this.#claims[family].add(record);
-    this.#dirty.add(record.name);
-    this.#changedServices?.add(record.name);
+    this.#dirty.add(entry.name);
+    this.#changedServices?.add(entry.name);
     return true;
   }
 
   #dropService(name: string): boolean {
-    const before = this.#services.get(name);
-    if (before === undefined) return false;
-    this.#unclaim(before);
-    this.#services.delete(name);
-    this.#dirty.add(name);
-    this.#changedServices?.add(name);
+    const entry = this.#services.get(name);
+    if (entry?.record === undefined) return false;
+    this.#unclaim(entry.record);
+    entry.record = undefined;
+    this.#dropIfEmpty(entry);
+    this.#dirty.add(entry.name);
+    this.#changedServices?.add(entry.name);
     return true;
+  }
+
+  #entry(name: string): ServiceEntry {
+    const known = this.#services.get(name);
+    if (known !== undefined) return known;
+    const entry: ServiceEntry = { name, record: undefined, slices: NO_SLICES };
+    this.#services.set(name, entry);
+    return entry;
+  }
+
+  #dropIfEmpty({ name, record, slices }: ServiceEntry): void {
+    if (record === undefined && slices.length === 0) this.#services.delete(name);
   }
 
   #unclaim(record: ServiceRecord): void {
@@ -312,9 +331,9 @@ export class ServiceModel {
     if (before?.service === record.service) this.#rememberSlice(before);
     else this.#changedServices?.add(record.service);
     this.#slices.set(record.name, record);
-    const others = this.#slicesOf.get(record.service) ?? NO_SLICES;
-    this.#slicesOf.set(record.service, withSlice(others, record));
-    this.#touch(record.service);
+    const entry = this.#entry(record.service);
+    entry.slices = withSlice(entry.slices, record);
+    this.#touch(entry);
     return true;
   }
 
@@ -323,10 +342,10 @@ export class ServiceModel {
     if (before === undefined) return false;
     this.#slices.delete(name);
     this.#rememberSlice(before);
-    const rest = (this.#slicesOf.get(before.service) ?? NO_SLICES).filter((slice) => slice !== before);
-    if (rest.length > 0) this.#slicesOf.set(before.service, rest);
-    else this.#slicesOf.delete(before.service);
-    this.#touch(before.service);
+    const entry = this.#entry(before.service);
+    entry.slices = entry.slices.filter((slice) => slice !== before);
+    this.#touch(entry);
+    this.#dropIfEmpty(entry);
     return true;
   }
 
@@ -338,8 +357,8 @@ export class ServiceModel {
   }
 
   /** A service that is not there needs no writing; it is dirty as soon as it comes. */
-  #touch(service: string): void {
-    if (this.#services.has(service)) this.#dirty.add(service);
+  #touch({ name, record }: ServiceEntry): void {
+    if (record !== undefined) this.#dirty.add(name);
   }
 
   #mergeCIDRs(): void {
@@ -358,7 +377,7 @@ export class ServiceModel {
 
   /** Said when a group of changes is over, so that an address that moves between services within it is no clash. */
   #nameLostClaims(service: string): void {
-    const record = this.#services.get(service);
+    const record = this.#services.get(service)?.record;
     if (record === undefined || !this.#families.some((family) => this.#claims[family].hasRivals(service))) {
       this.#lostClaims.update("Service", service, undefined);
       return;
