@@ -6,7 +6,7 @@
  * Each pass is followed by another one over the same: a packet that found its endpoint in the old rules may enter the
  * table after the first one has been by.
  */
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily, ServiceTarget } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
 import { turn } from "../table/yielding.js";
 import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
@@ -41,10 +41,14 @@ export interface ReconcilerOptions {
   readonly switches: Switches;
   readonly log: Logger;
   readonly onPass?: (report: ReconcileReport) => void;
+  /** A service that is looked at asks for resets of its connections to endpoints that are gone. */
+  readonly onResetsWanted?: (service: string) => void;
   /** ms, monotonic. Default performance.now. */
   readonly now?: () => number;
   /** Between a pass and the one after it, ms. Default SETTLE_MS. */
   readonly settleMs?: number;
+  /** Rest after a pass, in times of what it took. Default REST_FACTOR. */
+  readonly restFactor?: number;
   /** First wait after a failure, ms. Default FIRST_RETRY_MS. */
   readonly firstRetryMs?: number;
 }
@@ -100,7 +104,7 @@ export class Reconciler {
       merge: mergeScope,
       firstRetryMs: options.firstRetryMs ?? FIRST_RETRY_MS,
       maxRetryMs: MAX_RETRY_MS,
-      restFactor: REST_FACTOR,
+      restFactor: options.restFactor ?? REST_FACTOR,
       maxRestMs: MAX_REST_MS,
       onFailure: (error: unknown, failures: number, retryMs: number) => this.#failed(error, failures, retryMs),
     };
@@ -152,6 +156,7 @@ export class Reconciler {
       this.#lanes[family].many.add(scope);
       return false;
     }
+    for (const service of scope.services.keys()) this.#tellResets(known.targetsOf(service).map(({ target }) => target));
     if (filters.length === 0) return false;
     const started = this.#now();
     const tally: Tally = { entries: 0, deleted: 0, reasons: {} };
@@ -190,7 +195,9 @@ export class Reconciler {
     };
     // The model may change between two slices; what changes is reconciled again after its own rules are in.
     for (const service of scope.all ? [...model.services()] : scope.services.keys()) {
-      for (const target of model.targets(family, service)) screen.addTarget(target);
+      const targets = model.targets(family, service);
+      for (const target of targets) screen.addTarget(target);
+      this.#tellResets(targets);
       await breathe();
     }
     for (const claim of scope.all ? former.claims(family) : scope.claims.values()) {
@@ -201,6 +208,12 @@ export class Reconciler {
       }
       await breathe();
     }
+  }
+
+  #tellResets(targets: readonly ServiceTarget[]): void {
+    const { onResetsWanted, switches } = this.#options;
+    const one = targets.find(({ resetRemovedEndpoints }) => resetRemovedEndpoints && switches.tcpResets);
+    if (one !== undefined) onResetsWanted?.(one.service);
   }
 
   async #dump(filter: ConntrackFilter, known: ServiceKnowledge, tally: Tally, screen?: ConntrackScreen): Promise<void> {

@@ -13,6 +13,7 @@ import { GcRunner } from "./gc-runner.js";
 import type { TargetSource } from "./knowledge.js";
 import { type Distress, PressureMonitor, type PressureReport } from "./pressure.js";
 import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconciler.js";
+import { ResetCheck, type ResetSettings } from "./resets.js";
 import type { GoneEndpoint } from "./scope.js";
 import type { ConntrackTable } from "./types.js";
 
@@ -36,6 +37,8 @@ export interface ConntrackServiceOptions {
   /** This node's addresses: where node ports answer when they answer everywhere. */
   readonly localAddresses: () => Promise<readonly LocalAddress[]>;
   readonly log: Logger;
+  /** The kernel's, looked at when a service asks for resets. Default: taken to be right. */
+  readonly settings?: ResetSettings;
   /** Default: all on. */
   readonly switches?: Partial<Switches>;
   readonly observers?: readonly ConntrackObserver[];
@@ -68,10 +71,12 @@ export class ConntrackService implements ProxierObserver {
     const switches: Switches = { ...BEYOND_KUBE_PROXY, ...options.switches };
     const nodePortAddresses = (family: IpFamily) => this.#nodePortAddresses(family);
     const shared = { table, model, former: this.#former, nodePortAddresses, switches };
+    const resets = options.settings === undefined ? undefined : new ResetCheck(options.settings, log);
     this.#reconciler = new Reconciler({
       ...shared,
       log,
       ...options.timing,
+      onResetsWanted: (service) => resets?.asked(service),
       onPass: (report) => {
         for (const observer of observers) observer.reconciled?.(report);
       },

@@ -1,6 +1,7 @@
 import { ConntrackMetrics } from "../conntrack/metrics.js";
 import { NetlinkConntrack } from "../conntrack/netlink-conntrack.js";
 import { ConntrackService } from "../conntrack/service.js";
+import { readNumber } from "../host/kernel-number.js";
 import type { IpFamily } from "../model/types.js";
 import type { LocalAddress } from "../node/facts.js";
 import type { Logger } from "../observe/log.js";
@@ -32,7 +33,16 @@ export async function followConntrack(options: ConntrackOptions): Promise<() => 
     return () => Promise.resolve();
   }
   const observers = [metrics, new ConntrackMetrics(metrics.registry)];
-  const service = new ConntrackService({ table, model: proxier.model, families, localAddresses, log, observers });
+  const tcpLoose = () => readNumber({ root: "/", log }, "proc/sys/net/netfilter/nf_conntrack_tcp_loose");
+  const service = new ConntrackService({
+    table,
+    model: proxier.model,
+    families,
+    localAddresses,
+    log,
+    observers,
+    settings: { tcpLoose },
+  });
   proxier.observe(service);
   service.start();
   return async () => {

@@ -1,4 +1,6 @@
 /** Established TCP connections to an endpoint that is gone, of services that ask for a reset and of those that do not. */
+import type { ChildProcess } from "node:child_process";
+import { createInterface } from "node:readline";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { FAMILIES } from "../lab/topology.ts";
@@ -152,3 +154,32 @@ test("new connections are opened and refused as ever", async () => {
     expect(outcomes.map(({ result }) => result)).toEqual(["unreachable"]);
   }
 });
+
+describe("with nf_conntrack_tcp_loose=0, which leaves the middle of a connection untracked", () => {
+  beforeAll(() => cluster.lab.node.sysctl({ "net.netfilter.nf_conntrack_tcp_loose": 0 }));
+  afterAll(() => cluster.lab.node.sysctl({ "net.netfilter.nf_conntrack_tcp_loose": 1 }));
+
+  test("connections that nothing happens to go on, and the program says why there are no resets", async () => {
+    await apply(["a"]);
+    const connections = await connect([clusterIP(spec(["a"]))], ["client"]);
+    expect(await answers(connections, "before", RESET_MS)).toEqual(all(connections, "before"));
+    const daemon = cluster.start(["run", ...(await cluster.write(objects(["a"])))]);
+    const said = await lineWith(daemon, "nf_conntrack_tcp_loose");
+    expect(JSON.parse(said)).toMatchObject({ level: 40, service: "default/chat" });
+    expect(said).toContain("sysctl -w net.netfilter.nf_conntrack_tcp_loose=1");
+    expect(await answers(connections, "still", RESET_MS)).toEqual(all(connections, "still"));
+    const ended = new Promise((resolve) => daemon.once("exit", resolve));
+    daemon.kill("SIGTERM");
+    expect(await ended).toBe(0);
+  });
+});
+
+/** The first line on the program's stderr that contains `text`. */
+async function lineWith(program: ChildProcess, text: string): Promise<string> {
+  const lines: string[] = [];
+  for await (const line of createInterface({ input: program.stderr! })) {
+    if (line.includes(text)) return line;
+    lines.push(line);
+  }
+  throw new Error(`it ended without a word of ${text}:\n${lines.join("\n")}`);
+}

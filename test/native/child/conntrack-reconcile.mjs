@@ -48,6 +48,7 @@ const reconciler = new Reconciler({
   switches: BEYOND_KUBE_PROXY,
   log,
   settleMs: 2 ** 30,
+  restFactor: 0,
   onPass: (pass) => (last = pass),
 });
 async function everything() {

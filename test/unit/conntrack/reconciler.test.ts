@@ -206,6 +206,22 @@ describe("after a write", () => {
     expect(world.dumps()).toEqual([{ family: "ip", protocol: 17 }]);
   });
 
+  test("at all addresses of the node, but on loopback: what has a node port's number there is a local program's", async () => {
+    const local = ["127.0.0.1", "127.0.0.53", "192.0.2.10"].map((address) => ({ family: "ip" as const, address }));
+    const world = setUp({ localAddresses: () => Promise.resolve(local) });
+    const ports = [{ port: 53, protocol: "UDP", nodePort: 30053 }];
+    world.model.upsertService(service("s1", { type: "NodePort", clusterIP: "10.0.0.1", ports }));
+    world.model.upsertSlice(slice("s1-1", "s1", ["10.1.0.1"], { ports: [{ port: 53, protocol: "UDP" }] }));
+    const toNodePort = (destination: string): NewConntrackEntry => {
+      const { original, ...entry } = udp(destination, destination);
+      return { ...entry, original: { ...original, destinationPort: 30053 } };
+    };
+    for (const { address } of local) world.table.add(toNodePort(address));
+    world.sync();
+    await world.settled();
+    expect(left(world)).toEqual(["127.0.0.1 127.0.0.1", "127.0.0.53 127.0.0.53"]);
+  });
+
   test("a family whose write failed waits for one that does not", async () => {
     const world = setUp();
     put(world, 1);

@@ -1,0 +1,50 @@
+/** Node ports at all addresses of the node: connections of local programs over loopback are theirs. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { FAMILIES, PLAN } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { nodePort, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { Tracked } from "./support/tracked.ts";
+import { patience } from "../lab/patience.ts";
+
+const LOOPBACK = { ip: "127.0.0.1", ip6: "::1" } as const;
+const moving = (endpoint: string): ServiceSpec => ({ name: "moving", n: 1, endpoints: [endpoint], protocols: ["udp"] });
+const { port } = nodePort(moving("a"));
+
+let cluster: Cluster;
+let tracked: Tracked;
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  await cluster.lab.node.sysctl({ "net.netfilter.nf_conntrack_udp_timeout": 600 });
+  tracked = await Tracked.start(cluster, { nodePortAddresses: ["0.0.0.0/0", "::/0"] });
+  for (const family of FAMILIES) await cluster.node.agent().serve("udp", LOOPBACK[family], port, "program");
+});
+afterAll(async () => {
+  await tracked.stop();
+  await cluster.destroy();
+});
+
+const entriesTo = async (destination: string) =>
+  (await tracked.entries({ original: { destination, destinationPort: port } })).map(({ id }) => id);
+
+test("an entry to a node port's number on loopback stays when the endpoint is replaced, one to the node's address goes", async () => {
+  await tracked.apply(serviceObjects(cluster.lab, moving("a")));
+  const { namespace, address } = cluster.source("client");
+  for (const family of FAMILIES) {
+    const local = { protocol: "udp", source: LOOPBACK[family], destination: LOOPBACK[family], port } as const;
+    expect(await cluster.node.agent().probe(local)).toMatchObject([{ result: "ok", name: "program" }]);
+    const outside = { protocol: "udp", source: address?.[family] ?? "", destination: PLAN.node[family], port } as const;
+    expect(await namespace.agent().probe(outside)).toMatchObject([{ result: "ok", name: "a" }]);
+  }
+  const before = await Promise.all(FAMILIES.map((family) => entriesTo(LOOPBACK[family])));
+  expect(before.map((ids) => ids.length)).toEqual([1, 1]);
+  await tracked.apply(serviceObjects(cluster.lab, moving("b")));
+  const passed = tracked.reports.length;
+  // Each family's pass over the change, and the one behind it.
+  for (const start = performance.now(); tracked.reports.length < passed + 2 * FAMILIES.length; await sleep(20)) {
+    if (performance.now() - start > patience(20_000)) throw new Error("no pass");
+  }
+  expect(await Promise.all(FAMILIES.map((family) => entriesTo(PLAN.node[family])))).toEqual([[], []]);
+  expect(await Promise.all(FAMILIES.map((family) => entriesTo(LOOPBACK[family])))).toEqual(before);
+});

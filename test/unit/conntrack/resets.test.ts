@@ -1,0 +1,95 @@
+/** What is said where services ask for resets that the kernel's settings do not let happen. */
+import { setImmediate as turn } from "node:timers/promises";
+import { pino } from "pino";
+import { afterEach, expect, test } from "vitest";
+import { FakeConntrack } from "../../../src/conntrack/fake-conntrack.js";
+import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.js";
+import { newModel, service, slice } from "../model/objects.js";
+
+const ASKS = { annotations: { "nft-proxier.dev/reset-removed-endpoints": "true" } };
+const running: ConntrackService[] = [];
+afterEach(async () => {
+  await Promise.all(running.splice(0).map((one) => one.stop()));
+});
+
+/** A node where the setting reads so, and how often it was looked at. */
+function setUp(tcpLoose: () => Promise<number | undefined>, options: Partial<ConntrackServiceOptions> = {}) {
+  const warnings: string[] = [];
+  const log = pino(
+    { level: "warn" },
+    {
+      write: (line: string) => {
+        const { msg, service } = JSON.parse(line) as { msg: string; service?: string };
+        warnings.push(`${service}: ${msg}`);
+      },
+    },
+  );
+  const { model } = newModel({ trackReleased: true });
+  let looks = 0;
+  const conntrack = new ConntrackService({
+    table: new FakeConntrack(),
+    model,
+    families: ["ip"],
+    localAddresses: () => Promise.resolve([]),
+    log,
+    settings: {
+      tcpLoose: () => {
+        looks++;
+        return tcpLoose();
+      },
+    },
+    ...options,
+  });
+  running.push(conntrack);
+  const put = (name: string, endpoint: string, metadata = {}): void => {
+    model.upsertService(service(name, { clusterIP: "10.0.0.1" }, { metadata }));
+    model.upsertSlice(slice(`${name}-1`, name, [endpoint]));
+  };
+  const written = async (): Promise<void> => {
+    conntrack.synced({ family: "ip", ok: true, services: [...model.takeDirty().services] });
+    await conntrack.idle();
+    await turn();
+  };
+  return { put, written, warnings, looks: () => looks };
+}
+
+const WARNING =
+  "default/chat: services ask for resets of connections to endpoints that are gone, but net.netfilter.nf_conntrack_tcp_loose " +
+  "is 0: such connections hang until they time out. For resets: sysctl -w net.netfilter.nf_conntrack_tcp_loose=1";
+
+test("a service that is there at the start: once, with what to do", async () => {
+  const { put, written, warnings, looks } = setUp(() => Promise.resolve(0));
+  put("chat", "10.1.0.1", ASKS);
+  await written();
+  expect(warnings).toEqual([WARNING]);
+  put("chat", "10.1.0.2", ASKS);
+  await written();
+  expect([warnings.length, looks()]).toEqual([1, 1]);
+});
+
+test("a service that begins to ask later", async () => {
+  const { put, written, warnings, looks } = setUp(() => Promise.resolve(0));
+  put("chat", "10.1.0.1");
+  await written();
+  expect([warnings, looks()]).toEqual([[], 0]);
+  put("chat", "10.1.0.1", ASKS);
+  await written();
+  expect(warnings).toEqual([WARNING]);
+});
+
+test.each<[string, () => Promise<number | undefined>]>([
+  ["resets are possible", () => Promise.resolve(1)],
+  ["the kernel does not tell", () => Promise.resolve(undefined)],
+])("nothing is said where %s", async (_name, tcpLoose) => {
+  const { put, written, warnings, looks } = setUp(tcpLoose);
+  put("chat", "10.1.0.1", ASKS);
+  await written();
+  expect([warnings, looks()]).toEqual([[], 1]);
+});
+
+test("nor where resets are turned off", async () => {
+  const { put, written, looks } = setUp(() => Promise.resolve(0), { switches: { tcpResets: false } });
+  put("chat", "10.1.0.1", ASKS);
+  await written();
+  expect(looks()).toBe(0);
+});
