@@ -1,5 +1,7 @@
 /** From the text of a manifest file to plain values, with the place of what is wrong. */
 import type { Document, LineCounter } from "yaml";
+import { Breather } from "./breather.js";
+import { readJsonList } from "./json-list.js";
 
 /** A file that cannot be read as what it claims to be. Lines and columns count from 1. */
 export class SyntaxFault extends Error {
@@ -15,13 +17,15 @@ export class SyntaxFault extends Error {
   }
 }
 
-/** Time between two turns of the event loop while a large YAML file is read, ms. */
-const SLICE_MS = 4;
+/** Characters of JSON that are parsed in well below the time that the event loop may be held. */
+const PARSED_AT_ONCE = 1 << 18;
 
 /** The values of a file's documents, empty documents left out. Throws `SyntaxFault`. */
 export async function readDocuments(text: string, format: "json" | "yaml"): Promise<unknown[]> {
   const body = text.startsWith("\ufeff") ? text.slice(1) : text;
-  return format === "json" ? readJson(body) : readYaml(body);
+  if (format === "yaml") return readYaml(body);
+  const list = body.length > PARSED_AT_ONCE ? await readJsonList(body) : undefined;
+  return list === undefined ? readJson(body) : [list];
 }
 
 /** One value, or several one after another, as kubectl takes them. */
@@ -110,12 +114,10 @@ async function readYaml(text: string): Promise<unknown[]> {
     const value = toValue(document, lines);
     if (value !== null) values.push(value);
   };
-  let sliceEnd = performance.now() + SLICE_MS;
+  const breather = new Breather();
   for (const token of parser.parse(text)) {
     for (const document of composer.next(token)) take(document);
-    if (performance.now() < sliceEnd) continue;
-    await new Promise((resolve) => setImmediate(resolve));
-    sliceEnd = performance.now() + SLICE_MS;
+    if (breather.due) await breather.rest();
   }
   for (const document of composer.end()) take(document);
   return values;

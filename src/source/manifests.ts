@@ -1,5 +1,6 @@
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
+import { Breather } from "./breather.js";
 import {
   DirectoryWatch,
   fileVersion,
@@ -11,7 +12,7 @@ import {
 } from "./directory.js";
 import { readDocuments, SyntaxFault } from "./documents.js";
 import { FileObjects, ObjectIndex } from "./object-index.js";
-import { sortObjects } from "./objects.js";
+import { sortInSteps } from "./objects.js";
 import type { ObjectSink, ObjectSource } from "./types.js";
 
 /** Something in the directory that cannot be used. */
@@ -50,8 +51,6 @@ const DEFAULT_SETTLE_MS = 30;
 /** Files that are read while one is parsed: few, because what comes of reading them is copied in one turn of the event loop. */
 const READ_AHEAD = 4;
 const ABSENT = "absent";
-/** Time between two turns of the event loop while the first list is told, ms. */
-const SLICE_MS = 4;
 
 /** What a look at a file came to. `signature` names its version. */
 type Look =
@@ -92,7 +91,7 @@ export class ManifestSource implements ObjectSource {
     this.#options = options;
     this.#debounceMs = options.debounceMs ?? DEFAULT_DEBOUNCE_MS;
     this.#settleMs = options.settleMs ?? DEFAULT_SETTLE_MS;
-    this.#index = new ObjectIndex(options.watch ?? false);
+    this.#index = new ObjectIndex();
   }
 
   /** Rejects with `ManifestDirectoryError` when there is no such directory, or it cannot be listed. */
@@ -144,7 +143,7 @@ export class ManifestSource implements ObjectSource {
       if (next !== undefined) ahead.push(this.#read(next));
       const look = await this.#parse(file, content);
       this.#accept(file, look);
-      if (look.kind === "objects") await this.#deliver(new Map([[file, look.objects]]), sink, SLICE_MS);
+      if (look.kind === "objects") await this.#deliver(new Map([[file, look.objects]]), sink, true);
       await new Promise((resolve) => setImmediate(resolve));
       if (this.#stopped) return;
     }
@@ -247,21 +246,20 @@ export class ManifestSource implements ObjectSource {
 
   /**
    * Tells the sink of new versions of files. Returns whether there was anything to tell.
-   * @param sliceMs the event loop has a turn after so long. By default it has none: changes that were made together are told together.
+   * @param inTurns the event loop has its turns meanwhile. By default it has none: changes that were made together are told together.
    */
   async #deliver(
     versions: ReadonlyMap<string, FileObjects | undefined>,
     sink: ObjectSink,
-    sliceMs = Number.POSITIVE_INFINITY,
+    inTurns = false,
   ): Promise<boolean> {
+    const breather = new Breather();
     const update = this.#index.update(versions, sink);
-    let sliceEnd = performance.now() + sliceMs;
     let step = update.next();
     for (; step.done !== true; step = update.next()) {
-      if (performance.now() < sliceEnd) continue;
-      await new Promise((resolve) => setImmediate(resolve));
+      if (!inTurns || !breather.due) continue;
+      await breather.rest();
       if (this.#stopped) return false;
-      sliceEnd = performance.now() + sliceMs;
     }
     const { changed, clashes, wanted } = step.value;
     for (const { object, file, first } of clashes) {
@@ -275,7 +273,7 @@ export class ManifestSource implements ObjectSource {
       if (look.kind === "objects") further.set(file, look.objects);
     }
     if (further.size === 0 || this.#stopped) return changed;
-    return (await this.#deliver(further, sink, sliceMs)) || changed;
+    return (await this.#deliver(further, sink, inTurns)) || changed;
   }
 
   async #read(file: string): Promise<FileContent | UnreadableFile | undefined> {
@@ -294,13 +292,18 @@ export class ManifestSource implements ObjectSource {
     const { signature } = content;
     try {
       const values = await readDocuments(content.text, formatOf(file) ?? "yaml");
-      const { objects, otherKinds, faults } = sortObjects(values);
+      const breather = new Breather();
+      const objects = new FileObjects(this.#options.watch ?? false);
+      const sorting = sortInSteps(values, (object) => objects.add(object));
+      let step = sorting.next();
+      for (; step.done !== true; step = sorting.next()) if (breather.due) await breather.rest();
+      const { otherKinds, faults } = step.value;
       for (const kind of otherKinds) {
         if (this.#notedKinds.has(kind)) continue;
         this.#notedKinds.add(kind);
         this.#options.onNote(`${kind} objects are skipped (the first one is in ${file})`);
       }
-      return { kind: "objects", signature, objects: new FileObjects(objects), faults };
+      return { kind: "objects", signature, objects, faults };
     } catch (error) {
       if (!(error instanceof SyntaxFault)) throw error;
       const { message: reason, line, column } = error;

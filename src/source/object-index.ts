@@ -4,7 +4,7 @@
  */
 import { hash } from "node:crypto";
 import type { NamedObject } from "./objects.js";
-import type { KubeKind, ObjectSink } from "./types.js";
+import type { KubeKind, KubeObject, ObjectSink } from "./types.js";
 
 /** "Service default/web". */
 type Key = string;
@@ -15,15 +15,19 @@ type Fingerprint = number;
 /** The objects that a file holds now. */
 export class FileObjects {
   /** In the order of the file; of repeated ones the first. */
-  readonly objects = new Map<Key, NamedObject>();
+  readonly objects = new Map<Key, { readonly object: KubeObject; readonly fingerprint: Fingerprint }>();
   readonly repeated: Key[] = [];
+  readonly #compare: boolean;
 
-  constructor(objects: readonly NamedObject[]) {
-    for (const object of objects) {
-      const key = `${object.object.kind} ${object.name}`;
-      if (this.objects.has(key)) this.repeated.push(key);
-      else this.objects.set(key, object);
-    }
+  /** `compare`: it will be compared with other versions of the file. */
+  constructor(compare: boolean) {
+    this.#compare = compare;
+  }
+
+  add({ name, object }: NamedObject): void {
+    const key = `${object.kind} ${name}`;
+    if (this.objects.has(key)) this.repeated.push(key);
+    else this.objects.set(key, { object, fingerprint: this.#compare ? fingerprintOf(object.object) : 0 });
   }
 }
 
@@ -50,12 +54,6 @@ export class ObjectIndex {
   /** Files that hold an object: the name alone when there is one, else sorted. */
   readonly #holders = new Map<Key, string | readonly string[]>();
   readonly #told = new Map<Key, Fingerprint>();
-  readonly #compare: boolean;
-
-  /** `compare`: later versions of files will come, so remember what they held. */
-  constructor(compare: boolean) {
-    this.#compare = compare;
-  }
 
   /** Whether the file's new version lacks an object that the old one held. */
   lacks(file: string, now: FileObjects): boolean {
@@ -87,13 +85,13 @@ export class ObjectIndex {
       }
       const fingerprint = this.#files.get(owner)?.get(key);
       if (fingerprint === this.#told.get(key)) continue;
-      const named = versions.get(owner)?.objects.get(key);
-      if (named === undefined || fingerprint === undefined) {
+      const found = versions.get(owner)?.objects.get(key);
+      if (found === undefined || fingerprint === undefined) {
         wanted.add(owner);
         continue;
       }
       this.#told.set(key, fingerprint);
-      sink.upsert(named.object);
+      sink.upsert(found.object);
       changed = true;
     }
     return { changed, clashes: [...clashes.values()], wanted };
@@ -107,9 +105,8 @@ export class ObjectIndex {
   ): Generator<undefined> {
     const before = this.#files.get(file);
     const now = new Map<Key, Fingerprint>();
-    for (const [key, { object }] of version?.objects ?? []) {
+    for (const [key, { fingerprint }] of version?.objects ?? []) {
       yield;
-      const fingerprint = this.#compare ? fingerprintOf(object.object) : 0;
       now.set(key, fingerprint);
       if (this.#told.get(key) !== fingerprint) touched.add(key);
       if (before?.has(key)) continue;

@@ -32,13 +32,29 @@ function isFields(value: unknown): value is Fields {
 /** Sorts the values of a file, lists opened. */
 export function sortObjects(values: readonly unknown[]): SortedObjects {
   const objects: NamedObject[] = [];
+  const sorting = sortInSteps(values, (object) => objects.push(object));
+  for (;;) {
+    const { done, value } = sorting.next();
+    if (done === true) return { objects, ...value };
+  }
+}
+
+/** The same, object by object: `take` is told of each. Whoever walks through it decides when the event loop has its turn. */
+export function* sortInSteps(
+  values: readonly unknown[],
+  take: (object: NamedObject) => void,
+): Generator<undefined, Pick<SortedObjects, "otherKinds" | "faults">> {
   const otherKinds = new Set<string>();
   const faults: string[] = [];
-  values.forEach((value, i) => visit(value, `document ${i + 1}`, {}));
-  return { objects, otherKinds, faults };
+  for (const [i, value] of values.entries()) yield* visit(value, `document ${i + 1}`, {});
+  return { otherKinds, faults };
 
   /** `inherited`: apiVersion and kind of the items of a typed list, which need not repeat them. */
-  function visit(value: unknown, where: string, inherited: { apiVersion?: unknown; kind?: string }): void {
+  function* visit(
+    value: unknown,
+    where: string,
+    inherited: { apiVersion?: unknown; kind?: string },
+  ): Generator<undefined, void> {
     if (!isFields(value)) return void faults.push(`${where} is not an object`);
     const kind = value["kind"] ?? inherited.kind;
     const apiVersion = value["apiVersion"] ?? inherited.apiVersion;
@@ -50,7 +66,8 @@ export function sortObjects(values: readonly unknown[]): SortedObjects {
       const items = value["items"] ?? [];
       if (!Array.isArray(items)) return void faults.push(`${where}: items is not a list`);
       const ofItems = kind === "List" ? {} : { apiVersion, kind: kind.slice(0, -"List".length) };
-      return items.forEach((item: unknown, i) => visit(item, `${where}, items[${i}]`, ofItems));
+      for (const [i, item] of items.entries()) yield* visit(item as unknown, `${where}, items[${i}]`, ofItems);
+      return;
     }
     if (kind === "List") return;
     if (!isKubeKind(kind)) return void otherKinds.add(`${kind} (${apiVersion})`);
@@ -61,7 +78,8 @@ export function sortObjects(values: readonly unknown[]): SortedObjects {
     }
     if (name === undefined) return void faults.push(`${where}: ${kind} has no metadata.name`);
     // The API's types are promises that nobody has checked here: whoever receives the object reads it with care.
-    objects.push({ name, object: { kind, object: value } as unknown as KubeObject });
+    take({ name, object: { kind, object: value } as unknown as KubeObject });
+    yield;
   }
 }
 

@@ -3,12 +3,13 @@
  * stays there until a complete list or a deletion says otherwise.
  */
 import type { Logger } from "../../observe/log.js";
+import { Breather } from "../breather.js";
 import type { KubeKind, KubeObject } from "../types.js";
 import type { ApiConnection } from "./connection.js";
 import { isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";
 import { ListBody, type ListMeta } from "./list-body.js";
 import { collectionPath, type Resource } from "./resources.js";
-import { Backoff, Breather, pause, Sleep, type Timing } from "./timing.js";
+import { Backoff, pause, Sleep, type Timing } from "./timing.js";
 import type { Troubles } from "./troubles.js";
 import { WatchBody, type WatchEvent } from "./watch-body.js";
 

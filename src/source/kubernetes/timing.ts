@@ -59,28 +59,6 @@ export class Backoff {
   }
 }
 
-/** Work between two turns of the event loop, ms: well below 20 ms even when a single step is long. */
-const SLICE_MS = 6;
-
-/** Lets timers, signals and sockets have a turn when work has gone on for a while. */
-export class Breather {
-  #since = performance.now();
-
-  /** To be called when work begins after a wait. */
-  begin(): void {
-    this.#since = performance.now();
-  }
-
-  get due(): boolean {
-    return performance.now() - this.#since >= SLICE_MS;
-  }
-
-  async rest(): Promise<void> {
-    await new Promise((resolve) => setImmediate(resolve));
-    this.begin();
-  }
-}
-
 /** Resolves after `ms`, or when `signal` aborts; never rejects. */
 export async function pause(ms: number, signal: AbortSignal): Promise<void> {
   await new Sleep().for(ms, signal);

@@ -47,6 +47,47 @@ describe("JSON", () => {
   });
 });
 
+/** Longer than what is parsed at once. */
+const LONG = "x".repeat(300_000);
+
+describe("JSON of a large file", () => {
+  test.each<[string, string, unknown[]]>([
+    ["a list", `{"kind": "List", "items": [{"a": "${LONG}"}, {"b": [1, {"c": "]}\\""}]}] , "z": {} }`, [2]],
+    ["its items first", `{"items":[{"a":"${LONG}"}],"kind":"List"}`, [1]],
+    ["an empty one", `{"a": "${LONG}", "items": [ ]}`, [0]],
+    ["two fields of that name: the last one counts", `{"items":[{"a":"${LONG}"}],"items":[{},{},{}]}`, [3]],
+    ["items of any kind", `{"items":[{"a":"${LONG}"}, 5, null]}`, [3]],
+    ["a field of that name further inside", `{"a":{"items":[1,2]},"b":"\\\\","items":[{"a":"${LONG}"}]}`, [1]],
+    ["a field of that name that is no list", `{"items":"${LONG}"}`, [300_000]],
+    ["several values", `{"items":[{"a":"${LONG}"}]}\n{"items":[]}`, [1, 0]],
+  ])("%s", async (_what, text, lengths) => {
+    const values = (await readDocuments(text, "json")) as { items: unknown[] }[];
+    expect(values.map(({ items }) => items.length)).toEqual(lengths);
+    if (values.length === 1) expect(values).toEqual([JSON.parse(text)]);
+  });
+
+  test.each<[string, string, number]>([
+    ["a comma too many", `{"items":[{"a":"${LONG}"},]}`, 300_020],
+    ["none between two", `{"items":[{"a":"${LONG}"} {}]}`, 300_020],
+    ["a wrong item", `{"items":[{"a":"${LONG}"},{"b":}]}`, 300_025],
+    ["no end", `{"items":[{"a":"${LONG}"}`, 300_019],
+    ["a bracket that closes nothing", `{"items":[{"a":"${LONG}"}]]}`, 300_020],
+    ["a wrong frame", `{"a" 1, "items":[{"a":"${LONG}"}]}`, 6],
+    ["a string without end", `{"items":[{"a":"${LONG}`, 16],
+  ])("%s", async (_what, text, column) => {
+    expect(await fault(text, "json")).toEqual({ line: 1, column });
+  });
+
+  test("leaves the event loop its turns", async () => {
+    let turns = 0;
+    const timer = setInterval(() => turns++, 1);
+    const item = JSON.stringify({ a: { b: Array.from({ length: 20 }, (_, i) => ({ name: `${i}` })) } });
+    await readDocuments(`{"items":[${Array(10_000).fill(item).join()}]}`, "json");
+    clearInterval(timer);
+    expect(turns).toBeGreaterThan(2);
+  });
+});
+
 describe("YAML", () => {
   test.each<[string, unknown[]]>([
     ["", []],
