@@ -44,11 +44,11 @@ void ConntrackSocket::Send(const ConntrackRequests& requests) const {
 }
 
 std::pair<const uint8_t*, size_t> ConntrackSocket::Receive() {
-  ssize_t got = socket_.Receive(buffer_.data(), buffer_.size(), MSG_DONTWAIT);
-  if (got == -EAGAIN) {
+  ssize_t got;
+  while ((got = socket_.Receive(buffer_.data(), buffer_.size(), MSG_DONTWAIT)) == -EAGAIN) {
     pollfd readable{socket_.fd(), POLLIN, 0};
+    // A signal may end it early.
     if (poll(&readable, 1, kPatienceMs) == 0) throw Failure("system", "the kernel did not answer", ETIMEDOUT);
-    got = socket_.Receive(buffer_.data(), buffer_.size(), MSG_DONTWAIT);
   }
   if (got == -ENOBUFS || got == -EMSGSIZE) {
     // A dump that runs out of memory stops there, and its end never comes.

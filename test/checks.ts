@@ -14,7 +14,7 @@ const bin = (name: string): string => path.join(root, "node_modules", ".bin", na
 
 /** C++ sources, relative to the root. */
 function cppFiles(extensions: readonly string[]): string[] {
-  return ["native", "test/lab", "test/leaks"].flatMap((directory) =>
+  return ["native", "test/lab"].flatMap((directory) =>
     readdirSync(path.join(root, directory))
       .filter((name) => extensions.includes(path.extname(name)))
       .map((name) => `${directory}/${name}`),

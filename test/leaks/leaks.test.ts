@@ -46,7 +46,7 @@ test(
   { timeout: TIMEOUT_MS },
   async () => {
     const paths = namespaces.map(({ path }) => path);
-    const { result, report } = await sanitized("main.mjs", [String(COUNT), ...paths], { instrumented });
+    const { result, report } = await sanitized("main.mjs", [String(COUNT), String(NOISE), ...paths], { instrumented });
     expect(report).toBe("");
     const grown = result as Record<string, Growth>;
     expect(Object.keys(grown).length).toBeGreaterThan(15);
@@ -60,7 +60,8 @@ test(
 );
 
 test(`${WORKERS} worker threads that end in all ways leave nothing behind`, { timeout: TIMEOUT_MS }, async () => {
-  const args = [WORKERS, Math.ceil(COUNT / 10), WORKERS_AT_ONCE].map(String);
+  // Every other worker does its share to the end.
+  const args = [WORKERS, Math.ceil((2 * COUNT) / WORKERS), WORKERS_AT_ONCE].map(String);
   const { result, report } = await sanitized("workers.mjs", [...args, ...namespaces.map(({ path }) => path)], {
     instrumented,
     suppressions: ["suppressions.txt", "suppressions-ended.txt"],

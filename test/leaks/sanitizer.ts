@@ -3,9 +3,10 @@
  * allocation is known, the addon's, its libraries' and Node's own. For that nothing needs to be compiled for it.
  */
 import { spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { root } from "../checks.ts";
+import { buildAddon } from "../lab/build.ts";
 
 const HERE = import.meta.dirname;
 const BUILD = path.join(root, "build", "leaks");
@@ -26,25 +27,12 @@ export interface Options {
   readonly instrumented?: boolean;
 }
 
-function compile(command: string, args: readonly string[]): string {
-  const done = spawnSync(command, args, { encoding: "utf8" });
-  if (done.error) throw new Error(`${command}: ${done.error.message}`);
-  if (done.status !== 0) throw new Error(`${command} ${args.join(" ")}:\n${done.stderr}`);
-  return done.stdout.trim();
-}
-
-/** The addon that counts what malloc has given out and that can leak. Returns its path. */
-function buildProbe(): string {
-  const source = path.join(HERE, "probe.cc");
-  const library = path.join(BUILD, "probe.node");
-  if (existsSync(library) && statSync(library).mtimeMs >= statSync(source).mtimeMs) return library;
-  mkdirSync(BUILD, { recursive: true });
-  const headers = path.join(root, "node_modules", `node-linux-${process.arch}`, "include", "node");
-  const flags = ["-std=c++17", "-O1", "-g", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-Wall", "-Wextra"];
-  const fresh = `${library}.${process.pid}`;
-  compile("c++", [...flags, "-isystem", headers, source, "-o", fresh]);
-  renameSync(fresh, library);
-  return library;
+/** The library that is loaded before Node. */
+function runtimeLibrary(): string {
+  const found = spawnSync("c++", ["-print-file-name=libasan.so"], { encoding: "utf8" });
+  const library = found.stdout?.trim() ?? "";
+  if (path.isAbsolute(library)) return library;
+  throw new Error("the compiler has no libasan.so; on Debian it comes with g++ (libgcc-12-dev, libasan8)");
 }
 
 /** LSan takes one file. */
@@ -56,18 +44,16 @@ function joinSuppressions(names: readonly string[]): string {
 }
 
 function environment({ suppressions = ["suppressions.txt"], instrumented = false }: Options): NodeJS.ProcessEnv {
-  const runtime = compile("c++", ["-print-file-name=libasan.so"]);
-  if (!path.isAbsolute(runtime)) throw new Error("the compiler has no libasan.so (Debian: libgcc-12-dev, libasan8)");
   const twin = path.join(root, "build-asan", "build", "Release", "nft_proxier.node");
   return {
     ...process.env,
-    LD_PRELOAD: runtime,
+    LD_PRELOAD: runtimeLibrary(),
     ASAN_OPTIONS: `detect_leaks=1:exitcode=${FOUND}:disable_coredump=1`,
     LSAN_OPTIONS: `suppressions=${joinSuppressions(suppressions)}:print_suppressions=0`,
     UBSAN_OPTIONS: "halt_on_error=1:print_stacktrace=1",
     // The kernel lets a transaction that it refuses wait for all its cores: many of them wait at the same time.
     UV_THREADPOOL_SIZE: "16",
-    NFT_PROXIER_PROBE: buildProbe(),
+    NFT_PROXIER_PROBE: buildAddon("leak-probe"),
     ...(instrumented && { NFT_PROXIER_ADDON: twin }),
   };
 }

@@ -1,0 +1,80 @@
+/**
+ * Netlink sockets that are interrupted, lose answers, hand them over cut off, or are no more: what came of a transaction is
+ * looked up and never guessed, and a read is whole or an error.
+ */
+import { beforeAll, describe, expect, test } from "vitest";
+import { buildAddon } from "../lab/build.js";
+import { child } from "./lab.js";
+
+let outcome: Record<string, unknown>;
+beforeAll(async () => {
+  const faults = buildAddon("netlink-faults");
+  // Behind a sanitizer's own, which is to come first.
+  const preload = [process.env["LD_PRELOAD"], faults].filter((library) => library !== undefined).join(":");
+  const environment = [`NFT_PROXIER_FAULTS=${faults}`, `LD_PRELOAD=${preload}`];
+  outcome = (await child("netlink-faults.mjs", [], ["unshare", "--net", "env", ...environment])) as typeof outcome;
+});
+
+test("interrupted system calls change nothing", () => {
+  expect(outcome["interrupted"]).toEqual({
+    told: ["batch"],
+    elements: 300,
+    entries: 1,
+    deleted: 1,
+    met: [true, true, true],
+  });
+});
+
+describe("a transaction", () => {
+  test.each([
+    ["answerLost", true],
+    ["answerCutOff", true],
+    ["socketDiesBeforeTheAnswer", false],
+  ])("takes effect once, whether that was told or not (%s)", (name, samePort) => {
+    const resynced = "the outcome of a transaction is not known";
+    expect(outcome[name]).toEqual({ met: 1, resynced, transactions: 1, again: 0, elements: 301, samePort });
+  });
+
+  test.each(["noMemoryToSend", "noBufferToSend", "socketDiesBeforeTheTransaction"])(
+    "that could not be sent has no effect, and goes out with the next try (%s)",
+    (name) => {
+      expect(outcome[name]).toEqual({ met: 1, code: "system", before: 300, after: 301 });
+    },
+  );
+
+  test("whose refusal is lost is not known to have failed", () => {
+    expect(outcome["refusalLost"]).toMatchObject({ code: "unknown-outcome", same: true });
+  });
+});
+
+test.each([
+  ["dumpLost", "ENOBUFS"],
+  ["dumpLostInItsMiddle", "ENOBUFS"],
+  ["dumpCutOff", "EMSGSIZE"],
+  ["dumpSocketDies", "EBADF"],
+])("a dump is whole or an error, and nothing is written on half of it (%s)", (name, errno) => {
+  const failed = { met: 1, code: "system", errno, first: "system" };
+  expect(outcome[name]).toEqual({ ...failed, elements: 3000, transactions: 0 });
+});
+
+test("events that do not arrive are told as lost, a socket that is no more as an error", () => {
+  const heard = ["batch", "lost", "batch", "lost", "batch", "system"];
+  expect(outcome["events"]).toEqual({ met: [0, 1, 1, 1], heard, tables: 0 });
+});
+
+describe("connection tracking", () => {
+  test("a question whose answer is lost fails, and the next one gets its own", () => {
+    const lost = [1, "unknown-outcome", true, 9];
+    expect(outcome["conntrackAnswers"]).toEqual([lost, lost, lost, [1, "system", true, 9]]);
+  });
+
+  test("a deletion whose answer is lost is told neither as done nor as failed", () => {
+    const lost = [1, "unknown-outcome", 0];
+    expect(outcome["conntrackDeletions"]).toEqual([lost, lost, lost]);
+  });
+
+  test("a dump of which a part is lost is an error", () => {
+    const lost = [1, "unknown-outcome", 500];
+    expect(outcome["conntrackDumps"]).toEqual([lost, lost, lost, lost]);
+  });
+});
