@@ -91,8 +91,7 @@ export class FamilyRuleset {
    */
   update(service: string, views: readonly ServicePortView[]): void {
     const before = this.#ports.get(service) ?? NO_PORTS;
-    const states: ServicePortState[] = [];
-    for (let i = 0; i < views.length; i++) states.push(this.#order(views[i], sameIn(before, views[i])));
+    const states = views.map((view) => this.#order(view, sameIn(before, view)));
     this.#replace(service, states, before);
   }
 
@@ -185,12 +184,10 @@ export class FamilyRuleset {
 
   /** Declares what the states need for themselves; when that fails, what `before` needs is declared as it was. */
   #declareAll(states: readonly ServicePortState[], before: readonly PortRecord[]): PortRecord[] {
-    const after: PortRecord[] = [];
+    const epoch = this.#epoch;
+    const after = states.map(({ view, cluster, local }) => ({ view, cluster, local, own: NO_OBJECTS, epoch }));
     try {
-      for (let i = 0; i < states.length; i++) {
-        const { view, cluster, local } = states[i];
-        after.push({ view, cluster, local, own: this.#declareOwn(states[i]), epoch: this.#epoch });
-      }
+      for (const port of after) port.own = this.#declareOwn(port);
       return after;
     } catch (error) {
       this.#removeOwn(after, before);
