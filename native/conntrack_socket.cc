@@ -26,7 +26,8 @@ constexpr size_t kIdleSockets = 4;
 Failure ConntrackFailure(int error) {
   if (error == EPROTONOSUPPORT || error == EAFNOSUPPORT || error == ECONNREFUSED) {
     return Failure("no-conntrack",
-                   "ctnetlink: " + DescribeErrno(error) + "; the kernel has no nfnetlink (CONFIG_NETFILTER_NETLINK)",
+                   "ctnetlink: " + DescribeErrno(error) +
+                       "; the kernel has no nfnetlink (CONFIG_NETFILTER_NETLINK; `modprobe nf_conntrack_netlink`)",
                    error);
   }
   return Failure::System("ctnetlink", error);

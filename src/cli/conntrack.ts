@@ -21,12 +21,13 @@ import {
   parseProtocol,
 } from "./conntrack/filter-options.js";
 import { FORMATS } from "./conntrack/format.js";
+import { tellsServices } from "./conntrack/world.js";
 
 type Done = (code: number) => void;
 
 const FILTER_HELP = `
 Every option of the filter that is given must hold. What cannot be understood is refused, and nothing done.
-Where services are known (--manifests, or --config for what its API server says), entries show whose they are.
+Where services are known (--manifests, or --config or --kubeconfig for what its API server says), entries show whose they are.
 -o json prints one object per line.`;
 
 /** Adds the command to the program; `done` receives the exit code. */
@@ -92,16 +93,17 @@ function addCommonOptions(command: Command): Command {
       "--config <file>",
       "KubeProxyConfiguration: of this node, and of the API server where there are no manifests",
     )
+    .option("--kubeconfig <file>", "kubeconfig of the API server, instead of the configuration's")
     .addOption(
       new Option("--log-level <level>", "least severe messages to log, on stderr").choices(LOG_LEVELS).default("warn"),
     );
 }
 
 /** What is not said where the services are, nothing can be said of them. */
-function requireServices(what: string, { manifests, config }: CommonConntrackOptions, command: Command): void {
-  if (manifests !== undefined || config !== undefined) return;
+function requireServices(what: string, options: CommonConntrackOptions, command: Command): void {
+  if (tellsServices(options)) return;
   command.error(
-    `error: ${what} needs the services: --manifests <dir>, or --config <file> for what its API server says`,
+    `error: ${what} needs the services: --manifests <dir>, or --config or --kubeconfig <file> for what its API server says`,
   );
 }
 

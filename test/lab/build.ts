@@ -17,6 +17,11 @@ export function buildProgram(name: string, headers: readonly string[] = [], opti
   return build(name, name, headers, [optimize, "-pthread"]);
 }
 
+/** As `buildProgram`, but a library for LD_PRELOAD. */
+export function buildLibrary(name: string): string {
+  return build(name, `${name}.so`, [], ["-O1", "-shared", "-fPIC"]);
+}
+
 /** As `buildProgram`, but a module for `require`. */
 export function buildAddon(name: string): string {
   const includes = NODE_HEADERS.flatMap((directory) => ["-isystem", join(ROOT, directory)]);

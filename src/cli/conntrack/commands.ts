@@ -32,7 +32,6 @@ interface Session {
 
 const REMEDIES: Readonly<Partial<Record<KernelError["code"], string>>> = {
   "no-permission": "run it as root, or with CAP_NET_ADMIN in this network namespace",
-  "no-conntrack": "load it with: modprobe nf_conntrack_netlink",
 };
 
 /** Opens what a command needs, runs it, and says what went wrong in words for people. */

@@ -22,11 +22,18 @@ import type { EntryNames } from "./format.js";
 
 export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
 /** The API server's first lists must be in by then. */
-const LISTS_MS = 30_000;
+const LISTS_MS = 15_000;
 
 export interface WorldOptions {
   readonly manifests?: string;
   readonly config?: string;
+  /** Instead of the configuration's. */
+  readonly kubeconfig?: string;
+}
+
+/** Whether there is anything that tells the services. */
+export function tellsServices({ manifests, config, kubeconfig }: WorldOptions): boolean {
+  return manifests !== undefined || config !== undefined || kubeconfig !== undefined;
 }
 
 /** Takes objects, and keeps what names need. */
@@ -90,12 +97,12 @@ export class World {
   }
 
   /**
-   * Reads the manifests, or else what the API server of the configuration says. Undefined when neither is given. Rejects with
-   * a UserError.
+   * Reads the manifests, or else what the API server of the configuration or kubeconfig says. Undefined when none is given.
+   * Rejects with a UserError.
    */
   static async load(options: WorldOptions, local: readonly LocalAddress[], log: Logger): Promise<World | undefined> {
-    if (options.manifests === undefined && options.config === undefined) return undefined;
-    const config = await readConfig(options.config, log);
+    if (!tellsServices(options)) return undefined;
+    const config = withKubeconfig(await readConfig(options.config, log), options.kubeconfig);
     const name = nodeName(config);
     const sink = new WorldSink(config, name, log);
     if (options.manifests !== undefined) await fromManifests(options.manifests, sink, log);
@@ -141,6 +148,11 @@ export class World {
       `there is no service ${name}${guess === undefined ? "" : ` (did you mean ${guess}?)`}; give it as namespace/name`,
     );
   }
+}
+
+function withKubeconfig(config: ProxyConfig, kubeconfig: string | undefined): ProxyConfig {
+  if (kubeconfig === undefined) return config;
+  return { ...config, clientConnection: { ...config.clientConnection, kubeconfig } };
 }
 
 async function fromManifests(directory: string, sink: ObjectSink, log: Logger): Promise<void> {
