@@ -42,7 +42,7 @@ async function growth(work) {
   return least;
 }
 
-const labs = await Promise.all(namespaces.map(async (netns) => prepareLab(netns, "main")));
+const labs = await Promise.all(namespaces.map(async (netns) => prepareLab(netns, "main", 0)));
 const grown = {};
 for (const [name, work] of kinds) {
   const start = performance.now();

@@ -41,9 +41,9 @@ function thrown(call) {
 
 /**
  * What the work is done with: a network namespace, in it a table with chains, rules of every expression, sets and elements,
- * and a few hundred connections: something to read.
+ * and a few hundred connections: something to read. Labs in one namespace differ in name and octet.
  */
-export async function prepareLab(netns, name) {
+export async function prepareLab(netns, name, octet) {
   const ref = { family: "ip", table: name };
   const kernel = await NftKernel.open({ netns });
   const conntrack = await NetlinkConntrack.open({ netns });
@@ -63,20 +63,21 @@ export async function prepareLab(netns, name) {
       if (error.errno !== "ENOENT") throw error;
     });
   }
-  const lab = { name, netns, ref, kernel, conntrack, random: new Random(1) };
+  const lab = { name, octet, netns, ref, kernel, conntrack, random: new Random(1) };
   for (let i = 1; i <= 300; i++) await conntrack.create(connection(lab, i));
   return lab;
 }
 
 /** Takes everything away again. */
-export async function closeLab({ ref, kernel, conntrack }) {
+export async function closeLab({ octet, ref, kernel, conntrack }) {
+  await conntrack.deleteMatching({ original: { source: `10.${octet}.0.0/16` } });
   await kernel.commit([{ op: "delete", kind: "table", ...ref }]);
   await Promise.all([kernel.close(), conntrack.close()]);
 }
 
-/** A UDP connection through a VIP, one for each number of each lab. */
-function connection({ name }, number) {
-  const address = `10.${[...name].reduce((sum, c) => (sum * 31 + c.charCodeAt(0)) % 200, 7)}.${number >> 8}.${number & 255}`;
+/** A UDP connection through a VIP, one for each number and each `octet` of a lab. */
+function connection({ octet }, number) {
+  const address = `10.${octet}.${number >> 8}.${number & 255}`;
   const original = { source: address, destination: "10.96.0.1", protocol: 17, sourcePort: 1000, destinationPort: 53 };
   const reply = { source: "10.1.0.1", destination: address, protocol: 17, sourcePort: 5353, destinationPort: 1000 };
   return { family: "ip", original, reply, timeout: 600, mark: 7, labels: new Uint8Array(16).fill(1) };

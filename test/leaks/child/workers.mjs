@@ -12,10 +12,10 @@ import { isMainThread, parentPort, Worker, workerData } from "node:worker_thread
 const ENDS = ["by itself", "with everything open", "by an error", "ended at once", "ended in the middle", "ended late"];
 const LATEST_MS = { "ended at once": 40, "ended in the middle": 250, "ended late": 1000 };
 
-async function work({ number, end, count, netns }) {
+async function work({ number, octet, end, count, netns }) {
   // Here and not at the top: the main thread is to stay without the addon.
   const { closeLab, kinds, prepareLab, repeat } = await import("./work.mjs");
-  const lab = await prepareLab(netns, `worker-${number}`);
+  const lab = await prepareLab(netns, `worker-${number}`, octet);
   parentPort.postMessage("ready");
   if (end in LATEST_MS) {
     // Everything at once, and over and over.
@@ -39,7 +39,8 @@ async function work({ number, end, count, netns }) {
 
 function start(number, count, namespaces) {
   const end = ENDS[number % ENDS.length];
-  const data = { number, end, count, netns: namespaces[number % namespaces.length] };
+  const netns = namespaces[number % namespaces.length];
+  const data = { number, octet: Math.floor(number / namespaces.length), end, count, netns };
   return new Promise((resolve, reject) => {
     const worker = new Worker(fileURLToPath(import.meta.url), { workerData: data });
     const late = (ms) => setTimeout(() => void worker.terminate(), ms);
