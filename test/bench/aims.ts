@@ -8,8 +8,14 @@ import type { Measured } from "./measure.ts";
 import type { Packets } from "./packets.ts";
 import type { Results, Watched } from "./sections.ts";
 
-function loop(what: string, { heldMs, wallMs }: Blocked): Aim {
-  return atMost(`event loop held: ${what}`, 20, heldMs, "ms", `by the clock ${wallMs.toFixed(1)}`);
+function loop(what: string, { heldMs, wallMs, ownMs }: Blocked): Aim {
+  return atMost(
+    `event loop held: ${what}`,
+    20,
+    heldMs,
+    "ms",
+    `own work ${ownMs.toFixed(1)}, by the clock ${wallMs.toFixed(1)}`,
+  );
 }
 
 const MB = 2 ** 20;

@@ -7,6 +7,8 @@ export interface Blocked {
   readonly heldMs: number;
   /** By the clock. */
   readonly wallMs: number;
+  /** This thread's own work in one turn: without what it waits for, helpers of the garbage collector that have no core say. */
+  readonly ownMs: number;
 }
 
 /** CPU time of this thread, ms. */
@@ -29,8 +31,10 @@ export class LoopWatch {
   readonly #timer: NodeJS.Timeout;
   #since = 0;
   #waited = 0;
+  #own = 0;
   #longestHeld = 0;
   #longestWall = 0;
+  #longestOwn = 0;
 
   constructor() {
     this.#begin();
@@ -43,22 +47,25 @@ export class LoopWatch {
     this.#begin();
     this.#longestHeld = 0;
     this.#longestWall = 0;
+    this.#longestOwn = 0;
   }
 
   stop(): Blocked {
     this.#look();
     clearInterval(this.#timer);
-    return { heldMs: this.#longestHeld, wallMs: this.#longestWall };
+    return { heldMs: this.#longestHeld, wallMs: this.#longestWall, ownMs: this.#longestOwn };
   }
 
   #begin(): void {
     this.#waited = waitedMs();
+    this.#own = ownMs();
     this.#since = performance.now();
   }
 
   #look(): void {
     const wall = performance.now() - this.#since;
     this.#longestWall = Math.max(this.#longestWall, wall);
+    this.#longestOwn = Math.max(this.#longestOwn, ownMs() - this.#own);
     if (wall > this.#longestHeld) this.#longestHeld = Math.max(this.#longestHeld, wall - (waitedMs() - this.#waited));
     this.#begin();
   }
@@ -69,5 +76,6 @@ export function longest(all: readonly Blocked[]): Blocked {
   return {
     heldMs: Math.max(...all.map(({ heldMs }) => heldMs)),
     wallMs: Math.max(...all.map(({ wallMs }) => wallMs)),
+    ownMs: Math.max(...all.map(({ ownMs: own }) => own)),
   };
 }

@@ -1,6 +1,6 @@
 /**
  * A full load, single changes and a restart at one size, in this process and namespace. Prints one line of JSON (`Measured`).
- * Arguments: services endpoints changes
+ * Needs --expose-gc. Arguments: services endpoints changes
  */
 import { freshPod, makeSlice, podsOf } from "./cluster.ts";
 import { quantile, tell } from "./lib.ts";
@@ -39,7 +39,10 @@ function summary(samples: readonly Sample[]): Changes {
   };
 }
 
+/** A program starts with an empty heap: what this process did before is not the business of what is measured now. */
 async function watched(work: () => Promise<Sample>): Promise<Sample & { blocked: Blocked }> {
+  if (globalThis.gc === undefined) throw new Error("node --expose-gc");
+  globalThis.gc();
   const watch = new LoopWatch();
   const sample = await work();
   return { ...sample, blocked: watch.stop() };

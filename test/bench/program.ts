@@ -51,8 +51,10 @@ export class Program {
       lines.on("line", (text) => {
         const line = JSON.parse(text) as LogLine & Partial<Blocked>;
         if (line.level >= ERROR) process.stderr.write(`${text}\n`);
-        const { msg, heldMs, wallMs } = line;
-        if (msg === "event loop" && heldMs !== undefined && wallMs !== undefined) blocked.resolve({ heldMs, wallMs });
+        const { msg, heldMs, wallMs, ownMs } = line;
+        if (msg === "event loop" && heldMs !== undefined && wallMs !== undefined && ownMs !== undefined) {
+          blocked.resolve({ heldMs, wallMs, ownMs });
+        }
         if (!until(line)) return;
         clearTimeout(limit);
         resolve(performance.now() - start);

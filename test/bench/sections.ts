@@ -56,7 +56,9 @@ function measureServices(rounds: number): Measured[] {
   for (let round = 0; round < rounds; round++) {
     SIZES.forEach((size, i) => {
       say(`${text(size)} ${of(round, rounds)}`);
-      measured[i].push(inNamespace("measure.ts", [size.services, size.endpoints, CHANGES]) as Measured);
+      measured[i].push(
+        inNamespace("measure.ts", [size.services, size.endpoints, CHANGES], ["--expose-gc"]) as Measured,
+      );
     });
   }
   return measured.map(together);

@@ -10,8 +10,8 @@ import type { Results } from "./sections.ts";
 type Row = Readonly<Record<string, string | number>>;
 
 const mb = (bytes: number): string => fixed(bytes / 2 ** 20, 0);
-const held = ({ heldMs, wallMs }: Blocked): string => `${fixed(heldMs, 0)} (${fixed(wallMs, 0)})`;
-const HELD = "loop held ms (by the clock)";
+const held = ({ heldMs, ownMs }: Blocked): string => `${fixed(heldMs, 0)} (${fixed(ownMs, 0)})`;
+const HELD = "loop held ms (own work)";
 
 function changes({ ownP50Ms, ownP99Ms, kernelP50Ms }: Changes): string {
   return `${fixed(ownP50Ms)} / ${fixed(ownP99Ms)} + ${fixed(kernelP50Ms, 3)}`;
