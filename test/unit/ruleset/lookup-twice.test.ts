@@ -1,0 +1,35 @@
+import { pino } from "pino";
+import { expect, it } from "vitest";
+import { defaultConfig } from "../../../src/config/index.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import type { Expr } from "../../../src/kernel/types.js";
+import { Proxier } from "../../../src/proxier/proxier.js";
+
+const jumpsTo = (exprs: readonly Expr[]): string | undefined => {
+  const [only, ...rest] = exprs;
+  if (only.type !== "immediate" || rest.length > 0 || !("verdict" in only.data)) return undefined;
+  return only.data.verdict === "jump" ? only.data.chain : undefined;
+};
+
+// test/packets/replace.test.ts shows what for, on the kernels that need it.
+it.each(["nat-prerouting", "nat-output"])(
+  "a first packet in %s looks for its service, and once more",
+  async (chain) => {
+    const kernel = new FakeKernel();
+    const proxier = new Proxier({
+      config: defaultConfig(),
+      nodeName: "node",
+      families: ["ip", "ip6"],
+      kernel,
+      log: pino({ level: "silent" }),
+      clock: { now: () => 0 },
+      localAddresses: () => Promise.resolve([]),
+    });
+    proxier.synced();
+    await proxier.sync();
+    for (const family of ["ip", "ip6"] as const) {
+      const rules = await kernel.rules({ family, table: "kube-proxy" }, chain);
+      expect(rules.map(({ exprs }) => jumpsTo(exprs))).toEqual(["services", "services"]);
+    }
+  },
+);
