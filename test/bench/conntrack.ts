@@ -4,6 +4,9 @@
  * work costs the changes of services that are written meanwhile.
  */
 import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildProgram } from "../lab/build.ts";
 import { type Aim, atMost } from "./aim.ts";
@@ -52,9 +55,14 @@ export interface ConntrackResult {
   };
   /** Changes of services: nothing else is done; a full pass runs; a pass over one changed service runs. */
   readonly changes: Readonly<Record<Meanwhile, readonly Change[]>>;
+  /** Senders that go on from one socket, every 10 ms. */
+  readonly recovery: Recovery;
 }
 
 export type Meanwhile = "alone" | "full" | "few";
+
+/** Every replacement of an endpoint, by who sends to what: ms until the first answer from the new one. */
+export type Recovery = Readonly<Record<string, readonly number[]>>;
 
 export function measureConntrack(): ConntrackResult {
   process.stderr.write(`measuring conntrack with ${ENTRIES} entries ...\n`);
@@ -71,9 +79,33 @@ export function measureConntrack(): ConntrackResult {
     });
     return JSON.parse(output.trim().split("\n").at(-1) ?? "");
   };
-  const table = run("conntrack-load.mjs") as Omit<ConntrackResult, "reconcile" | "changes">;
+  const table = run("conntrack-load.mjs") as Omit<ConntrackResult, "reconcile" | "changes" | "recovery">;
   const reconcile = run("conntrack-reconcile.mjs") as ConntrackResult["reconcile"];
-  return { ...table, reconcile, changes: run("conntrack-changes.mjs", CHANGES) as ConntrackResult["changes"] };
+  const changes = run("conntrack-changes.mjs", CHANGES) as ConntrackResult["changes"];
+  return { ...table, reconcile, changes, recovery: measureRecovery(path) };
+}
+
+/** The packet test, which tells what it saw. */
+function measureRecovery(path: (relative: string) => string): Recovery {
+  process.stderr.write("measuring how soon senders reach a replaced endpoint ...\n");
+  const directory = mkdtempSync(join(tmpdir(), "nft-proxier-bench-"));
+  const report = join(directory, "recovery.json");
+  const vitest = [
+    path("../../node_modules/vitest/vitest.mjs"),
+    "run",
+    "--project=packets",
+    "packets/conntrack-recovery",
+  ];
+  try {
+    execFileSync(process.execPath, [path("../lab/enter.mjs"), "--", process.execPath, ...vitest], {
+      cwd: path("../.."),
+      env: { ...process.env, RECOVERY_REPORT: report },
+      stdio: ["ignore", "ignore", "inherit"],
+    });
+    return JSON.parse(readFileSync(report, "utf8")) as Recovery;
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
 }
 
 const QUANTILES = [0.5, 0.9, 0.99, 1];
@@ -105,6 +137,15 @@ export function changeRows(result: ConntrackResult): Record<string, string>[] {
     row("full", "the reconciler passes over everything"),
     row("few", "it looks for one service's"),
   ];
+}
+
+/** How soon senders reached the new endpoint. */
+export function recoveryRows({ recovery }: ConntrackResult): Record<string, string>[] {
+  return Object.entries(recovery).map(([sender, times]) => ({
+    sender,
+    replacements: String(times.length),
+    "p50/p90/p99/max ms": told(QUANTILES.map((q) => quantile(times, q))),
+  }));
 }
 
 /** One line for the table. Of the passes the median: each is against the bare dump just before it. */
@@ -142,7 +183,15 @@ export function conntrackAims(result: ConntrackResult): Aim[] {
   const reconciled = median(reconcile.passes.map(({ passMs, bareMs }) => passMs / bareMs));
   const blocked = (of: readonly { readonly blockedMs: number }[]): number =>
     median(of.map(({ blockedMs }) => blockedMs));
+  const recovered = Object.values(result.recovery).flat();
   return [
+    atMost(
+      "a sender reaches a replaced endpoint, longest",
+      50,
+      Math.max(...recovered),
+      "ms",
+      `p50 ${fixed(median(recovered))}, p99 ${fixed(quantile(recovered, 0.99))} of ${recovered.length}`,
+    ),
     atMost(`${what} a dump / a bare one`, 1.2, pass, "x"),
     atMost(`${what} the reconciler's pass / a bare dump`, 1.2, reconciled, "x"),
     atMost(`${what} memory that a dump adds`, 20, grown / 2 ** 20, "MB"),

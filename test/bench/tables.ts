@@ -1,6 +1,6 @@
 /** Results as tables for people. */
 import type { Aim } from "./aim.ts";
-import { changeRows, conntrackRow } from "./conntrack.ts";
+import { changeRows, conntrackRow, recoveryRows } from "./conntrack.ts";
 import { fixed } from "./lib.ts";
 import type { Blocked } from "./loop-watch.ts";
 import type { Changes, Measured } from "./measure.ts";
@@ -93,7 +93,7 @@ function tables({ services, rolling, memory, growth, packets, cluster, conntrack
       },
     ]);
   }
-  if (conntrack !== undefined) list.push([conntrackRow(conntrack)], changeRows(conntrack));
+  if (conntrack !== undefined) list.push([conntrackRow(conntrack)], changeRows(conntrack), recoveryRows(conntrack));
   return list;
 }
 

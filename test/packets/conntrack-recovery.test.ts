@@ -1,4 +1,5 @@
 /** Senders that go on from one socket reach the new endpoint soon after theirs is replaced; nobody else's flow is touched. */
+import { writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -14,7 +15,7 @@ const INTERVAL_MS = patience(10);
 const GOAL_MS = patience(50);
 /** Where every replacement must have been noticed, be the machine ever so busy. */
 const LIMIT_MS = patience(2000);
-/** Many: on a busy machine few are undisturbed. */
+/** Many: on a busy machine some are disturbed. */
 const REPLACEMENTS = 14;
 const PAUSE_MS = patience(500);
 
@@ -83,13 +84,19 @@ test(`of ${UNRELATED} other flows each one keeps its entry, while senders follow
       replacedAt.map((at, i) => runs[i + 1].firstMs - at),
     );
   }
-  // A processor that others keep busy delays some; no replacement may take a client longer than LIMIT_MS.
-  expect([...delays].filter(([, times]) => Math.min(...times) > GOAL_MS)).toEqual([]);
+  const report = process.env["RECOVERY_REPORT"];
+  if (report !== undefined) writeFileSync(report, JSON.stringify(Object.fromEntries(delays)));
+  // A processor that others keep busy delays some (`npm run bench -- conntrack` tells the longest); none longer than LIMIT_MS.
+  expect([...delays].filter(([, times]) => median(times) > GOAL_MS)).toEqual([]);
   expect([...delays].filter(([, times]) => Math.max(...times) > LIMIT_MS)).toEqual([]);
 
   const after = new Set((await tracked.entries()).map(identity));
   expect([...before].filter((flow) => !after.has(flow))).toEqual([]);
 });
+
+function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
+}
 
 /** Real flows: to a pod itself, and to a service that nothing happens to. */
 async function makeUnrelated(): Promise<void> {
