@@ -5,12 +5,27 @@
 import { NODE_PORT } from "../model/claims.js";
 import type { ServiceModel } from "../model/index.js";
 import type { IpFamily, Protocol, ServiceTarget } from "../model/types.js";
+import type { LocalAddress } from "../node/facts.js";
 import type { FormerTarget, KnownTarget, Knowledge } from "./decide.js";
 import { EndpointStates } from "./endpoints.js";
 import type { FormerTargets } from "./former.js";
 
 /** The part of the model that is asked. */
 export type TargetSource = Pick<ServiceModel, "targets" | "ownerOf" | "services" | "takeReleased" | "endpointsAmong">;
+
+/**
+ * Where node ports answer: the addresses that are told, or "all" of this node's. Not on loopback, where they are never served:
+ * what has such a number there is a local program's.
+ */
+export function nodePortAddressesOf(
+  family: IpFamily,
+  told: "all" | readonly string[],
+  local: readonly LocalAddress[],
+): readonly string[] {
+  if (told !== "all") return told;
+  const own = local.filter((one) => one.family === family).map(({ address }) => address);
+  return own.filter((address) => address !== "::1" && !address.startsWith("127."));
+}
 
 /** A target with its service's name. */
 export interface FoundTarget extends KnownTarget {

@@ -10,7 +10,7 @@ import { BEYOND_KUBE_PROXY, type Switches } from "./decide.js";
 import { type Claim, FormerTargets } from "./former.js";
 import { GarbageCollector, type GcReport, type GcRequest } from "./gc.js";
 import { GcRunner } from "./gc-runner.js";
-import type { TargetSource } from "./knowledge.js";
+import { nodePortAddressesOf, type TargetSource } from "./knowledge.js";
 import { type Distress, PressureMonitor, type PressureReport } from "./pressure.js";
 import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconciler.js";
 import { ResetCheck, type ResetSettings } from "./resets.js";
@@ -182,10 +182,6 @@ export class ConntrackService implements ProxierObserver {
 
   async #nodePortAddresses(family: IpFamily): Promise<Iterable<string>> {
     const told = this.#nodePorts.get(family) ?? [];
-    if (told !== "all") return told;
-    const local = await this.#options.localAddresses();
-    const own = local.filter((one) => one.family === family).map(({ address }) => address);
-    // Node ports are never served there: what has such a number is a local program's.
-    return own.filter((address) => address !== "::1" && !address.startsWith("127."));
+    return nodePortAddressesOf(family, told, told === "all" ? await this.#options.localAddresses() : []);
   }
 }

@@ -4,10 +4,11 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { FAMILIES, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
-import { nodePort, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { configuration, nodePort, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { Tracked } from "./support/tracked.ts";
 import { patience } from "../lab/patience.ts";
 
+const EVERYWHERE = { nodePortAddresses: ["0.0.0.0/0", "::/0"] };
 const LOOPBACK = { ip: "127.0.0.1", ip6: "::1" } as const;
 const moving = (endpoint: string): ServiceSpec => ({ name: "moving", n: 1, endpoints: [endpoint], protocols: ["udp"] });
 const { port } = nodePort(moving("a"));
@@ -17,7 +18,7 @@ let tracked: Tracked;
 beforeAll(async () => {
   cluster = await Cluster.create();
   await cluster.lab.node.sysctl({ "net.netfilter.nf_conntrack_udp_timeout": 600 });
-  tracked = await Tracked.start(cluster, { nodePortAddresses: ["0.0.0.0/0", "::/0"] });
+  tracked = await Tracked.start(cluster, EVERYWHERE);
   for (const family of FAMILIES) await cluster.node.agent().serve("udp", LOOPBACK[family], port, "program");
 });
 afterAll(async () => {
@@ -46,5 +47,10 @@ test("an entry to a node port's number on loopback stays when the endpoint is re
     if (performance.now() - start > patience(20_000)) throw new Error("no pass");
   }
   expect(await Promise.all(FAMILIES.map((family) => entriesTo(PLAN.node[family])))).toEqual([[], []]);
+  expect(await Promise.all(FAMILIES.map((family) => entriesTo(LOOPBACK[family])))).toEqual(before);
+
+  const args = await cluster.write(serviceObjects(cluster.lab, moving("b")), configuration(EVERYWHERE));
+  const done = await cluster.command(["conntrack", "gc", "--orphans", "--no-headers", ...args]);
+  expect([done.code, done.stdout]).toEqual([0, ""]);
   expect(await Promise.all(FAMILIES.map((family) => entriesTo(LOOPBACK[family])))).toEqual(before);
 });

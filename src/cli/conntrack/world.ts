@@ -5,7 +5,7 @@ import { closest } from "../../config/closest.js";
 import type { ProxyConfig } from "../../config/index.js";
 import { isTranslated, protocolName } from "../../conntrack/decide.js";
 import { FormerTargets } from "../../conntrack/former.js";
-import { ServiceKnowledge } from "../../conntrack/knowledge.js";
+import { nodePortAddressesOf, ServiceKnowledge } from "../../conntrack/knowledge.js";
 import type { ConntrackEntry } from "../../conntrack/types.js";
 import { openCluster } from "../../daemon/cluster.js";
 import { parseAddress, ServiceModel } from "../../model/index.js";
@@ -108,10 +108,8 @@ export class World {
     if (options.manifests !== undefined) await fromManifests(options.manifests, sink, log);
     else await fromCluster(config, name, sink, log);
     const facts = nodeFacts(config, name, sink.node);
-    const addresses = (family: IpFamily): readonly string[] => {
-      const told = nodePortAddresses(config, facts, family, local).addresses;
-      return told === "all" ? local.filter((one) => one.family === family).map(({ address }) => address) : told;
-    };
+    const addresses = (family: IpFamily): readonly string[] =>
+      nodePortAddressesOf(family, nodePortAddresses(config, facts, family, local).addresses, local);
     return new World(sink, { ip: addresses("ip"), ip6: addresses("ip6") });
   }
 
