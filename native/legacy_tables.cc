@@ -21,8 +21,9 @@ constexpr int kMostAttempts = 5;
 
 // Both families ask with the same structs and option numbers, each at its own level.
 static_assert(sizeof(ipt_getinfo) == sizeof(ip6t_getinfo) && sizeof(ipt_get_entries) == sizeof(ip6t_get_entries));
-static_assert(IPT_SO_GET_INFO == IP6T_SO_GET_INFO);
-static_assert(IPT_SO_GET_ENTRIES == IP6T_SO_GET_ENTRIES);
+constexpr int kGetInfo = IPT_SO_GET_INFO;
+constexpr int kGetEntries = IPT_SO_GET_ENTRIES;
+static_assert(kGetInfo == IP6T_SO_GET_INFO && kGetEntries == IP6T_SO_GET_ENTRIES);
 
 bool IsV6(uint8_t family) {
   if (family != NFPROTO_IPV4 && family != NFPROTO_IPV6) throw Failure::Invalid("family: expected ip or ip6");
@@ -79,14 +80,14 @@ std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef&
   const std::string what = "iptables table " + table.table;
   for (int attempt = 1;; ++attempt) {
     std::memcpy(info.name, table.table.c_str(), table.table.size() + 1);
-    int error = Ask(socket, level, IPT_SO_GET_INFO, &info, sizeof info);
+    int error = Ask(socket, level, kGetInfo, &info, sizeof info);
     if (error != 0) throw Failure::System(what, error);
     std::vector<uint8_t> answer(sizeof(ipt_get_entries) + info.size);
     ipt_get_entries request{};
     std::memcpy(request.name, info.name, sizeof request.name);
     request.size = info.size;
     std::memcpy(answer.data(), &request, sizeof request);
-    error = Ask(socket, level, IPT_SO_GET_ENTRIES, answer.data(), answer.size());
+    error = Ask(socket, level, kGetEntries, answer.data(), answer.size());
     if (error == 0) return DecodeLegacyChains(table.family, answer.data() + sizeof request, info.size);
     // EAGAIN: the table has another size by now.
     if (error != EAGAIN || attempt == kMostAttempts) throw Failure::System(what, error);
