@@ -3,7 +3,8 @@ import { type Aim, atMost } from "./aim.ts";
 import type { Cluster } from "./api.ts";
 import { conntrackAims } from "./conntrack.ts";
 import type { Growth, Used } from "./growth.ts";
-import type { Blocked } from "./loop-watch.ts";
+import { median } from "./lib.ts";
+import { type Blocked, longest } from "./loop-watch.ts";
 import type { Measured } from "./measure.ts";
 import type { Packets } from "./packets.ts";
 import type { Results, Watched } from "./sections.ts";
@@ -95,7 +96,7 @@ function ofCluster(cluster: Watched<Cluster>): Aim[] {
 }
 
 export function aims(results: Results): Aim[] {
-  const { services, rolling, memory, growth, packets, cluster, conntrack } = results;
+  const { services, rolling, repair, memory, growth, packets, cluster, conntrack } = results;
   const list: Aim[] = services === undefined ? [] : ofServices(services);
   if (rolling !== undefined) {
     const first = `the first change ${rolling.firstMs.toFixed(1)} ms`;
@@ -103,6 +104,17 @@ export function aims(results: Results): Aim[] {
       atMost("rolling update: all in force after its last event", 50, rolling.afterLastMs, "ms", first),
       atMost("rolling update: transactions", 60, rolling.transactions, ""),
       loop("rolling update", rolling.blocked),
+    );
+  }
+  if (repair !== undefined) {
+    const middle = median(repair.map(({ ownMs }) => ownMs));
+    const kernelMs = median(repair.map((one) => one.kernelMs));
+    const slowest = Math.max(...repair.map(({ slowestOwnMs }) => slowestOwnMs));
+    const note = `the kernel's own ${kernelMs.toFixed(0)}; slowest ${slowest.toFixed(0)}`;
+    list.push(
+      atMost("a deleted table of 10000 x 10 in force again, own time", 50, middle, "ms", note),
+      atMost("transactions of a repair", 1, Math.max(...repair.map(({ transactions }) => transactions)), ""),
+      loop("repair", longest(repair.map(({ blocked }) => blocked))),
     );
   }
   for (const { services: count, endpoints, rss, peak, blocked } of memory ?? []) {

@@ -7,6 +7,7 @@ import { type Blocked, longest } from "./loop-watch.ts";
 import type { Changes, Measured } from "./measure.ts";
 import type { Memory } from "./memory.ts";
 import type { Packets } from "./packets.ts";
+import type { Repair } from "./repair.ts";
 import type { Rolling } from "./rolling.ts";
 
 interface Size {
@@ -21,6 +22,7 @@ export type Watched<T> = Size & T & { readonly blocked: Blocked };
 export interface Results {
   services?: Measured[];
   rolling?: Rolling;
+  repair?: Repair[];
   memory?: Watched<Memory>[];
   growth?: Growth;
   packets?: Packets;
@@ -39,6 +41,8 @@ const ROLLING = { services: 10_000, endpoints: 10, changes: 1_000 };
 const GROWTH = { services: 5_000, endpoints: 10, changes: 100_000 };
 const CLUSTER = { services: 10_000, endpoints: 10, changes: 1_000, watchedChanges: 100 };
 const PACKETS = { services: 50_000, connections: 12_000, perRound: 5_000 };
+/** Within what is repaired without a wait. */
+const REPAIRS = { services: 10_000, endpoints: 10, times: 4 };
 /** Single changes at each size. */
 const CHANGES = 2_000;
 
@@ -106,6 +110,14 @@ function measureRolling(rounds: number): Rolling {
   };
 }
 
+function measureRepair(rounds: number): Repair[] {
+  const { services, endpoints, times } = REPAIRS;
+  return Array.from({ length: rounds }, (_, round) => {
+    say(`repairs of a deleted table, ${text(REPAIRS)} ${of(round, rounds)}`);
+    return inNamespace("repair.ts", [services, endpoints, times]) as Repair;
+  });
+}
+
 /** The largest, and the longest. */
 function measureMemory(rounds: number): Watched<Memory>[] {
   return MEMORY_SIZES.map((size) => {
@@ -152,6 +164,7 @@ function measureCluster(): Watched<Cluster> {
 export const SECTIONS: Readonly<Record<keyof Results, (into: Results, rounds: number) => void>> = {
   services: (into, rounds) => (into.services = measureServices(rounds)),
   rolling: (into, rounds) => (into.rolling = measureRolling(rounds)),
+  repair: (into, rounds) => (into.repair = measureRepair(rounds)),
   memory: (into, rounds) => (into.memory = measureMemory(rounds)),
   growth: (into) => (into.growth = measureGrowth()),
   packets: (into, rounds) => (into.packets = measurePackets(rounds)),

@@ -44,7 +44,7 @@ function packetRows({ first, connections }: Packets): Row[] {
 }
 
 /** A table for each section. */
-function tables({ services, rolling, memory, growth, packets, cluster, conntrack }: Results): Row[][] {
+function tables({ services, rolling, repair, memory, growth, packets, cluster, conntrack }: Results): Row[][] {
   const list: Row[][] = services === undefined ? [] : [services.map(serviceRow)];
   if (rolling !== undefined) {
     list.push([
@@ -56,6 +56,17 @@ function tables({ services, rolling, memory, growth, packets, cluster, conntrack
         [HELD]: held(rolling.blocked),
       },
     ]);
+  }
+  if (repair !== undefined) {
+    list.push(
+      repair.map((one) => ({
+        "a deleted table": `${one.operations} operations`,
+        "in force again ms": fixed(one.totalMs),
+        "kernel ms": fixed(one.kernelMs),
+        "own ms, the slowest": `${fixed(one.ownMs)}, ${fixed(one.slowestOwnMs)}`,
+        [HELD]: held(one.blocked),
+      })),
+    );
   }
   if (memory !== undefined) {
     list.push(

@@ -1,0 +1,76 @@
+/**
+ * Somebody deletes the table of a large cluster: how long until all of it is in force again, beside the kernel's own time for
+ * that. Prints one line of JSON (`Repair`). Arguments: services endpoints times
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import { median, tell } from "./lib.ts";
+import { type Blocked, LoopWatch } from "./loop-watch.ts";
+import { feed, makeObjects, newProxier, openKernel } from "./proxier.ts";
+
+export interface Repair {
+  /** Medians, from the kernel's answer to who deleted to its answer to the repair, ms. */
+  readonly totalMs: number;
+  /** Inside sendmsg. */
+  readonly kernelMs: number;
+  /** The rest: the event, the look at what is there, packing, threads. */
+  readonly ownMs: number;
+  readonly slowestOwnMs: number;
+  readonly operations: number;
+  /** Of each repair, at most. */
+  readonly transactions: number;
+  readonly blocked: Blocked;
+}
+
+interface Write {
+  readonly at: number;
+  readonly operations: number;
+  readonly transactions: number;
+  readonly kernelMs: number;
+}
+
+/** Between two deletions, ms: the program counts those in a row, and waits before it repairs the fifth. */
+const PAUSE_MS = 1000;
+
+const [services, endpoints, times] = process.argv.slice(2).map(Number);
+const kernel = await openKernel();
+const other = await openKernel();
+let told: ((write: Write) => void) | undefined;
+const proxier = newProxier(kernel, {
+  observers: [
+    {
+      synced({ ok, work }) {
+        if (!ok || work === undefined) throw new Error("a write failed");
+        if (work.operations < services * endpoints) return;
+        const { operations, transactions, kernelMs } = work;
+        told?.({ at: performance.now(), operations, transactions, kernelMs });
+      },
+    },
+  ],
+});
+await feed(proxier, makeObjects(services, endpoints));
+await proxier.sync();
+
+const watch = new LoopWatch();
+const all: { readonly totalMs: number; readonly write: Write }[] = [];
+for (let i = 0; i < times; i++) {
+  await sleep(PAUSE_MS);
+  const repaired = new Promise<Write>((resolve) => (told = resolve));
+  await other.commit([{ op: "delete", kind: "table", family: "ip", table: "kube-proxy" }]);
+  const deleted = performance.now();
+  const write = await repaired;
+  all.push({ totalMs: write.at - deleted, write });
+}
+const own = all.map(({ totalMs, write }) => totalMs - write.kernelMs);
+const result: Repair = {
+  totalMs: median(all.map(({ totalMs }) => totalMs)),
+  kernelMs: median(all.map(({ write }) => write.kernelMs)),
+  ownMs: median(own),
+  slowestOwnMs: Math.max(...own),
+  operations: Math.max(...all.map(({ write }) => write.operations)),
+  transactions: Math.max(...all.map(({ write }) => write.transactions)),
+  blocked: watch.stop(),
+};
+await proxier.stop();
+await other.close();
+await kernel.close();
+tell(result);
