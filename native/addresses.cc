@@ -52,9 +52,10 @@ InterfaceAddress DecodeAddress(const nlmsghdr* message) {
 
 std::vector<InterfaceAddress> Connection::Addresses() const {
   std::unordered_map<uint32_t, std::string> names;
+  ReadSockets sockets(netns_, NETLINK_ROUTE);
   const RouteRequest<ifinfomsg> links(RTM_GETLINK);
   RunRequest(
-      netns_, NETLINK_ROUTE, &links.header, "dump interfaces", [&] { names.clear(); },
+      sockets, &links.header, "dump interfaces", [&] { names.clear(); },
       [&](const nlmsghdr* message) {
         if (message->nlmsg_type != RTM_NEWLINK) return;
         const auto body = BodyOf<ifinfomsg>(message);
@@ -67,7 +68,7 @@ std::vector<InterfaceAddress> Connection::Addresses() const {
   std::vector<InterfaceAddress> addresses;
   const RouteRequest<ifaddrmsg> request(RTM_GETADDR);
   RunRequest(
-      netns_, NETLINK_ROUTE, &request.header, "dump addresses", [&] { addresses.clear(); },
+      sockets, &request.header, "dump addresses", [&] { addresses.clear(); },
       [&](const nlmsghdr* message) {
         if (message->nlmsg_type != RTM_NEWADDR) return;
         InterfaceAddress address = DecodeAddress(message);

@@ -299,7 +299,7 @@ GenInfo Connection::Generation() const {
   NfTablesRequest request(NFT_MSG_GETGEN, 0, 0);
   bool found = false;
   RunRequest(
-      netns_, NETLINK_NETFILTER, request.message(), "generation", [] {},
+      read_sockets_, request.message(), "generation", [] {},
       [&](const nlmsghdr* message) {
         generation = DecodeGen(message);
         found = true;
@@ -315,7 +315,7 @@ std::vector<TableInfo> Connection::Tables(uint8_t family) const {
   std::vector<TableInfo> tables;
   NfTablesRequest request(NFT_MSG_GETTABLE, NLM_F_DUMP, family);
   RunRequest(
-      netns_, NETLINK_NETFILTER, request.message(), "dump tables", [&] { tables.clear(); },
+      read_sockets_, request.message(), "dump tables", [&] { tables.clear(); },
       [&](const nlmsghdr* message) {
         TableInfo info = DecodeTable(message);
         if (family == 0 || info.ref.family == family) tables.push_back(std::move(info));
@@ -333,7 +333,7 @@ std::vector<ChainInfo> Connection::Chains(const TableRef& table) const {
   std::vector<ChainInfo> chains;
   NfTablesRequest request(NFT_MSG_GETCHAIN, NLM_F_DUMP, table.family);
   RunRequest(
-      netns_, NETLINK_NETFILTER, request.message(), "dump chains", [&] { chains.clear(); },
+      read_sockets_, request.message(), "dump chains", [&] { chains.clear(); },
       [&](const nlmsghdr* message) {
         // The kernel has no filter for chains.
         ChainInfo info = DecodeChain(message);
@@ -348,7 +348,7 @@ std::vector<RuleInfo> Connection::Rules(const TableRef& table, const std::option
   request.writer().String(NFTA_RULE_TABLE, table.table);
   if (chain) request.writer().String(NFTA_RULE_CHAIN, *chain);
   RunRequest(
-      netns_, NETLINK_NETFILTER, request.message(), "dump rules", [&] { rules.clear(); },
+      read_sockets_, request.message(), "dump rules", [&] { rules.clear(); },
       [&](const nlmsghdr* message) {
         RuleInfo info = DecodeRule(message);
         if (Same(info.ref, table) && (!chain || info.chain == *chain)) rules.push_back(std::move(info));
@@ -361,7 +361,7 @@ std::vector<SetDump> Connection::Sets(const TableRef& table) const {
   NfTablesRequest request(NFT_MSG_GETSET, NLM_F_DUMP, table.family);
   request.writer().String(NFTA_SET_TABLE, table.table);
   RunRequest(
-      netns_, NETLINK_NETFILTER, request.message(), "dump sets", [&] { sets.clear(); },
+      read_sockets_, request.message(), "dump sets", [&] { sets.clear(); },
       [&](const nlmsghdr* message) {
         SetDump dump = DecodeSet(message);
         if (Same(dump.ref, table)) sets.push_back(std::move(dump));
@@ -377,7 +377,7 @@ void Connection::Elements(const TableRef& table, const std::string& set, Element
   request.writer().String(NFTA_SET_ELEM_LIST_SET, set);
   try {
     RunRequest(
-        netns_, NETLINK_NETFILTER, request.message(), "dump elements", [&] { collector->Reset(); },
+        read_sockets_, request.message(), "dump elements", [&] { collector->Reset(); },
         [&](const nlmsghdr* message) { collector->Add(message); });
   } catch (const Failure& failure) {
     if (failure.error() != ENOENT) throw;

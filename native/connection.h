@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "batch.h"
+#include "dump.h"
 #include "element_codec.h"
 #include "model.h"
 #include "monitor.h"
@@ -81,6 +82,8 @@ class Connection {
 
   const ConnectionOptions options_;
   const NetNamespace netns_;
+  // Reads do not change the connection.
+  mutable ReadSockets read_sockets_{netns_, NETLINK_NETFILTER};
   std::unique_ptr<NetlinkSocket> socket_;
   std::atomic<uint32_t> port_id_{0};
   bool dead_ = false;

@@ -1,10 +1,12 @@
-// Requests that read: one socket each, restarted when the kernel says that the dump was interrupted.
+// Requests that read, restarted when the kernel says that the dump was interrupted.
 #pragma once
 
 #include <linux/netlink.h>
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "attr.h"
@@ -25,13 +27,31 @@ class NfTablesRequest {
   AttrWriter writer_;
 };
 
+// Sockets of one protocol that wait for the next read. To close one of netfilter's is dear: nf_tables looks whether it
+// owned a table, and first waits until everything that earlier transactions removed is destroyed (nft_rcv_nl_event),
+// tens of milliseconds after a large table.
+class ReadSockets {
+ public:
+  ReadSockets(const NetNamespace& netns, int protocol) : netns_(netns), protocol_(protocol) {}
+
+  // Throws Failure.
+  std::unique_ptr<NetlinkSocket> Take();
+  // One that has received the whole answer to what it sent.
+  void GiveBack(std::unique_ptr<NetlinkSocket> socket);
+
+ private:
+  const NetNamespace& netns_;
+  const int protocol_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<NetlinkSocket>> idle_;
+};
+
 // Sends `request` and hands every message of the answer to `on_message`. `reset` is called before each attempt, for a
 // dump that the kernel marks NLM_F_DUMP_INTR is read again, at most kMaxRestarts times. Throws Failure.
 // With `absent_is_empty`, ENOENT is an answer without messages.
 constexpr int kMaxRestarts = 10;
-void RunRequest(const NetNamespace& netns, int protocol, const nlmsghdr* request, const char* action,
-                const std::function<void()>& reset, const std::function<void(const nlmsghdr*)>& on_message,
-                bool absent_is_empty = false);
+void RunRequest(ReadSockets& sockets, const nlmsghdr* request, const char* action, const std::function<void()>& reset,
+                const std::function<void(const nlmsghdr*)>& on_message, bool absent_is_empty = false);
 
 // Errors of a dump that began come in its last message, NLMSG_DONE. 0: none.
 int ErrorOfDone(const nlmsghdr* message);
