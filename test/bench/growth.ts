@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { getHeapStatistics } from "node:v8";
 import { buildAddon } from "../lab/build.ts";
 import { freshPod, makeService, makeSlice, podsOf, serviceName } from "./cluster.ts";
-import { memoryOf, tell } from "./lib.ts";
+import { collect, memoryOf, tell } from "./lib.ts";
 import { type Blocked, LoopWatch, longest } from "./loop-watch.ts";
 import { feed, inTurns, makeObjects, newProxier, openKernel } from "./proxier.ts";
 
@@ -92,13 +92,12 @@ const malloc = createRequire(import.meta.url)(buildAddon("malloc-usage")) as { i
 
 function used(): Used {
   // Code that is not run any more is given up only by the collection after several that have found it unused.
-  for (let i = 0; i < COLLECTIONS; i++) globalThis.gc?.();
+  for (let i = 0; i < COLLECTIONS; i++) collect();
   const native = malloc.inUse();
   if (native === undefined) throw new Error("growth is measured with glibc 2.33 or newer");
   return { heap: getHeapStatistics().used_heap_size, native, rss: memoryOf("self", "VmRSS") };
 }
 
-if (globalThis.gc === undefined) throw new Error("node --expose-gc");
 // Code that is compiled once, and tables that have grown to their size, are no growth.
 await churn(changes / 10);
 const before = used();

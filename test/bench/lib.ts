@@ -22,6 +22,12 @@ export function memoryOf(pid: number | "self", field: string): number {
   return Number(line?.[1]) * 1024;
 }
 
+/** Collects garbage, so that what was done before is not the business of what is measured now. Needs --expose-gc. */
+export function collect(): void {
+  if (globalThis.gc === undefined) throw new Error("node --expose-gc");
+  globalThis.gc();
+}
+
 const ENTER = fileURLToPath(new URL("../lab/enter.mjs", import.meta.url));
 /** As the program has it from its start (src/host/young-generation.ts). */
 const FLAGS = ["--no-warnings", "--min-semi-space-size=2", "--max-semi-space-size=2"];

@@ -42,12 +42,9 @@ export class LoopWatch {
     this.#timer.unref();
   }
 
-  /** Forgets what was until now. */
-  reset(): void {
+  /** Leaves out what this turn has done so far. */
+  skip(): void {
     this.#begin();
-    this.#longestHeld = 0;
-    this.#longestWall = 0;
-    this.#longestOwn = 0;
   }
 
   stop(): Blocked {

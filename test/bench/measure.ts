@@ -3,7 +3,7 @@
  * Needs --expose-gc. Arguments: services endpoints changes
  */
 import { freshPod, makeSlice, podsOf } from "./cluster.ts";
-import { quantile, tell } from "./lib.ts";
+import { collect, quantile, tell } from "./lib.ts";
 import { type Blocked, LoopWatch } from "./loop-watch.ts";
 import { feed, makeObjects, newProxier, openKernel, type Sample, timed } from "./proxier.ts";
 
@@ -39,10 +39,8 @@ function summary(samples: readonly Sample[]): Changes {
   };
 }
 
-/** A program starts with an empty heap: what this process did before is not the business of what is measured now. */
 async function watched(work: () => Promise<Sample>): Promise<Sample & { blocked: Blocked }> {
-  if (globalThis.gc === undefined) throw new Error("node --expose-gc");
-  globalThis.gc();
+  collect();
   const watch = new LoopWatch();
   const sample = await work();
   return { ...sample, blocked: watch.stop() };

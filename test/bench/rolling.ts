@@ -1,10 +1,10 @@
 /**
  * A rolling update: so many slices change within a second, each with one endpoint replaced, at the proxier's own pace. Prints one
- * line of JSON (`Rolling`). Arguments: services endpoints changes
+ * line of JSON (`Rolling`). Needs --expose-gc. Arguments: services endpoints changes
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { freshPod, makeSlice, podsOf } from "./cluster.ts";
-import { tell } from "./lib.ts";
+import { collect, tell } from "./lib.ts";
 import { type Blocked, LoopWatch } from "./loop-watch.ts";
 import { feed, makeObjects, newProxier, openKernel } from "./proxier.ts";
 
@@ -21,7 +21,6 @@ export interface Rolling {
 
 const [services, endpoints, changes] = process.argv.slice(2).map(Number);
 const kernel = await openKernel();
-const objects = makeObjects(services, endpoints);
 let written: { at: number; services: number; transactions: number }[] = [];
 const proxier = newProxier(kernel, {
   observers: [
@@ -33,9 +32,9 @@ const proxier = newProxier(kernel, {
     },
   ],
 });
-await feed(proxier, objects);
+await feed(proxier, makeObjects(services, endpoints));
 await proxier.sync();
-// What the load leaves to the collector is not the changes' business.
+collect();
 await sleep(500);
 written = [];
 

@@ -99,7 +99,11 @@ function together(all: readonly Measured[]): Measured {
 function measureRolling(rounds: number): Rolling {
   const all = Array.from({ length: rounds }, (_, round) => {
     say(`a rolling update ${of(round, rounds)}`);
-    return inNamespace("rolling.ts", [ROLLING.services, ROLLING.endpoints, ROLLING.changes]) as Rolling;
+    return inNamespace(
+      "rolling.ts",
+      [ROLLING.services, ROLLING.endpoints, ROLLING.changes],
+      ["--expose-gc"],
+    ) as Rolling;
   });
   return {
     firstMs: median(all.map((one) => one.firstMs)),
