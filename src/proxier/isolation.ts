@@ -26,7 +26,7 @@ const LONGEST_RETRY_MS = 300_000;
 /** Transactions in a row that may name somebody else each time, before the next attempt is left to the usual pace. */
 const MAX_ROUNDS = 16;
 /** Work on many services in slices of this length, ms. */
-const SLICE_MS = 8;
+const SLICE_MS = 4;
 
 const NOTHING: ServiceState = Object.freeze([]);
 
