@@ -2,6 +2,7 @@
 
 #include <linux/netfilter/nf_tables.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -63,7 +64,8 @@ int ErrorOfDone(const nlmsghdr* message) {
   if (message->nlmsg_len < NLMSG_LENGTH(sizeof(int32_t))) return 0;
   int32_t error;
   std::memcpy(&error, NLMSG_DATA(message), sizeof error);
-  return error < 0 ? -error : 0;
+  // INT_MIN has no positive twin.
+  return error < 0 ? -std::max(error, -INT32_MAX) : 0;
 }
 
 NfTablesRequest::NfTablesRequest(uint16_t type, uint16_t flags, uint8_t family)

@@ -161,6 +161,7 @@ describe("dumps", () => {
 
   test("one that fails is an error, wherever the kernel says so", () => {
     expect(failure([...one, ...doneMessage(-12)])).toMatchObject({ code: "system", errno: 12 });
+    expect(failure([...one, ...doneMessage(-0x8000_0000)])).toMatchObject({ code: "system", errno: 0x7fff_ffff });
     expect(failure([...one, ...errorMessage(105)])).toMatchObject({ code: "system", errno: 105 });
     expect(failure(errorMessage(1))).toMatchObject({ code: "no-permission", errno: 1 });
     expect(failure([...one, ...message([], { type: 4 })])).toMatchObject({ code: "unknown-outcome" });
