@@ -33,7 +33,7 @@ export async function followConntrack(options: ConntrackOptions): Promise<() => 
     return () => Promise.resolve();
   }
   const observers = [metrics, new ConntrackMetrics(metrics.registry)];
-  const tcpLoose = () => readNumber({ root: "/", log }, "proc/sys/net/netfilter/nf_conntrack_tcp_loose");
+  const tcpLoose = () => readNumber({ root: "/" }, "proc/sys/net/netfilter/nf_conntrack_tcp_loose");
   const service = new ConntrackService({
     table,
     model: proxier.model,

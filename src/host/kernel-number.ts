@@ -22,7 +22,7 @@ export interface WantedNumber {
 }
 
 /** What the file says; undefined when it cannot be read or says something else than a number. */
-export async function readNumber({ root }: KernelFiles, file: string): Promise<number | undefined> {
+export async function readNumber({ root }: Pick<KernelFiles, "root">, file: string): Promise<number | undefined> {
   try {
     const text = (await readFile(join(root, file), "utf8")).trim();
     return /^-?\d+$/.test(text) ? Number(text) : undefined;

@@ -203,6 +203,20 @@ test("watch shows connections as they come and go, until it is told to end", asy
   expect(await ended).toBe(0);
 });
 
+test("watch says so where the kernel tells of no connection", async () => {
+  await cluster.lab.node.sysctl({ "net.netfilter.nf_conntrack_events": 0 });
+  try {
+    const watch = cluster.start(["conntrack", "watch"]);
+    const told = new Promise((resolve) => watch.stderr?.setEncoding("utf8").once("data", resolve));
+    expect(await told).toBe(
+      "nft-proxier: net.netfilter.nf_conntrack_events is 0: the kernel tells of no connection; set it to 1\n",
+    );
+    watch.kill("SIGTERM");
+  } finally {
+    await cluster.lab.node.sysctl({ "net.netfilter.nf_conntrack_events": 1 });
+  }
+});
+
 function linesOf(child: ChildProcess): string[] {
   const lines: string[] = [];
   let rest = "";

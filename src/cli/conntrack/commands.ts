@@ -5,6 +5,7 @@ import { compileFilter, matchesPatterns } from "../../conntrack/filter.js";
 import { NetlinkConntrack } from "../../conntrack/netlink-conntrack.js";
 import { packEntry } from "../../conntrack/record.js";
 import type { ConntrackEntry, ConntrackFilter, ConntrackTable, ConntrackTuple } from "../../conntrack/types.js";
+import { readNumber } from "../../host/kernel-number.js";
 import { KernelError } from "../../kernel/errors.js";
 import type { IpFamily } from "../../model/types.js";
 import { createLogger, type LogLevel } from "../../observe/log.js";
@@ -29,6 +30,9 @@ interface Session {
   readonly world: World | undefined;
   readonly format: EntryFormat;
 }
+
+/** The kernel's setting of this network namespace. */
+const EVENTS = "proc/sys/net/netfilter/nf_conntrack_events";
 
 const REMEDIES: Readonly<Partial<Record<KernelError["code"], string>>> = {
   "no-permission": "run it as root, or with CAP_NET_ADMIN in this network namespace",
@@ -246,6 +250,9 @@ export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOp
   return inSession(options, async (session) => {
     const { table, output, format, world } = session;
     const patterns = compileFilter(filter, "watch");
+    if ((await readNumber({ root: "/" }, EVENTS)) === 0) {
+      warn("net.netfilter.nf_conntrack_events is 0: the kernel tells of no connection; set it to 1");
+    }
     await head(session, options, " ");
     await output.flush();
     const ended = Promise.withResolvers<number>();
