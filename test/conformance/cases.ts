@@ -40,7 +40,9 @@ export async function faultsOf(kernel: Kernel, ops: readonly Op[], options: Comm
 function outcomeOn(facts: KernelFacts, each: Case, ops: readonly Op[]): Outcome {
   const unknown = ops.flatMap((op, index): Fault[] => (op.op === "destroy" ? [{ op: index, errno: "EINVAL" }] : []));
   if (!facts.destroy && unknown.length > 0) return { faults: unknown };
-  return each.before !== undefined && !facts[each.before.fact] ? each.before : each;
+  const outcome = each.before !== undefined && !facts[each.before.fact] ? each.before : each;
+  if (outcome.faults === undefined || facts.namesElements) return outcome;
+  return { faults: outcome.faults.map(({ element: _element, ...fault }) => fault) };
 }
 
 /** Runs each case, first as a dry run: that must say the same and change nothing. A refused batch must change nothing either. */

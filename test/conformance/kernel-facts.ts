@@ -7,8 +7,20 @@
 const SINCE = {
   /** `destroy` messages; before, they are refused with EINVAL whatever they name. */
   destroy: [6, 3],
-  /** NFT_TABLE_F_OWNER. */
+  /** NFT_TABLE_F_OWNER. Before, each flag that is not known is EINVAL, later EOPNOTSUPP. */
   owner: [5, 12],
+  /** An element for all that is in no other (NFT_SET_ELEM_CATCHALL); before, EINVAL. */
+  catchAll: [5, 13],
+  /** The expression `last`. */
+  last: [5, 14],
+  /** An element that has more time left than its timeout is refused; before, it passes. */
+  moreLeftRefused: [6, 1],
+  /** A refusal names the element; before, the operation alone. */
+  namesElements: [6, 1],
+  /** A loop of jumps is looked for where packets come from, and is EMLINK; before, at each jump, and ELOOP. */
+  loopsFromHooks: [6, 1],
+  /** An add of a set that is there with another key, flags or data is refused; before, that passes and changes nothing, as a timeout does. */
+  otherSetRefused: [6, 1],
   /** NFT_TABLE_F_PERSIST. */
   persist: [6, 9],
   /** An add of a set that is there with another size changes it; before, it passes and changes nothing. */

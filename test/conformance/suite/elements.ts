@@ -48,7 +48,7 @@ export function elements(current: Current): void {
   runCases(current, [...adding, ...replacing, ...deleting, ...limits]);
 
   test("many elements in one operation, and the one at fault among them", async () => {
-    const { kernel } = current();
+    const { kernel, facts } = current();
     const many: Element[] = Array.from({ length: 5000 }, (_, i) => ({
       key: ip(`10.0.${i >> 8}.${i & 255}`),
       data: "1.2.3.4",
@@ -61,7 +61,7 @@ export function elements(current: Current): void {
     await expect(kernel.commit([newElements("m", again)])).rejects.toMatchObject({
       code: "refused",
       errno: "EEXIST",
-      faults: [{ op: 0, element: 4321, errno: "EEXIST" }],
+      faults: [{ op: 0, errno: "EEXIST", ...(facts.namesElements && { element: 4321 }) }],
     });
     await kernel.commit([noElements("m", many)]);
     expect((await kernel.elements(T, M)).count).toBe(0);
@@ -118,6 +118,7 @@ const adding: Case[] = [
     given: inM,
     when: [newElements("m", [{ key: "0.0.0.0", data: "8.8.8.8", flags: 2 }])],
     then: async ({ kernel }) => expect(await rows(kernel, M)).toContainEqual({ key: "*", data: "08080808" }),
+    before: { fact: "catchAll", faults: [{ op: 0, errno: "EINVAL" }] },
   },
   {
     title: "to no set",

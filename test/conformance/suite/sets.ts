@@ -130,18 +130,21 @@ const changing: Case[] = [
     given: [table, newSet(addressSet("s"))],
     when: [newSet(addressSet("s", { keyType: DataTypeId.ipv6_addr, keyLen: 16 }))],
     faults: [{ op: 0, errno: "EEXIST" }],
+    before: { fact: "otherSetRefused" },
   },
   {
     title: "other flags",
     given: [table, newSet(addressSet("s"))],
     when: [newSet(addressSet("s", { flags: SetFlag.interval }))],
     faults: [{ op: 0, errno: "EEXIST" }],
+    before: { fact: "otherSetRefused" },
   },
   {
     title: "other data",
     given: [table, newSet(addressMap("m"))],
     when: [newSet(verdictMap("m"))],
     faults: [{ op: 0, errno: "EEXIST" }],
+    before: { fact: "otherSetRefused" },
   },
   {
     title: "another size takes effect",
@@ -164,6 +167,10 @@ const changing: Case[] = [
     given: [table, newSet(addressSet("s", { flags: SetFlag.timeout, timeout: 60_000n }))],
     when: [newSet(addressSet("s", { flags: SetFlag.timeout, timeout: 90_000n }))],
     then: async ({ kernel }) => expect(await only(kernel)).toMatchObject({ timeout: 90_000n }),
+    before: {
+      fact: "otherSetRefused",
+      then: async ({ kernel }) => expect(await only(kernel)).toMatchObject({ timeout: 60_000n }),
+    },
   },
 ];
 

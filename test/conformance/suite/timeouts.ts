@@ -52,6 +52,7 @@ export function timeouts(current: Current): void {
       given,
       when: [newElements("s", [{ key: "1.1.1.1", timeout: 30_000, expiration: 60_000 }])],
       faults: [{ op: 0, errno: "ERANGE", element: 0 }],
+      before: { fact: "moreLeftRefused" },
     },
     {
       title: "an add with another timeout renews",
