@@ -28,9 +28,9 @@ const SINCE = {
   /** An add of a base chain that is there, at another hook or priority, is EOPNOTSUPP; before, EEXIST as for another type. */
   otherHookUnsupported: [6, 4],
   /** The size of a set of ranges counts ranges; before, both ends of each. */
-  sizeCountsRanges: [6, 14],
+  sizeCountsRanges: [6, 12],
   /** Expressions that read registers into which nothing was loaded are refused (ENODATA); before, they pass. */
-  unloadedRegisters: [6, 17],
+  unloadedRegisters: [6, 12],
   /** In a deletion of ranges an end must follow its start (nft_set_rbtree); before, any order will do. */
   endsFollowStarts: [6, 18],
   /** What random batches come to: the fake is a model of this one. */
