@@ -42,7 +42,7 @@ const GROWTH = { services: 5_000, endpoints: 10, changes: 100_000 };
 const CLUSTER = { services: 10_000, endpoints: 10, changes: 1_000, watchedChanges: 100 };
 const PACKETS = { services: 50_000, connections: 12_000, perRound: 5_000 };
 /** Within what is repaired without a wait. */
-const REPAIRS = { services: 10_000, endpoints: 10, times: 4 };
+const REPAIRS = { services: 10_000, endpoints: 10, times: 5 };
 /** Single changes at each size. */
 const CHANGES = 2_000;
 

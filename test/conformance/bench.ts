@@ -5,7 +5,7 @@ import type { InterfaceAddress, Kernel } from "../../src/kernel/types.js";
 import { familyOf } from "../../src/model/address.js";
 import { addressBytes } from "../../src/table/addresses.js";
 import { unpack } from "./build.js";
-import { NEWEST, type KernelFacts } from "./kernel-facts.js";
+import { OF_THE_FAKE, type KernelFacts } from "./kernel-facts.js";
 
 export interface Bench {
   readonly kernel: Kernel;
@@ -29,7 +29,7 @@ export const openFake: Open = () => {
   let addresses: InterfaceAddress[] = [];
   return Promise.resolve({
     kernel,
-    facts: NEWEST,
+    facts: OF_THE_FAKE,
     other: () => {
       const other = kernel.asOther();
       others.push(other);

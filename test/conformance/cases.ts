@@ -20,6 +20,8 @@ export interface Case extends Outcome {
   readonly when: readonly Op[] | ((bench: Bench) => Promise<readonly Op[]>);
   /** What becomes of it on kernels from before this. */
   readonly before?: Outcome & { readonly fact: Fact };
+  /** What becomes of it on kernels from this on. */
+  readonly since?: Outcome & { readonly fact: Fact };
 }
 
 /** Gives the tests their bench of the moment. */
@@ -40,7 +42,9 @@ export async function faultsOf(kernel: Kernel, ops: readonly Op[], options: Comm
 function outcomeOn(facts: KernelFacts, each: Case, ops: readonly Op[]): Outcome {
   const unknown = ops.flatMap((op, index): Fault[] => (op.op === "destroy" ? [{ op: index, errno: "EINVAL" }] : []));
   if (!facts.destroy && unknown.length > 0) return { faults: unknown };
-  const outcome = each.before !== undefined && !facts[each.before.fact] ? each.before : each;
+  let outcome: Outcome = each;
+  if (each.before !== undefined && !facts[each.before.fact]) outcome = each.before;
+  if (each.since !== undefined && facts[each.since.fact]) outcome = each.since;
   if (outcome.faults === undefined || facts.namesElements) return outcome;
   return { faults: outcome.faults.map(({ element: _element, ...fault }) => fault) };
 }

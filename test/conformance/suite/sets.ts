@@ -78,6 +78,7 @@ const making: Case[] = [
     given: [table],
     when: [newSet(addressSet("s", { flags: 0x8000 }))],
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
+    since: { fact: "flagsByPolicy", faults: [{ op: 0, errno: "EINVAL" }] },
   },
   {
     title: "data without the map flag",

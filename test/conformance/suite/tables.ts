@@ -7,7 +7,7 @@ import { faultsOf, runCases, type Current } from "../cases.js";
 
 const flagged = (flags: number, op: "add" | "create" = "add"): Op => ({ op, kind: "table", ...T, flags });
 
-/** What kernels that know no owners say of flags. */
+/** What kernels that know no owners say of flags, and new ones of those that they do not know. */
 const flagsUnknown: readonly Fault[] = [{ op: 0, errno: "EINVAL" }];
 
 export function tables(current: Current): void {
@@ -74,6 +74,7 @@ export function tables(current: Current): void {
       when: [flagged(0x100)],
       faults: [{ op: 0, errno: "EOPNOTSUPP" }],
       before: { fact: "owner", faults: flagsUnknown },
+      since: { fact: "flagsByPolicy", faults: flagsUnknown },
     },
     {
       title: "a plain table cannot be claimed",
