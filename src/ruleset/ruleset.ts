@@ -64,7 +64,8 @@ export class FamilyRuleset {
     this.#options = options;
     this.#draws = new DrawChains(table, options.masqueradeBit);
     this.#sets = this.#declare();
-    this.#laterSets = new Set([this.#sets.serviceEndpoints, this.#sets.nodePortEndpoints]);
+    // What packets that are under way look up after what they found in the former state.
+    this.#laterSets = new Set([this.#sets.serviceEndpoints, this.#sets.nodePortEndpoints, this.#sets.hairpin]);
     this.#expander = new ServiceExpander(this.#sets, this.#keys);
     this.#replaceNodePortIPs();
   }
@@ -270,14 +271,12 @@ export class FamilyRuleset {
   readonly #removing: Expansion = {
     element: (set, key) => {
       if (set.epochOf(key) !== this.#formerEpoch) return;
-      // A packet under the old verdict may still draw this index, see deleteLater.
-      if (this.#laterSets.has(set)) set.deleteLater(key);
-      else set.delete(key);
+      this.#delete(set, key);
     },
     shared: (set, key) => {
       const others = set.epochOf(key) - 1;
       if (others > 0) set.put(key, undefined, others);
-      else set.delete(key);
+      else this.#delete(set, key);
     },
     goto: () => NO_DATA,
     draw: (kind, count, nodePort, state) => {
@@ -287,6 +286,15 @@ export class FamilyRuleset {
     drop: () => NO_DATA,
     firewall: () => NO_DATA,
   };
+
+  /**
+   * A packet under the old verdict may still draw an index (see deleteLater); and one that was sent to an endpoint of this node
+   * asks at postrouting whether it came from there: unmasqueraded it would be dropped, and its connection with it.
+   */
+  #delete(set: ElementSet, key: Uint8Array): void {
+    if (this.#laterSets.has(set)) set.deleteLater(key);
+    else set.delete(key);
+  }
 
   #goto(chain: string): Uint8Array {
     return KeyPacker.verdict(this.#table.verdictId({ verdict: "goto", chain }));

@@ -46,6 +46,7 @@ function setSpecs(family: IpFamily): Readonly<Record<keyof typeof SetName, SetSp
       set: SetName.hairpin,
       key: [address, address, "inet_proto", "inet_service"],
       size: "auto",
+      lateLeftovers: true,
       comment: "service hairpin connections",
     },
     noEndpointServices: {
