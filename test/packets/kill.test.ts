@@ -24,7 +24,10 @@ function objects(state: number): Manifest[] {
       status: { loadBalancer: { ingress: [{ ip: `203.0.113.${1 + index}`, ipMode: "VIP" }] } },
     };
     const pods = Array.from({ length: ENDPOINTS }, (_pod, i) => (state * SERVICES + index) * ENDPOINTS + i);
-    return [{ ...service, ...(index < GUARDED ? guard : {}) }, makeSlice(index, pods)] as unknown as Manifest[];
+    const slice = makeSlice(index, pods);
+    // None on this node: an endpoint that may call itself is an element by its own address.
+    const endpoints = slice.endpoints?.map((endpoint) => ({ ...endpoint, nodeName: "elsewhere" }));
+    return [{ ...service, ...(index < GUARDED ? guard : {}) }, { ...slice, endpoints }] as unknown as Manifest[];
   }).flat();
 }
 
