@@ -27,7 +27,10 @@ function objects(state: number): Manifest[] {
     const slice = makeSlice(index, pods);
     // None on this node: an endpoint that may call itself is an element by its own address.
     const endpoints = slice.endpoints?.map((endpoint) => ({ ...endpoint, nodeName: "elsewhere" }));
-    return [{ ...service, ...(index < GUARDED ? guard : {}) }, { ...slice, endpoints }] as unknown as Manifest[];
+    return [
+      { ...service, ...(index < GUARDED ? guard : {}) },
+      { ...slice, endpoints },
+    ];
   }).flat();
 }
 
