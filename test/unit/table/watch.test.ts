@@ -193,10 +193,17 @@ describe("events that do not come", () => {
   it("a monitor that ends is opened again, and what was missed is found", async () => {
     await watch.close();
     await start({ firstWaitMs: 1 });
+    const { promise: missed, resolve: listenAgain } = Promise.withResolvers<void>();
+    const monitor = kernel.monitor.bind(kernel);
+    kernel.monitor = async (handlers, options) => {
+      await missed;
+      return monitor(handlers, options);
+    };
     kernel.breakMonitors(new Error("broken"));
     await settle();
     expect(failures).toMatchObject([{ error: { message: "broken" }, againMs: 1 }]);
     await other.commit([gone(0)]);
+    listenAgain();
     await expect.poll(() => heard).toEqual(["nobody listened for a while"]);
     expect(operations(await own.table.apply())).toBe("element +1");
     await other.commit([foreignChain]);
