@@ -19,10 +19,13 @@ export interface ClusterOptions {
   readonly nodeName: string;
   readonly metrics: Metrics;
   readonly log: Logger;
+  /** As the source's option. */
+  readonly deniedIsFinal?: boolean;
 }
 
 /** Nothing is sent before the source is started. Rejects with a ConnectionSettingsError when the settings cannot be used. */
-export async function openCluster({ config, nodeName, metrics, log }: ClusterOptions): Promise<Cluster> {
+export async function openCluster(options: ClusterOptions): Promise<Cluster> {
+  const { config, nodeName, metrics, log, deniedIsFinal = false } = options;
   // Loaded only where there is a cluster: manifests need none of it.
   const kubernetes = await import("../source/kubernetes/index.js");
   const connection = await kubernetes.connectToApiServer({
@@ -32,7 +35,7 @@ export async function openCluster({ config, nodeName, metrics, log }: ClusterOpt
   const ending = new AbortController();
   const events = new kubernetes.KubernetesEventRecorder({ connection, nodeName, log });
   return {
-    source: new kubernetes.KubernetesSource({ connection, nodeName, log }),
+    source: new kubernetes.KubernetesSource({ connection, nodeName, log, deniedIsFinal }),
     events,
     version: () => kubernetes.serverVersion(connection, ending.signal),
     close: async () => {

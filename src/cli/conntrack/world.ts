@@ -13,7 +13,7 @@ import type { IpFamily, ServiceTarget } from "../../model/types.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/facts.js";
 import type { Logger } from "../../observe/log.js";
 import { Metrics } from "../../observe/metrics.js";
-import { ConnectionSettingsError } from "../../source/kubernetes/errors.js";
+import { AccessDeniedError, ConnectionSettingsError } from "../../source/kubernetes/errors.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../source/types.js";
 import { UserError } from "../errors.js";
 import { manifestSource, nodeName, readConfig, startSource } from "../setup.js";
@@ -165,7 +165,7 @@ async function fromManifests(directory: string, sink: ObjectSink, log: Logger): 
 async function fromCluster(config: ProxyConfig, name: string, sink: ObjectSink, log: Logger): Promise<void> {
   const metrics = new Metrics({ families: [], version: programVersion() });
   try {
-    const cluster = await openCluster({ config, nodeName: name, metrics, log });
+    const cluster = await openCluster({ config, nodeName: name, metrics, log, deniedIsFinal: true });
     const late = new AbortController();
     try {
       await Promise.race([cluster.source.start(sink), after(LISTS_MS, late.signal)]);
@@ -175,7 +175,8 @@ async function fromCluster(config: ProxyConfig, name: string, sink: ObjectSink, 
       await cluster.close();
     }
   } catch (error) {
-    throw error instanceof ConnectionSettingsError ? new UserError(error.message, { cause: error }) : error;
+    const usersToMend = error instanceof ConnectionSettingsError || error instanceof AccessDeniedError;
+    throw usersToMend ? new UserError(error.message, { cause: error }) : error;
   }
 }
 

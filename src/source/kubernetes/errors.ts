@@ -40,6 +40,12 @@ export class StatusError extends Error {
   }
 }
 
+/** The server will not let us see what we need: asking again does not help. The message says what, where, and what to do. */
+export class AccessDeniedError extends Error {
+  override readonly name = "AccessDeniedError";
+  readonly code = "EACCESSDENIED";
+}
+
 /** The answer is not what the protocol says it is: a proxy in between, or not an API server at all. */
 export class ProtocolError extends Error {
   override readonly name = "ProtocolError";

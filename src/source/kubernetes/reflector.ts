@@ -6,7 +6,7 @@ import type { Logger } from "../../observe/log.js";
 import { Breather } from "../breather.js";
 import type { KubeKind, KubeObject } from "../types.js";
 import type { ApiConnection } from "./connection.js";
-import { isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";
+import { AccessDeniedError, isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";
 import { ListBody, type ListMeta } from "./list-body.js";
 import { collectionPath, type Resource } from "./resources.js";
 import { Backoff, pause, Sleep, type Timing } from "./timing.js";
@@ -30,6 +30,8 @@ export interface ReflectorOptions {
   readonly log: Logger;
   /** The server answers: told after every answer that is no failure. */
   readonly onAnswer: () => void;
+  /** Given: 401 and 403 are final, and told instead of logged; else they are waited out. */
+  readonly onDenied?: (error: AccessDeniedError) => void;
 }
 
 /** Objects in a page, client-go's number. */
@@ -80,7 +82,7 @@ export class Reflector {
     this.#sleep.wake();
   }
 
-  /** Goes on until `signal` aborts; never rejects. */
+  /** Goes on until `signal` aborts, or access is denied for good; never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       try {
@@ -88,7 +90,7 @@ export class Reflector {
         this.#answered = false;
         if (!signal.aborted) await this.#watch(this.#from, signal);
       } catch (error) {
-        if (signal.aborted) return;
+        if (signal.aborted || this.#isFinal(error)) return;
         await this.#recover(error, signal);
       }
     }
@@ -246,6 +248,17 @@ export class Reflector {
     this.#atOnce = true;
   }
 
+  /** Whether there is no use in going on; whoever wants to hear of it has been told. */
+  #isFinal(error: unknown): boolean {
+    const { connection, onDenied, resource } = this.#options;
+    if (onDenied === undefined || !(error instanceof StatusError)) return false;
+    const hint = hintFor(error.status);
+    if (hint === undefined || (isAbsent(error) && resource.optional)) return false;
+    const what = `${connection.server} does not let us list ${this.#kind} objects (${error.status}: ${error.message})`;
+    onDenied(new AccessDeniedError(`the API server ${what}; ${hint}`, { cause: error }));
+    return true;
+  }
+
   /** Decides where to go on, and waits as long as it takes. */
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
     const { resource, timing, log } = this.#options;
@@ -329,6 +342,7 @@ function isAbsent(error: unknown): error is StatusError {
   return error instanceof StatusError && (error.status === 404 || error.status === 403);
 }
 
+/** What to do about a server that denies access; undefined: it does something else. */
 function hintFor(status: number): string | undefined {
   if (status === 401) return "the server does not know who we are: check the token or client certificate";
   if (status === 403) return "bind ClusterRole system:node-proxier to this user";

@@ -12,6 +12,8 @@ export interface KubernetesSourceOptions {
   /** Only this Node is followed. */
   readonly nodeName: string;
   readonly log: Logger;
+  /** For a command that ends: a server that denies access is not asked again, and `start` rejects. Default: it is waited out. */
+  readonly deniedIsFinal?: boolean;
   readonly timing?: Partial<Timing>;
 }
 
@@ -28,24 +30,33 @@ export class KubernetesSource implements ObjectSource {
     this.#options = options;
   }
 
-  /** Resolves after the first full lists, however long they take, or when stopped before. */
+  /**
+   * Resolves after the first full lists, however long they take, or when stopped before. Rejects only with `deniedIsFinal`,
+   * with an `AccessDeniedError`.
+   */
   async start(sink: ObjectSink): Promise<void> {
     const { signal } = this.#abort;
-    const { connection, nodeName, log } = this.#options;
+    const { connection, nodeName, log, deniedIsFinal = false } = this.#options;
     const timing = { ...TIMING, ...this.#options.timing };
     const troubles = new Troubles(log, timing.repeatLogMs);
-    const guarded = new GuardedSink(sink, signal);
-    const reflectors = resources(nodeName).map(
-      (resource) =>
-        new Reflector({ resource, connection, sink: guarded, timing, troubles, log, onAnswer: () => wakeAll() }),
-    );
+    const ended = Promise.withResolvers<void>();
+    signal.addEventListener("abort", () => ended.resolve(), { once: true });
+    const shared = {
+      connection,
+      sink: new GuardedSink(sink, signal),
+      timing,
+      troubles,
+      log,
+      onAnswer: () => wakeAll(),
+      ...(deniedIsFinal && { onDenied: ended.reject }),
+    };
+    const reflectors = resources(nodeName).map((resource) => new Reflector({ resource, ...shared }));
     const wakeAll = () => {
       for (const reflector of reflectors) reflector.wake();
     };
     log.info({ server: connection.server }, "listing and watching the objects of the API server");
     this.#running = Promise.all(reflectors.map((reflector) => reflector.run(signal)));
-    const stopped = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
-    await Promise.race([Promise.all(reflectors.map(({ listed }) => listed)), stopped]);
+    await Promise.race([Promise.all(reflectors.map(({ listed }) => listed)), ended.promise]);
     if (signal.aborted) return;
     sink.synced();
     sink.flush();

@@ -327,6 +327,29 @@ describe("a server that refuses", () => {
     await started;
   });
 
+  test.each<[number, string, RegExp]>([
+    [401, "Unauthorized", /^the API server http:.* \(401: Unauthorized\); .*check the token or client certificate$/],
+    [
+      403,
+      "services is forbidden",
+      /^the API server http:.* Service objects \(403: services is forbidden\); bind Cluster/,
+    ],
+  ])("%i ends a command that asks once, and says what to do", async (status, message, expected) => {
+    const denied = api.fail({ resource: "services", verb: "list" }, { status, message });
+    const { lines, started } = follow({ deniedIsFinal: true });
+    await expect(started).rejects.toMatchObject({ code: "EACCESSDENIED", message: expect.stringMatching(expected) });
+    expect(denied.hits).toBe(1);
+    expect(lines.filter(({ level }) => level >= 40)).toEqual([]);
+  });
+
+  test("what else goes wrong, or may be lacking, does not end a command that asks once", async () => {
+    api.fail({ resource: "servicecidrs" }, { status: 403 });
+    const busy = api.fail({ resource: "services", verb: "list", times: 2 }, { status: 503 });
+    const { started, sink } = follow({ deniedIsFinal: true });
+    await started;
+    expect([busy.hits, sink.calls.includes("synced")]).toEqual([2, true]);
+  });
+
   test("a ServiceCIDR list that is forbidden is done without, and what is known stays", async () => {
     const refused = api.fail({ resource: "servicecidrs" }, { status: 403 });
     const { lines, started } = follow({ timing: { absentMs: 50 } });

@@ -99,6 +99,7 @@ export interface Listening {
 
 export interface ListenOptions {
   readonly timing?: Partial<Timing>;
+  readonly deniedIsFinal?: boolean;
   readonly user?: Partial<UserSettings>;
   readonly cluster?: Partial<ClusterSettings>;
 }
@@ -125,7 +126,9 @@ export function listen(api: ApiServer, options: ListenOptions = {}): Listening {
     { write: (line: string) => lines.push(JSON.parse(line) as LogLine) },
   );
   const connection = connectTo(api, options);
-  const source = new KubernetesSource({ connection, nodeName: NODE, log, timing: { ...QUICK, ...options.timing } });
+  const { deniedIsFinal = false } = options;
+  const timing = { ...QUICK, ...options.timing };
+  const source = new KubernetesSource({ connection, nodeName: NODE, log, deniedIsFinal, timing });
   const sink = new Recorder();
   const started = source.start(sink);
   const stop = async () => {
