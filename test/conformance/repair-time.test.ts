@@ -56,24 +56,28 @@ function worked(): number {
   return (user + system) / 1000;
 }
 
-test(`10,000 services with 10 endpoints each: at most ${OWN_MS} ms of our own`, { timeout: 120_000 }, async () => {
-  const own: number[] = [];
-  const commit = kernel.commit.bind(kernel);
-  let inForce = 0;
-  kernel.commit = async (ops, options) => {
-    const result = await commit(ops, options);
-    inForce = worked();
-    return result;
-  };
-  // The first may wait for the compiler.
-  for (let round = 0; round < 4; round++) {
-    const done = new Promise<RepairReport>((resolve) => (repaired = resolve));
-    await other.commit([{ op: "delete", kind: "table", family: "ip", table: "kube-proxy" }]);
-    const before = worked();
-    const report = await done;
-    own.push(inForce - before);
-    expect(report).toMatchObject({ cause: "table-deleted", found: ["the table was deleted"] });
-    expect(report.operations).toBeGreaterThan(SERVICES * ENDPOINTS);
-  }
-  expect(Math.min(...own.slice(1))).toBeLessThan(patience(OWN_MS));
-});
+test(
+  `10,000 services with 10 endpoints each: at most ${OWN_MS} ms of our own`,
+  { timeout: patience(120_000) },
+  async () => {
+    const own: number[] = [];
+    const commit = kernel.commit.bind(kernel);
+    let inForce = 0;
+    kernel.commit = async (ops, options) => {
+      const result = await commit(ops, options);
+      inForce = worked();
+      return result;
+    };
+    // The first may wait for the compiler.
+    for (let round = 0; round < 4; round++) {
+      const done = new Promise<RepairReport>((resolve) => (repaired = resolve));
+      await other.commit([{ op: "delete", kind: "table", family: "ip", table: "kube-proxy" }]);
+      const before = worked();
+      const report = await done;
+      own.push(inForce - before);
+      expect(report).toMatchObject({ cause: "table-deleted", found: ["the table was deleted"] });
+      expect(report.operations).toBeGreaterThan(SERVICES * ENDPOINTS);
+    }
+    expect(Math.min(...own.slice(1))).toBeLessThan(patience(OWN_MS));
+  },
+);

@@ -27,7 +27,8 @@ report "{\"event\":\"up\",\"release\":\"$(uname -r)\",\"seconds\":$(cut -d ' ' -
 
 cd /repo || report '{"event":"broken","message":"there is no checkout in the image"}'
 export PATH=/repo/node_modules/.bin:$PATH
-export NFT_PROXIER_SLOW="$SLOW" NFT_PROXIER_REPORT=/dev/ttyS1 NO_COLOR=1 NODE_COMPILE_CACHE=/tmp/cache
+export NFT_PROXIER_SLOW="$SLOW" NFT_PROXIER_WITHOUT="$WITHOUT"
+export NFT_PROXIER_REPORT=/dev/ttyS1 NO_COLOR=1 NODE_COMPILE_CACHE=/tmp/cache
 for tier in $TIERS; do
   report "{\"event\":\"tier\",\"tier\":\"$tier\"}"
   # The pipe makes vitest's output plain lines. Split into words on purpose: file names have no spaces here.

@@ -156,7 +156,12 @@ async function testKernel(kernel: DebianKernel, unpacked: UnpackedKernel, userla
   const initramfs = path.join(own, "initramfs");
   const consoleFile = path.join(own, "console.log");
   const job = path.join(own, "job.cpio");
-  const orders = { SLOW: String(SLOW), TIERS: options.tiers.replaceAll(",", " "), FILTERS: filters.join(" ") };
+  const orders = {
+    SLOW: String(SLOW),
+    TIERS: options.tiers.replaceAll(",", " "),
+    FILTERS: filters.join(" "),
+    WITHOUT: options.without,
+  };
   writeJob(job, unpacked, orders, options.without.split(","));
   writeFileSync(initramfs, Buffer.concat([readFileSync(userland), readFileSync(job)]));
   const progress = new Progress(kernel.name.padEnd(6));

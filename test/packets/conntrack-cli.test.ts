@@ -3,6 +3,7 @@ import type { ChildProcess } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { patience } from "../lab/patience.ts";
 import { FAMILIES, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { clusterIP, everyWay, nodePort, serviceObjects, type ServiceSpec, sliceObject } from "./support/objects.ts";
@@ -185,7 +186,7 @@ test("watch shows connections as they come and go, until it is told to end", asy
     port: 80,
   } as const;
   const seen = async (event: string): Promise<Record<string, unknown>> => {
-    for (const start = performance.now(); performance.now() - start < 20_000; await sleep(50)) {
+    for (const start = performance.now(); performance.now() - start < patience(20_000); await sleep(50)) {
       const found = lines
         .map((line) => JSON.parse(line) as Record<string, unknown>)
         .find((one) => one["event"] === event);
