@@ -23,7 +23,8 @@ import type { ElementDrift } from "./drift.js";
 import { LateRows } from "./late-rows.js";
 import { PackedMap, RowList } from "./packed-map.js";
 import { eachRecord, type RecordVisitor } from "./records.js";
-import { ADD, DIRTY_EVEN, DIRTY_ODD, EXPECTED, KERNEL, LATER, WANTED } from "./row-flags.js";
+import { EXPECTED, KERNEL, LATER, WANTED } from "./row-flags.js";
+import { RowStates } from "./row-states.js";
 import type { ElementSet, SetSpec } from "./types.js";
 import type { VerdictRegistry } from "./verdicts.js";
 import { inSlices } from "./yielding.js";
@@ -82,15 +83,11 @@ export class TrackedElements implements ElementSet {
   readonly #map: PackedMap;
   readonly #verdicts: VerdictRegistry | undefined;
   readonly #ranges: boolean;
-  readonly #onDirty: (() => void) | undefined;
-  #dirty = new RowList();
-  #dirtyBit = DIRTY_EVEN;
+  readonly #rows: RowStates;
   #taken: Taken | undefined;
   readonly #frozen = new Map<number, Frozen>();
   readonly #late: LateRows;
   #size = 0;
-  #kernelSize = 0;
-  #pendingAdds = 0;
   /** Of the load that is under way. */
   #drift = { gone: 0, added: 0, changed: 0 };
 
@@ -101,10 +98,10 @@ export class TrackedElements implements ElementSet {
     this.keyLen = options.keyLen;
     this.dataLen = options.dataLen;
     this.#map = new PackedMap(options.keyLen, options.dataLen);
+    this.#rows = new RowStates(this.#map, options.onDirty);
     this.#late = new LateRows(this.#map);
     this.#verdicts = options.verdicts;
     this.#ranges = options.ranges ?? false;
-    this.#onDirty = options.onDirty;
   }
 
   get size(): number {
@@ -112,15 +109,15 @@ export class TrackedElements implements ElementSet {
   }
   /** Elements in the kernel, as far as is known. */
   get kernelSize(): number {
-    return this.#kernelSize;
+    return this.#rows.kernelSize;
   }
   /** Elements that the next transaction adds (a replaced one included). */
   get pendingAdds(): number {
-    return this.#pendingAdds;
+    return this.#rows.pendingAdds;
   }
   /** Whether the next transaction may have anything to do for this set. */
   get dirty(): boolean {
-    return this.#dirty.length > 0;
+    return this.#rows.dirty;
   }
 
   put(key: Uint8Array, data?: Uint8Array, epoch = 0): boolean {
@@ -142,8 +139,8 @@ export class TrackedElements implements ElementSet {
     if (data !== undefined) map.setWanted(row, data, 0);
     map.flags[row] = (flags | WANTED) & ~LATER;
     if (!wanted) this.#size++;
-    this.#updateAdd(row);
-    this.#markDirty(row);
+    this.#rows.updateAdd(row);
+    this.#rows.markDirty(row);
     return true;
   }
 
@@ -209,9 +206,8 @@ export class TrackedElements implements ElementSet {
 
   /** Freezes what is wanted now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
   take(full: boolean): void {
-    this.#taken = { full, rows: this.#dirty, limit: full ? this.#map.rows : this.#dirty.length, packed: 0 };
-    this.#dirty = new RowList();
-    this.#dirtyBit = this.#otherBit();
+    const rows = this.#rows.takeDirty();
+    this.#taken = { full, rows, limit: full ? this.#map.rows : rows.length, packed: 0 };
   }
 
   /** Packs what `take` froze. Lets the event loop run now and then. */
@@ -220,10 +216,10 @@ export class TrackedElements implements ElementSet {
     if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
     const writer = this.#ranges
       ? new RangeWriter(this.#map)
-      : new ChangeWriter(this.#map, this.#verdicts, taken.full ? this.#map.size : this.#pendingAdds);
+      : new ChangeWriter(this.#map, this.#verdicts, taken.full ? this.#map.size : this.#rows.pendingAdds);
     const change = {
       full: taken.full,
-      addRows: new RowList(this.#pendingAdds),
+      addRows: new RowList(this.#rows.pendingAdds),
       deleteRows: new RowList(),
       lateRows: new RowList(),
       otherRows: new RowList(),
@@ -237,24 +233,24 @@ export class TrackedElements implements ElementSet {
 
   /** The transaction is in force: the kernel holds what was sent. Late rows wait until `due`. */
   async settle(change: PackedChange, due: number): Promise<void> {
-    if (change.full) this.#forgetKernel();
+    if (change.full) this.#rows.forgetKernel();
     const { deleteRows } = change;
-    for (let i = 0; i < deleteRows.length; i++) this.#setKernel(deleteRows.rows[i], false);
+    for (let i = 0; i < deleteRows.length; i++) this.#rows.setKernel(deleteRows.rows[i], false);
     await inSlices(change.addRows.length, (from, to) => this.#settleAdds(change, from, to));
     this.#late.start(change.lateRows, due);
-    await this.#finishRows(deleteRows);
-    await this.#finishRows(change.otherRows);
+    await this.#rows.finishAll(deleteRows);
+    await this.#rows.finishAll(change.otherRows);
   }
 
   /** The transaction is not in force: everything that was taken is to be done again. */
   async abort(change: PackedChange): Promise<void> {
-    for (let i = 0; i < change.lateRows.length; i++) this.#markDirty(change.lateRows.rows[i]);
-    for (const list of [change.addRows, change.deleteRows, change.otherRows]) await this.#finishRows(list);
+    for (let i = 0; i < change.lateRows.length; i++) this.#rows.markDirty(change.lateRows.rows[i]);
+    for (const list of [change.addRows, change.deleteRows, change.otherRows]) await this.#rows.finishAll(list);
   }
 
   /** Moves late deletions whose time has come to the next transaction; `force` tells which go at once. */
   releaseLate(now: number, force?: (kernelData: Uint8Array) => boolean): void {
-    this.#late.release(now, (row) => this.#markDirty(row), force);
+    this.#late.release(now, (row) => this.#rows.markDirty(row), force);
   }
 
   /** Whether the kernel holds an element with one of these verdicts. */
@@ -273,7 +269,7 @@ export class TrackedElements implements ElementSet {
 
   /** Replaces what is known of the kernel by a dump; no dump: the set is not there. */
   async load(batch?: ElementBatch): Promise<Loaded> {
-    this.#forgetKernel(EXPECTED);
+    this.#rows.forgetKernel(EXPECTED);
     this.#drift = { gone: 0, added: 0, changed: 0 };
     const complete = batch === undefined || (await this.loadBatch(batch));
     const late = this.spec.lateLeftovers === true;
@@ -292,8 +288,8 @@ export class TrackedElements implements ElementSet {
     }
     if (late && (flags[row] & (KERNEL | WANTED | LATER)) === KERNEL) {
       flags[row] |= LATER;
-      this.#markDirty(row);
-    } else this.#finish(row);
+      this.#rows.markDirty(row);
+    } else this.#rows.finish(row);
   }
 
   /** Notes every element of a dump; false when one of them has no place here. */
@@ -314,10 +310,10 @@ export class TrackedElements implements ElementSet {
     if (!expected) this.#drift.added++;
     else {
       map.flags[row] &= ~EXPECTED;
-      if (map.isInKernel(row, data, dataAt)) return this.#setKernel(row, true);
+      if (map.isInKernel(row, data, dataAt)) return this.#rows.setKernel(row, true);
       this.#drift.changed++;
     }
-    this.#setKernel(row, true);
+    this.#rows.setKernel(row, true);
     map.setKernel(row, data, dataAt);
   }
 
@@ -333,7 +329,7 @@ export class TrackedElements implements ElementSet {
         if (!this.#map.isInKernel(row, data, dataAt)) drift.changed++;
       }
     });
-    return { ...drift, gone: this.#kernelSize - found };
+    return { ...drift, gone: this.#rows.kernelSize - found };
   }
 
   #packUpTo(end: number, taken: Taken, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
@@ -346,7 +342,7 @@ export class TrackedElements implements ElementSet {
   #packRow(row: number, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
     const map = this.#map;
     const frozen = this.#frozen.get(row);
-    map.flags[row] &= ~this.#otherBit();
+    map.flags[row] &= ~this.#rows.takenBit;
     const flags = frozen?.flags ?? map.flags[row];
     const inKernel = (map.flags[row] & KERNEL) !== 0;
     const data = frozen?.data ?? map.wantedColumn(row);
@@ -380,13 +376,13 @@ export class TrackedElements implements ElementSet {
     const stride = this.keyLen + this.dataLen;
     for (let i = from; i < to; i++) {
       const row = addRows.rows[i];
-      this.#setKernel(row, true);
+      this.#rows.setKernel(row, true);
       if (adds !== undefined) {
         const at = i * stride + this.keyLen;
         if (this.#verdicts === undefined) map.setKernel(row, adds.bytes, at);
         else map.setKernelNumber(row, this.#verdicts.id(verdictAt(adds, readU32(adds.bytes, at))));
       }
-      this.#finish(row);
+      this.#rows.finish(row);
     }
   }
 
@@ -403,8 +399,8 @@ export class TrackedElements implements ElementSet {
     this.#map.flags[row] = (this.#map.flags[row] & ~(WANTED | LATER)) | flag;
     this.#map.setEpoch(row, 0);
     this.#size--;
-    this.#updateAdd(row);
-    this.#markDirty(row);
+    this.#rows.updateAdd(row);
+    this.#rows.markDirty(row);
   }
 
   #wantedRow(key: Uint8Array): number {
@@ -424,57 +420,7 @@ export class TrackedElements implements ElementSet {
   #isTaken(row: number, flags: number): boolean {
     const taken = this.#taken;
     if (taken === undefined) return false;
-    return taken.full ? row >= taken.packed && row < taken.limit : (flags & this.#otherBit()) !== 0;
-  }
-
-  #markDirty(row: number): void {
-    if ((this.#map.flags[row] & this.#dirtyBit) !== 0) return;
-    this.#map.flags[row] |= this.#dirtyBit;
-    this.#dirty.push(row);
-    if (this.#dirty.length === 1) this.#onDirty?.();
-  }
-
-  #otherBit(): number {
-    return this.#dirtyBit ^ (DIRTY_EVEN | DIRTY_ODD);
-  }
-
-  #updateAdd(row: number): void {
-    const map = this.#map;
-    const flags = map.flags[row];
-    const add = (flags & WANTED) !== 0 && ((flags & KERNEL) === 0 || !map.inSync(row));
-    if (add === ((flags & ADD) !== 0)) return;
-    map.flags[row] = flags ^ ADD;
-    this.#pendingAdds += add ? 1 : -1;
-  }
-
-  #setKernel(row: number, present: boolean): void {
-    const flags = this.#map.flags[row];
-    if (((flags & KERNEL) !== 0) === present) return;
-    this.#map.flags[row] = flags ^ KERNEL;
-    this.#kernelSize += present ? 1 : -1;
-  }
-
-  /** `instead`: the flag that rows get which were thought to be there. */
-  #forgetKernel(instead = 0): void {
-    const flags = this.#map.flags;
-    for (let row = 0; row < this.#map.rows; row++) {
-      if ((flags[row] & KERNEL) !== 0) flags[row] = (flags[row] & ~KERNEL) | instead;
-    }
-    this.#kernelSize = 0;
-  }
-
-  async #finishRows({ rows, length }: RowList): Promise<void> {
-    await inSlices(length, (from, to) => {
-      for (let i = from; i < to; i++) this.#finish(rows[i]);
-    });
-  }
-
-  /** Brings a row's derived state in order after its kernel side changed: dirty, in sync, or free. */
-  #finish(row: number): void {
-    this.#updateAdd(row);
-    const flags = this.#map.flags[row];
-    if ((flags & ADD) !== 0 || (flags & (WANTED | KERNEL | LATER)) === KERNEL) this.#markDirty(row);
-    else if ((flags & (WANTED | KERNEL | DIRTY_EVEN | DIRTY_ODD)) === 0) this.#map.remove(row);
+    return taken.full ? row >= taken.packed && row < taken.limit : (flags & this.#rows.takenBit) !== 0;
   }
 
   #checkKey(key: Uint8Array): void {

@@ -1,4 +1,4 @@
-/** What is noted of a PackedMap row (element-set.ts). */
+/** What is noted of a PackedMap row (element-set.ts, row-states.ts). */
 export const WANTED = 1;
 export const KERNEL = 2;
 /** Not wanted, but to stay in the kernel for a while. */
