@@ -58,7 +58,8 @@ export function readFlags(given: readonly (readonly [name: string, value: string
   return { values, problems };
 }
 
-function problemOf({ name, type }: FlagSpec, text: string): string | undefined {
+/** What is wrong with the value of a flag, as a sentence; undefined: nothing. */
+export function problemOf({ name, type }: FlagSpec, text: string): string | undefined {
   try {
     readValue(type, [text]);
     return undefined;
@@ -93,8 +94,8 @@ function readValue(type: FlagType, texts: readonly string[]): ValueTypes[FlagTyp
   }
 }
 
-/** strconv.ParseBool. */
-function readBool(text: string): boolean {
+/** strconv.ParseBool. Throws for what is neither. */
+export function readBool(text: string): boolean {
   if (["1", "t", "T", "TRUE", "true", "True"].includes(text)) return true;
   if (["0", "f", "F", "FALSE", "false", "False"].includes(text)) return false;
   throw new BadValue("must be true or false");

@@ -5,7 +5,7 @@ import { cleanupCommand } from "./cleanup.js";
 import { addConntrackCommand } from "./conntrack.js";
 import { UserError } from "./errors.js";
 import { flagProblems } from "./flag-config.js";
-import { flagSpec, readFlags } from "./flag-values.js";
+import { flagSpec, problemOf, readBool, readFlags } from "./flag-values.js";
 import { fromGo } from "./go-arguments.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 import { OWN_FLAGS, type OwnOptions } from "./options.js";
@@ -82,7 +82,8 @@ function addProxy(root: Command, done: Done): void {
   root.argument("[words...]").action(async (words: string[]) => {
     const [word] = words;
     if (word !== undefined) unknownCommand(root, word);
-    const { values, problems } = readFlags(given);
+    const { values, problems: others } = readFlags(given);
+    const problems = [...others, ...ownProblems(own)];
     // A version is printed whatever else is wrong.
     const wrong = values.version === undefined ? [...problems, ...flagProblems(values)] : problems;
     if (wrong.length > 0) root.error(`error: ${wrong.join("\nerror: ")}`);
@@ -90,8 +91,16 @@ function addProxy(root: Command, done: Done): void {
   });
 }
 
+function ownProblems(given: ReadonlyMap<string, string>): string[] {
+  return (OWN_FLAGS as readonly FlagSpec[]).flatMap((spec) => {
+    const value = given.get(spec.name);
+    return value === undefined ? [] : (problemOf(spec, value) ?? []);
+  });
+}
+
+/** Of values that are right. */
 function ownOptions(given: ReadonlyMap<string, string>): OwnOptions {
-  return { manifests: given.get("manifests"), ownTable: given.get("own-table") === "true" };
+  return { manifests: given.get("manifests"), ownTable: readBool(given.get("own-table") ?? "false") };
 }
 
 function flag(spec: FlagSpec, take: (value: string) => void): Option {
@@ -130,9 +139,13 @@ function addCommands(root: Command, done: Done): void {
     .addOption(manifests())
     .addOption(config())
     .option("--once", "write both families once and exit: 0 when the kernel took them")
+    .option("--own-table", "nobody else may change the tables while this runs (Linux 6.9)")
     .addOption(logLevel())
-    .action(async (options: Partial<CommonOptions> & { once?: boolean; logLevel: LogLevel }, self: Command) =>
-      done(await runCommand(withManifests(options, self))),
+    .action(
+      async (
+        options: Partial<CommonOptions> & { once?: boolean; ownTable?: boolean; logLevel: LogLevel },
+        self: Command,
+      ) => done(await runCommand(withManifests(options, self))),
     );
 
   command("render", "print the ruleset as `nft -f` loads it; touches no kernel and needs no rights")

@@ -49,7 +49,8 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
     const families = availableFamilies(log);
     const shared = { config, nodeName: nodeName(config), kernel, families, log, clock: MONOTONIC_CLOCK };
     const manifests = own.manifests === undefined ? undefined : manifestSource(own.manifests, !once, log);
-    if (once && manifests !== undefined) return await writeOnce({ ...shared, source: manifests });
+    if (once && manifests !== undefined)
+      return await writeOnce({ ...shared, source: manifests, ownTable: own.ownTable });
     return await runDaemon({
       ...shared,
       version: programVersion(),

@@ -8,7 +8,10 @@ import type { DaemonOptions } from "./daemon.js";
 /** Writes that follow the first: the tail of a list that shrank, and not endlessly. */
 const FOLLOW_UPS = 5;
 
-export type OnceOptions = Pick<DaemonOptions, "config" | "nodeName" | "kernel" | "families" | "clock" | "log"> & {
+export type OnceOptions = Pick<
+  DaemonOptions,
+  "config" | "nodeName" | "kernel" | "families" | "clock" | "log" | "ownTable"
+> & {
   readonly source: ObjectSource;
 };
 

@@ -34,10 +34,6 @@ interface Session {
 /** The kernel's setting of this network namespace. */
 const EVENTS = "proc/sys/net/netfilter/nf_conntrack_events";
 
-const REMEDIES: Readonly<Partial<Record<KernelError["code"], string>>> = {
-  "no-permission": "run it as root, or with CAP_NET_ADMIN in this network namespace",
-};
-
 /** Opens what a command needs, runs it, and says what went wrong in words for people. */
 async function inSession(options: CommonConntrackOptions, run: (session: Session) => Promise<number>): Promise<number> {
   const log = await createLogger(options.logLevel);
@@ -54,8 +50,7 @@ async function inSession(options: CommonConntrackOptions, run: (session: Session
     // `list | head` is a use, not a failure.
     if (error instanceof ReaderGone) return 0;
     if (!(error instanceof KernelError)) throw error;
-    const remedy = REMEDIES[error.code];
-    throw new UserError(remedy === undefined ? error.message : `${error.message}: ${remedy}`, { cause: error });
+    throw new UserError(error.message, { cause: error });
   } finally {
     output.close();
     await table?.close();

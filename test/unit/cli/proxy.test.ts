@@ -111,6 +111,10 @@ describe("the command line without a sub-command", () => {
     [["serve"], ["unknown command 'serve'"]],
     [["--v=4", "--manifests", "x", "run"], ["--v, --manifests: not ahead of a command"]],
     [["--cleanup=maybe"], ["--cleanup=maybe: must be true or false"]],
+    [
+      ["--own-table=yes", "--cleanup=maybe"],
+      ["--cleanup=maybe: must be", "--own-table=yes: must be true or false"],
+    ],
   ])("%j is not understood: exit code 2", async (argv, words) => {
     expect(await main(argv, "kube-proxy")).toBe(2);
     for (const word of words) expect(err).toContain(word);
