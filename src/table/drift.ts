@@ -1,8 +1,10 @@
 /** What a read of the kernel's table shows that was not thought to be so: others' doing, in words. Pure. */
+import { TableFlag } from "../kernel/constants.js";
 import type { BaseChain, SetInfo } from "../kernel/types.js";
 import type { DoubtCause } from "./doubts.js";
 import { editScript } from "./diff.js";
 import { sameRule } from "./plan.js";
+import { printHook } from "./print.js";
 import type { KernelChain, KernelState } from "./state.js";
 
 /** Lines of `Drift.changes`; more are counted only. */
@@ -89,10 +91,10 @@ export function compareStructure(before: KernelState, after: KernelState, report
     return false;
   }
   if (before.table.flags !== after.table.flags)
-    report.say(`the table's flags are ${after.table.flags}, not ${before.table.flags}`);
+    report.say(`the table's flags are ${describeFlags(after.table.flags)}, not ${describeFlags(before.table.flags)}`);
   compareNames("chain", before.chains, after.chains, report, (name, a, b) => {
     if (describeBase(a.base) !== describeBase(b.base))
-      report.say(`chain ${name}: hook ${describeBase(b.base)}, not ${describeBase(a.base)}`);
+      report.say(`chain ${name}: ${describeBase(b.base)}, not ${describeBase(a.base)}`);
     compareRules(name, a, b, report);
   });
   compareNames("set", before.sets, after.sets, report, (name, a, b) => {
@@ -123,10 +125,20 @@ function compareRules(name: string, before: KernelChain, after: KernelChain, rep
   if (parts.length > 0) report.say(`chain ${name}: rules ${parts.join(", ")}`);
 }
 
+/** As nft lists them. */
+function describeFlags(flags: number): string {
+  const known = Object.entries(TableFlag).filter(([, flag]) => (flags & flag) !== 0);
+  const rest = known.reduce((left, [, flag]) => left & ~flag, flags);
+  const words = [...known.map(([name]) => name), ...(rest === 0 ? [] : [`0x${rest.toString(16)}`])];
+  return words.length === 0 ? "none" : words.join(",");
+}
+
 function describeBase(base: BaseChain | undefined): string {
-  if (base === undefined) return "none";
+  if (base === undefined) return "no hook";
   const devices = (base.devices ?? []).toSorted().join(" ");
-  return `${base.type} ${base.hook} priority ${base.priority} policy ${base.policy ?? "accept"}${devices}`;
+  // Of chains on devices the numbers mean other hooks.
+  const hook = base.devices === undefined ? printHook(base.hook) : base.hook;
+  return `type ${base.type} hook ${hook} priority ${base.priority} policy ${base.policy ?? "accept"}${devices}`;
 }
 
 function sameSet(a: SetInfo, b: SetInfo): boolean {

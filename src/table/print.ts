@@ -1,5 +1,5 @@
 /** Statements, keys and elements as nft's own text (>= 1.0.6). Pure. */
-import { IpProto } from "../kernel/constants.js";
+import { Hook, IpProto } from "../kernel/constants.js";
 import type { Family, Verdict } from "../kernel/types.js";
 import { addressBytes, addressText, mergeRanges, parseNetwork, rangeText } from "./addresses.js";
 import { readU32 } from "./bytes.js";
@@ -276,6 +276,13 @@ function printValue(field: FieldType, bytes: Uint8Array): string {
     case "ifname":
       return `"${Buffer.from(bytes).toString().replaceAll("\0", "")}"`;
   }
+}
+
+const HOOK_NAMES = new Map<number, string>(Object.entries(Hook).map(([name, number]) => [number, name]));
+
+/** The name of a hook of the IP families; of another one its number. */
+export function printHook(hook: number): string {
+  return HOOK_NAMES.get(hook) ?? String(hook);
 }
 
 export function durationText(ms: number): string {

@@ -1,10 +1,17 @@
-import { Hook } from "../kernel/constants.js";
 import type { TableRef } from "../kernel/types.js";
 import { rangeText } from "./addresses.js";
 import { readU32 } from "./bytes.js";
 import type { TrackedElements } from "./element-set.js";
 import { TrackedIntervals } from "./interval-set.js";
-import { durationText, printPacked, printRule, printTypes, printVerdict, type PrintOptions } from "./print.js";
+import {
+  durationText,
+  printHook,
+  printPacked,
+  printRule,
+  printTypes,
+  printVerdict,
+  type PrintOptions,
+} from "./print.js";
 import { packedBytes, sizeFor } from "./schema.js";
 import type { ChainSpec } from "./types.js";
 import type { VerdictRegistry } from "./verdicts.js";
@@ -64,16 +71,12 @@ function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string
     });
 }
 
-const HOOK_NAMES = new Map<number, string>(Object.entries(Hook).map(([name, number]) => [number, name]));
-
 function renderChain(chain: ChainSpec, options: PrintOptions): string[] {
   const lines = [`\tchain ${chain.chain} {`];
   if (chain.comment !== undefined) lines.push(`\t\tcomment "${chain.comment}"`);
   if (chain.base !== undefined) {
     const { type, hook, priority, policy } = chain.base;
-    lines.push(
-      `\t\ttype ${type} hook ${HOOK_NAMES.get(hook) ?? hook} priority ${priority}; policy ${policy ?? "accept"};`,
-    );
+    lines.push(`\t\ttype ${type} hook ${printHook(hook)} priority ${priority}; policy ${policy ?? "accept"};`);
   }
   for (const rule of chain.rules) lines.push(`\t\t${printRule(rule, options)}`);
   return [...lines, "\t}"];

@@ -53,7 +53,7 @@ const DEEDS: Readonly<
       { op: "add", kind: "chain", ...CHAIN, base: { type: "nat", hook: 0, priority: -100, policy: "drop" } },
     ],
     undone: "chain +1",
-    said: "chain nat-prerouting: hook nat 0 priority -100 policy drop, not nat 0 priority -100 policy accept",
+    said: "chain nat-prerouting: type nat hook prerouting priority -100 policy drop, not type nat hook prerouting priority -100 policy accept",
   },
   "move a base chain": {
     does: () => [
@@ -62,7 +62,7 @@ const DEEDS: Readonly<
       { op: "add", kind: "chain", ...CHAIN, base: { type: "nat", hook: 0, priority: 7 } },
     ],
     undone: "chain +1 -1 rule +1",
-    said: "chain nat-prerouting: hook nat 0 priority 7 policy accept, not nat 0 priority -100 policy accept",
+    said: "chain nat-prerouting: type nat hook prerouting priority 7 policy accept, not type nat hook prerouting priority -100 policy accept",
   },
   "add a chain": {
     does: () => [{ op: "add", kind: "chain", ...OWN, chain: "theirs" }],
@@ -92,7 +92,7 @@ const DEEDS: Readonly<
   "put the table to sleep": {
     does: () => [{ op: "add", kind: "table", ...OWN, flags: 1 }],
     undone: "table +1",
-    said: "the table's flags are 1, not 0",
+    said: "the table's flags are dormant, not none",
   },
 };
 
