@@ -6,7 +6,7 @@ import { parseAddress } from "../model/address.js";
 import type { LocalAddress } from "../node/facts.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
 import type { Logger } from "../observe/log.js";
-import { ManifestSource } from "../source/manifests.js";
+import { type ManifestRemainder, ManifestSource } from "../source/manifests.js";
 import type { ObjectSink, ObjectSource } from "../source/types.js";
 import type { Clock } from "../table/types.js";
 import { UserError } from "./errors.js";
@@ -61,12 +61,18 @@ export function interfaceAddresses(): Promise<LocalAddress[]> {
   );
 }
 
+const MANIFEST_PROBLEMS: Readonly<Record<ManifestRemainder, string>> = {
+  rest: "left out",
+  last: "not understood; what was last understood of it stays",
+  nothing: "not understood; nothing of it is served until it is",
+};
+
 /** The directory as a source; what it cannot read is logged. */
 export function manifestSource(directory: string, watch: boolean, log: Logger): ManifestSource {
   return new ManifestSource({
     directory,
     watch,
-    onProblem: (problem) => log.warn({ ...problem }, "not understood; what was last understood of it stays"),
+    onProblem: ({ served, ...problem }) => log.warn(problem, MANIFEST_PROBLEMS[served]),
     onNote: (note) => log.info(note),
   });
 }

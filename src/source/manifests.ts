@@ -15,9 +15,16 @@ import { FileObjects, ObjectIndex } from "./object-index.js";
 import { sortInSteps } from "./objects.js";
 import type { ObjectSink, ObjectSource } from "./types.js";
 
+/**
+ * What is served of a file that has a problem: all but what the problem is about; what was last understood of it; nothing, because
+ * it has not been understood since the start.
+ */
+export type ManifestRemainder = "rest" | "last" | "nothing";
+
 /** Something in the directory that cannot be used. */
 export interface ManifestProblem {
   readonly file: string;
+  readonly served: ManifestRemainder;
   /** From 1. */
   readonly line?: number;
   /** From 1. */
@@ -60,7 +67,7 @@ type Look =
       readonly objects: FileObjects;
       readonly faults: readonly string[];
     }
-  | { readonly kind: "fault"; readonly signature: string; readonly problem: ManifestProblem }
+  | { readonly kind: "fault"; readonly signature: string; readonly problem: Omit<ManifestProblem, "served"> }
   | { readonly kind: "absent"; readonly signature: typeof ABSENT };
 
 /**
@@ -170,7 +177,7 @@ export class ManifestSource implements ObjectSource {
       this.#working = this.#refresh(pending, sink)
         .catch((error: unknown) => {
           const { directory } = this.#options;
-          this.#name(directory, [{ file: directory, reason: `cannot be read: ${messageOf(error)}` }]);
+          this.#name(directory, [{ file: directory, served: "last", reason: `cannot be read: ${messageOf(error)}` }]);
         })
         .finally(() => {
           this.#working = undefined;
@@ -233,12 +240,12 @@ export class ManifestSource implements ObjectSource {
       case "absent":
         return this.#name(file, []);
       case "fault":
-        return this.#name(file, [look.problem]);
+        return this.#name(file, [{ ...look.problem, served: this.#index.holds(file) ? "last" : "nothing" }]);
       case "objects": {
         const repeated = look.objects.repeated.map((object) => `${object} is there twice: the first one counts`);
         return this.#name(
           file,
-          [...look.faults, ...repeated].map((reason) => ({ file, reason })),
+          [...look.faults, ...repeated].map((reason) => ({ file, served: "rest", reason })),
         );
       }
     }
@@ -263,7 +270,8 @@ export class ManifestSource implements ObjectSource {
     }
     const { changed, clashes, wanted } = step.value;
     for (const { object, file, first } of clashes) {
-      this.#options.onProblem({ file, reason: `${object} is in ${first} too, which comes first: that one counts` });
+      const reason = `${object} is in ${first} too, which comes first: that one counts`;
+      this.#options.onProblem({ file, served: "rest", reason });
     }
     // Objects that now count but whose file was not looked at. One that cannot be read now leaves its objects as they
     // are until it can.

@@ -55,6 +55,11 @@ export class ObjectIndex {
   readonly #holders = new Map<Key, string | readonly string[]>();
   readonly #told = new Map<Key, Fingerprint>();
 
+  /** Whether any object of the file is known. */
+  holds(file: string): boolean {
+    return (this.#files.get(file)?.size ?? 0) > 0;
+  }
+
   /** Whether the file's new version lacks an object that the old one held. */
   lacks(file: string, now: FileObjects): boolean {
     for (const key of this.#files.get(file)?.keys() ?? []) if (!now.objects.has(key)) return true;

@@ -172,8 +172,8 @@ describe("the first list", () => {
     await make().start(sink);
     expect([...sink.objects.keys()]).toEqual(["Service default/web"]);
     expect(problems).toMatchObject([
-      { file: "a.yaml", line: 3, column: 1 },
-      { file: "b.json", line: 2, column: 11 },
+      { file: "a.yaml", served: "nothing", line: 3, column: 1 },
+      { file: "b.json", served: "nothing", line: 2, column: 11 },
     ]);
   });
 
@@ -219,8 +219,12 @@ describe("the first list", () => {
     expect(clusterIP("web")).toBe("10.0.0.1");
     expect(clusterIP("db")).toBe("10.0.0.1");
     expect(problems).toEqual([
-      { file: "b.json", reason: "Service default/web is in a.json too, which comes first: that one counts" },
-      { file: "c.json", reason: "Service default/db is there twice: the first one counts" },
+      {
+        file: "b.json",
+        served: "rest",
+        reason: "Service default/web is in a.json too, which comes first: that one counts",
+      },
+      { file: "c.json", served: "rest", reason: "Service default/db is there twice: the first one counts" },
     ]);
   });
 
@@ -228,7 +232,7 @@ describe("the first list", () => {
     await put({ "a.yaml": `just text\n---\n${JSON.stringify(svc("web"))}` });
     await make().start(sink);
     expect(clusterIP("web")).toBe("10.0.0.1");
-    expect(problems).toEqual([{ file: "a.yaml", reason: "document 1 is not an object" }]);
+    expect(problems).toEqual([{ file: "a.yaml", served: "rest", reason: "document 1 is not an object" }]);
   });
 
   test("without watching, nothing that happens later is told", async () => {
@@ -314,7 +318,7 @@ describe("changes", () => {
     await put({ "a.yaml": "a: [\nb: 1" });
     await quiet();
     expect(sink.calls).toEqual([]);
-    expect(problems).toMatchObject([{ file: "a.yaml", line: 2, column: 1 }]);
+    expect(problems).toMatchObject([{ file: "a.yaml", served: "last", line: 2, column: 1 }]);
     await put({ "a.yaml": JSON.stringify(svc("web", "10.0.0.2")) });
     expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
   });
@@ -413,7 +417,11 @@ describe("one object in several files, over time", () => {
     expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
     expect(clusterIP("web")).toBe("10.0.0.4");
     expect(problems).toEqual([
-      { file: "c.json", reason: "Service default/web is in a.json too, which comes first: that one counts" },
+      {
+        file: "c.json",
+        served: "rest",
+        reason: "Service default/web is in a.json too, which comes first: that one counts",
+      },
     ]);
   });
 
