@@ -11,7 +11,16 @@ export default defineConfig({
     // Two workers: the tiers measure time and drive real packets, so more workers than cores only adds noise.
     maxWorkers: 2,
     projects: [
-      { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"] } },
+      {
+        extends: true,
+        // Some have thousands of services: seconds on a slow machine that does other things besides.
+        test: {
+          name: "unit",
+          include: ["test/unit/**/*.test.ts"],
+          testTimeout: patience(30_000),
+          hookTimeout: patience(30_000),
+        },
+      },
       {
         extends: true,
         test: { name: "conformance", include: ["test/conformance/**/*.test.ts"], testTimeout: patience(30_000) },

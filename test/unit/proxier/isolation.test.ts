@@ -307,6 +307,32 @@ describe("what is refused", () => {
     expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 2: [3] }));
   });
 
+  it("by a kernel that forbids it: nobody in particular is set aside, and it is not tried service by service", async () => {
+    for (let i = 0; i < 20; i++) put(i, [i]);
+    refusals.errno = "EPERM";
+    bad(7);
+    proxier.synced();
+    for (let i = 0; i < 3; i++) expect((await proxier.sync()).ok).toBe(false);
+    expect(told).toEqual([]);
+    expect(refusals.refused).toBeLessThan(10);
+    allowAll();
+    expect((await proxier.sync()).ok).toBe(true);
+  });
+
+  it("one after another, by a kernel that names the first alone: so many at once, the others with the next attempt", async () => {
+    const good: Record<number, number[]> = {};
+    for (let i = 0; i < 100; i++) put(i, [i]);
+    for (let i = 40; i < 100; i++) good[i] = [i];
+    refusals.telling = "first element";
+    bad(...Array.from({ length: 40 }, (_, i) => i));
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(false);
+    expect(refusals.refused).toBeLessThan(20);
+    for (let i = 0; i < 3; i++) await proxier.sync();
+    expect(told).toHaveLength(40);
+    expect(await elementsOf(kernel)).toEqual(await tableOf(good));
+  });
+
   it("by mistake, once: an unnamed refusal that does not come again sets nobody aside", async () => {
     for (let i = 0; i < 5; i++) put(i, [i]);
     refusals.telling = "nothing";
@@ -363,6 +389,7 @@ describe("a service that is set aside", () => {
   it("does not keep an address that another service is given", async () => {
     allowAll();
     now += 1000;
+    put(1, [1, 20, 30]);
     await proxier.sync();
     // It gives its address up and is refused; the next one takes the address.
     const shared = { clusterIP: "10.96.0.2", clusterIPs: ["10.96.0.2"] };
@@ -372,10 +399,34 @@ describe("a service that is set aside", () => {
     put(1, [1, 2, 3], { clusterIP: "10.96.0.77", clusterIPs: ["10.96.0.77"] });
     await proxier.sync();
     expect(told.at(-1)).toContain("aside bench/svc-1");
-    expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 1: [1] }));
+    expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 1: [1, 20, 30] }));
     refusals.refuses = (op, element) => isOfService(new Set([76]))(op, element);
     put(9, [9], shared);
     await proxier.sync();
+    // The end of a list goes a little later.
+    now += 500;
+    await proxier.sync();
+    const now9 = await elementsOf(kernel);
+    start();
+    put(0, [0]);
+    put(9, [9], shared);
+    proxier.synced();
+    await proxier.sync();
+    expect(now9).toEqual(await elementsOf(kernel));
+  });
+
+  it("does not get back an address that another service is given in the same write", async () => {
+    allowAll();
+    put(1, [1, 2, 3]);
+    await proxier.sync();
+    const shared = { clusterIP: "10.96.0.2", clusterIPs: ["10.96.0.2"] };
+    refusals.refuses = isOfService(new Set([76]));
+    put(1, [1, 2, 3], { clusterIP: "10.96.0.77", clusterIPs: ["10.96.0.77"] });
+    put(9, [9], shared);
+    await proxier.sync();
+    now += 1000;
+    await proxier.sync();
+    expect(told.at(-1)).toContain("aside bench/svc-1");
     const now9 = await elementsOf(kernel);
     start();
     put(0, [0]);

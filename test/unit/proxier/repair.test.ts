@@ -149,6 +149,7 @@ describe("a table that somebody else changes", () => {
     expect(broken).toBeGreaterThan(11);
     expect(broken).toBeLessThan(16);
     expect(repairs.length).toBeLessThanOrEqual(broken);
+    expect(new Set(repairs.map(({ cause }) => cause))).toEqual(new Set(["changed"]));
     const written = logged.filter(({ msg }) => msg === "synced");
     expect(written.length).toBeGreaterThanOrEqual(20);
     expect(warnings()).toHaveLength(repairs.length);
@@ -223,12 +224,12 @@ describe("a table that somebody else changes", () => {
     expect(repairs).toMatchObject([{ cause: "events-lost", found: ["chain theirs: added"], changes: [], by: [] }]);
   });
 
-  it("in a way that no event shows is found by the periodic check", async () => {
+  it("in a way that no event shows is found by the hourly check", async () => {
     await begin();
     // The events of one commit never arrive.
     const listeners = other.asOther();
     await proxier.stop();
-    proxier = make({ watch: { checkIntervalMs: 3_600_000 } });
+    proxier = make();
     const monitor = kernel.monitor.bind(kernel);
     kernel.monitor = (handlers, options) => monitor({ ...handlers, onBatch: () => undefined }, options);
     await begin();

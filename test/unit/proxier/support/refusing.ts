@@ -7,6 +7,8 @@ import type { ElementBatch, Op } from "../../../../src/kernel/types.js";
 export type Telling =
   /** The operation, and of elements which: Linux 5.17 and later. */
   | "element"
+  /** The first of them alone. */
+  | "first element"
   /** The operation, not which of its elements. */
   | "operation"
   /** The batch was refused. */
@@ -53,6 +55,7 @@ function faultsOf(op: Op, index: number, { refuses, errno }: Refusals): Fault[] 
 function toError(faults: readonly Fault[], { telling, errno }: Refusals): KernelError {
   const told: Readonly<Record<Telling, readonly Fault[]>> = {
     element: faults,
+    "first element": faults.slice(0, 1),
     operation: faults.map(({ op }) => ({ op, errno })),
     nothing: [],
     "first operation": [{ op: 0, errno }],
