@@ -1,5 +1,6 @@
 /** One named network namespace: running programs in it, and its agent. */
 import { execFile, spawn, type ChildProcess, type SpawnOptions } from "node:child_process";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { Agent } from "./agent.ts";
 import { patience } from "./patience.ts";
@@ -43,6 +44,19 @@ export async function mustRun(program: string, args: readonly string[], options:
   return done.stdout;
 }
 
+/** The part of `ip -json address show` that we read. */
+interface Link {
+  readonly ifname: string;
+  readonly flags?: readonly string[];
+  readonly master?: string;
+  readonly addr_info?: readonly {
+    readonly family: string;
+    readonly local: string;
+    readonly scope: string;
+    readonly tentative?: boolean;
+  }[];
+}
+
 export class Namespace {
   /** As `ip netns` knows it. */
   readonly name: string;
@@ -71,9 +85,44 @@ export class Namespace {
     return mustRun("ip", ["netns", "exec", this.name, ...command], options);
   }
 
-  /** Lines for `ip -batch`, in one process. */
+  /** Lines for `ip -batch`, in one process. The addresses that they give are reached when it resolves. */
   async ip(lines: readonly string[]): Promise<void> {
-    if (lines.length > 0) await mustRun("ip", ["-n", this.name, "-batch", "-"], { input: lines.join("\n") + "\n" });
+    if (lines.length === 0) return;
+    await mustRun("ip", ["-n", this.name, "-batch", "-"], { input: lines.join("\n") + "\n" });
+    if (lines.some((line) => line.startsWith("address add ") && line.includes(":"))) await this.addressesReached();
+  }
+
+  /**
+   * Resolves when every IPv6 address here has its local route, and every link that is up its link-local address.
+   *
+   * The kernel leaves both to a work queue (addrconf_dad_work, linkwatch_event), `nodad` or not: on a busy machine they
+   * come after `ip` has ended. Until then, packets for such an address leave by the default route, and no neighbour
+   * is asked for on the link.
+   */
+  async addressesReached(): Promise<void> {
+    const limit = performance.now() + patience(30_000);
+    for (;;) {
+      const missing = await this.#unreached();
+      if (missing.length === 0) return;
+      if (performance.now() > limit) throw new Error(`${this.name}: not reached: ${missing.join(", ")}`);
+      await sleep(5);
+    }
+  }
+
+  async #unreached(): Promise<readonly string[]> {
+    const show = (...what: string[]): Promise<string> => mustRun("ip", ["-n", this.name, "-json", ...what]);
+    const links = JSON.parse(await show("address", "show", "up")) as readonly Link[];
+    const routes = JSON.parse(await show("-6", "route", "show", "table", "local")) as readonly {
+      readonly dst: string;
+    }[];
+    const local = new Set(routes.map(({ dst }) => dst));
+    return links.flatMap(({ ifname, flags = [], master, addr_info: all = [] }) => {
+      const addresses = all.filter(({ family }) => family === "inet6");
+      const waiting = addresses.filter((one) => one.tentative === true || !local.has(one.local));
+      const asks = flags.includes("LOWER_UP") && !flags.includes("LOOPBACK") && master === undefined;
+      const lacks = asks && !addresses.some(({ scope }) => scope === "link");
+      return [...waiting.map((one) => `${one.local} on ${ifname}`), ...(lacks ? [`a link-local on ${ifname}`] : [])];
+    });
   }
 
   /** Settings as sysctl(8) names them; conf/default covers the links that are made later. */

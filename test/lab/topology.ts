@@ -149,6 +149,8 @@ export class Lab {
     await joinOutside(node, client, remote, beyond);
     await node.ip(["link add cbr0 type bridge", ...gatewayLines("cbr0")]);
     for (const [index, pod] of pods.entries()) await joinPod(node, remote, pod, options.pods[index], index);
+    // Again for all: a link's other end may have come up since.
+    await Promise.all(own.map((namespace) => namespace.addressesReached()));
     return new Lab({ node, client, remote, beyond, pods }, own);
   }
 
