@@ -10,53 +10,23 @@ export default defineConfig({
     pool: "forks",
     // Two workers: the tiers measure time and drive real packets, so more workers than cores only adds noise.
     maxWorkers: 2,
+    // Nothing but a failure waits so long. Machines that run tests are busy, and stand still now and then.
+    testTimeout: patience(60_000),
+    hookTimeout: patience(60_000),
+    expect: { poll: { timeout: patience(30_000) } },
     projects: [
-      {
-        extends: true,
-        // Some have thousands of services: seconds on a slow machine that does other things besides.
-        test: {
-          name: "unit",
-          include: ["test/unit/**/*.test.ts"],
-          testTimeout: patience(30_000),
-          hookTimeout: patience(30_000),
-        },
-      },
-      {
-        extends: true,
-        test: { name: "conformance", include: ["test/conformance/**/*.test.ts"], testTimeout: patience(30_000) },
-      },
+      { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"] } },
+      { extends: true, test: { name: "conformance", include: ["test/conformance/**/*.test.ts"] } },
       {
         extends: true,
         // One file at a time: some measure memory and how long the event loop is held.
-        test: {
-          name: "native",
-          include: ["test/native/**/*.test.ts"],
-          fileParallelism: false,
-          testTimeout: patience(60_000),
-          hookTimeout: patience(60_000),
-        },
+        test: { name: "native", include: ["test/native/**/*.test.ts"], fileParallelism: false },
       },
+      { extends: true, test: { name: "packets", include: ["test/packets/**/*.test.ts"] } },
+      { extends: true, test: { name: "leaks", include: ["test/leaks/**/*.test.ts"] } },
       {
         extends: true,
-        test: {
-          name: "packets",
-          include: ["test/packets/**/*.test.ts"],
-          testTimeout: patience(60_000),
-          hookTimeout: patience(60_000),
-        },
-      },
-      {
-        extends: true,
-        test: { name: "leaks", include: ["test/leaks/**/*.test.ts"], hookTimeout: patience(60_000) },
-      },
-      {
-        extends: true,
-        test: {
-          name: "nft",
-          include: ["test/nft-versions/**/*.test.ts"],
-          testTimeout: patience(60_000),
-          hookTimeout: patience(300_000),
-        },
+        test: { name: "nft", include: ["test/nft-versions/**/*.test.ts"], hookTimeout: patience(300_000) },
       },
     ],
   },

@@ -1,3 +1,4 @@
+import { writeFileSync } from "node:fs";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,9 +10,8 @@ import { main } from "../../../src/cli/program.js";
 import { proxyCommand } from "../../../src/cli/proxy.js";
 import type { serve, ServeOptions } from "../../../src/cli/serve.js";
 import { parseConfig, type ProxyConfig } from "../../../src/config/index.js";
+import { eventually } from "../../lab/eventually.ts";
 import { KUBEADM_CONFIG, kubeadmArguments } from "../config/kubeadm.js";
-
-vi.setConfig({ testTimeout: 60_000 });
 
 interface Line {
   readonly level: number;
@@ -208,21 +208,21 @@ describe("the configuration file", () => {
 
   it("ends the program when it changes: exit code 1", async () => {
     const ended = run([`--config=${file}`], serving);
-    await vi.waitFor(() => expect(created).toHaveLength(1));
-    await writeFile(file, KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: wrong"));
-    await vi.waitFor(() => expect(said("error")).toEqual([expect.stringContaining("oomScoreAdj: must be")]), 20_000);
-    await writeFile(file, KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: -998"));
+    await eventually(() => expect(created).toHaveLength(1));
+    writeFileSync(file, KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: wrong"));
+    await eventually(() => expect(said("error")).toEqual([expect.stringContaining("oomScoreAdj: must be")]));
+    writeFileSync(file, KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: -998"));
     expect(await ended).toBe(1);
     expect(said("info").at(-1)).toContain("the configuration file has changed");
   });
 
   it("is read with the same flags when it changes", async () => {
     const ended = run([`--config=${file}`, "--hostname-override=a"], serving);
-    await vi.waitFor(() => expect(created).toHaveLength(1));
+    await eventually(() => expect(created).toHaveLength(1));
     // The flag has its place: to the program nothing has changed.
-    await writeFile(file, KUBEADM_CONFIG.replace('hostnameOverride: ""', "hostnameOverride: b"));
-    await vi.waitFor(() => expect(said("info").at(-1)).toContain("means the same"), 20_000);
-    await writeFile(file, KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: -998"));
+    writeFileSync(file, KUBEADM_CONFIG.replace('hostnameOverride: ""', "hostnameOverride: b"));
+    await eventually(() => expect(said("info").at(-1)).toContain("means the same"));
+    writeFileSync(file, KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: -998"));
     expect(await ended).toBe(1);
   });
 });

@@ -12,10 +12,14 @@ afterEach(async () => {
 
 function newLane(restFactor: number) {
   const pieces: { readonly scope: readonly number[]; readonly started: number; readonly ended: number }[] = [];
+  const gate = Promise.withResolvers<void>();
+  const first = Promise.withResolvers<void>();
   const work = async (scope: number[]): Promise<boolean> => {
     const started = performance.now();
     await sleep(WORK_MS);
+    await gate.promise;
     pieces.push({ scope: [...scope], started, ended: performance.now() });
+    first.resolve();
     return true;
   };
   const lane = new Lane<number[]>(work, {
@@ -27,15 +31,17 @@ function newLane(restFactor: number) {
     onFailure: () => undefined,
   });
   lanes.push(lane);
-  return { lane, pieces };
+  /** Nothing is done before `finish`; `worked` resolves with the first piece. */
+  return { lane, pieces, finish: gate.resolve, worked: first.promise };
 }
 
 test("what comes while it works or rests is one piece, after a rest of twice the work", async () => {
-  const { lane, pieces } = newLane(2);
+  const { lane, pieces, finish, worked } = newLane(2);
   lane.add([1]);
   await sleep(WORK_MS / 2);
   lane.add([2]);
-  while (pieces.length === 0) await sleep(1);
+  finish();
+  await worked;
   lane.add([3]);
   await lane.idle();
   expect(pieces.map(({ scope }) => scope)).toEqual([[1], [2, 3]]);
@@ -44,7 +50,8 @@ test("what comes while it works or rests is one piece, after a rest of twice the
 });
 
 test("neither who asks whether it is idle nor an end waits for a rest", async () => {
-  const { lane, pieces } = newLane(400);
+  const { lane, pieces, finish } = newLane(400);
+  finish();
   lane.add([1]);
   await lane.idle();
   lane.add([2]);

@@ -1,19 +1,25 @@
 /** When the connection tracking table is reconciled, over what, and what becomes of failures. On the table in memory. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { pino } from "pino";
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { FakeConntrack } from "../../../src/conntrack/fake-conntrack.js";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.js";
 import type { ReconcileReport } from "../../../src/conntrack/reconciler.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/types.js";
+import { EVENTUALLY_MS } from "../../lab/eventually.ts";
 import { newModel, service, slice } from "../model/objects.js";
 
 const SETTLE_MS = 10;
 const RETRY_MS = 20;
 
 const running: ConntrackService[] = [];
+// What follows a pass, and what is tried again, comes when a test says so.
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+});
 afterEach(async () => {
   await Promise.all(running.splice(0).map((one) => one.stop()));
+  vi.useRealTimers();
 });
 
 function setUp(options: Partial<ConntrackServiceOptions> = {}) {
@@ -47,8 +53,11 @@ function setUp(options: Partial<ConntrackServiceOptions> = {}) {
   const dumps = () => table.calls.filter(({ action }) => action === "dump").map(({ filter }) => filter);
   const settled = async (): Promise<void> => {
     await conntrack.idle();
-    await sleep(15 * SETTLE_MS);
-    await conntrack.idle();
+    // What follows what follows, too.
+    for (let round = 0; round < 3; round++) {
+      await vi.advanceTimersByTimeAsync(5 * SETTLE_MS);
+      await conntrack.idle();
+    }
     table.calls.length = 0;
     reports.length = 0;
   };
@@ -83,11 +92,13 @@ function udp(to: string, from: string): NewConntrackEntry {
 const left = ({ table }: World) =>
   table.entries().map(({ original, reply }) => `${original.destination} ${reply.source}`);
 
-async function until(what: () => boolean, limitMs = 5000): Promise<void> {
+async function until(what: () => boolean): Promise<void> {
   const start = performance.now();
   while (!what()) {
-    if (performance.now() - start > limitMs) throw new Error(`not within ${limitMs} ms: ${what.toString()}`);
-    await sleep(2);
+    if (performance.now() - start > EVENTUALLY_MS) throw new Error(`it did not come: ${what.toString()}`);
+    await vi.advanceTimersByTimeAsync(2);
+    // A rest after a pass is on no clock but the real one.
+    await sleep(1);
   }
 }
 
@@ -366,7 +377,7 @@ describe("failures", () => {
     await until(() => world.lines.some(({ level }) => level === 50));
     await world.conntrack.stop();
     const calls = world.table.calls.length;
-    await sleep(4 * RETRY_MS);
+    await vi.advanceTimersByTimeAsync(4 * RETRY_MS);
     expect(world.table.calls.length).toBe(calls);
   });
 });

@@ -9,8 +9,6 @@ import { Proxier } from "../../../src/proxier/proxier.js";
 import { addressBytes } from "../../../src/table/addresses.js";
 
 const NODE = "this-node";
-/** Written once a test is done waiting for anything else. */
-const LIMIT = { timeout: 10_000 };
 
 let kernel: FakeKernel;
 let logged: Record<string, unknown>[];
@@ -96,14 +94,14 @@ describe("interface addresses", () => {
     make({ nodePortAddresses: ["192.0.2.0/24", "2001:db8::/64"] });
     kernel.setAddresses([on("192.0.2.1"), on("127.0.0.1"), on("198.51.100.1")]);
     start();
-    await expect.poll(() => served("ip"), LIMIT).toEqual(hex("192.0.2.1"));
-    await expect.poll(() => kernel.commits.length, LIMIT).toBe(2);
+    await expect.poll(() => served("ip")).toEqual(hex("192.0.2.1"));
+    await expect.poll(() => kernel.commits.length).toBe(2);
     kernel.setAddresses([on("192.0.2.1"), on("192.0.2.7"), on("2001:db8::7"), on("fe80::1")]);
-    await expect.poll(() => served("ip"), LIMIT).toEqual(hex("192.0.2.1", "192.0.2.7"));
-    await expect.poll(() => served("ip6"), LIMIT).toEqual(hex("2001:db8::7"));
+    await expect.poll(() => served("ip")).toEqual(hex("192.0.2.1", "192.0.2.7"));
+    await expect.poll(() => served("ip6")).toEqual(hex("2001:db8::7"));
     kernel.setAddresses([on("192.0.2.7")]);
-    await expect.poll(() => served("ip"), LIMIT).toEqual(hex("192.0.2.7"));
-    await expect.poll(() => served("ip6"), LIMIT).toEqual([]);
+    await expect.poll(() => served("ip")).toEqual(hex("192.0.2.7"));
+    await expect.poll(() => served("ip6")).toEqual([]);
     for (const ops of kernel.commits.slice(2)) expect(ops.map(({ kind }) => kind)).toEqual(["elements"]);
   });
 
@@ -111,9 +109,9 @@ describe("interface addresses", () => {
     make({ nodePortAddresses: ["192.0.2.0/24", "2001:db8::/64"] });
     kernel.setAddresses([on("192.0.2.1")]);
     start();
-    await expect.poll(() => kernel.commits.length, LIMIT).toBe(2);
+    await expect.poll(() => kernel.commits.length).toBe(2);
     kernel.setAddresses([on("192.0.2.1"), on("198.51.100.1")]);
-    await expect.poll(() => logged.filter(({ msg }) => msg === "nothing to write").length, LIMIT).toBe(2);
+    await expect.poll(() => logged.filter(({ msg }) => msg === "nothing to write").length).toBe(2);
     expect(kernel.commits).toHaveLength(2);
   });
 
@@ -133,15 +131,15 @@ describe("the Node object", () => {
     kernel.setAddresses([on("192.0.2.1"), on("192.0.2.2"), on("2001:db8::1"), on("2001:db8::2")]);
     putNode(["192.0.2.1", "2001:db8::1"]);
     start();
-    await expect.poll(() => served("ip"), LIMIT).toEqual(hex("192.0.2.1"));
-    await expect.poll(() => served("ip6"), LIMIT).toEqual(hex("2001:db8::1"));
+    await expect.poll(() => served("ip")).toEqual(hex("192.0.2.1"));
+    await expect.poll(() => served("ip6")).toEqual(hex("2001:db8::1"));
     // The node is given other addresses; one of them is not on an interface yet.
     putNode(["192.0.2.2", "2001:db8::3"]);
     proxier.flush();
-    await expect.poll(() => served("ip"), LIMIT).toEqual(hex("192.0.2.2"));
-    await expect.poll(() => served("ip6"), LIMIT).toEqual([]);
+    await expect.poll(() => served("ip")).toEqual(hex("192.0.2.2"));
+    await expect.poll(() => served("ip6")).toEqual([]);
     kernel.setAddresses([on("192.0.2.2"), on("2001:db8::3")]);
-    await expect.poll(() => served("ip6"), LIMIT).toEqual(hex("2001:db8::3"));
+    await expect.poll(() => served("ip6")).toEqual(hex("2001:db8::3"));
   });
 
   it("another zone: endpoints are chosen anew", async () => {

@@ -108,7 +108,8 @@ describe("PackedMap", () => {
     const view = new DataView(key.buffer);
     // Not the time that others took from it, and not a single insertion: 2,000 of them take about a millisecond.
     let longest = 0;
-    let before = cpuMs();
+    const start = cpuMs();
+    let before = start;
     for (let i = 0; i < 1_200_000; i++) {
       view.setUint32(4, i);
       map.findOrInsert(key);
@@ -117,20 +118,20 @@ describe("PackedMap", () => {
       longest = Math.max(longest, now - before);
       before = now;
     }
-    // To copy and rehash them all would take 60 ms and more.
-    expect(longest).toBeLessThan(30);
+    // To copy and rehash them all would take 60 ms and more, a fifth of all this.
+    expect(longest).toBeLessThan(Math.max(30, (before - start) / 10));
   });
 
   it("takes half a million entries in little memory and time", () => {
     const map = new PackedMap(16, 8);
     const key = new Uint8Array(16);
     const view = new DataView(key.buffer);
-    const start = performance.now();
+    const start = cpuMs();
     for (let i = 0; i < 500_000; i++) {
       view.setUint32(4, i);
       map.findOrInsert(key);
     }
-    const perEntry = ((performance.now() - start) * 1e6) / 500_000;
+    const perEntry = ((cpuMs() - start) * 1e6) / 500_000;
     expect(map.size).toBe(500_000);
     expect(perEntry).toBeLessThan(5_000);
   });

@@ -1,9 +1,8 @@
 /** Random changes while random things go wrong: at the end we know what the server has, and never lost what it had. */
-import { afterEach, expect, test, vi } from "vitest";
+import { afterEach, expect, test } from "vitest";
 import { ApiServer, type Fault, type FaultEffect } from "../../../lab/api-server/index.ts";
+import { eventually } from "../../../lab/eventually.ts";
 import { listen, type Listening, NODE, node, service, slice } from "./support.ts";
-
-vi.setConfig({ testTimeout: 60_000 });
 
 const STEPS = 250;
 const EFFECTS: readonly FaultEffect[] = [
@@ -97,7 +96,7 @@ test.each([1, 2, 3, 4, 5, 6])("seed %i", async (seed) => {
     }
     return found;
   };
-  await vi.waitFor(() => expect(known()).toEqual(present), { timeout: 20_000 });
+  await eventually(() => expect(known()).toEqual(present));
   const removed = sink.calls.filter((call) => call.startsWith("- ")).map((call) => call.slice(2));
   expect(removed.filter((name) => !deleted.has(name))).toEqual([]);
   expect(sink.calls.filter((call) => call === "synced")).toHaveLength(1);

@@ -10,8 +10,6 @@ import type { ApiConnection, RequestReport } from "../../../../src/source/kubern
 import { ConnectionSettingsError, StatusError, TransportError } from "../../../../src/source/kubernetes/errors.js";
 import { ApiServer, type ApiServerOptions, Authority } from "../../../lab/api-server/index.ts";
 
-vi.setConfig({ testTimeout: 20_000 });
-
 let directory: string;
 let api: ApiServer;
 const connections: ApiConnection[] = [];

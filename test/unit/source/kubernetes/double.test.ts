@@ -8,11 +8,9 @@ import {
   VersionApi,
   Watch,
 } from "@kubernetes/client-node";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ApiServer } from "../../../lab/api-server/index.ts";
 import { node, NODE, service, slice } from "./support.ts";
-
-vi.setConfig({ testTimeout: 20_000 });
 
 let api: ApiServer;
 let config: KubeConfig;

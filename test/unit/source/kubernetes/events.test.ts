@@ -1,10 +1,9 @@
 import { pino } from "pino";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, expect, test } from "vitest";
 import { type EventTiming, KubernetesEventRecorder } from "../../../../src/source/kubernetes/event-recorder.js";
 import { ApiServer, type KubeJson } from "../../../lab/api-server/index.ts";
+import { eventually, EVENTUALLY_MS } from "../../../lab/eventually.ts";
 import { connectTo, type LogLine, NODE } from "./support.ts";
-
-vi.setConfig({ testTimeout: 20_000 });
 
 const STARTING = { type: "Normal", reason: "Starting", action: "StartKubeProxy", note: "" } as const;
 const HEALTH = {
@@ -32,13 +31,10 @@ function record(timing: Partial<EventTiming> = {}): KubernetesEventRecorder {
 }
 
 async function events(count: number): Promise<readonly KubeJson[]> {
-  return vi.waitFor(
-    () => {
-      expect(api.events).toHaveLength(count);
-      return api.events;
-    },
-    { timeout: 10_000 },
-  );
+  return eventually(() => {
+    expect(api.events).toHaveLength(count);
+    return api.events;
+  });
 }
 
 beforeEach(async () => {
@@ -88,7 +84,7 @@ test("the same again is counted in one Event, not sent as many", async () => {
   for (let i = 0; i < 40; i++) recorder.record(SERVICE, HEALTH);
   recorder.record(OWN_NODE, STARTING);
   await events(2);
-  await vi.waitFor(() =>
+  await eventually(() =>
     expect(api.events.find(({ metadata }) => metadata.namespace === "a")).toMatchObject({ series: { count: 40 } }),
   );
   expect(api.requests.length).toBeLessThan(6);
@@ -132,7 +128,7 @@ test("where Events are forbidden it is said once, with the role that is missing"
   const refused = api.fail({ resource: "events" }, { status: 403, message: "events is forbidden" });
   record().record(OWN_NODE, STARTING);
   recorder.record(SERVICE, HEALTH);
-  await vi.waitFor(() => expect(refused.hits).toBe(2));
+  await eventually(() => expect(refused.hits).toBe(2));
   await recorder.stop();
   expect(lines).toHaveLength(1);
   expect(lines[0]).toMatchObject({ level: 40, reason: "events is forbidden" });
@@ -142,7 +138,7 @@ test("where Events are forbidden it is said once, with the role that is missing"
 test("one that cannot be sent is in the log with its text", async () => {
   api.fail({ resource: "events" }, { status: 422, message: "invalid" });
   record().record(SERVICE, HEALTH);
-  await vi.waitFor(() => expect(lines).toHaveLength(1));
+  await eventually(() => expect(lines).toHaveLength(1));
   expect(lines[0]).toMatchObject({ event: HEALTH.reason, note: HEALTH.note, reason: "invalid" });
 });
 
@@ -152,7 +148,7 @@ test("a flood while the server is away is bounded: the newest are kept", async (
   for (let i = 0; i < 300; i++) recorder.record({ kind: "Service", namespace: "a", name: `s-${i}` }, HEALTH);
   await api.up();
   const last = () => api.events.some(({ metadata }) => metadata.name.startsWith("s-299."));
-  await vi.waitFor(() => expect(last()).toBe(true), { timeout: 10_000 });
+  await eventually(() => expect(last()).toBe(true));
   // Besides 256 that wait, the one that is just being sent.
   expect(api.events.length).toBeGreaterThanOrEqual(256);
   expect(api.events.length).toBeLessThanOrEqual(257);
@@ -160,7 +156,7 @@ test("a flood while the server is away is bounded: the newest are kept", async (
 
 test("stopping sends what waits, but does not wait for a server that is away", async () => {
   record().record(OWN_NODE, STARTING);
-  await recorder.stop();
+  await recorder.stop(EVENTUALLY_MS);
   expect(api.events).toHaveLength(1);
   await api.down();
   record().record(OWN_NODE, STARTING);

@@ -1,8 +1,6 @@
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ApiServer, type ApiServerOptions } from "../../../lab/api-server/index.ts";
 import { type Listening, type ListenOptions, listen, NODE, node, service, serviceCIDR, slice } from "./support.ts";
-
-vi.setConfig({ testTimeout: 20_000 });
 
 let api: ApiServer;
 const open: Listening[] = [];

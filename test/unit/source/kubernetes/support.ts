@@ -7,6 +7,7 @@ import { KubernetesSource } from "../../../../src/source/kubernetes/source.js";
 import type { Timing } from "../../../../src/source/kubernetes/timing.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../../../src/source/types.js";
 import type { ApiServer, KubeJson } from "../../../lab/api-server/index.ts";
+import { EVENTUALLY_MS } from "../../../lab/eventually.ts";
 
 export const NODE = "node-1";
 
@@ -51,7 +52,7 @@ export class Recorder implements ObjectSink {
       const timer = setTimeout(() => {
         this.#waiting.delete(check);
         reject(new Error(`${what} did not come; the last calls: ${this.calls.slice(-20).join(", ")}`));
-      }, 10_000);
+      }, EVENTUALLY_MS);
       const check = () => {
         if (!condition()) return;
         clearTimeout(timer);
