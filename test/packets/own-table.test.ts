@@ -8,12 +8,20 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { factsOf } from "../conformance/kernel-facts.ts";
 import { patience } from "../lab/patience.ts";
+import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
+import { KubeProxyDouble } from "./support/kube-proxy.ts";
+import { underLoad } from "./support/load.ts";
 import { clusterIP, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { checkRow, type Row } from "./support/rows.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const SERVED: Row = { rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } };
+
+const STREAMS = [
+  { from: "c", to: clusterIP(web), protocol: "tcp" },
+  { from: "client", to: clusterIP(web), protocol: "udp" },
+] as const;
 
 let cluster: Cluster;
 let args: readonly string[];
@@ -121,12 +129,31 @@ function onNewer(): void {
     await end(plain);
   });
 
-  test("a table that anybody may change is made anew to own it, without a gap", async () => {
+  test("a table that anybody may change is made anew to own it, in one transaction that no connection notices", async () => {
     const plain = await start();
     await end(plain);
-    const owner = await start("--own-table");
+    let owner = plain;
+    const { connections, failures } = await underLoad(cluster, STREAMS, async () => {
+      owner = await start("--own-table");
+    });
+    expect(failures).toEqual([]);
+    expect(connections).toBeGreaterThan(20);
+    expect(log.match(/"transactions":\d+/g)).toEqual(['"transactions":1', '"transactions":1']);
+    expect(log).not.toContain('"operations":1,');
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     expect((await nft("delete", "table", "ip", "kube-proxy")).code).not.toBe(0);
     await end(owner);
+  });
+
+  test("kube-proxy cannot start on it before cleanup, and then can", async () => {
+    const owner = await start("--own-table");
+    const starts = () => Promise.all(FAMILIES.map((family) => new KubeProxyDouble(cluster.lab, family).sync([web])));
+    await expect(starts()).rejects.toThrow("Operation not permitted");
+    await end(owner);
+    await expect(starts()).rejects.toThrow("Operation not supported");
+    expect(await checkRow(cluster, SERVED)).toEqual([]);
+    expect((await cluster.command(["cleanup"])).code).toBe(0);
+    await starts();
+    expect(await checkRow(cluster, SERVED)).toEqual([]);
   });
 }
