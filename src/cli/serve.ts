@@ -1,7 +1,7 @@
 import type { ConfigDocument, ProxyConfig } from "../config/index.js";
 import { runDaemon } from "../daemon/daemon.js";
 import { writeOnce } from "../daemon/once.js";
-import { applySystemSettings, loadConntrack } from "../host/index.js";
+import { applySystemSettings, loadConntrack, nameProcess } from "../host/index.js";
 import { ListenError } from "../observe/http-listener.js";
 import type { Logger } from "../observe/log.js";
 import { oldKernelWarning } from "../proxier/kernel-release.js";
@@ -38,6 +38,7 @@ export interface ServeOptions {
  */
 export async function serve(config: ProxyConfig, options: ServeOptions): Promise<number> {
   const { log, own, once = false, initOnly = false } = options;
+  await nameProcess("nft-proxier");
   const kernel = await openKernel();
   try {
     if (initOnly) {

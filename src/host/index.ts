@@ -5,6 +5,7 @@ import { applyConntrack } from "./conntrack.js";
 import { applyOomScore } from "./oom.js";
 
 export { loadConntrack } from "./load-conntrack.js";
+export { nameProcess } from "./process-name.js";
 
 export interface SystemSettingsOptions {
   readonly log: Logger;

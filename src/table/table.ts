@@ -358,7 +358,9 @@ export class Table {
 
   #notOurs({ owner }: TableFacts): TableError {
     const { family, name } = this.#options;
-    const message = `table ${family} ${name} is owned by another program (netlink port ${owner}): nobody else can change it until that ends`;
+    const message =
+      `table ${family} ${name} is owned by another program (netlink port ${owner}): nobody else can change it until that ends; ` +
+      `"nft list table ${family} ${name}" shows its name`;
     return new TableError("no-permission", message);
   }
 

@@ -102,6 +102,8 @@ function onNewer(): void {
       expect(code, command).not.toBe(0);
       expect(stderr).toContain("Operation not permitted");
     }
+    const { stdout } = await nft("list", "table", "ip", "kube-proxy");
+    expect(stdout).toContain("# progname nft-proxier");
     await end(first);
     expect(await checkRow(cluster, SERVED)).toEqual([]);
 
