@@ -36,8 +36,10 @@ interface Frozen {
 
 /** What `take` left to be packed. */
 interface Taken {
-  /** Every row below `limit`; otherwise the first `limit` of `rows`. */
+  /** The set is created anew. */
   readonly full: boolean;
+  /** Every row below `limit`; otherwise the first `limit` of `rows`. */
+  readonly every: boolean;
   readonly rows: RowList;
   readonly limit: number;
   /** So many of them are packed. */
@@ -113,7 +115,7 @@ export class TrackedElements implements ElementSet {
   }
   /** Elements that the next transaction adds (a replaced one included). */
   get pendingAdds(): number {
-    return this.#rows.pendingAdds;
+    return this.#rows.allDirty ? this.#size : this.#rows.pendingAdds;
   }
   /** Whether the next transaction may have anything to do for this set. */
   get dirty(): boolean {
@@ -206,20 +208,20 @@ export class TrackedElements implements ElementSet {
 
   /** Freezes what is wanted now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
   take(full: boolean): void {
+    const every = full || this.#rows.allDirty;
     const rows = this.#rows.takeDirty();
-    this.#taken = { full, rows, limit: full ? this.#map.rows : rows.length, packed: 0 };
+    this.#taken = { full, every, rows, limit: every ? this.#map.rows : rows.length, packed: 0 };
   }
 
   /** Packs what `take` froze. Lets the event loop run now and then. */
   async pack(): Promise<PackedChange> {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
-    const writer = this.#ranges
-      ? new RangeWriter(this.#map)
-      : new ChangeWriter(this.#map, this.#verdicts, taken.full ? this.#map.size : this.#rows.pendingAdds);
+    const additions = taken.every ? this.#map.size : this.#rows.pendingAdds;
+    const writer = this.#ranges ? new RangeWriter(this.#map) : new ChangeWriter(this.#map, this.#verdicts, additions);
     const change = {
       full: taken.full,
-      addRows: new RowList(this.#rows.pendingAdds),
+      addRows: new RowList(additions),
       deleteRows: new RowList(),
       lateRows: new RowList(),
       otherRows: new RowList(),
@@ -269,9 +271,14 @@ export class TrackedElements implements ElementSet {
 
   /** Replaces what is known of the kernel by a dump; no dump: the set is not there. */
   async load(batch?: ElementBatch): Promise<Loaded> {
+    if (batch === undefined) {
+      const drift = { gone: this.#rows.kernelSize, added: 0, changed: 0 };
+      this.#rows.loseKernel();
+      return { complete: true, drift };
+    }
     this.#rows.forgetKernel(EXPECTED);
     this.#drift = { gone: 0, added: 0, changed: 0 };
-    const complete = batch === undefined || (await this.loadBatch(batch));
+    const complete = await this.loadBatch(batch);
     const late = this.spec.lateLeftovers === true;
     await inSlices(this.#map.rows, (from, to) => {
       for (let row = from; row < to; row++) if (this.#map.flags[row] !== 0) this.#finishLoad(row, late);
@@ -334,7 +341,7 @@ export class TrackedElements implements ElementSet {
 
   #packUpTo(end: number, taken: Taken, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
     for (; taken.packed < end; taken.packed++) {
-      const row = taken.full ? taken.packed : taken.rows.rows[taken.packed];
+      const row = taken.every ? taken.packed : taken.rows.rows[taken.packed];
       if (this.#map.flags[row] !== 0) this.#packRow(row, change, writer);
     }
   }
@@ -420,7 +427,7 @@ export class TrackedElements implements ElementSet {
   #isTaken(row: number, flags: number): boolean {
     const taken = this.#taken;
     if (taken === undefined) return false;
-    return taken.full ? row >= taken.packed && row < taken.limit : (flags & this.#rows.takenBit) !== 0;
+    return taken.every ? row >= taken.packed && row < taken.limit : (flags & this.#rows.takenBit) !== 0;
   }
 
   #checkKey(key: Uint8Array): void {

@@ -2,6 +2,9 @@ import { type PackedMap, RowList } from "./packed-map.js";
 import { ADD, DIRTY_EVEN, DIRTY_ODD, KERNEL, LATER, WANTED } from "./row-flags.js";
 import { inSlices } from "./yielding.js";
 
+/** The flag in each of four rows' flags, read as one number. */
+const KERNEL_OF_FOUR = KERNEL * 0x01010101;
+
 /**
  * What follows from the flags of a set's rows and is kept with them: how many are in the kernel, how many are to be added,
  * and the list of dirty rows. There are two lists by turns, each with its own bit: the one that a transaction has taken,
@@ -12,6 +15,7 @@ export class RowStates {
   readonly #onDirty: (() => void) | undefined;
   #dirty = new RowList();
   #dirtyBit = DIRTY_EVEN;
+  #allDirty = false;
   #kernelSize = 0;
   #pendingAdds = 0;
 
@@ -26,19 +30,25 @@ export class RowStates {
     return this.#kernelSize;
   }
 
-  /** Rows that the kernel lacks, or has with other data. */
+  /** Rows that are known to be missing in the kernel, or to be there with other data: not counted while all are dirty. */
   get pendingAdds(): number {
     return this.#pendingAdds;
   }
 
   get dirty(): boolean {
-    return this.#dirty.length > 0;
+    return this.#allDirty || this.#dirty.length > 0;
+  }
+
+  /** Every row is dirty, those too that no list names. */
+  get allDirty(): boolean {
+    return this.#allDirty;
   }
 
   /** The dirty rows; from now on there are none. */
   takeDirty(): RowList {
     const taken = this.#dirty;
     this.#dirty = new RowList();
+    this.#allDirty = false;
     this.#dirtyBit = this.takenBit;
     return taken;
   }
@@ -72,11 +82,25 @@ export class RowStates {
     this.#kernelSize += present ? 1 : -1;
   }
 
+  /** The kernel holds none of them, and what is wanted is to be written anew: in no time, whatever the number of rows. */
+  loseKernel(): void {
+    this.forgetKernel();
+    if (this.#map.size === 0) return;
+    this.#allDirty = true;
+    this.#onDirty?.();
+  }
+
   /** Nothing is known to be in the kernel. `instead`: the flag that rows get which were thought to be there. */
   forgetKernel(instead = 0): void {
-    const flags = this.#map.flags;
-    for (let row = 0; row < this.#map.rows; row++) {
-      if ((flags[row] & KERNEL) !== 0) flags[row] = (flags[row] & ~KERNEL) | instead;
+    this.#allDirty = false;
+    if (this.#kernelSize === 0) return;
+    // Four rows at a time: there may be half a million of them, and the first time nothing of this is compiled.
+    const { buffer, byteOffset, length } = this.#map.flags;
+    const words = new Int32Array(buffer, byteOffset, length / 4);
+    const last = Math.ceil(this.#map.rows / 4);
+    for (let i = 0; i < last; i++) {
+      const word = words[i];
+      words[i] = (word & ~KERNEL_OF_FOUR) | Math.imul((word & KERNEL_OF_FOUR) / KERNEL, instead);
     }
     this.#kernelSize = 0;
   }

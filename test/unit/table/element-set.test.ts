@@ -278,6 +278,12 @@ describe("TrackedElements", () => {
     for (let round = 0; round < 400; round++) {
       for (let i = next(12); i > 0; i--) change();
       if (next(10) === 0) await set.load(dump(...kernel));
+      if (next(10) === 0) {
+        expect((await set.load()).drift).toEqual({ gone: kernel.size, added: 0, changed: 0 });
+        kernel.clear();
+        expect([set.kernelSize, set.pendingAdds, set.dirty]).toEqual([0, wanted.size, set.dirty || wanted.size > 0]);
+        for (let i = next(6); i > 0; i--) change();
+      }
       const frozen = new Map(wanted);
       const full = next(12) === 0;
       set.take(full);
