@@ -35,6 +35,8 @@ const { values: options, positionals: filters } = parseArgs({
 
 /** By how much longer than on hardware the tests wait for things under emulation. */
 const SLOW = 10;
+/** Tests that take longer are told of while the guest runs: else an hour can pass in which nothing is said. */
+const LONG_MS = 60_000;
 const directory = path.join(root, "build", "kernels");
 
 interface Result {
@@ -114,6 +116,8 @@ class Progress {
         break;
       case "test":
         this.#open.set(event.file, (this.#open.get(event.file) ?? 1) - 1);
+        if (event.milliseconds > LONG_MS)
+          this.say(`${event.file}: ${event.name} took ${(event.milliseconds / 1000).toFixed(0)} s`);
         if (event.state === "passed") this.passed += 1;
         else if (event.state === "skipped") this.leftOut.push(`${event.file}: ${event.name}`);
         else this.#failed(`${event.file}: ${event.name} (${event.milliseconds} ms): ${event.message}`);

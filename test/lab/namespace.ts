@@ -125,11 +125,17 @@ export class Namespace {
     });
   }
 
-  /** Settings as sysctl(8) names them; conf/default covers the links that are made later. */
+  /**
+   * Settings as sysctl(8) names them; conf/default covers the links that are made later. Those of connection tracking are
+   * missing before the kernel has loaded it, which a rule that is checked makes it do; and where root is root in a user
+   * namespace alone: what is missing is passed over.
+   */
   async sysctl(settings: Readonly<Record<string, string | number>>): Promise<void> {
-    const lines = Object.entries(settings).map(([key, value]) => {
+    const lines = Object.entries(settings).flatMap(([key, value]) => {
       const path = `/proc/sys/${key.replaceAll(".", "/")}`;
-      return `if [ -e ${path} ]; then echo ${value} > ${path}; fi`;
+      const load = `[ -e ${path} ] || echo 'table ip probe { chain c { ct state new; }; }' | nft -c -f -`;
+      const set = `if [ -e ${path} ]; then echo ${value} > ${path}; fi`;
+      return key.startsWith("net.netfilter.nf_conntrack_") ? [load, set] : [set];
     });
     await this.mustRun(["sh", "-e"], { input: lines.join("\n") + "\n" });
   }

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { KubeJson } from "../lab/api-server/index.ts";
+import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Api } from "./support/api.ts";
 import { Cluster } from "./support/cluster.ts";
@@ -33,7 +34,10 @@ let entries = 0;
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-conntrack-"));
   cluster = await Cluster.create();
-  const timeouts = ["udp_timeout", "udp_timeout_stream"].map((name) => [`net.netfilter.nf_conntrack_${name}`, 600]);
+  const timeouts = ["udp_timeout", "udp_timeout_stream"].map((name) => [
+    `net.netfilter.nf_conntrack_${name}`,
+    patience(600),
+  ]);
   await cluster.lab.node.sysctl(Object.fromEntries(timeouts) as Record<string, number>);
   api = await Api.start(cluster.node, { tls: {}, tokens: [TOKEN] });
   await put(nodeObject(), serviceCIDRObject(), ...objects(web), ...objects(dns));

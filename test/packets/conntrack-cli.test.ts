@@ -16,7 +16,10 @@ let cluster: Cluster;
 let args: readonly string[];
 beforeAll(async () => {
   cluster = await Cluster.create();
-  const timeouts = ["udp_timeout", "udp_timeout_stream"].map((name) => [`net.netfilter.nf_conntrack_${name}`, 600]);
+  const timeouts = ["udp_timeout", "udp_timeout_stream"].map((name) => [
+    `net.netfilter.nf_conntrack_${name}`,
+    patience(600),
+  ]);
   await cluster.lab.node.sysctl(Object.fromEntries(timeouts) as Record<string, number>);
   await apply(objects([web, dns]));
   let sourcePort = SPORT;

@@ -17,7 +17,7 @@ let cluster: Cluster;
 let tracked: Tracked;
 beforeAll(async () => {
   cluster = await Cluster.create();
-  await cluster.lab.node.sysctl({ "net.netfilter.nf_conntrack_udp_timeout": 600 });
+  await cluster.lab.node.sysctl({ "net.netfilter.nf_conntrack_udp_timeout": patience(600) });
   tracked = await Tracked.start(cluster, EVERYWHERE);
   for (const family of FAMILIES) await cluster.node.agent().serve("udp", LOOPBACK[family], port, "program");
 });

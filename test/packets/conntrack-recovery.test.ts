@@ -26,9 +26,9 @@ let tracked: Tracked;
 beforeAll(async () => {
   cluster = await Cluster.create();
   await cluster.lab.node.sysctl({
-    "net.netfilter.nf_conntrack_udp_timeout": 600,
-    "net.netfilter.nf_conntrack_udp_timeout_stream": 600,
-    "net.netfilter.nf_conntrack_sctp_timeout_cookie_wait": 600,
+    "net.netfilter.nf_conntrack_udp_timeout": patience(600),
+    "net.netfilter.nf_conntrack_udp_timeout_stream": patience(600),
+    "net.netfilter.nf_conntrack_sctp_timeout_cookie_wait": patience(600),
   });
   tracked = await Tracked.start(cluster);
 });

@@ -6,6 +6,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { Finished } from "../lab/namespace.ts";
+import { patience } from "../lab/patience.ts";
 import { FAMILIES, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { KubeProxyDouble } from "./support/kube-proxy.ts";
@@ -32,13 +33,13 @@ afterAll(async () => {
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "b", "r1"], external: "Local" };
 const empty: ServiceSpec = { name: "empty", n: 3, endpoints: [] };
-const sticky: ServiceSpec = { name: "sticky", n: 4, endpoints: ["a", "b"], affinitySeconds: 600 };
+const sticky: ServiceSpec = { name: "sticky", n: 4, endpoints: ["a", "b"], affinitySeconds: patience(600) };
 const stickyEdge: ServiceSpec = {
   name: "sticky-edge",
   n: 5,
   endpoints: ["b", "r2"],
   external: "Local",
-  affinitySeconds: 600,
+  affinitySeconds: patience(600),
 };
 const guarded: ServiceSpec = {
   name: "guarded",

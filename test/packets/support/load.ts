@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Transport } from "../../lab/agent.ts";
+import { patience } from "../../lab/patience.ts";
 import { FAMILIES } from "../../lab/topology.ts";
 import type { Cluster } from "./cluster.ts";
 import type { Target } from "./objects.ts";
@@ -20,6 +21,8 @@ export interface LoadResult {
 
 /** Between rounds: the load must not take the processors from what is under test. */
 const PAUSE_MS = 5;
+/** A machine on which everything takes N times as long has that much longer pauses, up to this. */
+const LONGEST_PAUSE_MS = 2000;
 
 /** Keeps every stream busy, in both families, until `work` is done; then says how the connections ended. */
 export async function underLoad(
@@ -46,12 +49,14 @@ export async function underLoad(
         timeoutMs: 3000,
       };
       while (!stop.signal.aborted) {
+        const started = performance.now();
         for (const outcome of await namespace.agent().probe(probe)) {
           connections += outcome.count;
           const good = outcome.result === "ok" && pods.has(outcome.name);
           if (!good) failures.push(`${family} ${protocol} ${from} → ${to.name}: ${JSON.stringify(outcome)}`);
         }
-        await sleep(PAUSE_MS);
+        const took = performance.now() - started;
+        await sleep(Math.min(PAUSE_MS + patience(took) - took, LONGEST_PAUSE_MS));
       }
       return { connections, failures };
     }),
