@@ -2,6 +2,7 @@
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
 
+#include <memory>
 #include <unordered_map>
 
 #include "connection.h"
@@ -52,7 +53,7 @@ InterfaceAddress DecodeAddress(const nlmsghdr* message) {
 
 std::vector<InterfaceAddress> Connection::Addresses() const {
   std::unordered_map<uint32_t, std::string> names;
-  ReadSockets sockets(netns_, NETLINK_ROUTE);
+  ReadSockets sockets(1, [this] { return std::make_unique<NetlinkSocket>(netns_, NETLINK_ROUTE); });
   const RouteRequest<ifinfomsg> links(RTM_GETLINK);
   RunRequest(
       sockets, &links.header, "dump interfaces", [&] { names.clear(); },

@@ -83,7 +83,8 @@ class Connection {
   const ConnectionOptions options_;
   const NetNamespace netns_;
   // Reads do not change the connection.
-  mutable ReadSockets read_sockets_{netns_, NETLINK_NETFILTER};
+  mutable ReadSockets read_sockets_{kIdleReadSockets,
+                                    [this] { return std::make_unique<NetlinkSocket>(netns_, NETLINK_NETFILTER); }};
   std::unique_ptr<NetlinkSocket> socket_;
   std::atomic<uint32_t> port_id_{0};
   bool dead_ = false;

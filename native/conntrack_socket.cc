@@ -18,8 +18,6 @@ namespace {
 constexpr size_t kReplyBuffer = 1 << 20;
 // The kernel answers within the system calls that ask: who waits this long waits for nothing.
 constexpr int kPatienceMs = 10'000;
-// Two dumps, a deletion and a look at the statistics go on at the same time.
-constexpr size_t kIdleSockets = 4;
 
 }  // namespace
 
@@ -72,23 +70,6 @@ void ConntrackSocket::Answers(uint32_t last, const std::function<void(const nlms
   };
   while (Receive(answer)) {
   }
-}
-
-std::unique_ptr<ConntrackSocket> ConntrackSockets::Take() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!idle_.empty()) {
-      std::unique_ptr<ConntrackSocket> socket = std::move(idle_.back());
-      idle_.pop_back();
-      return socket;
-    }
-  }
-  return std::make_unique<ConntrackSocket>(netns_);
-}
-
-void ConntrackSockets::GiveBack(std::unique_ptr<ConntrackSocket> socket) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (idle_.size() < kIdleSockets) idle_.push_back(std::move(socket));
 }
 
 }  // namespace nftp

@@ -8,8 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -17,6 +15,7 @@
 #include "conntrack_requests.h"
 #include "failure.h"
 #include "socket.h"
+#include "socket_pool.h"
 
 namespace nftp {
 
@@ -47,23 +46,7 @@ class ConntrackSocket {
   std::vector<uint8_t> buffer_;
 };
 
-// Sockets that wait for the next use: to close one is dear. nf_tables looks at each netlink socket of netfilter's that
-// is closed (nft_rcv_nl_event), and keeps commits waiting until what earlier ones removed is destroyed: a grace period
-// of RCU, and tens of milliseconds when a filtered dump is walking the table.
-class ConntrackSockets {
- public:
-  explicit ConntrackSockets(const NetNamespace& netns) : netns_(netns) {}
-
-  // Throws Failure.
-  std::unique_ptr<ConntrackSocket> Take();
-  // One that has received all answers to what it sent.
-  void GiveBack(std::unique_ptr<ConntrackSocket> socket);
-
- private:
-  const NetNamespace& netns_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<ConntrackSocket>> idle_;
-};
+using ConntrackSockets = SocketPool<ConntrackSocket>;
 
 // The messages of a datagram, one by one, until `use` is false, which is then the result. Throws Failure when it was
 // cut off, or says that others were lost.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,8 @@ namespace {
 constexpr size_t kDeletions = 128;
 // What a dump shows is gathered up to here before it is deleted.
 constexpr size_t kGathered = 8 * kDeletions;
+// Two dumps, a deletion and a look at the statistics go on at the same time.
+constexpr size_t kIdleSockets = 4;
 constexpr uint32_t kStatusFixedTimeout = 1 << 10;
 
 }  // namespace
@@ -43,7 +46,7 @@ Failure ConntrackOpenFailure(const Failure& failure) {
 ConntrackTable::ConntrackTable(const ConnectionOptions& options) try
     : options_(options),
       netns_(options.netns.empty() ? NetNamespace() : NetNamespace(options.netns)),
-      sockets_(netns_),
+      sockets_(kIdleSockets, [this] { return std::make_unique<ConntrackSocket>(netns_); }),
       socket_(netns_) {
   static_cast<void>(Totals());
 } catch (const Failure& failure) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <string>
 
 #include "message_decoder.h"
@@ -16,8 +17,6 @@ namespace {
 // The kernel fills at most 32 KiB per datagram of a dump, or one object if that is larger.
 constexpr size_t kDumpBuffer = 1 << 18;
 constexpr size_t kRequestRoom = 2048;
-// As many as usually read at a time: a family each.
-constexpr size_t kIdleSockets = 2;
 
 enum class Answer { Complete, Interrupted };
 
@@ -71,23 +70,6 @@ int ErrorOfDone(const nlmsghdr* message) {
 NfTablesRequest::NfTablesRequest(uint16_t type, uint16_t flags, uint8_t family)
     : buffer_(kRequestRoom),
       writer_(BeginMessage(buffer_.data(), type, flags, family, 1), buffer_.data() + buffer_.size()) {}
-
-std::unique_ptr<NetlinkSocket> ReadSockets::Take() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!idle_.empty()) {
-      std::unique_ptr<NetlinkSocket> socket = std::move(idle_.back());
-      idle_.pop_back();
-      return socket;
-    }
-  }
-  return std::make_unique<NetlinkSocket>(netns_, protocol_);
-}
-
-void ReadSockets::GiveBack(std::unique_ptr<NetlinkSocket> socket) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (idle_.size() < kIdleSockets) idle_.push_back(std::move(socket));
-}
 
 void RunRequest(ReadSockets& sockets, const nlmsghdr* request, const char* action, const std::function<void()>& reset,
                 const std::function<void(const nlmsghdr*)>& on_message, bool absent_is_empty) {

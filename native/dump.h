@@ -3,14 +3,14 @@
 
 #include <linux/netlink.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <mutex>
 #include <vector>
 
 #include "attr.h"
 #include "socket.h"
+#include "socket_pool.h"
 
 namespace nftp {
 
@@ -27,24 +27,11 @@ class NfTablesRequest {
   AttrWriter writer_;
 };
 
-// Sockets of one protocol that wait for the next read. To close one of netfilter's is dear: nf_tables looks whether it
-// owned a table, and first waits until everything that earlier transactions removed is destroyed (nft_rcv_nl_event),
-// tens of milliseconds after a large table.
-class ReadSockets {
- public:
-  ReadSockets(const NetNamespace& netns, int protocol) : netns_(netns), protocol_(protocol) {}
+// Sockets of one protocol.
+using ReadSockets = SocketPool<NetlinkSocket>;
 
-  // Throws Failure.
-  std::unique_ptr<NetlinkSocket> Take();
-  // One that has received the whole answer to what it sent.
-  void GiveBack(std::unique_ptr<NetlinkSocket> socket);
-
- private:
-  const NetNamespace& netns_;
-  const int protocol_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<NetlinkSocket>> idle_;
-};
+// As many as usually read at a time: a family each.
+constexpr size_t kIdleReadSockets = 2;
 
 // Sends `request` and hands every message of the answer to `on_message`. `reset` is called before each attempt, for a
 // dump that the kernel marks NLM_F_DUMP_INTR is read again, at most kMaxRestarts times. Throws Failure.
