@@ -1,5 +1,13 @@
+import type { LogLevel } from "../observe/log.js";
 import type { FlagValues } from "./flag-values.js";
 import type { FlagSpec } from "./kube-proxy-flags.js";
+
+/** What commands that read manifests are given. */
+export interface CommonOptions {
+  readonly manifests: string;
+  readonly config?: string;
+  readonly logLevel: LogLevel;
+}
 
 /** What kube-proxy has no name for. */
 export interface OwnOptions {

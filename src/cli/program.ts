@@ -8,24 +8,17 @@ import { flagProblems } from "./flag-config.js";
 import { flagSpec, problemOf, readBool, readFlags } from "./flag-values.js";
 import { fromGo } from "./go-arguments.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
-import { OWN_FLAGS, type OwnOptions } from "./options.js";
+import { type CommonOptions, OWN_FLAGS, type OwnOptions } from "./options.js";
 import { proxyCommand } from "./proxy.js";
 import { renderCommand } from "./render.js";
 import { runCommand } from "./run.js";
 
 /** Exit codes: 0 done, 1 failed, 2 not understood. */
-export const EXIT_FAILED = 1;
-export const EXIT_USAGE = 2;
+const EXIT_FAILED = 1;
+const EXIT_USAGE = 2;
 
 /** The name under which the command line is nobody's but kube-proxy's: without a word behind it, it starts. */
 const KUBE_PROXY = "kube-proxy";
-
-/** What commands that read manifests are given. */
-export interface CommonOptions {
-  readonly manifests: string;
-  readonly config?: string;
-  readonly logLevel: LogLevel;
-}
 
 function family(value: string): "ip" | "ip6" {
   if (value === "ip" || value === "ip6") return value;

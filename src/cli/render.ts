@@ -1,7 +1,7 @@
 import { FakeKernel } from "../kernel/fake-kernel.js";
 import { createLogger } from "../observe/log.js";
 import { Proxier } from "../proxier/proxier.js";
-import type { CommonOptions } from "./program.js";
+import type { CommonOptions } from "./options.js";
 import { interfaceAddresses, manifestSource, MONOTONIC_CLOCK, nodeName, readConfig, startSource } from "./setup.js";
 
 /** `render`: the ruleset of the manifests on stdout. */

@@ -1,5 +1,5 @@
 import { createLogger } from "../observe/log.js";
-import type { CommonOptions } from "./program.js";
+import type { CommonOptions } from "./options.js";
 import { serve } from "./serve.js";
 import { readConfig } from "./setup.js";
 

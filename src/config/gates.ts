@@ -24,7 +24,7 @@ const WITHOUT_EFFECT = [
   "WinOverlay",
 ];
 
-export const KNOWN_GATES: readonly string[] = [ALLOW_SERVICE_EXTERNAL_IPS, ...WITHOUT_EFFECT];
+const KNOWN_GATES: readonly string[] = [ALLOW_SERVICE_EXTERNAL_IPS, ...WITHOUT_EFFECT];
 
 /** A sentence for each gate that is not known; `field` is what the setting is called where it was written. */
 export function gateWarnings(gates: Readonly<Record<string, boolean>>, field: string): string[] {

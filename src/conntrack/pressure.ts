@@ -27,8 +27,8 @@ export interface PressureOptions {
 }
 
 /** Warned above this, once, and again after it has been below the other. */
-export const WARN_PRESSURE = 0.9;
-export const CALM_PRESSURE = 0.8;
+const WARN_PRESSURE = 0.9;
+const CALM_PRESSURE = 0.8;
 const INTERVAL_MS = 10_000;
 
 const REMEDY =

@@ -58,7 +58,7 @@ export interface ReconcilerOptions {
  * the kernel and prints next to nothing: of 200,000 entries a seventh of the time of a full pass, of 10,000 half of it. And a
  * full pass leaves the core to others every 0.2 ms, a filtered dump at its end.
  */
-export const MOST_FILTERED_DUMPS = 4;
+const MOST_FILTERED_DUMPS = 4;
 /** A packet is under way for microseconds, or as long as some queue holds it. */
 const SETTLE_MS = 100;
 /** Passes that follow a change, each after twice the time: as many as it takes to forget former destinations for sure. */

@@ -1,7 +1,6 @@
 /** Numbers of linux/netfilter/nf_tables.h and its neighbours, by their field's own names. */
 
 export const Hook = { prerouting: 0, input: 1, forward: 2, output: 3, postrouting: 4 } as const;
-export type HookName = keyof typeof Hook;
 
 /** NF_IP_PRI_*, the names that nft gives them. */
 export const Priority = { raw: -300, mangle: -150, dstnat: -100, filter: 0, security: 50, srcnat: 100 } as const;

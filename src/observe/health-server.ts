@@ -16,7 +16,7 @@ export function healthServer(
   });
 }
 
-export function healthHandler(health: ProxyHealth, metrics: Metrics): HttpHandler {
+function healthHandler(health: ProxyHealth, metrics: Metrics): HttpHandler {
   const probe = (path: "livez" | "healthz", { code, body }: ProbeReply): HttpReply => {
     metrics.probed(path, code);
     return { status: code, type: JSON_TYPE, body };

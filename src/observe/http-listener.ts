@@ -37,7 +37,7 @@ export interface HttpReply {
 
 export type HttpHandler = (request: HttpRequest) => HttpReply | Promise<HttpReply>;
 
-export const PLAIN_TEXT = "text/plain; charset=utf-8";
+const PLAIN_TEXT = "text/plain; charset=utf-8";
 export const JSON_TYPE = "application/json";
 
 export function textReply(status: number, body: string): HttpReply {

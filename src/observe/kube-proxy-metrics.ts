@@ -82,8 +82,6 @@ export class MetricMaker {
 const RULES = "kubeproxy_sync_proxy_rules";
 const LATENCY = "SyncProxyRules latency in seconds";
 
-export type SyncMetrics = ReturnType<typeof syncMetrics>;
-
 /** Writes: how long they took, how many failed, how long a change took from its cause to the kernel. */
 export function syncMetrics(make: MetricMaker) {
   // Nothing is cleaned up apart from a write here: this one stays 0, for whoever has an alert on it.

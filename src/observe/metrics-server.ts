@@ -28,7 +28,7 @@ export function metricsServer(options: ConfiguredServerOptions, contents: Metric
   });
 }
 
-export function metricsHandler(contents: MetricsServerContents): HttpHandler {
+function metricsHandler(contents: MetricsServerContents): HttpHandler {
   const { metrics, configz, enableProfiling, version, now = Date.now } = contents;
   const paths = enableProfiling ? ["/debug", ...PATHS].sort() : PATHS;
   const profile = profilingHandler();

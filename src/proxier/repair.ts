@@ -1,9 +1,8 @@
 /** When to repair what somebody else did to a table, and what to say of it. */
 import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
-import type { Drift } from "../table/drift.js";
 import type { Table } from "../table/index.js";
-import type { ApplyResult, Clock } from "../table/types.js";
+import type { ApplyResult, Clock, Drift } from "../table/types.js";
 import type { ForeignChange } from "../table/watch.js";
 import type { ProxierObserver, RepairCause } from "./observer.js";
 

@@ -27,7 +27,7 @@ export function formatOf(file: string): "json" | "yaml" | undefined {
 }
 
 /** Hidden files are editors' leavings. */
-export function isManifest(file: string): boolean {
+function isManifest(file: string): boolean {
   return !file.startsWith(".") && formatOf(file) !== undefined;
 }
 

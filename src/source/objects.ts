@@ -15,8 +15,8 @@ export interface NamedObject {
   readonly object: KubeObject;
 }
 
-export interface SortedObjects {
-  readonly objects: readonly NamedObject[];
+/** What is no object of ours. */
+export interface Others {
   /** "ConfigMap (v1)": kinds that are none of ours. */
   readonly otherKinds: ReadonlySet<string>;
   /** What cannot be taken for an object of ours although it means to be one. */
@@ -29,21 +29,14 @@ function isFields(value: unknown): value is Fields {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Sorts the values of a file, lists opened. */
-export function sortObjects(values: readonly unknown[]): SortedObjects {
-  const objects: NamedObject[] = [];
-  const sorting = sortInSteps(values, (object) => objects.push(object));
-  for (;;) {
-    const { done, value } = sorting.next();
-    if (done === true) return { objects, ...value };
-  }
-}
-
-/** The same, object by object: `take` is told of each. Whoever walks through it decides when the event loop has its turn. */
+/**
+ * Sorts the values of a file, lists opened: `take` is told of each object. Whoever walks through it decides when the event
+ * loop has its turn.
+ */
 export function* sortInSteps(
   values: readonly unknown[],
   take: (object: NamedObject) => void,
-): Generator<undefined, Pick<SortedObjects, "otherKinds" | "faults">> {
+): Generator<undefined, Others> {
   const otherKinds = new Set<string>();
   const faults: string[] = [];
   for (const [i, value] of values.entries()) yield* visit(value, `document ${i + 1}`, {});

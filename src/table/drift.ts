@@ -3,31 +3,14 @@ import { TableFlag } from "../kernel/constants.js";
 import type { BaseChain, SetInfo } from "../kernel/types.js";
 import type { DoubtCause } from "./doubts.js";
 import { editScript } from "./diff.js";
+import type { ElementDrift } from "./element-set.js";
 import { sameRule } from "./plan.js";
 import { printHook } from "./print.js";
 import type { KernelChain, KernelState } from "./state.js";
+import type { Drift } from "./types.js";
 
 /** Lines of `Drift.changes`; more are counted only. */
 const MAX_LINES = 20;
-
-/** How the kernel's table differed from what it was thought to hold. */
-export interface Drift {
-  /** Why it was read. */
-  readonly causes: ReadonlySet<DoubtCause>;
-  /** "chain services: 1 rule gone", at most 20. */
-  readonly changes: readonly string[];
-  /** Differing objects: chains, sets, and those with changed content. At least `changes.length`. */
-  readonly total: number;
-  /** All of it was gone. */
-  readonly tableDeleted: boolean;
-}
-
-/** How the elements of one set differ. */
-export interface ElementDrift {
-  readonly gone: number;
-  readonly added: number;
-  readonly changed: number;
-}
 
 export function driftIsEmpty({ gone, added, changed }: ElementDrift): boolean {
   return gone + added + changed === 0;

@@ -19,7 +19,6 @@
 import type { ElementBatch, Verdict } from "../kernel/types.js";
 import { readU32 } from "./bytes.js";
 import { ChangeWriter, RangeWriter, type RowWriter } from "./change-writer.js";
-import type { ElementDrift } from "./drift.js";
 import { LateRows } from "./late-rows.js";
 import { PackedMap, RowList } from "./packed-map.js";
 import { eachRecord, type RecordVisitor } from "./records.js";
@@ -57,6 +56,13 @@ export interface PackedChange {
   /** Rows that start to wait for their late deletion with this transaction. */
   readonly lateRows: RowList;
   readonly otherRows: RowList;
+}
+
+/** How the elements of one set differ. */
+export interface ElementDrift {
+  readonly gone: number;
+  readonly added: number;
+  readonly changed: number;
 }
 
 /** What a dump was found to hold. */

@@ -21,7 +21,7 @@ type Of<T extends Action["action"]> = Extract<Action, { action: T }>;
 /** nft's default: it always sends a burst. */
 export const DEFAULT_BURST = 5;
 
-export const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } as const;
+const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } as const;
 
 export function lowerAction(context: LowerContext, action: Action): void {
   const { exprs } = context;

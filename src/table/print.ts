@@ -29,7 +29,7 @@ export function printRule(rule: Rule, options: PrintOptions): string {
   return words.join(" ");
 }
 
-export function printStatement(statement: Statement, options: PrintOptions): string {
+function printStatement(statement: Statement, options: PrintOptions): string {
   return "match" in statement ? printMatch(statement, options) : printAction(statement, options);
 }
 
@@ -194,7 +194,7 @@ export function printVerdict(verdict: Verdict): string {
 }
 
 /** A concatenation. */
-export function printKey(key: readonly Field[], set: string, options: PrintOptions): string {
+function printKey(key: readonly Field[], set: string, options: PrintOptions): string {
   const spec = options.setSpec?.(set);
   return key.map((field, index) => printField(field, options.family, spec?.key[index])).join(" . ");
 }

@@ -6,7 +6,7 @@ import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, TableRef, Verdict 
 import { capture, type Captured } from "./capture.js";
 import { describeChanges } from "./changes.js";
 import { type CheckOutcome, compareInBackground } from "./check.js";
-import { type Drift, joined } from "./drift.js";
+import { joined } from "./drift.js";
 import type { PackedChange } from "./element-set.js";
 import { TableError, toTableError } from "./errors.js";
 import { probeFeatures, probeOwnedTables, type Features } from "./features.js";
@@ -23,6 +23,7 @@ import type {
   ApplyResult,
   ChainSpec,
   Clock,
+  Drift,
   ElementSet,
   FaultyObject,
   Insertion,
@@ -99,10 +100,6 @@ export class Table {
 
   removeChain(name: string): void {
     this.#wanted.removeChain(name);
-  }
-
-  hasChain(name: string): boolean {
-    return this.#wanted.chains.has(name);
   }
 
   /**

@@ -1,9 +1,9 @@
 /** Names, comments and userdata: what the kernel and every nft can hold and print. */
 
 /** NFT_NAME_MAXLEN counts the NUL. */
-export const MAX_NAME_BYTES = 255;
+const MAX_NAME_BYTES = 255;
 /** NFTNL_UDATA_COMMENT_MAXLEN. */
-export const MAX_COMMENT_BYTES = 128;
+const MAX_COMMENT_BYTES = 128;
 /** NF_LOG_PREFIXLEN counts the NUL. */
 export const MAX_LOG_PREFIX_BYTES = 127;
 /** IFNAMSIZ counts the NUL. */

@@ -5,7 +5,7 @@
  * in order. `lower.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
  */
 import type { BaseChain, Family, Verdict } from "../kernel/types.js";
-import type { Drift } from "./drift.js";
+import type { DoubtCause } from "./doubts.js";
 
 /** What a lookup key is made of. `saddr`/`daddr` are of the table's family (16 bytes in ip6). */
 export type Field =
@@ -255,6 +255,18 @@ export interface ApplyResult {
   readonly resynced?: string;
   /** What that read found to be otherwise than it was left: somebody else's doing, which this apply undid. */
   readonly drift?: Drift;
+}
+
+/** How the kernel's table differed from what it was thought to hold. */
+export interface Drift {
+  /** Why it was read. */
+  readonly causes: ReadonlySet<DoubtCause>;
+  /** "chain services: 1 rule gone", at most 20. */
+  readonly changes: readonly string[];
+  /** Differing objects: chains, sets, and those with changed content. At least `changes.length`. */
+  readonly total: number;
+  /** All of it was gone. */
+  readonly tableDeleted: boolean;
 }
 
 export interface ApplyOptions {

@@ -1,12 +1,14 @@
 /** Our idea of the kernel's table: what it holds, how much of that is in doubt, and how a read mends it. */
 import type { ElementBatch, Kernel, SetInfo, TableRef } from "../kernel/types.js";
 import { Doubts, type DoubtScope } from "./doubts.js";
-import { compareStructure, DriftReport, type Drift, type ElementDrift } from "./drift.js";
+import { compareStructure, DriftReport } from "./drift.js";
 import { dumpRules, dumpTable, type TableDump } from "./dump.js";
+import type { ElementDrift } from "./element-set.js";
 import { fateOf } from "./ownership.js";
 import { needsHandles } from "./plan.js";
 import { serves } from "./schema.js";
 import { emptyState, type KernelState } from "./state.js";
+import type { Drift } from "./types.js";
 import type { SetRecord, WantedState } from "./wanted.js";
 
 /** What a read came to. */

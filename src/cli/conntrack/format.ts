@@ -18,11 +18,11 @@ const PROTOCOL_NAMES: ReadonlyMap<number, string> = new Map(
   Object.entries(PROTOCOL_NUMBERS).map(([name, number]) => [number, name]),
 );
 
-export function protocolText(number: number): string {
+function protocolText(number: number): string {
   return PROTOCOL_NAMES.get(number) ?? String(number);
 }
 
-export function statusNames(status: number): string[] {
+function statusNames(status: number): string[] {
   return Object.entries(STATUS_NAMES)
     .filter(([, bit]) => (status & bit) !== 0)
     .map(([name]) => name);

@@ -42,12 +42,7 @@ function demandOf(expr: Expr): Demand | undefined {
  * nft_chain_validate: walks what can be reached from `chain`, as seen from `origin`. Hooks and types are held against
  * `origin` when that is a base chain. `seen` remembers how deep each chain has been looked into already.
  */
-export function validateChain(
-  origin: ChainState,
-  chain: ChainState,
-  level = 0,
-  seen = new Map<ChainState, number>(),
-): void {
+function validateChain(origin: ChainState, chain: ChainState, level = 0, seen = new Map<ChainState, number>()): void {
   if (level >= JUMP_STACK) throw new Refusal("EMLINK");
   const before = seen.get(chain);
   if (before !== undefined && before >= level) return;

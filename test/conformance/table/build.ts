@@ -93,7 +93,8 @@ export function serviceTable(kernel: Kernel, options: Partial<TableOptions> = {}
     service: (last, count, first = 1) => {
       const before = counts.get(last) ?? 0;
       counts.set(last, count);
-      if (count > 0 && !table.hasChain(`draw-${count}`)) table.chain({ chain: `draw-${count}`, rules: [draw(count)] });
+      // To want a chain again as it is changes nothing.
+      if (count > 0) table.chain({ chain: `draw-${count}`, rules: [draw(count)] });
       for (let i = 0; i < count; i++) endpoints.put(indexed(last, i), endpoint(`10.0.${last & 255}.${first + i}`));
       for (let i = count; i < before; i++) endpoints.deleteLater(indexed(last, i));
       if (count === 0) vips.delete(vip(last));

@@ -224,7 +224,8 @@ export function elements(kernel: () => Kernel): void {
     const clock = new TestClock();
     const { table, service, vips } = serviceTable(kernel(), { clock, tailDelayMs: 400 });
     service(1, 3);
-    table.chain({ chain: "draw-2", rules: [] });
+    // So that the chain for two is there already.
+    service(2, 2);
     await table.apply();
     service(1, 2);
     const shrunk = await table.apply();

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { readDocuments, SyntaxFault } from "../../../src/source/documents.js";
-import { sortObjects } from "../../../src/source/objects.js";
+import { type NamedObject, type Others, sortInSteps } from "../../../src/source/objects.js";
 
 async function fault(text: string, format: "json" | "yaml"): Promise<{ line: number; column: number }> {
   try {
@@ -125,6 +125,15 @@ describe("YAML", () => {
     expect(turns).toBeGreaterThan(2);
   });
 });
+
+function sortObjects(values: readonly unknown[]): Others & { readonly objects: readonly NamedObject[] } {
+  const objects: NamedObject[] = [];
+  const sorting = sortInSteps(values, (object) => objects.push(object));
+  for (;;) {
+    const { done, value } = sorting.next();
+    if (done === true) return { objects, ...value };
+  }
+}
 
 function item(kind: string, apiVersion: string, name = "x") {
   return { kind, apiVersion, metadata: { name } };
