@@ -11,6 +11,7 @@ import {
   type NativeScreen,
 } from "../kernel/conntrack-addon.js";
 import { KernelError } from "../kernel/errors.js";
+import { NativeCalls, rethrowLater } from "../kernel/native-calls.js";
 import { translate } from "../kernel/native-error.js";
 import type { IpFamily } from "../model/types.js";
 import { packIdentities, unpackRecords } from "./entry.js";
@@ -47,9 +48,7 @@ const DESTROYED = 2;
 export class NetlinkConntrack implements ConntrackTable {
   readonly #addon: NativeConntrackAddon;
   readonly #table: NativeConntrack;
-  readonly #running = new Set<Promise<unknown>>();
-  readonly #streams = new Set<{ close(): Promise<void> }>();
-  #closing: Promise<void> | undefined;
+  readonly #calls = new NativeCalls("table");
 
   private constructor(addon: NativeConntrackAddon, table: NativeConntrack) {
     this.#addon = addon;
@@ -74,7 +73,7 @@ export class NetlinkConntrack implements ConntrackTable {
     onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
     screen?: ConntrackScreen,
   ): Promise<DumpResult> {
-    return this.#run("dump", async () => {
+    return this.#calls.run("dump", async () => {
       const patterns = packPatterns(compileFilter(filter, "dump"));
       const dump = this.#addon.conntrackDump(this.#table, patterns, packScreen(filter, screen));
       const read = (): Promise<NativePiece> => {
@@ -114,7 +113,7 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 
   async lookup(family: IpFamily, original: ConntrackTuple, zone = 0): Promise<ConntrackEntry | undefined> {
-    return this.#run("lookup", async () => {
+    return this.#calls.run("lookup", async () => {
       const key = packKey("lookup", family, original, zone);
       const found = await this.#addon.conntrackLookup(this.#table, key);
       return found === undefined ? undefined : unpackRecords(found)[0];
@@ -122,21 +121,23 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 
   async create(entry: NewConntrackEntry): Promise<void> {
-    return this.#run("create", async () => this.#addon.conntrackCreate(this.#table, packNewEntry("create", entry)));
+    return this.#calls.run("create", async () =>
+      this.#addon.conntrackCreate(this.#table, packNewEntry("create", entry)),
+    );
   }
 
   async update(entry: ConntrackEntry, change: ConntrackUpdate): Promise<void> {
-    return this.#run("update", async () =>
+    return this.#calls.run("update", async () =>
       this.#addon.conntrackChange(this.#table, packIdentity("update", entry), checkUpdate("update", change)),
     );
   }
 
   async count(): Promise<number> {
-    return this.#run("count", async () => (await this.#addon.conntrackTotals(this.#table)).entries);
+    return this.#calls.run("count", async () => (await this.#addon.conntrackTotals(this.#table)).entries);
   }
 
   async max(): Promise<number> {
-    return this.#run("max", async () => {
+    return this.#calls.run("max", async () => {
       const { max } = await this.#addon.conntrackTotals(this.#table);
       if (max !== undefined) return max;
       throw new KernelError("system", "max: neither ctnetlink nor net.netfilter.nf_conntrack_max tells", {
@@ -146,7 +147,7 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 
   async stats(): Promise<ConntrackStats> {
-    return this.#run("stats", async () => this.#addon.conntrackCounts(this.#table));
+    return this.#calls.run("stats", async () => this.#addon.conntrackCounts(this.#table));
   }
 
   async delete(entry: ConntrackEntry): Promise<boolean> {
@@ -154,7 +155,7 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 
   async deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteResult> {
-    return this.#run("delete", async () => {
+    return this.#calls.run("delete", async () => {
       const keys: Uint8Array[] = [];
       // All are read before the first goes: an entry that is none deletes nothing.
       for (let from = 0; from < entries.length; from += DELETIONS) {
@@ -172,7 +173,7 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 
   async deleteMatching(filter: ConntrackFilter): Promise<DeleteResult> {
-    return this.#run("delete matching", async () => {
+    return this.#calls.run("delete matching", async () => {
       const patterns = packPatterns(compileFilter(filter, "delete matching"));
       return this.#addon.conntrackDeleteMatching(this.#table, patterns);
     });
@@ -183,47 +184,23 @@ export class NetlinkConntrack implements ConntrackTable {
    * The event loop stays alive until the stream is closed.
    */
   async events(handlers: ConntrackEvents): Promise<{ close(): Promise<void> }> {
-    return this.#run("events", async () => {
+    return this.#calls.run("events", async () => {
       let closed = false;
       const monitor = await this.#addon.conntrackWatch(
         this.#table,
         { created: handlers.onNew !== undefined, destroyed: handlers.onDestroy !== undefined },
         deliver(handlers, () => !closed),
       );
-      const stream = {
-        close: async (): Promise<void> => {
-          closed = true;
-          if (this.#streams.delete(stream)) this.#addon.closeMonitor(monitor);
-        },
-      };
-      this.#streams.add(stream);
-      return stream;
+      return this.#calls.stream(() => {
+        closed = true;
+        this.#addon.closeMonitor(monitor);
+      });
     });
   }
 
   /** Waits for what runs, closes event streams and sockets. Calls after this fail with "closed". */
   async close(): Promise<void> {
-    this.#closing ??= (async () => {
-      await Promise.allSettled(this.#running);
-      await Promise.all([...this.#streams].map(async (stream) => stream.close()));
-      this.#addon.conntrackClose(this.#table);
-    })();
-    return this.#closing;
-  }
-
-  async #run<T>(action: string, call: () => Promise<T>): Promise<T> {
-    if (this.#closing !== undefined) {
-      throw new KernelError("closed", `${action}: the table is closed`, { action });
-    }
-    const running = call();
-    this.#running.add(running);
-    try {
-      return await running;
-    } catch (error) {
-      throw translate(error, action);
-    } finally {
-      this.#running.delete(running);
-    }
+    return this.#calls.end(() => this.#addon.conntrackClose(this.#table));
   }
 }
 
@@ -237,24 +214,14 @@ function packScreen(filter: ConntrackFilter, screen: ConntrackScreen | undefined
 
 /** Calls handlers one after the other; what one throws does not keep the next from its event. */
 function deliver(handlers: ConntrackEvents, open: () => boolean): NativeConntrackCallback {
-  const guarded = (call: () => void): void => {
-    try {
-      call();
-    } catch (error) {
-      // In its own turn, so that the events behind this one are told as well.
-      queueMicrotask(() => {
-        throw error;
-      });
-    }
-  };
   return (kind, value) => {
-    if (kind === "lost") return guarded(() => handlers.onLost());
-    if (kind === "error") return guarded(() => handlers.onError(translate(value, "events") as Error));
+    if (kind === "lost") return rethrowLater(() => handlers.onLost());
+    if (kind === "error") return rethrowLater(() => handlers.onError(translate(value, "events") as Error));
     for (const block of value as readonly NativeRecords[]) {
       unpackRecords(block).forEach((entry, i) => {
         if (!open()) return;
         const destroyed = block.bytes[i * block.stride + OFFSET.event] === DESTROYED;
-        guarded(() => (destroyed ? handlers.onDestroy?.(entry) : handlers.onNew?.(entry)));
+        rethrowLater(() => (destroyed ? handlers.onDestroy?.(entry) : handlers.onNew?.(entry)));
       });
     }
   };

@@ -12,7 +12,7 @@ import {
   type NativeMonitorCallback,
   type NativeOpenOptions,
 } from "./addon.js";
-import { KernelError } from "./errors.js";
+import { NativeCalls, rethrowLater } from "./native-calls.js";
 import { translate } from "./native-error.js";
 import type {
   AddressHandlers,
@@ -52,11 +52,9 @@ const SLICE_MS = 5;
 export class NftKernel implements Kernel {
   readonly #addon: NativeAddon;
   readonly #connection: NativeConnection;
-  readonly #running = new Set<Promise<unknown>>();
-  readonly #monitors = new Set<Monitor>();
+  readonly #calls = new NativeCalls("connection");
   /** Settles when the last commit so far is done: commits keep the order of their calls. */
   #lastCommit: Promise<unknown> = Promise.resolve();
-  #closing: Promise<void> | undefined;
   #portId: number;
 
   private constructor(addon: NativeAddon, connection: NativeConnection) {
@@ -80,12 +78,12 @@ export class NftKernel implements Kernel {
   }
 
   get portId(): number {
-    if (this.#closing === undefined) this.#portId = this.#addon.portId(this.#connection);
+    if (!this.#calls.closed) this.#portId = this.#addon.portId(this.#connection);
     return this.#portId;
   }
 
   async commit(ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> {
-    return this.#run("commit", async () => {
+    return this.#calls.run("commit", async () => {
       const previous = this.#lastCommit;
       const prepared = this.#prepare(ops, options);
       const commit = (async () => {
@@ -106,31 +104,31 @@ export class NftKernel implements Kernel {
   }
 
   async generation(): Promise<Generation> {
-    return this.#run("generation", async () => this.#addon.generation(this.#connection));
+    return this.#calls.run("generation", async () => this.#addon.generation(this.#connection));
   }
 
   async tables(family?: Family): Promise<TableInfo[]> {
-    return this.#run("dump tables", async () => this.#addon.tables(this.#connection, family));
+    return this.#calls.run("dump tables", async () => this.#addon.tables(this.#connection, family));
   }
 
   async chains(table: TableRef): Promise<ChainInfo[]> {
-    return this.#run("dump chains", async () => this.#addon.chains(this.#connection, table));
+    return this.#calls.run("dump chains", async () => this.#addon.chains(this.#connection, table));
   }
 
   async rules(table: TableRef, chain?: string): Promise<RuleInfo[]> {
-    return this.#run("dump rules", async () => this.#addon.rules(this.#connection, table, chain));
+    return this.#calls.run("dump rules", async () => this.#addon.rules(this.#connection, table, chain));
   }
 
   async sets(table: TableRef): Promise<SetDump[]> {
-    return this.#run("dump sets", async () => this.#addon.sets(this.#connection, table));
+    return this.#calls.run("dump sets", async () => this.#addon.sets(this.#connection, table));
   }
 
   async elements(table: TableRef, set: SetInfo): Promise<ElementBatch> {
-    return this.#run("dump elements", async () => this.#addon.elements(this.#connection, table, set));
+    return this.#calls.run("dump elements", async () => this.#addon.elements(this.#connection, table, set));
   }
 
   async addresses(): Promise<InterfaceAddress[]> {
-    return this.#run("dump addresses", async () => this.#addon.addresses(this.#connection));
+    return this.#calls.run("dump addresses", async () => this.#addon.addresses(this.#connection));
   }
 
   /**
@@ -138,7 +136,9 @@ export class NftKernel implements Kernel {
    * of. Ask only for tables named in /proc/net/ip_tables_names or ip6_tables_names: the kernel makes one that is not there.
    */
   async legacyChains(family: "ip" | "ip6", table: string): Promise<string[]> {
-    return this.#run("read iptables table", async () => this.#addon.legacyChains(this.#connection, { family, table }));
+    return this.#calls.run("read iptables table", async () =>
+      this.#addon.legacyChains(this.#connection, { family, table }),
+    );
   }
 
   /**
@@ -146,7 +146,7 @@ export class NftKernel implements Kernel {
    * The event loop stays alive until the monitor is closed.
    */
   async monitor(handlers: MonitorHandlers, options: MonitorOptions = {}): Promise<Monitor> {
-    return this.#run("monitor", async () => {
+    return this.#calls.run("monitor", async () => {
       const native = {
         ...(options.tables !== undefined && { tables: options.tables }),
         ...(options.skipOwn !== false && { skipPort: this.portId }),
@@ -157,19 +157,13 @@ export class NftKernel implements Kernel {
 
   /** As `monitor`. */
   async watchAddresses(handlers: AddressHandlers): Promise<Monitor> {
-    return this.#run("watch addresses", async () =>
+    return this.#calls.run("watch addresses", async () =>
       this.#opened(await this.#addon.watchAddresses(this.#connection, deliverAddresses(handlers))),
     );
   }
 
   #opened(handle: NativeMonitor): Monitor {
-    const monitor: Monitor = {
-      close: async () => {
-        if (this.#monitors.delete(monitor)) this.#addon.closeMonitor(handle);
-      },
-    };
-    this.#monitors.add(monitor);
-    return monitor;
+    return this.#calls.stream(() => this.#addon.closeMonitor(handle));
   }
 
   /**
@@ -177,32 +171,12 @@ export class NftKernel implements Kernel {
    * quiet after them. Resolves when the former is done.
    */
   async releaseMemory(): Promise<void> {
-    return this.#run("release memory", async () => this.#addon.releaseMemory());
+    return this.#calls.run("release memory", async () => this.#addon.releaseMemory());
   }
 
   /** Waits for what runs, closes monitors and sockets. Calls after this fail with "closed". */
   async close(): Promise<void> {
-    this.#closing ??= (async () => {
-      await Promise.allSettled(this.#running);
-      await Promise.all([...this.#monitors].map(async (monitor) => monitor.close()));
-      this.#addon.close(this.#connection);
-    })();
-    return this.#closing;
-  }
-
-  async #run<T>(action: string, call: () => Promise<T>): Promise<T> {
-    if (this.#closing !== undefined) {
-      throw new KernelError("closed", `${action}: the connection is closed`, { action });
-    }
-    const running = call();
-    this.#running.add(running);
-    try {
-      return await running;
-    } catch (error) {
-      throw translate(error, action);
-    } finally {
-      this.#running.delete(running);
-    }
+    return this.#calls.end(() => this.#addon.close(this.#connection));
   }
 }
 
@@ -223,15 +197,4 @@ function deliverAddresses(handlers: AddressHandlers): NativeAddressCallback {
       else if (kind === "lost") handlers.onLost();
       else handlers.onError(translate(value, "watch addresses") as Error);
     });
-}
-
-/** What a handler throws surfaces in its own turn, so that the events behind this one are told as well. */
-function rethrowLater(handle: () => void): void {
-  try {
-    handle();
-  } catch (error) {
-    queueMicrotask(() => {
-      throw error;
-    });
-  }
 }

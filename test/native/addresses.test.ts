@@ -82,10 +82,17 @@ test("events that did not fit the buffer are told as lost, and what is read then
       throw error;
     },
   });
-  await ip(["link add burst0 type veth peer name peer2", ...many.map((each) => `address add ${each}/32 dev burst0`)]);
-  // All addresses go at once, in one turn of the kernel.
-  await ip(["link delete burst0"]);
-  await expect.poll(() => lost, { timeout: 10_000 }).toBeGreaterThan(0);
+  const burst = [
+    "link add burst0 type veth peer name peer2",
+    ...many.map((each) => `address add ${each}/32 dev burst0`),
+  ];
+  for (let round = 0; round < 50 && lost === 0; round++) {
+    await ip(burst);
+    // All addresses go at once, in one turn of the kernel; a reader on another core can be fast enough all the same.
+    await ip(["link delete burst0"]);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  expect(lost).toBeGreaterThan(0);
   expect(await kernel.addresses()).toEqual([]);
   await monitor.close();
 });
