@@ -1,7 +1,7 @@
 /** Watches a configuration file: a ConfigMap's links, editors' renames, deletion and return included. */
 import { readFile, realpath } from "node:fs/promises";
 import { basename, dirname, resolve } from "node:path";
-import { DirectoryWatch } from "../source/directory.js";
+import { DirectoryWatch } from "../base/directory-watch.js";
 import type { ConfigDocument } from "./document.js";
 import type { LoadedConfig } from "./load.js";
 import { ConfigError } from "./types.js";

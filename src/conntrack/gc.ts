@@ -7,7 +7,7 @@
  * source no slice of any service names. What somebody else translated has another destination, and never is one.
  */
 import type { IpFamily, Protocol } from "../model/types.js";
-import { turn } from "../table/yielding.js";
+import { Breather } from "../base/turns.js";
 import {
   decide,
   type DeleteReason,
@@ -199,12 +199,10 @@ class FamilyRun {
 
   async #fill(screen: ScreenBuilder): Promise<void> {
     const { model, former } = this.#options;
-    let sliceStart = performance.now();
+    const breather = new Breather(SLICE_MS);
     for (const service of [...model.services()]) {
       for (const target of model.targets(this.#family, service)) screen.addTarget(target);
-      if (performance.now() - sliceStart < SLICE_MS) continue;
-      await turn();
-      sliceStart = performance.now();
+      if (breather.due) await breather.rest();
     }
     for (const claim of former.claims(this.#family)) {
       const { address, protocol, port } = claim;

@@ -8,7 +8,7 @@
  */
 import type { IpFamily, ServiceTarget } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
-import { turn } from "../table/yielding.js";
+import { Breather } from "../base/turns.js";
 import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
 import type { Claim, FormerTargets } from "./former.js";
 import { ServiceKnowledge, type TargetSource } from "./knowledge.js";
@@ -188,18 +188,13 @@ export class Reconciler {
 
   async #fillScreen(screen: ScreenBuilder, family: IpFamily, scope: Scope): Promise<void> {
     const { model, former } = this.#options;
-    let sliceStart = performance.now();
-    const breathe = async (): Promise<void> => {
-      if (performance.now() - sliceStart < SLICE_MS) return;
-      await turn();
-      sliceStart = performance.now();
-    };
+    const breather = new Breather(SLICE_MS);
     // The model may change between two slices; what changes is reconciled again after its own rules are in.
     for (const service of scope.all ? [...model.services()] : scope.services.keys()) {
       const targets = model.targets(family, service);
       for (const target of targets) screen.addTarget(target);
       this.#tellResets(targets);
-      await breathe();
+      if (breather.due) await breather.rest();
     }
     for (const claim of scope.all ? former.claims(family) : scope.claims.values()) {
       // Where a service has it again, what is in order is for the service to say.
@@ -207,7 +202,7 @@ export class Reconciler {
       if (former.get(claim) !== undefined && model.ownerOf(family, address, protocol, port) === undefined) {
         screen.addFormer(claim);
       }
-      await breathe();
+      if (breather.due) await breather.rest();
     }
   }
 

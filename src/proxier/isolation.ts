@@ -9,8 +9,7 @@
  * addresses meanwhile, since two states that serve one address contradict each other. After a restart nothing is known of how a service was, so a
  * service that is refused at the first write has nothing.
  */
-import { setImmediate as nextTurn } from "node:timers/promises";
-
+import { Breather } from "../base/turns.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
 import type { FamilyRuleset, ServiceState } from "../ruleset/ruleset.js";
@@ -25,8 +24,6 @@ const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
 /** Transactions in a row that may name somebody else each time, before the next attempt is left to the usual pace. */
 const MAX_ROUNDS = 16;
-/** Work on many services in slices of this length, ms. */
-const SLICE_MS = 4;
 
 const NOTHING: ServiceState = Object.freeze([]);
 
@@ -159,13 +156,11 @@ export class Isolation {
       list: readonly (readonly string[])[],
       act: (service: string, change: Unwritten) => void,
     ): Promise<void> => {
-      let start = performance.now();
+      const breather = new Breather();
       for (const service of list.flat()) {
         const change = unwritten.get(service);
         if (change !== undefined) act(service, change);
-        if (performance.now() - start < SLICE_MS) continue;
-        await nextTurn();
-        start = performance.now();
+        if (breather.due) await breather.rest();
       }
     };
     const { refused, untried } = await findRefused(groups, {

@@ -3,6 +3,7 @@
  * written before the first full list.
  */
 import type { V1EndpointSlice, V1Node } from "@kubernetes/client-node";
+import { Breather, turn } from "../base/turns.js";
 import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
 import { NoLocalEndpointsCounter, ServiceModel } from "../model/index.js";
@@ -44,11 +45,6 @@ export interface ProxierOptions {
 
 /** While changes keep coming, they are written together at most this far apart, ms. */
 const BATCH_MS = 20;
-/**
- * Work on the first full list in slices of this length, ms, so that signals and health checks are not kept waiting: two may fall into one
- * turn of the event loop, and a collection of garbage on top.
- */
-const SLICE_MS = 4;
 
 /** Changes that are in the wanted table, and not yet known to be in the kernel's. */
 interface UnderWay {
@@ -199,16 +195,17 @@ export class Proxier implements ObjectSink {
     if (dirty.serviceCIDRs) {
       for (const family of this.#families) family.setServiceCIDRs(this.model.serviceCIDRs(family.family));
     }
-    const started = performance.now();
-    let sliceStart = started;
+    // The first list is long: signals and health checks are not to be kept waiting.
+    const breather = new Breather();
+    let rested = false;
     for (const service of dirty.services) {
       this.#update(service);
-      if (performance.now() - sliceStart < SLICE_MS) continue;
-      await new Promise((resolve) => setImmediate(resolve));
-      sliceStart = performance.now();
+      if (!breather.due) continue;
+      await breather.rest();
+      rested = true;
     }
     // The write that follows begins with a slice of its own.
-    if (sliceStart !== started) await new Promise((resolve) => setImmediate(resolve));
+    if (rested) await turn();
     if (!this.#loaded) this.#tellFound();
     this.#loaded = true;
   }

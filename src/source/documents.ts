@@ -1,6 +1,6 @@
 /** From the text of a manifest file to plain values, with the place of what is wrong. */
 import type { Document, LineCounter } from "yaml";
-import { Breather } from "./breather.js";
+import { Breather } from "../base/turns.js";
 import { readJsonList } from "./json-list.js";
 
 /** A file that cannot be read as what it claims to be. Lines and columns count from 1. */

@@ -1,5 +1,5 @@
 /** A large JSON file is most often one list, as `kubectl get -o json` prints it: read item by item, it does not hold the event loop. */
-import { Breather } from "./breather.js";
+import { Breather } from "../base/turns.js";
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;

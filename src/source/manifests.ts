@@ -1,10 +1,11 @@
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
-import { Breather } from "./breather.js";
+import { DirectoryWatch } from "../base/directory-watch.js";
+import { Breather, turn } from "../base/turns.js";
 import {
-  DirectoryWatch,
   fileVersion,
   formatOf,
+  isManifest,
   listDirectory,
   readManifest,
   UnreadableFile,
@@ -138,6 +139,7 @@ export class ManifestSource implements ObjectSource {
         directory,
         (file) => this.#changed(file),
         (note) => this.#options.onNote(note),
+        isManifest,
       );
       this.#watch.open();
     }
@@ -151,7 +153,7 @@ export class ManifestSource implements ObjectSource {
       const look = await this.#parse(file, content);
       this.#accept(file, look);
       if (look.kind === "objects") await this.#deliver(new Map([[file, look.objects]]), sink, true);
-      await new Promise((resolve) => setImmediate(resolve));
+      await turn();
       if (this.#stopped) return;
     }
   }

@@ -1,10 +1,7 @@
+import { turn } from "../base/turns.js";
+
 /** Records handled between two turns of the event loop: well below 20 ms even on a slow core. */
 const CHUNK = 8_192;
-
-/** Lets timers, sockets and signals have a turn. */
-export function turn(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
-}
 
 /**
  * Does `work` on the records from 0 to `count`, some at a time. A loop that waits in its midst is slow: V8 optimizes it only to

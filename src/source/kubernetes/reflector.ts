@@ -3,7 +3,7 @@
  * stays there until a complete list or a deletion says otherwise.
  */
 import type { Logger } from "../../observe/log.js";
-import { Breather } from "../breather.js";
+import { Breather } from "../../base/turns.js";
 import type { KubeKind, KubeObject } from "../types.js";
 import type { ApiConnection } from "./connection.js";
 import { AccessDeniedError, isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";

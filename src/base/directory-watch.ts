@@ -1,0 +1,103 @@
+/** When a directory changes. */
+import { watch, type FSWatcher } from "node:fs";
+import { basename, dirname, resolve } from "node:path";
+
+/** How often to look where the kernel cannot tell of changes, ms. */
+const POLL_MS = 1000;
+
+/**
+ * Tells which files of a directory may have changed: a name, or undefined for "look at all of them". Watches directories,
+ * not files: one inotify watch for any number of files, and a file that is replaced by rename needs no new one. Follows
+ * links out of the directory (`follow`), such as those of a mounted ConfigMap, and the directory itself being replaced.
+ */
+export class DirectoryWatch {
+  readonly #directory: string;
+  readonly #changed: (file: string | undefined) => void;
+  readonly #note: (note: string) => void;
+  readonly #relevant: (file: string) => boolean;
+  #own: FSWatcher | undefined;
+  #parent: FSWatcher | undefined;
+  readonly #linked = new Map<string, FSWatcher>();
+  #poll: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  /** @param relevant names of the files whose changes are told. */
+  constructor(
+    directory: string,
+    changed: (file: string | undefined) => void,
+    note: (note: string) => void,
+    relevant: (file: string) => boolean,
+  ) {
+    this.#relevant = relevant;
+    this.#directory = resolve(directory);
+    this.#changed = changed;
+    this.#note = note;
+  }
+
+  open(): void {
+    this.#openOwn();
+    const name = basename(this.#directory);
+    this.#parent = this.#watch(dirname(this.#directory), (file) => {
+      if (file !== name) return;
+      this.#own?.close();
+      this.#openOwn();
+      this.#changed(undefined);
+    });
+  }
+
+  /** Watches exactly these directories besides. */
+  follow(directories: ReadonlySet<string>): void {
+    for (const [directory, watcher] of this.#linked) {
+      if (directories.has(directory)) continue;
+      watcher.close();
+      this.#linked.delete(directory);
+    }
+    for (const directory of directories) {
+      if (this.#linked.has(directory)) continue;
+      const watcher = this.#watch(directory, () => this.#changed(undefined));
+      if (watcher !== undefined) this.#linked.set(directory, watcher);
+    }
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearInterval(this.#poll);
+    this.#own?.close();
+    this.#parent?.close();
+    this.follow(new Set());
+  }
+
+  #openOwn(): void {
+    this.#own = this.#watch(this.#directory, (file) => {
+      if (file === null) this.#changed(undefined);
+      else if (this.#relevant(file)) this.#changed(file);
+      // A mounted ConfigMap changes by its link ..data being replaced; the names of its files stay.
+      else if (file.startsWith("..")) this.#changed(undefined);
+    });
+  }
+
+  #watch(directory: string, changed: (file: string | null) => void): FSWatcher | undefined {
+    const failed = (error: unknown) => {
+      // A directory that is gone is told by its parent.
+      if (error instanceof Error && "code" in error && error.code === "ENOENT") return;
+      this.#startPolling(directory, error);
+    };
+    try {
+      const watcher = watch(directory, (_event, file) => {
+        if (!this.#closed) changed(file);
+      });
+      watcher.on("error", failed);
+      return watcher;
+    } catch (error) {
+      failed(error);
+      return undefined;
+    }
+  }
+
+  #startPolling(directory: string, error: unknown): void {
+    if (this.#poll !== undefined || this.#closed) return;
+    const reason = error instanceof Error ? error.message : String(error);
+    this.#note(`${directory} cannot be watched (${reason}): looking every ${POLL_MS} ms instead`);
+    this.#poll = setInterval(() => this.#changed(undefined), POLL_MS);
+  }
+}
