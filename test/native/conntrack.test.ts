@@ -216,8 +216,7 @@ describe("events", () => {
     expect(told.lost).toBeGreaterThan(0);
     const before = told.fresh;
     await table.create(flow());
-    for (let tries = 0; told.fresh === before && tries < 1000; tries++) await sleep(10);
-    expect(told.fresh).toBeGreaterThan(before);
+    await expect.poll(() => told.fresh).toBeGreaterThan(before);
     await stream.close();
     await small.close();
     await table.deleteMatching({});
@@ -233,7 +232,7 @@ describe("events", () => {
       },
     });
     for (let i = 0; i < 3000; i++) await table.create(flow({ clientPort: 1000 + i }));
-    for (let tries = 0; ports.length < 3000 && tries < 1000; tries++) await sleep(10);
+    await expect.poll(() => ports.length).toBe(3000);
     expect(ports).toEqual(Array.from({ length: 3000 }, (_, i) => 1000 + i));
     await stream.close();
     await table.deleteMatching({});

@@ -255,6 +255,7 @@ test("nothing is told behind close(), which may be called from a handler and twi
   });
   const { id } = await kernel.generation();
   await Promise.all([1, 2, 3, 4].map((i) => other.commit([addTable(ip(`close-${i}`))])));
+  await expect.poll(() => told).not.toEqual([]);
   await new Promise((resolve) => setTimeout(resolve, 100));
   expect(told).toEqual([id + 1]);
   await monitor.close();

@@ -24,10 +24,7 @@ class Told {
 
   /** Waits for so many events. */
   async until(count: number): Promise<readonly string[]> {
-    for (let tries = 0; this.events.length < count; tries++) {
-      if (tries === 1000) throw new Error(`only ${this.events.join(", ")} were told`);
-      await sleep(10);
-    }
+    await expect.poll(() => this.events, { interval: 10 }).toSatisfy(({ length }) => length >= count);
     return this.events;
   }
 
@@ -61,7 +58,7 @@ export function events(current: CurrentTable): void {
     });
     const { id } = await made(table, flow({ endpoint: "10.1.0.3", endpointPort: 5353 }, { zone: 4 }));
     await table.deleteMatching({});
-    for (let tries = 0; seen.length < 2 && tries < 1000; tries++) await sleep(10);
+    await expect.poll(() => seen, { interval: 10 }).toHaveLength(2);
     expect(seen).toEqual([[id, "10.96.0.10", "10.1.0.3", 5353, 4], id]);
     await stream.close();
   });
@@ -91,6 +88,7 @@ export function events(current: CurrentTable): void {
       onError: () => undefined,
     });
     await Promise.all([1, 2, 3, 4].map((clientPort) => table.create(flow({ clientPort }))));
+    await expect.poll(() => told, { interval: 10 }).not.toEqual([]);
     await sleep(100);
     expect(told).toHaveLength(1);
     await stream.close();

@@ -20,7 +20,7 @@ import {
   verdict,
 } from "../build.js";
 import { faultsOf, type Current } from "../cases.js";
-import { patience } from "../../lab/patience.js";
+import { eventually } from "../../lab/eventually.js";
 
 /** Listens, and waits for batches. */
 class Ear {
@@ -41,15 +41,13 @@ class Ear {
   }
 
   /** Waits until that generation has been heard of. */
-  async hear(generation: number): Promise<ChangeBatch> {
-    for (let tries = 0; tries < patience(200); tries++) {
+  hear(generation: number): Promise<ChangeBatch> {
+    return eventually(() => {
       const found = this.batches.find((batch) => batch.generation === generation);
       if (found !== undefined) return found;
-      await sleep(10);
-    }
-    throw new Error(
-      `no batch of generation ${generation} among ${this.batches.map((batch) => batch.generation).join(", ")}`,
-    );
+      const heard = this.batches.map((batch) => batch.generation).join(", ");
+      throw new Error(`no batch of generation ${generation} among ${heard}`);
+    });
   }
 }
 

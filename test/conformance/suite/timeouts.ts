@@ -17,10 +17,10 @@ async function left(kernel: Kernel): Promise<number> {
   return Number(expiration);
 }
 
-/** The kernel counts in ticks, and the test takes its time. */
+/** The kernel counts in ticks, and the test takes its time: seconds where the machine stands still meanwhile. */
 function expectAbout(actual: number, wanted: number): void {
   expect(actual).toBeLessThanOrEqual(wanted);
-  expect(actual).toBeGreaterThan(wanted - 2_000);
+  expect(actual).toBeGreaterThan(wanted - 9_000);
 }
 
 export function timeouts(current: Current): void {
