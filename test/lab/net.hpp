@@ -212,6 +212,13 @@ inline std::optional<Received> receive(int fd) {
   return out;
 }
 
+/// Room for bursts: beyond what the system lets any program have, where we may.
+inline void enlargeBuffer(int fd, int forced, int usual) {
+  const int size = 4 << 20;
+  if (setsockopt(fd, SOL_SOCKET, forced, &size, sizeof size) != 0)
+    setsockopt(fd, SOL_SOCKET, usual, &size, sizeof size);
+}
+
 /// Asks for the destination address of what arrives, and lets answers leave from any address that is routed here.
 inline void wantDestination(int fd, int family) {
   const int on = 1;

@@ -232,8 +232,7 @@ class SctpProbe {
     if (!fd_) throw std::runtime_error(std::string("sctp: socket: ") + std::strerror(errno));
     wantErrors(fd_.get(), family);
     wantDestination(fd_.get(), family);
-    const int buffer = 4 << 20;
-    setsockopt(fd_.get(), SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
+    enlargeBuffer(fd_.get(), SO_RCVBUFFORCE, SO_RCVBUF);
     int started = 0;
     while (started < query_.count || !flights_.empty()) {
       while (started < query_.count && flights_.size() < static_cast<size_t>(query_.concurrency)) {

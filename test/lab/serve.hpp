@@ -63,10 +63,12 @@ class Servers {
     const int type = kind == Kind::kTcp ? SOCK_STREAM : kind == Kind::kUdp ? SOCK_DGRAM : SOCK_RAW;
     Fd fd(socket(at.family(), type | SOCK_NONBLOCK | SOCK_CLOEXEC, kind == Kind::kSctp ? IPPROTO_SCTP : 0));
     if (!fd) throw std::runtime_error(protocol + ": socket: " + std::strerror(errno));
-    const int on = 1, buffer = 4 << 20;
+    const int on = 1;
     setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
-    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
+    if (kind != Kind::kTcp) {
+      enlargeBuffer(fd.get(), SO_RCVBUFFORCE, SO_RCVBUF);
+      enlargeBuffer(fd.get(), SO_SNDBUFFORCE, SO_SNDBUF);
+    }
     if (at.family() == AF_INET6 && kind != Kind::kSctp) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
     wantDestination(fd.get(), at.family());
     if (kind == Kind::kSctp) return fd;

@@ -75,7 +75,7 @@ async function answers(from: string, to: Target, family: Family, protocol: Trans
     count: connections,
     // One after the other: of packets that arrive at once, each may find the client unknown and draw for it.
     concurrency: 1,
-    timeoutMs: 4000,
+    timeoutMs: 10_000,
   });
   return new Set(outcomes.map((o) => (o.result === "ok" ? o.name : JSON.stringify(o))));
 }
@@ -121,13 +121,22 @@ describe("sticky", () => {
   });
 });
 
-/** All clients at one service: sticky past its timeout while they keep coming, drawn anew once they stayed away. */
-async function renewThenExpire(family: Family, protocol: Transport): Promise<void> {
+/**
+ * All clients at one service: sticky past its timeout while they keep coming, drawn anew once they stayed away. A machine that
+ * stands still keeps them away too: they begin anew.
+ */
+async function renewThenExpire(family: Family, protocol: Transport, triesLeft = 5): Promise<void> {
+  let came = performance.now();
   const first = await choices(clusterIP(brief), family, protocol, 1);
   // Past the timeout of the first connection, in steps that are well below it.
   for (let step = 0; step < 4; step++) {
     await sleep((SHORT * 1000) / 2.5);
-    expect(await choices(everyWay(brief)[step], family, protocol, 1)).toEqual(first);
+    const comes = performance.now();
+    const now = await choices(everyWay(brief)[step], family, protocol, 1);
+    const inTime = performance.now() - came < SHORT * 1000;
+    if (!inTime && triesLeft > 0) return renewThenExpire(family, protocol, triesLeft - 1);
+    expect(now).toEqual(first);
+    came = comes;
   }
   // All of 24 clients drawing what they had, of three: once in 3 × 10¹¹.
   await sleep(SHORT * 1000 + 700);

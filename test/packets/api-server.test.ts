@@ -27,6 +27,7 @@ import {
 } from "./support/objects.ts";
 import { underLoad } from "./support/load.ts";
 import { checkRow, type Row } from "./support/rows.ts";
+import { EVENTUALLY_MS } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
@@ -84,10 +85,10 @@ function put(...manifests: readonly Manifest[]): Promise<void> {
 }
 
 /** The row comes true within `limitMs`. */
-async function becomes(row: Row, limitMs = patience(20_000)): Promise<void> {
+async function becomes(row: Row, limitMs = EVENTUALLY_MS): Promise<void> {
   const start = performance.now();
-  for (;;) {
-    const wrong = await checkRow(cluster, row, { answerMs: 300 });
+  for (let answerMs = 300; ; answerMs = Math.min(2 * answerMs, 5000)) {
+    const wrong = await checkRow(cluster, row, { answerMs });
     if (wrong.length === 0) return;
     if (performance.now() - start > limitMs) throw new Error(`not within ${limitMs} ms:\n${wrong.join("\n")}\n${log}`);
   }
@@ -144,7 +145,7 @@ test("the trigger time of a slice's change is measured", async () => {
   const metadata = slice["metadata"] as Manifest;
   const annotations = { "endpoints.kubernetes.io/last-change-trigger-time": new Date().toISOString() };
   await put({ ...slice, metadata: { ...metadata, annotations } });
-  await expect.poll(count, { timeout: patience(10_000) }).toBe(before + 1);
+  await expect.poll(count).toBe(before + 1);
   await put(...objects(late));
 });
 
@@ -159,21 +160,17 @@ test("a load balancer's health check follows the endpoints on this node", async 
   const url = `http://${PLAN.node.ip}:${CHECK_PORT}/`;
   await put(...objects(checked));
   const answer = { service: { namespace: "default", name: "checked" }, localEndpoints: 1, serviceProxyHealthy: true };
-  await expect
-    .poll(async () => (await get(url).catch(() => undefined))?.status, { timeout: patience(10_000) })
-    .toBe(200);
+  await expect.poll(async () => (await get(url).catch(() => undefined))?.status).toBe(200);
   expect(JSON.parse((await get(url)).body)).toEqual(answer);
   await put(...objects({ ...checked, endpoints: ["r1"] }));
-  await expect.poll(async () => (await get(url)).status, { timeout: patience(10_000) }).toBe(503);
+  await expect.poll(async () => (await get(url)).status).toBe(503);
   await api.call("delete", "Service", "default/checked");
   await expect
-    .poll(
-      () =>
-        get(url).then(
-          () => "open",
-          () => "closed",
-        ),
-      { timeout: patience(10_000) },
+    .poll(() =>
+      get(url).then(
+        () => "open",
+        () => "closed",
+      ),
     )
     .toBe("closed");
 });
@@ -183,10 +180,10 @@ test("a node that the autoscaler is about to remove is not eligible", async () =
   const taint = { key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" };
   await put({ ...node, spec: { ...(node["spec"] as Manifest), taints: [taint] } });
   const status = async (path: string): Promise<number> => (await get(`http://127.0.0.1:10256${path}`)).status;
-  await expect.poll(() => status("/healthz"), { timeout: patience(10_000) }).toBe(503);
+  await expect.poll(() => status("/healthz")).toBe(503);
   expect(await status("/livez")).toBe(200);
   await put(node);
-  await expect.poll(() => status("/healthz"), { timeout: patience(10_000) }).toBe(200);
+  await expect.poll(() => status("/healthz")).toBe(200);
 });
 
 test("without the API server nothing changes; what changed meanwhile is caught up with", async () => {
@@ -215,9 +212,7 @@ test("a watch that breaks off in the middle of a line is taken up again", async 
 
 test("its Events tell that it started", async () => {
   await expect
-    .poll(async () => (await api.call("events")).map((event) => [event["reason"], event["action"]]), {
-      timeout: patience(10_000),
-    })
+    .poll(async () => (await api.call("events")).map((event) => [event["reason"], event["action"]]))
     .toContainEqual(["Starting", "StartKubeProxy"]);
 });
 

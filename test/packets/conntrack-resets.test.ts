@@ -3,6 +3,7 @@ import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
+import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { Conversation, startEchoServer } from "./support/conversation.ts";
@@ -18,7 +19,7 @@ import { Tracked } from "./support/tracked.ts";
 
 const ECHO_PORT = 9999;
 /** A reset takes a round trip; what takes longer is a busy machine. Without one the client waits for 15 minutes. */
-const RESET_MS = 3000;
+const RESET_MS = 20_000;
 
 let cluster: Cluster;
 let tracked: Tracked;
@@ -95,7 +96,7 @@ async function answers(
   timeoutMs: number,
 ): Promise<string[]> {
   return Promise.all(
-    connections.map(async ({ name, conversation }) => `${name}: ${await conversation.say(word, timeoutMs)}`),
+    connections.map(async ({ name, conversation }) => `${name}: ${await conversation.say(word, patience(timeoutMs))}`),
   );
 }
 const all = (connections: Awaited<ReturnType<typeof connect>>, answer: string): string[] =>

@@ -8,7 +8,6 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import type { KubeJson } from "../lab/api-server/index.ts";
 import { type Finished, Namespace } from "../lab/namespace.ts";
-import { patience } from "../lab/patience.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Api } from "./support/api.ts";
 import { MAIN } from "./support/cluster.ts";
@@ -119,9 +118,8 @@ describe("a cluster", () => {
   }
   const put = (...objects: readonly Manifest[]): Promise<void> =>
     api.call("put", objects as unknown as readonly KubeJson[]);
-  const says = (text: string): Promise<void> =>
-    expect.poll(() => log, { timeout: patience(20_000), message: text }).toContain(text);
-  const written = (): Promise<void> => expect.poll(tables, { timeout: patience(20_000) }).toEqual(BOTH);
+  const says = (text: string): Promise<void> => expect.poll(() => log, { message: text }).toContain(text);
+  const written = (): Promise<void> => expect.poll(tables).toEqual(BOTH);
   const withPodCIDRs = (...podCIDRs: readonly string[]): Manifest => ({ ...nodeObject(), spec: { podCIDRs } });
 
   test("nothing is written before the Node is there and has IPs", async () => {

@@ -7,7 +7,6 @@ import { release } from "node:os";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { factsOf } from "../conformance/kernel-facts.ts";
-import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { KubeProxyDouble } from "./support/kube-proxy.ts";
@@ -49,9 +48,7 @@ async function start(...flags: readonly string[]): Promise<ChildProcess> {
   const daemon = cluster.start(["--manifests", manifests, "--config", config, "-v=4", ...flags]);
   running.add(daemon);
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
-  await expect
-    .poll(() => log, { timeout: patience(20_000) })
-    .toMatch(/"msg":"(synced|nothing to write)"[^]*"msg":"(synced|nothing to write)"/);
+  await expect.poll(() => log).toMatch(/"msg":"(synced|nothing to write)"[^]*"msg":"(synced|nothing to write)"/);
   return daemon;
 }
 
@@ -74,7 +71,7 @@ function onOlder(): void {
     expect(log.match(/this kernel knows no tables that outlive their owner/g)).toHaveLength(1);
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     expect((await nft("flush", "ruleset")).code).toBe(0);
-    await expect.poll(() => log, { timeout: patience(20_000) }).toMatch(/(?:"somebody else changed[^]*){2}/);
+    await expect.poll(() => log).toMatch(/(?:"somebody else changed[^]*){2}/);
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     await end(daemon);
   });

@@ -103,6 +103,7 @@ test("a lookup that finds nothing while its element is replaced finds it the sec
       .flatMap(({ exprs }) => exprs)
       .flatMap((e) => (e.type === "counter" ? [e.packets ?? 0n] : []));
   const flooding = flood();
+  await expect.poll(() => counts("output")).not.toEqual([0n]);
   const replaced = await again((n) => kernel.commit([noElements("m", [{ key: "127.0.0.1" }]), element((n + 1) % 250)]));
   flooding.kill("SIGKILL");
   const [packets = 0n] = await counts("output");

@@ -3,7 +3,6 @@ import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { patience } from "../lab/patience.ts";
 import { FAMILIES, type Family } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { Conversation, startEchoServer } from "./support/conversation.ts";
@@ -62,7 +61,7 @@ async function start(): Promise<{ daemon: ChildProcess; log: () => string }> {
   let log = "";
   const daemon = cluster.start(["run", ...args, "--log-level", "debug"]);
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
-  await expect.poll(() => new Set(writes(log).map(({ family }) => family)).size, { timeout: patience(15_000) }).toBe(2);
+  await expect.poll(() => new Set(writes(log).map(({ family }) => family)).size).toBe(2);
   return { daemon, log: () => log };
 }
 
@@ -88,7 +87,7 @@ async function answers(family: Family): Promise<Set<string>> {
     port: nodePort(sticky).port,
     count: 10,
     concurrency: 1,
-    timeoutMs: patience(4000),
+    timeoutMs: 10_000,
   });
   return new Set(outcomes.map((outcome) => (outcome.result === "ok" ? outcome.name : JSON.stringify(outcome))));
 }

@@ -3,7 +3,7 @@ import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 
 import type { Namespace } from "../../lab/namespace.ts";
-import { patience } from "../../lab/patience.ts";
+import { EVENTUALLY_MS } from "../../lab/eventually.ts";
 
 const SERVER = `
   require("node:net").createServer((socket) => socket.on("error", () => {}).pipe(socket))
@@ -28,7 +28,7 @@ function nextLine(child: ChildProcess, timeoutMs: number): Promise<string> {
   if (!stdout) throw new Error("the program has no stdout");
   return new Promise((resolve) => {
     const lines = createInterface({ input: stdout });
-    const timer = setTimeout(() => finish(""), patience(timeoutMs));
+    const timer = setTimeout(() => finish(""), timeoutMs);
     const finish = (line: string): void => {
       clearTimeout(timer);
       lines.close();
@@ -39,7 +39,7 @@ function nextLine(child: ChildProcess, timeoutMs: number): Promise<string> {
 }
 
 async function expectLine(child: ChildProcess, line: string): Promise<void> {
-  const got = await nextLine(child, 10_000);
+  const got = await nextLine(child, EVENTUALLY_MS);
   if (got !== line) throw new Error(`expected "${line}", got "${got}"`);
 }
 
@@ -62,7 +62,7 @@ export class Conversation {
   }
 
   /** What comes back; "" for nothing within `timeoutMs`. */
-  async say(word: string, timeoutMs = 5000): Promise<string> {
+  async say(word: string, timeoutMs = EVENTUALLY_MS): Promise<string> {
     const answer = nextLine(this.#child, timeoutMs);
     this.#child.stdin?.write(`${word}\n`);
     return answer;

@@ -46,7 +46,7 @@ export async function underLoad(
         count: 20,
         concurrency: 2,
         // Long: a packet that found no endpoint is lost or refused at once, never late.
-        timeoutMs: 3000,
+        timeoutMs: 10_000,
       };
       while (!stop.signal.aborted) {
         const started = performance.now();

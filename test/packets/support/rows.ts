@@ -45,7 +45,7 @@ const BATCH = 12;
 const MOST_BATCHES = 7;
 const DROP_MS = 300;
 /** Long, as nothing but a failure waits for it. */
-const ANSWER_MS = 3000;
+const ANSWER_MS = 10_000;
 const PORT_UNREACHABLE = { ip: { type: 3, code: 3 }, ip6: { type: 1, code: 4 } } as const;
 
 const list = <T>(one: T | readonly T[]): readonly T[] => (Array.isArray(one) ? (one as readonly T[]) : [one as T]);
