@@ -123,7 +123,7 @@ class Daemon {
     };
     const proxier = new Proxier(options);
     this.#closers.add(() => proxier.stop());
-    proxier.observe(new ServiceEvents(events, nodeName));
+    proxier.observe(new ServiceEvents(events, nodeName, (service) => proxier.model.uidOf(service)));
     const memory = new MemoryRelease(() => kernel.releaseMemory());
     this.#closers.add(() => memory.close());
     proxier.observe(memory);

@@ -7,16 +7,20 @@ const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 export class ServiceEvents implements ProxierObserver {
   readonly #events: EventRecorder;
   readonly #nodeName: string;
+  readonly #uidOf: (service: string) => string;
 
-  constructor(events: EventRecorder, nodeName: string) {
+  /** @param uidOf metadata.uid of "namespace/name", by which `kubectl describe` finds Events; "": not known. */
+  constructor(events: EventRecorder, nodeName: string, uidOf: (service: string) => string) {
     this.#events = events;
     this.#nodeName = nodeName;
+    this.#uidOf = uidOf;
   }
 
   setAside({ family, service, reason }: SetAside): void {
     const [namespace = "", name = ""] = service.split("/");
+    const uid = this.#uidOf(service);
     this.#events.record(
-      { kind: "Service", namespace, name },
+      { kind: "Service", namespace, name, ...(uid !== "" && { uid }) },
       {
         type: "Warning",
         reason: "ServiceNotProgrammed",

@@ -227,7 +227,12 @@ export class ServiceModel {
     for (const { name, protocol } of record.ports) {
       addLocalReady(candidatesOf(slices, family, name, protocol), ready);
     }
-    return { ...record.healthCheck, localEndpoints: ready.size };
+    return { ...record.healthCheck, uid: record.uid, localEndpoints: ready.size };
+  }
+
+  /** metadata.uid of a service; "" when it is gone, not served, or does not say. */
+  uidOf(service: string): string {
+    return this.#services.get(service)?.record?.uid ?? "";
   }
 
   #view(

@@ -38,6 +38,8 @@ export interface FamilyRecord {
 export interface ServiceRecord {
   /** "namespace/name". */
   readonly name: string;
+  /** metadata.uid; "" when the object does not say. */
+  readonly uid: string;
   /** Milliseconds since 1970; Infinity when the object does not say. */
   readonly created: number;
   readonly ports: readonly PortRecord[];
@@ -56,8 +58,6 @@ export interface ServiceRecord {
 /** Only a service of type LoadBalancer with an external policy Local has one. */
 export interface HealthCheckRecord {
   readonly port: number;
-  /** metadata.uid; "" when the object does not say. */
-  readonly uid: string;
 }
 
 export interface ServiceReadOptions {
@@ -123,6 +123,7 @@ export function readService(
   );
   const record: ServiceRecord = {
     name,
+    uid: textOf(metadata["uid"], "metadata.uid", found),
     created: creationTimeOf(metadata, found),
     ports,
     ip,
@@ -131,8 +132,7 @@ export function readService(
     externalPolicyLocal: externalPolicy === "Local" && reachable,
     affinitySeconds: readAffinity(spec, found),
     resetRemovedEndpoints: readReset(metadata, found),
-    healthCheck:
-      type === "LoadBalancer" && externalPolicy === "Local" ? readHealthCheck(spec, metadata, found) : undefined,
+    healthCheck: type === "LoadBalancer" && externalPolicy === "Local" ? readHealthCheck(spec, found) : undefined,
   };
   return { name, record };
 }
@@ -277,9 +277,9 @@ function readSourceRanges(spec: Fields, found: Findings): readonly Prefix[] {
 }
 
 /** None while the API server has not given it a port. */
-function readHealthCheck(spec: Fields, metadata: Fields, found: Findings): HealthCheckRecord | undefined {
+function readHealthCheck(spec: Fields, found: Findings): HealthCheckRecord | undefined {
   const port = portOf(spec["healthCheckNodePort"], "spec.healthCheckNodePort", found);
-  return port === 0 ? undefined : { port, uid: textOf(metadata["uid"], "metadata.uid", found) };
+  return port === 0 ? undefined : { port };
 }
 
 function readAffinity(spec: Fields, found: Findings): number {

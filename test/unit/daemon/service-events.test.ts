@@ -5,11 +5,15 @@ import type { EventSubject, EventText } from "../../../src/observe/events.js";
 
 it("a service that is set aside has an Event: which node, which addresses, and what the kernel said", () => {
   const recorded: [EventSubject, EventText][] = [];
-  const events = new ServiceEvents({ record: (about, text) => void recorded.push([about, text]) }, "node-a");
+  const uids: Record<string, string> = { "shop/cart": "1-2-3" };
+  const recorder = { record: (...event: [EventSubject, EventText]) => void recorded.push(event) };
+  const events = new ServiceEvents(recorder, "node-a", (service) => uids[service] ?? "");
   events.setAside({ family: "ip6", service: "shop/cart", reason: "chain sticky-x: ENOMEM" });
+  events.setAside({ family: "ip", service: "shop/gone", reason: "EINVAL" });
   expect(recorded).toEqual([
     [
-      { kind: "Service", namespace: "shop", name: "cart" },
+      // `kubectl describe service` asks for Events by the uid.
+      { kind: "Service", namespace: "shop", name: "cart", uid: "1-2-3" },
       {
         type: "Warning",
         reason: "ServiceNotProgrammed",
@@ -17,5 +21,6 @@ it("a service that is set aside has an Event: which node, which addresses, and w
         note: "node node-a does not serve its IPv6 addresses as the Service now says: chain sticky-x: ENOMEM",
       },
     ],
+    [{ kind: "Service", namespace: "shop", name: "gone" }, expect.objectContaining({ type: "Warning" })],
   ]);
 });

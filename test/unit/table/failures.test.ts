@@ -1,6 +1,7 @@
 /** What the Table does when the kernel fails it, and while it waits for it. */
 import { describe, expect, it } from "vitest";
 
+import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { Op } from "../../../src/kernel/types.js";
 import { Table, TableError } from "../../../src/table/index.js";
@@ -124,7 +125,26 @@ describe("an outcome that is not known", () => {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("is given up after some times, and read first the next time", async () => {
+  it("again and again is not looked up for ever", async () => {
+    const kernel = new FakeKernel();
+    const { table, service } = serviceTable(kernel);
+    await table.apply();
+    service(1, 1);
+    const commit = kernel.commit.bind(kernel);
+    let tries = 0;
+    kernel.commit = () => {
+      if (++tries > 100) throw new Error("no end in sight");
+      return Promise.reject(new KernelError("unknown-outcome", "no answer", { action: "commit" }));
+    };
+    await expect(table.apply()).rejects.toMatchObject({ code: "unknown-outcome" });
+    expect(tries).toBe(4);
+    kernel.commit = commit;
+    const result = await table.apply();
+    expect(operations(result)).toBe("chain +1 rule +1 element +2");
+    expect(result.resynced).toContain("outcome");
+  });
+
+  it("because it cannot be read is given up after some times, and read first the next time", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     await table.apply();

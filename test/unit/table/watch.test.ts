@@ -118,6 +118,21 @@ describe("events and reads overlap", () => {
     expect(own.table.inDoubt).toBe(false);
   });
 
+  it("a change that a read of everything has seen already, when its event comes", async () => {
+    const { table } = own;
+    await other.commit([gone(0)]);
+    const { id: generation } = await kernel.generation();
+    await settle();
+    table.invalidate("asked");
+    await table.apply();
+    const events = [{ action: "delete", kind: "elements", ...OWN, name: "endpoints", count: 1 }] as const;
+    const late = { generation, portId: other.portId, events };
+    expect(table.notice(late)).toEqual([]);
+    expect(table.inDoubt).toBe(false);
+    expect(table.notice({ ...late, generation: generation + 2 })).toHaveLength(1);
+    expect(table.inDoubt).toBe(true);
+  });
+
   it("our own transaction on top of a foreign one that nobody has heard of yet", async () => {
     await other.commit([gone(0)]);
     own.service(2, 1);
