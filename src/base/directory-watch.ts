@@ -1,6 +1,7 @@
 /** When a directory changes. */
 import { watch, type FSWatcher } from "node:fs";
 import { basename, dirname, resolve } from "node:path";
+import { isNoEntry, reasonOf } from "./unknown.js";
 
 /** How often to look where the kernel cannot tell of changes, ms. */
 const POLL_MS = 1000;
@@ -79,7 +80,7 @@ export class DirectoryWatch {
   #watch(directory: string, changed: (file: string | null) => void): FSWatcher | undefined {
     const failed = (error: unknown) => {
       // A directory that is gone is told by its parent.
-      if (error instanceof Error && "code" in error && error.code === "ENOENT") return;
+      if (isNoEntry(error)) return;
       this.#startPolling(directory, error);
     };
     try {
@@ -96,7 +97,7 @@ export class DirectoryWatch {
 
   #startPolling(directory: string, error: unknown): void {
     if (this.#poll !== undefined || this.#closed) return;
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = reasonOf(error);
     this.#note(`${directory} cannot be watched (${reason}): looking every ${POLL_MS} ms instead`);
     this.#poll = setInterval(() => this.#changed(undefined), POLL_MS);
   }

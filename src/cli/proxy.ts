@@ -1,4 +1,5 @@
 import { writeFile } from "node:fs/promises";
+import { reasonOf } from "../base/unknown.js";
 import { type LoadedConfig, toYAML } from "../config/index.js";
 import { watchConfig } from "../config/watch.js";
 import { createLogger, levelOf, type Logger } from "../observe/log.js";
@@ -69,7 +70,7 @@ async function writeConfig(path: string, { document }: LoadedConfig, log: Logger
   try {
     await writeFile(path, toYAML(document));
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = reasonOf(error);
     throw new UserError(`--write-config-to: ${reason}`, { cause: error });
   }
   log.info({ file: path }, "configuration written");

@@ -1,4 +1,5 @@
 import { hostname, networkInterfaces } from "node:os";
+import { reasonOf } from "../base/unknown.js";
 import { ConfigError, defaultConfig, loadConfig, type ProxyConfig } from "../config/index.js";
 import { KernelError } from "../kernel/errors.js";
 import { NftKernel } from "../kernel/nft-kernel.js";
@@ -82,6 +83,6 @@ export async function startSource(source: ObjectSource, sink: ObjectSink): Promi
   try {
     await source.start(sink);
   } catch (error) {
-    throw new UserError(error instanceof Error ? error.message : String(error), { cause: error });
+    throw new UserError(reasonOf(error), { cause: error });
   }
 }

@@ -1,6 +1,7 @@
 /** Configuration from a file, from flags, or from nothing: parsed, checked, defaults filled in, frozen. */
 import { readFile } from "node:fs/promises";
 import { z } from "zod";
+import { isFields, reasonOf } from "../base/unknown.js";
 import { closest } from "./closest.js";
 import { type Effective, type Off, withDefaults } from "./defaults.js";
 import { type ConfigDocument, formatEndpoint, toDocument } from "./document.js";
@@ -45,7 +46,7 @@ export async function loadConfig(path: string, overrides: Overrides = {}): Promi
   try {
     text = await readFile(path, "utf8");
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = reasonOf(error);
     throw new ConfigError(path, [{ path: "", message: `cannot be read: ${reason}` }], { cause: error });
   }
   return parseConfig(text, path, overrides);
@@ -94,13 +95,9 @@ function complete(value: unknown, { file, overrides, name }: Origin): LoadedConf
 /** `over` on top of `base`, objects key by key. */
 function merged(base: unknown, over: unknown): unknown {
   if (over === undefined) return base;
-  if (!isObject(base) || !isObject(over)) return over;
+  if (!isFields(base) || !isFields(over)) return over;
   const keys = new Set([...Object.keys(base), ...Object.keys(over)]);
   return Object.fromEntries([...keys].map((key) => [key, merged(base[key], over[key])]));
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function toProblem(issue: z.core.$ZodIssue, value: unknown): ConfigProblem {
@@ -147,7 +144,7 @@ function crossChecks(value: unknown): ConfigProblem[] {
 }
 
 function warnUnknown(schema: z.ZodObject, value: unknown, prefix: string, warnings: string[]): void {
-  if (!isObject(value)) return;
+  if (!isFields(value)) return;
   const known = Object.keys(schema.shape);
   for (const [key, field] of Object.entries(value)) {
     const inner: unknown = Object.hasOwn(schema.shape, key) ? schema.shape[key] : undefined;

@@ -2,6 +2,7 @@
 import { readFile, realpath } from "node:fs/promises";
 import { basename, dirname, resolve } from "node:path";
 import { DirectoryWatch } from "../base/directory-watch.js";
+import { reasonOf } from "../base/unknown.js";
 import type { ConfigDocument } from "./document.js";
 import type { LoadedConfig } from "./load.js";
 import { ConfigError } from "./types.js";
@@ -105,7 +106,7 @@ class ConfigWatch {
     try {
       return await readFile(this.#path, "utf8");
     } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
+      const reason = reasonOf(error);
       if (this.#seen !== undefined && !this.#closed) {
         this.#options.onNote(`the configuration file cannot be read (${reason}); the configuration stays`);
       }
@@ -122,7 +123,7 @@ class ConfigWatch {
     try {
       loaded = parse(text);
     } catch (error) {
-      const whole = { path: "", message: error instanceof Error ? error.message : String(error) };
+      const whole = { path: "", message: reasonOf(error) };
       onInvalid(error instanceof ConfigError ? error : new ConfigError(this.#path, [whole], { cause: error }));
       return;
     }

@@ -2,6 +2,7 @@
 import { constants } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { reasonOf } from "../base/unknown.js";
 import type { Logger } from "../observe/log.js";
 
 /** Where the tree of the kernel's files begins, and who hears what could not be done. */
@@ -58,6 +59,6 @@ async function write(path: string, value: number): Promise<string | undefined> {
     await writeFile(path, String(value), { flag: constants.O_WRONLY | constants.O_TRUNC });
     return undefined;
   } catch (error) {
-    return error instanceof Error ? error.message : String(error);
+    return reasonOf(error);
   }
 }

@@ -4,6 +4,7 @@
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
+import { reasonOf } from "../base/unknown.js";
 import type { NativeConntrackAddon } from "./conntrack-addon.js";
 import { KernelError, type KernelErrorCode } from "./errors.js";
 import type {
@@ -123,10 +124,12 @@ const BUILT = fileURLToPath(new URL("../../build/Release/nft_proxier.node", impo
 
 /** Says why a load failed, and what to do. */
 function explain(path: string, error: unknown): string {
-  const reason = error instanceof Error ? error.message : String(error);
-  const rebuild = "run `npx node-gyp rebuild` in the package's directory";
+  const reason = reasonOf(error);
+  const build = "run `npm run build` in the package's directory";
+  // A build that is there and seems up to date is not made again.
+  const rebuild = `remove build/, and ${build}`;
   if (!existsSync(path)) {
-    return `${path} is not there: ${rebuild} (needs a C++ compiler, make, python3, libnftnl-dev and libmnl-dev)`;
+    return `${path} is not there: ${build} (needs a C++ compiler, make, python3, libnftnl-dev and libmnl-dev)`;
   }
   const library = /(lib(?:nftnl|mnl)\.so[.\d]*)/.exec(reason);
   if (library !== null) {

@@ -4,6 +4,7 @@
  */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { reasonOf } from "../base/unknown.js";
 import type { IpFamily } from "../model/types.js";
 import { IPTABLES_TABLES, type IptablesTable, isOwnChain, savePattern } from "./names.js";
 
@@ -77,7 +78,7 @@ async function describeTable(
     if (own.length === 0) return undefined;
     return own.length === 1 ? own[0] : `${own[0]} and ${own.length - 1} more chains`;
   } catch (error) {
-    return `the table is there, and its chains cannot be read (${error instanceof Error ? error.message : String(error)})`;
+    return `the table is there, and its chains cannot be read (${reasonOf(error)})`;
   }
 }
 

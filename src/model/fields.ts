@@ -2,10 +2,9 @@
  * Reading objects that nobody has validated: any field may hold anything. Every reader names what it cannot take and
  * carries on with the API server's default.
  */
+import { type Fields, isFields } from "../base/unknown.js";
 import { parseAddress } from "./address.js";
 import type { Problem, Protocol } from "./types.js";
-
-export type Fields = Readonly<Record<string, unknown>>;
 
 /**
  * Gathers what cannot be served of one object. Readers name fields relative to the list item that was entered, so that
@@ -57,10 +56,6 @@ export function show(value: unknown): string {
   if (typeof value === "object" && value !== null) return "an object";
   const text = JSON.stringify(value) ?? typeof value;
   return text.length > 60 ? `${text.slice(0, 57)}...` : text;
-}
-
-export function isFields(value: unknown): value is Fields {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** An object; absent, null and (with a report) anything else read as one without fields. */

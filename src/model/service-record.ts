@@ -1,11 +1,11 @@
 /** What is kept of a Service: only what its meaning depends on, with the API server's defaults filled in. */
+import { type Fields, isFields } from "../base/unknown.js";
 import { familyOf, mergePrefixes, parseCIDR, type Prefix } from "./address.js";
 import {
   addressOf,
   choiceOf,
   creationTimeOf,
   fieldsOf,
-  isFields,
   listOf,
   namespacedName,
   portOf,
@@ -13,7 +13,6 @@ import {
   show,
   sized,
   textOf,
-  type Fields,
   type Findings,
 } from "./fields.js";
 import type { IpFamily, Protocol } from "./types.js";

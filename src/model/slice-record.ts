@@ -1,11 +1,11 @@
 /** What is kept of an EndpointSlice: parallel arrays, one entry per endpoint, and the candidates they make. */
 import { isDeepStrictEqual } from "node:util";
+import { type Fields, isFields } from "../base/unknown.js";
 import { familyOf, isCanonicalV4 } from "./address.js";
 import {
   addressOf,
   booleanOf,
   fieldsOf,
-  isFields,
   listOf,
   namespacedName,
   portOf,
@@ -13,7 +13,6 @@ import {
   show,
   sized,
   textOf,
-  type Fields,
   type Findings,
 } from "./fields.js";
 import { NO_HINTS, READY, SERVING, TERMINATING, type CandidateList, type Hints } from "./categorize.js";

@@ -10,6 +10,7 @@
  * service that is refused at the first write has nothing.
  */
 import { Breather } from "../base/turns.js";
+import { reasonOf } from "../base/unknown.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
 import type { FamilyRuleset, ServiceState } from "../ruleset/ruleset.js";
@@ -224,7 +225,7 @@ export class Isolation {
       this.#ruleset.update(service, change.wanted);
     } catch (error) {
       this.#ruleset.restore(service, change.former);
-      this.#noteAside(service, error instanceof Error ? error.message : String(error));
+      this.#noteAside(service, reasonOf(error));
     }
   }
 

@@ -2,6 +2,7 @@
 import type { BigIntStats } from "node:fs";
 import { open, readdir, realpath, stat } from "node:fs/promises";
 import { dirname, extname, join } from "node:path";
+import { isNoEntry, reasonOf } from "../base/unknown.js";
 
 export interface FileContent {
   /** Differs after every write that the file system's clock can tell from the one before. */
@@ -89,8 +90,8 @@ function signatureOf(stats: BigIntStats): string {
 
 function absentOrThrow(error: unknown): undefined {
   if (error instanceof UnreadableFile) throw error;
-  if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
-  throw new UnreadableFile(`cannot be read: ${error instanceof Error ? error.message : String(error)}`, {
+  if (isNoEntry(error)) return undefined;
+  throw new UnreadableFile(`cannot be read: ${reasonOf(error)}`, {
     cause: error,
   });
 }

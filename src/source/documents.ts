@@ -1,6 +1,7 @@
 /** From the text of a manifest file to plain values, with the place of what is wrong. */
 import type { Document, LineCounter } from "yaml";
 import { Breather } from "../base/turns.js";
+import { reasonOf } from "../base/unknown.js";
 import { readJsonList } from "./json-list.js";
 
 /** A file that cannot be read as what it claims to be. Lines and columns count from 1. */
@@ -136,6 +137,6 @@ function toValue(document: Document.Parsed, lines: LineCounter): unknown {
     // turns away what JSON cannot say.
     return value === undefined || value === null ? null : JSON.parse(JSON.stringify(value));
   } catch (thrown) {
-    throw fault(thrown instanceof Error ? thrown.message : String(thrown), document.range[0]);
+    throw fault(reasonOf(thrown), document.range[0]);
   }
 }

@@ -2,6 +2,7 @@ import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { DirectoryWatch } from "../base/directory-watch.js";
 import { Breather, turn } from "../base/turns.js";
+import { isNoEntry, reasonOf } from "../base/unknown.js";
 import {
   fileVersion,
   formatOf,
@@ -109,7 +110,7 @@ export class ManifestSource implements ObjectSource {
       await this.#working;
     } catch (error) {
       this.#watch?.close();
-      const reason = isMissing(error) ? "there is no such directory" : messageOf(error);
+      const reason = isNoEntry(error) ? "there is no such directory" : reasonOf(error);
       throw new ManifestDirectoryError(`manifests ${this.#options.directory}: ${reason}`, { cause: error });
     } finally {
       this.#working = undefined;
@@ -179,7 +180,7 @@ export class ManifestSource implements ObjectSource {
       this.#working = this.#refresh(pending, sink)
         .catch((error: unknown) => {
           const { directory } = this.#options;
-          this.#name(directory, [{ file: directory, served: "last", reason: `cannot be read: ${messageOf(error)}` }]);
+          this.#name(directory, [{ file: directory, served: "last", reason: `cannot be read: ${reasonOf(error)}` }]);
         })
         .finally(() => {
           this.#working = undefined;
@@ -290,7 +291,7 @@ export class ManifestSource implements ObjectSource {
     try {
       return await readManifest(join(this.#options.directory, file));
     } catch (error) {
-      return error instanceof UnreadableFile ? error : new UnreadableFile(messageOf(error), { cause: error });
+      return error instanceof UnreadableFile ? error : new UnreadableFile(reasonOf(error), { cause: error });
     }
   }
 
@@ -340,12 +341,4 @@ export class ManifestSource implements ObjectSource {
     }, ms);
     this.#timers.add(timer);
   }
-}
-
-function isMissing(error: unknown): boolean {
-  return error instanceof Error && "code" in error && error.code === "ENOENT";
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -1,4 +1,5 @@
 /** From plain values to the objects that matter, by apiVersion and kind. */
+import { type Fields, isFields } from "../base/unknown.js";
 import type { KubeKind, KubeObject } from "./types.js";
 
 /** API versions that are read, by kind. */
@@ -21,12 +22,6 @@ export interface Others {
   readonly otherKinds: ReadonlySet<string>;
   /** What cannot be taken for an object of ours although it means to be one. */
   readonly faults: readonly string[];
-}
-
-type Fields = Readonly<Record<string, unknown>>;
-
-function isFields(value: unknown): value is Fields {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /**

@@ -112,10 +112,10 @@ test("a load that fails says what is missing", () => {
   try {
     const absent = failure(path.join(directory, "absent.node"));
     expect(absent).toMatchObject({ code: "addon", details: { action: "load addon" } });
-    expect(absent.message).toMatch(/absent\.node is not there: run `npx node-gyp rebuild`.*libnftnl-dev/);
+    expect(absent.message).toMatch(/absent\.node is not there: run `npm run build`.*libnftnl-dev/);
     const broken = path.join(directory, "broken.node");
     writeFileSync(broken, "this is no library");
-    expect(failure(broken).message).toMatch(/node-gyp rebuild/);
+    expect(failure(broken).message).toMatch(/remove build\/, and run `npm run build`/);
     const foreign = path.join(directory, "foreign.node");
     copyFileSync("/bin/true", foreign);
     expect(failure(foreign).code).toBe("addon");

@@ -1,3 +1,4 @@
+import { reasonOf } from "../../base/unknown.js";
 import type { Logger } from "../../observe/log.js";
 import type { EventRecorder, EventSubject, EventText } from "../../observe/events.js";
 import type { ApiConnection } from "./connection.js";
@@ -223,7 +224,7 @@ export class KubernetesEventRecorder implements EventRecorder {
   }
 
   #notSent(series: Series, failure: unknown): void {
-    const reason = failure instanceof Error ? failure.message : String(failure);
+    const reason = reasonOf(failure);
     if (failure instanceof StatusError && failure.status === 403) {
       if (this.#forbiddenSaid) return;
       this.#forbiddenSaid = true;

@@ -2,6 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { dirname, isAbsolute, resolve } from "node:path";
 import { parseDocument } from "yaml";
+import { type Fields, isFields, isNoEntry, reasonOf } from "../../base/unknown.js";
 import { ConnectionSettingsError } from "./errors.js";
 
 /** Certificates and keys: a file that may change while we run, or PEM text. */
@@ -56,8 +57,7 @@ export async function readKubeconfig(file: string, master: string): Promise<Kube
   try {
     text = await readFile(file, "utf8");
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    const reason = code === "ENOENT" ? "there is no such file" : error instanceof Error ? error.message : String(error);
+    const reason = isNoEntry(error) ? "there is no such file" : reasonOf(error);
     const advice = "set clientConnection.kubeconfig to a kubeconfig, or leave it empty inside a cluster";
     throw new ConnectionSettingsError(`kubeconfig ${file}: ${reason}; ${advice}`, { cause: error });
   }
@@ -70,12 +70,6 @@ export function serverUrl(text: string, tls: boolean, where: string): URL {
   const url = URL.canParse(full) ? new URL(full) : undefined;
   if (url !== undefined && (url.protocol === "https:" || url.protocol === "http:") && url.hostname !== "") return url;
   throw new ConnectionSettingsError(`${where}: ${JSON.stringify(text)} is no URL of an API server (https://host:port)`);
-}
-
-type Fields = Readonly<Record<string, unknown>>;
-
-function isFields(value: unknown): value is Fields {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 class KubeconfigReader {

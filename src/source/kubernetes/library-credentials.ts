@@ -6,6 +6,7 @@ import { Agent as HttpAgent } from "node:http";
 import type { RequestOptions } from "node:https";
 import { dirname, isAbsolute, resolve } from "node:path";
 import type { KubeConfig, User } from "@kubernetes/client-node";
+import { reasonOf } from "../../base/unknown.js";
 import type { Credentials, RequestCredentials } from "./connection.js";
 import { Agents, FileCredentials } from "./credentials.js";
 import { ConnectionSettingsError } from "./errors.js";
@@ -64,7 +65,7 @@ function prepare(config: KubeConfig, kubeconfig: Kubeconfig, file: string, proxy
     config.loadFromString(kubeconfig.text);
     config.makePathsAbsolute(dirname(file));
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = reasonOf(error);
     throw new ConnectionSettingsError(`kubeconfig ${file}: ${reason}`, { cause: error });
   }
   const user = config.getCurrentUser();

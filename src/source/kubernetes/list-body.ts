@@ -2,6 +2,7 @@
  * A list as it arrives, taken apart item by item: no page is ever in memory as a whole, and none is parsed in one go, however
  * large a page the server chooses to send.
  */
+import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
 import { ProtocolError } from "./errors.js";
 
 /** What a list says besides its items. */
@@ -124,14 +125,10 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new ProtocolError(`the answer is no JSON: ${error instanceof Error ? error.message : String(error)}`, {
-      cause: error,
-    });
+    throw new ProtocolError(`the answer is no JSON: ${reasonOf(error)}`, { cause: error });
   }
 }
 
-function fieldsOf(value: unknown): Readonly<Record<string, unknown>> | undefined {
-  return typeof value === "object" && value !== null && !Array.isArray(value)
-    ? (value as Record<string, unknown>)
-    : undefined;
+function fieldsOf(value: unknown): Fields | undefined {
+  return isFields(value) ? value : undefined;
 }

@@ -3,9 +3,8 @@
  * conditions are most of what an object weighs; none of it goes further than here.
  */
 import type { V1EndpointSlice, V1Node, V1ObjectMeta, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
+import { type Fields, isFields } from "../../base/unknown.js";
 import type { KubeObject } from "../types.js";
-
-type Fields = Readonly<Record<string, unknown>>;
 
 /** Switches for a single Service, and the trigger time of an EndpointSlice, are annotations. */
 const ANNOTATION_PREFIX = "nft-proxier.dev/";
@@ -16,10 +15,6 @@ const LABELS: ReadonlySet<string> = new Set([
   "service.kubernetes.io/headless",
   "service.kubernetes.io/service-proxy-name",
 ]);
-
-function isFields(value: unknown): value is Fields {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
 
 export function pruneService(object: Fields): KubeObject {
   const { spec, status } = object;

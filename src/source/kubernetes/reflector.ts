@@ -2,6 +2,7 @@
  * The objects of one kind: listed, then watched; listed again when the watch cannot go on from where it was. What is there
  * stays there until a complete list or a deletion says otherwise.
  */
+import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
 import type { Logger } from "../../observe/log.js";
 import { Breather } from "../../base/turns.js";
 import type { KubeKind, KubeObject } from "../types.js";
@@ -303,7 +304,7 @@ export class Reflector {
 
   #report(error: unknown, step: "list" | "watch", quiet: boolean): void {
     const { connection, troubles } = this.#options;
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = reasonOf(error);
     if (error instanceof TransportError) {
       const text = "no connection to the API server; what was last known stays in force";
       return troubles.failed(CONNECTION, text, { server: connection.server, reason }, quiet);
@@ -312,12 +313,6 @@ export class Reflector {
     const fields = { kind: this.#kind, reason, ...(hint !== undefined && { hint }) };
     troubles.failed(this.#kind, `cannot ${step}; what was last known stays in force`, fields, quiet);
   }
-}
-
-type Fields = Readonly<Record<string, unknown>>;
-
-function isFields(value: unknown): value is Fields {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function readObject(value: unknown): { object?: Fields; metadata?: Fields } {
