@@ -1,0 +1,87 @@
+/**
+ * The whole program at an API server, on a kernel that refuses one service: the others are served, and the
+ * Service has an Event. In a network namespace for the connection tracking table alone, which is the real one.
+ */
+import { execFileSync } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pino } from "pino";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { parseConfig } from "../../src/config/index.js";
+import { runDaemon } from "../../src/daemon/daemon.js";
+import { FakeKernel } from "../../src/kernel/fake-kernel.js";
+import type { NftKernel } from "../../src/kernel/nft-kernel.js";
+import { makeService, makeSlice } from "../bench/cluster.js";
+import { ApiServer, type KubeJson } from "../lab/api-server/index.ts";
+import { eventually } from "../lab/eventually.ts";
+import { isOfService, refuse } from "../unit/proxier/support/refusing.js";
+import { nodeObject, configuration } from "./support/objects.ts";
+
+let directory: string;
+let api: ApiServer;
+beforeAll(async () => {
+  execFileSync("ip", ["link", "set", "lo", "up"]);
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-events-"));
+  api = await ApiServer.start();
+});
+afterAll(async () => {
+  await api.stop();
+  await rm(directory, { recursive: true, force: true });
+});
+
+test("a service that the kernel refuses has an Event, found by its uid; the others are served", async () => {
+  const kubeconfig = join(directory, "kubeconfig");
+  await writeFile(kubeconfig, api.kubeconfig());
+  api.put(nodeObject() as unknown as KubeJson);
+  for (const index of [0, 1, 2]) {
+    api.put(makeService(index) as unknown as KubeJson);
+    api.put(makeSlice(index, [index]) as unknown as KubeJson);
+  }
+  const fake = new FakeKernel();
+  refuse(fake).refuses = isOfService(new Set([1]));
+  const kernel = Object.assign(fake, { releaseMemory: () => Promise.resolve() }) as unknown as NftKernel;
+  const { config } = parseConfig(JSON.stringify(configuration({ clientConnection: { kubeconfig } })), "config.yaml");
+  const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+  const running = runDaemon({
+    config,
+    nodeName: config.hostnameOverride,
+    kernel,
+    families: { families: ["ip"] },
+    clock: { now: () => performance.now() },
+    log: pino({ level: "silent" }),
+    version: "0",
+    manifests: undefined,
+    node: undefined,
+    ownTable: false,
+    ended,
+  });
+  try {
+    const event = await eventually(() => {
+      const found = api.events.find(({ reason }) => reason === "ServiceNotProgrammed");
+      if (found === undefined) throw new Error("no Event yet");
+      return found;
+    });
+    const list = (await (await fetch(`${api.url}/api/v1/services`)).json()) as { readonly items: readonly KubeJson[] };
+    const uid = list.items.find(({ metadata }) => metadata.name === "svc-1")?.metadata["uid"];
+    expect(uid).toMatch(/^[0-9a-f-]{36}$/);
+    expect(event).toMatchObject({
+      type: "Warning",
+      regarding: { kind: "Service", namespace: "bench", name: "svc-1", uid },
+      note: expect.stringMatching(
+        /^node \S+ does not serve its IPv4 addresses .*10\.96\.0\.2:80\/TCP.*ENOMEM/,
+      ) as string,
+    });
+    await eventually(async () => {
+      const table = { family: "ip", table: "kube-proxy" } as const;
+      const info = (await fake.sets(table)).find(({ set }) => set === "service-ips");
+      if (info === undefined) throw new Error("no rules yet");
+      expect((await fake.elements(table, info)).count).toBe(2);
+    });
+    expect(api.events.filter(({ reason }) => reason === "ServiceNotProgrammed")).toHaveLength(1);
+  } finally {
+    end();
+    expect(await running).toBe(0);
+  }
+});
