@@ -133,6 +133,24 @@ test("the health and metrics ports answer as kube-proxy's", async () => {
   expect(body).toMatch(/^rest_client_requests_total\{code="200",method="GET",host="127\.0\.0\.1:\d+"\} [1-9]/m);
 });
 
+test("repairs are counted by cause, and how full the connection tracking table is can be seen", async () => {
+  const value = async (series: string): Promise<string | undefined> => {
+    const lines = (await get("http://127.0.0.1:10249/metrics")).body.split("\n");
+    return lines.find((line) => line.startsWith(`${series} `))?.slice(series.length + 1);
+  };
+  const repairs = (cause: string): Promise<string | undefined> =>
+    value(`nftproxier_table_repairs_total{ip_family="IPv4",cause="${cause}"}`);
+  expect([await repairs("table-deleted"), await repairs("changed")]).toEqual(["0", "0"]);
+  await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
+  await expect.poll(() => repairs("table-deleted")).toBe("1");
+  await cluster.lab.node.mustRun(["nft", "add", "chain", "ip", "kube-proxy", "theirs"]);
+  await expect.poll(() => repairs("changed")).toBe("1");
+  expect(await repairs("table-deleted")).toBe("1");
+  expect(await value('nftproxier_services_set_aside{ip_family="IPv6"}')).toBe("0");
+  await expect.poll(async () => Number(await value("nftproxier_conntrack_max"))).toBeGreaterThan(0);
+  expect(Number(await value("nftproxier_conntrack_pressure"))).toBeLessThan(1);
+});
+
 test("the trigger time of a slice's change is measured", async () => {
   const count = async (): Promise<number> => {
     const { body } = await get("http://127.0.0.1:10249/metrics");
