@@ -1,16 +1,15 @@
 /** A service that the running kernel refuses is its own trouble: with the kernel's own refusals, of every kind of operation. */
 import type { V1Service } from "@kubernetes/client-node";
-import { pino } from "pino";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
-import { defaultConfig } from "../../src/config/index.js";
 import { KernelError } from "../../src/kernel/errors.js";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import type { CommitOptions, ElementBatch, Op } from "../../src/kernel/types.js";
-import { Proxier } from "../../src/proxier/proxier.js";
+import type { Proxier } from "../../src/proxier/proxier.js";
 import { SetName } from "../../src/ruleset/names.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
+import { makeProxier } from "../unit/proxier/support/proxier.js";
 import { isOfService } from "../unit/proxier/support/refusing.js";
 import { makeNamespace, type Namespace } from "./real.js";
 
@@ -52,14 +51,8 @@ beforeEach(async () => {
   refused = 0;
   now = 1_000_000;
   told = [];
-  proxier = new Proxier({
-    config: defaultConfig(),
-    nodeName: "this-node",
-    families: ["ip"],
-    kernel,
-    log: pino({ level: "silent" }),
+  proxier = makeProxier(kernel, {
     clock: { now: () => now },
-    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
     observers: [
       {
         setAside: ({ service }) => void told.push(`aside ${service}`),

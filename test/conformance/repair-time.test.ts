@@ -1,13 +1,12 @@
 /** How long the tables of a large cluster are away when somebody deletes them, beside the time that the kernel takes to load them. */
-import { pino } from "pino";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { defaultConfig } from "../../src/config/index.js";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import type { RepairReport } from "../../src/proxier/observer.js";
-import { Proxier } from "../../src/proxier/proxier.js";
+import type { Proxier } from "../../src/proxier/proxier.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
+import { makeProxier } from "../unit/proxier/support/proxier.js";
 import { makeNamespace, type Namespace } from "./real.js";
 
 const SERVICES = 10_000;
@@ -25,17 +24,7 @@ beforeAll(async () => {
   namespace = await makeNamespace();
   kernel = await NftKernel.open({ netns: namespace.path });
   other = await NftKernel.open({ netns: namespace.path });
-  proxier = new Proxier({
-    config: defaultConfig(),
-    nodeName: "this-node",
-    families: ["ip"],
-    kernel,
-    log: pino({ level: "silent" }),
-    clock: { now: () => performance.now() },
-    localAddresses: () => Promise.resolve([]),
-    watch: true,
-    observers: [{ repaired: (report) => repaired?.(report) }],
-  });
+  proxier = makeProxier(kernel, { watch: true, observers: [{ repaired: (report) => repaired?.(report) }] });
   for (let i = 0; i < SERVICES; i++) {
     proxier.upsert({ kind: "Service", object: makeService(i) });
     proxier.upsert({ kind: "EndpointSlice", object: makeSlice(i, podsOf(i, ENDPOINTS)) });

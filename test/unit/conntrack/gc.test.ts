@@ -1,5 +1,4 @@
 /** Garbage collection: what is counted, deleted and called an orphan; when it runs; what is said of a full table. */
-import { pino } from "pino";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { AS_KUBE_PROXY, BEYOND_KUBE_PROXY, DELETED } from "../../../src/conntrack/decide.js";
@@ -18,6 +17,7 @@ import { ConntrackMetrics } from "../../../src/conntrack/metrics.js";
 import { PressureMonitor } from "../../../src/conntrack/pressure.js";
 import { mayLeaveOut } from "../../../src/conntrack/screen.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../../src/conntrack/types.js";
+import { keptIn } from "../log.js";
 import { CASES, entryOf, FAMILIES, nodePortAddresses, worldWithFormer } from "./cases.js";
 
 const ORPHANS = [
@@ -172,7 +172,7 @@ describe("the interval", () => {
 
 function logLines() {
   const lines: Record<string, unknown>[] = [];
-  const log = pino({ level: "info" }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+  const log = keptIn(lines, "info");
   return { lines, log };
 }
 

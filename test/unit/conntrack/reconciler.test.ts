@@ -1,6 +1,5 @@
 /** When the connection tracking table is reconciled, over what, and what becomes of failures. On the table in memory. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { FakeConntrack } from "../../../src/conntrack/fake-conntrack.js";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.js";
@@ -8,6 +7,7 @@ import type { ReconcileReport } from "../../../src/conntrack/reconciler.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/types.js";
 import { EVENTUALLY_MS } from "../../lab/eventually.ts";
 import { newModel, service, slice } from "../model/objects.js";
+import { keptIn } from "../log.js";
 
 const SETTLE_MS = 10;
 const RETRY_MS = 20;
@@ -24,7 +24,7 @@ afterEach(async () => {
 
 function setUp(options: Partial<ConntrackServiceOptions> = {}) {
   const lines: Record<string, unknown>[] = [];
-  const log = pino({ level: "debug" }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+  const log = keptIn(lines);
   const table = new FakeConntrack();
   const { model } = newModel({ trackReleased: true });
   const reports: ReconcileReport[] = [];

@@ -1,12 +1,12 @@
 import { chmod, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
 import { conntrackMax } from "../../../src/host/conntrack.js";
 import { applySystemSettings, loadConntrack } from "../../../src/host/index.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { keptIn, type LogLine } from "../log.js";
 
 const MAX = "proc/sys/net/netfilter/nf_conntrack_max";
 const ESTABLISHED = "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
@@ -31,15 +31,6 @@ const NODE: Readonly<Record<string, string>> = {
   [CPUS]: "0-3,8-11\n",
 };
 
-interface LogLine {
-  readonly level: number;
-  readonly msg: string;
-  readonly file?: string;
-  readonly wanted?: number;
-  readonly present?: number;
-  readonly error?: string;
-  readonly remedy?: string;
-}
 const WARNING = 40;
 
 let root: string;
@@ -70,7 +61,7 @@ interface Settings {
 
 async function apply(settings: Settings = {}, load?: () => Promise<void>): Promise<readonly LogLine[]> {
   const config = defaultConfig();
-  const log = pino({ base: null }, { write: (line: string) => void lines.push(JSON.parse(line) as LogLine) });
+  const log = keptIn(lines, "info");
   await applySystemSettings(
     {
       conntrack: { ...config.conntrack, ...settings.conntrack },

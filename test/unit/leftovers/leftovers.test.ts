@@ -1,19 +1,13 @@
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { Op } from "../../../src/kernel/types.js";
 import { type LeftoverOptions, LeftoverRemoval, removeLeftovers } from "../../../src/leftovers/index.js";
+import { keptIn, type LogLine } from "../log.js";
 
 const NAT = { family: "ip", table: "nat" } as const;
-
-interface LogLine {
-  readonly level: number;
-  readonly msg: string;
-  readonly [field: string]: unknown;
-}
 
 let root: string;
 let lines: LogLine[];
@@ -29,7 +23,7 @@ afterEach(async () => {
 });
 
 function options(): LeftoverOptions {
-  const log = pino({ base: null }, { write: (line: string) => void lines.push(JSON.parse(line) as LogLine) });
+  const log = keptIn(lines, "info");
   return { kernel, log, families: ["ip", "ip6"], root };
 }
 

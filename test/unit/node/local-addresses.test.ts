@@ -1,10 +1,10 @@
 /** When the rest of the program hears of interface addresses: only when they differ, also after every kind of failure. */
-import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { InterfaceAddress } from "../../../src/kernel/types.js";
 import { LocalAddresses } from "../../../src/node/local-addresses.js";
 import { addressBytes } from "../../../src/table/addresses.js";
+import { keptIn } from "../log.js";
 
 const on = (address: string, interfaceName = "eth0"): InterfaceAddress => ({
   family: address.includes(":") ? "ip6" : "ip",
@@ -24,8 +24,7 @@ beforeEach(() => {
   kernel = new FakeKernel({ addresses: [on("192.0.2.2"), on("192.0.2.1"), on("192.0.2.1", "eth1")] });
   logged = [];
   changes = 0;
-  const sink = { write: (line: string) => void logged.push(JSON.parse(line) as Record<string, unknown>) };
-  subject = new LocalAddresses(kernel, pino({ level: "info" }, sink), () => void changes++);
+  subject = new LocalAddresses(kernel, keptIn(logged, "info"), () => void changes++);
 });
 afterEach(async () => {
   await subject.close();

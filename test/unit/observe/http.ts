@@ -2,9 +2,9 @@
 import { randomInt } from "node:crypto";
 import { request } from "node:http";
 import { connect, createServer } from "node:net";
-import { pino } from "pino";
 import type { EventRecorder, EventSubject, EventText } from "../../../src/observe/events.js";
 import type { Logger } from "../../../src/observe/log.js";
+import { keptIn, type LogLine } from "../log.js";
 
 /** For `expect.poll`: machines that run tests are busy. */
 export const PATIENT = { timeout: 20_000 };
@@ -71,7 +71,7 @@ export async function freePort(): Promise<number> {
 
 export interface Journal {
   readonly log: Logger;
-  readonly lines: { readonly level: number; readonly msg: string; readonly [field: string]: unknown }[];
+  readonly lines: LogLine[];
   readonly events: EventRecorder;
   readonly recorded: { readonly subject: EventSubject; readonly event: EventText }[];
 }
@@ -80,7 +80,6 @@ export interface Journal {
 export function journal(): Journal {
   const lines: Journal["lines"] = [];
   const recorded: Journal["recorded"] = [];
-  const sink = { write: (line: string) => void lines.push(JSON.parse(line) as Journal["lines"][number]) };
   const record = (subject: EventSubject, event: EventText) => void recorded.push({ subject, event });
-  return { log: pino({ level: "debug" }, sink), lines, events: { record }, recorded };
+  return { log: keptIn(lines), lines, events: { record }, recorded };
 }

@@ -1,16 +1,16 @@
 /** A service that the kernel refuses is its own trouble: what stays, what is written, what is said, and when it is tried again. */
 import type { V1Service } from "@kubernetes/client-node";
-import { pino } from "pino";
 import { beforeEach, describe, expect, it } from "vitest";
 
-import { defaultConfig } from "../../../src/config/index.js";
 import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { Op } from "../../../src/kernel/types.js";
 import type { SyncReport } from "../../../src/proxier/observer.js";
-import { Proxier } from "../../../src/proxier/proxier.js";
+import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice, podsOf } from "../../bench/cluster.js";
 import { snapshot } from "../../conformance/bench.js";
+import { keptIn } from "../log.js";
+import { makeProxier } from "./support/proxier.js";
 import { isOfService, refuse, type Refusals, type Telling } from "./support/refusing.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
@@ -30,15 +30,9 @@ function start(telling: Telling = "element"): void {
 }
 
 function make(on: FakeKernel): Proxier {
-  const sink = { write: (line: string) => void logged.push(JSON.parse(line) as Record<string, unknown>) };
-  return new Proxier({
-    config: defaultConfig(),
-    nodeName: "this-node",
-    families: ["ip"],
-    kernel: on,
-    log: pino({ level: "debug" }, sink),
+  return makeProxier(on, {
+    log: keptIn(logged),
     clock: { now: () => now },
-    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
     observers: [
       {
         setAside: ({ service, reason }) => void told.push(`aside ${service}: ${reason}`),

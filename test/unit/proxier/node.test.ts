@@ -1,12 +1,12 @@
 /** What a change of the node itself comes to in the kernel: its interfaces' addresses, its zone, its own IPs. */
 import type { V1EndpointSlice, V1Node, V1Service } from "@kubernetes/client-node";
-import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { InterfaceAddress } from "../../../src/kernel/types.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { addressBytes } from "../../../src/table/addresses.js";
+import { keptIn } from "../log.js";
 
 const NODE = "this-node";
 
@@ -23,13 +23,12 @@ const on = (address: string): InterfaceAddress => ({
 });
 
 function make(changes: Partial<ProxyConfig> = {}): void {
-  const sink = { write: (line: string) => void logged.push(JSON.parse(line) as Record<string, unknown>) };
   proxier = new Proxier({
     config: { ...defaultConfig(), ...changes },
     nodeName: NODE,
     families: ["ip", "ip6"],
     kernel,
-    log: pino({ level: "debug" }, sink),
+    log: keptIn(logged),
     clock: { now: () => performance.now() },
   });
 }

@@ -1,13 +1,12 @@
 /** What observers are told: metrics and health are only as right as this. */
 import type { V1EndpointSlice } from "@kubernetes/client-node";
-import { pino } from "pino";
 import { beforeEach, describe, expect, it } from "vitest";
-import { defaultConfig } from "../../../src/config/index.js";
 import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { ProxierObserver, SyncReport } from "../../../src/proxier/observer.js";
-import { Proxier } from "../../../src/proxier/proxier.js";
+import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
+import { makeProxier } from "./support/proxier.js";
 
 let kernel: FakeKernel;
 let told: string[];
@@ -30,16 +29,7 @@ function make(): Proxier {
       reports.push(report);
     },
   };
-  return new Proxier({
-    config: defaultConfig(),
-    nodeName: "this-node",
-    families: ["ip"],
-    kernel,
-    log: pino({ level: "silent" }),
-    clock: { now: () => performance.now() },
-    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
-    observers: [observer],
-  });
+  return makeProxier(kernel, { observers: [observer] });
 }
 
 beforeEach(() => {

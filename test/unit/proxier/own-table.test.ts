@@ -1,12 +1,12 @@
 /** `--own-table`, where the kernel can and where it cannot. */
-import { pino } from "pino";
 import { beforeEach, expect, it } from "vitest";
 
-import { defaultConfig } from "../../../src/config/index.js";
 import { TableFlag } from "../../../src/kernel/constants.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
-import { Proxier } from "../../../src/proxier/proxier.js";
+import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
+import { keptIn } from "../log.js";
+import { makeProxier } from "./support/proxier.js";
 import { refuse } from "./support/refusing.js";
 
 let kernel: FakeKernel;
@@ -18,17 +18,7 @@ beforeEach(() => {
 });
 
 function start(): Proxier {
-  const sink = { write: (line: string) => void logged.push(JSON.parse(line) as { level: number; msg: string }) };
-  const proxier = new Proxier({
-    config: defaultConfig(),
-    nodeName: "this-node",
-    families: ["ip", "ip6"],
-    kernel,
-    log: pino({ level: "info" }, sink),
-    clock: { now: () => performance.now() },
-    localAddresses: () => Promise.resolve([]),
-    ownTable: true,
-  });
+  const proxier = makeProxier(kernel, { families: ["ip", "ip6"], log: keptIn(logged, "info"), ownTable: true });
   proxier.upsert({ kind: "Service", object: makeService(0) });
   proxier.upsert({ kind: "EndpointSlice", object: makeSlice(0, [1]) });
   proxier.synced();

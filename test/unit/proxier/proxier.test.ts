@@ -1,12 +1,12 @@
 /** What a user sees of the proxier: what it writes, when, and what it says. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
-import { pino } from "pino";
 import { beforeEach, describe, expect, it } from "vitest";
-import { defaultConfig } from "../../../src/config/index.js";
 import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
-import { Proxier } from "../../../src/proxier/proxier.js";
+import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
+import { keptIn } from "../log.js";
+import { makeProxier } from "./support/proxier.js";
 import { refuse } from "./support/refusing.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
@@ -16,16 +16,7 @@ let logged: Record<string, unknown>[];
 let proxier: Proxier;
 
 function make(families: readonly ("ip" | "ip6")[] = ["ip"]): Proxier {
-  const sink = { write: (line: string) => void logged.push(JSON.parse(line) as Record<string, unknown>) };
-  return new Proxier({
-    config: defaultConfig(),
-    nodeName: "this-node",
-    families,
-    kernel,
-    log: pino({ level: "debug" }, sink),
-    clock: { now: () => performance.now() },
-    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
-  });
+  return makeProxier(kernel, { families, log: keptIn(logged) });
 }
 
 beforeEach(() => {

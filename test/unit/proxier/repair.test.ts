@@ -1,15 +1,15 @@
 /** What the proxier does about others' hands on its tables. */
-import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import { defaultConfig } from "../../../src/config/index.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { Op } from "../../../src/kernel/types.js";
 import type { RepairReport } from "../../../src/proxier/observer.js";
-import { Proxier, type ProxierOptions } from "../../../src/proxier/proxier.js";
+import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
 import { RepairPace } from "../../../src/proxier/repair.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { snapshot } from "../../conformance/bench.js";
+import { keptIn } from "../log.js";
+import { makeProxier } from "./support/proxier.js";
 
 describe("RepairPace", () => {
   it("repairs five times at once, then waits twice as long each time up to 10 s, and forgets after a quiet minute", () => {
@@ -45,15 +45,8 @@ let repairs: RepairReport[];
 let proxier: Proxier;
 
 function make(more: Partial<ProxierOptions> = {}): Proxier {
-  const sink = { write: (line: string) => void logged.push(JSON.parse(line) as Record<string, unknown>) };
-  return new Proxier({
-    config: defaultConfig(),
-    nodeName: "this-node",
-    families: ["ip"],
-    kernel,
-    log: pino({ level: "debug" }, sink),
-    clock: { now: () => performance.now() },
-    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
+  return makeProxier(kernel, {
+    log: keptIn(logged),
     watch: true,
     observers: [{ repaired: (report) => void repairs.push(report) }],
     ...more,

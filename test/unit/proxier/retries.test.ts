@@ -1,12 +1,11 @@
 /** Retries never give up while there is something to write, and never spin. */
-import { pino } from "pino";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
-import { defaultConfig } from "../../../src/config/index.js";
 import { KernelError, type KernelErrorCode } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
-import { Proxier } from "../../../src/proxier/proxier.js";
+import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
+import { makeProxier } from "./support/proxier.js";
 import { isOfService, refuse } from "./support/refusing.js";
 
 let kernel: FakeKernel;
@@ -15,16 +14,7 @@ let proxier: Proxier;
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
   kernel = new FakeKernel();
-  proxier = new Proxier({
-    config: defaultConfig(),
-    nodeName: "this-node",
-    families: ["ip"],
-    kernel,
-    log: pino({ level: "silent" }),
-    clock: { now: () => performance.now() },
-    localAddresses: () => Promise.resolve([]),
-    watch: true,
-  });
+  proxier = makeProxier(kernel, { watch: true });
 });
 afterEach(async () => {
   await proxier.stop();

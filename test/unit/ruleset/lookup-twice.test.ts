@@ -1,9 +1,7 @@
-import { pino } from "pino";
 import { expect, it } from "vitest";
-import { defaultConfig } from "../../../src/config/index.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { Expr } from "../../../src/kernel/types.js";
-import { Proxier } from "../../../src/proxier/proxier.js";
+import { makeProxier } from "../proxier/support/proxier.js";
 
 const jumpsTo = (exprs: readonly Expr[]): string | undefined => {
   const [only, ...rest] = exprs;
@@ -16,15 +14,7 @@ it.each(["nat-prerouting", "nat-output"])(
   "a first packet in %s looks for its service, and once more",
   async (chain) => {
     const kernel = new FakeKernel();
-    const proxier = new Proxier({
-      config: defaultConfig(),
-      nodeName: "node",
-      families: ["ip", "ip6"],
-      kernel,
-      log: pino({ level: "silent" }),
-      clock: { now: () => 0 },
-      localAddresses: () => Promise.resolve([]),
-    });
+    const proxier = makeProxier(kernel, { families: ["ip", "ip6"] });
     proxier.synced();
     await proxier.sync();
     for (const family of ["ip", "ip6"] as const) {

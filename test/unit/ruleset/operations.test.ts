@@ -1,28 +1,18 @@
 /** What a change costs: element operations, counted by the kernel port, in a table of 5,000 services with one of 1,000 endpoints. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
-import { pino } from "pino";
 import { beforeAll, describe, expect, it } from "vitest";
-import { defaultConfig } from "../../../src/config/index.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
-import { Proxier } from "../../../src/proxier/proxier.js";
+import type { Proxier } from "../../../src/proxier/proxier.js";
 import type { ApplyResult } from "../../../src/table/types.js";
 import { makeService, makeSlice, podsOf } from "../../bench/cluster.js";
+import { makeProxier } from "../proxier/support/proxier.js";
 
 const SERVICES = 5_000;
 const BIG = 1_000;
 const range = (from: number, count: number): number[] => Array.from({ length: count }, (_, i) => from + i);
 
 let now = 0;
-const proxierOn = (kernel: FakeKernel): Proxier =>
-  new Proxier({
-    config: defaultConfig(),
-    nodeName: "this-node",
-    families: ["ip"],
-    kernel,
-    log: pino({ level: "silent" }),
-    clock: { now: () => now },
-    localAddresses: () => Promise.resolve([]),
-  });
+const proxierOn = (kernel: FakeKernel): Proxier => makeProxier(kernel, { clock: { now: () => now } });
 
 async function sync(proxier: Proxier): Promise<ApplyResult> {
   const { families } = await proxier.sync();

@@ -1,9 +1,9 @@
-import { pino } from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { type EventTiming, KubernetesEventRecorder } from "../../../../src/source/kubernetes/event-recorder.js";
 import { ApiServer, type KubeJson } from "../../../lab/api-server/index.ts";
 import { eventually, EVENTUALLY_MS } from "../../../lab/eventually.ts";
-import { connectTo, type LogLine, NODE } from "./support.ts";
+import { keptIn, type LogLine } from "../../log.js";
+import { connectTo, NODE } from "./support.ts";
 
 const STARTING = { type: "Normal", reason: "Starting", action: "StartKubeProxy", note: "" } as const;
 const HEALTH = {
@@ -22,7 +22,7 @@ let close: () => void;
 
 function record(timing: Partial<EventTiming> = {}): KubernetesEventRecorder {
   lines = [];
-  const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line) as LogLine) });
+  const log = keptIn(lines, "info");
   const connection = connectTo(api);
   close = () => connection.close();
   const quick = { minBackoffMs: 10, maxBackoffMs: 40, ...timing };

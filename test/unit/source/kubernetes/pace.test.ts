@@ -1,10 +1,9 @@
 /** How often something is tried, and how often it is talked about; on a clock of our own. */
-import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { RateLimit } from "../../../../src/source/kubernetes/rate-limit.js";
 import { Backoff, pause, Sleep, TIMING } from "../../../../src/source/kubernetes/timing.js";
 import { Troubles } from "../../../../src/source/kubernetes/troubles.js";
-import type { LogLine } from "./support.ts";
+import { keptIn, type LogLine } from "../../log.js";
 
 describe("back-off", () => {
   test("doubles from 0.8 s to 30 s, each stretched by up to its own length, as client-go's reflector", () => {
@@ -71,10 +70,7 @@ describe("the log of troubles", () => {
   function begin() {
     const lines: LogLine[] = [];
     let now = 0;
-    const log = pino(
-      { level: "debug", base: null },
-      { write: (line: string) => lines.push(JSON.parse(line) as LogLine) },
-    );
+    const log = keptIn(lines);
     const troubles = new Troubles(log, 300_000, () => now);
     const shown = () =>
       lines.filter(({ level }) => level >= 30).map(({ msg, seconds, reason }) => [msg, reason, seconds]);

@@ -1,5 +1,4 @@
 /** A source that listens to the double, and what it told its sink. */
-import { pino } from "pino";
 import { ApiConnection } from "../../../../src/source/kubernetes/connection.js";
 import { FileCredentials } from "../../../../src/source/kubernetes/credentials.js";
 import { ANONYMOUS, type ClusterSettings, type UserSettings } from "../../../../src/source/kubernetes/kubeconfig.js";
@@ -8,6 +7,7 @@ import type { Timing } from "../../../../src/source/kubernetes/timing.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../../../src/source/types.js";
 import type { ApiServer, KubeJson } from "../../../lab/api-server/index.ts";
 import { EVENTUALLY_MS } from "../../../lab/eventually.ts";
+import { keptIn, type LogLine } from "../../log.js";
 
 export const NODE = "node-1";
 
@@ -81,13 +81,6 @@ export class Recorder implements ObjectSink {
   }
 }
 
-/** One line of the log. */
-export interface LogLine {
-  readonly level: number;
-  readonly msg: string;
-  readonly [field: string]: unknown;
-}
-
 export interface Listening {
   readonly source: KubernetesSource;
   readonly connection: ApiConnection;
@@ -122,10 +115,7 @@ export function connectTo(api: ApiServer, options: ListenOptions = {}): ApiConne
 /** Starts a source without waiting for its lists. */
 export function listen(api: ApiServer, options: ListenOptions = {}): Listening {
   const lines: LogLine[] = [];
-  const log = pino(
-    { level: "debug", base: null },
-    { write: (line: string) => lines.push(JSON.parse(line) as LogLine) },
-  );
+  const log = keptIn(lines);
   const connection = connectTo(api, options);
   const { deniedIsFinal = false } = options;
   const timing = { ...QUICK, ...options.timing };

@@ -1,0 +1,18 @@
+import { defaultConfig } from "../../../../src/config/index.js";
+import type { Kernel } from "../../../../src/kernel/types.js";
+import { Proxier, type ProxierOptions } from "../../../../src/proxier/proxier.js";
+import { SILENT } from "../../log.js";
+
+/** A proxier of the default configuration on a node with the address 192.0.2.1, IPv4 alone unless told otherwise. */
+export function makeProxier(kernel: Kernel, options: Partial<ProxierOptions> = {}): Proxier {
+  return new Proxier({
+    config: defaultConfig(),
+    nodeName: "this-node",
+    families: ["ip"],
+    kernel,
+    log: SILENT,
+    clock: { now: () => performance.now() },
+    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
+    ...options,
+  });
+}
