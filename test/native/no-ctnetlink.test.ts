@@ -10,7 +10,7 @@ import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { buildLibrary } from "../lab/build.js";
-import { patience } from "../lab/patience.js";
+import { EVENTUALLY_MS } from "../lab/eventually.js";
 
 const MAIN = path.resolve(import.meta.dirname, "../../dist/main.js");
 
@@ -73,7 +73,7 @@ test("the daemon says so in one line, and serves", async () => {
       .filter((line) => line !== "")
       .map((line) => JSON.parse(line) as { level: number; msg: string; err?: { message: string } });
   for (const from = performance.now(); !lines().some(({ msg }) => msg === "synced"); await sleep(50)) {
-    if (performance.now() - from > patience(20_000)) throw new Error(`not synced: ${told.stderr}`);
+    if (performance.now() - from > EVENTUALLY_MS) throw new Error(`not synced: ${told.stderr}`);
   }
   child.kill("SIGTERM");
   expect(await ended).toBe(0);

@@ -57,7 +57,7 @@ const entries = (directory) => readdirSync(directory).length;
 
 /** Threads of the kernel's and ours are gone some moments behind their end. */
 async function eventually(holds) {
-  for (let i = 0; i < 200; i++) {
+  for (let i = 0; i < 1200; i++) {
     globalThis.gc();
     if (holds()) return true;
     await sleep(25);
