@@ -11,8 +11,8 @@ export default defineConfig({
     // Two workers: the tiers measure time and drive real packets, so more workers than cores only adds noise.
     maxWorkers: 2,
     // Nothing but a failure waits so long. Machines that run tests are busy, and stand still now and then.
-    testTimeout: patience(60_000),
-    hookTimeout: patience(60_000),
+    testTimeout: patience(180_000),
+    hookTimeout: patience(180_000),
     expect: { poll: { timeout: patience(30_000) } },
     projects: [
       { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"] } },

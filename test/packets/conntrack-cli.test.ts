@@ -236,5 +236,5 @@ test("without rights it says what is missing, and ends with 1", async () => {
   const { main, node } = cluster;
   const done = await node.run(["unshare", "-U", process.execPath, main, "conntrack", "list"]);
   expect([done.code, done.stdout]).toEqual([1, ""]);
-  expect(done.stderr).toMatch(/CAP_NET_ADMIN in this network namespace/);
+  expect(done.stderr).toMatch(/CAP_NET_ADMIN in the network namespace's user namespace is missing/);
 });
