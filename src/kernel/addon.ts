@@ -63,7 +63,7 @@ export interface DecodedMessage {
   readonly changes?: ChangeBatch;
 }
 
-/** What the addon throws and rejects with; nft-kernel.ts makes a KernelError of it. */
+/** What the addon throws and rejects with; native-error.ts makes a KernelError of it. */
 export interface NativeError extends Error {
   readonly code: KernelErrorCode;
   readonly action: string;

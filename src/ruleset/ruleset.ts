@@ -12,7 +12,8 @@ import { assignIndices } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { declareOwnObjects, needsOwnObjects, type OwnObjects, ownNames } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
-import { declareSkeleton, type ElementSets, type LocalDetector } from "./skeleton.js";
+import type { ElementSets } from "./sets.js";
+import { declareSkeleton, type LocalDetector } from "./skeleton.js";
 
 export interface RulesetOptions {
   readonly masqueradeAll: boolean;

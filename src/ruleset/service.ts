@@ -6,7 +6,7 @@ import type { Endpoint, ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/types.js";
 import type { KeyPacker, ServiceKey } from "./keys.js";
 import { ChainName, type DrawKind, LOCAL_INDEX_BASE } from "./names.js";
-import type { ElementSets } from "./skeleton.js";
+import type { ElementSets } from "./sets.js";
 
 /** A service port with what the table has to remember of it between changes. */
 export interface ServicePortState {

@@ -1,12 +1,13 @@
 /**
- * The constant part of the table: base chains, policies, sets and maps. A service is only elements in the maps
+ * The constant part of the table: base chains, policies, the sets and maps of sets.ts. A service is only elements in the maps
  * (and, where it asks for source ranges or affinity, chains of its own).
  */
 import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
 import type { Table } from "../table/index.js";
-import type { ElementSet, Field, FieldType, Match, Rule, SetSpec, Statement } from "../table/types.js";
+import type { Field, Match, Rule, Statement } from "../table/types.js";
 import { ChainName, SetName } from "./names.js";
+import { type ElementSets, setSpecs } from "./sets.js";
 
 /** What tells traffic of this node's pods from other traffic, for one family. */
 export type LocalDetector =
@@ -28,121 +29,8 @@ export interface SkeletonOptions {
   readonly rejectInPrerouting: boolean;
 }
 
-/** The element sets that services fill, by role. */
-export type ElementSets = Readonly<Record<keyof typeof SetName, ElementSet>>;
-
 const SERVICE_KEY: readonly Field[] = ["daddr", "l4proto", "dport"];
 const NODE_PORT_KEY: readonly Field[] = ["l4proto", "dport"];
-
-function setSpecs(family: IpFamily): Readonly<Record<keyof typeof SetName, SetSpec>> {
-  const address: FieldType = family === "ip" ? "ipv4_addr" : "ipv6_addr";
-  const service: FieldType[] = [address, "inet_proto", "inet_service"];
-  const nodePort: FieldType[] = ["inet_proto", "inet_service"];
-  const endpoint: FieldType[] = [address, "inet_service"];
-  return {
-    clusterIPs: { set: SetName.clusterIPs, key: [address], size: "auto", comment: "Active ClusterIPs" },
-    nodePortIPs: { set: SetName.nodePortIPs, key: [address], comment: "IPs that accept NodePort traffic" },
-    hairpin: {
-      set: SetName.hairpin,
-      key: [address, address, "inet_proto", "inet_service"],
-      size: "auto",
-      lateLeftovers: true,
-      comment: "service hairpin connections",
-    },
-    noEndpointServices: {
-      set: SetName.noEndpointServices,
-      key: service,
-      data: "verdict",
-      size: "auto",
-      comment: "vmap to drop or reject packets to services with no endpoints",
-    },
-    noEndpointNodePorts: {
-      set: SetName.noEndpointNodePorts,
-      key: nodePort,
-      data: "verdict",
-      size: "auto",
-      comment: "vmap to drop or reject packets to service nodeports with no endpoints",
-    },
-    firewallIPs: {
-      set: SetName.firewallIPs,
-      key: service,
-      data: "verdict",
-      size: "auto",
-      comment: "destinations that are subject to LoadBalancerSourceRanges",
-    },
-    serviceIPs: {
-      set: SetName.serviceIPs,
-      key: service,
-      data: "verdict",
-      size: "auto",
-      comment: "ClusterIP, ExternalIP and LoadBalancer IP traffic",
-    },
-    serviceNodePorts: {
-      set: SetName.serviceNodePorts,
-      key: nodePort,
-      data: "verdict",
-      size: "auto",
-      comment: "NodePort traffic",
-    },
-    serviceEndpoints: {
-      set: SetName.serviceEndpoints,
-      key: [...service, "index"],
-      data: endpoint,
-      size: "auto",
-      lateLeftovers: true,
-      comment: "endpoint at each index of a service's lists",
-    },
-    nodePortEndpoints: {
-      set: SetName.nodePortEndpoints,
-      key: [...nodePort, "index"],
-      data: endpoint,
-      size: "auto",
-      lateLeftovers: true,
-      comment: "endpoint at each index of a node port's lists",
-    },
-    clusterLists: {
-      set: SetName.clusterLists,
-      key: service,
-      data: "verdict",
-      size: "auto",
-      comment: "policy Local: list for pods and the node",
-    },
-    localLists: {
-      set: SetName.localLists,
-      key: service,
-      data: "verdict",
-      size: "auto",
-      comment: "policy Local: list for everybody else",
-    },
-    nodePortClusterLists: {
-      set: SetName.nodePortClusterLists,
-      key: nodePort,
-      data: "verdict",
-      size: "auto",
-      comment: "policy Local: list for pods and the node",
-    },
-    nodePortLocalLists: {
-      set: SetName.nodePortLocalLists,
-      key: nodePort,
-      data: "verdict",
-      size: "auto",
-      comment: "policy Local: list for everybody else",
-    },
-    serviceCIDRs: { set: SetName.serviceCIDRs, key: [address], interval: true, comment: "ServiceCIDRs" },
-    resetServices: {
-      set: SetName.resetServices,
-      key: service,
-      size: "auto",
-      comment: "services that reset connections to removed endpoints",
-    },
-    resetNodePorts: {
-      set: SetName.resetNodePorts,
-      key: nodePort,
-      size: "auto",
-      comment: "node ports of services that reset connections to removed endpoints",
-    },
-  };
-}
 
 const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "jump", chain } });
 const drop: Statement = { action: "verdict", verdict: { verdict: "drop" } };

@@ -6,15 +6,8 @@ import { DELETED, type Switches } from "../../src/conntrack/decide.ts";
 import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.ts";
 import { Reconciler } from "../../src/conntrack/reconciler.ts";
 import { Namespace } from "../lab/namespace.ts";
-import {
-  CASES,
-  entryOf,
-  expectedOf,
-  FAMILIES,
-  nodePortAddresses,
-  SWITCH_SETTINGS,
-  worldWithFormer,
-} from "../unit/conntrack/cases.ts";
+import { CASES, entryOf, expectedOf, SWITCH_SETTINGS } from "../unit/conntrack/cases.ts";
+import { FAMILIES, nodePortAddresses, worldWithFormer } from "../unit/conntrack/world.ts";
 
 let namespace: Namespace;
 let table: NetlinkConntrack;

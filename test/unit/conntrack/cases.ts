@@ -1,5 +1,5 @@
 /**
- * The table of cases: services and endpoints of every kind, entries of every kind to them, and what becomes of each. Run on
+ * The table of cases: entries of every kind to services and endpoints of every kind (world.ts), and what becomes of each. Run on
  * the decision alone (decide.test.ts), and on the kernel (test/packets/conntrack-cases.test.ts).
  */
 import {
@@ -9,24 +9,14 @@ import {
   type KeepReason,
   type Switches,
 } from "../../../src/conntrack/decide.js";
-import { FormerTargets } from "../../../src/conntrack/former.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/types.js";
-import { parseAddress, ServiceModel } from "../../../src/model/index.js";
-import type { IpFamily, Protocol } from "../../../src/model/types.js";
+import type { IpFamily } from "../../../src/model/types.js";
+import { inFamily } from "./world.js";
 
 export type Reason = KeepReason | DeleteReason;
 
-export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
 const NUMBER = { TCP: 6, UDP: 17, SCTP: 132, ICMP: 1 } as const;
 
-/** Cases are written in IPv4; the IPv6 twin of 10.0.0.9 is fd00:10::9. */
-export function inFamily(family: IpFamily, address: string): string {
-  if (family === "ip") return address;
-  const [a, b, c, d] = address.split(".");
-  return parseAddress(`fd00:${a}:${b}:${c}::${d}`) ?? address;
-}
-
-export const NODE_ADDRESSES = ["192.0.2.10", "192.0.2.11"] as const;
 const CLIENT = "198.51.100.7";
 
 export interface Case {
@@ -358,178 +348,4 @@ export function entryOf(one: Case, family: IpFamily, n: number): NewConntrackEnt
     ...(state === undefined ? {} : { state }),
     ...(zone === undefined ? {} : { zone }),
   };
-}
-
-interface Spec {
-  readonly clusterIP: string;
-  readonly ports: readonly Readonly<Record<string, unknown>>[];
-  readonly externalIPs?: readonly string[];
-  readonly balancers?: readonly string[];
-  readonly annotations?: Readonly<Record<string, string>>;
-  readonly rest?: Readonly<Record<string, unknown>>;
-}
-
-const both = (address: string): string[] => FAMILIES.map((family) => inFamily(family, address));
-
-export function serviceObject(name: string, spec: Spec) {
-  const { clusterIP, ports, externalIPs = [], balancers = [], annotations, rest } = spec;
-  return {
-    apiVersion: "v1",
-    kind: "Service",
-    metadata: { name, namespace: "default", ...(annotations === undefined ? {} : { annotations }) },
-    spec: {
-      type: "NodePort",
-      clusterIP,
-      clusterIPs: both(clusterIP),
-      ipFamilies: ["IPv4", "IPv6"],
-      ports: ports.map((port) => ({
-        name: `${String(port["protocol"])}-${String(port["target"])}`.toLowerCase(),
-        ...port,
-      })),
-      externalIPs: externalIPs.flatMap(both),
-      ...rest,
-    },
-    status: { loadBalancer: { ingress: balancers.flatMap(both).map((ip) => ({ ip })) } },
-  };
-}
-
-interface EndpointSpec {
-  readonly address: string;
-  readonly ready?: boolean;
-  readonly serving?: boolean;
-  readonly terminating?: boolean;
-}
-
-export function sliceObjects(
-  service: string,
-  endpoints: readonly EndpointSpec[],
-  ports: readonly { readonly protocol: Protocol; readonly target: number }[],
-) {
-  return FAMILIES.map((family) => ({
-    apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-    metadata: { name: `${service}-${family}`, namespace: "default", labels: { "kubernetes.io/service-name": service } },
-    addressType: family === "ip" ? "IPv4" : "IPv6",
-    ports: ports.map(({ protocol, target }) => ({
-      name: `${protocol}-${target}`.toLowerCase(),
-      protocol,
-      port: target,
-    })),
-    endpoints: endpoints.map(({ address, ready = true, serving = ready, terminating = false }) => ({
-      addresses: [inFamily(family, address)],
-      nodeName: "elsewhere",
-      conditions: { ready, serving, terminating },
-    })),
-  }));
-}
-
-const UDP = { protocol: "UDP", target: 5353 } as const;
-const SCTP = { protocol: "SCTP", target: 5353 } as const;
-const TCP = { protocol: "TCP", target: 8080 } as const;
-const RESET = { "nft-proxier.dev/reset-removed-endpoints": "true" };
-
-/** The services that the cases are about, after all that has happened to them; `told` hears of each change in turn. */
-export function buildWorld(told: (model: ServiceModel) => void): ServiceModel {
-  const model = new ServiceModel({
-    families: FAMILIES,
-    node: { nodeName: "here" },
-    trackReleased: true,
-    onProblem: ({ object, field, reason }) => {
-      throw new Error(`${object} ${field}: ${reason}`);
-    },
-  });
-  const put = (name: string, spec: Spec): void => void model.upsertService(serviceObject(name, spec) as never);
-  const slices = (...of: Parameters<typeof sliceObjects>): void => {
-    for (const object of sliceObjects(...of)) model.upsertSlice(object);
-  };
-  const dnsPorts = [UDP, SCTP, { ...TCP, target: 5353 }].map((port) => ({ ...port, port: 53, nodePort: 30053 }));
-  put("dns", {
-    clusterIP: "10.0.0.10",
-    ports: dnsPorts,
-    externalIPs: ["192.0.2.100"],
-    balancers: ["203.0.113.1"],
-    rest: { internalTrafficPolicy: "Local", externalTrafficPolicy: "Local" },
-  });
-  slices(
-    "dns",
-    [
-      { address: "10.1.0.1" },
-      { address: "10.1.0.2", ready: false, serving: true, terminating: true },
-      { address: "10.1.0.3", ready: false },
-      { address: "10.1.0.4", ready: true, serving: false },
-      { address: "10.1.0.5" },
-    ],
-    [UDP, SCTP, { ...TCP, target: 5353 }],
-  );
-  put("emptied", { clusterIP: "10.0.0.20", ports: [{ ...UDP, port: 53 }] });
-  slices("emptied", [{ address: "10.1.0.20" }], [UDP]);
-  put("idle", { clusterIP: "10.0.0.21", ports: [{ ...UDP, port: 53 }] });
-  slices("idle", [{ address: "10.1.0.21", ready: false, terminating: true }], [UDP]);
-  put("deleted", {
-    clusterIP: "10.0.0.30",
-    ports: [
-      { ...UDP, port: 53, nodePort: 30030 },
-      { ...TCP, port: 80 },
-    ],
-    externalIPs: ["192.0.2.130", "192.0.2.131"],
-    annotations: RESET,
-  });
-  slices("deleted", [{ address: "10.1.0.30" }], [UDP, TCP]);
-  put("changed", {
-    clusterIP: "10.0.0.31",
-    ports: [{ ...UDP, port: 53, nodePort: 30031 }],
-    externalIPs: ["192.0.2.101"],
-  });
-  slices("changed", [{ address: "10.1.0.31" }], [UDP]);
-  put("giver", { clusterIP: "10.0.0.40", ports: [{ ...UDP, port: 53 }], externalIPs: ["192.0.2.140"] });
-  slices("giver", [{ address: "10.1.0.40" }], [UDP]);
-  put("asking", { clusterIP: "10.0.0.60", ports: [{ ...TCP, port: 80, nodePort: 30060 }], annotations: RESET });
-  slices(
-    "asking",
-    [{ address: "10.1.0.60" }, { address: "10.1.0.61", ready: false, serving: false, terminating: true }],
-    [TCP],
-  );
-  put("asking-emptied", { clusterIP: "10.0.0.62", ports: [{ ...TCP, port: 80 }], annotations: RESET });
-  told(model);
-
-  for (const family of FAMILIES) model.removeSlice(`default/emptied-${family}`);
-  model.removeService("default/deleted");
-  for (const family of FAMILIES) model.removeSlice(`default/deleted-${family}`);
-  put("changed", { clusterIP: "10.0.0.31", ports: [{ ...UDP, port: 53 }], externalIPs: ["192.0.2.101"] });
-  told(model);
-  put("changed", { clusterIP: "10.0.0.31", ports: [{ ...UDP, port: 54 }], externalIPs: ["192.0.2.101"] });
-  put("giver", { clusterIP: "10.0.0.40", ports: [{ ...UDP, port: 53 }] });
-  put("taker", { clusterIP: "10.0.0.41", ports: [{ ...UDP, port: 53 }], externalIPs: ["192.0.2.140"] });
-  slices("taker", [{ address: "10.1.0.41" }], [UDP]);
-  told(model);
-  put("changed", { clusterIP: "10.0.0.31", ports: [{ ...UDP, port: 54 }] });
-  told(model);
-  return model;
-}
-
-/** Former targets as the service remembers them after the world's changes. */
-export function worldWithFormer(): { readonly model: ServiceModel; readonly former: FormerTargets } {
-  const former = new FormerTargets();
-  const model = buildWorld((world) => {
-    for (const { endpoints, service, ...claim } of world.takeReleased().claims) {
-      const cause = world.targets(claim.family, service).length > 0 ? "changed" : "deleted";
-      former.add(claim, { cause, endpoints });
-    }
-  });
-  for (const claim of foundInTable()) former.add(claim, { cause: "found", endpoints: undefined });
-  return { model, former };
-}
-
-/** What the table that was taken over had, and no service has. */
-export function foundInTable() {
-  return FAMILIES.map((family) => ({
-    family,
-    address: inFamily(family, "10.0.0.50"),
-    protocol: "UDP" as const,
-    port: 53,
-  }));
-}
-
-export function nodePortAddresses(family: IpFamily): string[] {
-  return NODE_ADDRESSES.map((address) => inFamily(family, address));
 }

@@ -5,7 +5,8 @@ import { ServiceKnowledge } from "../../../src/conntrack/knowledge.js";
 import { mayLeaveOut, ScreenBuilder } from "../../../src/conntrack/screen.js";
 import type { ConntrackEntry } from "../../../src/conntrack/types.js";
 import type { IpFamily } from "../../../src/model/types.js";
-import { CASES, entryOf, expectedOf, FAMILIES, nodePortAddresses, SWITCH_SETTINGS, worldWithFormer } from "./cases.js";
+import { CASES, entryOf, expectedOf, SWITCH_SETTINGS } from "./cases.js";
+import { FAMILIES, nodePortAddresses, worldWithFormer } from "./world.js";
 
 function shown(family: IpFamily, n: number): ConntrackEntry {
   return { id: n, status: 0, mark: 0, zone: 0, ...entryOf(CASES[n], family, n) };

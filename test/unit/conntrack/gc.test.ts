@@ -18,7 +18,8 @@ import { PressureMonitor } from "../../../src/conntrack/pressure.js";
 import { mayLeaveOut } from "../../../src/conntrack/screen.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../../src/conntrack/types.js";
 import { keptIn } from "../log.js";
-import { CASES, entryOf, FAMILIES, nodePortAddresses, worldWithFormer } from "./cases.js";
+import { CASES, entryOf } from "./cases.js";
+import { FAMILIES, nodePortAddresses, worldWithFormer } from "./world.js";
 
 const ORPHANS = [
   "by TCP, to an endpoint that is gone",
