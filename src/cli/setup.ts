@@ -68,12 +68,23 @@ const MANIFEST_PROBLEMS: Readonly<Record<ManifestRemainder, string>> = {
   nothing: "not understood; nothing of it is served until it is",
 };
 
-/** The directory as a source; what it cannot read is logged. */
-export function manifestSource(directory: string, watch: boolean, log: Logger): ManifestSource {
+/**
+ * The directory as a source; what it cannot read is logged.
+ * @param onMissing told of each file of which nothing is understood.
+ */
+export function manifestSource(
+  directory: string,
+  watch: boolean,
+  log: Logger,
+  onMissing: (file: string) => void = () => undefined,
+): ManifestSource {
   return new ManifestSource({
     directory,
     watch,
-    onProblem: ({ served, ...problem }) => log.warn(problem, MANIFEST_PROBLEMS[served]),
+    onProblem: ({ served, ...problem }) => {
+      log.warn(problem, MANIFEST_PROBLEMS[served]);
+      if (served === "nothing") onMissing(problem.file);
+    },
     onNote: (note) => log.info(note),
   });
 }

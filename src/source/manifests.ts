@@ -146,6 +146,7 @@ export class ManifestSource implements ObjectSource {
     }
     const { files, linked } = await listDirectory(directory);
     this.#watch?.follow(linked);
+    if (files.length === 0) this.#options.onNote(`there is no *.yaml, *.yml or *.json file in ${directory} yet`);
     const ahead = files.slice(0, READ_AHEAD).map((file) => this.#read(file));
     for (const [at, file] of files.entries()) {
       const content = await ahead.shift();

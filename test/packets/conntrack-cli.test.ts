@@ -1,5 +1,8 @@
 /** `nft-proxier conntrack` on a node with real flows: what a person, a pipe and a script see. */
 import type { ChildProcess } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
@@ -156,6 +159,19 @@ describe("gc", () => {
     ]);
     expect(await fine("list", "--no-headers", "--service", "default/dns", ...args)).toEqual([]);
     expect((await fine("list", "--no-headers", "--service", "default/web", ...args)).length).toBe(8);
+  });
+
+  test("with a manifest that is not understood deletes nothing: whose endpoints it has is not known", async () => {
+    const before = Number((await fine("count"))[0]);
+    const broken = await mkdtemp(join(tmpdir(), "nft-proxier-gc-"));
+    const items = objects([web, moved]).filter(({ kind }) => kind === "Service");
+    await writeFile(join(broken, "services.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+    await writeFile(join(broken, "slices.json"), '{ "kind": "EndpointSlice"');
+    const { code, lines, stderr } = await conntrack("gc", ...args.with(args.indexOf("--manifests") + 1, broken));
+    expect([code, lines]).toEqual([1, []]);
+    expect(stderr).toContain("nothing is deleted on a part of the services: mend or remove slices.json");
+    expect(Number((await fine("count"))[0])).toBe(before);
+    await rm(broken, { recursive: true });
   });
 
   test("with a filter touches nothing outside it", async () => {

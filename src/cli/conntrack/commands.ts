@@ -197,6 +197,7 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
     if (world === undefined) {
       throw new UserError("gc needs the services: they tell what is garbage");
     }
+    world.requireWhole();
     const { dryRun, orphans } = options;
     const lines: string[] = [];
     const collector = new GarbageCollector({

@@ -42,6 +42,8 @@ class WorldSink implements ObjectSink {
   readonly #nodeName: string;
   /** Address → "namespace/name". */
   readonly pods = new Map<string, string>();
+  /** Manifests of which nothing is known. */
+  readonly missing: string[] = [];
   node: V1Node | undefined;
 
   constructor(config: ProxyConfig, name: string, log: Logger) {
@@ -87,11 +89,13 @@ export class World {
   readonly model: ServiceModel;
   readonly former = new FormerTargets();
   readonly #pods: ReadonlyMap<string, string>;
+  readonly #missing: readonly string[];
   readonly #known: Readonly<Record<IpFamily, ServiceKnowledge>>;
 
   private constructor(sink: WorldSink, addresses: Readonly<Record<IpFamily, readonly string[]>>) {
     this.model = sink.model;
     this.#pods = sink.pods;
+    this.#missing = sink.missing;
     const known = (family: IpFamily) => new ServiceKnowledge(sink.model, this.former, family, addresses[family]);
     this.#known = { ip: known("ip"), ip6: known("ip6") };
   }
@@ -137,6 +141,13 @@ export class World {
     };
   }
 
+  /** Throws a UserError when a manifest is not understood: its services or endpoints seem to be gone, and may not be. */
+  requireWhole(): void {
+    if (this.#missing.length === 0) return;
+    const files = this.#missing.join(", ");
+    throw new UserError(`nothing is deleted on a part of the services: mend or remove ${files} (see above)`);
+  }
+
   /** Throws a UserError that names the nearest when there is no such service. */
   requireService(name: string): void {
     const services = [...this.model.services()];
@@ -153,8 +164,8 @@ function withKubeconfig(config: ProxyConfig, kubeconfig: string | undefined): Pr
   return { ...config, clientConnection: { ...config.clientConnection, kubeconfig } };
 }
 
-async function fromManifests(directory: string, sink: ObjectSink, log: Logger): Promise<void> {
-  const source = manifestSource(directory, false, log);
+async function fromManifests(directory: string, sink: WorldSink, log: Logger): Promise<void> {
+  const source = manifestSource(directory, false, log, (file) => sink.missing.push(file));
   try {
     await startSource(source, sink);
   } finally {

@@ -110,9 +110,10 @@ const QUIET_MS = 150;
 const quiet = () => new Promise((resolve) => setTimeout(resolve, QUIET_MS));
 
 describe("the first list", () => {
-  test("an empty directory is fine", async () => {
+  test("an empty directory is fine, and said to be so: it may be the wrong one", async () => {
     await make().start(sink);
     expect(sink.calls).toEqual(["synced", "flush"]);
+    expect(notes).toEqual([`there is no *.yaml, *.yml or *.json file in ${directory} yet`]);
   });
 
   test.each<[string, (path: string) => Promise<unknown>, string]>([
