@@ -370,6 +370,8 @@ export class Proxier implements ObjectSink {
     const facts = nodeFacts(config, nodeName, this.#node);
     this.model.setZone(facts.context.zone);
     for (const family of this.#families) {
+      // The first time all rules are made, by code that nothing has run before.
+      if (!family.ready) await turn();
       const nodePorts = nodePortAddresses(config, facts, family.family, local);
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
       const options: RulesetOptions = {

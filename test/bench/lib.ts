@@ -29,7 +29,7 @@ export function collect(): void {
 }
 
 const ENTER = fileURLToPath(new URL("../lab/enter.mjs", import.meta.url));
-/** As the program has it from its start (src/host/young-generation.ts). */
+/** The young generation as the program has it (src/host/young-generation.ts), from the start: much is made here in one turn. */
 const FLAGS = ["--no-warnings", "--min-semi-space-size=2", "--max-semi-space-size=2"];
 
 /**

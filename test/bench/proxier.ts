@@ -1,6 +1,6 @@
 /** A proxier without the program around it, fed as a source feeds it. */
+import { Breather } from "../../dist/base/turns.js";
 import { defaultConfig } from "../../dist/config/index.js";
-import { limitYoungGeneration } from "../../dist/host/young-generation.js";
 import { NftKernel } from "../../dist/kernel/nft-kernel.js";
 import { createLogger } from "../../dist/observe/log.js";
 import { Proxier, type ProxierOptions } from "../../dist/proxier/proxier.js";
@@ -9,11 +9,6 @@ import { ownMs } from "./loop-watch.ts";
 
 export type ClusterObjects = readonly (readonly [ReturnType<typeof makeService>, ReturnType<typeof makeSlice>])[];
 
-/** Time between two turns of the event loop while objects are fed, ms. */
-const SLICE_MS = 8;
-
-// As the program does (src/main.ts): what it measures without would wait longer for the collector.
-limitYoungGeneration();
 const log = await createLogger("error");
 
 /** Of this namespace, or of a named one. */
@@ -43,12 +38,10 @@ export function makeObjects(services: number, endpoints: number, protocol: Proto
 
 /** Does something with each, as a source does with what it reads: the event loop has its turns. */
 export async function inTurns<T>(all: Iterable<T>, work: (one: T) => void): Promise<void> {
-  let sliceEnd = performance.now() + SLICE_MS;
+  const breather = new Breather();
   for (const one of all) {
     work(one);
-    if (performance.now() < sliceEnd) continue;
-    await new Promise((resolve) => setImmediate(resolve));
-    sliceEnd = performance.now() + SLICE_MS;
+    if (breather.due) await breather.rest();
   }
 }
 
