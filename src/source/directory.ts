@@ -7,7 +7,8 @@ import { isNoEntry, reasonOf } from "../base/unknown.js";
 export interface FileContent {
   /** Differs after every write that the file system's clock can tell from the one before. */
   readonly signature: string;
-  readonly text: string;
+  /** UTF-8. */
+  readonly bytes: Buffer;
 }
 
 /** The file is there but is nothing that can be read. */
@@ -74,7 +75,7 @@ export async function readManifest(path: string): Promise<FileContent | undefine
     const handle = await open(path);
     try {
       const signature = signatureOf(await handle.stat({ bigint: true }));
-      return { signature, text: await handle.readFile("utf8") };
+      return { signature, bytes: await handle.readFile() };
     } finally {
       await handle.close();
     }

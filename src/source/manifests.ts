@@ -303,7 +303,7 @@ export class ManifestSource implements ObjectSource {
     }
     const { signature } = content;
     try {
-      const values = await readDocuments(content.text, formatOf(file) ?? "yaml");
+      const values = await readDocuments(content.bytes, formatOf(file) ?? "yaml");
       const breather = new Breather();
       const objects = new FileObjects(this.#options.watch ?? false);
       const sorting = sortInSteps(values, (object) => objects.add(object));

@@ -1,6 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { readDocuments, SyntaxFault } from "../../../src/source/documents.js";
+import { readDocuments as readBytes, SyntaxFault } from "../../../src/source/documents.js";
 import { type NamedObject, type Others, sortInSteps } from "../../../src/source/objects.js";
+
+const readDocuments = (text: string, format: "json" | "yaml"): Promise<unknown[]> =>
+  readBytes(Buffer.from(text), format);
 
 async function fault(text: string, format: "json" | "yaml"): Promise<{ line: number; column: number }> {
   try {
@@ -59,11 +62,13 @@ describe("JSON of a large file", () => {
     ["items of any kind", `{"items":[{"a":"${LONG}"}, 5, null]}`, [3]],
     ["a field of that name further inside", `{"a":{"items":[1,2]},"b":"\\\\","items":[{"a":"${LONG}"}]}`, [1]],
     ["a field of that name that is no list", `{"items":"${LONG}"}`, [300_000]],
+    ["what is not ASCII", `{"\u00e9": "\u20ac", "items":[{"a":"${LONG}\u00e9\u20ac\u{1f600}"}], "\u00e8": 1}`, [1]],
+    ["with a byte order mark", `\ufeff{"items":[{"a":"${LONG}"}]}`, [1]],
     ["several values", `{"items":[{"a":"${LONG}"}]}\n{"items":[]}`, [1, 0]],
   ])("%s", async (_what, text, lengths) => {
     const values = (await readDocuments(text, "json")) as { items: unknown[] }[];
     expect(values.map(({ items }) => items.length)).toEqual(lengths);
-    if (values.length === 1) expect(values).toEqual([JSON.parse(text)]);
+    if (values.length === 1) expect(values).toEqual([JSON.parse(text.replace("\ufeff", ""))]);
   });
 
   test.each<[string, string, number]>([
