@@ -1,9 +1,11 @@
 #!/usr/bin/env node
 import { basename } from "node:path";
+import { setUpCollector } from "./host/collector.js";
 import { holdYoungGeneration, limitYoungGeneration } from "./host/young-generation.js";
 
 // Ahead of the program's modules: reading them is the first that makes it grow.
 holdYoungGeneration();
+setUpCollector();
 
 try {
   const { main } = await import("./cli/program.js");

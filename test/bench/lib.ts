@@ -2,6 +2,7 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { COLLECTOR_FLAGS } from "../../dist/host/collector.js";
 
 export function quantile(values: readonly number[], q: number): number {
   const sorted = [...values].sort((a, b) => a - b);
@@ -29,8 +30,8 @@ export function collect(): void {
 }
 
 const ENTER = fileURLToPath(new URL("../lab/enter.mjs", import.meta.url));
-/** The young generation as the program has it (src/host/young-generation.ts), from the start: much is made here in one turn. */
-const FLAGS = ["--no-warnings", "--min-semi-space-size=2", "--max-semi-space-size=2"];
+/** V8's collector as the program has it (src/main.ts), from the start: the young generation too, for much is made here in one turn. */
+const FLAGS = ["--no-warnings", "--min-semi-space-size=2", "--max-semi-space-size=2", ...COLLECTOR_FLAGS];
 
 /**
  * Runs a script of this directory in a process and a network namespace of its own: what one leaves in the kernel, or in the heap,
