@@ -304,6 +304,7 @@ export class ManifestSource implements ObjectSource {
     const { signature } = content;
     try {
       const values = await readDocuments(content.bytes, formatOf(file) ?? "yaml");
+      giveBack(content.bytes);
       const breather = new Breather();
       const objects = new FileObjects(this.#options.watch ?? false);
       const sorting = sortInSteps(values, (object) => objects.add(object));
@@ -342,4 +343,10 @@ export class ManifestSource implements ObjectSource {
     }, ms);
     this.#timers.add(timer);
   }
+}
+
+/** V8 would keep the memory until its next full collection: a file that was read ahead is older than what it collects before. */
+function giveBack({ buffer, byteLength }: Buffer): void {
+  // A small one may share its memory with others.
+  if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffer.transfer(0);
 }
