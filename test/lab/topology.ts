@@ -15,6 +15,7 @@
 import { existsSync } from "node:fs";
 
 import { Namespace } from "./namespace.ts";
+import { patience } from "./patience.ts";
 
 export type Family = "ip" | "ip6";
 export const FAMILIES: readonly Family[] = ["ip", "ip6"];
@@ -88,6 +89,12 @@ const COMMON_SYSCTL = {
   // A burst waits for its neighbour's address to be known, however slowly this machine gets there.
   "net.ipv4.neigh.default.unres_qlen_bytes": 16 << 20,
   "net.ipv6.neigh.default.unres_qlen_bytes": 16 << 20,
+  // Seconds (3 is the kernel's own) until a neighbour that does not answer counts as unreachable.
+  ...Object.fromEntries(
+    ["ipv4", "ipv6"].flatMap((version) =>
+      ["mcast_solicit", "ucast_solicit"].map((name) => [`net.${version}.neigh.default.${name}`, patience(3)]),
+    ),
+  ),
   // Rejects come faster than the default of one ICMP error per second and destination.
   "net.ipv4.icmp_ratelimit": 0,
   "net.ipv4.icmp_msgs_per_sec": 1_000_000,

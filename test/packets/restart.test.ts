@@ -1,7 +1,7 @@
 /** A new start without a ripple: on what it left itself, whole or killed, and on what an older or newer layout of it left. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { FAMILIES, type Family } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
@@ -56,10 +56,18 @@ function writes(log: string): Line[] {
     .filter(({ msg }) => msg === "synced" || msg === "nothing to write");
 }
 
+const running = new Set<ChildProcess>();
+// Of a test that failed: it would mend what the next one breaks.
+afterEach(() => {
+  for (const daemon of running) daemon.kill("SIGKILL");
+  running.clear();
+});
+
 /** Starts it, and waits for the first write of both families. */
 async function start(): Promise<{ daemon: ChildProcess; log: () => string }> {
   let log = "";
   const daemon = cluster.start(["run", ...args, "--log-level", "debug"]);
+  running.add(daemon);
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
   await expect.poll(() => new Set(writes(log).map(({ family }) => family)).size).toBe(2);
   return { daemon, log: () => log };
@@ -69,6 +77,7 @@ async function end(daemon: ChildProcess, signal: NodeJS.Signals): Promise<void> 
   const ended = once(daemon, "exit");
   daemon.kill(signal);
   await ended;
+  running.delete(daemon);
 }
 
 /** Everything in both tables but the time that clients are remembered for. With handles: it shows what was written anew. */

@@ -8,6 +8,7 @@ import { fileURLToPath } from "node:url";
 
 import type { Transport } from "../../lab/agent.ts";
 import type { Finished, Namespace } from "../../lab/namespace.ts";
+import { patience } from "../../lab/patience.ts";
 import { type AddressPair, FAMILIES, Lab, PLAN, type PodOptions } from "../../lab/topology.ts";
 import { configuration, type Manifest, nodeObject, POD_PORT, serviceCIDRObject, TRANSPORTS } from "./objects.ts";
 
@@ -23,6 +24,15 @@ export const PODS: readonly PodOptions[] = [
   { name: "r1", on: "remote" },
   { name: "r2", on: "remote" },
 ];
+
+/**
+ * A half-open association is tracked for seconds (3 is the kernel's own): an answer that comes later is for an endpoint that
+ * nobody knows of.
+ */
+const HANDSHAKES = {
+  "net.netfilter.nf_conntrack_sctp_timeout_cookie_wait": patience(3),
+  "net.netfilter.nf_conntrack_sctp_timeout_cookie_echoed": patience(3),
+};
 
 /** Who opens a connection. Without an address the kernel chooses. */
 export interface Source {
@@ -147,6 +157,8 @@ export class Cluster {
     const args = await this.write(objects, config, bare);
     const done = await this.command(["run", ...args, "--once"]);
     if (done.code !== 0) throw new Error(`run --once: exit ${done.code}\n${done.stdout}${done.stderr}`);
+    // Here, as it is the program that has the kernel load its connection tracker.
+    if (patience(1) > 1) await this.lab.node.sysctl(HANDSHAKES);
     return done;
   }
 
