@@ -9,7 +9,7 @@ import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { NetlinkConntrack } from "../../../dist/conntrack/netlink-conntrack.js";
 import { report } from "./addon.mjs";
-import { memory, timed, watchLoop } from "./measure.mjs";
+import { memory, timed, wantsMore, watchLoop } from "./measure.mjs";
 
 const [program, wanted, rounds] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
 const lab = (...args) => JSON.parse(execFileSync(program, args, { encoding: "utf8" }));
@@ -49,7 +49,12 @@ const grown = memory("VmHWM") - before;
 await table.dump({}, grouping().look);
 
 const passes = [];
-for (let round = 0; round < rounds; round++) {
+while (
+  wantsMore(
+    passes.map(({ groupedMs, bareMs }) => [groupedMs, bareMs]),
+    rounds,
+  )
+) {
   const bare = lab("dump");
   const pass = await timed(() => table.dump({}, () => undefined));
   const { groups, look } = grouping();

@@ -13,7 +13,7 @@ import { NetlinkConntrack } from "../../../dist/conntrack/netlink-conntrack.js";
 import { Reconciler } from "../../../dist/conntrack/reconciler.js";
 import { ServiceModel } from "../../../dist/model/index.js";
 import { report } from "./addon.mjs";
-import { memory, timed, watchLoop } from "./measure.mjs";
+import { memory, timed, wantsMore, watchLoop } from "./measure.mjs";
 
 const [program, wanted, rounds] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
 const lab = (...args) => JSON.parse(execFileSync(program, args, { encoding: "utf8" }));
@@ -66,7 +66,12 @@ const touched = await everything();
 const grown = memory("VmHWM") - before;
 
 const passes = [];
-for (let round = 0; round < rounds; round++) {
+while (
+  wantsMore(
+    passes.map(({ passMs, bareMs }) => [passMs, bareMs]),
+    rounds,
+  )
+) {
   const bare = lab("dump");
   const pass = await timed(everything);
   const stop = watchLoop();

@@ -12,6 +12,16 @@ export async function timed(work) {
   return { ms: performance.now() - start, result };
 }
 
+/**
+ * Whether one more round tells more: the best of few say little on a machine that others keep busy. `times` are pairs, what
+ * is measured and what it is held against.
+ */
+export function wantsMore(times, rounds) {
+  if (times.length < rounds) return true;
+  const best = (which) => Math.min(...times.map((pair) => pair[which]));
+  return times.length < 4 * rounds && best(0) > 1.8 * best(1);
+}
+
 /** How often the main thread was given a core (schedstat's third number). */
 function turnsOnCore() {
   try {

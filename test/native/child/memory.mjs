@@ -8,8 +8,12 @@ import { performance } from "node:perf_hooks";
 import { addon, load, prepared, report } from "./addon.mjs";
 
 const COUNT = 500_000;
-/** A machine that is busy elsewhere also wakes a timer late: what is ours shows in every round. */
-const ROUNDS = 5;
+/**
+ * A machine that is busy elsewhere also wakes a timer late, and one that stands still looks as if the loop were held: what is
+ * ours shows in every round. As many as one needs, and no more than there is time for.
+ */
+const ROUNDS = 20;
+const LAST_ROUND_MS = 90_000;
 const connection = await addon.open();
 const { ops, ref, set } = load(COUNT);
 
@@ -83,13 +87,15 @@ async function commitInPieces() {
 }
 
 const rounds = [];
-for (let round = 0; round < ROUNDS; round++) {
+const began = performance.now();
+for (let round = 0; round < ROUNDS && performance.now() - began < LAST_ROUND_MS; round++) {
   const commit = await measure(commitAll);
   if (commit.result === "too-large") await commitInPieces();
   const dump = await measure(() => addon.elements(connection, ref, set));
   await addon.commit(connection, prepared([{ op: "delete", kind: "table", ...ref }]));
   const dumped = dump.result.count;
   rounds.push({ grown: commit.grown, blockedMs: commit.blockedMs, dumped, dumpBlockedMs: dump.blockedMs });
-  if (commit.blockedMs < 20 && dump.blockedMs < 20) break;
+  const best = (which) => Math.min(...rounds.map((one) => one[which]));
+  if (best("blockedMs") < 20 && best("dumpBlockedMs") < 20) break;
 }
 report({ bytes: addon.encodeBatch(ops).length, rounds });
