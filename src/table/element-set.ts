@@ -387,15 +387,19 @@ export class TrackedElements implements ElementSet {
   #settleAdds({ adds, addRows }: PackedChange, from: number, to: number): void {
     const map = this.#map;
     const stride = this.keyLen + this.dataLen;
+    // A few verdicts for thousands of rows.
+    const ids: number[] = [];
     for (let i = from; i < to; i++) {
       const row = addRows.rows[i];
-      this.#rows.setKernel(row, true);
       if (adds !== undefined) {
         const at = i * stride + this.keyLen;
         if (this.#verdicts === undefined) map.setKernel(row, adds.bytes, at);
-        else map.setKernelNumber(row, this.#verdicts.id(verdictAt(adds, readU32(adds.bytes, at))));
+        else {
+          const number = readU32(adds.bytes, at);
+          map.setKernelNumber(row, (ids[number] ??= this.#verdicts.id(verdictAt(adds, number))));
+        }
       }
-      this.#rows.finish(row);
+      this.#rows.settle(row);
     }
   }
 

@@ -82,6 +82,21 @@ export class RowStates {
     this.#kernelSize += present ? 1 : -1;
   }
 
+  /** The kernel holds what a transaction said of the row, and its data is noted. */
+  settle(row: number): void {
+    const { flags } = this.#map;
+    const before = flags[row];
+    if ((before & (WANTED | this.#dirtyBit)) !== WANTED) {
+      this.setKernel(row, true);
+      this.finish(row);
+      return;
+    }
+    // It has not changed since, so that nothing is to be compared: almost all of a full load.
+    if ((before & KERNEL) === 0) this.#kernelSize++;
+    if ((before & ADD) !== 0) this.#pendingAdds--;
+    flags[row] = (before | KERNEL) & ~ADD;
+  }
+
   /** The kernel holds none of them, and what is wanted is to be written anew: in no time, whatever the number of rows. */
   loseKernel(): void {
     this.forgetKernel();
