@@ -19,16 +19,32 @@ import { mayLeaveOut } from "../../../src/conntrack/screen.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../../src/conntrack/types.js";
 import { keptIn } from "../log.js";
 import { CASES, entryOf } from "./cases.js";
-import { FAMILIES, nodePortAddresses, worldWithFormer } from "./world.js";
+import { FAMILIES, nodePortAddresses, sliceObjects, worldWithFormer } from "./world.js";
 
 const ORPHANS = [
   "by TCP, to an endpoint that is gone",
   "by TCP, to a deleted service that asked for resets",
   "by TCP, asked for, over already",
 ];
+/** Not to be touched, whoever asks for what. */
+const OTHERS: readonly string[] = [
+  "not-ours",
+  "other-machine",
+  "other-zone",
+  "other-protocol",
+  "former-not-our-endpoint",
+];
 const STALE = CASES.filter(({ expect: reason }) => (DELETED as readonly string[]).includes(reason));
 
-function setUp(options: Partial<GcOptions> = {}) {
+type Seen = GcOptions["table"];
+
+/** A table that makes no use of a screen: every entry is handed over, other people's too. */
+const unscreened = (table: FakeConntrack): Seen => ({
+  dump: (filter, onEntries) => table.dump(filter, onEntries),
+  deleteAll: (entries) => table.deleteAll(entries),
+});
+
+function setUp(options: Partial<GcOptions> = {}, seen: (table: FakeConntrack) => Seen = (table) => table) {
   const table = new FakeConntrack();
   const { model, former } = worldWithFormer();
   const names = new Map<string, string>();
@@ -41,7 +57,7 @@ function setUp(options: Partial<GcOptions> = {}) {
     });
   }
   const collector = new GarbageCollector({
-    table,
+    table: seen(table),
     model,
     former,
     families: FAMILIES,
@@ -55,7 +71,7 @@ function setUp(options: Partial<GcOptions> = {}) {
       .entries()
       .filter((entry) => entry.family === family)
       .map(nameOf);
-  return { table, collector, nameOf, left };
+  return { table, model, collector, nameOf, left };
 }
 
 const sum = (report: GcReport, what: "alive" | "deleted" | "orphaned") =>
@@ -83,8 +99,11 @@ describe("a run", () => {
     expect(report.deleteRatio).toBeCloseTo(STALE.length / CASES.length);
   });
 
-  test("asked to, purges orphans; those of TCP only where TCP is asked for by name", async () => {
-    const { collector, left } = setUp({ switches: AS_KUBE_PROXY });
+  test.each([
+    ["its own alone", undefined],
+    ["every entry", unscreened],
+  ])("asked to, purges orphans; those of TCP only where TCP is asked for by name (handed %s)", async (_what, seen) => {
+    const { collector, left } = setUp({ switches: { ...AS_KUBE_PROXY, ownNodePortsOnly: true } }, seen);
     const orphaned = [
       "to a service that lost its last endpoint",
       "to a deleted service",
@@ -97,6 +116,21 @@ describe("a run", () => {
     expect(left("ip")).toEqual(expect.arrayContaining([...ORPHANS, "translated by somebody else"]));
     await collector.run({ orphans: true, filter: { protocol: 6 } });
     expect(left("ip").filter((name) => ORPHANS.includes(name))).toEqual([]);
+    const others = CASES.filter(({ expect: reason }) => OTHERS.includes(reason)).map(({ name }) => name);
+    expect(others.length).toBeGreaterThan(3);
+    for (const family of FAMILIES) expect(left(family)).toEqual(expect.arrayContaining(others));
+  });
+
+  test("an endpoint that another service has is no orphan", async () => {
+    const { collector, model, left } = setUp();
+    const name = "by TCP, to an endpoint that is gone";
+    const [address, port] = CASES.find((one) => one.name === name)?.from ?? ["", 0];
+    for (const slice of sliceObjects("another", [{ address, ready: false }], [{ protocol: "TCP", target: port }])) {
+      model.upsertSlice(slice);
+    }
+    const report = await collector.run({ orphans: true, filter: { protocol: 6 } });
+    for (const family of FAMILIES) expect(left(family)).toContain(name);
+    expect(sum(report, "orphaned")).toEqual([0, 0]);
   });
 
   test("dry, tells the same and deletes nothing", async () => {
