@@ -380,13 +380,25 @@ describe("a service that is set aside", () => {
     expect(reports.every(({ ok }) => ok)).toBe(true);
   });
 
+  const ADDRESS_OF_1 = { clusterIP: "10.96.0.2", clusterIPs: ["10.96.0.2"] };
+
+  /** All is as if service 9 had always had the address of service 1, and there had never been a service 1. */
+  async function expectAddressTaken(): Promise<void> {
+    const found = await elementsOf(kernel);
+    start();
+    put(0, [0]);
+    put(9, [9], ADDRESS_OF_1);
+    proxier.synced();
+    await proxier.sync();
+    expect(found).toEqual(await elementsOf(kernel));
+  }
+
   it("does not keep an address that another service is given", async () => {
     allowAll();
     now += 1000;
     put(1, [1, 20, 30]);
     await proxier.sync();
     // It gives its address up and is refused; the next one takes the address.
-    const shared = { clusterIP: "10.96.0.2", clusterIPs: ["10.96.0.2"] };
     refusals.refuses = (op, element) =>
       (op.kind === "elements" && op.op === "add" && isOfService(new Set([76]))(op, element)) ||
       (op.kind === "elements" && op.op === "delete" && isOfService(new Set([1]))(op, element));
@@ -395,39 +407,26 @@ describe("a service that is set aside", () => {
     expect(told.at(-1)).toContain("aside bench/svc-1");
     expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 1: [1, 20, 30] }));
     refusals.refuses = (op, element) => isOfService(new Set([76]))(op, element);
-    put(9, [9], shared);
+    put(9, [9], ADDRESS_OF_1);
     await proxier.sync();
     // The end of a list goes a little later.
     now += 500;
     await proxier.sync();
-    const now9 = await elementsOf(kernel);
-    start();
-    put(0, [0]);
-    put(9, [9], shared);
-    proxier.synced();
-    await proxier.sync();
-    expect(now9).toEqual(await elementsOf(kernel));
+    await expectAddressTaken();
   });
 
   it("does not get back an address that another service is given in the same write", async () => {
     allowAll();
     put(1, [1, 2, 3]);
     await proxier.sync();
-    const shared = { clusterIP: "10.96.0.2", clusterIPs: ["10.96.0.2"] };
     refusals.refuses = isOfService(new Set([76]));
     put(1, [1, 2, 3], { clusterIP: "10.96.0.77", clusterIPs: ["10.96.0.77"] });
-    put(9, [9], shared);
+    put(9, [9], ADDRESS_OF_1);
     await proxier.sync();
     now += 1000;
     await proxier.sync();
     expect(told.at(-1)).toContain("aside bench/svc-1");
-    const now9 = await elementsOf(kernel);
-    start();
-    put(0, [0]);
-    put(9, [9], shared);
-    proxier.synced();
-    await proxier.sync();
-    expect(now9).toEqual(await elementsOf(kernel));
+    await expectAddressTaken();
   });
 
   it("whose deletion is refused too takes the write with it, which is tried again", async () => {
