@@ -1,7 +1,14 @@
 #!/usr/bin/env node
 import { basename } from "node:path";
 import { setUpCollector } from "./host/collector.js";
+import { nodeProblem } from "./host/node-version.js";
 import { holdYoungGeneration, limitYoungGeneration } from "./host/young-generation.js";
+
+const problem = nodeProblem(process.versions.node);
+if (problem !== undefined) {
+  process.stderr.write(`nft-proxier: ${problem}\n`);
+  process.exit(1);
+}
 
 // Ahead of the program's modules: reading them is the first that makes it grow.
 holdYoungGeneration();
