@@ -9,9 +9,10 @@
 //                             {"count":N,"result":"refused"},                    a TCP reset, an SCTP ABORT
 //                             {"count":N,"result":"unreachable","type":N,"code":N},       an ICMP error
 //                             {"count":N,"result":"timeout"}]}
-//   ID flow udp|sctp SOURCE DESTINATION PORT SOURCE_PORT INTERVAL_MS DURATION_MS   one packet after the other, one
-//   socket
+//   ID flow udp|sctp SOURCE DESTINATION PORT SOURCE_PORT INTERVAL_MS   one packet after the other, one socket
 //     -> {"id":ID,"answers":[{"name":…,"firstMs":N,"lastMs":N,"count":N}, …]}   runs of answers; CLOCK_MONOTONIC
+//   ID endflows                                             all flows are over
+//     -> {"id":ID,"ok":true}
 //   any failure -> {"id":ID,"error":TEXT}
 // It ends with its stdin.
 #include <pthread.h>
@@ -73,8 +74,8 @@ std::string runFlow(std::istringstream& words) {
   lab::FlowQuery query;
   std::string source, destination;
   int port = 0, sourcePort = 0;
-  words >> query.protocol >> source >> destination >> port >> sourcePort >> query.intervalMs >> query.durationMs;
-  if (!words) throw std::runtime_error("usage: flow PROTOCOL SOURCE DESTINATION PORT SPORT INTERVAL DURATION");
+  words >> query.protocol >> source >> destination >> port >> sourcePort >> query.intervalMs;
+  if (!words) throw std::runtime_error("usage: flow PROTOCOL SOURCE DESTINATION PORT SPORT INTERVAL");
   query.destination = lab::Address::parse(destination, portOf(port));
   query.source = lab::Address::parse(source, portOf(sourcePort));
   std::ostringstream out;
@@ -95,6 +96,10 @@ std::string run(lab::Servers& servers, std::istringstream& words) {
   words >> verb;
   if (verb == "probe") return runProbe(words);
   if (verb == "flow") return runFlow(words);
+  if (verb == "endflows") {
+    ++lab::flowsEnded;
+    return "\"ok\":true";
+  }
   if (verb == "serve") {
     std::string protocol, address, name;
     int port = 0;

@@ -51,7 +51,6 @@ export interface FlowSpec {
   readonly destination: string;
   readonly port: number;
   readonly intervalMs: number;
-  readonly durationMs: number;
 }
 
 /** Answers of one server without another's in between. Times are CLOCK_MONOTONIC in ms, as `process.hrtime` has it. */
@@ -105,12 +104,17 @@ export class Agent {
     return answer["outcomes"] as readonly Outcome[];
   }
 
-  /** Resolves when the flow is over: who answered, in order. */
+  /** Resolves when flows are told to end: who answered, in order. */
   async flow(spec: FlowSpec): Promise<readonly FlowAnswers[]> {
-    const { protocol, source, destination, port, sourcePort, intervalMs, durationMs } = spec;
-    const words = [protocol, source, destination, port, sourcePort, intervalMs, durationMs];
+    const { protocol, source, destination, port, sourcePort, intervalMs } = spec;
+    const words = [protocol, source, destination, port, sourcePort, intervalMs];
     const answer = await this.#ask(`flow ${words.join(" ")}`);
     return answer["answers"] as readonly FlowAnswers[];
+  }
+
+  /** All flows are over. */
+  async endFlows(): Promise<void> {
+    await this.#ask("endflows");
   }
 
   /** Resolves when the process is gone. */

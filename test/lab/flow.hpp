@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <chrono>
 
 #include "net.hpp"
@@ -15,8 +16,10 @@ struct FlowQuery {
   Address source;        ///< with its port
   Address destination;
   int intervalMs = 10;
-  int durationMs = 1000;
 };
+
+/// How often all flows were told to end: those that began before end with the next time.
+inline std::atomic<int> flowsEnded{0};
 
 /// Times are CLOCK_MONOTONIC, ms: what process.hrtime shows in other processes of this machine.
 struct FlowAnswers {
@@ -45,11 +48,12 @@ class Flow {
       throw std::runtime_error(std::string("flow: ") + std::strerror(errno));
   }
 
-  /// Runs of answers by one server, in order. What is lost, refused or dropped shows as a gap.
+  /// Until flows are told to end. Runs of answers by one server, in order: what is lost, refused or dropped shows as a
+  /// gap.
   std::vector<FlowAnswers> run() {
-    const auto end = Clock::now() + std::chrono::milliseconds(query_.durationMs);
+    const int begun = flowsEnded;
     auto next = Clock::now();
-    while (next < end) {
+    while (flowsEnded == begun) {
       send();
       next += std::chrono::milliseconds(query_.intervalMs);
       for (auto now = Clock::now(); now < next; now = Clock::now()) {
