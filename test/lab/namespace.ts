@@ -25,7 +25,7 @@ export function run(program: string, args: readonly string[], options: RunOption
     const child = execFile(
       program,
       [...args],
-      { env: options.env ?? process.env, timeout: patience(options.timeoutMs ?? 60_000), maxBuffer: 64 << 20 },
+      { env: options.env ?? process.env, timeout: patience(options.timeoutMs ?? 150_000), maxBuffer: 64 << 20 },
       (error, stdout, stderr) => {
         if (error && typeof error.code === "string") return reject(error);
         const code = error ? (typeof error.code === "number" ? error.code : -1) : 0;
