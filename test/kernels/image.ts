@@ -44,7 +44,7 @@ const NOT_READ = /\.(d\.[cm]?ts|map|md|flow)$/;
  * What the kernel calls when it wants a module. One at a time: BusyBox takes a module that another is just loading for
  * loaded, and the kernel would not find what it asked for.
  */
-const MODPROBE = `#!/bin/sh
+const MODPROBE = `#!/bin/busybox sh
 exec flock /tmp/lock /bin/busybox modprobe "$@"
 `;
 
@@ -129,7 +129,8 @@ export function writeUserland(file: string): void {
     archive.copy(inGuest(each), each, statSync(each));
   }
   archive.copy("usr/bin/busybox", busybox(), statSync(busybox()));
-  archive.link("usr/bin/sh", "busybox");
+  // Not BusyBox's: its shell runs its own setpriv, ip and so on in place of the real ones, wherever those are.
+  archive.link("usr/bin/sh", "bash");
   archive.link("usr/bin/python3", `/${inGuest(python.program)}`);
   archive.file("usr/sbin/modprobe", Buffer.from(MODPROBE), { executable: true });
   const init = path.join(import.meta.dirname, "init.sh");
