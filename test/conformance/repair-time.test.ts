@@ -67,6 +67,7 @@ test(
       expect(report).toMatchObject({ cause: "table-deleted", found: ["the table was deleted"] });
       expect(report.operations).toBeGreaterThan(SERVICES * ENDPOINTS);
     }
-    expect(Math.min(...own.slice(1))).toBeLessThan(patience(OWN_MS));
+    // Patience is for what waits: an emulated processor computes slower still (12 to 15 times were seen).
+    expect(Math.min(...own.slice(1))).toBeLessThan(patience(patience(1) > 1 ? 2 * OWN_MS : OWN_MS));
   },
 );

@@ -1,5 +1,8 @@
 import { afterAll, beforeAll } from "vitest";
 
+import { release } from "node:os";
+
+import { factsOf } from "./kernel-facts.js";
 import { makeNamespace, openReal, type Namespace } from "./real.js";
 import { describeTable } from "./table/suite.js";
 
@@ -12,4 +15,5 @@ afterAll(() => namespace.remove());
 describeTable(
   "NftKernel",
   openReal(() => namespace),
+  factsOf(release()),
 );

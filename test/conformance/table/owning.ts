@@ -29,6 +29,34 @@ async function content(kernel: Kernel): Promise<unknown> {
   return rest;
 }
 
+/** Before Linux 6.9. */
+export function notOwning(bench: () => Bench): void {
+  it("the table is a plain one, and a new start writes nothing", async () => {
+    const { kernel } = bench();
+    const first = serviceTable(kernel, { own: true });
+    first.service(1, 2);
+    expect(await first.table.owned()).toBe(false);
+    expect(await first.table.apply()).toMatchObject({ transactions: 1 });
+    expect(await facts(kernel)).toEqual({ flags: 0 });
+    const next = serviceTable(kernel, { own: true });
+    next.service(1, 2);
+    expect(await next.table.apply()).toMatchObject({ transactions: 0 });
+  });
+
+  it("what others change in it is put right", async () => {
+    const { kernel } = bench();
+    const other = await bench().other();
+    const { table, service } = serviceTable(kernel, { own: true });
+    service(1, 2);
+    await table.apply();
+    const before = await snapshot(kernel);
+    await other.commit([foreignChain]);
+    table.invalidate("test");
+    await table.apply();
+    expect(await snapshot(kernel)).toEqual(before);
+  });
+}
+
 export function owning(bench: () => Bench): void {
   let kernel: Kernel;
   let other: Kernel;

@@ -1,14 +1,15 @@
 import { afterEach, beforeEach, describe } from "vitest";
 import type { Kernel } from "../../../src/kernel/types.js";
 import type { Bench, Open } from "../bench.js";
+import { OF_THE_FAKE } from "../kernel-facts.js";
 import { applying } from "./applying.js";
 import { elements, recreating, restarting } from "./changes.js";
 import { drift, insertions, others } from "./drift.js";
-import { owning } from "./owning.js";
+import { notOwning, owning } from "./owning.js";
 import { watching } from "./watching.js";
 
-/** What the Table must do on every kernel. */
-export function describeTable(name: string, open: Open): void {
+/** What the Table must do on every kernel; `facts`: what this one can. */
+export function describeTable(name: string, open: Open, facts = OF_THE_FAKE): void {
   describe(`Table on ${name}`, () => {
     let bench: Bench;
     let kernel: Kernel;
@@ -23,7 +24,8 @@ export function describeTable(name: string, open: Open): void {
     describe("elements", () => elements(() => kernel));
     describe("drift", () => drift(() => bench));
     describe("watching", () => watching(() => bench));
-    describe("owning", () => owning(() => bench));
+    if (facts.persist) describe("owning", () => owning(() => bench));
+    else describe("owning, where the kernel knows no such tables", () => notOwning(() => bench));
     describe("insertions", () => insertions(() => bench));
     describe("the rest", () => others(() => bench));
   });
