@@ -164,14 +164,17 @@ function sourceAsExpected(
   const rewritten = typeof masq === "boolean" ? masq : masq.includes(pod);
   const own = probe.source === undefined || nodeAddresses.has(probe.source);
   let sameByChance = 0;
+  let movedByChance = 0;
   for (const answer of answers) {
     if (answer.result !== "ok") continue;
-    // Two connections of one source port to two addresses may meet at one pod: then the kernel gives one another port.
-    const clash = !own && answer.seen === probe.source;
+    // Two connections of one source port to two addresses may meet at one pod: then the kernel gives one another port. One of the
+    // node's own may meet one that was masqueraded; more than one would be masquerading.
+    const clash = own ? nodeAddresses.has(answer.seen) : answer.seen === probe.source;
     if (!rewritten && !answer.sourceKept && !clash) return false;
+    if (!rewritten && !answer.sourceKept && own) movedByChance += answer.count;
     if (rewritten && !nodeAddresses.has(answer.seen)) return false;
     if (rewritten && answer.sourceKept) sameByChance += answer.count;
   }
   // A connection of the node's own keeps its address when masqueraded; the new port is random, and may be the old one.
-  return sameByChance === 0 || (own && sameByChance === 1);
+  return movedByChance <= 1 && (sameByChance === 0 || (own && sameByChance === 1));
 }
