@@ -58,8 +58,7 @@ class Batch {
 
   // Makes the region. No AddOp behind this.
   void Reserve();
-  // Bytes of all packed records, and where they go, in order of the operations.
-  size_t source_size() const { return source_size_; }
+  // Where all packed records go, in order of the operations.
   uint8_t* Source() const { return region_.data() + region_.size() - source_size_; }
   // Whether listeners of events would be told of a great many objects, for each of which the kernel makes a message of
   // its own first: a page of memory and a microsecond each, all of them held until the commit is through.

@@ -42,6 +42,7 @@ export function availableFamilies(log: Logger): KernelFamilies {
   return kernel;
 }
 
+/** The kernel of this network namespace. Throws a UserError that says what is missing: rights, nf_tables, the addon. */
 export async function openKernel(): Promise<NftKernel> {
   try {
     return await NftKernel.open();

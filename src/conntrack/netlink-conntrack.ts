@@ -1,14 +1,13 @@
 /**
  * Connection tracking of the running kernel: ctnetlink, through the addon.
  */
-import {
-  loadConntrackAddon,
-  type NativeConntrack,
-  type NativeConntrackAddon,
-  type NativeConntrackCallback,
-  type NativePiece,
-  type NativeRecords,
-  type NativeScreen,
+import { loadAddon, type NativeAddon } from "../kernel/addon.js";
+import type {
+  NativeConntrack,
+  NativeConntrackCallback,
+  NativePiece,
+  NativeRecords,
+  NativeScreen,
 } from "../kernel/conntrack-addon.js";
 import { KernelError } from "../kernel/errors.js";
 import { NativeCalls, rethrowLater } from "../kernel/native-calls.js";
@@ -46,11 +45,11 @@ const DESTROYED = 2;
 
 /** ctnetlink in one network namespace. See `ConntrackTable`. */
 export class NetlinkConntrack implements ConntrackTable {
-  readonly #addon: NativeConntrackAddon;
+  readonly #addon: NativeAddon;
   readonly #table: NativeConntrack;
   readonly #calls = new NativeCalls("table");
 
-  private constructor(addon: NativeConntrackAddon, table: NativeConntrack) {
+  private constructor(addon: NativeAddon, table: NativeConntrack) {
     this.#addon = addon;
     this.#table = table;
   }
@@ -60,7 +59,7 @@ export class NetlinkConntrack implements ConntrackTable {
    * namespace), "no-conntrack" or "system" (no such namespace).
    */
   static async open(options: NetlinkConntrackOptions = {}): Promise<NetlinkConntrack> {
-    const addon = loadConntrackAddon();
+    const addon = loadAddon();
     try {
       return new NetlinkConntrack(addon, await addon.conntrackOpen(options));
     } catch (error) {

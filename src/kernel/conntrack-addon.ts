@@ -2,7 +2,8 @@
  * The addon's functions for connection tracking, with their types. Entries cross as bytes: src/conntrack/record.ts.
  * Errors, thrown or rejected, are `NativeError`s.
  */
-import { loadAddon, type NativeError, type NativeMonitor, type NativeOpenOptions } from "./addon.js";
+import type { NativeError } from "./native-error.js";
+import type { NativeMonitor, NativeOpenOptions } from "./nft-addon.js";
 
 /** Handles: only what made one can take it. */
 export interface NativeConntrack {
@@ -83,22 +84,16 @@ export interface NativeConntrackAddon {
   conntrackChange(table: NativeConntrack, key: Uint8Array, change: NativeChange): Promise<void>;
   conntrackDelete(table: NativeConntrack, keys: Uint8Array): Promise<NativeDeletion>;
   conntrackDeleteMatching(table: NativeConntrack, filter: Uint8Array): Promise<NativeDeletion>;
-  /** The callback must not throw. `closeMonitor` ends it. */
+  /** The callback must not throw. `NativeNftAddon.closeMonitor` ends it. */
   conntrackWatch(
     table: NativeConntrack,
     options: { readonly created?: boolean; readonly destroyed?: boolean },
     callback: NativeConntrackCallback,
   ): Promise<NativeMonitor>;
-  closeMonitor(monitor: NativeMonitor): void;
   /** A datagram, of a dump with the sequence number 1, as a dump of `filter` takes it. Pure. */
   conntrackDecode(filter: Uint8Array, datagram: Uint8Array): NativePiece;
   /** The error that opening fails with when this NLMSG_ERROR is the kernel's answer. Pure. */
   conntrackOpenError(message: Uint8Array): NativeError;
   /** The messages that dump `filter`, and that look up, delete, create and change each of the entries. Pure. */
   conntrackEncode(filter: Uint8Array, entries: Uint8Array): Uint8Array;
-}
-
-/** The addon, loaded on first use. Throws KernelError "addon". */
-export function loadConntrackAddon(): NativeConntrackAddon {
-  return loadAddon();
 }

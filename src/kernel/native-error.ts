@@ -1,5 +1,18 @@
-import type { NativeError } from "./addon.js";
-import { errnoName, KernelError, type Fault } from "./errors.js";
+import { errnoName, KernelError, type Fault, type KernelErrorCode } from "./errors.js";
+
+/** What the addon throws and rejects with. */
+export interface NativeError extends Error {
+  readonly code: KernelErrorCode;
+  readonly action: string;
+  /** 0: none. */
+  readonly errno: number;
+  readonly faults: readonly {
+    readonly op: number;
+    readonly element?: number;
+    readonly errno: number;
+    readonly text?: string;
+  }[];
+}
 
 function isNativeError(error: unknown): error is NativeError {
   return error instanceof Error && "action" in error && "faults" in error && Array.isArray(error.faults);

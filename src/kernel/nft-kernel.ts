@@ -2,18 +2,17 @@
  * nf_tables of the running kernel, through the addon.
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
-import {
-  loadAddon,
-  type NativeAddon,
-  type NativeAddressCallback,
-  type NativeBatch,
-  type NativeConnection,
-  type NativeMonitor,
-  type NativeMonitorCallback,
-  type NativeOpenOptions,
-} from "./addon.js";
+import { loadAddon, type NativeAddon } from "./addon.js";
 import { NativeCalls, rethrowLater } from "./native-calls.js";
 import { translate } from "./native-error.js";
+import type {
+  NativeAddressCallback,
+  NativeBatch,
+  NativeConnection,
+  NativeMonitor,
+  NativeMonitorCallback,
+  NativeOpenOptions,
+} from "./nft-addon.js";
 import type {
   AddressHandlers,
   ChainInfo,

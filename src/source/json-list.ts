@@ -1,15 +1,8 @@
 /** A large JSON file is most often one list, as `kubectl get -o json` prints it: read item by item, it does not hold the event loop. */
 import { Breather } from "../base/turns.js";
+import { BACKSLASH, CLOSE_BRACE, CLOSE_BRACKET, COLON, COMMA, OPEN_BRACE, OPEN_BRACKET, QUOTE } from "./json-bytes.js";
 
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
 const SPACES = new Set([0x20, 0x09, 0x0a, 0x0d]);
-const OPEN_BRACE = 0x7b;
-const CLOSE_BRACE = 0x7d;
-const OPEN_BRACKET = 0x5b;
-const CLOSE_BRACKET = 0x5d;
-const COLON = 0x3a;
-const COMMA = 0x2c;
 const ITEMS = '"items"';
 
 /**

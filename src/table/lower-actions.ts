@@ -23,6 +23,7 @@ export const DEFAULT_BURST = 5;
 
 const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } as const;
 
+/** Appends the expressions that an action is made of. Throws a RangeError for one that says nothing sensible. */
 export function lowerAction(context: LowerContext, action: Action): void {
   const { exprs } = context;
   switch (action.action) {

@@ -35,6 +35,7 @@ import type { Match, PortRange } from "./types.js";
 
 type Of<T extends Match["match"]> = Extract<Match, { match: T }>;
 
+/** Appends the expressions that a match is made of. Throws a RangeError for one that says nothing sensible. */
 export function lowerMatch(context: LowerContext, match: Match): void {
   switch (match.match) {
     case "address":

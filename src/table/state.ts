@@ -26,6 +26,7 @@ export interface KernelRule extends ComparableRule {
   readonly handle?: bigint;
 }
 
+/** Of a table that is not there. */
 export function emptyState(): KernelState {
   return { table: undefined, inTheWay: false, chains: new Map(), sets: new Map(), unusable: new Set() };
 }

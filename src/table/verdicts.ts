@@ -63,6 +63,7 @@ export class VerdictRegistry {
   }
 }
 
+/** The chain that a verdict leads to. */
 export function targetOf(verdict: Verdict): string | undefined {
   return verdict.verdict === "jump" || verdict.verdict === "goto" ? verdict.chain : undefined;
 }

@@ -10,7 +10,7 @@ import { CpioWriter } from "./cpio.ts";
 import { busybox, type UnpackedKernel } from "./debian-kernels.ts";
 
 /** Where the checkout is in the guest. */
-export const GUEST_ROOT = "repo";
+const GUEST_ROOT = "repo";
 
 /** The programs that tests start, of this machine; BusyBox has the rest. */
 const PROGRAMS = ["ip", "nft", "unshare", "nsenter", "mount", "flock", "setpriv", "bash"];

@@ -1,15 +1,17 @@
 import { describe, expect, test } from "vitest";
-import { type DecodedMessage, native } from "../../src/kernel/addon.js";
+import { loadAddon } from "../../src/kernel/addon.js";
+import type { DecodedMessage } from "../../src/kernel/nft-addon.js";
 import { DATA_VERDICT, SetFlag } from "../../src/kernel/constants.js";
 import type { Expr, Op, SetInfo } from "../../src/kernel/types.js";
 import { addresses, addSet, addTable, elements, ip, manyAddresses } from "./lab.js";
 import { everyExpr } from "./samples.js";
 
+const addon = loadAddon();
 const ref = ip("t");
 
 /** The messages of a batch between its begin and its end. */
 function messages(ops: readonly Op[]): DecodedMessage[] {
-  const all = native.decodeMessages(native.encodeBatch(ops));
+  const all = addon.decodeMessages(addon.encodeBatch(ops));
   expect(all.map(({ kind }) => kind)).toEqual(["begin", ...all.slice(1, -1).map(({ kind }) => kind), "end"]);
   return all.slice(1, -1);
 }
@@ -162,10 +164,10 @@ describe("operations", () => {
   });
 
   test("a dry run has no end, an expected generation goes into the begin", () => {
-    const dry = native.decodeMessages(native.encodeBatch([addTable(ref)], { dryRun: true }));
+    const dry = addon.decodeMessages(addon.encodeBatch([addTable(ref)], { dryRun: true }));
     expect(dry.map(({ kind }) => kind)).toEqual(["begin", "table"]);
-    const plain = native.encodeBatch([addTable(ref)]);
-    const guarded = native.encodeBatch([addTable(ref)], { expectGeneration: 0x01020304 });
+    const plain = addon.encodeBatch([addTable(ref)]);
+    const guarded = addon.encodeBatch([addTable(ref)], { expectGeneration: 0x01020304 });
     // NFNL_BATCH_GENID, 8 bytes behind the begin's headers.
     expect(guarded.length).toBe(plain.length + 8);
     expect([...guarded.subarray(20, 28)]).toEqual([8, 0, 1, 0, 1, 2, 3, 4]);
@@ -256,7 +258,7 @@ describe("elements", () => {
 
   test("what a batch was made of may change as soon as it is made", () => {
     const batch = manyAddresses(10);
-    const encoded = native.encodeBatch([elements("add", ref, "s", batch)]);
+    const encoded = addon.encodeBatch([elements("add", ref, "s", batch)]);
     const copy = Uint8Array.from(encoded);
     batch.bytes.fill(0xff);
     expect(encoded).toEqual(copy);

@@ -3,8 +3,9 @@ import { plainEntry, unpackRecords } from "../../src/conntrack/entry.js";
 import { compileFilter, packPatterns } from "../../src/conntrack/filter.js";
 import { packNewEntry } from "../../src/conntrack/record.js";
 import type { ConntrackEntry, ConntrackFilter } from "../../src/conntrack/types.js";
-import { loadConntrackAddon, type NativePiece } from "../../src/kernel/conntrack-addon.js";
-import type { NativeError } from "../../src/kernel/addon.js";
+import { loadAddon } from "../../src/kernel/addon.js";
+import type { NativePiece } from "../../src/kernel/conntrack-addon.js";
+import type { NativeError } from "../../src/kernel/native-error.js";
 import { flow, ping } from "../conformance/conntrack/bench.js";
 import {
   attr,
@@ -20,7 +21,7 @@ import {
   UDP,
 } from "./conntrack-messages.js";
 
-const addon = loadConntrackAddon();
+const addon = loadAddon();
 const patterns = (filter: ConntrackFilter = {}): Uint8Array => packPatterns(compileFilter(filter, "test"));
 const decode = (bytes: readonly number[], filter: ConntrackFilter = {}): NativePiece =>
   addon.conntrackDecode(patterns(filter), Uint8Array.from(bytes));

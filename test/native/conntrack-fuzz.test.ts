@@ -7,7 +7,7 @@ import { plainEntry, unpackRecords } from "../../src/conntrack/entry.js";
 import { compileFilter, matchesPatterns, packPatterns, type Pattern } from "../../src/conntrack/filter.js";
 import { FULL_BYTES, KEY_BYTES, packEntry, packIdentity, packNewEntry } from "../../src/conntrack/record.js";
 import type { ConntrackEntry, ConntrackFilter, NewConntrackEntry } from "../../src/conntrack/types.js";
-import { loadConntrackAddon } from "../../src/kernel/conntrack-addon.js";
+import { loadAddon } from "../../src/kernel/addon.js";
 import { KernelError } from "../../src/kernel/errors.js";
 import { flow, ping } from "../conformance/conntrack/bench.js";
 import { attr, be, doneMessage, entryMessage, FULL, icmp4, tuple4, UDP } from "./conntrack-messages.js";
@@ -18,7 +18,7 @@ const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 32) >>> 0;
 const TIMEOUT_MS = 3_600_000;
 console.log(`conntrack fuzz: FUZZ_SEED=${seed}, ${INPUTS} inputs`);
 
-const addon = loadConntrackAddon();
+const addon = loadAddon();
 const everything = packPatterns(compileFilter({}, "fuzz"));
 
 /** Lets the event loop turn from time to time, so that vitest sees that we live. */

@@ -5,7 +5,7 @@ import { compileFilter, packPatterns } from "../../src/conntrack/filter.js";
 import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.js";
 import { STATES } from "../../src/conntrack/states.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../src/conntrack/types.js";
-import { loadConntrackAddon } from "../../src/kernel/conntrack-addon.js";
+import { loadAddon } from "../../src/kernel/addon.js";
 import { all, flow, refusal } from "../conformance/conntrack/bench.js";
 import { Namespace } from "../lab/namespace.js";
 import { child } from "./lab.js";
@@ -174,7 +174,7 @@ describe("the kernel filters where it can", () => {
 
 describe("a kernel that refuses a filter", () => {
   test("is not asked for filters any more; what is told and deleted is the same", async () => {
-    const addon = loadConntrackAddon();
+    const addon = loadAddon();
     const own = await addon.conntrackOpen({ netns });
     const packed = (filter: ConntrackFilter): Uint8Array => packPatterns(compileFilter(filter, "test"));
     const read = async (filter: Uint8Array): Promise<readonly [entries: number, seen: number]> => {
@@ -261,7 +261,7 @@ describe("a screen that is none", () => {
       "no such list",
     ],
   ])("%s: the read fails, and nothing is read", async (_name, part, message) => {
-    const addon = loadConntrackAddon();
+    const addon = loadAddon();
     const own = await addon.conntrackOpen({ netns });
     const read = (screen: typeof whole) => addon.conntrackRead(addon.conntrackDump(own, new Uint8Array(208), screen));
     await expect(read({ ...whole, ...part })).rejects.toThrow(message);
@@ -274,7 +274,7 @@ describe("a screen that is none", () => {
 
 describe("handles", () => {
   test("cannot be mistaken for one another, nor used after close", async () => {
-    const addon = loadConntrackAddon();
+    const addon = loadAddon();
     const own = await addon.conntrackOpen({ netns });
     const everything = new Uint8Array(208);
     const dump = addon.conntrackDump(own, everything);

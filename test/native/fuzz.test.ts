@@ -3,7 +3,7 @@
  * error of ours. FUZZ_SEED repeats a run; NIGHTLY makes it ten times as long.
  */
 import { expect, test } from "vitest";
-import { loadAddon, native } from "../../src/kernel/addon.js";
+import { loadAddon } from "../../src/kernel/addon.js";
 import { SetFlag } from "../../src/kernel/constants.js";
 import { KernelError } from "../../src/kernel/errors.js";
 import type { Op } from "../../src/kernel/types.js";
@@ -15,6 +15,7 @@ const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 32) >>> 0;
 const TIMEOUT_MS = 3_600_000;
 console.log(`fuzz: FUZZ_SEED=${seed}, ${INPUTS} inputs`);
 
+const addon = loadAddon();
 const lab = useLab();
 
 /** Lets the event loop turn from time to time, so that vitest sees that we live. */
@@ -49,11 +50,11 @@ test(
     let taken = 0;
     await many(INPUTS * 0.4, 0, (random) => {
       const ops = fuzzedOps(random);
-      const bytes = attempt(() => native.encodeBatch(ops), ["invalid"]);
+      const bytes = attempt(() => addon.encodeBatch(ops), ["invalid"]);
       if (bytes === undefined) return;
       taken++;
       // What was taken is well formed.
-      expect(native.decodeMessages(bytes).at(-1)?.kind).toBe("end");
+      expect(addon.decodeMessages(bytes).at(-1)?.kind).toBe("end");
     });
     // Neither everything nor nothing: the fuzzer is neither too wild nor too tame.
     expect(taken).toBeGreaterThan(INPUTS * 0.02);
@@ -67,8 +68,8 @@ test(
   async () => {
     let decoded = 0;
     await many(INPUTS * 0.3, 1, (random) => {
-      const bytes = mutate(native.encodeBatch(validOps(random)).subarray(0, 4096), random);
-      if (attempt(() => native.decodeMessages(bytes), ["system"]) !== undefined) decoded++;
+      const bytes = mutate(addon.encodeBatch(validOps(random)).subarray(0, 4096), random);
+      if (attempt(() => addon.decodeMessages(bytes), ["system"]) !== undefined) decoded++;
     });
     expect(decoded).toBeGreaterThan(0);
     expect(decoded).toBeLessThan(INPUTS * 0.3);
@@ -79,12 +80,11 @@ test(
 test(
   "dumps of elements",
   async () => {
-    const addon = loadAddon();
     const full = ["invalid", "system"];
     await many(INPUTS * 0.15, 2, (random) => {
       const ops = validOps(random).filter(({ kind, op }) => kind === "elements" && op !== "flush");
       const { length } = ops;
-      const batch = native.encodeBatch(ops).subarray(0, 2048);
+      const batch = addon.encodeBatch(ops).subarray(0, 2048);
       const bytes = length === 0 || random.chance(2) ? mutate(batch, random) : batch;
       const info = addresses("s", {
         flags: random.pick([0, SetFlag.interval, SetFlag.timeout, SetFlag.map]),
@@ -100,7 +100,6 @@ test(
 test(
   "error replies",
   async () => {
-    const addon = loadAddon();
     const random = new Random(seed);
     const ops: readonly Op[] = Array.from({ length: 5 }, () => validOps(random)).flat();
     let found = 0;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { loadAddon, native } from "../../src/kernel/addon.js";
+import { loadAddon } from "../../src/kernel/addon.js";
 import type { Op } from "../../src/kernel/types.js";
 import { addresses, addTable, elements, ip, kernelError, manyAddresses, useLab } from "./lab.js";
 
@@ -211,7 +211,7 @@ test("arguments of the other calls", async () => {
   }
   // No call at all to look for a message in: nothing but the right types.
   expect(() => loadAddon().portId(undefined as never)).toThrow("expected a connection");
-  expect(() => native.decodeMessages("bytes" as never)).toThrow("bytes: expected a Uint8Array");
+  expect(() => loadAddon().decodeMessages("bytes" as never)).toThrow("bytes: expected a Uint8Array");
 });
 
 describe("buffers that change", () => {

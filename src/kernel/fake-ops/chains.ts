@@ -105,6 +105,7 @@ export function deleteChainRules(tx: Transaction, table: TableState, chain: Chai
   for (const rule of [...chain.rules]) removeRule(tx, table, rule);
 }
 
+/** Takes the chain out of its table, and notes the event. */
 export function removeChain(tx: Transaction, table: TableState, chain: ChainState): void {
   tx.change(
     () => table.chains.delete(chain.name),

@@ -10,6 +10,7 @@ export function findTable(tx: Transaction, ref: TableRef): TableState {
   return table;
 }
 
+/** nft_chain_lookup */
 export function findChain(table: TableState, name: string): ChainState {
   const chain = table.chains.get(name);
   if (chain === undefined) throw new Refusal("ENOENT");

@@ -77,6 +77,7 @@ export function fibLength(result: number): number {
 /** classid, nexthop4, nexthop6, tcpmss, xfrm */
 const RT = [4, 4, 16, 2, 1];
 
+/** Bytes of what an rt expression loads. Throws for a key that is not known. */
 export function rtLength(key: number): number {
   if (key >= RT.length) throw new Refusal("EOPNOTSUPP");
   return RT[key];
@@ -85,6 +86,7 @@ export function rtLength(key: number): number {
 /** transparent, mark, wildcard, cgroupv2 */
 const SOCKET = [1, 4, 1, 8];
 
+/** Bytes of what a socket expression loads. Throws for a key that is not known. */
 export function socketLength(key: number): number {
   if (key >= SOCKET.length) throw new Refusal("EOPNOTSUPP");
   return SOCKET[key];

@@ -3,6 +3,7 @@
  * large a page the server chooses to send.
  */
 import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
+import { BACKSLASH, CLOSE_BRACE, CLOSE_BRACKET, COMMA, OPEN_BRACE, OPEN_BRACKET, QUOTE } from "../json-bytes.js";
 import { ProtocolError } from "./errors.js";
 
 /** What a list says besides its items. */
@@ -13,14 +14,6 @@ export interface ListMeta {
   /** Objects that follow; undefined when the server does not say. */
   readonly remaining: number | undefined;
 }
-
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-const COMMA = 0x2c;
-const OPEN_BRACE = 0x7b;
-const CLOSE_BRACE = 0x7d;
-const OPEN_BRACKET = 0x5b;
-const CLOSE_BRACKET = 0x5d;
 
 export class ListBody {
   /** What is not in the list of items. */

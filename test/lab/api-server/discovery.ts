@@ -1,7 +1,7 @@
 /** What a client asks before it asks for objects: versions, groups, resources, health. */
 import { apiVersionOf, groupPath, RESOURCES } from "./resources.ts";
 
-export const SERVER_VERSION = {
+const SERVER_VERSION = {
   major: "1",
   minor: "36",
   gitVersion: "v1.36.0",

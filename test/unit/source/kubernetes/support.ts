@@ -12,7 +12,7 @@ import { keptIn, type LogLine } from "../../log.js";
 export const NODE = "node-1";
 
 /** Short waits, but long enough that a busy machine does not take a living watch for a dead one. */
-export const QUICK: Partial<Timing> = { minBackoffMs: 20, maxBackoffMs: 100, resetAfterMs: 50 };
+const QUICK: Partial<Timing> = { minBackoffMs: 20, maxBackoffMs: 100, resetAfterMs: 50 };
 
 /** Keeps what it is told: a line for each call, and the objects that are there now. */
 export class Recorder implements ObjectSink {

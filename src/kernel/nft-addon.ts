@@ -1,0 +1,99 @@
+/**
+ * The addon's functions for nf_tables and addresses, with their types. Errors, thrown or rejected, are `NativeError`s; a getter
+ * that throws passes through as it is.
+ */
+import type { NativeError } from "./native-error.js";
+import type {
+  ChainInfo,
+  ChangeBatch,
+  CommitOptions,
+  CommitResult,
+  ElementBatch,
+  Family,
+  Generation,
+  InterfaceAddress,
+  Op,
+  RuleInfo,
+  SetDump,
+  SetInfo,
+  TableInfo,
+  TableRef,
+} from "./types.js";
+
+/** Handles: only what made one can take it. */
+export interface NativeConnection {
+  readonly brand: "connection";
+}
+export interface NativeBatch {
+  readonly brand: "batch";
+}
+export interface NativeMonitor {
+  readonly brand: "monitor";
+}
+
+export interface NativeOpenOptions {
+  readonly netns?: string;
+  readonly sendBufferBytes?: number;
+  readonly receiveBufferBytes?: number;
+}
+
+export interface NativeMonitorOptions {
+  readonly tables?: readonly TableRef[];
+  /** Leave out what was committed from this port. */
+  readonly skipPort?: number;
+}
+
+export type NativeMonitorCallback = (kind: "batch" | "lost" | "error", value: ChangeBatch | Error | undefined) => void;
+export type NativeAddressCallback = (kind: "change" | "lost" | "error", value: Error | undefined) => void;
+
+/** One netlink message in the form that tests look at. */
+export interface DecodedMessage {
+  readonly kind:
+    "begin" | "end" | "table" | "chain" | "rule" | "set" | "elements" | "generation" | "error" | "done" | "unknown";
+  /** nlmsg_type, nlmsg_flags and nlmsg_seq. */
+  readonly type: number;
+  readonly flags: number;
+  readonly seq: number;
+  readonly body: Readonly<Record<string, unknown>>;
+  /** With the message that ends a commit: what the monitor would tell. */
+  readonly changes?: ChangeBatch;
+}
+
+export interface NativeNftAddon {
+  open(options?: NativeOpenOptions): Promise<NativeConnection>;
+  close(connection: NativeConnection): void;
+  portId(connection: NativeConnection): number;
+  createBatch(ops: readonly Op[], options?: CommitOptions): NativeBatch;
+  /** Works for about `milliseconds`; true when the batch is ready. */
+  prepareBatch(batch: NativeBatch, milliseconds: number): boolean;
+  commit(connection: NativeConnection, batch: NativeBatch): Promise<CommitResult>;
+  /** The netlink bytes of a batch, its first sequence number being 1. Pure. */
+  encodeBatch(ops: readonly Op[], options?: CommitOptions): Uint8Array;
+  /** Every message of a buffer. Pure. */
+  decodeMessages(bytes: Uint8Array): DecodedMessage[];
+  /** The elements in a buffer of messages, as a dump of `set` collects them. Pure. */
+  decodeElements(set: SetInfo, bytes: Uint8Array): ElementBatch;
+  /** What a buffer of NLMSG_ERROR replies says about a batch, as the error that a commit would fail with. Pure. */
+  faultsOf(ops: readonly Op[], bytes: Uint8Array): NativeError;
+  generation(connection: NativeConnection): Promise<Generation>;
+  tables(connection: NativeConnection, family?: Family): Promise<TableInfo[]>;
+  chains(connection: NativeConnection, table: TableRef): Promise<ChainInfo[]>;
+  rules(connection: NativeConnection, table: TableRef, chain?: string): Promise<RuleInfo[]>;
+  sets(connection: NativeConnection, table: TableRef): Promise<SetDump[]>;
+  elements(connection: NativeConnection, table: TableRef, set: SetInfo): Promise<ElementBatch>;
+  addresses(connection: NativeConnection): Promise<InterfaceAddress[]>;
+  /** Chains that users made in a table of the older iptables; see `NftKernel.legacyChains`. */
+  legacyChains(connection: NativeConnection, table: TableRef): Promise<string[]>;
+  /** The same from a table's entries, as the kernel hands them out. Pure. */
+  decodeLegacyChains(family: "ip" | "ip6", bytes: Uint8Array): string[];
+  monitor(
+    connection: NativeConnection,
+    options: NativeMonitorOptions,
+    callback: NativeMonitorCallback,
+  ): Promise<NativeMonitor>;
+  watchAddresses(connection: NativeConnection, callback: NativeAddressCallback): Promise<NativeMonitor>;
+  /** For both kinds. */
+  closeMonitor(monitor: NativeMonitor): void;
+  /** Memory that is free, and not the system's yet, goes back to it; V8 begins to collect, in steps. */
+  releaseMemory(): Promise<void>;
+}
