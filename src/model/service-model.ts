@@ -38,19 +38,25 @@ export interface Dirty {
   readonly serviceCIDRs: boolean;
 }
 
-/** A service that has an object, or slices, or both. */
+/**
+ * A service that has an object, or slices, or both, or had them when it was last asked what changed. All that is kept by service
+ * is here: every further Map of them would grow in the same moment, and V8 copies each of 32,768 entries for 3 ms then.
+ */
 interface ServiceEntry {
   /** "namespace/name": one string for all who go by it, so that maps compare it by its address and hash it once. */
   readonly name: string;
   record: ServiceRecord | undefined;
   /** In order of their names. */
   slices: readonly SliceRecord[];
+  /** Its views may differ since the last `takeDirty`. */
+  dirty: boolean;
+  /** More of it changed than slices that were there, since the last `takeReleased`. */
+  changed: boolean;
 }
 
 const NONE: readonly string[] = Object.freeze([]);
 const NO_SLICES: readonly SliceRecord[] = Object.freeze([]);
 const NO_SERVICE = Object.freeze({ record: undefined, slices: NO_SLICES });
-const NOBODY: ReadonlySet<string> = new Set();
 /** More distinct names than a cluster has at a time: then names that are gone have piled up. */
 const MAX_INTERNED = 1 << 16;
 /** More slices than change between two writes. */
@@ -73,12 +79,13 @@ export class ServiceModel {
   readonly #claims: Readonly<Record<IpFamily, Claims>>;
   /** Slices as they were before they changed or went, since the last `takeReleased`; undefined: not wanted. */
   readonly #formerSlices: SliceRecord[] | undefined;
-  /** Services of which more changed than slices that were there, since the last `takeReleased`; undefined: not wanted. */
-  #changedServices: Set<string> | undefined;
+  /** Those with `changed`; undefined: not wanted. */
+  #changed: ServiceEntry[] | undefined;
   readonly #cidrs = new Map<string, readonly Prefix[]>();
   #mergedCIDRs: Record<IpFamily, readonly string[]> = { ip: NONE, ip6: NONE };
 
-  readonly #dirty = new Set<string>();
+  /** Those with `dirty`. */
+  #dirty: ServiceEntry[] = [];
   #cidrsDirty = false;
   #names = new Map<string, string>();
 
@@ -88,13 +95,10 @@ export class ServiceModel {
     this.#problems = new ProblemLog((problem) => options.onProblem(problem));
     this.#lostClaims = new ProblemLog((problem) => options.onProblem(problem));
     this.#node = options.node;
-    const affected = (service: string) => {
-      this.#dirty.add(service);
-      this.#changedServices?.add(service);
-    };
+    const affected = (service: string) => this.#markChanged(this.#entry(service));
     const track = options.trackReleased ?? false;
     this.#formerSlices = track ? [] : undefined;
-    this.#changedServices = track ? new Set() : undefined;
+    this.#changed = track ? [] : undefined;
     this.#claims = { ip: new Claims("ip", affected, track), ip6: new Claims("ip6", affected, track) };
   }
 
@@ -159,9 +163,14 @@ export class ServiceModel {
 
   /** What changed since the last call; names the claims that were lost meanwhile. */
   takeDirty(): Dirty {
-    const dirty = { services: [...this.#dirty], serviceCIDRs: this.#cidrsDirty };
-    this.#dirty.clear();
+    const entries = this.#dirty;
+    const dirty = { services: entries.map(({ name }) => name), serviceCIDRs: this.#cidrsDirty };
+    this.#dirty = [];
     this.#cidrsDirty = false;
+    for (const entry of entries) {
+      entry.dirty = false;
+      this.#dropIfEmpty(entry);
+    }
     if (this.#mayNameLostClaims()) for (const service of dirty.services) this.#nameLostClaims(service);
     return dirty;
   }
@@ -204,17 +213,25 @@ export class ServiceModel {
   /** What services gave up since the last call, and nobody has by now. Needs `trackReleased`. */
   takeReleased(): Released {
     const former = this.#formerSlices?.splice(0) ?? [];
-    const changed: ReadonlySet<string> = this.#changedServices ?? NOBODY;
-    if (this.#changedServices !== undefined) this.#changedServices = new Set();
+    const changed = this.#changed ?? [];
     const slicesOf = (service: string) => this.#services.get(service)?.slices;
-    const onlySlices = (service: string) => this.#services.get(service)?.record !== undefined && !changed.has(service);
-    return {
+    const onlySlices = (service: string) => {
+      const entry = this.#services.get(service);
+      return entry?.record !== undefined && !entry.changed;
+    };
+    const released = {
       claims: this.#families.flatMap((family) =>
         releasedClaims(family, this.#claims[family].takeGivenUp(), former, slicesOf),
       ),
-      changed: [...changed],
+      changed: changed.map(({ name }) => name),
       endpoints: this.#families.flatMap((family) => releasedEndpoints(family, former, slicesOf, onlySlices)),
     };
+    if (this.#changed !== undefined) this.#changed = [];
+    for (const entry of changed) {
+      entry.changed = false;
+      this.#dropIfEmpty(entry);
+    }
+    return released;
   }
 
   /** What load balancers ask about a service in a family, from the present state; undefined: nothing. */
@@ -295,8 +312,7 @@ export class ServiceModel {
     }
     entry.record = record;
     for (const family of this.#families) this.#claims[family].add(record);
-    this.#dirty.add(entry.name);
-    this.#changedServices?.add(entry.name);
+    this.#markChanged(entry);
     return true;
   }
 
@@ -305,22 +321,21 @@ export class ServiceModel {
     if (entry?.record === undefined) return false;
     this.#unclaim(entry.record);
     entry.record = undefined;
-    this.#dropIfEmpty(entry);
-    this.#dirty.add(entry.name);
-    this.#changedServices?.add(entry.name);
+    this.#markChanged(entry);
     return true;
   }
 
   #entry(name: string): ServiceEntry {
     const known = this.#services.get(name);
     if (known !== undefined) return known;
-    const entry: ServiceEntry = { name, record: undefined, slices: NO_SLICES };
+    const entry: ServiceEntry = { name, record: undefined, slices: NO_SLICES, dirty: false, changed: false };
     this.#services.set(name, entry);
     return entry;
   }
 
-  #dropIfEmpty({ name, record, slices }: ServiceEntry): void {
-    if (record === undefined && slices.length === 0) this.#services.delete(name);
+  /** The entry stays while anybody is to be told of it: a service that comes back meanwhile is the same one. */
+  #dropIfEmpty({ name, record, slices, dirty, changed }: ServiceEntry): void {
+    if (record === undefined && slices.length === 0 && !dirty && !changed) this.#services.delete(name);
   }
 
   #unclaim(record: ServiceRecord): void {
@@ -333,10 +348,10 @@ export class ServiceModel {
       if (sameSlice(before, record)) return false;
       if (before.service !== record.service) this.#dropSlice(record.name);
     }
-    if (before?.service === record.service) this.#rememberSlice(before);
-    else this.#changedServices?.add(record.service);
-    this.#slices.set(record.name, record);
     const entry = this.#entry(record.service);
+    if (before?.service === record.service) this.#rememberSlice(before);
+    else this.#noteChanged(entry);
+    this.#slices.set(record.name, record);
     entry.slices = withSlice(entry.slices, record);
     this.#touch(entry);
     return true;
@@ -358,12 +373,30 @@ export class ServiceModel {
   #rememberSlice(slice: SliceRecord): void {
     if (this.#formerSlices === undefined) return;
     if (this.#formerSlices.push(slice) <= 2 * MAX_FORMER_SLICES) return;
-    for (const { service } of this.#formerSlices.splice(0, MAX_FORMER_SLICES)) this.#changedServices?.add(service);
+    for (const { service } of this.#formerSlices.splice(0, MAX_FORMER_SLICES)) this.#noteChanged(this.#entry(service));
   }
 
   /** A service that is not there needs no writing; it is dirty as soon as it comes. */
-  #touch({ name, record }: ServiceEntry): void {
-    if (record !== undefined) this.#dirty.add(name);
+  #touch(entry: ServiceEntry): void {
+    if (entry.record !== undefined) this.#markDirty(entry);
+  }
+
+  /** More of it changed than its slices. */
+  #markChanged(entry: ServiceEntry): void {
+    this.#markDirty(entry);
+    this.#noteChanged(entry);
+  }
+
+  #markDirty(entry: ServiceEntry): void {
+    if (entry.dirty) return;
+    entry.dirty = true;
+    this.#dirty.push(entry);
+  }
+
+  #noteChanged(entry: ServiceEntry): void {
+    if (this.#changed === undefined || entry.changed) return;
+    entry.changed = true;
+    this.#changed.push(entry);
   }
 
   #mergeCIDRs(): void {

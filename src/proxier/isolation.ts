@@ -99,6 +99,7 @@ export class Isolation {
 
   /** Wants these views of the service; one that was set aside is tried again. */
   update(service: string, wanted: readonly ServicePortView[]): void {
+    if (wanted.length === 0 && this.#hasNothing(service)) return;
     this.#giveUpClaims(service, wanted);
     const former = this.#unwritten.get(service)?.former ?? this.#ruleset.state(service);
     this.#tryWanted(service, { wanted, former });
@@ -192,6 +193,11 @@ export class Isolation {
     // Not one by one: there may be as many as there are services.
     this.#unwritten.clear();
     for (const service of restored) this.#restore(service);
+  }
+
+  /** A service of the other family, say: there is nothing to remember of each of them. */
+  #hasNothing(service: string): boolean {
+    return this.#ruleset.state(service).length === 0 && !this.#unwritten.has(service) && !this.#aside.has(service);
   }
 
   /** Everything of these is in force. */

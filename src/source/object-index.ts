@@ -49,11 +49,18 @@ export interface IndexUpdate {
   readonly wanted: ReadonlySet<string>;
 }
 
+/** An object that some file holds, or that the sink knows. */
+interface Known {
+  /** Files that hold it: the name alone when there is one, else sorted. */
+  holders: string | readonly string[];
+  /** What the sink was told; undefined: nothing. */
+  told: Fingerprint | undefined;
+}
+
 export class ObjectIndex {
   readonly #files = new Map<string, Map<Key, Fingerprint>>();
-  /** Files that hold an object: the name alone when there is one, else sorted. */
-  readonly #holders = new Map<Key, string | readonly string[]>();
-  readonly #told = new Map<Key, Fingerprint>();
+  /** One Map: V8 copies each when it grows, and two of all objects would grow in the same moment. */
+  readonly #known = new Map<Key, Known>();
 
   /** Whether any object of the file is known. */
   holds(file: string): boolean {
@@ -83,19 +90,20 @@ export class ObjectIndex {
     let changed = false;
     for (const key of touched) {
       yield;
-      const owner = this.#owner(key);
-      if (owner === undefined) {
+      const known = this.#known.get(key);
+      const owner = ownerOf(known);
+      if (known === undefined || owner === undefined) {
         changed = this.#forget(key, sink) || changed;
         continue;
       }
       const fingerprint = this.#files.get(owner)?.get(key);
-      if (fingerprint === this.#told.get(key)) continue;
+      if (fingerprint === known.told) continue;
       const found = versions.get(owner)?.objects.get(key);
       if (found === undefined || fingerprint === undefined) {
         wanted.add(owner);
         continue;
       }
-      this.#told.set(key, fingerprint);
+      known.told = fingerprint;
       sink.upsert(found.object);
       changed = true;
     }
@@ -113,8 +121,10 @@ export class ObjectIndex {
     for (const [key, { fingerprint }] of version?.objects ?? []) {
       yield;
       now.set(key, fingerprint);
-      if (this.#told.get(key) !== fingerprint) touched.add(key);
-      if (before?.has(key)) continue;
+      if (before?.has(key)) {
+        if (this.#known.get(key)?.told !== fingerprint) touched.add(key);
+        continue;
+      }
       this.#hold(key, file);
       touched.add(key);
       added.push({ key, file });
@@ -130,36 +140,42 @@ export class ObjectIndex {
 
   /** The clashes that `file` has brought by its new object. */
   #clashesOf(key: Key, file: string): FileClash[] {
-    const holders = this.#holders.get(key);
+    const holders = this.#known.get(key)?.holders;
     const [first, ...others] = typeof holders === "object" ? holders : [];
     if (first === undefined) return [];
     return (first === file ? others : [file]).map((other) => ({ object: key, file: other, first }));
   }
 
-  #owner(key: Key): string | undefined {
-    const holders = this.#holders.get(key);
-    return typeof holders === "object" ? holders[0] : holders;
-  }
-
   #hold(key: Key, file: string): void {
-    const holders = this.#holders.get(key);
-    const list = holders === undefined ? [] : typeof holders === "string" ? [holders] : holders;
-    this.#holders.set(key, list.length === 0 ? file : [...list, file].sort());
+    const known = this.#known.get(key);
+    if (known === undefined) this.#known.set(key, { holders: file, told: undefined });
+    else known.holders = known.holders.length === 0 ? file : [...filesOf(known), file].sort();
   }
 
+  /** The object stays known: whoever touches it looks who has it now, and forgets what nobody has. */
   #release(key: Key, file: string): void {
-    const holders = this.#holders.get(key);
-    const rest = typeof holders === "object" ? holders.filter((other) => other !== file) : [];
-    if (rest.length > 0) this.#holders.set(key, rest);
-    else this.#holders.delete(key);
+    const known = this.#known.get(key);
+    if (known !== undefined) known.holders = filesOf(known).filter((other) => other !== file);
   }
 
+  /** Returns whether the sink knew it. */
   #forget(key: Key, sink: ObjectSink): boolean {
-    if (!this.#told.delete(key)) return false;
+    const told = this.#known.get(key)?.told;
+    this.#known.delete(key);
+    if (told === undefined) return false;
     const space = key.indexOf(" ");
     sink.remove(key.slice(0, space) as KubeKind, key.slice(space + 1));
     return true;
   }
+}
+
+function filesOf({ holders }: Known): readonly string[] {
+  return typeof holders === "string" ? [holders] : holders;
+}
+
+/** The file whose object counts; undefined when none has it. */
+function ownerOf(known: Known | undefined): string | undefined {
+  return typeof known?.holders === "string" ? known.holders : known?.holders[0];
 }
 
 function fingerprintOf(object: unknown): Fingerprint {
