@@ -54,10 +54,10 @@ export async function loadConfig(path: string, overrides: Overrides = {}): Promi
 
 /** As `loadConfig`; `file` names the text in errors. */
 export function parseConfig(text: string, file: string, overrides: Overrides = {}): LoadedConfig {
-  const warnings: string[] = [];
-  const value = merged(parseText(text, file, warnings), overrides.fields);
-  const loaded = complete(value, { file, overrides, name: (path) => path });
-  return { ...loaded, warnings: [...warnings, ...loaded.warnings], text };
+  const repeated: ConfigProblem[] = [];
+  const value = merged(parseText(text, file, repeated), overrides.fields);
+  const loaded = complete(value, { file, overrides, repeated, name: (path) => path });
+  return { ...loaded, text };
 }
 
 /**
@@ -66,27 +66,30 @@ export function parseConfig(text: string, file: string, overrides: Overrides = {
  */
 export function configFromFlags(overrides: Overrides, name: FieldNames = (path) => path): LoadedConfig {
   const value = merged({ apiVersion: API_VERSION, kind: KIND }, overrides.fields);
-  return complete(value, { file: "command line", overrides, name });
+  return complete(value, { file: "command line", overrides, repeated: [], name });
 }
 
 interface Origin {
   readonly file: string;
   readonly overrides: Overrides;
+  /** Fields that the file has twice. */
+  readonly repeated: readonly ConfigProblem[];
   readonly name: FieldNames;
 }
 
-function complete(value: unknown, { file, overrides, name }: Origin): LoadedConfig {
+function complete(value: unknown, { file, overrides, repeated, name }: Origin): LoadedConfig {
   const parsed = configSchema.safeParse(value);
   const problems = parsed.success ? [] : parsed.error.issues.map((issue) => toProblem(issue, value));
   problems.push(...crossChecks(value));
-  if (!parsed.success || problems.length > 0) throw new ConfigError(file, problems);
-  const warnings: string[] = [];
-  warnUnknown(configSchema, value, "", warnings);
+  // Of another kind of object there is nothing to say that helps.
+  const ofOurKind = !problems.some(({ path }) => path === "kind");
+  const slips = ofOurKind ? [...repeated, ...unknownFields(configSchema, value, "")] : [];
+  if (!parsed.success || problems.length > 0) throw new ConfigError(file, [...problems, ...slips]);
   const effective = withDefaults(parsed.data, overrides.off);
   return {
     config: toConfig(effective, overrides.master ?? ""),
     document: toDocument(effective),
-    warnings: [...warnings, ...warningsOf(effective, name)],
+    warnings: [...slips.map(({ path, message }) => `${path} ${message}`), ...warningsOf(effective, name)],
     notes: notesOf(parsed.data, effective, name),
     text: undefined,
   };
@@ -143,23 +146,23 @@ function crossChecks(value: unknown): ConfigProblem[] {
   return problems;
 }
 
-function warnUnknown(schema: z.ZodObject, value: unknown, prefix: string, warnings: string[]): void {
-  if (!isFields(value)) return;
+function unknownFields(schema: z.ZodObject, value: unknown, prefix: string): ConfigProblem[] {
+  if (!isFields(value)) return [];
   const known = Object.keys(schema.shape);
-  for (const [key, field] of Object.entries(value)) {
+  return Object.entries(value).flatMap(([key, field]) => {
+    const path = `${prefix}${key}`;
     const inner: unknown = Object.hasOwn(schema.shape, key) ? schema.shape[key] : undefined;
     if (inner === undefined) {
       const guess = closest(key, known);
-      warnings.push(`${prefix}${key} is not a field of ${KIND}${guess ? `: did you mean ${prefix}${guess}?` : ""}`);
-      continue;
+      return { path, message: `is not a field of ${KIND}${guess ? `: did you mean ${prefix}${guess}?` : ""}` };
     }
     const type = inner instanceof z.ZodOptional ? inner.unwrap() : inner;
-    if (type instanceof z.ZodObject) warnUnknown(type, field, `${prefix}${key}.`, warnings);
-    if (!(type instanceof z.ZodArray) || !Array.isArray(field)) continue;
+    if (type instanceof z.ZodObject) return unknownFields(type, field, `${path}.`);
+    if (!(type instanceof z.ZodArray) || !Array.isArray(field)) return [];
     const { element } = type;
-    if (!(element instanceof z.ZodObject)) continue;
-    field.forEach((item, index) => warnUnknown(element, item, `${prefix}${key}[${index}].`, warnings));
-  }
+    if (!(element instanceof z.ZodObject)) return [];
+    return field.flatMap((item, index) => unknownFields(element, item, `${path}[${index}].`));
+  });
 }
 
 function toConfig(effective: Effective, master: string): ProxyConfig {

@@ -15,10 +15,10 @@ const OLD_BOOLEANS: ScalarTag = {
 
 /**
  * Fields without a value are left out: they have their defaults, as the ones that are not there.
- * @param warnings receives a sentence for each field that is written twice.
+ * @param repeated receives the fields that are written twice, of which the last one counts.
  * @throws {ConfigError} with line and column of what cannot be understood.
  */
-export function parseText(text: string, file: string, warnings: string[]): unknown {
+export function parseText(text: string, file: string, repeated: ConfigProblem[]): unknown {
   const { isScalar, LineCounter, parseAllDocuments } = yaml();
   const lines = new LineCounter();
   const documents = parseAllDocuments(text, {
@@ -31,7 +31,7 @@ export function parseText(text: string, file: string, warnings: string[]): unkno
     uniqueKeys: (a, b) => {
       if (isScalar(a) && isScalar(b) && a.value === b.value && a.value !== "<<") {
         const { line } = lines.linePos(b.range[0]);
-        warnings.push(`${String(b.value)} is written twice (line ${line}): the last one counts`);
+        repeated.push({ path: String(b.value), message: `is written twice (line ${line}): the last one counts` });
       }
       return false;
     },

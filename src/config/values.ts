@@ -14,7 +14,7 @@ export const integer = z
 export const count = integer.min(0, "must not be negative");
 
 /** Milliseconds. */
-export const duration = string.transform((text, context) => {
+export const duration = z.string('must be a duration such as "30s"').transform((text, context) => {
   const ms = parseDuration(text);
   if (ms !== undefined) return ms;
   const message = `${JSON.stringify(text)} is not a duration such as "30s" or "1m30s"`;

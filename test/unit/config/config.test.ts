@@ -204,7 +204,7 @@ describe("what is wrong", () => {
     ["nftables: {masqueradeBit: -1}", "nftables.masqueradeBit: must be from 0 to 31"],
     ["nftables: {masqueradeBit: 1.5}", "nftables.masqueradeBit: must be a whole number"],
     ["nftables: {masqueradeAll: 'yes'}", "nftables.masqueradeAll: must be true or false"],
-    ["nftables: {syncPeriod: 30}", "nftables.syncPeriod: must be a string"],
+    ["nftables: {syncPeriod: 30}", 'nftables.syncPeriod: must be a duration such as "30s"'],
     ["nftables: {syncPeriod: 30x}", 'nftables.syncPeriod: "30x" is not a duration such as "30s" or "1m30s"'],
     ["nftables: {syncPeriod: -1s}", "nftables.syncPeriod: must not be negative"],
     [
@@ -237,6 +237,17 @@ describe("what is wrong", () => {
       "detectLocal.bridgeInterface",
       "nftables.minSyncPeriod",
     ]);
+  });
+
+  test("is told along with fields that are misspelt, unknown or written twice", () => {
+    const body = "mode: ipvs\nbindAdress: 10.0.0.1\nnftables: {masquerade: true}\noomScoreAdj: 0\noomScoreAdj: 1\n";
+    expect(problemsOf(HEAD + body)).toEqual([
+      'mode: "ipvs" is another proxier\'s: set mode to "nftables", or leave it out',
+      "oomScoreAdj: is written twice (line 7): the last one counts",
+      "bindAdress: is not a field of KubeProxyConfiguration: did you mean bindAddress?",
+      expect.stringContaining("nftables.masquerade: is not a field of KubeProxyConfiguration"),
+    ]);
+    expect(problemsOf("apiVersion: v1\nkind: Service\nspec: {}")).toHaveLength(2);
   });
 
   test.each<[string, string[]]>([

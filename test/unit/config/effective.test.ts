@@ -96,7 +96,7 @@ describe("values", () => {
     ["conntrack: {maxPerCore: -1}", "conntrack.maxPerCore: must not be negative"],
     ["conntrack: {min: 3000000000}", "conntrack.min: is too large"],
     ["conntrack: {tcpEstablishedTimeout: -1s}", "conntrack.tcpEstablishedTimeout: must not be negative"],
-    ["conntrack: {udpTimeout: 30}", "conntrack.udpTimeout: must be a string"],
+    ["conntrack: {udpTimeout: 30}", 'conntrack.udpTimeout: must be a duration such as "30s"'],
     ["conntrack: {tcpBeLiberal: 1}", "conntrack.tcpBeLiberal: must be true or false"],
     ["clientConnection: {qps: fast}", "clientConnection.qps: must be a number"],
     ["clientConnection: {burst: -1}", "clientConnection.burst: must not be negative"],
