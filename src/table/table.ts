@@ -293,7 +293,6 @@ export class Table {
     if (error.code === "stale" || error.code === "unknown-outcome") {
       if (error.code === "stale") doubts.add({ cause: "stale", reason: "the ruleset changed meanwhile" });
       else doubts.add({ cause: "outcome", reason: "the outcome of a transaction is not known" });
-      this.#insertions.invalidate();
       return true;
     }
     const drifted =

@@ -261,7 +261,7 @@ export interface ApplyResult {
 export interface Drift {
   /** Why it was read. */
   readonly causes: ReadonlySet<DoubtCause>;
-  /** "chain services: 1 rule gone", at most 20. */
+  /** "chain services: rules 1 gone", at most 20. */
   readonly changes: readonly string[];
   /** Differing objects: chains, sets, and those with changed content. At least `changes.length`. */
   readonly total: number;

@@ -44,6 +44,20 @@ describe("a refused transaction", () => {
     expect(operations(result)).toBe("element +1 -1");
   });
 
+  it("is tried once more when somebody else has filled the set", async () => {
+    const kernel = new FakeKernel();
+    const table = new Table(kernel, { ...OWN, name: OWN.table });
+    const set = table.set({ set: "s", key: ["ipv4_addr"], size: 2 });
+    set.put(Uint8Array.of(1, 1, 1, 1));
+    await table.apply();
+    const theirs = { count: 1, keyLen: 4, dataLen: 0, bytes: Uint8Array.of(9, 9, 9, 9) };
+    await kernel.asOther().commit([{ op: "add", kind: "elements", ...OWN, set: "s", elements: theirs }]);
+    set.put(Uint8Array.of(2, 2, 2, 2));
+    const result = await table.apply();
+    expect(operations(result)).toBe("element +1 -1");
+    expect(result.drift?.changes).toEqual(["set s: elements 1 added"]);
+  });
+
   it("still tells with the next transaction what a read had found that somebody else did", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
@@ -183,6 +197,36 @@ describe("a ruleset that changes between the read and the transaction", () => {
     expect(changes).toBe(4);
     kernel.setLatency(undefined);
     expect((await table.apply()).transactions).toBe(0);
+  });
+});
+
+describe("chains that go out before the verdicts that go to them", () => {
+  it("do not make what was read out of date", async () => {
+    const kernel = new FakeKernel();
+    const { table, service } = serviceTable(kernel, { targetsFirst: true });
+    service(1, 1);
+    await table.apply();
+    let commits = 0;
+    kernel.setLatency((action) => {
+      if (action === "commit") commits++;
+    });
+    table.invalidate("test");
+    service(2, 2);
+    const result = await table.apply();
+    expect(operations(result)).toBe("chain +1 rule +1 element +3");
+    expect([result.transactions, commits]).toEqual([2, 2]);
+  });
+
+  it("need not: what is refused ahead is left to the transaction that holds everything", async () => {
+    const kernel = new FakeKernel();
+    const { table, service } = serviceTable(kernel, { targetsFirst: true });
+    service(1, 1);
+    await table.apply();
+    service(2, 2);
+    kernel.failNext({ when: (op) => op.kind === "chain", errno: "ENOMEM" });
+    const result = await table.apply();
+    expect(operations(result)).toBe("chain +1 rule +1 element +3");
+    expect(result.transactions).toBe(1);
   });
 });
 
