@@ -17,6 +17,7 @@ import {
   Refusal,
   tableId,
   type ChainState,
+  type DeletedMaps,
   type ElementState,
   type SetState,
   type TableState,
@@ -50,6 +51,8 @@ export interface FakeKernelOptions {
   /** Process that commits are said to come from. */
   readonly process?: { readonly pid: number; readonly name: string };
   readonly addresses?: readonly InterfaceAddress[];
+  /** Where older kernels do otherwise. Default: "let go". */
+  readonly deletedMaps?: DeletedMaps;
 }
 
 /** A refusal to come. */
@@ -99,7 +102,7 @@ export class FakeKernel implements Kernel {
 
   constructor(options: FakeKernelOptions = {}, shared?: Shared, portId?: number) {
     this.shared = shared ?? {
-      state: new NamespaceState(FIRST_PORT),
+      state: new NamespaceState(FIRST_PORT, options.deletedMaps ?? "let go"),
       listeners: new Set(),
       addressListeners: new Set(),
       now: options.now ?? (() => performance.now()),

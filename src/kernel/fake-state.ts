@@ -196,6 +196,15 @@ export class TableState {
   }
 }
 
+/**
+ * What becomes of the chains that elements of a deleted verdict map name:
+ * - "let go": it lets go of them with its deletion, and takes hold of them again when that is taken back. Linux 6.4 and later;
+ * - "hold on": it lets go of them only when the transaction is through. Before (and before 5.10.188 and 6.1.36);
+ * - "come back twice": as "let go", but elements that the same transaction had deleted before the map take hold of them twice when it
+ *   is taken back. Linux 6.1.176 to 6.1.190.
+ */
+export type DeletedMaps = "let go" | "hold on" | "come back twice";
+
 /** Everything in one network namespace. */
 export class NamespaceState {
   readonly tables = new Map<string, TableState>();
@@ -204,7 +213,10 @@ export class NamespaceState {
   addresses: readonly InterfaceAddress[] = [];
   private tableHandles = 0n;
   private ports: number;
-  constructor(firstPort: number) {
+  constructor(
+    firstPort: number,
+    readonly deletedMaps: DeletedMaps,
+  ) {
     this.ports = firstPort;
   }
 

@@ -16,6 +16,10 @@ export class Transaction {
   readonly renewals: { element: ElementState; timeout: bigint | undefined; expiresAt: number }[] = [];
   /** Sets that rules stopped using in this batch: they stay bound until it is through (nf_tables_unbind_set). */
   readonly unbound = new Set<SetState>();
+  /** Elements that were deleted one by one or flushed, by set. */
+  private readonly deleted = new Map<SetState, ElementState[]>();
+  /** What happens once the batch is in force. */
+  private readonly afterwards: (() => void)[] = [];
   private readonly guards = new Map<SetState, IntervalGuard>();
   private readonly elementEvents = new Map<string, Mutable<ChangeEvent>>();
   constructor(
@@ -32,8 +36,23 @@ export class Transaction {
     this.undoes.push(undo);
   }
 
+  /** Leaves something for the time when the batch is in force. */
+  later(step: () => void): void {
+    this.afterwards.push(step);
+  }
+
+  noteDeleted(set: SetState, elements: readonly ElementState[]): void {
+    this.deleted.set(set, [...this.deletedFrom(set), ...elements]);
+  }
+
+  /** Elements of the set that this batch has deleted so far, but for those that went with the set itself. */
+  deletedFrom(set: SetState): readonly ElementState[] {
+    return this.deleted.get(set) ?? [];
+  }
+
   commit(): void {
     for (const { element, ...renewed } of this.renewals) Object.assign(element, renewed);
+    for (const step of this.afterwards) step();
   }
 
   rollback(): void {

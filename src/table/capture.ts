@@ -56,7 +56,7 @@ export function capture(wanted: WantedState, state: KernelState, now: number, la
     const kernel = state.sets.get(name);
     if (kernel === undefined) continue;
     const known = wanted.retired.get(name)?.elements.kernelSize ?? 0;
-    sets.push({ name, action: "delete", flushFirst: kernel.dataType === DATA_VERDICT, kernelElements: known });
+    sets.push({ name, action: "delete", holdsChains: kernel.dataType === DATA_VERDICT, kernelElements: known });
   }
   const staying = chainsThatStay((name) => lateness.applies(name) && !due.has(name), dirty, wanted, state, sets);
   for (const name of wanted.lateChains.keys()) {
@@ -169,7 +169,7 @@ function captureSet(name: string, { elements }: SetRecord, state: KernelState, f
     name,
     action,
     ...(full ? { info: setInfo(spec, sizeFor(spec, size)) } : {}),
-    flushFirst: kernel?.dataType === DATA_VERDICT,
+    holdsChains: kernel?.dataType === DATA_VERDICT,
     kernelElements: elements.kernelSize,
     ...(taken ? { taken: elements } : {}),
   };

@@ -1,5 +1,7 @@
 /** What this kernel can do, found out by batches that are checked and rolled back. */
 import {
+  DATA_VERDICT,
+  DataTypeId,
   FibFlag,
   FibResult,
   Hook,
@@ -8,6 +10,7 @@ import {
   NfProto,
   Priority,
   RejectType,
+  SetFlag,
   TableFlag,
 } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
@@ -32,6 +35,8 @@ export interface Features {
   readonly fib: boolean;
   /** Comments of chains in userdata (Linux 5.10). */
   readonly chainUserdata: boolean;
+  /** A verdict map that is deleted lets go of its chains at once (Linux 6.4, 5.10.188, 6.1.36). */
+  readonly deletedMapsLetGo: boolean;
 }
 
 const TABLE = "feature-probe";
@@ -50,6 +55,38 @@ async function takes(kernel: Kernel, ops: readonly Op[]): Promise<boolean> {
 export function probeOwnedTables(kernel: Kernel, family: Family): Promise<boolean> {
   const flags = TableFlag.owner | TableFlag.persist;
   return takes(kernel, [{ op: "add", kind: "table", family, table: TABLE, flags }]);
+}
+
+/**
+ * `Features.deletedMapsLetGo` alone. Undefined: the kernel refuses something else about it, which tells nothing.
+ * Throws KernelError for anything but a refusal.
+ */
+export async function probeDeletedMaps(kernel: Kernel, family: Family): Promise<boolean | undefined> {
+  const ref = { family, table: TABLE } as const;
+  const elements = {
+    count: 1,
+    keyLen: 4,
+    dataLen: 4,
+    verdicts: [{ verdict: "goto", chain: "probe" }],
+    bytes: new Uint8Array(8),
+  } as const;
+  const keyType = DataTypeId.integer;
+  const map = { set: "probe", flags: SetFlag.map, keyType, keyLen: 4, dataType: DATA_VERDICT } as const;
+  const ops: readonly Op[] = [
+    { op: "add", kind: "table", ...ref },
+    { op: "add", kind: "chain", ...ref, chain: "probe" },
+    { op: "add", kind: "set", ...ref, ...map },
+    { op: "add", kind: "elements", ...ref, set: "probe", elements },
+    { op: "delete", kind: "set", ...ref, set: "probe" },
+    { op: "delete", kind: "chain", ...ref, chain: "probe" },
+  ];
+  try {
+    await kernel.commit(ops, { dryRun: true });
+    return true;
+  } catch (error) {
+    if (!(error instanceof KernelError) || error.code !== "refused") throw error;
+    return error.faults.length > 0 && error.faults.every(({ errno }) => errno === "EBUSY") ? false : undefined;
+  }
 }
 
 export async function probeFeatures(kernel: Kernel, family: Family): Promise<Features> {
@@ -109,5 +146,6 @@ export async function probeFeatures(kernel: Kernel, family: Family): Promise<Fea
       chain: "probe",
       userdata: Uint8Array.of(0, 2, 0x78, 0),
     }),
+    deletedMapsLetGo: (await probeDeletedMaps(kernel, family)) === true,
   };
 }

@@ -39,9 +39,9 @@ export interface SetPlan {
   readonly action: "keep" | "create" | "recreate" | "delete";
   /** For create and recreate. */
   readonly info?: SetInfo;
-  /** The kernel's set is a verdict map: its elements keep chains busy until they are gone. */
-  readonly flushFirst: boolean;
-  /** Elements that go with a flush, for the count. */
+  /** The kernel's set is a verdict map: its elements hold on to chains. */
+  readonly holdsChains: boolean;
+  /** Elements that go with such a map, for the count. */
   readonly kernelElements: number;
   readonly change?: PackedChange;
 }
@@ -55,6 +55,8 @@ export interface PlanInput {
   readonly state: KernelState;
   readonly chains: readonly ChainPlan[];
   readonly sets: readonly SetPlan[];
+  /** Verdict maps that go are emptied first: see going-maps.ts. */
+  readonly flushMaps: boolean;
 }
 
 export interface Plan {
@@ -167,12 +169,12 @@ function planTable({ ref, comment, own, portId, state }: PlanInput, phases: Phas
   });
 }
 
-function planSet({ ref, state }: PlanInput, plan: SetPlan, phases: Phases): void {
+function planSet({ ref, state, flushMaps }: PlanInput, plan: SetPlan, phases: Phases): void {
   const origin: Origin = { kind: "set", set: plan.name };
   if (plan.action === "delete" || plan.action === "recreate") {
-    if (plan.flushFirst) {
+    if (plan.holdsChains) phases.counts.element.delete += plan.kernelElements;
+    if (plan.holdsChains && flushMaps) {
       phases.removeElements.push({ op: { op: "flush", kind: "elements", ...ref, set: plan.name }, origin });
-      phases.counts.element.delete += plan.kernelElements;
     }
     phases.removeSets.push({ op: { op: "delete", kind: "set", ...ref, set: plan.name }, origin });
     phases.counts.set.delete++;

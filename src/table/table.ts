@@ -11,8 +11,9 @@ import type { PackedChange } from "./element-set.js";
 import { TableError, toTableError } from "./errors.js";
 import { probeFeatures, probeOwnedTables, type Features } from "./features.js";
 import { Insertions, type OpenTarget } from "./insertions.js";
+import { GoingMaps } from "./going-maps.js";
 import { fateOf, type TableFacts } from "./ownership.js";
-import { buildPlan, Phases, type PlanInput, type PlannedOp } from "./plan.js";
+import { buildPlan, Phases, type Plan, type PlanInput, type PlannedOp } from "./plan.js";
 import { renderTable } from "./render.js";
 import { planTargetsFirst } from "./targets-first.js";
 import { faultyObjects, sumOf, toResult } from "./results.js";
@@ -67,6 +68,7 @@ export class Table {
   readonly #insertions: Insertions;
   readonly #checks: CheckSchedule;
   readonly #view: KernelView;
+  readonly #goingMaps: GoingMaps;
   /** Of the socket that commits. */
   #port: number;
   /** Found by reads, and not undone yet. */
@@ -89,6 +91,7 @@ export class Table {
     this.#clock = options.clock ?? { now: () => performance.now() };
     this.#wanted = new WantedState(options.name, options.family);
     this.#view = new KernelView(kernel, this.ref, this.#wanted);
+    this.#goingMaps = new GoingMaps(kernel, options.family);
     this.#insertions = new Insertions(options.ownerMark);
     this.#checks = new CheckSchedule(this.#clock, options.postWriteIntervalMs ?? 0, options.refreshIntervalMs ?? 0);
   }
@@ -376,23 +379,13 @@ export class Table {
       delayMs: this.#options.tailDelayMs ?? DEFAULT_TAIL_DELAY_MS,
     });
     const changes = new Map<string, PackedChange>();
-    for (const { name, taken } of captured.sets) if (taken !== undefined) changes.set(name, await taken.pack());
-    const phases = new Phases();
-    this.#insertions.plan(open, phases);
-    const plan = buildPlan(
-      {
-        ...this.#planBasis(),
-        chains: captured.chains,
-        sets: captured.sets.map(({ taken: _, ...set }) => {
-          const change = changes.get(set.name);
-          return change === undefined ? set : { ...set, change };
-        }),
-      },
-      phases,
-    );
     // Each transaction counts the generation up by one.
     const expected = first === undefined || expectGeneration === undefined ? expectGeneration : expectGeneration + 1;
-    const commit = await this.#commitOrAbort(plan.ops, captured, changes, expected);
+    const { plan, commit } = await this.#orGiveBack(captured, changes, async () => {
+      for (const { name, taken } of captured.sets) if (taken !== undefined) changes.set(name, await taken.pack());
+      const built = await this.#plan(captured, changes, open);
+      return { plan: built, commit: await this.#commit(built.ops, expected) };
+    });
     plan.settle();
     for (const name of captured.retired) this.#wanted.retired.delete(name);
     const due = this.#clock.now() + (this.#options.tailDelayMs ?? DEFAULT_TAIL_DELAY_MS);
@@ -402,6 +395,21 @@ export class Table {
     }
     const result = toResult(commit, plan.counts);
     return first === undefined ? result : sumOf(first, result);
+  }
+
+  async #plan(
+    { chains, sets }: Captured,
+    changes: ReadonlyMap<string, PackedChange>,
+    open: readonly OpenTarget[],
+  ): Promise<Plan> {
+    const phases = new Phases();
+    this.#insertions.plan(open, phases);
+    const planned = sets.map(({ taken: _, ...set }) => {
+      const change = changes.get(set.name);
+      return change === undefined ? set : { ...set, change };
+    });
+    const flushMaps = await this.#goingMaps.mustBeEmptied(planned);
+    return buildPlan({ ...this.#planBasis(), chains, sets: planned, flushMaps }, phases);
   }
 
   #planBasis(): Pick<PlanInput, "ref" | "comment" | "own" | "portId" | "state"> {
@@ -423,14 +431,14 @@ export class Table {
     }
   }
 
-  async #commitOrAbort(
-    ops: readonly PlannedOp[],
+  /** What was captured is to be done again should `write` fail. */
+  async #orGiveBack<T>(
     captured: Captured,
     changes: ReadonlyMap<string, PackedChange>,
-    expectGeneration: number | undefined,
-  ): Promise<CommitResult | undefined> {
+    write: () => Promise<T>,
+  ): Promise<T> {
     try {
-      return await this.#commit(ops, expectGeneration);
+      return await write();
     } catch (error) {
       this.#wanted.restore(captured.dirty, captured.due);
       for (const { name, taken } of captured.sets) {

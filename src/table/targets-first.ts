@@ -52,7 +52,7 @@ function newSets(chains: ReadonlyMap<string, WantedChain>, wanted: WantedState, 
     const elements = wanted.sets.get(name)?.elements;
     if (elements === undefined || state.sets.has(name)) return [];
     const info = setInfo(elements.spec, sizeFor(elements.spec, elements.size));
-    return [{ name, action: "create", info, flushFirst: false, kernelElements: 0 }];
+    return [{ name, action: "create", info, holdsChains: false, kernelElements: 0 }];
   });
 }
 
@@ -69,5 +69,6 @@ export function planTargetsFirst(
     ...input,
     chains: [...chains].map(([name, chain]) => ({ name, wanted: chain, rebuild: false })),
     sets: newSets(chains, wanted, state),
+    flushMaps: false,
   });
 }

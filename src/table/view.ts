@@ -112,7 +112,9 @@ export class KernelView {
       }
       const wasKnown = record.known;
       const drift = await this.#load(name, record, batch);
-      if (inDetail && wasKnown && before.sets.has(name) && state.sets.has(name)) report.elements(name, drift);
+      // Nobody wants a retired set: its elements were not read, so that nothing can be said of them.
+      const comparable = wasKnown && this.#wanted.sets.get(name) === record;
+      if (inDetail && comparable && before.sets.has(name) && state.sets.has(name)) report.elements(name, drift);
       record.known = !state.sets.has(name) || elements.has(name);
       if (!record.known) this.#wanted.watched.add(name);
     }

@@ -1,5 +1,5 @@
 /** What a test of the suite works with. */
-import { FakeKernel } from "../../src/kernel/fake-kernel.js";
+import { FakeKernel, type FakeKernelOptions } from "../../src/kernel/fake-kernel.js";
 import { normalizeExpr } from "../../src/kernel/normalize.js";
 import type { InterfaceAddress, Kernel } from "../../src/kernel/types.js";
 import { familyOf } from "../../src/model/address.js";
@@ -22,35 +22,39 @@ export interface Bench {
 /** Opens an empty kernel for one test. */
 export type Open = () => Promise<Bench>;
 
-export const openFake: Open = () => {
-  let now = 1_000;
-  const kernel = new FakeKernel({ now: () => now });
-  const others: FakeKernel[] = [];
-  let addresses: InterfaceAddress[] = [];
-  return Promise.resolve({
-    kernel,
-    facts: OF_THE_FAKE,
-    other: () => {
-      const other = kernel.asOther();
-      others.push(other);
-      return Promise.resolve(other);
-    },
-    changeAddress: (action, cidr) => {
-      const changed = loopbackAddress(cidr);
-      const others = addresses.filter(({ address }) => !Buffer.from(address).equals(changed.address));
-      addresses = action === "add" ? [...others, changed] : others;
-      kernel.setAddresses(addresses);
-      return Promise.resolve();
-    },
-    wait: (ms) => {
-      now += ms;
-      return Promise.resolve();
-    },
-    close: async () => {
-      for (const open of [...others, kernel]) await open.close();
-    },
-  });
-};
+export const fakeOpener =
+  (options: FakeKernelOptions): Open =>
+  () => {
+    let now = 1_000;
+    const kernel = new FakeKernel({ now: () => now, ...options });
+    const others: FakeKernel[] = [];
+    let addresses: InterfaceAddress[] = [];
+    return Promise.resolve({
+      kernel,
+      facts: OF_THE_FAKE,
+      other: () => {
+        const other = kernel.asOther();
+        others.push(other);
+        return Promise.resolve(other);
+      },
+      changeAddress: (action, cidr) => {
+        const changed = loopbackAddress(cidr);
+        const others = addresses.filter(({ address }) => !Buffer.from(address).equals(changed.address));
+        addresses = action === "add" ? [...others, changed] : others;
+        kernel.setAddresses(addresses);
+        return Promise.resolve();
+      },
+      wait: (ms) => {
+        now += ms;
+        return Promise.resolve();
+      },
+      close: async () => {
+        for (const open of [...others, kernel]) await open.close();
+      },
+    });
+  };
+
+export const openFake = fakeOpener({});
 
 function loopbackAddress(cidr: string): InterfaceAddress {
   const [address, length] = cidr.split("/");

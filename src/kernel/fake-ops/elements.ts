@@ -74,6 +74,10 @@ class Journal {
   private readonly steps: { readonly element: ElementState; readonly inserted: boolean }[] = [];
   constructor(private readonly set: SetState) {}
 
+  get removed(): ElementState[] {
+    return this.steps.flatMap(({ element, inserted }) => (inserted ? [] : [element]));
+  }
+
   insert(element: ElementState): void {
     this.set.insert(element);
     this.steps.push({ element, inserted: true });
@@ -307,7 +311,7 @@ export function deleteElements(tx: Transaction, op: ListOp): void {
     });
   } finally {
     tx.change(
-      () => undefined,
+      () => tx.noteDeleted(set, journal.removed),
       () => journal.undo(),
     );
   }
@@ -321,7 +325,10 @@ export function flushElements(tx: Transaction, op: Extract<ElementsOp, { op: "fl
   const journal = new Journal(set);
   const all = [...set.elements.values()];
   tx.change(
-    () => all.forEach((element) => journal.remove(element)),
+    () => {
+      for (const element of all) journal.remove(element);
+      tx.noteDeleted(set, all);
+    },
     () => journal.undo(),
   );
   tx.noteElements("delete", table, set, all.length);

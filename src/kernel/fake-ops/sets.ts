@@ -131,16 +131,23 @@ export function deleteSet(tx: Transaction, op: Extract<SetOp, { op: "delete" | "
   removeSet(tx, table, set);
 }
 
-/** nft_delset; elements go without a word and let go of their chains. */
+/** nft_delset; elements go without a word, and let go of their chains as `DeletedMaps` says. */
 export function removeSet(tx: Transaction, table: TableState, set: SetState): void {
+  const { deletedMaps } = tx.namespace;
   const held = [...set.targets];
+  const release = (): void => {
+    for (const [chain, count] of held) chain.references -= count;
+  };
+  const twice = deletedMaps === "come back twice" ? tx.deletedFrom(set) : [];
   tx.change(
     () => {
       table.sets.delete(set.name);
-      for (const [chain, count] of held) chain.references -= count;
+      if (deletedMaps === "hold on") tx.later(release);
+      else release();
     },
     () => {
-      for (const [chain, count] of held) chain.references += count;
+      if (deletedMaps !== "hold on") for (const [chain, count] of held) chain.references += count;
+      for (const { target } of twice) if (target !== undefined) target.references++;
       table.sets.set(set.name, set);
     },
   );

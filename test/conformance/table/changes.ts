@@ -2,6 +2,7 @@
 import { expect, it } from "vitest";
 import type { Kernel } from "../../../src/kernel/types.js";
 import { Table } from "../../../src/table/index.js";
+import { snapshot } from "../bench.js";
 import { ip, pack } from "../build.js";
 import {
   counter,
@@ -179,6 +180,33 @@ export function recreating(kernel: () => Kernel): void {
     again.table.chain({ chain: "also", rules: [rule(jump("draw-2"))] });
     again.table.chain({ chain: "draw-2", rules: [rule(counter)], comment: "now with a comment" });
     expect((await again.table.apply()).transactions).toBe(0);
+  });
+
+  it("a refused deletion of a map and of the chains that it goes to leaves nothing busy", async () => {
+    const { table, service, vips } = serviceTable(kernel());
+    for (let i = 1; i < 4; i++) service(i, i);
+    const map = table.set({ ...VIPS, set: "more" });
+    table.chain({ chain: "one-more", rules: [rule(counter)] });
+    map.put(vip(1), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "goto", chain: "one-more" })).buffer));
+    await table.apply();
+    const before = await snapshot(kernel());
+    table.removeSet("more");
+    table.removeChain("one-more");
+    vips.delete(vip(2));
+    table.removeChain("draw-2");
+    // Created anew, and with it the map that goes to it.
+    table.chain({ chain: "draw-3", rules: [rule(counter)], comment: "now with a comment" });
+    // A jump to a base chain: refused by every kernel.
+    table.chain({ chain: "bad", rules: [rule(jump("nat-prerouting"))] });
+    for (let i = 0; i < 2; i++) {
+      await expect(table.apply()).rejects.toMatchObject({ code: "refused", faulty: [{ kind: "rule", chain: "bad" }] });
+      expect(await snapshot(kernel())).toEqual(before);
+    }
+    table.removeChain("bad");
+    expect(operations(await table.apply())).toBe("chain +1 -3 rule +2 -4 set +1 -2 element +2 -4");
+    const chains = (await kernel().chains(OWN)).map(({ chain }) => chain);
+    expect(chains.toSorted()).toEqual(["draw-1", "draw-3", "nat-prerouting", "services"]);
+    expect((await table.apply()).transactions).toBe(0);
   });
 
   it("a set's types, flags and comment, with the rules that look it up", async () => {

@@ -239,6 +239,7 @@ export function others(bench: () => Bench): void {
       inetNat: true,
       fib: true,
       chainUserdata: true,
+      deletedMapsLetGo: true,
     });
     expect(await kernel().tables()).toEqual([]);
     expect(table.features()).toBe(table.features());

@@ -1,0 +1,255 @@
+/** A service that the kernel refuses is its own trouble: with the kernel's own refusals, of every kind of operation. */
+import type { V1Service } from "@kubernetes/client-node";
+import { beforeEach, describe, expect, test } from "vitest";
+
+import { KernelError } from "../../src/kernel/errors.js";
+import type { CommitOptions, ElementBatch, Kernel, Op } from "../../src/kernel/types.js";
+import type { Proxier } from "../../src/proxier/proxier.js";
+import { SetName } from "../../src/ruleset/names.js";
+import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
+import { patience } from "../lab/patience.js";
+import { makeProxier } from "../unit/proxier/support/proxier.js";
+import { isOfService } from "../unit/proxier/support/refusing.js";
+import type { Open } from "./bench.js";
+
+const TABLE = { family: "ip", table: "kube-proxy" } as const;
+const TIMEOUT_MS = patience(120_000);
+
+let kernel: Kernel;
+/** What is sent instead of an operation. */
+let spoil: (op: Op) => Op;
+/** Whether a refusal says of what. */
+let telling: boolean;
+let refused: number;
+let now: number;
+let told: string[];
+let proxier: Proxier;
+
+/** Opens the kernel, whose commits `spoil` gets into its hands, and starts a proxier on it. */
+async function start(open: Open): Promise<() => Promise<void>> {
+  const bench = await open();
+  ({ kernel } = bench);
+  const commit = kernel.commit.bind(kernel);
+  kernel.commit = async (ops: readonly Op[], options?: CommitOptions) => {
+    try {
+      return await commit(ops.map(spoil), options);
+    } catch (error) {
+      refused++;
+      if (telling || !(error instanceof KernelError) || error.code !== "refused") throw error;
+      throw new KernelError("refused", "the kernel refused the batch", { ...error.details, faults: [] });
+    }
+  };
+  spoil = (op) => op;
+  telling = true;
+  refused = 0;
+  now = 1_000_000;
+  told = [];
+  proxier = makeProxier(kernel, {
+    clock: { now: () => now },
+    observers: [
+      {
+        setAside: ({ service }) => void told.push(`aside ${service}`),
+        restored: ({ service }) => void told.push(`restored ${service}`),
+      },
+    ],
+  });
+  return async () => {
+    await proxier.stop();
+    await bench.close();
+  };
+}
+
+function put(index: number, pods: readonly number[], change: Partial<V1Service["spec"]> = {}): void {
+  const service = makeService(index);
+  proxier.upsert({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } });
+  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+}
+
+/** Without a word about what, or about what is not there, the first failure may be anybody's. */
+async function write(): Promise<void> {
+  for (let i = 0; i < 3; i++) if ((await proxier.sync()).ok) return;
+  throw new Error("the others were not written either");
+}
+
+/** Of these services, those that have a cluster IP in force. */
+async function served(count: number): Promise<Set<number>> {
+  const info = (await kernel.sets(TABLE)).find(({ set }) => set === SetName.serviceIPs);
+  if (info === undefined) throw new Error("no map of service IPs");
+  const batch = await kernel.elements(TABLE, info);
+  const op: Op = { op: "add", kind: "elements", ...TABLE, set: info.set, elements: batch };
+  const found = new Set<number>();
+  const firstAddress = 10 * 2 ** 24 + 96 * 2 ** 16 + 1;
+  const stride = batch.bytes.length / batch.count;
+  const view = new DataView(batch.bytes.buffer, batch.bytes.byteOffset);
+  for (let index = 0; index < batch.count; index++) {
+    const service = view.getUint32(index * stride) - firstAddress;
+    if (service < count && isOfService(new Set([service]))(op, { batch, index })) found.add(service);
+  }
+  return found;
+}
+
+/** Sends these services' elements to a chain that is not there. */
+function toNowhere(services: ReadonlySet<number>): (op: Op) => Op {
+  const isTheirs = isOfService(services);
+  return (op) => {
+    if (op.kind !== "elements" || op.op !== "add" || op.elements.verdicts === undefined) return op;
+    const batch: ElementBatch = op.elements;
+    const bytes = Uint8Array.from(batch.bytes);
+    const view = new DataView(bytes.buffer);
+    for (let index = 0; index < batch.count; index++) {
+      if (!isTheirs(op, { batch, index })) continue;
+      const at = (index * bytes.length) / batch.count;
+      view.setUint32(at + batch.keyLen, op.elements.verdicts.length, true);
+    }
+    const verdicts = [...op.elements.verdicts, { verdict: "goto", chain: "nowhere" } as const];
+    return { ...op, elements: { ...batch, verdicts, bytes } };
+  };
+}
+
+/** What the proxier must do on every kernel. */
+export function describeIsolation(name: string, open: Open): void {
+  describe(`services that ${name} refuses`, () => {
+    beforeEach(() => start(open));
+    each();
+  });
+}
+
+/** The same where there are 5,000. */
+export function describeIsolationAmongMany(name: string, open: Open): void {
+  describe(`of many services, some that ${name} refuses`, () => {
+    beforeEach(() => start(open));
+    amongMany();
+  });
+}
+
+function amongMany(): void {
+  describe.each([
+    ["and the kernel says of what", true],
+    ["and the kernel says nothing", false],
+  ])("several services among 5,000 are refused, %s", (_title, tells) => {
+    test("the others are served, and they come when they can", { timeout: TIMEOUT_MS }, async () => {
+      const wrong = new Set([7, 8, 1234, 4999]);
+      for (let i = 0; i < 5000; i++) put(i, podsOf(i, 3));
+      spoil = toNowhere(wrong);
+      telling = tells;
+      proxier.synced();
+      await write();
+      expect(told.toSorted()).toEqual([...wrong].map((i) => `aside bench/svc-${i}`).toSorted());
+      const all = new Set(Array.from({ length: 5000 }, (_, i) => i));
+      expect(await served(5000)).toEqual(new Set([...all].filter((i) => !wrong.has(i))));
+      // Before Linux 5.17 no refusal names an element: log2(n) for each.
+      expect(refused).toBeLessThan(4 * 13 + 12);
+      spoil = (op) => op;
+      now += 1000;
+      await write();
+      expect(await served(5000)).toEqual(all);
+      expect(told.slice(4).toSorted()).toEqual([...wrong].map((i) => `restored bench/svc-${i}`).toSorted());
+    });
+  });
+}
+
+function each(): void {
+  const affine: Partial<V1Service["spec"]> = {
+    sessionAffinity: "ClientIP",
+    type: "LoadBalancer",
+    loadBalancerSourceRanges: ["198.51.100.0/24"],
+    externalIPs: ["203.0.113.5"],
+  };
+  const own = (name: string): boolean => /^(sticky|source-ranges)-/.test(name);
+  const nonsense = { type: "opaque", name: "nonsense", data: new Uint8Array(0) } as const;
+
+  test.each<[string, (op: Op) => Op]>([
+    [
+      "a chain that is added",
+      (op) =>
+        op.kind === "chain" && op.op === "add" && own(op.chain)
+          ? { ...op, base: { type: "filter", hook: 99, priority: 0 } }
+          : op,
+    ],
+    [
+      "a rule that is added",
+      (op) => (op.kind === "rule" && op.op === "add" && own(op.chain) ? { ...op, exprs: [...op.exprs, nonsense] } : op),
+    ],
+    [
+      "a set that is added",
+      (op) => (op.kind === "set" && op.op === "add" && own(op.set) ? { ...op, flags: 1 << 15 } : op),
+    ],
+    [
+      "elements that are added",
+      (op) => (op.kind === "elements" && op.op === "add" && own(op.set) ? { ...op, set: "nowhere" } : op),
+    ],
+  ])("%s: the others are served, and it comes later", async (_what, spoiled) => {
+    put(0, [0]);
+    put(1, [1, 2], affine);
+    let met = 0;
+    spoil = (op) => {
+      const sent = spoiled(op);
+      if (sent !== op) met++;
+      return sent;
+    };
+    proxier.synced();
+    await write();
+    expect(met).toBeGreaterThan(0);
+    expect(told).toEqual(["aside bench/svc-1"]);
+    expect(await served(2)).toEqual(new Set([0]));
+    spoil = (op) => op;
+    now += 1000;
+    await write();
+    expect(await served(2)).toEqual(new Set([0, 1]));
+    expect(told.at(-1)).toBe("restored bench/svc-1");
+  });
+
+  test.each<[string, (op: Op) => Op]>([
+    [
+      "a chain that is deleted",
+      (op) => (op.kind === "chain" && op.op === "delete" && own(op.chain) ? { ...op, chain: `${op.chain}-x` } : op),
+    ],
+    [
+      "rules that are flushed",
+      (op) =>
+        op.kind === "rule" && op.op === "flush" && op.chain !== undefined && own(op.chain)
+          ? { ...op, chain: `${op.chain}-x` }
+          : op,
+    ],
+    [
+      "a set that is deleted",
+      (op) => (op.kind === "set" && op.op === "delete" && own(op.set) ? { ...op, set: "nowhere" } : op),
+    ],
+    [
+      "elements that are deleted",
+      (op) =>
+        op.kind === "elements" && op.op === "delete" && isAny(op, new Set([1])) ? { ...op, set: "nowhere" } : op,
+    ],
+  ])("%s: the others change, and it goes later", async (_what, spoiled) => {
+    put(0, [0]);
+    put(1, [1, 2], affine);
+    put(2, [3]);
+    proxier.synced();
+    await write();
+    let met = 0;
+    spoil = (op) => {
+      const sent = spoiled(op);
+      if (sent !== op) met++;
+      return sent;
+    };
+    proxier.remove("Service", "bench/svc-1");
+    put(3, [5, 6]);
+    await write();
+    expect(met).toBeGreaterThan(0);
+    expect(told).toEqual(["aside bench/svc-1"]);
+    expect(await served(4)).toEqual(new Set([0, 1, 2, 3]));
+    spoil = (op) => op;
+    now += 1000;
+    await write();
+    now += 1000;
+    await write();
+    expect(await served(4)).toEqual(new Set([0, 2, 3]));
+    expect((await kernel.chains(TABLE)).filter(({ chain }) => own(chain))).toEqual([]);
+  });
+}
+
+function isAny(op: Op, services: ReadonlySet<number>): boolean {
+  if (op.kind !== "elements" || op.op === "flush") return false;
+  const batch = op.elements;
+  return Array.from({ length: batch.count }, (_, index) => isOfService(services)(op, { batch, index })).includes(true);
+}
