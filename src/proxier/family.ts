@@ -23,6 +23,8 @@ export type FamilyOutcome =
   /** `againMs`: until it may go better, where that is known. */
   | { readonly ok: false; readonly error: unknown; readonly againMs?: number };
 
+/** A program that owns the table may end at any time, and nothing tells when: ms between two looks. */
+const OWNER_LOOK_MS = 500;
 /** Of what was refused, this much is logged. */
 const MAX_REFUSED = 5;
 
@@ -45,6 +47,8 @@ export class FamilyProxier {
   readonly #observers: readonly ProxierObserver[];
   #services: { readonly ruleset: FamilyRuleset; readonly isolation: Isolation } | undefined;
   #options: RulesetOptions | undefined;
+  /** The program that owned the table when that was last said. */
+  #owner: number | undefined;
 
   constructor(family: IpFamily, { kernel, clock, log, observers, ownTable }: FamilyOptions) {
     this.family = family;
@@ -102,6 +106,7 @@ export class FamilyProxier {
     try {
       ruleset.collectUnused(now);
       const results = await isolation.write(() => this.#apply());
+      this.#owner = undefined;
       const result = results.reduce(joinResults);
       const waits = [result.applyAgainMs, this.repair.pendingMs, isolation.nextRetryMs].filter(
         (ms) => ms !== undefined,
@@ -115,9 +120,14 @@ export class FamilyProxier {
       };
     } catch (error) {
       this.#report(error);
-      const againMs = this.repair.pendingMs;
+      const againMs = this.#againMs(error);
       return { ok: false, error, ...(againMs === undefined || againMs === 0 ? {} : { againMs }) };
     }
+  }
+
+  #againMs(error: unknown): number | undefined {
+    const waitsForOwner = error instanceof TableError && error.owner !== undefined;
+    return waitsForOwner ? OWNER_LOOK_MS : this.repair.pendingMs;
   }
 
   async #apply(): Promise<ApplyResult> {
@@ -146,6 +156,12 @@ export class FamilyProxier {
       this.#log.debug({ family: this.family, err: error }, "waiting for a repair");
       return;
     }
+    const owner = error instanceof TableError ? error.owner : undefined;
+    if (owner !== undefined && owner === this.#owner) {
+      this.#log.debug({ family: this.family, err: error }, "another program still owns the kernel's table");
+      return;
+    }
+    this.#owner = owner;
     const refused = error instanceof TableError ? this.#required().ruleset.attribute(error.faulty) : [];
     this.#log.error(
       { family: this.family, err: error, ...(refused.length === 0 ? {} : { refused: refused.slice(0, MAX_REFUSED) }) },

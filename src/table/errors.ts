@@ -8,14 +8,17 @@ import type { FaultyObject } from "./types.js";
  */
 export class TableError extends Error {
   override readonly name = "TableError";
+  /** Netlink port of the program that owns the table, when that is why: it succeeds once that program has ended. */
+  readonly owner: number | undefined;
   constructor(
     readonly code: KernelErrorCode,
     message: string,
     /** The objects whose operations were refused, when the kernel told. */
     readonly faulty: readonly FaultyObject[] = [],
-    options?: { readonly cause?: unknown },
+    options: { readonly cause?: unknown; readonly owner?: number } = {},
   ) {
     super(message, options);
+    this.owner = options.owner;
   }
 }
 

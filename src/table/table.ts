@@ -265,6 +265,7 @@ export class Table {
     for (let retry = 0; ; retry++) {
       try {
         await this.#resolveOwnership();
+        await this.#lookAtOwner();
         const { doubts } = this.#view;
         const reading = (repair && doubts.any) || doubts.pressing ? await this.#read() : undefined;
         resynced ??= reading?.reason;
@@ -347,12 +348,26 @@ export class Table {
     this.#port = portId;
   }
 
-  /** Throws TableError when another program owns the table: it is looked at again before the next transaction. */
+  /** Where another program was seen to own the table: throws TableError if it still does, for less than a read costs. */
+  async #lookAtOwner(): Promise<void> {
+    if (!this.#isTheirs(this.#view.state.table)) return;
+    const present = await this.#present();
+    if (this.#isTheirs(present)) throw this.#notOurs(present);
+    this.#view.doubts.add({ cause: "asked", reason: "another program owned the table", sets: [] });
+  }
+
+  async #present(): Promise<TableFacts | undefined> {
+    return (await this.#kernel.tables(this.ref.family)).find(({ table }) => table === this.ref.table);
+  }
+
+  #isTheirs(table: TableFacts | undefined): table is TableFacts {
+    return table !== undefined && fateOf(table, this.#view.own, this.#kernel.portId) === "theirs";
+  }
+
+  /** Throws TableError when another program owns the table. */
   #checkOwner(): void {
     const { table } = this.#view.state;
-    if (table === undefined || fateOf(table, this.#view.own, this.#port) !== "theirs") return;
-    this.#view.doubts.add({ cause: "asked", reason: "another program owned the table", sets: [] });
-    throw this.#notOurs(table);
+    if (this.#isTheirs(table)) throw this.#notOurs(table);
   }
 
   #notOurs({ owner }: TableFacts): TableError {
@@ -360,7 +375,7 @@ export class Table {
     const message =
       `table ${family} ${name} is owned by another program (netlink port ${owner}): nobody else can change it until that ends; ` +
       `"nft list table ${family} ${name}" shows its name`;
-    return new TableError("no-permission", message);
+    return new TableError("no-permission", message, [], owner === undefined ? {} : { owner });
   }
 
   /** What packets fill is theirs: `nft add element` there as well. */
@@ -462,10 +477,8 @@ export class Table {
   }
 
   async #destroyOnce(): Promise<ApplyResult> {
-    const present = (await this.#kernel.tables(this.ref.family)).find(({ table }) => table === this.ref.table);
-    if (present !== undefined && fateOf(present, this.#view.own, this.#kernel.portId) === "theirs") {
-      throw this.#notOurs(present);
-    }
+    const present = await this.#present();
+    if (this.#isTheirs(present)) throw this.#notOurs(present);
     const open = (await this.#insertions.read(this.#kernel)).map((target): OpenTarget => ({
       ...target,
       insert: [],

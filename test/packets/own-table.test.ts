@@ -41,14 +41,22 @@ afterEach(() => {
   running.clear();
 });
 
+const BOTH_WRITTEN = /"msg":"(synced|nothing to write)"[^]*"msg":"(synced|nothing to write)"/;
+
 /** The whole program, as kube-proxy is started, but for its source and its ports. */
 async function start(...flags: readonly string[]): Promise<ChildProcess> {
+  const daemon = launch(...flags);
+  await expect.poll(() => log).toMatch(BOTH_WRITTEN);
+  return daemon;
+}
+
+/** Does not wait for anything; `log` is what this one says from now on. */
+function launch(...flags: readonly string[]): ChildProcess {
   log = "";
   const [, manifests, , config] = args;
   const daemon = cluster.start(["--manifests", manifests, "--config", config, "-v=4", ...flags]);
   running.add(daemon);
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
-  await expect.poll(() => log).toMatch(/"msg":"(synced|nothing to write)"[^]*"msg":"(synced|nothing to write)"/);
   return daemon;
 }
 
@@ -109,6 +117,22 @@ function onNewer(): void {
     expect(log.match(/"operations":\d+/g)).toEqual(['"operations":1', '"operations":1']);
     expect((await nft("delete", "table", "ip", "kube-proxy")).code).not.toBe(0);
     await end(second);
+  });
+
+  test("who is started before the owner has ended waits for that, says so once, and then has the tables", async () => {
+    const owner = await start("--own-table");
+    const successor = launch("--own-table");
+    // Of each family.
+    const waits = (): number => log.match(/"msg":"another program still owns the kernel's table"/g)?.length ?? 0;
+    await expect.poll(waits).toBeGreaterThan(8);
+    expect(log.match(/"msg":"the kernel's table was not changed"/g)).toHaveLength(2);
+    expect(log).not.toMatch(BOTH_WRITTEN);
+    expect(await checkRow(cluster, SERVED)).toEqual([]);
+    await end(owner);
+    await expect.poll(() => log).toMatch(BOTH_WRITTEN);
+    expect((await nft("delete", "table", "ip", "kube-proxy")).code).not.toBe(0);
+    expect(await checkRow(cluster, SERVED)).toEqual([]);
+    await end(successor);
   });
 
   test("cleanup removes tables whose owner has ended", async () => {

@@ -1,5 +1,5 @@
 /** `--own-table`, where the kernel can and where it cannot. */
-import { beforeEach, expect, it } from "vitest";
+import { beforeEach, expect, it, onTestFinished, vi } from "vitest";
 
 import { TableFlag } from "../../../src/kernel/constants.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
@@ -61,4 +61,40 @@ it("a table that another program owns: an error, nobody set aside, and it is had
   await other.close();
   expect((await proxier.sync()).ok).toBe(true);
   expect((await kernel.tables()).map(({ owner }) => owner)).toEqual([kernel.portId, kernel.portId]);
+});
+
+it("a table that another program owns for long: that is said once, it is looked at often, and a look is cheap", async () => {
+  const other = kernel.asOther();
+  const flags = TableFlag.owner | TableFlag.persist;
+  await other.commit([{ op: "add", kind: "table", family: "ip", table: "kube-proxy", flags }]);
+  const proxier = start();
+  await proxier.sync();
+  const dumps = new Set<string>();
+  kernel.setLatency((action) => void dumps.add(action));
+  for (let i = 0; i < 20; i++) {
+    const { families } = await proxier.sync();
+    // Longer and longer waits, as after other failures, would have a successor wait for minutes.
+    expect(families[0].outcome).toMatchObject({ ok: false, againMs: 500 });
+  }
+  expect([...dumps]).toEqual(["dump tables"]);
+  expect(logged.filter(({ level }) => level === 50)).toHaveLength(1);
+  await other.close();
+  expect((await proxier.sync()).ok).toBe(true);
+});
+
+it("a successor that waits has the table soon after its owner has ended", async () => {
+  const other = kernel.asOther();
+  const flags = TableFlag.owner | TableFlag.persist;
+  await other.commit([{ op: "add", kind: "table", family: "ip", table: "kube-proxy", flags }]);
+  vi.useFakeTimers();
+  onTestFinished(() => void vi.useRealTimers());
+  const proxier = start();
+  proxier.flush();
+  await vi.advanceTimersByTimeAsync(60_000);
+  const owners = async (): Promise<unknown> => (await kernel.tables()).map(({ owner }) => owner);
+  expect(await owners()).toEqual([other.portId, kernel.portId]);
+  await other.close();
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(await owners()).toEqual([kernel.portId, kernel.portId]);
+  await proxier.stop();
 });
