@@ -117,7 +117,7 @@ const TRAFFIC: readonly ParityRow[] = [
     flags: ["iptables-min-sync-period"],
     fields: ["nftables.minSyncPeriod"],
     ours: "better",
-    note: "by default 0, not 1 s: a change goes at once, more within 25 ms go together",
+    note: "by default 0, not 1 s: a change goes at once, more within 20 ms go together",
   },
   {
     flags: ["detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix"],

@@ -77,6 +77,17 @@ afterEach(async () => {
   vi.useRealTimers();
 });
 
+/** What a first start would write of service 0 with these pods. */
+async function writtenFor(pods: readonly number[]): Promise<Awaited<ReturnType<typeof snapshot>>> {
+  const another = new FakeKernel();
+  const first = makeProxier(another, {});
+  first.upsert({ kind: "Service", object: makeService(0) });
+  first.upsert({ kind: "EndpointSlice", object: makeSlice(0, pods) });
+  await first.sync();
+  await first.stop();
+  return snapshot(another);
+}
+
 /** Lets what is due happen, and everything that follows from it. */
 async function pass(ms: number): Promise<void> {
   await vi.advanceTimersByTimeAsync(ms);
@@ -236,6 +247,19 @@ describe("a table that somebody else changes", () => {
     const before = kernel.commits.length;
     await pass(3_600_000);
     expect(kernel.commits).toHaveLength(before);
+  });
+
+  it("so that a write of ours is refused is repaired with that write, and counted as that", async () => {
+    proxier = make({ watch: false });
+    await begin();
+    await other.commit([{ op: "flush", kind: "elements", ...TABLE, set: "service-endpoints" }]);
+    put(0, [3, 4]);
+    proxier.flush();
+    await pass(100);
+    expect(repairs).toMatchObject([
+      { cause: "conflict", found: ["set service-endpoints: elements 2 gone"], changes: [] },
+    ]);
+    expect(await snapshot(kernel)).toEqual(await writtenFor([3, 4]));
   });
 
   it("is nobody's business without the option", async () => {

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { Monitor, MonitorHandlers, Op } from "../../../src/kernel/types.js";
+import { Table } from "../../../src/table/index.js";
 import { TableWatch, type WatchOptions } from "../../../src/table/watch.js";
 import { snapshot } from "../../conformance/bench.js";
 import { indexed, operations, OWN, serviceTable, type ServiceTable } from "../../conformance/table/build.js";
@@ -264,6 +265,30 @@ describe("a check while the table is being written", () => {
     kernel.setLatency(undefined);
     await own.table.apply();
     expect(await own.table.check()).toBe("same");
+  });
+
+  it("is about one moment also where there is nothing but rules", async () => {
+    const table = new Table(kernel, { family: "ip", name: "rules" });
+    table.chain({ chain: "a", rules: [] });
+    await table.apply();
+    let once = true;
+    kernel.setLatency(async (action) => {
+      if (action !== "dump rules" || !once) return;
+      once = false;
+      table.chain({ chain: "b", rules: [] });
+      await table.apply();
+    });
+    expect(await table.check()).toBe("same");
+    expect(once).toBe(false);
+  });
+
+  it("reads nothing when the next apply will read anyway", async () => {
+    await other.commit([foreignChain]);
+    await settle();
+    const actions: string[] = [];
+    kernel.setLatency((action) => void actions.push(action));
+    expect(await own.table.check()).toBe("different");
+    expect(actions).toEqual([]);
   });
 
   it("fails as a read fails", async () => {
