@@ -5,6 +5,7 @@ import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { Op } from "../../../src/kernel/types.js";
 import { Table, TableError } from "../../../src/table/index.js";
+import { snapshot } from "../../conformance/bench.js";
 import { endpoint, indexed, operations, OWN, serviceTable } from "../../conformance/table/build.js";
 
 const elementAdds = (op: Op): boolean => op.kind === "elements" && op.op === "add";
@@ -197,6 +198,46 @@ describe("a ruleset that changes between the read and the transaction", () => {
     expect(changes).toBe(4);
     kernel.setLatency(undefined);
     expect((await table.apply()).transactions).toBe(0);
+  });
+});
+
+describe("a table that changes while it is read", () => {
+  it("is read again: no state is taken for one that never was", async () => {
+    const kernel = new FakeKernel();
+    const other = kernel.asOther();
+    const { table, service } = serviceTable(kernel);
+    service(1, 2);
+    await table.apply();
+    const wanted = await snapshot(kernel);
+    const elements = kernel.elements.bind(kernel);
+    const read: string[] = [];
+    kernel.elements = async (ref, info) => {
+      const batch = await elements(ref, info);
+      // What was read last is not so any more when the next is read.
+      if (read.push(info.set) === 1) await other.commit([{ op: "flush", kind: "elements", ...OWN, set: info.set }]);
+      return batch;
+    };
+    table.invalidate("test");
+    expect((await table.apply()).operations.element.add).toBeGreaterThan(0);
+    expect(read.length).toBe(4);
+    expect(await snapshot(kernel)).toEqual(wanted);
+  });
+
+  it("may be gone in the middle", async () => {
+    const kernel = new FakeKernel();
+    const { table, service } = serviceTable(kernel);
+    service(1, 1);
+    await table.apply();
+    const again = serviceTable(kernel);
+    let once = true;
+    kernel.setLatency(async (action) => {
+      if (action !== "dump rules" || !once) return;
+      once = false;
+      await kernel.asOther().commit([{ op: "delete", kind: "table", ...OWN }]);
+    });
+    await again.table.load();
+    again.service(1, 1);
+    expect((await again.table.apply()).operations.table.add).toBe(1);
   });
 });
 

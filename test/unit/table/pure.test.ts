@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 
+import { TableFlag } from "../../../src/kernel/constants.js";
 import type { ElementBatch } from "../../../src/kernel/types.js";
 import {
   addressBytes,
@@ -12,6 +13,7 @@ import {
 import { editScript } from "../../../src/table/diff.js";
 import { intervalRecords, rangesOfBatch } from "../../../src/table/intervals.js";
 import { fitsSize, packedBytes, serves, setInfo, sizeFor, typeId, checkSetSpec } from "../../../src/table/schema.js";
+import { fateOf, type TableFate } from "../../../src/table/ownership.js";
 import { checkComment, checkName, commentData, commentOf } from "../../../src/table/text.js";
 import { CheckSchedule } from "../../../src/table/timing.js";
 import type { SetSpec } from "../../../src/table/types.js";
@@ -234,5 +236,24 @@ describe("CheckSchedule", () => {
     checks.done(true, true);
     expect(checks.next).toBeUndefined();
     expect(checks.due()).toBeUndefined();
+  });
+});
+
+describe("a table that is there", () => {
+  const { dormant, owner, persist } = TableFlag;
+  const [US, THEM] = [7, 8];
+  it.each<[string, number, number | undefined, whenOpen: TableFate, whenOwned: TableFate]>([
+    ["plain", 0, undefined, "fits", "recreate"],
+    ["asleep", dormant, undefined, "update", "recreate"],
+    ["left by an owner", persist, undefined, "recreate", "update"],
+    ["left by an owner, asleep", persist | dormant, undefined, "recreate", "update"],
+    ["ours", owner | persist, US, "recreate", "fits"],
+    ["ours, asleep", owner | persist | dormant, US, "recreate", "update"],
+    ["ours, and gone when we end", owner, US, "recreate", "recreate"],
+    ["another program's", owner | persist, THEM, "theirs", "theirs"],
+    ["another program's, and gone when that ends", owner, THEM, "theirs", "theirs"],
+  ])("%s", (_what, flags, port, whenOpen, whenOwned) => {
+    const facts = { flags, ...(port === undefined ? {} : { owner: port }) };
+    expect([fateOf(facts, false, US), fateOf(facts, true, US)]).toEqual([whenOpen, whenOwned]);
   });
 });
