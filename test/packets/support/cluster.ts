@@ -26,10 +26,11 @@ export const PODS: readonly PodOptions[] = [
 ];
 
 /**
- * A half-open association is tracked for seconds (3 is the kernel's own): an answer that comes later is for an endpoint that
- * nobody knows of.
+ * A half-open association is tracked for seconds: an answer that comes later is for an endpoint that nobody knows of. The kernel
+ * has it as CLOSED (10 s) until the INIT ACK comes by, and as COOKIE_WAIT from then on (Linux ab658b9fa7a2).
  */
 const HANDSHAKES = {
+  "net.netfilter.nf_conntrack_sctp_timeout_closed": patience(10),
   "net.netfilter.nf_conntrack_sctp_timeout_cookie_wait": patience(3),
   "net.netfilter.nf_conntrack_sctp_timeout_cookie_echoed": patience(3),
 };
