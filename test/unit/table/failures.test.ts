@@ -73,24 +73,6 @@ describe("a refused transaction", () => {
     expect((await table.apply()).drift).toBeUndefined();
   });
 
-  it.each(["ENOMEM", "EBUSY"])("lets chains that have waited to go not wait again (%s)", async (errno) => {
-    const kernel = new FakeKernel();
-    let now = 0;
-    const table = new Table(kernel, { ...OWN, name: OWN.table, clock: { now: () => now }, lateChains: () => true });
-    table.chain({ chain: "a", rules: [] });
-    await table.apply();
-    table.removeChain("a");
-    expect((await table.apply()).applyAgainMs).toBe(500);
-    now = 500;
-    kernel.failNext({ when: (op) => op.op === "delete", errno });
-    const refused = await table.apply().catch(() => undefined);
-    // What may be another's doing is read and tried again at once.
-    if (errno === "ENOMEM") expect(refused).toBeUndefined();
-    if (refused === undefined) await table.apply();
-    expect(await kernel.chains(OWN)).toEqual([]);
-    expect((await table.apply()).applyAgainMs).toBeUndefined();
-  });
-
   it("is not tried for ever", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
@@ -238,36 +220,6 @@ describe("a table that changes while it is read", () => {
     await again.table.load();
     again.service(1, 1);
     expect((await again.table.apply()).operations.table.add).toBe(1);
-  });
-});
-
-describe("chains that go out before the verdicts that go to them", () => {
-  it("do not make what was read out of date", async () => {
-    const kernel = new FakeKernel();
-    const { table, service } = serviceTable(kernel, { targetsFirst: true });
-    service(1, 1);
-    await table.apply();
-    let commits = 0;
-    kernel.setLatency((action) => {
-      if (action === "commit") commits++;
-    });
-    table.invalidate("test");
-    service(2, 2);
-    const result = await table.apply();
-    expect(operations(result)).toBe("chain +1 rule +1 element +3");
-    expect([result.transactions, commits]).toEqual([2, 2]);
-  });
-
-  it("need not: what is refused ahead is left to the transaction that holds everything", async () => {
-    const kernel = new FakeKernel();
-    const { table, service } = serviceTable(kernel, { targetsFirst: true });
-    service(1, 1);
-    await table.apply();
-    service(2, 2);
-    kernel.failNext({ when: (op) => op.kind === "chain", errno: "ENOMEM" });
-    const result = await table.apply();
-    expect(operations(result)).toBe("chain +1 rule +1 element +3");
-    expect(result.transactions).toBe(1);
   });
 });
 

@@ -1,0 +1,102 @@
+/** Chains that come before the verdicts that go to them, and stay a while behind those. */
+import { describe, expect, it } from "vitest";
+
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { Table } from "../../../src/table/index.js";
+import { drop, operations, OWN, rule, serviceTable } from "../../conformance/table/build.js";
+
+describe("chains that wait before they go", () => {
+  it.each(["ENOMEM", "EBUSY"])("do not wait again when what removes them is refused (%s)", async (errno) => {
+    const kernel = new FakeKernel();
+    let now = 0;
+    const table = new Table(kernel, { ...OWN, name: OWN.table, clock: { now: () => now }, lateChains: () => true });
+    table.chain({ chain: "a", rules: [] });
+    await table.apply();
+    table.removeChain("a");
+    expect((await table.apply()).applyAgainMs).toBe(500);
+    now = 500;
+    kernel.failNext({ when: (op) => op.op === "delete", errno });
+    const refused = await table.apply().catch(() => undefined);
+    // What may be another's doing is read and tried again at once.
+    if (errno === "ENOMEM") expect(refused).toBeUndefined();
+    if (refused === undefined) await table.apply();
+    expect(await kernel.chains(OWN)).toEqual([]);
+    expect((await table.apply()).applyAgainMs).toBeUndefined();
+  });
+
+  it.each<[string, boolean]>([
+    ["with nothing else to write", false],
+    ["whatever is written meanwhile", true],
+  ])("do so from their end on, %s", async (_what, busy) => {
+    const kernel = new FakeKernel();
+    let now = 0;
+    const table = new Table(kernel, { ...OWN, name: OWN.table, clock: { now: () => now }, lateChains: () => true });
+    table.chain({ chain: "a", rules: [] });
+    await table.apply();
+    table.removeChain("a");
+    for (; now < 500; now += 100) {
+      if (busy) table.chain({ chain: `b${now}`, rules: [] });
+      await table.apply();
+      expect((await kernel.chains(OWN))[0]?.chain).toBe("a");
+    }
+    await table.apply();
+    expect((await kernel.chains(OWN)).map(({ chain }) => chain)).not.toContain("a");
+  });
+});
+
+describe("chains that go out before the verdicts that go to them", () => {
+  it("do not make what was read out of date", async () => {
+    const kernel = new FakeKernel();
+    const { table, service } = serviceTable(kernel, { targetsFirst: true });
+    service(1, 1);
+    await table.apply();
+    let commits = 0;
+    kernel.setLatency((action) => {
+      if (action === "commit") commits++;
+    });
+    table.invalidate("test");
+    service(2, 2);
+    const result = await table.apply();
+    expect(operations(result)).toBe("chain +1 rule +1 element +3");
+    expect([result.transactions, commits]).toEqual([2, 2]);
+  });
+
+  it("do so only where the kernel has verdicts that change", async () => {
+    const kernel = new FakeKernel();
+    const { table, service } = serviceTable(kernel, { targetsFirst: true });
+    await table.apply();
+    service(1, 1);
+    expect(await table.apply()).toMatchObject({ transactions: 1 });
+    service(1, 2);
+    expect(await table.apply()).toMatchObject({ transactions: 2 });
+  });
+
+  it("stay where they are when they need what is made anew", async () => {
+    const kernel = new FakeKernel();
+    const { table, service } = serviceTable(kernel, { targetsFirst: true });
+    service(1, 1);
+    table.set({ set: "clients", key: ["ipv4_addr"] });
+    await table.apply();
+    table.set({ set: "clients", key: ["ipv4_addr", "inet_service"] });
+    table.chain({ chain: "wary", rules: [rule({ match: "in-set", key: ["saddr", "dport"], set: "clients" }, drop)] });
+    service(2, 1);
+    let commits = 0;
+    kernel.setLatency((action) => {
+      if (action === "commit") commits++;
+    });
+    expect(operations(await table.apply())).toBe("chain +1 rule +1 set +1 -1 element +2");
+    expect(commits).toBe(1);
+  });
+
+  it("need not: what is refused ahead is left to the transaction that holds everything", async () => {
+    const kernel = new FakeKernel();
+    const { table, service } = serviceTable(kernel, { targetsFirst: true });
+    service(1, 1);
+    await table.apply();
+    service(2, 2);
+    kernel.failNext({ when: (op) => op.kind === "chain", errno: "ENOMEM" });
+    const result = await table.apply();
+    expect(operations(result)).toBe("chain +1 rule +1 element +3");
+    expect(result.transactions).toBe(1);
+  });
+});
