@@ -69,8 +69,6 @@ export class FamilyRepair {
   readonly #observers: readonly ProxierObserver[];
   readonly #pace = new RepairPace();
   #noticed: Noticed | undefined;
-  /** The table has been read before. */
-  #seen = false;
 
   constructor(family: IpFamily, table: Table, log: Logger, clock: Clock, observers: readonly ProxierObserver[]) {
     this.#family = family;
@@ -103,12 +101,10 @@ export class FamilyRepair {
     const now = this.#clock.now();
     if (result.drift === undefined || result.transactions === 0) {
       if (result.resynced === undefined) return;
-      if (this.#seen) this.#pace.looked(now, now - began);
-      this.#seen = true;
+      this.#pace.looked(now, now - began);
       if (!this.#table.inDoubt) this.#noticed = undefined;
       return;
     }
-    this.#seen = true;
     this.#pace.repaired(now);
     const noticed = this.#noticed ?? this.#nothing();
     this.#noticed = undefined;

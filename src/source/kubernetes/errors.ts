@@ -1,4 +1,5 @@
 /** What can go wrong between us and the API server. */
+import { type Fields, isFields } from "../../base/unknown.js";
 
 /** The connection cannot even be tried: its settings are unusable. The message says what, where, and what to do. */
 export class ConnectionSettingsError extends Error {
@@ -62,7 +63,7 @@ export function statusError(status: number, body: unknown, retryAfter?: string):
   return new StatusError(status, typeof reason === "string" ? reason : "", text || `HTTP ${status}`, retryAfterMs);
 }
 
-function statusFields(body: unknown): Readonly<Record<string, unknown>> | undefined {
+function statusFields(body: unknown): Fields | undefined {
   if (typeof body === "string") {
     try {
       return statusFields(JSON.parse(body));
@@ -70,13 +71,11 @@ function statusFields(body: unknown): Readonly<Record<string, unknown>> | undefi
       return undefined;
     }
   }
-  return typeof body === "object" && body !== null ? (body as Record<string, unknown>) : undefined;
+  return isFields(body) ? body : undefined;
 }
 
 function retrySeconds(details: unknown): unknown {
-  return typeof details === "object" && details !== null && "retryAfterSeconds" in details
-    ? details.retryAfterSeconds
-    : undefined;
+  return isFields(details) ? details["retryAfterSeconds"] : undefined;
 }
 
 /** The beginning of a body that is no Status, on one line: "404 page not found". */

@@ -1,3 +1,4 @@
+import { isFields } from "../../base/unknown.js";
 import type { ApiConnection } from "./connection.js";
 
 /** A server that has just answered lists answers this too, or has more important things to do, ms. */
@@ -11,8 +12,7 @@ export async function serverVersion(connection: ApiConnection, signal: AbortSign
       chunks.push(chunk);
     }
     const answer: unknown = JSON.parse(Buffer.concat(chunks).toString());
-    const version: unknown =
-      typeof answer === "object" && answer !== null ? Reflect.get(answer, "gitVersion") : undefined;
+    const version = isFields(answer) ? answer["gitVersion"] : undefined;
     return typeof version === "string" ? version : undefined;
   } catch {
     return undefined;

@@ -1,4 +1,5 @@
 /** A watch as it arrives: one event on each line. */
+import { type Fields, isFields } from "../../base/unknown.js";
 import { ProtocolError, type StatusError, statusError } from "./errors.js";
 
 export interface WatchEvent {
@@ -49,9 +50,7 @@ function parse(line: string): WatchEvent {
   } catch (error) {
     throw new ProtocolError("an event is no JSON", { cause: error });
   }
-  const { type, object } = (typeof event === "object" && event !== null ? event : {}) as Partial<
-    Record<string, unknown>
-  >;
+  const { type, object }: Fields = isFields(event) ? event : {};
   switch (type) {
     case "ADDED":
     case "MODIFIED":
@@ -66,6 +65,6 @@ function parse(line: string): WatchEvent {
 }
 
 function errorEvent(object: unknown): StatusError {
-  const code = typeof object === "object" && object !== null && "code" in object ? object.code : undefined;
+  const code = isFields(object) ? object["code"] : undefined;
   return statusError(typeof code === "number" ? code : 500, object);
 }

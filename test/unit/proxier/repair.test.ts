@@ -187,9 +187,11 @@ describe("a table that somebody else changes", () => {
     expect(looks).toBeLessThan(110);
     expect(kernel.commits).toHaveLength(before);
     expect(repairs).toEqual([]);
+    await pass(2000);
     await other.commit([deleteTable]);
     await pass(1000);
-    expect(repairs).toMatchObject([{ cause: "table-deleted" }]);
+    // What was undone before it was seen is not told along.
+    expect(repairs).toMatchObject([{ cause: "table-deleted", changes: ["the table deleted"] }]);
   });
 
   it("so that nothing can be written waits for its repair, without an error for each change", async () => {
@@ -226,6 +228,14 @@ describe("a table that somebody else changes", () => {
     await pass(1);
     expect(await chains()).not.toContain("theirs");
     expect(repairs).toMatchObject([{ cause: "events-lost", found: ["chain theirs: added"], changes: [], by: [] }]);
+  });
+
+  it("while some events were lost is counted by those that were heard", async () => {
+    await begin();
+    await other.commit([foreignChain]);
+    kernel.loseEvents();
+    await pass(1);
+    expect(repairs).toMatchObject([{ cause: "changed", changes: ["chain theirs added or changed"] }]);
   });
 
   it("in a way that no event shows is found by the hourly check", async () => {
