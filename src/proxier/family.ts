@@ -47,6 +47,8 @@ export class FamilyProxier {
   readonly #observers: readonly ProxierObserver[];
   #services: { readonly ruleset: FamilyRuleset; readonly isolation: Isolation } | undefined;
   #options: RulesetOptions | undefined;
+  /** Chains that the kernel does not let go, as they were last said. */
+  #busy: ReadonlySet<string> = new Set();
   /** The program that owned the table when that was last said. */
   #owner: number | undefined;
 
@@ -108,6 +110,7 @@ export class FamilyProxier {
       const results = await isolation.write(() => this.#apply());
       this.#owner = undefined;
       const result = results.reduce(joinResults);
+      this.#reportBusy(result.busy ?? []);
       const waits = [result.applyAgainMs, this.repair.pendingMs, isolation.nextRetryMs].filter(
         (ms) => ms !== undefined,
       );
@@ -148,6 +151,17 @@ export class FamilyProxier {
   #required(): { ruleset: FamilyRuleset; isolation: Isolation } {
     if (this.#services === undefined) throw new Error(`the ${this.family} ruleset has no options yet`);
     return this.#services;
+  }
+
+  /** Once for each chain. */
+  #reportBusy(chains: readonly string[]): void {
+    const news = chains.filter((chain) => !this.#busy.has(chain));
+    this.#busy = new Set(chains);
+    if (news.length === 0) return;
+    this.#log.warn(
+      { family: this.family, chains: news.slice(0, MAX_REFUSED), total: chains.length },
+      "the kernel calls chains busy that nothing goes to: they stay, empty, until the table is made anew",
+    );
   }
 
   /** The old ruleset stays in force; says what the kernel refused, as far as it told. */

@@ -22,6 +22,16 @@ export class TableError extends Error {
   }
 }
 
+/** A commit that failed, with the objects at fault. */
+export class CommitFailure extends Error {
+  constructor(
+    readonly kernelError: KernelError,
+    readonly faulty: readonly FaultyObject[],
+  ) {
+    super(kernelError.message, { cause: kernelError });
+  }
+}
+
 /** Wraps anything that a kernel call threw. */
 export function toTableError(table: string, error: unknown, faulty: readonly FaultyObject[] = []): TableError {
   if (error instanceof TableError) return error;

@@ -57,6 +57,8 @@ export interface PlanInput {
   readonly sets: readonly SetPlan[];
   /** Verdict maps that go are emptied first: see going-maps.ts. */
   readonly flushMaps: boolean;
+  /** Chains that cannot be deleted: see busy-chains.ts. */
+  readonly busy: ReadonlySet<string>;
 }
 
 export interface Plan {
@@ -208,7 +210,7 @@ function planElements(ref: TableRef, { name, change }: SetPlan, phases: Phases):
 }
 
 function planChain(input: PlanInput, { name, wanted, rebuild }: ChainPlan, phases: Phases): void {
-  const { state } = input;
+  const { state, busy } = input;
   const kernel = state.chains.get(name);
   if (kernel !== undefined && wanted !== undefined && chainServes(kernel, wanted)) {
     if (!samePolicy(kernel.base, wanted.spec.base)) pushChain(input, wanted, phases, kernel);
@@ -219,6 +221,12 @@ function planChain(input: PlanInput, { name, wanted, rebuild }: ChainPlan, phase
   if (kernel !== undefined) {
     const origin: Origin = { kind: "chain", chain: name };
     flushRules(input.ref, name, kernel, phases);
+    if (wanted === undefined && busy.has(name)) {
+      phases.settle.push(() => {
+        kernel.rules = [];
+      });
+      return;
+    }
     phases.removeChains.push({ op: { op: "delete", kind: "chain", ...input.ref, chain: name }, origin });
     phases.counts.chain.delete++;
     phases.settle.push(() => void state.chains.delete(name));

@@ -13,6 +13,7 @@ export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
     ...sumOf(a, b),
     ...(b.applyAgainMs === undefined ? {} : { applyAgainMs: b.applyAgainMs }),
     ...(b.deferred === undefined ? {} : { deferred: b.deferred }),
+    ...(b.busy === undefined ? {} : { busy: b.busy }),
     ...(resynced === undefined ? {} : { resynced }),
     ...(drift === undefined ? {} : { drift }),
   };

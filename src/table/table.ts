@@ -3,12 +3,13 @@ import { performance } from "node:perf_hooks";
 import { TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, TableRef, Verdict } from "../kernel/types.js";
+import { BusyChains } from "./busy-chains.js";
 import { capture, type Captured } from "./capture.js";
 import { describeChanges } from "./changes.js";
 import { type CheckOutcome, compareInBackground } from "./check.js";
 import { joined } from "./drift.js";
 import type { PackedChange } from "./element-set.js";
-import { TableError, toTableError } from "./errors.js";
+import { CommitFailure, TableError, toTableError } from "./errors.js";
 import { probeFeatures, probeOwnedTables, type Features } from "./features.js";
 import { Insertions, type OpenTarget } from "./insertions.js";
 import { GoingMaps } from "./going-maps.js";
@@ -26,7 +27,6 @@ import type {
   Clock,
   Drift,
   ElementSet,
-  FaultyObject,
   Insertion,
   SetSpec,
   TableOptions,
@@ -39,16 +39,6 @@ const DEFAULT_TAIL_DELAY_MS = 500;
 const MAX_RETRIES = 3;
 /** Refusals of an object's absence, presence, use or owner: the kernel does not hold what we thought. */
 const DRIFT = new Set(["ENOENT", "EEXIST", "EBUSY", "ENFILE", "EPERM"]);
-
-/** A commit that failed, with the objects at fault. */
-class CommitFailure extends Error {
-  constructor(
-    readonly kernelError: KernelError,
-    readonly faulty: readonly FaultyObject[],
-  ) {
-    super(kernelError.message, { cause: kernelError });
-  }
-}
 
 /**
  * A table of nf_tables that this program owns, declared: say which chains, sets and elements are wanted, in any order,
@@ -69,6 +59,7 @@ export class Table {
   readonly #checks: CheckSchedule;
   readonly #view: KernelView;
   readonly #goingMaps: GoingMaps;
+  readonly #busy = new BusyChains();
   /** Of the socket that commits. */
   #port: number;
   /** Found by reads, and not undone yet. */
@@ -283,8 +274,10 @@ export class Table {
         };
       } catch (error) {
         const failure = error instanceof CommitFailure ? error.kernelError : error;
-        if (!this.#mayRetry(failure, readWhole, repair) || retry >= MAX_RETRIES) {
-          throw toTableError(this.#options.name, failure, error instanceof CommitFailure ? error.faulty : []);
+        const faulty = error instanceof CommitFailure ? error.faulty : [];
+        const busy = readWhole && this.#busy.note(faulty, (chain) => this.#wanted.chains.has(chain));
+        if (!(busy || this.#mayRetry(failure, readWhole, repair)) || retry >= MAX_RETRIES) {
+          throw toTableError(this.#options.name, failure, faulty);
         }
       }
     }
@@ -310,7 +303,7 @@ export class Table {
     });
   }
 
-  #whatRemains(): { applyAgainMs?: number; deferred?: string[] } {
+  #whatRemains(): Pick<ApplyResult, "applyAgainMs" | "deferred" | "busy"> {
     let next = this.#checks.next;
     const { sets, watched } = this.#wanted;
     for (const name of watched) {
@@ -322,14 +315,17 @@ export class Table {
     }
     for (const due of this.#wanted.lateChains.values()) next = Math.min(next ?? due, due);
     const { deferred } = this.#insertions;
+    const busy = [...this.#busy.names].filter((chain) => !this.#wanted.chains.has(chain));
     return {
       ...(next === undefined ? {} : { applyAgainMs: Math.max(0, Math.ceil(next - this.#clock.now())) }),
       ...(deferred.length === 0 ? {} : { deferred }),
+      ...(busy.length === 0 ? {} : { busy }),
     };
   }
 
   async #read(): Promise<Reading> {
     const reading = await this.#view.read();
+    if (reading.whole) this.#busy.forget();
     this.#insertions.invalidate();
     return reading;
   }
@@ -427,9 +423,9 @@ export class Table {
     return buildPlan({ ...this.#planBasis(), chains, sets: planned, flushMaps }, phases);
   }
 
-  #planBasis(): Pick<PlanInput, "ref" | "comment" | "own" | "portId" | "state"> {
+  #planBasis(): Omit<PlanInput, "chains" | "sets" | "flushMaps"> {
     const { own, state } = this.#view;
-    return { ref: this.ref, comment: this.#options.comment, own, portId: this.#port, state };
+    return { ref: this.ref, comment: this.#options.comment, own, portId: this.#port, state, busy: this.#busy.names };
   }
 
   /** See targets-first.ts. What the kernel refuses here it refuses in the transaction that follows, which says so. */

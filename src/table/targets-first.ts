@@ -58,7 +58,7 @@ function newSets(chains: ReadonlyMap<string, WantedChain>, wanted: WantedState, 
 
 /** The transaction that goes first; undefined when none is needed. Sets in it stay empty. */
 export function planTargetsFirst(
-  input: Pick<PlanInput, "ref" | "comment" | "own" | "portId" | "state">,
+  input: Omit<PlanInput, "chains" | "sets" | "flushMaps">,
   wanted: WantedState,
 ): Plan | undefined {
   const { state } = input;

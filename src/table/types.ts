@@ -251,6 +251,8 @@ export interface ApplyResult {
   readonly applyAgainMs?: number;
   /** Insertions that wait because the other table or chain is not there ("ip filter FORWARD"). Absent: none. */
   readonly deferred?: readonly string[];
+  /** Chains that nobody wants and that stay, without rules, because the kernel calls them busy. Absent: none. */
+  readonly busy?: readonly string[];
   /** Why the kernel was read before, when it was. */
   readonly resynced?: string;
   /** What that read found to be otherwise than it was left: somebody else's doing, which this apply undid. */

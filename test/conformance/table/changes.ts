@@ -209,6 +209,30 @@ export function recreating(kernel: () => Kernel): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
+  it("what the kernel may count wrong as it takes another's deletion back keeps nothing else from going", async () => {
+    const { table } = serviceTable(kernel());
+    const map = table.set({ ...VIPS, set: "more" });
+    table.chain({ chain: "one-more", rules: [rule(counter)] });
+    map.put(vip(1), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "goto", chain: "one-more" })).buffer));
+    await table.apply();
+    const refused = kernel().commit([
+      { op: "flush", kind: "elements", ...OWN, set: "more" },
+      { op: "delete", kind: "set", ...OWN, set: "more" },
+      { op: "delete", kind: "chain", ...OWN, chain: "nowhere" },
+    ]);
+    await expect(refused).rejects.toMatchObject({ code: "refused" });
+    table.removeSet("more");
+    table.removeChain("one-more");
+    const { busy } = await table.apply();
+    // Of Linux 6.1.176 to 6.1.190.
+    expect([undefined, ["one-more"]]).toContainEqual(busy);
+    expect((await kernel().sets(OWN)).map(({ set }) => set).toSorted()).toEqual(["endpoints", "vips"]);
+    const chains = (await kernel().chains(OWN)).map(({ chain }) => chain);
+    expect(chains.toSorted()).toEqual(["nat-prerouting", ...(busy ?? []), "services"]);
+    expect(await kernel().rules(OWN, "one-more")).toEqual([]);
+    expect((await table.apply()).transactions).toBe(0);
+  });
+
   it("a set's types, flags and comment, with the rules that look it up", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
     table.chain({ chain: "c", rules: [rule(counter), rule({ match: "in-set", key: ["saddr"], set: "s" }, drop)] });
