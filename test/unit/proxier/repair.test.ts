@@ -121,6 +121,11 @@ describe("a table that somebody else changes", () => {
     expect(repairs[0].operations).toBeGreaterThan(20);
     expect(repairs[0].ms).toBeLessThan(50);
     expect(warnings()).toMatchObject([{ msg: expect.stringContaining("repaired") as string, cause: "table-deleted" }]);
+    await pass(1000);
+    await other.commit([foreignChain]);
+    await pass(1);
+    expect(repairs[1]).toMatchObject({ cause: "changed", changes: ["chain theirs added or changed"] });
+    expect(repairs[1].ms).toBeLessThan(50);
   });
 
   it("is left alone before the first full list is in", async () => {
@@ -164,6 +169,25 @@ describe("a table that somebody else changes", () => {
     await pass(60_000);
     await other.commit([foreignChain]);
     await pass(1);
+    expect(await chains()).not.toContain("theirs");
+  });
+
+  it("again and again costs no write before its repair is due", async () => {
+    let writes = 0;
+    proxier.observe({ synced: () => void writes++ });
+    await begin();
+    for (let i = 0; i < 12; i++) {
+      await other.commit([foreignChain]);
+      await pass(10_000);
+    }
+    // The next two are 10 s apart.
+    const before = writes;
+    for (let ms = 0; ms < 5000; ms += 50) {
+      await other.commit([foreignChain]);
+      await pass(50);
+    }
+    expect(writes - before).toBeLessThan(4);
+    await pass(10_000);
     expect(await chains()).not.toContain("theirs");
   });
 
@@ -257,6 +281,21 @@ describe("a table that somebody else changes", () => {
     const before = kernel.commits.length;
     await pass(3_600_000);
     expect(kernel.commits).toHaveLength(before);
+    await listeners.commit([foreignChain]);
+    await pass(3_600_000);
+    expect(await chains()).not.toContain("theirs");
+  });
+
+  it("is looked for again an hour after a check that could not read", async () => {
+    await begin();
+    kernel.interruptDumps(1000);
+    await pass(3_600_000);
+    const failed = logged.filter(({ msg }) => msg === "the kernel's table could not be checked");
+    expect(failed).toMatchObject([{ level: 40, family: "ip" }]);
+    kernel.interruptDumps(0);
+    await pass(3_600_000);
+    expect(logged.filter(({ level }) => Number(level) >= 40)).toHaveLength(1);
+    expect(repairs).toEqual([]);
   });
 
   it("so that a write of ours is refused is repaired with that write, and counted as that", async () => {
