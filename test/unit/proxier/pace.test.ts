@@ -57,11 +57,16 @@ describe("Pace", () => {
   });
 
   it("retries a failure later and later, up to the limit, and forgets it after a success", async () => {
-    outcome = (index) => ({ ok: index >= 5 });
-    pace().request();
+    outcome = (index) => ({ ok: index === 5 || index > 6 });
+    const subject = pace();
+    subject.request();
     await vi.advanceTimersByTimeAsync(10_000);
-    const waits = writes.slice(1).map((at, index) => at - writes[index] - duration);
-    expect(waits).toEqual([100, 200, 400, 800, 1000]);
+    const waits = (): number[] => writes.slice(1).map((at, index) => at - writes[index] - duration);
+    expect(waits()).toEqual([100, 200, 400, 800, 1000]);
+    subject.request();
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(waits().at(-1)).toBe(100);
+    expect(writes).toHaveLength(8);
   });
 
   it("tries a change at the usual pace even while it waits to retry", async () => {
@@ -93,6 +98,10 @@ describe("Pace", () => {
     expect(stopped).toBe(false);
     await vi.advanceTimersByTimeAsync(100);
     await stop;
+    const idle = pace();
+    await idle.stop();
+    for (const one of [subject, idle]) one.request();
+    await vi.advanceTimersByTimeAsync(1000);
     expect(writes).toEqual([0]);
   });
 });

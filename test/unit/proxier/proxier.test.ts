@@ -69,6 +69,17 @@ describe("Proxier", () => {
     expect(await count("service-endpoints")).toBe(before + 3);
   });
 
+  it("removes by itself what it had left for packets under way when a list shrank", async () => {
+    put(0, [1, 2]);
+    proxier.synced();
+    proxier.flush();
+    await expect.poll(() => kernel.commits.length).toBe(1);
+    put(0, [1]);
+    proxier.flush();
+    await expect.poll(() => count("service-endpoints")).toBe(1);
+    await proxier.stop();
+  });
+
   it("lets one family fail without the other", async () => {
     proxier = make(["ip", "ip6"]);
     const refusals = refuse(kernel);

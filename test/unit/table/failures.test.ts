@@ -146,21 +146,14 @@ describe("an outcome that is not known", () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     await table.apply();
-    const interfering = kernel.asOther();
     service(1, 1);
-    for (let i = 0; i < 10; i++) kernel.interruptDumps(1);
+    // A read tries that often.
+    kernel.interruptDumps(5);
     table.invalidate("test");
     await expect(table.apply()).rejects.toMatchObject({ code: "interrupted" });
-    await interfering.close();
-    kernel.interruptDumps(0);
-    for (let i = 0; i < 3; i++) {
-      const result = await table.apply().catch(() => undefined);
-      if (result === undefined) continue;
-      expect(operations(result)).toBe("chain +1 rule +1 element +2");
-      expect(result.resynced).toBe("test");
-      return;
-    }
-    throw new Error("never recovered");
+    const result = await table.apply();
+    expect(operations(result)).toBe("chain +1 rule +1 element +2");
+    expect(result.resynced).toBe("test");
   });
 });
 
