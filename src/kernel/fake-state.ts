@@ -6,6 +6,7 @@
  */
 import type { BaseChain, Expr, Family, InterfaceAddress, SetInfo, TableRef, Verdict } from "./types.js";
 import { DATA_VERDICT, SetFlag } from "./constants.js";
+import { nextGeneration } from "./generation.js";
 
 /** An operation that the kernel would refuse. Symbolic errno; `element` is the index of the record at fault. */
 export class Refusal extends Error {
@@ -233,7 +234,7 @@ export class NamespaceState {
     return [...this.tables.values()].filter((table) => family === undefined || table.ref.family === family);
   }
   nextGeneration(): void {
-    this.generation = this.generation === 0xffffffff ? 1 : this.generation + 1;
+    this.generation = nextGeneration(this.generation);
   }
 }
 

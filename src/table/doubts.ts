@@ -2,6 +2,7 @@
  * What of our idea of the kernel's table may be wrong, and since when. A read settles what was in doubt when it began;
  * what comes in while it runs stays, unless the read is known to have seen it.
  */
+import { isLater } from "../kernel/generation.js";
 
 export type DoubtCause =
   /** Nothing has been read yet. */
@@ -43,11 +44,6 @@ export interface DoubtScope {
   readonly sets: "all" | ReadonlySet<string>;
   /** What was thought before is a statement about the kernel, so that a difference was made by somebody else. */
   readonly believed: boolean;
-}
-
-/** True when generation `a` is later than `b`: 32 bits that wrap around. */
-export function isLater(a: number, b: number): boolean {
-  return ((a - b) | 0) > 0;
 }
 
 class Sum {

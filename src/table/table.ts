@@ -2,6 +2,7 @@ import { performance } from "node:perf_hooks";
 
 import { TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
+import { nextGeneration } from "../kernel/generation.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, TableRef, Verdict } from "../kernel/types.js";
 import { BusyChains } from "./busy-chains.js";
 import { capture, type Captured } from "./capture.js";
@@ -390,8 +391,8 @@ export class Table {
       delayMs: this.#options.tailDelayMs ?? DEFAULT_TAIL_DELAY_MS,
     });
     const changes = new Map<string, PackedChange>();
-    // Each transaction counts the generation up by one.
-    const expected = first === undefined || expectGeneration === undefined ? expectGeneration : expectGeneration + 1;
+    const expected =
+      first === undefined || expectGeneration === undefined ? expectGeneration : nextGeneration(expectGeneration);
     const { plan, commit } = await this.#orGiveBack(captured, changes, async () => {
       for (const { name, taken } of captured.sets) if (taken !== undefined) changes.set(name, await taken.pack());
       const built = await this.#plan(captured, changes, open);

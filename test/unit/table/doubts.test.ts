@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 
-import { Doubts, isLater } from "../../../src/table/doubts.js";
+import { isLater, nextGeneration } from "../../../src/kernel/generation.js";
+import { Doubts } from "../../../src/table/doubts.js";
 
 const foreign = (generation: number, ...sets: string[]) =>
   ({ cause: "foreign", reason: "somebody", generation, sets }) as const;
@@ -88,6 +89,7 @@ describe("Doubts", () => {
     expect(isLater(1, 0xffffffff)).toBe(true);
     expect(isLater(0xffffffff, 1)).toBe(false);
     expect(isLater(7, 7)).toBe(false);
+    expect([7, 0xffffffff].map(nextGeneration)).toEqual([8, 1]);
     read(0xfffffffe);
     expect(doubts.add(foreign(0xfffffffd))).toBe(false);
     expect(doubts.add(foreign(3, "a"))).toBe(true);
