@@ -341,6 +341,25 @@ describe("what is refused", () => {
     expect(refusals.refused).toBe(1);
     allowAll();
     expect((await proxier.sync()).ok).toBe(true);
+    // Nor does one at another time.
+    put(0, [7]);
+    refusals.refuses = () => true;
+    expect((await proxier.sync()).ok).toBe(false);
+    expect(refusals.refused).toBe(2);
+    allowAll();
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(told).toEqual([]);
+  });
+
+  it("behind something that is no service's: the one may follow from the other", async () => {
+    for (let i = 0; i < 3; i++) put(i, [i]);
+    const ofOne = isOfService(new Set([1]));
+    refusals.refuses = (op, element) => (op.kind === "chain" && op.chain === "services") || ofOne(op, element);
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(false);
+    expect(told).toEqual([]);
+    allowAll();
+    expect((await proxier.sync()).ok).toBe(true);
     expect(told).toEqual([]);
   });
 });
