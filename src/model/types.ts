@@ -14,7 +14,7 @@ export interface Endpoint {
   readonly local: boolean;
 }
 
-/** One VIP of a service port, with the clash rule already applied: only what this service port may serve. */
+/** A service port as one family serves it, with the clash rule already applied: only what this service port may serve. */
 export interface ServicePortView {
   /** "namespace/name". */
   readonly service: string;

@@ -87,7 +87,7 @@ export class FaultOwners {
   }
 }
 
-/** "element 10.96.0.1 . tcp . 80 of service-ips: ENOMEM (text)". */
+/** "element 10.96.0.1:80/TCP of service-ips: ENOMEM (text)". */
 export function describeFault(fault: FaultyObject, family: IpFamily): string {
   const why = `${fault.errno}${fault.text === undefined ? "" : ` (${fault.text})`}`;
   if (fault.set !== undefined && fault.key !== undefined) {

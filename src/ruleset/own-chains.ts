@@ -108,7 +108,7 @@ export interface OwnObject {
   readonly name: string;
 }
 
-/** In the order of their making: each refers only to those before it, so that they go in the reverse order. */
+/** What a service port has for itself. */
 export type OwnObjects = readonly OwnObject[];
 
 function usesList(view: ServicePortView, kind: "cluster" | "local"): boolean {

@@ -203,7 +203,7 @@ export class FamilyRuleset {
     if (before.every((port) => port.own.length === 0)) return;
     const kept = new Set(after.flatMap((port) => port.own.map((object) => `${object.kind} ${object.name}`)));
     for (const port of before) {
-      for (const object of port.own.toReversed()) {
+      for (const object of port.own) {
         if (kept.has(`${object.kind} ${object.name}`)) continue;
         if (object.kind === "chain") this.#table.removeChain(object.name);
         else this.#table.removeSet(object.name);

@@ -1,0 +1,121 @@
+/** What becomes of a service that cannot be expressed, of options that change, and whose a refused object is. */
+import { beforeEach, describe, expect, it } from "vitest";
+
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import type { ServicePortView } from "../../../src/model/types.js";
+import { FamilyRuleset, type RulesetOptions } from "../../../src/ruleset/ruleset.js";
+import { Table } from "../../../src/table/index.js";
+
+const OPTIONS: RulesetOptions = {
+  masqueradeAll: false,
+  masqueradeBit: 14,
+  detector: { kind: "none" },
+  nodePortAddresses: "all",
+};
+
+const WEB: ServicePortView = {
+  service: "shop/web",
+  id: "shop/web/TCP",
+  portName: "",
+  protocol: "TCP",
+  port: 80,
+  clusterIP: "10.96.0.1",
+  externalIPs: [],
+  loadBalancerIPs: ["203.0.113.1"],
+  nodePort: 0,
+  internalPolicyLocal: false,
+  externalPolicyLocal: false,
+  sourceRanges: ["198.51.100.0/24"],
+  affinitySeconds: 60,
+  clusterEndpoints: [{ address: "10.0.0.1", port: 8080, local: false }],
+  localEndpoints: [],
+  hasAnyEndpoint: true,
+  resetRemovedEndpoints: false,
+};
+/** The same without anything of its own. */
+const PLAIN: ServicePortView = { ...WEB, sourceRanges: undefined, affinitySeconds: 0 };
+
+let table: Table;
+let ruleset: FamilyRuleset;
+beforeEach(() => {
+  table = new Table(new FakeKernel(), { family: "ip", name: "kube-proxy" });
+  ruleset = new FamilyRuleset(table, "ip", OPTIONS);
+});
+
+/** Chains that are wanted, with their rules. */
+function chains(): ReadonlyMap<string, string> {
+  const found = table.render().matchAll(/\tchain (\S+) \{\n(.*?)\n\t\}/gs);
+  return new Map([...found].map(([, name, rules]) => [name, rules]));
+}
+
+describe("a service that cannot be expressed", () => {
+  // The first port is in order, and otherwise than before; the second is not.
+  const WRONG: readonly ServicePortView[] = [
+    { ...WEB, affinitySeconds: 90 },
+    { ...WEB, portName: "metrics", port: 81, sourceRanges: ["198.51.100.0/24", "fd00::/8"] },
+  ];
+
+  it.each<[string, readonly ServicePortView[]]>([
+    ["that was not there before", []],
+    ["with objects of its own", [WEB]],
+    ["without", [PLAIN]],
+  ])("%s changes nothing", async (_what, before) => {
+    ruleset.update(WEB.service, before);
+    await table.apply();
+    const wanted = table.render();
+    expect(() => ruleset.update(WEB.service, WRONG)).toThrow(RangeError);
+    expect(table.render()).toBe(wanted);
+    expect((await table.apply()).transactions).toBe(0);
+  });
+});
+
+describe("options that change", () => {
+  it("another mark is set wherever traffic is masqueraded", () => {
+    ruleset.update("shop/plain", [
+      { ...PLAIN, service: "shop/plain", clusterIP: "10.96.0.2", loadBalancerIPs: ["203.0.113.2"] },
+    ]);
+    ruleset.update(WEB.service, [WEB]);
+    const marking = (mark: string): string[] =>
+      [...chains()].filter(([, rules]) => rules.includes(mark)).map(([name]) => name);
+    const before = marking("0x4000");
+    expect(before).toEqual(expect.arrayContaining(["masq-1", expect.stringMatching(/^sticky-masq-/)]));
+    ruleset.setOptions({ ...OPTIONS, masqueradeBit: 15 });
+    expect(marking("0x4000")).toEqual([]);
+    expect(marking("0x8000").toSorted()).toEqual(before.toSorted());
+  });
+
+  it("the node's IP in a source range lets the load-balancer IPs themselves in", () => {
+    ruleset.update(WEB.service, [WEB]);
+    const sources = (): string | undefined => [...chains()].find(([name]) => name.startsWith("source-ranges-"))?.[1];
+    expect(sources()).not.toContain("203.0.113.1");
+    ruleset.setOptions({ ...OPTIONS, nodeIP: "198.51.100.7" });
+    expect(sources()).toContain("203.0.113.1");
+    ruleset.setOptions({ ...OPTIONS, nodeIP: "192.0.2.7" });
+    expect(sources()).not.toContain("203.0.113.1");
+  });
+});
+
+describe("what the kernel refuses", () => {
+  it("is its service's, by name or by key; what all share is nobody's", () => {
+    ruleset.update(WEB.service, [WEB]);
+    ruleset.update("shop/plain", [{ ...PLAIN, service: "shop/plain", clusterIP: "10.96.0.2" }]);
+    const own = [...chains().keys()].filter((name) => /^(sticky|source)-/.test(name));
+    expect(own.length).toBeGreaterThan(3);
+    const fault = { errno: "ENOMEM", position: 1 } as const;
+    const owners = ruleset.attribute([
+      ...own.map((chain) => ({ kind: "chain", chain, ...fault }) as const),
+      { kind: "set", set: own.find((name) => name.startsWith("sticky-endpoint"))!, ...fault },
+      { kind: "element", set: "service-ips", key: Uint8Array.of(10, 96, 0, 2, 6, 0, 0, 0, 0, 80, 0, 0), ...fault },
+      { kind: "chain", chain: "services", ...fault },
+      { kind: "element", set: "service-ips", key: Uint8Array.of(10, 96, 0, 9, 6, 0, 0, 0, 0, 80, 0, 0), ...fault },
+    ]);
+    expect(owners.map(({ service }) => service)).toEqual([
+      ...own.map(() => "shop/web"),
+      "shop/web",
+      "shop/plain",
+      undefined,
+      undefined,
+    ]);
+    expect(owners.at(-1)?.what).toBe("element 10.96.0.9:80/TCP of service-ips: ENOMEM");
+  });
+});
