@@ -81,7 +81,10 @@ export function drift(bench: () => Bench): void {
     clock.advance(1000);
     expect(await table.apply()).toMatchObject({ transactions: 1, resynced: "refresh interval" });
   });
+}
 
+/** Since Linux 5.13. */
+export function catchAll(bench: () => Bench): void {
   it("a catch-all element makes the set new", async () => {
     const { kernel } = bench();
     const { table, service } = serviceTable(kernel);

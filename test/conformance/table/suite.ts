@@ -4,7 +4,7 @@ import type { Bench, Open } from "../bench.js";
 import { OF_THE_FAKE } from "../kernel-facts.js";
 import { applying } from "./applying.js";
 import { elements, recreating, restarting } from "./changes.js";
-import { drift, insertions, others } from "./drift.js";
+import { catchAll, drift, insertions, others } from "./drift.js";
 import { notOwning, owning } from "./owning.js";
 import { watching } from "./watching.js";
 
@@ -23,6 +23,7 @@ export function describeTable(name: string, open: Open, facts = OF_THE_FAKE): vo
     describe("what cannot be changed in place", () => recreating(() => kernel));
     describe("elements", () => elements(() => kernel));
     describe("drift", () => drift(() => bench));
+    if (facts.catchAll) describe("drift to elements for all keys", () => catchAll(() => bench));
     describe("watching", () => watching(() => bench));
     if (facts.persist) describe("owning", () => owning(() => bench));
     else describe("owning, where the kernel knows no such tables", () => notOwning(() => bench));
