@@ -109,7 +109,7 @@ export class Table {
     this.#wanted.removeSet(name);
   }
 
-  /** Number that stands for the verdict in the data of this table's verdict maps. */
+  /** Number that stands for the verdict in the data of this table's verdict maps, until its chain is neither wanted nor in the kernel. */
   verdictId(verdict: Verdict): number {
     return this.#wanted.verdicts.id(verdict);
   }
@@ -405,6 +405,7 @@ export class Table {
       const change = changes.get(name);
       if (change !== undefined) await taken?.settle(change, due);
     }
+    this.#wanted.forgetVerdicts(captured.chains, this.#view.state.chains);
     const result = toResult(commit, plan.counts);
     return first === undefined ? result : sumOf(first, result);
   }

@@ -5,9 +5,11 @@ import type { Verdict } from "../kernel/types.js";
  * a chain that is still in use is noticed without walking the maps.
  */
 export class VerdictRegistry {
-  readonly #verdicts: Verdict[] = [];
+  readonly #verdicts: (Verdict | undefined)[] = [];
   readonly #ids = new Map<string, number>();
   readonly #uses: number[] = [];
+  /** Numbers that stand for nothing now. */
+  readonly #free: number[] = [];
   /** Verdicts that name a chain and came into use since the last `takeNewlyUsed`. */
   #newlyUsed: number[] = [];
 
@@ -15,11 +17,25 @@ export class VerdictRegistry {
     const key = verdictKey(verdict);
     const known = this.#ids.get(key);
     if (known !== undefined) return known;
-    const id = this.#verdicts.length;
-    this.#verdicts.push(verdict);
-    this.#uses.push(0);
+    const id = this.#free.pop() ?? this.#verdicts.length;
+    this.#verdicts[id] = verdict;
+    this.#uses[id] = 0;
     this.#ids.set(key, id);
     return id;
+  }
+
+  /**
+   * The kernel has no such chain, and so no element that goes there: what nobody wants either gives its number up. Chains of services
+   * come and go for as long as the program runs.
+   */
+  forget(chain: string): void {
+    for (const key of keysOf(chain)) {
+      const id = this.#ids.get(key);
+      if (id === undefined || this.#uses[id] > 0) continue;
+      this.#ids.delete(key);
+      this.#verdicts[id] = undefined;
+      this.#free.push(id);
+    }
   }
 
   get(id: number): Verdict {
@@ -44,8 +60,8 @@ export class VerdictRegistry {
   /** Number of wanted elements with a jump or goto to the chain. */
   usesOf(chain: string): number {
     let uses = 0;
-    for (const verdict of ["goto", "jump"] as const) {
-      const id = this.#ids.get(`${verdict} ${chain}`);
+    for (const key of keysOf(chain)) {
+      const id = this.#ids.get(key);
       if (id !== undefined) uses += this.#uses[id];
     }
     return uses;
@@ -55,8 +71,8 @@ export class VerdictRegistry {
   takeNewlyUsed(): string[] {
     const chains: string[] = [];
     for (const id of this.#newlyUsed) {
-      const chain = this.chainOf(id);
-      if (this.#uses[id] > 0 && chain !== undefined) chains.push(chain);
+      const chain = this.#uses[id] > 0 ? this.chainOf(id) : undefined;
+      if (chain !== undefined) chains.push(chain);
     }
     this.#newlyUsed = [];
     return chains;
@@ -66,6 +82,11 @@ export class VerdictRegistry {
 /** The chain that a verdict leads to. */
 export function targetOf(verdict: Verdict): string | undefined {
   return verdict.verdict === "jump" || verdict.verdict === "goto" ? verdict.chain : undefined;
+}
+
+/** Of the verdicts that lead to a chain. */
+function keysOf(chain: string): readonly string[] {
+  return [verdictKey({ verdict: "goto", chain }), verdictKey({ verdict: "jump", chain })];
 }
 
 function verdictKey(verdict: Verdict): string {

@@ -105,6 +105,13 @@ export class WantedState {
     this.#dirtySets.add(name);
   }
 
+  /** Verdicts that lead to those of `changed` that are neither wanted nor in the kernel: nothing does there, once elements are settled. */
+  forgetVerdicts(changed: Iterable<{ readonly name: string }>, inKernel: ReadonlyMap<string, unknown>): void {
+    for (const { name } of changed) {
+      if (!this.chains.has(name) && !inKernel.has(name)) this.verdicts.forget(name);
+    }
+  }
+
   /** Names that changed since the last call; `restore` gives them back when they did not reach the kernel. */
   takeDirty(): DirtyNames {
     for (const chain of this.verdicts.takeNewlyUsed()) this.#targets.add(chain);
@@ -190,9 +197,15 @@ export class WantedState {
   }
 
   #count(refs: References, by: number): void {
-    for (const name of refs.chains) this.#chainUses.set(name, (this.#chainUses.get(name) ?? 0) + by);
-    for (const name of refs.sets) this.#setUses.set(name, (this.#setUses.get(name) ?? 0) + by);
+    for (const name of refs.chains) countUse(this.#chainUses, name, by);
+    for (const name of refs.sets) countUse(this.#setUses, name, by);
   }
+}
+
+function countUse(uses: Map<string, number>, name: string, by: number): void {
+  const now = (uses.get(name) ?? 0) + by;
+  if (now === 0) uses.delete(name);
+  else uses.set(name, now);
 }
 
 /** Whether the same rows can hold the elements of both. */

@@ -11,6 +11,7 @@ import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import { nodePortAddresses, nodeFacts } from "../../../src/node/facts.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
+import { patience } from "../../lab/patience.js";
 import { Dice } from "./support/dice.js";
 import { expectations } from "./support/expected.js";
 import { Packets } from "./support/packets.js";
@@ -169,7 +170,7 @@ afterEach(() => {
 
 describe("after any changes and any trouble the tables are those of a fresh start, and packets find what services say", () => {
   for (let seed = FIRST_SEED; seed < FIRST_SEED + COUNT; seed++) {
-    it(`RANDOM_SEED=${seed}: ${STEPS_A_SEED} steps`, { timeout: 120_000 }, async () => {
+    it(`RANDOM_SEED=${seed}: ${STEPS_A_SEED} steps`, { timeout: patience(600_000) }, async () => {
       const run = new Run(seed);
       await run.steps(STEPS_A_SEED).catch((error: unknown) => {
         throw run.explain(error);

@@ -1,0 +1,107 @@
+/** Verdict maps whose chains come and go: an element goes where it is wanted to go, and nothing is remembered of chains that are gone. */
+import { expect, it } from "vitest";
+
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { Table } from "../../../src/table/index.js";
+import type { SetSpec } from "../../../src/table/types.js";
+import { drop, OWN, rule } from "../../conformance/table/build.js";
+import { Dice } from "../proxier/support/dice.js";
+
+const MAPS = ["m", "n"];
+const ELEMENTS = 8;
+
+/** What is wanted, beside the table that wants it. */
+class Wants {
+  /** The chain that each element of each map goes to. */
+  readonly #goes = new Map<string, string>();
+  #serial = 0;
+
+  constructor(
+    readonly dice: Dice,
+    readonly table: Table,
+  ) {
+    for (const set of MAPS) table.set(specOf(set));
+  }
+
+  /** Some elements come, go, or go elsewhere: to a new chain, to one that is there, or to one that there was. */
+  change(): void {
+    for (let i = this.dice.below(6); i >= 0; i--) {
+      const element = `${this.dice.pick(MAPS)} ${this.dice.below(ELEMENTS)}`;
+      const back = Math.max(0, this.#serial - 1 - this.dice.below(12));
+      const chain = `c${this.dice.chance(40) ? this.#serial++ : back}`;
+      const former = this.#goes.get(element);
+      if (this.dice.chance(30)) this.#goes.delete(element);
+      else {
+        this.table.chain({ chain, rules: [rule(drop)] });
+        this.#goes.set(element, chain);
+      }
+      this.#tell(element, this.table);
+      if (former !== undefined && ![...this.#goes.values()].includes(former)) this.table.removeChain(former);
+    }
+  }
+
+  /** The same wants in another table. */
+  repeat(table: Table): void {
+    for (const set of MAPS) table.set(specOf(set));
+    for (const chain of new Set(this.#goes.values())) table.chain({ chain, rules: [rule(drop)] });
+    for (const element of this.#goes.keys()) this.#tell(element, table);
+  }
+
+  #tell(element: string, table: Table): void {
+    const [set, last] = element.split(" ");
+    const key = Uint8Array.of(10, 0, 0, Number(last));
+    const chain = this.#goes.get(element);
+    if (chain === undefined) table.set(specOf(set)).delete(key);
+    else {
+      const id = table.verdictId({ verdict: "goto", chain });
+      table.set(specOf(set)).put(key, new Uint8Array(Uint32Array.of(id).buffer));
+    }
+  }
+}
+
+const specOf = (set: string): SetSpec => ({ set, key: ["ipv4_addr"], data: "verdict" });
+const own = (kernel: FakeKernel): Table => new Table(kernel, { ...OWN, name: OWN.table });
+
+it.each([1, 2, 3, 4])("through random changes and failures (seed %i)", async (seed) => {
+  const kernel = new FakeKernel();
+  const dice = new Dice(seed);
+  const table = own(kernel);
+  const wants = new Wants(dice, table);
+  for (let round = 0; round < 150; round++) {
+    wants.change();
+    if (dice.chance(20))
+      kernel.failNext({ when: (op) => op.kind === "elements" || op.kind === "chain", errno: "ENOMEM" });
+    if (dice.chance(10)) kernel.loseReply();
+    if (dice.chance(10)) table.invalidate("test");
+    let under = dice.chance(30);
+    kernel.setLatency((action) => {
+      if (action !== "commit" || !under) return;
+      under = false;
+      wants.change();
+    });
+    await table.apply().catch(() => undefined);
+    kernel.setLatency(undefined);
+    if (round % 3 !== 0) continue;
+    await table.apply().catch(() => table.apply());
+    const again = own(kernel);
+    wants.repeat(again);
+    expect(await again.apply(), `round ${round}`).toMatchObject({ transactions: 0 });
+  }
+  // Each of some hundreds of chains had a number of its own.
+  expect(table.verdictId({ verdict: "goto", chain: "one more" })).toBeLessThan(80);
+});
+
+it("a number is good as long as its chain is wanted, whether anything goes there or not", async () => {
+  const table = own(new FakeKernel());
+  const map = table.set(specOf("m"));
+  table.chain({ chain: "a", rules: [] });
+  await table.apply();
+  const id = table.verdictId({ verdict: "goto", chain: "a" });
+  table.chain({ chain: "a", rules: [rule(drop)] });
+  await table.apply();
+  table.chain({ chain: "b", rules: [] });
+  expect(table.verdictId({ verdict: "goto", chain: "b" })).not.toBe(id);
+  map.put(Uint8Array.of(10, 0, 0, 1), new Uint8Array(Uint32Array.of(id).buffer));
+  await table.apply();
+  expect(table.render()).toContain("10.0.0.1 : goto a");
+});
