@@ -1,9 +1,9 @@
-/** Chains that come before the verdicts that go to them, and stay a while behind those. */
+/** What comes before the verdicts that lead to it, and what stays a while behind them. */
 import { describe, expect, it } from "vitest";
 
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import { Table } from "../../../src/table/index.js";
-import { drop, operations, OWN, rule, serviceTable } from "../../conformance/table/build.js";
+import { drop, ENDPOINTS, indexed, operations, OWN, rule, serviceTable } from "../../conformance/table/build.js";
 
 describe("chains that wait before they go", () => {
   it.each(["ENOMEM", "EBUSY"])("do not wait again when what removes them is refused (%s)", async (errno) => {
@@ -98,5 +98,29 @@ describe("chains that go out before the verdicts that go to them", () => {
     const result = await table.apply();
     expect(operations(result)).toBe("chain +1 rule +1 element +3");
     expect(result.transactions).toBe(1);
+  });
+});
+
+describe("elements that an earlier run left", () => {
+  it.each([
+    ["wait before they go where packets may still look them up", true],
+    ["go at once elsewhere", false],
+  ])("%s", async (_what, lateLeftovers) => {
+    const kernel = new FakeKernel();
+    const earlier = serviceTable(kernel);
+    earlier.service(1, 3);
+    await earlier.table.apply();
+    let now = 0;
+    const { table, service, endpoints } = serviceTable(kernel, { clock: { now: () => now } });
+    table.set({ ...ENDPOINTS, lateLeftovers });
+    await table.load();
+    service(1, 1);
+    const result = await table.apply();
+    expect(endpoints.kernelValue(indexed(1, 2)) !== undefined).toBe(lateLeftovers);
+    expect(result.applyAgainMs).toBe(lateLeftovers ? 500 : undefined);
+    now = 500;
+    await table.apply();
+    expect(endpoints.kernelValue(indexed(1, 2))).toBeUndefined();
+    expect(endpoints.kernelValue(indexed(1, 0))).toBeDefined();
   });
 });

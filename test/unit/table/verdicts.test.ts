@@ -105,3 +105,47 @@ it("a number is good as long as its chain is wanted, whether anything goes there
   await table.apply();
   expect(table.render()).toContain("10.0.0.1 : goto a");
 });
+
+it("an element may only go to a chain that is wanted, however often it is tried", async () => {
+  const table = own(new FakeKernel());
+  const id = table.verdictId({ verdict: "goto", chain: "nowhere" });
+  table.set(specOf("m")).put(Uint8Array.of(10, 0, 0, 1), new Uint8Array(Uint32Array.of(id).buffer));
+  const refusal = { code: "invalid", faulty: [{ kind: "chain", chain: "nowhere" }] };
+  for (let i = 0; i < 2; i++) await expect(table.apply()).rejects.toMatchObject(refusal);
+  table.chain({ chain: "nowhere", rules: [] });
+  expect((await table.apply()).transactions).toBe(1);
+});
+
+it("a map whose keys become others gives its elements up, and the chains that they went to may go", async () => {
+  const table = own(new FakeKernel());
+  table.chain({ chain: "a", rules: [] });
+  const id = table.verdictId({ verdict: "goto", chain: "a" });
+  table.set(specOf("m")).put(Uint8Array.of(10, 0, 0, 1), new Uint8Array(Uint32Array.of(id).buffer));
+  await table.apply();
+  expect(table.set({ ...specOf("m"), key: ["ipv4_addr", "inet_service"] }).size).toBe(0);
+  table.removeChain("a");
+  expect((await table.apply()).transactions).toBe(1);
+});
+
+it("a number is good as long as an element wants it, also where the chain is to come back only later", async () => {
+  const kernel = new FakeKernel();
+  const table = own(kernel);
+  const map = table.set(specOf("m"));
+  const key = Uint8Array.of(10, 0, 0, 1);
+  const goTo = (chain: string): Uint8Array =>
+    new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "goto", chain })).buffer);
+  table.chain({ chain: "a", rules: [] });
+  map.put(key, goTo("a"));
+  await table.apply();
+  map.delete(key);
+  table.removeChain("a");
+  kernel.setLatency((action) => {
+    if (action === "commit") map.put(key, goTo("a"));
+  });
+  await table.apply();
+  kernel.setLatency(undefined);
+  expect(goTo("b")).not.toEqual(map.get(key));
+  for (const chain of ["a", "b"]) table.chain({ chain, rules: [] });
+  await table.apply();
+  expect(table.render()).toContain("10.0.0.1 : goto a");
+});
