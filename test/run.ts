@@ -69,7 +69,7 @@ const { values: options, positionals: filters } = parseArgs({
 });
 
 /** A tier that hangs is killed after this long: far more than any needs, so that a run always ends. */
-const tierLimitMs = (options.nightly || options.asan ? 60 : 30) * 60_000;
+const tierLimitMs = (options.nightly || options.asan || options.only === "leaks" ? 60 : 30) * 60_000;
 
 /** Where the compiler keeps the runtime that must be loaded before Node when the addon is sanitized. */
 function sanitizerEnvironment(): Record<string, string> {

@@ -26,10 +26,12 @@ export const PODS: readonly PodOptions[] = [
 ];
 
 /**
- * A half-open association is tracked for seconds: an answer that comes later is for an endpoint that nobody knows of. The kernel
- * has it as CLOSED (10 s) until the INIT ACK comes by, and as COOKIE_WAIT from then on (Linux ab658b9fa7a2).
+ * An entry that awaits its answer is tracked for seconds: an answer that comes later is for an endpoint that nobody knows of,
+ * and slow guests' programs answer late. A half-open association is CLOSED for the kernel (10 s) until the INIT ACK comes by,
+ * and COOKIE_WAIT from then on (Linux ab658b9fa7a2).
  */
 const HANDSHAKES = {
+  "net.netfilter.nf_conntrack_udp_timeout": patience(30),
   "net.netfilter.nf_conntrack_sctp_timeout_closed": patience(10),
   "net.netfilter.nf_conntrack_sctp_timeout_cookie_wait": patience(3),
   "net.netfilter.nf_conntrack_sctp_timeout_cookie_echoed": patience(3),
@@ -68,6 +70,8 @@ export class Cluster {
   static async create(pods: readonly PodOptions[] = PODS): Promise<Cluster> {
     if (!existsSync(MAIN)) throw new Error("dist/main.js is missing: npm run build");
     const cluster = new Cluster(await Lab.create({ pods }));
+    // Before any test sets its own; where nothing is slow the kernel's own settings stay.
+    if (patience(1) > 1) await cluster.node.sysctl(HANDSHAKES);
     await Promise.all(pods.flatMap(({ name }) => TRANSPORTS.map((t) => cluster.serve(name, t, POD_PORT))));
     return cluster;
   }
@@ -158,8 +162,6 @@ export class Cluster {
     const args = await this.write(objects, config, bare);
     const done = await this.command(["run", ...args, "--once"]);
     if (done.code !== 0) throw new Error(`run --once: exit ${done.code}\n${done.stdout}${done.stderr}`);
-    // Here, as it is the program that has the kernel load its connection tracker.
-    if (patience(1) > 1) await this.lab.node.sysctl(HANDSHAKES);
     return done;
   }
 
