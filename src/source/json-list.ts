@@ -1,107 +1,144 @@
-/** A large JSON file is most often one list, as `kubectl get -o json` prints it: read item by item, it does not hold the event loop. */
-import { Breather } from "../base/turns.js";
-import { BACKSLASH, CLOSE_BRACE, CLOSE_BRACKET, COLON, COMMA, OPEN_BRACE, OPEN_BRACKET, QUOTE } from "./json-bytes.js";
-
-const SPACES = new Set([0x20, 0x09, 0x0a, 0x0d]);
-const ITEMS = '"items"';
-
 /**
- * The object that is all of the text, its field "items" read object by object. Undefined: it is something else, or not JSON; then
- * JSON.parse says what. Its text is never a string as a whole: V8 gives such large strings back to the system in the pause that
- * ends a collection, and 150 MB of them take 15 ms.
+ * A large JSON text is most often one list, as the API server sends it and `kubectl get -o json` prints it. It is taken apart item
+ * by item: none is parsed in one go, so reading does not hold the event loop, and a list that arrives in chunks is never in
+ * memory as a whole.
  */
-export async function readJsonList(text: Buffer): Promise<unknown> {
-  const start = itemsStart(text);
-  if (start < 0) return undefined;
-  const breather = new Breather();
-  const items: unknown[] = [];
-  let at = skipSpace(text, start);
-  while (text[at] === OPEN_BRACE) {
-    const end = endOfValue(text, at);
-    if (end < 0) return undefined;
-    const item = parse(text.toString("utf8", at, end));
-    if (item === undefined) return undefined;
-    items.push(item);
-    if (breather.due) await breather.rest();
-    at = skipSpace(text, end);
-    if (text[at] !== COMMA) break;
-    at = skipSpace(text, at + 1);
-    if (text[at] !== OPEN_BRACE) return undefined;
-  }
-  if (text[at] !== CLOSE_BRACKET) return undefined;
-  // Of two fields of one name the last one counts.
-  if (text.includes(ITEMS, at)) return undefined;
-  const list = parse(text.toString("utf8", 0, start) + text.toString("utf8", at));
-  return typeof list === "object" && list !== null ? Object.assign(list, { items }) : undefined;
-}
 
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+const SPACES = new Set([0x20, 0x09, 0x0a, 0x0d]);
 
-/** Offset behind the bracket that opens the field "items" of the object that begins the text; -1: there is none. */
-function itemsStart(text: Buffer): number {
-  let at = skipSpace(text, 0);
-  if (text[at] !== OPEN_BRACE) return -1;
-  for (;;) {
-    const key = skipSpace(text, at + 1);
-    const keyEnd = endOfString(text, key);
-    if (keyEnd < 0) return -1;
-    const colon = skipSpace(text, keyEnd);
-    if (text[colon] !== COLON) return -1;
-    const value = skipSpace(text, colon + 1);
-    if (text.toString("latin1", key, keyEnd) === ITEMS) return text[value] === OPEN_BRACKET ? value + 1 : -1;
-    const end = endOfValue(text, value);
-    if (end < 0) return -1;
-    at = skipSpace(text, end);
-    if (text[at] !== COMMA) return -1;
-  }
-}
+const BEGINS_ITEMS = /"items"\s*:\s*\[$/;
+/** What stands in the frame for the items that were handed out. */
+const HANDED_OUT = "items that were handed out";
 
-function skipSpace(text: Buffer, from: number): number {
-  let at = from;
-  while (SPACES.has(text[at])) at++;
-  return at;
-}
+/** Reads an object whose field "items" is a list of objects, from UTF-8 that may be cut anywhere. */
+export class JsonListReader {
+  /** What is not in the list of items. */
+  #frame = "";
+  /** Beginning of an item, or of a part of the frame, that earlier chunks brought. */
+  #pieces: Buffer[] = [];
+  #place: "frame" | "item" | "between items" = "frame";
+  #expects: "item or end" | "comma or end" | "item" = "item or end";
+  #found = false;
+  #depth = 0;
+  #inString = false;
+  #escaped = false;
 
-/** Offset behind the string that begins at `at`; -1: none does, or it does not end. */
-function endOfString(text: Buffer, at: number): number {
-  if (text[at] !== QUOTE) return -1;
-  for (let i = at + 1; i < text.length; i++) {
-    const byte = text[i];
-    if (byte === QUOTE) return i + 1;
-    if (byte === BACKSLASH) i++;
-  }
-  return -1;
-}
-
-/** Offset behind the value that begins at `at`, if it is one; -1: it does not end. */
-function endOfValue(text: Buffer, at: number): number {
-  if (text[at] === QUOTE) return endOfString(text, at);
-  let depth = 0;
-  for (let i = at; i < text.length; i++) {
-    switch (text[i]) {
-      case QUOTE:
-        i = endOfString(text, i) - 1;
-        if (i < 0) return -1;
-        break;
-      case OPEN_BRACE:
-      case OPEN_BRACKET:
-        depth++;
-        break;
-      case CLOSE_BRACE:
-      case CLOSE_BRACKET:
-        depth--;
-        if (depth === 0) return i + 1;
-        if (depth < 0) return i;
-        break;
-      case COMMA:
-        if (depth === 0) return i;
+  /** The items that end in this chunk, in order. Throws `SyntaxError`. */
+  *push(chunk: Buffer): Generator<unknown, void, undefined> {
+    let at = 0;
+    while (at < chunk.length) {
+      if (this.#place === "between items") {
+        at = this.#passBetween(chunk, at);
+        continue;
+      }
+      const end = this.#scan(chunk, at);
+      if (end < 0) {
+        this.#pieces.push(chunk.subarray(at));
+        return;
+      }
+      const text = this.#take(chunk.subarray(at, end));
+      at = end;
+      if (this.#place === "item") {
+        this.#place = "between items";
+        this.#expects = "comma or end";
+        yield JSON.parse(text);
+      } else {
+        this.#frame += text;
+        // The first list at the top that is called so.
+        if (this.#found || !BEGINS_ITEMS.test(this.#frame)) continue;
+        this.#found = true;
+        this.#frame += JSON.stringify(HANDED_OUT);
+        this.#place = "between items";
+      }
     }
   }
-  return -1;
+
+  /**
+   * To be called when the text is over: the object without the items that were handed out. A text that is another value is
+   * returned as it is. Throws `SyntaxError`.
+   */
+  end(): unknown {
+    if (this.#place !== "frame") throw new SyntaxError("the list breaks off");
+    const value: unknown = JSON.parse(this.#frame + this.#take(Buffer.alloc(0)));
+    if (!this.#found) return value;
+    const { items, ...list } = value as { items: unknown };
+    // Of two fields of one name the last one counts.
+    const own = Array.isArray(items) && items.length === 1 && items[0] === HANDED_OUT;
+    if (!own) throw new SyntaxError('the list has the field "items" twice');
+    return list;
+  }
+
+  /** Whether there was a list of items; if not, `end` returns all that there is. */
+  get found(): boolean {
+    return this.#found;
+  }
+
+  /** Position of the next item, of the "]" that ends them, or the end of the chunk. */
+  #passBetween(chunk: Buffer, from: number): number {
+    for (let at = from; at < chunk.length; at++) {
+      const byte = chunk[at];
+      if (byte === undefined || SPACES.has(byte)) continue;
+      if (byte === OPEN_BRACE && this.#expects !== "comma or end") {
+        this.#place = "item";
+        return at;
+      }
+      if (byte === CLOSE_BRACKET && this.#expects !== "item") {
+        this.#place = "frame";
+        return at;
+      }
+      if (byte !== COMMA || this.#expects !== "comma or end") {
+        throw new SyntaxError(`${JSON.stringify(String.fromCharCode(byte))} is not expected among the items of a list`);
+      }
+      this.#expects = "item";
+    }
+    return chunk.length;
+  }
+
+  /**
+   * Position behind the next byte that matters, from `from`; -1: none in this chunk. In an item: the "}" that ends it; outside the
+   * items: the "[" of a list that is a field of the object.
+   */
+  #scan(chunk: Buffer, from: number): number {
+    const inItem = this.#place === "item";
+    let depth = this.#depth;
+    let inString = this.#inString;
+    let escaped = this.#escaped;
+    let end = -1;
+    for (let at = from; at < chunk.length; at++) {
+      const byte = chunk[at];
+      if (inString) {
+        if (escaped) escaped = false;
+        else if (byte === BACKSLASH) escaped = true;
+        else if (byte === QUOTE) inString = false;
+      } else if (byte === QUOTE) {
+        inString = true;
+      } else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
+        depth++;
+        if (!inItem && byte === OPEN_BRACKET && depth === 2) end = at + 1;
+      } else if (byte === CLOSE_BRACE || byte === CLOSE_BRACKET) {
+        depth--;
+        if (inItem && depth === 2) end = at + 1;
+      }
+      if (end >= 0) break;
+    }
+    this.#depth = depth;
+    this.#inString = inString;
+    this.#escaped = escaped;
+    return end;
+  }
+
+  /** What earlier chunks brought, and this. */
+  #take(last: Buffer): string {
+    if (this.#pieces.length === 0) return last.toString();
+    const all = Buffer.concat([...this.#pieces, last]);
+    this.#pieces = [];
+    return all.toString();
+  }
 }

@@ -53,12 +53,23 @@ describe("a list in pieces", () => {
     }
   });
 
-  test.each(["<html></html>", '"text"', "[]", '{"a":1}', "{}}", '{"metadata":{},"items":[{]}'])(
-    "%s is no list",
-    (text) => {
-      expect(() => readList([Buffer.from(text)])).toThrow(ProtocolError);
-    },
-  );
+  test.each([
+    "<html></html>",
+    '"text"',
+    "[]",
+    '{"a":1}',
+    "{}}",
+    '{"metadata":{},"items":[{]}',
+    '{"metadata":{},"items":[{}{}]}',
+    '{"metadata":{},"items":[{},]}',
+    '{"metadata":{},"items":[,{}]}',
+    '{"metadata":{},"items":[{}x,{}]}',
+    '{"metadata":{},"items":[1]}',
+    '{"metadata":{},"items":[{}],"items":[]}',
+    '{"metadata":{},"items":[{}],"items":null}',
+  ])("%s is no list", (text) => {
+    for (const pieces of cuts(text)) expect(() => readList(pieces)).toThrow(ProtocolError);
+  });
 });
 
 describe("a watch in pieces", () => {
