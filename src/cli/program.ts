@@ -131,7 +131,10 @@ function addCommands(root: Command, done: Done): void {
   command("run", "bring the kernel's tables up to the manifests, and keep them so")
     .addOption(manifests())
     .addOption(config())
-    .option("--once", "write both families once and exit: 0 when the kernel took them")
+    .option(
+      "--once",
+      "write both families once and exit: 0 when the kernel took them; what it refuses is tried for half a minute",
+    )
     .option("--own-table", "nobody else may change the tables while this runs (Linux 6.9)")
     .addOption(logLevel())
     .action(

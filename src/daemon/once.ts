@@ -5,7 +5,7 @@ import { Proxier } from "../proxier/proxier.js";
 import type { ObjectSource } from "../source/types.js";
 import type { DaemonOptions } from "./daemon.js";
 
-/** Writes that follow the first: the tail of a list that shrank, and not endlessly. */
+/** Writes that follow the first: the tail of a list that shrank, services that the kernel refused (31 s in all), and not endlessly. */
 const FOLLOW_UPS = 5;
 
 export type OnceOptions = Pick<

@@ -1,6 +1,7 @@
 /**
- * Memory over many changes: endpoints replaced, services scaled up and down again, services that go and come back; at each look the
- * cluster is what it was at first. Prints one line of JSON (`Growth`). Needs --expose-gc. Arguments: services endpoints changes
+ * Memory over many changes: endpoints replaced, services scaled up and down again, services that go and come back, half of this
+ * among the hundredth part that has session affinity, whose endpoints have chains and sets of their own; at each look the cluster is
+ * what it was at first. Prints one line of JSON (`Growth`). Needs --expose-gc. Arguments: services endpoints changes
  */
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -40,6 +41,8 @@ const TOGETHER = 50;
 const LOOKS = 5;
 /** A pod's number comes back after so many: what has gone for good must leave nothing behind. */
 const PODS = 1_000_000;
+/** Of so many services one has session affinity. */
+const AFFINE = 100;
 /** What is written later, such as the tails of lists that shrank, is due by then. */
 const LATE_MS = 1_500;
 const COLLECTIONS = 10;
@@ -47,6 +50,7 @@ const COLLECTIONS = 10;
 const kernel = await openKernel();
 const proxier = newProxier(kernel);
 await feed(proxier, makeObjects(services, endpoints));
+await inTurns(indexes(), putService);
 await proxier.sync();
 
 let serial = 0;
@@ -61,10 +65,25 @@ async function write(): Promise<void> {
 const put = (index: number, pods: readonly number[]): void =>
   proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
 
+function putService(index: number): void {
+  const object = makeService(index);
+  const spec = index % AFFINE === 0 ? { ...object.spec, sessionAffinity: "ClientIP" } : object.spec;
+  proxier.upsert({ kind: "Service", object: { ...object, spec } });
+}
+
+function anyService(): number {
+  const index = Math.floor(Math.random() * services);
+  return Math.random() < 0.5 ? index : index - (index % AFFINE);
+}
+
+function indexes(): number[] {
+  return Array.from({ length: services }, (_, index) => index);
+}
+
 async function churn(count: number): Promise<Blocked> {
   const watch = new LoopWatch();
   for (let i = 0; i < count; i++) {
-    const index = Math.floor(Math.random() * services);
+    const index = anyService();
     const pods = podsOf(index, endpoints);
     const name = `bench/${serviceName(index)}`;
     const fresh = freshPod(services, endpoints, serial++ % PODS);
@@ -73,15 +92,14 @@ async function churn(count: number): Promise<Blocked> {
       proxier.remove("EndpointSlice", `${name}-a`);
       proxier.remove("Service", name);
       await write();
-      proxier.upsert({ kind: "Service", object: makeService(index) });
+      putService(index);
     } else if (kind < 3) pods.push(fresh);
     else pods[i % endpoints] = fresh;
     put(index, pods);
     if (i % TOGETHER === TOGETHER - 1) await write();
   }
   // As it was at first.
-  const all = Array.from({ length: services }, (_, index) => index);
-  await inTurns(all, (index) => put(index, podsOf(index, endpoints)));
+  await inTurns(indexes(), (index) => put(index, podsOf(index, endpoints)));
   await write();
   await sleep(LATE_MS);
   await write();
