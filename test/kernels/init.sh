@@ -12,6 +12,9 @@ for applet in $(/bin/busybox --list-full); do
 done
 ip link set lo up
 stty -F /dev/ttyS1 raw 2>/dev/null
+# Open for as long as the guest lives: when the last one closes a serial line, the kernel waits only so long for what was written
+# to leave it, and on a busy machine results were lost.
+exec 3> /dev/ttyS1
 
 # Rows of the packet tests run at once: an emulated machine works such bursts off so slowly that queues of the usual lengths
 # overflow, and what is lost there would look like a rule's doing.
@@ -22,7 +25,7 @@ echo 16777216 > /proc/sys/net/core/wmem_max
 for setting in icmp_msgs_per_sec icmp_msgs_burst; do echo 1000000 > "/proc/sys/net/ipv4/$setting"; done
 
 . /job
-report() { echo "$1" > /dev/ttyS1; }
+report() { echo "$1" >&3; }
 report "{\"event\":\"up\",\"release\":\"$(uname -r)\",\"seconds\":$(cut -d ' ' -f 1 /proc/uptime)}"
 
 cd /repo || report '{"event":"broken","message":"there is no checkout in the image"}'
@@ -34,12 +37,13 @@ for tier in $TIERS; do
   # The pipe makes vitest's output plain lines. Split into words on purpose: file names have no spaces here.
   # shellcheck disable=SC2086
   { node test/lab/enter.mjs -- node node_modules/vitest/vitest.mjs run "--project=$tier" --passWithNoTests \
-      --reporter=default --reporter=./test/kernels/reporter.ts $FILTERS 2>&1; echo $? > /tmp/code; } | cat
+      --reporter=default --reporter=./test/kernels/reporter.ts $FILTERS 2>&1 3>&-; echo $? > /tmp/code; } | cat
   report "{\"event\":\"tier-end\",\"tier\":\"$tier\",\"code\":$(cat /tmp/code)}"
 done
 dmesg | grep -E 'WARNING:|BUG:|Oops|Call Trace|refcount_t|unregister_netdevice' | while read -r line; do
   echo "kernel log: $line"
 done
 report '{"event":"end"}'
+exec 3>&-
 sleep 1
 poweroff -f
