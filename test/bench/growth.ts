@@ -72,8 +72,8 @@ const put = (index: number, pods: readonly number[]): void =>
 
 function putService(index: number): void {
   const object = makeService(index);
-  const spec = index % AFFINE === 0 ? { ...object.spec, sessionAffinity: "ClientIP" } : object.spec;
-  proxier.upsert({ kind: "Service", object: { ...object, spec } });
+  const sessionAffinity = index % AFFINE === 0 ? "ClientIP" : "None";
+  proxier.upsert({ kind: "Service", object: { ...object, spec: { ...object.spec, sessionAffinity } } });
 }
 
 function anyService(): number {
