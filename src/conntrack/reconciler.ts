@@ -189,8 +189,10 @@ export class Reconciler {
   async #fillScreen(screen: ScreenBuilder, family: IpFamily, scope: Scope): Promise<void> {
     const { model, former } = this.#options;
     const breather = new Breather(SLICE_MS);
+    // What the first write of all services has left to do in this turn is long enough.
+    if (scope.all) await breather.rest();
     // The model may change between two slices; what changes is reconciled again after its own rules are in.
-    for (const service of scope.all ? [...model.services()] : scope.services.keys()) {
+    for (const service of scope.all ? model.services() : scope.services.keys()) {
       const targets = model.targets(family, service);
       for (const target of targets) screen.addTarget(target);
       this.#tellResets(targets);

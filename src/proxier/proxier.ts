@@ -185,6 +185,8 @@ export class Proxier implements ObjectSink {
       // The sets are declared by now, so that services find what the kernel's hold.
       await Promise.all(this.#families.map((family) => family.load()));
     }
+    // The first list is long: signals and health checks are not to be kept waiting.
+    const breather = new Breather();
     const dirty = this.model.takeDirty();
     for (const { family } of this.#families) {
       const underWay = this.#underWay[family];
@@ -195,8 +197,6 @@ export class Proxier implements ObjectSink {
     if (dirty.serviceCIDRs) {
       for (const family of this.#families) family.setServiceCIDRs(this.model.serviceCIDRs(family.family));
     }
-    // The first list is long: signals and health checks are not to be kept waiting.
-    const breather = new Breather();
     let rested = false;
     for (const service of dirty.services) {
       this.#update(service);

@@ -22,12 +22,17 @@ export class SyntaxFault extends Error {
 const PARSED_AT_ONCE = 1 << 18;
 const BYTE_ORDER_MARK = Buffer.from("\ufeff");
 
-/** The values of a file's documents, empty documents left out. `content` is UTF-8. Throws `SyntaxFault`. */
-export async function readDocuments(content: Buffer, format: "json" | "yaml"): Promise<unknown[]> {
+/** The values of a file's documents, empty documents left out. `content` is UTF-8. Work begins with the call. Throws `SyntaxFault`. */
+export async function readDocuments(
+  content: Buffer,
+  format: "json" | "yaml",
+  breather = new Breather(),
+): Promise<unknown[]> {
+  breather.begin();
   const marked = content.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK);
   const body = marked ? content.subarray(BYTE_ORDER_MARK.length) : content;
-  if (format === "yaml") return readYaml(body.toString());
-  const list = body.length > PARSED_AT_ONCE ? await readLargeJson(body) : undefined;
+  if (format === "yaml") return readYaml(body.toString(), breather);
+  const list = body.length > PARSED_AT_ONCE ? await readLargeJson(body, breather) : undefined;
   return list === undefined ? readJson(body.toString()) : [list];
 }
 
@@ -36,8 +41,7 @@ export async function readDocuments(content: Buffer, format: "json" | "yaml"): P
  * something else than objects. The text of a list is never a string as a whole: V8 gives such large strings back to the system in
  * the pause that ends a collection, and 150 MB of them take 15 ms.
  */
-async function readLargeJson(text: Buffer): Promise<unknown> {
-  const breather = new Breather();
+async function readLargeJson(text: Buffer, breather: Breather): Promise<unknown> {
   const reader = new JsonListReader();
   const items: unknown[] = [];
   try {
@@ -122,7 +126,7 @@ function scanValue(text: string, start: number): number {
   }
 }
 
-async function readYaml(text: string): Promise<unknown[]> {
+async function readYaml(text: string, breather: Breather): Promise<unknown[]> {
   // 9 MB that JSON alone has no use for.
   const { Composer, LineCounter, Parser } = await import("yaml");
   const lines = new LineCounter();
@@ -139,7 +143,6 @@ async function readYaml(text: string): Promise<unknown[]> {
     const value = toValue(document, lines);
     if (value !== null) values.push(value);
   };
-  const breather = new Breather();
   for (const token of parser.parse(text)) {
     for (const document of composer.next(token)) take(document);
     if (breather.due) await breather.rest();

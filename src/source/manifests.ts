@@ -1,7 +1,7 @@
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { DirectoryWatch } from "../base/directory-watch.js";
-import { Breather, turn } from "../base/turns.js";
+import { Breather } from "../base/turns.js";
 import { isNoEntry, reasonOf } from "../base/unknown.js";
 import {
   fileVersion,
@@ -81,6 +81,8 @@ export class ManifestSource implements ObjectSource {
   readonly #debounceMs: number;
   readonly #settleMs: number;
   readonly #index: ObjectIndex;
+  /** One for all stages of a file: each with its own would have its time in the turn that the one before has used up. */
+  readonly #breather = new Breather();
   /** Signature of each file as it was last taken over. */
   readonly #seen = new Map<string, string>();
   /** Versions that are not believed yet, and since when, ms of performance.now(). */
@@ -155,7 +157,7 @@ export class ManifestSource implements ObjectSource {
       const look = await this.#parse(file, content);
       this.#accept(file, look);
       if (look.kind === "objects") await this.#deliver(new Map([[file, look.objects]]), sink, true);
-      await turn();
+      await this.#breather.rest();
       if (this.#stopped) return;
     }
   }
@@ -264,12 +266,11 @@ export class ManifestSource implements ObjectSource {
     sink: ObjectSink,
     inTurns = false,
   ): Promise<boolean> {
-    const breather = new Breather();
     const update = this.#index.update(versions, sink);
     let step = update.next();
     for (; step.done !== true; step = update.next()) {
-      if (!inTurns || !breather.due) continue;
-      await breather.rest();
+      if (!inTurns || !this.#breather.due) continue;
+      await this.#breather.rest();
       if (this.#stopped) return false;
     }
     const { changed, clashes, wanted } = step.value;
@@ -303,13 +304,12 @@ export class ManifestSource implements ObjectSource {
     }
     const { signature } = content;
     try {
-      const values = await readDocuments(content.bytes, formatOf(file) ?? "yaml");
+      const values = await readDocuments(content.bytes, formatOf(file) ?? "yaml", this.#breather);
       giveBack(content.bytes);
-      const breather = new Breather();
       const objects = new FileObjects(this.#options.watch ?? false);
       const sorting = sortInSteps(values, (object) => objects.add(object));
       let step = sorting.next();
-      for (; step.done !== true; step = sorting.next()) if (breather.due) await breather.rest();
+      for (; step.done !== true; step = sorting.next()) if (this.#breather.due) await this.#breather.rest();
       const { otherKinds, faults } = step.value;
       for (const kind of otherKinds) {
         if (this.#notedKinds.has(kind)) continue;
