@@ -22,7 +22,7 @@ export class SyntaxFault extends Error {
 const PARSED_AT_ONCE = 1 << 18;
 const BYTE_ORDER_MARK = Buffer.from("\ufeff");
 
-/** The values of a file's documents, empty documents left out. `content` is UTF-8. Work begins with the call. Throws `SyntaxFault`. */
+/** The values of a file's documents, empty documents left out. `content` is UTF-8. `breather` begins anew. Throws `SyntaxFault`. */
 export async function readDocuments(
   content: Buffer,
   format: "json" | "yaml",

@@ -13,7 +13,7 @@ done
 ip link set lo up
 stty -F /dev/ttyS1 raw 2>/dev/null
 # Open for as long as the guest lives: when the last one closes a serial line, the kernel waits only so long for what was written
-# to leave it, and on a busy machine results were lost.
+# to leave it, and on a busy machine two results were missing.
 exec 3> /dev/ttyS1
 
 # Rows of the packet tests run at once: an emulated machine works such bursts off so slowly that queues of the usual lengths
