@@ -57,13 +57,15 @@ async function findLegacy(
   const names = await readText(root, `proc/net/${family}_tables_names`);
   const tables = names.split("\n").filter((name): name is IptablesTable => IPTABLES_TABLES.includes(name as never));
   const seen: string[] = [];
+  const commands: string[] = [];
   for (const table of tables) {
     const words = await describeTable(family, table, legacyChains);
-    if (words !== undefined) seen.push(`${family} ${table}: ${words}`);
+    if (words === undefined) continue;
+    seen.push(`${family} ${table}: ${words}`);
+    commands.push(`${program}-legacy-save -t ${table} | grep -vE '${savePattern(table)}' | ${program}-legacy-restore`);
   }
   if (seen.length === 0) return undefined;
-  const save = `${program}-legacy-save | grep -vE '${savePattern()}' | ${program}-legacy-restore`;
-  return { kind: "iptables-legacy", seen: seen.join("; "), command: save };
+  return { kind: "iptables-legacy", seen: seen.join("; "), command: commands.join(" && ") };
 }
 
 /** What of kube-proxy's is in the table; undefined: nothing. */

@@ -1,7 +1,8 @@
 /**
- * What kube-proxy's iptables mode calls its own, by table (pkg/proxy/iptables/proxier.go and cleanup.go). Everything else
- * with "KUBE-" in its name is kubelet's (KUBE-FIREWALL, KUBE-MARK-DROP, KUBE-IPTABLES-HINT, KUBE-KUBELET-CANARY), or
- * some other program's.
+ * What kube-proxy's iptables, IPVS and userspace modes have called their own in iptables' tables, in any release since 1.0
+ * (pkg/proxy/{iptables,ipvs,userspace}). Everything else with "KUBE-" in its name is kubelet's (KUBE-FIREWALL in filter,
+ * KUBE-MARK-DROP, which kube-proxy made too but never removed, KUBE-HOSTPORTS and KUBE-HP-, KUBE-IPTABLES-HINT,
+ * KUBE-KUBELET-CANARY), or some other program's.
  */
 
 export type IptablesTable = "nat" | "filter" | "mangle";
@@ -17,13 +18,44 @@ interface OwnChains {
 
 const OWN: Readonly<Record<IptablesTable, OwnChains>> = {
   nat: {
-    entries: ["KUBE-SERVICES", "KUBE-POSTROUTING"],
-    others: ["KUBE-NODEPORTS", "KUBE-MARK-MASQ", "KUBE-PROXY-CANARY"],
-    prefixes: ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-"],
+    entries: [
+      "KUBE-SERVICES",
+      "KUBE-POSTROUTING",
+      // userspace mode, the last one before 1.0
+      "KUBE-PORTALS-CONTAINER",
+      "KUBE-PORTALS-HOST",
+      "KUBE-NODEPORT-CONTAINER",
+      "KUBE-NODEPORT-HOST",
+      "KUBE-PROXY",
+    ],
+    others: [
+      "KUBE-NODEPORTS",
+      "KUBE-MARK-MASQ",
+      "KUBE-PROXY-CANARY",
+      // IPVS mode, the last two of older releases
+      "KUBE-NODE-PORT",
+      "KUBE-LOAD-BALANCER",
+      "KUBE-FIRE-WALL",
+      "KUBE-FIREWALL",
+    ],
+    // XLB: what EXT and SVL were before 1.24.
+    prefixes: ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-FW-"],
   },
   filter: {
-    entries: ["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-FORWARD", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL"],
-    others: ["KUBE-PROXY-CANARY"],
+    entries: [
+      "KUBE-SERVICES",
+      "KUBE-EXTERNAL-SERVICES",
+      "KUBE-FORWARD",
+      "KUBE-NODEPORTS",
+      "KUBE-PROXY-FIREWALL",
+      // IPVS mode
+      "KUBE-NODE-PORT",
+      "KUBE-IPVS-FILTER",
+      "KUBE-IPVS-OUT-FILTER",
+      // userspace mode
+      "KUBE-NODEPORT-NON-LOCAL",
+    ],
+    others: ["KUBE-PROXY-CANARY", "KUBE-SOURCE-RANGES-FIREWALL"],
     prefixes: [],
   },
   mangle: { entries: [], others: ["KUBE-PROXY-CANARY"], prefixes: [] },
@@ -40,11 +72,14 @@ export function isEntryChain(table: IptablesTable, chain: string): boolean {
   return OWN[table].entries.includes(chain);
 }
 
-/** A pattern for grep -E that finds every line of iptables-save about these chains, and no other. */
-export function savePattern(): string {
-  const names = new Set(IPTABLES_TABLES.flatMap((table) => [...OWN[table].entries, ...OWN[table].others]));
-  const prefixes = IPTABLES_TABLES.flatMap((table) => OWN[table].prefixes);
+/**
+ * A pattern for grep -E that finds every line of iptables-save about these chains of the table, and no other. Of one table:
+ * a name may be kube-proxy's in one and kubelet's in the next.
+ */
+export function savePattern(table: IptablesTable): string {
+  const { entries, others, prefixes } = OWN[table];
   const cut = (name: string): string => name.slice("KUBE-".length);
-  // Names follow ":" or a space: a chain that merely ends like one of these is somebody else's.
-  return `[: ]KUBE-((${[...names].map(cut).join("|")})( |$)|(${prefixes.map(cut).join("|")}))`;
+  const names = `(${[...entries, ...others].map(cut).join("|")})( |$)`;
+  // Names follow ":" or a space: a chain that merely ends like one of these is another program's.
+  return `[: ]KUBE-(${[names, ...prefixes.map(cut)].join("|")})`;
 }

@@ -117,6 +117,20 @@ describe("moving in", () => {
   });
 });
 
+describe("what a kube-proxy before 1.24 left", () => {
+  test("goes as well: its KUBE-XLB- chains hold nothing back", async () => {
+    const svc = /jump (KUBE-SVC-\S+)/.exec(kubeProxy())?.[1] ?? "";
+    await nft(`flush ruleset\n${kubeProxy()}
+      add chain ip nat KUBE-XLB-AAAAAAAAAAAAAAAA
+      add rule ip nat KUBE-XLB-AAAAAAAAAAAAAAAA counter jump KUBE-MARK-MASQ
+      add rule ip nat KUBE-XLB-AAAAAAAAAAAAAAAA counter jump ${svc}
+      add rule ip nat KUBE-NODEPORTS counter jump KUBE-XLB-AAAAAAAAAAAAAAAA
+    `);
+    expect(await leftovers()).toBe(true);
+    expect(await tables()).toBe(others);
+  });
+});
+
 describe("a chain that somebody else's rule jumps to", () => {
   beforeAll(async () => {
     await nft(`flush ruleset\n${kubeProxy()}

@@ -50,7 +50,9 @@ describe("leftovers that nf_tables does not see", () => {
     expect(found).toMatchObject([
       { kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES and 2 more chains; ip filter: KUBE-FORWARD" },
     ]);
-    expect(found[0].command).toMatch(/^iptables-legacy-save \| grep -vE '.*' \| iptables-legacy-restore$/);
+    const one = (table: string): string =>
+      `iptables-legacy-save -t ${table} \\| grep -vE '[^']*' \\| iptables-legacy-restore`;
+    expect(found[0].command).toMatch(new RegExp(`^${one("nat")} && ${one("filter")}$`));
   });
 
   it("are looked for in both families", async () => {
@@ -99,28 +101,30 @@ describe("leftovers that nf_tables does not see", () => {
 });
 
 describe("the pattern for the lines of iptables-save", () => {
-  const pattern = new RegExp(savePattern());
   it.each([
-    [":KUBE-SERVICES - [0:0]", true],
-    [":KUBE-SVC-TCOU7JCQXEZGVUNU - [0:0]", true],
-    ['-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES', true],
-    ["-A KUBE-SVC-TCOU7JCQXEZGVUNU ! -s 10.244.0.0/16 -d 10.96.0.10/32 -p udp -j KUBE-MARK-MASQ", true],
-    ["-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000", true],
-    [":KUBE-PROXY-CANARY - [0:0]", true],
-    [":MY-KUBE-SERVICES - [0:0]", false],
-    [":KUBE-FIREWALL - [0:0]", false],
-    ["-A INPUT -j KUBE-FIREWALL", false],
-    [":KUBE-MARK-DROP - [0:0]", false],
-    [":KUBE-IPTABLES-HINT - [0:0]", false],
-    [":KUBE-KUBELET-CANARY - [0:0]", false],
-    [":KUBE-ROUTER-SERVICES - [0:0]", false],
-    [":PREROUTING ACCEPT [0:0]", false],
-    ["COMMIT", false],
-  ])("%s: %s", (line, found) => {
-    expect(pattern.test(line)).toBe(found);
+    ["nat", ":KUBE-SERVICES - [0:0]", true],
+    ["nat", ":KUBE-SVC-TCOU7JCQXEZGVUNU - [0:0]", true],
+    ["nat", ":KUBE-XLB-TCOU7JCQXEZGVUNU - [0:0]", true],
+    ["nat", '-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES', true],
+    ["nat", "-A KUBE-SVC-TCOU7JCQXEZGVUNU ! -s 10.244.0.0/16 -d 10.96.0.10/32 -p udp -j KUBE-MARK-MASQ", true],
+    ["nat", "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000", true],
+    ["mangle", ":KUBE-PROXY-CANARY - [0:0]", true],
+    ["nat", ":MY-KUBE-SERVICES - [0:0]", false],
+    ["nat", ":KUBE-FIREWALL - [0:0]", true],
+    ["filter", ":KUBE-FIREWALL - [0:0]", false],
+    ["filter", "-A INPUT -j KUBE-FIREWALL", false],
+    ["nat", ":KUBE-MARK-DROP - [0:0]", false],
+    ["mangle", ":KUBE-IPTABLES-HINT - [0:0]", false],
+    ["nat", ":KUBE-KUBELET-CANARY - [0:0]", false],
+    ["nat", ":KUBE-ROUTER-SERVICES - [0:0]", false],
+    ["nat", ":PREROUTING ACCEPT [0:0]", false],
+    ["filter", "COMMIT", false],
+  ] as const)("%s %s: %s", (table, line, found) => {
+    expect(new RegExp(savePattern(table)).test(line)).toBe(found);
   });
 
   it("finds what is kube-proxy's, and nothing else", () => {
+    const pattern = new RegExp(savePattern("nat"));
     for (const chain of ["KUBE-NODEPORTS", "KUBE-EXT-A", "KUBE-FW-A", "KUBE-SVL-A", "KUBE-SEP-A", "KUBE-POSTROUTING"]) {
       expect(isOwnChain("nat", chain)).toBe(true);
       expect(pattern.test(`:${chain} - [0:0]`)).toBe(true);

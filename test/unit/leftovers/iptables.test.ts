@@ -93,8 +93,25 @@ describe("what is kube-proxy's", () => {
     ["nat", "KUBE-SVC-TCOU7JCQXEZGVUNU", true],
     ["nat", "KUBE-SVCX", false],
     ["nat", "KUBE-EXTERNAL-SERVICES", false],
-    ["nat", "KUBE-FIREWALL", false],
+    ["nat", "KUBE-XLB-TCOU7JCQXEZGVUNU", true],
+    ["filter", "KUBE-XLB-TCOU7JCQXEZGVUNU", false],
+    ["nat", "KUBE-NODE-PORT", true],
+    ["filter", "KUBE-NODE-PORT", true],
+    ["nat", "KUBE-LOAD-BALANCER", true],
+    ["nat", "KUBE-FIREWALL", true],
+    ["nat", "KUBE-FIRE-WALL", true],
+    ["filter", "KUBE-IPVS-FILTER", true],
+    ["filter", "KUBE-IPVS-OUT-FILTER", true],
+    ["filter", "KUBE-SOURCE-RANGES-FIREWALL", true],
+    ["nat", "KUBE-PORTALS-CONTAINER", true],
+    ["nat", "KUBE-PORTALS-HOST", true],
+    ["nat", "KUBE-NODEPORT-CONTAINER", true],
+    ["nat", "KUBE-NODEPORT-HOST", true],
+    ["filter", "KUBE-NODEPORT-NON-LOCAL", true],
+    ["nat", "KUBE-PROXY", true],
     ["nat", "KUBE-MARK-DROP", false],
+    ["nat", "KUBE-HOSTPORTS", false],
+    ["nat", "KUBE-HP-TCOU7JCQXEZGVUNU", false],
     ["nat", "KUBE-IPTABLES-HINT", false],
     ["nat", "MY-KUBE-SVC-A", false],
     ["filter", "KUBE-EXTERNAL-SERVICES", true],
@@ -163,6 +180,68 @@ describe("cleaning iptables-nft's tables", () => {
     });
     expect(await chainsOf(kernel, { family: "ip6", table: "mangle" })).toEqual({ "KUBE-IPTABLES-HINT": [] });
     expect(Object.keys(await chainsOf(kernel, FILTER))).toHaveLength(11);
+  });
+
+  it("removes those of releases before 1.24, which a KUBE-XLB- chain leads to", async () => {
+    const kernel = new FakeKernel();
+    await load(kernel, NAT, {
+      PREROUTING: [[match, jump("KUBE-SERVICES")]],
+      "KUBE-SERVICES": [
+        [match, jump("KUBE-FW-AAAA")],
+        [match, jump("KUBE-XLB-AAAA")],
+      ],
+      "KUBE-FW-AAAA": [[match, jump("KUBE-XLB-AAAA")], [jump("KUBE-MARK-DROP")]],
+      "KUBE-XLB-AAAA": [[match, jump("KUBE-MARK-MASQ")], [match, jump("KUBE-SVC-AAAA")], [jump("KUBE-SEP-BBBB")]],
+      "KUBE-SVC-AAAA": [[match, jump("KUBE-SEP-BBBB")]],
+      "KUBE-SEP-BBBB": [[match]],
+      "KUBE-MARK-MASQ": [[match]],
+      "KUBE-MARK-DROP": [[match]],
+    });
+    expect(await removeIptablesChains(kernel, ["ip"])).toMatchObject([{ chains: 6, jumps: 1, kept: [] }]);
+    expect(await chainsOf(kernel, NAT)).toEqual({ PREROUTING: [], "KUBE-MARK-DROP": ["no verdict"] });
+  });
+
+  it("removes those of the IPVS mode, and not the kubelet's of the same name in filter", async () => {
+    const kernel = new FakeKernel();
+    await load(kernel, NAT, {
+      PREROUTING: [[match, jump("KUBE-SERVICES")]],
+      POSTROUTING: [[match, jump("KUBE-POSTROUTING")]],
+      "KUBE-SERVICES": [
+        [match, jump("KUBE-LOAD-BALANCER")],
+        [match, jump("KUBE-NODE-PORT")],
+      ],
+      "KUBE-LOAD-BALANCER": [[match, jump("KUBE-FIREWALL")], [jump("KUBE-MARK-MASQ")]],
+      "KUBE-FIREWALL": [[jump("KUBE-MARK-DROP")]],
+      "KUBE-NODE-PORT": [[match, jump("KUBE-MARK-MASQ")]],
+      "KUBE-POSTROUTING": [[match]],
+      "KUBE-MARK-MASQ": [[match]],
+      "KUBE-MARK-DROP": [[match]],
+    });
+    const filter: Chains = {
+      INPUT: [
+        [match, jump("KUBE-NODE-PORT")],
+        [jump("KUBE-PROXY-FIREWALL")],
+        [jump("KUBE-IPVS-FILTER")],
+        [jump("KUBE-FIREWALL")],
+      ],
+      OUTPUT: [[jump("KUBE-IPVS-OUT-FILTER")]],
+      "KUBE-NODE-PORT": [[match, accept]],
+      "KUBE-PROXY-FIREWALL": [[match, jump("KUBE-SOURCE-RANGES-FIREWALL")]],
+      "KUBE-SOURCE-RANGES-FIREWALL": [[match]],
+      "KUBE-IPVS-FILTER": [[match]],
+      "KUBE-IPVS-OUT-FILTER": [[match]],
+      "KUBE-FIREWALL": [[match]],
+    };
+    await load(kernel, FILTER, filter, FILTER_BASE);
+    expect(await removeIptablesChains(kernel, ["ip"])).toMatchObject([
+      { table: "nat", chains: 6, jumps: 2, kept: [] },
+      { table: "filter", chains: 5, jumps: 4, kept: [] },
+    ]);
+    expect(await chainsOf(kernel, FILTER)).toEqual({
+      INPUT: ["KUBE-FIREWALL"],
+      OUTPUT: [],
+      "KUBE-FIREWALL": ["no verdict"],
+    });
   });
 
   it("leaves tables of these names without kube-proxy's chains alone", async () => {
