@@ -5,7 +5,7 @@ import { addLocalReady, categorize } from "./categorize.js";
 import { Claims, NODE_PORT } from "./claims.js";
 import { clusterName, fieldsOf, Findings, listOf, ProblemLog, show } from "./fields.js";
 import { readService, type FamilyRecord, type PortRecord, type ServiceRecord } from "./service-record.js";
-import { candidatesOf, readSlice, sameSlice, type SliceRecord } from "./slice-record.js";
+import { candidatesOf, readSlice, readyEndpoints, sameSlice, type SliceRecord } from "./slice-record.js";
 import { endpointsAmong, type Held, portId, releasedClaims, releasedEndpoints, resets, targetOf } from "./targets.js";
 import type {
   HealthCheck,
@@ -14,6 +14,7 @@ import type {
   Problem,
   Protocol,
   Released,
+  ServedCounts,
   ServicePortView,
   ServiceTarget,
 } from "./types.js";
@@ -178,6 +179,21 @@ export class ServiceModel {
   /** "namespace/name" of every service that is served in some family. */
   *services(): Iterable<string> {
     for (const { name, record } of this.#services.values()) if (record !== undefined) yield name;
+  }
+
+  /**
+   * How much is served in a family: services with a ClusterIP there, and ready endpoints in their slices, each address of a slice
+   * once. Walks all of it: for a start, a status, an end, never for a change.
+   */
+  counts(family: IpFamily): ServedCounts {
+    let services = 0;
+    let endpoints = 0;
+    for (const { record, slices } of this.#services.values()) {
+      if (record?.[family] === undefined) continue;
+      services++;
+      for (const slice of slices) if (slice.family === family) endpoints += readyEndpoints(slice);
+    }
+    return { services, endpoints };
   }
 
   /** The service ports of a service in a family, from the present state; none when it is gone or not served there. */

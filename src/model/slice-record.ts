@@ -283,6 +283,13 @@ export function candidatesOf(
   return { endpoints: onPort(endpoints, port), states, hints };
 }
 
+/** How many of its endpoints are ready. */
+export function readyEndpoints({ states }: Pick<SliceRecord, "states">): number {
+  let ready = 0;
+  for (const state of states) if ((state & READY) !== 0) ready++;
+  return ready;
+}
+
 /** The same endpoints on another port. */
 function onPort(endpoints: readonly Endpoint[], port: number): readonly Endpoint[] {
   if (endpoints[0]?.port === port) return endpoints;

@@ -111,6 +111,14 @@ export interface HealthCheck {
   readonly localEndpoints: number;
 }
 
+/** How much a family serves: ServiceModel.counts. */
+export interface ServedCounts {
+  /** Services with a ClusterIP of the family. */
+  readonly services: number;
+  /** Ready endpoints in the slices of these services. */
+  readonly endpoints: number;
+}
+
 /** Something in an object that cannot be served, said once. */
 export interface Problem {
   /** "Service", "EndpointSlice", "Node", "ServiceCIDR". */

@@ -380,3 +380,19 @@ describe("which list has endpoints", () => {
     expect(view("web").hasAnyEndpoint).toBe(true);
   });
 });
+
+test("counts: services with an address in the family, and the ready endpoints of their slices", () => {
+  const { model } = newModel();
+  const gone = { addresses: ["10.1.0.3"], conditions: { ready: false } };
+  model.upsertService(service("web"));
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", "10.1.0.2", gone]));
+  model.upsertSlice(slice("web-2", "web", ["10.1.0.4"]));
+  model.upsertSlice(slice("web-6", "web", ["fd00::1"], { addressType: "IPv6" }));
+  model.upsertService(service("idle", { clusterIP: "10.0.0.2" }));
+  model.upsertSlice(slice("stray", "no-such-service", ["10.1.0.9"]));
+  model.upsertService(service("headless", { clusterIP: "None" }));
+  expect(model.counts("ip")).toEqual({ services: 2, endpoints: 3 });
+  expect(model.counts("ip6")).toEqual({ services: 0, endpoints: 0 });
+  model.removeService("default/web");
+  expect(model.counts("ip")).toEqual({ services: 1, endpoints: 0 });
+});
