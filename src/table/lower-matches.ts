@@ -30,6 +30,7 @@ import {
   requireNfproto,
   type LowerContext,
 } from "./lower-context.js";
+import { protocolNumber } from "./protocols.js";
 import { MAX_INTERFACE_BYTES } from "./text.js";
 import type { Match, PortRange } from "./types.js";
 
@@ -185,14 +186,6 @@ function distinct(ranges: readonly Range[]): Range[] {
   return [...new Set(ranges.map((range) => range.from))]
     .toSorted((a, b) => Number(a - b))
     .map((from) => ({ from, to: from }));
-}
-
-/** Number of a protocol by name or number. */
-export function protocolNumber(protocol: string | number): number {
-  if (typeof protocol === "number" && Number.isInteger(protocol) && protocol >= 0 && protocol <= 255) return protocol;
-  const number = (IpProto as Readonly<Record<string, number>>)[protocol];
-  if (number === undefined) throw new RangeError(`not a transport protocol: ${protocol}`);
-  return number;
 }
 
 function lowerProtocol(context: LowerContext, match: Of<"protocol">): void {

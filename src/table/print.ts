@@ -4,6 +4,7 @@ import type { Family, Verdict } from "../kernel/types.js";
 import { addressBytes, addressText, mergeRanges, parseNetwork, rangeText } from "./addresses.js";
 import { readU32 } from "./bytes.js";
 import { DEFAULT_BURST } from "./lower-actions.js";
+import { protocolText } from "./protocols.js";
 import { padded } from "./schema.js";
 import {
   FIELD_BYTES,
@@ -48,7 +49,7 @@ function printMatch(match: Match, options: PrintOptions): string {
     case "port":
       return `th ${match.direction === "source" ? "sport" : "dport"} ${not(match.negate)}${either(match.ports.map(portText))}`;
     case "protocol":
-      return `meta l4proto ${not(match.negate)}${match.protocol}`;
+      return `meta l4proto ${not(match.negate)}${protocolText(match.protocol)}`;
     case "in-set":
       return `${printKey(match.key, match.set, options)} ${not(match.negate)}@${match.set}`;
     case "address-type": {

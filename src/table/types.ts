@@ -47,7 +47,7 @@ export type Match =
       readonly ports: readonly PortRange[];
       readonly negate?: boolean;
     }
-  /** Transport protocol by name ("tcp", "udp", "sctp", "icmp", "icmpv6") or number. */
+  /** Transport protocol by number, or by a name of /etc/protocols ("tcp", "gre", "UDPLite": protocols.ts). */
   | { readonly match: "protocol"; readonly protocol: string | number; readonly negate?: boolean }
   /** The fields, concatenated, are an element of the named set (or a key of the named map). */
   | { readonly match: "in-set"; readonly key: readonly Field[]; readonly set: string; readonly negate?: boolean }

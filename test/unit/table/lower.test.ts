@@ -107,6 +107,34 @@ describe("lowering", () => {
   });
 });
 
+/** /etc/protocols of Debian 12 (netbase 6.4), without its comments: those that fit a byte. */
+const NETBASE = `ip 0 IP; hopopt 0 HOPOPT; icmp 1 ICMP; igmp 2 IGMP; ggp 3 GGP; ipencap 4 IP-ENCAP; st 5 ST; tcp 6 TCP
+egp 8 EGP; igp 9 IGP; pup 12 PUP; udp 17 UDP; hmp 20 HMP; xns-idp 22 XNS-IDP; rdp 27 RDP
+iso-tp4 29 ISO-TP4; dccp 33 DCCP; xtp 36 XTP; ddp 37 DDP; idpr-cmtp 38 IDPR-CMTP; ipv6 41 IPv6
+ipv6-route 43 IPv6-Route; ipv6-frag 44 IPv6-Frag; idrp 45 IDRP; rsvp 46 RSVP; gre 47 GRE
+esp 50 IPSEC-ESP; ah 51 IPSEC-AH; skip 57 SKIP; ipv6-icmp 58 IPv6-ICMP; ipv6-nonxt 59 IPv6-NoNxt
+ipv6-opts 60 IPv6-Opts; rspf 73 RSPF CPHB; vmtp 81 VMTP; eigrp 88 EIGRP; ospf 89 OSPFIGP
+ax.25 93 AX.25; ipip 94 IPIP; etherip 97 ETHERIP; encap 98 ENCAP; pim 103 PIM; ipcomp 108 IPCOMP
+vrrp 112 VRRP; l2tp 115 L2TP; isis 124 ISIS; sctp 132 SCTP; fc 133 FC
+mobility-header 135 Mobility-Header; udplite 136 UDPLite; mpls-in-ip 137 MPLS-in-IP; manet 138
+hip 139 HIP; shim6 140 Shim6; wesp 141 WESP; rohc 142 ROHC; ethernet 143 Ethernet`;
+
+describe("protocols", () => {
+  const number = (protocol: string): number =>
+    (lower("ip", { match: "protocol", protocol })[1] as { data: Uint8Array }).data[0];
+
+  it("are known by every name and alias of /etc/protocols", () => {
+    for (const entry of NETBASE.split(/[;\n]/)) {
+      const [name, value, ...aliases] = entry.trim().split(" ");
+      for (const each of [name, ...aliases]) expect([each, number(each)]).toEqual([each, Number(value)]);
+    }
+  });
+
+  it("are known in the case that Calico writes them in", () => {
+    expect(["TCP", "UDP", "ICMP", "ICMPv6", "SCTP", "UDPLite"].map(number)).toEqual([6, 17, 1, 58, 132, 136]);
+  });
+});
+
 const REFUSED: [string, RegExp, Family, Statement][] = [
   ["no networks", /without networks/, "ip", { match: "address", direction: "source", nets: [] }],
   ["an IPv6 network in an ip table", /family ip/, "ip", { match: "address", direction: "source", nets: ["fd00::/8"] }],
@@ -119,8 +147,19 @@ const REFUSED: [string, RegExp, Family, Statement][] = [
   ["no ports", /without ports/, "ip", { match: "port", direction: "source", ports: [] }],
   ["a port of 70000", /not a port/, "ip", { match: "port", direction: "source", ports: [70_000] }],
   ["a range that runs backwards", /port range/, "ip", { match: "port", direction: "source", ports: [[90, 80]] }],
-  ["an unknown protocol", /protocol/, "ip", { match: "protocol", protocol: "tpc" }],
+  [
+    "an unknown protocol",
+    /not a protocol: tpc; known are .* esp, .*, tcp, .*, udplite/,
+    "ip",
+    { match: "protocol", protocol: "tpc" },
+  ],
   ["a protocol of 256", /protocol/, "ip", { match: "protocol", protocol: 256 }],
+  [
+    "a protocol by a name of every object's",
+    /not a protocol: constructor/,
+    "ip",
+    { match: "protocol", protocol: "constructor" },
+  ],
   ["ICMPv6 in an ip table", /family ip/, "ip", { match: "icmp", version: 6, type: 128 }],
   ["an ICMP type of 300", /ICMP/, "ip", { match: "icmp", version: 4, type: 300 }],
   ["no states", /states/, "ip", { match: "ct-state", states: [] }],
