@@ -1,5 +1,6 @@
 #include "connection.h"
 
+#include <libnftnl/common.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netlink.h>
@@ -25,6 +26,8 @@ constexpr size_t kReplyBuffer = 8 << 20;
 // netlink_sendmsg takes at most sk_sndbuf - 32.
 constexpr size_t kSendOverhead = 32;
 constexpr size_t kMaxDescribedFaults = 5;
+// Empty transactions until one finds the generation as it was: each takes microseconds unless there is one to wait for.
+constexpr int kMaxAnnouncementWaits = 8;
 constexpr char kCommitterName[] = "nft-proxier";
 
 uint64_t Now() {
@@ -236,18 +239,62 @@ std::vector<std::shared_ptr<Monitor>> Connection::QuietMonitors() {
   return monitors;
 }
 
-// Monitors of ours leave, and come back when it is through: between the two readings of the generation there must have
-// been no commit but this one.
+// Sends an empty transaction, which raises no generation and has no events (nf_tables_commit). The kernel takes the
+// mutex of its transactions for it, which any other one holds from its first message until the last of its events is
+// queued at every listener: once this returns true, there is no transaction that was in force before and is still being
+// announced.
+bool Connection::AwaitAnnouncements() {
+  alignas(nlmsghdr) char buffer[128];
+  const uint32_t seq = next_seq_;
+  next_seq_ += 2;
+  size_t length = nftnl_batch_begin(buffer, seq)->nlmsg_len;
+  length += nftnl_batch_end(buffer + length, seq + 1)->nlmsg_len;
+  if (socket_->Send(buffer, length) != 0) return false;
+  bool failed = false;
+  Drain(
+      [&](const nlmsghdr* message) { failed |= message->nlmsg_type == NLMSG_ERROR && DecodeError(message).error != 0; },
+      &failed);
+  return !failed;
+}
+
+std::optional<uint32_t> Connection::AnnouncedGeneration() {
+  uint32_t generation = Generation().id;
+  for (int attempt = 1; AwaitAnnouncements(); ++attempt) {
+    const uint32_t now = Generation().id;
+    // A busy neighbour may win every time: then its changes are reported as lost.
+    if (now == generation || attempt == kMaxAnnouncementWaits) return generation;
+    generation = now;
+  }
+  return std::nullopt;
+}
+
+// Monitors of ours leave the group for the time of the commit, and then return to it. The kernel raises its generation
+// first and sends the events afterwards, so a generation that can be read says nothing of what was received:
+//
+//   A   generation whose events, and those of all before it, are known to be queued at the monitors
+//   leave, commit, return
+//   B   generation as read now
+//
+// B == A + 1 (A, if the commit failed) means that the kernel's state went from A to B by our commit alone, whenever
+// another process tried:
+// - before A was read: its events are queued (AwaitAnnouncements), and leaving the group does not take them away; or
+//   the kernel dropped some of them, which the monitor's own socket reports (ENOBUFS).
+// - from there until B was read, before or after our commit: B is later than A + 1, and events are reported as lost.
+// - after B was read: that is after the return, so every event is received.
+// A monitor that is opened meanwhile is in the group from its beginning, and so are those of other connections, for
+// which our events are those of another process. Commits of this connection do not overlap (commit_mutex_).
 CommitResult Connection::SendUnheard(Batch& batch) {
   std::vector<std::shared_ptr<Monitor>> monitors = QuietMonitors();
   if (monitors.empty()) return Send(batch);
-  const uint32_t before = Generation().id;
+  const std::optional<uint32_t> before = AnnouncedGeneration();
+  // To be heard is dearer, but right.
+  if (!before) return Send(batch);
   monitors.erase(
       std::remove_if(monitors.begin(), monitors.end(), [](const auto& monitor) { return !monitor->Leave(); }),
       monitors.end());
   const auto come_back = [&](bool committed) {
     for (const std::shared_ptr<Monitor>& monitor : monitors) monitor->ListenAgain();
-    const uint32_t expected = committed ? NextGeneration(before) : before;
+    const uint32_t expected = committed ? NextGeneration(*before) : *before;
     std::vector<MonitorItem> missed;
     if (GenerationOr(0) != expected) missed.emplace_back(EventsLost{});
     if (committed) missed.emplace_back(OwnBatch(expected, port_id()));

@@ -64,8 +64,8 @@ class Connection {
   std::vector<InterfaceAddress> Addresses() const;
 
   // Events of this namespace. The monitor does not listen while a loud batch is committed (Batch::loud), unless it
-  // wants to hear of our own commits: whether anybody else changed something meanwhile is told by the generation, and
-  // then the events are reported as lost. Throws Failure.
+  // wants to hear of our own commits: the generation shows whether another process committed meanwhile (SendUnheard),
+  // and then the events are reported as lost. Throws Failure.
   std::shared_ptr<Monitor> OpenMonitor(const MonitorOptions& options);
 
  private:
@@ -77,6 +77,9 @@ class Connection {
   CommitResult Send(Batch& batch);
   void CollectReplies(const Batch& batch);
   CommitResult SendUnheard(Batch& batch);
+  bool AwaitAnnouncements();
+  // The generation in force, all events of which have been sent; absent: the kernel does not say. Throws Failure.
+  std::optional<uint32_t> AnnouncedGeneration();
   std::vector<std::shared_ptr<Monitor>> QuietMonitors();
   uint32_t GenerationOr(uint32_t fallback) const;
 

@@ -216,6 +216,47 @@ test("nothing is heard of a large commit of our own but that it was; others' mea
   await listener.monitor.close();
 });
 
+test("a foreign change that is still being announced is not lost behind a large commit of our own", async () => {
+  const { kernel, open } = lab();
+  const other = await open();
+  const listener = await listen(kernel);
+  const [theirs, ours] = [ip("theirs"), ip("ours")];
+  await kernel.commit([
+    addTable(theirs),
+    addSet(theirs, addresses("s", { size: 400_000 })),
+    addTable(ours),
+    addSet(ours, addresses("s", { size: 4000 })),
+    elements("add", ours, "s", manyAddresses(1)),
+  ]);
+  const deleted = (): number =>
+    listener.batches.filter(({ events }) => events.some(({ action, table }) => action === "delete" && table === "ours"))
+      .length;
+  for (const round of [0, 1, 2]) {
+    const { id } = await kernel.generation();
+    const foreign = other.commit([
+      elements("add", theirs, "s", manyAddresses(100_000, 0x0b000000 + round * 100_000)),
+      elements("delete", ours, "s", manyAddresses(1)),
+    ]);
+    // The number is raised first, the events are sent afterwards.
+    for (let now = id; now === id; now = (await kernel.generation()).id);
+    await kernel.commit([elements("add", ours, "s", manyAddresses(2000, 0x0c000000 + round * 2000))]);
+    await foreign;
+    // Told behind everything that was queued before it.
+    await other.commit([addChain(theirs, `fence-${round}`)]);
+    await listener.until(id + 3);
+    expect(deleted()).toBe(round + 1);
+    // The foreign commit came whole: there was nothing to report as lost.
+    expect(listener.lost).toBe(0);
+    await kernel.commit([
+      elements("add", ours, "s", manyAddresses(1)),
+      elements("delete", ours, "s", manyAddresses(2000, 0x0c000000 + round * 2000)),
+    ]);
+    await listener.until(id + 4);
+  }
+  await other.commit([dropTable(theirs), dropTable(ours)]);
+  await listener.monitor.close();
+});
+
 test("events that the kernel had to drop are told as lost, and the stream goes on", async () => {
   const { open } = lab();
   const small = await open({ receiveBufferBytes: 1 });
