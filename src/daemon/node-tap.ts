@@ -23,8 +23,12 @@ export class NodeTap implements ObjectSink {
     this.#sink.remove(kind, name);
   }
 
-  synced(): void {
-    this.#sink.synced();
+  synced(pending?: readonly KubeKind[]): void {
+    this.#sink.synced(pending);
+  }
+
+  listed(kind: KubeKind): void {
+    this.#sink.listed?.(kind);
   }
 
   flush(): void {

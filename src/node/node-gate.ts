@@ -50,6 +50,8 @@ export class NodeGate implements ObjectSink {
   #resolveOpened: () => void = () => undefined;
   #state: State = "waiting";
   #listed = false;
+  /** Kinds whose first list is still to come. */
+  #pending = new Set<KubeKind>();
   #node: V1Node | undefined;
   /** The Node had its time to come and have IPs. */
   #addressesDue = false;
@@ -82,9 +84,15 @@ export class NodeGate implements ObjectSink {
     this.#sink.remove(kind, name);
   }
 
-  synced(): void {
+  synced(pending: readonly KubeKind[] = []): void {
     this.#listed = true;
+    this.#pending = new Set(pending);
     this.#tryOpen();
+  }
+
+  listed(kind: KubeKind): void {
+    this.#pending.delete(kind);
+    if (this.#state === "open") this.#sink.listed?.(kind);
   }
 
   flush(): void {
@@ -143,7 +151,7 @@ export class NodeGate implements ObjectSink {
     this.#log.info({ families, primary: FAMILY_NAMES[facts.primary], nodeIPs, podCIDRs }, "this node is known");
     this.#podCIDRs = podCIDRsOf(this.#node);
     this.#state = "open";
-    this.#sink.synced();
+    this.#sink.synced([...this.#pending]);
     this.#resolveOpened();
   }
 

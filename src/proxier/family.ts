@@ -88,6 +88,11 @@ export class FamilyProxier {
     this.#required().ruleset.setServiceCIDRs(cidrs);
   }
 
+  /** Those that the kernel's table has stay, be they an earlier run's. */
+  keepServiceCIDRs(): void {
+    this.#required().ruleset.keepServiceCIDRs();
+  }
+
   update(service: string, views: readonly ServicePortView[]): void {
     this.#required().isolation.update(service, views);
   }

@@ -76,6 +76,8 @@ export class Proxier implements ObjectSink {
   #node: V1Node | undefined;
   #nodeChanged = true;
   #synced = false;
+  /** Pending: no list has come yet, and those that an earlier run left in force stay. */
+  #serviceCIDRs: "pending" | "changed" | "in force" = "changed";
   #loaded = false;
   #watching = false;
   /** When the oldest change that is not written yet came in, ms of the clock. */
@@ -157,8 +159,15 @@ export class Proxier implements ObjectSink {
     }
   }
 
-  synced(): void {
+  synced(pending: readonly KubeKind[] = []): void {
     this.#synced = true;
+    this.#serviceCIDRs = pending.includes("ServiceCIDR") ? "pending" : "changed";
+  }
+
+  listed(kind: KubeKind): void {
+    if (kind !== "ServiceCIDR") return;
+    this.#pendingSince ??= this.#options.clock.now();
+    this.#serviceCIDRs = "changed";
   }
 
   flush(): void {
@@ -194,9 +203,7 @@ export class Proxier implements ObjectSink {
       if (dirty.services.length > 0) underWay.services.push(dirty.services);
     }
     for (const observer of this.#observers) observer.taken?.();
-    if (dirty.serviceCIDRs) {
-      for (const family of this.#families) family.setServiceCIDRs(this.model.serviceCIDRs(family.family));
-    }
+    this.#updateServiceCIDRs(dirty.serviceCIDRs);
     let rested = false;
     for (const service of dirty.services) {
       this.#update(service);
@@ -245,6 +252,16 @@ export class Proxier implements ObjectSink {
     await this.#localAddresses.close();
     await this.#watcher?.close();
     for (const family of this.#families) family.close();
+  }
+
+  #updateServiceCIDRs(changed: boolean): void {
+    if (this.#serviceCIDRs === "pending") {
+      if (!this.#loaded) for (const family of this.#families) family.keepServiceCIDRs();
+      return;
+    }
+    if (!changed && this.#serviceCIDRs === "in force") return;
+    for (const family of this.#families) family.setServiceCIDRs(this.model.serviceCIDRs(family.family));
+    this.#serviceCIDRs = "in force";
   }
 
   /** One service that cannot be expressed must not keep the others from the kernel. */

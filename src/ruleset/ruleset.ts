@@ -87,6 +87,11 @@ export class FamilyRuleset {
     this.#sets.serviceCIDRs.replaceNets(cidrs);
   }
 
+  /** Wants those that the kernel's table has, once it has been read. */
+  keepServiceCIDRs(): void {
+    this.#sets.serviceCIDRs.keepLeftovers();
+  }
+
   /**
    * Wants exactly these views of `service` ("namespace/name"); none: it is gone. Throws RangeError for what cannot be expressed; then
    * nothing has changed.

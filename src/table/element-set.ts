@@ -193,6 +193,10 @@ export class TrackedElements implements ElementSet {
     throw new TypeError(`set ${this.spec.set} is not an interval set`);
   }
 
+  keepLeftovers(): void {
+    throw new TypeError(`set ${this.spec.set} is not an interval set`);
+  }
+
   clear(): void {
     for (let row = 0; row < this.#map.rows; row++) if ((this.#map.flags[row] & WANTED) !== 0) this.#unwantRow(row, 0);
   }

@@ -32,6 +32,12 @@ export class TrackedIntervals extends TrackedElements {
     for (const key of keys) super.put(key);
   }
 
+  override keepLeftovers(): void {
+    const keys: Uint8Array[] = [];
+    this.forEachLeftover((key) => keys.push(key.slice()));
+    for (const key of keys) super.put(key);
+  }
+
   /** Merged ranges that are wanted, in order. */
   ranges(): Range[] {
     const ranges: Range[] = [];

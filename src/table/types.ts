@@ -215,6 +215,8 @@ export interface ElementSet {
   epochOf(key: Uint8Array): number;
   /** Calls `visit` with every key that the kernel is known to hold and nobody wants, as a view that is valid during the call. */
   forEachLeftover(visit: (key: Uint8Array) => void): void;
+  /** Interval sets only: wants what the kernel is known to hold and nobody wants. */
+  keepLeftovers(): void;
   /** Interval sets only: wants exactly these networks (CIDR or address); overlapping ones are merged. */
   replaceNets(nets: readonly string[]): void;
   clear(): void;

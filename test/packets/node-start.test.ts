@@ -6,12 +6,19 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
-import type { KubeJson } from "../lab/api-server/index.ts";
+import type { FaultEffect, KubeJson } from "../lab/api-server/index.ts";
 import { type Finished, Namespace } from "../lab/namespace.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Api } from "./support/api.ts";
 import { MAIN } from "./support/cluster.ts";
-import { configuration, type Manifest, nodeObject, serviceObject } from "./support/objects.ts";
+import {
+  clusterAddress,
+  configuration,
+  type Manifest,
+  nodeObject,
+  serviceCIDRObject,
+  serviceObject,
+} from "./support/objects.ts";
 
 let namespaces = 0;
 let directory: string;
@@ -109,6 +116,9 @@ describe("a cluster", () => {
   async function start(settings: Manifest, ...objects: readonly Manifest[]): Promise<void> {
     api = await Api.start(namespace);
     await put(serviceObject({ name: "web", n: 1, endpoints: [] }), ...objects);
+    await launch(settings);
+  }
+  async function launch(settings: Manifest): Promise<void> {
     const kubeconfig = await write("kubeconfig", api.kubeconfig);
     const config = await write("config.json", configuration({ ...settings, clientConnection: { kubeconfig } }));
     daemon = namespace.spawn([process.execPath, MAIN, "--config", config], { stdio: ["ignore", "ignore", "pipe"] });
@@ -143,6 +153,67 @@ describe("a cluster", () => {
     expect(await ended).toBe(1);
     expect(log).toContain(`from ${PLAN.podCIDR.ip}, ${PLAN.podCIDR.ip6} to 10.244.9.0/24, ${PLAN.podCIDR.ip6}`);
     expect(await tables()).toEqual(BOTH);
+  });
+
+  describe("the ServiceCIDR list", () => {
+    const dropped = async (family: "ip" | "ip6"): Promise<string> => {
+      const text = await namespace.mustRun(["nft", "list", "set", family, "kube-proxy", "service-cidrs"]);
+      return /elements = \{ (.*) \}/.exec(text)?.[1] ?? "";
+    };
+    const inForce = async (): Promise<void> => {
+      await expect.poll(() => dropped("ip")).toBe(PLAN.serviceCIDR.ip);
+      await expect.poll(() => dropped("ip6")).toBe(PLAN.serviceCIDR.ip6);
+    };
+    const stop = async (): Promise<void> => {
+      daemon.kill("SIGTERM");
+      expect(await ended).toBe(0);
+    };
+
+    test.each<[string, FaultEffect]>([
+      ["fails with 500", { status: 500 }],
+      ["hangs", { hang: true }],
+      ["is forbidden", { status: 403 }],
+    ])("that %s does not hold up the start; a new start keeps what is in force until it comes", async (_, effect) => {
+      api = await Api.start(namespace);
+      await put(nodeObject(), serviceCIDRObject(), serviceObject({ name: "web", n: 1, endpoints: [] }));
+      await api.call("fail", { resource: "servicecidrs" }, effect);
+      await launch({});
+      await written();
+      expect(await dropped("ip")).toBe("");
+      await api.call("mend");
+      // A request that hangs, and the long wait after 403, are not sat out.
+      await stop();
+      await launch({});
+      await inForce();
+      await stop();
+      await api.call("fail", { resource: "servicecidrs" }, effect);
+      await put(serviceObject({ name: "more", n: 2, endpoints: [] }));
+      await launch({});
+      const clusterIPs = () => namespace.mustRun(["nft", "list", "set", "ip", "kube-proxy", "cluster-ips"]);
+      await expect.poll(clusterIPs).toContain(clusterAddress(2).ip);
+      await inForce();
+    });
+
+    test("that fails at first is served when it comes", async () => {
+      api = await Api.start(namespace);
+      await put(nodeObject(), serviceCIDRObject());
+      await api.call("fail", { resource: "servicecidrs" }, { status: 500 });
+      await launch({});
+      await written();
+      expect(await dropped("ip")).toBe("");
+      await api.call("mend");
+      await inForce();
+    });
+
+    test("of a server that has none removes what was in force", async () => {
+      await start({}, nodeObject(), serviceCIDRObject());
+      await inForce();
+      await stop();
+      await api.call("fail", { resource: "servicecidrs" }, { status: 404 });
+      await launch({});
+      await expect.poll(() => dropped("ip")).toBe("");
+      await expect.poll(() => dropped("ip6")).toBe("");
+    });
   });
 
   test("a Node that is deleted, or given other IPs, ends nothing", async () => {

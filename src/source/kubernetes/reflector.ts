@@ -67,15 +67,25 @@ export class Reflector {
   /** Whether what is going on was answered by the server. */
   #answered = false;
   #absenceNoted = false;
-  #markListed: () => void = () => undefined;
-  /** Resolves when the first list is complete, or the server says that there is none of an optional kind. */
+  #resolveListed: () => void = () => undefined;
+  #listed = false;
+  /** Resolves when the first list is complete, or the server says that it does not have an optional kind. */
   readonly listed: Promise<void>;
 
   constructor(options: ReflectorOptions) {
     this.#options = options;
     this.#kind = options.resource.kind;
     this.#backoff = new Backoff(options.timing);
-    this.listed = new Promise((resolve) => (this.#markListed = resolve));
+    this.listed = new Promise((resolve) => (this.#resolveListed = resolve));
+  }
+
+  get resource(): Resource {
+    return this.#options.resource;
+  }
+
+  /** Whether `listed` has resolved. */
+  get isListed(): boolean {
+    return this.#listed;
   }
 
   /** Ends a wait for the server to come back: it answers somebody. */
@@ -236,6 +246,11 @@ export class Reflector {
     return typeof namespace === "string" ? `${namespace}/${name}` : undefined;
   }
 
+  #markListed(): void {
+    this.#listed = true;
+    this.#resolveListed();
+  }
+
   #onAnswer(): void {
     const { connection, onAnswer, troubles } = this.#options;
     this.#answered = true;
@@ -294,11 +309,12 @@ export class Reflector {
   }
 
   /** The server does not have this kind, or we may not see it. What was known of it stays. */
-  async #doWithout(error: Error, signal: AbortSignal): Promise<void> {
+  async #doWithout(error: StatusError, signal: AbortSignal): Promise<void> {
     const { log, timing } = this.#options;
     if (!this.#absenceNoted) log.info({ kind: this.#kind, reason: error.message }, "not served to us: done without");
     this.#absenceNoted = true;
-    this.#markListed();
+    // Forbidden is not absent: a server whose roles are still loading says so too.
+    if (error.status === 404) this.#markListed();
     await pause(timing.absentMs * (1 + Math.random()), signal);
   }
 

@@ -11,6 +11,8 @@ export interface Resource {
   readonly namespaced: boolean;
   /** Servers may lack it (before Kubernetes 1.33), or older roles not allow it: then it is done without. */
   readonly optional: boolean;
+  /** Nothing can be served before its first list. The Node is waited for elsewhere, and not forever. */
+  readonly required: boolean;
   readonly prune: (object: Readonly<Record<string, unknown>>) => KubeObject;
 }
 
@@ -24,6 +26,7 @@ export function resources(nodeName: string): readonly Resource[] {
       fieldSelector: "spec.clusterIP!=None",
       namespaced: true,
       optional: false,
+      required: true,
       prune: pruneService,
     },
     {
@@ -32,6 +35,7 @@ export function resources(nodeName: string): readonly Resource[] {
       labelSelector: "!service.kubernetes.io/headless",
       namespaced: true,
       optional: false,
+      required: true,
       prune: pruneEndpointSlice,
     },
     {
@@ -40,6 +44,7 @@ export function resources(nodeName: string): readonly Resource[] {
       fieldSelector: `metadata.name=${nodeName}`,
       namespaced: false,
       optional: false,
+      required: false,
       prune: pruneNode,
     },
     {
@@ -47,6 +52,7 @@ export function resources(nodeName: string): readonly Resource[] {
       path: "/apis/networking.k8s.io/v1/servicecidrs",
       namespaced: false,
       optional: true,
+      required: false,
       prune: pruneServiceCIDR,
     },
   ];

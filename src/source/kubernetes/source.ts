@@ -31,8 +31,8 @@ export class KubernetesSource implements ObjectSource {
   }
 
   /**
-   * Resolves after the first full lists, however long they take, or when stopped before. Rejects only with `deniedIsFinal`,
-   * with an `AccessDeniedError`.
+   * Resolves after the first full lists of Services and EndpointSlices (with `deniedIsFinal` also of the Node), however long
+   * they take, or when stopped before. Rejects only with `deniedIsFinal`, with an `AccessDeniedError`.
    */
   async start(sink: ObjectSink): Promise<void> {
     const { signal } = this.#abort;
@@ -41,9 +41,10 @@ export class KubernetesSource implements ObjectSource {
     const troubles = new Troubles(log, timing.repeatLogMs);
     const ended = Promise.withResolvers<void>();
     signal.addEventListener("abort", () => ended.resolve(), { once: true });
+    const guarded = new GuardedSink(sink, signal);
     const shared = {
       connection,
-      sink: new GuardedSink(sink, signal),
+      sink: guarded,
       timing,
       troubles,
       log,
@@ -56,10 +57,16 @@ export class KubernetesSource implements ObjectSource {
     };
     log.info({ server: connection.server }, "listing and watching the objects of the API server");
     this.#running = Promise.all(reflectors.map((reflector) => reflector.run(signal)));
-    await Promise.race([Promise.all(reflectors.map(({ listed }) => listed)), ended.promise]);
+    const awaited = reflectors.filter(({ resource }) => resource.required || (deniedIsFinal && !resource.optional));
+    await Promise.race([Promise.all(awaited.map(({ listed }) => listed)), ended.promise]);
     if (signal.aborted) return;
-    sink.synced();
+    const pending = reflectors.filter((reflector) => !reflector.isListed);
+    const kinds = pending.map(({ resource }) => resource.kind);
+    if (kinds.length > 0)
+      log.info({ pending: kinds }, "not waiting for the lists of these kinds; served when they come");
+    sink.synced(kinds);
     sink.flush();
+    for (const reflector of pending) void reflector.listed.then(() => guarded.listed(reflector.resource.kind));
   }
 
   /** Resolves when nothing more will reach the sink. */
@@ -89,5 +96,11 @@ class GuardedSink implements ReflectorSink {
 
   flush(): void {
     if (!this.#signal.aborted) this.#sink.flush();
+  }
+
+  listed(kind: KubeKind): void {
+    if (this.#signal.aborted) return;
+    this.#sink.listed?.(kind);
+    this.#sink.flush();
   }
 }

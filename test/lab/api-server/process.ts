@@ -4,16 +4,23 @@
  * `{ id, error }`. argv[2]: ApiServerOptions as JSON. It ends with its stdin.
  */
 import { createInterface } from "node:readline";
+import type { Fault } from "./faults.ts";
 import { ApiServer, type ApiServerOptions, type FaultEffect, type FaultTarget, type KubeJson } from "./index.ts";
 
 const server = await ApiServer.start(JSON.parse(process.argv[2] ?? "{}") as ApiServerOptions);
+
+const faults: Fault[] = [];
 
 const CALLS = {
   put: (objects: readonly KubeJson[]) => {
     for (const object of objects) server.put(object);
   },
   delete: (kind: string, name: string) => server.delete(kind, name),
-  fail: (target: FaultTarget, effect: FaultEffect) => void server.fail(target, effect),
+  fail: (target: FaultTarget, effect: FaultEffect) => void faults.push(server.fail(target, effect)),
+  /** Ends all faults; what hangs already hangs on. */
+  mend: () => {
+    for (const fault of faults.splice(0)) fault.remove();
+  },
   cut: async (resource: string) => {
     for (const watch of await server.watching(resource)) watch.cut({ midLine: true });
   },

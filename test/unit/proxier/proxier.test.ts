@@ -52,6 +52,34 @@ describe("Proxier", () => {
     await proxier.stop();
   });
 
+  it("keeps the ServiceCIDRs in force of an earlier run until their list is in", async () => {
+    const cidr = (cidrs: string[]) =>
+      ({ kind: "ServiceCIDR", object: { metadata: { name: "kubernetes" }, spec: { cidrs } } }) as const;
+    proxier.upsert(cidr(["10.96.0.0/16"]));
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    const inForce = await count("service-cidrs");
+    expect(inForce).toBeGreaterThan(0);
+    await proxier.stop();
+    proxier = make();
+    put(0, [1]);
+    proxier.synced(["ServiceCIDR"]);
+    expect((await proxier.sync()).ok).toBe(true);
+    expect([await count("service-cidrs"), await count("service-endpoints")]).toEqual([inForce, 1]);
+    // Half of a list: not in force before the rest.
+    proxier.upsert(cidr(["10.97.0.0/16", "10.99.0.0/16"]));
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await count("service-cidrs")).toBe(inForce);
+    proxier.listed("ServiceCIDR");
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await count("service-cidrs")).toBe(2 * inForce);
+    await proxier.stop();
+    proxier = make();
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await count("service-cidrs")).toBe(0);
+  });
+
   it("leaves the old ruleset in force when it cannot write, and tries again", async () => {
     put(0, [1, 2]);
     proxier.synced();

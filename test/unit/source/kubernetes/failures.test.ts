@@ -17,7 +17,8 @@ function follow(options: ListenOptions = {}): Listening {
 async function following(options: ListenOptions = {}): Promise<Listening> {
   const listening = follow(options);
   await listening.started;
-  await api.watching("services");
+  // Not all kinds hold the start up.
+  await Promise.all(["services", "endpointslices", "nodes", "servicecidrs"].map((resource) => api.watching(resource)));
   listening.sink.clear();
   return listening;
 }

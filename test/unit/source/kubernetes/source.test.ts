@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ApiServer, type ApiServerOptions } from "../../../lab/api-server/index.ts";
+import type { FaultEffect } from "../../../lab/api-server/faults.ts";
 import { type Listening, type ListenOptions, listen, NODE, node, service, serviceCIDR, slice } from "./support.ts";
 
 let api: ApiServer;
@@ -30,6 +31,7 @@ describe("what is delivered", () => {
     api.put(serviceCIDR("kubernetes", "10.96.0.0/12"));
     const { sink, started } = follow();
     await started;
+    await sink.until(() => sink.objects.size === 4, "the last object");
     expect(sink.calls.filter((call) => call === "synced")).toHaveLength(1);
     expect([...sink.objects.keys()].sort()).toEqual([
       "EndpointSlice a/web-1",
@@ -37,7 +39,10 @@ describe("what is delivered", () => {
       "Service a/web",
       "ServiceCIDR kubernetes",
     ]);
-    expect(sink.calls.slice(-2)).toEqual(["synced", "flush"]);
+    expect(sink.calls[sink.calls.indexOf("synced") + 1]).toBe("flush");
+    for (const kind of ["Service a/web", "EndpointSlice a/web-1"]) {
+      expect(sink.calls.indexOf(`+ ${kind}`)).toBeLessThan(sink.calls.indexOf("synced"));
+    }
   });
 
   test("only what a proxy is to serve: the server selects", async () => {
@@ -90,6 +95,7 @@ describe("what is delivered", () => {
     api.put(node(NODE));
     const { sink, started } = follow();
     await started;
+    await sink.until(() => sink.objects.size === 3, "the last object");
     const text = JSON.stringify([...sink.objects.values()]);
     for (const unused of ["managedFields", "example.com", "selector", "images", "providerID", "managed-by", "x/y"]) {
       expect(text).not.toContain(unused);
@@ -155,7 +161,54 @@ describe("how it is asked for", () => {
     const { sink, started, lines } = follow();
     await started;
     expect(sink.names("Service")).toHaveLength(1);
-    expect(lines.filter(({ msg }) => msg.includes("done without"))).toHaveLength(1);
+    await expect.poll(() => lines.filter(({ msg }) => msg.includes("done without"))).toHaveLength(1);
+    if (sink.calls.includes("pending ServiceCIDR")) await sink.seen("listed ServiceCIDR");
+  });
+});
+
+describe("what the start does not wait for", () => {
+  test.each<[string, FaultEffect, string]>([
+    ["fails", { status: 500 }, "cannot list; what was last known stays in force"],
+    ["hangs", { hang: true }, "no connection to the API server; what was last known stays in force"],
+    ["is forbidden", { status: 403 }, "not served to us: done without"],
+  ])("a ServiceCIDR list that %s is pending, and delivered when it comes", async (_what, effect, message) => {
+    api.put(service("a/web"));
+    api.put(node(NODE));
+    const fault = api.fail({ resource: "servicecidrs" }, effect);
+    const { sink, started, lines } = follow({ timing: { answerIdleMs: 300, absentMs: 50 } });
+    await started;
+    expect(sink.calls).toContain("pending ServiceCIDR");
+    await expect.poll(() => lines.map(({ msg }) => msg)).toContain(message);
+    expect(sink.calls).not.toContain("listed ServiceCIDR");
+    sink.clear();
+    fault.remove();
+    api.put(serviceCIDR("kubernetes", "10.96.0.0/12"));
+    await sink.seen("listed ServiceCIDR");
+    await sink.seen("flush");
+    expect(sink.calls.indexOf("+ ServiceCIDR kubernetes")).toBeLessThan(sink.calls.indexOf("listed ServiceCIDR"));
+    expect(sink.calls.at(-1)).toBe("flush");
+  });
+
+  test("a Node list that hangs is pending; with deniedIsFinal, as a command needs the Node, it is waited for", async () => {
+    api.put(service("a/web"));
+    const fault = api.fail({ resource: "nodes" }, { hang: true });
+    const daemon = follow({ timing: { answerIdleMs: 300 } });
+    const command = follow({ timing: { answerIdleMs: 300 }, deniedIsFinal: true });
+    await daemon.started;
+    expect(daemon.sink.calls).toContain("pending Node");
+    expect(command.sink.calls.join()).not.toContain("synced");
+    fault.remove();
+    await command.started;
+    await daemon.sink.seen("listed Node");
+  });
+
+  test.each(["services", "endpointslices"])("%s are waited for", async (resource) => {
+    const fault = api.fail({ resource, verb: "list" }, { status: 500 });
+    const { sink } = follow();
+    await expect.poll(() => fault.hits).toBeGreaterThan(2);
+    expect(sink.calls.join()).not.toContain("synced");
+    fault.remove();
+    await sink.seen("synced");
   });
 });
 

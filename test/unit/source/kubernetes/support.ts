@@ -32,8 +32,13 @@ export class Recorder implements ObjectSink {
     this.objects.delete(`${kind} ${name}`);
   }
 
-  synced(): void {
+  synced(pending: readonly KubeKind[] = []): void {
+    for (const kind of pending) this.#note(`pending ${kind}`);
     this.#note("synced");
+  }
+
+  listed(kind: KubeKind): void {
+    this.#note(`listed ${kind}`);
   }
 
   flush(): void {
