@@ -1,9 +1,10 @@
 /**
- * A small HTTP server on one address: GET and HEAD, short answers, and limits that keep a stranger from tying it up. The
+ * A small HTTP server on one address: any method, short answers, and limits that keep a stranger from tying it up. The
  * health port is open to everybody who can reach the node.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { isIP, isIPv6 } from "node:net";
+import { ConnectionLimit } from "./connection-limit.js";
 
 /** Where to listen. */
 export interface ListenAddress {
@@ -18,11 +19,15 @@ export interface ListenAddress {
 }
 
 export interface HttpRequest {
+  /** "GET". As with Go's handlers it is up to each to ask; most do not, and answer every method alike. */
+  readonly method: string;
   /** Without the query, as it was sent: "/healthz". */
   readonly path: string;
   readonly query: URLSearchParams;
   /** "" when there is none. */
   readonly accept: string;
+  /** Resolves with the request's body, "" when there is none; undefined when it broke off or is too long. */
+  readonly body: Promise<string | undefined>;
   /** Aborted when nobody waits for the answer any more. */
   readonly signal: AbortSignal;
 }
@@ -49,13 +54,15 @@ export const NOT_FOUND: HttpReply = Object.freeze(textReply(404, "404 page not f
 
 /** The head of a request must be in by then, ms. */
 const HEADERS_TIMEOUT_MS = 10_000;
-/** The whole of it. Requests have no body here. */
+/** The whole of it, its body included. */
 const REQUEST_TIMEOUT_MS = 15_000;
 /** A connection on which nothing moves is closed; longer than any answer takes, a CPU profile included. */
 const IDLE_TIMEOUT_MS = 150_000;
 /** Probes come seconds apart: each may find its last connection still open. */
 const KEEP_ALIVE_MS = 30_000;
 const MAX_HEADER_BYTES = 8 * 1024;
+/** A longer body ends the connection. */
+const MAX_BODY_BYTES = 16 * 1024;
 const MAX_CONNECTIONS = 256;
 
 /** What went wrong in words, by the kernel's. */
@@ -102,8 +109,16 @@ export class HttpListener {
   readonly #server: Server;
   readonly #address: ListenAddress;
 
-  /** `failed` is told of errors of the handler and of accepting connections; requests meanwhile get a 500. */
-  constructor(address: ListenAddress, handler: HttpHandler, failed: (error: unknown) => void) {
+  /**
+   * @param failed told of errors of the handler and of accepting connections; requests meanwhile get a 500.
+   * @param connections by default 256, of this server alone.
+   */
+  constructor(
+    address: ListenAddress,
+    handler: HttpHandler,
+    failed: (error: unknown) => void,
+    connections = new ConnectionLimit(MAX_CONNECTIONS),
+  ) {
     this.#address = address;
     this.#server = createServer(
       {
@@ -114,6 +129,8 @@ export class HttpListener {
         maxHeaderSize: MAX_HEADER_BYTES,
       },
       (request, response) => {
+        connections.busy(request.socket);
+        response.once("close", () => connections.idle(request.socket));
         answer(request, response, handler).catch((error: unknown) => {
           failed(error);
           if (response.headersSent) response.destroy();
@@ -122,7 +139,7 @@ export class HttpListener {
       },
     );
     this.#server.setTimeout(IDLE_TIMEOUT_MS);
-    this.#server.maxConnections = MAX_CONNECTIONS;
+    this.#server.on("connection", (socket) => connections.accepted(socket));
     this.#server.on("error", (error) => {
       if (this.#server.listening) failed(error);
     });
@@ -173,16 +190,31 @@ export class HttpListener {
 }
 
 async function answer(request: IncomingMessage, response: ServerResponse, handler: HttpHandler): Promise<void> {
-  if (request.method !== "GET" && request.method !== "HEAD") {
-    const reply = textReply(405, "only GET and HEAD are served here\n");
-    return send(request, response, { ...reply, headers: { Allow: "GET, HEAD" } });
-  }
-  const target = parseTarget(request.url ?? "");
+  const body = bodyOf(request);
+  const { method = "", url = "", headers } = request;
+  // As Go's server: the question is whether there is a server at all.
+  if (method === "OPTIONS" && url === "*") return send(request, response, textReply(200, ""));
+  const target = parseTarget(url);
   if (target === undefined) return send(request, response, textReply(400, "the request's target is no path\n"));
   const gone = new AbortController();
   response.once("close", () => gone.abort());
-  const accept = request.headers.accept ?? "";
-  send(request, response, await handler({ ...target, accept, signal: gone.signal }));
+  const { accept = "" } = headers;
+  send(request, response, await handler({ ...target, method, accept, body, signal: gone.signal }));
+}
+
+/** Reads it whether the handler wants it or not: the connection's next request comes after it. */
+function bodyOf(request: IncomingMessage): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const parts: Buffer[] = [];
+    let length = 0;
+    request.on("data", (part: Buffer) => {
+      length += part.length;
+      if (length > MAX_BODY_BYTES) request.destroy();
+      else parts.push(part);
+    });
+    request.once("end", () => resolve(Buffer.concat(parts).toString()));
+    request.once("error", () => resolve(undefined)).once("close", () => resolve(undefined));
+  });
 }
 
 /** "/path?query", or an absolute URL as proxies send it. */

@@ -1,8 +1,11 @@
+import type { ConnectionLimit } from "./connection-limit.js";
 import { type HttpHandler, HttpListener, type ListenAddress, ListenError } from "./http-listener.js";
 
 export interface RetryingListenerOptions {
   readonly address: ListenAddress;
   readonly handler: HttpHandler;
+  /** By default a limit of its own: HttpListener's. */
+  readonly connections?: ConnectionLimit;
   /** How long to wait after the n-th failure in a row (from 1), ms. */
   readonly waitMs: (failures: number) => number;
   /** It cannot listen. Said once for each reason, until it listens. */
@@ -24,7 +27,8 @@ export class RetryingListener {
 
   constructor(options: RetryingListenerOptions) {
     this.#options = options;
-    this.#listener = new HttpListener(options.address, options.handler, options.onRequestFailed);
+    const { address, handler, onRequestFailed, connections } = options;
+    this.#listener = new HttpListener(address, handler, onRequestFailed, connections);
   }
 
   /** The port that it listens on; undefined while it does not. */

@@ -7,6 +7,7 @@ import { Gauge, type Registry } from "prom-client";
 import type { HealthCheck, IpFamily } from "../model/types.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import type { EventRecorder } from "./events.js";
+import { ConnectionLimit } from "./connection-limit.js";
 import { type HttpReply, JSON_TYPE, type ListenAddress, type ListenError } from "./http-listener.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
 import type { Logger } from "./log.js";
@@ -15,6 +16,8 @@ import { RetryingListener } from "./retrying-listener.js";
 /** Waits between attempts to open a port, ms; doubles up to the second. */
 const FIRST_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 30_000;
+/** Of all these servers together: each service adds a port, and an idle connection costs some 16 KiB. */
+const MAX_CONNECTIONS = 1_024;
 
 export interface ServiceHealthOptions {
   readonly nodeName: string;
@@ -37,7 +40,11 @@ export class ServiceHealth implements ProxierObserver {
   readonly #families: Readonly<Record<IpFamily, FamilyHealthChecks>>;
 
   constructor(options: ServiceHealthOptions) {
-    this.#families = { ip: new FamilyHealthChecks("ip", options), ip6: new FamilyHealthChecks("ip6", options) };
+    const connections = new ConnectionLimit(MAX_CONNECTIONS);
+    this.#families = {
+      ip: new FamilyHealthChecks("ip", options, connections),
+      ip6: new FamilyHealthChecks("ip6", options, connections),
+    };
     if (options.registry !== undefined) this.#count(options.registry);
   }
 
@@ -85,14 +92,16 @@ const ALL = "";
 class FamilyHealthChecks {
   readonly #family: IpFamily;
   readonly #options: ServiceHealthOptions;
+  readonly #connections: ConnectionLimit;
   readonly #servers = new Map<string, ServiceServer>();
   readonly #closing = new Set<Promise<void>>();
   #addresses: readonly string[] = [];
   #closed = false;
 
-  constructor(family: IpFamily, options: ServiceHealthOptions) {
+  constructor(family: IpFamily, options: ServiceHealthOptions, connections: ConnectionLimit) {
     this.#family = family;
     this.#options = options;
+    this.#connections = connections;
   }
 
   setAddresses(addresses: NodePortAddresses): void {
@@ -190,6 +199,7 @@ class FamilyHealthChecks {
     let failed = false;
     return new RetryingListener({
       address: this.#listenAddress(address, port),
+      connections: this.#connections,
       handler: () => reply(service, server.check.localEndpoints, this.#options.healthy()),
       waitMs: (failures) => Math.min(firstRetryMs * 2 ** (failures - 1), MAX_RETRY_MS),
       onFailed: (error) => {

@@ -133,6 +133,24 @@ test("the health and metrics ports answer as kube-proxy's", async () => {
   expect(body).toMatch(/^rest_client_requests_total\{code="200",method="GET",host="127\.0\.0\.1:\d+"\} [1-9]/m);
 });
 
+test("1,000 connections that ask nothing, or half a request, keep no probe from an answer", async () => {
+  const script = `
+    import { connect } from "node:net";
+    const opened = Array.from({ length: 1000 }, (_, n) => new Promise((resolve) => {
+      const socket = connect(10256, "127.0.0.1", () => resolve(socket.write(n % 2 ? "GET /healthz HTTP/1.1\\r\\nX" : "")));
+      socket.on("error", resolve).resume();
+    }));
+    await Promise.all(opened);
+    const statuses = ["OPTIONS", "GET", "POST"].map(async (method) => {
+      const response = await fetch("http://127.0.0.1:10256/healthz", { method });
+      return method + " " + response.status;
+    });
+    console.log(JSON.stringify(await Promise.all(statuses)));
+    process.exit();`;
+  const answers = await cluster.lab.node.mustRun([process.execPath, "--input-type=module", "-e", script]);
+  expect(JSON.parse(answers)).toEqual(["OPTIONS 200", "GET 200", "POST 200"]);
+});
+
 test("repairs are counted by cause, and how full the connection tracking table is can be seen", async () => {
   const value = async (series: string): Promise<string | undefined> => {
     const lines = (await get("http://127.0.0.1:10249/metrics")).body.split("\n");

@@ -1,9 +1,11 @@
 /** What any client, friendly or not, gets from our servers. */
 import { connect, type Socket } from "node:net";
 import { afterEach, describe, expect, test, vi } from "vitest";
+import { ConnectionLimit } from "../../../src/observe/connection-limit.js";
 import {
   type HttpHandler,
   HttpListener,
+  type HttpReply,
   ListenError,
   NOT_FOUND,
   parseListenAddress,
@@ -24,6 +26,13 @@ afterEach(async () => {
 
 async function serve(handler: HttpHandler, host = "127.0.0.1", port = 0): Promise<HttpListener> {
   const listener = new HttpListener({ host, port }, handler, (error) => failures.push(error));
+  open.push(listener);
+  await listener.listen();
+  return listener;
+}
+
+async function limited(handler: HttpHandler, limit: ConnectionLimit): Promise<HttpListener> {
+  const listener = new HttpListener({ host: "127.0.0.1", port: 0 }, handler, (error) => failures.push(error), limit);
   open.push(listener);
   await listener.listen();
   return listener;
@@ -57,10 +66,40 @@ describe("requests", () => {
     expect(await ask(port, "//hello")).toMatchObject({ status: 404 });
   });
 
-  test.each(["POST", "PUT", "DELETE", "OPTIONS"])("%s: 405, and what is allowed", async (method) => {
+  test.each(["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])(
+    "%s: answered as GET is, as with Go; load balancers probe with more than GET",
+    async (method) => {
+      const { port } = await serve(({ path, method: seen }) => textReply(200, `${seen} ${path}`));
+      const { status, body } = await ask(port, "/hello", { method });
+      expect({ status, body }).toEqual({ status: 200, body: `${method} /hello` });
+    },
+  );
+
+  test("OPTIONS *: about the server, not about a path, as with Go", async () => {
     const { port } = await serve(hello);
-    const { status, headers } = await ask(port, "/hello", { method });
-    expect({ status, allow: headers["allow"] }).toEqual({ status: 405, allow: "GET, HEAD" });
+    const answer = await send(port, "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    expect(answer.split("\r\n")[0]).toBe("HTTP/1.1 200 OK");
+    expect(answer).toContain("Content-Length: 0\r\n");
+  });
+
+  test("a body that is not read is no obstacle to the next request of the connection", async () => {
+    const { port } = await serve(hello);
+    const post = `POST /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody`;
+    const answer = await send(port, `${post}GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+    expect(answer.match(/HTTP\/1\.1 200 OK/g)).toHaveLength(2);
+  });
+
+  test("a handler that asks for the body gets it; one without end is not read to its end", async () => {
+    const bodies: (string | undefined)[] = [];
+    const { port } = await serve(async ({ body }) => {
+      bodies.push(await body);
+      return textReply(200, "read");
+    });
+    const head = "PUT /v HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
+    expect(await send(port, `${head}Content-Length: 2\r\n\r\n10`)).toContain("200 OK");
+    const endless = `${head}Content-Length: 10000000\r\n\r\n${"x".repeat(100_000)}`;
+    expect(await send(port, endless).catch(() => "")).not.toContain("200 OK");
+    expect(bodies).toEqual(["10", undefined]);
   });
 
   test("an absolute target, as proxies send it; one that is none: 400", async () => {
@@ -96,6 +135,94 @@ describe("requests", () => {
     socket.destroy();
     await expect.poll(() => signals[0]?.aborted, PATIENT).toBe(true);
     expect(failures).toEqual([]);
+  });
+});
+
+describe("more connections than are served at a time", () => {
+  const MANY = 1_000;
+  const HEALTHY = "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n";
+  let sockets: Socket[] = [];
+
+  afterEach(() => {
+    for (const socket of sockets) socket.destroy();
+    sockets = [];
+  });
+
+  /** Opens a connection, sends `bytes` and leaves it so. */
+  async function hold(port: number | undefined, bytes: string): Promise<Socket> {
+    const socket = connect(port ?? 0, "127.0.0.1");
+    sockets.push(socket);
+    socket.on("error", () => undefined).resume();
+    await new Promise((resolve) => void socket.once("connect", resolve));
+    socket.write(bytes);
+    return socket;
+  }
+
+  const openOnes = (): number => sockets.filter(({ closed }) => !closed).length;
+
+  test.each([
+    ["that never ask", ""],
+    ["that send half a request", "GET /hello HTTP/1.1\r\nX: "],
+    ["that send half a body", "POST /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"],
+    ["that have been answered", HEALTHY],
+  ])("%s keep no one from an answer", async (_, bytes) => {
+    const { port } = await serve(hello);
+    for (let n = 0; n < MANY; n += 100) {
+      await Promise.all(Array.from({ length: 100 }, () => hold(port, bytes)));
+      expect(await ask(port, "/hello")).toMatchObject({ status: 200, body: "hello" });
+    }
+    await expect.poll(openOnes, PATIENT).toBeLessThanOrEqual(256);
+  });
+
+  test("the connection that has been idle longest is closed first", async () => {
+    const { port } = await serve(hello);
+    const [first, second] = [await hold(port, ""), await hold(port, "")];
+    for (let n = 2; n < 256; n++) await hold(port, "");
+    // Its answer makes the first one the least idle.
+    const answered = new Promise((resolve) => void first.once("data", resolve));
+    first.write(HEALTHY);
+    await answered;
+    expect(await ask(port, "/hello")).toMatchObject({ status: 200 });
+    await expect.poll(() => second.closed, PATIENT).toBe(true);
+    expect(openOnes()).toBe(255);
+    expect(first.closed).toBe(false);
+  });
+
+  test("a request under way outlives them", async () => {
+    let finish = (): void => undefined;
+    const finished = new Promise<void>((resolve) => (finish = resolve));
+    const { port } = await serve(async ({ path }) => {
+      if (path === "/slow") await finished;
+      return textReply(200, path);
+    });
+    const slow = ask(port, "/slow");
+    for (let n = 0; n < 300; n++) await hold(port, "");
+    finish();
+    expect(await slow).toMatchObject({ status: 200, body: "/slow" });
+  });
+
+  test("where none is idle, the oldest goes", async () => {
+    let underWay = 0;
+    const handler: HttpHandler = ({ path }) => {
+      if (path !== "/never") return textReply(200, path);
+      underWay++;
+      return new Promise<HttpReply>(() => undefined);
+    };
+    const { port } = await limited(handler, new ConnectionLimit(3));
+    const never = "GET /never HTTP/1.1\r\nHost: x\r\n\r\n";
+    const [first, second, third] = [await hold(port, never), await hold(port, never), await hold(port, never)];
+    await expect.poll(() => underWay, PATIENT).toBe(3);
+    expect(await ask(port, "/hello")).toMatchObject({ status: 200 });
+    await expect.poll(() => first.closed, PATIENT).toBe(true);
+    expect([second.closed, third.closed]).toEqual([false, false]);
+  });
+
+  test("a limit that servers share: one's idle connections make room for another's", async () => {
+    const limit = new ConnectionLimit(10);
+    const [one, other] = [await limited(hello, limit), await limited(hello, limit)];
+    for (let n = 0; n < 20; n++) await hold(one.port, "");
+    expect(await ask(other.port, "/hello")).toMatchObject({ status: 200 });
+    await expect.poll(openOnes, PATIENT).toBeLessThanOrEqual(10);
   });
 });
 

@@ -90,6 +90,18 @@ describe("health port", () => {
     }
   });
 
+  test.each(["OPTIONS", "POST", "PUT", "HEAD"])(
+    "%s: as GET, and counted; load balancers probe so too",
+    async (method) => {
+      const port = await started(makeHealth());
+      const { status, headers, body } = await ask(port, "/healthz", { method });
+      expect({ status, type: headers["content-type"] }).toEqual({ status: 200, type: "application/json" });
+      expect(body.includes('"nodeEligible":true')).toBe(method !== "HEAD");
+      expect(await metrics.render()).toContain('kubeproxy_proxy_healthz_total{code="200"} 1\n');
+      expect((await ask(port, "/other", { method })).status).toBe(404);
+    },
+  );
+
   test("nothing else", async () => {
     const port = await started(makeHealth());
     for (const path of ["/", "/metrics", "/healthz/", "/readyz"]) {

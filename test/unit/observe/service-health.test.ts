@@ -1,4 +1,5 @@
 /** What a load balancer that asks about a service gets, and when the ports are open. */
+import { connect, type Socket } from "node:net";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { HealthCheck, IpFamily } from "../../../src/model/types.js";
@@ -87,6 +88,35 @@ describe("answers", () => {
       '{\n\t"service": {\n\t\t"namespace": "default",\n\t\t"name": "web"\n\t},\n\t"localEndpoints": 2,\n' +
         '\t"serviceProxyHealthy": true\n}',
     );
+  });
+
+  test.each(["HEAD", "OPTIONS", "POST", "PUT"])("%s: as GET", async (method) => {
+    const port = await freePort();
+    update("ip", "default/web", wanted(port, 0));
+    written();
+    await opened(port);
+    const { status, headers, body } = await ask(port, "/", { method });
+    expect({ status, weight: headers["x-load-balancing-endpoint-weight"] }).toEqual({ status: 503, weight: "0" });
+    expect(body === "").toBe(method === "HEAD");
+  });
+
+  test("idle connections to one service's port, or half requests, keep no other from an answer", async () => {
+    const [web, api] = [await freePort(), await freePort()];
+    update("ip", "default/web", wanted(web));
+    update("ip", "default/api", wanted(api));
+    written();
+    await opened(web);
+    await opened(api);
+    const sockets: Socket[] = [];
+    for (let n = 0; n < 1_500; n++) {
+      const socket = connect(web, "127.0.0.1", () => socket.write(n % 2 === 0 ? "GET / HT" : ""));
+      sockets.push(socket);
+      socket.on("error", () => undefined).resume();
+      if (n % 100 === 99) await new Promise((resolve) => void socket.once("connect", resolve));
+    }
+    expect([await status(web), await status(api)]).toEqual([200, 200]);
+    await expect.poll(() => sockets.filter(({ closed }) => !closed).length, PATIENT).toBeLessThanOrEqual(1_024);
+    for (const socket of sockets) socket.destroy();
   });
 
   test("503 without an endpoint on this node", async () => {

@@ -11,7 +11,8 @@ const STATUS = {
 };
 
 function accepting(accept: string): HttpRequest {
-  return { path: "", query: new URLSearchParams(), accept, signal: new AbortController().signal };
+  const { signal } = new AbortController();
+  return { method: "GET", path: "", query: new URLSearchParams(), accept, body: Promise.resolve(""), signal };
 }
 
 describe("statusz", () => {
