@@ -9,8 +9,8 @@ namespace nftp {
 namespace {
 
 constexpr size_t kWords = kConntrackKeyBytes / sizeof(uint64_t);
-// One for each protocol that has states would be three.
-constexpr size_t kMaxPatterns = 64;
+// Four for each address that may be at any end, times three where a state of three protocols is asked for.
+constexpr size_t kMaxPatterns = 1024;
 
 uint64_t Word(const ConntrackRecord& record, size_t index) {
   uint64_t word;

@@ -147,23 +147,29 @@ class Deleter {
  public:
   explicit Deleter(ConntrackSocket* socket) : socket_(socket) {}
 
-  void Delete(const ConntrackRecord* keys, size_t count, ConntrackDeletion* outcome) {
-    for (size_t from = 0; from < count; from += kDeletions) {
-      DeleteBatch(keys + from, std::min(kDeletions, count - from), outcome);
+  // `absent` is called with the position of each key that has no entry.
+  template <typename Absent>
+  void Delete(const ConntrackRecords& keys, ConntrackDeletion* outcome, Absent absent) {
+    for (size_t from = 0; from < keys.size(); from += kDeletions) {
+      DeleteBatch(keys.data() + from, std::min(kDeletions, keys.size() - from), outcome,
+                  [&](size_t at) { absent(from + at); });
     }
   }
 
  private:
-  void DeleteBatch(const ConntrackRecord* keys, size_t count, ConntrackDeletion* outcome) {
+  template <typename Absent>
+  void DeleteBatch(const ConntrackRecord* keys, size_t count, ConntrackDeletion* outcome, Absent is_absent) {
     requests_.Clear();
+    const uint32_t first = seq_ + 1;
     // The kernel does one after the other, and an error always comes back: the acknowledgement of the last says that
     // all are done.
     for (size_t i = 0; i < count; ++i) requests_.Delete(keys[i], i + 1 == count ? NLM_F_ACK : 0, ++seq_);
     socket_->Send(requests_);
     uint64_t absent = 0;
-    socket_->Answers(seq_, [&](const nlmsghdr*, int error) {
+    socket_->Answers(seq_, [&](const nlmsghdr* message, int error) {
       if (error == ENOENT) {
         ++absent;
+        is_absent(message->nlmsg_seq - first);
       } else if (error != 0) {
         throw ConntrackFailure(error);
       }
@@ -182,7 +188,8 @@ class Deleter {
 ConntrackDeletion ConntrackTable::Delete(const ConntrackRecords& keys) {
   ConntrackDeletion outcome;
   std::unique_ptr<ConntrackSocket> socket = sockets_.Take();
-  Deleter(socket.get()).Delete(keys.data(), keys.size(), &outcome);
+  Deleter(socket.get()).Delete(
+      keys, &outcome, [&](size_t at) { outcome.absent_at.push_back(static_cast<uint32_t>(at)); });
   sockets_.GiveBack(std::move(socket));
   return outcome;
 }
@@ -196,7 +203,7 @@ ConntrackDeletion ConntrackTable::DeleteMatching(const ConntrackFilter& filter) 
   while (!dump.done()) {
     dump.Next([&](const ConntrackRecord& record) { matching.push_back(record); });
     if (matching.size() < kGathered && !dump.done()) continue;
-    deleter.Delete(matching.data(), matching.size(), &outcome);
+    deleter.Delete(matching, &outcome, [](size_t) {});
     matching.clear();
   }
   outcome.interrupted = dump.reading().interrupted();

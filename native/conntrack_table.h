@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "connection.h"
 #include "conntrack_codec.h"
@@ -21,6 +22,8 @@ struct ConntrackDeletion {
   uint64_t deleted = 0;
   uint64_t absent = 0;
   bool interrupted = false;  // of the dump, where there was one
+  // Where the absent ones are in the list of keys; empty where there was no list.
+  std::vector<uint32_t> absent_at;
 };
 
 // What the failure of the first request means: a kernel without ctnetlink has no error of its own for that. Pure.

@@ -1,5 +1,6 @@
 #include "js_conntrack.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -130,6 +131,9 @@ Napi::Value DeletionToJs(Napi::Env env, ConntrackDeletion&& outcome) {
   object.Set("deleted", Number(env, outcome.deleted));
   object.Set("absent", Number(env, outcome.absent));
   object.Set("interrupted", Napi::Boolean::New(env, outcome.interrupted));
+  Napi::Uint32Array absent_at = Napi::Uint32Array::New(env, outcome.absent_at.size());
+  std::copy(outcome.absent_at.begin(), outcome.absent_at.end(), absent_at.Data());
+  object.Set("absentAt", absent_at);
   return object;
 }
 

@@ -54,7 +54,11 @@ export function addConntrackCommand(root: Command, done: Done): void {
   filtered("watch", "print connections as they come (+) and go (-)").action(withFilter(watchCommand));
   addCommonOptions(addFilterOptions(command("gc", "delete entries that have lost their service; needs the services")))
     .option("--dry-run", "say what would be deleted, and delete nothing", false)
-    .option("--orphans", "also entries whose endpoint no service has; those of TCP only with -p tcp", false)
+    .option(
+      "--orphans",
+      "also entries whose endpoint no service has; of TCP those that are half-open, closing or over, and with -p tcp all",
+      false,
+    )
     .addHelpText("after", FILTER_HELP)
     .action(async (options: GcCommandOptions & FilterOptions, self: Command) => {
       requireServices("gc", options, self);

@@ -6,8 +6,9 @@
 import { KernelError } from "../kernel/errors.js";
 import { parseAddress } from "../model/address.js";
 import type { IpFamily } from "../model/types.js";
+import { unpackRecords } from "./entry.js";
 import { compileFilter, matchesPatterns } from "./filter.js";
-import { checkUpdate, packEntry, packIdentity, packKey, packNewEntry } from "./record.js";
+import { checkUpdate, FULL_BYTES, packEntry, packIdentity, packKey, packNewEntry } from "./record.js";
 import { checkScreen, mayLeaveOut } from "./screen.js";
 import { CONNTRACK_STATUS } from "./types.js";
 import type {
@@ -19,6 +20,7 @@ import type {
   ConntrackTable,
   ConntrackTuple,
   ConntrackUpdate,
+  DeleteAllResult,
   DeleteResult,
   DumpResult,
   NewConntrackEntry,
@@ -73,15 +75,20 @@ const NO_STATS: ConntrackStats = {
   error: 0,
 };
 
-/** The tuple with its addresses in canonical text. They have been checked. */
+/** An address that has been checked, in canonical text. */
+function text(address: string): string {
+  return parseAddress(address) ?? address;
+}
+
+/** A tuple that is a plain object, with its addresses in canonical text. */
 function canonical(tuple: ConntrackTuple): ConntrackTuple {
-  const text = (address: string): string => parseAddress(address) ?? address;
   return { ...tuple, source: text(tuple.source), destination: text(tuple.destination) };
 }
 
 /** A tuple as one text. */
 function tupleKey(family: IpFamily, tuple: ConntrackTuple, zone: number): string {
-  const { protocol, source, destination, sourcePort, destinationPort, icmp } = canonical(tuple);
+  const { protocol, sourcePort, destinationPort, icmp } = tuple;
+  const [source, destination] = [text(tuple.source), text(tuple.destination)];
   const l4 = icmp === undefined ? `${sourcePort} ${destinationPort}` : `${icmp.id} ${icmp.type} ${icmp.code}`;
   return `${family} ${protocol} ${source} ${destination} ${l4} ${tuple.zone ?? zone}`;
 }
@@ -93,6 +100,11 @@ function natOf(original: ConntrackTuple, reply: ConntrackTuple): number {
   const destination = reply.source !== original.destination || reply.sourcePort !== original.destinationPort;
   const done = source || destination ? NAT_DONE : 0;
   return (source ? sourceNat : 0) | (destination ? destinationNat : 0) | done;
+}
+
+/** The entry over bytes, as it comes from the kernel: its fields are its class's, and a spread copies none of them. */
+function asRecord(entry: ConntrackEntry): ConntrackEntry {
+  return unpackRecords({ stride: FULL_BYTES, bytes: packEntry("dump", entry) })[0];
 }
 
 /** See the head of this file. */
@@ -148,11 +160,11 @@ export class FakeConntrack implements ConntrackTable {
     this.#max = max;
   }
 
-  /** As `create`, at once. Returns the entry as a dump shows it. */
+  /** As `create`, at once. Returns what a dump shows of it, as a plain object. */
   add(entry: NewConntrackEntry): ConntrackEntry {
     return this.#insert(entry, "add");
   }
-  /** What the table holds. */
+  /** What the table holds, as plain objects. */
   entries(): readonly ConntrackEntry[] {
     this.#purge();
     return [...this.#entries.values()].map((kept) => this.#show(kept));
@@ -191,7 +203,7 @@ export class FakeConntrack implements ConntrackTable {
         if ((kept.entry.status & CONNTRACK_STATUS.seenReply) !== 0) answered++;
         if (screen !== undefined && mayLeaveOut(screen, kept.entry)) continue;
         entries++;
-        chunk.push(this.#show(kept));
+        chunk.push(this.#handOver(kept));
         if (chunk.length < this.#chunkSize) continue;
         await onEntries(chunk);
         chunk = [];
@@ -206,7 +218,7 @@ export class FakeConntrack implements ConntrackTable {
     return this.#run({ action: "lookup" }, () => {
       packKey("lookup", family, original, zone);
       const kept = this.#tuples.get(tupleKey(family, original, zone));
-      return kept === undefined ? undefined : this.#show(kept);
+      return kept === undefined ? undefined : this.#handOver(kept);
     });
   }
 
@@ -240,17 +252,17 @@ export class FakeConntrack implements ConntrackTable {
     return (await this.deleteAll([entry])).deleted === 1;
   }
 
-  async deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteResult> {
+  async deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteAllResult> {
     return this.#run({ action: "delete", entries: [...entries] }, () => {
       for (const entry of entries) packIdentity("delete", entry);
-      let deleted = 0;
-      for (const { family, original, zone, id } of entries) {
+      const absentAt: number[] = [];
+      for (const [at, { family, original, zone, id }] of entries.entries()) {
         const kept = this.#entries.get(tupleKey(family, original, zone));
-        if (kept === undefined || kept.entry.id !== id) continue;
-        this.#remove(kept);
-        deleted++;
+        if (kept === undefined || kept.entry.id !== id) absentAt.push(at);
+        else this.#remove(kept);
       }
-      return { deleted, absent: entries.length - deleted, interrupted: false };
+      const absent = absentAt.length;
+      return { deleted: entries.length - absent, absent, interrupted: false, absentAt };
     });
   }
 
@@ -337,9 +349,9 @@ export class FakeConntrack implements ConntrackTable {
     const kept: Kept = { entry: made, expiresAt: this.#now() + timeout * 1000 };
     this.#entries.set(keys[0], kept);
     for (const key of keys) this.#tuples.set(key, kept);
-    const shown = this.#show(kept);
-    this.#tell((listener) => listener.onNew?.(shown));
-    return shown;
+    const told = this.#handOver(kept);
+    this.#tell((listener) => listener.onNew?.(told));
+    return this.#show(kept);
   }
 
   /** Throws ENOENT. */
@@ -363,7 +375,8 @@ export class FakeConntrack implements ConntrackTable {
     this.#entries.delete(tupleKey(entry.family, entry.original, entry.zone));
     for (const tuple of [entry.original, entry.reply]) this.#tuples.delete(tupleKey(entry.family, tuple, entry.zone));
     // Gone for all who look now; what the kernel tells of it has no time left.
-    this.#tell((listener) => listener.onDestroy?.(entry));
+    const told = asRecord(entry);
+    this.#tell((listener) => listener.onDestroy?.(told));
   }
 
   #purge(): void {
@@ -371,6 +384,12 @@ export class FakeConntrack implements ConntrackTable {
     for (const kept of this.#entries.values()) if (kept.expiresAt <= now) this.#remove(kept);
   }
 
+  /** As the table's own methods hand it over. */
+  #handOver(kept: Kept): ConntrackEntry {
+    return asRecord(this.#show(kept));
+  }
+
+  /** A plain object, for tests to compare. */
   #show({ entry, expiresAt }: Kept): ConntrackEntry {
     return { ...entry, timeout: Math.floor((expiresAt - this.#now()) / 1000) };
   }

@@ -1,10 +1,24 @@
 /** Runs garbage collection in the background: at an interval that adapts, and early when the table does badly. */
 import type { Logger } from "../observe/log.js";
-import { DIRECTIONS, GC_MIN_MS, GC_START_MS, type GarbageCollector, gcInterval, type GcReport } from "./gc.js";
+import {
+  DIRECTIONS,
+  GC_MIN_MS,
+  GC_START_MS,
+  type GarbageCollector,
+  gcInterval,
+  type GcReport,
+  type GcRequest,
+} from "./gc.js";
+
+/** Told what a run in the background does with each entry. */
+export type GcWatcher = Pick<GcRequest, "onEntry" | "onAlive">;
 
 export interface GcRunnerOptions {
   readonly collector: Pick<GarbageCollector, "run">;
   readonly log: Logger;
+  /** Between two runs, ms; "adaptive": by `gcInterval`, GC_START_MS to begin with. Default "adaptive". */
+  readonly interval?: number | "adaptive";
+  readonly watcher?: GcWatcher;
   /** A run is done. Must not throw. */
   onRun?(report: GcReport): void;
   /** ms, monotonic. Default performance.now. */
@@ -14,7 +28,9 @@ export interface GcRunnerOptions {
 export class GcRunner {
   readonly #options: GcRunnerOptions;
   readonly #now: () => number;
-  #intervalMs = GC_START_MS;
+  #intervalMs: number;
+  /** The next run is to make room. */
+  #early = false;
   #lastStart: number | undefined;
   #dueAt = Number.POSITIVE_INFINITY;
   #timer: NodeJS.Timeout | undefined;
@@ -24,6 +40,8 @@ export class GcRunner {
   constructor(options: GcRunnerOptions) {
     this.#options = options;
     this.#now = options.now ?? (() => performance.now());
+    const { interval = "adaptive" } = options;
+    this.#intervalMs = interval === "adaptive" ? GC_START_MS : interval;
   }
 
   /** The interval as it is now, ms. */
@@ -31,16 +49,17 @@ export class GcRunner {
     return this.#intervalMs;
   }
 
-  /** The first run is GC_START_MS away: what a start finds stale is the reconciler's work. */
+  /** The first run is one interval away: what a start finds stale is the reconciler's work. */
   start(): void {
     if (this.#started) return;
     this.#started = true;
     this.#schedule(this.#now() + this.#intervalMs);
   }
 
-  /** Run early: now, or GC_MIN_MS after the last run began. */
+  /** Run early: now, or GC_MIN_MS after the last run began. Such a run also purges orphans that are closing. */
   trigger(reason: string): void {
     if (!this.#started) return;
+    this.#early = true;
     const at = Math.max(this.#now(), (this.#lastStart ?? Number.NEGATIVE_INFINITY) + GC_MIN_MS);
     if (at >= this.#dueAt) return;
     this.#options.log.debug({ reason, inMs: Math.round(at - this.#now()) }, "connection tracking: collecting early");
@@ -68,15 +87,21 @@ export class GcRunner {
   }
 
   async #run(): Promise<void> {
-    const { collector, log } = this.#options;
+    const { collector, log, interval = "adaptive", watcher } = this.#options;
+    const orphans = this.#early ? "closing" : "spent";
+    this.#early = false;
     const started = this.#now();
     const actual = this.#lastStart === undefined ? undefined : started - this.#lastStart;
     this.#lastStart = started;
     this.#dueAt = Number.POSITIVE_INFINITY;
     try {
-      const report = await collector.run({ orphans: true });
-      this.#intervalMs = gcInterval(this.#intervalMs, report.deleteRatio, actual);
+      const report = await collector.run({ orphans, ...watcher });
+      if (interval === "adaptive") this.#intervalMs = gcInterval(this.#intervalMs, report.deleteRatio, actual);
       log.debug({ ...summary(report), nextMs: this.#intervalMs }, "connection tracking: garbage collected");
+      for (const { family, directions, reasons } of report.families) {
+        const deleted = directions.original.deleted + directions.reply.deleted;
+        if (deleted > 0) log.info({ family, deleted, reasons }, "stale entries deleted");
+      }
       this.#options.onRun?.(report);
     } catch (error) {
       log.warn({ err: error, againMs: this.#intervalMs }, "connection tracking: garbage could not be collected");

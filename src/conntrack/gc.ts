@@ -1,26 +1,23 @@
 /**
  * Garbage collection of the connection tracking table, as Cilium's ctmap has it, with netfilter's meaning: entries end by
  * themselves when their time is over (that is the kernel's work), so what is collected is what has lost its service. One run
- * counts what there is, deletes what the reconciler would (decide.ts), and finds orphans.
- *
- * An orphan is an entry that was translated, whose original destination is or was a VIP or node port of ours, and whose reply
- * source no slice of any service names. What somebody else translated has another destination, and never is one.
+ * counts what there is, deletes what the reconciler would (decide.ts), and finds orphans (orphans.ts).
  */
 import type { IpFamily, Protocol } from "../model/types.js";
 import { Breather } from "../base/turns.js";
-import {
-  decide,
-  type DeleteReason,
-  isInDefaultZone,
-  isTranslated,
-  ownerOf,
-  protocolName,
-  type Switches,
-} from "./decide.js";
+import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
+import { plainEntry } from "./entry.js";
 import type { Claim, FormerTargets } from "./former.js";
 import { ServiceKnowledge, type TargetSource } from "./knowledge.js";
+import { isPurged, orphanOf, type OrphanPurge } from "./orphans.js";
 import { ScreenBuilder } from "./screen.js";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter, type ConntrackTable } from "./types.js";
+import {
+  CONNTRACK_STATUS,
+  type ConntrackEntry,
+  type ConntrackFilter,
+  type ConntrackScreen,
+  type ConntrackTable,
+} from "./types.js";
 
 /**
  * How far a connection has come, by netfilter's directions: `original`, only the first direction was ever seen (one-way, or
@@ -32,14 +29,19 @@ export const DIRECTIONS: readonly Direction[] = ["original", "reply"];
 export interface GcCounts {
   /** Entries that stay, orphans that were left among them. */
   readonly alive: number;
+  /** As the kernel answered; dry, those that would be. What had gone by itself before is in no count. */
   readonly deleted: number;
   /** Orphans that were found and left. */
   readonly orphaned: number;
 }
 
+export type GcReason = DeleteReason | "orphan";
+
 export interface GcFamilyReport {
   readonly family: IpFamily;
   readonly directions: Readonly<Record<Direction, GcCounts>>;
+  /** Deleted entries by reason. */
+  readonly reasons: Readonly<Partial<Record<GcReason, number>>>;
   /** The kernel's table changed under the dump: the counts are near. */
   readonly interrupted: boolean;
 }
@@ -52,15 +54,23 @@ export interface GcReport {
   readonly deleteRatio: number | undefined;
 }
 
+/** absent: it had gone by itself before the kernel was asked. would-go: dry. left: an orphan that stays. */
+export type GcOutcome = "deleted" | "absent" | "would-go" | "left";
+
 export interface GcRequest {
   /** Which entries are looked at; all by default. */
   readonly filter?: ConntrackFilter;
-  /** Orphans go too; those of TCP only when `filter` names the protocol. Default false: they are counted. */
-  readonly orphans?: boolean;
+  /** Which orphans go; the others are counted. Default "none". */
+  readonly orphans?: OrphanPurge;
   /** Nothing is deleted; what would be counts as deleted. Default false. */
   readonly dryRun?: boolean;
-  /** Each entry that goes, and each orphan that is left. Must not throw. */
-  readonly onEntry?: (entry: ConntrackEntry, why: DeleteReason | "orphan", goes: boolean) => void;
+  /** Each entry that goes, when the kernel has answered, and each orphan that is left. Awaited; what it throws ends the run. */
+  readonly onEntry?: (entry: ConntrackEntry, why: GcReason, outcome: GcOutcome) => void | Promise<void>;
+  /**
+   * Each entry that stays and is no orphan. With it each entry of the table comes to JavaScript: without, what is in order
+   * stays in the addon. An entry that is kept keeps its chunk; see ConntrackTable.dump.
+   */
+  readonly onAlive?: (entry: ConntrackEntry) => void;
 }
 
 export interface GcOptions {
@@ -100,7 +110,7 @@ export function gcInterval(previousMs: number, deleteRatio: number | undefined, 
   return previousMs;
 }
 
-/** Orphans that one run remembers until it knows whose their endpoints are; further ones are left to the next run. */
+/** What may be orphans is gathered up to here before it is asked whose their endpoints are: that walks over all slices. */
 const MOST_CANDIDATES = 10_000;
 const SLICE_MS = 1;
 
@@ -114,8 +124,12 @@ interface Candidate {
   readonly entry: ConntrackEntry;
   /** "address port PROTOCOL". */
   readonly endpoint: string;
-  /** It goes when it is an orphan and orphans are to go. */
-  readonly purge: boolean;
+}
+
+/** An entry that goes. */
+interface Going {
+  readonly entry: ConntrackEntry;
+  readonly why: GcReason;
 }
 
 function directionOf({ status }: ConntrackEntry): Direction {
@@ -160,6 +174,7 @@ class FamilyRun {
     original: { alive: 0, deleted: 0, orphaned: 0 },
     reply: { alive: 0, deleted: 0, orphaned: 0 },
   };
+  readonly #reasons: Partial<Record<GcReason, number>> = {};
   readonly #candidates: Candidate[] = [];
 
   constructor(options: GcOptions, family: IpFamily, request: GcRequest) {
@@ -169,11 +184,10 @@ class FamilyRun {
   }
 
   async run(): Promise<GcFamilyReport> {
-    const { table, model, former, nodePortAddresses, switches } = this.#options;
+    const { table, model, former, nodePortAddresses } = this.#options;
     const family = this.#family;
     const known = new ServiceKnowledge(model, former, family, await nodePortAddresses(family));
-    const screen = new ScreenBuilder(family, switches, known.nodePortAddresses, "orphans");
-    await this.#fill(screen);
+    const screen = this.#request.onAlive === undefined ? await this.#screen(known) : undefined;
     const whole = this.#request.filter === undefined;
     const claims = former.claims(family);
     const filter = { ...this.#request.filter, family };
@@ -186,7 +200,7 @@ class FamilyRun {
         for (const entry of entries) if (directionOf(entry) === "reply") answered++;
         await this.#look(entries, known);
       },
-      screen.build(),
+      screen,
     );
     // What the screen left out is alive.
     const { matched = handedOver, answered: allAnswered = answered, interrupted } = result;
@@ -194,11 +208,12 @@ class FamilyRun {
     this.#counts.original.alive += Math.max(0, matched - handedOver - (allAnswered - answered));
     await this.#settleCandidates();
     if (whole && !interrupted) former.passed(claims);
-    return { family, directions: this.#counts, interrupted };
+    return { family, directions: this.#counts, reasons: this.#reasons, interrupted };
   }
 
-  async #fill(screen: ScreenBuilder): Promise<void> {
-    const { model, former } = this.#options;
+  async #screen(known: ServiceKnowledge): Promise<ConntrackScreen> {
+    const { model, former, switches } = this.#options;
+    const screen = new ScreenBuilder(this.#family, switches, known.nodePortAddresses, "orphans");
     const breather = new Breather(SLICE_MS);
     for (const service of [...model.services()]) {
       for (const target of model.targets(this.#family, service)) screen.addTarget(target);
@@ -208,68 +223,76 @@ class FamilyRun {
       const { address, protocol, port } = claim;
       if (model.ownerOf(this.#family, address, protocol, port) === undefined) screen.addFormer(claim);
     }
+    return screen.build();
   }
 
   async #look(entries: readonly ConntrackEntry[], known: ServiceKnowledge): Promise<void> {
-    const stale: ConntrackEntry[] = [];
+    const stale: Going[] = [];
     for (const entry of entries) {
       const decision = decide(entry, known, this.#options.switches);
       if (decision.action === "delete") {
-        this.#request.onEntry?.(entry, decision.reason, true);
-        stale.push(entry);
+        stale.push({ entry, why: decision.reason });
         this.#meetFormer(entry);
       } else if (!this.#becomesCandidate(entry, known)) {
-        this.#counts[directionOf(entry)].alive++;
+        this.#stays(entry);
       }
     }
     await this.#remove(stale);
+    if (this.#candidates.length >= MOST_CANDIDATES) await this.#settleCandidates();
   }
 
-  async #remove(entries: readonly ConntrackEntry[]): Promise<void> {
-    for (const entry of entries) this.#counts[directionOf(entry)].deleted++;
-    if (this.#request.dryRun !== true && entries.length > 0) await this.#options.table.deleteAll(entries);
+  #stays(entry: ConntrackEntry): void {
+    this.#counts[directionOf(entry)].alive++;
+    this.#request.onAlive?.(entry);
+  }
+
+  async #remove(going: readonly Going[]): Promise<void> {
+    if (going.length === 0) return;
+    const { dryRun = false, onEntry } = this.#request;
+    const entries = going.map(({ entry }) => entry);
+    const absent = new Set(dryRun ? [] : (await this.#options.table.deleteAll(entries)).absentAt);
+    for (const [at, { entry, why }] of going.entries()) {
+      if (!absent.has(at)) {
+        this.#counts[directionOf(entry)].deleted++;
+        this.#reasons[why] = (this.#reasons[why] ?? 0) + 1;
+      }
+      await onEntry?.(entry, why, absent.has(at) ? "absent" : dryRun ? "would-go" : "deleted");
+    }
   }
 
   #becomesCandidate(entry: ConntrackEntry, known: ServiceKnowledge): boolean {
-    const protocol = protocolName(entry.original.protocol);
-    if (protocol === undefined || !isInDefaultZone(entry) || !isTranslated(entry)) return false;
-    const owner = ownerOf(entry, protocol, known, false);
-    if (owner.kind !== "now" && owner.kind !== "former") return false;
-    const { source, sourcePort } = entry.reply;
-    if (owner.kind === "now") {
-      if (owner.target.endpoints.state(source, sourcePort) !== "absent") return false;
-    } else {
-      if (owner.target.endpoints?.has(`${source} ${sourcePort}`) === false) return false;
-      this.#meetFormer(entry);
-    }
-    if (this.#candidates.length >= MOST_CANDIDATES) return false;
-    const asked = protocol !== "TCP" || this.#request.filter?.protocol === entry.original.protocol;
+    const owner = orphanOf(entry, known);
+    if (owner === undefined) return false;
+    if (owner === "former") this.#meetFormer(entry);
+    const { source, sourcePort, protocol } = entry.reply;
+    // A copy, which keeps nothing of its chunk alive.
     this.#candidates.push({
-      entry: plain(entry),
-      endpoint: `${source} ${sourcePort} ${protocol}`,
-      purge: this.#request.orphans === true && asked,
+      entry: plainEntry(entry),
+      endpoint: `${source} ${sourcePort} ${protocolName(protocol)}`,
     });
     return true;
   }
 
   /** Those whose endpoint some slice names are no orphans after all. */
   async #settleCandidates(): Promise<void> {
-    const wanted = new Set(this.#candidates.map(({ endpoint }) => endpoint));
+    const { orphans = "none", onEntry } = this.#request;
+    const candidates = this.#candidates.splice(0);
+    const wanted = new Set(candidates.map(({ endpoint }) => endpoint));
     const named = this.#options.model.endpointsAmong(this.#family, wanted);
-    const purged: ConntrackEntry[] = [];
-    for (const { entry, endpoint, purge } of this.#candidates) {
-      const counts = this.#counts[directionOf(entry)];
+    const purged: Going[] = [];
+    for (const { entry, endpoint } of candidates) {
       if (named.has(endpoint)) {
-        counts.alive++;
+        this.#stays(entry);
         continue;
       }
-      this.#request.onEntry?.(entry, "orphan", purge);
-      if (purge) {
-        purged.push(entry);
+      if (isPurged(entry, orphans)) {
+        purged.push({ entry, why: "orphan" });
         continue;
       }
+      const counts = this.#counts[directionOf(entry)];
       counts.alive++;
       counts.orphaned++;
+      await onEntry?.(entry, "orphan", "left");
     }
     await this.#remove(purged);
   }
@@ -286,18 +309,4 @@ class FamilyRun {
     this.#options.former.meet(at(original.destination));
     this.#options.former.meet(at(""));
   }
-}
-
-/** A copy that keeps nothing of its chunk alive. */
-function plain({ family, original, reply, id, status, mark, zone, state }: ConntrackEntry): ConntrackEntry {
-  return {
-    family,
-    original: { ...original },
-    reply: { ...reply },
-    id,
-    status,
-    mark,
-    zone,
-    ...(state === undefined ? {} : { state }),
-  };
 }

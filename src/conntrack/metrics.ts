@@ -1,9 +1,10 @@
 /** Our metrics of connection tracking; kube-proxy's two are with its others (observe/metrics.ts). */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { IpFamily } from "../model/types.js";
-import { DIRECTIONS, type GcReport } from "./gc.js";
+import { DIRECTIONS, type GcReason, type GcReport } from "./gc.js";
 import type { PressureReport } from "./pressure.js";
 import type { ConntrackObserver } from "./service.js";
+import type { ConntrackEntry } from "./types.js";
 
 const GC_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);
 const FAMILY: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
@@ -16,6 +17,7 @@ export class ConntrackMetrics implements ConntrackObserver {
   readonly #insertFailed;
   readonly #gcDuration;
   readonly #gcEntries;
+  readonly #deleted;
   #insertFailedSoFar = 0;
 
   constructor(registry: Registry) {
@@ -43,6 +45,14 @@ export class ConntrackMetrics implements ConntrackObserver {
       labelNames: ["family", "direction", "outcome"],
       registers,
     });
+    this.#deleted = new Counter({
+      name: "nftproxier_conntrack_deleted_entries_total",
+      help:
+        "Entries deleted from the connection tracking table, as the kernel answered. by: reconciler, after a change; gc, by " +
+        "garbage collection. reason: as in the log",
+      labelNames: ["family", "by", "reason"],
+      registers,
+    });
   }
 
   pressure(report: PressureReport): void {
@@ -51,6 +61,11 @@ export class ConntrackMetrics implements ConntrackObserver {
     this.#pressure.set(report.pressure);
     this.#insertFailed.inc(Math.max(0, report.insertFailed - this.#insertFailedSoFar));
     this.#insertFailedSoFar = report.insertFailed;
+  }
+
+  /** One by one: what a pass has deleted before it failed counts as well. */
+  deleted({ family }: ConntrackEntry, reason: GcReason, by: "reconciler" | "gc"): void {
+    this.#deleted.inc({ family: FAMILY[family], by, reason });
   }
 
   collected(report: GcReport): void {

@@ -26,6 +26,7 @@ import type {
   ConntrackTable,
   ConntrackTuple,
   ConntrackUpdate,
+  DeleteAllResult,
   DeleteResult,
   DumpResult,
   NewConntrackEntry,
@@ -153,7 +154,7 @@ export class NetlinkConntrack implements ConntrackTable {
     return (await this.deleteAll([entry])).deleted === 1;
   }
 
-  async deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteResult> {
+  async deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteAllResult> {
     return this.#calls.run("delete", async () => {
       const keys: Uint8Array[] = [];
       // All are read before the first goes: an entry that is none deletes nothing.
@@ -161,20 +162,21 @@ export class NetlinkConntrack implements ConntrackTable {
         keys.push(packIdentities("delete", entries.slice(from, from + DELETIONS)));
       }
       let deleted = 0;
-      let absent = 0;
-      for (const some of keys) {
+      const absentAt: number[] = [];
+      for (const [call, some] of keys.entries()) {
         const done = await this.#addon.conntrackDelete(this.#table, some);
         deleted += done.deleted;
-        absent += done.absent;
+        for (const at of done.absentAt) absentAt.push(call * DELETIONS + at);
       }
-      return { deleted, absent, interrupted: false };
+      return { deleted, absent: absentAt.length, interrupted: false, absentAt };
     });
   }
 
   async deleteMatching(filter: ConntrackFilter): Promise<DeleteResult> {
     return this.#calls.run("delete matching", async () => {
       const patterns = packPatterns(compileFilter(filter, "delete matching"));
-      return this.#addon.conntrackDeleteMatching(this.#table, patterns);
+      const { deleted, absent, interrupted } = await this.#addon.conntrackDeleteMatching(this.#table, patterns);
+      return { deleted, absent, interrupted };
     });
   }
 

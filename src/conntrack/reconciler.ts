@@ -28,7 +28,7 @@ export interface ReconcileReport {
   /** Entries that were looked at here. */
   readonly entries: number;
   readonly deleted: number;
-  /** How many were decided upon for each reason; some may have gone by themselves. */
+  /** Of the deleted ones, how many for each reason. */
   readonly reasons: Readonly<Partial<Record<DeleteReason, number>>>;
 }
 
@@ -41,6 +41,8 @@ export interface ReconcilerOptions {
   readonly switches: Switches;
   readonly log: Logger;
   readonly onPass?: (report: ReconcileReport) => void;
+  /** Each entry that was deleted, as the kernel answered. Must not throw. */
+  readonly onDeleted?: (entry: ConntrackEntry, reason: DeleteReason) => void;
   /** A service that is looked at asks for resets of its connections to endpoints that are gone. */
   readonly onResetsWanted?: (service: string) => void;
   /** ms, monotonic. Default performance.now. */
@@ -219,26 +221,43 @@ export class Reconciler {
     const { interrupted } = await table.dump(
       filter,
       async (entries) => {
-        const stale = entries.filter((entry) => this.#isStale(entry, known, tally));
         tally.entries += entries.length;
-        if (stale.length === 0) return;
-        const { deleted } = await table.deleteAll(stale);
-        tally.deleted += deleted;
+        await this.#delete(entries, known, tally);
       },
       screen,
     );
     if (interrupted) throw new InterruptedDump("the table was changed under the dump");
   }
 
-  #isStale(entry: ConntrackEntry, known: ServiceKnowledge, tally: Tally): boolean {
+  async #delete(entries: readonly ConntrackEntry[], known: ServiceKnowledge, tally: Tally): Promise<void> {
+    const stale: ConntrackEntry[] = [];
+    const reasons: DeleteReason[] = [];
+    for (const entry of entries) {
+      const reason = this.#whyStale(entry, known);
+      if (reason === undefined) continue;
+      stale.push(entry);
+      reasons.push(reason);
+    }
+    if (stale.length === 0) return;
+    const { table, onDeleted } = this.#options;
+    const { deleted, absentAt } = await table.deleteAll(stale);
+    const absent = new Set(absentAt);
+    tally.deleted += deleted;
+    for (const [at, reason] of reasons.entries()) {
+      if (absent.has(at)) continue;
+      tally.reasons[reason] = (tally.reasons[reason] ?? 0) + 1;
+      onDeleted?.(stale[at], reason);
+    }
+  }
+
+  /** Undefined: it stays. */
+  #whyStale(entry: ConntrackEntry, known: ServiceKnowledge): DeleteReason | undefined {
     const decision = decide(entry, known, this.#options.switches);
     const { reason } = decision;
     if (reason === "service-deleted" || reason === "address-changed" || reason === "former-left-alone") {
       this.#meetFormer(entry);
     }
-    if (decision.action === "keep") return false;
-    tally.reasons[decision.reason] = (tally.reasons[decision.reason] ?? 0) + 1;
-    return true;
+    return decision.action === "delete" ? decision.reason : undefined;
   }
 
   #meetFormer({ family, original }: ConntrackEntry): void {

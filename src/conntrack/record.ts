@@ -192,8 +192,26 @@ export function packEntry(action: string, entry: ConntrackEntry | NewConntrackEn
     parts |= PART.labels;
     bytes.set(entry.labels, OFFSET.labels);
   }
+  if ("id" in entry) parts |= packMeasured(view, entry);
   view.setUint16(OFFSET.parts, parts, true);
   return bytes;
+}
+
+/** What only the kernel can say of an entry. Returns the parts that are there. */
+function packMeasured(into: DataView, { counters, startedAt }: ConntrackEntry): number {
+  let parts = 0;
+  if (counters !== undefined) {
+    parts |= PART.counters;
+    const { original, reply } = counters;
+    [original.packets, original.bytes, reply.packets, reply.bytes].forEach((count, i) =>
+      into.setBigUint64(OFFSET.counters + 8 * i, count, true),
+    );
+  }
+  if (startedAt !== undefined) {
+    parts |= PART.start;
+    into.setBigUint64(OFFSET.start, BigInt(startedAt) * 1_000_000n, true);
+  }
+  return parts;
 }
 
 const { seenReply, assured, confirmed, fixedTimeout, helper } = CONNTRACK_STATUS;

@@ -8,14 +8,14 @@ import type { Logger } from "../observe/log.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import { BEYOND_KUBE_PROXY, type Switches } from "./decide.js";
 import { type Claim, FormerTargets } from "./former.js";
-import { GarbageCollector, type GcReport, type GcRequest } from "./gc.js";
-import { GcRunner } from "./gc-runner.js";
+import { GarbageCollector, type GcReason, type GcReport, type GcRequest } from "./gc.js";
+import { GcRunner, type GcWatcher } from "./gc-runner.js";
 import { nodePortAddressesOf, type TargetSource } from "./knowledge.js";
 import { type Distress, PressureMonitor, type PressureReport } from "./pressure.js";
 import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconciler.js";
 import { ResetCheck, type ResetSettings } from "./resets.js";
 import type { GoneEndpoint } from "./scope.js";
-import type { ConntrackTable } from "./types.js";
+import type { ConntrackEntry, ConntrackTable } from "./types.js";
 
 /** Told what the conntrack room does. Calls are synchronous, cheap and must not throw. */
 export interface ConntrackObserver {
@@ -23,6 +23,13 @@ export interface ConntrackObserver {
   reconciled?(report: ReconcileReport): void;
   /** One garbage collection in the background is done. */
   collected?(report: GcReport): void;
+  /** An entry was deleted in the background, as the kernel answered: the entry as it was, and why. `plainEntry` makes a copy. */
+  deleted?(entry: ConntrackEntry, reason: GcReason, by: "reconciler" | "gc"): void;
+  /**
+   * An entry that a garbage collection in the background finds in order. While some observer has this method each entry of
+   * the table comes to JavaScript in each run.
+   */
+  alive?(entry: ConntrackEntry): void;
   /** A look at how full the table is. */
   pressure?(report: PressureReport): void;
   /** Insertions fail, packets are dropped, or the table is nearly full: garbage is collected early. */
@@ -42,9 +49,13 @@ export interface ConntrackServiceOptions {
   /** Default: all on. */
   readonly switches?: Partial<Switches>;
   readonly observers?: readonly ConntrackObserver[];
+  /** Garbage collection in the background: between two runs, ms; "adaptive" (default): by what they find; "off": none. */
+  readonly gcInterval?: GcInterval;
   /** Other waits than the reconciler's own, ms. */
   readonly timing?: Pick<ReconcilerOptions, "settleMs" | "firstRetryMs">;
 }
+
+export type GcInterval = number | "adaptive" | "off";
 
 /** Endpoints that went, by service; undefined: more of the service changed, or too much. */
 type Gone = Map<string, readonly GoneEndpoint[] | undefined>;
@@ -57,7 +68,8 @@ export class ConntrackService implements ProxierObserver {
   readonly #former = new FormerTargets();
   readonly #reconciler: Reconciler;
   readonly #collector: GarbageCollector;
-  readonly #runner: GcRunner;
+  /** Undefined: garbage is not collected in the background. */
+  readonly #runner: GcRunner | undefined;
   readonly #pressure: PressureMonitor;
   readonly #nodePorts = new Map<IpFamily, "all" | readonly string[]>();
   readonly #begun = new Set<IpFamily>();
@@ -66,8 +78,7 @@ export class ConntrackService implements ProxierObserver {
 
   constructor(options: ConntrackServiceOptions) {
     this.#options = options;
-    const { table, model, families, log } = options;
-    const observers = options.observers ?? [];
+    const { table, model, families, log, gcInterval = "adaptive", observers = [] } = options;
     const switches: Switches = { ...BEYOND_KUBE_PROXY, ...options.switches };
     const nodePortAddresses = (family: IpFamily) => this.#nodePortAddresses(family);
     const shared = { table, model, former: this.#former, nodePortAddresses, switches };
@@ -80,15 +91,22 @@ export class ConntrackService implements ProxierObserver {
       onPass: (report) => {
         for (const observer of observers) observer.reconciled?.(report);
       },
-    });
-    this.#collector = new GarbageCollector({ ...shared, families });
-    this.#runner = new GcRunner({
-      collector: this.#collector,
-      log,
-      onRun: (report) => {
-        for (const observer of observers) observer.collected?.(report);
+      onDeleted: (entry, reason) => {
+        for (const observer of observers) observer.deleted?.(entry, reason, "reconciler");
       },
     });
+    this.#collector = new GarbageCollector({ ...shared, families });
+    if (gcInterval !== "off") {
+      this.#runner = new GcRunner({
+        collector: this.#collector,
+        log,
+        interval: gcInterval,
+        watcher: watcherOf(observers),
+        onRun: (report) => {
+          for (const observer of observers) observer.collected?.(report);
+        },
+      });
+    }
     this.#pressure = new PressureMonitor({
       table,
       log,
@@ -97,14 +115,14 @@ export class ConntrackService implements ProxierObserver {
       },
       onDistress: (distress) => {
         for (const observer of observers) observer.distress?.(distress);
-        this.#runner.trigger(distress);
+        this.#runner?.trigger(distress);
       },
     });
   }
 
   /** Begins to collect garbage and to watch the table's pressure. The reconciler begins with the first write. */
   start(): void {
-    this.#runner.start();
+    this.#runner?.start();
     this.#pressure.start();
   }
 
@@ -158,7 +176,7 @@ export class ConntrackService implements ProxierObserver {
 
   /** Ends; resolves when nothing of it runs any more. The table stays open: it is its owner's. */
   async stop(): Promise<void> {
-    await Promise.all([this.#reconciler.stop(), this.#runner.stop(), this.#pressure.stop()]);
+    await Promise.all([this.#reconciler.stop(), this.#runner?.stop(), this.#pressure.stop()]);
   }
 
   #takeReleased(): void {
@@ -184,4 +202,22 @@ export class ConntrackService implements ProxierObserver {
     const told = this.#nodePorts.get(family) ?? [];
     return nodePortAddressesOf(family, told, told === "all" ? await this.#options.localAddresses() : []);
   }
+}
+
+/** What the observers want of a collection, and no more: live entries cost. */
+function watcherOf(observers: readonly ConntrackObserver[]): GcWatcher {
+  const onDeleted = observers.filter((observer) => observer.deleted !== undefined);
+  const onAlive = observers.filter((observer) => observer.alive !== undefined);
+  return {
+    ...(onDeleted.length > 0 && {
+      onEntry: (entry, reason, outcome) => {
+        if (outcome === "deleted") for (const observer of onDeleted) observer.deleted?.(entry, reason, "gc");
+      },
+    }),
+    ...(onAlive.length > 0 && {
+      onAlive: (entry) => {
+        for (const observer of onAlive) observer.alive?.(entry);
+      },
+    }),
+  };
 }

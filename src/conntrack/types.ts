@@ -157,6 +157,12 @@ export interface DeleteResult {
   readonly interrupted: boolean;
 }
 
+/** What a deletion of a list came to. */
+export interface DeleteAllResult extends DeleteResult {
+  /** Positions of the absent ones in the list, ascending. */
+  readonly absentAt: readonly number[];
+}
+
 export interface ConntrackUpdate {
   /** Seconds. */
   readonly timeout?: number;
@@ -211,7 +217,7 @@ export interface ConntrackTable {
   /** By tuple and id. False: it was not there any more. */
   delete(entry: ConntrackEntry): Promise<boolean>;
   /** By tuple and id, batched. */
-  deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteResult>;
+  deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteAllResult>;
   /** What matches when the dump meets it; filtered in the kernel where it can. Never crosses into JavaScript. */
   deleteMatching(filter: ConntrackFilter): Promise<DeleteResult>;
   /** Nothing is told where net.netfilter.nf_conntrack_events is 0. */

@@ -46,6 +46,8 @@ export interface NativeDeletion {
   readonly deleted: number;
   readonly absent: number;
   readonly interrupted: boolean;
+  /** Positions of the absent ones among the keys; of a deletion by filter empty. */
+  readonly absentAt: Uint32Array;
 }
 
 export interface NativeCounts {

@@ -6,6 +6,7 @@ import { NetlinkConntrack } from "../../conntrack/netlink-conntrack.js";
 import { packEntry } from "../../conntrack/record.js";
 import type { ConntrackEntry, ConntrackFilter, ConntrackTable, ConntrackTuple } from "../../conntrack/types.js";
 import { readNumber } from "../../host/kernel-number.js";
+import { IpProto } from "../../kernel/constants.js";
 import { KernelError } from "../../kernel/errors.js";
 import type { IpFamily } from "../../model/types.js";
 import { createLogger, type LogLevel } from "../../observe/log.js";
@@ -49,6 +50,8 @@ async function inSession(options: CommonConntrackOptions, run: (session: Session
   } catch (error) {
     // `list | head` is a use, not a failure.
     if (error instanceof ReaderGone) return 0;
+    // What is shown by now has been done, whatever failed after it.
+    await output.flush().catch(() => undefined);
     if (!(error instanceof KernelError)) throw error;
     throw new UserError(error.message, { cause: error });
   } finally {
@@ -199,7 +202,8 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
     }
     world.requireWhole();
     const { dryRun, orphans } = options;
-    const lines: string[] = [];
+    const asked = filter.protocol === IpProto.tcp ? "all" : "closing";
+    let shown = false;
     const collector = new GarbageCollector({
       table,
       model: world.model,
@@ -211,15 +215,15 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
     const report = await collector.run({
       ...(Object.keys(filter).length > 0 && { filter }),
       dryRun,
-      orphans,
-      onEntry: (entry, why, goes) => {
-        const outcome = goes ? (dryRun ? "would-go" : "deleted") : "left";
+      orphans: orphans ? asked : "none",
+      // Each as soon as the kernel has answered: what has been deleted is shown, whatever comes after.
+      onEntry: async (entry, why, outcome) => {
+        if (!shown) await head(session, options, `${"OUTCOME".padEnd(8)}  ${"REASON".padEnd(17)}`);
+        shown = true;
         const more = { text: `${outcome.padEnd(8)}  ${why.padEnd(17)}`, fields: { outcome, reason: why } };
-        lines.push(format.entry(entry, namesOf(world, entry), more));
+        await output.line(format.entry(entry, namesOf(world, entry), more));
       },
     });
-    if (lines.length > 0) await head(session, options, `${"OUTCOME".padEnd(8)}  ${"REASON".padEnd(17)}`);
-    for (const line of lines) await output.line(line);
     await output.flush();
     for (const family of report.families) warn(familySummary(family, dryRun));
     warnInterrupted(report);
@@ -231,7 +235,10 @@ function familySummary({ family, directions }: GcFamilyReport, dryRun: boolean):
   const sum = (what: "alive" | "deleted" | "orphaned"): number =>
     DIRECTIONS.reduce((total, direction) => total + directions[direction][what], 0);
   const [alive, deleted, orphaned] = [sum("alive"), sum("deleted"), sum("orphaned")];
-  const left = orphaned === 0 ? "" : `; ${orphaned} of them orphans (--orphans deletes them, TCP's with -p tcp)`;
+  const left =
+    orphaned === 0
+      ? ""
+      : `; ${orphaned} of them orphans (--orphans deletes those of TCP that are not established, with -p tcp all)`;
   return `${family === "ip" ? "IPv4" : "IPv6"}: ${deleted} ${dryRun ? "would be deleted" : "deleted"}, ${alive} stay${left}`;
 }
 

@@ -1,0 +1,141 @@
+/** `nft-proxier conntrack` on the kernel's own entries, of every protocol and of TCP in every state: orphans above all. */
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+
+import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.ts";
+import { FAMILIES } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { entryTo, GONE, NUMBERS, type Proto } from "./support/entries.ts";
+import { clusterAddress, SERVICE_PORT, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+/** Of TCP: no service has its endpoint; what is meant to become of it. */
+const SPENT = ["SYN_SENT", "SYN_SENT2", "SYN_RECV", "LAST_ACK", "TIME_WAIT", "CLOSE"];
+const HALF_CLOSED = ["FIN_WAIT", "CLOSE_WAIT"];
+const STATES = [...SPENT, ...HALF_CLOSED, "ESTABLISHED"];
+const FOREIGN = { ip: "10.99.0.1", ip6: "fd99::1" } as const;
+/** Source ports. */
+const LIVE = 20_000;
+const OTHERS = 21_000;
+const STALE = 22_000;
+const ORPHANS = 23_000;
+
+let cluster: Cluster;
+let table: NetlinkConntrack;
+let args: readonly string[];
+beforeAll(async () => {
+  cluster = await Cluster.create([{ name: "a", on: "node" }]);
+  table = await NetlinkConntrack.open({ netns: `/run/netns/${cluster.lab.node.name}` });
+  const objects = serviceObjects(cluster.lab, web);
+  await cluster.apply(objects);
+  args = await cluster.write(objects);
+});
+afterAll(async () => {
+  await table.close();
+  await cluster.destroy();
+});
+
+/** In each family: what is served, what is others', what is stale, and of TCP an orphan in each state. */
+beforeEach(async () => {
+  await table.deleteMatching({});
+  for (const family of FAMILIES) {
+    const vip = { family, destination: clusterAddress(web.n)[family], port: SERVICE_PORT };
+    const gone = GONE[family];
+    for (const protocol of Object.keys(NUMBERS) as Proto[]) {
+      const endpoint = cluster.lab.pod("a").address[family];
+      const state = protocol === "tcp" ? { state: "ESTABLISHED" } : {};
+      await table.create(entryTo({ ...vip, protocol, sourcePort: LIVE, endpoint, ...state }));
+      const over = protocol === "tcp" ? { state: "TIME_WAIT" } : {};
+      const other = { ...vip, destination: FOREIGN[family], endpoint: gone };
+      await table.create(entryTo({ ...other, protocol, sourcePort: OTHERS, ...over }));
+      if (protocol !== "tcp") await table.create(entryTo({ ...vip, protocol, sourcePort: STALE, endpoint: gone }));
+    }
+    for (const [i, state] of STATES.entries()) {
+      await table.create(entryTo({ ...vip, protocol: "tcp", sourcePort: ORPHANS + i, endpoint: gone, state }));
+    }
+  }
+});
+
+async function conntrack(...words: readonly string[]) {
+  const { code, stdout, stderr } = await cluster.command(["conntrack", ...words]);
+  return { code, stderr, lines: stdout.split("\n").filter((line) => line !== "") };
+}
+
+/** Source ports of what is left of a protocol in a family. */
+async function left(protocol: Proto, family: "ip" | "ip6" = "ip"): Promise<number[]> {
+  const ports: number[] = [];
+  await table.dump({ family, protocol: NUMBERS[protocol] }, (entries) => {
+    for (const { original } of entries) ports.push(original.sourcePort);
+  });
+  return ports.toSorted((a, b) => a - b);
+}
+
+const orphansIn = (states: readonly string[]): number[] =>
+  states.map((state) => ORPHANS + STATES.indexOf(state)).toSorted((a, b) => a - b);
+const ALL_ORPHANS = orphansIn(STATES);
+
+interface Shown {
+  readonly outcome: string;
+  readonly reason: string;
+  readonly family: string;
+  readonly protocol: string;
+  readonly state?: string;
+  readonly original: { readonly source: string; readonly sourcePort: number; readonly destination: string };
+  readonly reply: { readonly source: string; readonly sourcePort: number };
+}
+const parsed = (lines: readonly string[]): Shown[] => lines.map((line) => JSON.parse(line) as Shown);
+const reports = (shown: readonly Shown[], family = "IPv4"): string[] =>
+  shown
+    .filter((one) => one.family === family)
+    .map(({ protocol, outcome, reason, original }) => `${protocol} ${original.sourcePort} ${outcome} ${reason}`)
+    .toSorted();
+
+const staleOf = (protocols: readonly Proto[], outcome = "deleted"): string[] =>
+  protocols.map((protocol) => `${protocol} ${STALE} ${outcome} endpoint-gone`);
+const orphans = (states: readonly string[], outcome: string): string[] =>
+  orphansIn(states).map((port) => `tcp ${port} ${outcome} orphan`);
+
+describe("gc", () => {
+  test.each<[string[], Proto[], string[], string[]]>([
+    [[], ["sctp", "udp"], [], STATES],
+    [["--orphans"], ["sctp", "udp"], [...SPENT, ...HALF_CLOSED], ["ESTABLISHED"]],
+    [["-p", "tcp"], [], [], STATES],
+    [["-p", "tcp", "--orphans"], [], STATES, []],
+    [["-p", "udp", "--orphans"], ["udp"], [], []],
+    [["-p", "sctp", "--orphans"], ["sctp"], [], []],
+  ])(
+    "%j names each entry that goes, and each orphan that stays, as the kernel has it",
+    async (words, stale, go, stay) => {
+      for (const dry of [true, false]) {
+        const outcome = dry ? "would-go" : "deleted";
+        const done = await conntrack("gc", "-o", "json", ...words, ...(dry ? ["--dry-run"] : []), ...args);
+        expect([done.code, done.stderr]).toEqual([0, expect.stringMatching(/IPv4: \d+ .*\n.*IPv6: \d+ /)]);
+        const shown = parsed(done.lines);
+        const expected = [...staleOf(stale, outcome), ...orphans(go, outcome), ...orphans(stay, "left")].toSorted();
+        for (const family of ["IPv4", "IPv6"]) expect(reports(shown, family)).toEqual(expected);
+        expect(shown.find(({ reason }) => reason === "orphan")).toEqual(
+          go.length + stay.length === 0
+            ? undefined
+            : expect.objectContaining({
+                original: expect.objectContaining({ destination: clusterAddress(1).ip, destinationPort: SERVICE_PORT }),
+                reply: expect.objectContaining({ source: GONE.ip, sourcePort: 8080 }),
+              }),
+        );
+      }
+      for (const family of FAMILIES) {
+        expect(await left("tcp", family)).toEqual(
+          [LIVE, OTHERS, ...ALL_ORPHANS].filter((p) => !orphansIn(go).includes(p)),
+        );
+        for (const protocol of ["udp", "sctp"] as const) {
+          expect(await left(protocol, family)).toEqual([LIVE, OTHERS, ...(stale.includes(protocol) ? [] : [STALE])]);
+        }
+      }
+    },
+  );
+
+  test("as text has a line for each, under titles", async () => {
+    const { code, lines } = await conntrack("gc", "--orphans", "-f", "ip", ...args);
+    expect([code, lines[0]?.split(/ {2,}/).slice(0, 4)]).toEqual([0, ["OUTCOME", "REASON", "PROTO", "STATE"]]);
+    expect(lines.length).toBe(1 + 2 + STATES.length);
+    expect(lines.filter((line) => line.includes(`${GONE.ip}:8080`)).length).toBe(2 + STATES.length);
+  });
+});

@@ -1,0 +1,43 @@
+/** Entries of the connection tracking table, made through ctnetlink: of any protocol and state, and without any packets. */
+import type { NewConntrackEntry } from "../../../src/conntrack/types.ts";
+import { type Family, PLAN } from "../../lab/topology.ts";
+import { POD_PORT } from "./objects.ts";
+
+export const NUMBERS = { tcp: 6, udp: 17, sctp: 132 } as const;
+export type Proto = keyof typeof NUMBERS;
+/** A pod's address that no slice names. */
+export const GONE = { ip: "10.244.0.99", ip6: "fd00:10:244::99" } as const;
+const SECONDS = 3600;
+
+export interface EntrySpec {
+  readonly family: Family;
+  readonly protocol: Proto;
+  readonly sourcePort: number;
+  readonly destination: string;
+  readonly port: number;
+  /** Who answers, on POD_PORT; absent: the destination itself, untranslated. */
+  readonly endpoint?: string;
+  readonly state?: string;
+  /** Default: the client of the lab. */
+  readonly source?: string;
+}
+
+/** A client's connection. SCTP's is ESTABLISHED unless a state is given. */
+export function entryTo(spec: EntrySpec): NewConntrackEntry {
+  const { family, sourcePort, destination, port, endpoint, source = PLAN.client[family] } = spec;
+  const protocol = NUMBERS[spec.protocol];
+  const state = spec.state ?? (spec.protocol === "sctp" ? "ESTABLISHED" : undefined);
+  return {
+    family,
+    original: { protocol, source, sourcePort, destination, destinationPort: port },
+    reply: {
+      protocol,
+      source: endpoint ?? destination,
+      sourcePort: endpoint === undefined ? port : POD_PORT,
+      destination: source,
+      destinationPort: sourcePort,
+    },
+    timeout: SECONDS,
+    ...(state === undefined ? {} : { state }),
+  };
+}
