@@ -423,9 +423,16 @@ void Connection::Elements(const TableRef& table, const std::string& set, Element
   request.writer().String(NFTA_SET_ELEM_LIST_TABLE, table.table);
   request.writer().String(NFTA_SET_ELEM_LIST_SET, set);
   try {
-    RunRequest(
-        read_sockets_, request.message(), "dump elements", [&] { collector->Reset(); },
-        [&](const nlmsghdr* message) { collector->Add(message); });
+    for (int attempt = 0; attempt <= kMaxRestarts; ++attempt) {
+      RunRequest(
+          read_sockets_, request.message(), "dump elements", [&] { collector->Reset(); },
+          [&](const nlmsghdr* message) { collector->Add(message); });
+      if (!collector->repeats()) return;
+    }
+    throw Failure("interrupted",
+                  "dump elements: the kernel resized set " + set + " during each of " +
+                      std::to_string(kMaxRestarts + 1) + " readings in a row; read it again",
+                  EINTR);
   } catch (const Failure& failure) {
     if (failure.error() != ENOENT) throw;
     throw Failure("not-found", "there is no set " + table.table + " " + set, ENOENT);

@@ -197,7 +197,10 @@ const uint8_t* ValueOf(const AttrView& nest, uint32_t length, const char* what) 
 }  // namespace
 
 ElementCollector::ElementCollector(const SetInfo& set)
-    : initial_(LayoutOf(set)), default_timeout_(set.timeout.value_or(0)), layout_(initial_) {}
+    : initial_(LayoutOf(set)),
+      settled_((set.flags & (NFT_SET_INTERVAL | NFT_SET_TIMEOUT | NFT_SET_EVAL)) == 0),
+      default_timeout_(set.timeout.value_or(0)),
+      layout_(initial_) {}
 
 void ElementCollector::Reset() {
   layout_ = initial_;
@@ -205,6 +208,31 @@ void ElementCollector::Reset() {
   bytes_.clear();
   verdicts_.clear();
   verdict_index_.clear();
+}
+
+bool ElementCollector::repeats() const {
+  if (!settled_) return false;
+  size_t slots = 1;
+  while (slots < 2 * count_) slots *= 2;
+  const size_t flags_at = layout_.key_len * (layout_.key_end ? 2u : 1u) + layout_.data_len;
+  const auto record = [this](uint64_t index) { return bytes_.data() + index * layout_.stride(); };
+  const auto key = [this](const uint8_t* at) {
+    return std::string_view(reinterpret_cast<const char*>(at), layout_.key_len);
+  };
+  // The catch-all element has a key of zeros.
+  const auto flags = [&](const uint8_t* at) { return layout_.flags ? Load32(at + flags_at) : 0; };
+  // Open addressing; 0: free, else a record's number and one.
+  std::vector<uint32_t> seen(slots);
+  for (uint64_t i = 0; i < count_; ++i) {
+    const uint8_t* const added = record(i);
+    size_t slot = std::hash<std::string_view>()(key(added)) & (slots - 1);
+    for (; seen[slot] != 0; slot = (slot + 1) & (slots - 1)) {
+      const uint8_t* const other = record(seen[slot] - 1);
+      if (key(other) == key(added) && flags(other) == flags(added)) return true;
+    }
+    seen[slot] = static_cast<uint32_t>(i + 1);
+  }
+  return false;
 }
 
 void ElementCollector::Widen(const ElementLayout& wider) {

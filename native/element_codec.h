@@ -64,6 +64,12 @@ class ElementCollector {
 
   const ElementLayout& layout() const { return layout_; }
   uint64_t count() const { return count_; }
+  // Whether an element was told more than once, and with that others perhaps not at all. A set without a size is an
+  // rhashtable, which a worker resizes behind the commit that filled it. A dump is a walk per datagram that passes over
+  // as many elements as were told before (nft_rhash_walk): where the order changed in between, it tells some twice and
+  // as many never. The generation is the same all along, so NLM_F_DUMP_INTR does not come. False for intervals, and for
+  // sets that packets change.
+  bool repeats() const;
   std::vector<uint8_t> TakeBytes() { return std::move(bytes_); }
   const std::vector<Verdict>& verdicts() const { return verdicts_; }
 
@@ -74,6 +80,8 @@ class ElementCollector {
   void Widen(const ElementLayout& wider);
 
   const ElementLayout initial_;
+  // No interval, whose ends may share a key, and nothing that packets and time change without a commit.
+  const bool settled_;
   const uint64_t default_timeout_;
   ElementLayout layout_;
   uint64_t count_ = 0;

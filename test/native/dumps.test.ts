@@ -244,6 +244,30 @@ test("dumps that are interrupted by commits are read again, and what they give i
   await kernel.commit([dropTable(t)]);
 });
 
+test("elements() of a set that the kernel is resizing tells every element once", async () => {
+  const { kernel } = lab();
+  const t = ip("resized");
+  // Without a size: the kernel makes the hash table larger behind the commit, for some milliseconds.
+  const info = addresses("s");
+  const [PIECE, PIECES, ROUNDS] = [12_500, 4, 20];
+  const pieces = Array.from({ length: PIECES }, (_, i) =>
+    elements("add", t, "s", manyAddresses(PIECE, 0x0a000000 + i * PIECE)),
+  );
+  const told: string[] = [];
+  for (let round = 0; round < ROUNDS; round++) {
+    await kernel.commit([addTable(t), addSet(t, info)]);
+    // One by one, to fit any send buffer.
+    for (const piece of pieces) await kernel.commit([piece]);
+    const { count, bytes } = await kernel.elements(t, info);
+    const view = new DataView(bytes.buffer, bytes.byteOffset);
+    const distinct = new Set(Array.from({ length: count }, (_, i) => view.getUint32(4 * i)));
+    told.push(`${count}, ${distinct.size} of them distinct`);
+    await kernel.commit([dropTable(t)]);
+  }
+  const whole = `${PIECE * PIECES}, ${PIECE * PIECES} of them distinct`;
+  expect(told).toEqual(told.map(() => whole));
+});
+
 test("addresses of the namespace's interfaces", async () => {
   const { kernel, netns } = lab();
   const { execFileSync } = await import("node:child_process");
