@@ -56,7 +56,8 @@ export function configuredServers(options: ServerOptions, { metrics, health }: O
   const servers: ConfiguredServer[] = [];
   if (healthzBindAddress !== "") servers.push(healthServer(at(healthzBindAddress), health, metrics));
   if (metricsBindAddress !== "") {
-    const contents = { metrics, version, enableProfiling, configz: () => pages.configz, flagz: () => pages.flagz };
+    const shown = { configz: () => pages.configz, flagz: () => pages.flagz };
+    const contents = { metrics, version, enableProfiling, log, ...shown };
     servers.push(metricsServer(at(metricsBindAddress), contents));
   }
   return servers;

@@ -49,6 +49,10 @@ export function textReply(status: number, body: string): HttpReply {
   return { status, type: PLAIN_TEXT, body };
 }
 
+export function jsonReply(value: unknown): HttpReply {
+  return { status: 200, type: JSON_TYPE, body: JSON.stringify(value) };
+}
+
 /** As Go's http.NotFound. */
 export const NOT_FOUND: HttpReply = Object.freeze(textReply(404, "404 page not found\n"));
 

@@ -1,54 +1,68 @@
 import { ConfiguredServer, type ConfiguredServerOptions } from "./configured-server.js";
-import { type HttpHandler, type HttpReply, JSON_TYPE, NOT_FOUND, textReply } from "./http-listener.js";
+import { debugFlagRoutes } from "./debug-flags.js";
+import { type HttpHandler, jsonReply, NOT_FOUND, textReply } from "./http-listener.js";
+import type { Logger } from "./log.js";
 import type { Metrics } from "./metrics.js";
-import { PROFILING_PREFIX, profilingHandler } from "./profiling.js";
+import { profilingRoutes } from "./profiling.js";
+import { SliMetrics } from "./sli-metrics.js";
 import { flagz, statusz } from "./zpages.js";
+
+/** Of KubeProxyConfiguration: its key in /configz. */
+const CONFIG_GROUP = "kubeproxy.config.k8s.io";
 
 export interface MetricsServerContents {
   readonly metrics: Metrics;
-  /** The object of /configz: the KubeProxyConfiguration in force, under its group. */
+  /** The KubeProxyConfiguration in force. */
   readonly configz: () => unknown;
-  /** The text of /flagz: a head, and a line "name=value" for each flag. */
+  /** A line "name=value" for each flag. */
   readonly flagz: () => string;
   readonly enableProfiling: boolean;
   /** Of this program: "0.1.0". */
   readonly version: string;
+  /** Its level can be set here, with profiling. */
+  readonly log: Logger;
   /** Unix ms; by default the system's clock. */
   readonly now?: () => number;
 }
 
-const PATHS = ["/configz", "/flagz", "/healthz", "/metrics", "/proxyMode", "/statusz"] as const;
-
 /** The metrics port (`metricsBindAddress`): what kube-proxy serves there. */
 export function metricsServer(options: ConfiguredServerOptions, contents: MetricsServerContents): ConfiguredServer {
+  const routes = routesOf(contents);
   return new ConfiguredServer(options, {
     what: "metrics",
     reason: "FailedToStartMetricServer",
-    handler: metricsHandler(contents),
+    handler: (request) => routes.get(request.path)?.(request) ?? NOT_FOUND,
   });
 }
 
-function metricsHandler(contents: MetricsServerContents): HttpHandler {
-  const { metrics, configz, enableProfiling, version, now = Date.now } = contents;
-  const paths = enableProfiling ? ["/debug", ...PATHS].sort() : PATHS;
-  const profile = profilingHandler();
-  return async (request): Promise<HttpReply> => {
-    switch (request.path) {
-      case "/metrics":
-        return { status: 200, type: metrics.registry.contentType, body: await metrics.render() };
-      case "/proxyMode":
-        return textReply(200, "nftables");
-      case "/healthz":
-      case "/healthz/ping":
-        return textReply(200, "ok");
-      case "/configz":
-        return { status: 200, type: JSON_TYPE, body: JSON.stringify(configz()) };
-      case "/statusz":
-        return statusz(request, { startedAt: performance.timeOrigin, now: now(), version, paths });
-      case "/flagz":
-        return flagz(request, contents.flagz());
-      default:
-        return enableProfiling && request.path.startsWith(PROFILING_PREFIX) ? profile(request) : NOT_FOUND;
-    }
-  };
+/** By path. */
+function routesOf(contents: MetricsServerContents): ReadonlyMap<string, HttpHandler> {
+  const { metrics, configz, enableProfiling, version, log, now = Date.now } = contents;
+  const slis = new SliMetrics();
+  const routes = new Map<string, HttpHandler>([
+    ["/metrics", async () => ({ status: 200, type: metrics.registry.contentType, body: await metrics.render() })],
+    ["/metrics/slis", slis.handler],
+    ["/proxyMode", () => textReply(200, "nftables")],
+    ["/healthz/ping", () => textReply(200, "ok")],
+    ["/configz", () => jsonReply({ [CONFIG_GROUP]: configz() })],
+    ["/flagz", (request) => flagz(request, contents.flagz())],
+  ]);
+  routes.set("/healthz", () => {
+    slis.observed({ name: "ping", type: "healthz", status: "success" });
+    return textReply(200, "ok");
+  });
+  routes.set("/statusz", (request) =>
+    statusz(request, { startedAt: performance.timeOrigin, now: now(), version, paths: foldersOf(paths) }),
+  );
+  const paths = [...routes.keys(), ...(enableProfiling ? ["/debug/flags/v", "/debug/pprof/"] : [])].sort();
+  // kube-proxy has nothing there; the API server has this.
+  routes.set("/", () => jsonReply({ paths }));
+  const debug = enableProfiling ? [...profilingRoutes(), ...debugFlagRoutes(log)] : [];
+  for (const [path, handler] of debug) routes.set(path, handler);
+  return routes;
+}
+
+/** "/debug" of "/debug/pprof/heap": as statusz shows paths. */
+function foldersOf(paths: readonly string[]): string[] {
+  return [...new Set(paths.map((path) => path.split("/", 2).join("/")))];
 }

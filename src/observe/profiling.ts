@@ -1,56 +1,127 @@
 /**
- * What there is instead of Go's /debug/pprof: V8's own CPU profile, which browsers' developer tools and speedscope read.
- * It is taken from inside the process: no debugger port is opened.
+ * What there is instead of Go's /debug/pprof: V8's own profiles, which browsers' developer tools and speedscope read. They
+ * are taken from inside the process: no debugger port is opened. There is no heap snapshot: it has all strings in it, the
+ * API server's token among them, and taking it doubles the memory.
  */
+import type { Session } from "node:inspector/promises";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type HttpHandler, JSON_TYPE, textReply } from "./http-listener.js";
+import { type HttpHandler, type HttpReply, jsonReply, textReply } from "./http-listener.js";
 
-export const PROFILING_PREFIX = "/debug/pprof/";
+const PREFIX = "/debug/pprof/";
 
 const DEFAULT_SECONDS = 30;
 const MAX_SECONDS = 120;
 
-const HELP =
-  `This is a Node.js program: Go's profiles do not exist here.\n` +
-  `${PROFILING_PREFIX}profile?seconds=N takes a CPU profile of N seconds (1 to ${MAX_SECONDS}, by default ` +
-  `${DEFAULT_SECONDS}) in the format .cpuprofile,\nwhich the developer tools of Chrome and speedscope.app open.\n`;
+/** Takes a profile for as long as it is let; a JSON document. */
+type Taker = (session: Session, wait: () => Promise<void>) => Promise<unknown>;
 
-/** Answers what is below /debug/pprof/. One profile at a time: they would measure each other. */
-export function profilingHandler(): HttpHandler {
-  let running = false;
-  return async ({ path, query, signal }) => {
-    if (path !== `${PROFILING_PREFIX}profile`) return textReply(path === PROFILING_PREFIX ? 200 : 404, HELP);
-    const text = query.get("seconds") ?? String(DEFAULT_SECONDS);
-    const seconds = Number(text);
-    if (!Number.isInteger(seconds) || seconds < 1 || seconds > MAX_SECONDS) {
-      return textReply(
-        400,
-        `${JSON.stringify(text.slice(0, 20))} is not a number of seconds from 1 to ${MAX_SECONDS}\n`,
-      );
-    }
-    if (running) return textReply(409, "another profile is being taken\n");
-    running = true;
-    try {
-      const body = JSON.stringify(await cpuProfile(seconds * 1000, signal));
-      const headers = { "Content-Disposition": 'attachment; filename="profile.cpuprofile"' };
-      return { status: 200, type: JSON_TYPE, body, headers };
-    } finally {
-      running = false;
-    }
-  };
+interface Profile {
+  readonly take: Taker;
+  /** Of the file: "cpuprofile". */
+  readonly extension: string;
+  readonly help: string;
 }
 
-/** Ends early when `signal` says that nobody waits for it. */
-async function cpuProfile(ms: number, signal: AbortSignal): Promise<unknown> {
+const PROFILES: Readonly<Record<string, Profile>> = {
+  profile: { take: cpuProfile, extension: "cpuprofile", help: "what the CPU did for N seconds" },
+  heap: {
+    take: (session, wait) => heapProfile(session, wait, false),
+    extension: "heapprofile",
+    help: "what was allocated in N seconds and is still in use, sampled",
+  },
+  allocs: {
+    take: (session, wait) => heapProfile(session, wait, true),
+    extension: "heapprofile",
+    help: "everything that was allocated in N seconds, sampled",
+  },
+};
+
+const NO_GOROUTINES = "there are no goroutines; nodejs_active_resources at /metrics counts what is waited for";
+/** Go's profiles that there cannot be, and why. */
+const MISSING: Readonly<Record<string, string>> = {
+  goroutine: NO_GOROUTINES,
+  threadcreate: "all JavaScript runs in one thread",
+  block: NO_GOROUTINES,
+  mutex: "all JavaScript runs in one thread: there are no locks",
+  trace: `V8 has no trace in Go's format; ${PREFIX}profile has what ran when`,
+  symbol: "the profiles have the functions' names in them",
+};
+
+const INDEX =
+  `This is a Node.js program: profiles are V8's, not Go's. The developer tools of Chrome and speedscope.app open them.\n\n` +
+  Object.entries(PROFILES)
+    .map(([name, { help, extension }]) => `${PREFIX}${name}?seconds=N: ${help}; .${extension}\n`)
+    .join("") +
+  `${PREFIX}cmdline: the command line\n` +
+  `N is ${DEFAULT_SECONDS} by default, ${MAX_SECONDS} at most. One is taken at a time.\n\nNot here:\n` +
+  Object.keys(MISSING).map(missing).join("");
+
+function missing(name: string): string {
+  return `${name}: ${MISSING[name]}\n`;
+}
+
+/** By path. One profile at a time: they would measure each other. */
+export function profilingRoutes(): ReadonlyMap<string, HttpHandler> {
+  const index: HttpHandler = () => textReply(200, INDEX);
+  const routes = new Map<string, HttpHandler>([
+    [PREFIX, index],
+    [PREFIX.slice(0, -1), index],
+    [`${PREFIX}cmdline`, () => textReply(200, process.argv.join("\0"))],
+  ]);
+  for (const name of Object.keys(MISSING)) routes.set(PREFIX + name, () => textReply(501, missing(name)));
+  let running = false;
+  for (const [name, profile] of Object.entries(PROFILES)) {
+    routes.set(PREFIX + name, async ({ query, signal }) => {
+      const seconds = secondsOf(query);
+      if (typeof seconds !== "number") return seconds;
+      if (running) return textReply(409, "another profile is being taken\n");
+      running = true;
+      try {
+        const headers = { "Content-Disposition": `attachment; filename="${name}.${profile.extension}"` };
+        return { ...jsonReply(await taken(profile.take, seconds * 1000, signal)), headers };
+      } finally {
+        running = false;
+      }
+    });
+  }
+  return routes;
+}
+
+/** Or why it is none. */
+function secondsOf(query: URLSearchParams): number | HttpReply {
+  const text = query.get("seconds") ?? String(DEFAULT_SECONDS);
+  const seconds = Number(text);
+  if (Number.isInteger(seconds) && seconds >= 1 && seconds <= MAX_SECONDS) return seconds;
+  return textReply(400, `${JSON.stringify(text.slice(0, 20))} is not a number of seconds from 1 to ${MAX_SECONDS}\n`);
+}
+
+/** Ends early when `signal` says that the client is gone. */
+async function taken(take: Taker, ms: number, signal: AbortSignal): Promise<unknown> {
   const { Session } = await import("node:inspector/promises");
   const session = new Session();
   session.connect();
   try {
-    await session.post("Profiler.enable");
-    await session.post("Profiler.start");
-    await sleep(ms, undefined, { signal }).catch(() => undefined);
-    return (await session.post("Profiler.stop")).profile;
+    return await take(session, () => sleep(ms, undefined, { signal }).catch(() => undefined));
   } finally {
     session.disconnect();
   }
+}
+
+async function cpuProfile(session: Session, wait: () => Promise<void>): Promise<unknown> {
+  await session.post("Profiler.enable");
+  await session.post("Profiler.start");
+  await wait();
+  return (await session.post("Profiler.stop")).profile;
+}
+
+/** @param all also what has been collected meanwhile. */
+async function heapProfile(session: Session, wait: () => Promise<void>, all: boolean): Promise<unknown> {
+  await session.post("HeapProfiler.startSampling", {
+    includeObjectsCollectedByMajorGC: all,
+    includeObjectsCollectedByMinorGC: all,
+  });
+  await wait();
+  // What is not collected yet would look as if it were in use.
+  if (!all) await session.post("HeapProfiler.collectGarbage");
+  return (await session.post("HeapProfiler.stopSampling")).profile;
 }

@@ -2,7 +2,7 @@
  * /statusz and /flagz, as k8s.io/apiserver/pkg/server/{statusz,flagz} of release 1.36 write them: text for people, and
  * JSON (config.k8s.io/v1beta1) for whoever asks for exactly that.
  */
-import { type HttpReply, type HttpRequest, JSON_TYPE, textReply } from "./http-listener.js";
+import { type HttpReply, type HttpRequest, jsonReply, textReply } from "./http-listener.js";
 import { KUBE_PROXY_VERSION } from "./kube-proxy-metrics.js";
 
 /** What these pages call us: those who look for kube-proxy shall find it. */
@@ -31,7 +31,7 @@ export function statusz(request: HttpRequest, status: ProcessStatus): HttpReply 
   const emulationVersion = KUBE_PROXY_VERSION.replace(/^v(\d+\.\d+).*$/, "$1");
   return negotiated(request, "Statusz", {
     text: () =>
-      `\n${COMPONENT} statusz\n${WARNING}\n\nStarted: ${unixDate(startedAt)}\nUp: ${uptime(seconds)}\n` +
+      `${head("statusz")}\nStarted: ${unixDate(startedAt)}\nUp: ${uptime(seconds)}\n` +
       `Node version: ${process.version}\nBinary version: ${binaryVersion}\nEmulation version: ${emulationVersion}\n` +
       `Paths: ${paths.join(" ")}\n`,
     fields: () => ({
@@ -47,11 +47,15 @@ export function statusz(request: HttpRequest, status: ProcessStatus): HttpReply 
 /** `text` has a line "name=value" for each flag. */
 export function flagz(request: HttpRequest, text: string): HttpReply {
   return negotiated(request, "Flagz", {
-    text: () => text,
+    text: () => head("flagz") + text,
     fields: () => ({
       flags: Object.fromEntries([...text.matchAll(/^([a-z][\w.-]*)=(.*)$/gm)].map(([, name, value]) => [name, value])),
     }),
   });
+}
+
+function head(page: string): string {
+  return `\n${COMPONENT} ${page}\n${WARNING}\n`;
 }
 
 interface Page {
@@ -72,8 +76,8 @@ function negotiated({ accept }: HttpRequest, kind: string, page: Page): HttpRepl
     case "text":
       return textReply(200, page.text());
     case "json": {
-      const head = { kind, apiVersion: `${GROUP}/${VERSION}`, metadata: { name: COMPONENT } };
-      return { status: 200, type: JSON_TYPE, body: JSON.stringify({ ...head, ...page.fields() }) };
+      const type = { kind, apiVersion: `${GROUP}/${VERSION}`, metadata: { name: COMPONENT } };
+      return jsonReply({ ...type, ...page.fields() });
     }
     case undefined:
       return textReply(

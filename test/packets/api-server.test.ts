@@ -133,6 +133,19 @@ test("the health and metrics ports answer as kube-proxy's", async () => {
   expect(body).toMatch(/^rest_client_requests_total\{code="200",method="GET",host="127\.0\.0\.1:\d+"\} [1-9]/m);
 });
 
+test("the metrics port shows the configuration, the flags, its paths and results of its health check", async () => {
+  const page = async (path: string): Promise<string> => (await get(`http://127.0.0.1:10249${path}`)).body;
+  const config = { kind: "KubeProxyConfiguration", hostnameOverride: NODE };
+  expect(JSON.parse(await page("/configz"))).toMatchObject({ "kubeproxy.config.k8s.io": config });
+  expect(await page("/flagz")).toMatch(/^\nkube-proxy flagz\nWarning: [^\n]*\n(.*\n)*hostname-override=/);
+  expect(JSON.parse(await page("/"))).toMatchObject({
+    paths: expect.arrayContaining(["/configz", "/metrics/slis"]) as string[],
+  });
+  expect(await page("/healthz")).toBe("ok");
+  expect(await page("/metrics/slis")).toContain('kubernetes_healthcheck{name="ping",type="healthz"} 1\n');
+  expect((await get("http://127.0.0.1:10249/debug/flags/v")).status).toBe(404);
+});
+
 test("1,000 connections that ask nothing, or half a request, keep no probe from an answer", async () => {
   const script = `
     import { connect } from "node:net";

@@ -88,7 +88,7 @@ const SERVERS: readonly ParityRow[] = [
     flags: ["profiling"],
     fields: ["enableProfiling"],
     ours: "same",
-    note: "a CPU profile of V8 at `/debug/pprof/profile`",
+    note: "`PUT /debug/flags/v`; of `/debug/pprof/` V8's CPU and sampled heap profiles: `profile`, `heap`, `allocs`, and `cmdline`; Go's others answer 501 with the reason",
   },
   {
     flags: ["show-hidden-metrics-for-version"],
@@ -350,11 +350,8 @@ const METRICS: readonly ParityRow[] = [
     ours: "ignored",
     note: "client-go's queues, which are not used; kube-proxy's own stay empty",
   },
-  {
-    metrics: ["kubernetes_feature_enabled", "kubernetes_healthcheck", "kubernetes_healthchecks_total"],
-    ours: "ignored",
-    note: "no feature gates and no checks of that framework",
-  },
+  { metrics: ["kubernetes_healthcheck", "kubernetes_healthchecks_total"], ours: "same", note: "at `/metrics/slis`" },
+  { metrics: ["kubernetes_feature_enabled"], ours: "ignored", note: "there are no feature gates to count" },
   {
     metrics: [
       "registered_metrics_total",

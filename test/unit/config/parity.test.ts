@@ -4,6 +4,7 @@ import { z } from "zod";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
 import { configSchema } from "../../../src/config/schema.js";
 import { Metrics } from "../../../src/observe/metrics.js";
+import { SliMetrics } from "../../../src/observe/sli-metrics.js";
 import { PARITY } from "../../parity/list.js";
 import { parityTable, tableIn } from "../../parity/table.js";
 
@@ -46,7 +47,8 @@ test("a flag sets a field of its own row, where it sets one", () => {
 
 test("every metric of kube-proxy's that is said to be there is there, and no other", () => {
   const metrics = new Metrics({ families: ["ip", "ip6"], version: "0.0.0" });
-  const present = metrics.registry.getMetricsAsArray().map(({ name }) => name);
+  const registries = [metrics.registry, new SliMetrics().registry];
+  const present = registries.flatMap((registry) => registry.getMetricsAsArray().map(({ name }) => name));
   const listed = PARITY.flatMap((row) => (row.metrics ?? []).map((name) => ({ name, ours: row.ours })));
   const isThere = (name: string) =>
     name.endsWith("_*") ? present.some((other) => other.startsWith(name.slice(0, -1))) : present.includes(name);

@@ -20,18 +20,19 @@ export interface Answer {
 export interface Question {
   readonly method?: string;
   readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string;
   readonly host?: string;
 }
 
 export async function ask(port: number | undefined, path: string, question: Question = {}): Promise<Answer> {
-  const { method = "GET", headers = {}, host = "127.0.0.1" } = question;
+  const { method = "GET", headers = {}, body: sentBody = "", host = "127.0.0.1" } = question;
   return new Promise((resolve, reject) => {
     const sent = request({ host, port, path, method, headers, agent: false }, (response) => {
       let body = "";
       response.setEncoding("utf8").on("data", (part: string) => void (body += part));
       response.on("end", () => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }));
     });
-    sent.on("error", reject).end();
+    sent.on("error", reject).end(sentBody);
   });
 }
 

@@ -50,10 +50,11 @@ function makeMetrics(
 ): ConfiguredServer {
   const server = metricsServer(optionsOf(change), {
     metrics,
-    configz: () => ({ "kubeproxy.config.k8s.io": { kind: "KubeProxyConfiguration", mode: "nftables" } }),
+    configz: () => ({ kind: "KubeProxyConfiguration", mode: "nftables" }),
     flagz: () => "config=/var/lib/kube-proxy/config.conf\nv=2\n",
     enableProfiling: false,
     version: "0.1.0",
+    log: book.log,
     ...contents,
   });
   servers.push(server);
@@ -129,38 +130,113 @@ describe("metrics port", () => {
     expect(await ask(port, "/healthz")).toMatchObject({ status: 200, body: "ok" });
   });
 
-  test("/configz: the configuration as JSON; /flagz and /statusz: pages for people", async () => {
+  test("/configz: the configuration as JSON, under its group; /flagz and /statusz: pages for people", async () => {
     const port = await started(makeMetrics());
     const { headers, body } = await ask(port, "/configz");
     expect(headers["content-type"]).toBe("application/json");
     expect(JSON.parse(body)).toEqual({
       "kubeproxy.config.k8s.io": { kind: "KubeProxyConfiguration", mode: "nftables" },
     });
-    expect((await ask(port, "/flagz")).body).toBe("config=/var/lib/kube-proxy/config.conf\nv=2\n");
+    expect((await ask(port, "/flagz")).body).toBe(
+      "\nkube-proxy flagz\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility " +
+        "guarantees and is for debugging purposes only.\nconfig=/var/lib/kube-proxy/config.conf\nv=2\n",
+    );
     expect((await ask(port, "/statusz")).body).toContain(
       "Paths: /configz /flagz /healthz /metrics /proxyMode /statusz\n",
     );
     expect((await ask(port, "/statusz", { headers: { Accept: "application/xml" } })).status).toBe(406);
   });
 
-  test("/debug is there only where profiling is enabled, and says what it has", async () => {
+  test("/ lists what there is, as the API server's does", async () => {
+    const paths = async (port: number) => JSON.parse((await ask(port, "/")).body) as { paths: string[] };
+    const always = [
+      "/configz",
+      "/flagz",
+      "/healthz",
+      "/healthz/ping",
+      "/metrics",
+      "/metrics/slis",
+      "/proxyMode",
+      "/statusz",
+    ];
+    const port = await started(makeMetrics());
+    expect((await ask(port, "/")).headers["content-type"]).toBe("application/json");
+    expect(await paths(port)).toEqual({ paths: always });
+    const profiled = await started(makeMetrics({ enableProfiling: true }));
+    expect(await paths(profiled)).toEqual({ paths: [...always, "/debug/flags/v", "/debug/pprof/"].sort() });
+    for (const path of (await paths(profiled)).paths) {
+      expect([path, (await ask(profiled, path)).status]).toEqual([path, path === "/debug/flags/v" ? 406 : 200]);
+    }
+    expect((await ask(port, "/nothing")).status).toBe(404);
+  });
+
+  test("/metrics/slis: answers of /healthz, as component-base counts them; DELETE begins anew", async () => {
+    const port = await started(makeMetrics());
+    const slis = async (): Promise<string[]> => {
+      const { status, headers, body } = await ask(port, "/metrics/slis");
+      expect({ status, type: headers["content-type"] }).toEqual({
+        status: 200,
+        type: "text/plain; version=0.0.4; charset=utf-8",
+      });
+      return body.split("\n").filter((line) => line.startsWith("kubernetes_"));
+    };
+    expect(await slis()).toEqual([]);
+    await ask(port, "/healthz");
+    await ask(port, "/healthz");
+    await ask(port, "/healthz/ping");
+    expect(await slis()).toEqual([
+      'kubernetes_healthcheck{name="ping",type="healthz"} 1',
+      'kubernetes_healthchecks_total{name="ping",type="healthz",status="success"} 2',
+    ]);
+    expect((await ask(port, "/metrics/slis")).body).toContain(
+      "# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.\n",
+    );
+    expect((await ask(port, "/metrics")).body).not.toContain("kubernetes_healthcheck");
+    expect(await ask(port, "/metrics/slis", { method: "DELETE" })).toMatchObject({
+      status: 200,
+      body: "metrics reset\n",
+    });
+    expect(await slis()).toEqual([]);
+  });
+});
+
+describe("/debug", () => {
+  test("is there only where profiling is enabled, and says what of pprof there is", async () => {
     const without = await started(makeMetrics());
-    expect((await ask(without, "/debug/pprof/")).status).toBe(404);
-    expect((await ask(without, "/debug/pprof/profile")).status).toBe(404);
+    for (const path of [
+      "/debug/pprof/",
+      "/debug/pprof/profile",
+      "/debug/pprof/heap",
+      "/debug/flags",
+      "/debug/flags/v",
+    ]) {
+      expect([path, (await ask(without, path)).status]).toEqual([path, 404]);
+    }
+    expect((await ask(without, "/debug/flags/v", { method: "PUT", body: "4" })).status).toBe(404);
     const port = await started(makeMetrics({ enableProfiling: true }));
-    expect(await ask(port, "/debug/pprof/")).toMatchObject({ status: 200 });
-    const heap = await ask(port, "/debug/pprof/heap");
-    expect(heap.status).toBe(404);
-    expect(heap.body).toContain("/debug/pprof/profile?seconds=N");
-    expect((await ask(port, "/debug/pprof/profile?seconds=0")).status).toBe(400);
-    expect((await ask(port, "/debug/pprof/profile?seconds=x")).status).toBe(400);
+    const index = await ask(port, "/debug/pprof/");
+    expect(index.status).toBe(200);
+    for (const there of ["profile?seconds=N", "heap?seconds=N", "allocs?seconds=N", "cmdline"]) {
+      expect(index.body).toContain(`/debug/pprof/${there}`);
+    }
+    for (const missing of ["goroutine", "threadcreate", "block", "mutex", "trace", "symbol"]) {
+      const { status, body } = await ask(port, `/debug/pprof/${missing}`);
+      const [line = ""] = index.body.split("\n").filter((text) => text.startsWith(`${missing}: `));
+      expect([missing, status, body]).toEqual([missing, 501, `${line}\n`]);
+    }
+    expect((await ask(port, "/debug/pprof/nothing")).status).toBe(404);
+    expect((await ask(port, "/debug/pprof/cmdline")).body.split("\0")).toEqual(process.argv);
+    for (const seconds of ["0", "x", "121", "1.5"]) {
+      expect((await ask(port, `/debug/pprof/profile?seconds=${seconds}`)).status).toBe(400);
+      expect((await ask(port, `/debug/pprof/heap?seconds=${seconds}`)).status).toBe(400);
+    }
   });
 
   test("a CPU profile, one at a time; one that nobody waits for ends", async () => {
     const port = await started(makeMetrics({ enableProfiling: true }));
     const profile = async (): Promise<Answer> => ask(port, "/debug/pprof/profile?seconds=1");
     const impatient = connect(port, "127.0.0.1", () =>
-      impatient.write("GET /debug/pprof/profile?seconds=120 HTTP/1.1\r\nHost: x\r\n\r\n"),
+      impatient.write("GET /debug/pprof/heap?seconds=120 HTTP/1.1\r\nHost: x\r\n\r\n"),
     );
     await expect.poll(async () => (await profile()).status, PATIENT).toBe(409);
     impatient.destroy();
@@ -169,6 +245,53 @@ describe("metrics port", () => {
     expect(headers["content-disposition"]).toBe('attachment; filename="profile.cpuprofile"');
     const fields = ["nodes", "startTime", "endTime", "samples", "timeDeltas"];
     expect(Object.keys(JSON.parse(body) as object)).toEqual(expect.arrayContaining(fields));
+  });
+
+  test("heap profiles: what is still in use; with allocs also what no longer is", async () => {
+    const port = await started(makeMetrics({ enableProfiling: true }));
+    const kept: object[] = [];
+    const keepFor4711 = () => kept.push(Array.from({ length: 100_000 }, (_, n) => ({ n, kept: [n] })));
+    const dropFor4711 = () => Array.from({ length: 100_000 }, (_, n) => ({ n, dropped: [n] })).length;
+    const taken = async (name: "heap" | "allocs"): Promise<string> => {
+      const timer = setInterval(() => void (keepFor4711(), dropFor4711()), 200);
+      const { status, headers, body } = await ask(port, `/debug/pprof/${name}?seconds=1`);
+      clearInterval(timer);
+      expect({ status, file: headers["content-disposition"] }).toEqual({
+        status: 200,
+        file: `attachment; filename="${name}.heapprofile"`,
+      });
+      expect(Object.keys(JSON.parse(body) as object)).toEqual(expect.arrayContaining(["head", "samples"]));
+      return body;
+    };
+    const inUse = await taken("heap");
+    expect([inUse.includes("keepFor4711"), inUse.includes("dropFor4711")]).toEqual([true, false]);
+    const allocated = await taken("allocs");
+    expect([allocated.includes("keepFor4711"), allocated.includes("dropFor4711")]).toEqual([true, true]);
+    expect(kept.length).toBeGreaterThan(0);
+  });
+
+  test("PUT /debug/flags/v sets the verbosity of the log; answers are kube-proxy's", async () => {
+    const port = await started(makeMetrics({ enableProfiling: true }));
+    book.log.level = "info";
+    const put = async (body: string): Promise<Answer> => ask(port, "/debug/flags/v", { method: "PUT", body });
+    expect((await ask(port, "/debug/flags")).body).toContain("/debug/flags/v");
+    expect(book.log.level).toBe("info");
+    expect(await put("4")).toMatchObject({
+      status: 200,
+      body: "successfully set klog.logging.verbosity to 4\n",
+    });
+    expect(book.log.level).toBe("debug");
+    expect(book.lines.at(-1)).toMatchObject({ msg: "log verbosity changed", verbosity: 4, level: 30 });
+    for (const wrong of ["", "x", "4.5", "99999999999"]) {
+      expect(await put(wrong)).toMatchObject({ status: 400, body: expect.stringContaining("failed set") as string });
+    }
+    expect(book.log.level).toBe("debug");
+    for (const method of ["GET", "POST"]) {
+      const answer = await ask(port, "/debug/flags/v", { method });
+      expect(answer).toMatchObject({ status: 406, body: "unsupported http method\n" });
+    }
+    expect((await put("2")).status).toBe(200);
+    expect(book.log.level).toBe("info");
   });
 });
 

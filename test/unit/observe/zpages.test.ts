@@ -77,12 +77,17 @@ Paths: /configz /metrics
 });
 
 describe("flagz", () => {
-  const flags =
-    "\nkube-proxy flagz\nWarning: not for machines.\n" +
-    "config=/var/lib/kube-proxy/config.conf\nhostname-override=\nvmodule=a=1,b=2\n";
+  const flags = "config=/var/lib/kube-proxy/config.conf\nhostname-override=\nvmodule=a=1,b=2\n";
 
-  test("text, as it is", () => {
-    expect(flagz(accepting("*/*"), flags)).toEqual({ status: 200, type: "text/plain; charset=utf-8", body: flags });
+  test("text, under kube-proxy's head", () => {
+    expect(flagz(accepting("*/*"), flags)).toEqual({
+      status: 200,
+      type: "text/plain; charset=utf-8",
+      body: `
+kube-proxy flagz
+Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
+${flags}`,
+    });
   });
 
   test("JSON", () => {

@@ -1,0 +1,43 @@
+import { Counter, Gauge, Registry } from "prom-client";
+import { type HttpHandler, textReply } from "./http-listener.js";
+
+/** One result of a health check: "ping" of /healthz. */
+export interface HealthCheckResult {
+  readonly name: string;
+  /** The path that was asked for, without its slash: "healthz". */
+  readonly type: string;
+  readonly status: "success" | "error";
+}
+
+/**
+ * /metrics/slis: results of the health checks on the metrics port (k8s.io/component-base/metrics/prometheus/slis). They are
+ * in a registry of their own, as there, so that they can be scraped more often than the rest; DELETE sets it back.
+ */
+export class SliMetrics {
+  readonly registry = new Registry();
+  readonly #last = new Gauge({
+    name: "kubernetes_healthcheck",
+    help: "[STABLE] This metric records the result of a single healthcheck.",
+    labelNames: ["name", "type"],
+    registers: [this.registry],
+  });
+  readonly #total = new Counter({
+    name: "kubernetes_healthchecks_total",
+    help: "[STABLE] This metric records the results of all healthcheck.",
+    labelNames: ["name", "type", "status"],
+    registers: [this.registry],
+  });
+
+  observed({ name, type, status }: HealthCheckResult): void {
+    this.#last.set({ name, type }, status === "success" ? 1 : 0);
+    this.#total.inc({ name, type, status });
+  }
+
+  readonly handler: HttpHandler = async ({ method }) => {
+    if (method === "DELETE") {
+      this.registry.resetMetrics();
+      return textReply(200, "metrics reset\n");
+    }
+    return { status: 200, type: this.registry.contentType, body: await this.registry.metrics() };
+  };
+}
