@@ -23,6 +23,7 @@ import { Closers } from "./closers.js";
 import { type Cluster, openCluster } from "./cluster.js";
 import { followConntrack } from "./conntrack.js";
 import { MemoryRelease } from "./memory-release.js";
+import { NodeEvents } from "./node-events.js";
 import { NodeTap } from "./node-tap.js";
 import { ServiceEvents } from "./service-events.js";
 import { configuredServers, Observation, serviceHealth } from "./servers.js";
@@ -124,6 +125,7 @@ class Daemon {
     const proxier = new Proxier(options);
     this.#closers.add(() => proxier.stop());
     proxier.observe(new ServiceEvents(events, nodeName, (service) => proxier.model.uidOf(service)));
+    proxier.observe(new NodeEvents(events, nodeName));
     const memory = new MemoryRelease(() => kernel.releaseMemory());
     this.#closers.add(() => memory.close());
     proxier.observe(memory);

@@ -33,6 +33,8 @@ interface FamilyState {
   waiting: number | undefined;
   /** When the oldest change came in that a write took over, and that the kernel has not taken yet. */
   underWay: number | undefined;
+  /** When another process changed the table, unless that has been undone. */
+  drifted: number | undefined;
   /** Unix ms. */
   lastUpdated: number;
 }
@@ -53,7 +55,12 @@ export class ProxyHealth implements ProxierObserver {
     this.#now = options.now ?? Date.now;
     // The start counts as an update: without a change nothing need ever be written.
     for (const family of options.families) {
-      this.#states.set(family, { waiting: undefined, underWay: undefined, lastUpdated: this.#now() });
+      this.#states.set(family, {
+        waiting: undefined,
+        underWay: undefined,
+        drifted: undefined,
+        lastUpdated: this.#now(),
+      });
     }
   }
 
@@ -74,18 +81,25 @@ export class ProxyHealth implements ProxierObserver {
     }
   }
 
-  synced({ family, ok, settled }: SyncReport): void {
+  /** What packets meet is not what we wrote, until it is repaired: as bad as a change that waits. */
+  drifted(family: IpFamily): void {
+    const state = this.#states.get(family);
+    if (state !== undefined) state.drifted ??= this.#clock.now();
+  }
+
+  synced({ family, ok, settled, repairPending = false }: SyncReport): void {
     const state = this.#states.get(family);
     if (state === undefined || !ok) return;
     state.lastUpdated = this.#now();
     if (settled) state.underWay = undefined;
+    if (!repairPending) state.drifted = undefined;
   }
 
-  /** How long the oldest change that is not in force has waited, ms; 0 when none does. */
+  /** How long the oldest change that is not in force, or the table's repair, has waited, ms; 0 when none does. */
   pendingMs(family: IpFamily): number {
     const state = this.#states.get(family);
-    const since = state?.underWay ?? state?.waiting;
-    return since === undefined ? 0 : this.#clock.now() - since;
+    const since = Math.min(state?.underWay ?? state?.waiting ?? Infinity, state?.drifted ?? Infinity);
+    return since === Infinity ? 0 : this.#clock.now() - since;
   }
 
   /** No family has a change that has waited too long. */

@@ -13,6 +13,8 @@ export class TableMetrics implements ProxierObserver {
   readonly #seconds;
   readonly #aside;
   readonly #setAside;
+  readonly #contended;
+  readonly #contentions;
 
   /** @param families those that are served: what is counted for each of them is there, with 0, from the start. */
   constructor(registry: Registry, families: readonly IpFamily[]) {
@@ -42,6 +44,16 @@ export class TableMetrics implements ProxierObserver {
       labelNames: ["ip_family"] as const,
       registers,
     });
+    this.#contended = new Gauge({
+      name: "nftproxier_tables_contended",
+      help: "1 while another process keeps undoing what is written, as a second proxier on the node does",
+      registers,
+    });
+    this.#contentions = new Counter({
+      name: "nftproxier_tables_contended_total",
+      help: "Times that another process began to keep undoing what is written",
+      registers,
+    });
     for (const family of families) {
       const labels = FAMILY_LABELS[family];
       for (const cause of REPAIR_CAUSES) this.#repairs.inc({ ...labels, cause }, 0);
@@ -54,6 +66,15 @@ export class TableMetrics implements ProxierObserver {
   repaired({ family, cause, ms }: RepairReport): void {
     this.#repairs.inc({ ...FAMILY_LABELS[family], cause });
     this.#seconds.observe(FAMILY_LABELS[family], ms / 1000);
+  }
+
+  contended(): void {
+    this.#contended.set(1);
+    this.#contentions.inc();
+  }
+
+  uncontended(): void {
+    this.#contended.set(0);
   }
 
   setAside({ family }: SetAside): void {

@@ -7,6 +7,7 @@ import { isDrawChain, TABLE_NAME } from "../ruleset/names.js";
 import { joinResults, Table, TableError } from "../table/index.js";
 import type { ApplyResult, Clock } from "../table/types.js";
 import type { ProxierObserver } from "./observer.js";
+import type { Contention } from "./contention.js";
 import { Isolation } from "./isolation.js";
 import { FamilyRepair } from "./repair.js";
 
@@ -19,6 +20,8 @@ export type FamilyOutcome =
       readonly setAside: readonly string[];
       /** Services that are in force again with this write. */
       readonly restored: readonly string[];
+      /** What others did to the table is not undone yet. */
+      readonly repairPending: boolean;
     }
   /** `againMs`: until it may go better, where that is known. */
   | { readonly ok: false; readonly error: unknown; readonly againMs?: number };
@@ -35,6 +38,9 @@ export interface FamilyOptions {
   readonly observers: readonly ProxierObserver[];
   /** Nobody else may change the table while we run. */
   readonly ownTable: boolean;
+  readonly contention: Contention;
+  /** nftables.syncPeriod, ms. */
+  readonly syncPeriodMs: number;
 }
 
 /** One family's table and ruleset. The two families never mix: one that fails leaves the other alone. */
@@ -52,7 +58,8 @@ export class FamilyProxier {
   /** The program that owned the table when that was last said. */
   #owner: number | undefined;
 
-  constructor(family: IpFamily, { kernel, clock, log, observers, ownTable }: FamilyOptions) {
+  constructor(family: IpFamily, options: FamilyOptions) {
+    const { kernel, clock, log, observers, ownTable, contention, syncPeriodMs } = options;
     this.family = family;
     this.#log = log;
     this.#clock = clock;
@@ -66,7 +73,7 @@ export class FamilyProxier {
       targetsFirst: true,
       own: ownTable,
     });
-    this.repair = new FamilyRepair(family, this.table, log, clock, observers);
+    this.repair = new FamilyRepair(family, this.table, { log, clock, observers, contention, syncPeriodMs });
   }
 
   /** True once options are known: nothing can be wanted before. */
@@ -125,6 +132,7 @@ export class FamilyProxier {
         result: { ...result, ...againMs },
         setAside: isolation.aside,
         restored: isolation.takeRestored(),
+        repairPending: this.table.inDoubt,
       };
     } catch (error) {
       this.#report(error);

@@ -19,6 +19,8 @@ export interface SyncReport {
   readonly services: readonly string[];
   /** What the kernel was told. Absent when it failed. */
   readonly work?: SyncWork;
+  /** What others did to the table is not undone yet: its repair waits. */
+  readonly repairPending?: boolean;
 }
 
 /** One write, as the kernel saw it. */
@@ -60,6 +62,14 @@ export interface RepairReport {
   readonly ms: number;
 }
 
+/** Another process keeps undoing what we write. */
+export interface ContentionReport {
+  /** "nft-proxier (pid 4711)". */
+  readonly by: readonly string[];
+  /** What to do. */
+  readonly hint: string;
+}
+
 /** A service that the kernel refuses: what it took of it last stays in force, or nothing of it is. */
 export interface SetAside {
   readonly family: IpFamily;
@@ -94,7 +104,12 @@ export interface ProxierObserver {
   synced?(report: SyncReport): void;
   /** Where node ports answer from now on; "all": on every local address but loopback. */
   nodePortAddresses?(family: IpFamily, addresses: "all" | readonly string[]): void;
+  /** Another process changed the table; that is not undone before a `synced` without `repairPending`. */
+  drifted?(family: IpFamily): void;
   repaired?(report: RepairReport): void;
+  /** Told once until `uncontended`; of all families. */
+  contended?(report: ContentionReport): void;
+  uncontended?(): void;
   /** Told once until `restored`. */
   setAside?(refusal: SetAside): void;
   /** The service is in force as it is wanted, or wanted no more. */

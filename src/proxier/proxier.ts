@@ -6,12 +6,14 @@ import type { V1EndpointSlice, V1Node } from "@kubernetes/client-node";
 import { Breather, turn } from "../base/turns.js";
 import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
+import { netfilterPortOpen, processOfThread } from "../host/peers.js";
 import { NoLocalEndpointsCounter, ServiceModel } from "../model/index.js";
 import type { IpFamily, Problem } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
 import type { RulesetOptions } from "../ruleset/ruleset.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { ApplyResult, Clock } from "../table/types.js";
+import { Contention, type PeerLookup } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
 import { localDetector, type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
 import { LocalAddresses } from "../node/local-addresses.js";
@@ -39,12 +41,16 @@ export interface ProxierOptions {
   readonly ownTable?: boolean;
   /** Listen to what others do to the tables, and repair it. Default: no. */
   readonly watch?: boolean | WatcherOptions;
+  /** What the system tells of processes that change the tables; by default /proc. */
+  readonly peers?: PeerLookup;
   /** The model remembers what services give up, for whoever cleans up behind them (`model.takeReleased`). Default false. */
   readonly trackReleased?: boolean;
 }
 
 /** While changes keep coming, they are written together at most this far apart, ms. */
 const BATCH_MS = 20;
+
+const PEERS_IN_PROC: PeerLookup = { portOpen: netfilterPortOpen, processOf: processOfThread };
 
 /** Changes that are in the wanted table, and not yet known to be in the kernel's. */
 interface UnderWay {
@@ -91,6 +97,7 @@ export class Proxier implements ObjectSink {
   };
   readonly #written = new Set<IpFamily>();
   readonly #watcher: Watcher | undefined;
+  readonly #contention: Contention;
 
   constructor(options: ProxierOptions) {
     this.#options = options;
@@ -103,12 +110,21 @@ export class Proxier implements ObjectSink {
       onProblem: (problem) => this.reportProblem(problem),
       trackReleased: options.trackReleased ?? false,
     });
+    const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
+    const { log, clock, peers = PEERS_IN_PROC } = options;
+    const onOver = (): void => this.#contentionOver();
+    this.#contention = new Contention({ log, clock, observers: this.#observers, lookup: peers, onOver });
     this.#families = options.families.map(
       (family) =>
-        new FamilyProxier(family, { ...options, observers: this.#observers, ownTable: options.ownTable === true }),
+        new FamilyProxier(family, {
+          ...options,
+          observers: this.#observers,
+          ownTable: options.ownTable === true,
+          contention: this.#contention,
+          syncPeriodMs,
+        }),
     );
     this.#localAddresses = new LocalAddresses(options.kernel, options.log, () => this.#addressesChanged());
-    const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
     this.#pace = new Pace(() => this.#writePaced(), {
       gapMs: Math.max(minSyncPeriodMs, BATCH_MS),
       maxRetryMs: syncPeriodMs,
@@ -251,6 +267,7 @@ export class Proxier implements ObjectSink {
     await this.#pace.stop();
     await this.#localAddresses.close();
     await this.#watcher?.close();
+    this.#contention.close();
     for (const family of this.#families) family.close();
   }
 
@@ -317,6 +334,7 @@ export class Proxier implements ObjectSink {
       triggers: ok ? this.#underWay[family].triggers : [],
       services: ok ? inForce(this.#underWay[family].services, outcome) : [],
       ...(result === undefined ? {} : { work: workOf(result) }),
+      ...(outcome.ok && outcome.repairPending ? { repairPending: true } : {}),
     };
     if (ok) {
       this.#underWay[family] = newUnderWay();
@@ -353,15 +371,21 @@ export class Proxier implements ObjectSink {
     }
   }
 
+  #contentionOver(): void {
+    for (const { repair } of this.#families) repair.release();
+    this.#requestIn(0);
+  }
+
+  #requestIn(ms: number): void {
+    if (this.#synced) this.#pace.requestIn(ms);
+  }
+
   #newWatcher(options: true | WatcherOptions): Watcher {
-    const request = (inMs: number): void => {
-      if (this.#synced) this.#pace.requestIn(inMs);
-    };
     return new Watcher(
       this.#options.kernel,
       this.#families,
       this.#log,
-      request,
+      (inMs) => this.#requestIn(inMs),
       typeof options === "object" ? options : {},
     );
   }

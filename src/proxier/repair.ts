@@ -4,6 +4,7 @@ import type { Logger } from "../observe/log.js";
 import type { Table } from "../table/index.js";
 import type { ApplyResult, Clock, Drift } from "../table/types.js";
 import type { ForeignChange } from "../table/watch.js";
+import type { Contention, Writer } from "./contention.js";
 import type { ProxierObserver, RepairCause } from "./observer.js";
 
 /** Repairs in a row without a wait: who reloads a firewall does so in a few transactions. */
@@ -11,6 +12,9 @@ const AT_ONCE = 5;
 /** Wait after those, ms; doubles from there. */
 const FIRST_WAIT_MS = 100;
 const LONGEST_WAIT_MS = 10_000;
+/** Against another proxier: wait after a repair, ms; doubles from there, up to this and the sync period. */
+const FIRST_CONTENDED_WAIT_MS = 5000;
+const LONGEST_CONTENDED_WAIT_MS = 30_000;
 /** After this long without a repair the next one is at once again, ms. */
 const QUIET_MS = 60_000;
 /**
@@ -25,17 +29,24 @@ const MAX_CHANGES = 10;
 
 /**
  * Back-off against a writer that keeps breaking a table: a few repairs are at once, each further one waits twice as long since the
- * last, up to 10 s, until there has been none for a minute.
+ * last, up to 10 s, until there has been none for a minute. A second proxier keeps breaking it for as long as it runs: from the repair on
+ * that shows it, the waits are 5 s to 30 s.
  */
 export class RepairPace {
   #waitMs = 0;
   #inARow = 0;
   #last = Number.NEGATIVE_INFINITY;
   #notBefore = Number.NEGATIVE_INFINITY;
+  readonly #longestContendedMs: number;
+
+  /** @param syncPeriodMs a change that can only be written with a repair is to wait no longer. */
+  constructor(syncPeriodMs = Number.POSITIVE_INFINITY) {
+    this.#longestContendedMs = Math.min(LONGEST_CONTENDED_WAIT_MS, syncPeriodMs);
+  }
 
   /** Ms until the next repair may be; 0: now. */
   waitMs(now: number): number {
-    if (now - this.#last >= QUIET_MS) this.#waitMs = this.#inARow = 0;
+    if (now - this.#last >= QUIET_MS) this.reset();
     return Math.max(0, this.#last + this.#waitMs - now, this.#notBefore - now);
   }
 
@@ -44,11 +55,25 @@ export class RepairPace {
     this.#notBefore = now + Math.min(tookMs / LOOK_SHARE, LONGEST_LOOK_WAIT_MS);
   }
 
-  repaired(now: number): void {
-    if (++this.#inARow >= AT_ONCE) {
+  /** A repair now waits as long as it does for any writer. */
+  get isLongest(): boolean {
+    return this.#waitMs >= LONGEST_WAIT_MS;
+  }
+
+  /** `contended`: another proxier is known to break the table. */
+  repaired(now: number, contended = false): void {
+    this.#inARow++;
+    if (contended) {
+      this.#waitMs = Math.min(Math.max(this.#waitMs * 2, FIRST_CONTENDED_WAIT_MS), this.#longestContendedMs);
+    } else if (this.#inARow >= AT_ONCE) {
       this.#waitMs = this.#waitMs === 0 ? FIRST_WAIT_MS : Math.min(this.#waitMs * 2, LONGEST_WAIT_MS);
     }
     this.#last = now;
+  }
+
+  /** Repairs are immediate again. */
+  reset(): void {
+    this.#waitMs = this.#inARow = 0;
   }
 }
 
@@ -59,6 +84,17 @@ interface Noticed {
   transactions: number;
   readonly changes: Set<string>;
   readonly by: Set<string>;
+  /** By port. */
+  readonly writers: Map<number, Writer>;
+}
+
+export interface FamilyRepairOptions {
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly observers: readonly ProxierObserver[];
+  readonly contention: Contention;
+  /** nftables.syncPeriod, ms. */
+  readonly syncPeriodMs: number;
 }
 
 export class FamilyRepair {
@@ -67,23 +103,40 @@ export class FamilyRepair {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #observers: readonly ProxierObserver[];
-  readonly #pace = new RepairPace();
+  readonly #contention: Contention;
+  readonly #pace: RepairPace;
   #noticed: Noticed | undefined;
 
-  constructor(family: IpFamily, table: Table, log: Logger, clock: Clock, observers: readonly ProxierObserver[]) {
+  constructor(family: IpFamily, table: Table, options: FamilyRepairOptions) {
     this.#family = family;
     this.#table = table;
-    this.#log = log;
-    this.#clock = clock;
-    this.#observers = observers;
+    this.#log = options.log;
+    this.#clock = options.clock;
+    this.#observers = options.observers;
+    this.#contention = options.contention;
+    this.#pace = new RepairPace(options.syncPeriodMs);
   }
 
   /** Somebody else changed the table. */
-  notice({ changes, process }: ForeignChange): void {
+  notice({ changes, process, portId }: ForeignChange): void {
+    this.drifted();
+    this.#contention.noticed();
     const noticed = (this.#noticed ??= this.#nothing());
     noticed.transactions++;
     for (const change of changes) if (noticed.changes.size < MAX_CHANGES) noticed.changes.add(change);
     if (process !== undefined && noticed.by.size < MAX_NAMES) noticed.by.add(`${process.name} (pid ${process.pid})`);
+    if (noticed.writers.size < MAX_NAMES && !noticed.writers.has(portId))
+      noticed.writers.set(portId, { portId, ...(process === undefined ? {} : { process }) });
+  }
+
+  /** The table is otherwise than it was left. */
+  drifted(): void {
+    for (const observer of this.#observers) observer.drifted?.(this.#family);
+  }
+
+  /** The table is contended no more: the next repair is immediate. */
+  release(): void {
+    this.#pace.reset();
   }
 
   /** Ms until the table may be repaired; 0: now. */
@@ -105,9 +158,10 @@ export class FamilyRepair {
       if (!this.#table.inDoubt) this.#noticed = undefined;
       return;
     }
-    this.#pace.repaired(now);
     const noticed = this.#noticed ?? this.#nothing();
     this.#noticed = undefined;
+    const contended = this.#contention.repaired(this.#family, [...noticed.writers.values()], this.#pace.isLongest);
+    this.#pace.repaired(now, contended);
     const report = {
       family: this.#family,
       cause: causeOf(result.drift),
@@ -125,7 +179,7 @@ export class FamilyRepair {
   }
 
   #nothing(): Noticed {
-    return { since: this.#clock.now(), transactions: 0, changes: new Set(), by: new Set() };
+    return { since: this.#clock.now(), transactions: 0, changes: new Set(), by: new Set(), writers: new Map() };
   }
 }
 

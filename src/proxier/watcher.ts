@@ -74,7 +74,9 @@ export class Watcher {
       try {
         const outcome = await table.check();
         this.#log.debug({ family, outcome }, "checked the kernel's table");
-        if (outcome === "different") this.#request(repair.waitMs());
+        if (outcome !== "different") continue;
+        repair.drifted();
+        this.#request(repair.waitMs());
       } catch (error) {
         this.#log.warn({ family, err: error }, "the kernel's table could not be checked");
       }

@@ -6,7 +6,11 @@ import type { Table } from "./table.js";
 export interface ForeignChange {
   /** In words, one per object. */
   readonly changes: readonly string[];
-  /** Who did it, when the kernel told. */
+  /** Netlink port of the socket that it was done through. */
+  readonly portId: number;
+  /** Whether the table itself came, went, or has other flags. */
+  readonly ofTable: boolean;
+  /** Who did it, when the kernel told: `pid` is the thread's. */
   readonly process?: { readonly pid: number; readonly name: string };
 }
 
@@ -104,7 +108,14 @@ export class TableWatch {
     for (const table of this.#tables) {
       const changes = table.notice(batch);
       if (changes.length === 0) continue;
-      this.#handlers.changed(table, { changes, ...(batch.process === undefined ? {} : { process: batch.process }) });
+      const { process, events } = batch;
+      const ofTable = events.some(({ kind, family }) => kind === "table" && family === table.ref.family);
+      this.#handlers.changed(table, {
+        changes,
+        portId: batch.portId,
+        ofTable,
+        ...(process === undefined ? {} : { process }),
+      });
     }
   }
 

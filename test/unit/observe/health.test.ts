@@ -26,6 +26,8 @@ beforeEach(() => {
   health = make();
 });
 
+const WRITTEN = { ok: true, full: false, ms: 1, settled: true, triggers: [], services: [] };
+
 function synced(family: IpFamily, ok = true, settled = ok): void {
   health.synced({ family, ok, full: false, ms: 1, settled, triggers: [], services: [] });
 }
@@ -51,6 +53,21 @@ describe("livez", () => {
   test("well without changes, however long there are none", () => {
     written();
     elapsed = 10 * TIMEOUT;
+    expect(health.livez().code).toBe(200);
+  });
+
+  test("unwell when what another process did to a table has not been undone for the timeout", () => {
+    written();
+    health.drifted("ip6");
+    elapsed = TIMEOUT - 1;
+    health.drifted("ip6");
+    expect(health.livez().code).toBe(200);
+    elapsed = TIMEOUT;
+    expect(health.livez().code).toBe(503);
+    // A change of a service is written; the repair still waits.
+    health.synced({ ...WRITTEN, family: "ip6", repairPending: true });
+    expect(health.livez().code).toBe(503);
+    health.synced({ ...WRITTEN, family: "ip6" });
     expect(health.livez().code).toBe(200);
   });
 

@@ -14,6 +14,13 @@ test("everything is there from the start, and counted by family and cause", asyn
     'nftproxier_table_repairs_total{ip_family="IPv6",cause="events-lost"} 0\n',
   );
   expect(await registry.metrics()).toContain('nftproxier_services_set_aside{ip_family="IPv6"} 0\n');
+  expect(await registry.metrics()).toContain("nftproxier_tables_contended 0\n");
+  expect(await registry.metrics()).toContain("nftproxier_tables_contended_total 0\n");
+  metrics.contended();
+  expect(await registry.metrics()).toContain("nftproxier_tables_contended 1\n");
+  metrics.uncontended();
+  expect(await registry.metrics()).toContain("nftproxier_tables_contended 0\n");
+  expect(await registry.metrics()).toContain("nftproxier_tables_contended_total 1\n");
   metrics.repaired({ ...REPAIR, cause: "table-deleted" });
   metrics.repaired({ ...REPAIR, cause: "changed" });
   metrics.repaired({ ...REPAIR, cause: "changed" });

@@ -1,0 +1,207 @@
+/** Two proxiers on one node: each says so once, they stop undoing each other all the time, and the one that stays has the tables. */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+
+import type { KubeJson } from "../lab/api-server/index.ts";
+import { EVENTUALLY_MS } from "../lab/eventually.ts";
+import { patience } from "../lab/patience.ts";
+import { Api } from "./support/api.ts";
+import { Cluster } from "./support/cluster.ts";
+import {
+  clusterIP,
+  configuration,
+  type Manifest,
+  NODE,
+  nodeObject,
+  serviceCIDRObject,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+import { checkRow, type Row } from "./support/rows.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+const mail: ServiceSpec = { name: "mail", n: 2, endpoints: ["b"] };
+const news: ServiceSpec = { name: "news", n: 3, endpoints: ["a"] };
+const serves = (service: ServiceSpec, pod: string): Row => ({
+  rule: "",
+  from: "c",
+  to: clusterIP(service),
+  expect: { pods: [pod], masq: false },
+});
+
+interface Line {
+  readonly level: number;
+  readonly msg: string;
+  readonly by?: unknown;
+}
+
+/** One program, and what it has said so far. */
+class Proxier {
+  readonly process: ChildProcess;
+  #log = "";
+
+  constructor(args: readonly string[]) {
+    this.process = cluster.start(args);
+    this.process.stderr?.on("data", (chunk: Buffer) => (this.#log += chunk.toString()));
+  }
+
+  get lines(): readonly Line[] {
+    return this.#log
+      .split("\n")
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as Line);
+  }
+
+  count(part: string): number {
+    return this.lines.filter(({ msg }) => msg.includes(part)).length;
+  }
+
+  get repairs(): number {
+    return this.count("repaired");
+  }
+
+  get errors(): readonly Line[] {
+    return this.lines.filter(({ level }) => level >= 50);
+  }
+
+  async ended(signal: NodeJS.Signals): Promise<void> {
+    const exited = once(this.process, "exit");
+    this.process.kill(signal);
+    await exited;
+  }
+}
+
+const BOTH = { timeout: EVENTUALLY_MS, interval: 20 };
+let cluster: Cluster;
+let directory: string;
+let running: Proxier[] = [];
+
+beforeAll(async () => {
+  cluster = await Cluster.create();
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-peers-"));
+  await writeFile(join(directory, "config.json"), JSON.stringify(configuration()));
+});
+afterEach(async () => {
+  for (const { process } of running) process.kill("SIGKILL");
+  running = [];
+  await cluster.command(["cleanup"]);
+  await rm(directory, { recursive: true, force: true });
+});
+
+function launch(args: readonly string[]): Proxier {
+  const proxier = new Proxier(args);
+  running.push(proxier);
+  return proxier;
+}
+
+/** Writes one file of manifests; the directory's name says whose. */
+async function write(name: string, file: string, ...objects: readonly Manifest[]): Promise<void> {
+  await mkdir(join(directory, name), { recursive: true });
+  const text = JSON.stringify({ apiVersion: "v1", kind: "List", items: objects });
+  await writeFile(join(directory, name, `${file}.json`), text);
+}
+
+/** `run` on manifests of its own; resolves when it has written both families. */
+async function start(name: string, service: ServiceSpec): Promise<Proxier> {
+  await write(name, "all", nodeObject(), serviceCIDRObject(), ...serviceObjects(cluster.lab, service));
+  const config = join(directory, "config.json");
+  const proxier = launch(["run", "--manifests", join(directory, name), "--config", config]);
+  await expect.poll(() => proxier.count("synced"), BOTH).toBeGreaterThan(1);
+  return proxier;
+}
+
+async function becomes(row: Row, limitMs: number): Promise<void> {
+  for (const start = performance.now(); ;) {
+    const wrong = await checkRow(cluster, row, { answerMs: 300 });
+    if (wrong.length === 0) return;
+    if (performance.now() - start > limitMs) throw new Error(`not within ${limitMs} ms:\n${wrong.join("\n")}`);
+  }
+}
+
+const CONTENDED = "another process keeps changing the kernel's tables";
+const OVER = "no other process changes the kernel's tables any more";
+
+test("two `run`s with different manifests say once that the other runs, and back off; the one that stays serves", async () => {
+  const first = await start("first", web);
+  const second = await start("second", mail);
+  const both = [first, second];
+  await expect.poll(() => both.map((one) => one.count(CONTENDED)), BOTH).toEqual([1, 1]);
+  for (const [one, other] of [both, both.toReversed()]) {
+    expect(one.errors).toMatchObject([{ msg: CONTENDED, by: [`nft-proxier (pid ${other.process.pid})`] }]);
+  }
+
+  // A change of a service is written whether a repair waits or not.
+  const before = first.repairs;
+  await write("first", "news", ...serviceObjects(cluster.lab, news));
+  await becomes(serves(news, "a"), patience(4000));
+  expect(first.repairs - before).toBeLessThanOrEqual(2);
+
+  const until = performance.now() + 10_000;
+  await expect.poll(() => performance.now(), { timeout: 15_000, interval: 250 }).toBeGreaterThan(until);
+  for (const one of both) {
+    expect(one.repairs).toBeGreaterThan(1);
+    // Of both families together. Without back-off: 20 in 4.4 s.
+    expect(one.repairs).toBeLessThanOrEqual(10);
+    expect(one.errors).toHaveLength(1);
+  }
+
+  await second.ended("SIGTERM");
+  await becomes(serves(web, "a"), patience(5000));
+  await expect.poll(() => first.count(OVER), BOTH).toBe(1);
+  expect(first.errors).toHaveLength(1);
+  // From here on a repair is immediate again.
+  const after = first.repairs;
+  await cluster.lab.node.mustRun(["nft", "flush", "ruleset"]);
+  await expect.poll(() => first.repairs, BOTH).toBe(after + 2);
+  expect(await checkRow(cluster, serves(web, "a"))).toEqual([]);
+  expect(await checkRow(cluster, serves(news, "a"))).toEqual([]);
+}, 120_000);
+
+test("in a cluster the Node has one Event of it, a metric shows it while it lasts, and /livez stays 200", async () => {
+  const api = await Api.start(cluster.lab.node);
+  const put = (...objects: readonly Manifest[]) => api.call("put", objects as unknown as readonly KubeJson[]);
+  await put(nodeObject(), serviceCIDRObject(), ...serviceObjects(cluster.lab, web));
+  const kubeconfig = join(directory, "kubeconfig");
+  await writeFile(kubeconfig, api.kubeconfig);
+  const config = join(directory, "cluster.json");
+  await writeFile(config, JSON.stringify(configuration({ clientConnection: { kubeconfig } })));
+  const ours = launch(["--config", config]);
+  await expect.poll(() => ours.count("synced"), BOTH).toBeGreaterThan(1);
+  const contended = async (): Promise<readonly string[]> =>
+    (await get("http://127.0.0.1:10249/metrics")).body
+      .split("\n")
+      .filter((line) => line.startsWith("nftproxier_tables_contended"));
+  expect(await contended()).toEqual(["nftproxier_tables_contended 0", "nftproxier_tables_contended_total 0"]);
+
+  const theirs = await start("theirs", mail);
+  await expect.poll(contended, BOTH).toEqual(["nftproxier_tables_contended 1", "nftproxier_tables_contended_total 1"]);
+  const events = async () => (await api.call("events")).filter(({ reason }) => reason === "TablesContended");
+  await expect.poll(async () => (await events()).length, BOTH).toBe(1);
+  expect((await events())[0]).toMatchObject({
+    type: "Warning",
+    regarding: { kind: "Node", name: NODE },
+    note: expect.stringContaining(`nft-proxier (pid ${theirs.process.pid})`) as string,
+  });
+  expect((await get("http://127.0.0.1:10256/livez")).status).toBe(200);
+
+  await theirs.ended("SIGKILL");
+  await becomes(serves(web, "a"), patience(5000));
+  await expect.poll(contended, BOTH).toEqual(["nftproxier_tables_contended 0", "nftproxier_tables_contended_total 1"]);
+  expect(await events()).toHaveLength(1);
+  expect(ours.errors).toHaveLength(1);
+}, 120_000);
+
+async function get(url: string): Promise<{ status: number; body: string }> {
+  const script = `const r = await fetch(process.argv[1]); console.log(JSON.stringify({ status: r.status, body: await r.text() }))`;
+  const command = [process.execPath, "--input-type=module", "-e", script, url];
+  return JSON.parse(await cluster.lab.node.mustRun(command)) as { status: number; body: string };
+}

@@ -1,0 +1,44 @@
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, it } from "vitest";
+
+import { netfilterPortOpen, processOfThread } from "../../../src/host/peers.js";
+
+/** As Linux 6.18 prints it. */
+const SOCKETS = `sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode
+00000000829d9579 0   2224240146 00000111 0        0        0     2        0        15103
+00000000f58d7950 12  4107664984 00000040 0        0        0     2        0        15850
+000000004b209cf0 12  8902       00000000 0        0        0     2        0        15855
+`;
+
+let root: string;
+const put = async (file: string, text: string): Promise<void> => {
+  const path = join(root, "proc", file);
+  await mkdir(join(path, ".."), { recursive: true });
+  await writeFile(path, text);
+};
+
+beforeEach(async () => {
+  root = `${await mkdtemp(join(tmpdir(), "nft-proxier-proc-"))}/`;
+});
+afterEach(() => rm(root, { recursive: true, force: true }));
+
+it("netfilterPortOpen finds a port of NETLINK_NETFILTER, and of no other protocol", async () => {
+  expect(await netfilterPortOpen(4107664984, root)).toBeUndefined();
+  await put("self/net/netlink", SOCKETS);
+  expect(await netfilterPortOpen(4107664984, root)).toBe(true);
+  expect(await netfilterPortOpen(8902, root)).toBe(true);
+  expect(await netfilterPortOpen(890, root)).toBe(false);
+  expect(await netfilterPortOpen(2224240146, root)).toBe(false);
+});
+
+it("processOfThread names the process, unless this /proc shows another one by that number", async () => {
+  await put("4713/status", "Name:\tlibuv-worker\nUmask:\t0022\nTgid:\t4711\nPid:\t4713\n");
+  await put("4713/comm", "libuv-worker\n");
+  await put("4711/comm", "nft-proxier\n");
+  expect(await processOfThread(4713, "nft-proxier", root)).toBe(4711);
+  expect(await processOfThread(4713, "libuv-worker", root)).toBe(4711);
+  expect(await processOfThread(4713, "firewalld", root)).toBe(4713);
+  expect(await processOfThread(99, "nft-proxier", root)).toBe(99);
+});

@@ -1,0 +1,206 @@
+/** Another process that keeps undoing what the proxier writes. */
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import type { Op } from "../../../src/kernel/types.js";
+import { ProxyHealth } from "../../../src/observe/health.js";
+import type { ContentionReport, SyncReport } from "../../../src/proxier/observer.js";
+import type { Proxier } from "../../../src/proxier/proxier.js";
+import { makeService, makeSlice } from "../../bench/cluster.js";
+import { keptIn, type LogLine } from "../log.js";
+import { makeProxier } from "./support/proxier.js";
+
+const TABLE = { family: "ip", table: "kube-proxy" } as const;
+const theirs = (n: number): Op => ({ op: "add", kind: "chain", ...TABLE, chain: `theirs-${n}` });
+const CONTENDED = "another process keeps changing the kernel's tables";
+const OVER = "no other process changes the kernel's tables any more";
+
+let kernel: FakeKernel;
+let logged: LogLine[];
+let contended: ContentionReport[];
+let syncs: SyncReport[];
+let health: ProxyHealth;
+let proxier: Proxier;
+/** Netlink ports that are open; undefined: /proc cannot be read. */
+let open: Set<number> | undefined;
+
+beforeEach(async () => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
+  kernel = new FakeKernel();
+  logged = [];
+  contended = [];
+  syncs = [];
+  open = new Set();
+  const clock = { now: () => performance.now() };
+  health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, cluster: false, clock });
+  proxier = makeProxier(kernel, {
+    log: keptIn(logged),
+    clock,
+    watch: true,
+    observers: [
+      health,
+      {
+        contended: (report) => void contended.push(report),
+        synced: (report) => void syncs.push(report),
+      },
+    ],
+    peers: {
+      portOpen: (port) => Promise.resolve(open?.has(port)),
+      processOf: (thread) => Promise.resolve(thread * 10),
+    },
+  });
+  put(0, [1, 2]);
+  proxier.synced();
+  proxier.flush();
+  await pass(1000);
+});
+afterEach(async () => {
+  await proxier.stop();
+  vi.useRealTimers();
+});
+
+function put(index: number, pods: readonly number[]): void {
+  proxier.upsert({ kind: "Service", object: makeService(index) });
+  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+}
+
+async function pass(ms: number): Promise<void> {
+  await vi.advanceTimersByTimeAsync(ms);
+  for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
+}
+
+const said = (message: string): LogLine[] => logged.filter(({ msg }) => msg === message);
+const repairs = (): number => logged.filter(({ msg }) => msg.includes("repaired")).length;
+
+/** Another process with a socket of its own, which puts its chain back whenever it is gone. */
+class Rival {
+  readonly kernel: FakeKernel;
+  #written = 0;
+  /** Times of the repairs that it undid, ms. */
+  readonly undone: number[] = [];
+
+  constructor(name: string) {
+    this.kernel = kernel.asOther(undefined, name);
+    open?.add(this.kernel.portId);
+  }
+
+  async fight(ms: number, stepMs = 50): Promise<void> {
+    for (let passed = 0; passed < ms; passed += stepMs) {
+      const names = (await kernel.chains(TABLE)).map(({ chain }) => chain);
+      if (!names.includes(`theirs-${this.#written}`)) {
+        this.undone.push(performance.now());
+        await this.kernel.commit([theirs(++this.#written)]);
+      }
+      await pass(stepMs);
+    }
+  }
+}
+
+describe("another proxier", () => {
+  it("is said once, as an error with its process, and repairs wait 5 s and more from the second on", async () => {
+    const rival = new Rival("nft-proxier");
+    await rival.fight(120_000);
+    expect(said(CONTENDED)).toMatchObject([
+      { level: 50, by: [expect.stringMatching(/^nft-proxier \(pid \d+0\)$/)], pid: process.pid },
+    ]);
+    expect(said(CONTENDED)[0]["hint"]).toContain("two proxiers serve this node");
+    expect(contended).toHaveLength(1);
+    const gaps = rival.undone.slice(1).map((at, i) => Math.round((at - rival.undone[i]) / 100) / 10);
+    expect(gaps).toEqual([0.1, 0.1, 5, 10, 20, 30, 30]);
+    // A restart would end nothing.
+    expect(health.livez().code).toBe(200);
+  });
+
+  it("that ends has lost within a second or so: one line says that it is over, and repairs are immediate again", async () => {
+    const rival = new Rival("nft-proxier");
+    await rival.fight(30_000);
+    const before = repairs();
+    open?.delete(rival.kernel.portId);
+    await pass(1100);
+    expect(said(OVER)).toMatchObject([{ level: 30, reason: "its netlink socket is closed" }]);
+    expect(repairs()).toBe(before + 1);
+    const another = new Rival("nft");
+    for (let i = 0; i < 4; i++) {
+      await another.kernel.commit([theirs(100 + i)]);
+      await pass(30);
+    }
+    expect(repairs()).toBe(before + 5);
+    expect(said(CONTENDED)).toHaveLength(1);
+  });
+
+  it("does not keep changes of services from being written", async () => {
+    const rival = new Rival("nft-proxier");
+    await rival.fight(1000);
+    const before = repairs();
+    await rival.fight(100);
+    put(1, [3]);
+    proxier.flush();
+    await pass(100);
+    expect(repairs()).toBe(before);
+    expect(syncs.at(-1)).toMatchObject({ ok: true, services: ["bench/svc-1"], repairPending: true });
+    const set = (await kernel.sets(TABLE)).find(({ set: name }) => name === "service-ips")!;
+    expect((await kernel.elements(TABLE, set)).count).toBe(2);
+  });
+
+  it("whose socket cannot be seen is over when it has changed nothing for a minute", async () => {
+    open = undefined;
+    const rival = new Rival("nft-proxier");
+    await rival.fight(2000);
+    await pass(50_000);
+    expect(said(OVER)).toEqual([]);
+    expect(repairs()).toBeGreaterThan(2);
+    await pass(20_000);
+    expect(said(OVER)).toMatchObject([{ reason: "it has changed nothing for a minute" }]);
+    // And if it comes back, that is said again.
+    await rival.fight(2000);
+    expect(said(CONTENDED)).toHaveLength(2);
+  });
+
+  it("that writes once and ends, as `run --once` does, is none", async () => {
+    for (let i = 0; i < 4; i++) {
+      const rival = new Rival("nft-proxier");
+      await rival.kernel.commit([theirs(i)]);
+      await pass(50);
+    }
+    expect(repairs()).toBe(4);
+    expect(said(CONTENDED)).toEqual([]);
+  });
+});
+
+describe("any other program", () => {
+  it("five times in a row is ordinary: each is undone at once, and nothing more is said", async () => {
+    const rival = new Rival("nft");
+    for (let i = 0; i < 5; i++) {
+      await rival.kernel.commit([theirs(i)]);
+      await pass(1);
+      expect(repairs()).toBe(i + 1);
+      await pass(3000);
+    }
+    expect(said(CONTENDED)).toEqual([]);
+  });
+
+  it("again and again is said once, when repairs wait as long as they do and it goes on", async () => {
+    const rival = new Rival("firewalld");
+    await rival.fight(13_000);
+    expect(said(CONTENDED)).toEqual([]);
+    await rival.fight(100_000);
+    expect(said(CONTENDED)).toMatchObject([{ by: [expect.stringMatching(/^firewalld /)] }]);
+    expect(said(CONTENDED)[0]["hint"]).toContain("--own-table");
+    const gaps = rival.undone.slice(-4, -1).map((at, i) => Math.round(rival.undone.slice(-3)[i] - at) / 1000);
+    expect(gaps).toEqual([10, 10, 10]);
+  });
+});
+
+it("a table that cannot be repaired makes /livez 503 in the end, also when no service changes", async () => {
+  const commit = kernel.commit.bind(kernel);
+  kernel.commit = () => Promise.reject(new Error("the kernel refuses everything"));
+  const rival = new Rival("nft");
+  await rival.kernel.commit([{ op: "delete", kind: "table", ...TABLE }]);
+  await pass(59_000);
+  expect(health.livez().code).toBe(200);
+  await pass(2000);
+  expect(health.livez().code).toBe(503);
+  kernel.commit = commit;
+  await pass(31_000);
+  expect(health.livez().code).toBe(200);
+});
