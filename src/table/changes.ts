@@ -9,6 +9,14 @@ export function describeChanges(events: readonly ChangeEvent[]): string[] {
   return events.slice(Math.max(gone, 0)).map(describeChange);
 }
 
+/** The same of other programs' tables, each with the table's name. */
+export function describeForeignChanges(events: readonly ChangeEvent[]): string[] {
+  return events.map((event) => {
+    if (event.kind === "table") return `table ${event.family} ${event.table} ${WORD[event.action]}`;
+    return `${describeChange(event)} in table ${event.family} ${event.table}`;
+  });
+}
+
 function describeChange({ action, kind, name, count }: ChangeEvent): string {
   switch (kind) {
     case "table":

@@ -63,6 +63,14 @@ export function joined(a: Drift | undefined, b: Drift | undefined): Drift | unde
   };
 }
 
+/** Of rules in other programs' chains. */
+export function insertionDrift(changes: readonly string[]): Drift | undefined {
+  if (changes.length === 0) return undefined;
+  const report = new DriftReport(new Set<DoubtCause>(["foreign"]));
+  for (const change of changes) report.say(change);
+  return report.finish();
+}
+
 /** Everything but elements. Returns false when the table itself is gone, so that what was in it need not be said. */
 export function compareStructure(before: KernelState, after: KernelState, report: DriftReport): boolean {
   if (before.table === undefined) {

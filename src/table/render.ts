@@ -21,6 +21,8 @@ export interface RenderInput extends TableRef {
   readonly sets: readonly TrackedElements[];
   readonly chains: readonly ChainSpec[];
   readonly verdicts: VerdictRegistry;
+  /** Lines that add our rules to others' chains. */
+  readonly insertions?: readonly string[];
 }
 
 /**
@@ -36,7 +38,10 @@ export function renderTable(input: RenderInput): string {
   for (const set of input.sets) lines.push(...renderSet(set, input.verdicts), "");
   for (const chain of input.chains) lines.push(...renderChain(chain, options), "");
   if (lines.at(-1) === "") lines.pop();
-  return `${[...lines, "}"].join("\n")}\n`;
+  lines.push("}");
+  const { insertions = [] } = input;
+  if (insertions.length > 0) lines.push("", "# in chains of other tables, which have to be there", ...insertions);
+  return `${lines.join("\n")}\n`;
 }
 
 function renderSet(set: TrackedElements, verdicts: VerdictRegistry): string[] {

@@ -6,9 +6,9 @@ import { nextGeneration } from "../kernel/generation.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, TableRef, Verdict } from "../kernel/types.js";
 import { BusyChains } from "./busy-chains.js";
 import { capture, type Captured } from "./capture.js";
-import { describeChanges } from "./changes.js";
+import { describeChanges, describeForeignChanges } from "./changes.js";
 import { type CheckOutcome, compareInBackground } from "./check.js";
-import { joined } from "./drift.js";
+import { insertionDrift, joined } from "./drift.js";
 import type { PackedChange } from "./element-set.js";
 import { CommitFailure, TableError, toTableError } from "./errors.js";
 import { probeFeatures, probeOwnedTables, type Features } from "./features.js";
@@ -84,7 +84,7 @@ export class Table {
     this.#wanted = new WantedState(options.name, options.family);
     this.#view = new KernelView(kernel, this.ref, this.#wanted);
     this.#goingMaps = new GoingMaps(kernel, options.family);
-    this.#insertions = new Insertions(options.ownerMark);
+    this.#insertions = new Insertions(options);
     this.#checks = new CheckSchedule(this.#clock, options.postWriteIntervalMs ?? 0, options.refreshIntervalMs ?? 0);
   }
 
@@ -114,7 +114,7 @@ export class Table {
     return this.#wanted.verdicts.id(verdict);
   }
 
-  /** Wants exactly these rules of ours at that end of another table's chain; none: they go. */
+  /** Desires exactly these rules of ours at that end of another table's chain; none: they go. */
   insertions(target: Insertion): void {
     this.#insertions.set(target);
   }
@@ -142,15 +142,16 @@ export class Table {
    * @returns what was done, in words; empty when it is nothing to this table, or has been seen by a read since.
    */
   notice({ generation, events }: ChangeBatch): string[] {
+    const inserted = describeForeignChanges(this.#insertions.notice(events));
     const ours = events.filter(
       (event) => event.family === this.ref.family && event.table === this.ref.table && !this.#isPackets(event),
     );
-    if (ours.length === 0) return [];
+    if (ours.length === 0) return inserted;
     const named = ours.flatMap(({ kind, name }) => (kind === "elements" || kind === "set" ? (name ?? []) : []));
     const whole = ours.some(({ kind }) => kind === "table");
     const reason = "somebody else changed the table";
     const added = this.#view.doubts.add({ cause: "foreign", reason, generation, ...(whole ? {} : { sets: named }) });
-    return added ? describeChanges(ours) : [];
+    return added ? [...describeChanges(ours), ...inserted] : inserted;
   }
 
   /** Nobody has listened for a while: anything may have happened. False: that was known. */
@@ -163,7 +164,12 @@ export class Table {
 
   /** Whether the table may be otherwise than it was left: the next apply that repairs will look. */
   get inDoubt(): boolean {
-    return this.#view.doubts.any;
+    return this.#view.doubts.any || this.#insertions.suspect;
+  }
+
+  /** Whether `notice` is to get the events of other tables, too: rules of ours may be in any of them. */
+  get noticesAllTables(): boolean {
+    return this.#insertions.used;
   }
 
   /**
@@ -173,7 +179,12 @@ export class Table {
   async check(): Promise<CheckOutcome> {
     try {
       const compare = (): ReturnType<typeof compareInBackground> =>
-        compareInBackground(this.#view, this.#wanted, () => this.#steps);
+        compareInBackground(
+          this.#view,
+          this.#wanted,
+          () => this.#steps,
+          () => this.#insertions.check(this.#kernel),
+        );
       return (await compare()) ?? (await this.#serialised(compare)) ?? "different";
     } catch (error) {
       throw toTableError(this.#options.name, error);
@@ -208,7 +219,10 @@ export class Table {
     return this.#features;
   }
 
-  /** What is wanted (without insertions), as text that `nft -f` (>= 1.0.6) loads in place of the table. */
+  /**
+   * What is desired, as text that `nft -f` (>= 1.0.6) loads in place of the table; insertions, which have no place of their own, are
+   * added by it to chains that have to be there.
+   */
   render(): string {
     return renderTable({
       ...this.ref,
@@ -216,6 +230,7 @@ export class Table {
       sets: [...this.#wanted.sets.values()].map((record) => record.elements),
       chains: [...this.#wanted.chains.values()].map((chain) => chain.spec),
       verdicts: this.#wanted.verdicts,
+      insertions: this.#insertions.render(),
     });
   }
 
@@ -263,7 +278,7 @@ export class Table {
         resynced ??= reading?.reason;
         readWhole ||= reading?.whole === true;
         this.#drift = joined(this.#drift, reading?.drift);
-        const result = await this.#applyOnce(retry < MAX_RETRIES ? reading?.generation : undefined);
+        const result = await this.#applyOnce(retry < MAX_RETRIES ? reading?.generation : undefined, repair);
         this.#checks.done(result.transactions > 0, resynced !== undefined);
         const drift = this.#drift;
         this.#drift = undefined;
@@ -316,6 +331,8 @@ export class Table {
     }
     for (const due of this.#wanted.lateChains.values()) next = Math.min(next ?? due, due);
     const { deferred } = this.#insertions;
+    const retryAt = this.#insertions.retryAt(this.#clock.now());
+    if (retryAt !== undefined) next = Math.min(next ?? retryAt, retryAt);
     const busy = [...this.#busy.names].filter((chain) => !this.#wanted.chains.has(chain));
     return {
       ...(next === undefined ? {} : { applyAgainMs: Math.max(0, Math.ceil(next - this.#clock.now())) }),
@@ -326,8 +343,10 @@ export class Table {
 
   async #read(): Promise<Reading> {
     const reading = await this.#view.read();
-    if (reading.whole) this.#busy.forget();
-    this.#insertions.invalidate();
+    if (reading.whole) {
+      this.#busy.forget();
+      this.#insertions.invalidate();
+    }
     return reading;
   }
 
@@ -380,9 +399,10 @@ export class Table {
     return kind === "elements" && name !== undefined && this.#wanted.setSpec(name)?.dynamic === true;
   }
 
-  async #applyOnce(expectGeneration: number | undefined): Promise<ApplyResult> {
+  async #applyOnce(expectGeneration: number | undefined, repair: boolean): Promise<ApplyResult> {
     this.#checkOwner();
-    const open = await this.#insertions.read(this.#kernel);
+    const { open, drift } = await this.#insertions.read(this.#kernel, this.ref, repair);
+    this.#drift = joined(this.#drift, insertionDrift(drift));
     await this.#view.readUnknownSets();
     await this.#view.readHandles();
     const first = this.#options.targetsFirst === true ? await this.#writeTargetsFirst(expectGeneration) : undefined;
@@ -477,11 +497,8 @@ export class Table {
   async #destroyOnce(): Promise<ApplyResult> {
     const present = await this.#present();
     if (this.#isTheirs(present)) throw this.#notOurs(present);
-    const open = (await this.#insertions.read(this.#kernel)).map((target): OpenTarget => ({
-      ...target,
-      insert: [],
-      append: [],
-    }));
+    const reading = await this.#insertions.read(this.#kernel, this.ref);
+    const open = reading.open.map((target): OpenTarget => ({ ...target, insert: [], append: [] }));
     const phases = new Phases();
     this.#insertions.plan(open, phases);
     if (present !== undefined) {

@@ -4,7 +4,7 @@
  * A value that a packet carries is a `Field`; a `Statement` is one match or one action; a rule is statements
  * in order. `lower.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
  */
-import type { BaseChain, Family, Verdict } from "../kernel/types.js";
+import type { BaseChain, Family, RuleInfo, TableRef, Verdict } from "../kernel/types.js";
 import type { DoubtCause } from "./doubts.js";
 
 /** What a lookup key is made of. `saddr`/`daddr` are of the table's family (16 bytes in ip6). */
@@ -249,7 +249,7 @@ export interface ApplyResult {
   readonly kernelNs: number;
   /** Nanoseconds of encoding, off the main thread. */
   readonly encodeNs: number;
-  /** Call `apply()` again after this many ms (deferred deletions, post-write check, refresh). Absent: nothing to do. */
+  /** Call `apply()` again after this many ms (deferred deletions and insertions, post-write check, refresh). Absent: nothing to do. */
   readonly applyAgainMs?: number;
   /** Insertions that wait because the other table or chain is not there ("ip filter FORWARD"). Absent: none. */
   readonly deferred?: readonly string[];
@@ -330,6 +330,14 @@ export interface TableOptions {
    * dynamic sets are lost then. Default false.
    */
   readonly own?: boolean;
-  /** Identifies our rules in others' chains, in their comments. Needed for insertions. */
+  /**
+   * Identifies our rules in others' chains, in their comments. Needed for insertions. It is this Table's alone: rules with this
+   * mark that are not desired are removed from every chain of the namespace, so that none stays behind after an upgrade. That
+   * costs a dump of all tables' rules at each full read; a Table without the option reads only its own.
+   */
   readonly ownerMark?: string;
+  /** Marks of earlier versions: their rules in others' chains go. */
+  readonly formerMarks?: readonly string[];
+  /** Whether a rule of another's chain was inserted by an earlier version that did not mark it: it goes. */
+  readonly isFormerInsertion?: (table: TableRef, rule: RuleInfo) => boolean;
 }

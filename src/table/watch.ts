@@ -84,7 +84,7 @@ export class TableWatch {
             else this.#ended(error);
           },
         },
-        { tables: this.#tables.map(({ ref }) => ref) },
+        this.#tables.some((table) => table.noticesAllTables) ? {} : { tables: this.#tables.map(({ ref }) => ref) },
       );
       if (ended !== undefined) {
         await monitor.close();

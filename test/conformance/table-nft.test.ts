@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
 import { normalizeExpr } from "../../src/kernel/normalize.js";
 import type { BaseChain, Expr, Family, Kernel } from "../../src/kernel/types.js";
-import { Table } from "../../src/table/index.js";
+import { Table, type Rule } from "../../src/table/index.js";
 import { anonymousContent } from "../../src/table/prepare.js";
 import { endpoint, indexed, serviceTable, vip } from "./table/build.js";
 import { CASES, setsOf, type Case } from "./table/statements.js";
@@ -83,6 +83,41 @@ describe.each(["ip", "ip6", "inet"] as const)("rules in a table of family %s", (
     } finally {
       await ours.destroy();
       await theirs.destroy();
+    }
+  });
+});
+
+describe("insertions", () => {
+  const theirs = { family: "ip", table: "theirs" } as const;
+
+  it("render as lines that nft loads into the chains of others, where apply() finds them", async () => {
+    const table = new Table(bench.kernel, { family: "ip", name: "own", ownerMark: "test" });
+    const rule = (comment: string): Rule => ({
+      statements: [
+        { match: "protocol", protocol: "udplite" },
+        { match: "port", direction: "source", ports: [80, 443] },
+        { action: "counter" },
+      ],
+      comment,
+    });
+    table.insertions({ ...theirs, chain: "forward", mode: "insert", rules: [rule("a"), rule("b")] });
+    table.insertions({ ...theirs, chain: "forward", mode: "append", rules: [rule("y"), rule("z")] });
+    nft("add table ip theirs; add chain ip theirs forward; add rule ip theirs forward counter", "-f", "-");
+    try {
+      nft(table.render(), "-f", "-");
+      const listed = nft(undefined, "list", "chain", "ip", "theirs", "forward");
+      expect([...listed.matchAll(/counter.*?(?:comment "test:\S+ (\w)")?$/gm)].map(([, name]) => name)).toEqual([
+        "a",
+        "b",
+        undefined,
+        "y",
+        "z",
+      ]);
+      expect((await table.apply()).operations.rule).toEqual({ add: 0, delete: 0 });
+    } finally {
+      await table.destroy();
+      expect(await bench.kernel.rules(theirs, "forward")).toHaveLength(1);
+      await bench.kernel.commit([{ op: "delete", kind: "table", ...theirs }]);
     }
   });
 });

@@ -1,6 +1,7 @@
 /** Others' hands on our table, our rules in theirs, and the rest. */
 import { beforeEach, expect, it } from "vitest";
 import type { Kernel, Op } from "../../../src/kernel/types.js";
+import { TableWatch } from "../../../src/table/watch.js";
 import { commentOf } from "../../../src/table/text.js";
 import { snapshot, type Bench } from "../bench.js";
 import { pack } from "../build.js";
@@ -196,6 +197,132 @@ export function insertions(bench: () => Bench): void {
     expect((await table.destroy()).transactions).toBe(0);
     expect((await table.apply()).transactions).toBe(1);
     expect(await listed()).toBe("ours f1 f2");
+  });
+
+  const SECOND = { family: "inet", table: "second", chain: "output" } as const;
+
+  /** What a run with another configuration left. */
+  async function earlierRun(): Promise<void> {
+    const { kernel } = bench();
+    await kernel.commit([
+      { op: "add", kind: "table", family: "inet", table: "second" },
+      { op: "add", kind: "chain", ...SECOND },
+    ]);
+    const { table } = serviceTable(kernel);
+    table.insertions({ ...FORWARD, mode: "insert", rules: ours("A") });
+    table.insertions({ ...SECOND, mode: "append", rules: ours("Z") });
+    await table.apply();
+    expect([await listed(), await second()]).toEqual(["A f1 f2", 1]);
+  }
+  const second = async (): Promise<number> => (await bench().kernel.rules(SECOND, "output")).length;
+
+  it("of an earlier run go from chains that are no longer named, with the first apply", async () => {
+    await earlierRun();
+    const { table } = serviceTable(bench().kernel);
+    table.insertions({ ...FORWARD, mode: "append", rules: ours("Y") });
+    expect(operations(await table.apply())).toBe("rule +1 -2");
+    expect([await listed(), await second()]).toEqual(["f1 f2 Y", 0]);
+    expect((await table.apply()).transactions).toBe(0);
+  });
+
+  it("of an earlier run go with destroy, whatever is named", async () => {
+    await earlierRun();
+    const { table } = serviceTable(bench().kernel);
+    expect(operations(await table.destroy())).toBe("table -1 rule -2");
+    expect([await listed(), await second()]).toEqual(["f1 f2", 0]);
+  });
+
+  it("of an earlier version go by its mark, and unmarked ones by what they are; other marks stay", async () => {
+    const { kernel } = bench();
+    await kernel.commit([{ op: "delete", kind: "table", ...theirs }]);
+    await kernel.commit([
+      { op: "add", kind: "table", ...theirs },
+      { op: "add", kind: "chain", ...FORWARD },
+      ...["v1:AAAAAAAAAAAAAAAA old", "v2:AAAAAAAAAAAAAAAA", "test:short", "jump to ours", "f1"].map(foreign),
+    ]);
+    const { table } = serviceTable(kernel, {
+      formerMarks: ["v1"],
+      isFormerInsertion: (ref, { chain, userdata }) =>
+        ref.table === "filter" && chain === "FORWARD" && commentOf(userdata) === "jump to ours",
+    });
+    expect(operations(await table.apply())).toContain("rule +2 -2 ");
+    const comments = (await kernel.rules(theirs, "FORWARD")).map(({ userdata }) => commentOf(userdata));
+    expect(comments).toEqual(["v2:AAAAAAAAAAAAAAAA", "test:short", "f1"]);
+  });
+
+  it("are compared by check(), which says where they are missing", async () => {
+    const { kernel } = bench();
+    const other = await bench().other();
+    const { table } = serviceTable(kernel);
+    table.insertions({ ...FORWARD, mode: "insert", rules: ours("A") });
+    await table.apply();
+    expect(await table.check()).toBe("same");
+    await other.commit([{ op: "flush", kind: "rule", ...FORWARD }]);
+    expect(await listed()).toBe("");
+    expect(await table.check()).toBe("different");
+    expect(table.inDoubt).toBe(true);
+    const repaired = await table.apply();
+    expect(operations(repaired)).toBe("rule +1");
+    expect(repaired.drift).toMatchObject({
+      changes: ["chain FORWARD of table ip filter: inserted rules missing or out of place"],
+      tableDeleted: false,
+    });
+    expect(await listed()).toBe("A");
+    expect([await table.check(), table.inDoubt]).toEqual(["same", false]);
+  });
+
+  it("are watched: a flushed chain is noticed, other tables and chains are nothing to us", async () => {
+    const { kernel } = bench();
+    const other = await bench().other();
+    const { table } = serviceTable(kernel);
+    const noticed = Promise.withResolvers<readonly string[]>();
+    const all: string[] = [];
+    const watch = new TableWatch(kernel, [table], {
+      changed: (_, { changes }) => {
+        all.push(...changes);
+        noticed.resolve(changes);
+      },
+      lost: (reason) => noticed.reject(new Error(reason)),
+      failed: (error) => noticed.reject(error),
+    });
+    await watch.open();
+    try {
+      table.insertions({ ...FORWARD, mode: "insert", rules: ours("A") });
+      await table.apply();
+      await other.commit([
+        { op: "add", kind: "table", family: "ip", table: "elsewhere" },
+        { op: "add", kind: "chain", family: "ip", table: "elsewhere", chain: "FORWARD" },
+        { op: "add", kind: "chain", ...theirs, chain: "another" },
+      ]);
+      await other.commit([{ op: "flush", kind: "rule", ...FORWARD }]);
+      const changes = await noticed.promise;
+      expect(new Set(changes)).toEqual(new Set(["rule of chain FORWARD deleted in table ip filter"]));
+      expect(all).toEqual(changes);
+      expect((await table.apply({ repair: false })).transactions).toBe(0);
+      expect(operations(await table.apply())).toBe("rule +1");
+      expect([await listed(), table.inDoubt]).toEqual(["A", false]);
+    } finally {
+      await watch.close();
+    }
+  });
+
+  it("that wait for a chain say when to come back, with backoff", async () => {
+    const clock = new TestClock();
+    const { kernel } = bench();
+    const { table } = serviceTable(kernel, { clock });
+    table.insertions({ family: "ip", table: "absent", chain: "INPUT", mode: "insert", rules: ours("A") });
+    expect(await table.apply()).toMatchObject({ deferred: ["ip absent INPUT"], applyAgainMs: 1000 });
+    clock.advance(400);
+    expect((await table.apply()).applyAgainMs).toBe(600);
+    clock.advance(600);
+    expect((await table.apply()).applyAgainMs).toBe(2000);
+    clock.advance(2000);
+    await kernel.commit([
+      { op: "add", kind: "table", family: "ip", table: "absent" },
+      { op: "add", kind: "chain", family: "ip", table: "absent", chain: "INPUT" },
+    ]);
+    const written = await table.apply();
+    expect([operations(written), written.deferred, written.applyAgainMs]).toEqual(["rule +1", undefined, undefined]);
   });
 }
 
