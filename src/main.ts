@@ -1,8 +1,12 @@
 #!/usr/bin/env node
 import { basename } from "node:path";
+import { installSignalHandlers } from "./base/signals.js";
 import { setUpCollector } from "./host/collector.js";
 import { nodeProblem } from "./host/node-version.js";
 import { holdYoungGeneration, limitYoungGeneration } from "./host/young-generation.js";
+
+// Ahead of all else: what comes before is lost to PID 1.
+installSignalHandlers();
 
 const problem = nodeProblem(process.versions.node);
 if (problem !== undefined) {

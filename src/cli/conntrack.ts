@@ -4,24 +4,19 @@ import { WITH_PORTS } from "../conntrack/states.js";
 import type { ConntrackFilter, ConntrackTuple } from "../conntrack/types.js";
 import { familyOf, parseAddress } from "../model/address.js";
 import { LOG_LEVELS } from "../observe/log.js";
-import {
-  type CommonConntrackOptions,
-  countCommand,
-  gcCommand,
-  type GcCommandOptions,
-  getCommand,
-  listCommand,
-  watchCommand,
-} from "./conntrack/commands.js";
+import type { CommonConntrackOptions, GcCommandOptions } from "./conntrack/commands.js";
 import {
   addFilterOptions,
   type FilterOptions,
   filterOf,
   parseNumber,
   parseProtocol,
+  tellsServices,
 } from "./conntrack/filter-options.js";
 import { FORMATS } from "./conntrack/format.js";
-import { tellsServices } from "./conntrack/world.js";
+
+/** What the commands need is loaded when one runs. */
+const commands = () => import("./conntrack/commands.js");
 
 type Done = (code: number) => void;
 
@@ -49,9 +44,15 @@ export function addConntrackCommand(root: Command, done: Done): void {
       done(await run(filterOf(options, self), options));
     };
 
-  filtered("list", "print entries as they come").action(withFilter(listCommand));
-  filtered("count", "how many there are; -o wide: also how many fit").action(withFilter(countCommand));
-  filtered("watch", "print connections as they come (+) and go (-)").action(withFilter(watchCommand));
+  filtered("list", "print entries as they come").action(
+    withFilter(async (filter, options) => (await commands()).listCommand(filter, options)),
+  );
+  filtered("count", "how many there are; -o wide: also how many fit").action(
+    withFilter(async (filter, options) => (await commands()).countCommand(filter, options)),
+  );
+  filtered("watch", "print connections as they come (+) and go (-)").action(
+    withFilter(async (filter, options) => (await commands()).watchCommand(filter, options)),
+  );
   addCommonOptions(addFilterOptions(command("gc", "delete entries that have lost their service; needs the services")))
     .option("--dry-run", "say what would be deleted, and delete nothing", false)
     .option(
@@ -62,7 +63,7 @@ export function addConntrackCommand(root: Command, done: Done): void {
     .addHelpText("after", FILTER_HELP)
     .action(async (options: GcCommandOptions & FilterOptions, self: Command) => {
       requireServices("gc", options, self);
-      done(await gcCommand(filterOf(options, self), options));
+      done(await (await commands()).gcCommand(filterOf(options, self), options));
     });
   addCommonOptions(command("get", "print the one entry of a connection"))
     .argument("<protocol>", "tcp, udp, sctp, … or a number", parseProtocol)
@@ -83,7 +84,7 @@ export function addConntrackCommand(root: Command, done: Done): void {
         const tuple = tupleOf(protocol, source, destination);
         if (!WITH_PORTS.has(protocol)) self.error("error: get: only entries of protocols with ports can be named so");
         if (source.port === 0 || destination.port === 0) self.error("error: get: both ends need their port");
-        done(await getCommand(source.family, tuple, options.zone, options));
+        done(await (await commands()).getCommand(source.family, tuple, options.zone, options));
       },
     );
 }

@@ -1,17 +1,12 @@
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { closest } from "../config/closest.js";
 import { LOG_LEVELS, type LogLevel } from "../observe/log.js";
-import { cleanupCommand } from "./cleanup.js";
 import { addConntrackCommand } from "./conntrack.js";
 import { UserError } from "./errors.js";
-import { flagProblems } from "./flag-config.js";
 import { flagSpec, problemOf, readBool, readFlags } from "./flag-values.js";
 import { fromGo } from "./go-arguments.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 import { type CommonOptions, OWN_FLAGS, type OwnOptions } from "./options.js";
-import { proxyCommand } from "./proxy.js";
-import { renderCommand } from "./render.js";
-import { runCommand } from "./run.js";
 
 /** Exit codes: 0 done, 1 failed, 2 not understood. */
 const EXIT_FAILED = 1;
@@ -44,7 +39,9 @@ function withManifests<T extends { readonly manifests?: string }>(
 
 type Done = (code: number) => void;
 
-/** The command line, as data; `done` receives the exit code of the command that ran. */
+/**
+ * The command line, as data. What a command needs is loaded when it runs: the help needs none of it, and one load of everything
+ * would hold the event loop, and with it signals, for half a second. `done` receives the exit code of the command that ran. */
 function program(name: string, done: Done): Command {
   const root = new Command(name)
     .description("Kubernetes Services on nf_tables: rewrites packets to Service addresses to their endpoints.")
@@ -77,9 +74,11 @@ function addProxy(root: Command, done: Done): void {
     if (word !== undefined) unknownCommand(root, word);
     const { values, problems: others } = readFlags(given);
     const problems = [...others, ...ownProblems(own)];
+    const { flagProblems } = await import("./flag-config.js");
     // A version is printed whatever else is wrong.
     const wrong = values.version === undefined ? [...problems, ...flagProblems(values)] : problems;
     if (wrong.length > 0) root.error(`error: ${wrong.join("\nerror: ")}`);
+    const { proxyCommand } = await import("./proxy.js");
     done(await proxyCommand({ flags: values, own: ownOptions(own) }));
   });
 }
@@ -141,7 +140,11 @@ function addCommands(root: Command, done: Done): void {
       async (
         options: Partial<CommonOptions> & { once?: boolean; ownTable?: boolean; logLevel: LogLevel },
         self: Command,
-      ) => done(await runCommand(withManifests(options, self))),
+      ) => {
+        const given = withManifests(options, self);
+        const { runCommand } = await import("./run.js");
+        done(await runCommand(given));
+      },
     );
 
   command("render", "print the ruleset as `nft -f` loads it; touches no kernel and needs no rights")
@@ -149,13 +152,18 @@ function addCommands(root: Command, done: Done): void {
     .addOption(config())
     .addOption(new Option("--family <family>", "print only this family: ip or ip6").argParser(family))
     .addOption(logLevel())
-    .action(async (options: Partial<CommonOptions> & { family?: "ip" | "ip6"; logLevel: LogLevel }, self: Command) =>
-      done(await renderCommand(withManifests(options, self))),
-    );
+    .action(async (options: Partial<CommonOptions> & { family?: "ip" | "ip6"; logLevel: LogLevel }, self: Command) => {
+      const given = withManifests(options, self);
+      const { renderCommand } = await import("./render.js");
+      done(await renderCommand(given));
+    });
 
   command("cleanup", "remove the tables ip kube-proxy and ip6 kube-proxy, whoever of us or kube-proxy made them")
     .addOption(logLevel())
-    .action(async (options: { logLevel: LogLevel }) => done(await cleanupCommand(options)));
+    .action(async (options: { logLevel: LogLevel }) => {
+      const { cleanupCommand } = await import("./cleanup.js");
+      done(await cleanupCommand(options));
+    });
 }
 
 const OWN_TYPES = new Map<string, FlagSpec["type"]>(OWN_FLAGS.map((spec) => [spec.name, spec.type]));

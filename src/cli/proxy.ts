@@ -3,20 +3,22 @@ import { reasonOf } from "../base/unknown.js";
 import { type LoadedConfig, toYAML } from "../config/index.js";
 import { watchConfig } from "../config/watch.js";
 import { createLogger, levelOf, type Logger } from "../observe/log.js";
-import { cleanupTables } from "./cleanup.js";
 import { UserError } from "./errors.js";
 import { configFile, parseConfigFile, resolveConfig } from "./flag-config.js";
 import { toFlagz } from "./flagz.js";
 import type { ProxyOptions } from "./options.js";
-import { serve } from "./serve.js";
+import type { serve } from "./serve.js";
 import { programVersion, rawVersion } from "./version.js";
+
+/** What serves needs most of the program, and other flags none of it. */
+const serveLazily: typeof serve = async (...args) => (await import("./serve.js")).serve(...args);
 
 /**
  * No sub-command: what kube-proxy does with the same command line.
  * @param start what serves.
  * @returns the exit code; 1 after a change of the configuration file, so that a supervisor starts it anew.
  */
-export async function proxyCommand(options: ProxyOptions, start: typeof serve = serve): Promise<number> {
+export async function proxyCommand(options: ProxyOptions, start: typeof serve = serveLazily): Promise<number> {
   const { flags, own } = options;
   if (flags.version === "true" || flags.version === "raw") {
     process.stdout.write(`${flags.version === "raw" ? rawVersion() : programVersion()}\n`);
@@ -29,7 +31,10 @@ export async function proxyCommand(options: ProxyOptions, start: typeof serve = 
   for (const note of notes) log.info(note);
   const { "write-config-to": written = "", cleanup = false, "init-only": initOnly = false } = flags;
   if (written !== "") return writeConfig(written, loaded, log);
-  if (cleanup) return cleanupTables(log);
+  if (cleanup) {
+    const { cleanupTables } = await import("./cleanup.js");
+    return cleanupTables(log);
+  }
 
   const pages = { configz: document, flagz: toFlagz(flags) };
   if (initOnly) return start(config, { log, own, pages, initOnly });

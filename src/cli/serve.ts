@@ -1,6 +1,5 @@
+import { type EndSignal, exitBy, handleEnd, handleNotices } from "../base/signals.js";
 import type { ConfigDocument, ProxyConfig } from "../config/index.js";
-import { runDaemon } from "../daemon/daemon.js";
-import { writeOnce } from "../daemon/once.js";
 import { applySystemSettings, loadConntrack, nameProcess } from "../host/index.js";
 import { ListenError } from "../observe/http-listener.js";
 import type { Logger } from "../observe/log.js";
@@ -11,6 +10,12 @@ import { UserError } from "./errors.js";
 import type { OwnOptions } from "./options.js";
 import { availableFamilies, manifestSource, MONOTONIC_CLOCK, nodeName, openKernel } from "./setup.js";
 import { programVersion } from "./version.js";
+
+/**
+ * The end takes no longer than this after its signal, ms: a supervisor waits, and so does the pod that comes next. Most is over in
+ * tens of ms; what may take longer is a large first write, or a request that the API server does not answer.
+ */
+const END_LIMIT_MS = 300;
 
 export interface ServeOptions {
   readonly log: Logger;
@@ -50,15 +55,18 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
     const families = availableFamilies(log);
     const shared = { config, nodeName: nodeName(config), kernel, families, log, clock: MONOTONIC_CLOCK };
     const manifests = own.manifests === undefined ? undefined : manifestSource(own.manifests, !once, log);
-    if (once && manifests !== undefined)
+    if (once && manifests !== undefined) {
+      const { writeOnce } = await import("../daemon/once.js");
       return await writeOnce({ ...shared, source: manifests, ownTable: own.ownTable });
+    }
+    const { runDaemon } = await import("../daemon/daemon.js");
     return await runDaemon({
       ...shared,
       version: programVersion(),
       manifests,
       node: options.pages,
       ownTable: own.ownTable,
-      ended: endSignal(log, options.signal),
+      ...daemonSignals(log, options.signal),
     });
   } catch (error) {
     throw isSettings(error) ? new UserError(error.message, { cause: error }) : error;
@@ -72,16 +80,35 @@ function isSettings(error: unknown): error is Error {
   return [ManifestDirectoryError, ListenError, ConnectionSettingsError].some((kind) => error instanceof kind);
 }
 
-/** Resolves at the first SIGTERM or SIGINT, or when aborted. The rules stay in place: traffic must not notice that we end. */
-function endSignal(log: Logger, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve) => {
-    for (const name of ["SIGTERM", "SIGINT"] as const) {
-      process.once(name, () => {
-        log.info({ signal: name }, "ending; the rules stay in place");
-        resolve();
-      });
-    }
-    if (signal?.aborted === true) resolve();
-    signal?.addEventListener("abort", () => resolve(), { once: true });
+/** What signals ask of a daemon. */
+interface DaemonSignals {
+  /** Resolves at the first SIGTERM or SIGINT, or when `aborted`. */
+  readonly ended: Promise<void>;
+  /** Has `say` called at each SIGUSR1. */
+  readonly onStatusRequest: (say: () => void) => void;
+}
+
+/**
+ * The rules stay in place at the end: traffic must not notice it. Whatever is under way then has END_LIMIT_MS: each write is one
+ * transaction, so an end leaves none of them half done.
+ */
+function daemonSignals(log: Logger, aborted: AbortSignal | undefined): DaemonSignals {
+  const ended = Promise.withResolvers<void>();
+  let say = (): void => log.info("starting: no rules are in force yet");
+  const end = (signal: EndSignal | "SIGHUP"): void => {
+    log.info({ signal }, "ending; the rules stay in place");
+    handleEnd(exitBy);
+    setTimeout(() => process.exit(0), END_LIMIT_MS).unref();
+    ended.resolve();
+  };
+  handleEnd(end);
+  handleNotices((signal) => {
+    if (signal === "SIGUSR1") return say();
+    // In the foreground of a terminal it ends with the terminal, as any program does.
+    if (signal === "SIGHUP" && process.stdin.isTTY) return end(signal);
+    log.warn({ signal }, "signal ignored: edits are followed without one, SIGUSR1 logs the status, SIGTERM ends");
   });
+  if (aborted?.aborted === true) ended.resolve();
+  aborted?.addEventListener("abort", () => ended.resolve(), { once: true });
+  return { ended: ended.promise, onStatusRequest: (handler) => (say = handler) };
 }

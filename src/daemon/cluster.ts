@@ -5,6 +5,9 @@ import type { Logger } from "../observe/log.js";
 import type { Metrics } from "../observe/metrics.js";
 import type { ObjectSource } from "../source/types.js";
 
+/** For Events that wait when the program ends, ms: less than the whole end may take. */
+const EVENTS_GRACE_MS = 200;
+
 export interface Cluster {
   readonly source: ObjectSource;
   readonly events: EventRecorder;
@@ -40,7 +43,7 @@ export async function openCluster(options: ClusterOptions): Promise<Cluster> {
     version: () => kubernetes.serverVersion(connection, ending.signal),
     close: async () => {
       ending.abort();
-      await events.stop();
+      await events.stop(EVENTS_GRACE_MS);
       connection.close();
     },
   };

@@ -26,6 +26,7 @@ import { MemoryRelease } from "./memory-release.js";
 import { NodeEvents } from "./node-events.js";
 import { NodeTap } from "./node-tap.js";
 import { ServiceEvents } from "./service-events.js";
+import { StatusLog } from "./status-log.js";
 import { configuredServers, Observation, serviceHealth } from "./servers.js";
 
 export interface DaemonOptions {
@@ -48,6 +49,8 @@ export interface DaemonOptions {
   readonly ownTable: boolean;
   /** Resolves when it is to end. */
   readonly ended: Promise<void>;
+  /** Has the function called whenever the log is to say how things stand. */
+  readonly onStatusRequest: (say: () => void) => void;
 }
 
 /**
@@ -124,6 +127,7 @@ class Daemon {
     };
     const proxier = new Proxier(options);
     this.#closers.add(() => proxier.stop());
+    this.#logStatus(proxier);
     proxier.observe(new ServiceEvents(events, nodeName, (service) => proxier.model.uidOf(service)));
     proxier.observe(new NodeEvents(events, nodeName));
     const memory = new MemoryRelease(() => kernel.releaseMemory());
@@ -133,6 +137,15 @@ class Daemon {
     this.#closers.add(await followConntrack({ proxier, families, localAddresses, metrics, log }));
     if (node !== undefined) this.#followNode(proxier, events);
     return proxier;
+  }
+
+  #logStatus(proxier: Proxier): void {
+    const { log, version, onStatusRequest } = this.#options;
+    const { families } = this.#options.families;
+    const { health } = this.#observation;
+    const status = new StatusLog({ log, version, families, model: proxier.model, health });
+    proxier.observe(status);
+    onStatusRequest(() => status.say());
   }
 
   #followNode(proxier: Proxier, events: EventRecorder): void {

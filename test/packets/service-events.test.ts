@@ -56,6 +56,7 @@ test("a service that the kernel refuses has an Event, found by its uid; the othe
     node: undefined,
     ownTable: false,
     ended,
+    onStatusRequest: () => undefined,
   });
   try {
     const event = await eventually(() => {

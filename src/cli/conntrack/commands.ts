@@ -1,4 +1,5 @@
 /** What the conntrack commands do. Each returns an exit code: 0 done, 1 not (said on stderr). */
+import { handleEnd } from "../../base/signals.js";
 import { BEYOND_KUBE_PROXY } from "../../conntrack/decide.js";
 import { DIRECTIONS, GarbageCollector, type GcFamilyReport, type GcReport } from "../../conntrack/gc.js";
 import { compileFilter, matchesPatterns } from "../../conntrack/filter.js";
@@ -270,7 +271,7 @@ export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOp
         .catch(ended.reject);
     };
     const stop = (): void => ended.resolve(0);
-    for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, stop);
+    const release = handleEnd(stop);
     const stream = await table.events({
       onNew: (entry) => show("new", entry),
       onDestroy: (entry) => show("destroy", entry),
@@ -280,7 +281,7 @@ export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOp
     try {
       return await ended.promise;
     } finally {
-      for (const signal of ["SIGINT", "SIGTERM"] as const) process.off(signal, stop);
+      release();
       await stream.close();
     }
   });

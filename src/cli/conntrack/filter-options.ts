@@ -4,6 +4,7 @@ import { compileFilter } from "../../conntrack/filter.js";
 import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../conntrack/types.js";
 import { KernelError } from "../../kernel/errors.js";
 import type { IpFamily } from "../../model/types.js";
+import type { WorldOptions } from "./world.js";
 
 export const PROTOCOL_NUMBERS: Readonly<Record<string, number>> = {
   icmp: 1,
@@ -155,4 +156,13 @@ export function filterOf(options: FilterOptions, command: Command): ConntrackFil
     throw error;
   }
   return filter;
+}
+
+/** Whether there is anything that tells the services. */
+export function tellsServices({
+  manifests,
+  config,
+  kubeconfig,
+}: Pick<WorldOptions, "manifests" | "config" | "kubeconfig">): boolean {
+  return manifests !== undefined || config !== undefined || kubeconfig !== undefined;
 }

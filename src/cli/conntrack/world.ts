@@ -18,6 +18,7 @@ import type { KubeKind, KubeObject, ObjectSink } from "../../source/types.js";
 import { UserError } from "../errors.js";
 import { manifestSource, nodeName, readConfig, startSource } from "../setup.js";
 import { programVersion } from "../version.js";
+import { tellsServices } from "./filter-options.js";
 import type { EntryNames } from "./format.js";
 
 export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
@@ -29,11 +30,6 @@ export interface WorldOptions {
   readonly config?: string;
   /** Instead of the configuration's. */
   readonly kubeconfig?: string;
-}
-
-/** Whether there is anything that tells the services. */
-export function tellsServices({ manifests, config, kubeconfig }: WorldOptions): boolean {
-  return manifests !== undefined || config !== undefined || kubeconfig !== undefined;
 }
 
 /** Takes objects, and keeps what names need. */

@@ -1,0 +1,77 @@
+/** How things stand, in the log: one line when the rules are first in force, and one whenever it is asked for. */
+import { release } from "node:os";
+import type { ServiceModel } from "../model/index.js";
+import type { IpFamily } from "../model/types.js";
+import type { ProxyHealth } from "../observe/health.js";
+import type { Logger } from "../observe/log.js";
+import type { ProxierObserver, SetAside, SyncReport } from "../proxier/observer.js";
+
+export interface StatusLogOptions {
+  readonly log: Logger;
+  /** Of this program. */
+  readonly version: string;
+  /** The families that are served. */
+  readonly families: readonly IpFamily[];
+  readonly model: Pick<ServiceModel, "counts">;
+  readonly health: Pick<ProxyHealth, "healthy" | "pendingMs">;
+}
+
+interface Written {
+  transactions: number;
+  operations: number;
+}
+
+export class StatusLog implements ProxierObserver {
+  readonly #options: StatusLogOptions;
+  /** Families whose rules are in force, with what was written up to then. */
+  readonly #inForce = new Map<IpFamily, Written>();
+  readonly #quarantined: Readonly<Record<IpFamily, Set<string>>> = { ip: new Set(), ip6: new Set() };
+  #said = false;
+
+  constructor(options: StatusLogOptions) {
+    this.#options = options;
+  }
+
+  synced({ family, ok, work }: SyncReport): void {
+    if (this.#said || !ok || work === undefined) return;
+    const written = this.#inForce.get(family) ?? { transactions: 0, operations: 0 };
+    written.transactions += work.transactions;
+    written.operations += work.operations;
+    this.#inForce.set(family, written);
+    const { families, log, version } = this.#options;
+    if (this.#inForce.size < families.length) return;
+    this.#said = true;
+    const perFamily = families.map((each) => [each, { ...this.#served(each), ...this.#inForce.get(each) }] as const);
+    log.info({ version, kernel: release(), uptimeMs: uptimeMs(), ...Object.fromEntries(perFamily) }, "rules in force");
+  }
+
+  setAside({ family, service }: SetAside): void {
+    this.#quarantined[family].add(service);
+  }
+
+  restored({ family, service }: Pick<SetAside, "family" | "service">): void {
+    this.#quarantined[family].delete(service);
+  }
+
+  /** Logs how things stand now. */
+  say(): void {
+    const { families, health, log, version } = this.#options;
+    const perFamily = families.map((family) => {
+      const inForce = this.#inForce.has(family);
+      return [family, { inForce, ...this.#served(family), pendingMs: Math.round(health.pendingMs(family)) }] as const;
+    });
+    log.info(
+      { version, kernel: release(), uptimeMs: uptimeMs(), healthy: health.healthy, ...Object.fromEntries(perFamily) },
+      "status",
+    );
+  }
+
+  #served(family: IpFamily): { services: number; endpoints: number; quarantined?: number } {
+    const { size } = this.#quarantined[family];
+    return { ...this.#options.model.counts(family), ...(size > 0 && { quarantined: size }) };
+  }
+}
+
+function uptimeMs(): number {
+  return Math.round(performance.now());
+}

@@ -1,0 +1,197 @@
+/** What signals do to the program, as PID 1 of a PID namespace: there, what it does not catch is lost. */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+
+import { Namespace } from "../lab/namespace.ts";
+import { patience } from "../lab/patience.ts";
+import { Api } from "./support/api.ts";
+import { MAIN } from "./support/cluster.ts";
+import { configuration, nodeObject, serviceObject } from "./support/objects.ts";
+
+let namespaces = 0;
+let directory: string;
+let namespace: Namespace;
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-signals-"));
+  namespace = await Namespace.create(`signals-${process.pid}-${namespaces++}`);
+  await namespace.ip(["link set lo up"]);
+  const items = [nodeObject(), serviceObject({ name: "web", n: 1, endpoints: [] })];
+  await writeFile(join(directory, "all.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+});
+afterEach(async () => {
+  await namespace.destroy();
+  await rm(directory, { recursive: true });
+});
+
+interface Started {
+  /** unshare(1), which ends as the program does. */
+  readonly parent: ChildProcess;
+  /** Of the program, outside its PID namespace; 1 inside. */
+  readonly pid: number;
+  readonly log: () => string;
+}
+
+function children(pid: number): number[] {
+  const text = readFileSync(`/proc/${pid}/task/${pid}/children`, "latin1").trim();
+  return text === "" ? [] : text.split(" ").map(Number);
+}
+
+/** Bit 14 of SigCgt: Node's own code catches SIGTERM as it boots, or ours does. */
+function catchesSigterm(pid: number): boolean {
+  const mask = /^SigCgt:\s*([0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, "latin1"))?.[1] ?? "0";
+  return ((BigInt(`0x${mask}`) >> 14n) & 1n) === 1n;
+}
+
+/** Starts the program as PID 1; resolves when the first signal can be caught, some ms after its exec. */
+async function startAsInit(args: readonly string[], node: readonly string[] = []): Promise<Started> {
+  const unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+  const command = [...unshare, process.execPath, ...node, MAIN, ...args];
+  const parent = namespace.spawn(command, { stdio: ["ignore", "ignore", "pipe"] });
+  let log = "";
+  parent.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  const limit = performance.now() + patience(20_000);
+  for (;;) {
+    const [pid] = children(parent.pid!);
+    if (pid !== undefined && catchesSigterm(pid)) return { parent, pid, log: () => log };
+    if (performance.now() > limit) throw new Error(`the program did not start: ${log}`);
+    await sleep(1);
+  }
+}
+
+/** Signals, and returns how long the program took to end, ms; undefined: longer than the limit. */
+async function endBy(signal: NodeJS.Signals, { parent, pid }: Started, limitMs: number): Promise<number | undefined> {
+  const ended = once(parent, "exit");
+  const from = performance.now();
+  process.kill(pid, signal);
+  const took = await Promise.race([
+    ended.then(() => performance.now() - from),
+    sleep(limitMs, undefined, { ref: false }),
+  ]);
+  if (took === undefined) {
+    process.kill(pid, "SIGKILL");
+    await ended;
+  }
+  return took;
+}
+
+/** From Node's boot, some tens of ms, to a program that serves. */
+const MOMENTS_MS = [0, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 250, 300, 400, 500, 700, 1000, 1500, 2500];
+
+/** A second; on a machine that is too busy to start the program within one, as long as that takes. */
+async function second(): Promise<number> {
+  const from = performance.now();
+  const started = await startAsInit(["run", "--manifests", directory]);
+  await expect.poll(() => withMessage(started, "rules in force").length).toBe(1);
+  const tookMs = performance.now() - from;
+  await endBy("SIGTERM", started, patience(30_000));
+  return Math.max(patience(1000), tookMs);
+}
+
+/** The moments after which SIGTERM did not end the program in time. */
+async function lateMoments(args: readonly string[]): Promise<number[]> {
+  const limitMs = await second();
+  const late: number[] = [];
+  for (const moment of MOMENTS_MS) {
+    const started = await startAsInit(args);
+    await sleep(moment);
+    if ((await endBy("SIGTERM", started, limitMs)) === undefined) late.push(moment);
+  }
+  return late;
+}
+
+describe("SIGTERM at any moment of the start ends the program within a second", () => {
+  test("with manifests", async () => {
+    expect(await lateMoments(["run", "--manifests", directory])).toEqual([]);
+  });
+
+  test("with an API server that never answers", async () => {
+    const api = await Api.start(namespace);
+    await api.call("fail", {}, { hang: true });
+    const kubeconfig = join(directory, "kubeconfig");
+    await writeFile(kubeconfig, api.kubeconfig);
+    const config = join(directory, "config.conf");
+    await writeFile(config, JSON.stringify(configuration({ clientConnection: { kubeconfig } })));
+    expect(await lateMoments([`--config=${config}`, "--hostname-override=node"])).toEqual([]);
+  });
+});
+
+/** Lines of the log, parsed. */
+function lines(log: string): Record<string, unknown>[] {
+  return log
+    .split("\n")
+    .filter((line) => line.startsWith("{"))
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+}
+
+const withMessage = ({ log }: Started, message: string): Record<string, unknown>[] =>
+  lines(log()).filter(({ msg }) => msg === message);
+
+/** Ports that anything in the namespace listens on, TCP. */
+async function listening(): Promise<string> {
+  return namespace.mustRun(["ss", "-Hltn"]);
+}
+
+test("SIGUSR1 during Node's boot opens no inspector, with the flag that the image has", async () => {
+  const started = await startAsInit(["run", "--manifests", directory], ["--disable-sigusr1"]);
+  for (let i = 0; i < 20; i++) {
+    process.kill(started.pid, "SIGUSR1");
+    await sleep(5);
+  }
+  await expect.poll(() => withMessage(started, "rules in force").length).toBe(1);
+  expect(await listening()).toBe("");
+  expect(await endBy("SIGTERM", started, patience(30_000))).toBeDefined();
+});
+
+test("SIGUSR1 logs the status and opens no port; SIGHUP and SIGUSR2 are logged and ignored", async () => {
+  const started = await startAsInit(["run", "--manifests", directory]);
+  await expect.poll(() => withMessage(started, "rules in force").length).toBe(1);
+  process.kill(started.pid, "SIGUSR1");
+  await expect.poll(() => withMessage(started, "status").length).toBe(1);
+  expect(withMessage(started, "status")[0]).toMatchObject({
+    healthy: true,
+    ip: { inForce: true, services: 1, endpoints: 0, pendingMs: 0 },
+    ip6: { inForce: true, services: 1, endpoints: 0, pendingMs: 0 },
+  });
+  for (const signal of ["SIGHUP", "SIGUSR2"] as const) {
+    process.kill(started.pid, signal);
+    await expect.poll(() => lines(started.log()).filter((line) => line["signal"] === signal).length).toBe(1);
+  }
+  expect(await listening()).toBe("");
+  process.kill(started.pid, "SIGUSR1");
+  await expect.poll(() => withMessage(started, "status").length).toBe(2);
+  expect(await endBy("SIGTERM", started, patience(30_000))).toBeDefined();
+  expect(withMessage(started, "ending; the rules stay in place")).toHaveLength(1);
+});
+
+test("each start says once what is in force, also where nothing was to be written", async () => {
+  const slice = {
+    apiVersion: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+    metadata: { name: "web-1", namespace: "default", labels: { "kubernetes.io/service-name": "web" } },
+    addressType: "IPv4",
+    ports: [{ name: "main", port: 8080, protocol: "TCP" }],
+    endpoints: [{ addresses: ["10.244.0.9"] }, { addresses: ["10.244.0.10"] }],
+  };
+  await writeFile(join(directory, "slice.json"), JSON.stringify(slice));
+  for (const written of [true, false]) {
+    const started = await startAsInit(["run", "--manifests", directory]);
+    await expect.poll(() => withMessage(started, "rules in force").length).toBe(1);
+    const transactions = written ? expect.any(Number) : 0;
+    const operations = written ? expect.any(Number) : 0;
+    expect(withMessage(started, "rules in force")[0]).toMatchObject({
+      level: 30,
+      version: expect.stringMatching(/^\d+\.\d+\.\d+/),
+      kernel: expect.stringMatching(/^\d+\.\d+/),
+      ip: { services: 1, endpoints: 2, transactions, operations },
+      ip6: { services: 1, endpoints: 0, transactions, operations },
+    });
+    expect(await endBy("SIGTERM", started, patience(30_000))).toBeDefined();
+  }
+});
