@@ -29,7 +29,7 @@ export class Lane<S> {
   /** In a row. */
   #failures = 0;
   #running: Promise<void> | undefined;
-  #timer: NodeJS.Timeout | undefined;
+  #retry: { readonly timer: NodeJS.Timeout; readonly begun: Promise<void>; readonly begin: () => void } | undefined;
   /** ms of the performance clock. */
   #restsUntil = 0;
   readonly #stop = new AbortController();
@@ -48,6 +48,11 @@ export class Lane<S> {
     this.#running ??= this.#run();
   }
 
+  /** Resolves when what failed is tried again, or will not be; undefined: nothing has failed. */
+  get retry(): Promise<void> | undefined {
+    return this.#retry?.begun;
+  }
+
   /** Resolves when nothing runs and nothing waits but for a retry. */
   async idle(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
@@ -56,7 +61,7 @@ export class Lane<S> {
   /** Ends for good; resolves when what is under way is done. */
   async stop(): Promise<void> {
     this.#stopped = true;
-    clearTimeout(this.#timer);
+    this.#endRetry();
     this.#pending = this.#failed = undefined;
     this.#stop.abort();
     await this.idle();
@@ -99,11 +104,20 @@ export class Lane<S> {
     const retryMs = Math.min(firstRetryMs * 2 ** this.#failures, maxRetryMs);
     this.#failures++;
     this.#options.onFailure(error, this.#failures, retryMs);
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
+    this.#endRetry();
+    const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+    const timer = setTimeout(() => {
       const again = this.#failed;
       this.#failed = undefined;
       if (again !== undefined) this.add(again);
+      this.#endRetry();
     }, retryMs);
+    this.#retry = { timer, begun, begin };
+  }
+
+  #endRetry(): void {
+    clearTimeout(this.#retry?.timer);
+    this.#retry?.begin();
+    this.#retry = undefined;
   }
 }

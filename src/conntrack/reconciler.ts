@@ -97,7 +97,8 @@ export class Reconciler {
   readonly #options: ReconcilerOptions;
   readonly #now: () => number;
   readonly #lanes: Readonly<Record<IpFamily, Readonly<Record<Mode, Lane<Scope>>>>>;
-  readonly #followUps = new Set<NodeJS.Timeout>();
+  /** With what tells that the follow-up has begun, or will not. */
+  readonly #followUps = new Map<NodeJS.Timeout, PromiseWithResolvers<void>>();
   #stopped = false;
 
   constructor(options: ReconcilerOptions) {
@@ -139,17 +140,33 @@ export class Reconciler {
 
   /** Resolves when no pass is running or waiting, but for follow-ups and retries. */
   async idle(): Promise<void> {
-    for (const { few, many } of Object.values(this.#lanes)) {
-      await few.idle();
-      await many.idle();
+    for (const lane of this.#allLanes()) await lane.idle();
+  }
+
+  /** Resolves when nothing is left to do, follow-ups and retries included; as long as a pass fails, it does not. */
+  async settled(): Promise<void> {
+    for (;;) {
+      await this.idle();
+      const followUps = Array.from(this.#followUps.values(), ({ promise }) => promise);
+      const waiting = [...followUps, ...this.#allLanes().flatMap(({ retry }) => retry ?? [])];
+      if (waiting.length === 0) return;
+      await Promise.race(waiting);
     }
   }
 
   /** Ends for good; resolves when the pass that is under way is done. */
   async stop(): Promise<void> {
     this.#stopped = true;
-    for (const timer of this.#followUps) clearTimeout(timer);
-    await Promise.all(Object.values(this.#lanes).flatMap(({ few, many }) => [few.stop(), many.stop()]));
+    for (const [timer, { resolve }] of this.#followUps) {
+      clearTimeout(timer);
+      resolve();
+    }
+    this.#followUps.clear();
+    await Promise.all(this.#allLanes().map((lane) => lane.stop()));
+  }
+
+  #allLanes(): Lane<Scope>[] {
+    return Object.values(this.#lanes).flatMap(({ few, many }) => [few, many]);
   }
 
   async #passFew(family: IpFamily, scope: Scope): Promise<boolean> {
@@ -282,14 +299,16 @@ export class Reconciler {
     onPass?.(report);
     const again = scope.repeats === 0 || covered.some((claim) => former.get(claim) !== undefined);
     if (this.#stopped || !again || scope.repeats >= MOST_REPEATS) return;
+    const begun = Promise.withResolvers<void>();
     const timer = setTimeout(
       () => {
         this.#followUps.delete(timer);
         this.#lanes[family][mode].add(repeatScope(scope));
+        begun.resolve();
       },
       settleMs * 2 ** scope.repeats,
     );
-    this.#followUps.add(timer);
+    this.#followUps.set(timer, begun);
   }
 
   #failed(error: unknown, failures: number, retryMs: number): void {

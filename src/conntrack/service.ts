@@ -2,6 +2,7 @@
  * Connection tracking as the proxier sees it: one observer of it, which keeps the kernel's table in line with the services
  * once their rules are in. No sync ever waits for anything here, and nothing here ends the program.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import type { IpFamily } from "../model/types.js";
 import type { LocalAddress } from "../node/facts.js";
 import type { Logger } from "../observe/log.js";
@@ -172,6 +173,16 @@ export class ConntrackService implements ProxierObserver {
   /** Resolves when no pass of the reconciler is running or waiting to run, but for follow-ups and retries. */
   idle(): Promise<void> {
     return this.#reconciler.idle();
+  }
+
+  /** Resolves when the reconciler has nothing left to do, follow-ups and retries included; with false after `timeoutMs`. */
+  async settled(timeoutMs: number): Promise<boolean> {
+    const late = new AbortController();
+    const done = this.#reconciler.settled().then(() => true);
+    const over = sleep(timeoutMs, false, { signal: late.signal }).catch(() => false);
+    const settled = await Promise.race([done, over]);
+    late.abort();
+    return settled;
   }
 
   /** Ends; resolves when nothing of it runs any more. The table stays open: it is its owner's. */

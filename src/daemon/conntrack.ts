@@ -1,27 +1,61 @@
 import { ConntrackMetrics } from "../conntrack/metrics.js";
 import { NetlinkConntrack } from "../conntrack/netlink-conntrack.js";
-import { ConntrackService } from "../conntrack/service.js";
+import { ConntrackService, type ConntrackServiceOptions, type GcInterval } from "../conntrack/service.js";
 import { readNumber } from "../host/kernel-number.js";
 import type { IpFamily } from "../model/types.js";
-import type { LocalAddress } from "../node/facts.js";
 import type { Logger } from "../observe/log.js";
 import type { Metrics } from "../observe/metrics.js";
 import type { Proxier } from "../proxier/proxier.js";
 
 export interface ConntrackOptions {
+  /** Made with `trackReleased`. */
   readonly proxier: Proxier;
   readonly families: readonly IpFamily[];
-  readonly localAddresses: () => Promise<readonly LocalAddress[]>;
-  readonly metrics: Metrics;
   readonly log: Logger;
 }
+
+export interface FollowOptions extends ConntrackOptions {
+  readonly metrics: Metrics;
+  /** Default "adaptive". */
+  readonly gcInterval?: GcInterval;
+}
+
+/** A table of a million entries is read in a second or two; twice, and three times where services have gone. */
+const ONCE_MS = 30_000;
 
 /**
  * Keeps the connection tracking table in line with the services. Returns how to end it; a kernel without ctnetlink is a
  * warning: services work, connections to endpoints that are gone hang longer.
  */
-export async function followConntrack(options: ConntrackOptions): Promise<() => Promise<void>> {
-  const { proxier, families, localAddresses, metrics, log } = options;
+export async function followConntrack(options: FollowOptions): Promise<() => Promise<void>> {
+  const { metrics, gcInterval = "adaptive" } = options;
+  const observers = [metrics, new ConntrackMetrics(metrics.registry)];
+  const opened = await open(options, { observers, gcInterval });
+  if (opened === undefined) return () => Promise.resolve();
+  opened.service.start();
+  return opened.close;
+}
+
+/**
+ * The same for a program that writes once: stale entries go when the rules of their family are in. Returns what waits for
+ * that, half a minute at most, and ends it. Never rejects.
+ */
+export async function reconcileOnce(options: ConntrackOptions): Promise<() => Promise<void>> {
+  const opened = await open(options, {});
+  if (opened === undefined) return () => Promise.resolve();
+  const { service, close } = opened;
+  return async () => {
+    if (!(await service.settled(ONCE_MS))) {
+      options.log.warn("stale entries could not all be looked for: what is left of them stays until it times out");
+    }
+    await close();
+  };
+}
+
+async function open(
+  { proxier, families, log }: ConntrackOptions,
+  more: Pick<ConntrackServiceOptions, "observers" | "gcInterval">,
+): Promise<{ readonly service: ConntrackService; readonly close: () => Promise<void> } | undefined> {
   let table: NetlinkConntrack;
   try {
     table = await NetlinkConntrack.open();
@@ -30,23 +64,22 @@ export async function followConntrack(options: ConntrackOptions): Promise<() => 
       { err: error },
       "connection tracking cannot be read: stale connections of services stay until they time out",
     );
-    return () => Promise.resolve();
+    return undefined;
   }
-  const observers = [metrics, new ConntrackMetrics(metrics.registry)];
   const tcpLoose = () => readNumber({ root: "/" }, "proc/sys/net/netfilter/nf_conntrack_tcp_loose");
   const service = new ConntrackService({
     table,
     model: proxier.model,
     families,
-    localAddresses,
+    localAddresses: () => proxier.localAddresses(),
     log,
-    observers,
     settings: { tcpLoose },
+    ...more,
   });
   proxier.observe(service);
-  service.start();
-  return async () => {
+  const close = async (): Promise<void> => {
     await service.stop();
     await table.close();
   };
+  return { service, close };
 }

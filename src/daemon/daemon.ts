@@ -133,8 +133,7 @@ class Daemon {
     const memory = new MemoryRelease(() => kernel.releaseMemory());
     this.#closers.add(() => memory.close());
     proxier.observe(memory);
-    const localAddresses = () => proxier.localAddresses();
-    this.#closers.add(await followConntrack({ proxier, families, localAddresses, metrics, log }));
+    this.#closers.add(await followConntrack({ proxier, families, metrics, log }));
     if (node !== undefined) this.#followNode(proxier, events);
     return proxier;
   }

@@ -3,6 +3,7 @@ import type { NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { ObjectSource } from "../source/types.js";
+import { reconcileOnce } from "./conntrack.js";
 import type { DaemonOptions } from "./daemon.js";
 
 /** Writes that follow the first: the tail of a list that shrank, services that the kernel refused (31 s in all), and not endlessly. */
@@ -21,7 +22,8 @@ export type OnceOptions = Pick<
  */
 export async function writeOnce(options: OnceOptions): Promise<number> {
   const { source, families, ...rest } = options;
-  const proxier = new Proxier({ ...rest, families: families.families });
+  const proxier = new Proxier({ ...rest, families: families.families, trackReleased: true });
+  const reconciled = await reconcileOnce({ proxier, families: families.families, log: rest.log });
   const fatal = Promise.withResolvers<NodeError>();
   const sink = {
     upsert: proxier.upsert.bind(proxier),
@@ -38,6 +40,7 @@ export async function writeOnce(options: OnceOptions): Promise<number> {
     options.log.error({ code: failure.code }, failure.message);
     return 1;
   } finally {
+    await reconciled();
     gate.stop();
     await source.stop();
     await proxier.stop();

@@ -5,7 +5,14 @@ import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { entryTo, GONE, NUMBERS, type Proto } from "./support/entries.ts";
-import { clusterAddress, SERVICE_PORT, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import {
+  clusterAddress,
+  clusterIP,
+  nodePort,
+  SERVICE_PORT,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 /** Of TCP: no service has its endpoint; what is meant to become of it. */
@@ -137,5 +144,43 @@ describe("gc", () => {
     expect([code, lines[0]?.split(/ {2,}/).slice(0, 4)]).toEqual([0, ["OUTCOME", "REASON", "PROTO", "STATE"]]);
     expect(lines.length).toBe(1 + 2 + STATES.length);
     expect(lines.filter((line) => line.includes(`${GONE.ip}:8080`)).length).toBe(2 + STATES.length);
+  });
+});
+
+describe("of a service that is gone", () => {
+  const old: ServiceSpec = { name: "old", n: 2, endpoints: ["a"], protocols: ["udp"] };
+  const PORTS = [24_000, 24_001];
+
+  /** Flows by the ClusterIP and the node port of a service that the kernel's tables have, and the manifests no more. */
+  async function flows(): Promise<void> {
+    await cluster.apply([...serviceObjects(cluster.lab, web), ...serviceObjects(cluster.lab, old)]);
+    for (const family of FAMILIES) {
+      const endpoint = cluster.lab.pod("a").address[family];
+      for (const [i, to] of [clusterIP(old), nodePort(old)].entries()) {
+        const spec = { family, protocol: "udp", endpoint, destination: to.address[family], port: to.port } as const;
+        await table.create(entryTo({ ...spec, sourcePort: PORTS[i] }));
+      }
+    }
+  }
+
+  test("gc finds the entries by what the kernel's tables still name", async () => {
+    await flows();
+    const gone = await cluster.write(serviceObjects(cluster.lab, web));
+    const { code, lines } = await conntrack("gc", "-o", "json", "--dport", String(SERVICE_PORT), ...gone);
+    expect(code).toBe(0);
+    for (const family of ["IPv4", "IPv6"]) {
+      expect(reports(parsed(lines), family)).toContain(`udp ${PORTS[0]} deleted service-deleted`);
+    }
+    expect((await conntrack("gc", ...gone)).code).toBe(0);
+    for (const family of FAMILIES) expect(await left("udp", family)).toEqual([LIVE, OTHERS]);
+  });
+
+  test("run --once has deleted them, and what else is stale, when it ends", async () => {
+    await flows();
+    await cluster.apply(serviceObjects(cluster.lab, web));
+    for (const family of FAMILIES) {
+      for (const protocol of ["udp", "sctp"] as const) expect(await left(protocol, family)).toEqual([LIVE, OTHERS]);
+      expect(await left("tcp", family)).toEqual([LIVE, OTHERS, ...ALL_ORPHANS]);
+    }
   });
 });

@@ -9,8 +9,10 @@ import type { ConntrackEntry, ConntrackFilter, ConntrackTable, ConntrackTuple } 
 import { readNumber } from "../../host/kernel-number.js";
 import { IpProto } from "../../kernel/constants.js";
 import { KernelError } from "../../kernel/errors.js";
+import { NftKernel } from "../../kernel/nft-kernel.js";
 import type { IpFamily } from "../../model/types.js";
 import { createLogger, type LogLevel } from "../../observe/log.js";
+import { TABLE_NAME } from "../../ruleset/names.js";
 import { UserError } from "../errors.js";
 import { interfaceAddresses } from "../setup.js";
 import { EntryFormat, type EntryNames, type Format } from "./format.js";
@@ -202,6 +204,7 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
       throw new UserError("gc needs the services: they tell what is garbage");
     }
     world.requireWhole();
+    await findFormer(world);
     const { dryRun, orphans } = options;
     const asked = filter.protocol === IpProto.tcp ? "all" : "closing";
     let shown = false;
@@ -230,6 +233,17 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
     warnInterrupted(report);
     return 0;
   });
+}
+
+/** Services that are gone may still be in the kernel's tables. */
+async function findFormer(world: World): Promise<void> {
+  try {
+    const kernel = await NftKernel.open();
+    await world.findFormer(kernel).finally(() => kernel.close());
+  } catch (error) {
+    if (!(error instanceof KernelError)) throw error;
+    warn(`the tables ${TABLE_NAME} cannot be read, entries of services that are gone are not found: ${error.message}`);
+  }
 }
 
 function familySummary({ family, directions }: GcFamilyReport, dryRun: boolean): string {

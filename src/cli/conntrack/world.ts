@@ -13,6 +13,7 @@ import type { IpFamily, ServiceTarget } from "../../model/types.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/facts.js";
 import type { Logger } from "../../observe/log.js";
 import { Metrics } from "../../observe/metrics.js";
+import { servedClaims } from "../../ruleset/served-claims.js";
 import { AccessDeniedError, ConnectionSettingsError } from "../../source/kubernetes/errors.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../source/types.js";
 import { UserError } from "../errors.js";
@@ -115,6 +116,16 @@ export class World {
 
   nodePortAddresses(family: IpFamily): Iterable<string> {
     return this.#known[family].nodePortAddresses;
+  }
+
+  /** VIPs and node ports that the kernel's tables serve: those that no service has are former ones. Rejects with a KernelError. */
+  async findFormer(kernel: Parameters<typeof servedClaims>[0]): Promise<void> {
+    for (const family of FAMILIES) {
+      for (const { address, protocol, port } of await servedClaims(kernel, family)) {
+        if (protocol === undefined || this.model.ownerOf(family, address, protocol, port) !== undefined) continue;
+        this.former.add({ family, address, protocol, port }, { cause: "found", endpoints: undefined });
+      }
+    }
   }
 
   /** The service port that an entry's destination belongs to. */

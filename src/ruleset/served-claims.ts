@@ -1,0 +1,37 @@
+/** What the kernel's tables serve, whoever wrote them: asked where no model of them is kept. */
+import { strideOf } from "../kernel/element-batch.js";
+import type { Kernel } from "../kernel/types.js";
+import type { IpFamily } from "../model/types.js";
+import { type ServiceClaim, unpackServiceKey } from "./keys.js";
+import { SetName, TABLE_NAME } from "./names.js";
+
+/** The maps that name VIPs and node ports, with endpoints or without. */
+const NAMING: ReadonlySet<string> = new Set([
+  SetName.serviceIPs,
+  SetName.serviceNodePorts,
+  SetName.noEndpointServices,
+  SetName.noEndpointNodePorts,
+]);
+
+/**
+ * VIPs and node ports that the table of a family names; none where there is no table. Rejects with a KernelError, also when the
+ * table goes meanwhile.
+ */
+export async function servedClaims(
+  kernel: Pick<Kernel, "tables" | "sets" | "elements">,
+  family: IpFamily,
+): Promise<ServiceClaim[]> {
+  const tables = await kernel.tables(family);
+  if (!tables.some(({ table }) => table === TABLE_NAME)) return [];
+  const ref = { family, table: TABLE_NAME };
+  const claims: ServiceClaim[] = [];
+  for (const set of await kernel.sets(ref)) {
+    if (!NAMING.has(set.set)) continue;
+    const batch = await kernel.elements(ref, set);
+    const stride = strideOf(batch);
+    for (let at = 0; at < batch.count * stride; at += stride) {
+      claims.push(unpackServiceKey(batch.bytes.subarray(at, at + batch.keyLen), family));
+    }
+  }
+  return claims;
+}
