@@ -10,8 +10,11 @@ export type FieldNames = (path: string) => string;
 
 /** Whole sentences, of settings that probably do not do what was meant. */
 export function warningsOf(effective: Effective, name: FieldNames): string[] {
-  const { clusterCIDR, detectLocalMode, featureGates } = effective;
-  const warnings = gateWarnings(featureGates, name("featureGates"));
+  const { clusterCIDR, detectLocalMode, featureGates, nodePortAddresses } = effective;
+  const warnings = [
+    ...gateWarnings(featureGates, name("featureGates")),
+    ...loopbackWarnings(nodePortAddresses, name("nodePortAddresses")),
+  ];
   const pods = parseClusterCIDR(clusterCIDR);
   if (detectLocalMode === "ClusterCIDR" && clusterCIDR.trim() === "") {
     warnings.push(
@@ -21,6 +24,19 @@ export function warningsOf(effective: Effective, name: FieldNames): string[] {
     warnings.push(`${name("clusterCIDR")}: ${pods.problem}; in mode ${detectLocalMode} it is not used`);
   }
   return warnings;
+}
+
+/** CIDRs of loopback addresses, where node ports never answer. */
+function loopbackWarnings(nodePortAddresses: readonly string[], name: string): string[] {
+  const loopback = nodePortAddresses.filter(isLoopbackCIDR);
+  if (loopback.length === 0) return [];
+  const iptables = loopback.some((cidr) => cidr.startsWith("127."))
+    ? "; kube-proxy's iptables mode answered on 127.0.0.1, with iptables.localhostNodePorts"
+    : "";
+  return [
+    `${name}: ${loopback.join(", ")} is ignored: node ports never answer on loopback, as in kube-proxy's nftables mode${iptables}. ` +
+      "From the node itself use the service's ClusterIP and port, or one of the node's own IPs and the node port",
+  ];
 }
 
 /** Whole sentences: what the same configuration means to kube-proxy and not here, once each. */
@@ -35,7 +51,7 @@ export function notesOf(input: ConfigInput, effective: Effective, name: FieldNam
         `they answered on all addresses (${name("nodePortAddresses")}: 0.0.0.0/0 and ::/0 for that)`,
     );
   }
-  if (iptables.localhostNodePorts && (unset || nodePortAddresses.some(includesLoopback))) {
+  if (iptables.localhostNodePorts && (unset || nodePortAddresses.includes("0.0.0.0/0"))) {
     notes.push(
       `${name("mode")} is not set and means nftables: node ports do not answer on 127.0.0.1, as they did in kube-proxy's ` +
         `iptables mode (${name("iptables.localhostNodePorts")})`,
@@ -73,4 +89,5 @@ function loggingNotes({ logging }: ConfigInput, name: FieldNames): string[] {
   ];
 }
 
-const includesLoopback = (cidr: string): boolean => cidr === "0.0.0.0/0" || cidr.startsWith("127.");
+/** Of a CIDR in canonical form. */
+const isLoopbackCIDR = (cidr: string): boolean => cidr.startsWith("127.") || cidr === "::1/128";

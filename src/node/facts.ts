@@ -126,11 +126,11 @@ export function nodePortAddresses(
   if (networks.some(({ length }) => length === 0)) return { addresses: "all" };
   const inside = local
     .map(({ address }) => address)
-    .filter((address) => !isLoopback(address) && networks.some((network) => prefixContains(network, address)));
-  const addresses = [...new Set(inside)].sort();
+    .filter((address) => networks.some((network) => prefixContains(network, address)));
+  const addresses = [...new Set(inside.filter((address) => !isLoopback(address)))].sort();
   if (addresses.length > 0) return { addresses };
   return {
     addresses,
-    warning: `no interface has an address inside ${cidrs.join(", ")}: node ports answer on no ${version} address`,
+    warning: `no interface has an address inside ${cidrs.join(", ")}${inside.length > 0 ? " but loopback's" : ""}: node ports answer on no ${version} address`,
   };
 }

@@ -161,6 +161,24 @@ describe("values", () => {
     expect(warnings).toEqual(['clusterCIDR: "nonsense" is not a CIDR; in mode NodeCIDR it is not used']);
   });
 
+  test.each<[string, string[]]>([
+    ["nodePortAddresses: [127.0.0.0/8]", ["127.0.0.0/8", "iptables mode answered on 127.0.0.1", "ClusterIP"]],
+    ["nodePortAddresses: [10.0.0.0/8, 127.0.0.1/32, '::1/128']", ["127.0.0.1/32, ::1/128 is ignored"]],
+    ["nodePortAddresses: ['::1/128']", ["::1/128 is ignored"]],
+  ])("a list that names loopback is told that node ports never answer there: %s", (line, words) => {
+    const { warnings, notes } = parse(`clusterCIDR: 10.0.0.0/8\n${line}`);
+    expect(warnings).toHaveLength(1);
+    for (const word of ["nodePortAddresses: ", ...words]) expect(warnings[0]).toContain(word);
+    expect(notes.join()).not.toContain("127.0.0.1");
+  });
+
+  test.each(["[0.0.0.0/0]", "[primary]", "['::/0']", "[10.0.0.0/8]"])(
+    "a list that does not name loopback is not: nodePortAddresses %s",
+    (list) => {
+      expect(parse(`clusterCIDR: 10.0.0.0/8\nnodePortAddresses: ${list}`).warnings).toEqual([]);
+    },
+  );
+
   test("an unknown field in a list is named with its index", () => {
     const body = "clusterCIDR: 10.0.0.0/8\nlogging: {vmodule: [{filePattern: a, verbosity: 1, verbosty: 2}]}";
     expect(parse(body).warnings).toEqual([
