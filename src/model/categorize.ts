@@ -69,6 +69,11 @@ export function categorize(candidates: CandidateList, node: NodeContext, wanted:
   };
 }
 
+/** Whether some endpoint on some node is ready, or serving and terminating. */
+export function isUsable({ states }: CandidateList): boolean {
+  return states.some((state) => isReady(state) || isDraining(state));
+}
+
 function clusterList(list: CandidateList, node: NodeContext, ready: number, draining: number): readonly Endpoint[] {
   if (ready === 0) return draining === 0 ? NONE : list.endpoints.filter((_, i) => isDraining(list.states[i] ?? 0));
   const { hints } = list;

@@ -1,9 +1,13 @@
 /**
  * Who may serve what: (address, protocol, port) and (node port, protocol) of one family. Of several services that claim
- * the same, the first has it: by creation time, then by name. A service that does not say when it was created comes
- * after all that do, so that adding one never takes an address from a service that is known to be older.
+ * the same, the first with a usable endpoint has it, else the first: an older service without endpoints must not shadow
+ * a younger one that has some, as in blue/green moves.
+ *
+ * First is by creation time, then by name. A service that does not say when it was created comes after all that do, so
+ * that adding one never takes an address from a service that is known to be older; and after those like it that had
+ * the claim when the last group of changes was over (`settle`): a file whose name sorts first takes nothing.
  */
-import type { ServiceRecord } from "./service-record.js";
+import type { FamilyRecord, PortRecord, ServiceRecord } from "./service-record.js";
 import type { IpFamily, Protocol } from "./types.js";
 
 /** Address part of a node port's claim. */
@@ -18,35 +22,126 @@ export interface GivenUp {
   readonly record: ServiceRecord;
 }
 
-function keyOf(address: string, protocol: Protocol, port: number): string {
+/** Why a service does not have what it claims. */
+export type LossReason = "first" | "name" | "endpoints";
+
+/** What a service claims and another one has. */
+export interface Loss {
+  /** The service that has it. */
+  readonly holder: string;
+  /** The holder was there first; its name sorts first; it has a usable endpoint, and this service has none. */
+  readonly reason: LossReason;
+  /** New since the last `settle`. */
+  readonly fresh: boolean;
+}
+
+/** A claim with several claimants that passed from one to another. */
+export interface Passed {
+  readonly address: string;
+  readonly protocol: Protocol;
+  readonly port: number;
+  /** "namespace/name". */
+  readonly from: string;
+  readonly to: string;
+  /** `from` claims it no longer; has no usable endpoint; comes after `to`. */
+  readonly reason: "released" | "endpoints" | "first";
+}
+
+export interface ClaimsOptions {
+  /** Told of every service that a change may have won something for or cost something. */
+  affected(service: string): void;
+  /** Whether a service port has a usable endpoint on any node, so that all nodes decide the same. */
+  usable(record: ServiceRecord, port: PortRecord): boolean;
+  /** The service's record as of the last `settle`. */
+  settled(service: string): ServiceRecord | undefined;
+  /** What is given up is remembered until `takeGivenUp`. */
+  readonly keepGivenUp: boolean;
+}
+
+interface Claimant {
+  record: ServiceRecord;
+  readonly port: PortRecord;
+  /** It had the claim at the last `settle`. */
+  settled: boolean;
+}
+
+/** A claim of several. */
+interface Contest {
+  /** In order of precedence, at least two. */
+  readonly claimants: Claimant[];
+  holder: ServiceRecord;
+  /** Who had it at the last `settle`; undefined: it was not contested then. */
+  announced: string | undefined;
+}
+
+type Key = string;
+
+function keyOf(address: string, protocol: Protocol, port: number): Key {
   return `${address} ${protocol} ${port}`;
 }
 
-/** Negative when `a` has precedence over `b`. */
-function compare(a: ServiceRecord, b: ServiceRecord): number {
-  if (a.created !== b.created) return a.created < b.created ? -1 : 1;
-  return a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
+function partsOf(key: Key): { address: string; protocol: Protocol; port: number } {
+  const [address = "", protocol, port] = key.split(" ");
+  return { address, protocol: protocol as Protocol, port: Number(port) };
+}
+
+/** What `record` claims in a family, each once. */
+function forEachClaim(record: ServiceRecord, family: IpFamily, visit: (key: Key, port: PortRecord) => void): void {
+  const addresses = record[family];
+  if (addresses === undefined) return;
+  const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
+  for (let i = 0; i < record.ports.length; i++) {
+    const item = record.ports[i];
+    const { protocol, port, nodePort } = item;
+    visit(keyOf(clusterIP, protocol, port), item);
+    for (let j = 0; j < externalIPs.length; j++) visit(keyOf(externalIPs[j], protocol, port), item);
+    for (let j = 0; j < loadBalancerIPs.length; j++) visit(keyOf(loadBalancerIPs[j], protocol, port), item);
+    if (nodePort !== 0) visit(keyOf(NODE_PORT, protocol, nodePort), item);
+  }
+}
+
+function keysOf(record: ServiceRecord, family: IpFamily): Set<Key> {
+  const keys = new Set<Key>();
+  forEachClaim(record, family, (key) => keys.add(key));
+  return keys;
+}
+
+/** The port by which `record` claims `key`; undefined when it does not. */
+function claimedPort(record: ServiceRecord | undefined, family: IpFamily, key: Key): PortRecord | undefined {
+  let found: PortRecord | undefined;
+  if (record !== undefined) forEachClaim(record, family, (claim, port) => void (claim === key && (found = port)));
+  return found;
+}
+
+function isContest(entry: ServiceRecord | Contest | undefined): entry is Contest {
+  return entry !== undefined && "claimants" in entry;
+}
+
+/** Whether a new claimant has precedence over one that is there. */
+function precedes(record: ServiceRecord, { record: other, settled }: Claimant): boolean {
+  if (record.created !== other.created) return record.created < other.created;
+  return !(settled && other.created === Infinity) && record.name < other.name;
 }
 
 export class Claims {
   readonly #family: IpFamily;
-  readonly #affected: (service: string) => void;
-  /** One claimant as it is; several as an array in order of precedence. */
-  readonly #claimants = new Map<string, ServiceRecord | ServiceRecord[]>();
+  readonly #options: ClaimsOptions;
+  /** One claimant as it is. */
+  readonly #claimants = new Map<Key, ServiceRecord | Contest>();
   /** By key: the record that gave it up last, and nobody has it since. Undefined: not wanted. */
-  readonly #givenUp: Map<string, ServiceRecord> | undefined;
+  readonly #givenUp: Map<Key, ServiceRecord> | undefined;
   #contested = 0;
   /** How many claims each service shares with others; those that share none are not here. */
   readonly #rivals = new Map<string, number>();
+  /** Contests with a new claimant or holder since the last `settle`. */
+  readonly #unsettled = new Set<Contest>();
+  /** By key of what has passed since the last `settle`: who had it then. */
+  readonly #passed = new Map<Key, string>();
 
-  /**
-   * `affected` is told of every service that a change may have won something for or cost something. `keepGivenUp`: what
-   * is given up is remembered until `takeGivenUp`.
-   */
-  constructor(family: IpFamily, affected: (service: string) => void, keepGivenUp = false) {
+  constructor(family: IpFamily, options: ClaimsOptions) {
     this.#family = family;
-    this.#affected = affected;
-    this.#givenUp = keepGivenUp ? new Map() : undefined;
+    this.#options = options;
+    this.#givenUp = options.keepGivenUp ? new Map() : undefined;
   }
 
   /** Whether anything at all has two claimants. */
@@ -59,98 +154,195 @@ export class Claims {
     return this.#rivals.has(service);
   }
 
-  add(record: ServiceRecord): void {
-    this.#forEach(record, (key) => {
-      const present = this.#claimants.get(key);
-      if (present === undefined) {
-        this.#claimants.set(key, record);
-        this.#givenUp?.delete(key);
-        return;
-      }
-      const list = Array.isArray(present) ? present : [present];
-      if (list.length === 1) {
-        this.#contested++;
-        this.#countRival(list[0]?.name, 1);
-      }
-      this.#countRival(record.name, 1);
-      list.push(record);
-      list.sort(compare);
-      this.#claimants.set(key, list);
-      this.#tellThoseBehind(list, record);
-    });
+  /** `before` is the very object that was put last for the service; each undefined: it claims nothing. */
+  put(before: ServiceRecord | undefined, after: ServiceRecord | undefined): void {
+    const family = this.#family;
+    if (before !== undefined && after !== undefined && before.created === after.created) {
+      return this.#change(before, after);
+    }
+    if (before !== undefined) forEachClaim(before, family, (key) => this.#remove(key, before));
+    if (after !== undefined) forEachClaim(after, family, (key, port) => this.#add(key, after, port));
   }
 
-  /** `record` is the very object that was added. */
-  remove(record: ServiceRecord): void {
-    this.#forEach(record, (key) => {
-      const present = this.#claimants.get(key);
-      if (!Array.isArray(present)) {
-        if (present !== record) return;
-        this.#claimants.delete(key);
-        this.#givenUp?.set(key, record);
-        return;
-      }
-      this.#tellThoseBehind(present, record);
-      const rest = present.filter((other) => other !== record);
-      this.#countRival(record.name, -1);
-      const [only] = rest;
-      if (rest.length === 1 && only !== undefined) {
-        this.#contested--;
-        this.#countRival(only.name, -1);
-        this.#claimants.set(key, only);
-      } else {
-        this.#claimants.set(key, rest);
-      }
+  /** Usable endpoints of the service may have come or gone. */
+  endpointsChanged(record: ServiceRecord): void {
+    if (!this.hasRivals(record.name)) return;
+    forEachClaim(record, this.#family, (key) => {
+      const entry = this.#claimants.get(key);
+      if (isContest(entry)) this.#decide(key, entry);
     });
   }
 
   /** The service that has the claim; undefined when nobody has. */
   owner(address: string, protocol: Protocol, port: number): string | undefined {
-    const present = this.#claimants.get(keyOf(address, protocol, port));
-    return Array.isArray(present) ? present[0]?.name : present?.name;
+    return this.#owner(keyOf(address, protocol, port))?.name;
+  }
+
+  /** Why `record` does not have what it claims; undefined when it has it. */
+  loss(record: ServiceRecord, address: string, protocol: Protocol, port: number): Loss | undefined {
+    const contest = this.#contest(record, address, protocol, port);
+    if (contest === undefined || contest.holder === record) return undefined;
+    const at = contest.claimants.findIndex((claimant) => claimant.record === record);
+    const mine = contest.claimants[at];
+    const holder = contest.claimants.find((claimant) => claimant.record === contest.holder);
+    if (mine === undefined || holder === undefined) return undefined;
+    const fresh = contest.announced === undefined || !mine.settled;
+    const later = contest.claimants.indexOf(holder) > at;
+    const reason = later ? "endpoints" : isTie(holder, mine) ? "name" : "first";
+    return { holder: holder.record.name, reason, fresh };
+  }
+
+  /** What the other claimants are in this family; none when it is not contested. */
+  others(record: ServiceRecord, address: string, protocol: Protocol, port: number): readonly FamilyRecord[] {
+    const { claimants } = this.#contest(record, address, protocol, port) ?? { claimants: [] };
+    return claimants.flatMap((other) => (other.record === record ? [] : (other.record[this.#family] ?? [])));
+  }
+
+  /** A group of changes is over: those who have their claims now had them first. Returns what has passed since the last call. */
+  settle(): Passed[] {
+    const passed = Array.from(this.#passed, ([key, from]): Passed | undefined => {
+      const to = this.#owner(key)?.name;
+      if (to === undefined || to === from) return undefined;
+      return { ...partsOf(key), from, to, reason: this.#whyPassed(key, from) };
+    });
+    this.#passed.clear();
+    for (const contest of this.#unsettled) {
+      contest.announced = contest.holder.name;
+      for (const claimant of contest.claimants) claimant.settled = true;
+    }
+    this.#unsettled.clear();
+    return passed.filter((one) => one !== undefined);
   }
 
   /** What was given up since the last call, and nobody has taken since. */
   takeGivenUp(): GivenUp[] {
     if (this.#givenUp === undefined) return [];
-    const taken = Array.from(this.#givenUp, ([key, record]): GivenUp => {
-      const [address = "", protocol, port] = key.split(" ");
-      return { address, protocol: protocol as Protocol, port: Number(port), record };
-    });
+    const taken = Array.from(this.#givenUp, ([key, record]): GivenUp => ({ ...partsOf(key), record }));
     this.#givenUp.clear();
     return taken;
   }
 
-  /** The name of the service that has the claim before `record`; undefined when `record` has it. */
-  holder(record: ServiceRecord, address: string, protocol: Protocol, port: number): string | undefined {
-    if (this.#contested === 0) return undefined;
-    const present = this.#claimants.get(keyOf(address, protocol, port));
-    if (!Array.isArray(present)) return undefined;
-    const [first] = present;
-    return first === undefined || first === record ? undefined : first.name;
+  #owner(key: Key): ServiceRecord | undefined {
+    const entry = this.#claimants.get(key);
+    return isContest(entry) ? entry.holder : entry;
   }
 
-  #countRival(service: string | undefined, by: 1 | -1): void {
-    if (service === undefined) return;
+  #contest(record: ServiceRecord, address: string, protocol: Protocol, port: number): Contest | undefined {
+    if (this.#contested === 0 || !this.hasRivals(record.name)) return undefined;
+    const entry = this.#claimants.get(keyOf(address, protocol, port));
+    return isContest(entry) ? entry : undefined;
+  }
+
+  #add(key: Key, record: ServiceRecord, port: PortRecord): void {
+    const present = this.#claimants.get(key);
+    if (present === undefined) {
+      this.#claimants.set(key, record);
+      this.#givenUp?.delete(key);
+      return;
+    }
+    const contest = isContest(present) ? present : this.#open(key, present);
+    const { claimants } = contest;
+    const at = claimants.findIndex((other) => precedes(record, other));
+    claimants.splice(at < 0 ? claimants.length : at, 0, { record, port, settled: false });
+    this.#countRival(record.name, 1);
+    this.#unsettled.add(contest);
+    this.#decide(key, contest);
+    this.#tellGuarded(contest, record);
+  }
+
+  /** What the service goes on claiming keeps its place. */
+  #change(before: ServiceRecord, after: ServiceRecord): void {
+    const had = keysOf(before, this.#family);
+    const has = keysOf(after, this.#family);
+    for (const key of had) if (!has.has(key)) this.#remove(key, before);
+    forEachClaim(after, this.#family, (key, port) => {
+      if (had.has(key)) this.#replace(key, before, after, port);
+      else this.#add(key, after, port);
+    });
+  }
+
+  /** `present` gets company. */
+  #open(key: Key, present: ServiceRecord): Contest {
+    const port = claimedPort(present, this.#family, key) as PortRecord;
+    const settled = claimedPort(this.#options.settled(present.name), this.#family, key) !== undefined;
+    const contest = { claimants: [{ record: present, port, settled }], holder: present, announced: undefined };
+    this.#claimants.set(key, contest);
+    this.#contested++;
+    this.#countRival(present.name, 1);
+    return contest;
+  }
+
+  /** The same service's claim, as its new record has it. */
+  #replace(key: Key, before: ServiceRecord, after: ServiceRecord, port: PortRecord): void {
+    const entry = this.#claimants.get(key);
+    if (!isContest(entry)) {
+      if (entry === before) this.#claimants.set(key, after);
+      return;
+    }
+    const at = entry.claimants.findIndex(({ record }) => record === before);
+    if (at < 0) return;
+    entry.claimants[at] = { record: after, port, settled: entry.claimants[at].settled };
+    if (entry.holder === before) entry.holder = after;
+    this.#decide(key, entry);
+    this.#tellGuarded(entry, before);
+    this.#tellGuarded(entry, after);
+  }
+
+  #remove(key: Key, record: ServiceRecord): void {
+    const entry = this.#claimants.get(key);
+    if (!isContest(entry)) {
+      if (entry !== record) return;
+      this.#claimants.delete(key);
+      this.#givenUp?.set(key, record);
+      return;
+    }
+    const { claimants } = entry;
+    const at = claimants.findIndex((claimant) => claimant.record === record);
+    if (at < 0) return;
+    claimants.splice(at, 1);
+    this.#countRival(record.name, -1);
+    this.#decide(key, entry);
+    this.#tellGuarded(entry, record);
+    const [only] = claimants;
+    if (claimants.length > 1) return;
+    this.#contested--;
+    this.#countRival(only.record.name, -1);
+    this.#claimants.set(key, only.record);
+    this.#unsettled.delete(entry);
+  }
+
+  /** Finds out who has it now. */
+  #decide(key: Key, contest: Contest): void {
+    const { claimants, holder: before, announced } = contest;
+    const holder = (claimants.find(({ record, port }) => this.#options.usable(record, port)) ?? claimants[0]).record;
+    contest.holder = holder;
+    if (holder.name === before.name) return;
+    this.#options.affected(before.name);
+    this.#options.affected(holder.name);
+    this.#unsettled.add(contest);
+    if (announced !== undefined && !this.#passed.has(key)) this.#passed.set(key, announced);
+  }
+
+  #whyPassed(key: Key, from: string): Passed["reason"] {
+    const entry = this.#claimants.get(key);
+    const former = isContest(entry) ? entry.claimants.find(({ record }) => record.name === from) : undefined;
+    if (former === undefined) return "released";
+    return this.#options.usable(former.record, former.port) ? "first" : "endpoints";
+  }
+
+  /** Source ranges of any claimant guard the address: they are the holder's to write. */
+  #tellGuarded({ holder }: Contest, record: ServiceRecord): void {
+    if (record[this.#family]?.sourceRanges !== undefined) this.#options.affected(holder.name);
+  }
+
+  #countRival(service: string, by: 1 | -1): void {
     const count = (this.#rivals.get(service) ?? 0) + by;
     if (count === 0) this.#rivals.delete(service);
     else this.#rivals.set(service, count);
   }
+}
 
-  #tellThoseBehind(list: readonly ServiceRecord[], record: ServiceRecord): void {
-    for (const other of list.slice(list.indexOf(record) + 1)) this.#affected(other.name);
-  }
-
-  #forEach(record: ServiceRecord, visit: (key: string) => void): void {
-    const addresses = record[this.#family];
-    if (addresses === undefined) return;
-    const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
-    for (let i = 0; i < record.ports.length; i++) {
-      const { protocol, port, nodePort } = record.ports[i];
-      visit(keyOf(clusterIP, protocol, port));
-      for (let j = 0; j < externalIPs.length; j++) visit(keyOf(externalIPs[j], protocol, port));
-      for (let j = 0; j < loadBalancerIPs.length; j++) visit(keyOf(loadBalancerIPs[j], protocol, port));
-      if (nodePort !== 0) visit(keyOf(NODE_PORT, protocol, nodePort));
-    }
-  }
+/** Nothing but their names told which of two comes first. */
+function isTie(a: Claimant, b: Claimant): boolean {
+  return a.record.created === b.record.created && (a.record.created < Infinity || a.settled === b.settled);
 }

@@ -10,6 +10,7 @@ export type {
   ReleasedEndpoints,
   ServicePortView,
   ServiceTarget,
+  TakeOver,
 } from "./types.js";
 export { NoLocalEndpointsCounter } from "./no-local-endpoints.js";
 export { ServiceModel, type Dirty, type ServiceModelOptions } from "./service-model.js";

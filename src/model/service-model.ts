@@ -1,8 +1,9 @@
 import { isDeepStrictEqual } from "node:util";
 import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import { mergePrefixes, parseCIDR, type Prefix } from "./address.js";
-import { addLocalReady, categorize } from "./categorize.js";
+import { addLocalReady, categorize, isUsable } from "./categorize.js";
 import { Claims, NODE_PORT } from "./claims.js";
+import { freshLosses, guardsOf, takeOvers } from "./clashes.js";
 import { clusterName, fieldsOf, Findings, listOf, ProblemLog, show } from "./fields.js";
 import { readService, type FamilyRecord, type PortRecord, type ServiceRecord } from "./service-record.js";
 import { candidatesOf, readSlice, readyEndpoints, sameSlice, type SliceRecord } from "./slice-record.js";
@@ -17,6 +18,7 @@ import type {
   ServedCounts,
   ServicePortView,
   ServiceTarget,
+  TakeOver,
 } from "./types.js";
 
 export interface ServiceModelOptions {
@@ -28,8 +30,10 @@ export interface ServiceModelOptions {
   readonly allowExternalIPs?: boolean;
   /** Remember what services give up until `takeReleased`; default false. */
   readonly trackReleased?: boolean;
-  /** Told once of everything in an object that cannot be served, and of every lost claim. */
+  /** Told once of everything in an object that cannot be served, and of every claim that another service has too. */
   onProblem(problem: Problem): void;
+  /** Told of claims that passed from one service to another since the last `takeDirty`. */
+  onTakeOver?(takeOver: TakeOver): void;
 }
 
 /** What changed since the last call of `takeDirty`. */
@@ -47,6 +51,8 @@ interface ServiceEntry {
   /** "namespace/name": one string for all who go by it, so that maps compare it by its address and hash it once. */
   readonly name: string;
   record: ServiceRecord | undefined;
+  /** As of the last `takeDirty`. */
+  settled: ServiceRecord | undefined;
   /** In order of their names. */
   slices: readonly SliceRecord[];
   /** Its views may differ since the last `takeDirty`. */
@@ -72,7 +78,7 @@ export class ServiceModel {
   readonly #families: readonly IpFamily[];
   readonly #allowExternalIPs: boolean;
   readonly #problems: ProblemLog;
-  readonly #lostClaims: ProblemLog;
+  readonly #options: Pick<ServiceModelOptions, "onProblem" | "onTakeOver">;
   #node: NodeContext;
 
   readonly #services = new Map<string, ServiceEntry>();
@@ -94,13 +100,24 @@ export class ServiceModel {
     this.#families = options.families;
     this.#allowExternalIPs = options.allowExternalIPs ?? true;
     this.#problems = new ProblemLog((problem) => options.onProblem(problem));
-    this.#lostClaims = new ProblemLog((problem) => options.onProblem(problem));
+    this.#options = options;
     this.#node = options.node;
-    const affected = (service: string) => this.#markChanged(this.#entry(service));
     const track = options.trackReleased ?? false;
     this.#formerSlices = track ? [] : undefined;
     this.#changed = track ? [] : undefined;
-    this.#claims = { ip: new Claims("ip", affected, track), ip6: new Claims("ip6", affected, track) };
+    this.#claims = { ip: this.#newClaims("ip", track), ip6: this.#newClaims("ip6", track) };
+  }
+
+  #newClaims(family: IpFamily, keepGivenUp: boolean): Claims {
+    return new Claims(family, {
+      affected: (service) => this.#markChanged(this.#entry(service)),
+      usable: ({ name }, port) => {
+        const { slices } = this.#services.get(name) ?? NO_SERVICE;
+        return isUsable(candidatesOf(slices, family, port.name, port.protocol));
+      },
+      settled: (service) => this.#services.get(service)?.settled,
+      keepGivenUp,
+    });
   }
 
   /** Tells this node's zone: every service with endpoints becomes dirty when it differs. */
@@ -162,17 +179,18 @@ export class ServiceModel {
     return this.#mergedCIDRs[family];
   }
 
-  /** What changed since the last call; names the claims that were lost meanwhile. */
+  /** What changed since the last call; names the claims that were lost, or passed to another service, meanwhile. */
   takeDirty(): Dirty {
     const entries = this.#dirty;
     const dirty = { services: entries.map(({ name }) => name), serviceCIDRs: this.#cidrsDirty };
     this.#dirty = [];
     this.#cidrsDirty = false;
+    this.#nameClashes(entries);
     for (const entry of entries) {
       entry.dirty = false;
+      entry.settled = entry.record;
       this.#dropIfEmpty(entry);
     }
-    if (this.#mayNameLostClaims()) for (const service of dirty.services) this.#nameLostClaims(service);
     return dirty;
   }
 
@@ -275,7 +293,8 @@ export class ServiceModel {
     port: PortRecord,
     slices: readonly SliceRecord[],
   ): ServicePortView {
-    const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = this.#held(family, record, addresses, port);
+    const held = this.#held(family, record, addresses, port);
+    const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = held;
     const external = externalIPs.length > 0 || loadBalancerIPs.length > 0 || nodePort !== 0;
     const candidates = candidatesOf(slices, family, port.name, port.protocol);
     const lists = categorize(candidates, this.#node, {
@@ -296,6 +315,7 @@ export class ServiceModel {
       internalPolicyLocal: record.internalPolicyLocal,
       externalPolicyLocal: record.externalPolicyLocal,
       sourceRanges: addresses.sourceRanges,
+      ...this.#guards(family, record, port, held),
       affinitySeconds: record.affinitySeconds,
       clusterEndpoints: lists.cluster,
       localEndpoints: lists.local,
@@ -304,13 +324,23 @@ export class ServiceModel {
     };
   }
 
-  /** What of a service port's claims is its own: all, unless another service was there first. */
+  /** Source ranges of others that claim what a service port has. */
+  #guards(family: IpFamily, record: ServiceRecord, port: PortRecord, held: Held): Pick<ServicePortView, "guards"> {
+    const claims = this.#claims[family];
+    if (!claims.hasRivals(record.name)) return {};
+    const { clusterIP, externalIPs, loadBalancerIPs } = held;
+    const vips = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
+    const guards = guardsOf(vips, (address) => claims.others(record, address, port.protocol, port.port));
+    return guards === undefined ? {} : { guards };
+  }
+
+  /** What of a service port's claims is its own: all, unless another service has it. */
   #held(family: IpFamily, record: ServiceRecord, addresses: FamilyRecord, port: PortRecord): Held {
     const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
     const { protocol, nodePort } = port;
     const claims = this.#claims[family];
-    if (!claims.contested) return { clusterIP, externalIPs, loadBalancerIPs, nodePort };
-    const has = (address: string, number: number) => claims.holder(record, address, protocol, number) === undefined;
+    if (!claims.hasRivals(record.name)) return { clusterIP, externalIPs, loadBalancerIPs, nodePort };
+    const has = (address: string, number: number) => claims.loss(record, address, protocol, number) === undefined;
     return {
       clusterIP: has(clusterIP, port.port) ? clusterIP : undefined,
       externalIPs: externalIPs.filter((address) => has(address, port.port)),
@@ -322,12 +352,9 @@ export class ServiceModel {
   #putService(record: ServiceRecord): boolean {
     const entry = this.#entry(record.name);
     const before = entry.record;
-    if (before !== undefined) {
-      if (isDeepStrictEqual(before, record)) return false;
-      this.#unclaim(before);
-    }
+    if (before !== undefined && isDeepStrictEqual(before, record)) return false;
     entry.record = record;
-    for (const family of this.#families) this.#claims[family].add(record);
+    this.#claim(before, record);
     this.#markChanged(entry);
     return true;
   }
@@ -335,8 +362,9 @@ export class ServiceModel {
   #dropService(name: string): boolean {
     const entry = this.#services.get(name);
     if (entry?.record === undefined) return false;
-    this.#unclaim(entry.record);
+    const before = entry.record;
     entry.record = undefined;
+    this.#claim(before, undefined);
     this.#markChanged(entry);
     return true;
   }
@@ -344,7 +372,14 @@ export class ServiceModel {
   #entry(name: string): ServiceEntry {
     const known = this.#services.get(name);
     if (known !== undefined) return known;
-    const entry: ServiceEntry = { name, record: undefined, slices: NO_SLICES, dirty: false, changed: false };
+    const entry: ServiceEntry = {
+      name,
+      record: undefined,
+      settled: undefined,
+      slices: NO_SLICES,
+      dirty: false,
+      changed: false,
+    };
     this.#services.set(name, entry);
     return entry;
   }
@@ -354,8 +389,8 @@ export class ServiceModel {
     if (record === undefined && slices.length === 0 && !dirty && !changed) this.#services.delete(name);
   }
 
-  #unclaim(record: ServiceRecord): void {
-    for (const family of this.#families) this.#claims[family].remove(record);
+  #claim(before: ServiceRecord | undefined, after: ServiceRecord | undefined): void {
+    for (const family of this.#families) this.#claims[family].put(before, after);
   }
 
   #putSlice(record: SliceRecord): boolean {
@@ -394,7 +429,9 @@ export class ServiceModel {
 
   /** A service that is not there needs no writing; it is dirty as soon as it comes. */
   #touch(entry: ServiceEntry): void {
-    if (entry.record !== undefined) this.#markDirty(entry);
+    if (entry.record === undefined) return;
+    this.#markDirty(entry);
+    for (const family of this.#families) this.#claims[family].endpointsChanged(entry.record);
   }
 
   /** More of it changed than its slices. */
@@ -424,42 +461,19 @@ export class ServiceModel {
     this.#cidrsDirty = true;
   }
 
-  /** Whether any claim is lost, or was when it was last told: seldom, and otherwise no service needs to be asked. */
-  #mayNameLostClaims(): boolean {
-    return !this.#lostClaims.silent || this.#families.some((family) => this.#claims[family].contested);
-  }
-
   /** Said when a group of changes is over, so that an address that moves between services within it is no clash. */
-  #nameLostClaims(service: string): void {
-    const record = this.#services.get(service)?.record;
-    if (record === undefined || !this.#families.some((family) => this.#claims[family].hasRivals(service))) {
-      this.#lostClaims.update("Service", service, undefined);
-      return;
-    }
-    const lost = new Map<string, string>();
-    for (const family of this.#families) {
-      const claims = this.#claims[family];
-      const addresses = record[family];
-      if (addresses === undefined) continue;
-      for (const port of record.ports) {
-        const note = (field: string, address: string, number: number, what: string) => {
-          const holder = claims.holder(record, address, port.protocol, number);
-          if (holder === undefined) return;
-          const reason = `${what} belongs to ${holder}, which was there first`;
-          lost.set(field, lost.has(field) ? `${lost.get(field)}; ${reason}` : reason);
-        };
-        const vip = (field: string, address: string) =>
-          note(field, address, port.port, `${address} port ${port.port}/${port.protocol}`);
-        vip("spec.clusterIP", addresses.clusterIP);
-        for (const address of addresses.externalIPs) vip("spec.externalIPs", address);
-        for (const address of addresses.loadBalancerIPs) vip("status.loadBalancer.ingress", address);
-        if (port.nodePort !== 0) {
-          const what = `${family === "ip" ? "IPv4" : "IPv6"} node port ${port.nodePort}/${port.protocol}`;
-          note("spec.ports[].nodePort", NODE_PORT, port.nodePort, what);
+  #nameClashes(changed: readonly ServiceEntry[]): void {
+    const claims = this.#families.map((family) => [family, this.#claims[family]] as const);
+    if (claims.some(([, ofFamily]) => ofFamily.contested)) {
+      for (const { name, record } of changed) {
+        if (record === undefined) continue;
+        for (const [field, reason] of freshLosses(record, claims)) {
+          this.#options.onProblem({ kind: "Service", object: name, field, reason });
         }
       }
     }
-    this.#lostClaims.update("Service", service, lost);
+    const passed = claims.flatMap(([family, ofFamily]) => ofFamily.settle().map((one) => [family, one] as const));
+    for (const takeOver of takeOvers(passed)) this.#options.onTakeOver?.(takeOver);
   }
 
   readonly #intern = (text: string): string => {

@@ -35,6 +35,8 @@ export interface ServicePortView {
   readonly externalPolicyLocal: boolean;
   /** CIDRs of this family that may reach the load-balancer IPs; absent: everybody. */
   readonly sourceRanges?: readonly string[] | undefined;
+  /** VIPs that the source ranges of other services guard as well; absent: none. */
+  readonly guards?: readonly SharedGuard[] | undefined;
   /** 0: no affinity. */
   readonly affinitySeconds: number;
   /** Policy Cluster draws from these. No order. */
@@ -45,6 +47,25 @@ export interface ServicePortView {
   readonly hasAnyEndpoint: boolean;
   /** TCP connections to an endpoint that is gone are to be reset; false for other protocols. */
   readonly resetRemovedEndpoints: boolean;
+}
+
+/** Services with source ranges that claim an address too, as a load-balancer IP: every one of them must let a packet in. */
+export interface SharedGuard {
+  readonly address: string;
+  readonly sources: readonly {
+    readonly sourceRanges: readonly string[];
+    readonly loadBalancerIPs: readonly string[];
+  }[];
+}
+
+/** Claims that passed from one service to another, which had claimed them too. */
+export interface TakeOver {
+  /** "namespace/name" of who has them now. */
+  readonly service: string;
+  readonly from: string;
+  readonly reason: string;
+  /** "192.0.2.1:80/TCP", "IPv4 node port 30080/TCP". */
+  readonly claims: readonly string[];
 }
 
 /** What of one service port matters to connections that exist already: neither policies nor hints. */

@@ -8,7 +8,7 @@ import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
 import { netfilterPortOpen, processOfThread } from "../host/peers.js";
 import { NoLocalEndpointsCounter, ServiceModel } from "../model/index.js";
-import type { IpFamily, Problem } from "../model/types.js";
+import type { IpFamily, Problem, TakeOver } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
 import type { RulesetOptions } from "../ruleset/ruleset.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
@@ -49,6 +49,8 @@ export interface ProxierOptions {
 
 /** While changes keep coming, they are written together at most this far apart, ms. */
 const BATCH_MS = 20;
+/** Of what passed from one service to another, this much is logged. */
+const MAX_CLAIMS = 20;
 
 const PEERS_IN_PROC: PeerLookup = { portOpen: netfilterPortOpen, processOf: processOfThread };
 
@@ -108,6 +110,7 @@ export class Proxier implements ObjectSink {
       node: { nodeName: options.nodeName },
       allowExternalIPs: options.config.allowExternalIPs,
       onProblem: (problem) => this.reportProblem(problem),
+      onTakeOver: (takeOver) => this.#reportTakeOver(takeOver),
       trackReleased: options.trackReleased ?? false,
     });
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
@@ -196,6 +199,11 @@ export class Proxier implements ObjectSink {
   reportProblem(problem: Problem): void {
     const { kind, object, field, reason } = problem;
     this.#log.warn({ kind, object, field, reason }, "left out");
+  }
+
+  #reportTakeOver({ service, from, reason, claims }: TakeOver): void {
+    const fields = { service, from, reason, claims: claims.slice(0, MAX_CLAIMS), total: claims.length };
+    this.#log.info(fields, "addresses taken over from a service that claims or claimed them too");
   }
 
   /** Brings the wanted tables up to the objects, without the kernel's write. */

@@ -8,7 +8,7 @@
  * another lookup's result, which no nft can print.
  */
 import { parseCIDR, prefixContains } from "../model/address.js";
-import type { Endpoint, ServicePortView } from "../model/types.js";
+import type { Endpoint, ServicePortView, SharedGuard } from "../model/types.js";
 import type { Table } from "../table/index.js";
 import type { ChainSpec, ElementSet, FieldType, Rule, SetSpec, Statement } from "../table/types.js";
 import { KeyPacker } from "./keys.js";
@@ -26,10 +26,13 @@ export interface OwnChainOptions {
 
 /** Names of a service port's own chains and sets. */
 export interface OwnNames {
+  /** Of the load-balancer IPs that no other service guards too. */
   readonly firewall: string;
   readonly draw: Readonly<Record<DrawKind, string>>;
   readonly drawMap: Readonly<Record<"cluster" | "local", string>>;
   endpoint(endpoint: Endpoint): string;
+  /** Of a VIP that other services guard too. */
+  sharedFirewall(address: string): string;
 }
 
 function baseParts(view: ServicePortView): string[] {
@@ -45,6 +48,7 @@ export function ownNames(view: ServicePortView): OwnNames {
     drawMap: { cluster: `sticky-cluster-map-${base}`, local: `sticky-local-map-${base}` },
     endpoint: (endpoint) =>
       `sticky-endpoint-${ownName([...parts, endpoint.address.replaceAll(":", "."), String(endpoint.port)])}`,
+    sharedFirewall: (address) => `source-ranges-${ownName([...parts, "shared", address.replaceAll(":", ".")])}`,
   };
 }
 
@@ -52,23 +56,42 @@ export function ownNames(view: ServicePortView): OwnNames {
  * Networks that may reach the load-balancer IPs. The load-balancer IPs themselves are allowed when a range contains the node's
  * IP: where the VIP is a local address, the node's own requests to it have the VIP as their source.
  */
-function sourceNets(view: ServicePortView, nodeIP: string | undefined): readonly string[] {
-  const ranges = view.sourceRanges ?? [];
-  if (nodeIP === undefined) return ranges;
-  const containsNode = ranges.some((range) => {
+function sourceNets({ sourceRanges, loadBalancerIPs }: Guard, nodeIP: string | undefined): readonly string[] {
+  if (nodeIP === undefined) return sourceRanges;
+  const containsNode = sourceRanges.some((range) => {
     const prefix = parseCIDR(range);
     return prefix !== undefined && prefixContains(prefix, nodeIP);
   });
-  return containsNode ? [...ranges, ...view.loadBalancerIPs] : ranges;
+  return containsNode ? [...sourceRanges, ...loadBalancerIPs] : sourceRanges;
 }
 
-function firewallRule(view: ServicePortView, nodeIP: string | undefined): Rule {
+function firewallRule(guard: Guard, nodeIP: string | undefined): Rule {
   return {
     statements: [
-      { match: "address", direction: "source", nets: sourceNets(view, nodeIP), negate: true },
+      { match: "address", direction: "source", nets: sourceNets(guard, nodeIP), negate: true },
       { action: "verdict", verdict: { verdict: "drop" } },
     ],
   };
+}
+
+type Guard = SharedGuard["sources"][number];
+
+/** The service port's own ranges for its load-balancer IPs; none: everybody may reach them. */
+function ownGuards({ sourceRanges, loadBalancerIPs }: ServicePortView): readonly Guard[] {
+  return sourceRanges === undefined || loadBalancerIPs.length === 0 ? [] : [{ sourceRanges, loadBalancerIPs }];
+}
+
+/** Every claimant of an address lets packets in, or none gets through. */
+function declareFirewalls(objects: Objects, view: ServicePortView, names: OwnNames, nodeIP: string | undefined): void {
+  const own = ownGuards(view);
+  const declare = (chain: string, guards: readonly Guard[]): void => {
+    objects.chain({ chain, rules: guards.map((guard) => firewallRule(guard, nodeIP)), ...ownComment(view.id) });
+  };
+  if (own.length > 0) declare(names.firewall, own);
+  for (const { address, sources } of view.guards ?? []) {
+    const mine = view.loadBalancerIPs.includes(address) ? own : [];
+    declare(names.sharedFirewall(address), [...mine, ...sources]);
+  }
 }
 
 const goto = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "goto", chain } });
@@ -119,8 +142,8 @@ function usesList(view: ServicePortView, kind: "cluster" | "local"): boolean {
 }
 
 /** Most service ports need none. */
-export function needsOwnObjects({ sourceRanges, affinitySeconds }: ServicePortView): boolean {
-  return sourceRanges !== undefined || affinitySeconds > 0;
+export function needsOwnObjects({ sourceRanges, guards, affinitySeconds }: ServicePortView): boolean {
+  return sourceRanges !== undefined || guards !== undefined || affinitySeconds > 0;
 }
 
 /** Declares the chains and sets that `state` needs for itself, and names them. */
@@ -128,9 +151,7 @@ export function declareOwnObjects(table: Table, state: ServicePortState, options
   const { view } = state;
   const objects = new Objects(table);
   const names = ownNames(view);
-  if (view.sourceRanges !== undefined && view.loadBalancerIPs.length > 0) {
-    objects.chain({ chain: names.firewall, rules: [firewallRule(view, options.nodeIP)], ...ownComment(view.id) });
-  }
+  declareFirewalls(objects, view, names, options.nodeIP);
   if (view.affinitySeconds > 0) declareAffinity(objects, state, names, options);
   return objects.made;
 }

@@ -270,7 +270,11 @@ export class FamilyRuleset {
         ? this.#goto(ownNames(state.view).draw[kind])
         : KeyPacker.verdict(this.#draws.use(kind, count, nodePort)),
     drop: () => KeyPacker.verdict(this.#table.verdictId({ verdict: "drop" })),
-    firewall: (state) => this.#goto(ownNames(state.view).firewall),
+    firewall: ({ view }, address) => {
+      const names = ownNames(view);
+      const shared = view.guards?.some((guard) => guard.address === address) === true;
+      return this.#goto(shared ? names.sharedFirewall(address) : names.firewall);
+    },
   };
 
   /** Walks a former state: what it put and nobody has put since, neither the new state nor another service, goes. */

@@ -29,8 +29,8 @@ export interface Expansion {
   draw(kind: DrawKind, count: number, nodePort: boolean, state: ServicePortState): Uint8Array;
   /** Verdict-map data that drops. */
   drop(): Uint8Array;
-  /** Verdict-map data that goes to the service port's own firewall chain. */
-  firewall(state: ServicePortState): Uint8Array;
+  /** Verdict-map data that goes to the service port's own firewall chain for a VIP. */
+  firewall(state: ServicePortState, address: string): Uint8Array;
 }
 
 /** The maps that serve VIPs, or their twins that serve node ports. */
@@ -92,10 +92,9 @@ export class ServiceExpander {
     // No address is in both lists: the model sees to it.
     this.#externals(state, view.externalIPs, to);
     this.#externals(state, view.loadBalancerIPs, to);
-    if (view.sourceRanges !== undefined) {
-      for (const address of view.loadBalancerIPs) {
-        to.element(this.#sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, to.firewall(state));
-      }
+    for (const address of guarded(view)) {
+      const verdict = to.firewall(state, address);
+      to.element(this.#sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, verdict);
     }
     if (view.nodePort !== 0) this.#external(state, keys.nodePort(view.protocol, view.nodePort), this.#nodePorts, to);
     if (view.resetRemovedEndpoints) this.#resets(view, to);
@@ -194,4 +193,13 @@ export class ServiceExpander {
       if (local) to.shared(this.#sets.hairpin, this.#keys.hairpin(address, protocol, port));
     }
   }
+}
+
+const NONE: readonly string[] = Object.freeze([]);
+
+/** VIPs that not everybody may reach. */
+function guarded({ sourceRanges, loadBalancerIPs, guards }: ServicePortView): readonly string[] {
+  const own = sourceRanges === undefined ? NONE : loadBalancerIPs;
+  if (guards === undefined) return own;
+  return [...new Set([...own, ...guards.map(({ address }) => address)])];
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { newModel, service, slice } from "./objects.js";
+import { type ModelUnderTest, newModel, service, slice } from "./objects.js";
 
 const OLD = { creationTimestamp: "2024-01-01T00:00:00Z" };
 const NEW = { creationTimestamp: "2025-01-01T00:00:00Z" };
@@ -11,7 +11,7 @@ function claimant(name: string, metadata: Record<string, unknown> = {}, spec: Re
 }
 
 describe("who has a VIP", () => {
-  test.each<[string, [string, Record<string, unknown>][], string]>([
+  test.each<[string, [string, Record<string, unknown>][], string, string?]>([
     [
       "the older one",
       [
@@ -27,6 +27,7 @@ describe("who has a VIP", () => {
         ["a", OLD],
       ],
       "a",
+      "comes first by name",
     ],
     [
       "by name when neither says",
@@ -35,6 +36,7 @@ describe("who has a VIP", () => {
         ["a", {}],
       ],
       "a",
+      "comes first by name",
     ],
     [
       "one that says its age before one that does not",
@@ -68,8 +70,9 @@ describe("who has a VIP", () => {
         ["b", { namespace: "y" }],
       ],
       "b",
+      "comes first by name",
     ],
-  ])("%s", (_name, services, winner) => {
+  ])("%s", (_name, services, winner, why = "was there first") => {
     for (const order of [services, services.toReversed()]) {
       const { model, problems } = newModel();
       for (const [name, metadata] of order) model.upsertService(claimant(name, metadata));
@@ -77,7 +80,7 @@ describe("who has a VIP", () => {
       const holders = dirty.filter((name) => model.views("ip", name)[0]?.externalIPs.length === 1);
       expect(holders.map((name) => name.split("/")[1])).toEqual([winner]);
       expect(problems).toHaveLength(services.length - 1);
-      expect(problems.join()).toContain(`192.0.2.1 port 80/TCP belongs to ${holders[0]}, which was there first`);
+      expect(problems.join()).toContain(`192.0.2.1 port 80/TCP belongs to ${holders[0]}, which ${why}`);
     }
   });
 
@@ -154,6 +157,7 @@ describe("who has a VIP", () => {
     const { model, view } = newModel();
     model.upsertService(claimant("a", OLD));
     model.upsertService(claimant("b", NEW, { externalTrafficPolicy: "Local" }));
+    model.upsertSlice(slice("r", "a", ["10.1.0.2"]));
     model.upsertSlice(slice("s", "b", [{ addresses: ["10.1.0.1"], nodeName: "here" }]));
     expect(view("b")).toMatchObject({ externalIPs: [], localEndpoints: [], clusterEndpoints: [{ local: true }] });
   });
@@ -161,22 +165,24 @@ describe("who has a VIP", () => {
 
 describe("taking over", () => {
   test("the next one has it when the winner goes, and then it is the winner", () => {
-    const { model, view, problems } = newModel();
+    const { model, view, problems, takeOvers } = newModel();
     model.upsertService(claimant("a", OLD));
     model.upsertService(claimant("b", NEW));
     model.upsertService(claimant("c", NEW));
     model.takeDirty();
     problems.length = 0;
     model.removeService("default/a");
-    expect([...model.takeDirty().services].sort()).toEqual(["default/a", "default/b", "default/c"]);
+    expect([...model.takeDirty().services].sort()).toEqual(["default/a", "default/b"]);
     expect(view("b").externalIPs).toEqual(["192.0.2.1"]);
     expect(view("c").externalIPs).toEqual([]);
-    expect(problems).toEqual([
-      "Service default/c spec.externalIPs: 192.0.2.1 port 80/TCP belongs to default/b, which was there first",
-    ]);
     model.removeService("default/b");
     expect([...model.takeDirty().services].sort()).toEqual(["default/b", "default/c"]);
     expect(view("c").externalIPs).toEqual(["192.0.2.1"]);
+    expect(takeOvers).toEqual([
+      "default/b from default/a: 192.0.2.1:80/TCP (no longer claimed there)",
+      "default/c from default/b: 192.0.2.1:80/TCP (no longer claimed there)",
+    ]);
+    expect(problems).toEqual([]);
   });
 
   test("when the winner lets go of the address alone", () => {
@@ -229,5 +235,206 @@ describe("taking over", () => {
       model.takeDirty();
     }
     expect(problems).toHaveLength(2);
+  });
+});
+
+describe("endpoints", () => {
+  const up = (name: string, conditions: Record<string, unknown> = {}) =>
+    slice(`${name}-1`, name, [{ addresses: [`10.1.0.${name.charCodeAt(0)}`], nodeName: "n1", conditions }]);
+  const holders = ({ model }: ModelUnderTest) =>
+    ["a", "b", "c"].filter((name) => model.views("ip", `default/${name}`)[0]?.externalIPs.length === 1).join();
+
+  test("the first with a usable endpoint has it; without any, the first", () => {
+    const under = newModel();
+    const { model, problems } = under;
+    model.upsertService(claimant("a", OLD));
+    model.upsertService(claimant("b", NEW));
+    expect(holders(under)).toBe("a");
+    model.upsertSlice(up("b"));
+    expect(holders(under)).toBe("b");
+    model.takeDirty();
+    expect(problems).toEqual([
+      "Service default/a spec.externalIPs: 192.0.2.1 port 80/TCP belongs to default/b, which has a usable endpoint, unlike this service",
+    ]);
+  });
+
+  test.each<[string, Record<string, unknown>, string]>([
+    ["ready", {}, "a"],
+    ["serving and terminating", { ready: false, serving: true, terminating: true }, "a"],
+    ["not ready", { ready: false }, "b"],
+    ["terminating, and serving no more", { ready: false, serving: false, terminating: true }, "b"],
+  ])("an endpoint that is %s counts or not, on any node and for every policy", (_what, conditions, holder) => {
+    for (const policy of ["Cluster", "Local"]) {
+      const under = newModel();
+      const policies = { internalTrafficPolicy: policy, externalTrafficPolicy: policy };
+      under.model.upsertService(claimant("a", OLD, policies));
+      under.model.upsertService(claimant("b", NEW, policies));
+      under.model.upsertSlice(up("a", conditions));
+      under.model.upsertSlice(up("b"));
+      expect(holders(under)).toBe(holder);
+    }
+  });
+
+  test("a holder that loses its last one hands over, and has it back with the next: told once of each, whatever else changes", () => {
+    const under = newModel();
+    const { model, problems, takeOvers } = under;
+    model.upsertService(claimant("a", OLD));
+    model.upsertService(claimant("b", NEW));
+    model.upsertSlice(up("a"));
+    model.upsertSlice(up("b"));
+    model.takeDirty();
+    expect(problems).toHaveLength(1);
+    for (let round = 0; round < 2; round++) {
+      model.upsertSlice(up("a", { ready: false }));
+      expect([...model.takeDirty().services].sort()).toEqual(["default/a", "default/b"]);
+      expect(holders(under)).toBe("b");
+      model.upsertSlice(slice("b-2", "b", [`10.1.1.${round}`]));
+      expect(model.takeDirty().services).toEqual(["default/b"]);
+      model.upsertSlice(up("a"));
+      expect([...model.takeDirty().services].sort()).toEqual(["default/a", "default/b"]);
+      expect(holders(under)).toBe("a");
+      model.upsertSlice(slice("a-2", "a", [`10.1.2.${round}`]));
+      expect(model.takeDirty().services).toEqual(["default/a"]);
+      model.removeSlice("default/a-2");
+      model.takeDirty();
+    }
+    const round = [
+      "default/b from default/a: 192.0.2.1:80/TCP (no usable endpoint there)",
+      "default/a from default/b: 192.0.2.1:80/TCP (precedence)",
+    ];
+    expect(takeOvers).toEqual([...round, ...round]);
+    expect(problems).toHaveLength(1);
+  });
+
+  test("that go and come in one group of changes are no take-over", () => {
+    const under = newModel();
+    const { model, takeOvers } = under;
+    model.upsertService(claimant("a", OLD));
+    model.upsertService(claimant("b", NEW));
+    model.upsertSlice(up("a"));
+    model.upsertSlice(up("b"));
+    model.takeDirty();
+    model.removeSlice("default/a-1");
+    model.upsertSlice(up("a"));
+    model.takeDirty();
+    expect([holders(under), takeOvers]).toEqual(["a", []]);
+  });
+
+  test("count by the name of the port that claims, and in each family by itself", () => {
+    const { model } = newModel();
+    const ports = [{ name: "web", port: 80, nodePort: 30080 }];
+    const both = (name: string, n: number, metadata: Record<string, unknown>) =>
+      service(name, { clusterIPs: [`10.0.0.${n}`, `fd00::${n}`], ports }, { metadata });
+    model.upsertService(both("a", 1, OLD));
+    model.upsertService(both("b", 2, NEW));
+    const named = (name: string, port: string, rest: Record<string, unknown> = {}) =>
+      slice(`${name}-${port}`, name, ["10.1.0.1"], { ports: [{ name: port, port: 8080 }], ...rest });
+    model.upsertSlice(named("a", "other"));
+    model.upsertSlice(named("b", "web"));
+    const holder = (family: "ip" | "ip6") =>
+      ["a", "b"].filter((name) => model.views(family, `default/${name}`)[0]?.nodePort === 30080).join();
+    expect([holder("ip"), holder("ip6")]).toEqual(["b", "a"]);
+    model.upsertService(
+      service("a", { clusterIPs: ["10.0.0.1", "fd00::1"], ports: [{ ...ports[0], name: "other" }] }, { metadata: OLD }),
+    );
+    expect([holder("ip"), holder("ip6")]).toEqual(["a", "a"]);
+  });
+});
+
+describe("without creation times", () => {
+  const holder = ({ model }: ModelUnderTest) =>
+    ["a", "b", "c"].filter((name) => model.views("ip", `default/${name}`)[0]?.externalIPs.length === 1).join();
+
+  test("the service in force keeps its claim from one that comes later, whatever their names", () => {
+    const under = newModel();
+    const { model, problems, takeOvers } = under;
+    model.upsertService(claimant("b"));
+    model.takeDirty();
+    model.upsertService(claimant("a"));
+    expect(model.takeDirty().services).toEqual(["default/a"]);
+    expect(holder(under)).toBe("b");
+    expect(problems).toEqual([
+      "Service default/a spec.externalIPs: 192.0.2.1 port 80/TCP belongs to default/b, which was there first",
+    ]);
+    // Its other fields may change, and so may those of the service that waits.
+    model.upsertService(claimant("b", {}, { sessionAffinity: "ClientIP" }));
+    model.upsertService(claimant("a", {}, { sessionAffinity: "ClientIP" }));
+    model.takeDirty();
+    expect(holder(under)).toBe("b");
+    model.removeService("default/b");
+    model.takeDirty();
+    expect(holder(under)).toBe("a");
+    model.upsertService(claimant("b"));
+    model.takeDirty();
+    expect(holder(under)).toBe("a");
+    expect(takeOvers).toEqual(["default/a from default/b: 192.0.2.1:80/TCP (no longer claimed there)"]);
+  });
+
+  test("an older service that claims an address only later has it later", () => {
+    const under = newModel();
+    const { model } = under;
+    model.upsertService(claimant("a", {}, { externalIPs: [] }));
+    model.upsertService(claimant("b"));
+    model.takeDirty();
+    model.upsertService(claimant("a"));
+    model.takeDirty();
+    expect(holder(under)).toBe("b");
+    model.upsertService(claimant("c"));
+    model.takeDirty();
+    model.removeService("default/b");
+    model.takeDirty();
+    expect(holder(under)).toBe("a");
+  });
+
+  test("one that comes later serves as long as those before it have no usable endpoint", () => {
+    const under = newModel();
+    const { model } = under;
+    model.upsertService(claimant("b"));
+    model.takeDirty();
+    model.upsertService(claimant("a"));
+    model.upsertSlice(slice("a-1", "a", ["10.1.0.1"]));
+    model.takeDirty();
+    expect(holder(under)).toBe("a");
+    model.upsertSlice(slice("b-1", "b", ["10.1.0.2"]));
+    model.takeDirty();
+    expect(holder(under)).toBe("b");
+  });
+});
+
+describe("source ranges of any claimant guard the address", () => {
+  const balanced = (name: string, metadata: Record<string, unknown>, ranges: readonly string[]) =>
+    service(
+      name,
+      { clusterIP: `10.0.0.${name.charCodeAt(0)}`, type: "LoadBalancer", loadBalancerSourceRanges: ranges },
+      {
+        metadata,
+        status: { loadBalancer: { ingress: [{ ip: "192.0.2.1" }, { ip: `192.0.2.${name.charCodeAt(0)}` }] } },
+      },
+    );
+
+  test("the holder's view has those of the others", () => {
+    const { model, view } = newModel();
+    model.upsertService(balanced("a", OLD, []));
+    model.takeDirty();
+    expect(view("a").guards).toBeUndefined();
+    model.upsertService(balanced("b", NEW, ["10.0.0.0/8"]));
+    expect([...model.takeDirty().services].sort()).toEqual(["default/a", "default/b"]);
+    const sources = [{ sourceRanges: ["10.0.0.0/8"], loadBalancerIPs: ["192.0.2.1", "192.0.2.98"] }];
+    expect(view("a").guards).toEqual([{ address: "192.0.2.1", sources }]);
+    expect(view("b").guards).toBeUndefined();
+    model.upsertService(balanced("b", NEW, []));
+    expect([...model.takeDirty().services].sort()).toEqual(["default/a", "default/b"]);
+    expect(view("a").guards).toBeUndefined();
+  });
+
+  test("only where it is a load-balancer IP of theirs", () => {
+    const { model, view } = newModel();
+    model.upsertService(claimant("a", OLD));
+    model.upsertService(claimant("b", NEW, { loadBalancerSourceRanges: ["10.0.0.0/8"] }));
+    model.takeDirty();
+    expect(view("a").guards).toBeUndefined();
+    model.upsertService(balanced("c", NEW, ["10.0.0.0/8"]));
+    model.takeDirty();
+    expect(view("a").guards).toMatchObject([{ address: "192.0.2.1" }]);
   });
 });

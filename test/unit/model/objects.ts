@@ -45,16 +45,21 @@ export interface ModelUnderTest {
   readonly model: ServiceModel;
   /** "Service default/web spec.ports: reason". */
   readonly problems: string[];
+  /** "default/b from default/a: 192.0.2.1:80/TCP (reason)". */
+  readonly takeOvers: string[];
   /** The one view of a service with one port. */
   readonly view: (name: string, family?: IpFamily) => ServicePortView;
 }
 
 export function newModel(options: Partial<ServiceModelOptions> = {}): ModelUnderTest {
   const problems: string[] = [];
+  const takeOvers: string[] = [];
   const model = new ServiceModel({
     families: ["ip", "ip6"],
     node: { nodeName: "here", zone: "a" },
     onProblem: ({ kind, object, field, reason }: Problem) => problems.push(`${kind} ${object} ${field}: ${reason}`),
+    onTakeOver: ({ service: name, from, reason, claims }) =>
+      takeOvers.push(`${name} from ${from}: ${claims.join(", ")} (${reason})`),
     ...options,
   });
   const view = (name: string, family: IpFamily = "ip") => {
@@ -62,7 +67,7 @@ export function newModel(options: Partial<ServiceModelOptions> = {}): ModelUnder
     if (first === undefined || more.length > 0) throw new Error(`default/${name} has ${more.length} more views, not 0`);
     return first;
   };
-  return { model, problems, view };
+  return { model, problems, takeOvers, view };
 }
 
 /** "10.1.0.1:8080 10.1.0.2:8080", sorted. */

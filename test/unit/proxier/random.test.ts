@@ -12,6 +12,7 @@ import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import { nodePortAddresses, nodeFacts } from "../../../src/node/facts.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { patience } from "../../lab/patience.js";
+import { Claimants, servedBy } from "./support/claimants.js";
 import { Dice } from "./support/dice.js";
 import { expectations } from "./support/expected.js";
 import { Packets } from "./support/packets.js";
@@ -137,12 +138,16 @@ class Run {
       LOCAL.filter((local) => local.family === family),
     );
     const packets = new Packets(table, NODE_ADDRESSES[family]);
+    const views = this.#world.services.flatMap((service) => model.views(family, service));
+    const claimants = new Claimants(this.#world.objects.values(), family);
+    expect(servedBy(views), `${family}: who has what`).toEqual(claimants.holders);
     const wanted = expectations({
       family,
-      views: this.#world.services.flatMap((service) => model.views(family, service)),
+      views,
       nodePortAddresses: addresses === "all" ? NODE_ADDRESSES[family] : addresses,
       serviceCIDRs: model.serviceCIDRs(family),
       masqueradeAll: this.#config.nftables.masqueradeAll,
+      guarded: claimants.guarded.bind(claimants),
     });
     for (const connection of wanted) {
       expect(packets.outcomes(connection), `${family} ${connection.what}`).toEqual(connection.outcomes);

@@ -17,6 +17,8 @@ export interface Cluster {
   readonly nodePortAddresses: readonly string[];
   readonly serviceCIDRs: readonly string[];
   readonly masqueradeAll: boolean;
+  /** Whether source ranges keep a source from a VIP. */
+  guarded(address: string, protocol: string, port: number, source: string): boolean;
 }
 
 const SOURCE_NAMES: readonly SourceName[] = ["pod", "node", "outside"];
@@ -40,13 +42,14 @@ export function expectations(cluster: Cluster): Expectation[] {
     });
     const served = views.flatMap((view) => {
       const external = externalList(view, source);
-      const guarded = guardedFrom(view, from.source) ? DROPPED : external;
+      const vip = (way: string, address: string, list: List): Expectation => {
+        const guarded = cluster.guarded(address, view.protocol, view.port, from.source);
+        return one(view, way, address, view.port, guarded ? DROPPED : list);
+      };
       return [
-        ...(view.clusterIP === undefined
-          ? []
-          : [one(view, "cluster IP", view.clusterIP, view.port, internalList(view))]),
-        ...view.externalIPs.map((address) => one(view, "external IP", address, view.port, external)),
-        ...view.loadBalancerIPs.map((address) => one(view, "LB IP", address, view.port, guarded)),
+        ...(view.clusterIP === undefined ? [] : [vip("cluster IP", view.clusterIP, internalList(view))]),
+        ...view.externalIPs.map((address) => vip("external IP", address, external)),
+        ...view.loadBalancerIPs.map((address) => vip("LB IP", address, external)),
         ...(view.nodePort === 0
           ? []
           : cluster.nodePortAddresses.map((address) => one(view, "node port", address, view.nodePort, external))),
@@ -89,10 +92,6 @@ function toClusterIP(
   source: SourceName,
 ): boolean {
   return clusterIPs.has(address) && (masqueradeAll || source !== "pod");
-}
-
-function guardedFrom(view: ServicePortView, source: string): boolean {
-  return view.sourceRanges !== undefined && !view.sourceRanges.some((range) => contains(range, source));
 }
 
 function contains(cidr: string, address: string): boolean {

@@ -134,7 +134,8 @@ export class World {
       metadata: {
         name,
         namespace: "default",
-        ...(dice.chance(60) ? { creationTimestamp: new Date(1_700_000_000_000 + dice.below(3) * 1000) } : {}),
+        // Always: who had an address first is otherwise known only to who was there, and a fresh start was not.
+        creationTimestamp: new Date(1_700_000_000_000 + dice.below(3) * 1000),
       },
       spec: {
         type: "LoadBalancer",

@@ -1,0 +1,82 @@
+/** What is said of claims that several services have. Pure. */
+import { type Claims, type Loss, NODE_PORT, type Passed } from "./claims.js";
+import type { FamilyRecord, ServiceRecord } from "./service-record.js";
+import type { IpFamily, Protocol, SharedGuard, TakeOver } from "./types.js";
+
+const FAMILY_NAMES: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
+
+const WHY_LOST: Readonly<Record<Loss["reason"], string>> = {
+  first: "which was there first",
+  name: "which comes first by name",
+  endpoints: "which has a usable endpoint, unlike this service",
+};
+
+const WHY_PASSED: Readonly<Record<Passed["reason"], string>> = {
+  released: "no longer claimed there",
+  endpoints: "no usable endpoint there",
+  first: "precedence",
+};
+
+/** By field, what `service` claims and has come to be another's since the claims were last settled. */
+export function freshLosses(
+  record: ServiceRecord,
+  claims: readonly (readonly [IpFamily, Claims])[],
+): Map<string, string> {
+  const lost = new Map<string, string>();
+  for (const [family, ofFamily] of claims) {
+    const addresses = record[family];
+    if (addresses === undefined || !ofFamily.hasRivals(record.name)) continue;
+    for (const { protocol, port, nodePort } of record.ports) {
+      const note = (field: string, address: string, number: number, what: string): void => {
+        const loss = ofFamily.loss(record, address, protocol, number);
+        if (loss?.fresh !== true) return;
+        const reason = `${what} belongs to ${loss.holder}, ${WHY_LOST[loss.reason]}`;
+        lost.set(field, lost.has(field) ? `${lost.get(field)}; ${reason}` : reason);
+      };
+      const vip = (field: string, address: string): void =>
+        note(field, address, port, `${address} port ${port}/${protocol}`);
+      vip("spec.clusterIP", addresses.clusterIP);
+      for (const address of addresses.externalIPs) vip("spec.externalIPs", address);
+      for (const address of addresses.loadBalancerIPs) vip("status.loadBalancer.ingress", address);
+      if (nodePort !== 0) {
+        note("spec.ports[].nodePort", NODE_PORT, nodePort, `${FAMILY_NAMES[family]} node port ${nodePort}/${protocol}`);
+      }
+    }
+  }
+  return lost;
+}
+
+/** What passed between two services for one reason, together. */
+export function takeOvers(passed: readonly (readonly [IpFamily, Passed])[]): TakeOver[] {
+  const found = new Map<string, { service: string; from: string; reason: string; claims: string[] }>();
+  for (const [family, { from, to, reason, ...claim }] of passed) {
+    const key = `${from} ${to} ${reason}`;
+    let one = found.get(key);
+    if (one === undefined) found.set(key, (one = { service: to, from, reason: WHY_PASSED[reason], claims: [] }));
+    one.claims.push(describeClaim(family, claim));
+  }
+  return [...found.values()];
+}
+
+/** "192.0.2.1:80/TCP", "IPv4 node port 30080/TCP". */
+function describeClaim(
+  family: IpFamily,
+  { address, protocol, port }: { address: string; protocol: Protocol; port: number },
+): string {
+  if (address === NODE_PORT) return `${FAMILY_NAMES[family]} node port ${port}/${protocol}`;
+  return `${address.includes(":") ? `[${address}]` : address}:${port}/${protocol}`;
+}
+
+/** The addresses among `held` that the source ranges of other services guard too; undefined: none, as nearly always. */
+export function guardsOf(
+  held: readonly string[],
+  othersOf: (address: string) => readonly FamilyRecord[],
+): readonly SharedGuard[] | undefined {
+  const guards = held.flatMap((address) => {
+    const sources = othersOf(address).flatMap(({ sourceRanges, loadBalancerIPs }) =>
+      sourceRanges !== undefined && loadBalancerIPs.includes(address) ? [{ sourceRanges, loadBalancerIPs }] : [],
+    );
+    return sources.length === 0 ? [] : [{ address, sources }];
+  });
+  return guards.length === 0 ? undefined : guards;
+}

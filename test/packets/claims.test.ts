@@ -1,0 +1,201 @@
+/** Several services claim one address: who has it, whom it passes to, and whose source ranges guard it, while it runs. */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+
+import { EVENTUALLY_MS } from "../lab/eventually.ts";
+import { Cluster } from "./support/cluster.ts";
+import {
+  configuration,
+  externalIP,
+  loadBalancer,
+  loadBalancerAddress,
+  type Manifest,
+  nodeObject,
+  serviceCIDRObject,
+  serviceObjects,
+  type ServiceSpec,
+  target,
+} from "./support/objects.ts";
+import { checkRow, type Expected, type Row } from "./support/rows.ts";
+
+/** Addresses that both services have as load-balancer IPs, beside their own. */
+const SHARED = target("the shared LB IP", loadBalancerAddress(50), 80);
+const RANGES = ["198.51.100.0/24", "2001:db8:2::/64"];
+const TO_A = { pods: ["a"], masq: true } as const;
+const TO_B = { pods: ["b"], masq: true } as const;
+const CREATED = { blue: "2024-01-01T00:00:00Z", green: "2025-01-01T00:00:00Z" };
+
+function claimant(name: string, n: number, rest: Partial<ServiceSpec> = {}): ServiceSpec {
+  const ingress = [loadBalancerAddress(50), loadBalancerAddress(n)].flatMap((pair) => Object.values<string>(pair));
+  return { name, n, endpoints: [], ...rest, status: { loadBalancer: { ingress: ingress.map((ip) => ({ ip })) } } };
+}
+
+let cluster: Cluster;
+let directory: string;
+let daemon: ChildProcess;
+let log: string;
+
+beforeAll(async () => {
+  cluster = await Cluster.create();
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-claims-"));
+});
+afterEach(async () => {
+  const ended = once(daemon, "exit");
+  daemon.kill("SIGTERM");
+  await ended;
+  await cluster.node.mustRun(["nft", "flush", "ruleset"]);
+  await rm(directory, { recursive: true });
+});
+
+/** The file of these services, whole at once. */
+async function put(file: string, ...services: readonly ServiceSpec[]): Promise<void> {
+  await write(
+    file,
+    services.flatMap((service) => serviceObjects(cluster.lab, service)),
+  );
+}
+
+async function write(file: string, items: readonly Manifest[]): Promise<void> {
+  const path = join(directory, "new");
+  await writeFile(path, JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+  await rename(path, join(directory, `${file}.json`));
+}
+
+async function start(): Promise<void> {
+  await write("node", [nodeObject(), serviceCIDRObject()]);
+  const config = join(directory, "config");
+  await writeFile(config, JSON.stringify(configuration()));
+  log = "";
+  daemon = cluster.start(["run", "--manifests", directory, "--config", config]);
+  daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  await expect.poll(() => lines("synced").length).toBe(2);
+}
+
+function lines(message: string): Record<string, unknown>[] {
+  const all = log.split("\n").filter((line) => line.startsWith("{"));
+  return all.map((line) => JSON.parse(line) as Record<string, unknown>).filter(({ msg }) => msg === message);
+}
+
+/** "default/green from default/blue", as they came. */
+const passed = (): string[] =>
+  lines("addresses taken over from a service that claims or claimed them too").map(
+    ({ service, from, total }) => `${String(service)} from ${String(from)}: ${String(total)}`,
+  );
+const clashes = (): unknown[] => lines("left out").map(({ object, reason }) => [object, reason]);
+
+/** The row comes true. */
+async function becomes(from: Row["from"], to: Row["to"], wanted: Expected): Promise<void> {
+  const row: Row = { rule: "", from, to, expect: wanted };
+  const begin = performance.now();
+  for (let answerMs = 300; ; answerMs = Math.min(2 * answerMs, 5000)) {
+    const wrong = await checkRow(cluster, row, { answerMs });
+    if (wrong.length === 0) return;
+    if (performance.now() - begin > EVENTUALLY_MS) throw new Error(`${wrong.join("\n")}\n${log}`);
+  }
+}
+
+const blue = (endpoints: readonly string[], rest: Partial<ServiceSpec> = {}): ServiceSpec =>
+  claimant("blue", 51, { endpoints, metadata: { creationTimestamp: CREATED.blue }, ...rest });
+const green = (endpoints: readonly string[], rest: Partial<ServiceSpec> = {}): ServiceSpec =>
+  claimant("green", 52, { endpoints, metadata: { creationTimestamp: CREATED.green }, ...rest });
+
+describe("blue/green", () => {
+  test("an older service without endpoints does not shadow a younger one that has some; each handover is one transaction, and told once", async () => {
+    await put("blue", blue([]));
+    await put("green", green(["b"]));
+    await start();
+    await becomes(["c", "client", "node"], [SHARED, loadBalancer(green([]))], TO_B);
+    await becomes(["c", "client"], loadBalancer(blue([])), "reject");
+    // Three protocols in two families.
+    expect(clashes()).toHaveLength(1);
+    expect(String(clashes()[0])).toContain(
+      "belongs to default/green, which has a usable endpoint, unlike this service",
+    );
+    expect(passed()).toEqual([]);
+
+    const former = lines("synced").length;
+    await put("blue", blue(["a"]));
+    await becomes(["c", "client", "node"], SHARED, TO_A);
+    await becomes("client", loadBalancer(green([])), TO_B);
+    expect(passed()).toEqual(["default/blue from default/green: 6"]);
+    expect(
+      lines("synced")
+        .slice(former, former + 2)
+        .map(({ transactions }) => transactions),
+    ).toEqual([1, 1]);
+
+    // What changes nothing of it is told to nobody.
+    await put("green", green(["b", "r1"]));
+    await becomes("client", loadBalancer(green([])), { pods: ["b", "r1"], masq: true });
+    await becomes("client", SHARED, TO_A);
+    await put("blue", blue([]));
+    await becomes(["c", "client", "node"], SHARED, { pods: ["b", "r1"], masq: true });
+    await rm(join(directory, "green.json"));
+    await becomes(["c", "client", "node"], SHARED, "reject");
+    expect(passed()).toEqual([
+      "default/blue from default/green: 6",
+      "default/green from default/blue: 6",
+      "default/blue from default/green: 6",
+    ]);
+    expect(clashes()).toHaveLength(1);
+  });
+
+  test("policy Local with endpoints only elsewhere keeps its address: all nodes decide the same", async () => {
+    await put("both", blue(["r1"], { external: "Local" }), green(["b"], { external: "Local" }));
+    await start();
+    await becomes("client", SHARED, "drop");
+    await becomes("client", loadBalancer(green([])), { pods: ["b"], masq: false });
+  });
+});
+
+describe("source ranges of any claimant guard the address", () => {
+  test("those of a younger service guard what an older one without any has", async () => {
+    await put("both", blue(["a"]), green(["b"], { ranges: RANGES }));
+    await start();
+    await becomes("client", SHARED, TO_A);
+    await becomes(["c", "node"], SHARED, "drop");
+    await becomes(["c", "client", "node"], [loadBalancer(blue([])), externalIP(blue([]))], TO_A);
+    await becomes(["c", "node"], loadBalancer(green([])), "drop");
+  });
+
+  test("each claimant must let a packet in, and one that goes takes its ranges along", async () => {
+    await put("blue", blue(["a"], { ranges: ["10.0.0.0/8", "fd00::/8", ...RANGES] }));
+    await put("green", green([], { ranges: RANGES }));
+    await start();
+    await becomes("client", SHARED, TO_A);
+    await becomes("c", SHARED, "drop");
+    await becomes(["c", "client"], loadBalancer(blue([])), TO_A);
+    await rm(join(directory, "green.json"));
+    await becomes(["c", "client"], SHARED, TO_A);
+    await becomes("node", SHARED, "drop");
+  });
+});
+
+test("without creation times a new file takes nothing, whatever its name; what passes is told once", async () => {
+  const middle = claimant("middle", 53, { endpoints: ["a"] });
+  const first = claimant("a-first", 54, { endpoints: ["b"] });
+  await put("middle", middle);
+  await start();
+  await becomes("client", SHARED, TO_A);
+  await put("a-first", first);
+  await becomes("client", loadBalancer(first), TO_B);
+  await becomes("client", SHARED, TO_A);
+  expect(clashes()).toHaveLength(1);
+  expect(String(clashes()[0])).toContain("belongs to default/middle, which was there first");
+  await rm(join(directory, "middle.json"));
+  await becomes("client", SHARED, TO_B);
+  await put("middle", middle);
+  await becomes("client", loadBalancer(middle), TO_A);
+  await becomes("client", SHARED, TO_B);
+  expect(passed()).toEqual(["default/a-first from default/middle: 6"]);
+  expect(clashes()).toHaveLength(2);
+});
