@@ -75,8 +75,9 @@ class Daemon {
     this.#options = options;
     this.#closers = closers;
     const { config, version, clock, manifests } = options;
+    const nodeName = manifests === undefined ? options.nodeName : undefined;
     const { families } = options.families;
-    this.#observation = new Observation({ config, families, cluster: manifests === undefined, version, clock });
+    this.#observation = new Observation({ config, families, nodeName, version, clock });
   }
 
   async run(): Promise<number> {

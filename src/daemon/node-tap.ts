@@ -1,13 +1,16 @@
 import type { V1Node } from "@kubernetes/client-node";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 
-/** Passes everything on, and tells of this node's own Node object as the source has it: undefined when it is gone. */
+/**
+ * Passes everything on, and tells what this node's own Node object says. Its deletion says nothing, as with kube-proxy: the
+ * node still has its traffic, and the taint or the deletion timestamp before it said that it is to get no more.
+ */
 export class NodeTap implements ObjectSink {
   readonly #sink: ObjectSink;
   readonly #nodeName: string;
-  readonly #onNode: (node: V1Node | undefined) => void;
+  readonly #onNode: (node: V1Node) => void;
 
-  constructor(sink: ObjectSink, nodeName: string, onNode: (node: V1Node | undefined) => void) {
+  constructor(sink: ObjectSink, nodeName: string, onNode: (node: V1Node) => void) {
     this.#sink = sink;
     this.#nodeName = nodeName;
     this.#onNode = onNode;
@@ -19,7 +22,6 @@ export class NodeTap implements ObjectSink {
   }
 
   remove(kind: KubeKind, name: string): void {
-    if (kind === "Node" && name === this.#nodeName) this.#onNode(undefined);
     this.#sink.remove(kind, name);
   }
 

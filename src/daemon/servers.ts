@@ -16,7 +16,8 @@ import type { Clock } from "../table/types.js";
 export interface ObservationOptions {
   readonly config: ProxyConfig;
   readonly families: readonly IpFamily[];
-  readonly cluster: boolean;
+  /** Whose Node the API server must have; undefined: there is no API server. */
+  readonly nodeName: string | undefined;
   readonly version: string;
   readonly clock: Clock;
 }
@@ -27,8 +28,8 @@ export class Observation {
   readonly health: ProxyHealth;
   readonly #tables: TableMetrics;
 
-  constructor({ config, families, cluster, version, clock }: ObservationOptions) {
-    this.health = new ProxyHealth({ families, timeoutMs: 2 * config.nftables.syncPeriodMs, cluster, clock });
+  constructor({ config, families, nodeName, version, clock }: ObservationOptions) {
+    this.health = new ProxyHealth({ families, timeoutMs: 2 * config.nftables.syncPeriodMs, nodeName, clock });
     this.metrics = new Metrics({ families, version, pendingMs: (family) => this.health.pendingMs(family) });
     this.#tables = new TableMetrics(this.metrics.registry, families);
   }

@@ -13,8 +13,8 @@ export interface ProxyHealthOptions {
   readonly families: readonly IpFamily[];
   /** A change that has waited this long makes us unhealthy, ms: twice the sync period. */
   readonly timeoutMs: number;
-  /** There is an API server, hence a Node object that must exist. */
-  readonly cluster: boolean;
+  /** Whose Node object must exist; undefined: there is no API server that could have it. */
+  readonly nodeName: string | undefined;
   /** Monotonic: how long a change has waited does not depend on somebody setting the time of day. */
   readonly clock: Clock;
   /** Unix ms, for what is shown; by default the system's clock. */
@@ -42,7 +42,7 @@ interface FamilyState {
 /** Whether the kernel keeps up with the changes, in each family, and whether this node is to get traffic at all. */
 export class ProxyHealth implements ProxierObserver {
   readonly #timeoutMs: number;
-  readonly #cluster: boolean;
+  readonly #nodeName: string | undefined;
   readonly #clock: Clock;
   readonly #now: () => number;
   readonly #states = new Map<IpFamily, FamilyState>();
@@ -50,7 +50,7 @@ export class ProxyHealth implements ProxierObserver {
 
   constructor(options: ProxyHealthOptions) {
     this.#timeoutMs = options.timeoutMs;
-    this.#cluster = options.cluster;
+    this.#nodeName = options.nodeName;
     this.#clock = options.clock;
     this.#now = options.now ?? Date.now;
     // The start counts as an update: without a change nothing need ever be written.
@@ -64,8 +64,8 @@ export class ProxyHealth implements ProxierObserver {
     }
   }
 
-  /** The node's own Node object came or changed; undefined: it is gone. */
-  node(node: V1Node | undefined): void {
+  /** The node's own Node object came or changed. */
+  node(node: V1Node): void {
     this.#node = node;
   }
 
@@ -108,12 +108,21 @@ export class ProxyHealth implements ProxierObserver {
     return true;
   }
 
-  /** The Node exists, is not being deleted, and the autoscaler has no designs on it. Without a cluster: always. */
-  get nodeEligible(): boolean {
-    if (!this.#cluster) return true;
+  /**
+   * Why the node is to get no traffic, in words: its Node was never seen, is being deleted, or the autoscaler is about to
+   * remove it. Undefined: it is to get some; without a cluster always.
+   */
+  get nodeIneligibleReason(): string | undefined {
+    const name = this.#nodeName;
     const node = this.#node;
-    if (node === undefined || node.metadata?.deletionTimestamp != null) return false;
-    return node.spec?.taints?.every(({ key }) => key !== TO_BE_DELETED_TAINT) ?? true;
+    if (name === undefined) return undefined;
+    if (node === undefined) {
+      const hint = "does a node of this name exist (--hostname-override), and may it be read?";
+      return `no Node object named ${name} has been seen: ${hint}`;
+    }
+    if (node.metadata?.deletionTimestamp != null) return `Node ${name} is being deleted`;
+    const tainted = node.spec?.taints?.some(({ key }) => key === TO_BE_DELETED_TAINT) ?? false;
+    return tainted ? `Node ${name} has the taint ${TO_BE_DELETED_TAINT}` : undefined;
   }
 
   livez(): ProbeReply {
@@ -121,8 +130,10 @@ export class ProxyHealth implements ProxierObserver {
   }
 
   healthz(): ProbeReply {
-    const { nodeEligible } = this;
-    return this.#reply(this.healthy && nodeEligible, { nodeEligible });
+    const nodeIneligibleReason = this.nodeIneligibleReason;
+    const nodeEligible = nodeIneligibleReason === undefined;
+    // JSON leaves out what is undefined; kube-proxy has no reason there.
+    return this.#reply(this.healthy && nodeEligible, { nodeEligible, nodeIneligibleReason });
   }
 
   #inTime(family: IpFamily): boolean {
@@ -130,7 +141,7 @@ export class ProxyHealth implements ProxierObserver {
   }
 
   /** Fields in the order in which kube-proxy has them. */
-  #reply(good: boolean, node: { readonly nodeEligible?: boolean }): ProbeReply {
+  #reply(good: boolean, node: Readonly<Record<string, unknown>>): ProbeReply {
     const now = this.#now();
     const families = (["ip", "ip6"] as const).flatMap((family) => {
       const state = this.#states.get(family);

@@ -235,6 +235,14 @@ test("a node that the autoscaler is about to remove is not eligible", async () =
   await expect.poll(() => status("/healthz")).toBe(200);
 });
 
+test("a Node object that is deleted changes nothing: what it last said stays", async () => {
+  await api.call("delete", "Node", NODE);
+  await expect.poll(() => log).toContain("Node object is gone");
+  const { status, body } = await get("http://127.0.0.1:10256/healthz");
+  expect([status, JSON.parse(body)]).toMatchObject([200, { nodeEligible: true }]);
+  await put(nodeObject());
+});
+
 test("without the API server nothing changes; what changed meanwhile is caught up with", async () => {
   await api.call("down");
   await new Promise((resolve) => setTimeout(resolve, 2_000));

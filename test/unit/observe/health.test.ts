@@ -11,11 +11,11 @@ const TIMEOUT = 60_000;
 let elapsed: number;
 let health: ProxyHealth;
 
-function make(options: { families?: readonly IpFamily[]; cluster?: boolean } = {}): ProxyHealth {
+function make(options: { families?: readonly IpFamily[]; nodeName?: string } = {}): ProxyHealth {
   return new ProxyHealth({
     families: options.families ?? ["ip", "ip6"],
     timeoutMs: TIMEOUT,
-    cluster: options.cluster ?? false,
+    nodeName: options.nodeName,
     clock: { now: () => 1_000 + elapsed },
     now: () => START + elapsed,
   });
@@ -187,31 +187,38 @@ describe("bodies", () => {
 
 describe("healthz: whether the node is to get traffic", () => {
   beforeEach(() => {
-    health = make({ cluster: true });
+    health = make({ nodeName: "n1" });
   });
 
   test("without a cluster: it is", () => {
     expect(make().healthz().code).toBe(200);
   });
 
-  test("not before its Node object is known, and not after it is gone", () => {
-    expect(health.healthz().code).toBe(503);
+  /** The status, and why the node is not eligible. */
+  function verdict(): [code: number, why: unknown] {
+    const { code, body } = health.healthz();
+    return [code, (JSON.parse(body) as Record<string, unknown>)["nodeIneligibleReason"]];
+  }
+
+  test("not before its Node object is known, and the answer says whose is missing", () => {
+    expect(verdict()).toEqual([
+      503,
+      "no Node object named n1 has been seen: does a node of this name exist (--hostname-override), and may it be read?",
+    ]);
     health.node(node());
-    expect(health.healthz().code).toBe(200);
-    health.node(undefined);
-    expect(health.healthz().code).toBe(503);
+    expect(verdict()).toEqual([200, undefined]);
   });
 
   test("not while it is being deleted", () => {
     health.node(node({ metadata: { name: "n1", deletionTimestamp: "2026-01-01T00:00:00Z" } }));
-    expect(health.healthz().code).toBe(503);
+    expect(verdict()).toEqual([503, "Node n1 is being deleted"]);
   });
 
   test("not when the cluster autoscaler is about to remove it; other taints do not matter", () => {
     health.node(node({ spec: { taints: [{ key: "dedicated", effect: "NoSchedule" }] } }));
     expect(health.healthz().code).toBe(200);
     health.node(node({ spec: { taints: [{ key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" }] } }));
-    expect(health.healthz().code).toBe(503);
+    expect(verdict()).toEqual([503, "Node n1 has the taint ToBeDeletedByClusterAutoscaler"]);
   });
 
   test("says so, and that the proxier itself is well; livez does not ask", () => {

@@ -23,7 +23,7 @@ beforeEach(() => {
   now = START;
   book = journal();
   const clock = { now: () => now };
-  health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, cluster: true, clock, now: () => now });
+  health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, nodeName: "n1", clock, now: () => now });
   health.node({ metadata: { name: "n1" } });
   metrics = new Metrics({ families: ["ip"], version: "0.1.0" });
   servers = [];
@@ -80,7 +80,7 @@ describe("health port", () => {
 
   test("503 when a change waits for too long; only /healthz asks for the node; both are counted", async () => {
     const port = await started(makeHealth());
-    health.node(undefined);
+    health.node({ metadata: { name: "n1", deletionTimestamp: new Date(START) } });
     expect([(await ask(port, "/livez")).status, (await ask(port, "/healthz")).status]).toEqual([200, 503]);
     health.queued();
     now += 60_000;

@@ -32,7 +32,7 @@ beforeEach(async () => {
   syncs = [];
   open = new Set();
   const clock = { now: () => performance.now() };
-  health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, cluster: false, clock });
+  health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, nodeName: undefined, clock });
   proxier = makeProxier(kernel, {
     log: keptIn(logged),
     clock,
