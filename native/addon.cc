@@ -178,6 +178,23 @@ Napi::Value LegacyChainsOf(const Napi::CallbackInfo& info) {
                                [connection, table] { return LegacyChains(connection->netns(), table); });
 }
 
+Napi::Value LegacyForwardDropsOf(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  return AsyncTask<bool>::Run(
+      info.Env(), "read iptables table",
+      [connection, table] { return LegacyForwardDrops(connection->netns(), table); },
+      [](Napi::Env env, bool&& drops) -> Napi::Value { return Napi::Boolean::New(env, drops); });
+}
+
+// decodeLegacyDrop(family, bytes, offset): whether the chain whose last entry is there drops by policy.
+Napi::Value DecodeDrop(const Napi::CallbackInfo& info) {
+  const uint8_t family = ReadOptionalFamily(info.Env(), info[0]);
+  const ByteView view = ReadBytes(info.Env(), info[1], Where(std::string("bytes")));
+  const uint32_t offset = ReadU32(info.Env(), info[2], Where(std::string("offset")));
+  return Napi::Boolean::New(info.Env(), DecodeLegacyDrop(family, view.data, view.length, offset));
+}
+
 // decodeLegacyChains(family, bytes): the chains in a table's entries.
 Napi::Value DecodeLegacy(const Napi::CallbackInfo& info) {
   const uint8_t family = ReadOptionalFamily(info.Env(), info[0]);
@@ -257,6 +274,8 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   add("addresses", Guarded<Addresses>);
   add("legacyChains", Guarded<LegacyChainsOf>);
   add("decodeLegacyChains", Guarded<DecodeLegacy>);
+  add("legacyForwardDrops", Guarded<LegacyForwardDropsOf>);
+  add("decodeLegacyDrop", Guarded<DecodeDrop>);
   add("monitor", Guarded<OpenMonitor>);
   add("watchAddresses", Guarded<WatchAddresses>);
   add("closeMonitor", Guarded<CloseMonitor>);

@@ -58,6 +58,21 @@ std::vector<std::string> Decode(const uint8_t* data, size_t length) {
   return chains;
 }
 
+// A built-in chain ends with an entry that has the policy for its verdict: -NF_DROP - 1, or -NF_ACCEPT - 1.
+template <typename Entry>
+bool DropsAt(const uint8_t* data, size_t length, size_t offset) {
+  Entry entry;
+  if (offset > length || length - offset < sizeof entry) throw Malformed("iptables entry cut short");
+  std::memcpy(&entry, data + offset, sizeof entry);
+  const size_t at = entry.target_offset;
+  if (at < sizeof entry || at > length - offset || sizeof(xt_standard_target) > length - offset - at) {
+    throw Malformed("iptables entry with a wrong offset");
+  }
+  xt_standard_target target{};
+  std::memcpy(&target, data + offset + at, sizeof target);
+  return target.verdict == -NF_DROP - 1;
+}
+
 // Returns the errno, 0 when the kernel answered.
 int Ask(const Fd& socket, int level, int option, void* answer, size_t size) {
   auto length = static_cast<socklen_t>(size);
@@ -70,9 +85,11 @@ std::vector<std::string> DecodeLegacyChains(uint8_t family, const uint8_t* data,
   return IsV6(family) ? Decode<ip6t_entry>(data, length) : Decode<ipt_entry>(data, length);
 }
 
-std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef& table) {
+namespace {
+
+// The table's entries, and what the kernel says of them.
+std::vector<uint8_t> ReadEntries(const NetNamespace& netns, const TableRef& table, ipt_getinfo& info) {
   const bool v6 = IsV6(table.family);
-  ipt_getinfo info{};
   if (table.table.size() >= sizeof info.name) throw Failure::Invalid("table: at most 31 bytes");
   // Any socket of the family will do; a raw one would need CAP_NET_RAW.
   const Fd socket = netns.Socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM, 0);
@@ -88,10 +105,32 @@ std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef&
     request.size = info.size;
     std::memcpy(answer.data(), &request, sizeof request);
     error = Ask(socket, level, kGetEntries, answer.data(), answer.size());
-    if (error == 0) return DecodeLegacyChains(table.family, answer.data() + sizeof request, info.size);
+    if (error == 0) {
+      answer.erase(answer.begin(), answer.begin() + static_cast<std::ptrdiff_t>(sizeof request));
+      return answer;
+    }
     // EAGAIN: the table has another size by now.
     if (error != EAGAIN || attempt == kMostAttempts) throw Failure::System(what, error);
   }
+}
+
+}  // namespace
+
+bool DecodeLegacyDrop(uint8_t family, const uint8_t* data, size_t length, size_t offset) {
+  return IsV6(family) ? DropsAt<ip6t_entry>(data, length, offset) : DropsAt<ipt_entry>(data, length, offset);
+}
+
+std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef& table) {
+  ipt_getinfo info{};
+  const std::vector<uint8_t> entries = ReadEntries(netns, table, info);
+  return DecodeLegacyChains(table.family, entries.data(), entries.size());
+}
+
+bool LegacyForwardDrops(const NetNamespace& netns, const TableRef& table) {
+  ipt_getinfo info{};
+  const std::vector<uint8_t> entries = ReadEntries(netns, table, info);
+  if ((info.valid_hooks & (1U << NF_INET_FORWARD)) == 0) return false;
+  return DecodeLegacyDrop(table.family, entries.data(), entries.size(), info.underflow[NF_INET_FORWARD]);
 }
 
 }  // namespace nftp

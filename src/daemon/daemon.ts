@@ -9,7 +9,7 @@
  * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
  */
 import type { ProxyConfig } from "../config/index.js";
-import { applySystemSettings, loadConntrack } from "../host/index.js";
+import { applySystemSettings, loadConntrack, reportForwarding } from "../host/index.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
 import { LeftoverRemoval } from "../leftovers/index.js";
 import type { KernelFamilies, NodeError } from "../node/families.js";
@@ -88,9 +88,16 @@ class Daemon {
       await applySystemSettings(config, { log, loadConntrack: () => loadConntrack(kernel) });
       await this.#listen(node, events);
     }
+    await this.#reportForwarding();
     const proxier = await this.#proxier(events);
     if (cluster !== undefined) this.#announce(events);
     return this.#serve(proxier, manifests ?? cluster!.source, cluster);
+  }
+
+  async #reportForwarding(): Promise<void> {
+    const { config, kernel, log, families } = this.#options;
+    const legacyForwardDrops = kernel.legacyForwardDrops.bind(kernel);
+    await reportForwarding({ config, kernel, log, families: families.families, legacyForwardDrops });
   }
 
   async #openCluster(): Promise<Cluster> {

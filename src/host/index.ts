@@ -4,6 +4,7 @@ import type { Logger } from "../observe/log.js";
 import { applyConntrack } from "./conntrack.js";
 import { applyOomScore } from "./oom.js";
 
+export { reportForwarding } from "./forwarding.js";
 export { loadConntrack } from "./load-conntrack.js";
 export { nameProcess } from "./process-name.js";
 

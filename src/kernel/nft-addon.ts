@@ -84,7 +84,11 @@ export interface NativeNftAddon {
   addresses(connection: NativeConnection): Promise<InterfaceAddress[]>;
   /** Chains that users made in a table of the older iptables; see `NftKernel.legacyChains`. */
   legacyChains(connection: NativeConnection, table: TableRef): Promise<string[]>;
-  /** The same from a table's entries, as the kernel hands them out. Pure. */
+  /** Whether a table's chain FORWARD drops by policy; see `NftKernel.legacyForwardDrops`. */
+  legacyForwardDrops(connection: NativeConnection, table: TableRef): Promise<boolean>;
+  /** Whether the chain drops whose last entry is at `offset` of a table's entries. Pure. */
+  decodeLegacyDrop(family: "ip" | "ip6", bytes: Uint8Array, offset: number): boolean;
+  /** The chains from a table's entries, as the kernel hands them out. Pure. */
   decodeLegacyChains(family: "ip" | "ip6", bytes: Uint8Array): string[];
   monitor(
     connection: NativeConnection,

@@ -140,6 +140,13 @@ export class NftKernel implements Kernel {
     );
   }
 
+  /** Whether the chain FORWARD of the older iptables' table drops by policy. Ask, too, only for tables that are there. */
+  async legacyForwardDrops(family: "ip" | "ip6", table: string): Promise<boolean> {
+    return this.#calls.run("read iptables table", async () =>
+      this.#addon.legacyForwardDrops(this.#connection, { family, table }),
+    );
+  }
+
   /**
    * Subscribed when the promise resolves. Handlers must not throw: what they throw surfaces as an uncaught exception.
    * The event loop stays alive until the monitor is closed.

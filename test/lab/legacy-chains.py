@@ -2,6 +2,7 @@
 
     python3 legacy-chains.py ip|ip6 TABLE CHAIN...
 
+FORWARD:drop for a chain sets that one's policy instead.
 Exit code 3: this kernel has no such iptables.
 """
 
@@ -44,8 +45,14 @@ def main(family, table, names):
             return 3
         raise
     _, hooks, *points, count, size = info
+    drop = "FORWARD:drop" in names
+    names = [name for name in names if name != "FORWARD:drop"]
     header = struct.pack("=32sI4x", table.encode(), size)
     entries = get(asking, level, GET_ENTRIES, header + bytes(size))[len(header) :]
+    if drop:
+        # points: where the chains of the five hooks begin, then where they end; -1 is NF_DROP.
+        entries = bytearray(entries)
+        struct.pack_into("=i", entries, points[5 + 2] + ENTRY_SIZE[family] + 32, -1)
     end = ENTRY_SIZE[family] + 64
     fresh = entries[:-end] + b"".join(chain(family, name) for name in names) + entries[-end:]
     counters = ctypes.create_string_buffer(16 * count)

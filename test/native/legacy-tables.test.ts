@@ -48,6 +48,24 @@ describe.each(FAMILIES)("the entries of a table, %s", (family) => {
     expect(decode(family, entry(family, { name: longest }), end)).toEqual([longest]);
   });
 
+  test("end with the policy of a built-in chain", () => {
+    const verdict = (value: number): Buffer => {
+      const last = entry(family, {});
+      last.writeInt32LE(value, ENTRY[family].size + TARGET_HEADER);
+      return last;
+    };
+    const rule = entry(family, {});
+    const drops = (offset: number, ...entries: readonly Buffer[]): boolean =>
+      loadAddon().decodeLegacyDrop(family, Buffer.concat(entries), offset);
+    // NF_DROP is 0, NF_ACCEPT 1.
+    expect(drops(rule.length, rule, verdict(-1), end)).toBe(true);
+    expect(drops(rule.length, rule, verdict(-2), end)).toBe(false);
+    expect(() => drops(rule.length, rule)).toThrow(/cut short/);
+    expect(() => drops(1_000_000, rule)).toThrow(/cut short/);
+    expect(() => drops(0, entry(family, { targetOffset: 5000 }))).toThrow(/wrong offset/);
+    expect(() => drops(0, entry(family, { targetOffset: 8 }))).toThrow(/wrong offset/);
+  });
+
   test.each<[string, EntrySpec]>([
     ["an entry that is longer than what there is", { nextOffset: 60_000 }],
     ["an entry of no length", { nextOffset: 0 }],
@@ -88,6 +106,22 @@ test.each(FAMILIES)("the kernel's own tables, %s", async (family) => {
   // A kernel without the older iptables has nothing to be found; asking it is an error, and no more.
   if (here) expect(await kernel.legacyChains(family, "nat")).toEqual(chains);
   else await expect(kernel.legacyChains(family, "nat")).rejects.toMatchObject({ name: "KernelError" });
+});
+
+test.each(FAMILIES)("the policy of the kernel's own chain FORWARD, %s", async (family) => {
+  const { kernel, netns } = lab();
+  const set = (...chains: string[]): Promise<boolean> =>
+    addLegacyChains(["nsenter", `--net=${netns}`], family, "filter", chains);
+  if (!(await set("MINE"))) {
+    await expect(kernel.legacyForwardDrops(family, "filter")).rejects.toMatchObject({ name: "KernelError" });
+    return;
+  }
+  expect(await kernel.legacyForwardDrops(family, "filter")).toBe(false);
+  await set("FORWARD:drop");
+  expect(await kernel.legacyForwardDrops(family, "filter")).toBe(true);
+  expect(await kernel.legacyChains(family, "filter")).toEqual(["MINE"]);
+  await set("LATER");
+  expect(await kernel.legacyForwardDrops(family, "nat")).toBe(false);
 });
 
 test("a table that there is not is an error", async () => {

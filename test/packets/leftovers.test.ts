@@ -8,12 +8,13 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import { loadConntrack } from "../../src/host/index.js";
 import { removeLeftovers } from "../../src/leftovers/index.js";
+import { patience } from "../lab/patience.ts";
 import { addLegacyChains } from "../lab/legacy-chains.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { iptablesTables } from "./support/iptables-mode.ts";
 import { underLoad } from "./support/load.ts";
-import { clusterIP, everyWay, nodePort, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { clusterIP, configuration, everyWay, nodePort, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { checkRow, type Row, testRows } from "./support/rows.ts";
 
 let cluster: Cluster;
@@ -177,6 +178,39 @@ describe("cleanup", () => {
     // A kernel that does not have them cannot have rules in them.
     expect(code).toBe(legacy ? 1 : 0);
     if (legacy) expect(log).toMatch(/ip nat: KUBE-SERVICES and 1 more chains.*iptables-legacy-restore/);
+  });
+});
+
+describe("a firewall that drops what it does not accept, where kube-proxy's iptables mode accepted its own", () => {
+  const client = { rule: "", from: "client", to: nodePort(web), families: ["ip"] } as const;
+
+  test("is named when the program starts; the command that is named lets services through", async () => {
+    await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
+    await nft(`
+      add table ip firewall
+      add chain ip firewall forward { type filter hook forward priority 0; policy drop; }
+    `);
+    try {
+      expect(await checkRow(cluster, { ...client, expect: "drop" })).toEqual([]);
+      const daemon = cluster.start(["run", ...(await cluster.write([], configuration(), true))]);
+      let log = "";
+      daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+      try {
+        await expect.poll(() => log, { timeout: patience(20_000) }).toContain("a firewall drops forwarded packets");
+      } finally {
+        const ended = new Promise((resolve) => daemon.once("exit", resolve));
+        daemon.kill("SIGTERM");
+        await ended;
+      }
+      const warning = log.split("\n").find((line) => line.includes("a firewall drops")) ?? "";
+      const { family, table, chain, command } = JSON.parse(warning) as Record<string, string>;
+      expect({ family, table, chain }).toEqual({ family: "ip", table: "firewall", chain: "forward" });
+      await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
+      await cluster.lab.node.mustRun(command.split(" "));
+      expect(await checkRow(cluster, { ...client, expect: { pods: ["a", "r1"], masq: true } })).toEqual([]);
+    } finally {
+      await nft("delete table ip firewall");
+    }
   });
 });
 

@@ -1,0 +1,148 @@
+/**
+ * What on this node keeps packets to services from being forwarded, and was no obstacle to kube-proxy's iptables mode: that one put
+ * rules into others' FORWARD chains, which accepted its own traffic. Nothing does that from a table of its own: an "accept"
+ * ends that table's chains alone, a "drop" ends the packet.
+ */
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { ProxyConfig } from "../config/index.js";
+import { Hook, TableFlag } from "../kernel/constants.js";
+import type { Kernel } from "../kernel/types.js";
+import type { IpFamily } from "../model/types.js";
+import type { Logger } from "../observe/log.js";
+import { readNumber } from "./kernel-number.js";
+
+/** Whether the chain FORWARD in a table of the older iptables drops by policy. Asked only for tables that are there. */
+export type ReadLegacyForward = (family: IpFamily, table: string) => Promise<boolean>;
+
+export interface ForwardingOptions {
+  readonly kernel: Pick<Kernel, "tables" | "chains">;
+  readonly families: readonly IpFamily[];
+  readonly config: Pick<ProxyConfig, "detectLocalMode" | "detectLocal">;
+  readonly log: Logger;
+  readonly legacyForwardDrops?: ReadLegacyForward;
+  /** Where /proc and /sys are; default "/". */
+  readonly root?: string;
+}
+
+/** A chain that drops what none of its rules accepts. */
+interface DroppingChain {
+  readonly family: string;
+  readonly table: string;
+  readonly chain: string;
+  /** The command that accepts services' traffic there. */
+  readonly command: string;
+}
+
+const SETTING: Readonly<Record<IpFamily, string>> = { ip: "bridge-nf-call-iptables", ip6: "bridge-nf-call-ip6tables" };
+const IPTABLES: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
+
+/** One warning for each chain that drops by policy, and for bridged pods whose packets pass no rules. Never throws. */
+export async function reportForwarding(options: ForwardingOptions): Promise<void> {
+  const { log } = options;
+  try {
+    for (const chain of [...(await droppingChains(options)), ...(await legacyChains(options))]) {
+      log.warn(
+        { ...chain, policy: "drop" },
+        "a firewall drops forwarded packets that no rule of its own accepts: connections to services fail unless it accepts " +
+          "them; kube-proxy's iptables mode accepted some of them there, this program, as its nftables mode, does not. " +
+          "Where services do not work, run the command on this node, and keep it in that firewall's configuration",
+      );
+    }
+    await reportBridges(options);
+  } catch (error) {
+    log.warn({ err: error }, "could not look for firewalls that drop forwarded packets");
+  }
+}
+
+async function droppingChains({ kernel, families }: ForwardingOptions): Promise<DroppingChain[]> {
+  const found: DroppingChain[] = [];
+  for (const { family, table, flags } of await kernel.tables()) {
+    const concerned = family === "inet" || ((family === "ip" || family === "ip6") && families.includes(family));
+    if (!concerned || (flags & TableFlag.dormant) !== 0) continue;
+    for (const { chain, base } of await kernel.chains({ family, table })) {
+      if (base?.hook !== Hook.forward || base.policy !== "drop") continue;
+      // iptables shows no table any more that has rules of nft's own.
+      const command =
+        family !== "inet" && table === "filter" && chain === "FORWARD"
+          ? iptablesCommand(IPTABLES[family])
+          : `nft insert rule ${family} ${table} ${chain} ct status dnat accept`;
+      found.push({ family, table, chain, command });
+    }
+  }
+  return found;
+}
+
+async function legacyChains(options: ForwardingOptions): Promise<DroppingChain[]> {
+  const { families, legacyForwardDrops, root = "/" } = options;
+  const found: DroppingChain[] = [];
+  for (const family of legacyForwardDrops === undefined ? [] : families) {
+    const present = new Set((await readText(root, `proc/net/${family}_tables_names`)).split("\n"));
+    const command = iptablesCommand(`${IPTABLES[family]}-legacy`);
+    for (const table of ["filter", "mangle"]) {
+      if (!present.has(table) || (await legacyForwardDrops?.(family, table)) !== true) continue;
+      const inTable = table === "filter" ? command : command.replace(" -I", ` -t ${table} -I`);
+      found.push({ family, table: `${table} of the older iptables`, chain: "FORWARD", command: inTable });
+    }
+  }
+  return found;
+}
+
+const iptablesCommand = (program: string): string => `${program} -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT`;
+
+/**
+ * Pods on one bridge answer each other without a detour through the node's rules, unless the bridge is told to call them: an answer
+ * from an endpoint then comes from an address that the client has never called.
+ */
+async function reportBridges({ config, families, log, root = "/" }: ForwardingOptions): Promise<void> {
+  for (const bridge of await bridges(root, config)) {
+    for (const family of families) {
+      const setting = SETTING[family];
+      const present = await readNumber({ root }, `proc/sys/net/bridge/${setting}`);
+      const own = await readNumber(
+        { root },
+        `sys/class/net/${bridge}/bridge/${setting.slice("bridge-".length).replaceAll("-", "_")}`,
+      );
+      // Without br_netfilter, whose settings these are, a bridge's own one has no effect.
+      if (present !== undefined && (present !== 0 || (own ?? 0) !== 0)) continue;
+      log.warn(
+        {
+          bridge,
+          setting: `net.bridge.${setting}`,
+          present: present ?? "br_netfilter is not loaded",
+          command: `modprobe br_netfilter && sysctl -w net.bridge.${setting}=1`,
+        },
+        "packets between pods on one bridge pass none of this node's rules: a pod that calls a service whose endpoint is on its own " +
+          "bridge gets no answer. Run the command on this node if pods are on this bridge",
+      );
+    }
+  }
+}
+
+/** Names of the bridges that pods may be on: with a port, or named as the pods' in the configuration. */
+async function bridges(root: string, config: ForwardingOptions["config"]): Promise<string[]> {
+  const interfaces = await list(join(root, "sys/class/net"));
+  const named = config.detectLocalMode === "BridgeInterface" ? config.detectLocal.bridgeInterface : undefined;
+  const found: string[] = [];
+  for (const name of interfaces) {
+    const ports = await list(join(root, "sys/class/net", name, "brif"));
+    if (ports.length > 0 || name === named) found.push(name);
+  }
+  return found;
+}
+
+async function readText(root: string, file: string): Promise<string> {
+  try {
+    return await readFile(join(root, file), "utf8");
+  } catch {
+    return "";
+  }
+}
+
+async function list(directory: string): Promise<string[]> {
+  try {
+    return await readdir(directory);
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,150 @@
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { defaultConfig } from "../../../src/config/index.js";
+import { type ForwardingOptions, reportForwarding } from "../../../src/host/forwarding.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import type { BaseChain, Family, Op } from "../../../src/kernel/types.js";
+import { keptIn, type LogLine } from "../log.js";
+
+let root: string;
+let lines: LogLine[];
+let kernel: FakeKernel;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "nft-proxier-forwarding-"));
+  lines = [];
+  kernel = new FakeKernel();
+});
+afterEach(() => rm(root, { recursive: true, force: true }));
+
+const report = (options: Partial<ForwardingOptions> = {}): Promise<void> =>
+  reportForwarding({
+    kernel,
+    families: ["ip", "ip6"],
+    config: defaultConfig(),
+    log: keptIn(lines, "info"),
+    root,
+    ...options,
+  });
+
+async function file(path: string, text: string): Promise<void> {
+  await mkdir(dirname(join(root, path)), { recursive: true });
+  await writeFile(join(root, path), text);
+}
+
+const FORWARD: BaseChain = { type: "filter", hook: 2, priority: 0, policy: "drop" };
+
+async function chain(family: Family, table: string, name: string, base: BaseChain, flags = 0): Promise<void> {
+  const ops: Op[] = [
+    { op: "add", kind: "table", family, table, ...(flags === 0 ? {} : { flags }) },
+    { op: "add", kind: "chain", family, table, chain: name, base },
+  ];
+  await kernel.commit(ops);
+}
+
+describe("a chain that drops forwarded packets by policy", () => {
+  test("is named, with the command that accepts services there", async () => {
+    await chain("ip", "filter", "FORWARD", FORWARD);
+    await chain("ip6", "filter", "FORWARD", FORWARD);
+    await chain("inet", "firewall", "forward", FORWARD);
+    await report();
+    expect(lines).toMatchObject([
+      {
+        level: 40,
+        family: "ip",
+        table: "filter",
+        chain: "FORWARD",
+        command: "iptables -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT",
+      },
+      { family: "ip6", command: "ip6tables -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT" },
+      { family: "inet", table: "firewall", command: "nft insert rule inet firewall forward ct status dnat accept" },
+    ]);
+  });
+
+  test("is not one that accepts, hooks elsewhere, sleeps, or is of a family that is not served", async () => {
+    await chain("ip", "accepts", "forward", { ...FORWARD, policy: "accept" });
+    await chain("ip", "input", "input", { ...FORWARD, hook: 1 });
+    await chain("ip", "asleep", "forward", FORWARD, 1);
+    await chain("bridge", "other", "forward", FORWARD);
+    await chain("ip6", "filter", "FORWARD", FORWARD);
+    await report({ families: ["ip"] });
+    expect(lines).toEqual([]);
+  });
+
+  test("may be the older iptables'", async () => {
+    await file("proc/net/ip_tables_names", "filter\nnat\nmangle\n");
+    const asked: string[] = [];
+    await report({
+      legacyForwardDrops: (family, table) => {
+        asked.push(`${family} ${table}`);
+        return Promise.resolve(table === "filter");
+      },
+    });
+    expect(asked).toEqual(["ip filter", "ip mangle"]);
+    expect(lines).toMatchObject([
+      {
+        family: "ip",
+        table: "filter of the older iptables",
+        command: "iptables-legacy -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT",
+      },
+    ]);
+  });
+
+  test("that cannot be looked for is a warning, and no reason to stop", async () => {
+    await file("proc/net/ip_tables_names", "filter\n");
+    await report({ legacyForwardDrops: () => Promise.reject(new Error("EPERM")) });
+    expect(lines).toMatchObject([{ level: 40, msg: "could not look for firewalls that drop forwarded packets" }]);
+  });
+});
+
+describe("pods on a bridge whose packets pass no rules", () => {
+  const port = (bridge: string): Promise<void> => file(`sys/class/net/${bridge}/brif/veth0/x`, "");
+  const settings = async (v4: string, v6: string): Promise<void> => {
+    await file("proc/sys/net/bridge/bridge-nf-call-iptables", v4);
+    await file("proc/sys/net/bridge/bridge-nf-call-ip6tables", v6);
+  };
+
+  test("are told of for each family where the setting is off", async () => {
+    await port("cni0");
+    await settings("1\n", "0\n");
+    await report();
+    expect(lines).toMatchObject([
+      {
+        level: 40,
+        bridge: "cni0",
+        setting: "net.bridge.bridge-nf-call-ip6tables",
+        present: 0,
+        command: expect.stringContaining("sysctl -w net.bridge.bridge-nf-call-ip6tables=1") as string,
+      },
+    ]);
+  });
+
+  test("are told of where br_netfilter is not loaded, whatever the bridge says", async () => {
+    await port("cni0");
+    await file("sys/class/net/cni0/bridge/nf_call_iptables", "1\n");
+    await report({ families: ["ip"] });
+    expect(lines).toMatchObject([{ bridge: "cni0", present: "br_netfilter is not loaded" }]);
+  });
+
+  test("are fine where the bridge itself calls them", async () => {
+    await port("cni0");
+    await settings("0\n", "1\n");
+    await file("sys/class/net/cni0/bridge/nf_call_iptables", "1\n");
+    await report();
+    expect(lines).toEqual([]);
+  });
+
+  test("are none without a bridge that has a port, unless the configuration names it as the pods'", async () => {
+    await mkdir(join(root, "sys/class/net/docker0/brif"), { recursive: true });
+    await mkdir(join(root, "sys/class/net/eth0"), { recursive: true });
+    await report();
+    expect(lines).toEqual([]);
+    const config = {
+      detectLocalMode: "BridgeInterface",
+      detectLocal: { bridgeInterface: "docker0", interfaceNamePrefix: "" },
+    } as const;
+    await report({ config, families: ["ip"] });
+    expect(lines).toMatchObject([{ bridge: "docker0" }]);
+  });
+});
