@@ -4,7 +4,7 @@ import { WITH_PORTS } from "../conntrack/states.js";
 import type { ConntrackFilter, ConntrackTuple } from "../conntrack/types.js";
 import { familyOf, parseAddress } from "../model/address.js";
 import { LOG_LEVELS } from "../observe/log.js";
-import type { CommonConntrackOptions, GcCommandOptions } from "./conntrack/commands.js";
+import type { CommonConntrackOptions, DeleteCommandOptions, GcCommandOptions } from "./conntrack/commands.js";
 import {
   addFilterOptions,
   type FilterOptions,
@@ -64,6 +64,22 @@ export function addConntrackCommand(root: Command, done: Done): void {
     .action(async (options: GcCommandOptions & FilterOptions, self: Command) => {
       requireServices("gc", options, self);
       done(await (await commands()).gcCommand(filterOf(options, self), options));
+    });
+  filtered("delete", "delete the entries that match, whosever they are, and print them; needs a filter or --all")
+    .option("--dry-run", "print what would be deleted, and delete nothing", false)
+    .option("--all", "every entry there is: all connections that are translated break", false)
+    .action(async (options: DeleteCommandOptions & FilterOptions & { all: boolean }, self: Command) => {
+      const filter = filterOf(options, self);
+      const wide = Object.keys(filter).length === 0 && options.service === undefined;
+      if (wide !== options.all) {
+        self.error(
+          wide
+            ? "error: delete: which entries? Give a filter (see --help), or --all for every one"
+            : "error: delete: --all is every entry; leave it out, or the filter",
+        );
+      }
+      if (options.service !== undefined) requireServices("--service", options, self);
+      done(await (await commands()).deleteCommand(filter, options));
     });
   addCommonOptions(command("get", "print the one entry of a connection"))
     .argument("<protocol>", "tcp, udp, sctp, … or a number", parseProtocol)

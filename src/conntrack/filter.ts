@@ -3,9 +3,10 @@
  * patterns over the bytes of a record (record.ts); an entry matches when it has the bits of one of them.
  */
 import { packAddress, parseCIDR } from "../model/address.js";
+import type { IpFamily } from "../model/types.js";
 import { AF, checkInteger, display, familyNumber, invalid, KEY_BYTES, KIND, kindOf, OFFSET } from "./record.js";
 import { STATES } from "./states.js";
-import type { ConntrackFilter, TupleFilter } from "./types.js";
+import { type ConntrackFilter, MOST_ADDRESSES, type TupleFilter } from "./types.js";
 
 /** An entry matches when its record, masked with `mask`, is `value`. Both are KEY_BYTES long. */
 export interface Pattern {
@@ -13,7 +14,7 @@ export interface Pattern {
   readonly mask: Uint8Array<ArrayBuffer>;
 }
 
-const FIELDS = ["family", "protocol", "zone", "mark", "status", "state", "original", "reply"];
+const FIELDS = ["family", "protocol", "zone", "mark", "status", "state", "original", "reply", "addresses"];
 const TUPLE_FIELDS = ["source", "destination", "sourcePort", "destinationPort"];
 const ALL_BITS = 0xffffffff;
 
@@ -71,7 +72,7 @@ class PatternBuilder {
     const prefix = readPrefix(this.action, what, text);
     this.family(prefix.bytes.length === 4 ? AF.ip : AF.ip6, `${what} ${display(text)}`);
     for (let i = 0; i < prefix.bytes.length; i++) {
-      const mask = (0xff00 >> Math.min(8, Math.max(0, prefix.length - 8 * i))) & 0xff;
+      const mask = prefixMask(prefix.length, i);
       this.mask[offset + i] = mask;
       this.value[offset + i] = prefix.bytes[i] & mask;
     }
@@ -104,6 +105,11 @@ function readPrefix(action: string, what: string, text: unknown): PrefixBytes {
   const length = typeof text === "string" ? packAddress(text, bytes, 0) : 0;
   if (length === 0) throw invalid(action, `${what}: expected an address or a CIDR, found ${display(text)}`);
   return { bytes: bytes.subarray(0, length), length: length * 8 };
+}
+
+/** Bits of a prefix's byte `i`. */
+function prefixMask(length: number, i: number): number {
+  return (0xff00 >> Math.min(8, Math.max(0, length - 8 * i))) & 0xff;
 }
 
 function readTuple(builder: PatternBuilder, direction: "original" | "reply", filter: TupleFilter): void {
@@ -173,7 +179,56 @@ export function compileFilter(filter: ConntrackFilter, action: string): readonly
   if ("status" in fields) readBits(builder, "status", fields["status"]);
   if (filter.original !== undefined) readTuple(builder, "original", filter.original);
   if (filter.reply !== undefined) readTuple(builder, "reply", filter.reply);
-  return "state" in fields ? withState(builder, fields["state"]) : [builder.copy()];
+  const patterns = "state" in fields ? withState(builder, fields["state"]) : [builder.copy()];
+  return "addresses" in fields ? withAddresses(action, patterns, fields["addresses"]) : patterns;
+}
+
+/** For each address a pattern for each of the four places where it may stand. */
+function withAddresses(action: string, patterns: readonly Pattern[], given: unknown): Pattern[] {
+  if (!Array.isArray(given) || given.length === 0 || given.length > MOST_ADDRESSES) {
+    throw invalid(
+      action,
+      `addresses: expected 1 to ${MOST_ADDRESSES}, found ${Array.isArray(given) ? given.length : display(given)}`,
+    );
+  }
+  const all = patterns.flatMap((pattern) =>
+    given.flatMap((address: unknown, i) => {
+      const prefix = readPrefix(action, `addresses[${i}]`, address);
+      const family = prefix.bytes.length === 4 ? AF.ip : AF.ip6;
+      if (pattern.mask[OFFSET.family] !== 0 && pattern.value[OFFSET.family] !== family) return [];
+      return ENDS.flatMap((offset) => withAddress(pattern, offset, prefix) ?? []);
+    }),
+  );
+  if (all.length === 0) throw invalid(action, "addresses: no entry can have one of them and what else is asked for");
+  return all;
+}
+
+/** The four addresses of a record. */
+const ENDS = [OFFSET.original, OFFSET.original + 16, OFFSET.reply, OFFSET.reply + 16];
+
+/** The pattern with an address in one place; undefined where it demands another one there. */
+function withAddress(pattern: Pattern, offset: number, prefix: PrefixBytes): Pattern | undefined {
+  const builder = new PatternBuilder("");
+  builder.value.set(pattern.value);
+  builder.mask.set(pattern.mask);
+  builder.byte(OFFSET.family, prefix.bytes.length === 4 ? AF.ip : AF.ip6);
+  for (let i = 0; i < prefix.bytes.length; i++) {
+    const mask = prefixMask(prefix.length, i);
+    if (((builder.value[offset + i] ^ prefix.bytes[i]) & builder.mask[offset + i] & mask) !== 0) return undefined;
+    builder.value[offset + i] |= prefix.bytes[i] & mask;
+    builder.mask[offset + i] |= mask;
+  }
+  if (prefix.length === prefix.bytes.length * 8) builder.mask.fill(0xff, offset, offset + 16);
+  return builder;
+}
+
+/** Families of which entries may match. */
+export function familiesOf(patterns: readonly Pattern[]): ReadonlySet<IpFamily> {
+  const all = patterns.flatMap(({ value, mask }): IpFamily[] => {
+    if (mask[OFFSET.family] === 0) return ["ip", "ip6"];
+    return [value[OFFSET.family] === AF.ip ? "ip" : "ip6"];
+  });
+  return new Set(all);
 }
 
 /** Whether a record (`packEntry`) has what one of the patterns demands. */

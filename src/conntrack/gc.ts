@@ -7,6 +7,7 @@ import type { IpFamily, Protocol } from "../model/types.js";
 import { Breather } from "../base/turns.js";
 import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
 import { plainEntry } from "./entry.js";
+import { compileFilter, familiesOf } from "./filter.js";
 import type { Claim, FormerTargets } from "./former.js";
 import { ServiceKnowledge, type TargetSource } from "./knowledge.js";
 import { isPurged, orphanOf, type OrphanPurge } from "./orphans.js";
@@ -148,11 +149,10 @@ export class GarbageCollector {
 
   async run(request: GcRequest = {}): Promise<GcReport> {
     const started = this.#now();
-    const only = request.filter?.family;
+    const meant = familiesOf(compileFilter(request.filter ?? {}, "gc"));
     const families: GcFamilyReport[] = [];
     for (const family of this.#options.families) {
-      if (only === undefined || only === family)
-        families.push(await new FamilyRun(this.#options, family, request).run());
+      if (meant.has(family)) families.push(await new FamilyRun(this.#options, family, request).run());
     }
     return { families, ms: this.#now() - started, deleteRatio: ratioOf(families) };
   }

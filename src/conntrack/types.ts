@@ -115,7 +115,15 @@ export interface ConntrackFilter {
   readonly state?: string;
   readonly original?: TupleFilter;
   readonly reply?: TupleFilter;
+  /**
+   * One of these is the source or destination of either direction: a client, a VIP, an endpoint, an address that is masqueraded
+   * to. Addresses or CIDRs without host bits, of one family or both; from 1 to MOST_ADDRESSES.
+   */
+  readonly addresses?: readonly string[];
 }
+
+/** Of a filter's `addresses`; each entry is compared with each. */
+export const MOST_ADDRESSES = 64;
 
 /**
  * What a dump of one family may leave out, looked up where entries are decoded: a pass over a million entries must not make

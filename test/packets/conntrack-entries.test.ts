@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
 import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.ts";
-import { FAMILIES } from "../lab/topology.ts";
+import { FAMILIES, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { entryTo, GONE, NUMBERS, type Proto } from "./support/entries.ts";
 import {
@@ -144,6 +144,90 @@ describe("gc", () => {
     expect([code, lines[0]?.split(/ {2,}/).slice(0, 4)]).toEqual([0, ["OUTCOME", "REASON", "PROTO", "STATE"]]);
     expect(lines.length).toBe(1 + 2 + STATES.length);
     expect(lines.filter((line) => line.includes(`${GONE.ip}:8080`)).length).toBe(2 + STATES.length);
+  });
+});
+
+describe("delete", () => {
+  test.each<[string[], Proto, number[]]>([
+    [["-p", "tcp", "--state", "time_wait", "-d", clusterAddress(1).ip], "tcp", orphansIn(["TIME_WAIT"])],
+    [["-p", "udp", "--service", "default/web", "-f", "ip"], "udp", [LIVE, STALE]],
+    [["--address", GONE.ip, "-p", "sctp"], "sctp", [OTHERS, STALE]],
+    [["--address", `${FOREIGN.ip},${FOREIGN.ip6}`, "-p", "udp", "-f", "ip"], "udp", [OTHERS]],
+  ])("%j deletes what it has printed, and nothing else", async (words, protocol, ports) => {
+    const before = await left(protocol);
+    const dry = await conntrack("delete", "-o", "json", "--dry-run", ...words, ...args);
+    expect([dry.code, dry.stderr]).toEqual([0, `nft-proxier: ${ports.length} would be deleted\n`]);
+    expect(await left(protocol)).toEqual(before);
+    const done = await conntrack("delete", "-o", "json", ...words, ...args);
+    expect([done.code, done.stderr]).toEqual([0, `nft-proxier: ${ports.length} deleted\n`]);
+    for (const [{ lines }, outcome] of [[dry, "would-go"] as const, [done, "deleted"] as const]) {
+      const shown = parsed(lines).map((one) => `${one.outcome} ${one.protocol} ${one.original.sourcePort}`);
+      expect(shown.toSorted()).toEqual(ports.map((port) => `${outcome} ${protocol} ${port}`));
+    }
+    expect(await left(protocol)).toEqual(before.filter((port) => !ports.includes(port)));
+    expect((await left(protocol, "ip6")).length).toBe(before.length);
+  });
+
+  test("without a filter refuses, and touches nothing; --all is every entry", async () => {
+    const before = await table.count();
+    expect([(await conntrack("delete")).code, await table.count()]).toEqual([2, before]);
+    const { code, lines } = await conntrack("delete", "--all");
+    expect([code, lines.length, await table.count()]).toEqual([0, 1 + before, 0]);
+    expect(lines[0].split(/ {2,}/).slice(0, 3)).toEqual(["OUTCOME", "PROTO", "STATE"]);
+  });
+});
+
+describe("list, get and count", () => {
+  test.each(["tcp", "udp", "sctp"] as const)("show the kernel's entries of %s whole", async (protocol) => {
+    const state = protocol === "udp" ? undefined : "ESTABLISHED";
+    const pod = cluster.lab.pod("a").address.ip;
+    const vip = clusterAddress(1).ip;
+    const named = ["-p", protocol, "--sport", String(LIVE), "-f", "ip"];
+    const ends = [protocol, `${PLAN.client.ip}:${LIVE}`, `${vip}:${SERVICE_PORT}`];
+    for (const words of [
+      ["list", ...named],
+      ["get", ...ends],
+    ]) {
+      const json = await conntrack(...words, "-o", "json");
+      expect([json.code, json.stderr]).toEqual([0, ""]);
+      expect(parsed(json.lines)).toEqual([
+        expect.objectContaining({
+          protocol,
+          ...(state === undefined ? {} : { state }),
+          original: expect.objectContaining({ source: PLAN.client.ip, sourcePort: LIVE, destination: vip }),
+          reply: expect.objectContaining({ source: pod, sourcePort: 8080, destination: PLAN.client.ip }),
+        }),
+      ]);
+      const [, line] = (await conntrack(...words)).lines;
+      const cells = line.trimEnd().split(/ {2,}/);
+      expect([cells[0], ...cells.slice(3)]).toEqual([protocol, ...ends.slice(1), `${pod}:8080`]);
+    }
+    expect((await conntrack("count", ...named)).lines).toEqual(["1"]);
+    expect((await conntrack("count", ...named, "-o", "json")).lines).toEqual(['{"entries":1}']);
+  });
+
+  test("on a terminal no line is longer than it is wide; into a pipe lines go whole", async () => {
+    const { main, node } = cluster;
+    const command = `stty cols 80 && "${process.execPath}" "${main}" conntrack list`;
+    const { code, stdout } = await node.run(["script", "-qec", command, "/dev/null"]);
+    const lines = stdout.split(/\r?\n/).filter((line) => line.startsWith("tcp"));
+    expect([code, lines.length]).toEqual([0, 2 * (2 + STATES.length)]);
+    expect(Math.max(...lines.map(({ length }) => length))).toBeLessThanOrEqual(80);
+    expect(lines.filter((line) => line.includes("10.96.1.1:80")).length).toBeGreaterThan(STATES.length);
+    const piped = await conntrack("list", "-f", "ip6", "-p", "tcp", "--state", "SYN_RECV");
+    expect(piped.lines[1]).toContain(`[${PLAN.client.ip6}]:${orphansIn(["SYN_RECV"])[0]}`);
+  });
+
+  test("wide says, once and on stderr, why packets, bytes and the beginning are not there", async () => {
+    const why = async () => (await conntrack("list", "-o", "wide", "-p", "udp")).stderr;
+    const names = ["nf_conntrack_acct", "nf_conntrack_timestamp"].map((name) => `net.netfilter.${name}`);
+    await cluster.node.sysctl({ [names[0]]: 0, [names[1]]: 1 });
+    expect(await why()).toBe(
+      "nft-proxier: PACKETS and BYTES are not counted: net.netfilter.nf_conntrack_acct is 0; with 1 new connections are\n",
+    );
+    await cluster.node.sysctl({ [names[0]]: 1, [names[1]]: 0 });
+    expect(await why()).toMatch(/^nft-proxier: SINCE is not kept: net\.netfilter\.nf_conntrack_timestamp is 0.*\n$/);
+    expect((await conntrack("list", "-p", "udp")).stderr).toBe("");
   });
 });
 

@@ -15,8 +15,9 @@ import { createLogger, type LogLevel } from "../../observe/log.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
 import { UserError } from "../errors.js";
 import { interfaceAddresses } from "../setup.js";
-import { EntryFormat, type EntryNames, type Format } from "./format.js";
+import { EntryFormat, type EntryNames, type Extra, type Format } from "./format.js";
 import { isWatched, Output, Progress, ReaderGone } from "./output.js";
+import { EntryWriter } from "./rows.js";
 import { FAMILIES, World, type WorldOptions } from "./world.js";
 
 export interface CommonConntrackOptions extends WorldOptions {
@@ -32,11 +33,12 @@ interface Session {
   readonly table: ConntrackTable;
   readonly output: Output;
   readonly world: World | undefined;
-  readonly format: EntryFormat;
+  readonly writer: EntryWriter;
 }
 
-/** The kernel's setting of this network namespace. */
-const EVENTS = "proc/sys/net/netfilter/nf_conntrack_events";
+/** The kernel's settings of this network namespace. */
+const SETTINGS = "proc/sys/net/netfilter";
+const setting = (name: string): Promise<number | undefined> => readNumber({ root: "/" }, `${SETTINGS}/${name}`);
 
 /** Opens what a command needs, runs it, and says what went wrong in words for people. */
 async function inSession(options: CommonConntrackOptions, run: (session: Session) => Promise<number>): Promise<number> {
@@ -44,17 +46,23 @@ async function inSession(options: CommonConntrackOptions, run: (session: Session
   const world = await World.load(options, await interfaceAddresses(), log);
   if (options.service !== undefined) world?.requireService(options.service);
   const output = new Output(process.stdout);
+  const format = new EntryFormat(options.output, world !== undefined);
+  const writer = new EntryWriter(
+    output,
+    format,
+    process.stdout.isTTY ? process.stdout.columns || undefined : undefined,
+  );
   let table: ConntrackTable | undefined;
   try {
     table = await NetlinkConntrack.open();
-    const code = await run({ table, output, world, format: new EntryFormat(options.output, world !== undefined) });
-    await output.flush();
+    const code = await run({ table, output, world, writer });
+    await writer.flush();
     return code;
   } catch (error) {
     // `list | head` is a use, not a failure.
     if (error instanceof ReaderGone) return 0;
     // What is shown by now has been done, whatever failed after it.
-    await output.flush().catch(() => undefined);
+    await writer.flush().catch(() => undefined);
     if (!(error instanceof KernelError)) throw error;
     throw new UserError(error.message, { cause: error });
   } finally {
@@ -137,13 +145,21 @@ export function listCommand(filter: ConntrackFilter, options: CommonConntrackOpt
   });
 }
 
-async function head({ output, format }: Session, { headers }: CommonConntrackOptions, first?: string): Promise<void> {
-  const line = headers ? format.header(first) : undefined;
-  if (line !== undefined) await output.line(line);
+/** Titles, and why some columns will have nothing in them. */
+async function head({ writer }: Session, options: CommonConntrackOptions, first?: readonly string[]): Promise<void> {
+  if (options.output === "wide") {
+    if ((await setting("nf_conntrack_acct")) === 0) {
+      warn("PACKETS and BYTES are not counted: net.netfilter.nf_conntrack_acct is 0; with 1 new connections are");
+    }
+    if ((await setting("nf_conntrack_timestamp")) === 0) {
+      warn("SINCE is not kept: net.netfilter.nf_conntrack_timestamp is 0; with 1 new connections have it");
+    }
+  }
+  if (options.headers) await writer.head(first);
 }
 
-function put({ output, format, world }: Session, entry: ConntrackEntry): Promise<void> {
-  return output.line(format.entry(entry, namesOf(world, entry)));
+function put({ writer, world }: Session, entry: ConntrackEntry, extra?: Extra): Promise<void> {
+  return writer.entry(entry, namesOf(world, entry), extra);
 }
 
 function namesOf(world: World | undefined, entry: ConntrackEntry): EntryNames {
@@ -199,7 +215,7 @@ export interface GcCommandOptions extends CommonConntrackOptions {
 /** `conntrack gc`: each entry that goes, and each orphan that stays, on stdout; the sums on stderr. */
 export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): Promise<number> {
   return inSession(options, async (session) => {
-    const { table, world, output, format } = session;
+    const { table, world, writer } = session;
     if (world === undefined) {
       throw new UserError("gc needs the services: they tell what is garbage");
     }
@@ -222,13 +238,12 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
       orphans: orphans ? asked : "none",
       // Each as soon as the kernel has answered: what has been deleted is shown, whatever comes after.
       onEntry: async (entry, why, outcome) => {
-        if (!shown) await head(session, options, `${"OUTCOME".padEnd(8)}  ${"REASON".padEnd(17)}`);
+        if (!shown) await head(session, options, ["OUTCOME", "REASON"]);
         shown = true;
-        const more = { text: `${outcome.padEnd(8)}  ${why.padEnd(17)}`, fields: { outcome, reason: why } };
-        await output.line(format.entry(entry, namesOf(world, entry), more));
+        await put(session, entry, { cells: [outcome, why], fields: { outcome, reason: why } });
       },
     });
-    await output.flush();
+    await writer.flush();
     for (const family of report.families) warn(familySummary(family, dryRun));
     warnInterrupted(report);
     return 0;
@@ -239,7 +254,11 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
 async function findFormer(world: World): Promise<void> {
   try {
     const kernel = await NftKernel.open();
-    await world.findFormer(kernel).finally(() => kernel.close());
+    try {
+      await world.findFormer(kernel);
+    } finally {
+      await kernel.close();
+    }
   } catch (error) {
     if (!(error instanceof KernelError)) throw error;
     warn(`the tables ${TABLE_NAME} cannot be read, entries of services that are gone are not found: ${error.message}`);
@@ -263,25 +282,61 @@ function warnInterrupted({ families }: GcReport): void {
   }
 }
 
+export interface DeleteCommandOptions extends CommonConntrackOptions {
+  readonly dryRun: boolean;
+}
+
+/** Deleted in one call. */
+const DELETIONS = 1024;
+
+/** `conntrack delete`: each entry that matches, whosever it is, when the kernel has deleted it; the sum on stderr. */
+export function deleteCommand(filter: ConntrackFilter, options: DeleteCommandOptions): Promise<number> {
+  return inSession(options, async (session) => {
+    const { table, writer } = session;
+    const { dryRun } = options;
+    let batch: ConntrackEntry[] = [];
+    const counts = { deleted: 0, absent: 0 };
+    const remove = async (): Promise<void> => {
+      const entries = batch;
+      batch = [];
+      const absent = new Set(dryRun ? [] : (await table.deleteAll(entries)).absentAt);
+      if (counts.deleted + counts.absent === 0 && entries.length > 0) await head(session, options, ["OUTCOME"]);
+      counts.absent += absent.size;
+      counts.deleted += entries.length - absent.size;
+      for (const [at, entry] of entries.entries()) {
+        const outcome = absent.has(at) ? "absent" : dryRun ? "would-go" : "deleted";
+        await put(session, entry, { cells: [outcome], fields: { outcome } });
+      }
+    };
+    await select(session, filter, options.service, async (entry) => {
+      batch.push(entry);
+      if (batch.length >= DELETIONS) await remove();
+    });
+    await remove();
+    await writer.flush();
+    const gone = counts.absent === 0 ? "" : `; ${counts.absent} had ended by themselves`;
+    warn(`${counts.deleted} ${dryRun ? "would be deleted" : "deleted"}${gone}`);
+    return 0;
+  });
+}
+
 /** `conntrack watch`: new and ended connections, until a signal or until the reader goes. */
 export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOptions): Promise<number> {
   return inSession(options, async (session) => {
-    const { table, output, format, world } = session;
+    const { table, writer, world } = session;
     const patterns = compileFilter(filter, "watch");
-    if ((await readNumber({ root: "/" }, EVENTS)) === 0) {
+    if ((await setting("nf_conntrack_events")) === 0) {
       warn("net.netfilter.nf_conntrack_events is 0: the kernel tells of no connection; set it to 1");
     }
-    await head(session, options, " ");
-    await output.flush();
+    await head(session, options, [" "]);
+    await writer.flush();
     const ended = Promise.withResolvers<number>();
     const show = (event: "new" | "destroy", entry: ConntrackEntry): void => {
       if (!matchesPatterns(patterns, packEntry("watch", entry))) return;
       if (options.service !== undefined && world?.targetOf(entry)?.service !== options.service) return;
-      const more = { text: event === "new" ? "+" : "-", fields: { event } };
-      // Each at once: somebody looks on, or reads line by line.
-      output
-        .line(format.entry(entry, namesOf(world, entry), more))
-        .then(() => output.flush())
+      // Each at once: a person looks on, or a program reads line by line.
+      put(session, entry, { cells: [event === "new" ? "+" : "-"], fields: { event } })
+        .then(() => writer.flush())
         .catch(ended.reject);
     };
     const stop = (): void => ended.resolve(0);

@@ -48,6 +48,7 @@ export interface FilterOptions {
   readonly status?: { readonly value: number; readonly mask: number };
   readonly mark?: { readonly value: number; readonly mask?: number };
   readonly zone?: number;
+  readonly address?: readonly string[];
 }
 
 /** A whole number, decimal or 0x…, from 0 to `highest`. */
@@ -98,9 +99,11 @@ function parseMark(text: string): { value: number; mask?: number } {
 
 /** Adds the options; `filterOf` reads them. */
 export function addFilterOptions(command: Command): Command {
-  const option = (flags: string, text: string, parse?: (text: string) => unknown): void => {
+  const option = (flags: string, text: string, parse?: (text: string, before?: string[]) => unknown): void => {
     const made = new Option(flags, text);
-    command.addOption(parse === undefined ? made : made.argParser(parse));
+    command.addOption(
+      parse === undefined ? made : made.argParser<unknown>((value, before) => parse(value, before as string[])),
+    );
   };
   option("-f, --family <family>", "ip or ip6", parseFamily);
   option("-p, --protocol <protocol>", "tcp, udp, sctp, icmp, icmpv6, … or a number", parseProtocol);
@@ -112,6 +115,11 @@ export function addFilterOptions(command: Command): Command {
   option("--reply-dst <address>", "destination of the replies: the client, or the node where it is masqueraded");
   option("--reply-sport <port>", "their source port: the endpoint's", parsePort);
   option("--reply-dport <port>", "their destination port", parsePort);
+  option(
+    "--address <address>",
+    "at any end of either direction; several with commas, or given more than once",
+    (text, before?: string[]) => [...(before ?? []), ...text.split(",")],
+  );
   option("--state <state>", "the protocol's state, as ESTABLISHED", (text) => text.toUpperCase());
   option("--status <flags>", `flags that are set, or with ! in front are not: assured,!seen-reply`, parseStatus);
   option("--mark <value>", "connection mark, as VALUE or VALUE/MASK", parseMark);
@@ -126,7 +134,7 @@ function tupleOf(given: Readonly<Record<keyof TupleFilter, string | number | und
 
 /** Reads the options, and ends `command` with exit code 2 when they make no filter. */
 export function filterOf(options: FilterOptions, command: Command): ConntrackFilter {
-  const { family, protocol, state, status, mark, zone } = options;
+  const { family, protocol, state, status, mark, zone, address } = options;
   const original = tupleOf({
     source: options.src,
     destination: options.dst,
@@ -148,6 +156,7 @@ export function filterOf(options: FilterOptions, command: Command): ConntrackFil
     ...(zone !== undefined && { zone }),
     ...(original !== undefined && { original }),
     ...(reply !== undefined && { reply }),
+    ...(address !== undefined && { addresses: address }),
   };
   try {
     compileFilter(filter, "filter");

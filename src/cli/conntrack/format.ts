@@ -94,6 +94,15 @@ function isoTime(ms: number): string {
   return new Date(ms).toISOString();
 }
 
+/** What is put in front of an entry: columns of their own, in JSON fields. */
+export interface Extra {
+  readonly cells: readonly string[];
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
+/** Widths of columns in front: an outcome and a reason. A sign needs its own. */
+const EXTRA_WIDTHS: readonly number[] = [8, 17];
+
 export class EntryFormat {
   readonly #format: Format;
   readonly #columns: readonly Column[];
@@ -104,26 +113,30 @@ export class EntryFormat {
     this.#columns = [...COLUMNS, ...(named ? NAME_COLUMNS : []), ...(format === "wide" ? WIDE_COLUMNS : [])];
   }
 
-  /** The line above all others; undefined for JSON. `first` is one more column in front. */
-  header(first?: string): string | undefined {
+  /** Lines may be made to fit a terminal; those of `wide` are for people who scroll. */
+  get fits(): boolean {
+    return this.#format === "text";
+  }
+
+  /** The columns' titles, those in front too; undefined for JSON. */
+  header(first: readonly string[] = []): string[] | undefined {
     if (this.#format === "json") return undefined;
-    return this.#row((column) => column.title, first);
+    return [...first, ...this.#columns.map(({ title }) => title)];
   }
 
-  /** One line. `more` is put in front: as a column of that text, in JSON as fields. */
-  entry(
-    entry: ConntrackEntry,
-    names: EntryNames,
-    more?: { text: string; fields: Readonly<Record<string, unknown>> },
-  ): string {
-    if (this.#format === "json") return JSON.stringify({ ...more?.fields, ...jsonOf(entry, names) });
-    return this.#row((column) => column.text(entry, names), more?.text);
+  /** Of all columns, these in front: what most of what is in them needs. */
+  widths(extra: readonly string[] = []): readonly number[] {
+    const front = extra.map(({ length }, i) => (length <= 1 ? length : Math.max(length, EXTRA_WIDTHS[i] ?? 0)));
+    return [...front, ...this.#columns.map(({ width }) => width)];
   }
 
-  #row(text: (column: Column) => string, first: string | undefined): string {
-    const cells = this.#columns.map((column) => text(column).padEnd(column.width));
-    if (first !== undefined) cells.unshift(first);
-    return cells.join("  ").trimEnd();
+  row(entry: ConntrackEntry, names: EntryNames, extra?: Extra): string[] {
+    return [...(extra?.cells ?? []), ...this.#columns.map((column) => column.text(entry, names))];
+  }
+
+  /** One object; undefined for the formats with columns. */
+  json(entry: ConntrackEntry, names: EntryNames, extra?: Extra): string | undefined {
+    return this.#format === "json" ? JSON.stringify({ ...extra?.fields, ...jsonOf(entry, names) }) : undefined;
   }
 }
 

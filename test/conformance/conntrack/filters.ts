@@ -70,6 +70,16 @@ const ROWS: readonly [ConntrackFilter, readonly number[]][] = [
   [{ reply: { source: "10.1.0.3", sourcePort: 53 }, protocol: 17 }, []],
   [{ reply: { source: "fd01::3" } }, [107]],
   [{ reply: { destination: "10.0.0.7", destinationPort: 101 }, protocol: 17 }, [101]],
+  [{ addresses: ["10.0.1.9"] }, [104]],
+  [{ addresses: ["10.96.0.11", "10.1.0.4"] }, [102, 103]],
+  [{ addresses: ["10.96.0.11", "10.1.0.4", "fd00::8", "fd01::3"] }, [102, 103, 107, 108]],
+  [{ addresses: ["10.1.0.0/16", "fd96::/16"], protocol: 17 }, [101, 102, 107]],
+  [{ addresses: ["10.96.0.10", "fd00::7"], family: "ip6" }, [107]],
+  [{ addresses: ["10.0.0.7"], original: { source: "10.0.0.0/24" }, protocol: 6 }, [105]],
+  [{ addresses: ["10.0.1.9"], original: { source: "10.0.0.7" } }, []],
+  [{ addresses: ["10.0.1.9", "10.0.0.7"], state: "ESTABLISHED" }, [104, 106]],
+  [{ addresses: Array.from({ length: 64 }, (_, i) => `10.1.0.${3 + i}`), state: "TIME_WAIT" }, []],
+  [{ addresses: Array.from({ length: 64 }, (_, i) => `10.1.0.${3 + i}`) }, [101, 102]],
   [{ original: { destination: "10.96.0.10" }, reply: { source: "10.1.0.4" }, mark: { value: 0x4001 } }, [102]],
 ];
 

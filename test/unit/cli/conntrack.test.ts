@@ -13,6 +13,7 @@ import {
 } from "../../../src/cli/conntrack/filter-options.js";
 import { EntryFormat } from "../../../src/cli/conntrack/format.js";
 import { Output, type OutputStream, Progress, ReaderGone } from "../../../src/cli/conntrack/output.js";
+import { EntryWriter } from "../../../src/cli/conntrack/rows.js";
 import { main } from "../../../src/cli/program.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../../src/conntrack/types.js";
 
@@ -53,6 +54,7 @@ describe("filters", () => {
       { protocol: 17, original: { destination: "10.96.0.10", destinationPort: 53 } },
     ],
     [["--reply-src", "10.1.0.0/16", "--reply-sport", "8080"], { reply: { source: "10.1.0.0/16", sourcePort: 8080 } }],
+    [["--address", "10.1.0.3,10.1.0.4", "--address", "fd00::3"], { addresses: ["10.1.0.3", "10.1.0.4", "fd00::3"] }],
     [["-f", "ip6", "-s", "fd00::/8"], { family: "ip6", original: { source: "fd00::/8" } }],
     [["-p", "132", "--state", "established"], { protocol: 132, state: "ESTABLISHED" }],
     [["--mark", "0x4000/0x4000", "--zone", "0"], { mark: { value: 0x4000, mask: 0x4000 }, zone: 0 }],
@@ -92,6 +94,12 @@ describe("what is not understood ends with 2, says why, and touches nothing", ()
     [["lst"], /Did you mean list/],
     [["gc"], /gc needs the services: --manifests/],
     [["gc", "--manifests", ".", "-p", "x"], /Use icmp/],
+    [["delete"], /delete: which entries\? Give a filter .* or --all/],
+    [["delete", "--dry-run"], /delete: which entries\?/],
+    [["delete", "--all", "-p", "udp"], /--all is every entry; leave it out, or the filter/],
+    [["delete", "--service", "demo/web"], /--service needs the services: --manifests/],
+    [["list", "--address", "10.0.0"], /addresses\[0\]: expected an address or a CIDR, found "10.0.0"/],
+    [["list", "-f", "ip6", "--address", "10.0.0.1"], /addresses: no entry can have one of them/],
     [["get", "tcp", "10.0.0.1:80"], /missing required argument 'destination'/],
     [["get", "tcp", "10.0.0.1", "10.96.0.1:80"], /both ends need their port/],
     [["get", "tcp", "10.0.0.1:80", "[fd00::1]:80"], /two families/],
@@ -121,7 +129,7 @@ test("help names the sub-commands", () => {
   const root = new Command("nft-proxier").exitOverride();
   addConntrackCommand(root, () => undefined);
   const help = root.commands[0].helpInformation();
-  for (const name of ["list", "get", "count", "gc", "watch"]) expect(help).toContain(`  ${name} `);
+  for (const name of ["list", "get", "count", "gc", "delete", "watch"]) expect(help).toContain(`  ${name} `);
 });
 
 const entry: ConntrackEntry = {
@@ -138,22 +146,12 @@ const entry: ConntrackEntry = {
   startedAt: Date.UTC(2026, 0, 2, 3, 4, 5, 6),
 };
 const names = { service: "demo/web:http", pod: "demo/web-0" };
-const words = (line: string | undefined) => line?.split(/ {2,}/);
 
 describe("formats", () => {
   test("text is columns: whence, where to, who answers, and whose it is", () => {
     const format = new EntryFormat("text", true);
-    expect(words(format.header())).toEqual([
-      "PROTO",
-      "STATE",
-      "LEFT",
-      "SOURCE",
-      "DESTINATION",
-      "ENDPOINT",
-      "SERVICE",
-      "POD",
-    ]);
-    expect(words(format.entry(entry, names))).toEqual([
+    expect(format.header()).toEqual(["PROTO", "STATE", "LEFT", "SOURCE", "DESTINATION", "ENDPOINT", "SERVICE", "POD"]);
+    expect(format.row(entry, names)).toEqual([
       "tcp",
       "ESTABLISHED",
       "86395s",
@@ -178,26 +176,17 @@ describe("formats", () => {
       return { family: "ip", original, reply: { ...reply, protocol: 17 }, id: 1, status, mark: 0, zone: 0 };
     };
     const format = new EntryFormat("text", false);
-    const row = (status: number) => words(format.entry(udp(status), {}))?.slice(0, 3);
+    const row = (status: number) => format.row(udp(status), {}).slice(0, 3);
     expect(row(0)).toEqual(["udp", "UNREPLIED", "-"]);
     expect(row(CONNTRACK_STATUS.seenReply)).toEqual(["udp", "REPLIED", "-"]);
     expect(row(CONNTRACK_STATUS.seenReply | CONNTRACK_STATUS.assured)).toEqual(["udp", "ASSURED", "-"]);
-    expect(words(format.entry(udp(0), {}))?.at(-1)).toBe("-");
+    expect(format.row(udp(0), {}).at(-1)).toBe("-");
   });
 
   test("wide adds what else the kernel keeps", () => {
     const format = new EntryFormat("wide", false);
-    expect(words(format.header())?.slice(6)).toEqual([
-      "REPLY-TO",
-      "PACKETS",
-      "BYTES",
-      "MARK",
-      "ZONE",
-      "SINCE",
-      "ID",
-      "FLAGS",
-    ]);
-    expect(words(format.entry(entry, {}))?.slice(6)).toEqual([
+    expect(format.header()?.slice(6)).toEqual(["REPLY-TO", "PACKETS", "BYTES", "MARK", "ZONE", "SINCE", "ID", "FLAGS"]);
+    expect(format.row(entry, {}).slice(6)).toEqual([
       "192.0.2.10:41235",
       "3/2",
       "1152921504606846976/120",
@@ -211,14 +200,14 @@ describe("formats", () => {
 
   test("IPv6 addresses have brackets where they have a port", () => {
     const tuple = { source: "fd00::5", sourcePort: 1, destination: "fd00::80", destinationPort: 80, protocol: 17 };
-    const line = new EntryFormat("text", false).entry({ ...entry, family: "ip6", original: tuple }, {});
-    expect(words(line)?.slice(3, 5)).toEqual(["[fd00::5]:1", "[fd00::80]:80"]);
+    const row = new EntryFormat("text", false).row({ ...entry, family: "ip6", original: tuple }, {});
+    expect(row.slice(3, 5)).toEqual(["[fd00::5]:1", "[fd00::80]:80"]);
   });
 
   test("JSON is one object with numbers as numbers, and as text where a number would be rounded", () => {
     const format = new EntryFormat("json", true);
     expect(format.header()).toBeUndefined();
-    expect(JSON.parse(format.entry(entry, names, { text: "+", fields: { event: "new" } }))).toEqual({
+    expect(JSON.parse(format.json(entry, names, { cells: ["+"], fields: { event: "new" } }) ?? "")).toEqual({
       event: "new",
       family: "IPv4",
       protocol: "tcp",
@@ -235,6 +224,51 @@ describe("formats", () => {
       service: "demo/web:http",
       pod: "demo/web-0",
     });
+  });
+});
+
+describe("lines", () => {
+  async function written(terminal: number | undefined, format: "text" | "wide", entries: readonly ConntrackEntry[]) {
+    let text = "";
+    const to: OutputStream = {
+      write(more, done) {
+        text += more;
+        done();
+        return true;
+      },
+      on: () => undefined,
+      off: () => undefined,
+    };
+    const writer = new EntryWriter(new Output(to), new EntryFormat(format, true), terminal);
+    await writer.head();
+    for (const one of entries) await writer.entry(one, names);
+    await writer.flush();
+    return text.trimEnd().split("\n");
+  }
+  const long: ConntrackEntry = {
+    ...entry,
+    family: "ip6",
+    original: { ...entry.original, source: "2001:db8:1111:2222:3333:4444:5555:6666", destination: "fd00:10:96::101" },
+    reply: { ...entry.reply, source: "2001:db8:1111:2222:3333:4444:5555:7777" },
+  };
+
+  test.each([60, 80, 100, 120])("on a terminal of %d columns none is longer, whatever comes later", async (columns) => {
+    const lines = await written(columns, "text", [...Array.from({ length: 300 }, () => entry), long, entry]);
+    expect(lines).toHaveLength(303);
+    expect(Math.max(...lines.map(({ length }) => length))).toBeLessThanOrEqual(columns);
+    expect(lines[301]).toMatch(/ \[20[^ ]*….*…/);
+  });
+
+  test("on a terminal that is wide enough nothing is lost, and columns are as wide as they need", async () => {
+    const [head, line] = await written(130, "text", [entry]);
+    expect(line).not.toContain("…");
+    expect(line.indexOf("10.96.0.80:80")).toBe(head.indexOf("DESTINATION"));
+    expect(line.length).toBeLessThan(115);
+  });
+
+  test("into a pipe, and with wide, everything goes whole", async () => {
+    expect((await written(undefined, "text", [long]))[1]).toContain("[2001:db8:1111:2222:3333:4444:5555:7777]:8080");
+    expect((await written(80, "wide", [long]))[1]).toContain("[2001:db8:1111:2222:3333:4444:5555:7777]:8080");
   });
 });
 
