@@ -9,6 +9,7 @@ import type { ApplyResult, Clock } from "../table/types.js";
 import type { ProxierObserver } from "./observer.js";
 import type { Contention } from "./contention.js";
 import { Isolation } from "./isolation.js";
+import { OwnerWait } from "./owner-wait.js";
 import { FamilyRepair } from "./repair.js";
 
 /** Outcome of one write of one family. */
@@ -23,11 +24,15 @@ export type FamilyOutcome =
       /** What others did to the table is not undone yet. */
       readonly repairPending: boolean;
     }
-  /** `againMs`: until it may go better, where that is known. */
-  | { readonly ok: false; readonly error: unknown; readonly againMs?: number };
+  | {
+      readonly ok: false;
+      readonly error: unknown;
+      /** Until it may go better, ms, where that is known. */
+      readonly againMs?: number;
+      /** Another program owns the table: that was the answer to an attempt, or it is not time for the next one. */
+      readonly owned?: "tried" | "waiting";
+    };
 
-/** A program that owns the table may end at any time, and nothing tells when: ms between two looks. */
-const OWNER_LOOK_MS = 500;
 /** Of what was refused, this much is logged. */
 const MAX_REFUSED = 5;
 
@@ -41,6 +46,8 @@ export interface FamilyOptions {
   readonly contention: Contention;
   /** nftables.syncPeriod, ms. */
   readonly syncPeriodMs: number;
+  /** Asks for a write, now. */
+  readonly request: () => void;
 }
 
 /** One family's table and ruleset. The two families never mix: one that fails leaves the other alone. */
@@ -48,6 +55,7 @@ export class FamilyProxier {
   readonly family: IpFamily;
   readonly table: Table;
   readonly repair: FamilyRepair;
+  readonly owner: OwnerWait;
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #observers: readonly ProxierObserver[];
@@ -55,11 +63,9 @@ export class FamilyProxier {
   #options: RulesetOptions | undefined;
   /** Chains that the kernel does not let go, as they were last said. */
   #busy: ReadonlySet<string> = new Set();
-  /** The program that owned the table when that was last said. */
-  #owner: number | undefined;
 
   constructor(family: IpFamily, options: FamilyOptions) {
-    const { kernel, clock, log, observers, ownTable, contention, syncPeriodMs } = options;
+    const { kernel, clock, log, observers, ownTable, contention, syncPeriodMs, request } = options;
     this.family = family;
     this.#log = log;
     this.#clock = clock;
@@ -74,6 +80,7 @@ export class FamilyProxier {
       own: ownTable,
     });
     this.repair = new FamilyRepair(family, this.table, { log, clock, observers, contention, syncPeriodMs });
+    this.owner = new OwnerWait(family, this.table, { log, clock, syncPeriodMs, request });
   }
 
   /** True once options are known: nothing can be wanted before. */
@@ -117,10 +124,12 @@ export class FamilyProxier {
   /** Writes what differs, without services that the kernel refuses. Never throws. */
   async write(now: number): Promise<FamilyOutcome> {
     const { ruleset, isolation } = this.#required();
+    const { waiting } = this.owner;
+    if (waiting !== undefined) return { ok: false, ...waiting, owned: "waiting" };
     try {
       ruleset.collectUnused(now);
       const results = await isolation.write(() => this.#apply());
-      this.#owner = undefined;
+      this.owner.over();
       const result = results.reduce(joinResults);
       this.#reportBusy(result.busy ?? []);
       const waits = [result.applyAgainMs, this.repair.pendingMs, isolation.nextRetryMs].filter(
@@ -135,15 +144,19 @@ export class FamilyProxier {
         repairPending: this.table.inDoubt,
       };
     } catch (error) {
+      if (error instanceof TableError && error.owner !== undefined) return this.#refusedForOwner(error);
+      this.owner.over();
       this.#report(error);
-      const againMs = this.#againMs(error);
+      const againMs = this.repair.pendingMs;
       return { ok: false, error, ...(againMs === undefined || againMs === 0 ? {} : { againMs }) };
     }
   }
 
-  #againMs(error: unknown): number | undefined {
-    const waitsForOwner = error instanceof TableError && error.owner !== undefined;
-    return waitsForOwner ? OWNER_LOOK_MS : this.repair.pendingMs;
+  #refusedForOwner(error: TableError): FamilyOutcome {
+    if (this.owner.refused(error)) this.#report(error);
+    else this.#log.debug({ family: this.family, err: error }, "another program still owns the kernel's table");
+    const againMs = this.owner.waiting?.againMs;
+    return { ok: false, error, owned: "tried", ...(againMs === undefined ? {} : { againMs }) };
   }
 
   async #apply(): Promise<ApplyResult> {
@@ -158,6 +171,7 @@ export class FamilyProxier {
   }
 
   close(): void {
+    this.owner.close();
     this.table.close();
   }
 
@@ -183,12 +197,6 @@ export class FamilyProxier {
       this.#log.debug({ family: this.family, err: error }, "waiting for a repair");
       return;
     }
-    const owner = error instanceof TableError ? error.owner : undefined;
-    if (owner !== undefined && owner === this.#owner) {
-      this.#log.debug({ family: this.family, err: error }, "another program still owns the kernel's table");
-      return;
-    }
-    this.#owner = owner;
     const refused = error instanceof TableError ? this.#required().ruleset.attribute(error.faulty) : [];
     this.#log.error(
       { family: this.family, err: error, ...(refused.length === 0 ? {} : { refused: refused.slice(0, MAX_REFUSED) }) },

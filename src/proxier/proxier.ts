@@ -125,6 +125,7 @@ export class Proxier implements ObjectSink {
           ownTable: options.ownTable === true,
           contention: this.#contention,
           syncPeriodMs,
+          request: () => this.#requestIn(0),
         }),
     );
     this.#localAddresses = new LocalAddresses(options.kernel, options.log, () => this.#addressesChanged());
@@ -314,7 +315,10 @@ export class Proxier implements ObjectSink {
   }
 
   async #writePaced(): Promise<{ ok: boolean; againMs?: number }> {
-    const { ok, families } = await this.sync();
+    const { families, ...whole } = await this.sync();
+    // A table of another program's has a pace of its own.
+    const ok =
+      families.length === 0 ? whole.ok : families.every(({ outcome }) => outcome.ok || outcome.owned !== undefined);
     const waits = families.flatMap(({ outcome }) => (outcome.ok ? outcome.result.applyAgainMs : outcome.againMs) ?? []);
     return waits.length === 0 ? { ok } : { ok, againMs: Math.min(...waits) };
   }
@@ -348,8 +352,9 @@ export class Proxier implements ObjectSink {
       this.#underWay[family] = newUnderWay();
       this.#written.add(family);
     }
+    const attempted = outcome.ok || outcome.owned !== "waiting";
     for (const observer of this.#observers) {
-      observer.synced?.(report);
+      if (attempted) observer.synced?.(report);
       observer.noLocalEndpoints?.(family, this.#noLocal[family].counts);
     }
   }

@@ -40,7 +40,9 @@ export class Watcher {
           const family = families.find((candidate) => candidate.table === table);
           if (family === undefined) return;
           family.repair.notice(change);
-          this.#request(family.repair.waitMs());
+          if (change.ofTable) family.owner.look();
+          // What the owner writes is no reason to try.
+          if (!family.owner.held) this.#request(family.repair.waitMs());
         },
         lost: (reason) => {
           this.#log.warn({ reason }, "changes of the kernel's tables were not heard; reading them again");

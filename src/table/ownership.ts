@@ -1,7 +1,7 @@
 /**
  * Tables that nobody else can change: NFT_TABLE_F_OWNER with NFT_TABLE_F_PERSIST (Linux 6.9). While the socket lives that made or
  * claimed such a table, others' changes are refused and their `flush ruleset` passes it by; when the socket closes, the table stays, and the
- * next one can claim it. The flags can neither be given to a plain table nor taken away (nf_tables_updtable): then it is made anew.
+ * next one can claim it; no event tells of that (nft_rcv_nl_event). The flags can neither be given to a plain table nor taken away (nf_tables_updtable): then it is made anew.
  */
 import { TableFlag } from "../kernel/constants.js";
 

@@ -207,6 +207,11 @@ export class Table {
     return this.#ownable;
   }
 
+  /** Whether another program owns the table now. Asks the kernel for no more than its list of tables. */
+  async ownedByOther(): Promise<boolean> {
+    return this.#isTheirs(await this.#present());
+  }
+
   /** What the kernel can do. Probed once; again with `refresh`. */
   features(refresh = false): Promise<Features> {
     if (this.#features === undefined || refresh) {

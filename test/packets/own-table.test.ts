@@ -13,6 +13,7 @@ import { KubeProxyDouble } from "./support/kube-proxy.ts";
 import { underLoad } from "./support/load.ts";
 import { clusterIP, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { checkRow, type Row } from "./support/rows.ts";
+import { patience } from "../lab/patience.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const SERVED: Row = { rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } };
@@ -41,6 +42,8 @@ afterEach(() => {
   running.clear();
 });
 
+const REFUSED = /"msg":"the kernel's table was not changed"/g;
+const FREE = /"msg":"no other program owns the kernel's table any more"/g;
 const BOTH_WRITTEN = /"msg":"(synced|nothing to write)"[^]*"msg":"(synced|nothing to write)"/;
 
 /** The whole program, as kube-proxy is started, but for its source and its ports. */
@@ -54,7 +57,12 @@ async function start(...flags: readonly string[]): Promise<ChildProcess> {
 function launch(...flags: readonly string[]): ChildProcess {
   log = "";
   const [, manifests, , config] = args;
-  const daemon = cluster.start(["--manifests", manifests, "--config", config, "-v=4", ...flags]);
+  const [command, ...rest] = flags[0] === "run" ? flags : ["", ...flags];
+  const verbose = command === "run" ? ["--log-level", "debug"] : ["-v=4"];
+  const daemon = cluster.start([
+    ...(command === "" ? [] : [command]),
+    ...["--manifests", manifests, "--config", config, ...verbose, ...rest],
+  ]);
   running.add(daemon);
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
   return daemon;
@@ -65,6 +73,14 @@ async function end(daemon: ChildProcess): Promise<void> {
   daemon.kill("SIGTERM");
   expect(await ended).toBe(0);
   running.delete(daemon);
+}
+
+/** kubeproxy_sync_proxy_rules_nftables_sync_failures_total of each family. */
+async function syncFailures(): Promise<readonly number[]> {
+  const script = `console.log(await (await fetch("http://127.0.0.1:10249/metrics")).text())`;
+  const body = await cluster.lab.node.mustRun([process.execPath, "--input-type=module", "-e", script]);
+  const series = /^kubeproxy_sync_proxy_rules_nftables_sync_failures_total\{.*\} (\d+)$/gm;
+  return [...body.matchAll(series)].map(([, count]) => Number(count));
 }
 
 const nft = (...words: readonly string[]) => cluster.lab.node.run(["nft", ...words]);
@@ -119,23 +135,60 @@ function onNewer(): void {
     await end(second);
   });
 
-  test("who is started before the owner has ended waits for that, says so once, and then has the tables", async () => {
-    const owner = await start("--own-table");
+  test("who is started before the owner has ended waits for that, says so once, tries less and less often, and then has the tables", async () => {
+    // `run` listens on nothing: the ports are the successor's.
+    const owner = launch("run", "--own-table");
+    await expect.poll(() => log).toMatch(BOTH_WRITTEN);
     const successor = launch("--own-table");
-    // Of each family.
-    const waits = (): number => log.match(/"msg":"another program still owns the kernel's table"/g)?.length ?? 0;
-    await expect.poll(waits).toBeGreaterThan(8);
-    expect(log.match(/"msg":"the kernel's table was not changed"/g)).toHaveLength(2);
+    await expect.poll(() => log.match(REFUSED)?.length).toBe(2);
+    const until = performance.now() + 10_000;
+    await expect.poll(() => performance.now(), { timeout: 15_000, interval: 250 }).toBeGreaterThan(until);
+    expect(log.match(REFUSED)).toHaveLength(2);
+    for (const count of await syncFailures()) {
+      expect(count).toBeGreaterThan(1);
+      // After 0, 1, 3 and 7 s; with a try every 0.5 s: 20.
+      expect(count).toBeLessThan(6);
+    }
     expect(log).not.toMatch(BOTH_WRITTEN);
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     await end(owner);
+    const ended = performance.now();
     await expect.poll(() => log).toMatch(BOTH_WRITTEN);
+    // No event tells of it: it is looked for twice a second.
+    expect(performance.now() - ended).toBeLessThan(patience(4000));
+    expect(log.match(FREE)).toHaveLength(2);
     expect((await nft("delete", "table", "ip", "kube-proxy")).code).not.toBe(0);
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     await end(successor);
   });
 
+  test("another program's table that goes with its owner, or is deleted by it, is ours soon after", async () => {
+    expect((await cluster.command(["cleanup"])).code).toBe(0);
+    for (const goes of ["with its owner", "by its owner's hand"]) {
+      const owner = cluster.lab.node.spawn(["nft", "-i"], { stdio: ["pipe", "ignore", "inherit"] });
+      owner.stdin!.write("add table ip kube-proxy { flags owner; }\n");
+      await expect.poll(async () => (await nft("list", "tables")).stdout).toContain("table ip kube-proxy");
+      const daemon = launch();
+      await expect.poll(() => log).toMatch(REFUSED);
+      // The other family is not the owner's.
+      await expect.poll(() => log).toMatch(/"family":"ip6".*"msg":"synced"/);
+      const ended = new Promise((resolve) => owner.once("exit", resolve));
+      if (goes === "with its owner") owner.stdin!.end();
+      else owner.stdin!.write("delete table ip kube-proxy\n");
+      await expect.poll(() => log, { message: goes }).toMatch(/"family":"ip",.*"msg":"synced"/);
+      expect(await checkRow(cluster, SERVED)).toEqual([]);
+      expect(log.match(REFUSED), goes).toHaveLength(1);
+      expect(log.match(FREE), goes).toHaveLength(1);
+      owner.stdin!.end();
+      await ended;
+      await end(daemon);
+      expect((await cluster.command(["cleanup"])).code).toBe(0);
+    }
+  });
+
   test("cleanup removes tables whose owner has ended", async () => {
+    await end(await start("--own-table"));
+
     expect((await cluster.command(["cleanup"])).code).toBe(0);
     const { stdout } = await nft("list", "tables");
     expect(stdout).not.toContain("kube-proxy");

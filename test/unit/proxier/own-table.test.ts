@@ -1,9 +1,10 @@
 /** `--own-table`, where the kernel can and where it cannot. */
-import { beforeEach, expect, it, onTestFinished, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { TableFlag } from "../../../src/kernel/constants.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
-import type { Proxier } from "../../../src/proxier/proxier.js";
+import type { SyncReport } from "../../../src/proxier/observer.js";
+import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { keptIn } from "../log.js";
 import { makeProxier } from "./support/proxier.js";
@@ -17,8 +18,13 @@ beforeEach(() => {
   logged = [];
 });
 
-function start(): Proxier {
-  const proxier = makeProxier(kernel, { families: ["ip", "ip6"], log: keptIn(logged, "info"), ownTable: true });
+function start(more: Partial<ProxierOptions> = {}): Proxier {
+  const proxier = makeProxier(kernel, {
+    families: ["ip", "ip6"],
+    log: keptIn(logged, "info"),
+    ownTable: true,
+    ...more,
+  });
   proxier.upsert({ kind: "Service", object: makeService(0) });
   proxier.upsert({ kind: "EndpointSlice", object: makeSlice(0, [1]) });
   proxier.synced();
@@ -59,42 +65,95 @@ it("a table that another program owns: an error, nobody set aside, and it is had
     },
   ]);
   await other.close();
-  expect((await proxier.sync()).ok).toBe(true);
+  await expect.poll(async () => (await proxier.sync()).ok).toBe(true);
   expect((await kernel.tables()).map(({ owner }) => owner)).toEqual([kernel.portId, kernel.portId]);
 });
 
-it("a table that another program owns for long: that is said once, it is looked at often, and a look is cheap", async () => {
-  const other = kernel.asOther();
+describe("a table that another program owns for long", () => {
   const flags = TableFlag.owner | TableFlag.persist;
-  await other.commit([{ op: "add", kind: "table", family: "ip", table: "kube-proxy", flags }]);
-  const proxier = start();
-  await proxier.sync();
-  const dumps = new Set<string>();
-  kernel.setLatency((action) => void dumps.add(action));
-  for (let i = 0; i < 20; i++) {
-    const { families } = await proxier.sync();
-    // Longer and longer waits, as after other failures, would have a successor wait for minutes.
-    expect(families[0].outcome).toMatchObject({ ok: false, againMs: 500 });
-  }
-  expect([...dumps]).toEqual(["dump tables"]);
-  expect(logged.filter(({ level }) => level === 50)).toHaveLength(1);
-  await other.close();
-  expect((await proxier.sync()).ok).toBe(true);
-});
+  const table = { family: "ip6", table: "kube-proxy" } as const;
+  const owner = async (): Promise<number | undefined> =>
+    (await kernel.tables()).find(({ family }) => family === table.family)?.owner;
+  let other: FakeKernel;
+  let proxier: Proxier;
+  let syncs: SyncReport[];
 
-it("a successor that waits has the table soon after its owner has ended", async () => {
-  const other = kernel.asOther();
-  const flags = TableFlag.owner | TableFlag.persist;
-  await other.commit([{ op: "add", kind: "table", family: "ip", table: "kube-proxy", flags }]);
-  vi.useFakeTimers();
-  onTestFinished(() => void vi.useRealTimers());
-  const proxier = start();
-  proxier.flush();
-  await vi.advanceTimersByTimeAsync(60_000);
-  const owners = async (): Promise<unknown> => (await kernel.tables()).map(({ owner }) => owner);
-  expect(await owners()).toEqual([other.portId, kernel.portId]);
-  await other.close();
-  await vi.advanceTimersByTimeAsync(1000);
-  expect(await owners()).toEqual([kernel.portId, kernel.portId]);
-  await proxier.stop();
+  beforeEach(async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
+    other = kernel.asOther();
+    await other.commit([{ op: "add", kind: "table", ...table, flags }]);
+    syncs = [];
+    proxier = start({ watch: true, observers: [{ synced: (report) => void syncs.push(report) }] });
+    proxier.flush();
+    await pass(50);
+  });
+  afterEach(async () => {
+    await proxier.stop();
+    vi.useRealTimers();
+  });
+
+  async function pass(ms: number): Promise<void> {
+    for (let passed = 0; passed < ms; passed += 50) {
+      await vi.advanceTimersByTimeAsync(50);
+      for (let i = 0; i < 4; i++) await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  const failures = (): number => syncs.filter(({ family, ok }) => family === "ip6" && !ok).length;
+
+  it("is tried less and less often, up to the sync period, and that is said once", async () => {
+    const counts: number[] = [];
+    for (const ms of [950, 2000, 4000, 8000, 16_000, 30_000, 30_000]) {
+      await pass(ms);
+      counts.push(failures());
+    }
+    expect(counts).toEqual([1, 2, 3, 4, 5, 6, 7]);
+    expect(logged.filter(({ level }) => level === 50)).toHaveLength(1);
+    // The other family has nothing to do meanwhile.
+    expect(syncs.filter(({ family }) => family === "ip").length).toBeLessThan(12);
+  });
+
+  it("costs no failure for each change that comes in, nor for what its owner writes; the other family is written", async () => {
+    const before = failures();
+    for (let i = 1; i < 15; i++) {
+      proxier.upsert({ kind: "Service", object: makeService(i) });
+      proxier.flush();
+      await other.commit([{ op: "add", kind: "chain", ...table, chain: `chain-${i}` }]);
+      await pass(50);
+    }
+    expect(failures() - before).toBeLessThan(2);
+    const written = syncs.filter(({ family, ok, work }) => family === "ip" && ok && work?.transactions !== 0);
+    expect(written.length).toBeGreaterThanOrEqual(15);
+  });
+
+  it("is had soon after its owner has ended, of which no event tells", async () => {
+    await pass(60_000);
+    expect(await owner()).toBe(other.portId);
+    await other.close();
+    await pass(1000);
+    expect(await owner()).toBe(kernel.portId);
+    expect(logged.filter(({ msg }) => msg === "no other program owns the kernel's table any more")).toMatchObject([
+      { level: 30, family: "ip6", seconds: expect.closeTo(61, -1) as number },
+    ]);
+    await pass(60_000);
+    expect(failures()).toBeLessThan(8);
+  });
+
+  it("is had at once when its owner deletes it", async () => {
+    await pass(60_100);
+    await other.commit([{ op: "delete", kind: "table", ...table }]);
+    await pass(100);
+    expect(await owner()).toBe(kernel.portId);
+  });
+
+  it("that changes hands is said again", async () => {
+    await pass(5000);
+    const next = kernel.asOther();
+    await other.close();
+    await next.commit([{ op: "add", kind: "table", ...table, flags }]);
+    await pass(5000);
+    expect(await owner()).toBe(next.portId);
+    expect(logged.filter(({ level }) => level === 50)).toHaveLength(2);
+    await next.close();
+  });
 });

@@ -1,0 +1,111 @@
+/**
+ * While another program owns the table (NFT_TABLE_F_OWNER): when to try again. Attempts back off. No event tells that an owner has ended
+ * (nft_rcv_nl_event clears the flag, or frees the table, and notifies nobody), so the table is looked at in between: that asks the kernel
+ * for a few bytes, writes nothing, and is no attempt that could fail.
+ */
+import type { IpFamily } from "../model/types.js";
+import type { Logger } from "../observe/log.js";
+import type { Table, TableError } from "../table/index.js";
+import type { Clock } from "../table/types.js";
+
+/** Between the first two attempts, ms; doubles from there, up to the sync period. */
+const FIRST_WAIT_MS = 1000;
+/** Between two looks at the table, ms. */
+const LOOK_MS = 500;
+
+export interface OwnerWaitOptions {
+  readonly log: Logger;
+  readonly clock: Clock;
+  /** nftables.syncPeriod, ms. */
+  readonly syncPeriodMs: number;
+  /** Asks for a write, now. */
+  readonly request: () => void;
+}
+
+interface Held {
+  readonly error: TableError;
+  readonly since: number;
+  readonly waitMs: number;
+  readonly notBefore: number;
+}
+
+export class OwnerWait {
+  readonly #family: IpFamily;
+  readonly #table: Table;
+  readonly #options: OwnerWaitOptions;
+  #held: Held | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  constructor(family: IpFamily, table: Table, options: OwnerWaitOptions) {
+    this.#family = family;
+    this.#table = table;
+    this.#options = options;
+  }
+
+  /** The refusal that is waited out, and how long until the next attempt, ms; undefined: nothing keeps a write from being tried. */
+  get waiting(): { readonly error: TableError; readonly againMs: number } | undefined {
+    if (this.#held === undefined) return undefined;
+    const againMs = this.#held.notBefore - this.#options.clock.now();
+    return againMs <= 0 ? undefined : { error: this.#held.error, againMs };
+  }
+
+  /** Whether another program owned the table at the last attempt. */
+  get held(): boolean {
+    return this.#held !== undefined;
+  }
+
+  /** An attempt was refused because of the owner. Returns whether that is news. */
+  refused(error: TableError): boolean {
+    const { clock, syncPeriodMs } = this.#options;
+    const former = this.#held?.error.owner === error.owner ? this.#held : undefined;
+    const waitMs = former === undefined ? FIRST_WAIT_MS : former.waitMs * 2;
+    const now = clock.now();
+    const bounded = Math.min(waitMs, syncPeriodMs);
+    this.#held = { error, since: former?.since ?? now, waitMs: bounded, notBefore: now + bounded };
+    this.#lookLater();
+    return former === undefined;
+  }
+
+  /** An attempt came to something else: no other program owns the table. */
+  over(): void {
+    if (this.#held === undefined) return;
+    const { log, clock } = this.#options;
+    const seconds = Math.round((clock.now() - this.#held.since) / 1000);
+    this.#held = undefined;
+    clearTimeout(this.#timer);
+    log.info({ family: this.#family, seconds }, "no other program owns the kernel's table any more");
+  }
+
+  /** The table came or went: the owner may have let it go. */
+  look(): void {
+    if (this.#held !== undefined) void this.#look();
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+  }
+
+  #lookLater(): void {
+    clearTimeout(this.#timer);
+    if (this.#closed) return;
+    this.#timer = setTimeout(() => void this.#look(), LOOK_MS);
+    this.#timer.unref();
+  }
+
+  async #look(): Promise<void> {
+    const held = this.#held;
+    let free = false;
+    try {
+      free = !(await this.#table.ownedByOther());
+    } catch {
+      // The next attempt says what is wrong.
+    }
+    // An attempt has been made meanwhile.
+    if (this.#closed || held === undefined || this.#held !== held) return;
+    if (!free) return this.#lookLater();
+    this.#held = { ...held, notBefore: Number.NEGATIVE_INFINITY };
+    this.#options.request();
+  }
+}
