@@ -182,8 +182,7 @@ Napi::Value LegacyForwardDropsOf(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
   return AsyncTask<bool>::Run(
-      info.Env(), "read iptables table",
-      [connection, table] { return LegacyForwardDrops(connection->netns(), table); },
+      info.Env(), "read iptables table", [connection, table] { return LegacyForwardDrops(connection->netns(), table); },
       [](Napi::Env env, bool&& drops) -> Napi::Value { return Napi::Boolean::New(env, drops); });
 }
 

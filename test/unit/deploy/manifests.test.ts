@@ -220,6 +220,70 @@ describe("for kubeadm's clusters", () => {
   });
 });
 
+describe("for one node first", () => {
+  const overlay = load("canary", "kustomization.yaml") as Kustomization;
+  const [{ target, patch }, ...others] = overlay.patches ?? [];
+  const patched = parse(patch) as V1DaemonSet & Manifest;
+
+  test("it is kubeadm's, only where the node carries the label", () => {
+    expect(overlay.resources).toEqual(["../kubeadm"]);
+    expect(others).toEqual([]);
+    expect(target).toEqual({ kind: "DaemonSet", name: daemonSet.metadata.name });
+    expect(patched).toMatchObject({ kind: "DaemonSet", metadata: { name: daemonSet.metadata.name } });
+    expect(checkAgainst("V1DaemonSet", patched)).toEqual([]);
+    expect(patched.spec?.template.spec).toEqual({ nodeSelector: { "nft-proxier.dev/canary": "true" } });
+  });
+
+  test("kube-proxy leaves the nodes with that label, and no others", () => {
+    const [affinity, ...more] = [...text("README.md").matchAll(/-p '(\{.*affinity.*\})'$/gm)].map(([, json]) => json);
+    expect(more).toEqual([]);
+    const terms = (JSON.parse(affinity) as V1DaemonSet).spec?.template.spec?.affinity?.nodeAffinity
+      ?.requiredDuringSchedulingIgnoredDuringExecution?.nodeSelectorTerms;
+    const [label] = Object.keys(patched.spec?.template.spec?.nodeSelector ?? {});
+    expect(terms).toEqual([{ matchExpressions: [{ key: label, operator: "DoesNotExist" }] }]);
+    expect(text("README.md")).toContain(`kubectl label node NODE ${label}=true`);
+  });
+});
+
+describe("the commands in README.md", () => {
+  const readme = text("README.md");
+  const commands = [...readme.matchAll(/^ {4}(kubectl .*)$/gm)].map(([, command]) => command);
+
+  test("have patches that the API takes", () => {
+    const patches = commands.flatMap((command) => [...(/ patch daemonset .*-p '(.*)'/.exec(command)?.slice(1) ?? [])]);
+    expect(patches.length).toBeGreaterThan(4);
+    for (const json of patches) {
+      const value = JSON.parse(json) as unknown;
+      if (Array.isArray(value)) {
+        const path = expect.stringMatching(/^\/spec\/template\/spec\/(affinity|nodeSelector\/replaced-by)$/) as string;
+        expect(value).toEqual([{ op: "remove", path }]);
+      } else expect([json, checkAgainst("V1DaemonSet", withoutNulls(value))]).toEqual([json, []]);
+    }
+  });
+
+  test("show the logs of all pods, of labels that they have", () => {
+    const both = [...commands, ...readFileSync(join(ROOT, "README.md"), "utf8").split("\n")];
+    const logs = both.filter((command) => command.includes("kubectl -n kube-system logs "));
+    expect(logs.length).toBeGreaterThan(3);
+    const label = daemonSet.spec?.selector.matchLabels?.["k8s-app"];
+    for (const command of logs) {
+      expect(command).toMatch(/ --prefix --tail=-1 /);
+      expect([`${label}`, "kube-proxy"]).toContain(/ -l k8s-app=(\S+) /.exec(command)?.[1]);
+    }
+  });
+
+  test("name directories that are there", () => {
+    const named = commands.flatMap((command) => [...(/ -k deploy\/(\S+)/.exec(command)?.slice(1) ?? [])]);
+    expect(new Set(named)).toEqual(new Set(["canary", "kubeadm"]));
+    for (const directory of named) expect(readdirSync(join(DEPLOY, directory))).toContain("kustomization.yaml");
+  });
+});
+
+/** In a merge patch null takes a field away. */
+function withoutNulls(value: unknown): unknown {
+  return JSON.parse(JSON.stringify(value, (_, item: unknown) => item ?? undefined));
+}
+
 describe("the image", () => {
   const stages = dockerfile.split(/^FROM /m).slice(1);
   const last = stages.at(-1) ?? "";
