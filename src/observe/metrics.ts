@@ -81,8 +81,15 @@ export class Metrics implements ProxierObserver {
     for (const family of options.families) this.noLocalEndpoints(family, { internal: 0, external: 0 });
   }
 
+  /**
+   * As kube-proxy counts (pkg/proxy/{servicechangetracker,endpointschangetracker}.go): every event, whether it changes rules
+   * or not; each family's proxier gets each Service, and a slice only the one of its family.
+   */
+  received(kind: "Service" | "EndpointSlice"): void {
+    this.#objects.changes[kind].inc(kind === "Service" ? this.#families.length : 1);
+  }
+
   changed(kind: "Service" | "EndpointSlice"): void {
-    this.#objects.changes[kind].inc();
     this.#objects.pending[kind].inc();
   }
 

@@ -93,6 +93,8 @@ export interface ServedClaim {
  * Times are Unix ms (`Date.now()`), as what is shown to people is.
  */
 export interface ProxierObserver {
+  /** A Service or an EndpointSlice of some service came in or went, whether that changes anything or not. */
+  received?(kind: "Service" | "EndpointSlice"): void;
   /** A change of a Service or an EndpointSlice came in and waits. */
   changed?(kind: "Service" | "EndpointSlice"): void;
   /** A write was asked for. */

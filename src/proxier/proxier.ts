@@ -151,9 +151,11 @@ export class Proxier implements ObjectSink {
     this.#pendingSince ??= this.#options.clock.now();
     switch (object.kind) {
       case "Service":
+        this.#received("Service");
         if (this.model.upsertService(object.object)) this.#changed("Service");
         return;
       case "EndpointSlice":
+        if (isCounted(object.object)) this.#received("EndpointSlice");
         return this.#upsertSlice(object.object);
       case "ServiceCIDR":
         return this.model.upsertServiceCIDR(object.object);
@@ -166,9 +168,11 @@ export class Proxier implements ObjectSink {
     this.#pendingSince ??= this.#options.clock.now();
     switch (kind) {
       case "Service":
+        this.#received("Service");
         if (this.model.removeService(name)) this.#changed("Service");
         return;
       case "EndpointSlice":
+        this.#received("EndpointSlice");
         this.#triggers.remove(name);
         if (this.model.removeSlice(name)) this.#changed("EndpointSlice");
         return;
@@ -323,6 +327,10 @@ export class Proxier implements ObjectSink {
     return waits.length === 0 ? { ok } : { ok, againMs: Math.min(...waits) };
   }
 
+  #received(kind: "Service" | "EndpointSlice"): void {
+    for (const observer of this.#observers) observer.received?.(kind);
+  }
+
   #changed(kind: "Service" | "EndpointSlice"): void {
     for (const observer of this.#observers) observer.changed?.(kind);
   }
@@ -461,6 +469,12 @@ function inForce(
   const all = new Set([...lists.flat(), ...restored]);
   for (const service of setAside) all.delete(service);
   return [...all];
+}
+
+/** kube-proxy passes over slices of neither family and of no service before it counts. */
+function isCounted({ addressType, metadata }: V1EndpointSlice): boolean {
+  const service: unknown = metadata?.labels?.["kubernetes.io/service-name"];
+  return (addressType === "IPv4" || addressType === "IPv6") && typeof service === "string" && service !== "";
 }
 
 function round(ms: number): number {

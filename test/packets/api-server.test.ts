@@ -182,6 +182,23 @@ test("repairs are counted by cause, and how full the connection tracking table i
   expect(Number(await value("nftproxier_conntrack_pressure"))).toBeLessThan(1);
 });
 
+test("each event of a Service is counted once per family, of a slice once, whether it changes rules or not", async () => {
+  const total = async (kind: "service" | "endpoint"): Promise<number> => {
+    const { body } = await get("http://127.0.0.1:10249/metrics");
+    const found = new RegExp(`^kubeproxy_sync_proxy_rules_${kind}_changes_total (\\d+)`, "m").exec(body);
+    return Number(found?.[1]);
+  };
+  const [services, slices] = [await total("service"), await total("endpoint")];
+  const [service, slice] = objects({ ...late, endpoints: ["b"], families: ["ip"] });
+  const noted = (object: Manifest): Manifest => ({
+    ...object,
+    metadata: { ...(object["metadata"] as Manifest), annotations: { "example.com/note": "changes no rule" } },
+  });
+  await put(noted(service!), noted(slice!));
+  await expect.poll(async () => [await total("service"), await total("endpoint")]).toEqual([services + 2, slices + 1]);
+  await put(...objects(late));
+});
+
 test("the trigger time of a slice's change is measured", async () => {
   const count = async (): Promise<number> => {
     const { body } = await get("http://127.0.0.1:10249/metrics");

@@ -218,7 +218,8 @@ describe("buckets", () => {
 });
 
 describe("what happens is counted", () => {
-  test("changes, until they are taken over", async () => {
+  test("objects that came in, a Service once per family as kube-proxy's two proxiers do; changes until they are taken over", async () => {
+    for (const kind of ["Service", "EndpointSlice", "EndpointSlice", "EndpointSlice"] as const) metrics.received(kind);
     metrics.changed("Service");
     metrics.changed("EndpointSlice");
     metrics.changed("EndpointSlice");
@@ -228,17 +229,20 @@ describe("what happens is counted", () => {
     ];
     expect((await counts()).sort()).toEqual([
       "kubeproxy_sync_proxy_rules_endpoint_changes_pending 2",
-      "kubeproxy_sync_proxy_rules_endpoint_changes_total 2",
+      "kubeproxy_sync_proxy_rules_endpoint_changes_total 3",
       "kubeproxy_sync_proxy_rules_service_changes_pending 1",
-      "kubeproxy_sync_proxy_rules_service_changes_total 1",
+      "kubeproxy_sync_proxy_rules_service_changes_total 2",
     ]);
     metrics.taken();
     expect((await counts()).sort()).toEqual([
       "kubeproxy_sync_proxy_rules_endpoint_changes_pending 0",
-      "kubeproxy_sync_proxy_rules_endpoint_changes_total 2",
+      "kubeproxy_sync_proxy_rules_endpoint_changes_total 3",
       "kubeproxy_sync_proxy_rules_service_changes_pending 0",
-      "kubeproxy_sync_proxy_rules_service_changes_total 1",
+      "kubeproxy_sync_proxy_rules_service_changes_total 2",
     ]);
+    const single = new Metrics({ families: ["ip"], version: "0.1.0" });
+    single.received("Service");
+    expect(await single.render()).toContain("\nkubeproxy_sync_proxy_rules_service_changes_total 1\n");
   });
 
   test("writes, full and partial, of their family alone", async () => {

@@ -10,6 +10,7 @@ import { makeProxier } from "./support/proxier.js";
 
 let kernel: FakeKernel;
 let told: string[];
+let received: Record<"Service" | "EndpointSlice", number>;
 let reports: SyncReport[];
 let nodePorts: unknown[];
 let noLocal: unknown[];
@@ -18,6 +19,7 @@ let proxier: Proxier;
 
 function make(): Proxier {
   const observer: ProxierObserver = {
+    received: (kind) => void received[kind]++,
     changed: (kind) => void told.push(`changed ${kind}`),
     queued: () => void told.push("queued"),
     nodePortAddresses: (_family, addresses) => void nodePorts.push(addresses),
@@ -35,6 +37,7 @@ function make(): Proxier {
 beforeEach(() => {
   kernel = new FakeKernel();
   told = [];
+  received = { Service: 0, EndpointSlice: 0 };
   reports = [];
   nodePorts = [];
   noLocal = [];
@@ -68,9 +71,25 @@ describe("observers of the proxier", () => {
     put(0, [1, 2]);
     put(0, [1, 2]);
     proxier.remove("EndpointSlice", "bench/no-such-slice");
+    proxier.remove("Service", "bench/no-such-service");
     proxier.synced();
     await proxier.sync();
     expect(told).toEqual(["changed Service", "changed EndpointSlice", "taken", "synced true"]);
+  });
+
+  it("are told of each Service and slice that comes in or goes, whether it changes anything or not", () => {
+    put(0, [1]);
+    put(0, [1]);
+    proxier.remove("EndpointSlice", `bench/${makeSlice(0, [1]).metadata?.name}`);
+    proxier.remove("Service", "bench/svc-0");
+    expect(received).toEqual({ Service: 3, EndpointSlice: 3 });
+    // As in kube-proxy: neither family's, or no service's.
+    proxier.upsert({ kind: "EndpointSlice", object: { ...slice(1, [1]), addressType: "FQDN" } });
+    proxier.upsert({
+      kind: "EndpointSlice",
+      object: { ...slice(1, [1]), metadata: { name: "s", namespace: "bench" } },
+    });
+    expect(received).toEqual({ Service: 3, EndpointSlice: 3 });
   });
 
   it("are told that the first write compared everything, and later ones did not", async () => {
