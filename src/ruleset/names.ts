@@ -45,8 +45,8 @@ export const ChainName = {
   nodePortLocal: "nodeport-local",
 } as const;
 
-/** Local lists of a service use the indices from here on, cluster lists those below. */
-export const LOCAL_INDEX_BASE = 65536;
+/** Local lists of a service use the indices from here on, cluster lists those below: more than a node can hold in memory. */
+export const LOCAL_INDEX_BASE = 2 ** 24;
 
 /**
  * Which list a draw chain draws from, for whom:
