@@ -1,12 +1,13 @@
 import { isDeepStrictEqual } from "node:util";
 import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
-import { mergePrefixes, parseCIDR, type Prefix } from "./address.js";
+import { mergePrefixes, type Prefix } from "./address.js";
 import { addLocalReady, categorize, isUsable } from "./categorize.js";
 import { Claims, NODE_PORT } from "./claims.js";
 import { freshLosses, guardsOf, takeOvers } from "./clashes.js";
-import { clusterName, fieldsOf, Findings, listOf, ProblemLog, show } from "./fields.js";
+import { Findings, ProblemLog } from "./fields.js";
+import { readCIDRs } from "./service-cidrs.js";
 import { readService, type FamilyRecord, type PortRecord, type ServiceRecord } from "./service-record.js";
-import { candidatesOf, readSlice, readyEndpoints, sameSlice, type SliceRecord } from "./slice-record.js";
+import { candidatesOf, readSlice, readyEndpoints, sameSlice, type SliceRecord, withSlice } from "./slice-record.js";
 import { endpointsAmong, type Held, portId, releasedClaims, releasedEndpoints, resets, targetOf } from "./targets.js";
 import type {
   HealthCheck,
@@ -483,23 +484,4 @@ export class ServiceModel {
     this.#names.set(text, text);
     return text;
   };
-}
-
-function withSlice(slices: readonly SliceRecord[], record: SliceRecord): readonly SliceRecord[] {
-  if (slices.length === 0 || (slices.length === 1 && slices[0]?.name === record.name)) return [record];
-  const rest = slices.filter((slice) => slice.name !== record.name);
-  const at = rest.findIndex((slice) => slice.name > record.name);
-  return at < 0 ? [...rest, record] : rest.toSpliced(at, 0, record);
-}
-
-function readCIDRs(object: unknown, findings: Findings): { name?: string; prefixes: Prefix[] } {
-  const fields = fieldsOf(object, "", findings);
-  const name = clusterName(fieldsOf(fields["metadata"], "metadata", findings), findings);
-  const spec = fieldsOf(fields["spec"], "spec", findings);
-  const prefixes = listOf(spec["cidrs"], "spec.cidrs", findings).flatMap((item, i) => {
-    const prefix = typeof item === "string" ? parseCIDR(item) : undefined;
-    if (prefix === undefined) findings.report(`spec.cidrs[${i}]`, `${show(item)} is not a CIDR`);
-    return prefix ?? [];
-  });
-  return { ...(name !== undefined && { name }), prefixes };
 }

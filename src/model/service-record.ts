@@ -105,7 +105,9 @@ export function readService(
   const ip = familyRecord("ip", clusterIPs.ip, external, balancer, ranges, found);
   const ip6 = familyRecord("ip6", clusterIPs.ip6, external, balancer, ranges, found);
   if (ports.length === 0 || (ip === undefined && ip6 === undefined)) return { name };
-  const reachable = type !== "ClusterIP" || external.length > 0 || balancer.length > 0 || ports.some(hasNodePort);
+  // As kube-proxy's ExternalPolicyLocal: a node port or a status that type ClusterIP should not have does not count.
+  const listed = spec["externalIPs"];
+  const reachable = type !== "ClusterIP" || (Array.isArray(listed) && listed.length > 0);
   const internalPolicy = choiceOf(
     spec["internalTrafficPolicy"],
     POLICIES,
@@ -134,10 +136,6 @@ export function readService(
     healthCheck: type === "LoadBalancer" && externalPolicy === "Local" ? readHealthCheck(spec, found) : undefined,
   };
   return { name, record };
-}
-
-function hasNodePort({ nodePort }: PortRecord): boolean {
-  return nodePort > 0;
 }
 
 /** Annotations are text; what is neither "true" nor "false" asks for nothing, with a report. */

@@ -103,10 +103,8 @@ function readSlicePorts(fields: Fields, intern: (text: string) => string, found:
     const port = portOf(item["port"], ".port", found);
     if (protocol === undefined || port === 0) continue;
     const name = intern(textOf(item["name"], ".name", found));
-    if (count > 0 && findPort(ports.slice(0, count), name, protocol) !== undefined) {
-      found.report(".name", `${show(name)} is the name of two ${protocol} ports`);
-      continue;
-    }
+    // An API server has no two of one name and protocol; kube-proxy, given such a slice, uses both.
+    if (isRepeated(ports, count, name, protocol, port)) continue;
     ports[count++] = { name, protocol, port };
   }
   found.leave();
@@ -114,12 +112,16 @@ function readSlicePorts(fields: Fields, intern: (text: string) => string, found:
   return ports;
 }
 
-function findPort(ports: readonly SlicePort[], name: string, protocol: Protocol): SlicePort | undefined {
-  for (let i = 0; i < ports.length; i++) {
-    const port = ports[i];
-    if (port?.name === name && port.protocol === protocol) return port;
+function isRepeated(ports: readonly SlicePort[], count: number, name: string, protocol: Protocol, port: number) {
+  for (let i = 0; i < count; i++) {
+    const other = ports[i];
+    if (other.port === port && matches(other, name, protocol)) return true;
   }
-  return undefined;
+  return false;
+}
+
+function matches(port: SlicePort, name: string, protocol: Protocol): boolean {
+  return port.name === name && port.protocol === protocol;
 }
 
 type EndpointColumns = Pick<SliceRecord, "endpoints" | "states" | "hints">;
@@ -272,11 +274,14 @@ export function candidatesOf(
   let port = 0;
   for (let i = 0; i < slices.length; i++) {
     const slice = slices[i];
-    const match = slice?.family === family ? findPort(slice.ports, portName, protocol) : undefined;
-    if (match === undefined) continue;
-    if (only !== undefined) return mergeSlices(slices, family, portName, protocol);
-    only = slice;
-    port = match.port;
+    if (slice.family !== family) continue;
+    for (let j = 0; j < slice.ports.length; j++) {
+      const item = slice.ports[j];
+      if (!matches(item, portName, protocol)) continue;
+      if (only !== undefined) return mergeSlices(slices, family, portName, protocol);
+      only = slice;
+      port = item.port;
+    }
   }
   if (only === undefined) return NO_CANDIDATES;
   const { endpoints, states, hints } = only;
@@ -304,29 +309,46 @@ function mergeSlices(
   portName: string,
   protocol: Protocol,
 ): CandidateList {
-  const endpoints: Endpoint[] = [];
-  const states: number[] = [];
-  let hints: Hints[] | undefined;
-  const positions = new Map<number, Map<string, number>>();
+  const merged = new MergedCandidates();
   for (const slice of slices) {
-    const match = slice.family === family ? findPort(slice.ports, portName, protocol) : undefined;
-    if (match === undefined) continue;
-    let onSamePort = positions.get(match.port);
-    if (onSamePort === undefined) positions.set(match.port, (onSamePort = new Map()));
-    if (slice.hints !== undefined) hints ??= endpoints.map(() => NO_HINTS);
-    for (const [i, endpoint] of onPort(slice.endpoints, match.port).entries()) {
+    if (slice.family !== family) continue;
+    for (const port of slice.ports) if (matches(port, portName, protocol)) merged.add(slice, port.port);
+  }
+  return merged;
+}
+
+/** Endpoints of several slices and ports, each address and port once. */
+class MergedCandidates implements CandidateList {
+  readonly endpoints: Endpoint[] = [];
+  readonly states: number[] = [];
+  hints: Hints[] | undefined;
+  /** By port and address. */
+  readonly #positions = new Map<number, Map<string, number>>();
+
+  add(slice: SliceRecord, port: number): void {
+    let onSamePort = this.#positions.get(port);
+    if (onSamePort === undefined) this.#positions.set(port, (onSamePort = new Map()));
+    if (slice.hints !== undefined) this.hints ??= this.endpoints.map(() => NO_HINTS);
+    for (const [i, endpoint] of onPort(slice.endpoints, port).entries()) {
       const state = slice.states[i] ?? 0;
       let at = onSamePort.get(endpoint.address);
       if (at === undefined) {
-        at = endpoints.length;
+        at = this.endpoints.length;
         onSamePort.set(endpoint.address, at);
-      } else if (!preferred(state, states[at] ?? 0)) {
+      } else if (!preferred(state, this.states[at] ?? 0)) {
         continue;
       }
-      endpoints[at] = endpoint;
-      states[at] = state;
-      if (hints !== undefined) hints[at] = slice.hints?.[i] ?? NO_HINTS;
+      this.endpoints[at] = endpoint;
+      this.states[at] = state;
+      if (this.hints !== undefined) this.hints[at] = slice.hints?.[i] ?? NO_HINTS;
     }
   }
-  return { endpoints, states, hints };
+}
+
+/** `slices`, in order of their names, with `record` in the place of its former version. */
+export function withSlice(slices: readonly SliceRecord[], record: SliceRecord): readonly SliceRecord[] {
+  if (slices.length === 0 || (slices.length === 1 && slices[0]?.name === record.name)) return [record];
+  const rest = slices.filter((slice) => slice.name !== record.name);
+  const at = rest.findIndex((slice) => slice.name > record.name);
+  return at < 0 ? [...rest, record] : rest.toSpliced(at, 0, record);
 }

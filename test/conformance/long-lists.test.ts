@@ -56,9 +56,9 @@ test(
     });
     const put = (count: number): void => {
       const slice = makeSlice(0, podsOf(0, count));
-      const endpoints = slice.endpoints.map((one) => ({
+      const endpoints = (slice.endpoints ?? []).map((one) => ({
         ...one,
-        nodeName: LOCAL.includes(one.addresses[0]) ? "this-node" : "elsewhere",
+        nodeName: LOCAL.includes(one.addresses[0] ?? "") ? "this-node" : "elsewhere",
       }));
       proxier.upsert({ kind: "EndpointSlice", object: { ...slice, endpoints } });
     };
@@ -69,7 +69,7 @@ test(
         expect((await proxier.sync()).ok).toBe(true);
         const cluster = await drawn(bench.kernel, `cluster-${count}`);
         expect([cluster.length, new Set(cluster).size, cluster.includes(undefined)]).toEqual([count, count, false]);
-        expect((await drawn(bench.kernel, "local-2")).toSorted()).toEqual(LOCAL);
+        expect(new Set(await drawn(bench.kernel, "local-2"))).toEqual(new Set(LOCAL));
       }
     } finally {
       await proxier.stop();

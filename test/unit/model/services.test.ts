@@ -300,10 +300,10 @@ describe("policies and affinity", () => {
     ["external Local", { type: "NodePort", externalTrafficPolicy: "Local" }, false, true],
     ["external Local by an external IP", { externalIPs: ["192.0.2.1"], externalTrafficPolicy: "Local" }, false, true],
     [
-      "external Local by a node port",
-      { ports: [{ port: 80, nodePort: 30080 }], externalTrafficPolicy: "Local" },
+      "external Local with type ClusterIP and a node port: Cluster, as kube-proxy takes it",
+      { type: "ClusterIP", ports: [{ port: 80, nodePort: 30080 }], externalTrafficPolicy: "Local" },
       false,
-      true,
+      false,
     ],
     ["external Local without anything external", { externalTrafficPolicy: "Local" }, false, false],
   ])("%s", (_name, spec, internal, external) => {
@@ -341,6 +341,20 @@ describe("policies and affinity", () => {
     expect(view("web").affinitySeconds).toBe(seconds);
     expect(problems).toHaveLength(problem === undefined ? 0 : 1);
     expect(problems.join()).toContain(problem ?? "");
+  });
+
+  test("type ClusterIP with a node port and load-balancer IPs: both are served, policy Local counts only with an external IP", () => {
+    const { model, view, problems } = newModel();
+    const ports = [{ port: 80, nodePort: 30080 }];
+    const status = { loadBalancer: { ingress: [{ ip: "192.0.2.1" }] } };
+    const spec = { type: "ClusterIP", externalTrafficPolicy: "Local", healthCheckNodePort: 32000, ports };
+    model.upsertService(service("web", spec, { status }));
+    const served = { nodePort: 30080, loadBalancerIPs: ["192.0.2.1"] };
+    expect(view("web")).toMatchObject({ ...served, externalPolicyLocal: false });
+    expect(model.healthCheck("ip", "default/web")).toBeUndefined();
+    model.upsertService(service("web", { ...spec, externalIPs: ["192.0.2.2"] }, { status }));
+    expect(view("web")).toMatchObject({ ...served, externalPolicyLocal: true });
+    expect(problems).toEqual([]);
   });
 
   test.each(["internalTrafficPolicy", "externalTrafficPolicy", "type"])("an unknown %s is named", (field) => {

@@ -96,6 +96,13 @@ describe("ports", () => {
     expect(problems).toHaveLength(problem === undefined ? 0 : 1);
   });
 
+  test("two numbers with one name and protocol in a slice are both used, as kube-proxy does; the same one twice is one", () => {
+    const ports = [{ port: 8080 }, { port: 9090 }, { port: 8080 }, { port: 53, protocol: "UDP" }];
+    const { view, problems } = serve(slice("a", "web", ["10.1.0.1", "10.1.0.2"], { ports }));
+    expect(addresses(view("web").clusterEndpoints)).toBe("10.1.0.1:8080 10.1.0.1:9090 10.1.0.2:8080 10.1.0.2:9090");
+    expect(problems).toEqual([]);
+  });
+
   test("slices may send one service port to different numbers", () => {
     const { view } = serve(
       slice("a", "web", ["10.1.0.1"]),
