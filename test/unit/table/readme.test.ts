@@ -1,0 +1,40 @@
+/** The tables of what came before: what they name is there. */
+import { existsSync, readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+
+const ROOT = new URL("../../../", import.meta.url);
+const readme = readFileSync(new URL("src/table/README.md", ROOT), "utf8");
+const section = (title: string): string => readme.split(/^## /m).find((text) => text.startsWith(title)) ?? "";
+
+describe("src/table/README.md", () => {
+  test.each(["Calico Felix `iptables.Table` → here", "kube-proxy's iptables mode → here"])(
+    "%s: every file is there",
+    (title) => {
+      const names = [...section(title).matchAll(/`((?:[a-z-]+\/)*[a-z-]+\.ts|src\/[a-z]+\/)`/g)].map(
+        ([, name]) => name,
+      );
+      expect(names.length).toBeGreaterThan(5);
+      const missing = names.filter((name) => {
+        const path = name.startsWith("src/") ? [name] : [`src/table/${name}`, `src/ruleset/${name}`];
+        return !path.some((each) => existsSync(new URL(each, ROOT)));
+      });
+      expect(missing).toEqual([]);
+    },
+  );
+
+  test.each([
+    "`KUBE-FW-`",
+    "INVALID",
+    "established",
+    "route_localnet",
+    "bridge-nf-call-iptables",
+    "stale UDP",
+    "CleanupLeftovers",
+  ])("kube-proxy's iptables mode has a row for %s", (word) => {
+    const rows = section("kube-proxy's iptables mode")
+      .split("\n")
+      .filter((line) => line.startsWith("| "));
+    expect(rows.length).toBeGreaterThan(25);
+    expect(rows.filter((row) => row.split(" | ")[0].includes(word))).toHaveLength(1);
+  });
+});
