@@ -133,7 +133,9 @@ Napi::Value Tables(const Napi::CallbackInfo& info) {
 Napi::Value Chains(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
-  return ListTask<ChainInfo>(info.Env(), "dump chains", [connection, table] { return connection->Chains(table); });
+  const std::optional<std::vector<std::string>> names = ReadOptionalNames(info.Env(), info[2], "chains");
+  return ListTask<ChainInfo>(info.Env(), "dump chains",
+                             [connection, table, names] { return connection->Chains(table, names); });
 }
 
 Napi::Value Rules(const Napi::CallbackInfo& info) {

@@ -376,16 +376,28 @@ bool Same(const TableRef& a, const TableRef& b) { return a.family == b.family &&
 
 }  // namespace
 
-std::vector<ChainInfo> Connection::Chains(const TableRef& table) const {
+std::vector<ChainInfo> Connection::Chains(const TableRef& table,
+                                          const std::optional<std::vector<std::string>>& names) const {
   std::vector<ChainInfo> chains;
-  NfTablesRequest request(NFT_MSG_GETCHAIN, NLM_F_DUMP, table.family);
-  RunRequest(
-      read_sockets_, request.message(), "dump chains", [&] { chains.clear(); },
-      [&](const nlmsghdr* message) {
-        // The kernel has no filter for chains.
-        ChainInfo info = DecodeChain(message);
-        if (Same(info.ref, table)) chains.push_back(std::move(info));
-      });
+  const auto add = [&](const nlmsghdr* message) {
+    // Most are another table's where a firewall has a chain for everything.
+    if (TableOfChain(message) != table.table) return;
+    ChainInfo info = DecodeChain(message);
+    if (Same(info.ref, table)) chains.push_back(std::move(info));
+  };
+  if (!names) {
+    const NfTablesRequest request(NFT_MSG_GETCHAIN, NLM_F_DUMP, table.family);
+    RunRequest(
+        read_sockets_, request.message(), "dump chains", [&] { chains.clear(); }, add);
+    return chains;
+  }
+  for (const std::string& name : *names) {
+    NfTablesRequest request(NFT_MSG_GETCHAIN, 0, table.family);
+    request.writer().String(NFTA_CHAIN_TABLE, table.table);
+    request.writer().String(NFTA_CHAIN_NAME, name);
+    RunRequest(
+        read_sockets_, request.message(), "read chains", [] {}, add, true);
+  }
   return chains;
 }
 

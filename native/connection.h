@@ -56,7 +56,9 @@ class Connection {
 
   GenInfo Generation() const;
   std::vector<TableInfo> Tables(uint8_t family) const;
-  std::vector<ChainInfo> Chains(const TableRef& table) const;
+  // All of the table, or those of these names that are there. The kernel filters no dump of chains: it walks those of
+  // every table of the family.
+  std::vector<ChainInfo> Chains(const TableRef& table, const std::optional<std::vector<std::string>>& names) const;
   std::vector<RuleInfo> Rules(const TableRef& table, const std::optional<std::string>& chain) const;
   std::vector<SetDump> Sets(const TableRef& table) const;
   // Fills the collector with the elements of a set.

@@ -14,6 +14,8 @@ namespace nftp {
 
 namespace {
 
+constexpr uint32_t kMaxNames = 1 << 20;
+
 // A verdict map names each verdict once; two tables' worth of chains is more than anybody needs.
 constexpr uint32_t kMaxVerdicts = 1 << 20;
 constexpr uint32_t kMaxFields = 16;  // NFT_REG32_COUNT
@@ -305,6 +307,18 @@ SetInfo ReadSetInfo(Napi::Env env, napi_value value) {
   const Where where("set: ");
   WantObject(env, value, where);
   return ReadSet(env, value, where);
+}
+
+std::optional<std::vector<std::string>> ReadOptionalNames(Napi::Env env, napi_value value, const char* what) {
+  if (IsAbsent(env, value)) return std::nullopt;
+  const Where where{std::string(what)};
+  const uint32_t length = ReadArrayLength(env, value, kMaxNames, where);
+  std::vector<std::string> names;
+  names.reserve(length);
+  for (uint32_t i = 0; i < length; ++i) {
+    names.push_back(ReadText(env, GetElement(env, value, i), kMaxName, Where(where, i)));
+  }
+  return names;
 }
 
 std::optional<std::string> ReadOptionalName(Napi::Env env, napi_value value, const char* what) {

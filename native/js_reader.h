@@ -47,6 +47,7 @@ MonitorOptions ReadMonitorOptions(Napi::Env env, napi_value value);
 TableRef ReadTableRef(Napi::Env env, napi_value value);
 SetInfo ReadSetInfo(Napi::Env env, napi_value value);
 std::optional<std::string> ReadOptionalName(Napi::Env env, napi_value value, const char* what);
+std::optional<std::vector<std::string>> ReadOptionalNames(Napi::Env env, napi_value value, const char* what);
 // Undefined: 0, every family.
 uint8_t ReadOptionalFamily(Napi::Env env, napi_value value);
 

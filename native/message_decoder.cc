@@ -155,6 +155,14 @@ TableInfo DecodeTable(const nlmsghdr* message) {
   return info;
 }
 
+std::string_view TableOfChain(const nlmsghdr* message) {
+  HeaderOf(message);
+  for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) {
+    if (reader.attr().type() == NFTA_CHAIN_TABLE) return reader.attr().Text();
+  }
+  return {};
+}
+
 ChainInfo DecodeChain(const nlmsghdr* message) {
   ChainInfo info;
   std::optional<uint32_t> policy;

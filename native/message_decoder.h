@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "attr.h"
 #include "model.h"
@@ -14,6 +15,8 @@ namespace nftp {
 
 TableInfo DecodeTable(const nlmsghdr* message);
 ChainInfo DecodeChain(const nlmsghdr* message);
+// Its table alone, which points into the message.
+std::string_view TableOfChain(const nlmsghdr* message);
 RuleInfo DecodeRule(const nlmsghdr* message);
 SetDump DecodeSet(const nlmsghdr* message);
 GenInfo DecodeGen(const nlmsghdr* message);

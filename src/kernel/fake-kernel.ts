@@ -233,11 +233,11 @@ export class FakeKernel implements Kernel {
     return this.shared.state.ofFamily(family).map(tableInfo);
   }
 
-  async chains(ref: TableRef): Promise<ChainInfo[]> {
+  async chains(ref: TableRef, names?: readonly string[]): Promise<ChainInfo[]> {
     await this.beginDump("dump chains");
-    return byAge(this.shared.state.find(ref)?.chains ?? new Map<string, ChainState>()).map((chain) =>
-      chainInfo(ref, chain),
-    );
+    return byAge(this.shared.state.find(ref)?.chains ?? new Map<string, ChainState>())
+      .filter(({ name }) => names === undefined || names.includes(name))
+      .map((chain) => chainInfo(ref, chain));
   }
 
   async rules(ref: TableRef, chain?: string): Promise<RuleInfo[]> {

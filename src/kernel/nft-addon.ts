@@ -77,7 +77,7 @@ export interface NativeNftAddon {
   faultsOf(ops: readonly Op[], bytes: Uint8Array): NativeError;
   generation(connection: NativeConnection): Promise<Generation>;
   tables(connection: NativeConnection, family?: Family): Promise<TableInfo[]>;
-  chains(connection: NativeConnection, table: TableRef): Promise<ChainInfo[]>;
+  chains(connection: NativeConnection, table: TableRef, names?: readonly string[]): Promise<ChainInfo[]>;
   rules(connection: NativeConnection, table: TableRef, chain?: string): Promise<RuleInfo[]>;
   sets(connection: NativeConnection, table: TableRef): Promise<SetDump[]>;
   elements(connection: NativeConnection, table: TableRef, set: SetInfo): Promise<ElementBatch>;

@@ -110,8 +110,8 @@ export class NftKernel implements Kernel {
     return this.#calls.run("dump tables", async () => this.#addon.tables(this.#connection, family));
   }
 
-  async chains(table: TableRef): Promise<ChainInfo[]> {
-    return this.#calls.run("dump chains", async () => this.#addon.chains(this.#connection, table));
+  async chains(table: TableRef, names?: readonly string[]): Promise<ChainInfo[]> {
+    return this.#calls.run("dump chains", async () => this.#addon.chains(this.#connection, table, names));
   }
 
   async rules(table: TableRef, chain?: string): Promise<RuleInfo[]> {

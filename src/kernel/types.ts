@@ -457,7 +457,11 @@ export interface Kernel {
   commit(ops: readonly Op[], options?: CommitOptions): Promise<CommitResult>;
   generation(): Promise<Generation>;
   tables(family?: Family): Promise<TableInfo[]>;
-  chains(table: TableRef): Promise<ChainInfo[]>;
+  /**
+   * All chains of the table, or those of these names that are there. For all of them the kernel walks the chains of every table of
+   * the family; one by name costs it nothing to find.
+   */
+  chains(table: TableRef, names?: readonly string[]): Promise<ChainInfo[]>;
   /** In kernel order. */
   rules(table: TableRef, chain?: string): Promise<RuleInfo[]>;
   sets(table: TableRef): Promise<SetDump[]>;

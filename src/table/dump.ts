@@ -1,20 +1,21 @@
 /** Reads a table as it is at one moment. */
 import { SetFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
-import type { ElementBatch, Kernel, RuleInfo, SetDump, TableRef } from "../kernel/types.js";
+import type { ChainInfo, ElementBatch, Kernel, RuleInfo, SetDump, TableRef } from "../kernel/types.js";
+import type { Period } from "./announcements.js";
 import { anonymousContent, canonicalExprs, referencesOf } from "./prepare.js";
 import { emptyState, type KernelRule, type KernelState } from "./state.js";
 import { commentOf } from "./text.js";
 
-/** A busy neighbour may change the ruleset during each of them. */
+/** Another process may change the table during each of them, or the ruleset while nothing tells of which table. */
 const MAX_ATTEMPTS = 5;
 
 export interface TableDump {
   readonly state: KernelState;
   readonly elements: ReadonlyMap<string, ElementBatch>;
-  /** Generation when it began: all changes up to it are in. */
+  /** All changes up to this generation are in. */
   readonly since: number;
-  /** Generation that all of it belongs to. Absent: the ruleset changed during every attempt, so parts may be of different moments. */
+  /** Generation that all of it belongs to. Absent: parts may be of different moments. */
   readonly generation?: number;
 }
 
@@ -23,15 +24,27 @@ export interface DumpOptions {
   readonly wantsChain: (chain: string) => boolean;
   /** Whether the elements of this set are to be read. */
   readonly wantsElements: (set: SetDump) => boolean;
+  /** Chains that are likely to be there: when there are no others, reading does not grow with other tables' chains. */
+  readonly likelyChains?: Iterable<string>;
+  /** Notes what changes the table from now on. Undefined: nothing tells, so that every change of the ruleset may have. */
+  readonly begin?: () => Period | undefined;
 }
 
 export async function dumpTable(kernel: Kernel, ref: TableRef, options: DumpOptions): Promise<TableDump> {
   for (let attempt = 1; ; attempt++) {
-    const before = await kernel.generation();
-    const dump = await unlessTorn(() => readOnce(kernel, ref, options));
-    const after = await kernel.generation();
-    if (dump !== undefined && before.id === after.id) return { ...dump, since: before.id, generation: after.id };
-    if (dump !== undefined && attempt >= MAX_ATTEMPTS) return { ...dump, since: before.id };
+    const period = options.begin?.();
+    try {
+      const before = await kernel.generation();
+      const dump = await unlessTorn(() => readOnce(kernel, ref, options));
+      if (dump !== undefined) {
+        const after = await kernel.generation();
+        const same = before.id === after.id || (await period?.untouched(before.id, after.id)) === true;
+        if (same) return { ...dump, since: after.id, generation: after.id };
+        if (attempt >= MAX_ATTEMPTS) return { ...dump, since: before.id };
+      }
+    } finally {
+      period?.end();
+    }
     if (attempt >= MAX_ATTEMPTS)
       throw new KernelError("interrupted", `table ${ref.table} changes faster than it can be read`, {
         action: "dump table",
@@ -59,10 +72,11 @@ async function readOnce(
   const table = (await kernel.tables(ref.family)).find((info) => info.table === ref.table);
   if (table === undefined) return { state, elements };
   state.table = { flags: table.flags, ...(table.owner === undefined ? {} : { owner: table.owner }) };
-  for (const chain of await kernel.chains(ref)) {
+  const sets = await kernel.sets(ref);
+  const named = sets.filter((set) => (set.flags & SetFlag.anonymous) === 0);
+  for (const chain of await readChains(kernel, ref, table.use - named.length, options.likelyChains)) {
     state.chains.set(chain.chain, { base: chain.base, comment: commentOf(chain.userdata), rules: [] });
   }
-  const sets = await kernel.sets(ref);
   const rules = await kernel.rules(ref);
   const anonymous = await readAnonymous(
     kernel,
@@ -77,6 +91,21 @@ async function readOnce(
     if (options.wantsElements(set)) elements.set(set.set, await kernel.elements(ref, set));
   }
   return { state, elements };
+}
+
+/**
+ * Asks for the likely chains by name; for all, which costs the kernel a walk over the chains of all tables, only if there may be
+ * others: `most` is the table's use without its named sets, that is its chains, objects and flowtables.
+ */
+async function readChains(
+  kernel: Kernel,
+  ref: TableRef,
+  most: number,
+  likely: Iterable<string> = [],
+): Promise<ChainInfo[]> {
+  const names = [...likely];
+  const found = names.length === 0 ? [] : await kernel.chains(ref, names);
+  return found.length === most ? found : kernel.chains(ref);
 }
 
 /** Reads one chain's rules anew, for their handles. */

@@ -4,6 +4,7 @@ import { TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
 import { nextGeneration } from "../kernel/generation.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, TableRef, Verdict } from "../kernel/types.js";
+import type { Period } from "./announcements.js";
 import { BusyChains } from "./busy-chains.js";
 import { capture, type Captured } from "./capture.js";
 import { describeChanges, describeForeignChanges } from "./changes.js";
@@ -146,6 +147,7 @@ export class Table {
     const ours = events.filter(
       (event) => event.family === this.ref.family && event.table === this.ref.table && !this.#isPackets(event),
     );
+    this.#view.announcements.add(generation, ours.length > 0);
     if (ours.length === 0) return inserted;
     const named = ours.flatMap(({ kind, name }) => (kind === "elements" || kind === "set" ? (name ?? []) : []));
     const whole = ours.some(({ kind }) => kind === "table");
@@ -154,9 +156,20 @@ export class Table {
     return added ? [...describeChanges(ours), ...inserted] : inserted;
   }
 
+  /** Takes note that a transaction of ours was received in its place among the others. */
+  noticeOwn({ generation }: ChangeBatch): void {
+    this.#view.announcements.add(generation, false);
+  }
+
+  /** Every transaction of the namespace is told to `notice` or `noticeOwn` from now on, or no more. */
+  listening(listening: boolean): void {
+    this.#view.announcements.listen(listening);
+  }
+
   /** Nobody has listened for a while: anything may have happened. False: that was known. */
   eventsLost(reason: string): boolean {
-    const { doubts } = this.#view;
+    const { announcements, doubts } = this.#view;
+    announcements.lost();
     const known = doubts.has("lost events");
     doubts.add({ cause: "lost events", reason });
     return !known;
@@ -275,11 +288,13 @@ export class Table {
     let resynced: string | undefined;
     let readWhole = false;
     for (let retry = 0; ; retry++) {
+      const period = this.#view.announcements.begin();
+      let reading: Reading | undefined;
       try {
         await this.#resolveOwnership();
         await this.#lookAtOwner();
         const { doubts } = this.#view;
-        const reading = (repair && doubts.any) || doubts.pressing ? await this.#read() : undefined;
+        if ((repair && doubts.any) || doubts.pressing) reading = await this.#read();
         resynced ??= reading?.reason;
         readWhole ||= reading?.whole === true;
         this.#drift = joined(this.#drift, reading?.drift);
@@ -296,12 +311,34 @@ export class Table {
       } catch (error) {
         const failure = error instanceof CommitFailure ? error.kernelError : error;
         const faulty = error instanceof CommitFailure ? error.faulty : [];
+        if (retry < MAX_RETRIES && (await this.#isStillRight(failure, reading, period))) {
+          // Written on what was read, without expecting anything: what another process does to the table now shows in events.
+          readWhole = false;
+          continue;
+        }
         const busy = readWhole && this.#busy.note(faulty, (chain) => this.#wanted.chains.has(chain));
         if (!(busy || this.#mayRetry(failure, readWhole, repair)) || retry >= MAX_RETRIES) {
           throw toTableError(this.#options.name, failure, faulty);
         }
+      } finally {
+        period?.end();
       }
     }
+  }
+
+  /** Whether only other tables changed between the read and the transaction that was refused for it. */
+  async #isStillRight(error: unknown, reading: Reading | undefined, period: Period | undefined): Promise<boolean> {
+    if (!(error instanceof KernelError) || error.code !== "stale") return false;
+    if (reading?.generation === undefined || period === undefined) return false;
+    try {
+      const { id } = await this.#kernel.generation();
+      if (!(await period.untouched(reading.generation, id))) return false;
+    } catch {
+      return false;
+    }
+    // Of the tables that these are in nothing tells.
+    this.#insertions.invalidate();
+    return true;
   }
 
   /** Notes that the kernel is to be read again where the error says so; whether it is worth another try now. */

@@ -1,5 +1,6 @@
 /** Our idea of the kernel's table: what it holds, how much of that is in doubt, and how a read mends it. */
 import type { ElementBatch, Kernel, SetInfo, TableRef } from "../kernel/types.js";
+import { Announcements } from "./announcements.js";
 import { Doubts, type DoubtScope } from "./doubts.js";
 import { compareStructure, DriftReport } from "./drift.js";
 import { dumpRules, dumpTable, type TableDump } from "./dump.js";
@@ -17,7 +18,7 @@ export interface Reading {
   readonly reason: string;
   /** All sets were read, not only those in doubt. */
   readonly whole: boolean;
-  /** Generation that all of it belongs to; absent: only a part was read, or the ruleset changed all the time. */
+  /** Generation that all of it belongs to; absent: only a part was read, or it changed all the time. */
   readonly generation?: number;
   /** What was not as thought. Absent: nothing, or nothing was thought before. */
   readonly drift?: Drift;
@@ -26,6 +27,7 @@ export interface Reading {
 export class KernelView {
   state: KernelState = emptyState();
   readonly doubts = new Doubts();
+  readonly announcements = new Announcements();
   /** Whether the table is to be owned by our socket. */
   own = false;
   readonly #kernel: Kernel;
@@ -84,6 +86,8 @@ export class KernelView {
   dump(picks: (set: string) => boolean): Promise<TableDump> {
     const { sets, chains } = this.#wanted;
     return dumpTable(this.#kernel, this.#ref, {
+      likelyChains: new Set([...chains.keys(), ...this.state.chains.keys()]),
+      begin: () => this.announcements.begin(),
       wantsChain: (chain) => chains.has(chain),
       wantsElements: (info) => {
         const record = sets.get(info.set);

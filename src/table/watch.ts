@@ -67,7 +67,14 @@ export class TableWatch {
     this.#closed = true;
     clearTimeout(this.#timer);
     await this.#opening;
-    await this.#monitor?.close();
+    const monitor = this.#monitor;
+    this.#stopped();
+    await monitor?.close();
+  }
+
+  #stopped(): void {
+    this.#monitor = undefined;
+    for (const table of this.#tables) table.listening(false);
   }
 
   async #open(): Promise<void> {
@@ -91,6 +98,7 @@ export class TableWatch {
         throw ended.error;
       }
       this.#monitor = monitor;
+      for (const table of this.#tables) table.listening(true);
       this.#waitMs = this.#firstWaitMs;
     } catch (error) {
       this.#again(error);
@@ -104,8 +112,11 @@ export class TableWatch {
   #onBatch(batch: ChangeBatch): void {
     const { portId } = this.#kernel;
     if (portId !== this.#port) this.#renew();
-    if (batch.portId === portId) return;
     for (const table of this.#tables) {
+      if (batch.portId === portId) {
+        table.noticeOwn(batch);
+        continue;
+      }
       const changes = table.notice(batch);
       if (changes.length === 0) continue;
       const { process, events } = batch;
@@ -122,7 +133,7 @@ export class TableWatch {
   /** Our commits come from another port now: a monitor that knows it takes over. */
   #renew(): void {
     const former = this.#monitor;
-    this.#monitor = undefined;
+    this.#stopped();
     this.#port = this.#kernel.portId;
     void closeQuietly(former);
     void this.open();
@@ -135,7 +146,7 @@ export class TableWatch {
 
   #ended(reason: Error): void {
     const monitor = this.#monitor;
-    this.#monitor = undefined;
+    this.#stopped();
     if (this.#closed) return;
     void closeQuietly(monitor);
     this.#again(reason);

@@ -38,6 +38,19 @@ const making: Case[] = [
     },
   },
   {
+    title: "some of the chains, by name; those that are not there are not in the answer",
+    given: [table, newChain("a"), newChain("in", input), newChain("b")],
+    when: [newChain("c")],
+    then: async ({ kernel }) => {
+      const names = async (asked: string[]): Promise<string[]> =>
+        (await kernel.chains(T, asked)).map(({ chain }) => chain).toSorted();
+      expect(await names(["none", "in", "c", "a"])).toEqual(["a", "c", "in"]);
+      expect(await names([])).toEqual([]);
+      expect((await kernel.chains(T, ["in"]))[0]).toEqual((await kernel.chains(T)).find(({ chain }) => chain === "in"));
+      expect(await kernel.chains({ ...T, table: "none" }, ["a"])).toEqual([]);
+    },
+  },
+  {
     title: "a base chain has a policy of accept",
     given: [table],
     when: [newChain("in", input)],

@@ -1,0 +1,274 @@
+/** Other tables of the namespace change all the time, or in large transactions: what that does to a table that is watched. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+
+import { NftKernel } from "../../src/kernel/nft-kernel.js";
+import type { ElementBatch, Op } from "../../src/kernel/types.js";
+import { Table } from "../../src/table/index.js";
+import type { ElementSet } from "../../src/table/types.js";
+import { TableWatch } from "../../src/table/watch.js";
+import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
+import { patience } from "../lab/patience.js";
+import { makeProxier } from "../unit/proxier/support/proxier.js";
+import { makeNamespace, type Namespace } from "./real.js";
+
+const OWN = { family: "ip", table: "own" } as const;
+const THEIRS = { family: "ip", table: "theirs" } as const;
+/** A dump of so many takes long enough for several foreign transactions. */
+const ELEMENTS = 100_000;
+
+let namespace: Namespace;
+let kernel: NftKernel;
+let other: NftKernel;
+/** What a test leaves behind, in this order. */
+const closers: (() => Promise<unknown>)[] = [];
+
+beforeAll(async () => {
+  namespace = await makeNamespace();
+  kernel = await NftKernel.open({ netns: namespace.path });
+  other = await NftKernel.open({ netns: namespace.path });
+  await other.commit([
+    { op: "add", kind: "table", ...THEIRS },
+    { op: "add", kind: "set", ...THEIRS, set: "s", flags: 0, keyType: 7, keyLen: 4 },
+  ]);
+});
+afterEach(async () => {
+  for (const close of closers.splice(0)) await close();
+});
+afterAll(async () => {
+  await kernel.close();
+  await other.close();
+  await namespace.remove();
+});
+
+function addressBytes(count: number, from = 0x0a000000): Uint8Array {
+  const bytes = Buffer.alloc(count * 4);
+  for (let i = 0; i < count; i++) bytes.writeUInt32BE(from + i, i * 4);
+  return bytes;
+}
+const keys = (bytes: Uint8Array): ElementBatch => ({ count: bytes.length / 4, keyLen: 4, dataLen: 0, bytes });
+const gone = (index: number): Op => ({
+  op: "delete",
+  kind: "elements",
+  ...OWN,
+  set: "s",
+  elements: keys(addressBytes(1, 0x0a000000 + index)),
+});
+let addedElsewhere = 0;
+const elsewhere = (): Op => ({
+  op: "add",
+  kind: "elements",
+  ...THEIRS,
+  set: "s",
+  elements: keys(addressBytes(1, 0x0b000000 + addedElsewhere++)),
+});
+
+interface Seen {
+  dumps: number;
+  readonly expected: (number | undefined)[];
+}
+
+interface Watched {
+  readonly table: Table;
+  readonly set: ElementSet;
+  readonly lost: readonly string[];
+  /** Counts from now on; `behindDump` and `beforeCommit` run where they say. */
+  count(hooks?: { behindDump?: () => Promise<unknown>; beforeCommit?: () => Promise<unknown> }): Seen;
+}
+
+/** A watched table of so many addresses in one set, in force. */
+async function watched(count: number): Promise<Watched> {
+  const table = new Table(kernel, { family: "ip", name: OWN.table });
+  const set = table.set({ set: "s", key: ["ipv4_addr"], size: 2 * count });
+  const all = addressBytes(count);
+  for (let i = 0; i < count; i++) set.put(all.subarray(4 * i, 4 * i + 4));
+  const lost: string[] = [];
+  const watch = new TableWatch(kernel, [table], {
+    changed: () => undefined,
+    lost: (reason) => lost.push(reason),
+    failed: () => undefined,
+  });
+  await watch.open();
+  closers.push(
+    () => watch.close(),
+    () => table.destroy(),
+  );
+  await table.apply();
+  const elements = kernel.elements.bind(kernel);
+  const commit = kernel.commit.bind(kernel);
+  return {
+    table,
+    set,
+    lost,
+    count: ({ behindDump, beforeCommit } = {}) => {
+      closers.unshift(() => Promise.resolve(Object.assign(kernel, { elements, commit })));
+      const seen: Seen = { dumps: 0, expected: [] };
+      kernel.elements = async (ref, info) => {
+        const dump = await elements(ref, info);
+        seen.dumps++;
+        await behindDump?.();
+        return dump;
+      };
+      kernel.commit = async (ops, options) => {
+        await beforeCommit?.();
+        seen.expected.push(options?.expectGeneration);
+        return commit(ops, options);
+      };
+      return seen;
+    },
+  };
+}
+
+test("a read of a large table is done once while another process keeps changing other tables", async () => {
+  const own = await watched(ELEMENTS);
+  const end = new AbortController();
+  let commits = 0;
+  const busy = (async (): Promise<void> => {
+    for (; !end.signal.aborted; commits++) {
+      await other.commit([elsewhere()]);
+      await sleep(5);
+    }
+  })();
+  closers.unshift(() => {
+    end.abort();
+    return busy;
+  });
+  const seen = own.count();
+  own.table.invalidate("test");
+  const before = commits;
+  await own.table.load();
+  expect(commits - before).toBeGreaterThan(2);
+  expect(seen.dumps).toBe(1);
+  end.abort();
+  await busy;
+  // All of it is of one moment.
+  own.table.invalidate("test");
+  expect(await own.table.apply()).toMatchObject({ transactions: 0, resynced: "test" });
+  expect(own.lost).toEqual([]);
+});
+
+test("a change of the table itself in the middle of a read is seen, and the table is read again", async () => {
+  const own = await watched(1000);
+  let once = true;
+  const seen = own.count({
+    behindDump: async () => {
+      if (once) await other.commit([elsewhere(), gone(7)]);
+      once = false;
+    },
+  });
+  own.table.invalidate("test");
+  const result = await own.table.apply();
+  expect(result).toMatchObject({ transactions: 1, drift: { changes: ["set s: elements 1 gone"] } });
+  expect(result.operations.element).toEqual({ add: 1, delete: 0 });
+  expect(seen.dumps).toBe(2);
+  expect(await own.table.check()).toBe("same");
+});
+
+test("a transaction that another table's change has made stale is sent again without another read", async () => {
+  const own = await watched(1000);
+  const seen = own.count({ beforeCommit: () => other.commit([elsewhere()]) });
+  own.table.invalidate("test");
+  own.set.delete(addressBytes(1));
+  expect(await own.table.apply()).toMatchObject({ transactions: 1, resynced: "test" });
+  expect(seen).toEqual({ dumps: 1, expected: [expect.any(Number), undefined] });
+});
+
+test("a transaction that a change of the table itself has made stale waits for another read", async () => {
+  const own = await watched(1000);
+  let once = true;
+  const seen = own.count({
+    beforeCommit: async () => {
+      if (once) await other.commit([gone(7)]);
+      once = false;
+    },
+  });
+  own.table.invalidate("test");
+  own.set.delete(addressBytes(1));
+  const { operations } = await own.table.apply();
+  expect(operations.element).toEqual({ add: 1, delete: 1 });
+  expect(seen.dumps).toBe(2);
+});
+
+test("chains are asked for by name, whatever other tables hold, and all of them only where there may be others", async () => {
+  const own = await watched(10);
+  own.table.chain({ chain: "a", rules: [] });
+  own.table.chain({ chain: "b", rules: [] });
+  await own.table.apply();
+  const asked: (readonly string[] | undefined)[] = [];
+  const chains = kernel.chains.bind(kernel);
+  closers.unshift(() => Promise.resolve(Object.assign(kernel, { chains })));
+  kernel.chains = (ref, names) => {
+    asked.push(names);
+    return chains(ref, names);
+  };
+  await other.commit([{ op: "add", kind: "chain", ...THEIRS, chain: "theirs" }]);
+  own.table.invalidate("test");
+  expect(await own.table.apply()).toMatchObject({ transactions: 0 });
+  expect(asked.splice(0)).toEqual([["a", "b"]]);
+  // Here even those that are known are too few.
+  await other.commit([{ op: "add", kind: "chain", ...OWN, chain: "theirs" }]);
+  own.table.invalidate("test");
+  expect((await own.table.apply()).operations.chain).toEqual({ add: 0, delete: 1 });
+  expect(asked.splice(0)).toEqual([["a", "b"], undefined]);
+  await other.commit([{ op: "delete", kind: "chain", ...OWN, chain: "b" }]);
+  own.table.invalidate("test");
+  expect((await own.table.apply()).operations.chain).toEqual({ add: 1, delete: 0 });
+  expect(asked).toEqual([["a", "b"]]);
+});
+
+test(
+  "an element that a large foreign transaction deletes right before a large one of ours is put back",
+  { timeout: patience(60_000) },
+  async () => {
+    const repairs: string[] = [];
+    const proxier = makeProxier(kernel, {
+      watch: true,
+      observers: [{ repaired: ({ found }) => repairs.push(...found) }],
+    });
+    let services = 0;
+    /** Just enough for a transaction that the monitor leaves its group for. */
+    const serve = (): void => {
+      for (let i = 0; i < 110; i++, services++) {
+        proxier.upsert({ kind: "Service", object: makeService(services) });
+        proxier.upsert({ kind: "EndpointSlice", object: makeSlice(services, podsOf(services, 10)) });
+      }
+    };
+    serve();
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    const ref = { family: "ip", table: "kube-proxy" } as const;
+    const set = (await kernel.sets(ref)).find((info) => info.set === "service-ips");
+    if (set === undefined) throw new Error("no service-ips");
+    const { keyLen, bytes } = await kernel.elements(ref, set);
+    const victim: ElementBatch = { count: 1, keyLen, dataLen: 0, bytes: bytes.slice(0, keyLen) };
+    const commit = kernel.commit.bind(kernel);
+    closers.push(
+      () => proxier.stop(),
+      () => Promise.resolve(Object.assign(kernel, { commit })),
+    );
+    for (const round of [1, 2, 3]) {
+      let foreign: Promise<unknown> | undefined;
+      kernel.commit = async (ops, options) => {
+        // Chains may go ahead in a small one, for which the monitor stays.
+        if (foreign === undefined && ops.some((op) => op.kind === "elements" && op.op === "add")) {
+          const { id } = await kernel.generation();
+          const load = keys(addressBytes(60_000, 0x0c000000 + round * 60_000));
+          foreign = other.commit([
+            { op: "add", kind: "elements", ...THEIRS, set: "s", elements: load },
+            { op: "delete", kind: "elements", ...ref, set: set.set, elements: victim },
+          ]);
+          // The number is raised first, the events are sent afterwards.
+          for (let now = id; now === id; now = (await kernel.generation()).id);
+        }
+        return commit(ops, options);
+      };
+      serve();
+      expect((await proxier.sync()).ok).toBe(true);
+      await foreign;
+      await expect
+        .poll(async () => (await kernel.elements(ref, set)).count, { timeout: patience(20_000) })
+        .toBe(services);
+      expect(repairs).toEqual(Array.from({ length: round }, () => "set service-ips: elements 1 gone"));
+    }
+  },
+);
