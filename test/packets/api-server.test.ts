@@ -189,12 +189,12 @@ test("each event of a Service is counted once per family, of a slice once, wheth
     return Number(found?.[1]);
   };
   const [services, slices] = [await total("service"), await total("endpoint")];
-  const [service, slice] = objects({ ...late, endpoints: ["b"], families: ["ip"] });
   const noted = (object: Manifest): Manifest => ({
     ...object,
     metadata: { ...(object["metadata"] as Manifest), annotations: { "example.com/note": "changes no rule" } },
   });
-  await put(noted(service!), noted(slice!));
+  const own = objects({ ...late, endpoints: ["b"], families: ["ip"] });
+  await put(...own.map(noted));
   await expect.poll(async () => [await total("service"), await total("endpoint")]).toEqual([services + 2, slices + 1]);
   await put(...objects(late));
 });

@@ -103,6 +103,25 @@ describe("health port", () => {
     },
   );
 
+  test("/healthz without a Node object says which one it looks for; /livez does not need it", async () => {
+    health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, nodeName: "n1", clock: { now: () => now } });
+    const port = await started(makeHealth());
+    const { status, body } = await ask(port, "/healthz");
+    expect([status, JSON.parse(body)]).toMatchObject([
+      503,
+      {
+        healthy: true,
+        nodeEligible: false,
+        nodeIneligibleReason: expect.stringContaining("no Node object named n1") as string,
+      },
+    ]);
+    expect((await ask(port, "/livez")).status).toBe(200);
+    health.node({ metadata: { name: "n1" } });
+    const known = await ask(port, "/healthz");
+    expect(known.status).toBe(200);
+    expect(known.body).not.toContain("nodeIneligibleReason");
+  });
+
   test("nothing else", async () => {
     const port = await started(makeHealth());
     for (const path of ["/", "/metrics", "/healthz/", "/readyz"]) {
