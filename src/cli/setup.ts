@@ -82,9 +82,9 @@ export function manifestSource(
   return new ManifestSource({
     directory,
     watch,
-    onProblem: ({ served, ...problem }) => {
-      log.warn(problem, MANIFEST_PROBLEMS[served]);
-      if (served === "nothing") onMissing(problem.file);
+    onProblem: ({ served, file, line, column, reason, remedy }) => {
+      log.warn({ file, line, column, reason, remedy }, MANIFEST_PROBLEMS[served]);
+      if (served === "nothing") onMissing(file);
     },
     onNote: (note) => log.info(note),
   });

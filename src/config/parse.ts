@@ -1,17 +1,8 @@
 /** The text of a configuration file as plain data. */
-import type { ScalarTag } from "yaml";
+import { OLD_BOOLEANS } from "../base/yaml-booleans.js";
 import { KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem } from "./types.js";
 import { yaml } from "./yaml.js";
-
-/** kube-proxy reads YAML 1.1, where these too are booleans (sigs.k8s.io/yaml/goyaml.v2 resolve.go). */
-const OLD_BOOLEANS: ScalarTag = {
-  tag: "tag:yaml.org,2002:bool",
-  default: true,
-  identify: (value) => typeof value === "boolean",
-  test: /^(?:y|Y|yes|Yes|YES|on|On|ON|n|N|no|No|NO|off|Off|OFF)$/,
-  resolve: (text) => /^(?:y|on)/i.test(text),
-};
 
 /**
  * Fields without a value are left out: they have their defaults, as the ones that are not there.

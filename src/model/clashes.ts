@@ -17,10 +17,11 @@ const WHY_PASSED: Readonly<Record<Passed["reason"], string>> = {
   first: "precedence",
 };
 
-/** By field, what `service` claims and has come to be another's since the claims were last settled. */
-export function freshLosses(
+/** By field, what a service claims and another has; "fresh": only since the claims were last settled. */
+export function lossesOf(
   record: ServiceRecord,
   claims: readonly (readonly [IpFamily, Claims])[],
+  which: "all" | "fresh",
 ): Map<string, string> {
   const lost = new Map<string, string>();
   for (const [family, ofFamily] of claims) {
@@ -29,7 +30,7 @@ export function freshLosses(
     for (const { protocol, port, nodePort } of record.ports) {
       const note = (field: string, address: string, number: number, what: string): void => {
         const loss = ofFamily.loss(record, address, protocol, number);
-        if (loss?.fresh !== true) return;
+        if (loss === undefined || (which === "fresh" && !loss.fresh)) return;
         const reason = `${what} belongs to ${loss.holder}, ${WHY_LOST[loss.reason]}`;
         lost.set(field, lost.has(field) ? `${lost.get(field)}; ${reason}` : reason);
       };

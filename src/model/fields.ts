@@ -81,11 +81,12 @@ export function textOf(value: unknown, field: string, found: Findings): string {
   return "";
 }
 
-/** A condition of three states; what is no boolean counts as unset, with a report. */
+/** A condition of three states: `unset` when absent or null; what is no boolean is false, with a report: it never makes anything ready. */
 export function booleanOf(value: unknown, unset: boolean, field: string, found: Findings): boolean {
   if (typeof value === "boolean") return value;
-  if (value !== undefined && value !== null) found.report(field, `${show(value)} is not true or false`);
-  return unset;
+  if (value === undefined || value === null) return unset;
+  found.report(field, `${show(value)} is not true or false; false is assumed`);
+  return false;
 }
 
 /** One of `allowed`; absent, null and "" read as the default, anything else too, with a report. */
@@ -156,7 +157,8 @@ export function clusterName(metadata: Fields, found: Findings): string | undefin
  * Says each problem of an object once: a new version of the object repeats none that the version before had.
  */
 export class ProblemLog {
-  readonly #said = new Map<string, ReadonlySet<string>>();
+  /** Reasons by field, by kind and object. */
+  readonly #said = new Map<string, ReadonlyMap<string, string>>();
   readonly #say: (problem: Problem) => void;
 
   constructor(say: (problem: Problem) => void) {
@@ -166,6 +168,15 @@ export class ProblemLog {
   /** No object has a problem as it is. */
   get silent(): boolean {
     return this.#said.size === 0;
+  }
+
+  /** Those that objects have as they are. */
+  *present(): Iterable<Problem> {
+    for (const [key, problems] of this.#said) {
+      const space = key.indexOf(" ");
+      const [kind, object] = [key.slice(0, space), key.slice(space + 1)];
+      for (const [field, reason] of problems) yield { kind, object, field, reason };
+    }
   }
 
   /** `problems` are all that the present version has. */
@@ -178,12 +189,9 @@ export class ProblemLog {
       return;
     }
     const before = this.#said.get(key);
-    const now = new Set<string>();
     for (const [field, reason] of problems) {
-      const line = `${field} ${reason}`;
-      now.add(line);
-      if (!before?.has(line)) this.#say({ kind, object, field, reason });
+      if (before?.get(field) !== reason) this.#say({ kind, object, field, reason });
     }
-    this.#said.set(key, now);
+    this.#said.set(key, problems);
   }
 }

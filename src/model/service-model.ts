@@ -3,7 +3,7 @@ import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/clie
 import { mergePrefixes, type Prefix } from "./address.js";
 import { addLocalReady, categorize, isUsable } from "./categorize.js";
 import { Claims, NODE_PORT } from "./claims.js";
-import { freshLosses, guardsOf, takeOvers } from "./clashes.js";
+import { guardsOf, lossesOf, takeOvers } from "./clashes.js";
 import { Findings, ProblemLog } from "./fields.js";
 import { readCIDRs } from "./service-cidrs.js";
 import { readService, type FamilyRecord, type PortRecord, type ServiceRecord } from "./service-record.js";
@@ -178,6 +178,30 @@ export class ServiceModel {
   /** The ServiceCIDRs of a family: canonical, sorted, without overlap. */
   serviceCIDRs(family: IpFamily): readonly string[] {
     return this.#mergedCIDRs[family];
+  }
+
+  /** What of the objects cannot be served as it is written. */
+  problems(): Iterable<Problem> {
+    return this.#problems.present();
+  }
+
+  /** What services claim and others have, at present. Walks all of them where there is any. */
+  *lostClaims(): Iterable<Problem> {
+    const claims = this.#families.map((family) => [family, this.#claims[family]] as const);
+    if (!claims.some(([, ofFamily]) => ofFamily.contested)) return;
+    for (const { name, record } of this.#services.values()) {
+      if (record === undefined) continue;
+      for (const [field, reason] of lossesOf(record, claims, "all")) {
+        yield { kind: "Service", object: name, field, reason };
+      }
+    }
+  }
+
+  /** "namespace/name" of each slice whose service is not there, or not served, and of that service. */
+  *straySlices(): Iterable<{ readonly name: string; readonly service: string }> {
+    for (const { name, service } of this.#slices.values()) {
+      if (this.#services.get(service)?.record === undefined) yield { name, service };
+    }
   }
 
   /** What changed since the last call; names the claims that were lost, or passed to another service, meanwhile. */
@@ -468,7 +492,7 @@ export class ServiceModel {
     if (claims.some(([, ofFamily]) => ofFamily.contested)) {
       for (const { name, record } of changed) {
         if (record === undefined) continue;
-        for (const [field, reason] of freshLosses(record, claims)) {
+        for (const [field, reason] of lossesOf(record, claims, "fresh")) {
           this.#options.onProblem({ kind: "Service", object: name, field, reason });
         }
       }

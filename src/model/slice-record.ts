@@ -228,6 +228,8 @@ function readConditions(item: Fields, found: Findings): number {
   const value = item["conditions"];
   if (value === undefined || value === null) return READY | SERVING;
   const conditions = fieldsOf(value, ".conditions", found);
+  // Conditions that cannot be read say nothing of being ready.
+  if (conditions !== value) return 0;
   const ready = booleanOf(conditions["ready"], true, ".conditions.ready", found);
   const serving = booleanOf(conditions["serving"], true, ".conditions.serving", found);
   const terminating = booleanOf(conditions["terminating"], false, ".conditions.terminating", found);

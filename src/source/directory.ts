@@ -3,6 +3,10 @@ import type { BigIntStats } from "node:fs";
 import { open, readdir, realpath, stat } from "node:fs/promises";
 import { dirname, extname, join } from "node:path";
 import { isNoEntry, reasonOf } from "../base/unknown.js";
+import { mebibytes } from "./documents.js";
+
+/** Bytes of a file. JSON is in memory once, as it is: 50,000 services with ten endpoints each are 150 MB. YAML is a string of V8 besides. */
+const MAX_BYTES = { json: 512 << 20, yaml: 64 << 20 } as const;
 
 export interface FileContent {
   /** Differs after every write that the file system's clock can tell from the one before. */
@@ -14,6 +18,13 @@ export interface FileContent {
 /** The file is there but is nothing that can be read. */
 export class UnreadableFile extends Error {
   readonly code = "EUNREADABLE";
+  /** What to do, where that is known. */
+  readonly remedy: string | undefined;
+
+  constructor(reason: string, options: ErrorOptions & { readonly remedy?: string } = {}) {
+    super(reason, options);
+    this.remedy = options.remedy;
+  }
 }
 
 export function formatOf(file: string): "json" | "yaml" | undefined {
@@ -74,7 +85,9 @@ export async function readManifest(path: string): Promise<FileContent | undefine
   try {
     const handle = await open(path);
     try {
-      const signature = signatureOf(await handle.stat({ bigint: true }));
+      const stats = await handle.stat({ bigint: true });
+      const signature = signatureOf(stats);
+      checkSize(path, Number(stats.size));
       return { signature, bytes: await handle.readFile() };
     } finally {
       await handle.close();
@@ -82,6 +95,15 @@ export async function readManifest(path: string): Promise<FileContent | undefine
   } catch (error) {
     return absentOrThrow(error);
   }
+}
+
+function checkSize(path: string, size: number): void {
+  const format = formatOf(path) ?? "yaml";
+  if (size <= MAX_BYTES[format]) return;
+  const remedy =
+    format === "yaml" ? "divide it into several files, or write it as JSON" : "divide it into several files";
+  const limit = `${mebibytes(MAX_BYTES[format])} of ${format === "yaml" ? "YAML" : "JSON"}`;
+  throw new UnreadableFile(`has ${mebibytes(size)}, more than is read (${limit})`, { remedy });
 }
 
 function signatureOf(stats: BigIntStats): string {

@@ -1,7 +1,8 @@
 /** From the text of a manifest file to plain values, with the place of what is wrong. */
-import type { Document, LineCounter } from "yaml";
+import type { Document, LineCounter, ScalarTag } from "yaml";
 import { Breather } from "../base/turns.js";
 import { reasonOf } from "../base/unknown.js";
+import { OLD_BOOLEANS } from "../base/yaml-booleans.js";
 import { JsonListReader } from "./json-list.js";
 
 /** A file that cannot be read as what it claims to be. Lines and columns count from 1. */
@@ -9,9 +10,12 @@ export class SyntaxFault extends Error {
   readonly code = "ESYNTAX";
   readonly line: number;
   readonly column: number;
+  /** What to do, where that is more than to correct the place. */
+  readonly remedy: string | undefined;
 
-  constructor(reason: string, line: number, column: number) {
+  constructor(reason: string, line: number, column: number, remedy?: string) {
     super(reason);
+    this.remedy = remedy;
     this.name = "SyntaxFault";
     this.line = line;
     this.column = column;
@@ -20,6 +24,13 @@ export class SyntaxFault extends Error {
 
 /** Bytes of JSON that are parsed in well below the time that the event loop may be held, and make a string that is no large object in V8's heap. */
 const PARSED_AT_ONCE = 1 << 18;
+/**
+ * Bytes of one YAML document: it is parsed in one go, which takes a second or two for a list of this size (the library reads about 1 MB
+ * a second of short lines, and needs sixty times the text in memory). A mounted ConfigMap has no more than 1 MiB in all.
+ */
+export const MAX_YAML_DOCUMENT = 2 << 20;
+/** Bytes of JSON that are parsed in one go: what is no list of objects, and one object of such a list (the API server takes 3 MiB). */
+export const MAX_JSON_VALUE = 16 << 20;
 const BYTE_ORDER_MARK = Buffer.from("\ufeff");
 
 /** The values of a file's documents, empty documents left out. `content` is UTF-8. `breather` begins anew. Throws `SyntaxFault`. */
@@ -31,9 +42,45 @@ export async function readDocuments(
   breather.begin();
   const marked = content.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK);
   const body = marked ? content.subarray(BYTE_ORDER_MARK.length) : content;
-  if (format === "yaml") return readYaml(body.toString(), breather);
+  if (format === "yaml") {
+    checkDocuments(body);
+    return readYaml(body.toString(), breather);
+  }
   const list = body.length > PARSED_AT_ONCE ? await readLargeJson(body, breather) : undefined;
   return list === undefined ? readJson(body.toString()) : [list];
+}
+
+/** Throws `SyntaxFault` when one document is larger than may be parsed in one go. */
+function checkDocuments(body: Buffer): void {
+  for (let at = 0; body.length - at > MAX_YAML_DOCUMENT;) {
+    const end = documentEnd(body, at);
+    if (end - at > MAX_YAML_DOCUMENT) {
+      const reason = `a YAML document of ${mebibytes(end - at)} is more than is parsed in one go (${mebibytes(MAX_YAML_DOCUMENT)})`;
+      const remedy = 'divide it into documents with lines "---", or into several files, or write it as JSON';
+      throw new SyntaxFault(reason, lineAt(body, at), 1, remedy);
+    }
+    at = end;
+  }
+}
+
+/** Where the next document begins: behind a line "---", which may go on after a space. */
+function documentEnd(body: Buffer, from: number): number {
+  for (let at = body.indexOf("\n---", from); at >= 0; at = body.indexOf("\n---", at + 1)) {
+    const behind = body[at + 4];
+    if (behind === undefined || " \t\r\n".includes(String.fromCharCode(behind))) return at + 1;
+  }
+  return body.length;
+}
+
+function lineAt(body: Buffer, offset: number): number {
+  let line = 1;
+  for (let at = body.indexOf(0x0a); at >= 0 && at < offset; at = body.indexOf(0x0a, at + 1)) line++;
+  return line;
+}
+
+/** Size as people read it. */
+export function mebibytes(bytes: number): string {
+  return `${Number((bytes / (1 << 20)).toFixed(1))} MiB`;
 }
 
 /**
@@ -42,7 +89,7 @@ export async function readDocuments(
  * the pause that ends a collection, and 150 MB of them take 15 ms.
  */
 async function readLargeJson(text: Buffer, breather: Breather): Promise<unknown> {
-  const reader = new JsonListReader();
+  const reader = new JsonListReader(MAX_JSON_VALUE);
   const items: unknown[] = [];
   try {
     for (const item of reader.push(text)) {
@@ -52,9 +99,19 @@ async function readLargeJson(text: Buffer, breather: Breather): Promise<unknown>
     const value = reader.end();
     return reader.found ? Object.assign(value as object, { items }) : value;
   } catch (error) {
-    if (error instanceof SyntaxError) return undefined;
-    throw error;
+    if (error instanceof RangeError) throw tooLarge(text, reader.offset);
+    if (!(error instanceof SyntaxError)) throw error;
+    if (text.length <= MAX_JSON_VALUE) return undefined;
+    // Too much to look for the place character by character.
+    const where = reader.found ? `items[${items.length}]` : "the text around the list of items";
+    throw new SyntaxFault(`${where}: ${error.message}`, lineAt(text, reader.offset), 1);
   }
+}
+
+function tooLarge(text: Buffer, offset: number): SyntaxFault {
+  const reason = `a JSON value of more than ${mebibytes(MAX_JSON_VALUE)} is more than is parsed in one go`;
+  const remedy = 'write it as a List of objects ("items"), each of them smaller, or divide it into several files';
+  return new SyntaxFault(reason, lineAt(text, offset), 1, remedy);
 }
 
 /** One value, or several one after another, as kubectl takes them. */
@@ -126,6 +183,30 @@ function scanValue(text: string, start: number): number {
   }
 }
 
+/** Fields that are read, and are true or false. */
+const BOOLEAN_FIELDS = new Set(["ready", "serving", "terminating"]);
+
+/** "no", unquoted: false where kubectl expects true or false; the text elsewhere, where kubectl would refuse the object. */
+class OldBoolean {
+  readonly #text: string;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  /** For JSON.stringify. */
+  toJSON(field: string): unknown {
+    if (!BOOLEAN_FIELDS.has(field)) return this.#text;
+    return /^(?:y|on)/i.test(this.#text);
+  }
+}
+
+const OLD_WORDS: ScalarTag = {
+  ...OLD_BOOLEANS,
+  identify: (value) => value instanceof OldBoolean,
+  resolve: (text) => new OldBoolean(text),
+};
+
 async function readYaml(text: string, breather: Breather): Promise<unknown[]> {
   // 9 MB that JSON alone has no use for.
   const { Composer, LineCounter, Parser } = await import("yaml");
@@ -137,6 +218,7 @@ async function readYaml(text: string, breather: Breather): Promise<unknown[]> {
     stringKeys: true,
     merge: true,
     logLevel: "error",
+    customTags: (tags) => [...tags, OLD_WORDS],
   });
   const values: unknown[] = [];
   const take = (document: Document.Parsed) => {
@@ -160,7 +242,7 @@ function toValue(document: Document.Parsed, lines: LineCounter): unknown {
   if (error !== undefined) throw fault(error.message, error.pos[0]);
   try {
     const value: unknown = document.toJS({ maxAliasCount: 1000 });
-    // The round trip cuts the strings loose from the file's text, which they would keep in memory otherwise, and
+    // The round trip reads the old booleans, cuts the strings loose from the file's text, which they would keep in memory otherwise, and
     // turns away what JSON cannot say.
     return value === undefined || value === null ? null : JSON.parse(JSON.stringify(value));
   } catch (thrown) {

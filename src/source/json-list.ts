@@ -29,16 +29,37 @@ export class JsonListReader {
   #depth = 0;
   #inString = false;
   #escaped = false;
+  readonly #maxValue: number;
+  /** Bytes in earlier chunks. */
+  #before = 0;
+  #offset = 0;
 
-  /** The items that end in this chunk, in order. Throws `SyntaxError`. */
+  /** `maxValue`: bytes of an item, and of all that is around the items, that may be parsed in one go. Default: any number. */
+  constructor(maxValue = Infinity) {
+    this.#maxValue = maxValue;
+  }
+
+  /** Where the item, or the text around the items, begins that was read last: bytes from the beginning. */
+  get offset(): number {
+    return this.#offset;
+  }
+
+  /** The items that end in this chunk, in order. Throws `SyntaxError`, and `RangeError` for what is larger than `maxValue`. */
   *push(chunk: Buffer): Generator<unknown, void, undefined> {
+    yield* this.#read(chunk);
+    this.#before += chunk.length;
+  }
+
+  *#read(chunk: Buffer): Generator<unknown, void, undefined> {
     let at = 0;
     while (at < chunk.length) {
       if (this.#place === "between items") {
         at = this.#passBetween(chunk, at);
         continue;
       }
+      if (this.#pieces.length === 0) this.#offset = this.#before + at;
       const end = this.#scan(chunk, at);
+      this.#checkSize((end < 0 ? chunk.length : end) - at);
       if (end < 0) {
         this.#pieces.push(chunk.subarray(at));
         return;
@@ -111,7 +132,8 @@ export class JsonListReader {
     let inString = this.#inString;
     let escaped = this.#escaped;
     let end = -1;
-    for (let at = from; at < chunk.length; at++) {
+    const until = Math.min(chunk.length, from + this.#maxValue + 1);
+    for (let at = from; at < until; at++) {
       const byte = chunk[at];
       if (inString) {
         if (escaped) escaped = false;
@@ -132,6 +154,16 @@ export class JsonListReader {
     this.#inString = inString;
     this.#escaped = escaped;
     return end;
+  }
+
+  /** `more`: bytes that this chunk adds to what is parsed in one go. */
+  #checkSize(more: number): void {
+    if (this.#maxValue === Infinity) return;
+    const earlier = this.#pieces.reduce(
+      (sum, { length }) => sum + length,
+      this.#place === "frame" ? this.#frame.length : 0,
+    );
+    if (earlier + more > this.#maxValue) throw new RangeError(`a value of more than ${this.#maxValue} bytes`);
   }
 
   /** What earlier chunks brought, and this. */

@@ -1,5 +1,6 @@
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import { DirectoryWatch } from "../base/directory-watch.js";
 import { Breather } from "../base/turns.js";
 import { isNoEntry, reasonOf } from "../base/unknown.js";
@@ -13,8 +14,8 @@ import {
   type FileContent,
 } from "./directory.js";
 import { readDocuments, SyntaxFault } from "./documents.js";
-import { FileObjects, ObjectIndex } from "./object-index.js";
-import { sortInSteps } from "./objects.js";
+import { type FileClash, FileObjects, ObjectIndex } from "./object-index.js";
+import { type Fault, type Place, sortInSteps } from "./objects.js";
 import type { ObjectSink, ObjectSource } from "./types.js";
 
 /**
@@ -32,6 +33,20 @@ export interface ManifestProblem {
   /** From 1. */
   readonly column?: number;
   readonly reason: string;
+  /** What to do, where that is more than to correct the place. */
+  readonly remedy?: string;
+  /** "Service default/web", when the problem is one object's that is given twice: the other one is served. Nothing is missing then. */
+  readonly repeated?: string;
+  /** Where in the file it is, when the file as a whole was read. */
+  readonly place?: Place;
+}
+
+/** What the directory lacks, as far as it was read. */
+export interface ManifestGaps {
+  /** Names of the files, or path of the directory, of which something cannot be read. */
+  readonly files: readonly string[];
+  /** There is no object at all. */
+  readonly empty: boolean;
 }
 
 export interface ManifestSourceOptions {
@@ -67,7 +82,7 @@ type Look =
       readonly kind: "objects";
       readonly signature: string;
       readonly objects: FileObjects;
-      readonly faults: readonly string[];
+      readonly faults: readonly Fault[];
     }
   | { readonly kind: "fault"; readonly signature: string; readonly problem: Omit<ManifestProblem, "served"> }
   | { readonly kind: "absent"; readonly signature: typeof ABSENT };
@@ -87,9 +102,12 @@ export class ManifestSource implements ObjectSource {
   readonly #seen = new Map<string, string>();
   /** Versions that are not believed yet, and since when, ms of performance.now(). */
   readonly #doubted = new Map<string, { readonly signature: string; readonly since: number }>();
-  /** The problems last named of a file, as text. */
-  readonly #named = new Map<string, string>();
-  readonly #notedKinds = new Set<string>();
+  /** The problems of a file, as they were last named. */
+  readonly #named = new Map<string, readonly ManifestProblem[]>();
+  /** A problem has gone since the last flush: whoever waits for that must be told, even when no object changed. */
+  #mended = false;
+  /** Kinds that are skipped, "ConfigMap (v1)", and where the first object of each was found. */
+  readonly skippedKinds = new Map<string, { readonly file: string; readonly place: Place }>();
   readonly #timers = new Set<NodeJS.Timeout>();
   #watch: DirectoryWatch | undefined;
   #sink: ObjectSink | undefined;
@@ -122,6 +140,22 @@ export class ManifestSource implements ObjectSource {
     sink.flush();
     this.#sink = sink;
     if (this.#pending !== undefined) this.#schedule();
+  }
+
+  /** What is missing at present. */
+  gaps(): ManifestGaps {
+    const files = [...this.#named].filter(([, problems]) => problems.some(({ repeated }) => repeated === undefined));
+    return { files: files.map(([file]) => file), empty: this.#index.empty };
+  }
+
+  /** Everything that is wrong at present, objects that are in several files included. */
+  problems(): ManifestProblem[] {
+    return [...[...this.#named.values()].flat(), ...this.#index.clashes().map(problemOf)];
+  }
+
+  /** The file whose object counts. `name` is "namespace/name", or the name of a cluster-wide object. */
+  fileOf(kind: string, name: string): string | undefined {
+    return this.#index.fileOf(`${kind} ${name}`);
   }
 
   /** Resolves when nothing more will reach the sink. */
@@ -203,7 +237,10 @@ export class ManifestSource implements ObjectSource {
       if (look.kind === "absent") versions.set(file, undefined);
       if (look.kind === "objects") versions.set(file, look.objects);
     }
-    if (await this.#deliver(versions, sink)) sink.flush();
+    const changed = await this.#deliver(versions, sink);
+    if (!changed && !this.#mended) return;
+    this.#mended = false;
+    sink.flush();
   }
 
   /** The files that differ from what was last seen of them, those that are gone included. */
@@ -248,11 +285,17 @@ export class ManifestSource implements ObjectSource {
       case "fault":
         return this.#name(file, [{ ...look.problem, served: this.#index.holds(file) ? "last" : "nothing" }]);
       case "objects": {
-        const repeated = look.objects.repeated.map((object) => `${object} is there twice: the first one counts`);
-        return this.#name(
+        const faults = look.faults.map(({ reason, place }): ManifestProblem => ({
           file,
-          [...look.faults, ...repeated].map((reason) => ({ file, served: "rest", reason })),
-        );
+          served: "rest",
+          reason,
+          place,
+        }));
+        const repeated = look.objects.repeated.map(({ key, place }): ManifestProblem => {
+          const reason = `${key} is there twice: the first one counts`;
+          return { file, served: "rest", reason, repeated: key, place };
+        });
+        return this.#name(file, [...faults, ...repeated]);
       }
     }
   }
@@ -274,10 +317,7 @@ export class ManifestSource implements ObjectSource {
       if (this.#stopped) return false;
     }
     const { changed, clashes, wanted } = step.value;
-    for (const { object, file, first } of clashes) {
-      const reason = `${object} is in ${first} too, which comes first: that one counts`;
-      this.#options.onProblem({ file, served: "rest", reason });
-    }
+    for (const clash of clashes) this.#options.onProblem(problemOf(clash));
     // Objects that now count but whose file was not looked at. One that cannot be read now leaves its objects as they
     // are until it can.
     const further = new Map<string, FileObjects | undefined>();
@@ -300,9 +340,14 @@ export class ManifestSource implements ObjectSource {
   async #parse(file: string, content: FileContent | UnreadableFile | undefined): Promise<Look> {
     if (content === undefined) return { kind: "absent", signature: ABSENT };
     if (content instanceof UnreadableFile) {
-      return { kind: "fault", signature: content.message, problem: { file, reason: content.message } };
+      const { message: reason, remedy } = content;
+      return { kind: "fault", signature: reason, problem: { file, reason, ...(remedy !== undefined && { remedy }) } };
     }
     const { signature } = content;
+    if (content.bytes.length === 0) {
+      const [reason, remedy] = ["is empty, as if it was cut off", "write it again, or remove it"];
+      return { kind: "fault", signature, problem: { file, reason, remedy } };
+    }
     try {
       const values = await readDocuments(content.bytes, formatOf(file) ?? "yaml", this.#breather);
       giveBack(content.bytes);
@@ -311,28 +356,27 @@ export class ManifestSource implements ObjectSource {
       let step = sorting.next();
       for (; step.done !== true; step = sorting.next()) if (this.#breather.due) await this.#breather.rest();
       const { otherKinds, faults } = step.value;
-      for (const kind of otherKinds) {
-        if (this.#notedKinds.has(kind)) continue;
-        this.#notedKinds.add(kind);
+      for (const [kind, place] of otherKinds) {
+        if (this.skippedKinds.has(kind)) continue;
+        this.skippedKinds.set(kind, { file, place });
         this.#options.onNote(`${kind} objects are skipped (the first one is in ${file})`);
       }
       return { kind: "objects", signature, objects, faults };
     } catch (error) {
       if (!(error instanceof SyntaxFault)) throw error;
-      const { message: reason, line, column } = error;
-      return { kind: "fault", signature, problem: { file, line, column, reason } };
+      const { message: reason, line, column, remedy } = error;
+      const problem = { file, line, column, reason, ...(remedy !== undefined && { remedy }) };
+      return { kind: "fault", signature, problem };
     }
   }
 
   /** Names the problems of a file unless they are those named last. */
   #name(file: string, problems: readonly ManifestProblem[]): void {
-    const text = problems.length === 0 ? undefined : JSON.stringify(problems);
-    if (text === this.#named.get(file)) return;
-    if (text === undefined) {
-      this.#named.delete(file);
-      return;
-    }
-    this.#named.set(file, text);
+    const before = this.#named.get(file);
+    if (isDeepStrictEqual(problems, before ?? [])) return;
+    this.#mended ||= before !== undefined;
+    if (problems.length === 0) this.#named.delete(file);
+    else this.#named.set(file, problems);
     for (const problem of problems) this.#options.onProblem(problem);
   }
 
@@ -343,6 +387,11 @@ export class ManifestSource implements ObjectSource {
     }, ms);
     this.#timers.add(timer);
   }
+}
+
+function problemOf({ object, file, first }: FileClash): ManifestProblem {
+  const reason = `${object} is in ${first} too, which comes first: that one counts`;
+  return { file, served: "rest", reason, repeated: object };
 }
 
 /** V8 would keep the memory until its next full collection: a file that was read ahead is older than what it collects before. */

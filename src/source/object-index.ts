@@ -3,7 +3,7 @@
  * counts; when it lets go of it, the next one's takes its place.
  */
 import { hash } from "node:crypto";
-import type { NamedObject } from "./objects.js";
+import type { NamedObject, Place } from "./objects.js";
 import type { KubeKind, KubeObject, ObjectSink } from "./types.js";
 
 /** "Service default/web". */
@@ -16,7 +16,7 @@ type Fingerprint = number;
 export class FileObjects {
   /** In the order of the file; of repeated ones the first. */
   readonly objects = new Map<Key, { readonly object: KubeObject; readonly fingerprint: Fingerprint }>();
-  readonly repeated: Key[] = [];
+  readonly repeated: { readonly key: Key; readonly place: Place }[] = [];
   readonly #compare: boolean;
 
   /** `compare`: it will be compared with other versions of the file. */
@@ -24,9 +24,9 @@ export class FileObjects {
     this.#compare = compare;
   }
 
-  add({ name, object }: NamedObject): void {
+  add({ name, object, place }: NamedObject): void {
     const key = `${object.kind} ${name}`;
-    if (this.objects.has(key)) this.repeated.push(key);
+    if (this.objects.has(key)) this.repeated.push({ key, place });
     else this.objects.set(key, { object, fingerprint: this.#compare ? fingerprintOf(object.object) : 0 });
   }
 }
@@ -61,6 +61,24 @@ export class ObjectIndex {
   readonly #files = new Map<string, Map<Key, Fingerprint>>();
   /** One Map: V8 copies each when it grows, and two of all objects would grow in the same moment. */
   readonly #known = new Map<Key, Known>();
+
+  /** No file holds any object. */
+  get empty(): boolean {
+    return this.#known.size === 0;
+  }
+
+  /** The file whose object counts; undefined when none has it. */
+  fileOf(key: Key): string | undefined {
+    return ownerOf(this.#known.get(key));
+  }
+
+  /** All there are. Looks at every object. */
+  clashes(): FileClash[] {
+    return [...this.#known].flatMap(([object, known]) => {
+      const [first, ...others] = filesOf(known);
+      return first === undefined ? [] : others.map((file) => ({ object, file, first }));
+    });
+  }
 
   /** Whether any object of the file is known. */
   holds(file: string): boolean {

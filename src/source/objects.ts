@@ -10,18 +10,27 @@ const VERSIONS: Readonly<Record<KubeKind, readonly string[]>> = {
   ServiceCIDR: ["networking.k8s.io/v1", "networking.k8s.io/v1beta1"],
 };
 
+/** The way to a value of a file: number of the document, from 0, then fields and positions. */
+export type Place = readonly (string | number)[];
+
 /** An object of a file. `name` is what `ObjectSink.remove` takes. */
 export interface NamedObject {
   readonly name: string;
   readonly object: KubeObject;
+  readonly place: Place;
+}
+
+/** What cannot be taken for an object of ours although it means to be one. */
+export interface Fault {
+  readonly reason: string;
+  readonly place: Place;
 }
 
 /** What is no object of ours. */
 export interface Others {
-  /** "ConfigMap (v1)": kinds that are none of ours. */
-  readonly otherKinds: ReadonlySet<string>;
-  /** What cannot be taken for an object of ours although it means to be one. */
-  readonly faults: readonly string[];
+  /** "ConfigMap (v1)": kinds that are none of ours, and where the first one of each is. */
+  readonly otherKinds: ReadonlyMap<string, Place>;
+  readonly faults: readonly Fault[];
 }
 
 /**
@@ -32,43 +41,54 @@ export function* sortInSteps(
   values: readonly unknown[],
   take: (object: NamedObject) => void,
 ): Generator<undefined, Others> {
-  const otherKinds = new Set<string>();
-  const faults: string[] = [];
-  for (const [i, value] of values.entries()) yield* visit(value, `document ${i + 1}`, {});
+  const otherKinds = new Map<string, Place>();
+  const faults: Fault[] = [];
+  const fault = (place: Place, reason: string): void =>
+    void faults.push({ place, reason: `${wordsFor(place)}${reason}` });
+  for (const [i, value] of values.entries()) yield* visit(value, [i], {});
   return { otherKinds, faults };
 
   /** `inherited`: apiVersion and kind of the items of a typed list, which need not repeat them. */
   function* visit(
     value: unknown,
-    where: string,
+    place: Place,
     inherited: { apiVersion?: unknown; kind?: string },
   ): Generator<undefined, void> {
-    if (!isFields(value)) return void faults.push(`${where} is not an object`);
+    if (!isFields(value)) return fault(place, " is not an object");
     const kind = value["kind"] ?? inherited.kind;
     const apiVersion = value["apiVersion"] ?? inherited.apiVersion;
     if (typeof kind !== "string" || typeof apiVersion !== "string") {
-      const missing = typeof kind !== "string" ? "kind" : "apiVersion";
-      return void faults.push(`${where} has no ${missing}`);
+      return fault(place, ` has no ${typeof kind !== "string" ? "kind" : "apiVersion"}`);
     }
     if (kind.endsWith("List") && value["items"] !== undefined) {
       const items = value["items"] ?? [];
-      if (!Array.isArray(items)) return void faults.push(`${where}: items is not a list`);
+      if (!Array.isArray(items)) return fault(place, ": items is not a list");
       const ofItems = kind === "List" ? {} : { apiVersion, kind: kind.slice(0, -"List".length) };
-      for (const [i, item] of items.entries()) yield* visit(item as unknown, `${where}, items[${i}]`, ofItems);
+      for (const [i, item] of items.entries()) yield* visit(item as unknown, [...place, "items", i], ofItems);
       return;
     }
     if (kind === "List") return;
-    if (!isKubeKind(kind)) return void otherKinds.add(`${kind} (${apiVersion})`);
+    if (!isKubeKind(kind)) {
+      const name = `${kind} (${apiVersion})`;
+      if (!otherKinds.has(name)) otherKinds.set(name, place);
+      return;
+    }
     const name = nameOf(kind, value);
     if (!VERSIONS[kind].includes(apiVersion)) {
-      const wanted = VERSIONS[kind].join(" or ");
-      return void faults.push(`${where}: ${kind} ${name ?? ""} of ${apiVersion} is not read, only of ${wanted}`);
+      const readable = VERSIONS[kind].join(" or ");
+      return fault(place, `: ${kind} ${name ?? ""} of ${apiVersion} is not read, only of ${readable}`);
     }
-    if (name === undefined) return void faults.push(`${where}: ${kind} has no metadata.name`);
+    if (name === undefined) return fault(place, `: ${kind} has no metadata.name`);
     // The API's types are promises that nobody has checked here: whoever receives the object reads it with care.
-    take({ name, object: { kind, object: value } as unknown as KubeObject });
+    take({ name, object: { kind, object: value } as unknown as KubeObject, place });
     yield;
   }
+}
+
+/** "document 2, items[3]". */
+function wordsFor([document, ...path]: Place): string {
+  const words = path.map((step) => (typeof step === "number" ? `[${step}]` : `, ${step}`)).join("");
+  return `document ${Number(document) + 1}${words}`;
 }
 
 function isKubeKind(kind: string): kind is KubeKind {

@@ -131,6 +131,43 @@ describe("YAML", () => {
   });
 });
 
+describe("what is too large to be parsed in one go", () => {
+  const MIB = 1 << 20;
+  const refusal = async (text: string, format: "json" | "yaml"): Promise<unknown> =>
+    readDocuments(text, format).then(
+      () => "read",
+      (error: unknown) => error,
+    );
+
+  test.each([
+    ["a YAML document", `a: 1\n---\nb: ${"x".repeat(2 * MIB)}\n---\nc: 1\n`, "yaml", 2, "---"],
+    ["what only looks like several", `a: |\n${"---- x\n".repeat(MIB / 2)}`, "yaml", 1, "---"],
+    ["a JSON value", JSON.stringify({ a: "x".repeat(16 * MIB) }), "json", 1, "List of objects"],
+    ["an item of a list", `{"items": [{},\n{"a": "${"x".repeat(16 * MIB)}"}]}`, "json", 2, "List of objects"],
+  ] as const)("%s: named with the line where it begins, and what to do", async (_what, text, format, line, remedy) => {
+    expect(await refusal(text, format)).toMatchObject({
+      code: "ESYNTAX",
+      line,
+      message: expect.stringContaining("MiB"),
+      remedy: expect.stringContaining(remedy),
+    });
+  });
+
+  test("many documents that are much larger together", async () => {
+    const values = await readDocuments(`a: ${"x".repeat(100_000)}\n---\n`.repeat(30), "yaml");
+    expect(values).toHaveLength(30);
+  });
+
+  test("a list of many items that are much larger together, and where it breaks off", async () => {
+    const items = Array.from({ length: 40 }, () => JSON.stringify({ a: "x".repeat(MIB / 2) })).join(",\n");
+    expect(await readDocuments(`{"items": [${items}]}`, "json")).toHaveLength(1);
+    expect(await refusal(`{"items": [${items},\n{"a":}]}`, "json")).toMatchObject({
+      line: 41,
+      message: expect.stringContaining("items[40]"),
+    });
+  });
+});
+
 function sortObjects(values: readonly unknown[]): Others & { readonly objects: readonly NamedObject[] } {
   const objects: NamedObject[] = [];
   const sorting = sortInSteps(values, (object) => objects.push(object));
@@ -172,7 +209,7 @@ describe("objects", () => {
       item("IPAddress", "networking.k8s.io/v1"),
     ]);
     expect(objects).toEqual([]);
-    expect([...otherKinds]).toEqual(["Pod (v1)", "IPAddress (networking.k8s.io/v1)"]);
+    expect([...otherKinds.keys()]).toEqual(["Pod (v1)", "IPAddress (networking.k8s.io/v1)"]);
   });
 
   test.each<[unknown, string]>([
@@ -191,6 +228,6 @@ describe("objects", () => {
   ])("%j", (value, expected) => {
     const { objects, faults } = sortObjects([value]);
     expect(objects).toEqual([]);
-    expect(faults.join()).toBe(expected);
+    expect(faults.map(({ reason }) => reason).join()).toBe(expected);
   });
 });

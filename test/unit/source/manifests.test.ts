@@ -222,7 +222,7 @@ describe("the first list", () => {
     await make().start(sink);
     expect(clusterIP("web")).toBe("10.0.0.1");
     expect(clusterIP("db")).toBe("10.0.0.1");
-    expect(problems).toEqual([
+    expect(problems).toMatchObject([
       {
         file: "b.json",
         served: "rest",
@@ -236,7 +236,7 @@ describe("the first list", () => {
     put({ "a.yaml": `just text\n---\n${JSON.stringify(svc("web"))}` });
     await make().start(sink);
     expect(clusterIP("web")).toBe("10.0.0.1");
-    expect(problems).toEqual([{ file: "a.yaml", served: "rest", reason: "document 1 is not an object" }]);
+    expect(problems).toMatchObject([{ file: "a.yaml", served: "rest", reason: "document 1 is not an object" }]);
   });
 
   test("without watching, nothing that happens later is told", async () => {
@@ -326,6 +326,22 @@ describe("changes", () => {
     expect(problems).toMatchObject([{ file: "a.yaml", served: "last", line: 2, column: 1 }]);
     put({ "a.yaml": JSON.stringify(svc("web", "10.0.0.2")) });
     expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+  });
+
+  test("a file that is emptied keeps its last good version: it may have been cut off", async () => {
+    await watching({ "a.yaml": JSON.stringify(svc("web")) });
+    put({ "a.yaml": "" });
+    await eventually(() => expect(problems).toMatchObject([{ file: "a.yaml", served: "last" }]));
+    expect(sink.calls).toEqual([]);
+    expect(source?.gaps()).toEqual({ files: ["a.yaml"], empty: false });
+  });
+
+  test("a problem that goes is told, though no object changed", async () => {
+    await watching({ "a.yaml": JSON.stringify(svc("web")), "b.yaml": "a: [" });
+    expect(source?.gaps()).toEqual({ files: ["b.yaml"], empty: false });
+    await unlink(join(directory, "b.yaml"));
+    expect(await sink.next()).toEqual(["flush"]);
+    expect(source?.gaps()).toEqual({ files: [], empty: false });
   });
 
   test("a mounted ConfigMap: its link is swapped", async () => {
@@ -421,7 +437,7 @@ describe("one object in several files, over time", () => {
     put({ "a.json": svc("web", "10.0.0.4") });
     expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
     expect(clusterIP("web")).toBe("10.0.0.4");
-    expect(problems).toEqual([
+    expect(problems).toMatchObject([
       {
         file: "c.json",
         served: "rest",
