@@ -5,6 +5,15 @@ import { isNoEntry, reasonOf } from "./unknown.js";
 
 /** How often to look where the kernel cannot tell of changes, ms. */
 const POLL_MS = 1000;
+/**
+ * How often to look although the kernel tells of changes, ms. Its queue holds fs.inotify.max_queued_events (16,384) for all watches of a
+ * process; what comes when it is full is dropped, and libuv passes over the event that says so (IN_Q_OVERFLOW, watch -1).
+ */
+const LOOK_EVERY_MS = 2 * 60_000;
+/** Events without a pause between them after which some may have been dropped: a look costs little beside what they brought. */
+const BURST_EVENTS = 512;
+/** Without an event for so long, ms, a burst is over. */
+const BURST_OVER_MS = 100;
 
 /**
  * Tells which files of a directory may have changed: a name, or undefined for "look at all of them". Watches directories,
@@ -19,16 +28,26 @@ export class DirectoryWatch {
   #own: FSWatcher | undefined;
   #parent: FSWatcher | undefined;
   readonly #linked = new Map<string, FSWatcher>();
+  readonly #lookEveryMs: number;
   #poll: NodeJS.Timeout | undefined;
+  #look: NodeJS.Timeout | undefined;
+  /** Events since the last pause, and what runs when the next one comes. */
+  #events = 0;
+  #burstOver: NodeJS.Timeout | undefined;
   #closed = false;
 
-  /** @param relevant names of the files whose changes are told. */
+  /**
+   * @param relevant names of the files whose changes are told.
+   * @param lookEveryMs how often it tells "look at all of them" by itself.
+   */
   constructor(
     directory: string,
     changed: (file: string | undefined) => void,
     note: (note: string) => void,
     relevant: (file: string) => boolean,
+    lookEveryMs = LOOK_EVERY_MS,
   ) {
+    this.#lookEveryMs = lookEveryMs;
     this.#relevant = relevant;
     this.#directory = resolve(directory);
     this.#changed = changed;
@@ -37,6 +56,7 @@ export class DirectoryWatch {
 
   open(): void {
     this.#openOwn();
+    this.#look = setInterval(() => this.#changed(undefined), this.#lookEveryMs);
     const name = basename(this.#directory);
     this.#parent = this.#watch(dirname(this.#directory), (file) => {
       if (file !== name) return;
@@ -63,6 +83,8 @@ export class DirectoryWatch {
   close(): void {
     this.#closed = true;
     clearInterval(this.#poll);
+    clearInterval(this.#look);
+    clearTimeout(this.#burstOver);
     this.#own?.close();
     this.#parent?.close();
     this.follow(new Set());
@@ -85,7 +107,9 @@ export class DirectoryWatch {
     };
     try {
       const watcher = watch(directory, (_event, file) => {
-        if (!this.#closed) changed(file);
+        if (this.#closed) return;
+        this.#count();
+        changed(file);
       });
       watcher.on("error", failed);
       return watcher;
@@ -93,6 +117,17 @@ export class DirectoryWatch {
       failed(error);
       return undefined;
     }
+  }
+
+  #count(): void {
+    this.#events++;
+    if (this.#burstOver !== undefined) return void this.#burstOver.refresh();
+    this.#burstOver = setTimeout(() => {
+      this.#burstOver = undefined;
+      const many = this.#events >= BURST_EVENTS;
+      this.#events = 0;
+      if (many) this.#changed(undefined);
+    }, BURST_OVER_MS);
   }
 
   #startPolling(directory: string, error: unknown): void {

@@ -63,6 +63,8 @@ export interface ManifestSourceOptions {
    * for so long, ms. Default 30.
    */
   readonly settleMs?: number;
+  /** How often all files are compared with what was last seen of them, for changes that the kernel did not tell of, ms. */
+  readonly lookEveryMs?: number;
 }
 
 /** The directory cannot be read at all. */
@@ -177,6 +179,7 @@ export class ManifestSource implements ObjectSource {
         (file) => this.#changed(file),
         (note) => this.#options.onNote(note),
         isManifest,
+        this.#options.lookEveryMs,
       );
       this.#watch.open();
     }

@@ -129,6 +129,35 @@ describe("conditions of endpoints in YAML", () => {
   });
 });
 
+test(
+  "files that are copied in while the program stands still are all served, however many events the kernel dropped",
+  async () => {
+    const COUNT = 12_000;
+    await put(complete());
+    const { child } = start();
+    await goes(web, { pods: ["a"], masq: false });
+    child.kill("SIGSTOP");
+    const limit = Number(readFileSync("/proc/sys/fs/inotify/max_queued_events", "utf8"));
+    // More than one event comes of each file.
+    expect(2 * COUNT).toBeGreaterThan(limit);
+    for (let i = 0; i < COUNT; i++) {
+      const metadata = { name: `s${i}`, namespace: "many" };
+      const spec = { clusterIP: `10.96.${100 + (i >> 8)}.${i & 255}`, ports: [{ port: 80 }] };
+      writeFileSync(
+        join(directory, `s${i}.json`),
+        JSON.stringify({ apiVersion: "v1", kind: "Service", metadata, spec }),
+      );
+    }
+    child.kill("SIGCONT");
+    const served = async (): Promise<number> => {
+      const text = await cluster.node.mustRun(["nft", "list", "map", "ip", "kube-proxy", "no-endpoint-services"]);
+      return new Set(text.match(/10\.96\.1\d\d\.\d+/g)).size;
+    };
+    await expect.poll(served, { timeout: patience(90_000), interval: 1000 }).toBe(COUNT);
+  },
+  patience(180_000),
+);
+
 describe("files that are too large", () => {
   const SCALAR = 100 << 20;
   const held = (pid: number): number => {

@@ -1,5 +1,5 @@
 import { mkdirSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
-import { chmod, mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
+import { chmod, link, mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -342,6 +342,22 @@ describe("changes", () => {
     await unlink(join(directory, "b.yaml"));
     expect(await sink.next()).toEqual(["flush"]);
     expect(source?.gaps()).toEqual({ files: [], empty: false });
+  });
+
+  test("a change that no event tells of is found by the look that comes now and then", async () => {
+    const elsewhere = await mkdtemp(join(tmpdir(), "elsewhere-"));
+    try {
+      put({ "a.json": svc("web"), "b.json": svc("db") });
+      // Written by its other name, in a directory that is not watched.
+      await link(join(directory, "a.json"), join(elsewhere, "a"));
+      await watching({}, { lookEveryMs: 200 });
+      await writeFile(join(elsewhere, "a"), JSON.stringify(svc("web", "10.0.0.2")));
+      expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+      await quiet();
+      expect(sink.calls).toEqual([]);
+    } finally {
+      await rm(elsewhere, { recursive: true });
+    }
   });
 
   test("a mounted ConfigMap: its link is swapped", async () => {
