@@ -9,12 +9,19 @@ export interface CommonOptions {
   readonly logLevel: LogLevel;
 }
 
+/** What commands that serve manifests, or print what would be, are given. */
+export interface ManifestOptions extends CommonOptions {
+  readonly allowIncomplete?: boolean;
+}
+
 /** What kube-proxy has no name for. */
 export interface OwnOptions {
   /** Directory of manifests to serve instead of what an API server says; undefined: the API server. */
   readonly manifests: string | undefined;
   /** Make the tables with the flags `owner` and `persist`, so that nobody else can change them (Linux 6.9). */
   readonly ownTable: boolean;
+  /** At the start, an incomplete reading of the manifests may change a table that is in force. */
+  readonly allowIncomplete: boolean;
 }
 
 /** A command line without a sub-command, every value checked by itself. */
@@ -30,6 +37,11 @@ export const OWN_FLAGS = [
     type: "string",
     placeholder: "dir",
     usage: "serve the objects in this directory; no API server is asked",
+  },
+  {
+    name: "allow-incomplete",
+    type: "bool",
+    usage: "with --manifests: write at the start although something of them cannot be read or served",
   },
   {
     name: "own-table",

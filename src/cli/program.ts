@@ -6,7 +6,7 @@ import { UserError } from "./errors.js";
 import { flagSpec, problemOf, readBool, readFlags } from "./flag-values.js";
 import { fromGo } from "./go-arguments.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
-import { type CommonOptions, OWN_FLAGS, type OwnOptions } from "./options.js";
+import { type ManifestOptions, OWN_FLAGS, type OwnOptions } from "./options.js";
 
 /** Exit codes: 0 done, 1 failed, 2 not understood. */
 const EXIT_FAILED = 1;
@@ -24,6 +24,8 @@ const logLevel = (): Option =>
   new Option("--log-level <level>", "least severe messages to log, on stderr").choices(LOG_LEVELS).default("info");
 const manifests = (): Option =>
   new Option("--manifests <dir>", "directory of Service, EndpointSlice, Node and ServiceCIDR manifests (needed)");
+const allowIncomplete = (): Option =>
+  new Option("--allow-incomplete", "go on although something of the manifests cannot be read or served; exit with 0");
 const config = (): Option =>
   new Option("--config <file>", "KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), YAML or JSON");
 
@@ -92,7 +94,12 @@ function ownProblems(given: ReadonlyMap<string, string>): string[] {
 
 /** Of values that are right. */
 function ownOptions(given: ReadonlyMap<string, string>): OwnOptions {
-  return { manifests: given.get("manifests"), ownTable: readBool(given.get("own-table") ?? "false") };
+  const isSet = (name: string): boolean => readBool(given.get(name) ?? "false");
+  return {
+    manifests: given.get("manifests"),
+    ownTable: isSet("own-table"),
+    allowIncomplete: isSet("allow-incomplete"),
+  };
 }
 
 function flag(spec: FlagSpec, take: (value: string) => void): Option {
@@ -132,13 +139,14 @@ function addCommands(root: Command, done: Done): void {
     .addOption(config())
     .option(
       "--once",
-      "write both families once and exit: 0 when the kernel took them; what it refuses is tried for half a minute",
+      "write both families once and exit: 0 when all of the manifests is in force; what the kernel refuses is tried for half a minute",
     )
+    .addOption(allowIncomplete())
     .option("--own-table", "nobody else may change the tables while this runs (Linux 6.9)")
     .addOption(logLevel())
     .action(
       async (
-        options: Partial<CommonOptions> & { once?: boolean; ownTable?: boolean; logLevel: LogLevel },
+        options: Partial<ManifestOptions> & { once?: boolean; ownTable?: boolean; logLevel: LogLevel },
         self: Command,
       ) => {
         const given = withManifests(options, self);
@@ -151,8 +159,9 @@ function addCommands(root: Command, done: Done): void {
     .addOption(manifests())
     .addOption(config())
     .addOption(new Option("--family <family>", "print only this family: ip or ip6").argParser(family))
+    .addOption(allowIncomplete())
     .addOption(logLevel())
-    .action(async (options: Partial<CommonOptions> & { family?: "ip" | "ip6"; logLevel: LogLevel }, self: Command) => {
+    .action(async (options: Partial<ManifestOptions> & { family?: "ip" | "ip6"; logLevel: LogLevel }, self: Command) => {
       const given = withManifests(options, self);
       const { renderCommand } = await import("./render.js");
       done(await renderCommand(given));

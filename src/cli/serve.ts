@@ -39,7 +39,7 @@ export interface ServeOptions {
 
 /**
  * Serves until SIGTERM, SIGINT or the signal: exit code 0; 1 when the node is none that the configuration can serve, or
- * needs a new start. With `once`: 0 when the kernel took everything, else 1.
+ * needs a new start. With `once`: as `writeOnce`.
  */
 export async function serve(config: ProxyConfig, options: ServeOptions): Promise<number> {
   const { log, own, once = false, initOnly = false } = options;
@@ -55,9 +55,10 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
     const families = availableFamilies(log);
     const shared = { config, nodeName: nodeName(config), kernel, families, log, clock: MONOTONIC_CLOCK };
     const manifests = own.manifests === undefined ? undefined : manifestSource(own.manifests, !once, log);
+    const onTables = { ownTable: own.ownTable, allowIncomplete: own.allowIncomplete };
     if (once && manifests !== undefined) {
       const { writeOnce } = await import("../daemon/once.js");
-      return await writeOnce({ ...shared, source: manifests, ownTable: own.ownTable });
+      return await writeOnce({ ...shared, ...onTables, source: manifests });
     }
     const { runDaemon } = await import("../daemon/daemon.js");
     return await runDaemon({
@@ -65,7 +66,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       version: programVersion(),
       manifests,
       node: options.pages,
-      ownTable: own.ownTable,
+      ...onTables,
       ...daemonSignals(log, options.signal),
     });
   } catch (error) {

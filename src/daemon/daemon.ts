@@ -17,7 +17,8 @@ import { NodeGate } from "../node/node-gate.js";
 import { type EventRecorder, NO_EVENTS } from "../observe/events.js";
 import type { Logger } from "../observe/log.js";
 import { Proxier } from "../proxier/proxier.js";
-import type { ObjectSource } from "../source/types.js";
+import type { ManifestSource } from "../source/manifests.js";
+import type { ObjectSink } from "../source/types.js";
 import type { Clock } from "../table/types.js";
 import { Closers } from "./closers.js";
 import { type Cluster, openCluster } from "./cluster.js";
@@ -25,6 +26,7 @@ import { followConntrack } from "./conntrack.js";
 import { MemoryRelease } from "./memory-release.js";
 import { NodeEvents } from "./node-events.js";
 import { NodeTap } from "./node-tap.js";
+import { ReadingGate, tableInForce } from "./reading.js";
 import { ServiceEvents } from "./service-events.js";
 import { StatusLog } from "./status-log.js";
 import { configuredServers, Observation, serviceHealth } from "./servers.js";
@@ -38,7 +40,9 @@ export interface DaemonOptions {
   readonly log: Logger;
   readonly version: string;
   /** Objects instead of an API server's. */
-  readonly manifests: ObjectSource | undefined;
+  readonly manifests: ManifestSource | undefined;
+  /** An incomplete reading of the manifests may change a table that is in force. */
+  readonly allowIncomplete: boolean;
   /**
    * The program has the node to itself, as kube-proxy does: it listens on the configured addresses, brings system
    * settings up to the configuration and removes what kube-proxy's other modes left. With what the metrics port shows of the
@@ -91,7 +95,7 @@ class Daemon {
     await this.#reportForwarding();
     const proxier = await this.#proxier(events);
     if (cluster !== undefined) this.#announce(events);
-    return this.#serve(proxier, manifests ?? cluster!.source, cluster);
+    return this.#serve(proxier, cluster);
   }
 
   async #reportForwarding(): Promise<void> {
@@ -176,16 +180,27 @@ class Daemon {
     events.record({ kind: "Node", name: nodeName }, text);
   }
 
-  async #serve(proxier: Proxier, source: ObjectSource, cluster: Cluster | undefined): Promise<number> {
-    const { config, nodeName, log, families, ended } = this.#options;
+  /** Where a table is in force, the first write waits for a complete reading of the manifests. */
+  async #behindReading(sink: ObjectSink, proxier: Proxier, source: ManifestSource): Promise<ObjectSink> {
+    const { kernel, families, log, allowIncomplete } = this.#options;
+    const mustBeComplete = !allowIncomplete && (await tableInForce(kernel, families.families));
+    const gate = new ReadingGate(sink, { reading: { source, model: proxier.model }, mustBeComplete, log });
+    this.#closers.add(() => gate.stop());
+    return gate;
+  }
+
+  async #serve(proxier: Proxier, cluster: Cluster | undefined): Promise<number> {
+    const { config, nodeName, log, families, ended, manifests } = this.#options;
+    const source = manifests ?? cluster!.source;
     const fatal = Promise.withResolvers<NodeError>();
     const node = { config, nodeName, log, kernel: families, cluster: cluster !== undefined };
     const gate = new NodeGate(proxier, { ...node, onFatal: fatal.resolve });
     this.#closers.add(() => gate.stop());
     const tap = new NodeTap(gate, nodeName, (node) => this.#observation.health.node(node));
+    const sink = manifests === undefined ? tap : await this.#behindReading(tap, proxier, manifests);
     this.#closers.add(() => source.stop());
     // The first lists of an API server may take forever; a directory that cannot be read is an end.
-    const unusable = source.start(tap).then(async () => {
+    const unusable = source.start(sink).then(async () => {
       const version = await cluster?.version();
       if (version !== undefined) this.#observation.metrics.setKubernetesVersion(version);
       return new Promise<never>(() => undefined);

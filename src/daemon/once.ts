@@ -2,23 +2,28 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { Proxier } from "../proxier/proxier.js";
-import type { ObjectSource } from "../source/types.js";
+import type { ManifestSource } from "../source/manifests.js";
 import { reconcileOnce } from "./conntrack.js";
 import type { DaemonOptions } from "./daemon.js";
+import { countIgnored, shortfallOf, tableInForce } from "./reading.js";
 
 /** Writes that follow the first: the tail of a list that shrank, services that the kernel refused (31 s in all), and not endlessly. */
 const FOLLOW_UPS = 5;
 
+const NOTHING_WRITTEN =
+  "nothing written: the manifests are incomplete, and the tables in force stay as they are; mend what is named, or use --allow-incomplete";
+
 export type OnceOptions = Pick<
   DaemonOptions,
-  "config" | "nodeName" | "kernel" | "families" | "clock" | "log" | "ownTable"
+  "config" | "nodeName" | "kernel" | "families" | "clock" | "log" | "ownTable" | "allowIncomplete"
 > & {
-  readonly source: ObjectSource;
+  readonly source: ManifestSource;
 };
 
 /**
- * Writes both families once. Returns the exit code: 0 when the kernel took everything, 1 when it did not, or when the node
- * is none that the configuration can serve. Rejects when the source cannot be read.
+ * Writes both families once. Returns the exit code: 0 when everything that the manifests say is in force; 1 when the kernel refused
+ * something, something of the manifests could not be served (unless `allowIncomplete`), or the node is none that the configuration can
+ * serve. Nothing is written on an incomplete reading where a table is in force. Rejects when the source cannot be read.
  */
 export async function writeOnce(options: OnceOptions): Promise<number> {
   const { source, families, ...rest } = options;
@@ -33,27 +38,55 @@ export async function writeOnce(options: OnceOptions): Promise<number> {
     flush: () => undefined,
   };
   const gate = new NodeGate(sink, { ...rest, kernel: families, cluster: false, onFatal: fatal.resolve });
+  let end: OnceEnd;
   try {
     await source.start(gate);
     const failure = await Promise.race([gate.opened, fatal.promise]);
-    if (failure === undefined) return await write(proxier);
-    options.log.error({ code: failure.code }, failure.message);
-    return 1;
+    if (failure === undefined) end = await writeReading(proxier, options);
+    else end = { code: 1, say: () => options.log.error({ code: failure.code }, failure.message) };
   } finally {
     await reconciled();
     gate.stop();
     await source.stop();
     await proxier.stop();
   }
+  end.say();
+  return end.code;
 }
 
-async function write(proxier: Proxier): Promise<number> {
+interface OnceEnd {
+  readonly code: number;
+  /** Logs the last line. */
+  say(): void;
+}
+
+async function writeReading(proxier: Proxier, options: OnceOptions): Promise<OnceEnd> {
+  const { source, kernel, log, allowIncomplete } = options;
+  const { families } = options.families;
+  const reading = { source, model: proxier.model };
+  const shortfall = allowIncomplete ? undefined : shortfallOf(reading, false);
+  if (shortfall !== undefined && (await tableInForce(kernel, families))) {
+    const ignored = countIgnored(reading);
+    return { code: 1, say: () => log.error({ ...shortfall, ignored }, NOTHING_WRITTEN) };
+  }
+  const { ok, quarantined } = await write(proxier);
+  // What the kernel refused has been said.
+  if (!ok) return { code: 1, say: () => undefined };
+  const ignored = countIgnored(reading) + quarantined;
+  const counts = families.map((family) => [family, proxier.model.counts(family)] as const);
+  const fields = { ...Object.fromEntries(counts), ignored, ...(quarantined > 0 && { quarantined }) };
+  const code = quarantined > 0 || (ignored > 0 && !allowIncomplete) ? 1 : 0;
+  return { code, say: () => log.info(fields, "rules in force") };
+}
+
+/** `quarantined`: services that the kernel refuses in some family. */
+async function write(proxier: Proxier): Promise<{ readonly ok: boolean; readonly quarantined: number }> {
   for (let round = 0; ; round++) {
     const { ok, families } = await proxier.sync();
-    if (!ok) return 1;
-    const refused = families.some(({ outcome }) => outcome.ok && outcome.setAside.length > 0);
+    const refused = new Set(families.flatMap(({ outcome }) => (outcome.ok ? outcome.setAside : [])));
+    if (!ok) return { ok, quarantined: refused.size };
     const waits = families.flatMap(({ outcome }) => (outcome.ok ? [outcome.result.applyAgainMs ?? []] : [])).flat();
-    if (waits.length === 0 || round === FOLLOW_UPS) return refused ? 1 : 0;
+    if (waits.length === 0 || round === FOLLOW_UPS) return { ok, quarantined: refused.size };
     await sleep(Math.min(...waits));
   }
 }

@@ -108,6 +108,151 @@ async function goes(service: ServiceSpec, expected: Row["expect"]): Promise<void
   await eventually(async () => expect(await checkRow(cluster, row, { answerMs: 1000 })).toEqual([]));
 }
 
+/** What takes `shop` out of the reading, and what is to be named then. */
+const INCOMPLETE: Readonly<Record<string, readonly [files: () => Record<string, string>, named: object]>> = {
+  "a file that does not parse": [
+    () => ({ ...complete(), "shop.yaml": "kind: Service\n  clusterIP: [" }),
+    { files: ["shop.yaml"] },
+  ],
+  "a file that was cut off at its beginning": [() => ({ ...complete(), "shop.yaml": "" }), { files: ["shop.yaml"] }],
+  "a Service with an address that is none": [
+    () => ({
+      ...complete(),
+      "shop.yaml": yaml(serviceObject({ ...shop, spec: { clusterIP: "10.96.0.300", clusterIPs: undefined } })),
+    }),
+    { objects: ["Service default/shop: spec.clusterIP"] },
+  ],
+  "an endpoint whose readiness cannot be read": [
+    () => ({ ...complete(), "shop.yaml": complete()["shop.yaml"].replaceAll('"ready":true', '"ready":"maybe"') }),
+    { objects: expect.arrayContaining([expect.stringContaining("endpoints[0].conditions.ready")]) },
+  ],
+  "an object of an API version that is not read": [
+    () => ({ ...complete(), "shop.yaml": yaml({ ...serviceObject(shop), apiVersion: "v2" }) }),
+    { files: ["shop.yaml"] },
+  ],
+  "an empty directory": [() => ({}), { empty: "no manifest" }],
+};
+
+describe("run --once where tables are in force", () => {
+  test.each(Object.entries(INCOMPLETE))("%s: writes nothing and says so; exit 1", async (_what, [files, named]) => {
+    await put(complete());
+    expect((await run()).code).toBe(0);
+    const before = await tables();
+    await put(files());
+    const done = await run();
+    expect(done.code).toBe(1);
+    expect(lastLine(done)).toMatchObject({ msg: expect.stringContaining("nothing written"), ...named });
+    expect(await tables()).toBe(before);
+
+    const anyway = await run("--allow-incomplete");
+    expect(anyway.code).toBe(0);
+    expect(lastLine(anyway)).toMatchObject({ msg: "rules in force" });
+    expect(await tables()).not.toBe(before);
+  });
+
+  test("what is skipped by rule is not missing: other kinds, ExternalName, headless; exit 0", async () => {
+    await put(complete());
+    expect((await run()).code).toBe(0);
+    const skipped = [
+      { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "settings" } },
+      serviceObject({ ...web, name: "elsewhere", n: 3, spec: { type: "ExternalName", externalName: "example.org" } }),
+      serviceObject({ ...web, name: "headless", n: 4, spec: { clusterIP: "None", clusterIPs: ["None"] } }),
+    ];
+    await put({ ...complete(), "other.yaml": yaml(...skipped) });
+    const done = await run();
+    expect(lastLine(done)).toMatchObject({
+      msg: "rules in force",
+      ip: { services: 2, endpoints: 2 },
+      ip6: { services: 2, endpoints: 2 },
+      ignored: 0,
+    });
+    expect(done.code).toBe(0);
+  });
+
+  test("two services with one address: written, as one of them has it; exit 1, and the loss is counted", async () => {
+    await put(complete());
+    expect((await run()).code).toBe(0);
+    const twin = serviceObjects(cluster.lab, { ...shop, name: "twin", n: 5, spec: { externalIPs: ["203.0.113.101"] } });
+    await put({ ...complete(), "twin.yaml": yaml(...twin) });
+    const done = await run();
+    expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 3 }, ignored: 1 });
+    expect(done.code).toBe(1);
+    expect((await run("--allow-incomplete")).code).toBe(0);
+  });
+});
+
+describe("without a table in force", () => {
+  test("run --once writes what can be read, counts what is ignored, and exits with 1", async () => {
+    await put(INCOMPLETE["a file that does not parse"][0]());
+    const done = await run();
+    expect(done.code).toBe(1);
+    expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 1, endpoints: 1 }, ignored: 1 });
+    await goes(web, { pods: ["a"], masq: false });
+  });
+
+  test("run serves what can be read, and warns", async () => {
+    await put(INCOMPLETE["a file that does not parse"][0]());
+    start();
+    await goes(web, { pods: ["a"], masq: false });
+    expect(said("incomplete")).toMatchObject({ level: 40, files: ["shop.yaml"] });
+  });
+
+  test("render prints nothing of an incomplete reading and exits with 1; all that it can with --allow-incomplete", async () => {
+    await put(INCOMPLETE["a Service with an address that is none"][0]());
+    const done = await cluster.command(["render", "--manifests", directory]);
+    expect(done).toMatchObject({ code: 1, stdout: "" });
+    expect(lastLine(done)).toMatchObject({ msg: expect.stringContaining("nothing printed"), ignored: 1 });
+    const anyway = await cluster.command(["render", "--manifests", directory, "--allow-incomplete"]);
+    expect(anyway.code).toBe(0);
+    expect(anyway.stdout).toContain("10.96.1.1");
+  });
+});
+
+describe("run where tables are in force", () => {
+  test.each(["a file that does not parse", "a Service with an address that is none", "an empty directory"])(
+    "%s: they stay until the reading is complete, which is then written",
+    async (what) => {
+      await put(complete());
+      expect((await run()).code).toBe(0);
+      const before = await tables();
+      await put(INCOMPLETE[what][0]());
+      start();
+      await eventually(() =>
+        expect(said("the tables in force stay")).toMatchObject({ level: 50, ...INCOMPLETE[what][1] }),
+      );
+      await goes(shop, { pods: ["b"], masq: false });
+      expect(await tables()).toBe(before);
+
+      const moved = yaml(...objects({ ...web, endpoints: ["b"] }));
+      for (const [name, text] of Object.entries({ ...complete(), "web.yaml": moved })) {
+        const written = join(directory, `.${name}`);
+        await writeFile(written, text);
+        await rename(written, join(directory, name));
+      }
+      await goes(web, { pods: ["b"], masq: false });
+      await goes(shop, { pods: ["b"], masq: false });
+    },
+  );
+
+  test("a bad file that is removed ends the waiting", async () => {
+    await put(complete());
+    expect((await run()).code).toBe(0);
+    await put({ ...complete(), "bad.yaml": "a: [" });
+    start();
+    await eventually(() => expect(said("the tables in force stay")).toMatchObject({ files: ["bad.yaml"] }));
+    await rm(join(directory, "bad.yaml"));
+    await eventually(() => expect(said("complete now")).toBeDefined());
+  });
+
+  test("--allow-incomplete: what can be read is written at once", async () => {
+    await put(complete());
+    expect((await run()).code).toBe(0);
+    await put(INCOMPLETE["a file that does not parse"][0]());
+    start("--allow-incomplete");
+    await eventually(async () => expect(await tables()).not.toContain("10.96.1.2"));
+  });
+});
+
 describe("conditions of endpoints in YAML", () => {
   const withReady = (service: ServiceSpec, ready: string): string =>
     yaml(...objects(service)).replaceAll('"ready":true', `"ready": ${ready}`);
@@ -175,6 +320,7 @@ describe("files that are too large", () => {
     await goes(web, { pods: ["a"], masq: false });
     const problem = lines(daemon?.log() ?? "").find((line) => line["file"] === file);
     expect(problem?.["remedy"]).toContain(remedy);
+    expect(said("incomplete")).toMatchObject({ files: [file] });
     // As it is, and two files of 100 MB that are in memory at a time.
     expect(held(child.pid!)).toBeLessThan(600);
   });
@@ -190,7 +336,7 @@ describe("files that are too large", () => {
       }));
       await put({ "all.json": JSON.stringify({ apiVersion: "v1", kind: "List", items }) });
       const done = await run();
-      expect(done.stderr).toContain("synced");
+      expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 50_000 }, ignored: 0 });
       expect(done.code).toBe(0);
     },
     patience(120_000),

@@ -190,6 +190,9 @@ const services = [
   neighbour,
 ];
 
+/** Much of the objects cannot be served. */
+const IN_PART = [undefined, false, ["--allow-incomplete"]] as const;
+
 let cluster: Cluster;
 beforeAll(async () => {
   cluster = await Cluster.create();
@@ -206,7 +209,7 @@ function objects(without: readonly ServiceSpec[] = []): Manifest[] {
 describe("as given", () => {
   let output = "";
   beforeAll(async () => {
-    const done = await cluster.apply(objects());
+    const done = await cluster.apply(objects(), ...IN_PART);
     output = done.stdout + done.stderr;
   });
 
@@ -288,7 +291,7 @@ describe("two services claim one address and port", () => {
   const tied = loadBalancer(third);
 
   describe("both there", () => {
-    beforeAll(() => cluster.apply(objects()));
+    beforeAll(() => cluster.apply(objects(), ...IN_PART));
     testRows(
       () => cluster,
       [
@@ -312,7 +315,7 @@ describe("two services claim one address and port", () => {
   });
 
   describe("the winners gone", () => {
-    beforeAll(() => cluster.apply(objects([first, third])));
+    beforeAll(() => cluster.apply(objects([first, third]), ...IN_PART));
     testRows(
       () => cluster,
       [{ rule: "the others take over", from: EVERYONE, to: [shared, tied], expect: { pods: ["r1"], masq: true } }],
@@ -320,13 +323,17 @@ describe("two services claim one address and port", () => {
   });
 
   describe("and back", () => {
-    beforeAll(() => cluster.apply(objects()));
+    beforeAll(() => cluster.apply(objects(), ...IN_PART));
     testRows(() => cluster, [{ rule: "they have it again", from: EVERYONE, to: [shared, tied], expect: TO_A }]);
   });
 });
 
 describe("featureGates.AllowServiceExternalIPs: false", () => {
-  beforeAll(() => cluster.apply(objects(), configuration({ featureGates: { AllowServiceExternalIPs: false } })));
+  beforeAll(() =>
+    cluster.apply(objects(), configuration({ featureGates: { AllowServiceExternalIPs: false } }), false, [
+      "--allow-incomplete",
+    ]),
+  );
   testRows(
     () => cluster,
     [

@@ -55,6 +55,7 @@ test("a service that the kernel refuses has an Event, found by its uid; the othe
     manifests: undefined,
     node: undefined,
     ownTable: false,
+    allowIncomplete: false,
     ended,
     onStatusRequest: () => undefined,
   });

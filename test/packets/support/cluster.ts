@@ -158,9 +158,14 @@ export class Cluster {
   }
 
   /** `run --once` on these objects. Throws with its output unless it ends with 0. */
-  async apply(objects: readonly Manifest[], config = configuration(), bare = false): Promise<Finished> {
+  async apply(
+    objects: readonly Manifest[],
+    config = configuration(),
+    bare = false,
+    flags: readonly string[] = [],
+  ): Promise<Finished> {
     const args = await this.write(objects, config, bare);
-    const done = await this.command(["run", ...args, "--once"]);
+    const done = await this.command(["run", ...args, "--once", ...flags]);
     if (done.code !== 0) throw new Error(`run --once: exit ${done.code}\n${done.stdout}${done.stderr}`);
     return done;
   }

@@ -29,7 +29,7 @@ describe("the command line", () => {
     [["--help"], ["run", "render", "cleanup"]],
     [
       ["run", "--help"],
-      ["--manifests <dir>", "--config <file>", "--once", "--own-table", "--log-level"],
+      ["--manifests <dir>", "--config <file>", "--once", "--allow-incomplete", "--own-table", "--log-level"],
     ],
     [
       ["render", "--help"],

@@ -63,7 +63,7 @@ async function run(argv: string[], start: typeof serve): Promise<number> {
   const { values } = readFlags(
     argv.map((word) => [word.slice(2, word.indexOf("=")), word.slice(word.indexOf("=") + 1)]),
   );
-  return proxyCommand({ flags: values, own: { manifests: undefined, ownTable: false } }, start);
+  return proxyCommand({ flags: values, own: { manifests: undefined, ownTable: false, allowIncomplete: false } }, start);
 }
 
 describe("the version", () => {
