@@ -14,6 +14,14 @@ export interface ManifestOptions extends CommonOptions {
   readonly allowIncomplete?: boolean;
 }
 
+export const VALIDATE_FORMATS = ["text", "json"] as const;
+
+export interface ValidateOptions {
+  readonly manifests: string;
+  readonly config?: string;
+  readonly output: (typeof VALIDATE_FORMATS)[number];
+}
+
 /** What kube-proxy has no name for. */
 export interface OwnOptions {
   /** Directory of manifests to serve instead of what an API server says; undefined: the API server. */

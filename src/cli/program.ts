@@ -6,7 +6,7 @@ import { UserError } from "./errors.js";
 import { flagSpec, problemOf, readBool, readFlags } from "./flag-values.js";
 import { fromGo } from "./go-arguments.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
-import { type ManifestOptions, OWN_FLAGS, type OwnOptions } from "./options.js";
+import { type ManifestOptions, OWN_FLAGS, type OwnOptions, VALIDATE_FORMATS, type ValidateOptions } from "./options.js";
 
 /** Exit codes: 0 done, 1 failed, 2 not understood. */
 const EXIT_FAILED = 1;
@@ -161,10 +161,23 @@ function addCommands(root: Command, done: Done): void {
     .addOption(new Option("--family <family>", "print only this family: ip or ip6").argParser(family))
     .addOption(allowIncomplete())
     .addOption(logLevel())
-    .action(async (options: Partial<ManifestOptions> & { family?: "ip" | "ip6"; logLevel: LogLevel }, self: Command) => {
+    .action(
+      async (options: Partial<ManifestOptions> & { family?: "ip" | "ip6"; logLevel: LogLevel }, self: Command) => {
+        const given = withManifests(options, self);
+        const { renderCommand } = await import("./render.js");
+        done(await renderCommand(given));
+      },
+    );
+
+  command("validate", "print all that is wrong with the manifests; touches no kernel and needs no rights")
+    .addOption(manifests())
+    .addOption(config())
+    .addOption(new Option("-o, --output <format>", "text or json").choices(VALIDATE_FORMATS).default("text"))
+    .addHelpText("after", "\nExit code 0: nothing is wrong, or there are only notes; 1: errors or warnings.")
+    .action(async (options: Omit<ValidateOptions, "manifests"> & { manifests?: string }, self: Command) => {
       const given = withManifests(options, self);
-      const { renderCommand } = await import("./render.js");
-      done(await renderCommand(given));
+      const { validateCommand } = await import("./validate.js");
+      done(await validateCommand(given));
     });
 
   command("cleanup", "remove the tables ip kube-proxy and ip6 kube-proxy, whoever of us or kube-proxy made them")

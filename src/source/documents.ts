@@ -148,6 +148,18 @@ function skipSpace(text: string, at: number): number {
 const JSON_TOKEN =
   /[[\]{}:,]|"(?:[^"\\\p{Cc}]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|[\x7f-\x9f])*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|(?:true|false|null)(?!\w)/uy;
 
+/** The tokens of a text that is right, and where each begins. */
+export function* jsonTokens(text: string): Generator<{ readonly token: string; readonly at: number }, void> {
+  for (let at = skipSpace(text, 0); at < text.length; at = skipSpace(text, JSON_TOKEN.lastIndex)) {
+    JSON_TOKEN.lastIndex = at;
+    const token = JSON_TOKEN.exec(text)?.[0];
+    if (token === undefined) return;
+    const end = JSON_TOKEN.lastIndex;
+    yield { token, at };
+    JSON_TOKEN.lastIndex = end;
+  }
+}
+
 /**
  * End of the JSON value at `start`, or the bitwise complement of the offset of the first thing that is wrong. Keeps its
  * own stack: a file of a million brackets is no reason to run out of ours.

@@ -35,6 +35,10 @@ describe("the command line", () => {
       ["render", "--help"],
       ["--manifests <dir>", "--family <family>"],
     ],
+    [
+      ["validate", "--help"],
+      ["--manifests <dir>", "--output <format>", "Exit code 0"],
+    ],
     [["cleanup", "--help"], ["ip kube-proxy"]],
   ])("%j prints help and is fine", async (argv, words) => {
     expect(await main(argv)).toBe(0);
@@ -51,6 +55,8 @@ describe("the command line", () => {
     [["run", "--manifests", ".", "--onec"], "Did you mean --once?"],
     [["rnu"], "Did you mean run?"],
     [["run"], "--manifests <dir>"],
+    [["validate"], "--manifests <dir>"],
+    [["validate", "--manifests", ".", "--output", "xml"], "text, json"],
     [["run", "--manifests"], "argument missing"],
     [["render", "--manifests", ".", "--family", "ipv4"], "Use ip or ip6."],
     [["run", "--manifests", ".", "extra"], "too many arguments"],

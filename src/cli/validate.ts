@@ -1,0 +1,186 @@
+import { defaultConfig } from "../config/index.js";
+import { type Problem, ServiceModel } from "../model/index.js";
+import { createLogger } from "../observe/log.js";
+import { ManifestDirectoryError, type ManifestProblem, ManifestSource } from "../source/manifests.js";
+import { FilePlaces, type Position } from "../source/places.js";
+import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
+import type { ValidateOptions } from "./options.js";
+import { nodeName, readConfig } from "./setup.js";
+
+/** Version of the report in JSON: fields may be added to it, none changes or goes. */
+const REPORT = { apiVersion: "nft-proxier.dev/v1", kind: "ValidationReport" } as const;
+
+/**
+ * error: cannot be read or served as it is written, and makes the reading incomplete; warning: is read, and serves nothing, as another
+ * object has it or its service is missing; note: is skipped by rule.
+ */
+type Severity = "error" | "warning" | "note";
+
+interface Finding {
+  readonly severity: Severity;
+  /** Name in the directory, or the directory. */
+  readonly file: string;
+  /** From 1. */
+  readonly line?: number;
+  readonly column?: number;
+  readonly object?: { readonly kind: string; readonly name: string };
+  readonly field?: string;
+  /** What comes of it. */
+  readonly what: string;
+  readonly why: string;
+  readonly action: string;
+}
+
+/**
+ * `validate`: reads the manifests as `run` does, touches no kernel, and prints all that is wrong with them. Exit code 0: nothing is,
+ * or nothing but notes; 1: errors or warnings.
+ */
+export async function validateCommand(options: ValidateOptions): Promise<number> {
+  const config =
+    options.config === undefined ? defaultConfig() : await readConfig(options.config, await createLogger("warn"));
+  const model = new ServiceModel({
+    families: ["ip", "ip6"],
+    node: { nodeName: nodeName(config) },
+    allowExternalIPs: config.allowExternalIPs,
+    onProblem: () => undefined,
+  });
+  const ignore = (): void => undefined;
+  const source = new ManifestSource({ directory: options.manifests, onProblem: ignore, onNote: ignore });
+  const findings: Finding[] = [];
+  try {
+    await source.start(new ModelSink(model));
+    findings.push(...(await findingsOf(source, model, options.manifests)));
+  } catch (error) {
+    if (!(error instanceof ManifestDirectoryError)) throw error;
+    const action = "name a directory that can be read";
+    findings.push({ severity: "error", file: options.manifests, what: "nothing is read", why: error.message, action });
+  } finally {
+    await source.stop();
+  }
+  const valid = findings.every(({ severity }) => severity === "note");
+  const served = { ip: model.counts("ip"), ip6: model.counts("ip6") };
+  const text =
+    options.output === "json"
+      ? JSON.stringify({ ...REPORT, directory: options.manifests, valid, served, findings }, null, 2)
+      : [...findings.map(lineOf), summaryOf(findings, served)].join("\n");
+  await new Promise<void>((resolve, reject) => {
+    process.stdout.write(`${text}\n`, (error) => (error == null ? resolve() : reject(error)));
+  });
+  return valid ? 0 : 1;
+}
+
+/** What the proxier makes of objects before it looks at a node or a kernel. */
+class ModelSink implements ObjectSink {
+  readonly #model: ServiceModel;
+
+  constructor(model: ServiceModel) {
+    this.#model = model;
+  }
+
+  upsert(object: KubeObject): void {
+    if (object.kind === "Service") this.#model.upsertService(object.object);
+    else if (object.kind === "EndpointSlice") this.#model.upsertSlice(object.object);
+    else if (object.kind === "ServiceCIDR") this.#model.upsertServiceCIDR(object.object);
+  }
+
+  remove(kind: KubeKind, name: string): void {
+    if (kind === "Service") this.#model.removeService(name);
+    else if (kind === "EndpointSlice") this.#model.removeSlice(name);
+    else if (kind === "ServiceCIDR") this.#model.removeServiceCIDR(name);
+  }
+
+  synced(): void {}
+  flush(): void {}
+}
+
+async function findingsOf(source: ManifestSource, model: ServiceModel, directory: string): Promise<Finding[]> {
+  const files = new Map<string, Promise<FilePlaces | undefined>>();
+  const placesIn = (file: string): Promise<FilePlaces | undefined> => {
+    let places = files.get(file);
+    if (places === undefined) files.set(file, (places = FilePlaces.open(directory, file)));
+    return places;
+  };
+  const ofObject = async ({ kind, object: name, field }: Omit<Problem, "reason">) => {
+    const file = source.fileOf(kind, name) ?? directory;
+    const position = await (await placesIn(file))?.ofField(`${kind} ${name}`, field);
+    return { file, ...position, object: { kind, name }, ...(field !== "" && { field }) };
+  };
+
+  const found: Finding[] = [];
+  const { files: unread, empty } = source.gaps();
+  if (empty && unread.length === 0) {
+    const action = "name the directory that holds them, or write some";
+    found.push({ severity: "error", file: directory, what: "nothing is served", why: "it holds no object", action });
+  }
+  for (const problem of source.problems()) {
+    found.push(ofFile(problem, await positionOf(problem, placesIn)));
+  }
+  for (const problem of model.problems()) {
+    const [what, action] = ["is not served as it is written", "correct the field, or remove it"];
+    found.push({ severity: "error", ...(await ofObject(problem)), what, why: problem.reason, action });
+  }
+  for (const problem of model.lostClaims()) {
+    const [what, action] = ["is not served", "give one of the two services another address or port"];
+    found.push({ severity: "warning", ...(await ofObject(problem)), what, why: problem.reason, action });
+  }
+  for (const { name, service } of model.straySlices()) {
+    // That it is not served is its own finding, or its wish: headless, of another proxy.
+    if (source.fileOf("Service", service) !== undefined) continue;
+    const field = 'metadata.labels["kubernetes.io/service-name"]';
+    const [why, action] = [`there is no Service ${service}`, "write the Service, or correct the label"];
+    const where = await ofObject({ kind: "EndpointSlice", object: name, field });
+    found.push({ severity: "warning", ...where, what: "its endpoints serve nothing", why, action });
+  }
+  for (const [kind, { file, place }] of source.skippedKinds) {
+    const position = await (await placesIn(file))?.of(place);
+    const why = "only Service, EndpointSlice, Node and ServiceCIDR are read";
+    const what = `${kind} objects are skipped (this is the first)`;
+    found.push({ severity: "note", file, ...position, what, why, action: "none is needed" });
+  }
+  return found.toSorted(
+    (a, b) => compare(a.file, b.file) || (a.line ?? 0) - (b.line ?? 0) || (a.column ?? 0) - (b.column ?? 0),
+  );
+}
+
+function compare(a: string, b: string): number {
+  return a < b ? -1 : Number(a > b);
+}
+
+async function positionOf(
+  { file, line, column, place, repeated }: ManifestProblem,
+  placesIn: (file: string) => Promise<FilePlaces | undefined>,
+): Promise<Position | undefined> {
+  if (line !== undefined && column !== undefined) return { line, column };
+  if (place !== undefined) return (await placesIn(file))?.of(place);
+  return repeated === undefined ? undefined : (await placesIn(file))?.ofField(repeated, "");
+}
+
+function ofFile(problem: ManifestProblem, position: Position | undefined): Finding {
+  const { file, served, reason: why, remedy, repeated } = problem;
+  if (repeated !== undefined) {
+    const space = repeated.indexOf(" ");
+    const object = { kind: repeated.slice(0, space), name: repeated.slice(space + 1) };
+    return { severity: "warning", file, ...position, object, what: "is not served", why, action: "remove one of them" };
+  }
+  const what = served === "rest" ? "is not served" : "nothing of the file is served";
+  return { severity: "error", file, ...position, what, why, action: remedy ?? "correct it, or remove it" };
+}
+
+function lineOf({ severity, file, line, column, object, field, what, why, action }: Finding): string {
+  const where = [file, line, column].filter((part) => part !== undefined).join(":");
+  const subject = [object === undefined ? undefined : `${object.kind} ${object.name}`, field];
+  const about = subject.filter((part) => part !== undefined).map((part) => `${part}: `);
+  return `${where}: ${severity}: ${about.join("")}${what}: ${why}; to do: ${action}`;
+}
+
+function summaryOf(findings: readonly Finding[], served: { ip: ServedCounts; ip6: ServedCounts }): string {
+  const count = (severity: Severity): string => {
+    const number = findings.filter((finding) => finding.severity === severity).length;
+    return `${number} ${severity}${number === 1 ? "" : "s"}`;
+  };
+  const of = ({ services, endpoints }: ServedCounts): string => `${services} services with ${endpoints} endpoints`;
+  const counts = [count("error"), count("warning"), count("note")].join(", ");
+  return `${counts}; served: ${of(served.ip)} by IPv4, ${of(served.ip6)} by IPv6`;
+}
+
+type ServedCounts = ReturnType<ServiceModel["counts"]>;

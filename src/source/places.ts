@@ -1,0 +1,117 @@
+/** Where in a manifest file a value is: for people who are to mend it. Reads the file once more; slow beside what serving takes. */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { formatOf } from "./directory.js";
+import { readDocuments, jsonTokens } from "./documents.js";
+import { type Place, sortInSteps } from "./objects.js";
+
+/** From 1. */
+export interface Position {
+  readonly line: number;
+  readonly column: number;
+}
+
+/** The lines of one file. */
+export class FilePlaces {
+  readonly #text: string;
+  readonly #format: "json" | "yaml";
+  /** By "Service default/web". */
+  readonly #objects: ReadonlyMap<string, Place>;
+
+  private constructor(text: string, format: "json" | "yaml", objects: ReadonlyMap<string, Place>) {
+    this.#text = text;
+    this.#format = format;
+    this.#objects = objects;
+  }
+
+  /** Undefined when the file cannot be read: what is wrong with it is known from elsewhere. */
+  static async open(directory: string, file: string): Promise<FilePlaces | undefined> {
+    const format = formatOf(file) ?? "yaml";
+    try {
+      const content = await readFile(join(directory, file));
+      const objects = new Map<string, Place>();
+      const sorting = sortInSteps(await readDocuments(content, format), ({ name, object, place }) => {
+        const key = `${object.kind} ${name}`;
+        if (!objects.has(key)) objects.set(key, place);
+      });
+      while (sorting.next().done !== true);
+      return new FilePlaces(content.toString().replace(/^\ufeff/, ""), format, objects);
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Where an object's field is; where it is missing, the nearest value around it. `field` as in `Problem`. */
+  async ofField(object: string, field: string): Promise<Position | undefined> {
+    const place = this.#objects.get(object);
+    return place === undefined ? undefined : this.of([...place, ...stepsOf(field)]);
+  }
+
+  async of(place: Place): Promise<Position | undefined> {
+    const offset = this.#format === "json" ? jsonOffset(this.#text, place) : await yamlOffset(this.#text, place);
+    if (offset === undefined) return undefined;
+    const before = this.#text.slice(0, offset);
+    return { line: before.split("\n").length, column: offset - before.lastIndexOf("\n") };
+  }
+}
+
+/** `spec.ports[1].nodePort`, `metadata.labels["a/b"]`. */
+function stepsOf(field: string): (string | number)[] {
+  return [...field.matchAll(/\[(\d+)\]|\["([^"]*)"\]|([^.[\]]+)/g)].map(
+    ([, index, quoted, name]) => quoted ?? name ?? Number(index),
+  );
+}
+
+async function yamlOffset(text: string, [document, ...path]: Place): Promise<number | undefined> {
+  const { isCollection, isNode, isScalar, parseAllDocuments } = await import("yaml");
+  const all = parseAllDocuments(text, { stringKeys: true, merge: true, logLevel: "error" });
+  const documents = (Array.isArray(all) ? all : []).filter(
+    ({ contents }) => contents !== null && !(isScalar(contents) && contents.value === null),
+  );
+  let node: unknown = documents[Number(document)]?.contents;
+  let offset = isNode(node) ? node.range?.[0] : undefined;
+  for (const step of path) {
+    if (!isCollection(node)) break;
+    node = node.get(step, true);
+    if (!isNode(node)) break;
+    offset = node.range?.[0] ?? offset;
+  }
+  return offset;
+}
+
+/** Walks through the tokens, down the way that leads to the place. */
+function jsonOffset(text: string, [document, ...path]: Place): number | undefined {
+  let found: number | undefined;
+  /** Of the objects and lists around the token: the field or position that comes next. */
+  const around: { next: string | number; readonly list: boolean }[] = [];
+  let documents = 0;
+  let key = false;
+  for (const { token, at } of jsonTokens(text)) {
+    const inner = around.at(-1);
+    if (token === "}" || token === "]") {
+      around.pop();
+    } else if (token === ",") {
+      if (inner?.list === true) inner.next = Number(inner.next) + 1;
+      key = inner?.list === false;
+      continue;
+    } else if (token === ":") {
+      key = false;
+      continue;
+    } else if (key && inner !== undefined) {
+      inner.next = JSON.parse(token) as string;
+      continue;
+    } else {
+      const onTheWay = documents === document && around.every(({ next }, i) => next === path[i]);
+      if (onTheWay && around.length <= path.length) found = at;
+      if (onTheWay && around.length === path.length) return at;
+      key = token === "{";
+      if (token === "{" || token === "[") {
+        around.push({ next: token === "[" ? 0 : "", list: token === "[" });
+        continue;
+      }
+    }
+    key = false;
+    if (around.length === 0 && ++documents > Number(document)) return found;
+  }
+  return found;
+}

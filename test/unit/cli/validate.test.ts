@@ -1,0 +1,227 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { main } from "../../../src/cli/program.js";
+
+let out: string;
+let directory: string;
+
+beforeEach(async () => {
+  out = "";
+  vi.spyOn(process.stdout, "write").mockImplementation((text, ...rest: unknown[]) => {
+    out += String(text);
+    const done = rest.at(-1);
+    if (typeof done === "function") (done as () => void)();
+    return true;
+  });
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-validate-"));
+});
+afterEach(async () => {
+  vi.restoreAllMocks();
+  await rm(directory, { recursive: true, force: true });
+});
+
+async function put(files: Readonly<Record<string, unknown>>): Promise<void> {
+  for (const [name, content] of Object.entries(files)) {
+    await writeFile(join(directory, name), typeof content === "string" ? content : JSON.stringify(content, null, 2));
+  }
+}
+
+interface Report {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly valid: boolean;
+  readonly served: unknown;
+  readonly findings: readonly Record<string, unknown>[];
+}
+
+async function validate(...flags: string[]): Promise<{ code: number; report: Report }> {
+  const code = await main(["validate", "--manifests", directory, "-o", "json", ...flags]);
+  return { code, report: JSON.parse(out) as Report };
+}
+
+const service = (name: string, spec: object = {}, metadata: object = {}) => ({
+  apiVersion: "v1",
+  kind: "Service",
+  metadata: { name, ...metadata },
+  spec: { clusterIP: "10.96.0.1", ports: [{ port: 80 }], ...spec },
+});
+const slice = (name: string, of: string, conditions: unknown = { ready: true }) => ({
+  apiVersion: "discovery.k8s.io/v1",
+  kind: "EndpointSlice",
+  metadata: { name, labels: { "kubernetes.io/service-name": of } },
+  addressType: "IPv4",
+  ports: [{ port: 8080 }],
+  endpoints: [{ addresses: ["10.244.0.1"] }, { addresses: ["10.244.0.2"], conditions }],
+});
+
+describe("validate", () => {
+  test("nothing is wrong: exit code 0, and what would be served", async () => {
+    await put({ "a.json": service("web"), "b.json": slice("web-1", "web") });
+    const { code, report } = await validate();
+    expect(report).toEqual({
+      apiVersion: "nft-proxier.dev/v1",
+      kind: "ValidationReport",
+      directory,
+      valid: true,
+      served: { ip: { services: 1, endpoints: 2 }, ip6: { services: 0, endpoints: 0 } },
+      findings: [],
+    });
+    expect(code).toBe(0);
+  });
+
+  test("as text: a line for each finding, and a summary", async () => {
+    await put({ "a.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.96.0.300\n" });
+    expect(await main(["validate", "--manifests", directory])).toBe(1);
+    expect(out.split("\n")).toEqual([
+      "a.yaml:5:3: error: Service default/web: spec.ports: is not served as it is written: has no port to serve; to do: correct the field, or remove it",
+      'a.yaml:5:14: error: Service default/web: spec.clusterIP: is not served as it is written: "10.96.0.300" is not an IP address; to do: correct the field, or remove it',
+      "2 errors, 0 warnings, 0 notes; served: 0 services with 0 endpoints by IPv4, 0 services with 0 endpoints by IPv6",
+      "",
+    ]);
+  });
+
+  test.each<[string, Readonly<Record<string, unknown>>, object]>([
+    [
+      "a file that does not parse",
+      { "a.yaml": "a: 1\nb: [1\nc: 2" },
+      { severity: "error", file: "a.yaml", line: 3, column: 1, what: "nothing of the file is served" },
+    ],
+    [
+      "a file that was cut off",
+      { "a.yaml": "" },
+      { severity: "error", file: "a.yaml", action: "write it again, or remove it" },
+    ],
+    [
+      "what is no object, in a list in JSON",
+      { "a.json": { apiVersion: "v1", kind: "List", items: [service("x"), 5] } },
+      { severity: "error", file: "a.json", line: 20, column: 5, why: "document 1, items[1] is not an object" },
+    ],
+    [
+      "a second value of a JSON file",
+      { "a.json": `${JSON.stringify(service("web"))}\n{"apiVersion": "v1", "metadata": {}}` },
+      { severity: "error", file: "a.json", line: 2, column: 1, why: "document 2 has no kind" },
+    ],
+    [
+      "an API version that is not read, behind an empty document",
+      { "a.yaml": `---\n---\n${JSON.stringify({ ...service("web"), apiVersion: "v2" })}\n` },
+      {
+        severity: "error",
+        file: "a.yaml",
+        line: 3,
+        why: expect.stringContaining("Service default/web of v2 is not read"),
+      },
+    ],
+    [
+      "a bad port in JSON",
+      { "a.json": service("web", { ports: [{ port: 80 }, { name: "b", port: 70_000 }] }) },
+      {
+        severity: "error",
+        file: "a.json",
+        line: 15,
+        column: 17,
+        object: { kind: "Service", name: "default/web" },
+        field: "spec.ports[1].port",
+        why: "70000 is not a port (1 to 65535)",
+      },
+    ],
+    [
+      "a condition that is none, in YAML",
+      {
+        "a.json": service("web"),
+        "b.yaml": `# c\n${JSON.stringify(slice("web-1", "web")).replace("true", "maybe").replace('"conditions"', '\n"conditions"')}`,
+      },
+      {
+        severity: "error",
+        file: "b.yaml",
+        line: 3,
+        object: { kind: "EndpointSlice", name: "default/web-1" },
+        field: "endpoints[1].conditions.ready",
+        why: '"maybe" is not true or false; false is assumed',
+      },
+    ],
+    [
+      "two services with one address",
+      {
+        "a.json": service("a", { externalIPs: ["1.2.3.4"] }),
+        "b.json": service("b", { clusterIP: "10.96.0.2", externalIPs: ["1.2.3.4"] }),
+      },
+      {
+        severity: "warning",
+        file: "b.json",
+        line: 14,
+        object: { kind: "Service", name: "default/b" },
+        field: "spec.externalIPs",
+      },
+    ],
+    [
+      "one object in two files",
+      { "a.json": service("a"), "b.json": { apiVersion: "v1", kind: "List", items: [service("a")] } },
+      {
+        severity: "warning",
+        file: "b.json",
+        line: 5,
+        object: { kind: "Service", name: "default/a" },
+        action: "remove one of them",
+      },
+    ],
+    [
+      "a slice of no service",
+      { "a.json": service("a"), "b.json": slice("web-1", "wbe") },
+      {
+        severity: "warning",
+        file: "b.json",
+        line: 7,
+        field: 'metadata.labels["kubernetes.io/service-name"]',
+        why: "there is no Service default/wbe",
+      },
+    ],
+    ["an empty directory", {}, { severity: "error", what: "nothing is served" }],
+  ])("%s: exit code 1, and where it is", async (_what, files, finding) => {
+    await put(files);
+    const { code, report } = await validate();
+    expect(report.findings).toEqual([expect.objectContaining(finding)]);
+    for (const field of ["what", "why", "action"]) expect(report.findings[0]?.[field]).toMatch(/./);
+    expect(report.valid).toBe(false);
+    expect(code).toBe(1);
+  });
+
+  test("what is skipped by rule: notes at the most, and exit code 0", async () => {
+    await put({
+      "a.json": service("a", { type: "ExternalName" }),
+      "b.json": [service("b", { clusterIP: "None" }), slice("b-1", "b")].map((one) => JSON.stringify(one)).join("\n"),
+      "c.yaml": "# d\n\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n",
+    });
+    const { code, report } = await validate();
+    expect(report.findings).toEqual([
+      expect.objectContaining({
+        severity: "note",
+        file: "c.yaml",
+        line: 3,
+        what: expect.stringContaining("ConfigMap (v1)"),
+      }),
+    ]);
+    expect(code).toBe(0);
+  });
+
+  test("the configuration counts: external IPs that are not served clash with nothing", async () => {
+    const externalIPs = ["1.2.3.4"];
+    await put({
+      "a.json": service("a", { externalIPs }),
+      "b.json": service("b", { clusterIP: "10.96.0.2", externalIPs }),
+    });
+    const config = join(directory, "config");
+    await writeFile(
+      config,
+      "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nfeatureGates: {AllowServiceExternalIPs: false}\n",
+    );
+    expect((await validate("--config", config)).code).toBe(0);
+  });
+
+  test("a directory that is not there: exit code 1, as a finding", async () => {
+    const nowhere = join(directory, "nowhere");
+    expect(await main(["validate", "--manifests", nowhere, "-o", "json"])).toBe(1);
+    expect(JSON.parse(out)).toMatchObject({ valid: false, findings: [{ severity: "error", file: nowhere }] });
+  });
+});
