@@ -15,7 +15,7 @@ export interface LeftoverOptions extends ForeignOptions {
 }
 
 /**
- * Removes what kube-proxy's iptables mode left in the tables of iptables-nft, and logs what is left there and elsewhere.
+ * Removes what kube-proxy's other modes left in the tables of iptables-nft, and logs what is left there and elsewhere.
  * To be called when our own rules are in force: until then the others' serve. True when nothing of kube-proxy's is
  * left. Never throws.
  */
@@ -67,17 +67,17 @@ async function removeFromNft({ kernel, log, families }: LeftoverOptions): Promis
     const cleanups = await removeIptablesChains(kernel, families);
     for (const { family, table, chains, jumps, kept } of cleanups) {
       if (chains + jumps > 0)
-        log.info({ family, table, chains, jumps }, "removed what kube-proxy's iptables mode left");
+        log.info({ family, table, chains, jumps }, "removed what kube-proxy's other modes left");
       for (const { chain, user } of kept) {
         log.warn(
           { family, table, chain, user },
-          "a chain of kube-proxy's iptables mode stays, because something of somebody else's uses it: remove that, then run cleanup",
+          "a chain of kube-proxy's stays, because another program's rule uses it: remove that, then run cleanup",
         );
       }
     }
     return cleanups.every(({ kept }) => kept.length === 0);
   } catch (error) {
-    log.warn({ err: error }, "what kube-proxy's iptables mode left could not be removed: run cleanup");
+    log.warn({ err: error }, "what kube-proxy's other modes left could not be removed: run cleanup");
     return false;
   }
 }

@@ -1,5 +1,5 @@
 /**
- * What kube-proxy's iptables mode left in the tables of iptables-nft: found and removed through nf_tables itself. One
+ * What kube-proxy's other modes left in the tables of iptables-nft: found and removed through nf_tables itself. One
  * transaction for each table; other programs' chains and rules stay as they are.
  */
 import { KernelError } from "../kernel/errors.js";
