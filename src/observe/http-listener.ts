@@ -114,7 +114,7 @@ export class HttpListener {
   readonly #address: ListenAddress;
 
   /**
-   * @param failed told of errors of the handler and of accepting connections; requests meanwhile get a 500.
+   * @param failed gets the errors of the handler and of accepting connections; requests meanwhile get a 500.
    * @param connections by default 256, of this server alone.
    */
   constructor(
