@@ -188,8 +188,9 @@ class Deleter {
 ConntrackDeletion ConntrackTable::Delete(const ConntrackRecords& keys) {
   ConntrackDeletion outcome;
   std::unique_ptr<ConntrackSocket> socket = sockets_.Take();
-  Deleter(socket.get()).Delete(
-      keys, &outcome, [&](size_t at) { outcome.absent_at.push_back(static_cast<uint32_t>(at)); });
+  Deleter(socket.get()).Delete(keys, &outcome, [&](size_t at) {
+    outcome.absent_at.push_back(static_cast<uint32_t>(at));
+  });
   sockets_.GiveBack(std::move(socket));
   return outcome;
 }

@@ -1,3 +1,5 @@
+import { parseDuration } from "../config/duration.js";
+import type { GcInterval } from "../conntrack/service.js";
 import type { LogLevel } from "../observe/log.js";
 import type { FlagValues } from "./flag-values.js";
 import type { FlagSpec } from "./kube-proxy-flags.js";
@@ -30,6 +32,8 @@ export interface OwnOptions {
   readonly ownTable: boolean;
   /** At the start, an incomplete reading of the manifests may change a table that is in force. */
   readonly allowIncomplete: boolean;
+  /** Garbage collection of the connection tracking table in the background. Default "adaptive". */
+  readonly gcInterval?: GcInterval;
 }
 
 /** A command line without a sub-command, every value checked by itself. */
@@ -37,6 +41,12 @@ export interface ProxyOptions {
   readonly flags: FlagValues;
   readonly own: OwnOptions;
 }
+
+export const GC_INTERVAL_FLAG = "conntrack-gc-interval";
+export const GC_INTERVAL_RANGE = "must be 0, or from 10s to 24h";
+/** As two runs are apart at least, early ones too. */
+const LEAST_GC_MS = 10_000;
+const MOST_GC_MS = 24 * 3_600_000;
 
 /** Our own flags, beside kube-proxy's. */
 export const OWN_FLAGS = [
@@ -56,4 +66,18 @@ export const OWN_FLAGS = [
     type: "bool",
     usage: "nobody else may change the tables while this runs (Linux 6.9; kube-proxy needs `cleanup` first then)",
   },
+  {
+    name: GC_INTERVAL_FLAG,
+    type: "duration",
+    placeholder: "duration",
+    usage:
+      "between two garbage collections of the connection tracking table; 0: none in the background. By default it adapts to what they find, 10s to 30m",
+  },
 ] as const satisfies readonly FlagSpec[];
+
+/** The interval of the flag's value; undefined: that one is none. */
+export function gcInterval(text: string): GcInterval | undefined {
+  const ms = parseDuration(text);
+  if (ms === 0) return "off";
+  return ms === undefined || ms < LEAST_GC_MS || ms > MOST_GC_MS ? undefined : ms;
+}

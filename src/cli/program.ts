@@ -1,12 +1,22 @@
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { closest } from "../config/closest.js";
+import type { GcInterval } from "../conntrack/service.js";
 import { LOG_LEVELS, type LogLevel } from "../observe/log.js";
 import { addConntrackCommand } from "./conntrack.js";
 import { UserError } from "./errors.js";
 import { flagSpec, problemOf, readBool, readFlags } from "./flag-values.js";
 import { fromGo } from "./go-arguments.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
-import { type ManifestOptions, OWN_FLAGS, type OwnOptions, VALIDATE_FORMATS, type ValidateOptions } from "./options.js";
+import {
+  GC_INTERVAL_FLAG,
+  GC_INTERVAL_RANGE,
+  gcInterval,
+  type ManifestOptions,
+  OWN_FLAGS,
+  type OwnOptions,
+  VALIDATE_FORMATS,
+  type ValidateOptions,
+} from "./options.js";
 
 /** Exit codes: 0 done, 1 failed, 2 not understood. */
 const EXIT_FAILED = 1;
@@ -88,17 +98,29 @@ function addProxy(root: Command, done: Done): void {
 function ownProblems(given: ReadonlyMap<string, string>): string[] {
   return (OWN_FLAGS as readonly FlagSpec[]).flatMap((spec) => {
     const value = given.get(spec.name);
-    return value === undefined ? [] : (problemOf(spec, value) ?? []);
+    if (value === undefined) return [];
+    const problem = problemOf(spec, value);
+    if (problem !== undefined || spec.name !== GC_INTERVAL_FLAG || gcInterval(value) !== undefined)
+      return problem ?? [];
+    return `--${GC_INTERVAL_FLAG}=${value}: ${GC_INTERVAL_RANGE}`;
   });
+}
+
+function readGcInterval(text: string): GcInterval {
+  const interval = gcInterval(text);
+  if (interval === undefined) throw new InvalidArgumentError(`It ${GC_INTERVAL_RANGE}.`);
+  return interval;
 }
 
 /** Of values that are right. */
 function ownOptions(given: ReadonlyMap<string, string>): OwnOptions {
   const isSet = (name: string): boolean => readBool(given.get(name) ?? "false");
+  const interval = gcInterval(given.get(GC_INTERVAL_FLAG) ?? "");
   return {
     manifests: given.get("manifests"),
     ownTable: isSet("own-table"),
     allowIncomplete: isSet("allow-incomplete"),
+    ...(interval !== undefined && { gcInterval: interval }),
   };
 }
 
@@ -143,10 +165,21 @@ function addCommands(root: Command, done: Done): void {
     )
     .addOption(allowIncomplete())
     .option("--own-table", "nobody else may change the tables while this runs (Linux 6.9)")
+    .addOption(
+      new Option(
+        `--${GC_INTERVAL_FLAG} <duration>`,
+        "between two garbage collections of the connection tracking table; 0: none. By default it adapts, 10s to 30m",
+      ).argParser(readGcInterval),
+    )
     .addOption(logLevel())
     .action(
       async (
-        options: Partial<ManifestOptions> & { once?: boolean; ownTable?: boolean; logLevel: LogLevel },
+        options: Partial<ManifestOptions> & {
+          once?: boolean;
+          ownTable?: boolean;
+          conntrackGcInterval?: GcInterval;
+          logLevel: LogLevel;
+        },
         self: Command,
       ) => {
         const given = withManifests(options, self);

@@ -67,6 +67,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       manifests,
       node: options.pages,
       ...onTables,
+      gcInterval: own.gcInterval ?? "adaptive",
       ...daemonSignals(log, options.signal),
     });
   } catch (error) {

@@ -52,8 +52,8 @@ export interface ConntrackServiceOptions {
   readonly observers?: readonly ConntrackObserver[];
   /** Garbage collection in the background: between two runs, ms; "adaptive" (default): by what they find; "off": none. */
   readonly gcInterval?: GcInterval;
-  /** Other waits than the reconciler's own, ms. */
-  readonly timing?: Pick<ReconcilerOptions, "settleMs" | "firstRetryMs">;
+  /** Other waits than the reconciler's own, and between two looks at the table's pressure, ms. */
+  readonly timing?: Pick<ReconcilerOptions, "settleMs" | "firstRetryMs"> & { readonly pressureMs?: number };
 }
 
 export type GcInterval = number | "adaptive" | "off";
@@ -108,9 +108,11 @@ export class ConntrackService implements ProxierObserver {
         },
       });
     }
+    const { pressureMs } = options.timing ?? {};
     this.#pressure = new PressureMonitor({
       table,
       log,
+      ...(pressureMs !== undefined && { intervalMs: pressureMs }),
       onSample: (report) => {
         for (const observer of observers) observer.pressure?.(report);
       },

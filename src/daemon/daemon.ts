@@ -9,6 +9,7 @@
  * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
  */
 import type { ProxyConfig } from "../config/index.js";
+import type { GcInterval } from "../conntrack/service.js";
 import { applySystemSettings, loadConntrack, reportForwarding } from "../host/index.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
 import { LeftoverRemoval } from "../leftovers/index.js";
@@ -51,6 +52,8 @@ export interface DaemonOptions {
   readonly node: { readonly configz: unknown; readonly flagz: string } | undefined;
   /** Keep others from changing the tables while it runs. */
   readonly ownTable: boolean;
+  /** Of the connection tracking table, in the background. Default "adaptive". */
+  readonly gcInterval?: GcInterval;
   /** Resolves when it is to end. */
   readonly ended: Promise<void>;
   /** Has the function called whenever the log is to say how things stand. */
@@ -122,7 +125,7 @@ class Daemon {
 
   /** The proxier with everything that follows what it does. */
   async #proxier(events: EventRecorder): Promise<Proxier> {
-    const { config, nodeName, kernel, log, clock, node, ownTable } = this.#options;
+    const { config, nodeName, kernel, log, clock, node, ownTable, gcInterval } = this.#options;
     const { families } = this.#options.families;
     const { observers, metrics } = this.#observation;
     const options = {
@@ -145,7 +148,7 @@ class Daemon {
     const memory = new MemoryRelease(() => kernel.releaseMemory());
     this.#closers.add(() => memory.close());
     proxier.observe(memory);
-    this.#closers.add(await followConntrack({ proxier, families, metrics, log }));
+    this.#closers.add(await followConntrack({ proxier, families, metrics, log, ...(gcInterval && { gcInterval }) }));
     if (node !== undefined) this.#followNode(proxier, events);
     return proxier;
   }

@@ -1,7 +1,11 @@
 /** `nft-proxier conntrack` on the kernel's own entries, of every protocol and of TCP in every state: orphans above all. */
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { Registry } from "prom-client";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
+import { ConntrackMetrics } from "../../src/conntrack/metrics.ts";
 import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.ts";
+import type { ConntrackObserver } from "../../src/conntrack/service.ts";
+import { patience } from "../lab/patience.ts";
 import { FAMILIES, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { entryTo, GONE, NUMBERS, type Proto } from "./support/entries.ts";
@@ -9,10 +13,12 @@ import {
   clusterAddress,
   clusterIP,
   nodePort,
+  POD_PORT,
   SERVICE_PORT,
   serviceObjects,
   type ServiceSpec,
 } from "./support/objects.ts";
+import { Tracked } from "./support/tracked.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 /** Of TCP: no service has its endpoint; what is meant to become of it. */
@@ -266,5 +272,120 @@ describe("of a service that is gone", () => {
       for (const protocol of ["udp", "sctp"] as const) expect(await left(protocol, family)).toEqual([LIVE, OTHERS]);
       expect(await left("tcp", family)).toEqual([LIVE, OTHERS, ...ALL_ORPHANS]);
     }
+  });
+});
+
+describe("in the background", () => {
+  const SNAT_PORT = 55_555;
+  let tracked: Tracked | undefined;
+  afterEach(async () => {
+    await tracked?.stop();
+    tracked = undefined;
+    await cluster.node.run(["nft", "delete", "table", "ip", "one-port"]);
+  });
+
+  /** A SYN of the client's to the pod that finds no free port for its translated source: its entry cannot be put in. */
+  async function failInsertion(): Promise<void> {
+    const pod = cluster.lab.pod("a").address.ip;
+    const rule = `ip daddr ${pod} tcp dport ${POD_PORT} snat to ${PLAN.node.ip}:${SNAT_PORT}`;
+    const ruleset = `table ip one-port { chain p { type nat hook postrouting priority 90; ${rule}; }; }`;
+    expect((await cluster.node.run(["nft", ruleset])).code).toBe(0);
+    await table.create(
+      entryTo({
+        family: "ip",
+        protocol: "tcp",
+        source: PLAN.node.ip,
+        sourcePort: SNAT_PORT,
+        destination: pod,
+        port: POD_PORT,
+        state: "ESTABLISHED",
+      }),
+    );
+    const { namespace, address } = cluster.source("client");
+    const ends = { source: address?.ip ?? "", destination: pod, port: POD_PORT };
+    await namespace.agent().probe({ protocol: "tcp", ...ends, timeoutMs: 500 });
+  }
+
+  test("an insertion that fails brings a collection that makes room; each deletion is told, and counted", async () => {
+    const registry = new Registry();
+    const events: string[] = [];
+    const distress = Promise.withResolvers<string>();
+    const [sampled, collected] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const alive = new Set<number>();
+    const observer: ConntrackObserver = {
+      deleted: ({ family, original }, reason, by) =>
+        events.push(`${by} ${family} ${original.protocol} ${original.sourcePort} ${reason}`),
+      alive: ({ original }) => alive.add(original.sourcePort),
+      pressure: () => sampled.resolve(),
+      distress: (what) => distress.resolve(what),
+      collected: () => collected.resolve(),
+    };
+    tracked = await Tracked.start(
+      cluster,
+      {},
+      {
+        observers: [observer, new ConntrackMetrics(registry)],
+        timing: { pressureMs: 200 },
+      },
+    );
+    await tracked.apply(serviceObjects(cluster.lab, web));
+    await tracked.conntrack.settled(patience(20_000));
+    const stale = FAMILIES.flatMap((family) =>
+      [17, 132].map((n) => `reconciler ${family} ${n} ${STALE} endpoint-gone`),
+    );
+    expect(events.splice(0).toSorted()).toEqual(stale.toSorted());
+
+    tracked.conntrack.start();
+    await sampled.promise;
+    await failInsertion();
+    expect(await distress.promise).toBe("insert-failed");
+    await collected.promise;
+    const purged = orphansIn([...SPENT, ...HALF_CLOSED]);
+    const expected = FAMILIES.flatMap((family) => purged.map((port) => `gc ${family} 6 ${port} orphan`));
+    expect(events.toSorted()).toEqual(expected.toSorted());
+    expect([...alive]).toEqual(expect.arrayContaining([LIVE, OTHERS]));
+    const established = orphansIn(["ESTABLISHED"]);
+    expect(await left("tcp", "ip6")).toEqual([LIVE, OTHERS, ...established]);
+    expect(await left("tcp")).toEqual(expect.arrayContaining([LIVE, OTHERS, ...established]));
+    expect((await left("tcp")).filter((port) => purged.includes(port))).toEqual([]);
+    const metrics = (await registry.metrics()).split("\n");
+    for (const family of ["IPv4", "IPv6"]) {
+      for (const [by, reason, count] of [
+        ["reconciler", "endpoint-gone", 2],
+        ["gc", "orphan", purged.length],
+      ] as const) {
+        const labels = `family="${family}",by="${by}",reason="${reason}"`;
+        expect(metrics).toContain(`nftproxier_conntrack_deleted_entries_total{${labels}} ${count}`);
+      }
+    }
+  });
+
+  test("a run that comes by itself leaves what one side has closed; switched off, there is none", async () => {
+    const collected = Promise.withResolvers<void>();
+    const spec = { observers: [{ collected: () => collected.resolve() }], gcInterval: 1000 };
+    tracked = await Tracked.start(cluster, {}, spec);
+    await tracked.apply(serviceObjects(cluster.lab, web));
+    tracked.conntrack.start();
+    await collected.promise;
+    expect(await left("tcp")).toEqual([LIVE, OTHERS, ...orphansIn([...HALF_CLOSED, "ESTABLISHED"])]);
+    await tracked.stop();
+    tracked = undefined;
+
+    let runs = 0;
+    const distressed = Promise.withResolvers<void>();
+    const looked = Promise.withResolvers<void>();
+    const off: ConntrackObserver = {
+      collected: () => runs++,
+      pressure: () => looked.resolve(),
+      distress: () => distressed.resolve(),
+    };
+    tracked = await Tracked.start(cluster, {}, { observers: [off], gcInterval: "off", timing: { pressureMs: 200 } });
+    tracked.conntrack.start();
+    await looked.promise;
+    await failInsertion();
+    await distressed.promise;
+    await tracked.stop();
+    tracked = undefined;
+    expect(runs).toBe(0);
   });
 });

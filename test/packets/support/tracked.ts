@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { loadConfig } from "../../../src/config/index.ts";
 import { NetlinkConntrack } from "../../../src/conntrack/netlink-conntrack.ts";
 import type { ReconcileReport } from "../../../src/conntrack/reconciler.ts";
-import { ConntrackService } from "../../../src/conntrack/service.ts";
+import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.ts";
 import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/types.ts";
 import { plainEntry } from "../../../src/conntrack/entry.ts";
 import { NftKernel } from "../../../src/kernel/nft-kernel.ts";
@@ -16,6 +16,9 @@ import { configuration, type Manifest, NODE, nodeObject, serviceCIDRObject } fro
 
 const FAMILIES = ["ip", "ip6"] as const;
 
+/** Beyond what every service has. */
+export type TrackedOptions = Pick<ConntrackServiceOptions, "observers" | "gcInterval" | "timing">;
+
 export class Tracked {
   readonly table: NetlinkConntrack;
   readonly conntrack: ConntrackService;
@@ -24,7 +27,12 @@ export class Tracked {
   readonly #proxier: Proxier;
   #names = new Map<string, KubeKind>();
 
-  private constructor(kernel: NftKernel, table: NetlinkConntrack, proxier: Proxier) {
+  private constructor(
+    kernel: NftKernel,
+    table: NetlinkConntrack,
+    proxier: Proxier,
+    { observers = [], ...more }: TrackedOptions,
+  ) {
     this.#kernel = kernel;
     this.table = table;
     this.#proxier = proxier;
@@ -35,12 +43,13 @@ export class Tracked {
       localAddresses: async () =>
         (await kernel.addresses()).map(({ family, address }) => ({ family, address: formatAddress(address) })),
       log: pino({ level: "silent" }),
-      observers: [{ reconciled: (report) => this.reports.push(report) }],
+      observers: [{ reconciled: (report) => this.reports.push(report) }, ...observers],
+      ...more,
     });
     proxier.observe(this.conntrack);
   }
 
-  static async start(cluster: Cluster, settings: Manifest = {}): Promise<Tracked> {
+  static async start(cluster: Cluster, settings: Manifest = {}, more: TrackedOptions = {}): Promise<Tracked> {
     const args = await cluster.write([], configuration(settings));
     const { config } = await loadConfig(args[args.indexOf("--config") + 1]);
     const netns = `/run/netns/${cluster.lab.node.name}`;
@@ -49,7 +58,7 @@ export class Tracked {
     const log = pino({ level: "warn" }, pino.destination({ dest: 2, sync: true }));
     const clock = { now: () => performance.now() };
     const options = { config, nodeName: NODE, families: FAMILIES, kernel, log, clock, trackReleased: true };
-    const tracked = new Tracked(kernel, table, new Proxier(options));
+    const tracked = new Tracked(kernel, table, new Proxier(options), more);
     tracked.#put([nodeObject(), serviceCIDRObject()]);
     tracked.#proxier.synced();
     return tracked;

@@ -29,7 +29,15 @@ describe("the command line", () => {
     [["--help"], ["run", "render", "cleanup"]],
     [
       ["run", "--help"],
-      ["--manifests <dir>", "--config <file>", "--once", "--allow-incomplete", "--own-table", "--log-level"],
+      [
+        "--manifests <dir>",
+        "--config <file>",
+        "--once",
+        "--allow-incomplete",
+        "--own-table",
+        "--conntrack-gc-interval",
+        "--log-level",
+      ],
     ],
     [
       ["render", "--help"],
@@ -54,6 +62,8 @@ describe("the command line", () => {
     [["run", "--manifest", directory, "--once"], "Did you mean --manifests?"],
     [["run", "--manifests", ".", "--onec"], "Did you mean --once?"],
     [["rnu"], "Did you mean run?"],
+    [["run", "--manifests", ".", "--conntrack-gc-interval", "9s"], "must be 0, or from 10s to 24h"],
+    [["run", "--manifests", ".", "--conntrack-gc-interval", "often"], "must be 0, or from 10s to 24h"],
     [["run"], "--manifests <dir>"],
     [["validate"], "--manifests <dir>"],
     [["validate", "--manifests", ".", "--output", "xml"], "text, json"],

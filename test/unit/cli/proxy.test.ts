@@ -110,6 +110,8 @@ describe("the command line without a sub-command", () => {
     [["--config"], ["argument missing"]],
     [["serve"], ["unknown command 'serve'"]],
     [["--v=4", "--manifests", "x", "run"], ["--v, --manifests: not ahead of a command"]],
+    [["--conntrack-gc-interval=25h"], ["--conntrack-gc-interval=25h: must be 0, or from 10s to 24h"]],
+    [["--conntrack-gc-interval=x"], ['--conntrack-gc-interval=x: must be a duration such as "30s"']],
     [["--cleanup=maybe"], ["--cleanup=maybe: must be true or false"]],
     [
       ["--own-table=yes", "--cleanup=maybe"],

@@ -10,6 +10,7 @@ import {
   GarbageCollector,
   type GcOptions,
   type GcReport,
+  type GcRequest,
   gcInterval,
 } from "../../../src/conntrack/gc.js";
 import { GcRunner } from "../../../src/conntrack/gc-runner.js";
@@ -141,6 +142,52 @@ describe("a run", () => {
     expect(sum(report, "deleted")).toEqual([gone, gone]);
   });
 
+  test("counts as deleted what the kernel has deleted, and names the others", async () => {
+    let absent = "";
+    const seen = (table: FakeConntrack): Seen => ({
+      dump: (...args) => table.dump(...args),
+      deleteAll: (entries) => {
+        // It ends by itself between the dump and its deletion.
+        if (absent === "" && entries[0].family === "ip") {
+          absent = `${entries[0].family} ${entries[0].id}`;
+          table.expire(entries[0]);
+        }
+        return table.deleteAll(entries);
+      },
+    });
+    const { collector } = setUp({}, seen);
+    const outcomes: string[] = [];
+    const report = await collector.run({
+      onEntry: ({ family, id }, _why, outcome) => {
+        if (outcome === "absent") outcomes.push(`${family} ${id}`);
+      },
+    });
+    expect(outcomes).toEqual([absent]);
+    expect(sum(report, "deleted")).toEqual([STALE.length - 1, STALE.length]);
+    const reasons = report.families.map((one) => Object.values(one.reasons).reduce((a, b) => a + b, 0));
+    expect(reasons).toEqual([STALE.length - 1, STALE.length]);
+  });
+
+  test("tells each live entry to who asks, as many as it counts", async () => {
+    const { collector, nameOf } = setUp();
+    const alive: string[] = [];
+    const report = await collector.run({ onAlive: (entry) => void alive.push(`${entry.family} ${nameOf(entry)}`) });
+    const kept = CASES.filter((one) => !STALE.includes(one) && !ORPHANS.includes(one.name)).map(({ name }) => name);
+    for (const family of FAMILIES) {
+      const own = alive.filter((name) => name.startsWith(`${family} `));
+      expect(own.toSorted()).toEqual(kept.map((name) => `${family} ${name}`).toSorted());
+    }
+    expect(sum(report, "alive")).toEqual([kept.length + ORPHANS.length, kept.length + ORPHANS.length]);
+  });
+
+  test("with a filter that names an address of one family looks at that family alone", async () => {
+    const { collector } = setUp();
+    const filter = { original: { destination: "10.0.0.30" } };
+    expect((await collector.run({ filter })).families.map(({ family }) => family)).toEqual(["ip"]);
+    const { families } = await collector.run({ filter: { addresses: ["10.0.0.30", "fd00:10:0:0::30"] } });
+    expect(families.map(({ family }) => family)).toEqual(["ip", "ip6"]);
+  });
+
   test("with a filter looks at nothing else", async () => {
     const { collector, left } = setUp();
     const before = left("ip6").length;
@@ -243,6 +290,27 @@ describe("in the background", () => {
     await runner.stop();
     await vi.advanceTimersByTimeAsync(10 * GC_START_MS);
     expect(runs.length).toBe(4);
+  });
+
+  test("an interval that is given stays as it is; an early run also purges what is closing", async () => {
+    const { log } = logLines();
+    const asked: unknown[] = [];
+    const collector = {
+      run: (request: GcRequest = {}) => {
+        asked.push(request.orphans);
+        return Promise.resolve(report(0.9));
+      },
+    };
+    const runner = new GcRunner({ collector, log, interval: 60_000, now: () => Date.now() });
+    runner.start();
+    await vi.advanceTimersByTimeAsync(120_000);
+    expect([asked, runner.intervalMs]).toEqual([["spent", "spent"], 60_000]);
+    runner.trigger("insert-failed");
+    await vi.advanceTimersByTimeAsync(GC_MIN_MS);
+    expect(asked).toEqual(["spent", "spent", "closing"]);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(asked).toEqual(["spent", "spent", "closing", "spent"]);
+    await runner.stop();
   });
 
   test("a trigger brings the next run forward, but never two within ten seconds", async () => {
