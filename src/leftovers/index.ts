@@ -66,8 +66,7 @@ async function removeFromNft({ kernel, log, families }: LeftoverOptions): Promis
   try {
     const cleanups = await removeIptablesChains(kernel, families);
     for (const { family, table, chains, jumps, kept } of cleanups) {
-      if (chains + jumps > 0)
-        log.info({ family, table, chains, jumps }, "removed what kube-proxy's other modes left");
+      if (chains + jumps > 0) log.info({ family, table, chains, jumps }, "removed what kube-proxy's other modes left");
       for (const { chain, user } of kept) {
         log.warn(
           { family, table, chain, user },

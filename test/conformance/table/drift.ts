@@ -250,6 +250,23 @@ export function insertions(bench: () => Bench): void {
     expect(comments).toEqual(["v2:AAAAAAAAAAAAAAAA", "test:short", "f1"]);
   });
 
+  it("in a table that another program owns are left to it: nothing there can be changed", async () => {
+    const { facts } = bench();
+    const other = await bench().other();
+    const owned = { family: "ip", table: "owned" } as const;
+    const text = Buffer.from("test:AAAAAAAAAAAAAAAA\0");
+    const userdata = Uint8Array.from([0, text.length, ...text]);
+    const marked: Op = { op: "add", kind: "rule", ...owned, chain: "c", exprs: [{ type: "counter" }], userdata };
+    await other.commit([
+      { op: "add", kind: "table", ...owned, ...(facts.owner ? { flags: 2 } : {}) },
+      { op: "add", kind: "chain", ...owned, chain: "c" },
+      marked,
+    ]);
+    const { table } = serviceTable(bench().kernel);
+    expect((await table.apply()).transactions).toBe(1);
+    expect(await bench().kernel.rules(owned, "c")).toHaveLength(facts.owner ? 1 : 0);
+  });
+
   it("are compared by check(), which says where they are missing", async () => {
     const { kernel } = bench();
     const other = await bench().other();
