@@ -131,16 +131,21 @@ Napi::Value DeletionToJs(Napi::Env env, ConntrackDeletion&& outcome) {
   object.Set("deleted", Number(env, outcome.deleted));
   object.Set("absent", Number(env, outcome.absent));
   object.Set("interrupted", Napi::Boolean::New(env, outcome.interrupted));
+  return object;
+}
+
+Napi::Value ListDeletionToJs(Napi::Env env, ConntrackDeletion&& outcome) {
   Napi::Uint32Array absent_at = Napi::Uint32Array::New(env, outcome.absent_at.size());
   std::copy(outcome.absent_at.begin(), outcome.absent_at.end(), absent_at.Data());
-  object.Set("absentAt", absent_at);
+  Napi::Value object = DeletionToJs(env, std::move(outcome));
+  object.As<Napi::Object>().Set("absentAt", absent_at);
   return object;
 }
 
 Napi::Value Delete(const Napi::CallbackInfo& info) {
   auto keys = std::make_shared<const ConntrackRecords>(ReadRecords(info.Env(), info[1], kConntrackKeyBytes, "keys"));
   return AsyncTask<ConntrackDeletion>::Run(
-      info.Env(), "delete", [table = TableOf(info), keys] { return table->Delete(*keys); }, DeletionToJs);
+      info.Env(), "delete", [table = TableOf(info), keys] { return table->Delete(*keys); }, ListDeletionToJs);
 }
 
 Napi::Value DeleteMatching(const Napi::CallbackInfo& info) {

@@ -175,8 +175,7 @@ export class NetlinkConntrack implements ConntrackTable {
   async deleteMatching(filter: ConntrackFilter): Promise<DeleteResult> {
     return this.#calls.run("delete matching", async () => {
       const patterns = packPatterns(compileFilter(filter, "delete matching"));
-      const { deleted, absent, interrupted } = await this.#addon.conntrackDeleteMatching(this.#table, patterns);
-      return { deleted, absent, interrupted };
+      return this.#addon.conntrackDeleteMatching(this.#table, patterns);
     });
   }
 

@@ -46,7 +46,10 @@ export interface NativeDeletion {
   readonly deleted: number;
   readonly absent: number;
   readonly interrupted: boolean;
-  /** Positions of the absent ones among the keys; of a deletion by filter empty. */
+}
+
+export interface NativeListDeletion extends NativeDeletion {
+  /** Positions of the absent ones among the keys. */
   readonly absentAt: Uint32Array;
 }
 
@@ -84,7 +87,7 @@ export interface NativeConntrackAddon {
   conntrackLookup(table: NativeConntrack, key: Uint8Array): Promise<NativeRecords | undefined>;
   conntrackCreate(table: NativeConntrack, entry: Uint8Array): Promise<void>;
   conntrackChange(table: NativeConntrack, key: Uint8Array, change: NativeChange): Promise<void>;
-  conntrackDelete(table: NativeConntrack, keys: Uint8Array): Promise<NativeDeletion>;
+  conntrackDelete(table: NativeConntrack, keys: Uint8Array): Promise<NativeListDeletion>;
   conntrackDeleteMatching(table: NativeConntrack, filter: Uint8Array): Promise<NativeDeletion>;
   /** The callback must not throw. `NativeNftAddon.closeMonitor` ends it. */
   conntrackWatch(
