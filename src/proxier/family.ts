@@ -4,7 +4,7 @@ import type { Logger } from "../observe/log.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { isDrawChain, TABLE_NAME } from "../ruleset/names.js";
-import { joinResults, Table, TableError } from "../table/index.js";
+import { joinResults, probeRejectPrerouting, Table, TableError } from "../table/index.js";
 import type { ApplyResult, Clock } from "../table/types.js";
 import type { ProxierObserver } from "./observer.js";
 import type { Contention } from "./contention.js";
@@ -56,6 +56,7 @@ export class FamilyProxier {
   readonly table: Table;
   readonly repair: FamilyRepair;
   readonly owner: OwnerWait;
+  readonly #kernel: Kernel;
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #observers: readonly ProxierObserver[];
@@ -63,10 +64,12 @@ export class FamilyProxier {
   #options: RulesetOptions | undefined;
   /** Chains that the kernel does not let go, as they were last said. */
   #busy: ReadonlySet<string> = new Set();
+  #rejectsInPrerouting: boolean | undefined;
 
   constructor(family: IpFamily, options: FamilyOptions) {
     const { kernel, clock, log, observers, ownTable, contention, syncPeriodMs, request } = options;
     this.family = family;
+    this.#kernel = kernel;
     this.#log = log;
     this.#clock = clock;
     this.#observers = observers;
@@ -86,6 +89,19 @@ export class FamilyProxier {
   /** True once options are known: nothing can be wanted before. */
   get ready(): boolean {
     return this.#services !== undefined;
+  }
+
+  /**
+   * Whether the kernel takes `reject` in prerouting (Linux 5.9): a rule that it does not take would make it refuse the whole
+   * table. Probed once; undefined when the probe failed, and is to be made again.
+   */
+  async rejectsInPrerouting(): Promise<boolean | undefined> {
+    try {
+      this.#rejectsInPrerouting ??= await probeRejectPrerouting(this.#kernel, this.family);
+    } catch (error) {
+      this.#log.debug({ family: this.family, err: error }, "probe of the kernel failed; retrying with the next write");
+    }
+    return this.#rejectsInPrerouting;
   }
 
   /** Takes the options that hold from now on. */

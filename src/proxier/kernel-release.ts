@@ -2,9 +2,6 @@ import { release } from "node:os";
 
 type Version = readonly [major: number, minor: number];
 
-/** nft_reject may be used in prerouting since this release. */
-const REJECT_IN_PREROUTING: Version = [5, 9];
-
 /** The oldest that the tests were run on: test/kernels/README.md. */
 const OLDEST_TESTED: Version = [5, 10];
 
@@ -13,14 +10,6 @@ function isAtLeast(kernelRelease: string, [wantMajor, wantMinor]: Version): bool
   const [, major, minor] = /^(\d+)\.(\d+)/.exec(kernelRelease) ?? [];
   if (major === undefined || minor === undefined) return true;
   return Number(major) > wantMajor || (Number(major) === wantMajor && Number(minor) >= wantMinor);
-}
-
-/**
- * Whether the kernel knows `reject` in prerouting. Told from its release: a rule that it does not know would make it refuse
- * the whole table.
- */
-export function rejectsInPrerouting(kernelRelease = release()): boolean {
-  return isAtLeast(kernelRelease, REJECT_IN_PREROUTING);
 }
 
 /** What to tell of a kernel that is older than any that was tried. Not refused: distributions bring much to old releases. */

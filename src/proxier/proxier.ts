@@ -17,7 +17,6 @@ import { Contention, type PeerLookup } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
 import { localDetector, type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
 import { LocalAddresses } from "../node/local-addresses.js";
-import { rejectsInPrerouting } from "./kernel-release.js";
 import type { ProxierObserver, SyncReport, SyncWork } from "./observer.js";
 import { Pace } from "./pace.js";
 import { TriggerTimes } from "./triggers.js";
@@ -436,13 +435,15 @@ export class Proxier implements ObjectSink {
       if (!family.ready) await turn();
       const nodePorts = nodePortAddresses(config, facts, family.family, local);
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
+      const rejectInPrerouting = await family.rejectsInPrerouting();
+      this.#nodeChanged ||= rejectInPrerouting === undefined;
       const options: RulesetOptions = {
         masqueradeAll: config.nftables.masqueradeAll,
         masqueradeBit: config.nftables.masqueradeBit,
         detector: localDetector(config, facts, family.family),
         nodePortAddresses: nodePorts.addresses,
         nodeIP: facts.nodeIPs[family.family],
-        rejectInPrerouting: rejectsInPrerouting(),
+        ...(rejectInPrerouting !== undefined && { rejectInPrerouting }),
       };
       family.setOptions(options);
       for (const observer of this.#observers) observer.nodePortAddresses?.(family.family, nodePorts.addresses);

@@ -51,6 +51,17 @@ async function takes(kernel: Kernel, ops: readonly Op[]): Promise<boolean> {
   }
 }
 
+/** True: the kernel takes it. False: it refuses it with this errno alone. Undefined: with another, or it does not say. */
+async function takesUnless(errno: string, kernel: Kernel, ops: readonly Op[]): Promise<boolean | undefined> {
+  try {
+    await kernel.commit(ops, { dryRun: true });
+    return true;
+  } catch (error) {
+    if (!(error instanceof KernelError) || error.code !== "refused") throw error;
+    return error.faults.length > 0 && error.faults.every((fault) => fault.errno === errno) ? false : undefined;
+  }
+}
+
 /** `Features.tablePersist` alone: each probe costs the kernel some 10 ms. */
 export function probeOwnedTables(kernel: Kernel, family: Family): Promise<boolean> {
   const flags = TableFlag.owner | TableFlag.persist;
@@ -58,10 +69,23 @@ export function probeOwnedTables(kernel: Kernel, family: Family): Promise<boolea
 }
 
 /**
+ * `Features.rejectPrerouting` alone. Undefined: the kernel refuses something else about it, which tells nothing.
+ * Throws KernelError for anything but a refusal.
+ */
+export function probeRejectPrerouting(kernel: Kernel, family: Family): Promise<boolean | undefined> {
+  const reject: Expr =
+    family === "inet"
+      ? { type: "reject", rejectType: RejectType.icmpxUnreachable, code: 1 }
+      : { type: "reject", rejectType: RejectType.icmpUnreachable, code: family === "ip6" ? 4 : 3 };
+  // nft_reject_validate of a hook that it does not know.
+  return takesUnless("EOPNOTSUPP", kernel, chainOps(family, "filter", Hook.prerouting, Priority.filter, [reject]));
+}
+
+/**
  * `Features.deletedMapsLetGo` alone. Undefined: the kernel refuses something else about it, which tells nothing.
  * Throws KernelError for anything but a refusal.
  */
-export async function probeDeletedMaps(kernel: Kernel, family: Family): Promise<boolean | undefined> {
+export function probeDeletedMaps(kernel: Kernel, family: Family): Promise<boolean | undefined> {
   const ref = { family, table: TABLE } as const;
   const elements = {
     count: 1,
@@ -80,24 +104,29 @@ export async function probeDeletedMaps(kernel: Kernel, family: Family): Promise<
     { op: "delete", kind: "set", ...ref, set: "probe" },
     { op: "delete", kind: "chain", ...ref, chain: "probe" },
   ];
-  try {
-    await kernel.commit(ops, { dryRun: true });
-    return true;
-  } catch (error) {
-    if (!(error instanceof KernelError) || error.code !== "refused") throw error;
-    return error.faults.length > 0 && error.faults.every(({ errno }) => errno === "EBUSY") ? false : undefined;
-  }
+  return takesUnless("EBUSY", kernel, ops);
+}
+
+/** A base chain with one rule, in a table of its own. */
+function chainOps(
+  family: Family,
+  type: "nat" | "filter",
+  hook: number,
+  priority: number,
+  exprs: readonly Expr[],
+): readonly Op[] {
+  const ref = { family, table: TABLE } as const;
+  return [
+    { op: "add", kind: "table", ...ref },
+    { op: "add", kind: "chain", ...ref, chain: "probe", base: { type, hook, priority } },
+    { op: "add", kind: "rule", ...ref, chain: "probe", exprs },
+  ];
 }
 
 export async function probeFeatures(kernel: Kernel, family: Family): Promise<Features> {
   const ref = { family, table: TABLE } as const;
   const works = (...ops: Op[]): Promise<boolean> => takes(kernel, ops);
   const table: Op = { op: "add", kind: "table", ...ref };
-  const chain = (type: "nat" | "filter", hook: number, priority: number, exprs: readonly Expr[]): Op[] => [
-    table,
-    { op: "add", kind: "chain", ...ref, chain: "probe", base: { type, hook, priority } },
-    { op: "add", kind: "rule", ...ref, chain: "probe", exprs },
-  ];
   const v6 = family === "ip6";
   const address = new Uint8Array(v6 ? 16 : 4).fill(1);
   const snat: Expr[] = [
@@ -110,18 +139,16 @@ export async function probeFeatures(kernel: Kernel, family: Family): Promise<Fea
       flags: NatFlag.protoRandomFully,
     },
   ];
-  const reject: Expr =
-    family === "inet"
-      ? { type: "reject", rejectType: RejectType.icmpxUnreachable, code: 1 }
-      : { type: "reject", rejectType: RejectType.icmpUnreachable, code: v6 ? 4 : 3 };
   const inet = { family: "inet", table: TABLE } as const;
   return {
     destroy: await works(table, { op: "destroy", kind: "chain", ...ref, chain: "not-there" }),
     masqueradeFullyRandom: await works(
-      ...chain("nat", Hook.postrouting, Priority.srcnat, [{ type: "masq", flags: NatFlag.protoRandomFully }]),
+      ...chainOps(family, "nat", Hook.postrouting, Priority.srcnat, [
+        { type: "masq", flags: NatFlag.protoRandomFully },
+      ]),
     ),
-    snatFullyRandom: await works(...chain("nat", Hook.postrouting, Priority.srcnat, snat)),
-    rejectPrerouting: await works(...chain("filter", Hook.prerouting, Priority.filter, [reject])),
+    snatFullyRandom: await works(...chainOps(family, "nat", Hook.postrouting, Priority.srcnat, snat)),
+    rejectPrerouting: (await probeRejectPrerouting(kernel, family)) === true,
     tableOwner: await works({ ...table, flags: TableFlag.owner }),
     tablePersist: await probeOwnedTables(kernel, family),
     inetNat: await works(
@@ -135,7 +162,7 @@ export async function probeFeatures(kernel: Kernel, family: Family): Promise<Fea
       },
     ),
     fib: await works(
-      ...chain("filter", Hook.prerouting, Priority.filter, [
+      ...chainOps(family, "filter", Hook.prerouting, Priority.filter, [
         { type: "fib", dreg: 1, result: FibResult.addrtype, flags: FibFlag.saddr },
       ]),
     ),

@@ -1,6 +1,6 @@
 /** The declarative Table: any program can own an nf_tables table with it. */
 export { TableError } from "./errors.js";
-export type { Features } from "./features.js";
+export { probeRejectPrerouting, type Features } from "./features.js";
 export { joinResults } from "./results.js";
 export { Table } from "./table.js";
 export { FIELD_BYTES } from "./types.js";

@@ -21,7 +21,7 @@ export interface Refusals {
   refuses: (op: Op, element?: { readonly batch: ElementBatch; readonly index: number }) => boolean;
   telling: Telling;
   errno: string;
-  /** Commits that were refused, and those that were not. */
+  /** Commits that were refused, without those that only ask, and those that were not. */
   refused: number;
   passed: number;
 }
@@ -32,7 +32,7 @@ export function refuse(kernel: FakeKernel, telling: Telling = "element"): Refusa
   kernel.commit = async (ops, options) => {
     const faults = ops.flatMap((op, index) => faultsOf(op, index, refusals));
     if (faults.length > 0) {
-      refusals.refused++;
+      if (options?.dryRun !== true) refusals.refused++;
       throw toError(faults, refusals);
     }
     const result = await commit(ops, options);

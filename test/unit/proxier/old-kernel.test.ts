@@ -1,0 +1,78 @@
+/** Kernels that cannot do all that the table would use. */
+import { expect, it } from "vitest";
+import { Hook } from "../../../src/kernel/constants.js";
+import { KernelError } from "../../../src/kernel/errors.js";
+import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { ChainName, TABLE_NAME } from "../../../src/ruleset/names.js";
+import { makeService, makeSlice } from "../../bench/cluster.js";
+import { makeProxier } from "./support/proxier.js";
+
+/** Makes the kernel one that has no `reject` in prerouting, as Linux before 5.9. Returns how often it was asked for it. */
+function withoutRejectInPrerouting(kernel: FakeKernel): () => number {
+  const commit = kernel.commit.bind(kernel);
+  const prerouting = new Set<string>();
+  let asked = 0;
+  kernel.commit = async (ops, options) => {
+    for (const op of ops) {
+      if (op.kind === "chain" && "base" in op && op.base?.hook === Hook.prerouting) prerouting.add(op.chain);
+    }
+    const index = ops.findIndex(
+      (op) => op.kind === "rule" && "exprs" in op && prerouting.has(op.chain) && op.exprs.some(isReject),
+    );
+    if (index < 0) return commit(ops, options);
+    asked++;
+    const faults = [{ op: index, errno: "EOPNOTSUPP" }];
+    throw new KernelError("refused", "reject in prerouting", { action: "commit", faults });
+  };
+  return () => asked;
+}
+
+const isReject = ({ type }: { readonly type: string }): boolean => type === "reject";
+
+/** Whether each chain rejects, once a service is written. */
+async function rejectingChains(kernel: FakeKernel): Promise<readonly [prerouting: boolean, output: boolean]> {
+  const proxier = makeProxier(kernel);
+  proxier.upsert({ kind: "Service", object: makeService(0) });
+  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(0, [1, 2]) });
+  proxier.synced();
+  await proxier.sync();
+  await proxier.stop();
+  const chains = [ChainName.filterPreroutingPreDnat, ChainName.filterOutputPreDnat];
+  const [prerouting, output] = await Promise.all(
+    chains.map(async (chain) => {
+      const rules = await kernel.rules({ family: "ip", table: TABLE_NAME }, chain);
+      expect(rules.length).toBeGreaterThan(0);
+      return rules.some(({ exprs }) => exprs.some(isReject));
+    }),
+  );
+  return [prerouting, output];
+}
+
+it("connections are reset in prerouting where the kernel takes reject there", async () => {
+  expect(await rejectingChains(new FakeKernel())).toEqual([true, true]);
+});
+
+it("a kernel that refuses reject in prerouting is asked once, and gets the table without it", async () => {
+  const kernel = new FakeKernel();
+  const asked = withoutRejectInPrerouting(kernel);
+  expect(await rejectingChains(kernel)).toEqual([false, true]);
+  expect(asked()).toBe(1);
+});
+
+it("a probe that failed for another reason is made again with the next write", async () => {
+  const kernel = new FakeKernel();
+  const asked = withoutRejectInPrerouting(kernel);
+  const { commit } = kernel;
+  let failures = 1;
+  kernel.commit = (ops, options) =>
+    options?.dryRun === true && failures-- > 0
+      ? Promise.reject(new KernelError("system", "no memory", { action: "commit", errno: "ENOMEM" }))
+      : commit(ops, options);
+  const proxier = makeProxier(kernel);
+  proxier.synced();
+  await proxier.sync();
+  await proxier.sync();
+  expect(await kernel.rules({ family: "ip", table: TABLE_NAME }, ChainName.filterPreroutingPreDnat)).not.toEqual([]);
+  expect(asked()).toBe(2);
+  await proxier.stop();
+});
