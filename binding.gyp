@@ -51,8 +51,9 @@
       "cflags_cc": [
         "-std=c++17",
         "-fvisibility=hidden",
-        # Such symbols would keep the library in memory behind the last thread that has loaded it.
-        "-fno-gnu-unique",
+        # Such symbols would keep the library in memory behind the last thread that has loaded it. gcc alone makes them,
+        # and alone knows the option.
+        "<!@(${CXX:-g++} -fno-gnu-unique -fsyntax-only -x c++ /dev/null 2>/dev/null && echo -fno-gnu-unique || true)",
         # The headers of others are not ours to warn about.
         "-isystem",
         "<!(node -p \"require('node:path').resolve(require('node-addon-api').include_dir)\")",

@@ -100,13 +100,13 @@ std::vector<uint8_t> ReadEntries(const NetNamespace& netns, const TableRef& tabl
     int error = Ask(socket, level, kGetInfo, &info, sizeof info);
     if (error != 0) throw Failure::System(what, error);
     std::vector<uint8_t> answer(sizeof(ipt_get_entries) + info.size);
-    ipt_get_entries request{};
-    std::memcpy(request.name, info.name, sizeof request.name);
-    request.size = info.size;
-    std::memcpy(answer.data(), &request, sizeof request);
+    // In place: it ends in an array without elements, which C++ does not know as a value.
+    auto* const request = reinterpret_cast<ipt_get_entries*>(answer.data());
+    std::memcpy(request->name, info.name, sizeof request->name);
+    request->size = info.size;
     error = Ask(socket, level, kGetEntries, answer.data(), answer.size());
     if (error == 0) {
-      answer.erase(answer.begin(), answer.begin() + static_cast<std::ptrdiff_t>(sizeof request));
+      answer.erase(answer.begin(), answer.begin() + static_cast<std::ptrdiff_t>(sizeof *request));
       return answer;
     }
     // EAGAIN: the table has another size by now.

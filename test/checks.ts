@@ -40,7 +40,16 @@ export function checks(options: { cpp: boolean; fix: boolean }): Check[] {
   const headers = [`node_modules/node-linux-${process.arch}/include/node`, "node_modules/node-addon-api"];
   for (const file of cppFiles([".cc"])) {
     // System headers by -isystem: what is found in other people's headers is not ours to mend.
-    const compile = ["-std=c++17", "-DNAPI_CPP_EXCEPTIONS", "-Inative", ...headers.flatMap((dir) => ["-isystem", dir])];
+    // The addon's own warnings, as clang has them: it also builds with another compiler than gcc.
+    const warnings = ["-Wall", "-Wextra", "-Wpedantic"];
+    const compile = [
+      "-std=c++17",
+      ...warnings,
+      "-D_GNU_SOURCE",
+      "-DNAPI_CPP_EXCEPTIONS",
+      "-Inative",
+      ...headers.flatMap((dir) => ["-isystem", dir]),
+    ];
     list.push({ name: `clang-tidy ${file}`, command: "clang-tidy", args: ["--quiet", file, "--", ...compile] });
   }
   return list;
