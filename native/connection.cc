@@ -91,7 +91,6 @@ void Connection::OpenSocket() {
   socket->WantExtendedAcks();
   socket->SetReceiveBuffer(kReplyBuffer);
   send_buffer_ = options_.send_buffer != 0 ? socket->SetSendBuffer(options_.send_buffer) : 0;
-  if (dead_) socket_->Forget();
   socket_ = std::move(socket);
   port_id_ = socket_->port_id();
   dead_ = false;
@@ -327,6 +326,7 @@ CommitResult Connection::Commit(Batch& batch) {
     return result;
   } catch (...) {
     batch.Release();
+    dead_ = dead_ || !socket_->alive();
     // At once, so that whoever looks at the port sees what was lost with the former one.
     if (dead_) ReplaceSocket();
     throw;

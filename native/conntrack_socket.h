@@ -29,6 +29,7 @@ class ConntrackSocket {
  public:
   explicit ConntrackSocket(const NetNamespace& netns);
 
+  bool alive() const { return socket_.alive(); }
   // Throws Failure.
   void Send(const ConntrackRequests& requests) const;
 

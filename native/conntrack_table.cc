@@ -21,8 +21,8 @@ namespace {
 constexpr size_t kDeletions = 128;
 // What a dump shows is gathered up to here before it is deleted.
 constexpr size_t kGathered = 8 * kDeletions;
-// Two dumps, a deletion and a look at the statistics go on at the same time.
-constexpr size_t kIdleSockets = 4;
+// Two dumps, a deletion, a look at the statistics and one at a single entry go on at the same time.
+constexpr size_t kIdleSockets = 5;
 constexpr uint32_t kStatusFixedTimeout = 1 << 10;
 
 }  // namespace
@@ -46,24 +46,31 @@ Failure ConntrackOpenFailure(const Failure& failure) {
 ConntrackTable::ConntrackTable(const ConnectionOptions& options) try
     : options_(options),
       netns_(options.netns.empty() ? NetNamespace() : NetNamespace(options.netns)),
-      sockets_(kIdleSockets, [this] { return std::make_unique<ConntrackSocket>(netns_); }),
-      socket_(netns_) {
+      sockets_(kIdleSockets, [this] { return std::make_unique<ConntrackSocket>(netns_); }) {
   static_cast<void>(Totals());
 } catch (const Failure& failure) {
   throw ConntrackOpenFailure(failure);
 }
 
+int ConntrackTable::Ask(const ConntrackRequests& requests, const std::function<void(const nlmsghdr*)>& on_answer) {
+  // One that fails goes, and an answer that is still to come with it: the next request does not get it for its own.
+  std::unique_ptr<ConntrackSocket> socket = sockets_.Take();
+  int failed = 0;
+  socket->Send(requests);
+  socket->Answers(kSeq, [&](const nlmsghdr* message, int error) {
+    failed = error;
+    if (error == 0) on_answer(message);
+  });
+  sockets_.GiveBack(std::move(socket));
+  return failed;
+}
+
 ConntrackTotals ConntrackTable::Totals() {
-  const std::lock_guard<std::mutex> lock(mutex_);
   ConntrackTotals totals;
   ConntrackRequests requests;
-  requests.GetTotals(++seq_);
-  socket_.Send(requests);
-  socket_.Answers(seq_, [&](const nlmsghdr* message, int error) {
-    if (message->nlmsg_seq != seq_) return;
-    if (error != 0) throw ConntrackFailure(error);
-    totals = DecodeConntrackTotals(message);
-  });
+  requests.GetTotals(kSeq);
+  const int error = Ask(requests, [&](const nlmsghdr* message) { totals = DecodeConntrackTotals(message); });
+  if (error != 0) throw ConntrackFailure(error);
   if (!totals.max) {
     // Linux before 4.18. One number for all namespaces.
     std::ifstream file("/proc/sys/net/netfilter/nf_conntrack_max");
@@ -77,7 +84,7 @@ ConntrackCounts ConntrackTable::Counts() {
   ConntrackCounts counts;
   std::unique_ptr<ConntrackSocket> socket = sockets_.Take();
   ConntrackRequests requests;
-  requests.GetCounts(1);
+  requests.GetCounts(kSeq);
   socket->Send(requests);
   while (socket->Receive([&](const nlmsghdr* message) {
     const bool done = message->nlmsg_type == NLMSG_DONE;
@@ -94,49 +101,37 @@ ConntrackCounts ConntrackTable::Counts() {
   return counts;
 }
 
-std::optional<ConntrackRecord> ConntrackTable::Get(const ConntrackRecord& key) {
+std::optional<ConntrackRecord> ConntrackTable::Lookup(const ConntrackRecord& key) {
   std::optional<ConntrackRecord> found;
   ConntrackRequests requests;
-  requests.Get(key, ++seq_);
-  socket_.Send(requests);
-  socket_.Answers(seq_, [&](const nlmsghdr* message, int error) {
-    if (message->nlmsg_seq != seq_ || error == ENOENT) return;
-    if (error != 0) throw ConntrackFailure(error);
+  requests.Get(key, kSeq);
+  const int error = Ask(requests, [&](const nlmsghdr* message) {
     ConntrackRecord record{};
     if (DecodeConntrack(message, &record)) found = record;
   });
+  if (error != 0 && error != ENOENT) throw ConntrackFailure(error);
   return found;
 }
 
-std::optional<ConntrackRecord> ConntrackTable::Lookup(const ConntrackRecord& key) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return Get(key);
-}
-
 void ConntrackTable::Acknowledged(const ConntrackRequests& requests) {
-  socket_.Send(requests);
-  socket_.Answers(seq_, [&](const nlmsghdr* message, int error) {
-    if (message->nlmsg_seq == seq_ && error != 0) throw ConntrackFailure(error);
-  });
+  if (const int error = Ask(requests, [](const nlmsghdr*) {}); error != 0) throw ConntrackFailure(error);
 }
 
 void ConntrackTable::Create(const ConntrackRecord& entry) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   ConntrackRequests requests;
-  requests.Create(entry, ++seq_);
+  requests.Create(entry, kSeq);
   Acknowledged(requests);
 }
 
 void ConntrackTable::Change(const ConntrackRecord& key, const ConntrackChange& change) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   // The kernel does not look at the id of an entry that is to be changed.
-  const std::optional<ConntrackRecord> now = Get(key);
+  const std::optional<ConntrackRecord> now = Lookup(key);
   if (!now || now->id != key.id) throw Failure("not-found", "there is no such entry", ENOENT);
   if (change.timeout && (now->status & kStatusFixedTimeout) != 0) {
     throw Failure("system", "the entry's timeout is fixed (status bit 10)", EPERM);
   }
   ConntrackRequests requests;
-  requests.Change(key, change, ++seq_);
+  requests.Change(key, change, kSeq);
   Acknowledged(requests);
 }
 

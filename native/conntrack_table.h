@@ -3,7 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -51,17 +51,16 @@ class ConntrackTable {
   std::unique_ptr<ConntrackDump> Dump(const ConntrackFilter& filter);
 
  private:
-  std::optional<ConntrackRecord> Get(const ConntrackRecord& key);
+  // Sends a request with sequence number kSeq and hands over its answer. Returns the errno that it is, 0: none.
+  int Ask(const ConntrackRequests& requests, const std::function<void(const nlmsghdr*)>& on_answer);
   void Acknowledged(const ConntrackRequests& requests);
+
+  static constexpr uint32_t kSeq = 1;
 
   const ConnectionOptions options_;
   const NetNamespace netns_;
   ConntrackSockets sockets_;
   std::atomic<bool> plain_dumps_{false};
-  // Of the socket that asks for single entries.
-  std::mutex mutex_;
-  ConntrackSocket socket_;
-  uint32_t seq_ = 0;
 };
 
 }  // namespace nftp

@@ -112,6 +112,8 @@ void Listener::Run() {
   pthread_setname_np(pthread_self(), options_.thread);
   for (;;) {
     pollfd fds[] = {{signal_.get(), POLLIN, 0}, {socket_.fd(), POLLIN, 0}};
+    // poll() passes over descriptors that are none.
+    if (fds[0].fd < 0 || fds[1].fd < 0) return handlers_.failed(Failure::System(options_.what, EBADF));
     if (poll(fds, 2, -1) < 0) {
       if (errno == EINTR) continue;
       return handlers_.failed(Failure::System(options_.what, errno));

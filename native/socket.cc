@@ -4,6 +4,7 @@
 #include <linux/netlink.h>
 #include <sched.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,15 +18,27 @@
 
 namespace nftp {
 
-Fd::~Fd() {
-  if (fd_ >= 0) close(fd_);
+Fd::Fd(int fd) : fd_(fd) {
+  struct stat file {};
+  if (fd_ < 0 || fstat(fd_, &file) != 0) return;
+  device_ = file.st_dev;
+  inode_ = file.st_ino;
 }
 
-int Fd::release() { return std::exchange(fd_, -1); }
+Fd::~Fd() {
+  if (const int fd = get(); fd >= 0) close(fd);
+}
 
-Fd& Fd::operator=(Fd&& other) noexcept {
+int Fd::get() const {
+  struct stat file {};
+  if (fd_ < 0 || fstat(fd_, &file) != 0) return -1;
+  return file.st_dev == device_ && file.st_ino == inode_ ? fd_ : -1;
+}
+
+void Fd::swap(Fd& other) noexcept {
   std::swap(fd_, other.fd_);
-  return *this;
+  std::swap(device_, other.device_);
+  std::swap(inode_, other.inode_);
 }
 
 NetNamespace::NetNamespace(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)), path_(path) {

@@ -10,25 +10,31 @@
 
 namespace nftp {
 
-// A file descriptor that closes itself.
+// A file descriptor that closes itself, as long as its number still means the file that it was made with: other code of
+// the process may close it by mistake, and the number is given to the next file that is opened.
 class Fd {
  public:
   Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
+  explicit Fd(int fd);
   ~Fd();
   Fd(const Fd&) = delete;
   Fd& operator=(const Fd&) = delete;
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&& other) noexcept;
+  Fd(Fd&& other) noexcept { swap(other); }
+  Fd& operator=(Fd&& other) noexcept {
+    swap(other);
+    return *this;
+  }
 
-  int get() const { return fd_; }
-  // The number is somebody else's now, or nobody's: it is not closed.
-  void Forget() { static_cast<void>(release()); }
-  bool valid() const { return fd_ >= 0; }
+  // -1 when there is none, or the number means another file now: system calls then fail with EBADF.
+  int get() const;
+  bool valid() const { return get() >= 0; }
 
  private:
-  int release();
+  void swap(Fd& other) noexcept;
   int fd_ = -1;
+  // What fstat(2) says of the file. Each socket has an inode of its own.
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
 };
 
 // A network namespace held open. The default is the one of whoever asks.
@@ -51,10 +57,10 @@ class NetlinkSocket {
   // Bound to a port of the kernel's choice; `groups` is the mask for bind. Throws Failure.
   NetlinkSocket(const NetNamespace& ns, int protocol);
 
+  // -1 when the descriptor was closed by other code, see Fd.
   int fd() const { return fd_.get(); }
+  bool alive() const { return fd_.valid(); }
   uint32_t port_id() const { return port_id_; }
-  // The descriptor turned out not to be this socket's any more.
-  void Forget() { fd_.Forget(); }
 
   // NETLINK_EXT_ACK and NETLINK_CAP_ACK: error texts come, requests are not echoed.
   void WantExtendedAcks() const;

@@ -21,14 +21,14 @@ class SocketPool {
   // Keeps as many as `idle` open. `open` may throw.
   SocketPool(size_t idle, Open open) : kept_(idle), open_(std::move(open)) {}
 
-  // Throws what `open` throws.
+  // None whose descriptor other code has closed meanwhile. Throws what `open` throws.
   std::unique_ptr<Socket> Take() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (!idle_.empty()) {
+      while (!idle_.empty()) {
         std::unique_ptr<Socket> socket = std::move(idle_.back());
         idle_.pop_back();
-        return socket;
+        if (socket->alive()) return socket;
       }
     }
     return open_();

@@ -1,0 +1,35 @@
+/**
+ * Other code of the process closes the addon's descriptors, and has their numbers for files and sockets of its own: those stay
+ * as they are, and reads, commits and connection tracking recover by themselves. Real descriptors, on the real kernel.
+ */
+import { beforeAll, describe, expect, test } from "vitest";
+import { child } from "./lab.js";
+
+let outcome: Record<string, unknown>;
+beforeAll(async () => {
+  outcome = (await child("foreign-close.mjs", [], ["unshare", "--net"])) as typeof outcome;
+});
+
+describe.each(["Gone", "Reused"])("descriptors whose number is %s", (fate) => {
+  test("reads go on over other sockets, and close() leaves what has the number alone", () => {
+    expect(outcome[`reads${fate}`]).toEqual({ some: true, after: ["ok", "ok", "ok"], harmed: 0 });
+  });
+
+  test("connection tracking goes on over other sockets, and close() leaves what has the number alone", () => {
+    const after = Array.from({ length: 7 }, () => "ok");
+    expect(outcome[`conntrack${fate}`]).toEqual({ some: true, after, harmed: 0 });
+  });
+});
+
+test("a socket of another connection that has the number is neither used nor closed", () => {
+  expect(outcome["reusedByAnotherConnection"]).toEqual({ after: ["ok", "system", "ok"], others: ["ok", "ok"] });
+});
+
+test("a commit that must raise the send buffer of a dead socket fails, and the next one goes through", () => {
+  expect(outcome["largeCommit"]).toEqual({ after: ["system", "ok"], harmed: 0 });
+});
+
+test("listeners say with the next event that they ended, and leave what has the number alone", () => {
+  const told = expect.arrayContaining(["conntrack system EBADF", "nf_tables system EBADF"]) as unknown;
+  expect(outcome["listeners"]).toEqual({ told, stolen: 2, harmed: 0 });
+});
