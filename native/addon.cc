@@ -68,7 +68,7 @@ std::shared_ptr<Batch> EncodedBatch(Napi::Env env, Napi::Value ops, Napi::Value 
   while (!prepared.Prepare(env, std::chrono::hours(1))) {
   }
   std::shared_ptr<Batch> batch = prepared.Take();
-  batch->Encode(1);
+  if (!batch->Encode(1, LargestBatch())) throw BatchTooLarge();
   return batch;
 }
 

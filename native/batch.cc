@@ -4,8 +4,10 @@
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <utility>
 
 #include "element_codec.h"
@@ -39,6 +41,15 @@ std::optional<size_t> ExpressionAt(const uint8_t* message, size_t offset) {
 
 }  // namespace
 
+size_t LargestBatch() { return static_cast<size_t>(INT_MAX) & ~(static_cast<size_t>(sysconf(_SC_PAGESIZE)) - 1); }
+
+Failure BatchTooLarge() {
+  return Failure("too-large",
+                 "the batch has more than the " + std::to_string(LargestBatch()) +
+                     " bytes that the kernel takes at once; split it",
+                 EMSGSIZE);
+}
+
 Region::Region(size_t size) : size_(size) {
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw Failure::System("memory for a batch of " + std::to_string(size) + " bytes", errno);
@@ -56,24 +67,28 @@ void Region::swap(Region& other) noexcept {
 
 void Batch::AddOp(Op op) {
   if (const ElementsOp* elements = RecordsOf(op)) {
-    bound_ += PlanElements(op, *elements).total_bound();
+    const ElementPlan plan = PlanElements(op, *elements);
+    bound_ += plan.total_bound();
+    least_ += plan.least;
     objects_ += elements->count;
     source_size_ += elements->count * elements->layout.stride();
   } else {
     bound_ += OpBound(op);
+    least_ += kEndBound;
     // How many elements a flush is about only the kernel knows.
     objects_ += op.verb == Verb::Flush && std::holds_alternative<ElementsOp>(op.body) ? kLoudObjects + 1 : 1;
   }
   ops_.push_back(std::move(op));
+  if (least_ > LargestBatch()) throw BatchTooLarge();
 }
 
 void Batch::Reserve() { region_ = Region(kBeginBound + bound_ + kEndBound); }
 
-size_t Batch::EncodeElements(uint32_t index, const uint8_t** source, size_t at) {
+size_t Batch::EncodeElements(uint32_t index, const uint8_t** source, size_t at, size_t limit) {
   const Op& op = ops_[index];
   const ElementsOp& elements = std::get<ElementsOp>(op.body);
   ElementEncoder encoder(op, elements, *source);
-  while (!encoder.done()) {
+  while (!encoder.done() && at <= limit) {
     messages_.push_back(Message{at, encoder.next_record(), index});
     at += encoder.EncodeMessage(last_seq(), region_.data() + at, region_.data() + region_.size());
   }
@@ -81,20 +96,22 @@ size_t Batch::EncodeElements(uint32_t index, const uint8_t** source, size_t at) 
   return at;
 }
 
-void Batch::Encode(uint32_t seq) {
+bool Batch::Encode(uint32_t seq, size_t limit) {
+  // The memory behind what is written stays untouched.
+  if (least_ > limit) return false;
   first_seq_ = seq;
-  const uint8_t* const limit = region_.data() + region_.size();
+  const uint8_t* const end = region_.data() + region_.size();
   nlmsghdr* begin = nftnl_batch_begin(reinterpret_cast<char*>(region_.data()), seq);
-  if (options_.expect_generation) AttrWriter(begin, limit).U32(NFNL_BATCH_GENID, *options_.expect_generation);
+  if (options_.expect_generation) AttrWriter(begin, end).U32(NFNL_BATCH_GENID, *options_.expect_generation);
   size_t at = begin->nlmsg_len;
   const uint8_t* source = Source();
-  for (uint32_t index = 0; index < ops_.size(); ++index) {
+  for (uint32_t index = 0; index < ops_.size() && at <= limit; ++index) {
     try {
       if (RecordsOf(ops_[index]) != nullptr) {
-        at = EncodeElements(index, &source, at);
+        at = EncodeElements(index, &source, at, limit);
       } else {
         messages_.push_back(Message{at, 0, index});
-        at += EncodeOp(ops_[index], index, last_seq(), region_.data() + at, limit);
+        at += EncodeOp(ops_[index], index, last_seq(), region_.data() + at, end);
       }
     } catch (const Failure& failure) {
       throw Failure(failure.code(),
@@ -111,6 +128,7 @@ void Batch::Encode(uint32_t seq) {
     at += nftnl_batch_end(reinterpret_cast<char*>(region_.data() + at), last_seq() + 1)->nlmsg_len;
   }
   size_ = at;
+  return size_ <= limit;
 }
 
 std::optional<Fault> Batch::FaultOf(const ErrorReply& reply) const {

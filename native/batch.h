@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "failure.h"
 #include "message_decoder.h"
 #include "model.h"
 
@@ -16,6 +17,12 @@ struct BatchOptions {
   std::optional<uint32_t> expect_generation;
   bool dry_run = false;
 };
+
+// Bytes of the largest batch that can be sent at all. sendmsg(2) takes no more than MAX_RW_COUNT of linux/fs.h, INT_MAX
+// down to a whole page, and silently cuts off the rest; SO_SNDBUF, an int that the kernel doubles, has room for more.
+size_t LargestBatch();
+// The error of one that is larger.
+Failure BatchTooLarge();
 
 // Anonymous memory. Pages that nobody touches cost nothing, so it may be as large as an upper bound.
 class Region {
@@ -52,6 +59,7 @@ class Batch {
  public:
   explicit Batch(BatchOptions options) : options_(options) {}
 
+  // Throws Failure "too-large" when the operations so far cannot be sent in one batch.
   void AddOp(Op op);
   const std::vector<Op>& ops() const { return ops_; }
   const BatchOptions& options() const { return options_; }
@@ -64,8 +72,11 @@ class Batch {
   // its own first: a page of memory and a microsecond each, all of them held until the commit is through.
   bool loud() const { return objects_ > kLoudObjects; }
 
-  // Encodes with sequence numbers from `seq` (the BATCH_BEGIN) up. Once.
-  void Encode(uint32_t seq);
+  // Bytes that Encode writes at most.
+  size_t bound() const { return region_.size(); }
+  // Encodes with sequence numbers from `seq` (the BATCH_BEGIN) up. Once. Stops at `limit` bytes, and returns false when
+  // that does not suffice: then nothing may be sent.
+  bool Encode(uint32_t seq, size_t limit);
   const uint8_t* data() const { return region_.data(); }
   size_t size() const { return size_; }
   size_t messages() const { return messages_.size(); }
@@ -87,7 +98,7 @@ class Batch {
     uint64_t first_record;
     uint32_t op;
   };
-  size_t EncodeElements(uint32_t index, const uint8_t** source, size_t at);
+  size_t EncodeElements(uint32_t index, const uint8_t** source, size_t at, size_t limit);
 
   static constexpr uint64_t kLoudObjects = 1000;
 
@@ -95,6 +106,7 @@ class Batch {
   std::vector<Op> ops_;
   uint64_t objects_ = 0;
   size_t bound_ = 0;
+  size_t least_ = 0;  // bytes that Encode writes at least
   size_t source_size_ = 0;
   Region region_;
   size_t size_ = 0;

@@ -99,20 +99,28 @@ void Connection::OpenSocket() {
 // Tells a socket that is no more from one that could not do something.
 void Connection::NoteError(int error) { dead_ = dead_ || error == EBADF || error == ENOTSOCK; }
 
-void Connection::EnsureSendBuffer(size_t bytes) {
-  const size_t needed = bytes + kSendOverhead;
-  if (send_buffer_ >= needed) return;
-  send_buffer_ = socket_->SetSendBuffer(needed);
-  if (send_buffer_ >= needed) return;
-  // Not shown in every namespace.
-  const std::string limit = ReadFirstLine("/proc/sys/net/core/wmem_max");
-  throw Failure("too-large",
-                "the batch has " + std::to_string(bytes) +
-                    " bytes, and the socket's send buffer cannot be raised above " + std::to_string(send_buffer_) +
-                    " (net.core.wmem_max" + (limit.empty() ? "" : " is " + limit) +
-                    "; only CAP_NET_ADMIN in the first user namespace may go beyond)",
-                EMSGSIZE);
+// For a batch of at most this many bytes. Returns how many the kernel takes then.
+size_t Connection::RaiseSendBuffer(size_t bytes) {
+  const size_t needed = std::min(bytes, LargestBatch()) + kSendOverhead;
+  if (send_buffer_ < needed) send_buffer_ = socket_->SetSendBuffer(needed);
+  return std::min(send_buffer_ - std::min(send_buffer_, kSendOverhead), LargestBatch());
 }
+
+namespace {
+
+Failure TooLarge(size_t limit) {
+  if (limit == LargestBatch()) return BatchTooLarge();
+  // Not shown in every namespace.
+  const std::string most = ReadFirstLine("/proc/sys/net/core/wmem_max");
+  return Failure("too-large",
+                 "the batch has more than " + std::to_string(limit) +
+                     " bytes, and the socket's send buffer cannot be raised above that (net.core.wmem_max" +
+                     (most.empty() ? "" : " is " + most) +
+                     "; only CAP_NET_ADMIN in the first user namespace may go beyond)",
+                 EMSGSIZE);
+}
+
+}  // namespace
 
 void Connection::Drain(const std::function<void(const nlmsghdr*)>& on_message, bool* lost) {
   for (;;) {
@@ -181,8 +189,9 @@ void Connection::CollectReplies(const Batch& batch) {
 
 CommitResult Connection::Send(Batch& batch) {
   CommitResult result;
+  const size_t limit = RaiseSendBuffer(batch.bound());
   const uint64_t start = Now();
-  batch.Encode(next_seq_);
+  if (!batch.Encode(next_seq_, limit)) throw TooLarge(limit);
   next_seq_ = batch.last_seq() + 2;
   result.encode_ns = Now() - start;
   if (batch.messages() == 0) {
@@ -194,7 +203,6 @@ CommitResult Connection::Send(Batch& batch) {
   }
   result.bytes = batch.size();
   result.messages = batch.messages();
-  EnsureSendBuffer(batch.size());
   // A reply that was left behind would be taken for one to this batch.
   bool lost = false;
   Drain([](const nlmsghdr*) {}, &lost);

@@ -74,7 +74,7 @@ class Connection {
   void OpenSocket();
   void ReplaceSocket();
   void NoteError(int error);
-  void EnsureSendBuffer(size_t bytes);
+  size_t RaiseSendBuffer(size_t bytes);
   void Drain(const std::function<void(const nlmsghdr*)>& on_message, bool* lost);
   CommitResult Send(Batch& batch);
   void CollectReplies(const Batch& batch);

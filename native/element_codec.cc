@@ -51,19 +51,25 @@ bool Removes(Verb verb) { return verb == Verb::Delete || verb == Verb::Destroy; 
 ElementPlan PlanElements(const Op& op, const ElementsOp& elements) {
   const ElementLayout& layout = elements.layout;
   const size_t key = 2 * kAttrHeader + Align4(layout.key_len);
+  // With flags it may be the catch-all element, which has no key, or an interval's end, which has no data.
+  constexpr size_t kFlags = 8;
   ElementPlan plan;
   plan.record_bound = kAttrHeader + key * (layout.key_end ? 2 : 1);
+  size_t record_least = layout.flags ? kAttrHeader + kFlags : plan.record_bound;
   if (!Removes(op.verb)) {
+    if (layout.verdict_map && !layout.flags) record_least += VerdictDataBound(Verdict());
     if (layout.verdict_map) {
       size_t longest = 0;
       for (const Verdict& verdict : elements.verdicts) longest = std::max(longest, VerdictDataBound(verdict));
       plan.record_bound += longest;
     } else if (layout.data_len != 0) {
       plan.record_bound += 2 * kAttrHeader + Align4(layout.data_len);
+      if (!layout.flags) record_least += 2 * kAttrHeader + Align4(layout.data_len);
     }
     plan.record_bound += (layout.timeouts ? 12u : 0u) + (layout.expirations ? 12u : 0u);
   }
-  if (layout.flags) plan.record_bound += 8;
+  if (layout.flags) plan.record_bound += kFlags;
+  plan.least = elements.count * record_least;
   plan.message_bound = sizeof(nlmsghdr) + sizeof(nfgenmsg) + 4 * kAttrHeader + Align4(op.ref.table.size() + 1) +
                        Align4(elements.set.size() + 1) + 8;
   plan.records_per_message = std::max<uint64_t>(1, (kMaxElementList - kAttrHeader) / plan.record_bound);

@@ -21,6 +21,7 @@ struct ElementPlan {
   uint64_t records_per_message = 0;
   uint64_t messages = 0;
   size_t message_bound = 0;  // header of each message
+  size_t least = 0;          // bytes of all records at least
   size_t total_bound() const { return total_; }
   size_t total_ = 0;
 };

@@ -164,7 +164,39 @@ describe("rights", () => {
   test("in a user namespace a batch beyond net.core.wmem_max is too large, and nothing of it is sent", async () => {
     const result = await child("too-large.mjs", [], ["unshare", "--user", "--map-root-user", "--net"]);
     expect(result).toMatchObject({ large: { code: "too-large" }, tables: 0, small: 3 });
-    expect((result as { large: { message: string } }).large.message).toMatch(/batch has \d+ bytes.*CAP_NET_ADMIN/);
+    expect((result as { large: { message: string } }).large.message).toMatch(
+      /batch has more than \d+ bytes.*CAP_NET_ADMIN/,
+    );
+  });
+});
+
+describe("a batch that is too large is refused before memory is filled with it", () => {
+  interface Refused {
+    readonly code: string;
+    readonly message: string;
+    /** Of memory and of the batch, bytes. */
+    readonly grown: number;
+    readonly bytes: number;
+  }
+  const refused = async (wrapper: readonly string[], ...cases: readonly string[]): Promise<Record<string, Refused>> => {
+    const result = (await child("too-large-memory.mjs", cases, wrapper)) as Record<string, Refused>;
+    expect(result).toMatchObject({ tables: 0 });
+    return result;
+  };
+
+  test("where it cannot be sent over this socket", async () => {
+    const { plain, withFlags } = await refused(["unshare", "--user", "--map-root-user", "--net"], "plain", "withFlags");
+    // The elements are copied once, a quarter of what they come to.
+    expect(plain).toMatchObject({ code: "too-large" });
+    expect(plain.grown / plain.bytes).toBeLessThan(0.5);
+    expect(withFlags).toMatchObject({ code: "too-large" });
+  });
+
+  test("where it cannot be sent at all: more than 2 GiB", async () => {
+    const { huge } = await refused(["unshare", "--net"], "huge");
+    expect(huge).toMatchObject({ code: "too-large" });
+    expect(huge.message).toMatch(/more than the \d+ bytes that the kernel takes at once/);
+    expect(huge.grown / huge.bytes).toBeLessThan(0.1);
   });
 });
 

@@ -6,6 +6,18 @@ import { performance } from "node:perf_hooks";
 export const memory = (field) =>
   Number(new RegExp(`${field}:\\s+(\\d+)`).exec(readFileSync("/proc/self/status", "utf8"))[1]) * 1024;
 
+/**
+ * Bytes of the largest send buffer without CAP_NET_ADMIN in the first user namespace: the kernel doubles what is asked for, up
+ * to net.core.wmem_max; 212992 is its default where it is not shown.
+ */
+export function largestBuffer() {
+  try {
+    return 2 * Number(readFileSync("/proc/sys/net/core/wmem_max", "utf8"));
+  } catch {
+    return 2 * 212_992;
+  }
+}
+
 export async function timed(work) {
   const start = performance.now();
   const result = await work();

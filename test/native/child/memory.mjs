@@ -62,7 +62,7 @@ async function measure(work) {
   return { result, grown: peak() - before, blockedMs: stop() };
 }
 
-/** Encodes and sends in one batch; where the send buffer is too small for that, the kernel alone is left out. */
+/** Encodes and sends in one batch; where the send buffer is too small for that, only the elements are copied. */
 async function commitAll() {
   const batch = addon.createBatch(ops);
   while (!addon.prepareBatch(batch, 5)) await new Promise((resolve) => setImmediate(resolve));
@@ -94,7 +94,8 @@ for (let round = 0; round < ROUNDS && performance.now() - began < LAST_ROUND_MS;
   const dump = await measure(() => addon.elements(connection, ref, set));
   await addon.commit(connection, prepared([{ op: "delete", kind: "table", ...ref }]));
   const dumped = dump.result.count;
-  rounds.push({ grown: commit.grown, blockedMs: commit.blockedMs, dumped, dumpBlockedMs: dump.blockedMs });
+  const refused = commit.result === "too-large";
+  rounds.push({ refused, grown: commit.grown, blockedMs: commit.blockedMs, dumped, dumpBlockedMs: dump.blockedMs });
   const best = (which) => Math.min(...rounds.map((one) => one[which]));
   if (best("blockedMs") < 20 && best("dumpBlockedMs") < 20) break;
 }

@@ -1,15 +1,6 @@
 /** Commits a batch too large for a send buffer that cannot be raised, then a small one. */
-import { readFileSync } from "node:fs";
 import { addon, errorOf, load, prepared, report } from "./addon.mjs";
-
-/** The kernel doubles what is asked for, up to net.core.wmem_max; 212992 is its default where it is not shown. */
-function largestBuffer() {
-  try {
-    return 2 * Number(readFileSync("/proc/sys/net/core/wmem_max", "utf8"));
-  } catch {
-    return 2 * 212_992;
-  }
-}
+import { largestBuffer } from "./measure.mjs";
 
 const connection = await addon.open();
 // 24 bytes an element.
