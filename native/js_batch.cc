@@ -12,6 +12,8 @@ namespace {
 constexpr uint32_t kMaxOps = 1 << 24;
 // Copied between two looks at the clock.
 constexpr size_t kCopyStep = 1 << 20;
+// Verdicts read between two looks at the clock, a microsecond and a half each.
+constexpr uint32_t kVerdictStep = 128;
 
 }  // namespace
 
@@ -23,14 +25,32 @@ JsBatch::JsBatch(Napi::Env env, Napi::Value ops, Napi::Value options)
 
 void JsBatch::ReadNext(Napi::Env env) {
   const Napi::HandleScope scope(env);
-  napi_value elements = nullptr;
-  Op op = ReadOp(env, GetElement(env, ops_.Value(), next_), next_, &elements);
-  if (elements != nullptr) {
-    const auto& body = std::get<ElementsOp>(op.body);
-    sources_.push_back(Source{Napi::Persistent(Napi::Object(env, elements)), next_,
+  LongParts parts;
+  op_ = ReadOp(env, GetElement(env, ops_.Value(), next_), next_, &parts);
+  if (parts.bytes != nullptr) {
+    const auto& body = std::get<ElementsOp>(op_->body);
+    sources_.push_back(Source{Napi::Persistent(Napi::Object(env, parts.bytes)), next_,
                               static_cast<size_t>(body.count) * body.layout.stride()});
   }
-  batch_->AddOp(std::move(op));
+  if (parts.verdict_count == 0) return Add();
+  verdict_count_ = parts.verdict_count;
+  verdicts_ = Napi::Persistent(Napi::Object(env, parts.verdicts));
+}
+
+void JsBatch::ReadNextVerdicts(Napi::Env env) {
+  const Napi::HandleScope scope(env);
+  auto& elements = std::get<ElementsOp>(op_->body);
+  const auto from = static_cast<uint32_t>(elements.verdicts.size());
+  const uint32_t to = std::min(verdict_count_, from + kVerdictStep);
+  ReadVerdicts(env, verdicts_.Value(), from, to, next_, &elements);
+  if (to < verdict_count_) return;
+  verdicts_.Reset();
+  Add();
+}
+
+void JsBatch::Add() {
+  batch_->AddOp(*std::move(op_));
+  op_.reset();
   ++next_;
 }
 
@@ -48,6 +68,7 @@ void JsBatch::CopyNext(Napi::Env env) {
   if (step != 0) std::memcpy(batch_->Source() + destination_ + copied_, view.data + copied_, step);
   copied_ += step;
   if (copied_ < source.length) return;
+  source.array.Reset();
   destination_ += source.length;
   copied_ = 0;
   ++source_;
@@ -55,7 +76,9 @@ void JsBatch::CopyNext(Napi::Env env) {
 
 bool JsBatch::Advance(Napi::Env env, std::chrono::steady_clock::time_point deadline) {
   while (state_ != State::Ready) {
-    if (state_ == State::Reading && next_ < count_) {
+    if (op_) {
+      ReadNextVerdicts(env);
+    } else if (state_ == State::Reading && next_ < count_) {
       ReadNext(env);
     } else if (state_ == State::Reading) {
       batch_->Reserve();

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "batch.h"
@@ -16,8 +17,8 @@ class JsBatch {
   // Keeps a reference to the array of operations until they are all read.
   JsBatch(Napi::Env env, Napi::Value ops, Napi::Value options);
 
-  // Reads operations and copies element bytes for about `budget`. True when there is nothing left to do.
-  // Throws Failure and Napi::Error; the batch is of no use then.
+  // Reads operations and copies element bytes for about `budget`, wherever within an operation that ends. True when
+  // there is nothing left to do. Throws Failure and Napi::Error; the batch is of no use then.
   bool Prepare(Napi::Env env, std::chrono::microseconds budget);
   bool prepared() const { return state_ == State::Ready; }
   // Hands the batch out, once.
@@ -32,6 +33,8 @@ class JsBatch {
   };
   bool Advance(Napi::Env env, std::chrono::steady_clock::time_point deadline);
   void ReadNext(Napi::Env env);
+  void ReadNextVerdicts(Napi::Env env);
+  void Add();
   void CopyNext(Napi::Env env);
 
   State state_ = State::Reading;
@@ -39,6 +42,10 @@ class JsBatch {
   Napi::ObjectReference ops_;
   uint32_t count_ = 0;
   uint32_t next_ = 0;
+  // The operation next_ while its verdicts are read.
+  std::optional<Op> op_;
+  Napi::ObjectReference verdicts_;
+  uint32_t verdict_count_ = 0;
   std::vector<Source> sources_;
   size_t source_ = 0;
   size_t copied_ = 0;       // bytes of the current source

@@ -107,17 +107,7 @@ SetInfo ReadSet(Napi::Env env, napi_value object, const Where& where) {
   return set;
 }
 
-std::vector<Verdict> ReadVerdicts(Napi::Env env, napi_value value, const Where& where) {
-  std::vector<Verdict> verdicts;
-  const uint32_t length = ReadArrayLength(env, value, kMaxVerdicts, where);
-  for (uint32_t i = 0; i < length; ++i) {
-    const Napi::HandleScope scope(env);
-    verdicts.push_back(ReadVerdict(env, GetElement(env, value, i), Where(where, i)));
-  }
-  return verdicts;
-}
-
-ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, napi_value* bytes) {
+ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, LongParts* parts) {
   ElementsOp op;
   op.set = RequiredName(env, object, "set", where);
   op.set_id = OptionalU32(env, object, "setId", where);
@@ -138,7 +128,9 @@ ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, na
   const napi_value verdicts = Get(env, batch, "verdicts");
   layout.verdict_map = !IsAbsent(env, verdicts);
   if (layout.verdict_map) {
-    op.verdicts = ReadVerdicts(env, verdicts, Where(at, "verdicts"));
+    parts->verdicts = verdicts;
+    parts->verdict_count = ReadArrayLength(env, verdicts, kMaxVerdicts, Where(at, "verdicts"));
+    op.verdicts.reserve(parts->verdict_count);
     // A removal is told by its key and may leave the data out.
     if (layout.data_len == 0) {
       layout.verdict_map = false;
@@ -146,8 +138,8 @@ ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, na
       Where(at, "dataLen").Fail("a verdict map has 4 bytes of data");
     }
   }
-  *bytes = Get(env, batch, "bytes");
-  const ByteView view = ReadBytes(env, *bytes, Where(at, "bytes"));
+  parts->bytes = Get(env, batch, "bytes");
+  const ByteView view = ReadBytes(env, parts->bytes, Where(at, "bytes"));
   if (view.length != op.count * layout.stride()) {
     Where(at, "bytes")
         .Fail("expected " + std::to_string(op.count) + " records of " + std::to_string(layout.stride()) +
@@ -224,7 +216,17 @@ bool Allowed(std::string_view kind, Verb verb) {
 
 }  // namespace
 
-Op ReadOp(Napi::Env env, napi_value value, uint32_t index, napi_value* elements) {
+void ReadVerdicts(Napi::Env env, napi_value verdicts, uint32_t from, uint32_t to, uint32_t index, ElementsOp* op) {
+  const Where where("op " + std::to_string(index) + ": ");
+  const Where elements(where, "elements");
+  const Where at(elements, "verdicts");
+  for (uint32_t i = from; i < to; ++i) {
+    const Napi::HandleScope scope(env);
+    op->verdicts.push_back(ReadVerdict(env, GetElement(env, verdicts, i), Where(at, i)));
+  }
+}
+
+Op ReadOp(Napi::Env env, napi_value value, uint32_t index, LongParts* parts) {
   const Where where("op " + std::to_string(index) + ": ");
   if (TypeOf(env, value) != napi_object) throw Failure::Invalid("op " + std::to_string(index) + ": expected an object");
   Op op;
@@ -246,7 +248,7 @@ Op ReadOp(Napi::Env env, napi_value value, uint32_t index, napi_value* elements)
       flush.set = RequiredName(env, value, "set", where);
       op.body = std::move(flush);
     } else {
-      op.body = ReadElements(env, value, where, elements);
+      op.body = ReadElements(env, value, where, parts);
     }
   } else {
     Where(where, "kind").Fail("unknown kind \"" + kind + "\"");

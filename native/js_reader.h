@@ -32,8 +32,17 @@ class Where {
   uint32_t index_ = 0;
 };
 
-// One operation. `elements` receives the typed array of an operation with records, else stays empty.
-Op ReadOp(Napi::Env env, napi_value value, uint32_t index, napi_value* elements);
+// What of an operation with records may be long, and is read piece by piece.
+struct LongParts {
+  napi_value bytes = nullptr;
+  napi_value verdicts = nullptr;
+  uint32_t verdict_count = 0;
+};
+
+// One operation without its long parts, which `parts` receives.
+Op ReadOp(Napi::Env env, napi_value value, uint32_t index, LongParts* parts);
+// Appends the verdicts from `from` to `to` of LongParts::verdicts. `index` is the operation's.
+void ReadVerdicts(Napi::Env env, napi_value verdicts, uint32_t from, uint32_t to, uint32_t index, ElementsOp* op);
 // The bytes of a Uint8Array as it is now; the pointer holds until JS runs again.
 struct ByteView {
   const uint8_t* data = nullptr;

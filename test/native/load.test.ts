@@ -2,6 +2,8 @@ import { expect, test } from "vitest";
 import { child } from "./lab.js";
 
 interface Measured {
+  /** The send buffer is too small for all of it: refused before it is encoded. */
+  readonly refused: boolean;
   readonly grown: number;
   readonly blockedMs: number;
   readonly dumped: number;
@@ -13,6 +15,17 @@ const sanitized = process.env["NFT_PROXIER_ADDON"] !== undefined;
 const MEMORY = sanitized ? 4 : 1.2;
 const BLOCKED_MS = sanitized ? 500 : 20;
 
+test("an operation with 50,000 distinct verdicts is read in slices", async () => {
+  const rounds = (await child("verdicts.mjs")) as readonly {
+    readonly slices: number;
+    readonly longest: number;
+    readonly all: number;
+  }[];
+  // It takes 55 ms and more, a slice 2 ms.
+  expect(Math.min(...rounds.map(({ slices }) => slices))).toBeGreaterThan(7);
+  expect(Math.min(...rounds.map(({ longest, all }) => longest / all))).toBeLessThan(0.4);
+});
+
 test("half a million elements: at most 1.2 times their bytes of memory, never 20 ms of the event loop", async () => {
   const { bytes, rounds } = (await child("memory.mjs", [], ["unshare", "--net"])) as {
     readonly bytes: number;
@@ -21,9 +34,11 @@ test("half a million elements: at most 1.2 times their bytes of memory, never 20
   expect(bytes).toBeGreaterThan(10_000_000);
   for (const { grown, dumped } of rounds) {
     expect(dumped).toBe(500_000);
-    expect(grown / bytes).toBeGreaterThan(0.5);
     expect(grown / bytes).toBeLessThan(MEMORY);
   }
+  // What an earlier round left may be given back while a later one is measured.
+  const [{ refused, grown }] = rounds;
+  expect(grown / bytes).toBeGreaterThan(refused ? 0.2 : 0.5);
   expect(Math.min(...rounds.map(({ blockedMs }) => blockedMs))).toBeLessThan(BLOCKED_MS);
   expect(Math.min(...rounds.map(({ dumpBlockedMs }) => dumpBlockedMs))).toBeLessThan(BLOCKED_MS);
 });
