@@ -12,7 +12,7 @@ export async function cleanupCommand(options: { readonly logLevel: LogLevel }): 
 }
 
 /**
- * Removes the tables of both families, and what kube-proxy's iptables mode left in the tables of iptables-nft; fine when there
+ * Removes the tables of both families, and what kube-proxy's other modes left in the tables of iptables-nft; fine when there
  * is nothing. Exit code 1 when something stays: what the kernel refused, what somebody else uses, or rules of
  * kube-proxy's that only other tools can remove; the log names it and says what to do.
  */

@@ -177,7 +177,7 @@ const SERVERS = [
     type: "string",
     field: "showHiddenMetricsForVersion",
     placeholder: "major.minor",
-    usage: "metrics that were hidden in this version",
+    usage: "unused: no metric is hidden",
   },
 ] as const satisfies readonly FlagSpec[];
 

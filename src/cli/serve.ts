@@ -28,7 +28,7 @@ export interface ServeOptions {
   readonly signal?: AbortSignal;
   /**
    * What the metrics port shows of the configuration. Absent (the command `run`): nothing listens, and nothing of the
-   * node but its tables is touched.
+   * node is touched but its tables and stale connections.
    */
   readonly pages?: {
     readonly configz: ConfigDocument;

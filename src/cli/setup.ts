@@ -65,8 +65,8 @@ export function interfaceAddresses(): Promise<LocalAddress[]> {
 
 const MANIFEST_PROBLEMS: Readonly<Record<ManifestRemainder, string>> = {
   rest: "left out",
-  last: "not understood; what was last understood of it stays",
-  nothing: "not understood; nothing of it is served until it is",
+  last: "not understood; last good version kept",
+  nothing: "not understood; the whole file is ignored until it is",
 };
 
 /**

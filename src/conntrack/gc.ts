@@ -1,7 +1,7 @@
 /**
  * Garbage collection of the connection tracking table, as Cilium's ctmap has it, with netfilter's meaning: entries end by
  * themselves when their time is over (that is the kernel's work), so what is collected is what has lost its service. One run
- * counts what there is, deletes what the reconciler would (decide.ts), and finds orphans (orphans.ts).
+ * counts what there is, deletes what the reconciler would (decide.ts), and finds orphans, of which those go that the run is asked for (orphans.ts).
  */
 import type { IpFamily, Protocol } from "../model/types.js";
 import { Breather } from "../base/turns.js";

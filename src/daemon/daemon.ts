@@ -1,9 +1,9 @@
 /**
  * The whole program at work:
  *
- *     source ─→ node tap ─→ node gate ─→ proxier ─→ kernel
- *                 │ Node                    │ what happened
- *                 ▼                         ▼
+ *     source ─→ reading gate ─→ node tap ─→ node gate ─→ proxier ─→ kernel
+ *              (of manifests)     │ Node                    │ what happened
+ *                                 ▼                         ▼
  *               health, metrics, health checks of services, connection tracking, leftovers of others
  *
  * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
@@ -47,7 +47,7 @@ export interface DaemonOptions {
   /**
    * The program has the node to itself, as kube-proxy does: it listens on the configured addresses, brings system
    * settings up to the configuration and removes what kube-proxy's other modes left. With what the metrics port shows of the
-   * configuration. Undefined: nothing but the tables is touched, and nothing listens.
+   * configuration. Undefined: nothing is touched but the tables and stale connections, and nothing listens.
    */
   readonly node: { readonly configz: unknown; readonly flagz: string } | undefined;
   /** Keep others from changing the tables while it runs. */

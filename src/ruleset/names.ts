@@ -71,7 +71,7 @@ const NAME_LIMIT = 200;
 const PLAIN_NAME = /^[a-z0-9][a-z0-9._-]*$/;
 
 /**
- * Unique, printable base for the names of a service port's own chains and sets: 8 characters of hash (40 bits), then the
+ * Unique, printable base for the names of a service port's own chains and sets: 10 characters of hash (40 bits), then the
  * readable name. Names from the API are not trusted as text: one with unusual characters, or too long, is left out.
  */
 export function ownName(parts: readonly string[]): string {

@@ -36,7 +36,7 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["cleanup"],
     ours: "better",
-    note: "also what the iptables mode left, without starting iptables; exit code 1 while something is left that only other tools can remove",
+    note: "also what its other modes left in iptables-nft, without starting iptables; exit code 1 while something is left that only other tools can remove",
   },
   { flags: ["init-only"], ours: "same" },
   { flags: ["hostname-override"], fields: ["hostnameOverride"], ours: "same" },
