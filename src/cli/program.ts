@@ -213,7 +213,10 @@ function addCommands(root: Command, done: Done): void {
       done(await validateCommand(given));
     });
 
-  command("cleanup", "remove the tables ip kube-proxy and ip6 kube-proxy, and what kube-proxy's other modes left in iptables-nft")
+  command(
+    "cleanup",
+    "remove the tables ip kube-proxy and ip6 kube-proxy, and what kube-proxy's other modes left in iptables-nft",
+  )
     .addOption(logLevel())
     .action(async (options: { logLevel: LogLevel }) => {
       const { cleanupCommand } = await import("./cleanup.js");

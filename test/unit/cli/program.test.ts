@@ -47,7 +47,10 @@ describe("the command line", () => {
       ["validate", "--help"],
       ["--manifests <dir>", "--output <format>", "Exit code 0"],
     ],
-    [["cleanup", "--help"], ["ip kube-proxy", "other modes"]],
+    [
+      ["cleanup", "--help"],
+      ["ip kube-proxy", "iptables-nft"],
+    ],
   ])("%j prints help and is fine", async (argv, words) => {
     expect(await main(argv)).toBe(0);
     for (const word of words) expect(out).toContain(word);
