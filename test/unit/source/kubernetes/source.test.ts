@@ -63,7 +63,8 @@ describe("what is delivered", () => {
   test("changes, each group followed by a flush", async () => {
     const { sink, started } = follow();
     await started;
-    await api.watching("services");
+    // A watch follows its list: what the start does not wait for has come, too.
+    for (const resource of ["services", "nodes", "servicecidrs"]) await api.watching(resource);
     sink.clear();
     api.put(service("a/web"));
     await sink.seen("flush");
