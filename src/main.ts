@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import { basename } from "node:path";
 import { installSignalHandlers } from "./base/signals.js";
+import { ignoreGoneReader } from "./cli/stdout.js";
 import { setUpCollector } from "./host/collector.js";
 import { nodeProblem } from "./host/node-version.js";
 import { holdYoungGeneration, limitYoungGeneration } from "./host/young-generation.js";
@@ -21,6 +22,7 @@ setUpCollector();
 try {
   const { main } = await import("./cli/program.js");
   limitYoungGeneration();
+  ignoreGoneReader();
   const calledAs = basename(process.argv[1] ?? "") === "kube-proxy" ? "kube-proxy" : "nft-proxier";
   process.exitCode = await main(process.argv.slice(2), calledAs);
 } catch (error) {

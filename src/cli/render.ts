@@ -5,6 +5,7 @@ import { createLogger } from "../observe/log.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { ManifestOptions } from "./options.js";
 import { interfaceAddresses, manifestSource, MONOTONIC_CLOCK, nodeName, readConfig, startSource } from "./setup.js";
+import { writeOut } from "./stdout.js";
 
 const NOTHING_PRINTED =
   "nothing printed: the manifests are incomplete; mend what is named, or use --allow-incomplete to print what can be read";
@@ -41,7 +42,7 @@ export async function renderCommand(options: ManifestOptions & { readonly family
       log.error({ ...shortfall, ignored: countIgnored(reading) }, NOTHING_PRINTED);
       return 1;
     }
-    await write(await proxier.render());
+    await writeOut(await proxier.render());
     const ignored = countIgnored(reading);
     const counts = families.map((family) => [family, proxier.model.counts(family)] as const);
     log.info({ ...Object.fromEntries(counts), ignored }, "rendered");
@@ -50,11 +51,4 @@ export async function renderCommand(options: ManifestOptions & { readonly family
     await source.stop();
     await proxier.stop();
   }
-}
-
-/** Writes all of it before the process may end, also into a slow pipe. */
-function write(text: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    process.stdout.write(text, (error) => (error == null ? resolve() : reject(error)));
-  });
 }

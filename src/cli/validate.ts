@@ -6,6 +6,7 @@ import { FilePlaces, type Position } from "../source/places.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { ValidateOptions } from "./options.js";
 import { nodeName, readConfig } from "./setup.js";
+import { writeOut } from "./stdout.js";
 
 /** Version of the report in JSON: fields may be added to it, none changes or goes. */
 const REPORT = { apiVersion: "nft-proxier.dev/v1", kind: "ValidationReport" } as const;
@@ -63,9 +64,7 @@ export async function validateCommand(options: ValidateOptions): Promise<number>
     options.output === "json"
       ? JSON.stringify({ ...REPORT, directory: options.manifests, valid, served, findings }, null, 2)
       : [...findings.map(lineOf), summaryOf(findings, served)].join("\n");
-  await new Promise<void>((resolve, reject) => {
-    process.stdout.write(`${text}\n`, (error) => (error == null ? resolve() : reject(error)));
-  });
+  await writeOut(`${text}\n`);
   return valid ? 0 : 1;
 }
 

@@ -186,8 +186,9 @@ class Daemon {
   /** Where a table is in force, the first write waits for a complete reading of the manifests. */
   async #behindReading(sink: ObjectSink, proxier: Proxier, source: ManifestSource): Promise<ObjectSink> {
     const { kernel, families, log, allowIncomplete } = this.#options;
-    const mustBeComplete = !allowIncomplete && (await tableInForce(kernel, families.families));
-    const gate = new ReadingGate(sink, { reading: { source, model: proxier.model }, mustBeComplete, log });
+    const inForce = (): Promise<boolean> => tableInForce(kernel, families.families);
+    const mustBeComplete = !allowIncomplete && (await inForce());
+    const gate = new ReadingGate(sink, { reading: { source, model: proxier.model }, mustBeComplete, inForce, log });
     this.#closers.add(() => gate.stop());
     return gate;
   }

@@ -15,6 +15,9 @@ const MAX_NAMED = 5;
 /** A reading that became complete must stay as it is for so long, ms: files that are copied in come one after the other. */
 const SETTLE_MS = 500;
 
+/** While it waits for a complete reading: between two looks whether there still is a table to wait for, ms. */
+const LOOK_MS = 1000;
+
 /** Manifests and what was understood of them. */
 export interface Reading {
   readonly source: Pick<ManifestSource, "gaps" | "problems">;
@@ -67,6 +70,8 @@ export interface ReadingGateOptions {
   readonly reading: Reading;
   /** A table is in force that an incomplete reading must not change. */
   readonly mustBeComplete: boolean;
+  /** Whether that is still so. May reject: then it is taken to be. */
+  readonly inForce: () => Promise<boolean>;
   readonly log: Logger;
   /** How long a reading that became complete must stay as it is, ms. Default 500. */
   readonly settleMs?: number;
@@ -81,6 +86,7 @@ export class ReadingGate implements ObjectSink {
   readonly #options: ReadingGateOptions;
   #state: "reading" | "waiting" | "open" | "stopped" = "reading";
   #settled: NodeJS.Timeout | undefined;
+  #look: NodeJS.Timeout | undefined;
   /** What was last said to be missing. */
   #said = "";
 
@@ -99,8 +105,9 @@ export class ReadingGate implements ObjectSink {
 
   synced(): void {
     if (this.#state !== "reading") return;
-    if (this.#waits()) this.#state = "waiting";
-    else this.#open();
+    if (!this.#waits()) return this.#open();
+    this.#state = "waiting";
+    this.#lookLater();
   }
 
   flush(): void {
@@ -120,9 +127,29 @@ export class ReadingGate implements ObjectSink {
   stop(): void {
     if (this.#state !== "open") this.#state = "stopped";
     clearTimeout(this.#settled);
+    clearTimeout(this.#look);
+  }
+
+  /** Tables that another process deletes meanwhile are nothing to wait for: then something is better than nothing. */
+  #lookLater(): void {
+    this.#look = setTimeout(() => {
+      void this.#options
+        .inForce()
+        .catch(() => true)
+        .then((inForce) => {
+          if (this.#state !== "waiting") return;
+          if (inForce) return this.#lookLater();
+          this.#options.log.warn("another process deleted the tables: all that can be read of the manifests is served");
+          this.#open();
+          this.#sink.flush();
+        });
+    }, LOOK_MS);
+    this.#look.unref();
   }
 
   #open(): void {
+    clearTimeout(this.#settled);
+    clearTimeout(this.#look);
     this.#state = "open";
     this.#sink.synced();
   }

@@ -244,6 +244,18 @@ describe("run where tables are in force", () => {
     await eventually(() => expect(said("complete now")).toBeDefined());
   });
 
+  test("tables that another process deletes meanwhile end the waiting: what can be read is served", async () => {
+    await put(complete());
+    expect((await run()).code).toBe(0);
+    await put({ ...complete(), "bad.yaml": "a: [" });
+    start();
+    await eventually(() => expect(said("the tables in force stay")).toMatchObject({ files: ["bad.yaml"] }));
+    await cluster.node.mustRun(["nft", "flush", "ruleset"]);
+    await goes(web, { pods: ["a"], masq: false });
+    await goes(shop, { pods: ["b"], masq: false });
+    expect(said("another process deleted the tables")).toBeDefined();
+  });
+
   test("--allow-incomplete: what can be read is written at once", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);

@@ -130,3 +130,13 @@ describe("run --once where rendered text was loaded", () => {
   });
   testRows(() => cluster, ROWS);
 });
+
+test.each([["render"], ["validate"], ["--help"]])("%s ends quietly when its reader goes first", async (command) => {
+  const args = command === "--help" ? [] : (await cluster.write(serviceObjects(cluster.lab, web))).slice(0, 2);
+  const script = `set -o pipefail; "$@" | true`;
+  const done = await cluster.lab.node.run([
+    ...["bash", "-c", script, "bash", process.execPath, cluster.main, command],
+    ...args,
+  ]);
+  expect(done).toMatchObject({ code: 0, stderr: expect.not.stringContaining("EPIPE") });
+});

@@ -1,5 +1,6 @@
 /** Writing long output: as fast as the reader reads, quiet when the reader goes, with progress where somebody looks on. */
 import { fstatSync } from "node:fs";
+import { isReaderGone } from "../stdout.js";
 
 /** The reader is gone: there is nobody to write for. Not an error. */
 export class ReaderGone extends Error {
@@ -53,10 +54,6 @@ export class Output {
   close(): void {
     this.#stream.off("error", this.#onError);
   }
-}
-
-function isReaderGone(error: Error): boolean {
-  return "code" in error && (error.code === "EPIPE" || error.code === "ERR_STREAM_DESTROYED");
 }
 
 /** Somebody looks on: stderr is a terminal, and what is put out does not go into a pipe. */

@@ -1,0 +1,20 @@
+/** What commands print, to a terminal, a file, or a pipe whose reader may go at any time (`| head`). */
+
+/** Whether writing failed because the reader is gone: `list | head` is a use, not a failure. */
+export function isReaderGone(error: Error): boolean {
+  return "code" in error && (error.code === "EPIPE" || error.code === "ERR_STREAM_DESTROYED");
+}
+
+/** A reader that goes must not end the program with a stack, also where nothing waits for the write (the help). */
+export function ignoreGoneReader(): void {
+  process.stdout.on("error", (error: Error) => {
+    if (!isReaderGone(error)) throw error;
+  });
+}
+
+/** Resolves when the reader, however slow, has taken all of it, or is gone. */
+export function writeOut(text: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    process.stdout.write(text, (error) => (error == null || isReaderGone(error) ? resolve() : reject(error)));
+  });
+}
