@@ -130,21 +130,19 @@ export class ReadingGate implements ObjectSink {
     clearTimeout(this.#look);
   }
 
-  /** Tables that another process deletes meanwhile are nothing to wait for: then something is better than nothing. */
   #lookLater(): void {
-    this.#look = setTimeout(() => {
-      void this.#options
-        .inForce()
-        .catch(() => true)
-        .then((inForce) => {
-          if (this.#state !== "waiting") return;
-          if (inForce) return this.#lookLater();
-          this.#options.log.warn("another process deleted the tables: all that can be read of the manifests is served");
-          this.#open();
-          this.#sink.flush();
-        });
-    }, LOOK_MS);
+    this.#look = setTimeout(() => void this.#lookForTables(), LOOK_MS);
     this.#look.unref();
+  }
+
+  /** Tables that another process deletes meanwhile are nothing to wait for: then something is better than nothing. */
+  async #lookForTables(): Promise<void> {
+    const inForce = await this.#options.inForce().catch(() => true);
+    if (this.#state !== "waiting") return;
+    if (inForce) return this.#lookLater();
+    this.#options.log.warn("another process deleted the tables: all that can be read of the manifests is served");
+    this.#open();
+    this.#sink.flush();
   }
 
   #open(): void {
