@@ -1,7 +1,7 @@
 import type { EventRecorder } from "../observe/events.js";
 import type { ContentionReport, ProxierObserver } from "../proxier/observer.js";
 
-/** Tells whoever looks at the Node that another process fights for its tables. */
+/** Reports on the Node, as an Event, that another process contends for its tables. */
 export class NodeEvents implements ProxierObserver {
   readonly #events: EventRecorder;
   readonly #nodeName: string;

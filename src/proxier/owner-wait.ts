@@ -1,6 +1,6 @@
 /**
  * While another program owns the table (NFT_TABLE_F_OWNER): when to try again. Attempts back off. No event tells that an owner has ended
- * (nft_rcv_nl_event clears the flag, or frees the table, and notifies nobody), so the table is looked at in between: that asks the kernel
+ * (nft_rcv_nl_event clears the flag, or frees the table, and sends no event), so the table is looked at in between: that asks the kernel
  * for a few bytes, writes nothing, and is no attempt that could fail.
  */
 import type { IpFamily } from "../model/types.js";

@@ -1,4 +1,4 @@
-/** What the kernel's tables serve, whoever wrote them: asked where no model of them is kept. */
+/** What the kernel's tables serve, no matter which program wrote them: asked where no model of them is kept. */
 import { strideOf } from "../kernel/element-batch.js";
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";

@@ -25,7 +25,7 @@ export function fitWidths(wanted: readonly number[], room: number): number[] {
   return widths;
 }
 
-/** At most `width` characters: of what is longer the middle is left out, as addresses differ at their ends. */
+/** At most `width` characters: longer text loses its middle, as addresses differ at their ends. */
 export function elide(text: string, width: number): string {
   if (text.length <= width) return text;
   const head = Math.floor((width - 1) / 2);
