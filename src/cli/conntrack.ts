@@ -25,12 +25,8 @@ Every option of the filter that is given must hold. What cannot be understood is
 Where services are known (--manifests, or --config or --kubeconfig for what its API server says), entries show whose they are.
 -o json prints one object per line.`;
 
-/** Adds the command to the program; `done` receives the exit code. */
-export function addConntrackCommand(root: Command, done: Done): void {
-  const group = root
-    .command("conntrack")
-    .description("the kernel's connection tracking table: see it, count it, clean it, watch it")
-    .exitOverride();
+/** Adds the sub-commands to the command; `done` receives the exit code. */
+export function addConntrackCommands(group: Command, done: Done): void {
   const command = (name: string, description: string): Command =>
     group.command(name).description(description).exitOverride();
   const filtered = (name: string, description: string): Command =>

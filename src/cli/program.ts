@@ -2,7 +2,6 @@ import { Command, CommanderError, InvalidArgumentError, Option } from "commander
 import { closest } from "../config/closest.js";
 import type { GcInterval } from "../conntrack/service.js";
 import { LOG_LEVELS, type LogLevel } from "../observe/log.js";
-import { addConntrackCommand } from "./conntrack.js";
 import { UserError } from "./errors.js";
 import { flagSpec, problemOf, readBool, readFlags } from "./flag-values.js";
 import { fromGo } from "./go-arguments.js";
@@ -17,6 +16,7 @@ import {
   VALIDATE_FORMATS,
   type ValidateOptions,
 } from "./options.js";
+import { printVersion } from "./version.js";
 
 /** Exit codes: 0 done, 1 failed, 2 not understood. */
 const EXIT_FAILED = 1;
@@ -54,7 +54,7 @@ type Done = (code: number) => void;
 /**
  * The command line, as data. What a command needs is loaded when it runs: the help needs none of it, and one load of everything
  * would hold the event loop, and with it signals, for half a second. `done` receives the exit code of the command that ran. */
-function program(name: string, done: Done): Command {
+async function program(name: string, argv: readonly string[], done: Done): Promise<Command> {
   const root = new Command(name)
     .description("Kubernetes Services on nf_tables: rewrites packets to Service addresses to their endpoints.")
     .usage("[flags] | <command> [options]")
@@ -64,7 +64,11 @@ function program(name: string, done: Done): Command {
     .exitOverride();
   addProxy(root, done);
   addCommands(root, done);
-  addConntrackCommand(root, done);
+  const conntrack = root
+    .command("conntrack")
+    .description("the kernel's connection tracking table: see it, count it, clean it, watch it")
+    .exitOverride();
+  if (argv.includes("conntrack")) (await import("./conntrack.js")).addConntrackCommands(conntrack, done);
   return root;
 }
 
@@ -86,10 +90,16 @@ function addProxy(root: Command, done: Done): void {
     if (word !== undefined) unknownCommand(root, word);
     const { values, problems: others } = readFlags(given);
     const problems = [...others, ...ownProblems(own)];
+    const refuse = (wrong: readonly string[]): void => {
+      if (wrong.length > 0) root.error(`error: ${wrong.join("\nerror: ")}`);
+    };
+    if (values.version === "true" || values.version === "raw") {
+      // Whatever the values of other flags mean: no configuration is made of them, and nothing that makes one loaded.
+      refuse(problems);
+      return printVersion(values.version === "raw");
+    }
     const { flagProblems } = await import("./flag-config.js");
-    // A version is printed whatever else is wrong.
-    const wrong = values.version === undefined ? [...problems, ...flagProblems(values)] : problems;
-    if (wrong.length > 0) root.error(`error: ${wrong.join("\nerror: ")}`);
+    refuse(values.version === undefined ? [...problems, ...flagProblems(values)] : problems);
     const { proxyCommand } = await import("./proxy.js");
     done(await proxyCommand({ flags: values, own: ownOptions(own) }));
   });
@@ -234,7 +244,7 @@ const OWN_TYPES = new Map<string, FlagSpec["type"]>(OWN_FLAGS.map((spec) => [spe
  */
 export async function main(argv: readonly string[], name = "nft-proxier"): Promise<number> {
   let code = 0;
-  const root = program(name, (result) => (code = result));
+  const root = await program(name, argv, (result) => (code = result));
   if (argv.length === 0 && name !== KUBE_PROXY) {
     root.outputHelp({ error: true });
     return EXIT_USAGE;

@@ -8,7 +8,6 @@ import { configFile, parseConfigFile, resolveConfig } from "./flag-config.js";
 import { toFlagz } from "./flagz.js";
 import type { ProxyOptions } from "./options.js";
 import type { serve } from "./serve.js";
-import { programVersion, rawVersion } from "./version.js";
 
 /** What serves needs most of the program, and other flags none of it. */
 const serveLazily: typeof serve = async (...args) => (await import("./serve.js")).serve(...args);
@@ -20,10 +19,6 @@ const serveLazily: typeof serve = async (...args) => (await import("./serve.js")
  */
 export async function proxyCommand(options: ProxyOptions, start: typeof serve = serveLazily): Promise<number> {
   const { flags, own } = options;
-  if (flags.version === "true" || flags.version === "raw") {
-    process.stdout.write(`${flags.version === "raw" ? rawVersion() : programVersion()}\n`);
-    return 0;
-  }
   const loaded = await resolveConfig(flags);
   const { config, document, warnings, notes } = loaded;
   const log = await createLogger(levelOf(config.logging.verbosity), config.logging.format);

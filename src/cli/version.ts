@@ -27,3 +27,8 @@ export function rawVersion(): string {
   const pairs = Object.entries(fields).map(([name, value]) => `${name}:${JSON.stringify(value)}`);
   return `version.Info{${pairs.join(", ")}}`;
 }
+
+/** Prints the version, or all that is known of it, on stdout. */
+export function printVersion(raw: boolean): void {
+  process.stdout.write(`${raw ? rawVersion() : programVersion()}\n`);
+}

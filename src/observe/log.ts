@@ -1,4 +1,4 @@
-import { type Logger, pino } from "pino";
+import type { Logger } from "pino";
 
 export type { Logger } from "pino";
 
@@ -16,6 +16,8 @@ export function levelOf(verbosity: number): LogLevel {
 
 /** Structured log on stderr: JSON lines, or one readable line each. stdout stays free for output. */
 export async function createLogger(level: LogLevel, format: LogFormat = ""): Promise<Logger> {
+  // Help and versions need the names of the levels alone.
+  const { pino } = await import("pino");
   const terminal = process.stderr.isTTY;
   if (format === "json" || (format === "" && !terminal)) {
     return pino({ level, base: null }, pino.destination({ dest: 2, sync: true }));

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Command } from "commander";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { addConntrackCommand } from "../../../src/cli/conntrack.js";
+import { addConntrackCommands } from "../../../src/cli/conntrack.js";
 import {
   addFilterOptions,
   type FilterOptions,
@@ -126,9 +126,9 @@ test("a directory that is not there ends with 1", async () => {
 });
 
 test("help names the sub-commands", () => {
-  const root = new Command("nft-proxier").exitOverride();
-  addConntrackCommand(root, () => undefined);
-  const help = root.commands[0].helpInformation();
+  const group = new Command("conntrack").exitOverride();
+  addConntrackCommands(group, () => undefined);
+  const help = group.helpInformation();
   for (const name of ["list", "get", "count", "gc", "delete", "watch"]) expect(help).toContain(`  ${name} `);
 });
 

@@ -1,0 +1,31 @@
+import { readFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { describe, expect, it } from "vitest";
+
+const SOURCE = join(import.meta.dirname, "../../../src");
+
+/** The packages that a file's static imports load, its own modules' imports included. */
+async function packagesOf(file: string, seen = new Set<string>()): Promise<Set<string>> {
+  const packages = new Set<string>();
+  if (seen.has(file)) return packages;
+  seen.add(file);
+  const text = await readFile(file, "utf8");
+  for (const [statement, from = ""] of text.matchAll(/^(?:import|export)\s[^;]*?from "([^"]+)";/gm)) {
+    if (/^(?:import|export) type\s/.test(statement) || from.startsWith("node:")) continue;
+    if (from.startsWith(".")) {
+      const found = await packagesOf(join(dirname(file), from.replace(/\.js$/, ".ts")), seen);
+      for (const name of found) packages.add(name);
+    } else packages.add(from);
+  }
+  return packages;
+}
+
+describe("help and version", () => {
+  it.each(["main.ts", "cli/program.ts"])(
+    "%s loads the parser of the command line and no other package",
+    async (file) => {
+      const found = await packagesOf(join(SOURCE, file));
+      expect([...found].filter((name) => name !== "commander")).toEqual([]);
+    },
+  );
+});
