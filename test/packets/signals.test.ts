@@ -65,20 +65,31 @@ async function startAsInit(args: readonly string[], node: readonly string[] = []
   }
 }
 
-/** Signals, and returns how long the program took to end, ms; undefined: longer than the limit. */
-async function endBy(signal: NodeJS.Signals, { parent, pid }: Started, limitMs: number): Promise<number | undefined> {
-  const ended = once(parent, "exit");
-  const from = performance.now();
-  process.kill(pid, signal);
-  const took = await Promise.race([
-    ended.then(() => performance.now() - from),
-    sleep(limitMs, undefined, { ref: false }),
-  ]);
-  if (took === undefined) {
-    process.kill(pid, "SIGKILL");
-    await ended;
+/** How long the main thread of a process has been ready to run and had no core, ms: schedstat's second number; 0 once it has ended. */
+function waitedMs(pid: number): number {
+  try {
+    return Number(readFileSync(`/proc/${pid}/schedstat`, "latin1").split(" ")[1] ?? "0") / 1e6;
+  } catch {
+    return 0; // ended, or a kernel without CONFIG_SCHED_INFO
   }
-  return took;
+}
+
+/**
+ * Signals, and returns how long the program took to end, ms; undefined: longer than the limit, without the time in which other
+ * programs had the cores.
+ */
+async function endBy(signal: NodeJS.Signals, { parent, pid }: Started, limitMs: number): Promise<number | undefined> {
+  const ended = once(parent, "exit").then(() => true);
+  const from = performance.now();
+  const waitedBefore = waitedMs(pid);
+  process.kill(pid, signal);
+  const since = (): number => performance.now() - from;
+  while (since() - Math.max(0, waitedMs(pid) - waitedBefore) < limitMs) {
+    if (await Promise.race([ended, sleep(20, false, { ref: false })])) return since();
+  }
+  process.kill(pid, "SIGKILL");
+  await ended;
+  return undefined;
 }
 
 /** From Node's boot, some tens of ms, to a program that serves. */
