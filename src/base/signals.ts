@@ -10,7 +10,6 @@ export type NoticeSignal = "SIGHUP" | "SIGUSR1" | "SIGUSR2";
 
 type Handler<Signal> = (signal: Signal) => void;
 
-const END_SIGNALS: readonly EndSignal[] = ["SIGTERM", "SIGINT"];
 const NOTICE_SIGNALS: readonly NoticeSignal[] = ["SIGHUP", "SIGUSR1", "SIGUSR2"];
 
 let onEnd: Handler<EndSignal> = exitBy;
@@ -25,9 +24,14 @@ export function exitBy(signal: EndSignal): never {
  * itself, Node opens its inspector on it, where any local user may run code as this one.
  */
 export function installSignalHandlers(): void {
-  const missed = process.pid === 1 ? missedDuringBoot(readFileSync("/proc/self/status", "latin1")) : undefined;
-  for (const signal of END_SIGNALS) process.on(signal, () => onEnd(signal));
+  const isInit = process.pid === 1;
+  const atFirst = isInit ? caughtSignals() : undefined;
+  // SIGINT first: it warms up the code, so that next to nothing lies between the second look and the handler for SIGTERM.
+  process.on("SIGINT", () => onEnd("SIGINT"));
+  const thereafter = isInit ? caughtSignals() : undefined;
+  process.on("SIGTERM", () => onEnd("SIGTERM"));
   process.on("SIGUSR1", () => undefined);
+  const missed = missedDuringBoot(atFirst, thereafter);
   if (missed !== undefined) exitBy(missed);
 }
 
@@ -47,16 +51,24 @@ export function handleNotices(handler: Handler<NoticeSignal>): void {
   for (const signal of NOTICE_SIGNALS) process.on(signal, () => handler(signal));
 }
 
+/** Signals that are caught, bit N - 1 for signal N (SigCgt of proc(5)), as text in hexadecimal; undefined: /proc does not tell. */
+function caughtSignals(): string | undefined {
+  return /^SigCgt:\s*([0-9a-f]+)$/m.exec(readFileSync("/proc/self/status", "latin1"))?.[1];
+}
+
 /**
- * The end signal that came before any of our code ran. Node catches SIGTERM and SIGINT as it boots, for one signal each
+ * The end signal that came before our handler was there. Node catches SIGTERM and SIGINT as it boots, for one signal each
  * (SA_RESETHAND), and sends itself the signal again, which does nothing to PID 1: one of the two that is not caught any more has
  * been used up. Where neither is caught Node works otherwise, and nothing is concluded.
- * @param status content of /proc/self/status; SigCgt is the mask of signals that are caught, bit N - 1 for signal N (proc(5)).
+ * @param atFirst what was caught before any handler of ours was installed.
+ * @param thereafter what was caught when SIGINT's was installed, right before SIGTERM's.
  */
-export function missedDuringBoot(status: string): EndSignal | undefined {
-  const mask = /^SigCgt:\s*([0-9a-f]+)$/m.exec(status)?.[1];
-  if (mask === undefined) return undefined;
-  const caught = BigInt(`0x${mask}`);
-  const used = END_SIGNALS.filter((signal) => ((caught >> BigInt(constants.signals[signal] - 1)) & 1n) === 0n);
-  return used.length === 1 ? used[0] : undefined;
+export function missedDuringBoot(atFirst: string | undefined, thereafter: string | undefined): EndSignal | undefined {
+  if (atFirst === undefined || thereafter === undefined) return undefined;
+  const isCaught = (mask: string, signal: EndSignal): boolean =>
+    ((BigInt(`0x${mask}`) >> BigInt(constants.signals[signal] - 1)) & 1n) === 1n;
+  const [term, int] = [isCaught(atFirst, "SIGTERM"), isCaught(atFirst, "SIGINT")];
+  if (!term && !int) return undefined;
+  if (!isCaught(thereafter, "SIGTERM")) return "SIGTERM";
+  return int ? undefined : "SIGINT";
 }
