@@ -6,7 +6,8 @@ import type { Growth, Used } from "./growth.ts";
 import { median } from "./lib.ts";
 import { type Blocked, longest } from "./loop-watch.ts";
 import type { Measured } from "./measure.ts";
-import type { Packets } from "./packets.ts";
+import type { Packets, PathName } from "./packets.ts";
+import type { Moments } from "./road.ts";
 import type { Results, Watched } from "./sections.ts";
 
 function loop(what: string, { heldMs, wallMs, ownMs }: Blocked): Aim {
@@ -69,17 +70,36 @@ function ofGrowth({ changes, before, after, between, blocked }: Growth): Aim[] {
 }
 
 /** Within 5 %, or within what two roads that are the same differ by. */
-function ofPackets({ services, fewServices, first }: Packets): Aim[] {
-  const { few, twin } = first;
-  const same = (few.p50 + twin.p50) / 2;
-  const slower = (ns: number): number => (100 * (ns - same)) / same;
-  const spread = (100 * Math.abs(few.p50 - twin.p50)) / Math.min(few.p50, twin.p50);
+function ofPackets({ services, someServices, fewServices, first }: Packets): Aim[] {
+  const p50 = (path: PathName, moment: keyof Moments = "first"): number => {
+    const measured = first[path];
+    if (measured === undefined) throw new Error(`the path ${path} was not measured`);
+    return measured[moment].p50;
+  };
+  const same = (moment?: keyof Moments): number => (p50("few", moment) + p50("twin", moment)) / 2;
+  const percent = (ns: number, to: number): number => (100 * (ns - to)) / to;
+  const spread = percent(Math.max(p50("few"), p50("twin")), Math.min(p50("few"), p50("twin")));
   const aim = Math.max(5, spread);
-  const note = `p50 ${same.toFixed(0)} ns; two alike differ by ${spread.toFixed(1)} %`;
-  const any = `without any proxier, any pod against few: ${((100 * (first["none, any"].p50 - first.none.p50)) / first.none.p50).toFixed(1)} %`;
+  const note = `p50 ${same().toFixed(0)} ns; two alike differ by ${spread.toFixed(1)} %`;
+  const any = `without any proxier, any pod against few: ${percent(p50("none any"), p50("none")).toFixed(1)} %`;
+  const added = (what: string, ours: number, theirs: number, none: number): Aim =>
+    atMost(
+      `${what}: added to a path without a proxier / kube-proxy's`,
+      0.75,
+      (ours - none) / (theirs - none),
+      "x",
+      `${(ours - none).toFixed(0)} and ${(theirs - none).toFixed(0)} ns`,
+    );
+  const few = `to any of ${fewServices} services`;
+  const ofFew = (what: string, moment: keyof Moments): Aim =>
+    added(`${what}, ${few}`, same(moment), p50("kube-proxy few", moment), p50("none", moment));
   return [
-    atMost(`first packet, ${services} services / ${fewServices}, to few`, aim, slower(first.many.p50), "%", note),
-    atMost("first packet, the same, to any of them", aim, slower(first["many, any"].p50), "%", any),
+    atMost(`first packet, ${services} services / ${fewServices}, to few`, aim, percent(p50("many"), same()), "%", note),
+    atMost("first packet, the same, to any of them", aim, percent(p50("many any"), same()), "%", any),
+    ofFew("first packet", "first"),
+    added(`first packet, to any of ${someServices}`, p50("some any"), p50("kube-proxy some any"), p50("none of some")),
+    ofFew("packet of a connection that nobody has answered", "second"),
+    ofFew("packet after an answer", "answered"),
   ];
 }
 

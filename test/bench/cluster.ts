@@ -13,10 +13,20 @@ export function serviceName(index: number): string {
   return `svc-${index}`;
 }
 
+/** Of service `index`. */
+export function clusterIPOf(index: number): string {
+  return ipv4(SERVICE_BASE, index);
+}
+
+/** Of the pod with this number. */
+export function podAddress(pod: number): string {
+  return ipv4(POD_BASE, pod);
+}
+
 export type Protocol = "TCP" | "UDP";
 
 export function makeService(index: number, protocol: Protocol = "TCP"): V1Service {
-  const clusterIP = ipv4(SERVICE_BASE, index);
+  const clusterIP = clusterIPOf(index);
   return {
     apiVersion: "v1",
     kind: "Service",
@@ -48,7 +58,7 @@ export function makeSlice(index: number, pods: readonly number[], protocol: Prot
     addressType: "IPv4",
     ports: [{ name: "http", port: 8080, protocol }],
     endpoints: pods.map((pod) => ({
-      addresses: [ipv4(POD_BASE, pod)],
+      addresses: [podAddress(pod)],
       conditions: { ready: true, serving: true, terminating: false },
       nodeName: `node-${pod % 100}`,
     })),

@@ -1,170 +1,113 @@
 /**
- * What services cost packets, on paths that exist side by side and are taken in turns: a client, a node, and a pod behind it that
- * has every endpoint's address. Prints one line of JSON (`Packets`). Arguments: services connections rounds perRound
+ * What services cost packets, on paths that exist side by side and are taken in turns. Prints one line of JSON (`Packets`).
+ * Arguments: services connections rounds perRound
  */
 import { setTimeout as sleep } from "node:timers/promises";
-import { buildProgram } from "../lab/build.ts";
-import { mustRun, Namespace } from "../lab/namespace.ts";
-import { type NftKernel } from "../../dist/kernel/nft-kernel.js";
-import { type Proxier } from "../../dist/proxier/proxier.js";
-import type { Protocol } from "./cluster.ts";
+import { fileURLToPath } from "node:url";
+
 import { median, tell } from "./lib.ts";
-import { feed, makeObjects, newProxier, openKernel } from "./proxier.ts";
-
-export interface Quantiles {
-  /** ns. */
-  readonly p10: number;
-  readonly p50: number;
-  readonly p90: number;
-  readonly p99: number;
-  readonly count: number;
-  readonly lost: number;
-}
-
-/** Nodes: few services, the same again, many services, and one without a proxier, where the pod itself is asked. */
-export type RoadName = "few" | "twin" | "many" | "none";
-const ROADS: readonly RoadName[] = ["few", "twin", "many", "none"];
+import {
+  CLIENT,
+  destroyRoad,
+  ENDPOINTS,
+  firstPackets,
+  makeRoad,
+  type Moments,
+  type Path,
+  type Road,
+  serve,
+  SERVER_PORT,
+  target,
+} from "./road.ts";
 
 /**
- * Connections on the road with many services go to a few of them ("many"), as everywhere else, or to any ("many, any"): what is seldom
- * asked for is in no cache of the CPU, and waits for memory. Without a proxier, to the pods of a few services, or to any pod.
+ * Nodes: few services, the same again, some, many; the first and the third with kube-proxy's rules; and one without a proxier,
+ * where the pods themselves are asked.
  */
-export type PathName = RoadName | "many, any" | "none, any";
+const ROADS = ["few", "twin", "some", "many", "kube-proxy few", "kube-proxy some", "none"] as const;
+export type RoadName = (typeof ROADS)[number];
+
+/**
+ * Connections go to a few services, or "any" of a road's: what is seldom asked for is in no cache of the CPU, and waits for memory.
+ * Without a proxier, to the pods of that many services.
+ */
+export type PathName = RoadName | `${RoadName} any` | "none of some";
 
 export interface Packets {
   readonly services: number;
+  readonly someServices: number;
   readonly fewServices: number;
-  /** Time of the first packet of a connection. */
-  readonly first: Readonly<Record<PathName, Quantiles>>;
+  readonly first: Readonly<Partial<Record<PathName, Moments>>>;
   /** TCP connections a second, each with an answer; median of the rounds. */
-  readonly connections: Readonly<Record<RoadName, number>>;
+  readonly connections: Readonly<Partial<Record<RoadName, number>>>;
 }
 
 const FEW = 10;
-const ENDPOINTS = 10;
-const SERVER_PORT = 8080;
-const FIRST_VIP = "10.96.0.1";
-const FIRST_POD = "11.0.0.1";
-const CLIENT = "10.200.0.2";
+/** As many as kube-proxy's rules were measured with (shared/datapath.md); its tables of more take minutes to write. */
+const SOME = 5_000;
+const THIS_BUILD = fileURLToPath(new URL("../..", import.meta.url));
 /** What a large write leaves to be done is over by then. */
 const SETTLE_MS = 1000;
 
-interface Road {
-  readonly name: RoadName;
-  readonly client: Namespace;
-  readonly node: Namespace;
-  readonly pod: Namespace;
-}
-
-async function makeRoad(name: RoadName): Promise<Road> {
-  const [client, node, pod] = await Promise.all(
-    ["client", "node", "pod"].map((part) => Namespace.create(`bench-${name}-${part}`)),
-  );
-  for (const namespace of [client, node, pod]) {
-    await namespace.sysctl({ "net.ipv4.conf.all.rp_filter": 0, "net.ipv4.conf.default.rp_filter": 0 });
-    await namespace.ip(["link set lo up"]);
-  }
-  await node.sysctl({ "net.ipv4.ip_forward": 1 });
-  await node.ip([
-    `link add eth0 type veth peer name eth0 netns ${client.name}`,
-    `link add eth1 type veth peer name eth0 netns ${pod.name}`,
-    "address add 10.200.0.1/24 dev eth0",
-    "address add 10.201.0.1/24 dev eth1",
-    "link set eth0 up",
-    "link set eth1 up",
-  ]);
-  await client.ip(["link set eth0 up", `address add ${CLIENT}/24 dev eth0`, "route add default via 10.200.0.1"]);
-  await pod.ip([
-    "link set eth0 up",
-    "address add 10.201.0.2/24 dev eth0",
-    "route add default via 10.201.0.1",
-    "route add local 11.0.0.0/8 dev lo",
-  ]);
-  await node.ip(["route add 11.0.0.0/8 via 10.201.0.2"]);
-  return { name, client, node, pod };
-}
-
 const [services, connections, rounds, perRound] = process.argv.slice(2).map(Number);
-const servicesOf: Readonly<Record<RoadName, number>> = { few: FEW, twin: FEW, many: services, none: 0 };
+const many = { some: SOME, many: services, "kube-proxy some": SOME } as const satisfies Partial<
+  Record<RoadName, number>
+>;
+const countOf = (name: RoadName): number => (name in many ? many[name as keyof typeof many] : FEW);
+/** Connections in numbers are for these alone. */
+const RATED = ["few", "many", "kube-proxy few", "none"] as const satisfies readonly RoadName[];
 
-/** The services of one node, of one protocol at a time. */
-class Node {
-  readonly #kernel: NftKernel;
-  readonly #proxier: Proxier;
-  readonly #services: number;
-
-  private constructor(kernel: NftKernel, services: number) {
-    this.#kernel = kernel;
-    this.#proxier = newProxier(kernel, { watch: false });
-    this.#services = services;
-  }
-
-  static async open({ name, node }: Road): Promise<Node> {
-    return new Node(await openKernel(node.name), servicesOf[name]);
-  }
-
-  async serve(protocol: Protocol): Promise<void> {
-    await feed(this.#proxier, makeObjects(this.#services, ENDPOINTS, protocol));
-    const { ok } = await this.#proxier.sync();
-    if (!ok) throw new Error("the services could not be written");
-  }
-
-  async close(): Promise<void> {
-    await this.#proxier.stop();
-    await this.#kernel.close();
-  }
+function by(name: RoadName): string {
+  if (name === "none") return name;
+  return name.startsWith("kube-proxy") ? "kube-proxy" : THIS_BUILD;
 }
 
-/** Where a client finds servers on its road. */
-function target({ name }: Road): readonly [first: string, port: number] {
-  return name === "none" ? [FIRST_POD, SERVER_PORT] : [FIRST_VIP, 80];
-}
-
-async function firstPackets(roads: readonly Road[]): Promise<Record<PathName, Quantiles>> {
-  const program = buildProgram("first-packet", [], "-O2");
-  const path = (name: PathName, road: Road, destinations: number): string => {
-    const [destination, port] = target(road);
-    return [name, road.client.name, road.pod.name, CLIENT, destination, destinations, port, SERVER_PORT].join("|");
+function paths(name: RoadName, road: Road): Path[] {
+  const path = (label: PathName, destinations: number): Path => {
+    return { name: label, road, to: name === "none" ? "pods" : "services", destinations };
   };
-  const paths = roads.flatMap((road) => {
-    if (road.name === "many") return [path("many", road, FEW), path("many, any", road, services)];
-    if (road.name === "none") return [path("none", road, FEW), path("none, any", road, services * ENDPOINTS)];
-    return [path(road.name, road, FEW)];
-  });
-  const output = await mustRun(program, [String(connections), ...paths], { timeoutMs: 600_000 });
-  return JSON.parse(output) as Record<PathName, Quantiles>;
+  if (name === "none") {
+    return [path(name, FEW), path("none of some", SOME * ENDPOINTS), path("none any", services * ENDPOINTS)];
+  }
+  return countOf(name) === FEW ? [path(name, FEW)] : [path(name, FEW), path(`${name} any`, countOf(name))];
 }
 
 /** TCP connections a second, each road in its turn. */
-async function connectionRates(roads: readonly Road[]): Promise<Record<RoadName, number>> {
-  for (const { pod } of roads) await pod.agent().serve("tcp", "*", SERVER_PORT, "pod");
-  const rates: Record<RoadName, number[]> = { few: [], twin: [], many: [], none: [] };
+async function connectionRates(roads: ReadonlyMap<RoadName, Road>): Promise<Packets["connections"]> {
+  const rates = new Map<RoadName, number[]>(RATED.map((name) => [name, []]));
   for (let round = 0; round < rounds; round++) {
-    for (let i = 0; i < roads.length; i++) {
-      const road = roads[(i + round) % roads.length];
-      const [destination, port] = target(road);
+    for (let i = 0; i < RATED.length; i++) {
+      const name = RATED[(i + round) % RATED.length];
+      const road = roads.get(name)!;
+      const [destination, port] = target(name === "none" ? "pods" : "services");
+      if (round === 0) await road.pod.agent().serve("tcp", "*", SERVER_PORT, "pod");
       const start = performance.now();
       const outcomes = await road.client
         .agent()
         .probe({ protocol: "tcp", source: CLIENT, destination, port, count: perRound, timeoutMs: 10_000 });
       const seconds = (performance.now() - start) / 1000;
       const answered = outcomes.filter(({ result }) => result === "ok").reduce((sum, { count }) => sum + count, 0);
-      if (answered !== perRound) throw new Error(`${road.name}: ${JSON.stringify(outcomes)}`);
-      rates[road.name].push(perRound / seconds);
+      if (answered !== perRound) throw new Error(`${name}: ${JSON.stringify(outcomes)}`);
+      rates.get(name)!.push(perRound / seconds);
     }
   }
-  return { few: median(rates.few), twin: median(rates.twin), many: median(rates.many), none: median(rates.none) };
+  return Object.fromEntries([...rates].map(([name, all]) => [name, median(all)]));
 }
 
-const roads = await Promise.all(ROADS.map(makeRoad));
-const nodes = await Promise.all(roads.filter(({ name }) => name !== "none").map((road) => Node.open(road)));
-for (const node of nodes) await node.serve("UDP");
+const roads = new Map<RoadName, Road>();
+for (const name of ROADS) {
+  const road = await makeRoad(`bench-${name.replace(" ", "-")}`);
+  await serve(road, { by: by(name), services: countOf(name) }, "UDP");
+  roads.set(name, road);
+}
 await sleep(SETTLE_MS);
-const first = await firstPackets(roads);
-for (const node of nodes) await node.serve("TCP");
+const first = await firstPackets(
+  [...roads].flatMap(([name, road]) => paths(name, road)),
+  connections,
+);
+for (const name of RATED) await serve(roads.get(name)!, { by: by(name), services: countOf(name) }, "TCP");
 await sleep(SETTLE_MS);
 const rates = await connectionRates(roads);
-for (const node of nodes) await node.close();
-for (const { client, node, pod } of roads) await Promise.all([client, node, pod].map((part) => part.destroy()));
-const result: Packets = { services, fewServices: FEW, first, connections: rates };
+for (const road of roads.values()) await destroyRoad(road);
+const result: Packets = { services, someServices: SOME, fewServices: FEW, first, connections: rates };
 tell(result);

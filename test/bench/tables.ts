@@ -32,14 +32,16 @@ function serviceRow({ services, endpoints, load, restart, replace, scale, blocke
 }
 
 function packetRows({ first, connections }: Packets): Row[] {
-  return Object.entries(first).map(([path, { p10, p50, p90, p99, lost }]) => ({
-    "first packet, services": path,
-    "p10 ns": p10,
-    "p50 ns": p50,
-    "p90 ns": p90,
-    "p99 ns": p99,
-    lost,
-    "TCP connections/s": path in connections ? fixed(connections[path as keyof typeof connections], 0) : "",
+  return Object.entries(first).map(([path, { first: of, second, answered }]) => ({
+    "services, asked": path,
+    "first packet, p10 ns": of.p10,
+    "p50 ns": of.p50,
+    "p90 ns": of.p90,
+    "p99 ns": of.p99,
+    "second, p50 ns": second.p50,
+    "after an answer, p50 ns": answered.p50,
+    lost: of.lost + second.lost + answered.lost,
+    "TCP connections/s": connections[path as keyof typeof connections]?.toFixed() ?? "",
   }));
 }
 

@@ -1,12 +1,14 @@
-// How long the first packet of a connection takes from a client's socket to a server's, through a node between them.
+// How long the first packets of a connection take from a client's socket to a server's, through a node between them:
+// the first, the second of a connection that nobody has answered, and one after an answer.
 //
 //   first-packet COUNT PATH...     PATH is
 //   LABEL|CLIENT_NS|SERVER_NS|SOURCE|FIRST_DESTINATION|DESTINATIONS|PORT|SERVER_PORT
 //
 // The paths are taken in turns, COUNT times each, so that whatever else the machine does falls on all of them. Each
-// time a new UDP socket in the client's namespace sends one datagram to one of the destinations (consecutive addresses,
-// drawn at random). A veth hands packets on within the send itself, so no scheduler is between the two ends. Prints one
-// line of JSON: for each path the quantiles of the time in ns, and how many datagrams did not arrive.
+// time a new UDP socket in the client's namespace sends two datagrams to one of the destinations (consecutive
+// addresses, drawn at random), has an answer, and sends a third. A veth hands packets on within the send itself, so no
+// scheduler is between the two ends. Prints one line of JSON: for each path and each of the three the quantiles of the
+// time in ns, and how many datagrams did not arrive.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -46,6 +48,9 @@ void enter(int netns) {
   if (setns(netns, CLONE_NEWNET) != 0) fail("setns");
 }
 
+constexpr const char* kMoments[] = {"first", "second", "answered"};
+constexpr size_t kMomentCount = 3;
+
 int udpSocket(uint32_t address, uint16_t port, int flags = 0) {
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | flags, 0);
   if (fd < 0) fail("socket");
@@ -82,8 +87,8 @@ struct Path {
   int server = -1;
   uint32_t source = 0, destination = 0, destinations = 1;
   uint16_t port = 0;
-  std::vector<int64_t> times;
-  int lost = 0;
+  std::vector<int64_t> times[kMomentCount];
+  int lost[kMomentCount] = {};
 
   Path(const std::string& text, Ends& ends) {
     std::istringstream in(text);
@@ -103,44 +108,82 @@ struct Path {
       enter(netns);
       close(netns);
       socket->second = udpSocket(INADDR_ANY, static_cast<uint16_t>(std::stoul(words[7])), SOCK_NONBLOCK);
+      const int on = 1;
+      if (setsockopt(socket->second, IPPROTO_IP, IP_PKTINFO, &on, sizeof on) != 0) fail("IP_PKTINFO");
     }
     server = socket->second;
   }
 
-  void sendOne(uint32_t draw) {
+  void connectOnce(uint32_t draw) {
     enter(client->netns);
-    const int fd = udpSocket(source, client->nextPort);
+    const int fd = udpSocket(source, client->nextPort, SOCK_NONBLOCK);
     if (++client->nextPort == kLastPort) client->nextPort = kFirstPort;
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_addr.s_addr = htonl(destination + draw % destinations);
     to.sin_port = htons(port);
     if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) fail("connect");
+    for (size_t moment = 0; moment < kMomentCount; ++moment) {
+      Peer peer;
+      if (!sendOne(fd, moment, peer)) break;
+      if (moment == 1 && !answer(fd, peer)) break;
+    }
+    close(fd);
+  }
+
+  /// Whom a server has to answer, and as whom.
+  struct Peer {
+    sockaddr_in address{};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(in_pktinfo))];
     char byte = '?';
+    iovec data{&byte, 1};
+    msghdr message{&address, sizeof address, &data, 1, control, sizeof control, 0};
+  };
+
+  bool sendOne(int fd, size_t moment, Peer& peer) {
+    const char byte = '?';
     const auto start = Clock::now();
     const bool sent = send(fd, &byte, 1, 0) == 1;
     bool arrived = false;
     auto now = start;
     while (sent && !arrived && now - start < kPatience) {
-      arrived = recv(server, &byte, 1, 0) == 1;
+      arrived = recvmsg(server, &peer.message, 0) == 1;
       now = Clock::now();
     }
-    if (arrived) times.push_back(std::chrono::nanoseconds(now - start).count());
-    if (!arrived) ++lost;
-    close(fd);
+    if (arrived) times[moment].push_back(std::chrono::nanoseconds(now - start).count());
+    if (!arrived) ++lost[moment];
+    return arrived;
+  }
+
+  /// Whether the client has the answer. It has the interface of the datagram's arrival, which is not the way back.
+  bool answer(int fd, Peer& peer) {
+    for (cmsghdr* part = CMSG_FIRSTHDR(&peer.message); part != nullptr; part = CMSG_NXTHDR(&peer.message, part)) {
+      if (part->cmsg_level == IPPROTO_IP && part->cmsg_type == IP_PKTINFO)
+        reinterpret_cast<in_pktinfo*>(CMSG_DATA(part))->ipi_ifindex = 0;
+    }
+    peer.message.msg_flags = 0;
+    if (sendmsg(server, &peer.message, 0) != 1) return false;
+    const auto start = Clock::now();
+    char byte;
+    while (recv(fd, &byte, 1, 0) != 1)
+      if (Clock::now() - start > kPatience) return false;
+    return true;
   }
 
   void print(bool first) {
-    std::sort(times.begin(), times.end());
-    const auto quantile = [this](double q) {
-      return times.empty()
-                 ? 0
-                 : times[std::min(times.size() - 1, static_cast<size_t>(q * static_cast<double>(times.size())))];
-    };
-    std::printf("%s\"%s\":{\"p10\":%lld,\"p50\":%lld,\"p90\":%lld,\"p99\":%lld,\"count\":%zu,\"lost\":%d}",
-                first ? "" : ",", label.c_str(), static_cast<long long>(quantile(0.1)),
-                static_cast<long long>(quantile(0.5)), static_cast<long long>(quantile(0.9)),
-                static_cast<long long>(quantile(0.99)), times.size(), lost);
+    std::printf("%s\"%s\":{", first ? "" : ",", label.c_str());
+    for (size_t moment = 0; moment < kMomentCount; ++moment) {
+      auto& all = times[moment];
+      std::sort(all.begin(), all.end());
+      const auto quantile = [&all](double q) -> long long {
+        return all.empty() ? 0
+                           : all[std::min(all.size() - 1, static_cast<size_t>(q * static_cast<double>(all.size())))];
+      };
+      std::printf("%s\"%s\":{\"p10\":%lld,\"p50\":%lld,\"p90\":%lld,\"p99\":%lld,\"count\":%zu,\"lost\":%d}",
+                  moment == 0 ? "" : ",", kMoments[moment], quantile(0.1), quantile(0.5), quantile(0.9), quantile(0.99),
+                  all.size(), lost[moment]);
+    }
+    std::printf("}");
   }
 };
 
@@ -155,7 +198,7 @@ void run(int argc, char** argv) {
     // In another order each time: nobody always comes behind the same one.
     const size_t offset = random() % paths.size();
     for (size_t j = 0; j < paths.size(); ++j)
-      paths[(offset + j) % paths.size()].sendOne(static_cast<uint32_t>(random()));
+      paths[(offset + j) % paths.size()].connectOnce(static_cast<uint32_t>(random()));
   }
   std::printf("{");
   for (size_t i = 0; i < paths.size(); ++i) paths[i].print(i == 0);

@@ -3,9 +3,8 @@
  * sync, as text for nft, on whatever its table holds (pkg/proxy/nftables/proxier.go: setupNFTables, syncProxyRules,
  * nftElementStorage).
  */
-import { createHash } from "node:crypto";
-
 import type { Transport } from "../../lab/agent.ts";
+import { drawRule, hashed, MARK, setUp, TABLE } from "../../lab/kube-proxy-rules.ts";
 import { type AddressPair, type Family, type Lab, PLAN, type Pod } from "../../lab/topology.ts";
 import {
   clusterAddress,
@@ -19,36 +18,6 @@ import {
   TRANSPORTS,
 } from "./objects.ts";
 
-const TABLE = "kube-proxy";
-const MARK = "0x4000";
-
-/** [name, type, hook, priority]. */
-const BASE_CHAINS = [
-  ["filter-prerouting-pre-dnat", "filter", "prerouting", -110],
-  ["filter-output-pre-dnat", "filter", "output", -110],
-  ["filter-input", "filter", "input", 0],
-  ["filter-forward", "filter", "forward", 0],
-  ["filter-output", "filter", "output", 0],
-  ["nat-prerouting", "nat", "prerouting", -100],
-  ["nat-output", "nat", "output", -100],
-  ["nat-postrouting", "nat", "postrouting", 100],
-] as const;
-
-/** [to, from, condition]. */
-const JUMPS = [
-  ["nodeport-endpoints-check", "filter-input", "ct state new "],
-  ["service-endpoints-check", "filter-input", "ct state new "],
-  ["service-endpoints-check", "filter-forward", "ct state new "],
-  ["service-endpoints-check", "filter-output", "ct state new "],
-  ["firewall-check", "filter-prerouting-pre-dnat", "ct state new "],
-  ["firewall-check", "filter-output-pre-dnat", "ct state new "],
-  ["services", "nat-output", ""],
-  ["services", "nat-prerouting", ""],
-  ["masquerading", "nat-postrouting", ""],
-  ["cluster-ips-check", "filter-forward", "ct state new "],
-  ["cluster-ips-check", "filter-output", "ct state new "],
-] as const;
-
 /** Sets and maps whose elements it compares with what is there. */
 const STORAGES = [
   ["set", "cluster-ips"],
@@ -60,17 +29,6 @@ const STORAGES = [
   ["set", "hairpin-connections"],
 ] as const;
 type Storage = (typeof STORAGES)[number][1];
-
-function base32(bytes: Uint8Array): string {
-  let bits = "";
-  for (const byte of bytes) bits += byte.toString(2).padStart(8, "0");
-  return (bits.match(/.{5}/g) ?? []).map((five) => "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[parseInt(five, 2)]).join("");
-}
-
-/** hashAndTruncate. */
-function hashed(name: string): string {
-  return `${base32(createHash("sha256").update(name).digest()).slice(0, 8)}-${name}`;
-}
 
 /** An element as nft prints it in JSON, and as text. */
 type JsonElement = string | number | { readonly [kind: string]: unknown };
@@ -119,7 +77,13 @@ export class KubeProxyDouble {
     this.#chains.clear();
     this.#affinitySets.clear();
     const existing = await this.#existingElements();
-    this.#setUp();
+    this.#add(
+      ...setUp(this.#family, {
+        nodeAddresses: this.#everywhere ? "all" : [PLAN.node[this.#family]],
+        clusterCIDR: PLAN.clusterCIDR[this.#family],
+        serviceCIDR: PLAN.serviceCIDR[this.#family],
+      }),
+    );
     for (const service of services) {
       for (const protocol of service.protocols ?? TRANSPORTS) this.#service(service, protocol);
     }
@@ -197,78 +161,6 @@ export class KubeProxyDouble {
         if (!wanted.has(key)) this.#add(`delete element ${this.#table} ${name} { ${key} }`);
       }
     }
-  }
-
-  #setUp(): void {
-    const { addressType, daddr } = { addressType: this.#addressType, daddr: `${this.#family} daddr` };
-    const service = `${addressType} . inet_proto . inet_service`;
-    const nodePort = "inet_proto . inet_service";
-    this.#add(`add table ${this.#table} { comment "rules for kube-proxy" ; }`);
-    for (const [name] of BASE_CHAINS)
-      this.#add(`add chain ${this.#table} ${name}`, `delete chain ${this.#table} ${name}`);
-    for (const [name, type, hook, priority] of BASE_CHAINS) {
-      this.#add(
-        `add chain ${this.#table} ${name} { type ${type} hook ${hook} priority ${priority} ; }`,
-        `flush chain ${this.#table} ${name}`,
-      );
-    }
-    for (const to of new Set(JUMPS.map(([to]) => to))) this.#chain(to);
-    for (const [to, from, condition] of JUMPS) this.#rule(from, `${condition}jump ${to}`);
-    this.#declare("set", "cluster-ips", addressType, "Active ClusterIPs");
-    this.#rule(
-      "cluster-ips-check",
-      `${daddr} @cluster-ips reject comment "Reject traffic to invalid ports of ClusterIPs"`,
-      `${daddr} { ${PLAN.serviceCIDR[this.#family]} } drop comment "Drop traffic to unallocated ClusterIPs"`,
-    );
-    this.#declare("set", "nodeport-ips", addressType, "IPs that accept NodePort traffic");
-    if (this.#everywhere) {
-      this.#add(`delete set ${this.#table} nodeport-ips`);
-    } else {
-      this.#add(`flush set ${this.#table} nodeport-ips`);
-      this.#add(`add element ${this.#table} nodeport-ips { ${PLAN.node[this.#family]} }`);
-    }
-    const nothing = "vmap to drop or reject packets to service";
-    this.#declare("map", "no-endpoint-services", `${service} : verdict`, `${nothing}s with no endpoints`);
-    this.#declare("map", "no-endpoint-nodeports", `${nodePort} : verdict`, `${nothing} nodeports with no endpoints`);
-    this.#add(
-      `add chain ${this.#table} reject-chain { comment "helper for @no-endpoint-services / @no-endpoint-nodeports" ; }`,
-      `flush chain ${this.#table} reject-chain`,
-    );
-    this.#rule("reject-chain", "reject");
-    const serviceKey = `${daddr} . meta l4proto . th dport`;
-    const loopback = this.#family === "ip" ? "127.0.0.0/8" : "::1";
-    const nodePortKey = this.#everywhere
-      ? `fib daddr type local ${daddr} != ${loopback} meta l4proto . th dport`
-      : `${daddr} @nodeport-ips meta l4proto . th dport`;
-    this.#rule("service-endpoints-check", `${serviceKey} vmap @no-endpoint-services`);
-    this.#rule("nodeport-endpoints-check", `${nodePortKey} vmap @no-endpoint-nodeports`);
-    this.#declare(
-      "map",
-      "firewall-ips",
-      `${service} : verdict`,
-      "destinations that are subject to LoadBalancerSourceRanges",
-    );
-    this.#rule("firewall-check", `${serviceKey} vmap @firewall-ips`);
-    const hairpin = `${addressType} . ${addressType} . inet_proto . inet_service`;
-    this.#declare("set", "hairpin-connections", hairpin, "service hairpin connections");
-    this.#rule(
-      "masquerading",
-      `mark and ${MARK} != 0 mark set mark xor ${MARK} masquerade fully-random`,
-      `ct status dnat ${this.#family} saddr . ${this.#family} daddr . meta l4proto . th dport @hairpin-connections masquerade fully-random`,
-    );
-    this.#declare("map", "service-ips", `${service} : verdict`, "ClusterIP, ExternalIP and LoadBalancer IP traffic");
-    this.#declare("map", "service-nodeports", `${nodePort} : verdict`, "NodePort traffic");
-    const notLocal = `${this.#family} saddr != ${PLAN.clusterCIDR[this.#family]}`;
-    this.#rule(
-      "services",
-      `${daddr} @cluster-ips ${notLocal} mark set mark or ${MARK} comment "masquerade clusterIP traffic from outside cluster"`,
-      `${serviceKey} vmap @service-ips`,
-      `${nodePortKey} vmap @service-nodeports`,
-    );
-  }
-
-  #declare(kind: "set" | "map", name: string, type: string, comment: string): void {
-    this.#add(`add ${kind} ${this.#table} ${name} { type ${type} ; comment "${comment}" ; }`);
   }
 
   /** One service port. */
@@ -369,10 +261,7 @@ export class KubeProxyDouble {
       this.#rule(chain, `numgen random mod ${pods.length} vmap { ${draw} }`);
       return;
     }
-    const draw = pods.map((pod, index) => `${index} : ${pod.address[this.#family]} . ${POD_PORT}`).join(" , ");
-    this.#rule(
-      chain,
-      `meta l4proto ${protocol} dnat ${this.#family} addr . port to numgen random mod ${pods.length} map { ${draw} }`,
-    );
+    const endpoints = pods.map((pod) => [pod.address[this.#family], POD_PORT] as const);
+    this.#rule(chain, drawRule(this.#family, protocol, endpoints));
   }
 }

@@ -1,0 +1,79 @@
+/**
+ * Variants of rules beside one another, taken in turns:
+ *
+ *   node test/lab/enter.mjs -- node test/bench/first-packets.ts [--rounds N] [--connections N] NAME=BY[:SERVICES][+EDITS]...
+ *
+ * BY is a directory with a build of this program, "kube-proxy" or "none" (the pods themselves are asked); EDITS a file for `nft -f` that
+ * changes what was written. The first variant is there twice: what the two differ by is noise. Each round has new namespaces. Prints medians
+ * of the rounds' medians; "added" is to the variant named "none", and as a part of what the variant "kube-proxy" adds.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import { parseArgs } from "node:util";
+
+import { fixed, median } from "./lib.ts";
+import { destroyRoad, firstPackets, makeRoad, type Moments, type Path, serve, type Served } from "./road.ts";
+
+const FEW = 10;
+/** What a write leaves to be done is over by then. */
+const SETTLE_MS = 300;
+
+interface Variant extends Served {
+  readonly name: string;
+}
+
+function parseVariant(text: string): Variant {
+  const [, name, by, services = String(FEW), edits] = /^([^=]+)=([^:+]+)(?::(\d+))?(?:\+(.+))?$/.exec(text) ?? [];
+  if (name === undefined) throw new Error(`not a variant: ${text}`);
+  return { name, by, services: Number(services), ...(edits === undefined ? {} : { edits }) };
+}
+
+async function round(variants: readonly Variant[], connections: number): Promise<Record<string, Moments>> {
+  const paths: Path[] = [];
+  for (const [i, variant] of variants.entries()) {
+    const road = await makeRoad(`first-${i}`);
+    await serve(road, variant, "UDP");
+    const to = variant.by === "none" ? "pods" : "services";
+    paths.push({ name: variant.name, road, to, destinations: variant.services });
+  }
+  await sleep(SETTLE_MS);
+  const measured = await firstPackets(paths, connections);
+  for (const { road } of paths) await destroyRoad(road);
+  return measured;
+}
+
+const { values, positionals } = parseArgs({
+  options: { rounds: { type: "string", default: "5" }, connections: { type: "string", default: "3000" } },
+  allowPositionals: true,
+});
+const given = positionals.map(parseVariant);
+const variants = [...given, { ...given[0], name: `${given[0].name} again` }];
+const rounds: Record<string, Moments>[] = [];
+for (let i = 0; i < Number(values.rounds); i++) {
+  process.stderr.write(`round ${i + 1} of ${values.rounds}\n`);
+  // In another order of being made each time.
+  const shifted = variants.map((_, j) => variants[(i + j) % variants.length]);
+  rounds.push(await round(shifted, Number(values.connections)));
+}
+
+type Moment = keyof Moments;
+/** Over the rounds: of the difference to another variant, or without one of the time itself; ns. */
+function over(name: string, moment: Moment, to?: string): number {
+  return median(rounds.map((one) => one[name][moment].p50 - (to === undefined ? 0 : one[to][moment].p50)));
+}
+const has = (name: string): boolean => given.some((one) => one.name === name);
+console.table(
+  variants.map(({ name }) => {
+    const row: Record<string, string | number> = { variant: name };
+    for (const moment of ["first", "second", "answered"] as const) {
+      row[moment] = over(name, moment);
+      row[`to ${variants[0].name}`.padEnd(moment.length + 4)] = over(name, moment, variants[0].name);
+      if (!has("none")) continue;
+      row[`${moment}: added`] = over(name, moment, "none");
+      if (!has("kube-proxy")) continue;
+      row[`${moment}: / kube-proxy's`] = fixed(over(name, moment, "none") / over("kube-proxy", moment, "none"));
+    }
+    return row;
+  }),
+);
+const lost = rounds.flatMap((one) => Object.values(one)).reduce((sum, { answered }) => sum + answered.lost, 0);
+if (lost > 0) console.log(`${lost} lost`);

@@ -1,0 +1,142 @@
+/** Paths of packets for benchmarks: a client, a node, and a pod behind it that has every endpoint's address. */
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+import { buildProgram } from "../lab/build.ts";
+import { drawRule, hashed, setUp, TABLE } from "../lab/kube-proxy-rules.ts";
+import { mustRun, Namespace } from "../lab/namespace.ts";
+import { clusterIPOf, podAddress, podsOf, type Protocol, serviceName } from "./cluster.ts";
+
+export interface Road {
+  readonly client: Namespace;
+  readonly node: Namespace;
+  readonly pod: Namespace;
+}
+
+export const ENDPOINTS = 10;
+export const SERVER_PORT = 8080;
+export const CLIENT = "10.200.0.2";
+/** The client is a pod of the node: what it sends to a ClusterIP is not masqueraded. */
+export const CLUSTER_CIDR = "10.200.0.0/16";
+export const SERVICE_CIDR = "10.96.0.0/12";
+export const NODE_IP = "192.0.2.1";
+
+/** Names of its namespaces begin with `name`. */
+export async function makeRoad(name: string): Promise<Road> {
+  const [client, node, pod] = await Promise.all(
+    ["client", "node", "pod"].map((part) => Namespace.create(`${name}-${part}`)),
+  );
+  for (const namespace of [client, node, pod]) {
+    await namespace.sysctl({ "net.ipv4.conf.all.rp_filter": 0, "net.ipv4.conf.default.rp_filter": 0 });
+    await namespace.ip(["link set lo up"]);
+  }
+  await node.sysctl({ "net.ipv4.ip_forward": 1 });
+  await node.ip([
+    `link add eth0 type veth peer name eth0 netns ${client.name}`,
+    `link add eth1 type veth peer name eth0 netns ${pod.name}`,
+    "address add 10.200.0.1/24 dev eth0",
+    "address add 10.201.0.1/24 dev eth1",
+    "link set eth0 up",
+    "link set eth1 up",
+  ]);
+  await client.ip(["link set eth0 up", `address add ${CLIENT}/24 dev eth0`, "route add default via 10.200.0.1"]);
+  await pod.ip([
+    "link set eth0 up",
+    "address add 10.201.0.2/24 dev eth0",
+    "route add default via 10.201.0.1",
+    "route add local 11.0.0.0/8 dev lo",
+  ]);
+  await node.ip(["route add 11.0.0.0/8 via 10.201.0.2"]);
+  return { client, node, pod };
+}
+
+export async function destroyRoad({ client, node, pod }: Road): Promise<void> {
+  await Promise.all([client, node, pod].map((part) => part.destroy()));
+}
+
+/** What is on a road's node. */
+export interface Served {
+  /** "none", "edits" alone, "kube-proxy" (its rules), or the directory of a build of this program. */
+  readonly by: string;
+  readonly services: number;
+  /** A file for `nft -f` that changes what was written. */
+  readonly edits?: string;
+}
+
+const SERVE = fileURLToPath(new URL("serve.ts", import.meta.url));
+/** Services to a transaction: kube-proxy's shape takes a time quadratic in them. */
+const AT_ONCE = 250;
+
+/** Serves on the road's node; what another protocol had there before goes. */
+export async function serve({ node }: Road, { by, services, edits }: Served, protocol: Protocol): Promise<void> {
+  if (by === "kube-proxy") {
+    for (const lines of kubeProxyRules(services, protocol)) {
+      await node.mustRun(["nft", "-f", "-"], { input: `${lines.join("\n")}\n`, timeoutMs: 600_000 });
+    }
+  } else if (by !== "none" && by !== "edits") {
+    await promisify(execFile)(process.execPath, ["--no-warnings", SERVE, by, node.name, String(services), protocol]);
+  }
+  if (edits !== undefined) await node.mustRun(["nft", "-f", "-"], { input: await readFile(edits, "utf8") });
+}
+
+/** Its transactions. */
+function* kubeProxyRules(services: number, protocol: Protocol): Generator<string[]> {
+  const transport = protocol === "UDP" ? "udp" : "tcp";
+  const table = `ip ${TABLE}`;
+  const options = { nodeAddresses: [NODE_IP], clusterCIDR: CLUSTER_CIDR, serviceCIDR: SERVICE_CIDR };
+  yield [`add table ${table}`, `delete table ${table}`, ...setUp("ip", options)];
+  for (let first = 0; first < services; first += AT_ONCE) {
+    const lines: string[] = [];
+    for (let i = first; i < Math.min(first + AT_ONCE, services); i++) {
+      const chain = `service-${hashed(`bench/${serviceName(i)}/${transport}/http`)}`;
+      const endpoints = podsOf(i, ENDPOINTS).map((pod) => [podAddress(pod), SERVER_PORT] as const);
+      lines.push(
+        `add chain ${table} ${chain}`,
+        `add rule ${table} ${chain} ${drawRule("ip", transport, endpoints)}`,
+        `add element ${table} cluster-ips { ${clusterIPOf(i)} }`,
+        `add element ${table} service-ips { ${clusterIPOf(i)} . ${transport} . 80 : goto ${chain} }`,
+      );
+    }
+    yield lines;
+  }
+}
+
+/** Of a datagram, from its send to its receipt; ns. */
+export interface Quantiles {
+  readonly p10: number;
+  readonly p50: number;
+  readonly p90: number;
+  readonly p99: number;
+  readonly count: number;
+  readonly lost: number;
+}
+
+/** The first datagram of a connection, the second of one that nobody has answered yet, and one after an answer. */
+export type Moments = Readonly<Record<"first" | "second" | "answered", Quantiles>>;
+
+/** Where new sockets send to. */
+export interface Path {
+  readonly name: string;
+  readonly road: Road;
+  readonly to: "services" | "pods";
+  /** Services or pods, drawn from at random. */
+  readonly destinations: number;
+}
+
+/** Connections on all paths in turns, this many on each. */
+export async function firstPackets(paths: readonly Path[], connections: number): Promise<Record<string, Moments>> {
+  const program = buildProgram("first-packet", [], "-O2");
+  const args = paths.map(({ name, road, to, destinations }) => {
+    const [destination, port] = target(to);
+    return [name, road.client.name, road.pod.name, CLIENT, destination, destinations, port, SERVER_PORT].join("|");
+  });
+  const output = await mustRun(program, [String(connections), ...args], { timeoutMs: 600_000 });
+  return JSON.parse(output) as Record<string, Moments>;
+}
+
+/** The first of the destinations. */
+export function target(to: Path["to"]): readonly [address: string, port: number] {
+  return to === "pods" ? [podAddress(0), SERVER_PORT] : [clusterIPOf(0), 80];
+}

@@ -1,0 +1,27 @@
+/**
+ * Writes services with a build of this program into a network namespace, and ends. Arguments: build netns services protocol
+ */
+import { resolve } from "node:path";
+
+import type * as Config from "../../dist/config/index.js";
+import type { Protocol } from "./cluster.ts";
+import type * as Proxier from "./proxier.ts";
+import { CLUSTER_CIDR, ENDPOINTS, NODE_IP, SERVICE_CIDR } from "./road.ts";
+
+const [build, netns, services, protocol] = process.argv.slice(2);
+const from = resolve(build);
+const { defaultConfig } = (await import(`${from}/dist/config/index.js`)) as typeof Config;
+const { feed, makeObjects, newProxier, openKernel } = (await import(`${from}/test/bench/proxier.ts`)) as typeof Proxier;
+
+const kernel = await openKernel(netns);
+const config = { ...defaultConfig(), bindAddress: NODE_IP, clusterCIDRs: [CLUSTER_CIDR] };
+const proxier = newProxier(kernel, { watch: false, config });
+proxier.upsert({
+  kind: "ServiceCIDR",
+  object: { metadata: { name: "kubernetes" }, spec: { cidrs: [SERVICE_CIDR] } },
+});
+await feed(proxier, makeObjects(Number(services), ENDPOINTS, protocol as Protocol));
+const { ok } = await proxier.sync();
+if (!ok) throw new Error("the services could not be written");
+await proxier.stop();
+await kernel.close();
