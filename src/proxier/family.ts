@@ -3,7 +3,8 @@ import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Logger } from "../observe/log.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
-import { isDrawChain, TABLE_NAME } from "../ruleset/names.js";
+import { FORMER_SERVICE_MAPS, isDrawChain, TABLE_NAME } from "../ruleset/names.js";
+import { servedClaims } from "../ruleset/served-claims.js";
 import { joinResults, probeRejectPrerouting, Table, TableError } from "../table/index.js";
 import type { ApplyResult, Clock } from "../table/types.js";
 import type { ProxierObserver } from "./observer.js";
@@ -65,6 +66,8 @@ export class FamilyProxier {
   /** Chains that the kernel does not let go, as they were last said. */
   #busy: ReadonlySet<string> = new Set();
   #rejectsInPrerouting: boolean | undefined;
+  /** What was served before the first write by maps that we do not have. */
+  #former: readonly ServiceClaim[] = [];
 
   constructor(family: IpFamily, options: FamilyOptions) {
     const { kernel, clock, log, observers, ownTable, contention, syncPeriodMs, request } = options;
@@ -130,11 +133,14 @@ export class FamilyProxier {
   /** Reads the kernel's table, so that what is already right is known before anything is wanted. */
   async load(): Promise<void> {
     await this.table.load();
+    this.#former = await servedClaims(this.#kernel, this.family, new Set(FORMER_SERVICE_MAPS));
   }
 
-  /** What the kernel's table serves though no service wants it. */
+  /** What the kernel's table served when it was loaded though no service wants it. To be asked once. */
   leftoverClaims(): readonly ServiceClaim[] {
-    return this.#required().ruleset.leftoverClaims();
+    const former = this.#former;
+    this.#former = [];
+    return this.#required().ruleset.leftoverClaims(former);
   }
 
   /** Writes what differs, without services that the kernel refuses. Never throws. */

@@ -2,7 +2,8 @@
 import type { IpFamily } from "../model/types.js";
 import type { ElementSet, FaultyObject } from "../table/types.js";
 import { describeServiceKey } from "./keys.js";
-import { SetName } from "./names.js";
+import { SHARDS } from "./list-values.js";
+import { endpointsName, SetName } from "./names.js";
 import type { OwnObjects } from "./own-chains.js";
 import type { Expansion, ServiceExpander, ServicePortState } from "./service.js";
 
@@ -15,17 +16,19 @@ export interface Attribution {
 
 /** Sets whose keys begin with a service's address, protocol and port, or its protocol and node port. */
 const SERVICE_KEYED: ReadonlySet<string> = new Set([
-  SetName.serviceIPs,
-  SetName.serviceNodePorts,
-  SetName.serviceEndpoints,
+  SetName.services,
+  SetName.servicesCluster,
+  SetName.servicesLocal,
+  SetName.nodePorts,
+  SetName.nodePortsCluster,
+  SetName.nodePortsLocal,
+  SetName.stickyServices,
+  SetName.stickyNodePorts,
   SetName.nodePortEndpoints,
+  ...Array.from({ length: SHARDS }, (_, shard) => endpointsName(shard)),
   SetName.noEndpointServices,
   SetName.noEndpointNodePorts,
   SetName.firewallIPs,
-  SetName.clusterLists,
-  SetName.localLists,
-  SetName.nodePortClusterLists,
-  SetName.nodePortLocalLists,
 ]);
 
 const NO_DATA = new Uint8Array(0);
@@ -80,7 +83,8 @@ export class FaultOwners {
       element: compare,
       shared: compare,
       goto: () => NO_DATA,
-      draw: () => NO_DATA,
+      list: () => undefined,
+      sticky: () => NO_DATA,
       drop: () => NO_DATA,
       firewall: () => NO_DATA,
     };

@@ -1,6 +1,6 @@
 /**
- * Packed keys and data of the shared maps: every field padded to 4 bytes, network byte order, but for the index, which
- * `numgen` leaves in host order. One instance holds scratch buffers that are valid until its next call.
+ * Packed keys and data of the shared maps: every field padded to 4 bytes, network byte order, but for indices and
+ * list values, which packets have in host order. One instance holds scratch buffers that are valid until its next call.
  */
 import { endianness } from "node:os";
 import { formatAddress, packAddress } from "../model/address.js";
@@ -17,7 +17,7 @@ function writePort(into: Uint8Array, offset: number, port: number): void {
 }
 
 /**
- * The key of one VIP or node port, with its two lengths: as such, and followed by an index.
+ * The key of one VIP or node port, with its two lengths: as such, and followed by a number: an index, or a list value.
  * `service` is address . protocol . port (node ports: protocol . port).
  */
 export class ServiceKey {
@@ -33,7 +33,7 @@ export class ServiceKey {
     this.#indexOffset = bytes;
   }
 
-  /** The same key with this index; the buffer is shared with `service` and reused. */
+  /** The same key with this number; the buffer is shared with `service` and reused. */
   at(index: number): Uint8Array {
     this.#index.setUint32(this.#indexOffset, index, LITTLE_ENDIAN);
     return this.indexed;
@@ -92,16 +92,18 @@ export class KeyPacker {
     writePort(bytes, 2 * this.addressBytes + 4, port);
     return bytes;
   }
-
-  /** Data of a verdict map: the Table's verdict id, host order. */
-  static verdict(id: number): Uint8Array {
-    VERDICT_VIEW.setUint32(0, id, LITTLE_ENDIAN);
-    return VERDICT_BYTES;
-  }
 }
 
-const VERDICT_BYTES = new Uint8Array(4);
-const VERDICT_VIEW = new DataView(VERDICT_BYTES.buffer);
+const NUMBERS = [new Uint32Array(1), new Uint32Array(1)];
+const NUMBER_BYTES = NUMBERS.map((number) => new Uint8Array(number.buffer));
+let turn = 0;
+
+/** A list value, or the Table's number of a verdict: 4 bytes, host order. Valid until the next call but one, so that two make a key and its data. */
+export function packNumber(value: number): Uint8Array {
+  turn ^= 1;
+  NUMBERS[turn][0] = value;
+  return NUMBER_BYTES[turn];
+}
 
 /** What a packed service key says: a VIP and port, or (address "") a node port. */
 export interface ServiceClaim {

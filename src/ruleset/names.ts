@@ -5,6 +5,7 @@
  * still goes to such a chain, the kernel refuses, and kube-proxy tries again with every sync, for ever.
  */
 import { createHash } from "node:crypto";
+import type { ListValue } from "./list-values.js";
 
 /** The table's name in both families; kube-proxy's, deliberately. */
 export const TABLE_NAME = "kube-proxy";
@@ -16,18 +17,28 @@ export const SetName = {
   noEndpointServices: "no-endpoint-services",
   noEndpointNodePorts: "no-endpoint-nodeports",
   firewallIPs: "firewall-ips",
-  serviceIPs: "service-ips",
-  serviceNodePorts: "service-nodeports",
-  serviceEndpoints: "service-endpoints",
+  services: "services",
+  servicesCluster: "services-cluster",
+  servicesLocal: "services-local",
+  nodePorts: "nodeports",
+  nodePortsCluster: "nodeports-cluster",
+  nodePortsLocal: "nodeports-local",
+  dispatch: "dispatch",
+  stickyServices: "services-sticky",
+  stickyNodePorts: "nodeports-sticky",
   nodePortEndpoints: "nodeport-endpoints",
-  clusterLists: "cluster-lists",
-  localLists: "local-lists",
-  nodePortClusterLists: "nodeport-cluster-lists",
-  nodePortLocalLists: "nodeport-local-lists",
   serviceCIDRs: "service-cidrs",
   resetServices: "reset-services",
   resetNodePorts: "reset-nodeports",
 } as const;
+
+/** Maps of VIPs and of node ports that kube-proxy has, and that we had in their place once: verdict maps. */
+export const FORMER_SERVICE_MAPS: readonly string[] = ["service-ips", "service-nodeports"];
+
+/** The map of the endpoints of VIPs in this shard. */
+export function endpointsName(shard: number): string {
+  return `endpoints-${shard.toString(16)}`;
+}
 
 export const ChainName = {
   filterPreroutingPreDnat: "filter-prerouting-pre-dnat",
@@ -43,6 +54,8 @@ export const ChainName = {
   reject: "reject-chain",
   externalLocal: "external-local",
   nodePortLocal: "nodeport-local",
+  sticky: "sticky",
+  stickyNodePort: "nodeport-sticky",
 } as const;
 
 /** Local lists of a service use the indices from here on, cluster lists those below: more than a node can hold in memory. */
@@ -54,12 +67,12 @@ export const LOCAL_INDEX_BASE = 2 ** 24;
  */
 export type DrawKind = "cluster" | "masq" | "local";
 
-/** Chain that draws one of `count` endpoints; node ports have twins of their own, their key has no address. */
-export function drawChainName(kind: DrawKind, count: number, nodePort: boolean): string {
-  return `${nodePort ? "np-" : ""}${kind}-${count}`;
+/** Chain that draws one of `count` endpoints of a shard; node ports have twins of their own, their key has no address. */
+export function drawChainName({ kind, count, shard, nodePort }: ListValue): string {
+  return nodePort ? `np-${kind}-${count}` : `${kind}-${count}-${shard.toString(16)}`;
 }
 
-const DRAW_CHAIN = /^(np-)?(cluster|masq|local)-\d+$/;
+const DRAW_CHAIN = /^(np-(cluster|masq|local)-\d+|(cluster|masq|local)-\d+-[0-9a-f])$/;
 
 /** Whether this is a name that `drawChainName` gives. */
 export function isDrawChain(name: string): boolean {

@@ -11,10 +11,10 @@ import { parseCIDR, prefixContains } from "../model/address.js";
 import type { Endpoint, ServicePortView, SharedGuard } from "../model/types.js";
 import type { Table } from "../table/index.js";
 import type { ChainSpec, ElementSet, FieldType, Rule, SetSpec, Statement } from "../table/types.js";
-import { KeyPacker } from "./keys.js";
+import { packNumber } from "./keys.js";
 import { type DrawKind, ownComment, ownName } from "./names.js";
 import type { ServicePortState } from "./service.js";
-import { markForMasquerade } from "./skeleton.js";
+import { markForMasquerade, resetPriority } from "./skeleton.js";
 
 /** What a fill-in of the constant rules needs to know of its family. */
 export interface OwnChainOptions {
@@ -103,6 +103,7 @@ function endpointRules(view: ServicePortView, endpoint: Endpoint, set: string): 
     {
       statements: [
         { match: "protocol", protocol: view.protocol.toLowerCase() },
+        resetPriority,
         { action: "dnat", address: endpoint.address, port: endpoint.port },
       ],
     },
@@ -198,7 +199,7 @@ function declareAffinity(objects: Objects, state: ServicePortState, names: OwnNa
     list.forEach((endpoint, position) => {
       index[0] = position;
       const verdict = objects.table.verdictId({ verdict: "goto", chain: names.endpoint(endpoint) });
-      map.put(new Uint8Array(index.buffer), KeyPacker.verdict(verdict));
+      map.put(new Uint8Array(index.buffer), packNumber(verdict));
     });
     objects.chain({
       chain: names.draw[kind],

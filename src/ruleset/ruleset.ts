@@ -7,7 +7,8 @@ import type { Table } from "../table/index.js";
 import type { ElementSet, FaultyObject } from "../table/types.js";
 import { DrawChains } from "./draw-chains.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
-import { KeyPacker, type ServiceClaim, unpackServiceKey } from "./keys.js";
+import { KeyPacker, packNumber, type ServiceClaim, unpackServiceKey } from "./keys.js";
+import { shardOf } from "./list-values.js";
 import { assignIndices } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { declareOwnObjects, needsOwnObjects, type OwnObjects, ownNames } from "./own-chains.js";
@@ -63,10 +64,10 @@ export class FamilyRuleset {
     this.#table = table;
     this.#keys = new KeyPacker(family);
     this.#options = options;
-    this.#draws = new DrawChains(table, options.masqueradeBit);
     this.#sets = this.#declare();
+    this.#draws = new DrawChains(table, this.#sets.dispatch, options.masqueradeBit);
     // What packets that are under way look up after what they found in the former state.
-    this.#laterSets = new Set([this.#sets.serviceEndpoints, this.#sets.nodePortEndpoints, this.#sets.hairpin]);
+    this.#laterSets = new Set([...this.#sets.endpoints, this.#sets.nodePortEndpoints, this.#sets.hairpin]);
     this.#expander = new ServiceExpander(this.#sets, this.#keys);
     this.#replaceNodePortIPs();
   }
@@ -125,14 +126,28 @@ export class FamilyRuleset {
     else this.#ports.set(service, after);
   }
 
-  /** What the kernel's table serves though no service wants it: left by an earlier run, or by the table taken over. */
-  leftoverClaims(): ServiceClaim[] {
-    const { serviceIPs, serviceNodePorts, noEndpointServices, noEndpointNodePorts } = this.#sets;
-    const claims: ServiceClaim[] = [];
-    for (const set of [serviceIPs, serviceNodePorts, noEndpointServices, noEndpointNodePorts]) {
+  /**
+   * What the kernel's table serves though no service wants it: left by an earlier run, or by the table taken over; `former` is what maps
+   * served that are not of this layout.
+   */
+  leftoverClaims(former: readonly ServiceClaim[]): ServiceClaim[] {
+    const { services, nodePorts, noEndpointServices, noEndpointNodePorts } = this.#sets;
+    const claims = former.filter((claim) => !this.#serves(claim));
+    for (const set of [services, nodePorts, noEndpointServices, noEndpointNodePorts]) {
       set.forEachLeftover((key) => claims.push(unpackServiceKey(key, this.family)));
     }
     return claims;
+  }
+
+  #serves({ address, protocol, port }: ServiceClaim): boolean {
+    if (protocol === undefined) return false;
+    const { services, nodePorts, noEndpointServices, noEndpointNodePorts } = this.#sets;
+    if (address === "") {
+      const key = this.#keys.nodePort(protocol, port).service;
+      return nodePorts.has(key) || noEndpointNodePorts.has(key);
+    }
+    const key = this.#keys.vip(address, protocol, port).service;
+    return services.has(key) || noEndpointServices.has(key);
   }
 
   /** Services that have elements here. */
@@ -236,12 +251,12 @@ export class FamilyRuleset {
     const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
     const internal = (kind === "local") === view.internalPolicyLocal ? view.clusterIP : undefined;
     const vip = internal ?? external;
-    const set = vip === undefined ? this.#sets.nodePortEndpoints : this.#sets.serviceEndpoints;
     const base = kind === "local" ? LOCAL_INDEX_BASE : 0;
     const key =
       vip === undefined
         ? this.#keys.nodePort(view.protocol, view.nodePort)
         : this.#keys.vip(vip, view.protocol, view.port);
+    const set = vip === undefined ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shardOf(key.service)];
     // Most lists stand there just as they are wanted: told without building anything.
     let standing = 0;
     while (standing < wanted.length) {
@@ -265,11 +280,9 @@ export class FamilyRuleset {
     // The epoch of a shared element is the number of service ports that want it.
     shared: (set, key) => void set.put(key, undefined, set.epochOf(key) + 1),
     goto: (chain) => this.#goto(chain),
-    draw: (kind, count, nodePort, state) =>
-      state.view.affinitySeconds > 0
-        ? this.#goto(ownNames(state.view).draw[kind])
-        : KeyPacker.verdict(this.#draws.use(kind, count, nodePort)),
-    drop: () => KeyPacker.verdict(this.#table.verdictId({ verdict: "drop" })),
+    list: (value) => this.#draws.use(value),
+    sticky: (kind, { view }) => this.#goto(ownNames(view).draw[kind]),
+    drop: () => packNumber(this.#table.verdictId({ verdict: "drop" })),
     firewall: ({ view }, address) => {
       const names = ownNames(view);
       const shared = view.guards?.some((guard) => guard.address === address) === true;
@@ -289,10 +302,8 @@ export class FamilyRuleset {
       else this.#delete(set, key);
     },
     goto: () => NO_DATA,
-    draw: (kind, count, nodePort, state) => {
-      if (state.view.affinitySeconds === 0) this.#draws.release(kind, count, nodePort);
-      return NO_DATA;
-    },
+    list: (value) => this.#draws.release(value),
+    sticky: () => NO_DATA,
     drop: () => NO_DATA,
     firewall: () => NO_DATA,
   };
@@ -307,7 +318,7 @@ export class FamilyRuleset {
   }
 
   #goto(chain: string): Uint8Array {
-    return KeyPacker.verdict(this.#table.verdictId({ verdict: "goto", chain }));
+    return packNumber(this.#table.verdictId({ verdict: "goto", chain }));
   }
 }
 

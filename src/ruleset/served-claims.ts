@@ -3,30 +3,32 @@ import { strideOf } from "../kernel/element-batch.js";
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import { type ServiceClaim, unpackServiceKey } from "./keys.js";
-import { SetName, TABLE_NAME } from "./names.js";
+import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "./names.js";
 
 /** The maps that name VIPs and node ports, with endpoints or without. */
 const NAMING: ReadonlySet<string> = new Set([
-  SetName.serviceIPs,
-  SetName.serviceNodePorts,
+  SetName.services,
+  SetName.nodePorts,
   SetName.noEndpointServices,
   SetName.noEndpointNodePorts,
+  ...FORMER_SERVICE_MAPS,
 ]);
 
 /**
- * VIPs and node ports that the table of a family names; none where there is no table. Rejects with a KernelError, also when the
- * table goes meanwhile.
+ * VIPs and node ports that the table of a family names, in any of `maps` or in all that name some; none where there is no table. Rejects
+ * with a KernelError, also when the table goes meanwhile.
  */
 export async function servedClaims(
   kernel: Pick<Kernel, "tables" | "sets" | "elements">,
   family: IpFamily,
+  maps: ReadonlySet<string> = NAMING,
 ): Promise<ServiceClaim[]> {
   const tables = await kernel.tables(family);
   if (!tables.some(({ table }) => table === TABLE_NAME)) return [];
   const ref = { family, table: TABLE_NAME };
   const claims: ServiceClaim[] = [];
   for (const set of await kernel.sets(ref)) {
-    if (!NAMING.has(set.set)) continue;
+    if (!maps.has(set.set)) continue;
     const batch = await kernel.elements(ref, set);
     const stride = strideOf(batch);
     for (let at = 0; at < batch.count * stride; at += stride) {

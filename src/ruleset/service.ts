@@ -4,7 +4,8 @@
  */
 import type { Endpoint, ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/types.js";
-import type { KeyPacker, ServiceKey } from "./keys.js";
+import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
+import { bySource, packList, shardOf, sticky } from "./list-values.js";
 import { ChainName, type DrawKind, LOCAL_INDEX_BASE } from "./names.js";
 import type { ElementSets } from "./sets.js";
 
@@ -25,8 +26,10 @@ export interface Expansion {
   shared(set: ElementSet, key: Uint8Array): void;
   /** Verdict-map data that goes to the named constant chain. */
   goto(chain: string): Uint8Array;
-  /** Verdict-map data for drawing one of `count`; the chain is this service port's own when it has affinity. */
-  draw(kind: DrawKind, count: number, nodePort: boolean, state: ServicePortState): Uint8Array;
+  /** One element leads to the chain that draws from such a list (packList). */
+  list(value: number): void;
+  /** Verdict-map data that goes to the service port's own chain for a list, as it has affinity. */
+  sticky(kind: DrawKind, state: ServicePortState): Uint8Array;
   /** Verdict-map data that drops. */
   drop(): Uint8Array;
   /** Verdict-map data that goes to the service port's own firewall chain for a VIP. */
@@ -35,36 +38,38 @@ export interface Expansion {
 
 /** The maps that serve VIPs, or their twins that serve node ports. */
 interface Maps {
-  readonly verdicts: ElementSet;
-  readonly endpoints: ElementSet;
-  readonly clusterLists: ElementSet;
-  readonly localLists: ElementSet;
+  readonly services: ElementSet;
+  /** Of policy Local. */
+  readonly cluster: ElementSet;
+  /** Of policy Local. */
+  readonly local: ElementSet;
+  readonly sticky: ElementSet;
   readonly noEndpoints: ElementSet;
-  readonly externalLocalChain: string;
   readonly nodePort: boolean;
+  endpoints(shard: number): ElementSet;
 }
 
 function vipMaps(sets: ElementSets): Maps {
   return {
-    verdicts: sets.serviceIPs,
-    endpoints: sets.serviceEndpoints,
-    clusterLists: sets.clusterLists,
-    localLists: sets.localLists,
+    services: sets.services,
+    cluster: sets.servicesCluster,
+    local: sets.servicesLocal,
+    sticky: sets.stickyServices,
     noEndpoints: sets.noEndpointServices,
-    externalLocalChain: ChainName.externalLocal,
     nodePort: false,
+    endpoints: (shard) => sets.endpoints[shard],
   };
 }
 
 function nodePortMaps(sets: ElementSets): Maps {
   return {
-    verdicts: sets.serviceNodePorts,
-    endpoints: sets.nodePortEndpoints,
-    clusterLists: sets.nodePortClusterLists,
-    localLists: sets.nodePortLocalLists,
+    services: sets.nodePorts,
+    cluster: sets.nodePortsCluster,
+    local: sets.nodePortsLocal,
+    sticky: sets.stickyNodePorts,
     noEndpoints: sets.noEndpointNodePorts,
-    externalLocalChain: ChainName.nodePortLocal,
     nodePort: true,
+    endpoints: () => sets.nodePortEndpoints,
   };
 }
 
@@ -129,32 +134,52 @@ export class ServiceExpander {
       return;
     }
     const kind = view.internalPolicyLocal ? "local" : "cluster";
-    to.element(this.#sets.serviceIPs, key.service, to.draw(kind, list.length, false, state));
-    this.#indices(state, key, this.#sets.serviceEndpoints, !view.internalPolicyLocal, view.internalPolicyLocal, to);
+    const shard = shardOf(key.service);
+    this.#list(state, key, this.#vips, kind, list.length, shard, this.#sets.services, to);
+    this.#indices(state, key, this.#sets.endpoints[shard], !view.internalPolicyLocal, view.internalPolicyLocal, to);
   }
 
   /** External IP, load-balancer IP or node port. */
   #external(state: ServicePortState, key: ServiceKey, maps: Maps, to: Expansion): void {
     const { view, cluster, local } = state;
+    const shard = maps.nodePort ? 0 : shardOf(key.service);
     if (!view.externalPolicyLocal) {
       if (cluster.length === 0) {
         to.element(maps.noEndpoints, key.service, this.#refusal(view, to));
         return;
       }
-      to.element(maps.verdicts, key.service, to.draw("masq", cluster.length, maps.nodePort, state));
-      this.#indices(state, key, maps.endpoints, true, false, to);
+      this.#list(state, key, maps, "masq", cluster.length, shard, maps.services, to);
+      this.#indices(state, key, maps.endpoints(shard), true, false, to);
       return;
     }
     if (local.length === 0) to.element(maps.noEndpoints, key.service, this.#refusal(view, to));
     if (cluster.length === 0 && local.length === 0) return;
-    to.element(maps.verdicts, key.service, to.goto(maps.externalLocalChain));
-    if (cluster.length > 0) {
-      to.element(maps.clusterLists, key.service, to.draw("cluster", cluster.length, maps.nodePort, state));
+    to.element(maps.services, key.service, packNumber(bySource(maps.nodePort)));
+    if (cluster.length > 0) this.#list(state, key, maps, "cluster", cluster.length, shard, maps.cluster, to);
+    if (local.length > 0) this.#list(state, key, maps, "local", local.length, shard, maps.local, to);
+    this.#indices(state, key, maps.endpoints(shard), true, true, to);
+  }
+
+  /** Says in `into` which list the key draws from. */
+  #list(
+    state: ServicePortState,
+    key: ServiceKey,
+    { nodePort, sticky: stickyMap }: Maps,
+    kind: DrawKind,
+    count: number,
+    shard: number,
+    into: ElementSet,
+    to: Expansion,
+  ): void {
+    if (state.view.affinitySeconds > 0) {
+      const value = sticky(kind, nodePort);
+      to.element(into, key.service, packNumber(value));
+      to.element(stickyMap, key.at(value), to.sticky(kind, state));
+      return;
     }
-    if (local.length > 0) {
-      to.element(maps.localLists, key.service, to.draw("local", local.length, maps.nodePort, state));
-    }
-    this.#indices(state, key, maps.endpoints, true, true, to);
+    const value = packList({ kind, count, shard, nodePort });
+    to.list(value);
+    to.element(into, key.service, packNumber(value));
   }
 
   /** The endpoints at each index; with affinity the service port's own chains hold them instead. */

@@ -1,17 +1,27 @@
 /** The sets and maps of the table, which services fill. Those that kube-proxy has too are of the same type as its own. */
 import type { IpFamily } from "../model/types.js";
 import type { ElementSet, FieldType, SetSpec } from "../table/types.js";
-import { SetName } from "./names.js";
+import { SHARDS } from "./list-values.js";
+import { endpointsName, SetName } from "./names.js";
 
-/** The element sets that services fill, by role. */
-export type ElementSets = Readonly<Record<keyof typeof SetName, ElementSet>>;
+type Role = keyof typeof SetName;
 
-/** From where a packet goes to the list that it draws from, or to what becomes of it without one. */
+/** The element sets that services fill, by role; `endpoints` by shard. */
+export type ElementSets = Readonly<Record<Role, ElementSet>> & { readonly endpoints: readonly ElementSet[] };
+
+const LIST = "1 cluster, 2 masqueraded, 3 local, 4 by source, 5-7 sticky; +8: node port";
+
+/** Which list each VIP or node port draws from. */
+function lists(set: string, key: readonly FieldType[], comment: string): SetSpec {
+  return { set, key, data: ["classid"], size: "auto", comment };
+}
+
+/** What becomes of packets. */
 function verdicts(set: string, key: readonly FieldType[], comment: string): SetSpec {
   return { set, key, data: "verdict", size: "auto", comment };
 }
 
-export function setSpecs(family: IpFamily): Readonly<Record<keyof typeof SetName, SetSpec>> {
+export function setSpecs(family: IpFamily): Readonly<Record<Role, SetSpec> & { endpoints: readonly SetSpec[] }> {
   const address: FieldType = family === "ip" ? "ipv4_addr" : "ipv6_addr";
   const service: readonly FieldType[] = [address, "inet_proto", "inet_service"];
   const nodePort: readonly FieldType[] = ["inet_proto", "inet_service"];
@@ -20,8 +30,8 @@ export function setSpecs(family: IpFamily): Readonly<Record<keyof typeof SetName
     const data: readonly FieldType[] = [address, "inet_service"];
     return { set, key: [...key, "index"], data, size: "auto", lateLeftovers: true, comment };
   };
-  const toClusterList = "policy Local: list for pods and the node";
-  const toLocalList = "policy Local: list for everybody else";
+  const forPods = "policy Local: list for pods and the node";
+  const forOthers = "policy Local: list for everybody else";
   return {
     clusterIPs: { set: SetName.clusterIPs, key: [address], size: "auto", comment: "Active ClusterIPs" },
     nodePortIPs: { set: SetName.nodePortIPs, key: [address], comment: "IPs that accept NodePort traffic" },
@@ -43,14 +53,19 @@ export function setSpecs(family: IpFamily): Readonly<Record<keyof typeof SetName
       "vmap to drop or reject packets to service nodeports with no endpoints",
     ),
     firewallIPs: verdicts(SetName.firewallIPs, service, "destinations that are subject to LoadBalancerSourceRanges"),
-    serviceIPs: verdicts(SetName.serviceIPs, service, "ClusterIP, ExternalIP and LoadBalancer IP traffic"),
-    serviceNodePorts: verdicts(SetName.serviceNodePorts, nodePort, "NodePort traffic"),
-    serviceEndpoints: endpoints(SetName.serviceEndpoints, service, "endpoint at each index of a service's lists"),
+    services: lists(SetName.services, service, `15:3 = list 1, endpoints-5, 3 (hex) endpoints; ${LIST}`),
+    servicesCluster: lists(SetName.servicesCluster, service, forPods),
+    servicesLocal: lists(SetName.servicesLocal, service, forOthers),
+    nodePorts: lists(SetName.nodePorts, nodePort, `90:3 = list 1 of a node port, 3 (hex) endpoints; ${LIST}`),
+    nodePortsCluster: lists(SetName.nodePortsCluster, nodePort, forPods),
+    nodePortsLocal: lists(SetName.nodePortsLocal, nodePort, forOthers),
+    dispatch: verdicts(SetName.dispatch, ["classid"], "chain that draws from such a list"),
+    stickyServices: verdicts(SetName.stickyServices, [...service, "classid"], "chain of a service with affinity"),
+    stickyNodePorts: verdicts(SetName.stickyNodePorts, [...nodePort, "classid"], "chain of a service with affinity"),
     nodePortEndpoints: endpoints(SetName.nodePortEndpoints, nodePort, "endpoint at each index of a node port's lists"),
-    clusterLists: verdicts(SetName.clusterLists, service, toClusterList),
-    localLists: verdicts(SetName.localLists, service, toLocalList),
-    nodePortClusterLists: verdicts(SetName.nodePortClusterLists, nodePort, toClusterList),
-    nodePortLocalLists: verdicts(SetName.nodePortLocalLists, nodePort, toLocalList),
+    endpoints: Array.from({ length: SHARDS }, (_, shard) =>
+      endpoints(endpointsName(shard), service, "endpoint at each index of a service's lists"),
+    ),
     serviceCIDRs: { set: SetName.serviceCIDRs, key: [address], interval: true, comment: "ServiceCIDRs" },
     resetServices: {
       set: SetName.resetServices,

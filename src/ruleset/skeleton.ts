@@ -5,7 +5,9 @@
 import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
 import type { Table } from "../table/index.js";
-import type { Field, Match, Rule, Statement } from "../table/types.js";
+import type { ElementSet, Field, Match, Rule, SetSpec, Statement } from "../table/types.js";
+import { packNumber } from "./keys.js";
+import { bySource, stickyValues } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import { type ElementSets, setSpecs } from "./sets.js";
 
@@ -40,6 +42,11 @@ const reset: Statement = { action: "reject", with: "tcp-reset" };
 const masquerade: Statement = { action: "masquerade", fullyRandom: true };
 const rule = (...statements: Statement[]): Rule => ({ statements });
 
+/** A list value travels as the packet's priority (list-values.ts): from here on it is none again. */
+export const resetPriority: Statement = { action: "set-priority", value: 0 };
+const dispatch: Statement = { action: "vmap", key: ["priority"], map: SetName.dispatch };
+const listOf = (key: readonly Field[], map: string): Statement => ({ action: "priority-map", key, map });
+
 /** Sets the masquerade bit on the packet; postrouting clears it and masquerades. */
 export function markForMasquerade(bit: number): Statement {
   const value = (1 << bit) >>> 0;
@@ -73,9 +80,14 @@ function serviceRules(options: SkeletonOptions): Rule[] {
   const rules: Rule[] = [];
   if (options.masqueradeAll) rules.push(rule(toClusterIP, mark));
   else if (notLocal !== undefined) rules.push(rule(toClusterIP, notLocal, mark));
-  rules.push(rule({ action: "vmap", key: SERVICE_KEY, map: SetName.serviceIPs }));
+  // `dispatch` cannot lead to the chains that go by source: they use it themselves, and the kernel would see a loop.
+  const fromSource = (nodePort: boolean, chain: string): Rule =>
+    rule({ match: "priority", value: bySource(nodePort) }, { action: "verdict", verdict: { verdict: "goto", chain } });
   rules.push(
-    rule(...nodePortMatch(options, false), { action: "vmap", key: NODE_PORT_KEY, map: SetName.serviceNodePorts }),
+    rule(listOf(SERVICE_KEY, SetName.services), dispatch),
+    fromSource(false, ChainName.externalLocal),
+    rule(...nodePortMatch(options, false), listOf(NODE_PORT_KEY, SetName.nodePorts), dispatch),
+    fromSource(true, ChainName.nodePortLocal),
   );
   return rules;
 }
@@ -95,7 +107,10 @@ const TO_SERVICES: readonly Rule[] = [
   },
 ];
 
-/** externalTrafficPolicy Local: pods draw from the cluster list, the node too but masqueraded, all others from the local list. */
+/**
+ * externalTrafficPolicy Local: pods draw from the cluster list, the node too but masqueraded, all others from the local list. A list without
+ * endpoints is in no map, and changes nothing.
+ */
 function localPolicyRules(
   options: SkeletonOptions,
   key: readonly Field[],
@@ -103,13 +118,20 @@ function localPolicyRules(
   localLists: string,
 ): Rule[] {
   const fromPod = detectorMatch(options.detector, false);
+  const notFromPod = detectorMatch(options.detector, true);
   const fromNode: Match = { match: "address-type", direction: "source", type: "local" };
-  const cluster: Statement = { action: "vmap", key, map: clusterLists };
-  const rules: Rule[] = fromPod === undefined ? [] : [rule(fromPod, cluster)];
-  rules.push(rule(fromNode, markForMasquerade(options.masqueradeBit)));
-  rules.push(rule(fromNode, cluster));
-  rules.push(rule({ action: "vmap", key, map: localLists }));
-  return rules;
+  const cluster = listOf(key, clusterLists);
+  return [
+    rule(listOf(key, localLists)),
+    ...(fromPod === undefined ? [] : [rule(fromPod, cluster)]),
+    rule(
+      ...(notFromPod === undefined ? [] : [notFromPod]),
+      fromNode,
+      cluster,
+      markForMasquerade(options.masqueradeBit),
+    ),
+    rule(dispatch),
+  ];
 }
 
 /**
@@ -143,13 +165,29 @@ function postroutingRules(bit: number): Rule[] {
   ];
 }
 
+/** On to the chains of a service port with ClientIP affinity: one of the list values that all of them share does not tell which. */
+function declareSticky(
+  table: Table,
+  to: ElementSet,
+  chain: string,
+  key: readonly Field[],
+  map: string,
+  values: readonly number[],
+): void {
+  table.chain({ chain, rules: [rule({ action: "vmap", key: [...key, "priority"], map })] });
+  const verdict = table.verdictId({ verdict: "goto", chain });
+  for (const value of values) to.put(packNumber(value), packNumber(verdict));
+}
+
 /**
  * Declares the constant chains and all shared sets of one family in `table` (again, after an option changed), and returns the sets.
  */
 export function declareSkeleton(table: Table, options: SkeletonOptions): ElementSets {
-  const specs = setSpecs(options.family);
   const sets = Object.fromEntries(
-    Object.entries(specs).map(([role, spec]) => [role, table.set(spec)]),
+    Object.entries(setSpecs(options.family)).map(([role, spec]: [string, SetSpec | readonly SetSpec[]]) => [
+      role,
+      "set" in spec ? table.set(spec) : spec.map((shard) => table.set(shard)),
+    ]),
   ) as unknown as ElementSets;
 
   const noEndpointServices: Statement = { action: "vmap", key: SERVICE_KEY, map: SetName.noEndpointServices };
@@ -181,12 +219,21 @@ export function declareSkeleton(table: Table, options: SkeletonOptions): Element
   });
   table.chain({
     chain: ChainName.externalLocal,
-    rules: localPolicyRules(options, SERVICE_KEY, SetName.clusterLists, SetName.localLists),
+    rules: localPolicyRules(options, SERVICE_KEY, SetName.servicesCluster, SetName.servicesLocal),
   });
   table.chain({
     chain: ChainName.nodePortLocal,
-    rules: localPolicyRules(options, NODE_PORT_KEY, SetName.nodePortClusterLists, SetName.nodePortLocalLists),
+    rules: localPolicyRules(options, NODE_PORT_KEY, SetName.nodePortsCluster, SetName.nodePortsLocal),
   });
+  declareSticky(table, sets.dispatch, ChainName.sticky, SERVICE_KEY, SetName.stickyServices, stickyValues(false));
+  declareSticky(
+    table,
+    sets.dispatch,
+    ChainName.stickyNodePort,
+    NODE_PORT_KEY,
+    SetName.stickyNodePorts,
+    stickyValues(true),
+  );
   table.chain({ chain: ChainName.services, rules: serviceRules(options) });
 
   const resets = resetRules(options);

@@ -40,6 +40,15 @@ export function lowerAction(context: LowerContext, action: Action): void {
       return lowerSetMark(context, action);
     case "xor-mark":
       return pushMark(context, 0xffffffff, action.value);
+    case "set-priority":
+      exprs.push({ type: "immediate", dreg: 1, data: hostU32(action.value) });
+      exprs.push({ type: "meta", key: MetaKey.priority, sreg: 1 });
+      return;
+    case "priority-map":
+      loadKey(context, action.key, action.map);
+      exprs.push({ type: "lookup", set: action.map, sreg: 1, dreg: 1 });
+      exprs.push({ type: "meta", key: MetaKey.priority, sreg: 1 });
+      return;
     case "notrack":
       exprs.push({ type: "notrack" });
       return;

@@ -113,6 +113,8 @@ function matches(field: Field, type: FieldType): boolean {
       return type === "ifname";
     case "mark":
       return type === "mark" || type === "index";
+    case "priority":
+      return type === "classid";
   }
 }
 
@@ -153,6 +155,9 @@ function loadField(context: LowerContext, field: Field, dreg: number, type: Fiel
     case "mark":
       context.exprs.push({ type: "meta", key: MetaKey.mark, dreg });
       return FIELD_BYTES.mark;
+    case "priority":
+      context.exprs.push({ type: "meta", key: MetaKey.priority, dreg });
+      return FIELD_BYTES.classid;
   }
 }
 

@@ -61,6 +61,9 @@ export function lowerMatch(context: LowerContext, match: Match): void {
       return pushBits(context, { type: "ct", key: CtKey.status, dreg: 1 }, CtStatus[match.status], match.negate);
     case "mark":
       return lowerMark(context, match);
+    case "priority":
+      context.exprs.push({ type: "meta", key: MetaKey.priority, dreg: 1 }, compare(hostU32(match.value), match.negate));
+      return;
     case "interface":
       return lowerInterface(context, match);
     case "reverse-path":

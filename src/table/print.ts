@@ -70,6 +70,8 @@ function printMatch(match: Match, options: PrintOptions): string {
       if (match.mask === undefined || match.mask === 0xffffffff)
         return `meta mark ${not(match.negate)}${hex(match.value)}`;
       return `meta mark & ${hex(match.mask)} ${match.negate === true ? "!=" : "=="} ${hex(match.value)}`;
+    case "priority":
+      return `meta priority ${not(match.negate)}${classidText(match.value)}`;
     case "interface":
       return match.name === "*"
         ? ""
@@ -116,6 +118,10 @@ function printAction(action: Action, options: PrintOptions): string {
       return printSetMark(action.mask ?? 0xffffffff, action.value);
     case "xor-mark":
       return `meta mark set meta mark ^ ${hex(action.value)}`;
+    case "set-priority":
+      return `meta priority set ${classidText(action.value)}`;
+    case "priority-map":
+      return `meta priority set ${printKey(action.key, action.map, options)} map @${action.map}`;
     case "notrack":
       return "notrack";
     case "verdict":
@@ -218,11 +224,18 @@ function printField(field: Field, family: Family, type: FieldType | undefined): 
       return `th ${field}`;
     case "l4proto":
     case "mark":
+    case "priority":
       return `meta ${field}`;
     case "iifname":
     case "oifname":
       return field;
   }
+}
+
+/** As tc and nft print a class: major and minor number in hex; nothing and everything have names. */
+function classidText(value: number): string {
+  if (value === 0) return "none";
+  return value === 0xffffffff ? "root" : `${(value >>> 16).toString(16)}:${(value & 0xffff).toString(16)}`;
 }
 
 const TYPEOF: Readonly<Record<FieldType, string>> = {
@@ -231,6 +244,7 @@ const TYPEOF: Readonly<Record<FieldType, string>> = {
   inet_proto: "meta l4proto",
   inet_service: "th dport",
   mark: "meta mark",
+  classid: "meta priority",
   ifname: "meta iifname",
   index: "numgen random mod 2",
 };
@@ -272,6 +286,8 @@ function printValue(field: FieldType, bytes: Uint8Array): string {
       return String(bytes[0] * 256 + bytes[1]);
     case "mark":
       return hex(readU32(bytes, 0));
+    case "classid":
+      return classidText(readU32(bytes, 0));
     case "index":
       return String(readU32(bytes, 0));
     case "ifname":

@@ -18,12 +18,13 @@ const TYPE_ID: Readonly<Record<FieldType, number>> = {
   inet_proto: DataTypeId.inet_proto,
   inet_service: DataTypeId.inet_service,
   mark: DataTypeId.mark,
+  classid: DataTypeId.classid,
   ifname: DataTypeId.ifname,
   index: DataTypeId.mark,
 };
 
 /** Fields that the kernel loads in the machine's own byte order. */
-const HOST_ORDER: ReadonlySet<FieldType> = new Set(["mark", "index"]);
+const HOST_ORDER: ReadonlySet<FieldType> = new Set(["mark", "classid", "index"]);
 
 /** Bytes of a key or of data: a field of a concatenation is padded to 4 bytes, a single field is not. */
 export function packedBytes(fields: readonly FieldType[]): number {

@@ -17,6 +17,7 @@ export type Field =
   | "iifname"
   | "oifname"
   | "mark"
+  | "priority"
   /** Original source / destination address of the connection. */
   | "ct-saddr"
   | "ct-daddr"
@@ -72,6 +73,8 @@ export type Match =
   | { readonly match: "ct-status"; readonly status: "dnat" | "snat"; readonly negate?: boolean }
   /** (packet mark & mask) == value. mask defaults to all ones. A bit clear: value 0; not clear: value 0 with negate. */
   | { readonly match: "mark"; readonly mask?: number; readonly value: number; readonly negate?: boolean }
+  /** The packet's priority, 32 bits (skb->priority). */
+  | { readonly match: "priority"; readonly value: number; readonly negate?: boolean }
   /** A name, or a prefix followed by `*`. */
   | { readonly match: "interface"; readonly direction: "in" | "out"; readonly name: string; readonly negate?: boolean }
   /** Reverse path filter: the source would be routed out of the interface it came in by (or not). */
@@ -91,6 +94,12 @@ export type Action =
   | { readonly action: "set-mark"; readonly mask?: number; readonly value: number }
   /** mark = mark ^ value. */
   | { readonly action: "xor-mark"; readonly value: number }
+  | { readonly action: "set-priority"; readonly value: number }
+  /**
+   * Priority set to what a map holds for the fields, a classid; goes on to the next rule when it holds nothing. The next statement may
+   * look the priority up: nft prints that, but no key that comes from a look-up directly.
+   */
+  | { readonly action: "priority-map"; readonly key: readonly Field[]; readonly map: string }
   | { readonly action: "notrack" }
   /** accept, drop, return, continue, jump, goto. */
   | { readonly action: "verdict"; readonly verdict: Verdict }
@@ -143,9 +152,11 @@ export interface ChainSpec {
 
 /**
  * Type of one field of a key or of data. `index` is the 32-bit host-order number that `numgen` gives: declared to
- * the kernel as nft's `mark`, printed as `typeof numgen random mod 2` (nft refuses a plain mark there).
+ * the kernel as nft's `mark`, printed as `typeof numgen random mod 2` (nft refuses a plain mark there). `classid` is a packet's
+ * priority, 32 bits in host order, printed as two numbers in hex: `15:3`.
  */
-export type FieldType = "ipv4_addr" | "ipv6_addr" | "inet_proto" | "inet_service" | "mark" | "ifname" | "index";
+export type FieldType =
+  "ipv4_addr" | "ipv6_addr" | "inet_proto" | "inet_service" | "mark" | "classid" | "ifname" | "index";
 
 /** Unpadded bytes of a field type. */
 export const FIELD_BYTES: Readonly<Record<FieldType, number>> = {
@@ -154,6 +165,7 @@ export const FIELD_BYTES: Readonly<Record<FieldType, number>> = {
   inet_proto: 1,
   inet_service: 2,
   mark: 4,
+  classid: 4,
   ifname: 16,
   index: 4,
 };
@@ -185,7 +197,7 @@ export interface SetSpec {
 
 /**
  * The wanted elements of one set or map that the Table fills. The hot path: keys and data are packed bytes as in
- * `ElementBatch` (every field padded to 4 bytes with zeros behind, network order but for marks and indices, which are host order),
+ * `ElementBatch` (every field padded to 4 bytes with zeros behind, network order but for marks, classids and indices, which are host order),
  * copied on the way in, so that a caller may reuse one scratch buffer.
  * Data of a verdict map is the 4 bytes of `Table.verdictId()`, host order.
  */

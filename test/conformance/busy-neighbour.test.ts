@@ -237,8 +237,8 @@ test(
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
     const ref = { family: "ip", table: "kube-proxy" } as const;
-    const set = (await kernel.sets(ref)).find((info) => info.set === "service-ips");
-    if (set === undefined) throw new Error("no service-ips");
+    const set = (await kernel.sets(ref)).find((info) => info.set === "services");
+    if (set === undefined) throw new Error("no services");
     const { keyLen, bytes } = await kernel.elements(ref, set);
     const victim: ElementBatch = { count: 1, keyLen, dataLen: 0, bytes: bytes.slice(0, keyLen) };
     const commit = kernel.commit.bind(kernel);
@@ -268,7 +268,7 @@ test(
       await expect
         .poll(async () => (await kernel.elements(ref, set)).count, { timeout: patience(20_000) })
         .toBe(services);
-      expect(repairs).toEqual(Array.from({ length: round }, () => "set service-ips: elements 1 gone"));
+      expect(repairs).toEqual(Array.from({ length: round }, () => "set services: elements 1 gone"));
     }
   },
 );

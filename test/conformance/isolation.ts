@@ -75,8 +75,8 @@ async function write(): Promise<void> {
 
 /** Of these services, those that have a cluster IP in force. */
 async function served(count: number): Promise<Set<number>> {
-  const info = (await kernel.sets(TABLE)).find(({ set }) => set === SetName.serviceIPs);
-  if (info === undefined) throw new Error("no map of service IPs");
+  const info = (await kernel.sets(TABLE)).find(({ set }) => set === SetName.services);
+  if (info === undefined) throw new Error("no map of services");
   const batch = await kernel.elements(TABLE, info);
   const op: Op = { op: "add", kind: "elements", ...TABLE, set: info.set, elements: batch };
   const found = new Set<number>();
@@ -90,21 +90,20 @@ async function served(count: number): Promise<Set<number>> {
   return found;
 }
 
-/** Sends these services' elements to a chain that is not there. */
-function toNowhere(services: ReadonlySet<number>): (op: Op) => Op {
+/** Gives these services' elements a flag that no kernel knows. */
+function withNonsense(services: ReadonlySet<number>): (op: Op) => Op {
   const isTheirs = isOfService(services);
   return (op) => {
-    if (op.kind !== "elements" || op.op !== "add" || op.elements.verdicts === undefined) return op;
+    if (op.kind !== "elements" || op.op !== "add" || op.set !== SetName.services) return op;
     const batch: ElementBatch = op.elements;
-    const bytes = Uint8Array.from(batch.bytes);
-    const view = new DataView(bytes.buffer);
+    const stride = batch.bytes.length / batch.count;
+    const bytes = new Uint8Array(batch.count * (stride + 4));
     for (let index = 0; index < batch.count; index++) {
-      if (!isTheirs(op, { batch, index })) continue;
-      const at = (index * bytes.length) / batch.count;
-      view.setUint32(at + batch.keyLen, op.elements.verdicts.length, true);
+      const at = index * (stride + 4);
+      bytes.set(batch.bytes.subarray(index * stride, (index + 1) * stride), at);
+      if (isTheirs(op, { batch, index })) bytes[at + stride] = 0x40;
     }
-    const verdicts = [...op.elements.verdicts, { verdict: "goto", chain: "nowhere" } as const];
-    return { ...op, elements: { ...batch, verdicts, bytes } };
+    return { ...op, elements: { ...batch, flags: true, bytes } };
   };
 }
 
@@ -132,7 +131,7 @@ function amongMany(): void {
     test("the others are served, and they come when they can", { timeout: TIMEOUT_MS }, async () => {
       const wrong = new Set([7, 8, 1234, 4999]);
       for (let i = 0; i < 5000; i++) put(i, podsOf(i, 3));
-      spoil = toNowhere(wrong);
+      spoil = withNonsense(wrong);
       telling = tells;
       proxier.synced();
       await write();

@@ -3,7 +3,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { batchLayout } from "../../src/kernel/element-batch.js";
 import type { Kernel } from "../../src/kernel/types.js";
-import { SetName } from "../../src/ruleset/names.js";
+import { shardOf } from "../../src/ruleset/list-values.js";
+import { endpointsName } from "../../src/ruleset/names.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
@@ -14,6 +15,7 @@ const ENDPOINTS = 65_537;
 const LOCAL = ["11.0.0.4", "11.0.0.5"];
 /** 203.0.113.9, TCP, 80, each padded to four bytes. */
 const VIP = "cb0071090600000000500000";
+const SHARD = shardOf(Buffer.from(VIP, "hex"));
 
 let namespace: Namespace;
 beforeAll(async () => {
@@ -26,7 +28,7 @@ async function drawn(kernel: Kernel, chain: string): Promise<(string | undefined
   const [rule] = await kernel.rules(TABLE, chain);
   const draw = rule?.exprs.find((expr) => expr.type === "numgen");
   if (draw === undefined) throw new Error(`${chain} draws nothing`);
-  const set = (await kernel.sets(TABLE)).find((one) => one.set === SetName.serviceEndpoints);
+  const set = (await kernel.sets(TABLE)).find((one) => one.set === endpointsName(SHARD));
   if (set === undefined) throw new Error("no map of endpoints");
   const batch = await kernel.elements(TABLE, set);
   const { stride, data } = batchLayout(batch);
@@ -67,9 +69,9 @@ test(
       for (const count of [ENDPOINTS, ENDPOINTS - 1, ENDPOINTS + 2]) {
         put(count);
         expect((await proxier.sync()).ok).toBe(true);
-        const cluster = await drawn(bench.kernel, `cluster-${count}`);
+        const cluster = await drawn(bench.kernel, `cluster-${count}-${SHARD.toString(16)}`);
         expect([cluster.length, new Set(cluster).size, cluster.includes(undefined)]).toEqual([count, count, false]);
-        expect(new Set(await drawn(bench.kernel, "local-2"))).toEqual(new Set(LOCAL));
+        expect(new Set(await drawn(bench.kernel, `local-2-${SHARD.toString(16)}`))).toEqual(new Set(LOCAL));
       }
     } finally {
       await proxier.stop();

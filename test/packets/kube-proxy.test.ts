@@ -192,7 +192,7 @@ describe("given back", () => {
     const text = await listed();
     const base = text.match(/chain (filter|nat)-[a-z-]+ \{[^}]*\}/g) ?? [];
     expect(base).toHaveLength(16);
-    for (const chain of base) expect(chain).not.toMatch(/(external|nodeport)-local|cluster-lists|local-lists/);
+    for (const chain of base) expect(chain).not.toMatch(/(external|nodeport)-local|dispatch/);
     // Its maps lead to its own chains.
     for (const map of ["service-ips", "service-nodeports", "firewall-ips"]) {
       for (const [body] of text.matchAll(new RegExp(`map ${map} \\{[^}]*\\}`, "g"))) {

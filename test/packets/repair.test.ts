@@ -81,7 +81,7 @@ describe("what somebody does with nft", () => {
       "changes a policy",
       ["add chain ip kube-proxy filter-forward { type filter hook forward priority 0; policy drop; }"],
     ],
-    ["empties a map", ["flush", "map", "ip", "kube-proxy", "service-ips"]],
+    ["empties a map", ["flush", "map", "ip", "kube-proxy", "services"]],
     ["adds a chain", ["add", "chain", "ip", "kube-proxy", "theirs"]],
     ["deletes a table", ["delete", "table", "ip", "kube-proxy"]],
   ];

@@ -158,8 +158,11 @@ describe("a layout of another version", () => {
         .replaceAll(/^\t\tcomment ".*"\n/gm, '\t\tcomment "of another version"\n'),
     "base chains at other priorities, and rules in another order": (text) =>
       text
-        .replaceAll(/(priority )(-?\d+)/g, (_all, word: string, number: string) => `${word}${Number(number) - 1}`)
-        .replaceAll(/(\tchain services \{\n)(.*\n)(.*\n)/g, "$1$3$2"),
+        .replaceAll(
+          /(hook \S+ priority )(-?\d+)/g,
+          (_all, word: string, number: string) => `${word}${Number(number) - 1}`,
+        )
+        .replaceAll(/(\t\tmeta priority set .* map @services .*\n.*\n)(.*\n.*\n)/g, "$2$1"),
     "more than we know of": (text) =>
       text.replace(
         /\tchain services \{\n/,

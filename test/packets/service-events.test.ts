@@ -78,7 +78,7 @@ test("a service that the kernel refuses has an Event, found by its uid; the othe
     });
     await eventually(async () => {
       const table = { family: "ip", table: "kube-proxy" } as const;
-      const info = (await fake.sets(table)).find(({ set }) => set === "service-ips");
+      const info = (await fake.sets(table)).find(({ set }) => set === "services");
       if (info === undefined) throw new Error("no rules yet");
       expect((await fake.elements(table, info)).count).toBe(2);
     });

@@ -138,7 +138,7 @@ describe("another proxier", () => {
     await pass(100);
     expect(repairs()).toBe(before);
     expect(syncs.at(-1)).toMatchObject({ ok: true, services: ["bench/svc-1"], repairPending: true });
-    const set = (await kernel.sets(TABLE)).find(({ set: name }) => name === "service-ips")!;
+    const set = (await kernel.sets(TABLE)).find(({ set: name }) => name === "services")!;
     expect((await kernel.elements(TABLE, set)).count).toBe(2);
   });
 

@@ -151,7 +151,7 @@ describe("the Node object", () => {
       putNode(["192.0.2.1"], zone);
       expect((await proxier.sync()).ok).toBe(true);
       const text = await proxier.render();
-      const count = /10\.96\.0\.1 \. tcp \. 80 : goto cluster-(\d+)/.exec(text)?.[1] ?? "1";
+      const count = /10\.96\.0\.1 \. tcp \. 80 : 1[0-9a-f]:(\d+)/.exec(text)?.[1] ?? "1";
       return Array.from(
         { length: Number(count) },
         (_, i) => new RegExp(`10\\.96\\.0\\.1 \\. tcp \\. 80 \\. ${i} : (\\S+)`).exec(text)?.[1],

@@ -31,10 +31,12 @@ function put(index: number, pods: readonly number[], change: Partial<V1Service["
   proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
 }
 
+/** Elements of a set, or of all its shards. */
 async function count(set: string): Promise<number> {
-  const info = (await kernel.sets(TABLE)).find((candidate) => candidate.set === set);
-  if (info === undefined) throw new Error(`no set ${set}`);
-  return (await kernel.elements(TABLE, info)).count;
+  const found = (await kernel.sets(TABLE)).filter((info) => info.set.replace(/-[0-9a-f]$/, "") === set);
+  if (found.length === 0) throw new Error(`no set ${set}`);
+  const batches = await Promise.all(found.map((info) => kernel.elements(TABLE, info)));
+  return batches.reduce((sum, batch) => sum + batch.count, 0);
 }
 
 const errors = (): Record<string, unknown>[] => logged.filter(({ level }) => level === 50);
@@ -65,7 +67,7 @@ describe("Proxier", () => {
     put(0, [1]);
     proxier.synced(["ServiceCIDR"]);
     expect((await proxier.sync()).ok).toBe(true);
-    expect([await count("service-cidrs"), await count("service-endpoints")]).toEqual([inForce, 1]);
+    expect([await count("service-cidrs"), await count("endpoints")]).toEqual([inForce, 1]);
     // Half of a list: not in force before the rest.
     proxier.upsert(cidr(["10.97.0.0/16", "10.99.0.0/16"]));
     expect((await proxier.sync()).ok).toBe(true);
@@ -84,17 +86,17 @@ describe("Proxier", () => {
     put(0, [1, 2]);
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
-    const before = await count("service-endpoints");
+    const before = await count("endpoints");
     const commit = kernel.commit.bind(kernel);
     kernel.commit = () => Promise.reject(new KernelError("system", "no memory to send", { action: "commit" }));
     put(1, [3, 4, 5]);
     expect((await proxier.sync()).ok).toBe(false);
-    expect(await count("service-endpoints")).toBe(before);
+    expect(await count("endpoints")).toBe(before);
     expect(errors()).toHaveLength(1);
     expect(errors()[0]).toMatchObject({ family: "ip", msg: "the kernel's table was not changed" });
     kernel.commit = commit;
     expect((await proxier.sync()).ok).toBe(true);
-    expect(await count("service-endpoints")).toBe(before + 3);
+    expect(await count("endpoints")).toBe(before + 3);
   });
 
   it("removes by itself what it had left for packets under way when a list shrank", async () => {
@@ -104,7 +106,7 @@ describe("Proxier", () => {
     await expect.poll(() => kernel.commits.length).toBe(1);
     put(0, [1]);
     proxier.flush();
-    await expect.poll(() => count("service-endpoints")).toBe(1);
+    await expect.poll(() => count("endpoints")).toBe(1);
     await proxier.stop();
   });
 
@@ -128,7 +130,7 @@ describe("Proxier", () => {
     put(2, [3], { externalIPs: ["203.0.113.1", "nonsense"] });
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
-    expect(await count("service-ips")).toBe(3);
+    expect(await count("services")).toBe(3);
     const left = logged.filter(({ msg }) => msg === "left out");
     expect(left.map(({ kind, object, field }) => [kind, object, field])).toEqual([
       ["Service", "bench/svc-1", expect.stringContaining("spec.clusterIP")],
@@ -143,21 +145,21 @@ describe("Proxier", () => {
     put(2, [3], shared);
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
-    expect([await count("service-ips"), await count("service-endpoints")]).toEqual([1, 2]);
+    expect([await count("services"), await count("endpoints")]).toEqual([1, 2]);
     // The winner goes: the other one has been waiting.
     proxier.remove("Service", "bench/svc-1");
     expect((await proxier.sync()).ok).toBe(true);
-    expect(await count("service-ips")).toBe(1);
+    expect(await count("services")).toBe(1);
     expect(await proxier.render()).toContain("11.0.0.4 . 8080");
     // An older service comes, and takes the address back.
     put(0, [5, 6, 7], shared);
     expect((await proxier.sync()).ok).toBe(true);
-    expect(await count("service-ips")).toBe(1);
+    expect(await count("services")).toBe(1);
     proxier.remove("Service", "bench/svc-0");
     proxier.remove("Service", "bench/svc-2");
     put(3, [8], shared);
     expect((await proxier.sync()).ok).toBe(true);
-    expect([await count("service-ips"), await count("cluster-ips")]).toEqual([1, 1]);
+    expect([await count("services"), await count("cluster-ips")]).toEqual([1, 1]);
   });
 
   it("serves a service whatever its name is", async () => {
@@ -185,7 +187,7 @@ describe("Proxier", () => {
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
     expect(errors()).toEqual([]);
-    expect(await count("service-ips")).toBe(2 * names.length);
+    expect(await count("services")).toBe(2 * names.length);
     expect(await count("firewall-ips")).toBe(names.length);
     for (const { chain } of await kernel.chains(TABLE)) expect(chain).toMatch(/^[a-z][a-z0-9_.-]{0,254}$/);
   });
@@ -197,7 +199,7 @@ describe("Proxier", () => {
       [
         ...(await kernel.chains(TABLE)).map(({ chain }) => chain),
         ...(await kernel.sets(TABLE)).map(({ set }) => set),
-      ].filter((name) => /^(sticky|source)/.test(name));
+      ].filter((name) => /^(sticky|source)-/.test(name));
     put(0, [1, 2, 3], {
       sessionAffinity: "ClientIP",
       externalIPs: ["203.0.113.9"],

@@ -6,6 +6,9 @@ import type { Op } from "../../../src/kernel/types.js";
 import type { RepairReport } from "../../../src/proxier/observer.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
 import { RepairPace } from "../../../src/proxier/repair.js";
+import { KeyPacker } from "../../../src/ruleset/keys.js";
+import { shardOf } from "../../../src/ruleset/list-values.js";
+import { endpointsName } from "../../../src/ruleset/names.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { snapshot } from "../../conformance/bench.js";
 import { keptIn } from "../log.js";
@@ -302,13 +305,13 @@ describe("a table that somebody else changes", () => {
   it("so that a write of ours is refused is repaired with that write, and counted as that", async () => {
     proxier = make({ watch: false });
     await begin();
-    await other.commit([{ op: "flush", kind: "elements", ...TABLE, set: "service-endpoints" }]);
+    const shard = shardOf(new KeyPacker("ip").vip("10.96.0.1", "TCP", 80).service);
+    const endpoints = endpointsName(shard);
+    await other.commit([{ op: "flush", kind: "elements", ...TABLE, set: endpoints }]);
     put(0, [3, 4]);
     proxier.flush();
     await pass(100);
-    expect(repairs).toMatchObject([
-      { cause: "conflict", found: ["set service-endpoints: elements 2 gone"], changes: [] },
-    ]);
+    expect(repairs).toMatchObject([{ cause: "conflict", found: [`set ${endpoints}: elements 2 gone`], changes: [] }]);
     expect(await snapshot(kernel)).toEqual(await writtenFor([3, 4]));
   });
 

@@ -63,7 +63,7 @@ it.each(FAILURES)("when every transaction fails with %s", async (code) => {
   kernel.commit = commit;
   await pass(31_000);
   const [set] = (await kernel.sets({ family: "ip", table: "kube-proxy" })).filter(
-    ({ set: name }) => name === "service-ips",
+    ({ set: name }) => name === "services",
   );
   expect((await kernel.elements({ family: "ip", table: "kube-proxy" }, set)).count).toBe(2);
 });

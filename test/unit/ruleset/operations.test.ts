@@ -4,12 +4,27 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import type { ApplyResult } from "../../../src/table/types.js";
+import { KeyPacker } from "../../../src/ruleset/keys.js";
+import { shardOf, SHARDS } from "../../../src/ruleset/list-values.js";
 import { makeService, makeSlice, podsOf } from "../../bench/cluster.js";
 import { makeProxier } from "../proxier/support/proxier.js";
 
 const SERVICES = 5_000;
 const BIG = 1_000;
 const range = (from: number, count: number): number[] => Array.from({ length: count }, (_, i) => from + i);
+
+/** The next service whose endpoints are in the same map as those of the big one: they share chains. */
+function besideBig(after: number): number {
+  const keys = new KeyPacker("ip");
+  const shard = (service: number): number =>
+    shardOf(keys.vip(makeService(service).spec?.clusterIP ?? "", "TCP", 80).service);
+  let next = after + 1;
+  while (shard(next) !== shard(SERVICES)) next++;
+  return next;
+}
+/** They have one endpoint fewer and one more. */
+const FEWER = besideBig(SERVICES);
+const MORE = besideBig(FEWER);
 
 let now = 0;
 const proxierOn = (kernel: FakeKernel): Proxier => makeProxier(kernel, { clock: { now: () => now } });
@@ -52,10 +67,10 @@ describe("operations of a change", () => {
 
   beforeAll(async () => {
     proxier = proxierOn(kernel);
-    for (const index of range(0, SERVICES - 3)) put(proxier, makeService(index), makeSlice(index, podsOf(index, 2)));
-    // These two keep the chains for one endpoint fewer and more in use, so that what is counted is elements alone.
-    put(proxier, makeService(SERVICES - 2), makeSlice(SERVICES - 2, range(8_000_000, BIG - 1)));
-    put(proxier, makeService(SERVICES - 1), makeSlice(SERVICES - 1, range(8_100_000, BIG + 1)));
+    for (const index of range(0, SERVICES - 2)) put(proxier, makeService(index), makeSlice(index, podsOf(index, 2)));
+    // These two keep the chains for one endpoint fewer and more in use, so that what is counted is elements of data maps alone.
+    put(proxier, makeService(FEWER), makeSlice(FEWER, range(8_000_000, BIG - 1)));
+    put(proxier, makeService(MORE), makeSlice(MORE, range(8_100_000, BIG + 1)));
     put(proxier, makeService(SERVICES), makeSlice(SERVICES, pods));
     proxier.synced();
     const first = await sync(proxier);
@@ -73,9 +88,9 @@ describe("operations of a change", () => {
   it("writes nothing after a restart, also on a table whose endpoints stand in another order", async () => {
     await change(makeSlice(SERVICES, [...pods.slice(0, 10), ...pods.slice(11), fresh(1)]));
     const again = proxierOn(kernel);
-    for (const index of range(0, SERVICES - 3)) put(again, makeService(index), makeSlice(index, podsOf(index, 2)));
-    put(again, makeService(SERVICES - 2), makeSlice(SERVICES - 2, range(8_000_000, BIG - 1)));
-    put(again, makeService(SERVICES - 1), makeSlice(SERVICES - 1, range(8_100_000, BIG + 1)));
+    for (const index of range(0, SERVICES - 2)) put(again, makeService(index), makeSlice(index, podsOf(index, 2)));
+    put(again, makeService(FEWER), makeSlice(FEWER, range(8_000_000, BIG - 1)));
+    put(again, makeService(MORE), makeSlice(MORE, range(8_100_000, BIG + 1)));
     put(again, makeService(SERVICES), makeSlice(SERVICES, [fresh(1), ...pods.toSpliced(10, 1)]));
     again.synced();
     const commits = kernel.commits.length;
@@ -112,15 +127,15 @@ describe("operations of a change", () => {
     expect((await settle()).transactions).toBe(0);
   });
 
-  it("adds a chain and its rule for a count that no other service has", async () => {
+  it("adds a chain, its rule and what leads there for a count that no other service has", async () => {
     const grown = [...pods, fresh(4), fresh(5)];
     const result = await change(makeSlice(SERVICES, grown));
     expect(result.operations).toMatchObject({
-      element: { add: 3, delete: 1 },
+      element: { add: 4, delete: 1 },
       chain: { add: 1, delete: 0 },
       rule: { add: 1, delete: 0 },
     });
-    expect(result.total).toBe(6);
+    expect(result.total).toBe(7);
     // The chain goes first: a packet that is under way must not find it empty.
     expect(result.transactions).toBe(2);
     const kinds = kernel.commits.slice(-2).map((ops) => new Set(ops.map((op) => op.kind)));
@@ -153,9 +168,9 @@ describe("operations of a change", () => {
     proxier.upsert({ kind: "Service", object: full });
     await sync(proxier);
     expect((await change(makeSlice(SERVICES, pods.with(500, fresh(8))))).total).toBe(4 * 2);
-    // The chains for this count that mark for masquerading are new: one for VIPs, one for node ports and its target.
+    // The chains for this count that mark for masquerading are new, and so is what leads there.
     const up = await change(makeSlice(SERVICES, [...pods.with(500, fresh(8)), fresh(9)]));
-    expect(up.operations.element).toEqual({ add: 4 * 2, delete: 4 });
+    expect(up.operations.element).toEqual({ add: 4 * 2 + up.operations.chain.add, delete: 4 });
     const down = await change(makeSlice(SERVICES, pods.with(500, fresh(9))));
     expect(down.operations.element).toEqual({ add: 2 * 4, delete: 2 * 4 });
     expect((await settle()).operations.element).toEqual({ add: 0, delete: 4 });
@@ -182,11 +197,13 @@ describe("operations of a change", () => {
     const counts = await Promise.all(
       sets.map(async (set) => [set.set, (await kernel.elements(table, set)).count] as const),
     );
+    const inShards = counts.filter(([set]) => /^endpoints-[0-9a-f]$/.test(set)).map(([, count]) => count);
+    expect(inShards).toHaveLength(SHARDS);
+    expect(inShards.reduce((sum, count) => sum + count)).toBe((SERVICES - 2) * 2 + BIG - 1 + BIG + 1);
     expect(Object.fromEntries(counts)).toMatchObject({
       "cluster-ips": SERVICES,
-      "service-ips": SERVICES,
-      "service-endpoints": (SERVICES - 2) * 2 + BIG - 1 + BIG + 1,
-      "service-nodeports": 0,
+      services: SERVICES,
+      nodeports: 0,
       "nodeport-endpoints": 0,
       "hairpin-connections": 0,
       "reset-services": 0,
@@ -194,14 +211,20 @@ describe("operations of a change", () => {
   });
 
   it("drops draw chains that nothing goes to, after a while", async () => {
+    const table = { family: "ip", table: "kube-proxy" } as const;
     const chains = async (): Promise<string[]> =>
-      (await kernel.chains({ family: "ip", table: "kube-proxy" }))
-        .map(({ chain }) => chain)
-        .filter((name) => /-\d+$/.test(name));
+      (await kernel.chains(table)).map(({ chain }) => chain).filter((name) => /-\d+(-[0-9a-f])?$/.test(name));
     for (let round = 0; round < 4; round++) {
       now += 61_000;
       await sync(proxier);
     }
-    expect((await chains()).sort()).toEqual(["cluster-1001", "cluster-2", "cluster-999"]);
+    const big = shardOf(
+      new KeyPacker("ip").vip(makeService(SERVICES).spec?.clusterIP ?? "", "TCP", 80).service,
+    ).toString(16);
+    const twos = Array.from({ length: SHARDS }, (_, shard) => `cluster-2-${shard.toString(16)}`);
+    expect((await chains()).sort()).toEqual([`cluster-1001-${big}`, ...twos, `cluster-999-${big}`]);
+    const dispatch = (await kernel.sets(table)).find(({ set }) => set === "dispatch")!;
+    const sticky = 2 * 3;
+    expect((await kernel.elements(table, dispatch)).count).toBe(SHARDS + 2 + sticky);
   });
 });

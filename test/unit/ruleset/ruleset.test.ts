@@ -78,7 +78,9 @@ describe("options that change", () => {
     const marking = (mark: string): string[] =>
       [...chains()].filter(([, rules]) => rules.includes(mark)).map(([name]) => name);
     const before = marking("0x4000");
-    expect(before).toEqual(expect.arrayContaining(["masq-1", expect.stringMatching(/^sticky-masq-/)]));
+    expect(before).toEqual(
+      expect.arrayContaining([expect.stringMatching(/^masq-1-[0-9a-f]$/), expect.stringMatching(/^sticky-masq-/)]),
+    );
     ruleset.setOptions({ ...OPTIONS, masqueradeBit: 15 });
     expect(marking("0x4000")).toEqual([]);
     expect(marking("0x8000").toSorted()).toEqual(before.toSorted());
@@ -105,9 +107,9 @@ describe("what the kernel refuses", () => {
     const owners = ruleset.attribute([
       ...own.map((chain) => ({ kind: "chain", chain, ...fault }) as const),
       { kind: "set", set: own.find((name) => name.startsWith("sticky-endpoint"))!, ...fault },
-      { kind: "element", set: "service-ips", key: Uint8Array.of(10, 96, 0, 2, 6, 0, 0, 0, 0, 80, 0, 0), ...fault },
+      { kind: "element", set: "services", key: Uint8Array.of(10, 96, 0, 2, 6, 0, 0, 0, 0, 80, 0, 0), ...fault },
       { kind: "chain", chain: "services", ...fault },
-      { kind: "element", set: "service-ips", key: Uint8Array.of(10, 96, 0, 9, 6, 0, 0, 0, 0, 80, 0, 0), ...fault },
+      { kind: "element", set: "services", key: Uint8Array.of(10, 96, 0, 9, 6, 0, 0, 0, 0, 80, 0, 0), ...fault },
     ]);
     expect(owners.map(({ service }) => service)).toEqual([
       ...own.map(() => "shop/web"),
@@ -116,6 +118,6 @@ describe("what the kernel refuses", () => {
       undefined,
       undefined,
     ]);
-    expect(owners.at(-1)?.what).toBe("element 10.96.0.9:80/TCP of service-ips: ENOMEM");
+    expect(owners.at(-1)?.what).toBe("element 10.96.0.9:80/TCP of services: ENOMEM");
   });
 });

@@ -160,7 +160,7 @@ it("do not keep a service in force that is deleted; that is said once", async ()
   expect(told).toEqual([]);
   for (const set of await kernel.sets(TABLE)) {
     expect(set.set).not.toMatch(/^sticky-/);
-    if (set.set === "service-ips") expect((await kernel.elements(TABLE, set)).count).toBe(0);
+    if (set.set === "services") expect((await kernel.elements(TABLE, set)).count).toBe(0);
   }
   expect(logged.filter(({ level }) => level > 40)).toEqual([]);
   expect(logged.filter(({ msg }) => msg.includes("calls chains busy"))).toMatchObject([{ level: 40, total: 2 }]);

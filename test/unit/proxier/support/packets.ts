@@ -37,6 +37,7 @@ interface Packet {
   destination: Buffer;
   port: number;
   mark: number;
+  priority: number;
   rewritten: boolean;
   masqueraded: boolean;
 }
@@ -95,6 +96,7 @@ export class Packets {
       destination: bytesOf(connection.destination),
       port: connection.port,
       mark: 0,
+      priority: 0,
       rewritten: false,
       masqueraded: false,
     };
@@ -240,6 +242,7 @@ export class Packets {
         packet.destination = Buffer.from(registers.subarray(address, address + length));
         if (expr.regProtoMin !== undefined) packet.port = registers.readUInt16BE(at(expr.regProtoMin));
         packet.rewritten = true;
+        if (packet.priority !== 0) throw new Error(`sent on with priority ${packet.priority}`);
         return "accept";
       }
       case "masq":
@@ -279,12 +282,14 @@ export class Packets {
     { family, protocol }: Connection,
   ): undefined {
     if (expr.sreg !== undefined) {
-      packet.mark = registers.readUInt32LE(at(expr.sreg));
+      if (expr.key === MetaKey.priority) packet.priority = registers.readUInt32LE(at(expr.sreg));
+      else packet.mark = registers.readUInt32LE(at(expr.sreg));
       return undefined;
     }
     const to = at(expr.dreg ?? 1);
     registers.fill(0, to, to + 4);
     if (expr.key === MetaKey.mark) registers.writeUInt32LE(packet.mark, to);
+    else if (expr.key === MetaKey.priority) registers.writeUInt32LE(packet.priority, to);
     else if (expr.key === MetaKey.l4proto) registers[to] = PROTOCOLS[protocol];
     else if (expr.key === MetaKey.nfproto) registers[to] = family === "ip" ? 2 : 10;
     else throw new Error(`unexpected meta key ${expr.key}`);

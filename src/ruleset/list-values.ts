@@ -1,0 +1,69 @@
+/**
+ * What the maps of services say of a VIP or node port: which list it draws from, how many endpoints that has, and which map holds them.
+ * One 32-bit number, which packets carry as their priority from the look-up of the service to the look-up in `dispatch`, and which nft prints
+ * as a classid, two numbers in hex: `15:3` is kind 1, shard 5, 3 endpoints.
+ */
+import type { DrawKind } from "./names.js";
+
+/** Endpoint maps of VIPs: one large map would take the kernel a walk from its start for every 32 KiB of a dump. */
+export const SHARDS = 16;
+
+/** A list to draw from. */
+export interface ListValue {
+  readonly kind: DrawKind;
+  /** Below 2 ** 24. */
+  readonly count: number;
+  /** Below SHARDS; 0 for a node port. */
+  readonly shard: number;
+  readonly nodePort: boolean;
+}
+
+const KINDS: readonly DrawKind[] = ["cluster", "masq", "local"];
+const KIND_NUMBER: Readonly<Record<DrawKind, number>> = { cluster: 1, masq: 2, local: 3 };
+const BY_SOURCE = 4;
+/** Added to a list's kind: the service port has ClientIP affinity. */
+const STICKY = 4;
+const NODE_PORT = 8;
+
+function pack(kind: number, nodePort: boolean, shard: number, count: number): number {
+  const number = nodePort ? kind + NODE_PORT : kind;
+  return (((count >>> 16) << 24) | (number << 20) | (shard << 16) | (count & 0xffff)) >>> 0;
+}
+
+export function packList({ kind, count, shard, nodePort }: ListValue): number {
+  return pack(KIND_NUMBER[kind], nodePort, shard, count);
+}
+
+/** Of a number that packList gave. */
+export function unpackList(value: number): ListValue {
+  const kind = (value >>> 20) & 0xf;
+  return {
+    kind: KINDS[(kind & ~NODE_PORT) - 1],
+    count: ((value >>> 24) << 16) | (value & 0xffff),
+    shard: (value >>> 16) & 0xf,
+    nodePort: (kind & NODE_PORT) !== 0,
+  };
+}
+
+/** Policy Local from outside: where a packet comes from decides which list it draws from. */
+export function bySource(nodePort: boolean): number {
+  return pack(BY_SOURCE, nodePort, 0, 0);
+}
+
+/** A list of a service port with ClientIP affinity, which has chains of its own for it. */
+export function sticky(kind: DrawKind, nodePort: boolean): number {
+  return pack(KIND_NUMBER[kind] + STICKY, nodePort, 0, 0);
+}
+
+/** Those of all service ports that have affinity. */
+export function stickyValues(nodePort: boolean): readonly number[] {
+  return KINDS.map((kind) => sticky(kind, nodePort));
+}
+
+/** The shard of a VIP's endpoints: a hash of its packed address, protocol and port. */
+export function shardOf(key: Uint8Array): number {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < key.length; i++) hash = Math.imul(hash ^ key[i], 0x01000193);
+  hash = Math.imul(hash ^ (hash >>> 15), 0x85ebca6b);
+  return (hash ^ (hash >>> 13)) >>> 28;
+}
