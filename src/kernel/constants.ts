@@ -33,7 +33,7 @@ export const DataTypeId = {
   inet_proto: 12,
   inet_service: 13,
   mark: 19,
-  classid: 21,
+  classid: 23,
   ifname: 41,
 } as const;
 
