@@ -53,7 +53,7 @@ export async function dumpTable(kernel: Kernel, ref: TableRef, options: DumpOpti
 }
 
 /** Undefined when something vanished between two requests, or changed all the time during one. */
-async function unlessTorn<T>(read: () => Promise<T>): Promise<T | undefined> {
+export async function unlessTorn<T>(read: () => Promise<T>): Promise<T | undefined> {
   try {
     return await read();
   } catch (error) {

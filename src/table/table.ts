@@ -8,7 +8,7 @@ import type { Period } from "./announcements.js";
 import { BusyChains } from "./busy-chains.js";
 import { capture, type Captured } from "./capture.js";
 import { describeChanges, describeForeignChanges } from "./changes.js";
-import { type CheckOutcome, compareInBackground } from "./check.js";
+import { type CheckOutcome, compareAll } from "./check.js";
 import { insertionDrift, joined } from "./drift.js";
 import type { PackedChange } from "./element-set.js";
 import { CommitFailure, TableError, toTableError } from "./errors.js";
@@ -39,6 +39,8 @@ import { WantedState } from "./wanted.js";
 const DEFAULT_TAIL_DELAY_MS = 500;
 /** Times that one apply() reads the kernel again and tries once more. */
 const MAX_RETRIES = 3;
+/** Tries beside the applies, for each part of a check, before one is kept waiting. */
+const CHECK_ATTEMPTS = 3;
 /** Refusals of an object's absence, presence, use or owner: the kernel does not hold what we thought. */
 const DRIFT = new Set(["ENOENT", "EEXIST", "EBUSY", "ENFILE", "EPERM"]);
 
@@ -66,8 +68,6 @@ export class Table {
   #port: number;
   /** Found by reads, and not undone yet. */
   #drift: Drift | undefined;
-  /** Counts beginnings and ends of what may change the view: who compares in between sees that it did. */
-  #steps = 0;
   #queue: Promise<unknown> = Promise.resolve();
   #features: Promise<Features> | undefined;
   /** Whether the kernel has tables that outlive their owner. */
@@ -186,19 +186,16 @@ export class Table {
   }
 
   /**
-   * Compares everything with the kernel, while applies go on as ever; only when they come too thick is one kept waiting for it.
-   * Writes nothing: what differs is read and repaired by the next apply. Throws TableError.
+   * Compares everything with the kernel, part by part in pauses between applies; where they come too thick one is kept waiting for
+   * a part, the largest of which is one set. Writes nothing: what differs is read and repaired by the next apply. Throws TableError.
    */
   async check(): Promise<CheckOutcome> {
     try {
-      const compare = (): ReturnType<typeof compareInBackground> =>
-        compareInBackground(
-          this.#view,
-          this.#wanted,
-          () => this.#steps,
-          () => this.#insertions.check(this.#kernel),
-        );
-      return (await compare()) ?? (await this.#serialised(compare)) ?? "different";
+      return await compareAll(
+        this.#view,
+        (part) => this.#undisturbed(part),
+        () => this.#insertions.check(this.#kernel),
+      );
     } catch (error) {
       throw toTableError(this.#options.name, error);
     }
@@ -274,11 +271,22 @@ export class Table {
     this.#closed = true;
   }
 
+  /** Does what only reads at a time when nothing else is done, beside what may come meanwhile: then it is done again. */
+  async #undisturbed<T>(part: () => Promise<T>): Promise<T> {
+    for (let attempt = 0; attempt < CHECK_ATTEMPTS && !this.#closed; attempt++) {
+      const queue = this.#queue;
+      await queue;
+      if (queue !== this.#queue) continue;
+      const result = await part();
+      if (queue === this.#queue) return result;
+    }
+    return this.#serialised(part);
+  }
+
   #serialised<T>(action: () => Promise<T>): Promise<T> {
     const run = this.#queue.then(() => {
       if (this.#closed) throw new TableError("closed", `${this.#options.name}: the table is closed`);
-      this.#steps++;
-      return action().finally(() => this.#steps++);
+      return action();
     });
     this.#queue = run.catch(() => undefined);
     return run;

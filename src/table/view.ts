@@ -2,8 +2,8 @@
 import type { ElementBatch, Kernel, SetInfo, TableRef } from "../kernel/types.js";
 import { Announcements } from "./announcements.js";
 import { Doubts, type DoubtScope } from "./doubts.js";
-import { compareStructure, DriftReport } from "./drift.js";
-import { dumpRules, dumpTable, type TableDump } from "./dump.js";
+import { compareStructure, driftIsEmpty, DriftReport } from "./drift.js";
+import { dumpRules, dumpTable, unlessTorn, type TableDump } from "./dump.js";
 import type { ElementDrift } from "./element-set.js";
 import { fateOf } from "./ownership.js";
 import { needsHandles } from "./plan.js";
@@ -94,6 +94,30 @@ export class KernelView {
         return record !== undefined && isReadable(info, record) && picks(info.set);
       },
     });
+  }
+
+  /** Whether everything but elements is as thought, and the sets whose elements can be compared. */
+  async compareStructure(): Promise<{ readonly same: boolean; readonly sets: readonly string[] }> {
+    const { state } = await this.dump(() => false);
+    const report = new DriftReport(new Set());
+    compareStructure(this.state, state, report);
+    const sets = [...state.sets.values()].filter((info) => this.#comparable(info.set, info) !== undefined);
+    return { same: report.finish() === undefined, sets: sets.map(({ set }) => set) };
+  }
+
+  /** Whether the kernel's set has exactly the elements that it is thought to have. Also true when nothing is thought of it any more. */
+  async compareElements(set: string): Promise<boolean> {
+    const info = this.state.sets.get(set);
+    const record = this.#comparable(set, info);
+    if (info === undefined || record === undefined) return true;
+    const batch = await unlessTorn(() => this.#kernel.elements(this.#ref, info));
+    return batch !== undefined && driftIsEmpty(await record.elements.compare(batch));
+  }
+
+  #comparable(set: string, info: SetInfo | undefined): SetRecord | undefined {
+    const record = this.#wanted.sets.get(set);
+    if (record?.known !== true || !this.state.sets.has(set)) return undefined;
+    return info !== undefined && isReadable(info, record) ? record : undefined;
   }
 
   #inScope(set: string, { sets }: DoubtScope): boolean {

@@ -282,6 +282,61 @@ describe("a check while the table is being written", () => {
     expect(once).toBe(false);
   });
 
+  it("keeps an apply waiting for the elements of one set at most", async () => {
+    for (const set of ["a", "b", "c"]) own.table.set({ set, key: ["ipv4_addr"] });
+    await own.table.apply();
+    let dumps = 0;
+    let waiting = 0;
+    const waited: number[] = [];
+    const applies: Promise<void>[] = [];
+    kernel.setLatency(async (action) => {
+      if (action !== "dump elements" || applies.length >= 30) return;
+      dumps++;
+      if (waiting > 0) return;
+      waiting++;
+      const before = dumps;
+      own.service(10 + applies.length, 2);
+      applies.push(
+        own.table
+          .apply()
+          .then(() => void waited.push(dumps - before))
+          .finally(() => waiting--),
+      );
+      await settle();
+    });
+    for (let i = 0; i < 4; i++) expect(await own.table.check()).toBe("same");
+    await Promise.all(applies);
+    expect(applies.length).toBeGreaterThan(8);
+    expect(Math.max(...waited)).toBeLessThanOrEqual(1);
+  });
+
+  it("waits for an apply that is under way", async () => {
+    const { promise: noted, resolve: goOn } = Promise.withResolvers<undefined>();
+    const commit = kernel.commit.bind(kernel);
+    kernel.commit = async (ops, options) => {
+      const result = await commit(ops, options);
+      await noted;
+      return result;
+    };
+    own.service(3, 2);
+    const apply = own.table.apply();
+    await settle();
+    const check = own.table.check();
+    for (let i = 0; i < 50; i++) await settle();
+    goOn(undefined);
+    expect(await check).toBe("same");
+    expect(await apply).toMatchObject({ transactions: 1 });
+  });
+
+  it("ends with the part that it is at when the table is closed", async () => {
+    const names = dumped();
+    kernel.setLatency((action) => {
+      if (action === "dump elements") own.table.close();
+    });
+    await expect(own.table.check()).rejects.toMatchObject({ name: "TableError", code: "closed" });
+    expect(names).toHaveLength(1);
+  });
+
   it("reads nothing when the next apply will read anyway", async () => {
     await other.commit([foreignChain]);
     await settle();
