@@ -278,9 +278,9 @@ export class Proxier implements ObjectSink {
   async stop(): Promise<void> {
     await this.#pace.stop();
     await this.#localAddresses.close();
+    for (const family of this.#families) family.close();
     await this.#watcher?.close();
     this.#contention.close();
-    for (const family of this.#families) family.close();
   }
 
   #updateServiceCIDRs(changed: boolean): void {

@@ -1,15 +1,25 @@
 /** Keeps an eye on the kernel's tables: events, and a full check now and then for what events do not show. */
+import { performance } from "node:perf_hooks";
+
 import type { Kernel } from "../kernel/types.js";
 import type { Logger } from "../observe/log.js";
 import { TableWatch, type WatchOptions } from "../table/watch.js";
 import type { FamilyProxier } from "./family.js";
 
 export interface WatcherOptions extends WatchOptions {
-  /** Between two full checks, ms. Default: one hour. */
+  /** Between two full checks, ms: at least. Default: five minutes. Longer where a check takes long, up to an hour. */
   readonly checkIntervalMs?: number;
 }
 
-const CHECK_INTERVAL_MS = 3_600_000;
+const CHECK_INTERVAL_MS = 300_000;
+const LONGEST_CHECK_INTERVAL_MS = 3_600_000;
+/** Of the time, that checks may take: mostly the kernel's dumps, on one core. */
+const CHECK_SHARE = 0.002;
+
+/** Ms from a check that took so long to the next. */
+export function checkPause(tookMs: number, intervalMs = CHECK_INTERVAL_MS): number {
+  return Math.max(intervalMs, Math.min(tookMs / CHECK_SHARE, LONGEST_CHECK_INTERVAL_MS));
+}
 
 export class Watcher {
   readonly #families: readonly FamilyProxier[];
@@ -19,6 +29,7 @@ export class Watcher {
   readonly #watch: TableWatch;
   #timer: NodeJS.Timeout | undefined;
   #checking: Promise<void> | undefined;
+  #closed = false;
 
   /** @param request asks for a write, in so many ms. */
   constructor(
@@ -58,28 +69,42 @@ export class Watcher {
   /** To be called before the tables are read: what changes from then on is noticed. */
   async open(): Promise<void> {
     await this.#watch.open();
-    this.#timer = setInterval(() => {
-      this.#checking ??= this.check().finally(() => (this.#checking = undefined));
-    }, this.#checkIntervalMs);
+    this.#checkIn(this.#checkIntervalMs);
+  }
+
+  /** Where a check is under way it ends with the part that it is at, if the tables have been closed. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    await this.#watch.close();
+    await this.#checking;
+  }
+
+  #checkIn(ms: number): void {
+    this.#timer = setTimeout(() => {
+      this.#checking = this.#checkAndGoOn();
+    }, ms);
     this.#timer.unref();
   }
 
-  async close(): Promise<void> {
-    clearInterval(this.#timer);
-    await this.#watch.close();
-    await this.#checking;
+  async #checkAndGoOn(): Promise<void> {
+    const began = performance.now();
+    await this.check();
+    if (!this.#closed) this.#checkIn(checkPause(performance.now() - began, this.#checkIntervalMs));
   }
 
   /** Compares all tables with the kernel; asks for a write if one is not as it was left. Never throws. */
   async check(): Promise<void> {
     for (const { family, table, repair } of this.#families) {
       try {
+        const began = performance.now();
         const outcome = await table.check();
-        this.#log.debug({ family, outcome }, "checked the kernel's table");
+        this.#log.debug({ family, outcome, ms: performance.now() - began }, "checked the kernel's table");
         if (outcome !== "different") continue;
         repair.drifted();
         this.#request(repair.waitMs());
       } catch (error) {
+        if (this.#closed) return;
         this.#log.warn({ family, err: error }, "the kernel's table could not be checked");
       }
     }

@@ -1,5 +1,5 @@
 /** What the proxier does about others' hands on its tables. */
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, test, vi } from "vitest";
 
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { Op } from "../../../src/kernel/types.js";
@@ -9,6 +9,7 @@ import { RepairPace } from "../../../src/proxier/repair.js";
 import { KeyPacker } from "../../../src/ruleset/keys.js";
 import { shardOf } from "../../../src/ruleset/list-values.js";
 import { endpointsName } from "../../../src/ruleset/names.js";
+import { checkPause } from "../../../src/proxier/watcher.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { snapshot } from "../../conformance/bench.js";
 import { keptIn } from "../log.js";
@@ -35,6 +36,12 @@ describe("RepairPace", () => {
     pace.repaired(now + 119_999);
     expect(pace.waitMs(now + 119_999)).toBe(0);
   });
+});
+
+test("checks are five minutes apart, and where they take long, as far apart as takes a five-hundredth of the time, up to an hour", () => {
+  expect([10, 600, 1000, 7200, 20_000].map((tookMs) => checkPause(tookMs))).toEqual([
+    300_000, 300_000, 500_000, 3_600_000, 3_600_000,
+  ]);
 });
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
@@ -265,7 +272,7 @@ describe("a table that somebody else changes", () => {
     expect(repairs).toMatchObject([{ cause: "changed", changes: ["chain theirs added or changed"] }]);
   });
 
-  it("in a way that no event shows is found by the hourly check", async () => {
+  it("in a way that no event shows is found by a check within five minutes", async () => {
     await begin();
     // The events of one commit never arrive.
     const listeners = other.asOther();
@@ -275,29 +282,30 @@ describe("a table that somebody else changes", () => {
     kernel.monitor = (handlers, options) => monitor({ ...handlers, onBatch: () => undefined }, options);
     await begin();
     await listeners.commit([foreignChain]);
-    await pass(3_500_000);
+    await pass(299_000);
     expect(await chains()).toContain("theirs");
-    await pass(101_000);
+    await pass(1001);
     await pass(1);
     expect(await chains()).not.toContain("theirs");
     expect(repairs).toMatchObject([{ cause: "check", found: ["chain theirs: added"] }]);
     const before = kernel.commits.length;
-    await pass(3_600_000);
+    await pass(300_000);
     expect(kernel.commits).toHaveLength(before);
     await listeners.commit([foreignChain]);
-    await pass(3_600_000);
+    await pass(300_000);
+    await pass(1);
     expect(await chains()).not.toContain("theirs");
   });
 
-  it("is looked for again an hour after a check that could not read", async () => {
+  it("is looked for again after a check that could not read", async () => {
     await begin();
     // A read tries that often.
     kernel.interruptDumps(5);
-    await pass(3_600_000);
+    await pass(300_000);
     const failed = logged.filter(({ msg }) => msg === "the kernel's table could not be checked");
     expect(failed).toMatchObject([{ level: 40, family: "ip" }]);
     const before = logged.length;
-    await pass(3_600_000);
+    await pass(300_000);
     expect(logged.slice(before)).toMatchObject([{ level: 20, outcome: "same" }]);
     expect(repairs).toEqual([]);
   });
