@@ -81,6 +81,7 @@ export class FaultOwners {
     };
     return {
       element: compare,
+      endpoints: (set, key, base, endpoints) => endpoints.forEach((_, i) => compare(set, key.at(base + i))),
       shared: compare,
       goto: () => NO_DATA,
       list: () => undefined,

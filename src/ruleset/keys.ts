@@ -4,7 +4,7 @@
  */
 import { endianness } from "node:os";
 import { formatAddress, packAddress } from "../model/address.js";
-import type { IpFamily, Protocol } from "../model/types.js";
+import type { Endpoint, IpFamily, Protocol } from "../model/types.js";
 import { IpProto } from "../kernel/constants.js";
 
 const LITTLE_ENDIAN = endianness() === "LE";
@@ -47,6 +47,7 @@ export class KeyPacker {
   readonly #address: Uint8Array;
   readonly #endpoint: Uint8Array;
   readonly #hairpin: Uint8Array;
+  #list = new Int32Array(64);
 
   constructor(family: IpFamily) {
     this.addressBytes = family === "ip" ? 4 : 16;
@@ -81,6 +82,19 @@ export class KeyPacker {
     packAddress(address, this.#endpoint, 0);
     writePort(this.#endpoint, this.addressBytes, port);
     return this.#endpoint;
+  }
+
+  /** The data of all of them, one behind the other as words. */
+  endpoints(list: readonly Endpoint[]): Int32Array {
+    const words = this.addressBytes / 4 + 1;
+    if (list.length * words > this.#list.length) this.#list = new Int32Array(list.length * words * 2);
+    const bytes = new Uint8Array(this.#list.buffer);
+    for (let i = 0; i < list.length; i++) {
+      const at = i * words * 4;
+      packAddress(list[i].address, bytes, at);
+      writePort(bytes, at + this.addressBytes, list[i].port);
+    }
+    return this.#list;
   }
 
   /** Key of hairpin-connections: endpoint . endpoint . protocol . port. */

@@ -258,13 +258,8 @@ export class FamilyRuleset {
         : this.#keys.vip(vip, view.protocol, view.port);
     const set = vip === undefined ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shardOf(key.service)];
     // Most lists stand there just as they are wanted: told without building anything.
-    let standing = 0;
-    while (standing < wanted.length) {
-      const { address, port } = wanted[standing];
-      if (!set.kernelHolds(key.at(base + standing), this.#keys.endpoint(address, port))) break;
-      standing++;
-    }
-    if (standing === wanted.length || (standing === 0 && set.kernelValue(key.at(base)) === undefined)) return wanted;
+    if (set.kernelValue(key.at(base)) === undefined) return wanted;
+    if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(wanted), wanted.length)) return wanted;
     const byData = new Map(
       wanted.map((endpoint) => [latin1(this.#keys.endpoint(endpoint.address, endpoint.port)), endpoint]),
     );
@@ -277,6 +272,8 @@ export class FamilyRuleset {
 
   readonly #adding: Expansion = {
     element: (set, key, data) => void set.put(key, data, this.#epoch),
+    endpoints: (set, key, base, endpoints) =>
+      set.putList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length, this.#epoch),
     // The epoch of a shared element is the number of service ports that want it.
     shared: (set, key) => void set.put(key, undefined, set.epochOf(key) + 1),
     goto: (chain) => this.#goto(chain),
@@ -296,6 +293,7 @@ export class FamilyRuleset {
       if (set.epochOf(key) !== this.#formerEpoch) return;
       this.#delete(set, key);
     },
+    endpoints: (set, key, base, { length }) => set.deleteList(key.service, base, length, this.#formerEpoch, true),
     shared: (set, key) => {
       const others = set.epochOf(key) - 1;
       if (others > 0) set.put(key, undefined, others);

@@ -22,6 +22,8 @@ export interface ServicePortState {
 export interface Expansion {
   /** One element; `data` is absent for sets. Bytes are valid during the call only. */
   element(set: ElementSet, key: Uint8Array, data?: Uint8Array): void;
+  /** The elements of a list of endpoints: `key`, followed by `base` and the numbers behind it. */
+  endpoints(set: ElementSet, key: ServiceKey, base: number, endpoints: readonly Endpoint[]): void;
   /** An element of a set that several service ports share, wanted as long as any of them wants it. */
   shared(set: ElementSet, key: Uint8Array): void;
   /** Verdict-map data that goes to the named constant chain. */
@@ -192,19 +194,8 @@ export class ServiceExpander {
     to: Expansion,
   ): void {
     if (state.view.affinitySeconds > 0) return;
-    const keys = this.#keys;
-    if (useCluster) {
-      for (let index = 0; index < state.cluster.length; index++) {
-        const endpoint = state.cluster[index];
-        to.element(endpoints, key.at(index), keys.endpoint(endpoint.address, endpoint.port));
-      }
-    }
-    if (useLocal) {
-      for (let index = 0; index < state.local.length; index++) {
-        const endpoint = state.local[index];
-        to.element(endpoints, key.at(LOCAL_INDEX_BASE + index), keys.endpoint(endpoint.address, endpoint.port));
-      }
-    }
+    if (useCluster) to.endpoints(endpoints, key, 0, state.cluster);
+    if (useLocal) to.endpoints(endpoints, key, LOCAL_INDEX_BASE, state.local);
   }
 
   #refusal(view: ServicePortView, to: Expansion): Uint8Array {

@@ -1,4 +1,4 @@
-/** Numbers in the byte order of this machine, in which the kernel keeps marks, indices and flags. */
+/** Numbers in the byte order of this machine, in which the kernel keeps marks, indices and flags; and bytes as words of that order. */
 const HOST_LITTLE = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 
 /** Reads 4 bytes in host order. */
@@ -13,7 +13,33 @@ export function writeU32(bytes: Uint8Array, at: number, value: number): void {
   for (let i = 0; i < 4; i++) bytes[at + i] = value >>> (8 * (HOST_LITTLE ? i : 3 - i));
 }
 
-/** For a few bytes a loop beats `set` of a `subarray`, which makes an object. */
-export function copyBytes(from: Uint8Array, fromAt: number, to: Uint8Array, toAt: number, length: number): void {
-  for (let i = 0; i < length; i++) to[toAt + i] = from[fromAt + i];
+/** Words that hold as many bytes: a key or data of 1 or 2 bytes is padded with zeros. */
+export function wordsFor(bytes: number): number {
+  return (bytes + 3) >>> 2;
+}
+
+/** The bytes of words from `at` on, as a view. */
+export function bytesAt(words: Int32Array, at: number, length: number): Uint8Array {
+  return new Uint8Array(words.buffer, words.byteOffset + at * 4, length);
+}
+
+interface Records {
+  readonly count: number;
+  readonly keyLen: number;
+  readonly dataLen: number;
+}
+
+/** The bytes of records of padded keys and data, without the padding. */
+export function unpadded(words: Int32Array<ArrayBuffer>, { count, keyLen, dataLen }: Records): Uint8Array {
+  const keyBytes = wordsFor(keyLen) * 4;
+  const from = keyBytes + wordsFor(dataLen) * 4;
+  const padded = new Uint8Array(words.buffer, words.byteOffset, count * from);
+  const to = keyLen + dataLen;
+  if (to === from) return padded;
+  const bytes = new Uint8Array(count * to);
+  for (let i = 0; i < count; i++) {
+    bytes.set(padded.subarray(i * from, i * from + keyLen), i * to);
+    bytes.set(padded.subarray(i * from + keyBytes, i * from + keyBytes + dataLen), i * to + keyLen);
+  }
+  return bytes;
 }

@@ -1,6 +1,5 @@
 /** Freezes what is wanted at one moment, and decides per object what happens to it. Synchronous. */
 import { DATA_VERDICT } from "../kernel/constants.js";
-import { readU32 } from "./bytes.js";
 import type { TrackedElements } from "./element-set.js";
 import { chainServes, type ChainPlan, type SetPlan } from "./plan.js";
 import { fitsSize, serves, setInfo, sizeFor } from "./schema.js";
@@ -129,8 +128,8 @@ function chainsThatStay(
 function releaseLate(elements: TrackedElements, wanted: WantedState, going: ReadonlySet<string>, now: number): void {
   if (elements.nextLate === undefined) return;
   if (going.size === 0 || elements.spec.data !== "verdict") return elements.releaseLate(now);
-  elements.releaseLate(now, (data) => {
-    const chain = wanted.verdicts.chainOf(readU32(data, 0));
+  elements.releaseLate(now, (verdict) => {
+    const chain = wanted.verdicts.chainOf(verdict);
     return chain !== undefined && going.has(chain);
   });
 }

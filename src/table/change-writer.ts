@@ -1,7 +1,7 @@
 import type { ElementBatch, Verdict } from "../kernel/types.js";
-import { copyBytes, readU32, writeU32 } from "./bytes.js";
+import { bytesAt, unpadded } from "./bytes.js";
 import { rangeRecords } from "./intervals.js";
-import type { PackedMap } from "./packed-map.js";
+import { KEY, type PackedMap } from "./packed-map.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
 export interface PackedBatches {
@@ -11,55 +11,64 @@ export interface PackedBatches {
 
 /** What packs the rows of a set. */
 export interface RowWriter {
-  add(row: number, data: Uint8Array, dataAt: number): void;
+  /** With the data at `data[at]`. */
+  add(row: number, data: Int32Array, at: number): void;
   delete(row: number): void;
   finish(): PackedBatches;
 }
 
+/** Bytes of a set's elements. */
+export interface Widths {
+  readonly keyLen: number;
+  readonly dataLen: number;
+}
+
 /** Writes element records, and the few verdicts that they use, into buffers that grow. */
 export class ChangeWriter implements RowWriter {
-  #adds: Uint8Array<ArrayBuffer>;
+  #adds: Int32Array<ArrayBuffer>;
   #addCount = 0;
-  #deletes = new Uint8Array(64);
+  #deletes = new Int32Array(16);
   #deleteCount = 0;
   readonly #used: Verdict[] = [];
   readonly #numbers = new Map<number, number>();
 
   constructor(
     readonly map: PackedMap,
+    readonly widths: Widths,
     readonly verdicts: VerdictRegistry | undefined,
     /** About as many additions are to come. */
     additions: number,
   ) {
-    this.#adds = new Uint8Array(additions * (map.keyLen + map.dataLen));
+    this.#adds = new Int32Array(additions * (map.keyWords + map.dataWords));
   }
 
-  add(row: number, data: Uint8Array, dataAt: number): void {
-    const { keyLen, dataLen } = this.map;
-    const at = this.#addCount++ * (keyLen + dataLen);
-    this.#adds = roomFor(this.#adds, at + keyLen + dataLen);
-    this.map.copyKey(row, this.#adds, at);
-    if (this.verdicts === undefined) copyBytes(data, dataAt, this.#adds, at + keyLen, dataLen);
-    else writeU32(this.#adds, at + keyLen, this.#number(readU32(data, dataAt)));
+  add(row: number, data: Int32Array, at: number): void {
+    const { keyWords, dataWords } = this.map;
+    const to = this.#addCount++ * (keyWords + dataWords);
+    const adds = (this.#adds = roomFor(this.#adds, to + keyWords + dataWords));
+    const words = this.map.words(row);
+    const from = this.map.at(row) + KEY;
+    for (let i = 0; i < keyWords; i++) adds[to + i] = words[from + i];
+    if (this.verdicts !== undefined) adds[to + keyWords] = this.#number(data[at]);
+    else for (let i = 0; i < dataWords; i++) adds[to + keyWords + i] = data[at + i];
   }
 
   delete(row: number): void {
-    const { keyLen } = this.map;
-    const at = this.#deleteCount++ * keyLen;
-    this.#deletes = roomFor(this.#deletes, at + keyLen);
-    this.map.copyKey(row, this.#deletes, at);
+    const { keyWords } = this.map;
+    const to = this.#deleteCount++ * keyWords;
+    this.#deletes = roomFor(this.#deletes, to + keyWords);
+    const from = this.map.at(row) + KEY;
+    this.#deletes.set(this.map.words(row).subarray(from, from + keyWords), to);
   }
 
   finish(): PackedBatches {
-    const { keyLen, dataLen } = this.map;
+    const { keyLen, dataLen } = this.widths;
     const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
-    const addBytes = this.#adds.subarray(0, this.#addCount * (keyLen + dataLen));
-    const deleteBytes = this.#deletes.subarray(0, this.#deleteCount * keyLen);
+    const adds = { count: this.#addCount, keyLen, dataLen, ...verdicts };
+    const deletes = { count: this.#deleteCount, keyLen, dataLen: 0 };
     return {
-      ...(this.#addCount > 0 ? { adds: { count: this.#addCount, keyLen, dataLen, ...verdicts, bytes: addBytes } } : {}),
-      ...(this.#deleteCount > 0
-        ? { deletes: { count: this.#deleteCount, keyLen, dataLen: 0, bytes: deleteBytes } }
-        : {}),
+      ...(adds.count > 0 ? { adds: { ...adds, bytes: unpadded(this.#adds, adds) } } : {}),
+      ...(deletes.count > 0 ? { deletes: { ...deletes, bytes: unpadded(this.#deletes, deletes) } } : {}),
     };
   }
 
@@ -79,31 +88,38 @@ export class RangeWriter implements RowWriter {
   readonly #adds: Uint8Array[] = [];
   readonly #deletes: Uint8Array[] = [];
 
-  constructor(readonly map: PackedMap) {}
+  constructor(
+    readonly map: PackedMap,
+    readonly widths: Widths,
+  ) {}
 
   add(row: number): void {
-    this.#adds.push(...rangeRecords(this.map.keyAt(row)));
+    this.#adds.push(...rangeRecords(this.#key(row)));
   }
 
   delete(row: number): void {
-    this.#deletes.push(...rangeRecords(this.map.keyAt(row)));
+    this.#deletes.push(...rangeRecords(this.#key(row)));
   }
 
   finish(): PackedBatches {
     const [adds, deletes] = [this.#adds, this.#deletes].map((records) => ({
       count: records.length,
-      keyLen: this.map.keyLen / 2,
+      keyLen: this.widths.keyLen / 2,
       dataLen: 0,
       flags: true,
       bytes: Uint8Array.from(Buffer.concat(records)),
     }));
     return { ...(adds.count > 0 ? { adds } : {}), ...(deletes.count > 0 ? { deletes } : {}) };
   }
+
+  #key(row: number): Uint8Array {
+    return bytesAt(this.map.words(row), this.map.at(row) + KEY, this.widths.keyLen);
+  }
 }
 
-function roomFor(buffer: Uint8Array<ArrayBuffer>, length: number): Uint8Array<ArrayBuffer> {
+function roomFor(buffer: Int32Array<ArrayBuffer>, length: number): Int32Array<ArrayBuffer> {
   if (length <= buffer.length) return buffer;
-  const larger = new Uint8Array(Math.max(length, buffer.length * 2));
+  const larger = new Int32Array(Math.max(length, buffer.length * 2));
   larger.set(buffer);
   return larger;
 }

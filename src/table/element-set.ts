@@ -17,20 +17,19 @@
  * transaction is still one moment's state of all sets.
  */
 import type { ElementBatch, Verdict } from "../kernel/types.js";
-import { readU32 } from "./bytes.js";
+import { bytesAt, wordsFor } from "./bytes.js";
 import { ChangeWriter, RangeWriter, type RowWriter } from "./change-writer.js";
 import { LateRows } from "./late-rows.js";
-import { PackedMap, RowList } from "./packed-map.js";
+import { EPOCH, KEY, PackedMap, RowList } from "./packed-map.js";
 import { eachRecord, type RecordVisitor } from "./records.js";
-import { EXPECTED, KERNEL, LATER, WANTED } from "./row-flags.js";
-import { RowStates } from "./row-states.js";
+import { LATER, RowStates, WANTED } from "./row-states.js";
 import type { ElementSet, SetSpec } from "./types.js";
 import type { VerdictRegistry } from "./verdicts.js";
 import { inSlices } from "./yielding.js";
 
 interface Frozen {
-  readonly flags: number;
-  readonly data: Uint8Array;
+  readonly state: number;
+  readonly data: Int32Array;
 }
 
 /** What `take` left to be packed. */
@@ -92,12 +91,14 @@ export class TrackedElements implements ElementSet {
   readonly #verdicts: VerdictRegistry | undefined;
   readonly #ranges: boolean;
   readonly #rows: RowStates;
+  /** The key that is being looked up, and the data that is being put, as words. */
+  readonly #key: Int32Array;
+  readonly #keyBytes: Uint8Array;
+  readonly #data: Int32Array;
+  readonly #dataBytes: Uint8Array;
   #taken: Taken | undefined;
   readonly #frozen = new Map<number, Frozen>();
   readonly #late: LateRows;
-  #size = 0;
-  /** Of the load that is under way. */
-  #drift = { gone: 0, added: 0, changed: 0 };
 
   constructor(
     public spec: SetSpec,
@@ -105,15 +106,19 @@ export class TrackedElements implements ElementSet {
   ) {
     this.keyLen = options.keyLen;
     this.dataLen = options.dataLen;
-    this.#map = new PackedMap(options.keyLen, options.dataLen);
+    this.#map = new PackedMap(wordsFor(this.keyLen), wordsFor(this.dataLen));
     this.#rows = new RowStates(this.#map, options.onDirty);
-    this.#late = new LateRows(this.#map);
+    this.#late = new LateRows(this.#map, this.#rows);
     this.#verdicts = options.verdicts;
     this.#ranges = options.ranges ?? false;
+    this.#key = new Int32Array(this.#map.keyWords);
+    this.#keyBytes = new Uint8Array(this.#key.buffer);
+    this.#data = new Int32Array(this.#map.dataWords);
+    this.#dataBytes = new Uint8Array(this.#data.buffer);
   }
 
   get size(): number {
-    return this.#size;
+    return this.#rows.size;
   }
   /** Elements in the kernel, as far as is known. */
   get kernelSize(): number {
@@ -121,7 +126,7 @@ export class TrackedElements implements ElementSet {
   }
   /** Elements that the next transaction adds (a replaced one included). */
   get pendingAdds(): number {
-    return this.#rows.allDirty ? this.#size : this.#rows.pendingAdds;
+    return this.#rows.pendingAdds;
   }
   /** Whether the next transaction may have anything to do for this set. */
   get dirty(): boolean {
@@ -129,26 +134,44 @@ export class TrackedElements implements ElementSet {
   }
 
   put(key: Uint8Array, data?: Uint8Array, epoch = 0): boolean {
-    this.#check(key, data);
+    this.#checkPut(data);
+    this.#readKey(key);
+    for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = data?.[i] ?? 0;
+    if (this.#verdicts !== undefined) this.#verdicts.get(this.#data[0]);
+    return this.#put(this.#map.findOrInsert(this.#key), this.#data, 0, epoch);
+  }
+
+  putList(key: Uint8Array, base: number, data: Int32Array, count: number, epoch = 0): void {
+    if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
     const map = this.#map;
-    const row = map.findOrInsert(key);
-    const flags = map.flags[row];
-    const wanted = (flags & WANTED) !== 0;
-    if (wanted && (data === undefined || map.isWanted(row, data, 0))) {
-      map.setEpoch(row, epoch);
-      return false;
+    const head = this.#readHead(key);
+    for (let i = 0; i < count; i++) {
+      const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
+      const row = map.findHashed(this.#key, 0, hash);
+      this.#put(row < 0 ? map.insert(this.#key, 0, hash) : row, data, i * map.dataWords, epoch);
     }
-    this.#freeze(row);
-    if (this.#verdicts !== undefined && data !== undefined) {
-      this.#verdicts.retain(readU32(data, 0));
-      if (wanted) this.#verdicts.release(map.wantedNumber(row));
+  }
+
+  deleteList(key: Uint8Array, base: number, count: number, epoch: number, later: boolean): void {
+    const map = this.#map;
+    const head = this.#readHead(key);
+    for (let i = 0; i < count; i++) {
+      const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
+      const row = map.findHashed(this.#key, 0, hash);
+      if (row < 0 || (this.#rows.of(row) & WANTED) === 0) continue;
+      if (map.words(row)[map.at(row) + EPOCH] === (epoch | 0)) this.#unwantRow(row, later ? LATER : 0);
     }
-    map.setEpoch(row, epoch);
-    if (data !== undefined) map.setWanted(row, data, 0);
-    map.flags[row] = (flags | WANTED) & ~LATER;
-    if (!wanted) this.#size++;
-    this.#rows.updateAdd(row);
-    this.#rows.markDirty(row);
+  }
+
+  kernelHoldsList(key: Uint8Array, base: number, data: Int32Array, count: number): boolean {
+    const map = this.#map;
+    const head = this.#readHead(key);
+    for (let i = 0; i < count; i++) {
+      const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
+      const row = map.findHashed(this.#key, 0, hash);
+      if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return false;
+      if (!this.#rows.kernelHolds(row, data, i * map.dataWords)) return false;
+    }
     return true;
   }
 
@@ -166,27 +189,20 @@ export class TrackedElements implements ElementSet {
 
   get(key: Uint8Array): Uint8Array | undefined {
     const row = this.#wantedRow(key);
-    return row < 0 ? undefined : this.#map.wantedAt(row);
+    return row < 0 ? undefined : this.#wantedData(row);
   }
 
   kernelValue(key: Uint8Array): Uint8Array | undefined {
-    this.#checkKey(key);
-    const row = this.#map.find(key);
-    if (row < 0 || (this.#map.flags[row] & KERNEL) === 0) return undefined;
-    return this.#map.kernelAt(row);
-  }
-
-  kernelHolds(key: Uint8Array, data: Uint8Array): boolean {
-    this.#checkKey(key);
-    const map = this.#map;
-    const row = map.find(key);
-    if (row < 0 || (map.flags[row] & KERNEL) === 0) return false;
-    return data.length === map.dataLen && map.isInKernel(row, data, 0);
+    if (this.kernelSize === 0) return undefined;
+    this.#readKey(key);
+    const row = this.#map.find(this.#key);
+    if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return undefined;
+    return bytesAt(this.#rows.kernelWords(row), this.#rows.kernelAt(row), this.dataLen);
   }
 
   epochOf(key: Uint8Array): number {
     const row = this.#wantedRow(key);
-    return row < 0 ? 0 : this.#map.epoch(row);
+    return row < 0 ? 0 : this.#map.words(row)[this.#map.at(row) + EPOCH] >>> 0;
   }
 
   replaceNets(_nets: readonly string[]): void {
@@ -198,21 +214,21 @@ export class TrackedElements implements ElementSet {
   }
 
   clear(): void {
-    for (let row = 0; row < this.#map.rows; row++) if ((this.#map.flags[row] & WANTED) !== 0) this.#unwantRow(row, 0);
+    for (let row = 0; row < this.#map.rows; row++) if ((this.#rows.of(row) & WANTED) !== 0) this.#unwantRow(row, 0);
   }
 
   /** Calls `visit` with every wanted element, as views that are valid during the call. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
-    const { rows, flags } = this.#map;
-    for (let row = 0; row < rows; row++) {
-      if ((flags[row] & WANTED) !== 0) visit(this.#map.keyAt(row), this.#map.wantedAt(row));
+    for (let row = 0, { rows } = this.#map; row < rows; row++) {
+      if ((this.#rows.of(row) & WANTED) !== 0) visit(this.#keyAt(row), this.#wantedData(row));
     }
   }
 
   forEachLeftover(visit: (key: Uint8Array) => void): void {
-    const { rows, flags } = this.#map;
-    for (let row = 0; row < rows; row++) {
-      if ((flags[row] & (KERNEL | WANTED)) === KERNEL) visit(this.#map.keyAt(row));
+    if (this.#rows.kernelSize === 0) return;
+    for (let row = 0, { rows } = this.#map; row < rows; row++) {
+      const state = this.#rows.of(row);
+      if ((state & WANTED) === 0 && this.#rows.isInKernel(state)) visit(this.#keyAt(row));
     }
   }
 
@@ -228,7 +244,9 @@ export class TrackedElements implements ElementSet {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
     const additions = taken.every ? this.#map.size : this.#rows.pendingAdds;
-    const writer = this.#ranges ? new RangeWriter(this.#map) : new ChangeWriter(this.#map, this.#verdicts, additions);
+    const writer = this.#ranges
+      ? new RangeWriter(this.#map, this)
+      : new ChangeWriter(this.#map, this, this.#verdicts, additions);
     const change = {
       full: taken.full,
       addRows: new RowList(additions),
@@ -247,7 +265,7 @@ export class TrackedElements implements ElementSet {
   async settle(change: PackedChange, due: number): Promise<void> {
     if (change.full) this.#rows.forgetKernel();
     const { deleteRows } = change;
-    for (let i = 0; i < deleteRows.length; i++) this.#rows.setKernel(deleteRows.rows[i], false);
+    for (let i = 0; i < deleteRows.length; i++) this.#rows.dropKernel(deleteRows.rows[i]);
     await inSlices(change.addRows.length, (from, to) => this.#settleAdds(change, from, to));
     this.#late.start(change.lateRows, due);
     await this.#rows.finishAll(deleteRows);
@@ -260,16 +278,16 @@ export class TrackedElements implements ElementSet {
     for (const list of [change.addRows, change.deleteRows, change.otherRows]) await this.#rows.finishAll(list);
   }
 
-  /** Moves late deletions whose time has come to the next transaction; `force` tells which go at once. */
-  releaseLate(now: number, force?: (kernelData: Uint8Array) => boolean): void {
-    this.#late.release(now, (row) => this.#rows.markDirty(row), force);
+  /** Moves late deletions whose time has come to the next transaction; `force` tells by their verdict which go at once. */
+  releaseLate(now: number, force?: (verdict: number) => boolean): void {
+    this.#late.release(now, force);
   }
 
   /** Whether the kernel holds an element with one of these verdicts. */
   kernelMentions(ids: ReadonlySet<number>): boolean {
-    const { rows, flags } = this.#map;
-    for (let row = 0; row < rows; row++) {
-      if ((flags[row] & KERNEL) !== 0 && ids.has(this.#map.kernelNumber(row))) return true;
+    const states = this.#rows;
+    for (let row = 0, { rows } = this.#map; row < rows; row++) {
+      if (states.isInKernel(states.of(row)) && ids.has(states.kernelWords(row)[states.kernelAt(row)])) return true;
     }
     return false;
   }
@@ -286,32 +304,28 @@ export class TrackedElements implements ElementSet {
       this.#rows.loseKernel();
       return { complete: true, drift };
     }
-    this.#rows.forgetKernel(EXPECTED);
-    this.#drift = { gone: 0, added: 0, changed: 0 };
-    const complete = await this.loadBatch(batch);
+    this.#rows.forgetKernel(true);
+    const drift = { gone: 0, added: 0, changed: 0 };
+    const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
+      const how = this.#rows.found(this.#map.findOrInsert(words, at), data, dataAt);
+      if (how !== undefined) drift[how]++;
+    });
     const late = this.spec.lateLeftovers === true;
     await inSlices(this.#map.rows, (from, to) => {
-      for (let row = from; row < to; row++) if (this.#map.flags[row] !== 0) this.#finishLoad(row, late);
+      for (let row = from; row < to; row++) if (this.#finishLoad(row, late)) drift.gone++;
     });
-    return { complete, drift: { ...this.#drift } };
+    this.#rows.endExpecting();
+    return { complete, drift };
   }
 
-  /** A row after a dump was taken over. `late`: what nobody wants of it goes late. */
-  #finishLoad(row: number, late: boolean): void {
-    const { flags } = this.#map;
-    if ((flags[row] & EXPECTED) !== 0) {
-      flags[row] &= ~EXPECTED;
-      this.#drift.gone++;
-    }
-    if (late && (flags[row] & (KERNEL | WANTED | LATER)) === KERNEL) {
-      flags[row] |= LATER;
-      this.#rows.markDirty(row);
-    } else this.#rows.finish(row);
-  }
-
-  /** Notes every element of a dump; false when one of them has no place here. */
-  protected loadBatch(batch: ElementBatch): Promise<boolean> {
-    return this.eachRecord(batch, (key, at, data, dataAt) => this.holds(key, at, data, dataAt));
+  /** A row after a dump was taken over. `late`: what nobody wants of it goes late. True: it is no longer there. */
+  #finishLoad(row: number, late: boolean): boolean {
+    const rows = this.#rows;
+    if (rows.of(row) === 0) return false;
+    const isMissing = rows.noteMissing(row);
+    if (late) rows.delayLeftover(row);
+    rows.finish(row);
+    return isMissing;
   }
 
   /** Shows every element of a dump, as this one keeps them; false when one of them has no place here. */
@@ -319,31 +333,16 @@ export class TrackedElements implements ElementSet {
     return eachRecord(batch, (verdict) => this.#verdicts?.id(verdict) ?? 0, visit);
   }
 
-  /** Notes that the kernel holds the key at `key[at]` with this data. */
-  protected holds(key: Uint8Array, at: number, data: Uint8Array = NOTHING, dataAt = 0): void {
-    const map = this.#map;
-    const row = map.findOrInsert(key, at);
-    const expected = (map.flags[row] & EXPECTED) !== 0;
-    if (!expected) this.#drift.added++;
-    else {
-      map.flags[row] &= ~EXPECTED;
-      if (map.isInKernel(row, data, dataAt)) return this.#rows.setKernel(row, true);
-      this.#drift.changed++;
-    }
-    this.#rows.setKernel(row, true);
-    map.setKernel(row, data, dataAt);
-  }
-
   /** How a dump differs from what the kernel is thought to hold, when that does not change meanwhile. */
   async compare(batch: ElementBatch): Promise<ElementDrift> {
     const drift = { gone: 0, added: 0, changed: 0 };
     let found = 0;
-    await this.eachRecord(batch, (key, at, data, dataAt) => {
-      const row = this.#map.find(key, at);
-      if (row < 0 || (this.#map.flags[row] & KERNEL) === 0) drift.added++;
+    await this.eachRecord(batch, (words, at, data, dataAt) => {
+      const row = this.#map.find(words, at);
+      if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) drift.added++;
       else {
         found++;
-        if (!this.#map.isInKernel(row, data, dataAt)) drift.changed++;
+        if (!this.#rows.kernelHolds(row, data, dataAt)) drift.changed++;
       }
     });
     return { ...drift, gone: this.#rows.kernelSize - found };
@@ -352,20 +351,20 @@ export class TrackedElements implements ElementSet {
   #packUpTo(end: number, taken: Taken, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
     for (; taken.packed < end; taken.packed++) {
       const row = taken.every ? taken.packed : taken.rows.rows[taken.packed];
-      if (this.#map.flags[row] !== 0) this.#packRow(row, change, writer);
+      if (this.#rows.of(row) !== 0) this.#packRow(row, change, writer);
     }
   }
 
   #packRow(row: number, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
     const map = this.#map;
-    const frozen = this.#frozen.get(row);
-    map.flags[row] &= ~this.#rows.takenBit;
-    const flags = frozen?.flags ?? map.flags[row];
-    const inKernel = (map.flags[row] & KERNEL) !== 0;
-    const data = frozen?.data ?? map.wantedColumn(row);
-    const dataAt = frozen === undefined ? map.dataAt(row) : 0;
-    if ((flags & WANTED) !== 0) {
-      const same = inKernel && map.isInKernel(row, data, dataAt);
+    const rows = this.#rows;
+    const frozen = this.#frozen.size === 0 ? undefined : this.#frozen.get(row);
+    const present = rows.untake(row);
+    const { state, data } = frozen ?? { state: present, data: map.words(row) };
+    const dataAt = frozen === undefined ? map.at(row) + map.dataWord : 0;
+    const inKernel = rows.isInKernel(present);
+    if ((state & WANTED) !== 0) {
+      const same = frozen === undefined ? rows.isInForce(present) : inKernel && rows.kernelHolds(row, data, dataAt);
       if (same && !change.full) {
         change.otherRows.push(row);
         return;
@@ -376,10 +375,10 @@ export class TrackedElements implements ElementSet {
       }
       writer.add(row, data, dataAt);
       change.addRows.push(row);
-    } else if ((flags & LATER) !== 0 && inKernel) {
+    } else if ((state & LATER) !== 0 && inKernel) {
       change.lateRows.push(row);
       if (!change.full) return;
-      writer.add(row, map.kernelColumn(row), map.dataAt(row));
+      writer.add(row, rows.kernelWords(row), rows.kernelAt(row));
       change.addRows.push(row);
     } else if (inKernel && !change.full) {
       writer.delete(row);
@@ -389,22 +388,42 @@ export class TrackedElements implements ElementSet {
 
   /** The kernel holds what the additions from `from` to `to` said. */
   #settleAdds({ adds, addRows }: PackedChange, from: number, to: number): void {
-    const map = this.#map;
-    const stride = this.keyLen + this.dataLen;
-    // A few verdicts for thousands of rows.
-    const ids: number[] = [];
     for (let i = from; i < to; i++) {
       const row = addRows.rows[i];
-      if (adds !== undefined) {
-        const at = i * stride + this.keyLen;
-        if (this.#verdicts === undefined) map.setKernel(row, adds.bytes, at);
-        else {
-          const number = readU32(adds.bytes, at);
-          map.setKernelNumber(row, (ids[number] ??= this.#verdicts.id(verdictAt(adds, number))));
-        }
-      }
-      this.#rows.settle(row);
+      if (this.#rows.settle(row)) continue;
+      this.#rows.noteKernel(row, this.#sent(adds, i), 0);
+      this.#rows.finish(row);
     }
+  }
+
+  /** The data of a record that was sent, as a row has it. */
+  #sent(batch: ElementBatch | undefined, index: number): Int32Array {
+    const at = index * (this.keyLen + this.dataLen) + this.keyLen;
+    for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = batch?.bytes[at + i] ?? 0;
+    if (this.#verdicts !== undefined) this.#data[0] = this.#verdicts.id(verdictAt(batch, this.#data[0]));
+    return this.#data;
+  }
+
+  #put(row: number, data: Int32Array, at: number, epoch: number): boolean {
+    const map = this.#map;
+    const words = map.words(row);
+    const place = map.at(row);
+    const state = this.#rows.of(row);
+    words[place + EPOCH] = epoch;
+    const wanted = (state & WANTED) !== 0;
+    if (wanted && this.#isWanted(words, place + map.dataWord, data, at)) return false;
+    if (this.#taken !== undefined) this.#freeze(row);
+    if (this.#verdicts !== undefined) {
+      this.#verdicts.retain(data[at]);
+      if (wanted) this.#verdicts.release(words[place + map.dataWord]);
+    }
+    this.#rows.want(row, data, at);
+    return true;
+  }
+
+  #isWanted(words: Int32Array, place: number, data: Int32Array, at: number): boolean {
+    for (let i = 0; i < this.#map.dataWords; i++) if (words[place + i] !== data[at + i]) return false;
+    return true;
   }
 
   #unwant(key: Uint8Array, flag: number): boolean {
@@ -415,51 +434,65 @@ export class TrackedElements implements ElementSet {
   }
 
   #unwantRow(row: number, flag: number): void {
-    this.#freeze(row);
-    this.#verdicts?.release(this.#map.wantedNumber(row));
-    this.#map.flags[row] = (this.#map.flags[row] & ~(WANTED | LATER)) | flag;
-    this.#map.setEpoch(row, 0);
-    this.#size--;
-    this.#rows.updateAdd(row);
-    this.#rows.markDirty(row);
+    if (this.#taken !== undefined) this.#freeze(row);
+    this.#verdicts?.release(this.#map.words(row)[this.#map.at(row) + this.#map.dataWord]);
+    this.#rows.unwant(row, flag);
   }
 
   #wantedRow(key: Uint8Array): number {
-    this.#checkKey(key);
-    const row = this.#map.find(key);
-    return row >= 0 && (this.#map.flags[row] & WANTED) !== 0 ? row : -1;
+    this.#readKey(key);
+    const row = this.#map.find(this.#key);
+    return row >= 0 && (this.#rows.of(row) & WANTED) !== 0 ? row : -1;
+  }
+
+  #keyAt(row: number): Uint8Array {
+    return bytesAt(this.#map.words(row), this.#map.at(row) + KEY, this.keyLen);
+  }
+
+  #wantedData(row: number): Uint8Array {
+    return bytesAt(this.#map.words(row), this.#map.at(row) + this.#map.dataWord, this.dataLen);
   }
 
   /** Keeps the frozen value of a row that changes between take and pack. */
   #freeze(row: number): void {
-    const flags = this.#map.flags[row];
-    if (!this.#isTaken(row, flags) || this.#frozen.has(row)) return;
-    this.#frozen.set(row, { flags, data: this.#map.wantedAt(row).slice() });
+    const state = this.#rows.of(row);
+    if (!this.#isTaken(row, state) || this.#frozen.has(row)) return;
+    const from = this.#map.at(row) + this.#map.dataWord;
+    this.#frozen.set(row, { state, data: this.#map.words(row).slice(from, from + this.#map.dataWords) });
   }
 
   /** Whether the row was taken, and is not packed yet. */
-  #isTaken(row: number, flags: number): boolean {
+  #isTaken(row: number, state: number): boolean {
     const taken = this.#taken;
     if (taken === undefined) return false;
-    return taken.every ? row >= taken.packed && row < taken.limit : (flags & this.#rows.takenBit) !== 0;
+    return taken.every ? row >= taken.packed && row < taken.limit : this.#rows.isTaken(state);
   }
 
-  #checkKey(key: Uint8Array): void {
-    if (key.length !== this.keyLen)
-      throw new RangeError(`set ${this.spec.set}: a key has ${this.keyLen} bytes, not ${key.length}`);
+  #readKey(key: Uint8Array): void {
+    const { keyLen } = this;
+    if (key.length !== keyLen)
+      throw new RangeError(`set ${this.spec.set}: a key has ${keyLen} bytes, not ${key.length}`);
+    for (let i = 0; i < keyLen; i++) this.#keyBytes[i] = key[i];
   }
 
-  #check(key: Uint8Array, data: Uint8Array | undefined): void {
-    this.#checkKey(key);
+  /** Takes over all of a list's keys but their last word. Returns the hash of that. */
+  #readHead(key: Uint8Array): number {
+    if (key.length !== this.keyLen - 4) throw this.#noList();
+    for (let i = 0; i < key.length; i++) this.#keyBytes[i] = key[i];
+    return this.#map.hashOfHead(this.#key, 0);
+  }
+
+  #noList(): RangeError {
+    return new RangeError(`set ${this.spec.set}: no lists with such keys, or with verdicts`);
+  }
+
+  #checkPut(data: Uint8Array | undefined): void {
     if (this.spec.dynamic === true) throw new TypeError(`set ${this.spec.set} is filled by packets`);
     const length = data?.length ?? 0;
     if (length !== this.dataLen)
       throw new RangeError(`set ${this.spec.set}: data has ${this.dataLen} bytes, not ${length}`);
-    if (this.#verdicts !== undefined && data !== undefined) this.#verdicts.get(readU32(data, 0));
   }
 }
-
-const NOTHING = new Uint8Array(0);
 
 function verdictAt(batch: ElementBatch | undefined, index: number): Verdict {
   const verdict = batch?.verdicts?.[index];

@@ -57,18 +57,14 @@ export class TrackedIntervals extends TrackedElements {
     throw new TypeError(`set ${this.spec.set} is an interval set: use replaceNets`);
   }
 
-  protected override loadBatch(batch: ElementBatch): Promise<boolean> {
-    return this.eachRecord(batch, (key, at) => this.holds(key, at));
-  }
-
   protected override eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {
     const { ranges, complete } = rangesOfBatch(batch);
-    for (const range of ranges) visit(rangeKey(range, this.#width), 0, NO_DATA, 0);
+    for (const range of ranges) visit(new Int32Array(rangeKey(range, this.#width).buffer), 0, NO_DATA, 0);
     return Promise.resolve(complete);
   }
 }
 
-const NO_DATA = new Uint8Array(0);
+const NO_DATA = new Int32Array(0);
 
 function hex(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString("hex");

@@ -1,5 +1,5 @@
-import { type PackedMap, RowList } from "./packed-map.js";
-import { KERNEL, LATER, WANTED } from "./row-flags.js";
+import { EPOCH, type PackedMap, RowList } from "./packed-map.js";
+import { LATER, type RowStates, WANTED } from "./row-states.js";
 
 interface Group {
   readonly due: number;
@@ -10,11 +10,13 @@ interface Group {
 /** Rows that nobody wants and that stay in the kernel for a while. A row's epoch tells the group that it waits in. */
 export class LateRows {
   readonly #map: PackedMap;
+  readonly #states: RowStates;
   #groups: Group[] = [];
   #sequence = 0;
 
-  constructor(map: PackedMap) {
+  constructor(map: PackedMap, states: RowStates) {
     this.#map = map;
+    this.#states = states;
   }
 
   /** When the next ones are due, on the Table's clock. */
@@ -27,16 +29,17 @@ export class LateRows {
     const sequence = ++this.#sequence;
     for (let i = 0; i < rows.length; i++) {
       const row = rows.rows[i];
-      if ((this.#map.flags[row] & (LATER | WANTED | KERNEL)) !== (LATER | KERNEL)) continue;
-      this.#map.setEpoch(row, sequence);
+      const state = this.#states.of(row);
+      if ((state & (LATER | WANTED)) !== LATER || !this.#states.isInKernel(state)) continue;
+      this.#map.words(row)[this.#map.at(row) + EPOCH] = sequence;
       waiting.push(row);
     }
     if (waiting.length > 0) this.#groups.push({ due, sequence, rows: waiting });
   }
 
-  /** Rows whose time has come, and those that `force` picks by the kernel's data, wait no longer: `free` is told. */
-  release(now: number, free: (row: number) => void, force?: (kernelData: Uint8Array) => boolean): void {
-    const map = this.#map;
+  /** Rows whose time has come, and those that `force` picks by the kernel's data (its first word), wait no longer. */
+  release(now: number, force?: (kernelData: number) => boolean): void {
+    const states = this.#states;
     const waiting: Group[] = [];
     for (const group of this.#groups) {
       const due = group.due <= now;
@@ -44,11 +47,12 @@ export class LateRows {
       if (!due && force === undefined) continue;
       for (let i = 0; i < group.rows.length; i++) {
         const row = group.rows.rows[i];
-        if ((map.flags[row] & (LATER | WANTED)) !== LATER || map.epoch(row) !== group.sequence) continue;
-        if (!due && force?.(map.kernelAt(row)) !== true) continue;
-        map.flags[row] &= ~LATER;
-        map.setEpoch(row, 0);
-        free(row);
+        const words = this.#map.words(row);
+        const epoch = this.#map.at(row) + EPOCH;
+        if ((states.of(row) & (LATER | WANTED)) !== LATER || words[epoch] !== group.sequence) continue;
+        if (!due && force?.(states.kernelWords(row)[states.kernelAt(row)]) !== true) continue;
+        words[epoch] = 0;
+        states.release(row);
       }
     }
     this.#groups = waiting;

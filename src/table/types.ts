@@ -221,8 +221,15 @@ export interface ElementSet {
   get(key: Uint8Array): Uint8Array | undefined;
   /** Data that the kernel is known to hold for `key`, as a view. Before the first read of the kernel: undefined. */
   kernelValue(key: Uint8Array): Uint8Array | undefined;
-  /** Whether that is `data`, byte by byte. */
-  kernelHolds(key: Uint8Array, data: Uint8Array): boolean;
+  /**
+   * Wants the elements of a list: their keys are `key`, followed by `base`, `base + 1` and so on as 4 bytes in host order (a field `index`).
+   * `data`: of `count` elements, one behind the other, as packed words.
+   */
+  putList(key: Uint8Array, base: number, data: Int32Array, count: number, epoch?: number): void;
+  /** Of such a list, no longer wants the elements that were put with this epoch. `later`: as deleteLater. */
+  deleteList(key: Uint8Array, base: number, count: number, epoch: number, later: boolean): void;
+  /** Whether the kernel is known to hold all elements of such a list with this data. */
+  kernelHoldsList(key: Uint8Array, base: number, data: Int32Array, count: number): boolean;
   /** Epoch given with the last `put` of `key`, 0 when it is not wanted. */
   epochOf(key: Uint8Array): number;
   /** Calls `visit` with every key that the kernel is known to hold and nobody wants, as a view that is valid during the call. */

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { ElementBatch } from "../../../src/kernel/types.js";
 import { TrackedElements, type PackedChange } from "../../../src/table/element-set.js";
+import type { SetSpec } from "../../../src/table/types.js";
 import { VerdictRegistry } from "../../../src/table/verdicts.js";
 
 const key = (n: number): Uint8Array => Uint8Array.of(10, n >> 16, (n >> 8) & 255, n & 255);
@@ -44,9 +45,9 @@ describe("TrackedElements", () => {
     expect(set.dirty).toBe(false);
     expect(set.kernelValue(key(1))).toEqual(data(1));
     set.put(key(1), data(9));
-    expect(set.kernelHolds(key(1), data(1))).toBe(true);
-    expect(set.kernelHolds(key(1), data(9))).toBe(false);
-    expect(set.kernelHolds(key(3), data(3))).toBe(false);
+    expect(set.kernelValue(key(1))).toEqual(data(1));
+    expect(set.kernelValue(key(1))).not.toEqual(data(9));
+    expect(set.kernelValue(key(3))).not.toEqual(data(3));
     set.delete(key(2));
     set.put(key(3), data(3));
     expect(set.delete(key(77))).toBe(false);
@@ -275,9 +276,33 @@ describe("TrackedElements", () => {
         wanted.set(n, value);
       }
     };
+    const expectKernel = (): void => {
+      for (let n = 0; n < 100; n++) {
+        const value = kernel.get(n);
+        expect(set.kernelValue(key(n))).toEqual(value === undefined ? undefined : data(value));
+      }
+    };
     for (let round = 0; round < 400; round++) {
       for (let i = next(12); i > 0; i--) change();
-      if (next(10) === 0) await set.load(dump(...kernel));
+      expectKernel();
+      if (next(10) === 0) {
+        const load = set.load(dump(...kernel));
+        if (next(2) === 0) change();
+        expect((await load).drift).toEqual({ gone: 0, added: 0, changed: 0 });
+      }
+      if (next(20) === 0) {
+        const [gone] = kernel.keys();
+        const other = [...kernel.keys()].at(-1);
+        const drift = { gone: 0, added: 1, changed: 0 };
+        if (gone !== undefined && kernel.delete(gone)) drift.gone++;
+        if (other !== undefined && other !== gone) {
+          kernel.set(other, 77);
+          drift.changed++;
+        }
+        kernel.set(99, 1);
+        expect((await set.load(dump(...kernel))).drift).toEqual(drift);
+        expectKernel();
+      }
       if (next(10) === 0) {
         expect((await set.load()).drift).toEqual({ gone: kernel.size, added: 0, changed: 0 });
         kernel.clear();
@@ -307,8 +332,78 @@ describe("TrackedElements", () => {
       await set.settle(packed, 0);
       expect(set.size).toBe(wanted.size);
       expect(set.kernelSize).toBe(kernel.size);
+      expectKernel();
       const differing = [...wanted].filter(([k, v]) => kernel.get(k) !== v);
       expect(set.pendingAdds).toBe(differing.length);
     }
+  });
+
+  it.each([1, 2])("keeps keys and data of %i bytes, which the kernel does not pad", async (width) => {
+    const spec: SetSpec = { set: "m", key: ["inet_proto"], data: ["inet_proto"] };
+    const set = new TrackedElements(spec, { keyLen: width, dataLen: width });
+    const field = (n: number): Uint8Array => Uint8Array.from({ length: width }, (_, i) => (i === width - 1 ? n : 7));
+    for (const n of [1, 2, 3]) set.put(field(n), field(n + 10));
+    set.take(false);
+    const change = await set.pack();
+    const bytes = [1, 2, 3].flatMap((n) => [...field(n), ...field(n + 10)]);
+    expect([...(change.adds?.bytes ?? [])]).toEqual(bytes);
+    set.put(field(3), field(4));
+    await set.settle(change, 0);
+    expect(set.kernelValue(field(3))).toEqual(field(13));
+    const flagged = [3, 2].flatMap((n) => [...field(n), ...field(n + 10), 0, 0, 0, 0]);
+    // A dump that begins anywhere in its buffer.
+    const dumped = new Uint8Array(Uint8Array.of(0, ...flagged).buffer, 1);
+    const { drift } = await set.load({ count: 2, keyLen: width, dataLen: width, flags: true, bytes: dumped });
+    expect(drift).toEqual({ gone: 1, added: 0, changed: 0 });
+    set.delete(field(2));
+    set.take(false);
+    const next = await set.pack();
+    expect([...(next.deletes?.bytes ?? [])].toSorted()).toEqual([...field(2), ...field(3)].toSorted());
+    expect(next.adds?.count).toBe(2);
+  });
+
+  it("puts and deletes lists as it does single elements, through random changes", async () => {
+    let seed = 7;
+    const next = (n: number): number => {
+      seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+      return Math.floor((seed / 0x1_0000_0000) * n);
+    };
+    const spec: SetSpec = { set: "m", key: ["ipv4_addr", "index"], data: ["ipv4_addr", "inet_service"] };
+    const [lists, single] = [0, 1].map(() => new TrackedElements(spec, { keyLen: 8, dataLen: 8 }));
+    const indexed = (n: number, index: number): Uint8Array =>
+      Uint8Array.of(...key(n), ...new Uint8Array(Uint32Array.of(index).buffer));
+    for (let round = 0; round < 1_000; round++) {
+      const [n, count, base] = [next(5), next(12), next(2) * 2 ** 24];
+      const epoch = next(4);
+      const words = Int32Array.from({ length: count * 2 }, () => next(2) - 1);
+      const datum = (i: number): Uint8Array => new Uint8Array(words.buffer, i * 8, 8);
+      const kind = next(3);
+      if (kind === 0) {
+        lists.putList(key(n), base, words, count, epoch);
+        for (let i = 0; i < count; i++) single.put(indexed(n, base + i), datum(i), epoch);
+      } else if (kind === 1) {
+        const later = next(2) === 0;
+        lists.deleteList(key(n), base, count, epoch, later);
+        for (let i = 0; i < count; i++) {
+          const at = indexed(n, base + i);
+          if (single.has(at) && single.epochOf(at) === epoch) single[later ? "deleteLater" : "delete"](at);
+        }
+      } else {
+        const holds = Array.from({ length: count }, (_, i) => single.kernelValue(indexed(n, base + i))?.join());
+        const expected = holds.every((held, i) => held === datum(i).join());
+        expect(lists.kernelHoldsList(key(n), base, words, count)).toBe(expected);
+        const all = Array.from({ length: count }, (_, i) => single.kernelValue(indexed(n, base + i)));
+        if (all.includes(undefined)) continue;
+        const held = new Int32Array(Uint8Array.from(all.flatMap((value) => [...(value ?? [])])).buffer);
+        expect(lists.kernelHoldsList(key(n), base, held, count)).toBe(true);
+      }
+      expect([lists.size, lists.pendingAdds, lists.dirty]).toEqual([single.size, single.pendingAdds, single.dirty]);
+      if (next(10) === 0) {
+        for (const set of [lists, single]) set.releaseLate(round);
+        expect(await apply(lists, round + 30)).toBe(await apply(single, round + 30));
+        expect(lists.kernelSize).toBe(single.kernelSize);
+      }
+    }
+    expect(() => lists.putList(indexed(1, 1), 0, new Int32Array(2), 1)).toThrow(RangeError);
   });
 });
