@@ -44,6 +44,7 @@ export interface FamilyOptions {
   readonly observers: readonly ProxierObserver[];
   /** Nobody else may change the table while we run. */
   readonly ownTable: boolean;
+  readonly pieceElements?: number;
   readonly contention: Contention;
   /** nftables.syncPeriod, ms. */
   readonly syncPeriodMs: number;
@@ -70,7 +71,7 @@ export class FamilyProxier {
   #former: readonly ServiceClaim[] = [];
 
   constructor(family: IpFamily, options: FamilyOptions) {
-    const { kernel, clock, log, observers, ownTable, contention, syncPeriodMs, request } = options;
+    const { kernel, clock, log, observers, ownTable, pieceElements, contention, syncPeriodMs, request } = options;
     this.family = family;
     this.#kernel = kernel;
     this.#log = log;
@@ -84,6 +85,7 @@ export class FamilyProxier {
       clock,
       targetsFirst: true,
       own: ownTable,
+      ...(pieceElements === undefined ? {} : { pieceElements }),
     });
     this.repair = new FamilyRepair(family, this.table, { log, clock, observers, contention, syncPeriodMs });
     this.owner = new OwnerWait(family, this.table, { log, clock, syncPeriodMs, request });

@@ -38,6 +38,8 @@ export interface ProxierOptions {
    * the tables are like any other. Default: no.
    */
   readonly ownTable?: boolean;
+  /** See TableOptions.pieceElements. */
+  readonly pieceElements?: number;
   /** Listen to what others do to the tables, and repair it. Default: no. */
   readonly watch?: boolean | WatcherOptions;
   /** What the system tells of processes that change the tables; by default /proc. */
@@ -122,6 +124,7 @@ export class Proxier implements ObjectSink {
           ...options,
           observers: this.#observers,
           ownTable: options.ownTable === true,
+          ...(options.pieceElements === undefined ? {} : { pieceElements: options.pieceElements }),
           contention: this.#contention,
           syncPeriodMs,
           request: () => this.#requestIn(0),

@@ -9,6 +9,10 @@ import type { DirtyNames, SetRecord, WantedState } from "./wanted.js";
 export interface CapturedSet extends Omit<SetPlan, "change"> {
   /** Its elements were taken: pack them, then settle or abort. */
   readonly taken?: TrackedElements;
+  /** About as many are to be added. */
+  readonly additions: number;
+  /** Its elements go ahead of the transaction that brings the rest: see pieces.ts. */
+  ahead: boolean;
 }
 
 export interface Captured {
@@ -27,7 +31,13 @@ export interface Lateness {
   readonly delayMs: number;
 }
 
-export function capture(wanted: WantedState, state: KernelState, now: number, lateness: Lateness): Captured {
+export function capture(
+  wanted: WantedState,
+  state: KernelState,
+  now: number,
+  lateness: Lateness,
+  pieceElements: number,
+): Captured {
   const taken = wanted.takeDirty();
   const due = dueChains(wanted, now);
   const dirty = { ...taken, chains: new Set([...taken.chains, ...due.keys()]) };
@@ -55,8 +65,10 @@ export function capture(wanted: WantedState, state: KernelState, now: number, la
     const kernel = state.sets.get(name);
     if (kernel === undefined) continue;
     const known = wanted.retired.get(name)?.elements.kernelSize ?? 0;
-    sets.push({ name, action: "delete", holdsChains: kernel.dataType === DATA_VERDICT, kernelElements: known });
+    const holdsChains = kernel.dataType === DATA_VERDICT;
+    sets.push({ name, action: "delete", holdsChains, kernelElements: known, additions: 0, ahead: false });
   }
+  markAhead(sets, state, pieceElements);
   const staying = chainsThatStay((name) => lateness.applies(name) && !due.has(name), dirty, wanted, state, sets);
   for (const name of wanted.lateChains.keys()) {
     if (staying.has(name)) continue;
@@ -162,6 +174,7 @@ function captureSet(name: string, { elements }: SetRecord, state: KernelState, f
   const action = kernel === undefined ? "create" : fits && !forced ? "keep" : "recreate";
   const full = action !== "keep";
   const taken = spec.dynamic !== true && (full || elements.dirty);
+  const additions = !taken ? 0 : full ? elements.size : elements.pendingAdds;
   const size = perRow * Math.max(elements.size, elements.kernelSize);
   if (taken) elements.take(full);
   return {
@@ -171,7 +184,24 @@ function captureSet(name: string, { elements }: SetRecord, state: KernelState, f
     holdsChains: kernel?.dataType === DATA_VERDICT,
     kernelElements: elements.kernelSize,
     ...(taken ? { taken: elements } : {}),
+    additions,
+    ahead: false,
   };
+}
+
+/** Picks the sets whose elements go ahead, where those are more than one transaction is to have. */
+function markAhead(sets: readonly CapturedSet[], state: KernelState, pieceElements: number): void {
+  // A table that has to go first goes in the transaction that brings all of the new one.
+  if (state.inTheWay) return;
+  const many = (some: readonly CapturedSet[]): boolean =>
+    some.reduce((sum, { additions }) => sum + additions, 0) > pieceElements;
+  const candidates = sets.filter(
+    ({ taken }) => taken !== undefined && taken.spec.data !== "verdict" && taken.spec.interval !== true,
+  );
+  if (!many(candidates)) return;
+  const named = new Set([...state.chains.values()].flatMap(({ rules }) => rules.flatMap(({ refs }) => refs.sets)));
+  const unseen = candidates.filter(({ name }) => !named.has(name));
+  if (many(unseen)) for (const set of unseen) set.ahead = true;
 }
 
 /** The changed chains, and those whose rules name a set or chain that is created anew. */

@@ -6,16 +6,16 @@ import { nextGeneration } from "../kernel/generation.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, TableRef, Verdict } from "../kernel/types.js";
 import type { Period } from "./announcements.js";
 import { BusyChains } from "./busy-chains.js";
-import { capture, type Captured } from "./capture.js";
+import { capture } from "./capture.js";
 import { describeChanges, describeForeignChanges } from "./changes.js";
 import { type CheckOutcome, compareAll } from "./check.js";
 import { insertionDrift, joined } from "./drift.js";
-import type { PackedChange } from "./element-set.js";
 import { CommitFailure, TableError, toTableError } from "./errors.js";
 import { probeFeatures, probeOwnedTables, type Features } from "./features.js";
 import { Insertions, type OpenTarget } from "./insertions.js";
 import { GoingMaps } from "./going-maps.js";
 import { fateOf, type TableFacts } from "./ownership.js";
+import { inTurn, Outgoing, type Piece, PIECE_ELEMENTS } from "./pieces.js";
 import { buildPlan, Phases, type Plan, type PlanInput, type PlannedOp } from "./plan.js";
 import { renderTable } from "./render.js";
 import { planTargetsFirst } from "./targets-first.js";
@@ -455,44 +455,41 @@ export class Table {
     this.#drift = joined(this.#drift, insertionDrift(drift));
     await this.#view.readUnknownSets();
     await this.#view.readHandles();
-    const first = this.#options.targetsFirst === true ? await this.#writeTargetsFirst(expectGeneration) : undefined;
-    const captured = capture(this.#wanted, this.#view.state, this.#clock.now(), {
-      applies: this.#options.lateChains ?? (() => false),
-      delayMs: this.#options.tailDelayMs ?? DEFAULT_TAIL_DELAY_MS,
-    });
-    const changes = new Map<string, PackedChange>();
-    const expected =
-      first === undefined || expectGeneration === undefined ? expectGeneration : nextGeneration(expectGeneration);
-    const { plan, commit } = await this.#orGiveBack(captured, changes, async () => {
-      for (const { name, taken } of captured.sets) if (taken !== undefined) changes.set(name, await taken.pack());
-      const built = await this.#plan(captured, changes, open);
-      return { plan: built, commit: await this.#commit(built.ops, expected) };
-    });
-    plan.settle();
-    for (const name of captured.retired) this.#wanted.retired.delete(name);
-    const due = this.#clock.now() + (this.#options.tailDelayMs ?? DEFAULT_TAIL_DELAY_MS);
-    for (const { name, taken } of captured.sets) {
-      const change = changes.get(name);
-      if (change !== undefined) await taken?.settle(change, due);
+    const expect = { generation: expectGeneration };
+    const results: ApplyResult[] = [];
+    if (this.#options.targetsFirst === true) results.push(...(await this.#writeTargetsFirst(expect)));
+    const delayMs = this.#options.tailDelayMs ?? DEFAULT_TAIL_DELAY_MS;
+    const pieceElements = this.#options.pieceElements ?? PIECE_ELEMENTS;
+    const applies = this.#options.lateChains ?? (() => false);
+    const captured = capture(this.#wanted, this.#view.state, this.#clock.now(), { applies, delayMs }, pieceElements);
+    const outgoing = new Outgoing(captured.sets);
+    const write = async ({ sets, last }: Piece): Promise<void> => {
+      const phases = new Phases();
+      if (last) this.#insertions.plan(open, phases);
+      const flushMaps = await this.#goingMaps.mustBeEmptied(sets);
+      const chains = last ? captured.chains : [];
+      results.push(await this.#write(buildPlan({ ...this.#planBasis(), chains, sets, flushMaps }, phases), expect));
+      outgoing.settle(sets, this.#clock.now() + delayMs);
+    };
+    try {
+      await inTurn(outgoing.pieces(pieceElements), write);
+      await outgoing.settled();
+    } catch (error) {
+      this.#wanted.restore(captured.dirty, captured.due);
+      await outgoing.giveBack();
+      throw error;
     }
+    for (const name of captured.retired) this.#wanted.retired.delete(name);
     this.#wanted.forgetVerdicts(captured.chains, this.#view.state.chains);
-    const result = toResult(commit, plan.counts);
-    return first === undefined ? result : sumOf(first, result);
+    return results.reduce(sumOf);
   }
 
-  async #plan(
-    { chains, sets }: Captured,
-    changes: ReadonlyMap<string, PackedChange>,
-    open: readonly OpenTarget[],
-  ): Promise<Plan> {
-    const phases = new Phases();
-    this.#insertions.plan(open, phases);
-    const planned = sets.map(({ taken: _, ...set }) => {
-      const change = changes.get(set.name);
-      return change === undefined ? set : { ...set, change };
-    });
-    const flushMaps = await this.#goingMaps.mustBeEmptied(planned);
-    return buildPlan({ ...this.#planBasis(), chains, sets: planned, flushMaps }, phases);
+  /** Commits the plan, and notes that it is in force. */
+  async #write(plan: Plan, expect: { generation: number | undefined }): Promise<ApplyResult> {
+    const commit = await this.#commit(plan.ops, expect.generation);
+    if (commit !== undefined && expect.generation !== undefined) expect.generation = nextGeneration(expect.generation);
+    plan.settle();
+    return toResult(commit, plan.counts);
   }
 
   #planBasis(): Omit<PlanInput, "chains" | "sets" | "flushMaps"> {
@@ -501,33 +498,13 @@ export class Table {
   }
 
   /** See targets-first.ts. What the kernel refuses here it refuses in the transaction that follows, which says so. */
-  async #writeTargetsFirst(expectGeneration: number | undefined): Promise<ApplyResult | undefined> {
+  async #writeTargetsFirst(expect: { generation: number | undefined }): Promise<ApplyResult[]> {
     const plan = planTargetsFirst(this.#planBasis(), this.#wanted);
-    if (plan === undefined) return undefined;
+    if (plan === undefined) return [];
     try {
-      const commit = await this.#commit(plan.ops, expectGeneration);
-      plan.settle();
-      return toResult(commit, plan.counts);
+      return [await this.#write(plan, expect)];
     } catch (error) {
-      if (error instanceof CommitFailure && error.kernelError.code === "refused") return undefined;
-      throw error;
-    }
-  }
-
-  /** What was captured is to be done again should `write` fail. */
-  async #orGiveBack<T>(
-    captured: Captured,
-    changes: ReadonlyMap<string, PackedChange>,
-    write: () => Promise<T>,
-  ): Promise<T> {
-    try {
-      return await write();
-    } catch (error) {
-      this.#wanted.restore(captured.dirty, captured.due);
-      for (const { name, taken } of captured.sets) {
-        const change = changes.get(name);
-        if (change !== undefined) await taken?.abort(change);
-      }
+      if (error instanceof CommitFailure && error.kernelError.code === "refused") return [];
       throw error;
     }
   }

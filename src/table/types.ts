@@ -257,7 +257,7 @@ export interface OperationCounts {
 }
 
 export interface ApplyResult {
-  /** 0 when the kernel already held what is wanted; 2 when new chains went first (`targetsFirst`). */
+  /** 0 when the kernel already held what is wanted; several when new chains (`targetsFirst`) or elements (`pieceElements`) went first. */
   readonly transactions: number;
   /** Elements count each; a replaced element is one delete and one add. */
   readonly operations: Readonly<Record<"table" | "chain" | "rule" | "set" | "element", OperationCounts>>;
@@ -336,6 +336,8 @@ export interface TableOptions {
    * under way finds such a chain empty (targets-first.ts). Default false: one transaction.
    */
   readonly targetsFirst?: boolean;
+  /** When more elements than this are to be written that no packet can see yet, they go first, so many a transaction (pieces.ts). Default 16,384. */
+  readonly pieceElements?: number;
   /**
    * Chains that, no longer wanted, stay `tailDelayMs` longer, as far as what their rules name stays too. When two transactions
    * take effect while one packet is under way, the second writes rules for the generation that the packet runs in:

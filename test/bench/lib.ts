@@ -29,7 +29,8 @@ export function collect(): void {
   globalThis.gc();
 }
 
-const ENTER = fileURLToPath(new URL("../lab/enter.mjs", import.meta.url));
+/** Runs a command in network and mount namespaces of its own. */
+export const ENTER = fileURLToPath(new URL("../lab/enter.mjs", import.meta.url));
 /** V8's collector as the program has it (src/main.ts), from the start: the young generation too, for much is made here in one turn. */
 const FLAGS = ["--no-warnings", "--min-semi-space-size=2", "--max-semi-space-size=2", ...COLLECTOR_FLAGS];
 

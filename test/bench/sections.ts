@@ -2,6 +2,7 @@
 import type { Cluster } from "./api.ts";
 import { type ConntrackResult, measureConntrack } from "./conntrack.ts";
 import type { Growth } from "./growth.ts";
+import type { KernelMemory } from "./kernel-memory.ts";
 import { inNamespace, median } from "./lib.ts";
 import { type Blocked, longest } from "./loop-watch.ts";
 import type { Changes, Measured } from "./measure.ts";
@@ -21,6 +22,7 @@ export type Watched<T> = Size & T & { readonly blocked: Blocked };
 /** All that a run measured; a section that was left out is absent. */
 export interface Results {
   services?: Measured[];
+  kernel?: KernelMemory;
   rolling?: Rolling;
   repair?: Repair[];
   memory?: Watched<Memory>[];
@@ -36,6 +38,7 @@ const SIZES: readonly Size[] = [
   { services: 50_000, endpoints: 10 },
   { services: 5_000, endpoints: 50 },
 ];
+const KERNEL_SIZE = SIZES[2];
 const MEMORY_SIZES = SIZES.slice(1, 3);
 const ROLLING = { services: 10_000, endpoints: 10, changes: 1_000 };
 const GROWTH = { services: 5_000, endpoints: 10, changes: 100_000 };
@@ -93,6 +96,19 @@ function together(all: readonly Measured[]): Measured {
     replace: changes((one) => one.replace),
     scale: changes((one) => one.scale),
     blocked: longest(all.map((one) => one.blocked)),
+  };
+}
+
+/** The largest, and the longest. */
+function measureKernel(rounds: number): KernelMemory {
+  const all = Array.from({ length: rounds }, (_, round) => {
+    say(`the kernel's memory, ${text(KERNEL_SIZE)} ${of(round, rounds)}`);
+    return inNamespace("kernel-memory.ts", [KERNEL_SIZE.services, KERNEL_SIZE.endpoints]) as KernelMemory;
+  });
+  return {
+    ...all[0],
+    peak: Math.max(...all.map(({ peak }) => peak)),
+    longestCommitMs: Math.max(...all.map(({ longestCommitMs }) => longestCommitMs)),
   };
 }
 
@@ -167,6 +183,7 @@ function measureCluster(): Watched<Cluster> {
 /** In the order in which they run. */
 export const SECTIONS: Readonly<Record<keyof Results, (into: Results, rounds: number) => void>> = {
   services: (into, rounds) => (into.services = measureServices(rounds)),
+  kernel: (into, rounds) => (into.kernel = measureKernel(rounds)),
   rolling: (into, rounds) => (into.rolling = measureRolling(rounds)),
   repair: (into, rounds) => (into.repair = measureRepair(rounds)),
   memory: (into, rounds) => (into.memory = measureMemory(rounds)),

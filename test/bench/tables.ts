@@ -46,8 +46,19 @@ function packetRows({ first, connections }: Packets): Row[] {
 }
 
 /** A table for each section. */
-function tables({ services, rolling, repair, memory, growth, packets, cluster, conntrack }: Results): Row[][] {
+function tables({ services, kernel, rolling, repair, memory, growth, packets, cluster, conntrack }: Results): Row[][] {
   const list: Row[][] = services === undefined ? [] : [services.map(serviceRow)];
+  if (kernel !== undefined) {
+    list.push([
+      {
+        "load, a listener elsewhere": `${kernel.services} x ${kernel.endpoints}`,
+        "kernel memory, peak MB": mb(kernel.peak),
+        "stays MB": mb(kernel.rest),
+        "longest transaction ms": fixed(kernel.longestCommitMs),
+        transactions: kernel.transactions,
+      },
+    ]);
+  }
   if (rolling !== undefined) {
     list.push([
       {

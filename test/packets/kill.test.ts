@@ -1,12 +1,15 @@
 /** `kill -9` at random moments while the table is being changed: each family's table is one of the states that were asked for. */
 import { once } from "node:events";
+import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { makeService, makeSlice } from "../bench/cluster.ts";
 import { patience } from "../lab/patience.ts";
 import { type Family, FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
+import type { LoadInPieces } from "./support/load-in-pieces.ts";
 import type { Manifest } from "./support/objects.ts";
 
 const KILLS = process.env["NIGHTLY"] === "1" ? 200 : 20;
@@ -93,5 +96,66 @@ test(
       before = after;
     }
     console.log(`kill -9: ${outcomes.old} times the old table, ${outcomes.new} times the new one`);
+  },
+);
+
+const LOAD = fileURLToPath(new URL("support/load-in-pieces.ts", import.meta.url));
+/** Services, endpoints, and elements that go out at once. */
+const LOADED = ["300", "3", "50"];
+
+/** Loads the table; killed `afterMs` after the first transaction went out, unless it has ended by then. Undefined: it was killed. */
+async function load(afterMs?: number): Promise<LoadInPieces | undefined> {
+  const command = [process.execPath, "--no-warnings", LOAD, ...LOADED];
+  const child = cluster.lab.node.spawn(command, { stdio: ["ignore", "pipe", "inherit"] });
+  if (child.stdout === null) throw new Error("no pipe");
+  const exited = once(child, "exit");
+  let result: LoadInPieces | undefined;
+  for await (const line of createInterface(child.stdout)) {
+    if (line !== "writing") result = JSON.parse(line) as LoadInPieces;
+    else if (afterMs !== undefined) void sleep(afterMs).then(() => child.kill("SIGKILL"));
+  }
+  await exited;
+  return result;
+}
+
+/** Elements of the table's named sets. */
+async function elementsLeft(): Promise<number> {
+  const text = await cluster.lab.node.mustRun(["nft", "-j", "list", "table", "ip", "kube-proxy"]);
+  const { nftables } = JSON.parse(text) as { nftables: Record<"set" | "map", { elem?: unknown[] } | undefined>[] };
+  return nftables.reduce((sum, { set, map }) => sum + ((set ?? map)?.elem?.length ?? 0), 0);
+}
+
+test(
+  `${KILLS} kills within a load in pieces: packets see all of it or nothing, and the next start writes what is missing`,
+  { timeout: patience(KILLS * 10_000) },
+  async () => {
+    await cluster.lab.node.mustRun(["nft", "flush", "ruleset"]);
+    const whole = await load();
+    const complete = await listing("ip");
+    if (whole === undefined) throw new Error("the load was killed");
+    expect(whole.transactions).toBeGreaterThan(10);
+    expect(complete).toContain("hook");
+    const outcomes = { nothing: 0, part: 0, completed: 0, whole: 0 };
+    for (let kill = 0; kill < KILLS; kill++) {
+      // What a part was left of is gone on with every other time, and killed again maybe.
+      const left = await listing("ip");
+      if (left === complete || kill % 2 === 0) await cluster.lab.node.mustRun(["nft", "flush", "ruleset"]);
+      const afterMs = whole.lastedMs * 1.2 * Math.random();
+      await load(afterMs);
+      const after = await listing("ip");
+      if (after.includes("hook")) {
+        expect(after, `after a kill at ${afterMs.toFixed(1)} ms`).toBe(complete);
+        outcomes.whole++;
+        continue;
+      }
+      outcomes[after === "" ? "nothing" : "part"]++;
+      if (after === "" || kill % 4 < 2) continue;
+      const present = await elementsLeft();
+      expect(await load()).toMatchObject({ added: whole.added - present });
+      expect(await listing("ip")).toBe(complete);
+      outcomes.completed++;
+    }
+    console.log("kill -9 within a load in pieces:", outcomes);
+    expect(outcomes.part, "kills that left a part").toBeGreaterThan(0);
   },
 );

@@ -6,6 +6,7 @@ import { applying } from "./applying.js";
 import { elements, recreating, restarting } from "./changes.js";
 import { catchAll, drift, insertions, others } from "./drift.js";
 import { notOwning, owning } from "./owning.js";
+import { pieces } from "./pieces.js";
 import { watching } from "./watching.js";
 
 /** What the Table must do on every kernel; `facts`: what this one can. */
@@ -22,6 +23,7 @@ export function describeTable(name: string, open: Open, facts = OF_THE_FAKE): vo
     describe("restarting", () => restarting(() => kernel));
     describe("what cannot be changed in place", () => recreating(() => kernel));
     describe("elements", () => elements(() => kernel));
+    describe("elements in pieces", () => pieces(() => bench));
     describe("drift", () => drift(() => bench));
     if (facts.catchAll) describe("drift to elements for all keys", () => catchAll(() => bench));
     describe("watching", () => watching(() => bench));

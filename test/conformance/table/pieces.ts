@@ -1,0 +1,138 @@
+/** Many elements that no packet can see yet: a transaction for each so many, and what makes them seen last. */
+import { expect, it } from "vitest";
+import type { CommitOptions, Kernel, Op } from "../../../src/kernel/types.js";
+import { type Bench, snapshot } from "../bench.js";
+import { drop, endpoint, ENDPOINTS, indexed, NAME, operations, OWN, rule, serviceTable } from "./build.js";
+
+const PIECE = 100;
+/** Of one service, so that there is one verdict, and an element that is not written ahead. */
+const ENDPOINT_COUNT = 250;
+
+/** Calls `before` ahead of each commit, with how many there were. */
+function beforeCommits(kernel: Kernel, before: (count: number, ops: readonly Op[]) => Promise<void> | void): void {
+  const commit = kernel.commit.bind(kernel);
+  let count = 0;
+  kernel.commit = async (ops: readonly Op[], options?: CommitOptions) => {
+    if (options?.dryRun !== true) await before(count++, ops);
+    return commit(ops, options);
+  };
+}
+
+/** All there is. Sets that went ahead were made in another order. */
+async function everything(kernel: Kernel): Promise<unknown> {
+  const tables = (await snapshot(kernel)) as { readonly sets: readonly { readonly set: string }[] }[];
+  return tables.map((table) => ({ ...table, sets: table.sets.toSorted((a, b) => (a.set < b.set ? -1 : 1)) }));
+}
+
+export function pieces(bench: () => Bench): void {
+  const elementsIn = async (set = "endpoints"): Promise<number> => {
+    const info = (await bench().kernel.sets(OWN)).find((one) => one.set === set);
+    return info === undefined ? 0 : (await bench().kernel.elements(OWN, info)).count;
+  };
+  const chains = async (): Promise<string[]> => (await bench().kernel.chains(OWN)).map(({ chain }) => chain);
+
+  it("go ahead of the first chain", async () => {
+    const { kernel } = bench();
+    const whole = serviceTable(kernel);
+    whole.service(1, ENDPOINT_COUNT);
+    await whole.table.apply();
+    const expected = await everything(kernel);
+    await whole.table.destroy();
+
+    const { table, service } = serviceTable(kernel, { pieceElements: PIECE });
+    service(1, ENDPOINT_COUNT);
+    const seen: [chains: number, elements: number][] = [];
+    beforeCommits(kernel, async (count) => {
+      if (count > 0) seen.push([(await chains()).length, await elementsIn()]);
+    });
+    const result = await table.apply();
+    expect(operations(result)).toBe("table +1 chain +3 rule +3 set +2 element +251");
+    expect(result.transactions).toBe(4);
+    expect(seen).toEqual([
+      [0, 100],
+      [0, 200],
+      [0, 250],
+    ]);
+    expect(await everything(kernel)).toEqual(expected);
+    expect((await table.apply()).transactions).toBe(0);
+  });
+
+  it("are one transaction with everything else where they are few, or where a rule names their set", async () => {
+    const { table, service } = serviceTable(bench().kernel, { pieceElements: PIECE });
+    service(1, PIECE);
+    expect(await table.apply()).toMatchObject({ transactions: 1 });
+    service(2, PIECE * 2);
+    expect(await table.apply()).toMatchObject({ transactions: 1 });
+  });
+
+  it("are completed after a failure, and after an end in their midst", async () => {
+    const { kernel } = bench();
+    const first = serviceTable(kernel, { pieceElements: PIECE });
+    first.service(1, PIECE * 5);
+    let end = 1;
+    beforeCommits(kernel, (count) => {
+      if (count === end) throw new Error("no more");
+    });
+    await expect(first.table.apply()).rejects.toThrow("no more");
+    expect(await elementsIn()).toBe(PIECE);
+    // One has failed; four more go ahead, and then the last one fails.
+    end = 6;
+    await expect(first.table.apply()).rejects.toThrow("no more");
+    expect([await elementsIn(), await chains()]).toEqual([PIECE * 5, []]);
+
+    const again = serviceTable(kernel, { pieceElements: PIECE });
+    again.service(1, PIECE * 5);
+    const result = await again.table.apply();
+    expect(operations(result)).toBe("chain +3 rule +3 set +1 element +1");
+    expect(result.transactions).toBe(1);
+    first.table.invalidate("test");
+    expect((await first.table.apply()).transactions).toBe(0);
+  });
+
+  it("go ahead of the switch to sets of other names", async () => {
+    const { kernel } = bench();
+    const { table, service } = serviceTable(kernel, { pieceElements: PIECE, targetsFirst: true });
+    service(1, 2);
+    await table.apply();
+    const inForce = async (): Promise<string[]> => (await kernel.rules(OWN, "draw-2")).map(({ handle }) => `${handle}`);
+    const former = await inForce();
+    const successor = table.set({ ...ENDPOINTS, set: "successor" });
+    for (let i = 0; i < ENDPOINT_COUNT; i++) successor.put(indexed(1, i), endpoint("10.0.1.1"));
+    table.chain({
+      chain: "draw-2",
+      rules: [
+        rule(
+          {
+            match: "in-set",
+            key: ["daddr", "l4proto", "dport", { field: "numgen", mode: "random", modulus: 2 }],
+            set: "successor",
+          },
+          drop,
+        ),
+      ],
+    });
+    table.removeSet("endpoints");
+    const seen: unknown[] = [];
+    beforeCommits(kernel, async () => void seen.push([await inForce(), await elementsIn("successor")]));
+    expect((await table.apply()).transactions).toBe(4);
+    expect(seen).toEqual([0, 100, 200, 250].map((count) => [former, count]));
+    expect(await inForce()).not.toEqual(former);
+    expect(await elementsIn()).toBe(0);
+  });
+
+  it.each([
+    ["changes another table", { op: "add", kind: "table", family: "ip", table: "other" }],
+    ["deletes the table", { op: "delete", kind: "table", family: "ip", table: NAME }],
+    ["deletes the set", { op: "delete", kind: "set", family: "ip", table: NAME, set: "endpoints" }],
+  ] as const)("are all there when another process %s in between", async (_what, op) => {
+    const { kernel } = bench();
+    const { table, service } = serviceTable(kernel, { pieceElements: PIECE });
+    service(1, ENDPOINT_COUNT);
+    const other = await bench().other();
+    beforeCommits(kernel, async (count) => void (count === 2 && (await other.commit([op]))));
+    await table.apply();
+    expect([await elementsIn(), (await chains()).length]).toEqual([ENDPOINT_COUNT, 3]);
+    table.invalidate("test");
+    expect((await table.apply()).transactions).toBe(0);
+  });
+}

@@ -1,0 +1,36 @@
+/**
+ * Loads the table in pieces, in a process that can be killed. Prints "writing" when the first transaction goes out, and in the end one
+ * line of JSON (`LoadInPieces`). Arguments: services endpoints elements-of-a-piece
+ */
+import { feed, makeObjects, newProxier, openKernel } from "../../bench/proxier.ts";
+
+export interface LoadInPieces {
+  readonly transactions: number;
+  /** Elements written. */
+  readonly added: number;
+  /** From the first transaction to the end of the last, ms. */
+  readonly lastedMs: number;
+}
+
+const [services, endpoints, pieceElements] = process.argv.slice(2).map(Number);
+const kernel = await openKernel();
+let began: number | undefined;
+const commit = kernel.commit.bind(kernel);
+kernel.commit = (ops, options) => {
+  if (began === undefined && options?.dryRun !== true) {
+    began = performance.now();
+    process.stdout.write("writing\n");
+  }
+  return commit(ops, options);
+};
+const proxier = newProxier(kernel, { pieceElements });
+await feed(proxier, makeObjects(services, endpoints));
+const { families } = await proxier.sync();
+const outcome = families[0]?.outcome;
+if (outcome === undefined || !outcome.ok) throw new Error("the write failed");
+const { transactions, operations } = outcome.result;
+const lastedMs = performance.now() - (began ?? 0);
+const result: LoadInPieces = { transactions, added: operations.element.add, lastedMs };
+process.stdout.write(`${JSON.stringify(result)}\n`);
+await proxier.stop();
+await kernel.close();
