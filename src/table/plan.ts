@@ -186,7 +186,8 @@ function planSet({ ref, state, flushMaps }: PlanInput, plan: SetPlan, phases: Ph
     });
   }
   const { info } = plan;
-  if (info !== undefined && (plan.action === "create" || plan.action === "recreate")) {
+  // One that is to be created may be there already: with chains that went first (targets-first.ts).
+  if (info !== undefined && (plan.action === "recreate" || (plan.action === "create" && !state.sets.has(plan.name)))) {
     phases.addSets.push({ op: { op: "add", kind: "set", ...ref, ...info }, origin });
     phases.counts.set.add++;
     phases.settle.push(() => void state.sets.set(plan.name, info));

@@ -6,7 +6,7 @@ import { nextGeneration } from "../kernel/generation.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, TableRef, Verdict } from "../kernel/types.js";
 import type { Period } from "./announcements.js";
 import { BusyChains } from "./busy-chains.js";
-import { capture } from "./capture.js";
+import { capture, type Captured } from "./capture.js";
 import { describeChanges, describeForeignChanges } from "./changes.js";
 import { type CheckOutcome, compareAll } from "./check.js";
 import { insertionDrift, joined } from "./drift.js";
@@ -18,7 +18,7 @@ import { fateOf, type TableFacts } from "./ownership.js";
 import { inTurn, Outgoing, type Piece, PIECE_ELEMENTS } from "./pieces.js";
 import { buildPlan, Phases, type Plan, type PlanInput, type PlannedOp } from "./plan.js";
 import { renderTable } from "./render.js";
-import { planTargetsFirst } from "./targets-first.js";
+import { targetsFirst } from "./targets-first.js";
 import { faultyObjects, sumOf, toResult } from "./results.js";
 import { checkComment, checkName } from "./text.js";
 import { CheckSchedule } from "./timing.js";
@@ -457,13 +457,14 @@ export class Table {
     await this.#view.readHandles();
     const expect = { generation: expectGeneration };
     const results: ApplyResult[] = [];
-    if (this.#options.targetsFirst === true) results.push(...(await this.#writeTargetsFirst(expect)));
     const delayMs = this.#options.tailDelayMs ?? DEFAULT_TAIL_DELAY_MS;
     const pieceElements = this.#options.pieceElements ?? PIECE_ELEMENTS;
     const applies = this.#options.lateChains ?? (() => false);
     const captured = capture(this.#wanted, this.#view.state, this.#clock.now(), { applies, delayMs }, pieceElements);
     const outgoing = new Outgoing(captured.sets);
     const write = async ({ sets, last }: Piece): Promise<void> => {
+      if (last && this.#options.targetsFirst === true)
+        results.push(...(await this.#writeTargetsFirst(captured, expect)));
       const phases = new Phases();
       if (last) this.#insertions.plan(open, phases);
       const flushMaps = await this.#goingMaps.mustBeEmptied(sets);
@@ -498,11 +499,11 @@ export class Table {
   }
 
   /** See targets-first.ts. What the kernel refuses here it refuses in the transaction that follows, which says so. */
-  async #writeTargetsFirst(expect: { generation: number | undefined }): Promise<ApplyResult[]> {
-    const plan = planTargetsFirst(this.#planBasis(), this.#wanted);
-    if (plan === undefined) return [];
+  async #writeTargetsFirst(captured: Captured, expect: { generation: number | undefined }): Promise<ApplyResult[]> {
+    const first = targetsFirst(captured, this.#view.state);
+    if (first === undefined) return [];
     try {
-      return [await this.#write(plan, expect)];
+      return [await this.#write(buildPlan({ ...this.#planBasis(), ...first, flushMaps: false }), expect)];
     } catch (error) {
       if (error instanceof CommitFailure && error.kernelError.code === "refused") return [];
       throw error;
