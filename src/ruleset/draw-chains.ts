@@ -7,7 +7,7 @@ import type { ElementSet, Field, Statement } from "../table/types.js";
 import { packNumber } from "./keys.js";
 import { type ListValue, packList, unpackList } from "./list-values.js";
 import { drawChainName, endpointsName, LOCAL_INDEX_BASE, SetName } from "./names.js";
-import { markForMasquerade, resetPriority } from "./skeleton.js";
+import { goto, markForMasquerade, resetPriority } from "./skeleton.js";
 
 /** How long a chain that no service leads to is kept, ms: the count may come back with the next scaling. */
 const UNUSED_MS = 60_000;
@@ -46,9 +46,11 @@ export class DrawChains {
   use(value: number): void {
     let chain = this.#chains.get(value);
     if (chain === undefined) {
+      const list = unpackList(value);
+      if (list.kind === "masq") this.use(twinOf(list));
       chain = { uses: 0, unusedSince: undefined };
       this.#chains.set(value, chain);
-      this.#declare(unpackList(value));
+      this.#declare(list);
     } else if (chain.uses === 0) this.#idle.delete(value);
     chain.uses++;
   }
@@ -68,20 +70,33 @@ export class DrawChains {
       if (chain === undefined) continue;
       chain.unusedSince ??= now;
       if (now - chain.unusedSince < forMs) continue;
+      const list = unpackList(value);
       this.#idle.delete(value);
       this.#chains.delete(value);
       this.#dispatch.delete(packNumber(value));
-      this.#table.removeChain(drawChainName(unpackList(value)));
+      this.#table.removeChain(drawChainName(list));
+      if (list.kind === "masq") this.release(twinOf(list));
     }
   }
 
   #declare(list: ListValue): void {
     const chain = drawChainName(list);
-    const mark = list.kind === "masq" ? [markForMasquerade(this.#masqueradeBit)] : [];
-    this.#table.chain({ chain, rules: [{ statements: [...mark, resetPriority, drawFrom(list)] }] });
+    const statements: readonly Statement[] =
+      list.kind === "masq"
+        ? [markForMasquerade(this.#masqueradeBit), goto(drawChainName({ ...list, kind: "cluster" }))]
+        : [resetPriority, drawFrom(list)];
+    this.#table.chain({ chain, rules: [{ statements }] });
     const verdict = this.#table.verdictId({ verdict: "goto", chain });
     this.#dispatch.put(packNumber(packList(list)), packNumber(verdict));
   }
+}
+
+/**
+ * The list value of the chain that one which marks goes on to. Two chains that draw would name the endpoints' map twice, and the kernel looks at
+ * each rule that names a map for every element it adds there, and at each element for every rule.
+ */
+function twinOf(list: ListValue): number {
+  return packList({ ...list, kind: "cluster" });
 }
 
 function drawFrom({ kind, count, shard, nodePort }: ListValue): Statement {

@@ -35,6 +35,7 @@ const SERVICE_KEY: readonly Field[] = ["daddr", "l4proto", "dport"];
 const NODE_PORT_KEY: readonly Field[] = ["l4proto", "dport"];
 
 const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "jump", chain } });
+export const goto = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "goto", chain } });
 const drop: Statement = { action: "verdict", verdict: { verdict: "drop" } };
 const stateNew: Statement = { match: "ct-state", states: ["new"] };
 const reject: Statement = { action: "reject" };
@@ -82,7 +83,7 @@ function serviceRules(options: SkeletonOptions): Rule[] {
   else if (notLocal !== undefined) rules.push(rule(toClusterIP, notLocal, mark));
   // `dispatch` cannot lead to the chains that go by source: they use it themselves, and the kernel would see a loop.
   const fromSource = (nodePort: boolean, chain: string): Rule =>
-    rule({ match: "priority", value: bySource(nodePort) }, { action: "verdict", verdict: { verdict: "goto", chain } });
+    rule({ match: "priority", value: bySource(nodePort) }, goto(chain));
   rules.push(
     rule(listOf(SERVICE_KEY, SetName.services), dispatch),
     fromSource(false, ChainName.externalLocal),

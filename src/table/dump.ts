@@ -9,6 +9,8 @@ import { commentOf } from "./text.js";
 
 /** Another process may change the table during each of them, or the ruleset while nothing tells of which table. */
 const MAX_ATTEMPTS = 5;
+/** Sets that are read at a time: the kernel walks each on a thread of its own, where a core is free for it. */
+const READERS = 2;
 
 export interface TableDump {
   readonly state: KernelState;
@@ -85,10 +87,21 @@ async function readOnce(
     rules.filter((rule) => options.wantsChain(rule.chain)),
   );
   for (const rule of rules) state.chains.get(rule.chain)?.rules.push(toKernelRule(rule, anonymous));
+  const unread: SetDump[] = [];
   for (const set of sets) {
     if ((set.flags & SetFlag.anonymous) !== 0) continue;
     state.sets.set(set.set, set);
-    if (options.wantsElements(set)) elements.set(set.set, await kernel.elements(ref, set));
+    if (options.wantsElements(set)) unread.push(set);
+  }
+  const read = async (): Promise<void> => {
+    for (let set = unread.pop(); set !== undefined; set = unread.pop()) {
+      elements.set(set.set, await kernel.elements(ref, set));
+    }
+  };
+  try {
+    await Promise.all(Array.from({ length: READERS }, read));
+  } finally {
+    unread.length = 0;
   }
   return { state, elements };
 }

@@ -2,7 +2,8 @@
  * From what the kernel holds to what is wanted, as one batch. Pure.
  *
  * The order that the kernel accepts in all cases: first everything that refers to something goes (rules, elements), then what
- * was referred to (sets, chains); then targets come (chains, sets), then what refers to them (elements, rules). So an
+ * was referred to (sets, chains); then targets come (chains, sets), then what refers to them (rules, elements). Rules come while new maps are
+ * still empty: for each rule that names a map, the kernel looks at all that is in it. So an
  * object can be deleted and created anew under its name in the same batch, and all deletions of elements come before all additions,
  * which is how an element's data is replaced.
  */
@@ -97,8 +98,8 @@ export class Phases {
       this.removeChains,
       this.addChains,
       this.addSets,
-      this.addElements,
       this.addRules,
+      this.addElements,
     ].flat();
   }
 
