@@ -26,8 +26,8 @@ describe("a refused transaction", () => {
     expect(error).toBeInstanceOf(TableError);
     expect(error).toMatchObject({
       code: "refused",
-      // The chain and the endpoints come before.
-      faulty: [{ kind: "element", set: "vips", errno: "ENOMEM", text: "no room", position: 2 }],
+      // The chain, its rule and the endpoints come before.
+      faulty: [{ kind: "element", set: "vips", errno: "ENOMEM", text: "no room", position: 3 }],
     });
     expect(endpoints.kernelValue(indexed(2, 0))).toBeUndefined();
     expect(kernel.commits).toHaveLength(1);
