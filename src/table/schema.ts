@@ -64,7 +64,13 @@ export function checkSetSpec(spec: SetSpec): void {
 /** What to create the set with. `size` is the resolved bound. */
 export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
   // Of a concatenation nft knows each field's order by its type; of a single one it must be told.
-  const userdata = setUserdata(spec.comment, spec.key.length === 1 && HOST_ORDER.has(spec.key[0]));
+  const userdata = setUserdata(
+    spec.comment,
+    (["key", "data"] as const).filter((part) => {
+      const fields = spec[part];
+      return Array.isArray(fields) && fields.length === 1 && HOST_ORDER.has(fields[0] as FieldType);
+    }),
+  );
   return {
     set: spec.set,
     flags: setFlags(spec),

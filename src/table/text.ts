@@ -47,16 +47,19 @@ export function commentData(comment: string | undefined, kind: "set" | "other" =
   return Uint8Array.from([kind === "set" ? SET_COMMENT : COMMENT, text.length, ...text]);
 }
 
-/** NFTNL_UDATA_SET_KEYBYTEORDER and nft's BYTEORDER_HOST_ENDIAN. */
-const SET_KEY_BYTEORDER = 0;
+/** NFTNL_UDATA_SET_KEYBYTEORDER, NFTNL_UDATA_SET_DATABYTEORDER and nft's BYTEORDER_HOST_ENDIAN. */
+const SET_BYTEORDER = { key: 0, data: 1 } as const;
 const HOST_ENDIAN = 1;
 
-/** Userdata of a set as nft writes it. With `hostOrder` nft prints (and reads) its keys as numbers of this machine's byte order. */
-export function setUserdata(comment: string | undefined, hostOrder: boolean): Uint8Array | undefined {
-  const words = commentData(comment, "set") ?? new Uint8Array(0);
-  if (!hostOrder) return words.length === 0 ? undefined : words;
+/** Userdata of a set as nft writes it: nft prints (and reads) what is in `hostOrder` as numbers of this machine's byte order. */
+export function setUserdata(
+  comment: string | undefined,
+  hostOrder: readonly (keyof typeof SET_BYTEORDER)[],
+): Uint8Array | undefined {
   const order = new Uint8Array(Uint32Array.of(HOST_ENDIAN).buffer);
-  return Uint8Array.of(SET_KEY_BYTEORDER, order.length, ...order, ...words);
+  const entries = hostOrder.flatMap((what) => [SET_BYTEORDER[what], order.length, ...order]);
+  const all = Uint8Array.of(...entries, ...(commentData(comment, "set") ?? []));
+  return all.length === 0 ? undefined : all;
 }
 
 /** The comment in userdata that nft or this program wrote; other entries are passed over. */

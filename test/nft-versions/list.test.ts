@@ -4,6 +4,7 @@
  */
 import { spawnSync } from "node:child_process";
 import { createSocket } from "node:dgram";
+import { readFileSync } from "node:fs";
 import path from "node:path";
 import { beforeAll, describe, expect, it } from "vitest";
 import { nftCommand, suites } from "./debian-nft.ts";
@@ -53,6 +54,16 @@ const nfts = [
     : []),
 ];
 
+/** What the README has for a look at a Service, without what filters it. */
+const recipes = readFileSync(path.join(root, "README.md"), "utf8")
+  .split("\n")
+  .filter((line) => /^ {4}nft (get|list) /.test(line))
+  .map((text) => ({
+    text,
+    command:
+      (/^[^#|]*/.exec(text.trim())?.[0] ?? "").match(/'[^']*'|\S+/g)?.map((word) => word.replaceAll("'", "")) ?? [],
+  }));
+
 beforeAll(async () => {
   if (process.env["NFT_PROXIER_LAB"] !== "1") {
     throw new Error("this must run in a network namespace of its own: npm run test:nft");
@@ -86,10 +97,21 @@ describe.each(nfts)("nft of $name", ({ command, version }) => {
     for (const address of ["10.96.0.80", "203.0.113.43", "fd00:10:96::80", "fd00:10:244::85"]) {
       expect(result.stdout).toContain(address);
     }
-    // The values of the maps of services are typed as what they print as: "10:2".
-    expect(result.stdout).toContain("classid");
     // The clients that the affinity maps remember are in it too.
     expect(result.stdout).toContain(words === "-s list" ? "timeout" : "expires");
     if (words === "-j list") expect(JSON.parse(result.stdout)).toHaveProperty("nftables");
+  });
+
+  it("answers the README's questions with what the README says", () => {
+    const told = recipes.map(({ command: [, ...words] }) => run([...command(), ...words]));
+    for (const { status, stderr } of told) expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
+    const [list, endpoints, none, nodePorts] = told.map(({ stdout }) => stdout);
+    expect(list).toContain("10.96.0.80 . tcp . 80 : 15:3");
+    for (const index of [0, 1, 2])
+      expect(endpoints).toMatch(new RegExp(`10.96.0.80 \\. tcp \\. 80 \\. (0x0+)?${index} : 10.244`));
+    expect(none).toContain("10.96.0.99 . tcp . 80 : goto reject-chain");
+    expect(nodePorts).toContain("tcp . 30080 : a0:3");
+    for (const value of ["15:3", "endpoints-5", "a0:3"])
+      expect(recipes.map(({ text }) => text).join("\n")).toContain(value);
   });
 });
