@@ -1,5 +1,6 @@
 /** Which endpoints a service port sends connections to. Pure. */
-import type { Endpoint, NodeContext } from "./types.js";
+import { type EndpointList, NO_ENDPOINTS } from "./endpoints.js";
+import type { NodeContext } from "./types.js";
 
 /** Bits of an endpoint's state, from its conditions. */
 export const READY = 1;
@@ -16,7 +17,7 @@ export const NO_HINTS: Hints = Object.freeze({ nodes: Object.freeze([]), zones: 
 
 /** All endpoints of a service port, whatever their state: parallel arrays. */
 export interface CandidateList {
-  readonly endpoints: readonly Endpoint[];
+  readonly endpoints: EndpointList;
   /** READY | SERVING | TERMINATING. */
   readonly states: readonly number[];
   /** Undefined when no endpoint has hints. */
@@ -36,9 +37,9 @@ export interface Categories {
    * The ready endpoints, narrowed by topology hints; if no endpoint on any node is ready, those that are serving and
    * terminating, which hints do not narrow. Empty when not wanted.
    */
-  readonly cluster: readonly Endpoint[];
+  readonly cluster: EndpointList;
   /** The ready endpoints on this node; if none, the serving and terminating ones on it. Empty when not wanted. */
-  readonly local: readonly Endpoint[];
+  readonly local: EndpointList;
   /**
    * Some endpoint on some node is ready, or serving and terminating. False: connections are refused. True with an empty
    * list: connections that would draw from it are dropped. Does not depend on what is wanted.
@@ -46,7 +47,6 @@ export interface Categories {
   readonly any: boolean;
 }
 
-const NONE: readonly Endpoint[] = Object.freeze([]);
 const DRAINING = SERVING | TERMINATING;
 
 const isReady = (state: number) => (state & READY) !== 0;
@@ -63,8 +63,8 @@ export function categorize(candidates: CandidateList, node: NodeContext, wanted:
     else if (isDraining(state)) draining++;
   }
   return {
-    cluster: wanted.cluster ? clusterList(candidates, node, ready, draining) : NONE,
-    local: wanted.local ? localList(candidates) : NONE,
+    cluster: wanted.cluster ? clusterList(candidates, node, ready, draining) : NO_ENDPOINTS,
+    local: wanted.local ? localList(candidates) : NO_ENDPOINTS,
     any: ready + draining > 0,
   };
 }
@@ -74,8 +74,8 @@ export function isUsable({ states }: CandidateList): boolean {
   return states.some((state) => isReady(state) || isDraining(state));
 }
 
-function clusterList(list: CandidateList, node: NodeContext, ready: number, draining: number): readonly Endpoint[] {
-  if (ready === 0) return draining === 0 ? NONE : list.endpoints.filter((_, i) => isDraining(list.states[i] ?? 0));
+function clusterList(list: CandidateList, node: NodeContext, ready: number, draining: number): EndpointList {
+  if (ready === 0) return draining === 0 ? NO_ENDPOINTS : list.endpoints.filter((i) => isDraining(list.states[i] ?? 0));
   const { hints } = list;
   if (hints !== undefined) {
     const chosen = narrow(list, hints, ready, (hint) => hint.nodes, node.nodeName);
@@ -84,7 +84,7 @@ function clusterList(list: CandidateList, node: NodeContext, ready: number, drai
     if (near) return near;
   }
   if (ready === list.endpoints.length) return list.endpoints;
-  return list.endpoints.filter((_, i) => isReady(list.states[i] ?? 0));
+  return list.endpoints.filter((i) => isReady(list.states[i] ?? 0));
 }
 
 /**
@@ -97,27 +97,29 @@ function narrow(
   ready: number,
   kind: (hint: Hints) => readonly string[],
   name: string,
-): readonly Endpoint[] | undefined {
+): EndpointList | undefined {
   let hinted = 0;
-  const chosen: Endpoint[] = [];
-  list.endpoints.forEach((endpoint, i) => {
-    if (!isReady(list.states[i] ?? 0)) return;
+  const chosen = list.endpoints.filter((i) => {
+    if (!isReady(list.states[i] ?? 0)) return false;
     const names = kind(hints[i] ?? NO_HINTS);
     if (names.length > 0) hinted++;
-    if (names.includes(name)) chosen.push(endpoint);
+    return names.includes(name);
   });
   return hinted === ready && chosen.length > 0 ? chosen : undefined;
 }
 
-function localList(list: CandidateList): readonly Endpoint[] {
-  const ready = list.endpoints.filter((endpoint, i) => endpoint.local && isReady(list.states[i] ?? 0));
+function localList(list: CandidateList): EndpointList {
+  const { endpoints, states } = list;
+  if (endpoints.locals === undefined) return NO_ENDPOINTS;
+  const ready = endpoints.filter((i) => endpoints.isLocal(i) && isReady(states[i] ?? 0));
   if (ready.length > 0) return ready;
-  return list.endpoints.filter((endpoint, i) => endpoint.local && isDraining(list.states[i] ?? 0));
+  return endpoints.filter((i) => endpoints.isLocal(i) && isDraining(states[i] ?? 0));
 }
 
 /** Adds the addresses of the endpoints on this node that are ready. */
-export function addLocalReady(list: CandidateList, into: Set<string>): void {
-  list.endpoints.forEach((endpoint, i) => {
-    if (endpoint.local && isReady(list.states[i] ?? 0)) into.add(endpoint.address);
-  });
+export function addLocalReady({ endpoints, states }: CandidateList, into: Set<string>): void {
+  if (endpoints.locals === undefined) return;
+  for (let i = 0; i < endpoints.length; i++) {
+    if (endpoints.isLocal(i) && isReady(states[i] ?? 0)) into.add(endpoints.address(i));
+  }
 }

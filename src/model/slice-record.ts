@@ -1,7 +1,6 @@
 /** What is kept of an EndpointSlice: parallel arrays, one entry per endpoint, and the candidates they make. */
 import { isDeepStrictEqual } from "node:util";
 import { type Fields, isFields } from "../base/unknown.js";
-import { familyOf, isCanonicalV4 } from "./address.js";
 import {
   addressOf,
   booleanOf,
@@ -16,7 +15,8 @@ import {
   type Findings,
 } from "./fields.js";
 import { NO_HINTS, READY, SERVING, TERMINATING, type CandidateList, type Hints } from "./categorize.js";
-import type { Endpoint, IpFamily, Protocol } from "./types.js";
+import { EndpointList, NO_ENDPOINTS, readAddress, wordsOf } from "./endpoints.js";
+import type { IpFamily, Protocol } from "./types.js";
 
 export interface SlicePort {
   readonly name: string;
@@ -33,7 +33,7 @@ export interface SliceRecord {
   /** At least one. */
   readonly ports: readonly SlicePort[];
   /** With the first of the ports, each address once. Services with one port take them as they are. */
-  readonly endpoints: readonly Endpoint[];
+  readonly endpoints: EndpointList;
   /** READY | SERVING | TERMINATING. */
   readonly states: readonly number[];
   /** Undefined when no endpoint has hints. */
@@ -134,12 +134,14 @@ function readEndpoints(
   found: Findings,
 ): EndpointColumns {
   const items = listOf(fields["endpoints"], "endpoints", found);
-  const endpoints = sized<Endpoint>(items.length);
+  const width = wordsOf(family);
+  const words = sized<number>(items.length * width);
   const states = sized<number>(items.length);
+  let locals: boolean[] | undefined;
   let count = 0;
   let hints: Hints[] | undefined;
   // Up to here a search through the list is faster than a map.
-  const seen = items.length > 16 ? new Map<string, number>() : undefined;
+  const seen = items.length > 16 ? new Map<number | string, number>() : undefined;
   for (let i = 0; i < items.length; i++) {
     const item = items[i];
     found.enter("endpoints", i);
@@ -147,26 +149,29 @@ function readEndpoints(
       found.report("", `${show(item)} is not an object`);
       continue;
     }
-    const address = readEndpointAddress(item, family, found);
-    if (address === undefined) continue;
+    // Behind those that there are: it stays where it is unless the address is among them.
+    if (!readEndpointAddress(item, family, words, count * width, found)) continue;
     const local = textOf(item["nodeName"], ".nodeName", found) === nodeName;
     const state = readConditions(item, found);
     const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], intern, found);
-    let at = seen === undefined ? positionOf(address, endpoints, count) : (seen.get(address) ?? -1);
+    const id = seen && addressId(words, count * width, width);
+    let at = seen === undefined ? positionOf(words, count, width) : (seen.get(id ?? 0) ?? -1);
     if (at < 0) {
       at = count++;
-      seen?.set(address, at);
+      seen?.set(id ?? 0, at);
     } else if (!preferred(state, states[at] ?? 0)) {
       continue;
     }
-    endpoints[at] = { address, port, local };
     states[at] = state;
+    if (local) locals ??= items.map(() => false);
+    if (locals !== undefined) locals[at] = local;
     if (hint !== NO_HINTS) hints ??= items.map(() => NO_HINTS);
     if (hints !== undefined) hints[at] = hint;
   }
   found.leave();
-  endpoints.length = count;
+  words.length = count * width;
   if (hints !== undefined) hints.length = count;
+  const endpoints = new EndpointList(family, count, words, port, locals);
   return { endpoints, states: sharedStates(states, count), hints };
 }
 
@@ -182,10 +187,19 @@ function sharedStates(states: number[], count: number): readonly number[] {
   return count > MAX_SHARED ? states : (HEALTHY[count] ??= states);
 }
 
-/** Position of an address among the first `count`, or -1. */
-function positionOf(address: string, endpoints: readonly Endpoint[], count: number): number {
-  for (let i = 0; i < count; i++) if (endpoints[i]?.address === address) return i;
+/** Position of the address behind the first `count` among these, or -1. */
+function positionOf(words: readonly number[], count: number, width: number): number {
+  const last = count * width;
+  for (let at = 0; at < last; at += width) {
+    let i = 0;
+    while (i < width && words[at + i] === words[last + i]) i++;
+    if (i === width) return at / width;
+  }
   return -1;
+}
+
+function addressId(words: readonly number[], at: number, width: number): number | string {
+  return width === 1 ? words[at] : words.slice(at, at + width).join();
 }
 
 /** Whether two records of a slice say the same: asked of every slice that comes again, changed or not. */
@@ -195,11 +209,7 @@ export function sameSlice(a: SliceRecord, b: SliceRecord): boolean {
     a.service === b.service &&
     a.family === b.family &&
     sameItems(a.ports, b.ports, (x, y) => x.name === y.name && x.protocol === y.protocol && x.port === y.port) &&
-    sameItems(
-      a.endpoints,
-      b.endpoints,
-      (x, y) => x.address === y.address && x.port === y.port && x.local === y.local,
-    ) &&
+    a.endpoints.equals(b.endpoints) &&
     (a.states === b.states || sameItems(a.states, b.states, (x, y) => x === y)) &&
     isDeepStrictEqual(a.hints, b.hints)
   );
@@ -209,19 +219,17 @@ function sameItems<T>(a: readonly T[], b: readonly T[], same: (x: T, y: T) => bo
   return a.length === b.length && a.every((x, i) => same(x, b[i]));
 }
 
-/** Only the first address of an endpoint counts. */
-function readEndpointAddress(item: Fields, family: IpFamily, found: Findings): string | undefined {
+/** Only the first address of an endpoint counts. False: there is none that can be served. */
+function readEndpointAddress(item: Fields, family: IpFamily, into: number[], at: number, found: Findings): boolean {
   const list = item["addresses"];
   const first: unknown = Array.isArray(list) ? list[0] : undefined;
-  if (first === undefined) {
-    found.report(".addresses", "has no address");
-    return undefined;
+  if (typeof first === "string" && readAddress(first, family, into, at)) return true;
+  if (first === undefined) found.report(".addresses", "has no address");
+  else {
+    const address = addressOf(first, ".addresses[0]", found);
+    if (address !== undefined) found.report(".addresses[0]", `${address} is not of the slice's address type`);
   }
-  if (family === "ip" && typeof first === "string" && isCanonicalV4(first)) return first;
-  const address = addressOf(first, ".addresses[0]", found);
-  if (address === undefined || familyOf(address) === family) return address;
-  found.report(".addresses[0]", `${address} is not of the slice's address type`);
-  return undefined;
+  return false;
 }
 
 function readConditions(item: Fields, found: Findings): number {
@@ -287,7 +295,7 @@ export function candidatesOf(
   }
   if (only === undefined) return NO_CANDIDATES;
   const { endpoints, states, hints } = only;
-  return { endpoints: onPort(endpoints, port), states, hints };
+  return { endpoints: endpoints.onPort(port), states, hints };
 }
 
 /** How many of its endpoints are ready. */
@@ -297,13 +305,7 @@ export function readyEndpoints({ states }: Pick<SliceRecord, "states">): number 
   return ready;
 }
 
-/** The same endpoints on another port. */
-function onPort(endpoints: readonly Endpoint[], port: number): readonly Endpoint[] {
-  if (endpoints[0]?.port === port) return endpoints;
-  return endpoints.map(({ address, local }) => ({ address, port, local }));
-}
-
-const NO_CANDIDATES: CandidateList = { endpoints: [], states: [], hints: undefined };
+const NO_CANDIDATES: CandidateList = { endpoints: NO_ENDPOINTS, states: [], hints: undefined };
 
 function mergeSlices(
   slices: readonly SliceRecord[],
@@ -311,39 +313,54 @@ function mergeSlices(
   portName: string,
   protocol: Protocol,
 ): CandidateList {
-  const merged = new MergedCandidates();
+  const merged = new MergedCandidates(family);
   for (const slice of slices) {
     if (slice.family !== family) continue;
     for (const port of slice.ports) if (matches(port, portName, protocol)) merged.add(slice, port.port);
   }
-  return merged;
+  return merged.list();
 }
 
 /** Endpoints of several slices and ports, each address and port once. */
-class MergedCandidates implements CandidateList {
-  readonly endpoints: Endpoint[] = [];
-  readonly states: number[] = [];
-  hints: Hints[] | undefined;
-  /** By port and address. */
-  readonly #positions = new Map<number, Map<string, number>>();
+class MergedCandidates {
+  readonly #family: IpFamily;
+  readonly #words: number[] = [];
+  readonly #ports: number[] = [];
+  readonly #locals: boolean[] = [];
+  readonly #states: number[] = [];
+  #hints: Hints[] | undefined;
+  /** By EndpointList.id. */
+  readonly #positions = new Map<number | string, number>();
+
+  constructor(family: IpFamily) {
+    this.#family = family;
+  }
 
   add(slice: SliceRecord, port: number): void {
-    let onSamePort = this.#positions.get(port);
-    if (onSamePort === undefined) this.#positions.set(port, (onSamePort = new Map()));
-    if (slice.hints !== undefined) this.hints ??= this.endpoints.map(() => NO_HINTS);
-    for (const [i, endpoint] of onPort(slice.endpoints, port).entries()) {
+    if (slice.hints !== undefined) this.#hints ??= this.#states.map(() => NO_HINTS);
+    const endpoints = slice.endpoints.onPort(port);
+    const width = wordsOf(this.#family);
+    for (let i = 0; i < endpoints.length; i++) {
       const state = slice.states[i] ?? 0;
-      let at = onSamePort.get(endpoint.address);
+      const id = endpoints.id(i);
+      let at = this.#positions.get(id);
       if (at === undefined) {
-        at = this.endpoints.length;
-        onSamePort.set(endpoint.address, at);
-      } else if (!preferred(state, this.states[at] ?? 0)) {
+        at = this.#ports.push(port) - 1;
+        this.#positions.set(id, at);
+        for (let j = 0; j < width; j++) this.#words.push(endpoints.words[i * width + j]);
+      } else if (!preferred(state, this.#states[at] ?? 0)) {
         continue;
       }
-      this.endpoints[at] = endpoint;
-      this.states[at] = state;
-      if (this.hints !== undefined) this.hints[at] = slice.hints?.[i] ?? NO_HINTS;
+      this.#locals[at] = endpoints.isLocal(i);
+      this.#states[at] = state;
+      if (this.#hints !== undefined) this.#hints[at] = slice.hints?.[i] ?? NO_HINTS;
     }
+  }
+
+  list(): CandidateList {
+    const locals = this.#locals.includes(true) ? this.#locals : undefined;
+    const endpoints = new EndpointList(this.#family, this.#ports.length, this.#words, this.#ports, locals);
+    return { endpoints, states: this.#states, hints: this.#hints };
   }
 }
 

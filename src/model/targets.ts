@@ -1,6 +1,7 @@
 /** Service ports as connections that exist already see them, and what services gave up. Pure. */
 import { READY, SERVING, type CandidateList } from "./categorize.js";
 import type { GivenUp } from "./claims.js";
+import { EndpointList } from "./endpoints.js";
 import type { PortRecord, ServiceRecord } from "./service-record.js";
 import type { SliceRecord } from "./slice-record.js";
 import type { IpFamily, Protocol, ReleasedClaim, ReleasedEndpoints, ServiceTarget } from "./types.js";
@@ -38,7 +39,7 @@ export function targetOf(
     addresses: [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs],
     nodePort,
     resetRemovedEndpoints: resets(record, port),
-    endpoints,
+    endpoints: [...endpoints],
     // Ready counts even where serving does not (publishNotReadyAddresses): new connections are sent there.
     serving: states.map(takesTraffic),
   };
@@ -57,8 +58,8 @@ interface SliceEndpoint {
 
 function* endpointsOf(slice: SliceRecord): Generator<SliceEndpoint> {
   for (const { port, protocol } of slice.ports) {
-    for (const [i, { address }] of slice.endpoints.entries()) {
-      yield { address, port, protocol, serving: takesTraffic(slice.states[i] ?? 0) };
+    for (let i = 0; i < slice.endpoints.length; i++) {
+      yield { address: slice.endpoints.address(i), port, protocol, serving: takesTraffic(slice.states[i] ?? 0) };
     }
   }
 }
@@ -75,15 +76,20 @@ export function endpointsAmong(
 ): Set<string> {
   const found = new Set<string>();
   if (wanted.size === 0) return found;
-  const addresses = new Set(Array.from(wanted, (text) => text.slice(0, text.indexOf(" "))));
+  const addresses = new Set(Array.from(wanted, (text) => EndpointList.idOf(family, text.slice(0, text.indexOf(" ")))));
   for (const slice of slices) {
-    if (slice.family !== family || !slice.endpoints.some(({ address }) => addresses.has(address))) continue;
+    if (slice.family !== family || !hasSome(slice.endpoints, addresses)) continue;
     for (const endpoint of endpointsOf(slice)) {
       const key = keyOf(endpoint);
       if (wanted.has(key)) found.add(key);
     }
   }
   return found;
+}
+
+function hasSome(endpoints: EndpointList, addresses: ReadonlySet<number | string | undefined>): boolean {
+  for (let i = 0; i < endpoints.length; i++) if (addresses.has(endpoints.addressId(i))) return true;
+  return false;
 }
 
 /**

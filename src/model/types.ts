@@ -3,6 +3,8 @@
  * know of one service port; it is recomputed only when its own service changes.
  */
 
+import type { EndpointList } from "./endpoints.js";
+
 export type IpFamily = "ip" | "ip6";
 export type Protocol = "TCP" | "UDP" | "SCTP";
 
@@ -40,9 +42,9 @@ export interface ServicePortView {
   /** 0: no affinity. */
   readonly affinitySeconds: number;
   /** Policy Cluster draws from these. No order. */
-  readonly clusterEndpoints: readonly Endpoint[];
+  readonly clusterEndpoints: EndpointList;
   /** Policy Local draws from these; empty also when no policy is Local. No order. */
-  readonly localEndpoints: readonly Endpoint[];
+  readonly localEndpoints: EndpointList;
   /** False: reject (no usable endpoint on any node). True with an empty list: drop. */
   readonly hasAnyEndpoint: boolean;
   /** TCP connections to an endpoint that is gone are to be reset; false for other protocols. */

@@ -81,7 +81,9 @@ export class FaultOwners {
     };
     return {
       element: compare,
-      endpoints: (set, key, base, endpoints) => endpoints.forEach((_, i) => compare(set, key.at(base + i))),
+      endpoints: (set, key, base, { length }) => {
+        for (let i = 0; i < length; i++) compare(set, key.at(base + i));
+      },
       shared: compare,
       goto: () => NO_DATA,
       list: () => undefined,

@@ -4,7 +4,8 @@
  */
 import { endianness } from "node:os";
 import { formatAddress, packAddress } from "../model/address.js";
-import type { Endpoint, IpFamily, Protocol } from "../model/types.js";
+import type { EndpointList } from "../model/endpoints.js";
+import type { IpFamily, Protocol } from "../model/types.js";
 import { IpProto } from "../kernel/constants.js";
 
 const LITTLE_ENDIAN = endianness() === "LE";
@@ -14,6 +15,11 @@ const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: IpProto.tcp, 
 function writePort(into: Uint8Array, offset: number, port: number): void {
   into[offset] = port >>> 8;
   into[offset + 1] = port & 0xff;
+}
+
+/** The same as a word in memory. */
+function portWord(port: number): number {
+  return LITTLE_ENDIAN ? (port >>> 8) | ((port & 0xff) << 8) : port << 16;
 }
 
 /**
@@ -45,7 +51,6 @@ export class KeyPacker {
   readonly #vip: ServiceKey;
   readonly #nodePort = new ServiceKey(8);
   readonly #address: Uint8Array;
-  readonly #endpoint: Uint8Array;
   readonly #hairpin: Uint8Array;
   #list = new Int32Array(64);
 
@@ -53,7 +58,6 @@ export class KeyPacker {
     this.addressBytes = family === "ip" ? 4 : 16;
     this.#vip = new ServiceKey(this.addressBytes + 8);
     this.#address = new Uint8Array(this.addressBytes);
-    this.#endpoint = new Uint8Array(this.addressBytes + 4);
     this.#hairpin = new Uint8Array(2 * this.addressBytes + 8);
   }
 
@@ -77,31 +81,25 @@ export class KeyPacker {
     return this.#nodePort;
   }
 
-  /** Data of the endpoint maps: address . port. */
-  endpoint(address: string, port: number): Uint8Array {
-    packAddress(address, this.#endpoint, 0);
-    writePort(this.#endpoint, this.addressBytes, port);
-    return this.#endpoint;
-  }
-
-  /** The data of all of them, one behind the other as words. */
-  endpoints(list: readonly Endpoint[]): Int32Array {
-    const words = this.addressBytes / 4 + 1;
-    if (list.length * words > this.#list.length) this.#list = new Int32Array(list.length * words * 2);
-    const bytes = new Uint8Array(this.#list.buffer);
+  /** Data of the endpoint maps, address . port of each, one behind the other as words. Valid until the next call. */
+  endpoints(list: EndpointList): Int32Array {
+    const width = this.addressBytes / 4;
+    if (list.length * (width + 1) > this.#list.length) this.#list = new Int32Array(list.length * (width + 1) * 2);
+    const into = this.#list;
+    let to = 0;
     for (let i = 0; i < list.length; i++) {
-      const at = i * words * 4;
-      packAddress(list[i].address, bytes, at);
-      writePort(bytes, at + this.addressBytes, list[i].port);
+      for (let j = 0; j < width; j++) into[to++] = list.words[i * width + j];
+      into[to++] = portWord(list.port(i));
     }
-    return this.#list;
+    return into;
   }
 
   /** Key of hairpin-connections: endpoint . endpoint . protocol . port. */
-  hairpin(address: string, protocol: Protocol, port: number): Uint8Array {
+  hairpin(list: EndpointList, index: number, protocol: Protocol): Uint8Array {
     const bytes = this.#hairpin;
-    packAddress(address, bytes, 0);
-    packAddress(address, bytes, this.addressBytes);
+    const port = list.port(index);
+    packAddress(list.address(index), bytes, 0);
+    bytes.copyWithin(this.addressBytes, 0, this.addressBytes);
     bytes[2 * this.addressBytes] = PROTOCOL_NUMBER[protocol];
     writePort(bytes, 2 * this.addressBytes + 4, port);
     return bytes;

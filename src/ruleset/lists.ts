@@ -2,12 +2,7 @@
  * Which endpoint stands at which index of a list. A change of the list should move as few endpoints as possible: every
  * move is two element operations for each VIP.
  */
-import type { Endpoint } from "../model/types.js";
-
-/** Identity of an endpoint within one list. */
-export function endpointId(endpoint: Endpoint): string {
-  return `${endpoint.address} ${endpoint.port}`;
-}
+import type { EndpointList } from "../model/endpoints.js";
 
 /**
  * The endpoints of `wanted` in the order of their indices, given what stood at each index before.
@@ -15,35 +10,31 @@ export function endpointId(endpoint: Endpoint): string {
  * endpoints that stood beyond it, then with new ones. Replacing one endpoint so changes one index, growing by one adds
  * one, shrinking by one moves at most the last.
  *
- * @param previous the endpoint at each index; undefined where nothing known stood.
  * @param wanted each endpoint once.
  */
-export function assignIndices(
-  previous: readonly (Endpoint | undefined)[],
-  wanted: readonly Endpoint[],
-): readonly Endpoint[] {
+export function assignIndices(previous: EndpointList, wanted: EndpointList): EndpointList {
   if (previous.length === 0) return wanted;
-  const placed: (Endpoint | undefined)[] = [];
   // Nearly all stand already where the list has them: only the others are looked for.
-  const others = new Map<string, Endpoint>();
-  for (let index = 0; index < wanted.length; index++) {
-    const endpoint = wanted[index];
-    const stands = isSame(previous[index], endpoint);
-    placed.push(stands ? endpoint : undefined);
-    if (!stands) others.set(endpointId(endpoint), endpoint);
+  const others = new Map<number | string, number>();
+  for (let i = 0; i < wanted.length; i++) {
+    if (i >= previous.length || !wanted.isSame(i, previous, i)) others.set(wanted.id(i), i);
   }
   if (others.size === 0) return wanted;
-  for (let index = 0; index < Math.min(placed.length, previous.length); index++) {
-    const before = previous[index];
-    if (placed[index] !== undefined || before === undefined) continue;
-    const id = endpointId(before);
-    placed[index] = others.get(id);
-    others.delete(id);
+  const stood: number[] = [];
+  for (let i = 0; i < previous.length; i++) {
+    const stands = i < wanted.length && wanted.isSame(i, previous, i);
+    stood.push(stands ? i : (others.get(previous.id(i)) ?? -1));
   }
-  const rest = others.values();
-  return placed.map((endpoint) => endpoint ?? (rest.next().value as Endpoint));
+  return arrange(stood, wanted);
 }
 
-function isSame(a: Endpoint | undefined, b: Endpoint): boolean {
-  return a !== undefined && a.address === b.address && a.port === b.port;
+/** The same, where `stood` tells which of `wanted` was at each index; -1: none of them. */
+export function arrange(stood: readonly number[], wanted: EndpointList): EndpointList {
+  const rest = new Set(Array.from({ length: wanted.length }, (_, i) => i));
+  const placed = Array.from({ length: wanted.length }, (_, i) => (stood[i] === i && rest.delete(i) ? i : -1));
+  for (let i = 0; i < Math.min(placed.length, stood.length); i++) {
+    if (placed[i] < 0 && rest.delete(stood[i])) placed[i] = stood[i];
+  }
+  const others = rest.values();
+  return wanted.pick(placed.map((index) => (index < 0 ? (others.next().value as number) : index)));
 }

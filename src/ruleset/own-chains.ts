@@ -174,7 +174,7 @@ class Objects {
 }
 
 /** Deterministic order: the rules of a list must not depend on the order of events. */
-function byAddress(list: readonly Endpoint[]): Endpoint[] {
+function byAddress(list: Iterable<Endpoint>): Endpoint[] {
   return [...list].sort((a, b) => (a.address < b.address ? -1 : a.address > b.address ? 1 : a.port - b.port));
 }
 

@@ -2,14 +2,15 @@
  * The wanted table of one family: service port views in, wanted elements and chains out. A change of one service touches
  * that service's elements alone; nothing here grows with the cluster.
  */
-import type { Endpoint, IpFamily, ServicePortView } from "../model/types.js";
+import type { EndpointList } from "../model/endpoints.js";
+import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Table } from "../table/index.js";
 import type { ElementSet, FaultyObject } from "../table/types.js";
 import { DrawChains } from "./draw-chains.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
 import { KeyPacker, packNumber, type ServiceClaim, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
-import { assignIndices } from "./lists.js";
+import { arrange, assignIndices } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { declareOwnObjects, needsOwnObjects, type OwnObjects, ownNames } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
@@ -41,10 +42,6 @@ export type ServiceState = readonly (ServicePortState & { readonly own: OwnObjec
 const NOTHING: ServiceState = Object.freeze([]);
 const NO_OBJECTS: OwnObjects = Object.freeze([]);
 const NO_PORTS: readonly PortRecord[] = Object.freeze([]);
-
-function latin1(bytes: Uint8Array): string {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1");
-}
 
 export class FamilyRuleset {
   readonly family: IpFamily;
@@ -246,7 +243,7 @@ export class FamilyRuleset {
   }
 
   /** After a restart: the order in which the kernel's table, perhaps written by an earlier run, holds a list. */
-  #orderInKernel(view: ServicePortView, kind: "cluster" | "local", wanted: readonly Endpoint[]): readonly Endpoint[] {
+  #orderInKernel(view: ServicePortView, kind: "cluster" | "local", wanted: EndpointList): EndpointList {
     if (wanted.length === 0 || view.affinitySeconds > 0) return wanted;
     const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
     const internal = (kind === "local") === view.internalPolicyLocal ? view.clusterIP : undefined;
@@ -260,14 +257,15 @@ export class FamilyRuleset {
     // Most lists stand there just as they are wanted: told without building anything.
     if (set.kernelValue(key.at(base)) === undefined) return wanted;
     if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(wanted), wanted.length)) return wanted;
-    const byData = new Map(
-      wanted.map((endpoint) => [latin1(this.#keys.endpoint(endpoint.address, endpoint.port)), endpoint]),
-    );
-    const placed = wanted.map((_, index) => {
-      const data = set.kernelValue(key.at(base + index));
-      return data === undefined ? undefined : byData.get(latin1(data));
+    const data = this.#keys.endpoints(wanted).slice();
+    const width = set.dataLen / 4;
+    const indices = Array.from({ length: wanted.length }, (_, i) => i);
+    const byData = new Map(indices.map((i) => [data.subarray(i * width, (i + 1) * width).join(), i]));
+    const stood = indices.map((i) => {
+      const held = set.kernelValue(key.at(base + i));
+      return held === undefined ? -1 : (byData.get(new Int32Array(held.slice().buffer).join()) ?? -1);
     });
-    return assignIndices(placed, wanted);
+    return arrange(stood, wanted);
   }
 
   readonly #adding: Expansion = {

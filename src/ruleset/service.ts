@@ -2,7 +2,8 @@
  * One service port, expanded into the elements that serve it. Pure: the same state always gives the same elements, so
  * that a change is the difference between two expansions.
  */
-import type { Endpoint, ServicePortView } from "../model/types.js";
+import type { EndpointList } from "../model/endpoints.js";
+import type { ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/types.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
 import { bySource, packList, shardOf, sticky } from "./list-values.js";
@@ -13,9 +14,9 @@ import type { ElementSets } from "./sets.js";
 export interface ServicePortState {
   readonly view: ServicePortView;
   /** Endpoint at each index of the cluster list. */
-  readonly cluster: readonly Endpoint[];
+  readonly cluster: EndpointList;
   /** Endpoint at each index of the local list (index LOCAL_INDEX_BASE + i in the maps). */
-  readonly local: readonly Endpoint[];
+  readonly local: EndpointList;
 }
 
 /** Where an expansion goes. */
@@ -23,7 +24,7 @@ export interface Expansion {
   /** One element; `data` is absent for sets. Bytes are valid during the call only. */
   element(set: ElementSet, key: Uint8Array, data?: Uint8Array): void;
   /** The elements of a list of endpoints: `key`, followed by `base` and the numbers behind it. */
-  endpoints(set: ElementSet, key: ServiceKey, base: number, endpoints: readonly Endpoint[]): void;
+  endpoints(set: ElementSet, key: ServiceKey, base: number, endpoints: EndpointList): void;
   /** An element of a set that several service ports share, wanted as long as any of them wants it. */
   shared(set: ElementSet, key: Uint8Array): void;
   /** Verdict-map data that goes to the named constant chain. */
@@ -203,10 +204,10 @@ export class ServiceExpander {
   }
 
   /** Only an endpoint on this node can send a packet that comes back to itself through this table. */
-  #hairpins({ protocol }: ServicePortView, list: readonly Endpoint[], to: Expansion): void {
+  #hairpins({ protocol }: ServicePortView, list: EndpointList, to: Expansion): void {
+    if (list.locals === undefined) return;
     for (let i = 0; i < list.length; i++) {
-      const { address, port, local } = list[i];
-      if (local) to.shared(this.#sets.hairpin, this.#keys.hairpin(address, protocol, port));
+      if (list.isLocal(i)) to.shared(this.#sets.hairpin, this.#keys.hairpin(list, i, protocol));
     }
   }
 }

@@ -8,6 +8,7 @@ import {
   type CandidateList,
   type Hints,
 } from "../../../src/model/categorize.js";
+import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 
 const UP = READY | SERVING;
 const DRAINING = SERVING | TERMINATING;
@@ -23,17 +24,25 @@ interface Row {
   readonly zones?: readonly string[];
 }
 
+/** A name is one letter. */
+function addressOf(name: string): string {
+  return `10.0.0.${name.codePointAt(0)}`;
+}
+
 function candidates(rows: readonly Row[]): CandidateList {
   const hints = rows.map(({ nodes = [], zones = [] }): Hints => ({ nodes, zones }));
   return {
-    endpoints: rows.map(({ name, local = false }) => ({ address: name, port: 1, local })),
+    endpoints: EndpointList.of(
+      "ip",
+      rows.map(({ name, local = false }) => ({ address: addressOf(name), port: 1, local })),
+    ),
     states: rows.map((row) => row.state),
     hints: rows.some((row) => row.nodes ?? row.zones) ? hints : undefined,
   };
 }
 
-function names(endpoints: readonly { address: string }[]): string {
-  return endpoints.map(({ address }) => address).join(" ");
+function names(endpoints: EndpointList): string {
+  return [...endpoints].map(({ address }) => String.fromCodePoint(Number(address.split(".").at(-1)))).join(" ");
 }
 
 function run(rows: readonly Row[], node = { nodeName: "here", zone: "a" } as { nodeName: string; zone?: string }) {
@@ -226,7 +235,11 @@ describe("topology hints", () => {
 test("a list that nobody draws from stays empty, and whether there is any endpoint does not depend on it", () => {
   const list = candidates([{ name: "r", state: UP, local: true }]);
   const node = { nodeName: "here" };
-  expect(categorize(list, node, { cluster: false, local: false })).toEqual({ cluster: [], local: [], any: true });
-  expect(categorize(list, node, { cluster: true, local: false }).local).toEqual([]);
+  expect(categorize(list, node, { cluster: false, local: false })).toEqual({
+    cluster: NO_ENDPOINTS,
+    local: NO_ENDPOINTS,
+    any: true,
+  });
+  expect(categorize(list, node, { cluster: true, local: false }).local).toHaveLength(0);
   expect(categorize({ ...list, hints: [NO_HINTS] }, node, { cluster: true, local: false }).cluster).toHaveLength(1);
 });

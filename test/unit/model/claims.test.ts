@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 import { type ModelUnderTest, newModel, service, slice } from "./objects.js";
 
 const OLD = { creationTimestamp: "2024-01-01T00:00:00Z" };
@@ -159,7 +160,8 @@ describe("who has a VIP", () => {
     model.upsertService(claimant("b", NEW, { externalTrafficPolicy: "Local" }));
     model.upsertSlice(slice("r", "a", ["10.1.0.2"]));
     model.upsertSlice(slice("s", "b", [{ addresses: ["10.1.0.1"], nodeName: "here" }]));
-    expect(view("b")).toMatchObject({ externalIPs: [], localEndpoints: [], clusterEndpoints: [{ local: true }] });
+    expect(view("b")).toMatchObject({ externalIPs: [], localEndpoints: NO_ENDPOINTS });
+    expect([...view("b").clusterEndpoints]).toMatchObject([{ local: true }]);
   });
 });
 

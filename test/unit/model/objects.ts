@@ -1,7 +1,7 @@
 /** Objects for tests, as a manifest or the API server would bring them. */
 import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import { ServiceModel, type ServiceModelOptions } from "../../../src/model/index.js";
-import type { IpFamily, Problem, ServicePortView } from "../../../src/model/types.js";
+import type { Endpoint, IpFamily, Problem, ServicePortView } from "../../../src/model/types.js";
 
 type Json = Record<string, unknown>;
 
@@ -71,8 +71,8 @@ export function newModel(options: Partial<ServiceModelOptions> = {}): ModelUnder
 }
 
 /** "10.1.0.1:8080 10.1.0.2:8080", sorted. */
-export function addresses(endpoints: readonly { address: string; port: number }[]): string {
-  return endpoints
+export function addresses(endpoints: Iterable<Endpoint>): string {
+  return [...endpoints]
     .map(({ address, port }) => `${address}:${port}`)
     .sort()
     .join(" ");

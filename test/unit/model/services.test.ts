@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 import { newModel, service, slice } from "./objects.js";
 
 describe("which services are served", () => {
@@ -18,8 +19,8 @@ describe("which services are served", () => {
       internalPolicyLocal: false,
       externalPolicyLocal: false,
       affinitySeconds: 0,
-      clusterEndpoints: [],
-      localEndpoints: [],
+      clusterEndpoints: NO_ENDPOINTS,
+      localEndpoints: NO_ENDPOINTS,
       hasAnyEndpoint: false,
       resetRemovedEndpoints: false,
     });

@@ -156,7 +156,7 @@ describe("endpoints", () => {
         on(undefined, "10.1.0.4"),
       ]),
     );
-    expect(view("web").clusterEndpoints.filter(({ local }) => local)).toEqual([
+    expect([...view("web").clusterEndpoints].filter(({ local }) => local)).toEqual([
       { address: "10.1.0.1", port: 8080, local: true },
     ]);
   });
@@ -222,7 +222,7 @@ describe("the same address and port twice is one endpoint", () => {
     ["although both are ready", [[published], [alive]]],
   ])("one that is not terminating wins: %s", (_name, groups) => {
     const { view } = serve(...groups.map((group, i) => slice(`s${i}`, "web", group)));
-    expect(view("web").clusterEndpoints).toEqual([{ address: "10.1.0.1", port: 8080, local: true }]);
+    expect([...view("web").clusterEndpoints]).toEqual([{ address: "10.1.0.1", port: 8080, local: true }]);
   });
 
   test("one that is not terminating wins even when it is not ready yet", () => {
@@ -243,6 +243,6 @@ describe("the same address and port twice is one endpoint", () => {
       slice("c", "web", [...many, alive]),
     );
     expect(view("web").clusterEndpoints).toHaveLength(21);
-    expect(view("web").clusterEndpoints.filter(({ local }) => local)).toHaveLength(1);
+    expect([...view("web").clusterEndpoints].filter(({ local }) => local)).toHaveLength(1);
   });
 });

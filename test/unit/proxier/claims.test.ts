@@ -1,5 +1,6 @@
 /** Services between which an address or node port passes are tried together. */
 import { expect, it } from "vitest";
+import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 
 import type { ServicePortView } from "../../../src/model/types.js";
 import { Claims } from "../../../src/proxier/claims.js";
@@ -21,15 +22,15 @@ function view(...claims: readonly string[]): ServicePortView {
     internalPolicyLocal: false,
     externalPolicyLocal: false,
     affinitySeconds: 0,
-    clusterEndpoints: [],
-    localEndpoints: [],
+    clusterEndpoints: NO_ENDPOINTS,
+    localEndpoints: NO_ENDPOINTS,
     hasAnyEndpoint: true,
     resetRemovedEndpoints: false,
   };
 }
 
 const had = (...claims: readonly string[]): ServiceState => [
-  { view: view(...claims), cluster: [], local: [], own: [] },
+  { view: view(...claims), cluster: NO_ENDPOINTS, local: NO_ENDPOINTS, own: [] },
 ];
 
 /** Nobody has anything now. */

@@ -1,12 +1,18 @@
 import { describe, expect, it } from "vitest";
-import type { Endpoint } from "../../../src/model/types.js";
-import { assignIndices, endpointId } from "../../../src/ruleset/lists.js";
+import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
+import type { IpFamily } from "../../../src/model/types.js";
+import { arrange, assignIndices } from "../../../src/ruleset/lists.js";
 
-const endpoint = (n: number): Endpoint => ({ address: `10.0.0.${n}`, port: 80, local: false });
-const list = (...numbers: number[]): Endpoint[] => numbers.map(endpoint);
-const ids = (endpoints: readonly Endpoint[]): string[] => endpoints.map(endpointId);
+const ADDRESS = { ip: "10.0.0.", ip6: "fd00::" } as const;
+const listOf = (family: IpFamily, numbers: readonly number[]): EndpointList =>
+  EndpointList.of(
+    family,
+    numbers.map((n) => ({ address: `${ADDRESS[family]}${n}`, port: 80 + (n % 2), local: false })),
+  );
+const list = (...numbers: number[]): EndpointList => listOf("ip", numbers);
+const ids = (endpoints: EndpointList): string[] => [...endpoints].map(({ address, port }) => `${address} ${port}`);
 
-describe("assignIndices", () => {
+describe.each(["ip", "ip6"] as const)("assignIndices of family %s", (family) => {
   const cases: [name: string, before: number[], wanted: number[], after: number[]][] = [
     ["keeps the given order at first", [], [3, 1, 2], [3, 1, 2]],
     ["keeps everything when nothing changes, in whatever order it comes", [1, 2, 3], [3, 1, 2], [1, 2, 3]],
@@ -19,15 +25,22 @@ describe("assignIndices", () => {
     ["starts over when all are new", [1, 2], [3, 4, 5], [3, 4, 5]],
   ];
   it.each(cases)("%s", (_name, before, wanted, after) => {
-    expect(ids(assignIndices(list(...before), list(...wanted)))).toEqual(ids(list(...after)));
+    expect(ids(assignIndices(listOf(family, before), listOf(family, wanted)))).toEqual(ids(listOf(family, after)));
   });
+});
 
-  it("fills places where nothing known stood", () => {
-    expect(ids(assignIndices([undefined, endpoint(2), undefined], list(1, 2, 3)))).toEqual(ids(list(1, 2, 3)));
+describe("arrange", () => {
+  it.each([
+    ["fills places where nothing known stood", [-1, 1, -1], [1, 2, 3]],
+    ["keeps each endpoint once though it stood twice", [2, 2, 0], [3, 2, 1]],
+    ["keeps in its place what stood elsewhere too", [1, 1], [1, 2, 3]],
+    ["knows nothing of what stood beyond the end", [1, 2, 0, 0, -1], [2, 3, 1]],
+  ])("%s", (_name, stood, after) => {
+    expect(ids(arrange(stood, list(1, 2, 3)))).toEqual(ids(list(...after)));
   });
 
   it("never loses or doubles an endpoint, and keeps those that can stay", () => {
-    let before: readonly Endpoint[] = [];
+    let before = NO_ENDPOINTS;
     for (let round = 0; round < 200; round++) {
       const wanted = list(
         ...Array.from({ length: 12 }, (_, n) => n).filter((n) => (round * 7 + n * n * (round % 5)) % 3 !== 0),
@@ -35,8 +48,8 @@ describe("assignIndices", () => {
       const after = assignIndices(before, wanted);
       expect(ids(after).sort()).toEqual(ids(wanted).sort());
       const wantedIds = new Set(ids(wanted));
-      before.forEach((old, index) => {
-        if (index < after.length && wantedIds.has(endpointId(old))) expect(after[index]).toEqual(old);
+      ids(before).forEach((old, index) => {
+        if (index < after.length && wantedIds.has(old)) expect(ids(after)[index]).toBe(old);
       });
       before = after;
     }

@@ -1,5 +1,6 @@
 /** What becomes of a service that cannot be expressed, of options that change, and whose a refused object is. */
 import { beforeEach, describe, expect, it } from "vitest";
+import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
 import type { ServicePortView } from "../../../src/model/types.js";
@@ -27,8 +28,8 @@ const WEB: ServicePortView = {
   externalPolicyLocal: false,
   sourceRanges: ["198.51.100.0/24"],
   affinitySeconds: 60,
-  clusterEndpoints: [{ address: "10.0.0.1", port: 8080, local: false }],
-  localEndpoints: [],
+  clusterEndpoints: EndpointList.of("ip", [{ address: "10.0.0.1", port: 8080, local: false }]),
+  localEndpoints: NO_ENDPOINTS,
   hasAnyEndpoint: true,
   resetRemovedEndpoints: false,
 };

@@ -60,7 +60,7 @@ export function expectations(cluster: Cluster): Expectation[] {
 }
 
 interface List {
-  readonly endpoints: readonly Endpoint[];
+  readonly endpoints: Iterable<Endpoint>;
   readonly masqueraded: boolean;
   readonly dropped?: boolean;
 }
@@ -69,8 +69,8 @@ const DROPPED: List = { endpoints: [], masqueraded: false, dropped: true };
 
 function outcomesOf({ endpoints, masqueraded, dropped }: List, view: ServicePortView): string[] {
   if (dropped === true) return ["drop"];
-  if (endpoints.length === 0) return [view.hasAnyEndpoint ? "drop" : "reject"];
-  const ends = endpoints.map(({ address, port }) => `${address} ${port}${masqueraded ? " masqueraded" : ""}`);
+  const ends = [...endpoints].map(({ address, port }) => `${address} ${port}${masqueraded ? " masqueraded" : ""}`);
+  if (ends.length === 0) return [view.hasAnyEndpoint ? "drop" : "reject"];
   return [...new Set(ends)].sort();
 }
 

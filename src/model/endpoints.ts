@@ -1,0 +1,142 @@
+/**
+ * Endpoints in columns: a cluster has hundreds of thousands, and an object and a text for each would be most of what there is in memory.
+ * Addresses are words as the kernel's maps hold them: read once from the API's text, and not again until somebody asks for text.
+ */
+import { formatAddress, packAddress } from "./address.js";
+import type { Endpoint, IpFamily } from "./types.js";
+
+const scratch = new Int32Array(4);
+const scratchBytes = new Uint8Array(scratch.buffer);
+
+/** Words of one address. */
+export function wordsOf(family: IpFamily): 1 | 4 {
+  return family === "ip" ? 1 : 4;
+}
+
+/**
+ * Reads an address, and appends its words (network byte order in memory) to `into` from `at` on; false when it is none of the family's:
+ * nothing is written then.
+ */
+export function readAddress(text: string, family: IpFamily, into: number[], at: number): boolean {
+  const words = wordsOf(family);
+  if (packAddress(text, scratchBytes, 0) !== words * 4) return false;
+  for (let i = 0; i < words; i++) into[at + i] = scratch[i];
+  return true;
+}
+
+/** Endpoints of one family. Not to be changed. */
+export class EndpointList implements Iterable<Endpoint> {
+  constructor(
+    readonly family: IpFamily,
+    readonly length: number,
+    /** One word for each IPv4 address, four for IPv6, with a sign. */
+    readonly words: readonly number[],
+    /** Of all of them, or of each. */
+    readonly ports: number | readonly number[],
+    /** Whether each is on this node; undefined: none is. */
+    readonly locals: readonly boolean[] | undefined,
+  ) {}
+
+  /** The same from objects. Throws RangeError for an address that is none of the family. */
+  static of(family: IpFamily, endpoints: readonly Endpoint[]): EndpointList {
+    const words: number[] = [];
+    for (const { address } of endpoints) {
+      if (!readAddress(address, family, words, words.length)) throw new RangeError(`${address} is none of ${family}`);
+    }
+    const ports = endpoints.map(({ port }) => port);
+    const locals = endpoints.map(({ local }) => local);
+    return new EndpointList(family, endpoints.length, words, ports, locals.includes(true) ? locals : undefined);
+  }
+
+  /** The `addressId` that an address has; undefined when it is none of the family. */
+  static idOf(family: IpFamily, address: string): number | string | undefined {
+    const words: number[] = [];
+    if (!readAddress(address, family, words, 0)) return undefined;
+    return new EndpointList(family, 1, words, 0, undefined).addressId(0);
+  }
+
+  /** Made anew with each call; undefined beyond the end. Negative: from the end. */
+  at(index: number): Endpoint | undefined {
+    const i = index < 0 ? this.length + index : index;
+    if (i < 0 || i >= this.length) return undefined;
+    return { address: this.address(i), port: this.port(i), local: this.isLocal(i) };
+  }
+
+  *[Symbol.iterator](): Iterator<Endpoint> {
+    for (let i = 0; i < this.length; i++)
+      yield { address: this.address(i), port: this.port(i), local: this.isLocal(i) };
+  }
+
+  /** Canonical text. */
+  address(index: number): string {
+    const count = wordsOf(this.family);
+    for (let i = 0; i < count; i++) scratch[i] = this.words[index * count + i];
+    return formatAddress(scratchBytes.subarray(0, count * 4));
+  }
+
+  port(index: number): number {
+    return typeof this.ports === "number" ? this.ports : this.ports[index];
+  }
+
+  isLocal(index: number): boolean {
+    return this.locals?.[index] ?? false;
+  }
+
+  /** What is equal for equal addresses of a family, and different for others. */
+  addressId(index: number): number | string {
+    if (this.family === "ip") return this.words[index];
+    return this.words.slice(index * 4, index * 4 + 4).join();
+  }
+
+  /** The same of address and port. */
+  id(index: number): number | string {
+    if (this.family === "ip") return (this.words[index] >>> 0) * 65_536 + this.port(index);
+    return `${this.addressId(index)} ${this.port(index)}`;
+  }
+
+  /** Whether the endpoint at `index` has the address and port of another list's at `at`. */
+  isSame(index: number, other: EndpointList, at: number): boolean {
+    if (this.port(index) !== other.port(at)) return false;
+    const count = wordsOf(this.family);
+    for (let i = 0; i < count; i++) if (this.words[index * count + i] !== other.words[at * count + i]) return false;
+    return true;
+  }
+
+  equals(other: EndpointList): boolean {
+    if (this.length !== other.length) return false;
+    for (let i = 0; i < this.length; i++) {
+      if (!this.isSame(i, other, i) || this.isLocal(i) !== other.isLocal(i)) return false;
+    }
+    return true;
+  }
+
+  /** The same endpoints on another port. */
+  onPort(port: number): EndpointList {
+    return this.ports === port ? this : new EndpointList(this.family, this.length, this.words, port, this.locals);
+  }
+
+  /** Those at these indices, in this order. */
+  pick(indices: readonly number[]): EndpointList {
+    const count = wordsOf(this.family);
+    const words: number[] = [];
+    for (const index of indices) for (let i = 0; i < count; i++) words.push(this.words[index * count + i]);
+    const { ports, locals } = this;
+    return new EndpointList(
+      this.family,
+      indices.length,
+      words,
+      typeof ports === "number" ? ports : indices.map((index) => ports[index]),
+      locals && indices.map((index) => locals[index]),
+    );
+  }
+
+  /** Those whose index passes, in the same order. */
+  filter(passes: (index: number) => boolean): EndpointList {
+    const indices: number[] = [];
+    for (let i = 0; i < this.length; i++) if (passes(i)) indices.push(i);
+    return indices.length === this.length ? this : this.pick(indices);
+  }
+}
+
+/** Of families that have no endpoints here, too: nothing is in it. */
+export const NO_ENDPOINTS = new EndpointList("ip", 0, [], 0, undefined);
