@@ -271,6 +271,11 @@ export class Proxier implements ObjectSink {
     return { ok: families.every(({ outcome }) => outcome.ok), families };
   }
 
+  /** Compares all tables with the kernel now, as is done every few minutes. Never throws. */
+  async check(): Promise<void> {
+    await this.#watcher?.check();
+  }
+
   /** The wanted tables as text that `nft -f` loads. */
   async render(): Promise<string> {
     await this.prepare();

@@ -116,7 +116,7 @@ function ofCluster(cluster: Watched<Cluster>): Aim[] {
 }
 
 export function aims(results: Results): Aim[] {
-  const { services, kernel, rolling, repair, memory, growth, packets, cluster, conntrack } = results;
+  const { services, kernel, rolling, repair, check, memory, growth, packets, cluster, conntrack } = results;
   const list: Aim[] = services === undefined ? [] : ofServices(services);
   if (kernel !== undefined) {
     const size = `${kernel.services} x ${kernel.endpoints}`;
@@ -144,6 +144,16 @@ export function aims(results: Results): Aim[] {
       // 120,000 elements, of which packets see nothing before the last transaction (src/table/pieces.ts).
       atMost("transactions of a repair", 10, Math.max(...repair.map(({ transactions }) => transactions)), ""),
       loop("repair", longest(repair.map(({ blocked }) => blocked))),
+    );
+  }
+  if (check !== undefined) {
+    const cpuMs = median(check.map((one) => one.cpuMs));
+    const dumpMs = median(check.map(({ dumpCpuMs }) => dumpCpuMs));
+    const note = `${check[0].elements} elements; the main thread ${median(check.map(({ mainMs }) => mainMs)).toFixed(0)}`;
+    list.push(
+      atMost("everything of 50000 x 10 compared, CPU", 500, cpuMs, "ms", note),
+      atMost("the same / a bare dump", 1.2, cpuMs / dumpMs, "x", `${dumpMs.toFixed(0)} ms`),
+      loop("comparison", longest(check.map(({ blocked }) => blocked))),
     );
   }
   for (const { services: count, endpoints, rss, peak, blocked } of memory ?? []) {

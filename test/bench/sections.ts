@@ -1,5 +1,6 @@
 /** What is measured, section by section: each in processes and network namespaces of its own, several times where it is short. */
 import type { Cluster } from "./api.ts";
+import type { Check } from "./check.ts";
 import { type ConntrackResult, measureConntrack } from "./conntrack.ts";
 import type { Growth } from "./growth.ts";
 import type { KernelMemory } from "./kernel-memory.ts";
@@ -25,6 +26,7 @@ export interface Results {
   kernel?: KernelMemory;
   rolling?: Rolling;
   repair?: Repair[];
+  check?: Check[];
   memory?: Watched<Memory>[];
   growth?: Growth;
   packets?: Packets;
@@ -46,6 +48,7 @@ const CLUSTER = { services: 10_000, endpoints: 10, changes: 1_000, watchedChange
 const PACKETS = { services: 50_000, connections: 12_000, perRound: 5_000 };
 /** Within what is repaired without a wait. */
 const REPAIRS = { services: 10_000, endpoints: 10, times: 5 };
+const CHECKS = { services: 50_000, endpoints: 10, times: 5 };
 /** Single changes at each size. */
 const CHANGES = 2_000;
 
@@ -138,6 +141,14 @@ function measureRepair(rounds: number): Repair[] {
   });
 }
 
+function measureCheck(rounds: number): Check[] {
+  const { services, endpoints, times } = CHECKS;
+  return Array.from({ length: rounds }, (_, round) => {
+    say(`comparisons of everything, ${text(CHECKS)} ${of(round, rounds)}`);
+    return inNamespace("check.ts", [services, endpoints, times], ["--expose-gc"]) as Check;
+  });
+}
+
 /** The largest, and the longest. */
 function measureMemory(rounds: number): Watched<Memory>[] {
   return MEMORY_SIZES.map((size) => {
@@ -186,6 +197,7 @@ export const SECTIONS: Readonly<Record<keyof Results, (into: Results, rounds: nu
   kernel: (into, rounds) => (into.kernel = measureKernel(rounds)),
   rolling: (into, rounds) => (into.rolling = measureRolling(rounds)),
   repair: (into, rounds) => (into.repair = measureRepair(rounds)),
+  check: (into, rounds) => (into.check = measureCheck(rounds)),
   memory: (into, rounds) => (into.memory = measureMemory(rounds)),
   growth: (into) => (into.growth = measureGrowth()),
   packets: (into, rounds) => (into.packets = measurePackets(rounds)),

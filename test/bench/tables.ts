@@ -46,7 +46,18 @@ function packetRows({ first, connections }: Packets): Row[] {
 }
 
 /** A table for each section. */
-function tables({ services, kernel, rolling, repair, memory, growth, packets, cluster, conntrack }: Results): Row[][] {
+function tables({
+  services,
+  kernel,
+  rolling,
+  repair,
+  check,
+  memory,
+  growth,
+  packets,
+  cluster,
+  conntrack,
+}: Results): Row[][] {
   const list: Row[][] = services === undefined ? [] : [services.map(serviceRow)];
   if (kernel !== undefined) {
     list.push([
@@ -77,6 +88,19 @@ function tables({ services, kernel, rolling, repair, memory, growth, packets, cl
         "in force again ms": fixed(one.totalMs),
         "kernel ms": fixed(one.kernelMs),
         "own ms, the slowest": `${fixed(one.ownMs)}, ${fixed(one.slowestOwnMs)}`,
+        [HELD]: held(one.blocked),
+      })),
+    );
+  }
+  if (check !== undefined) {
+    list.push(
+      check.map((one) => ({
+        "everything compared": `${one.elements} elements`,
+        "CPU ms": fixed(one.cpuMs, 0),
+        "by the clock ms": fixed(one.wallMs, 0),
+        "main thread ms": fixed(one.mainMs, 0),
+        "a bare dump, CPU ms": fixed(one.dumpCpuMs, 0),
+        "longest dump of a set ms": fixed(one.longestDumpMs, 0),
         [HELD]: held(one.blocked),
       })),
     );

@@ -1,0 +1,73 @@
+/**
+ * What the comparison of everything costs that is done every few minutes, against a bare dump of the same elements. Prints one line of
+ * JSON (`Check`). Needs --expose-gc. Arguments: services endpoints times
+ */
+import { collect, median, tell } from "./lib.ts";
+import { type Blocked, longest, LoopWatch, ownMs } from "./loop-watch.ts";
+import { feed, makeObjects, newProxier, openKernel } from "./proxier.ts";
+
+export interface Check {
+  readonly elements: number;
+  /** Medians, ms: CPU of all threads, the kernel's part included. */
+  readonly cpuMs: number;
+  readonly wallMs: number;
+  /** Of the main thread. */
+  readonly mainMs: number;
+  readonly dumpCpuMs: number;
+  /** The longest dump of one set, which is as long as an apply may have to wait. */
+  readonly longestDumpMs: number;
+  readonly blocked: Blocked;
+}
+
+const TABLE = { family: "ip", table: "kube-proxy" } as const;
+
+const [services, endpoints, times] = process.argv.slice(2).map(Number);
+const kernel = await openKernel();
+const proxier = newProxier(kernel);
+await feed(proxier, makeObjects(services, endpoints));
+await proxier.sync();
+
+let elements = 0;
+let longestDumpMs = 0;
+
+async function dump(): Promise<void> {
+  elements = 0;
+  for (const set of await kernel.sets(TABLE)) {
+    const began = performance.now();
+    elements += (await kernel.elements(TABLE, set)).count;
+    longestDumpMs = Math.max(longestDumpMs, performance.now() - began);
+  }
+}
+
+async function measured(
+  work: () => Promise<void>,
+): Promise<{ cpuMs: number; wallMs: number; mainMs: number; blocked: Blocked }> {
+  collect();
+  const watch = new LoopWatch();
+  const main = ownMs();
+  const began = performance.now();
+  const before = process.cpuUsage();
+  await work();
+  const { user, system } = process.cpuUsage(before);
+  const wallMs = performance.now() - began;
+  return { cpuMs: (user + system) / 1000, wallMs, mainMs: ownMs() - main, blocked: watch.stop() };
+}
+
+const dumps: number[] = [];
+const checks: Awaited<ReturnType<typeof measured>>[] = [];
+for (let i = 0; i < times; i++) {
+  dumps.push((await measured(dump)).cpuMs);
+  checks.push(await measured(() => proxier.check()));
+}
+const result: Check = {
+  elements,
+  cpuMs: median(checks.map(({ cpuMs }) => cpuMs)),
+  wallMs: median(checks.map(({ wallMs }) => wallMs)),
+  mainMs: median(checks.map(({ mainMs }) => mainMs)),
+  dumpCpuMs: median(dumps),
+  longestDumpMs,
+  blocked: longest(checks.map(({ blocked }) => blocked)),
+};
+await proxier.stop();
+await kernel.close();
+tell(result);
