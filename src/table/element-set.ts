@@ -337,7 +337,7 @@ export class TrackedElements implements ElementSet {
   async compare(batch: ElementBatch): Promise<ElementDrift> {
     const drift = { gone: 0, added: 0, changed: 0 };
     let found = 0;
-    await this.eachRecord(batch, (words, at, data, dataAt) => {
+    const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
       const row = this.#map.find(words, at);
       if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) drift.added++;
       else {
@@ -345,6 +345,7 @@ export class TrackedElements implements ElementSet {
         if (!this.#rows.kernelHolds(row, data, dataAt)) drift.changed++;
       }
     });
+    if (!complete) drift.added++;
     return { ...drift, gone: this.#rows.kernelSize - found };
   }
 
