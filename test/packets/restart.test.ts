@@ -1,6 +1,8 @@
 /** A new start without a ripple: on what it left itself, whole or killed, and on what an older or newer layout of it left. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { FAMILIES, type Family } from "../lab/topology.ts";
@@ -163,6 +165,9 @@ describe("a layout of another version", () => {
           (_all, word: string, number: string) => `${word}${Number(number) - 1}`,
         )
         .replaceAll(/(\t\tmeta priority set .* map @services .*\n.*\n)(.*\n.*\n)/g, "$2$1"),
+    // Rendered by that version, of the same manifests.
+    "services in verdict maps, endpoints in one (0.1.0)": () =>
+      readFileSync(join(import.meta.dirname, "support", "former-layout.nft"), "utf8"),
     "more than we know of": (text) =>
       text.replace(
         /\tchain services \{\n/,

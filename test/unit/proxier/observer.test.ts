@@ -1,8 +1,10 @@
 /** What observers are told: metrics and health are only as right as this. */
 import type { V1EndpointSlice } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
+import { DATA_VERDICT, DataTypeId, SetFlag } from "../../../src/kernel/constants.js";
 import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import type { Op } from "../../../src/kernel/types.js";
 import type { ProxierObserver, SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
@@ -179,5 +181,62 @@ describe("observers of the proxier", () => {
     await proxier.sync();
     expect(found).toHaveLength(2);
     await before.stop();
+  });
+
+  it.each(["at once", "once the first write has passed"])("so they are of kube-proxy's maps, %s", async (when) => {
+    const table = { family: "ip", table: "kube-proxy" } as const;
+    const maps: readonly (readonly [string, readonly number[], readonly (readonly number[])[]])[] = [
+      [
+        "service-ips",
+        [DataTypeId.ipv4_addr, DataTypeId.inet_proto, DataTypeId.inet_service],
+        [
+          [10, 96, 0, 1, 6, 0, 0, 0, 0, 80, 0, 0],
+          [10, 96, 0, 2, 6, 0, 0, 0, 0, 80, 0, 0],
+        ],
+      ],
+      ["service-nodeports", [DataTypeId.inet_proto, DataTypeId.inet_service], [[17, 0, 0, 0, 0x75, 0x31, 0, 0]]],
+    ];
+    const dropped = (key: readonly number[]): number[] => [...key, 0, 0, 0, 0];
+    await kernel.commit([
+      { op: "add", kind: "table", ...table },
+      ...maps.flatMap(([set, types, keys]): Op[] => [
+        {
+          op: "add",
+          kind: "set",
+          ...table,
+          set,
+          flags: SetFlag.map,
+          keyType: types.reduce((all, id) => (all << 6) | id, 0),
+          keyLen: keys[0].length,
+          dataType: DATA_VERDICT,
+        },
+        {
+          op: "add",
+          kind: "elements",
+          ...table,
+          set,
+          elements: {
+            count: keys.length,
+            keyLen: keys[0].length,
+            dataLen: 4,
+            verdicts: [{ verdict: "drop" }],
+            bytes: Uint8Array.from(keys.flatMap(dropped)),
+          },
+        },
+      ]),
+    ]);
+    put(0, [1]);
+    proxier.synced();
+    if (when !== "at once") failNextCommit();
+    await proxier.sync();
+    await proxier.sync();
+    expect(found).toEqual([
+      [
+        { family: "ip", address: "10.96.0.2", protocol: "TCP", port: 80 },
+        { family: "ip", address: "", protocol: "UDP", port: 30001 },
+      ],
+    ]);
+    const left = (await kernel.sets(table)).map(({ set }) => set);
+    for (const [set] of maps) expect(left).not.toContain(set);
   });
 });
