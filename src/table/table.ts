@@ -39,8 +39,6 @@ import { WantedState } from "./wanted.js";
 const DEFAULT_TAIL_DELAY_MS = 500;
 /** Times that one apply() reads the kernel again and tries once more. */
 const MAX_RETRIES = 3;
-/** Tries beside the applies, for each part of a check, before one is kept waiting. */
-const CHECK_ATTEMPTS = 3;
 /** Refusals of an object's absence, presence, use or owner: the kernel does not hold what we thought. */
 const DRIFT = new Set(["ENOENT", "EEXIST", "EBUSY", "ENFILE", "EPERM"]);
 
@@ -186,8 +184,8 @@ export class Table {
   }
 
   /**
-   * Compares everything with the kernel, part by part in pauses between applies; where they come too thick one is kept waiting for
-   * a part, the largest of which is one set. Writes nothing: what differs is read and repaired by the next apply. Throws TableError.
+   * Compares everything with the kernel, part by part: the structure, then each set. A part that an apply disturbs is done once more, and
+   * the next apply waits for it. Writes nothing: what differs is read and repaired by the next apply. Throws TableError.
    */
   async check(): Promise<CheckOutcome> {
     try {
@@ -271,12 +269,11 @@ export class Table {
     this.#closed = true;
   }
 
-  /** Does what only reads at a time when nothing else is done, beside what may come meanwhile: then it is done again. */
+  /** Does what only reads while nothing else is done: beside what may come, and if something did, once more while that waits. */
   async #undisturbed<T>(part: () => Promise<T>): Promise<T> {
-    for (let attempt = 0; attempt < CHECK_ATTEMPTS && !this.#closed; attempt++) {
-      const queue = this.#queue;
-      await queue;
-      if (queue !== this.#queue) continue;
+    const queue = this.#queue;
+    await queue;
+    if (queue === this.#queue && !this.#closed) {
       const result = await part();
       if (queue === this.#queue) return result;
     }
