@@ -138,11 +138,11 @@ export class FamilyProxier {
     this.#former = await servedClaims(this.#kernel, this.family, new Set(FORMER_SERVICE_MAPS));
   }
 
-  /** What the kernel's table served when it was loaded though no service wants it. To be asked once. */
+  /** What the kernel's table served when it was loaded, but for what services of ours have in this layout. To be asked once. */
   leftoverClaims(): readonly ServiceClaim[] {
     const former = this.#former;
     this.#former = [];
-    return this.#required().ruleset.leftoverClaims(former);
+    return [...former, ...this.#required().ruleset.leftoverClaims()];
   }
 
   /** Writes what differs, without services that the kernel refuses. Never throws. */

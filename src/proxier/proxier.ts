@@ -319,7 +319,9 @@ export class Proxier implements ObjectSink {
       family
         .leftoverClaims()
         .flatMap(({ address, protocol, port }) =>
-          protocol === undefined ? [] : [{ family: family.family, address, protocol, port }],
+          protocol === undefined || this.model.ownerOf(family.family, address, protocol, port) !== undefined
+            ? []
+            : [{ family: family.family, address, protocol, port }],
         ),
     );
     for (const observer of this.#observers) observer.found?.(claims);

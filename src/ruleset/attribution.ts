@@ -2,8 +2,6 @@
 import type { IpFamily } from "../model/types.js";
 import type { ElementSet, FaultyObject } from "../table/types.js";
 import { describeServiceKey } from "./keys.js";
-import { SHARDS } from "./list-values.js";
-import { endpointsName, SetName } from "./names.js";
 import type { OwnObjects } from "./own-chains.js";
 import type { Expansion, ServiceExpander, ServicePortState } from "./service.js";
 
@@ -15,21 +13,7 @@ export interface Attribution {
 }
 
 /** Sets whose keys begin with a service's address, protocol and port, or its protocol and node port. */
-const SERVICE_KEYED: ReadonlySet<string> = new Set([
-  SetName.services,
-  SetName.servicesCluster,
-  SetName.servicesLocal,
-  SetName.nodePorts,
-  SetName.nodePortsCluster,
-  SetName.nodePortsLocal,
-  SetName.stickyServices,
-  SetName.stickyNodePorts,
-  SetName.nodePortEndpoints,
-  ...Array.from({ length: SHARDS }, (_, shard) => endpointsName(shard)),
-  SetName.noEndpointServices,
-  SetName.noEndpointNodePorts,
-  SetName.firewallIPs,
-]);
+const SERVICE_KEYED = /^(services|nodeports|endpoints|nodeport-endpoints|no-endpoint|firewall-ips|reset)(-|$)/;
 
 const NO_DATA = new Uint8Array(0);
 
@@ -98,7 +82,7 @@ export class FaultOwners {
 export function describeFault(fault: FaultyObject, family: IpFamily): string {
   const why = `${fault.errno}${fault.text === undefined ? "" : ` (${fault.text})`}`;
   if (fault.set !== undefined && fault.key !== undefined) {
-    const key = SERVICE_KEYED.has(fault.set)
+    const key = SERVICE_KEYED.test(fault.set)
       ? describeServiceKey(fault.key, family)
       : `0x${Buffer.from(fault.key).toString("hex")}`;
     return `element ${key} of ${fault.set}: ${why}`;

@@ -55,11 +55,11 @@ export class DrawChains {
     chain.uses++;
   }
 
-  /** One element fewer has this value. */
-  release(value: number): void {
+  /** One element fewer has this value; the last may have been unused `since` then. */
+  release(value: number, since?: number): void {
     const chain = this.#chains.get(value);
     if (chain === undefined || --chain.uses > 0) return;
-    chain.unusedSince = undefined;
+    chain.unusedSince = since;
     this.#idle.add(value);
   }
 
@@ -75,7 +75,7 @@ export class DrawChains {
       this.#chains.delete(value);
       this.#dispatch.delete(packNumber(value));
       this.#table.removeChain(drawChainName(list));
-      if (list.kind === "masq") this.release(twinOf(list));
+      if (list.kind === "masq") this.release(twinOf(list), chain.unusedSince);
     }
   }
 

@@ -123,28 +123,14 @@ export class FamilyRuleset {
     else this.#ports.set(service, after);
   }
 
-  /**
-   * What the kernel's table serves though no service wants it: left by an earlier run, or by the table taken over; `former` is what maps
-   * served that are not of this layout.
-   */
-  leftoverClaims(former: readonly ServiceClaim[]): ServiceClaim[] {
+  /** What the kernel's table serves though no service wants it: left by an earlier run, or by the table taken over. */
+  leftoverClaims(): ServiceClaim[] {
     const { services, nodePorts, noEndpointServices, noEndpointNodePorts } = this.#sets;
-    const claims = former.filter((claim) => !this.#serves(claim));
+    const claims: ServiceClaim[] = [];
     for (const set of [services, nodePorts, noEndpointServices, noEndpointNodePorts]) {
       set.forEachLeftover((key) => claims.push(unpackServiceKey(key, this.family)));
     }
     return claims;
-  }
-
-  #serves({ address, protocol, port }: ServiceClaim): boolean {
-    if (protocol === undefined) return false;
-    const { services, nodePorts, noEndpointServices, noEndpointNodePorts } = this.#sets;
-    if (address === "") {
-      const key = this.#keys.nodePort(protocol, port).service;
-      return nodePorts.has(key) || noEndpointNodePorts.has(key);
-    }
-    const key = this.#keys.vip(address, protocol, port).service;
-    return services.has(key) || noEndpointServices.has(key);
   }
 
   /** Services that have elements here. */

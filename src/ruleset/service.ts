@@ -41,6 +41,7 @@ export interface Expansion {
 
 /** The maps that serve VIPs, or their twins that serve node ports. */
 interface Maps {
+  readonly nodePort: boolean;
   readonly services: ElementSet;
   /** Of policy Local. */
   readonly cluster: ElementSet;
@@ -48,32 +49,8 @@ interface Maps {
   readonly local: ElementSet;
   readonly sticky: ElementSet;
   readonly noEndpoints: ElementSet;
-  readonly nodePort: boolean;
-  endpoints(shard: number): ElementSet;
-}
-
-function vipMaps(sets: ElementSets): Maps {
-  return {
-    services: sets.services,
-    cluster: sets.servicesCluster,
-    local: sets.servicesLocal,
-    sticky: sets.stickyServices,
-    noEndpoints: sets.noEndpointServices,
-    nodePort: false,
-    endpoints: (shard) => sets.endpoints[shard],
-  };
-}
-
-function nodePortMaps(sets: ElementSets): Maps {
-  return {
-    services: sets.nodePorts,
-    cluster: sets.nodePortsCluster,
-    local: sets.nodePortsLocal,
-    sticky: sets.stickyNodePorts,
-    noEndpoints: sets.noEndpointNodePorts,
-    nodePort: true,
-    endpoints: () => sets.nodePortEndpoints,
-  };
+  /** By shard. */
+  readonly endpoints: readonly ElementSet[];
 }
 
 export class ServiceExpander {
@@ -85,8 +62,24 @@ export class ServiceExpander {
   constructor(sets: ElementSets, keys: KeyPacker) {
     this.#sets = sets;
     this.#keys = keys;
-    this.#vips = vipMaps(sets);
-    this.#nodePorts = nodePortMaps(sets);
+    this.#vips = {
+      nodePort: false,
+      services: sets.services,
+      cluster: sets.servicesCluster,
+      local: sets.servicesLocal,
+      sticky: sets.stickyServices,
+      noEndpoints: sets.noEndpointServices,
+      endpoints: sets.endpoints,
+    };
+    this.#nodePorts = {
+      nodePort: true,
+      services: sets.nodePorts,
+      cluster: sets.nodePortsCluster,
+      local: sets.nodePortsLocal,
+      sticky: sets.stickyNodePorts,
+      noEndpoints: sets.noEndpointNodePorts,
+      endpoints: [sets.nodePortEndpoints],
+    };
   }
 
   /** Tells `to` every element that `state` wants. */
@@ -95,7 +88,9 @@ export class ServiceExpander {
     const keys = this.#keys;
     if (view.clusterIP !== undefined) {
       to.shared(this.#sets.clusterIPs, keys.address(view.clusterIP));
-      this.#internal(state, keys.vip(view.clusterIP, view.protocol, view.port), to);
+      // Masquerading is the business of the constant chain in front.
+      const kind = view.internalPolicyLocal ? "local" : "cluster";
+      this.#serve(state, keys.vip(view.clusterIP, view.protocol, view.port), this.#vips, kind, to);
     }
     // No address is in both lists: the model sees to it.
     this.#externals(state, view.externalIPs, to);
@@ -128,75 +123,37 @@ export class ServiceExpander {
     }
   }
 
-  /** ClusterIP: masquerading is the business of the constant chain in front. */
-  #internal(state: ServicePortState, key: ServiceKey, to: Expansion): void {
-    const { view, cluster, local } = state;
-    const list = view.internalPolicyLocal ? local : cluster;
-    if (list.length === 0) {
-      to.element(this.#sets.noEndpointServices, key.service, this.#refusal(view, to));
-      return;
-    }
-    const kind = view.internalPolicyLocal ? "local" : "cluster";
-    const shard = shardOf(key.service);
-    this.#list(state, key, this.#vips, kind, list.length, shard, this.#sets.services, to);
-    this.#indices(state, key, this.#sets.endpoints[shard], !view.internalPolicyLocal, view.internalPolicyLocal, to);
-  }
-
   /** External IP, load-balancer IP or node port. */
   #external(state: ServicePortState, key: ServiceKey, maps: Maps, to: Expansion): void {
     const { view, cluster, local } = state;
-    const shard = maps.nodePort ? 0 : shardOf(key.service);
-    if (!view.externalPolicyLocal) {
-      if (cluster.length === 0) {
-        to.element(maps.noEndpoints, key.service, this.#refusal(view, to));
-        return;
-      }
-      this.#list(state, key, maps, "masq", cluster.length, shard, maps.services, to);
-      this.#indices(state, key, maps.endpoints(shard), true, false, to);
-      return;
-    }
+    if (!view.externalPolicyLocal) return this.#serve(state, key, maps, "masq", to);
     if (local.length === 0) to.element(maps.noEndpoints, key.service, this.#refusal(view, to));
     if (cluster.length === 0 && local.length === 0) return;
     to.element(maps.services, key.service, packNumber(bySource(maps.nodePort)));
-    if (cluster.length > 0) this.#list(state, key, maps, "cluster", cluster.length, shard, maps.cluster, to);
-    if (local.length > 0) this.#list(state, key, maps, "local", local.length, shard, maps.local, to);
-    this.#indices(state, key, maps.endpoints(shard), true, true, to);
+    if (cluster.length > 0) this.#list(state, key, maps, "cluster", maps.cluster, to);
+    if (local.length > 0) this.#list(state, key, maps, "local", maps.local, to);
   }
 
-  /** Says in `into` which list the key draws from. */
-  #list(
-    state: ServicePortState,
-    key: ServiceKey,
-    { nodePort, sticky: stickyMap }: Maps,
-    kind: DrawKind,
-    count: number,
-    shard: number,
-    into: ElementSet,
-    to: Expansion,
-  ): void {
+  #serve(state: ServicePortState, key: ServiceKey, maps: Maps, kind: DrawKind, to: Expansion): void {
+    if (listOf(state, kind).length > 0) this.#list(state, key, maps, kind, maps.services, to);
+    else to.element(maps.noEndpoints, key.service, this.#refusal(state.view, to));
+  }
+
+  /** Says in `into` which list the key draws from, and what stands in that; with affinity the service port's own chains do. */
+  #list(state: ServicePortState, key: ServiceKey, maps: Maps, kind: DrawKind, into: ElementSet, to: Expansion): void {
+    const { nodePort } = maps;
     if (state.view.affinitySeconds > 0) {
       const value = sticky(kind, nodePort);
       to.element(into, key.service, packNumber(value));
-      to.element(stickyMap, key.at(value), to.sticky(kind, state));
+      to.element(maps.sticky, key.at(value), to.sticky(kind, state));
       return;
     }
-    const value = packList({ kind, count, shard, nodePort });
+    const list = listOf(state, kind);
+    const shard = nodePort ? 0 : shardOf(key.service);
+    const value = packList({ kind, count: list.length, shard, nodePort });
     to.list(value);
     to.element(into, key.service, packNumber(value));
-  }
-
-  /** The endpoints at each index; with affinity the service port's own chains hold them instead. */
-  #indices(
-    state: ServicePortState,
-    key: ServiceKey,
-    endpoints: ElementSet,
-    useCluster: boolean,
-    useLocal: boolean,
-    to: Expansion,
-  ): void {
-    if (state.view.affinitySeconds > 0) return;
-    if (useCluster) to.endpoints(endpoints, key, 0, state.cluster);
-    if (useLocal) to.endpoints(endpoints, key, LOCAL_INDEX_BASE, state.local);
+    to.endpoints(maps.endpoints[shard], key, kind === "local" ? LOCAL_INDEX_BASE : 0, list);
   }
 
   #refusal(view: ServicePortView, to: Expansion): Uint8Array {
@@ -210,6 +167,10 @@ export class ServiceExpander {
       if (list.isLocal(i)) to.shared(this.#sets.hairpin, this.#keys.hairpin(list, i, protocol));
     }
   }
+}
+
+function listOf({ cluster, local }: ServicePortState, kind: DrawKind): EndpointList {
+  return kind === "local" ? local : cluster;
 }
 
 const NONE: readonly string[] = Object.freeze([]);
