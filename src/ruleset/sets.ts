@@ -59,7 +59,8 @@ export function setSpecs(family: IpFamily): Readonly<Record<Role, SetSpec> & { e
     nodePorts: lists(SetName.nodePorts, nodePort, `90:3 = list 1 of a node port, 3 (hex) endpoints; ${LIST}`),
     nodePortsCluster: lists(SetName.nodePortsCluster, nodePort, forPods),
     nodePortsLocal: lists(SetName.nodePortsLocal, nodePort, forOthers),
-    dispatch: verdicts(SetName.dispatch, ["classid"], "chain that draws from such a list"),
+    // A packet that has found the value before a new start looks here after it.
+    dispatch: { ...verdicts(SetName.dispatch, ["classid"], "chain that draws from such a list"), lateLeftovers: true },
     stickyServices: verdicts(SetName.stickyServices, [...service, "classid"], "chain of a service with affinity"),
     stickyNodePorts: verdicts(SetName.stickyNodePorts, [...nodePort, "classid"], "chain of a service with affinity"),
     nodePortEndpoints: endpoints(SetName.nodePortEndpoints, nodePort, "endpoint at each index of a node port's lists"),

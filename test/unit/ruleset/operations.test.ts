@@ -189,6 +189,30 @@ describe("operations of a change", () => {
     expect((await sync(proxier)).operations.element).toEqual({ add: 0, delete: 1 });
   });
 
+  it("keeps what led to a count from before a restart, while a packet may have found that count", async () => {
+    const alone = new FakeKernel();
+    const before = proxierOn(alone);
+    put(before, makeService(0), makeSlice(0, podsOf(0, 2)));
+    before.synced();
+    await sync(before);
+    await before.stop();
+    const again = proxierOn(alone);
+    put(again, makeService(0), makeSlice(0, podsOf(0, 3)));
+    again.synced();
+    const result = await sync(again);
+    expect(result.operations.chain).toEqual({ add: 1, delete: 0 });
+    // The count, what leads there, one endpoint.
+    expect(result.operations.element).toEqual({ add: 3, delete: 1 });
+    now += 10_000;
+    expect((await sync(again)).operations).toMatchObject({
+      chain: { add: 0, delete: 1 },
+      element: { add: 0, delete: 1 },
+    });
+    now += 10_000;
+    expect((await sync(again)).transactions).toBe(0);
+    await again.stop();
+  });
+
   it("takes back all that a deleted service had", async () => {
     proxier.remove("Service", "bench/svc-5000");
     await sync(proxier);
