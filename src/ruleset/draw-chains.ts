@@ -84,8 +84,11 @@ export class DrawChains {
     const statements: readonly Statement[] =
       list.kind === "masq"
         ? [markForMasquerade(this.#masqueradeBit), goto(drawChainName({ ...list, kind: "cluster" }))]
-        : [resetPriority, drawFrom(list)];
+        : list.kind === "sticky"
+          ? [drawNumber(list.count)]
+          : [resetPriority, drawFrom(list)];
     this.#table.chain({ chain, rules: [{ statements }] });
+    if (list.kind === "sticky") return;
     const verdict = this.#table.verdictId({ verdict: "goto", chain });
     this.#dispatch.put(packNumber(packList(list)), packNumber(verdict));
   }
@@ -97,6 +100,12 @@ export class DrawChains {
  */
 function twinOf(list: ListValue): number {
   return packList({ ...list, kind: "cluster" });
+}
+
+/** An endpoint's number, of the list whose number the packet has. */
+function drawNumber(count: number): Statement {
+  const draw: Field = { field: "numgen", mode: "random", modulus: count };
+  return { action: "priority-map", key: ["priority", draw], map: SetName.stickyDraws };
 }
 
 function drawFrom({ kind, count, shard, nodePort }: ListValue): Statement {

@@ -94,6 +94,15 @@ export class KeyPacker {
     return into;
   }
 
+  /** Tells the index of the endpoint that such data is of; -1: none of the list. */
+  finder(list: EndpointList): (data: Uint8Array | undefined) => number {
+    const width = this.addressBytes / 4 + 1;
+    const all = this.endpoints(list);
+    const byData = new Map<string, number>();
+    for (let i = 0; i < list.length; i++) byData.set(all.subarray(i * width, (i + 1) * width).join(), i);
+    return (data) => (data === undefined ? -1 : (byData.get(new Int32Array(data.slice().buffer).join()) ?? -1));
+  }
+
   /** Key of hairpin-connections: endpoint . endpoint . protocol . port. */
   hairpin(list: EndpointList, index: number, protocol: Protocol): Uint8Array {
     const bytes = this.#hairpin;
@@ -110,11 +119,26 @@ const NUMBERS = [new Uint32Array(1), new Uint32Array(1)];
 const NUMBER_BYTES = NUMBERS.map((number) => new Uint8Array(number.buffer));
 let turn = 0;
 
-/** A list value, or the Table's number of a verdict: 4 bytes, host order. Valid until the next call but one, so that two make a key and its data. */
+/** A list value, an endpoint's number or the Table's of a verdict: 4 bytes, host order. Valid until the next call but one, so that two make a key and its data. */
 export function packNumber(value: number): Uint8Array {
   turn ^= 1;
   NUMBERS[turn][0] = value;
   return NUMBER_BYTES[turn];
+}
+
+/** Reads what packNumber packed. */
+export function unpackNumber(bytes: Uint8Array): number {
+  return new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, LITTLE_ENDIAN);
+}
+
+const PAIR = new Uint32Array(2);
+const PAIR_BYTES = new Uint8Array(PAIR.buffer);
+
+/** Two such numbers, one behind the other. Valid until the next call. */
+export function packNumbers(first: number, second: number): Uint8Array {
+  PAIR[0] = first;
+  PAIR[1] = second;
+  return PAIR_BYTES;
 }
 
 /** What a packed service key says: a VIP and port, or (address "") a node port. */

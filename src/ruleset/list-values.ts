@@ -10,7 +10,7 @@ export const SHARDS = 16;
 
 /** A list to draw from. */
 export interface ListValue {
-  readonly kind: DrawKind;
+  readonly kind: DrawKind | "sticky";
   /** Below 2 ** 24. */
   readonly count: number;
   /** Below SHARDS; 0 for a node port. */
@@ -18,8 +18,9 @@ export interface ListValue {
   readonly nodePort: boolean;
 }
 
-const KINDS: readonly DrawKind[] = ["cluster", "masq", "local"];
-const KIND_NUMBER: Readonly<Record<DrawKind, number>> = { cluster: 1, masq: 2, local: 3 };
+const KINDS = ["sticky", "cluster", "masq", "local"] as const;
+/** No VIP has a list of kind 0: it is what the chains of service ports with ClientIP affinity draw from. */
+const KIND_NUMBER: Readonly<Record<ListValue["kind"], number>> = { sticky: 0, cluster: 1, masq: 2, local: 3 };
 const BY_SOURCE = 4;
 /** Added to a list's kind: the service port has ClientIP affinity. */
 const STICKY = 4;
@@ -38,7 +39,7 @@ export function packList({ kind, count, shard, nodePort }: ListValue): number {
 export function unpackList(value: number): ListValue {
   const kind = (value >>> 20) & 0xf;
   return {
-    kind: KINDS[(kind & ~NODE_PORT) - 1],
+    kind: KINDS[kind & ~NODE_PORT],
     count: ((value >>> 24) << 16) | (value & 0xffff),
     shard: (value >>> 16) & 0xf,
     nodePort: (kind & NODE_PORT) !== 0,
@@ -50,15 +51,22 @@ export function bySource(nodePort: boolean): number {
   return pack(BY_SOURCE, nodePort, 0, 0);
 }
 
-/** A list of a service port with ClientIP affinity, which has chains of its own for it. */
-export function sticky(kind: DrawKind, nodePort: boolean): number {
-  return pack(KIND_NUMBER[kind] + STICKY, nodePort, 0, 0);
+/** Service ports with ClientIP affinity are told apart by a number below this. */
+export const STICKY_NUMBERS = 2 ** 28;
+
+/** A list of the service port with ClientIP affinity that has this number. */
+export function stickyList(kind: DrawKind, number: number): number {
+  return (((number >>> 20) << 24) | ((KIND_NUMBER[kind] + STICKY) << 20) | (number & 0xfffff)) >>> 0;
 }
 
-/** Those of all service ports that have affinity. */
-export function stickyValues(nodePort: boolean): readonly number[] {
-  return KINDS.map((kind) => sticky(kind, nodePort));
+/** Whether this is what stickyList gives. */
+export function isSticky(value: number): boolean {
+  const kind = (value >>> 20) & 0xf;
+  return kind > STICKY && kind < NODE_PORT;
 }
+
+/** Endpoints' numbers (affinity.ts) are these bits, and others behind them: `6b00:0` and up, as nft prints them. */
+export const ENDPOINT_NUMBERS = { mask: 0xff000000, value: 0x6b000000, count: 2 ** 24 } as const;
 
 /** The shard of a VIP's endpoints: a hash of its packed address, protocol and port. */
 export function shardOf(key: Uint8Array): number {

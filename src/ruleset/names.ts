@@ -5,6 +5,7 @@
  * still goes to such a chain, the kernel refuses, and kube-proxy tries again with every sync, for ever.
  */
 import { createHash } from "node:crypto";
+import type { ServicePortView } from "../model/types.js";
 import type { ListValue } from "./list-values.js";
 
 /** The table's name in both families; kube-proxy's, deliberately. */
@@ -24,8 +25,9 @@ export const SetName = {
   nodePortsCluster: "nodeports-cluster",
   nodePortsLocal: "nodeports-local",
   dispatch: "dispatch",
-  stickyServices: "services-sticky",
-  stickyNodePorts: "nodeports-sticky",
+  stickyDraws: "sticky-draws",
+  stickyCluster: "sticky-cluster",
+  stickyLocal: "sticky-local",
   nodePortEndpoints: "nodeport-endpoints",
   serviceCIDRs: "service-cidrs",
   resetServices: "reset-services",
@@ -54,8 +56,8 @@ export const ChainName = {
   reject: "reject-chain",
   externalLocal: "external-local",
   nodePortLocal: "nodeport-local",
-  sticky: "sticky",
-  stickyNodePort: "nodeport-sticky",
+  stickyCluster: "sticky-cluster",
+  stickyLocal: "sticky-local",
 } as const;
 
 /** Local lists of a service use the indices from here on, cluster lists those below: more than a node can hold in memory. */
@@ -67,12 +69,16 @@ export const LOCAL_INDEX_BASE = 2 ** 24;
  */
 export type DrawKind = "cluster" | "masq" | "local";
 
-/** Chain that draws one of `count` endpoints of a shard; node ports have twins of their own, their key has no address. */
+/**
+ * Chain that draws one of `count` endpoints of a shard; node ports have twins of their own, their key has no address. Of kind "sticky":
+ * that draws an endpoint's number, for the chains of service ports with affinity.
+ */
 export function drawChainName({ kind, count, shard, nodePort }: ListValue): string {
+  if (kind === "sticky") return `sticky-draw-${count}`;
   return nodePort ? `np-${kind}-${count}` : `${kind}-${count}-${shard.toString(16)}`;
 }
 
-const DRAW_CHAIN = /^(np-(cluster|masq|local)-\d+|(cluster|masq|local)-\d+-[0-9a-f])$/;
+const DRAW_CHAIN = /^((np-(cluster|masq|local)|sticky-draw)-\d+|(cluster|masq|local)-\d+-[0-9a-f])$/;
 
 /** Whether this is a name that `drawChainName` gives. */
 export function isDrawChain(name: string): boolean {
@@ -83,13 +89,27 @@ export function isDrawChain(name: string): boolean {
 const NAME_LIMIT = 200;
 const PLAIN_NAME = /^[a-z0-9][a-z0-9._-]*$/;
 
+/** What names a service port. */
+export function portParts({ service, protocol, portName }: ServicePortView): string[] {
+  return [...service.split("/"), protocol.toLowerCase(), ...(portName === "" ? [] : [portName])];
+}
+
+function hashOf(parts: readonly string[]): string {
+  return createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, 10);
+}
+
+/** A number from the hash that the names of the service port's own chains and sets begin with: its first 7 digits. */
+export function portHash(view: ServicePortView): number {
+  return Number.parseInt(hashOf(portParts(view)).slice(0, 7), 16);
+}
+
 /**
  * Unique, printable base for the names of a service port's own chains and sets: 10 characters of hash (40 bits), then the
  * readable name. Names from the API are not trusted as text: one with unusual characters, or too long, is left out.
  */
 export function ownName(parts: readonly string[]): string {
   const text = parts.join("_").toLowerCase();
-  const hash = createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, 10);
+  const hash = hashOf(parts);
   return PLAIN_NAME.test(text) && text.length <= NAME_LIMIT - hash.length ? `${hash}-${text}` : hash;
 }
 

@@ -2,19 +2,20 @@
  * Chains of a service port's own, for the two rare things that constant rules cannot do: source ranges, and ClientIP
  * affinity.
  *
- * Affinity is kube-proxy's: a set of clients for each endpoint, filled by the packets themselves. A constant rule with
- * one map of client -> endpoint would be O(1) on a hit, but cannot tell whether the endpoint is in the list that the VIP in
- * use draws from, nor forget an endpoint's clients atomically with the endpoint: both would need a lookup whose key is
- * another lookup's result, which no nft can print.
+ * Affinity has a set of clients for each service port, filled by the packets themselves, and for each of its lists a chain with a rule for
+ * each endpoint. What those lead to are elements of shared maps (affinity.ts says how, and why the rules are not one as well): no chain or set
+ * is an endpoint's own, as the kernel looks sets up by walking the list of all that the table has.
  */
 import { parseCIDR, prefixContains } from "../model/address.js";
-import type { Endpoint, ServicePortView, SharedGuard } from "../model/types.js";
+import type { EndpointList } from "../model/endpoints.js";
+import type { ServicePortView, SharedGuard } from "../model/types.js";
 import type { Table } from "../table/index.js";
-import type { ChainSpec, ElementSet, FieldType, Rule, SetSpec, Statement } from "../table/types.js";
-import { packNumber } from "./keys.js";
-import { type DrawKind, ownComment, ownName } from "./names.js";
+import type { ChainSpec, Field, FieldType, Rule, SetSpec, Statement } from "../table/types.js";
+import { numberOf, usesList } from "./affinity.js";
+import { stickyList } from "./list-values.js";
+import { ChainName, drawChainName, type DrawKind, ownComment, ownName, portParts } from "./names.js";
 import type { ServicePortState } from "./service.js";
-import { markForMasquerade, resetPriority } from "./skeleton.js";
+import { markForMasquerade } from "./skeleton.js";
 
 /** What a fill-in of the constant rules needs to know of its family. */
 export interface OwnChainOptions {
@@ -29,25 +30,20 @@ export interface OwnNames {
   /** Of the load-balancer IPs that no other service guards too. */
   readonly firewall: string;
   readonly draw: Readonly<Record<DrawKind, string>>;
-  readonly drawMap: Readonly<Record<"cluster" | "local", string>>;
-  endpoint(endpoint: Endpoint): string;
+  readonly remember: Readonly<Record<"cluster" | "local", string>>;
+  readonly clients: string;
   /** Of a VIP that other services guard too. */
   sharedFirewall(address: string): string;
 }
 
-function baseParts(view: ServicePortView): string[] {
-  return [...view.service.split("/"), view.protocol.toLowerCase(), ...(view.portName === "" ? [] : [view.portName])];
-}
-
 export function ownNames(view: ServicePortView): OwnNames {
-  const parts = baseParts(view);
+  const parts = portParts(view);
   const base = ownName(parts);
   return {
     firewall: `source-ranges-${base}`,
     draw: { cluster: `sticky-cluster-${base}`, masq: `sticky-masq-${base}`, local: `sticky-local-${base}` },
-    drawMap: { cluster: `sticky-cluster-map-${base}`, local: `sticky-local-map-${base}` },
-    endpoint: (endpoint) =>
-      `sticky-endpoint-${ownName([...parts, endpoint.address.replaceAll(":", "."), String(endpoint.port)])}`,
+    remember: { cluster: `sticky-cluster-remember-${base}`, local: `sticky-local-remember-${base}` },
+    clients: `sticky-clients-${base}`,
     sharedFirewall: (address) => `source-ranges-${ownName([...parts, "shared", address.replaceAll(":", ".")])}`,
   };
 }
@@ -94,36 +90,57 @@ function declareFirewalls(objects: Objects, view: ServicePortView, names: OwnNam
   }
 }
 
-const goto = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "goto", chain } });
-
-/** Chain of one endpoint: remembers the client, then rewrites. */
-function endpointRules(view: ServicePortView, endpoint: Endpoint, set: string): Rule[] {
-  return [
-    { statements: [{ action: "update", set, key: ["saddr"], timeoutMs: view.affinitySeconds * 1000 }] },
-    {
-      statements: [
-        { match: "protocol", protocol: view.protocol.toLowerCase() },
-        resetPriority,
-        { action: "dnat", address: endpoint.address, port: endpoint.port },
-      ],
-    },
-  ];
+function verdict(how: "goto" | "jump", chain: string): Statement {
+  return { action: "verdict", verdict: { verdict: how, chain } };
 }
 
 /**
- * Chain of one list: the client's endpoint if it has one in this list, else one of them at random.
- *
- * The last rule is for packets that are under way while the list shrinks: they still run these rules, but look the draw up
- * in the new generation of the map, where the number that they drew may be gone. Rules of one chain are of one generation,
- * so the endpoint that is named here is one that these rules could have drawn.
+ * Clients that a service port remembers: spoofed ones can make it no more. A multiple of 65,536 on purpose: the kernel reserves buckets
+ * for the last 16 bits of a set's size (rhashtable_params.nelem_hint), a megabyte for 65,535 and nothing for this.
  */
-function listRules(list: readonly Endpoint[], names: OwnNames, map: string): Rule[] {
-  const sticky = list.map((endpoint): Rule => {
-    const name = names.endpoint(endpoint);
-    return { statements: [{ match: "in-set", key: ["saddr"], set: name }, goto(name)] };
-  });
-  const draw: Statement = { action: "vmap", key: [{ field: "numgen", mode: "random", modulus: list.length }], map };
-  return [...sticky, { statements: [draw] }, { statements: [goto(names.endpoint(list[0]))] }];
+const MAX_CLIENTS = 2 ** 20;
+
+/** What the chains of one list need to know. */
+interface StickyList {
+  /** As stickyList gives it. */
+  readonly list: number;
+  /** Numbers of its endpoints, in an order that does not depend on that of events. */
+  readonly numbers: readonly number[];
+  /** Set of the service port's clients, each with the number of its endpoint. */
+  readonly clients: string;
+  /** Rewrites to the endpoint whose number the packet has, if that is in this list. */
+  readonly rewrite: string;
+  readonly timeoutMs: number;
+}
+
+/** The client's endpoint if it has one in this list, else one at random. */
+function listRules({ list, numbers, clients }: StickyList, remember: string): Rule[] {
+  const key = CLIENT_KEY;
+  const known = numbers.map((value): Statement[] => [
+    { action: "set-priority", value },
+    { match: "in-set", key, set: clients },
+    verdict("goto", remember),
+  ]);
+  return [...known, draw(list, numbers.length), [verdict("goto", remember)]].map((statements) => ({ statements }));
+}
+
+/**
+ * Remembers the client, also when the set is full, and rewrites. The last rules are for packets that are under way while the list
+ * shrinks: they run these rules, but look up in the new generation of the maps, where what they drew may be gone. At the first
+ * index there is always one.
+ */
+function rememberRules({ list, clients, rewrite, timeoutMs }: StickyList): Rule[] {
+  const jump = verdict("jump", rewrite);
+  const update: Statement = { action: "update", set: clients, key: CLIENT_KEY, timeoutMs };
+  return [[update], [jump], draw(list, 1), [jump]].map((statements) => ({ statements }));
+}
+
+const CLIENT_KEY: readonly Field[] = ["saddr", "priority"];
+
+/** One of the first `count` numbers of the list. */
+function draw(list: number, count: number): Statement[] {
+  const chain = drawChainName({ kind: "sticky", count, shard: 0, nodePort: false });
+  return [{ action: "set-priority", value: list }, verdict("jump", chain)];
 }
 
 /** One chain or set that a service port has for itself. */
@@ -134,13 +151,6 @@ export interface OwnObject {
 
 /** What a service port has for itself. */
 export type OwnObjects = readonly OwnObject[];
-
-function usesList(view: ServicePortView, kind: "cluster" | "local"): boolean {
-  const external = view.externalIPs.length + view.loadBalancerIPs.length > 0 || view.nodePort !== 0;
-  return kind === "cluster"
-    ? (!view.internalPolicyLocal && view.clusterIP !== undefined) || external
-    : (view.internalPolicyLocal && view.clusterIP !== undefined) || (view.externalPolicyLocal && external);
-}
 
 /** Most service ports need none. */
 export function needsOwnObjects({ sourceRanges, guards, affinitySeconds }: ServicePortView): boolean {
@@ -167,49 +177,38 @@ class Objects {
     this.made.push({ kind: "chain", name: spec.chain });
   }
 
-  set(spec: SetSpec): ElementSet {
+  set(spec: SetSpec): void {
+    this.table.set(spec);
     this.made.push({ kind: "set", name: spec.set });
-    return this.table.set(spec);
   }
-}
-
-/** Deterministic order: the rules of a list must not depend on the order of events. */
-function byAddress(list: Iterable<Endpoint>): Endpoint[] {
-  return [...list].sort((a, b) => (a.address < b.address ? -1 : a.address > b.address ? 1 : a.port - b.port));
 }
 
 function declareAffinity(objects: Objects, state: ServicePortState, names: OwnNames, options: OwnChainOptions): void {
-  const { view } = state;
-  const made = new Set<string>();
+  const { view, sticky } = state;
+  if (sticky === undefined) return;
+  const key: readonly FieldType[] = [options.addressType, "classid"];
+  objects.set({ set: names.clients, key, dynamic: true, timeoutMs: 0, size: MAX_CLIENTS });
   for (const kind of ["cluster", "local"] as const) {
-    const list = usesList(view, kind) ? byAddress(state[kind]) : [];
-    if (list.length === 0) continue;
-    for (const endpoint of list) {
-      const name = names.endpoint(endpoint);
-      if (made.has(name)) continue;
-      made.add(name);
-      // No size: the kernel reserves buckets for all that one allows, a megabyte for 65,535. The rule that updates a set
-      // without one bounds it to that number all the same (nft_dynset_init), and spoofed clients can make it hold no more.
-      objects.set({ set: name, key: [options.addressType], dynamic: true, timeoutMs: 0 });
-      objects.chain({ chain: name, rules: endpointRules(view, endpoint, name) });
-    }
-    const map = objects.set({ set: names.drawMap[kind], key: ["index"], data: "verdict" });
-    map.clear();
-    const index = new Uint32Array(1);
-    list.forEach((endpoint, position) => {
-      index[0] = position;
-      const verdict = objects.table.verdictId({ verdict: "goto", chain: names.endpoint(endpoint) });
-      map.put(new Uint8Array(index.buffer), packNumber(verdict));
-    });
-    objects.chain({
-      chain: names.draw[kind],
-      rules: listRules(list, names, names.drawMap[kind]),
-      ...ownComment(view.id),
-    });
+    if (state[kind].length === 0 || !usesList(view, kind)) continue;
+    const list: StickyList = {
+      list: stickyList(kind, sticky.list),
+      numbers: byAddress(state[kind]).map((index) => numberOf(sticky, state[kind], index)),
+      clients: names.clients,
+      rewrite: kind === "cluster" ? ChainName.stickyCluster : ChainName.stickyLocal,
+      timeoutMs: view.affinitySeconds * 1000,
+    };
+    objects.chain({ chain: names.remember[kind], rules: rememberRules(list) });
+    objects.chain({ chain: names.draw[kind], rules: listRules(list, names.remember[kind]), ...ownComment(view.id) });
     if (kind === "cluster" && !view.externalPolicyLocal) {
       const mark = markForMasquerade(options.masqueradeBit);
-      const rules = [{ statements: [mark] }, { statements: [goto(names.draw.cluster)] }];
+      const rules = [{ statements: [mark] }, { statements: [verdict("goto", names.draw.cluster)] }];
       objects.chain({ chain: names.draw.masq, rules });
     }
   }
+}
+
+/** Indices in an order that does not depend on that of events, as the rules of a list must not. */
+function byAddress(list: EndpointList): number[] {
+  const ids = Array.from({ length: list.length }, (_, index) => list.id(index));
+  return Array.from(ids.keys()).sort((a, b) => (ids[a] < ids[b] ? -1 : 1));
 }

@@ -7,6 +7,7 @@ import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Table } from "../table/index.js";
 import type { ElementSet, FaultyObject } from "../table/types.js";
 import { DrawChains } from "./draw-chains.js";
+import { StickyNumbers } from "./affinity.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
 import { KeyPacker, packNumber, type ServiceClaim, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
@@ -48,6 +49,7 @@ export class FamilyRuleset {
   readonly #table: Table;
   readonly #keys: KeyPacker;
   readonly #expander: ServiceExpander;
+  readonly #sticky: StickyNumbers;
   readonly #sets: ElementSets;
   readonly #ports = new Map<string, readonly PortRecord[]>();
   readonly #draws: DrawChains;
@@ -64,8 +66,10 @@ export class FamilyRuleset {
     this.#sets = this.#declare();
     this.#draws = new DrawChains(table, this.#sets.dispatch, options.masqueradeBit);
     // What packets that are under way look up after what they found in the former state.
-    this.#laterSets = new Set([...this.#sets.endpoints, this.#sets.nodePortEndpoints, this.#sets.hairpin]);
+    const { endpoints, nodePortEndpoints, hairpin, stickyDraws } = this.#sets;
+    this.#laterSets = new Set([...endpoints, nodePortEndpoints, hairpin, stickyDraws]);
     this.#expander = new ServiceExpander(this.#sets, this.#keys);
+    this.#sticky = new StickyNumbers(this.#sets, this.#keys);
     this.#replaceNodePortIPs();
   }
 
@@ -96,7 +100,12 @@ export class FamilyRuleset {
    */
   update(service: string, views: readonly ServicePortView[]): void {
     const before = this.#ports.get(service) ?? NO_PORTS;
-    const states = views.map((view) => this.#order(view, sameIn(before, view)));
+    const lists = new Set<number>();
+    const states = views.map((view) =>
+      view.affinitySeconds > 0
+        ? this.#sticky.order(view, sameIn(before, view), lists)
+        : this.#order(view, sameIn(before, view)),
+    );
     this.#replace(service, states, before);
   }
 
@@ -190,7 +199,14 @@ export class FamilyRuleset {
   /** Declares what the states need for themselves; when that fails, what `before` needs is declared as it was. */
   #declareAll(states: readonly ServicePortState[], before: readonly PortRecord[]): PortRecord[] {
     const epoch = this.#epoch;
-    const after = states.map(({ view, cluster, local }) => ({ view, cluster, local, own: NO_OBJECTS, epoch }));
+    const after = states.map(({ view, cluster, local, sticky }) => ({
+      view,
+      cluster,
+      local,
+      sticky,
+      own: NO_OBJECTS,
+      epoch,
+    }));
     try {
       for (const port of after) port.own = this.#declareOwn(port);
       return after;
@@ -230,7 +246,7 @@ export class FamilyRuleset {
 
   /** After a restart: the order in which the kernel's table, perhaps written by an earlier run, holds a list. */
   #orderInKernel(view: ServicePortView, kind: "cluster" | "local", wanted: EndpointList): EndpointList {
-    if (wanted.length === 0 || view.affinitySeconds > 0) return wanted;
+    if (wanted.length === 0) return wanted;
     const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
     const internal = (kind === "local") === view.internalPolicyLocal ? view.clusterIP : undefined;
     const vip = internal ?? external;
@@ -243,15 +259,11 @@ export class FamilyRuleset {
     // Most lists stand there just as they are wanted: told without building anything.
     if (set.kernelValue(key.at(base)) === undefined) return wanted;
     if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(wanted), wanted.length)) return wanted;
-    const data = this.#keys.endpoints(wanted).slice();
-    const width = set.dataLen / 4;
-    const indices = Array.from({ length: wanted.length }, (_, i) => i);
-    const byData = new Map(indices.map((i) => [data.subarray(i * width, (i + 1) * width).join(), i]));
-    const stood = indices.map((i) => {
-      const held = set.kernelValue(key.at(base + i));
-      return held === undefined ? -1 : (byData.get(new Int32Array(held.slice().buffer).join()) ?? -1);
-    });
-    return arrange(stood, wanted);
+    const indexOf = this.#keys.finder(wanted);
+    return arrange(
+      Array.from({ length: wanted.length }, (_, i) => indexOf(set.kernelValue(key.at(base + i)))),
+      wanted,
+    );
   }
 
   readonly #adding: Expansion = {

@@ -5,8 +5,9 @@
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/types.js";
+import { expandSticky, type Sticky } from "./affinity.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
-import { bySource, packList, shardOf, sticky } from "./list-values.js";
+import { bySource, packList, shardOf, stickyList } from "./list-values.js";
 import { ChainName, type DrawKind, LOCAL_INDEX_BASE } from "./names.js";
 import type { ElementSets } from "./sets.js";
 
@@ -17,6 +18,8 @@ export interface ServicePortState {
   readonly cluster: EndpointList;
   /** Endpoint at each index of the local list (index LOCAL_INDEX_BASE + i in the maps). */
   readonly local: EndpointList;
+  /** With affinity: what its clients are remembered with. */
+  readonly sticky?: Sticky | undefined;
 }
 
 /** Where an expansion goes. */
@@ -47,7 +50,6 @@ interface Maps {
   readonly cluster: ElementSet;
   /** Of policy Local. */
   readonly local: ElementSet;
-  readonly sticky: ElementSet;
   readonly noEndpoints: ElementSet;
   /** By shard. */
   readonly endpoints: readonly ElementSet[];
@@ -67,7 +69,6 @@ export class ServiceExpander {
       services: sets.services,
       cluster: sets.servicesCluster,
       local: sets.servicesLocal,
-      sticky: sets.stickyServices,
       noEndpoints: sets.noEndpointServices,
       endpoints: sets.endpoints,
     };
@@ -76,7 +77,6 @@ export class ServiceExpander {
       services: sets.nodePorts,
       cluster: sets.nodePortsCluster,
       local: sets.nodePortsLocal,
-      sticky: sets.stickyNodePorts,
       noEndpoints: sets.noEndpointNodePorts,
       endpoints: [sets.nodePortEndpoints],
     };
@@ -101,6 +101,7 @@ export class ServiceExpander {
     }
     if (view.nodePort !== 0) this.#external(state, keys.nodePort(view.protocol, view.nodePort), this.#nodePorts, to);
     if (view.resetRemovedEndpoints) this.#resets(view, to);
+    expandSticky(state, this.#sets, keys, to);
     this.#hairpins(view, state.cluster, to);
     this.#hairpins(view, state.local, to);
   }
@@ -139,13 +140,13 @@ export class ServiceExpander {
     else to.element(maps.noEndpoints, key.service, this.#refusal(state.view, to));
   }
 
-  /** Says in `into` which list the key draws from, and what stands in that; with affinity the service port's own chains do. */
+  /** Says in `into` which list the key draws from, and what stands in that; with affinity all VIPs and the node port have it in common (affinity.ts). */
   #list(state: ServicePortState, key: ServiceKey, maps: Maps, kind: DrawKind, into: ElementSet, to: Expansion): void {
     const { nodePort } = maps;
-    if (state.view.affinitySeconds > 0) {
-      const value = sticky(kind, nodePort);
+    if (state.sticky !== undefined) {
+      const value = stickyList(kind, state.sticky.list);
       to.element(into, key.service, packNumber(value));
-      to.element(maps.sticky, key.at(value), to.sticky(kind, state));
+      to.element(this.#sets.dispatch, packNumber(value), to.sticky(kind, state));
       return;
     }
     const list = listOf(state, kind);

@@ -1,7 +1,8 @@
 /** The sets and maps of the table, which services fill. Those that kube-proxy has too are of the same type as its own. */
 import type { IpFamily } from "../model/types.js";
 import type { ElementSet, FieldType, SetSpec } from "../table/types.js";
-import { SHARDS } from "./list-values.js";
+import { unpackNumber } from "./keys.js";
+import { isSticky, SHARDS } from "./list-values.js";
 import { endpointsName, SetName } from "./names.js";
 
 type Role = keyof typeof SetName;
@@ -9,7 +10,7 @@ type Role = keyof typeof SetName;
 /** The element sets that services fill, by role; `endpoints` by shard. */
 export type ElementSets = Readonly<Record<Role, ElementSet>> & { readonly endpoints: readonly ElementSet[] };
 
-const LIST = "1 cluster, 2 masqueraded, 3 local, 4 by source, 5-7 sticky; +8: node port";
+const LIST = "1 cluster, 2 masqueraded, 3 local, 4 by source, 5-7 affinity; +8: node port";
 
 /** Which list each VIP or node port draws from. */
 function lists(set: string, key: readonly FieldType[], comment: string): SetSpec {
@@ -29,6 +30,11 @@ export function setSpecs(family: IpFamily): Readonly<Record<Role, SetSpec> & { e
   const endpoints = (set: string, key: readonly FieldType[], comment: string): SetSpec => {
     const data: readonly FieldType[] = [address, "inet_service"];
     return { set, key: [...key, "index"], data, size: "auto", lateLeftovers: true, comment };
+  };
+  /** What is not here is forgotten by all clients, at once. */
+  const numbered = (set: string): SetSpec => {
+    const comment = "ClientIP affinity: endpoint of each number that clients are remembered with";
+    return { set, key: ["classid"], data: [address, "inet_service"], size: "auto", comment };
   };
   const forPods = "policy Local: list for pods and the node";
   const forOthers = "policy Local: list for everybody else";
@@ -59,10 +65,21 @@ export function setSpecs(family: IpFamily): Readonly<Record<Role, SetSpec> & { e
     nodePorts: lists(SetName.nodePorts, nodePort, `90:3 = list 1 of a node port, 3 (hex) endpoints; ${LIST}`),
     nodePortsCluster: lists(SetName.nodePortsCluster, nodePort, forPods),
     nodePortsLocal: lists(SetName.nodePortsLocal, nodePort, forOthers),
-    // A packet that has found the value before a new start looks here after it.
-    dispatch: { ...verdicts(SetName.dispatch, ["classid"], "chain that draws from such a list"), lateLeftovers: true },
-    stickyServices: verdicts(SetName.stickyServices, [...service, "classid"], "chain of a service with affinity"),
-    stickyNodePorts: verdicts(SetName.stickyNodePorts, [...nodePort, "classid"], "chain of a service with affinity"),
+    // A packet that has found the value before a new start looks here after it. The chain of a service port's own goes at once.
+    dispatch: {
+      ...verdicts(SetName.dispatch, ["classid"], "chain that draws from such a list"),
+      lateLeftovers: (key) => !isSticky(unpackNumber(key)),
+    },
+    stickyDraws: {
+      set: SetName.stickyDraws,
+      key: ["classid", "index"],
+      data: ["classid"],
+      size: "auto",
+      lateLeftovers: true,
+      comment: "ClientIP affinity: number of the endpoint at each index of a list",
+    },
+    stickyCluster: numbered(SetName.stickyCluster),
+    stickyLocal: numbered(SetName.stickyLocal),
     nodePortEndpoints: endpoints(SetName.nodePortEndpoints, nodePort, "endpoint at each index of a node port's lists"),
     endpoints: Array.from({ length: SHARDS }, (_, shard) =>
       endpoints(endpointsName(shard), service, "endpoint at each index of a service's lists"),

@@ -5,9 +5,8 @@
 import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
 import type { Table } from "../table/index.js";
-import type { ElementSet, Field, Match, Rule, SetSpec, Statement } from "../table/types.js";
-import { packNumber } from "./keys.js";
-import { bySource, stickyValues } from "./list-values.js";
+import type { Field, Match, Rule, SetSpec, Statement } from "../table/types.js";
+import { bySource, ENDPOINT_NUMBERS } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import { type ElementSets, setSpecs } from "./sets.js";
 
@@ -156,7 +155,10 @@ function resetRules(options: SkeletonOptions): Rule[] {
 
 function postroutingRules(bit: number): Rule[] {
   const value = (1 << bit) >>> 0;
+  const { mask: numbers, value: number } = ENDPOINT_NUMBERS;
   return [
+    // DNAT by an endpoint's number has left it on the packet.
+    rule({ match: "priority", mask: numbers, value: number }, resetPriority),
     rule({ match: "mark", mask: value, value: 0, negate: true }, { action: "xor-mark", value }, masquerade),
     rule(
       { match: "ct-status", status: "dnat" },
@@ -166,18 +168,11 @@ function postroutingRules(bit: number): Rule[] {
   ];
 }
 
-/** On to the chains of a service port with ClientIP affinity: one of the list values that all of them share does not tell which. */
-function declareSticky(
-  table: Table,
-  to: ElementSet,
-  chain: string,
-  key: readonly Field[],
-  map: string,
-  values: readonly number[],
-): void {
-  table.chain({ chain, rules: [rule({ action: "vmap", key: [...key, "priority"], map })] });
-  const verdict = table.verdictId({ verdict: "goto", chain });
-  for (const value of values) to.put(packNumber(value), packNumber(verdict));
+/** To the endpoint whose number the packet has; goes on in the chain that it came from when the list has none of that number. */
+function numberedRules(map: string): Rule[] {
+  return ["tcp", "udp", "sctp"].map((protocol) =>
+    rule({ match: "protocol", protocol }, { action: "dnat-map", key: ["priority"], map, data: "address-port" }),
+  );
 }
 
 /**
@@ -226,15 +221,8 @@ export function declareSkeleton(table: Table, options: SkeletonOptions): Element
     chain: ChainName.nodePortLocal,
     rules: localPolicyRules(options, NODE_PORT_KEY, SetName.nodePortsCluster, SetName.nodePortsLocal),
   });
-  declareSticky(table, sets.dispatch, ChainName.sticky, SERVICE_KEY, SetName.stickyServices, stickyValues(false));
-  declareSticky(
-    table,
-    sets.dispatch,
-    ChainName.stickyNodePort,
-    NODE_PORT_KEY,
-    SetName.stickyNodePorts,
-    stickyValues(true),
-  );
+  table.chain({ chain: ChainName.stickyCluster, rules: numberedRules(SetName.stickyCluster) });
+  table.chain({ chain: ChainName.stickyLocal, rules: numberedRules(SetName.stickyLocal) });
   table.chain({ chain: ChainName.services, rules: serviceRules(options) });
 
   const resets = resetRules(options);

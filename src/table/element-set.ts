@@ -310,9 +310,11 @@ export class TrackedElements implements ElementSet {
       const how = this.#rows.found(this.#map.findOrInsert(words, at), data, dataAt);
       if (how !== undefined) drift[how]++;
     });
-    const late = this.spec.lateLeftovers === true;
+    const { lateLeftovers = false } = this.spec;
+    const late =
+      typeof lateLeftovers === "boolean" ? () => lateLeftovers : (row: number) => lateLeftovers(this.#keyAt(row));
     await inSlices(this.#map.rows, (from, to) => {
-      for (let row = from; row < to; row++) if (this.#finishLoad(row, late)) drift.gone++;
+      for (let row = from; row < to; row++) if (this.#finishLoad(row, late(row))) drift.gone++;
     });
     this.#rows.endExpecting();
     return { complete, drift };

@@ -62,7 +62,9 @@ export function lowerMatch(context: LowerContext, match: Match): void {
     case "mark":
       return lowerMark(context, match);
     case "priority":
-      context.exprs.push({ type: "meta", key: MetaKey.priority, dreg: 1 }, compare(hostU32(match.value), match.negate));
+      context.exprs.push({ type: "meta", key: MetaKey.priority, dreg: 1 });
+      if (match.mask !== undefined) context.exprs.push(masked(hostU32(match.mask)));
+      context.exprs.push(compare(hostU32(match.value), match.negate));
       return;
     case "interface":
       return lowerInterface(context, match);

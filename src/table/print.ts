@@ -71,7 +71,8 @@ function printMatch(match: Match, options: PrintOptions): string {
         return `meta mark ${not(match.negate)}${hex(match.value)}`;
       return `meta mark & ${hex(match.mask)} ${match.negate === true ? "!=" : "=="} ${hex(match.value)}`;
     case "priority":
-      return `meta priority ${not(match.negate)}${classidText(match.value)}`;
+      if (match.mask === undefined) return `meta priority ${not(match.negate)}${classidText(match.value)}`;
+      return `meta priority & ${classidText(match.mask)} ${match.negate === true ? "!=" : "=="} ${classidText(match.value)}`;
     case "interface":
       return match.name === "*"
         ? ""

@@ -73,8 +73,8 @@ export type Match =
   | { readonly match: "ct-status"; readonly status: "dnat" | "snat"; readonly negate?: boolean }
   /** (packet mark & mask) == value. mask defaults to all ones. A bit clear: value 0; not clear: value 0 with negate. */
   | { readonly match: "mark"; readonly mask?: number; readonly value: number; readonly negate?: boolean }
-  /** The packet's priority, 32 bits (skb->priority). */
-  | { readonly match: "priority"; readonly value: number; readonly negate?: boolean }
+  /** (priority & mask) == value, of the packet's priority, 32 bits (skb->priority). mask defaults to all ones. */
+  | { readonly match: "priority"; readonly mask?: number; readonly value: number; readonly negate?: boolean }
   /** A name, or a prefix followed by `*`. */
   | { readonly match: "interface"; readonly direction: "in" | "out"; readonly name: string; readonly negate?: boolean }
   /** Reverse path filter: the source would be routed out of the interface it came in by (or not). */
@@ -189,9 +189,9 @@ export interface SetSpec {
   readonly size?: number | "auto";
   /**
    * Elements that a read of the kernel finds and nobody wants (left by an earlier run) are deleted late, as with `deleteLater`:
-   * for a set whose elements packets may still look up under a verdict that goes away in the same transaction.
+   * for a set whose elements packets may still look up under a verdict that goes away in the same transaction. A function tells which of them.
    */
-  readonly lateLeftovers?: boolean;
+  readonly lateLeftovers?: boolean | ((key: Uint8Array) => boolean);
   readonly comment?: string;
 }
 

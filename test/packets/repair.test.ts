@@ -108,9 +108,9 @@ describe("what somebody does with nft", () => {
   });
 
   test("adds a client to an affinity set: that is not ours", async () => {
-    const set = /set (sticky-endpoint-\S+)/.exec(await nft("list", "table", "ip", "kube-proxy"))?.[1] ?? "";
+    const set = /set (sticky-clients-\S+)/.exec(await nft("list", "table", "ip", "kube-proxy"))?.[1] ?? "";
     const offset = log.length;
-    await nft(`add element ip kube-proxy ${set} { 192.0.2.99 timeout 1h }`);
+    await nft(`add element ip kube-proxy ${set} { 192.0.2.99 . 6b00:1 timeout 1h }`);
     const found = await repaired(1, () => nft("add", "chain", "ip", "kube-proxy", "theirs"));
     expect(found[0].found).toEqual(["chain theirs: added"]);
     expect(repairs(offset)).toHaveLength(1);

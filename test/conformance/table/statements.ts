@@ -22,6 +22,9 @@ export function setsOf(family: Family): SetSpec[] {
     { set: "interfaces", key: ["ifname", "mark"] },
     { set: "clients", key: [address], dynamic: true, timeoutMs: 10_000, size: 65_535 },
     { set: "sticky", key: [address], data: [address, "inet_service"], dynamic: true, timeoutMs: 20_000, size: 65_535 },
+    { set: "drawn", key: ["classid", "index"], data: ["classid"] },
+    { set: "numbered", key: ["classid"], data: [address, "inet_service"] },
+    { set: "remembered", key: [address, "classid"], dynamic: true, timeoutMs: 0, size: 65_536 },
     { set: "connections", key: [address, address] },
     { set: "vips", key: [address, "inet_proto", "inet_service"], data: "verdict" },
     { set: "draws", key: ["index"], data: "verdict" },
@@ -136,6 +139,9 @@ const COMMON: [string, ...Statement[]][] = [
   ["reset", { action: "reject", with: "tcp-reset" }],
   ["reset of TCP", tcp, { action: "reject", with: "tcp-reset" }],
   ["update a dynamic set", { action: "update", set: "clients", key: ["saddr"] }],
+  ["priority set to a constant", { action: "set-priority", value: 0x52000f }],
+  ["masked priority", { match: "priority", mask: 0xff000000, value: 0x6b000000 }],
+  ["not a masked priority", { match: "priority", mask: 0xff000000, value: 0x6b000000, negate: true }],
   ["update with a timeout", { action: "update", set: "clients", key: ["saddr"], timeoutMs: 3000 }],
 ];
 
@@ -169,6 +175,18 @@ function natCases(family: Family, address: string): Case[] {
       }),
       listOnly: family === "ip6",
     },
+    dstnat("priority set to what a map holds for it", {
+      action: "priority-map",
+      key: ["priority", numgen(3)],
+      map: "drawn",
+    }),
+    dstnat("dnat by priority", tcp, { action: "dnat-map", key: ["priority"], map: "numbered", data: "address-port" }),
+    dstnat("update with the priority", {
+      action: "update",
+      set: "remembered",
+      key: ["saddr", "priority"],
+      timeoutMs: 10_800_000,
+    }),
     srcnat("snat", { action: "snat", address }),
     srcnat("snat fully random", { action: "snat", address, fullyRandom: true }),
     srcnat("snat with port", tcp, { action: "snat", address, port: 99, fullyRandom: true }),

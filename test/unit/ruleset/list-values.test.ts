@@ -5,8 +5,8 @@ import {
   packList,
   shardOf,
   SHARDS,
-  sticky,
-  stickyValues,
+  STICKY_NUMBERS,
+  stickyList,
   unpackList,
 } from "../../../src/ruleset/list-values.js";
 import { setSpecs } from "../../../src/ruleset/sets.js";
@@ -16,11 +16,12 @@ const text = (value: number): string => printPacked(["classid"], new Uint8Array(
 
 describe("a list value", () => {
   const kinds = ["cluster", "masq", "local"] as const;
+  const drawn = ["sticky", ...kinds] as const;
 
   it("is read as it was packed, whatever the kind, the shard and the count, and no other list has it", () => {
     const seen = new Set<number>();
     for (const nodePort of [false, true]) {
-      for (const kind of kinds) {
+      for (const kind of drawn) {
         for (const shard of nodePort ? [0] : Array.from({ length: SHARDS }, (_, i) => i)) {
           for (const count of [1, 2, 0xffff, 0x10000, 0x10001, 2 ** 24 - 1]) {
             const list = { kind, count, shard, nodePort };
@@ -32,9 +33,13 @@ describe("a list value", () => {
         }
       }
     }
-    for (const nodePort of [false, true]) {
-      expect(seen.has(bySource(nodePort))).toBe(false);
-      for (const value of stickyValues(nodePort)) expect(seen.has(value)).toBe(false);
+    for (const nodePort of [false, true]) expect(seen.has(bySource(nodePort))).toBe(false);
+    for (const kind of kinds) {
+      for (const number of [0, 1, 0xffff, 0x10000, 0xfffff, 0x100000, STICKY_NUMBERS - 1]) {
+        const value = stickyList(kind, number);
+        expect(seen.has(value)).toBe(false);
+        seen.add(value);
+      }
     }
   });
 
@@ -45,7 +50,8 @@ describe("a list value", () => {
     expect(text(packList({ kind: "cluster", count: 3, shard: 0, nodePort: true }))).toBe("90:3");
     expect(specs.nodePorts.comment).toContain("90:3 = list 1 of a node port");
     expect(text(packList({ kind: "masq", count: 1000, shard: 15, nodePort: false }))).toBe("2f:3e8");
-    expect([bySource(false), bySource(true), sticky("local", false)].map(text)).toEqual(["40:0", "c0:0", "70:0"]);
+    expect([bySource(false), bySource(true)].map(text)).toEqual(["40:0", "c0:0"]);
+    expect([stickyList("local", 0x12), stickyList("cluster", 0xabcdef1)].map(text)).toEqual(["70:12", "ab5c:def1"]);
   });
 });
 

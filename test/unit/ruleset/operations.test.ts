@@ -249,7 +249,6 @@ describe("operations of a change", () => {
     const twos = Array.from({ length: SHARDS }, (_, shard) => `cluster-2-${shard.toString(16)}`);
     expect((await chains()).sort()).toEqual([`cluster-1001-${big}`, ...twos, `cluster-999-${big}`]);
     const dispatch = (await kernel.sets(table)).find(({ set }) => set === "dispatch")!;
-    const sticky = 2 * 3;
-    expect((await kernel.elements(table, dispatch)).count).toBe(SHARDS + 2 + sticky);
+    expect((await kernel.elements(table, dispatch)).count).toBe(SHARDS + 2);
   });
 });

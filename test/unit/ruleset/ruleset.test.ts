@@ -102,12 +102,16 @@ describe("what the kernel refuses", () => {
   it("is its service's, by name or by key; what all share is nobody's", () => {
     ruleset.update(WEB.service, [WEB]);
     ruleset.update("shop/plain", [{ ...PLAIN, service: "shop/plain", clusterIP: "10.96.0.2" }]);
-    const own = [...chains().keys()].filter((name) => /^(sticky|source)-/.test(name));
+    const own = [...chains().keys()].filter((name) => /^(sticky|source)-.*-[0-9a-f]{10}/.test(name));
     expect(own.length).toBeGreaterThan(3);
     const fault = { errno: "ENOMEM", position: 1 } as const;
     const owners = ruleset.attribute([
       ...own.map((chain) => ({ kind: "chain", chain, ...fault }) as const),
-      { kind: "set", set: own.find((name) => name.startsWith("sticky-endpoint"))!, ...fault },
+      {
+        kind: "set",
+        set: own.find((name) => name.startsWith("sticky-masq"))!.replace("masq", "clients"),
+        ...fault,
+      },
       { kind: "element", set: "services", key: Uint8Array.of(10, 96, 0, 2, 6, 0, 0, 0, 0, 80, 0, 0), ...fault },
       { kind: "chain", chain: "services", ...fault },
       { kind: "element", set: "services", key: Uint8Array.of(10, 96, 0, 9, 6, 0, 0, 0, 0, 80, 0, 0), ...fault },

@@ -116,6 +116,9 @@ export class Packets {
         : [toNode ? "filter-input" : "filter-forward"];
       const last = connection.fromNode || !toNode ? ["nat-postrouting"] : [];
       for (const { end, packet: out } of this.#hooks([...filters, ...last], packet, connection)) {
+        // A first packet of affinity's has the number of its endpoint until postrouting.
+        if (out.rewritten && out.priority !== 0 && (last.length > 0 || out.priority >>> 24 !== 0x6b))
+          throw new Error(`sent on with priority ${out.priority}`);
         if (end !== "accept") found.add(end);
         else if (!out.rewritten) found.add("untouched");
         else found.add(`${formatAddress(out.destination)} ${out.port}${out.masqueraded ? " masqueraded" : ""}`);
@@ -242,7 +245,6 @@ export class Packets {
         packet.destination = Buffer.from(registers.subarray(address, address + length));
         if (expr.regProtoMin !== undefined) packet.port = registers.readUInt16BE(at(expr.regProtoMin));
         packet.rewritten = true;
-        if (packet.priority !== 0) throw new Error(`sent on with priority ${packet.priority}`);
         return "accept";
       }
       case "masq":

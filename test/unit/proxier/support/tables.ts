@@ -25,23 +25,32 @@ export async function readTables(kernel: Kernel): Promise<TableView[]> {
 
 /**
  * As lines, sorted. Left out: sizes (sets grow, and stay), the names of anonymous sets (numbers), clients that affinity remembers,
- * and at which index of a list an endpoint stands; that the indices have no holes is checked.
+ * at which index of a list an endpoint stands (that the indices have no holes is checked), and which number affinity gives it.
  */
 export function normalForm(tables: readonly TableView[]): string[] {
   const lines = tables.flatMap((table) => {
     const { chains, rules, sets, ...rest } = table;
     const say = (what: string, value: unknown): string => `${table.family} ${what} ${json(value)}`;
     const perChain = new Map<string, number>();
+    const numbers = new Map(
+      sets
+        .filter(({ set }) => set === "sticky-cluster" || set === "sticky-local")
+        .flatMap(({ elements }) => elements.map(({ key, data }) => [key, `number of ${json(data)}`] as const)),
+    );
+    const withoutNumbers = (text: string): string =>
+      text.replaceAll(/(?<=")[0-9a-f]{8}(?=")/g, (hex) => numbers.get(hex) ?? hex);
     const ruleLines = rules.map(({ chain, exprs, userdata }) => {
       const index = perChain.get(chain) ?? 0;
       perChain.set(chain, index + 1);
-      return say(`rule ${chain} ${index}`, { exprs: exprs.map((expr) => inlined(expr, sets)), userdata });
+      return withoutNumbers(
+        say(`rule ${chain} ${index}`, { exprs: exprs.map((expr) => inlined(expr, sets)), userdata }),
+      );
     });
     const setLines = sets
       .filter(({ flags }) => (flags & SetFlag.anonymous) === 0)
       .flatMap(({ elements, size: _, ...set }) => [
         say(`set ${set.set}`, set),
-        ...elementLines(set, elements).map((line) => `${table.family} element of ${set.set}: ${line}`),
+        ...elementLines(set, elements, numbers).map((line) => `${table.family} element of ${set.set}: ${line}`),
       ]);
     const chainLines = chains.map(({ chain, ...more }) => say(`chain ${chain}`, more));
     return [say("table", rest), ...chainLines, ...ruleLines, ...setLines];
@@ -49,9 +58,14 @@ export function normalForm(tables: readonly TableView[]): string[] {
   return lines.sort();
 }
 
-function elementLines(set: Omit<SetView, "elements" | "size">, elements: readonly ElementView[]): string[] {
+function elementLines(
+  set: Omit<SetView, "elements" | "size">,
+  elements: readonly ElementView[],
+  numbers: ReadonlyMap<string, string>,
+): string[] {
   if ((set.flags & SetFlag.eval) !== 0) return [];
-  if (!/^(nodeport-)?endpoints(-[0-9a-f])?$/.test(set.set)) return elements.map(json);
+  if (/^sticky-(cluster|local)$/.test(set.set)) return elements.map(({ data }) => json(data));
+  if (!/^((nodeport-)?endpoints(-[0-9a-f])?|sticky-draws)$/.test(set.set)) return elements.map(json);
   const lists = new Map<string, { indices: number[]; data: string[] }>();
   for (const { key, data } of elements) {
     const index = Buffer.from(key.slice(-8), "hex").readUInt32LE();
@@ -60,7 +74,7 @@ function elementLines(set: Omit<SetView, "elements" | "size">, elements: readonl
     const list = lists.get(name) ?? { indices: [], data: [] };
     lists.set(name, list);
     list.indices.push(local ? index - LOCAL_INDEX_BASE : index);
-    list.data.push(typeof data === "string" ? data : json(data));
+    list.data.push(typeof data === "string" ? (numbers.get(data) ?? data) : json(data));
   }
   return Array.from(lists, ([name, { indices, data }]) => {
     const holes = indices.sort((a, b) => a - b).some((index, i) => index !== i);

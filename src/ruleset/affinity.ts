@@ -1,0 +1,146 @@
+/**
+ * ClientIP affinity: packets fill a set for each service port with the client's address and the number of the endpoint that it was sent
+ * to. A number stands for one endpoint of one service port, from the moment that it joins until it goes, and never for another. So the
+ * elements of `sticky-cluster` and `sticky-local` decide who is remembered: an endpoint that goes takes its number along, all its clients
+ * are forgotten in the same transaction, and one that comes back has a new number. The service port's chains (own-chains.ts) carry the number
+ * as the packet's priority from one look-up to the next.
+ *
+ * Not done, though it works and would need no rule for each endpoint: a map from client to number instead of the set (`meta priority set ip saddr
+ * map @clients`, `update @clients { ip saddr : meta priority }`). Every nft lists that, but `nft -j` before 1.0.7 has no JSON for the
+ * second statement: it warns of each, and 0.9.8 does so amid the JSON. One such map for all service ports is beyond every nft: its key
+ * (which service port) and its data (which endpoint) would both have to come from look-ups, and a rule has one priority to carry them.
+ *
+ * The last look-up is by the number, so that it is still the packet's priority after DNAT; postrouting takes it off.
+ */
+import { randomInt } from "node:crypto";
+import type { EndpointList } from "../model/endpoints.js";
+import type { ServicePortView } from "../model/types.js";
+import type { ElementSet } from "../table/types.js";
+import { type KeyPacker, packNumber, packNumbers, unpackNumber } from "./keys.js";
+import { ENDPOINT_NUMBERS, packList, STICKY_NUMBERS, stickyList } from "./list-values.js";
+import { arrange, assignIndices } from "./lists.js";
+import { portHash } from "./names.js";
+import type { Expansion, ServicePortState } from "./service.js";
+import type { ElementSets } from "./sets.js";
+
+/** What a service port with affinity is known by in the maps. */
+export interface Sticky {
+  /** Tells its lists from others': see stickyList. */
+  readonly list: number;
+  /** Number of each endpoint, by EndpointList.id. */
+  readonly endpoints: ReadonlyMap<number | string, number>;
+}
+
+const KINDS = ["cluster", "local"] as const;
+type Kind = (typeof KINDS)[number];
+
+/** Whether packets to any address of the service port draw from this list. */
+export function usesList(view: ServicePortView, kind: Kind): boolean {
+  const external = view.externalIPs.length + view.loadBalancerIPs.length > 0 || view.nodePort !== 0;
+  return kind === "cluster"
+    ? (!view.internalPolicyLocal && view.clusterIP !== undefined) || external
+    : (view.internalPolicyLocal && view.clusterIP !== undefined) || (view.externalPolicyLocal && external);
+}
+
+/** Of the endpoint at this index of one of the service port's lists. */
+export function numberOf({ endpoints }: Sticky, list: EndpointList, index: number): number {
+  const number = endpoints.get(list.id(index));
+  if (number === undefined) throw new Error(`no number for ${list.address(index)}`);
+  return number;
+}
+
+/** Names the chain that draws one of `count` numbers. */
+function drawList(count: number): number {
+  return packList({ kind: "sticky", count, shard: 0, nodePort: false });
+}
+
+function numbered(sets: ElementSets, kind: Kind): ElementSet {
+  return kind === "cluster" ? sets.stickyCluster : sets.stickyLocal;
+}
+
+/** Tells `to` what the maps of all service ports hold of this one. */
+export function expandSticky(state: ServicePortState, sets: ElementSets, keys: KeyPacker, to: Expansion): void {
+  const { view, sticky } = state;
+  if (sticky === undefined) return;
+  for (const kind of KINDS) {
+    const endpoints = state[kind];
+    if (endpoints.length === 0 || !usesList(view, kind)) continue;
+    const list = stickyList(kind, sticky.list);
+    to.list(drawList(endpoints.length));
+    to.list(drawList(1));
+    const set = numbered(sets, kind);
+    const { buffer } = keys.endpoints(endpoints);
+    for (let index = 0; index < endpoints.length; index++) {
+      const number = numberOf(sticky, endpoints, index);
+      to.element(sets.stickyDraws, packNumbers(list, index), packNumber(number));
+      to.element(set, packNumber(number), new Uint8Array(buffer, index * set.dataLen, set.dataLen));
+    }
+  }
+}
+
+/** Gives out the numbers: those that endpoints had, as the last state or else the kernel's table tells, and fresh ones. */
+export class StickyNumbers {
+  readonly #sets: ElementSets;
+  readonly #keys: KeyPacker;
+  /** Begins anywhere, lest a new run gives an endpoint a number that clients remember it by from an earlier life. */
+  #last = randomInt(ENDPOINT_NUMBERS.count);
+
+  constructor(sets: ElementSets, keys: KeyPacker) {
+    this.#sets = sets;
+    this.#keys = keys;
+  }
+
+  /** The state of a service port with affinity. `taken`: `Sticky.list` of the same service's other ports; this one's is added. */
+  order(view: ServicePortView, before: ServicePortState | undefined, taken: Set<number>): ServicePortState {
+    const list = before?.sticky?.list ?? this.#list(view, taken);
+    taken.add(list);
+    const inKernel = new Map<number | string, number>();
+    const order = (kind: Kind, wanted: EndpointList): EndpointList =>
+      before?.sticky === undefined ? this.#inKernel(list, kind, wanted, inKernel) : assignIndices(before[kind], wanted);
+    const cluster = order("cluster", view.clusterEndpoints);
+    const local = order("local", view.localEndpoints);
+    const known = before?.sticky?.endpoints ?? inKernel;
+    const endpoints = new Map<number | string, number>();
+    for (const ordered of [cluster, local]) {
+      for (let i = 0; i < ordered.length; i++) {
+        const id = ordered.id(i);
+        if (!endpoints.has(id)) endpoints.set(id, known.get(id) ?? this.#fresh());
+      }
+    }
+    return { view, cluster, local, sticky: { list, endpoints } };
+  }
+
+  /** The same after a restart, but where two hashes are alike. */
+  #list(view: ServicePortView, taken: ReadonlySet<number>): number {
+    const { stickyDraws } = this.#sets;
+    const free = (list: number): boolean =>
+      !taken.has(list) && KINDS.every((kind) => !stickyDraws.has(packNumbers(stickyList(kind, list), 0)));
+    let list = portHash(view) % STICKY_NUMBERS;
+    while (!free(list)) list = (list + 1) % STICKY_NUMBERS;
+    return list;
+  }
+
+  /** As the kernel's table, perhaps written by an earlier run, has them in order; adds their numbers to `known`. */
+  #inKernel(list: number, kind: Kind, wanted: EndpointList, known: Map<number | string, number>): EndpointList {
+    const indexOf = this.#keys.finder(wanted);
+    const stood: number[] = [];
+    for (;;) {
+      const drawn = this.#sets.stickyDraws.kernelValue(packNumbers(stickyList(kind, list), stood.length));
+      if (drawn === undefined) return arrange(stood, wanted);
+      const number = unpackNumber(drawn);
+      const index = indexOf(numbered(this.#sets, kind).kernelValue(packNumber(number)));
+      stood.push(index);
+      if (index >= 0) known.set(wanted.id(index), number);
+    }
+  }
+
+  #fresh(): number {
+    for (;;) {
+      this.#last = (this.#last + 1) % ENDPOINT_NUMBERS.count;
+      const number = ENDPOINT_NUMBERS.value + this.#last;
+      const isUsed = (set: ElementSet): boolean =>
+        set.has(packNumber(number)) || set.kernelValue(packNumber(number)) !== undefined;
+      if (!KINDS.some((kind) => isUsed(numbered(this.#sets, kind)))) return number;
+    }
+  }
+}
