@@ -215,5 +215,15 @@ describe("Proxier", () => {
     expect((await proxier.sync()).ok).toBe(true);
     expect(await names()).toEqual([]);
     expect(errors()).toEqual([]);
+    // Deleted while nothing ran: the first write takes them away, chain and what leads there at once.
+    put(0, [1, 4], { sessionAffinity: "ClientIP" });
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await names()).not.toEqual([]);
+    await proxier.stop();
+    proxier = make();
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    expect(await names()).toEqual([]);
+    expect(errors()).toEqual([]);
   });
 });
