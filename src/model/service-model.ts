@@ -340,7 +340,8 @@ export class ServiceModel {
       internalPolicyLocal: record.internalPolicyLocal,
       externalPolicyLocal: record.externalPolicyLocal,
       sourceRanges: addresses.sourceRanges,
-      ...this.#guards(family, record, port, held),
+      // Not spread: V8 would write each property behind it singly.
+      guards: this.#guards(family, record, port, held),
       affinitySeconds: record.affinitySeconds,
       clusterEndpoints: lists.cluster,
       localEndpoints: lists.local,
@@ -350,13 +351,12 @@ export class ServiceModel {
   }
 
   /** Source ranges of others that claim what a service port has. */
-  #guards(family: IpFamily, record: ServiceRecord, port: PortRecord, held: Held): Pick<ServicePortView, "guards"> {
+  #guards(family: IpFamily, record: ServiceRecord, port: PortRecord, held: Held): ServicePortView["guards"] {
     const claims = this.#claims[family];
-    if (!claims.hasRivals(record.name)) return {};
+    if (!claims.hasRivals(record.name)) return undefined;
     const { clusterIP, externalIPs, loadBalancerIPs } = held;
     const vips = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
-    const guards = guardsOf(vips, (address) => claims.others(record, address, port.protocol, port.port));
-    return guards === undefined ? {} : { guards };
+    return guardsOf(vips, (address) => claims.others(record, address, port.protocol, port.port));
   }
 
   /** What of a service port's claims is its own: all, unless another service has it. */

@@ -3,6 +3,7 @@ import { type Fields, isFields } from "../base/unknown.js";
 import { familyOf, mergePrefixes, parseCIDR, type Prefix } from "./address.js";
 import {
   addressOf,
+  cut,
   choiceOf,
   creationTimeOf,
   fieldsOf,
@@ -203,7 +204,7 @@ function readPorts(spec: Fields, options: ServiceReadOptions, found: Findings): 
     else if (!isFields(item)) found.report("", `${show(item)} is not an object`);
   }
   found.leave();
-  ports.length = count;
+  cut(ports, count);
   return ports;
 }
 

@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import { type Fields, isFields } from "../base/unknown.js";
 import {
   addressOf,
+  cut,
   booleanOf,
   fieldsOf,
   listOf,
@@ -108,7 +109,7 @@ function readSlicePorts(fields: Fields, intern: (text: string) => string, found:
     ports[count++] = { name, protocol, port };
   }
   found.leave();
-  ports.length = count;
+  cut(ports, count);
   return ports;
 }
 
@@ -169,8 +170,8 @@ function readEndpoints(
     if (hints !== undefined) hints[at] = hint;
   }
   found.leave();
-  words.length = count * width;
-  if (hints !== undefined) hints.length = count;
+  cut(words, count * width);
+  if (hints !== undefined) cut(hints, count);
   const endpoints = new EndpointList(family, count, words, port, locals);
   return { endpoints, states: sharedStates(states, count), hints };
 }
@@ -182,7 +183,7 @@ const MAX_SHARED = 1000;
 
 /** The first `count`, in an array that all slices in good health share. */
 function sharedStates(states: number[], count: number): readonly number[] {
-  states.length = count;
+  cut(states, count);
   for (let i = 0; i < count; i++) if (states[i] !== (READY | SERVING)) return states;
   return count > MAX_SHARED ? states : (HEALTHY[count] ??= states);
 }

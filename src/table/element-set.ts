@@ -20,7 +20,7 @@ import type { ElementBatch, Verdict } from "../kernel/types.js";
 import { bytesAt, wordsFor } from "./bytes.js";
 import { ChangeWriter, RangeWriter, type RowWriter } from "./change-writer.js";
 import { LateRows } from "./late-rows.js";
-import { EPOCH, KEY, PackedMap, RowList } from "./packed-map.js";
+import { EPOCH, KEY, PackedMap, RowList, STATE } from "./packed-map.js";
 import { eachRecord, type RecordVisitor } from "./records.js";
 import { LATER, RowStates, WANTED } from "./row-states.js";
 import type { ElementSet, SetSpec } from "./types.js";
@@ -147,8 +147,7 @@ export class TrackedElements implements ElementSet {
     const head = this.#readHead(key);
     for (let i = 0; i < count; i++) {
       const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
-      const row = map.findHashed(this.#key, 0, hash);
-      this.#put(row < 0 ? map.insert(this.#key, 0, hash) : row, data, i * map.dataWords, epoch);
+      this.#put(map.findOrInsertHashed(this.#key, 0, hash), data, i * map.dataWords, epoch);
     }
   }
 
@@ -411,7 +410,7 @@ export class TrackedElements implements ElementSet {
     const map = this.#map;
     const words = map.words(row);
     const place = map.at(row);
-    const state = this.#rows.of(row);
+    const state = words[place + STATE];
     words[place + EPOCH] = epoch;
     const wanted = (state & WANTED) !== 0;
     if (wanted && this.#isWanted(words, place + map.dataWord, data, at)) return false;

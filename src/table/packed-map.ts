@@ -13,14 +13,14 @@
  * side: the indices of a list are looked up in one line after the other. Row numbers are stable until the row is removed.
  *
  * It never stands still to grow: one more segment is all that many rows need, and the slots of a large map are 64 tables, each of which
- * grows alone, in less than a millisecond.
+ * grows alone, in a millisecond or two.
  */
 
 const SEGMENT_BITS = 12;
 const SEGMENT_ROWS = 1 << SEGMENT_BITS;
 const SEGMENT_MASK = SEGMENT_ROWS - 1;
 /** Entries from which on a map has many tables of slots: as many as there are values of the hash's highest bits. */
-const MANY = 1 << 14;
+const MANY = 1 << 16;
 const TABLE_BITS = 6;
 const TABLES = 1 << TABLE_BITS;
 /** Of the last word of a key: entries with the same other bits are neighbours. */
@@ -135,39 +135,50 @@ export class PackedMap {
 
   /** `find`, where the key's hash is known. */
   findHashed(key: Int32Array, at: number, hash: number): number {
-    const { keyWords } = this;
     const { slots, mask } = this.#tableOf(hash);
-    search: for (let slot = hash & mask; ; slot = (slot + 1) & mask) {
-      const row = slots[slot * 2] - 1;
-      if (row < 0) return -1;
-      if (slots[slot * 2 + 1] !== hash) continue;
-      const words = this.words(row);
-      const from = this.at(row) + KEY;
-      for (let i = 0; i < keyWords; i++) if (words[from + i] !== key[at + i]) continue search;
-      return row;
-    }
+    const slot = this.#slotOf(slots, mask, key, at, hash);
+    return slots[slot * 2] - 1;
   }
 
   /** Row of the key, made when it is not there yet; a new row has state and epoch 0. */
   findOrInsert(key: Int32Array, at = 0): number {
-    const hash = this.hashOf(this.hashOfHead(key, at), key[at + this.keyWords - 1]);
-    const found = this.findHashed(key, at, hash);
-    return found >= 0 ? found : this.insert(key, at, hash);
+    return this.findOrInsertHashed(key, at, this.hashOf(this.hashOfHead(key, at), key[at + this.keyWords - 1]));
   }
 
-  /** A row for a key that is known to have none. */
-  insert(key: Int32Array, at: number, hash: number): number {
+  /** `findOrInsert`, where the key's hash is known. */
+  findOrInsertHashed(key: Int32Array, at: number, hash: number): number {
+    const table = this.#tableOf(hash);
+    const { slots, mask } = table;
+    const slot = this.#slotOf(slots, mask, key, at, hash);
+    if (slots[slot * 2] !== 0) return slots[slot * 2] - 1;
     const row = this.#takeRow();
     const words = this.words(row);
     const to = this.at(row);
     words[to + STATE] = 0;
     words[to + EPOCH] = 0;
     for (let i = 0; i < this.keyWords; i++) words[to + KEY + i] = key[at + i];
-    let table = this.#tableOf(hash);
-    if (table.full) table = this.#growTable(hash);
-    table.add(row, hash);
+    if (table.full) this.#growTable(hash).add(row, hash);
+    else {
+      slots[slot * 2] = row + 1;
+      slots[slot * 2 + 1] = hash;
+      table.used++;
+    }
     this.#size++;
     return row;
+  }
+
+  /** The key's slot, or the empty one where it would be. */
+  #slotOf(slots: Int32Array, mask: number, key: Int32Array, at: number, hash: number): number {
+    const { keyWords } = this;
+    search: for (let slot = hash & mask; ; slot = (slot + 1) & mask) {
+      const row = slots[slot * 2] - 1;
+      if (row < 0) return slot;
+      if (slots[slot * 2 + 1] !== hash) continue;
+      const words = this.words(row);
+      const from = this.at(row) + KEY;
+      for (let i = 0; i < keyWords; i++) if (words[from + i] !== key[at + i]) continue search;
+      return slot;
+    }
   }
 
   /** Frees the row; its number may be given to another key from here on. */

@@ -113,10 +113,12 @@ export class RowStates {
     if (state === 0) {
       // Almost all of a full load.
       for (let i = 0; i < dataWords; i++) words[to + i] = data[at + i];
-      words[place + STATE] = WANTED;
+      words[place + STATE] = WANTED | this.#dirtyBit;
       this.#size++;
       this.#pendingAdds++;
-      return this.markDirty(row);
+      this.#dirty.push(row);
+      if (this.#dirty.length === 1) this.#onDirty?.();
+      return;
     }
     let other = 0;
     // What the kernel holds, or may turn out to hold, is kept.
