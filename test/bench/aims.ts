@@ -116,7 +116,7 @@ function ofCluster(cluster: Watched<Cluster>): Aim[] {
 }
 
 export function aims(results: Results): Aim[] {
-  const { services, kernel, rolling, repair, check, memory, growth, packets, cluster, conntrack } = results;
+  const { services, kernel, rolling, repair, check, affinity, memory, growth, packets, cluster, conntrack } = results;
   const list: Aim[] = services === undefined ? [] : ofServices(services);
   if (kernel !== undefined) {
     const size = `${kernel.services} x ${kernel.endpoints}`;
@@ -125,6 +125,10 @@ export function aims(results: Results): Aim[] {
       atMost(`the kernel's memory in a load ${size}, a listener elsewhere`, 300, kernel.peak / MB, "MB", note),
       atMost(`the longest transaction of it`, 200, kernel.longestCommitMs, "ms"),
     );
+  }
+  for (const { services: count, endpoints, load, changeKernelMs } of affinity ?? []) {
+    const note = `an endpoint replaced ${changeKernelMs.toFixed(1)} ms`;
+    list.push(atMost(`ClientIP affinity ${count} x ${endpoints}, in the kernel`, 500, load.kernelMs, "ms", note));
   }
   if (rolling !== undefined) {
     const first = `the first change ${rolling.firstMs.toFixed(1)} ms`;

@@ -1,4 +1,5 @@
 /** What is measured, section by section: each in processes and network namespaces of its own, several times where it is short. */
+import type { Affinity } from "./affinity.ts";
 import type { Cluster } from "./api.ts";
 import type { Check } from "./check.ts";
 import { type ConntrackResult, measureConntrack } from "./conntrack.ts";
@@ -27,6 +28,7 @@ export interface Results {
   rolling?: Rolling;
   repair?: Repair[];
   check?: Check[];
+  affinity?: Affinity[];
   memory?: Watched<Memory>[];
   growth?: Growth;
   packets?: Packets;
@@ -39,6 +41,10 @@ const SIZES: readonly Size[] = [
   { services: 10_000, endpoints: 10 },
   { services: 50_000, endpoints: 10 },
   { services: 5_000, endpoints: 50 },
+];
+const AFFINITY_SIZES: readonly Size[] = [
+  { services: 1_000, endpoints: 4 },
+  { services: 1, endpoints: 10_000 },
 ];
 const KERNEL_SIZE = SIZES[2];
 const MEMORY_SIZES = SIZES.slice(1, 3);
@@ -113,6 +119,17 @@ function measureKernel(rounds: number): KernelMemory {
     peak: Math.max(...all.map(({ peak }) => peak)),
     longestCommitMs: Math.max(...all.map(({ longestCommitMs }) => longestCommitMs)),
   };
+}
+
+/** Of each size the run whose load took the kernel the median time. */
+function measureAffinity(rounds: number): Affinity[] {
+  return AFFINITY_SIZES.map((size) => {
+    const all = Array.from({ length: rounds }, (_, round) => {
+      say(`${text(size)} with ClientIP affinity ${of(round, rounds)}`);
+      return inNamespace("affinity.ts", [size.services, size.endpoints, 10], ["--expose-gc"]) as Affinity;
+    });
+    return all.sort((a, b) => a.load.kernelMs - b.load.kernelMs)[Math.floor((rounds - 1) / 2)];
+  });
 }
 
 function measureRolling(rounds: number): Rolling {
@@ -198,6 +215,7 @@ export const SECTIONS: Readonly<Record<keyof Results, (into: Results, rounds: nu
   rolling: (into, rounds) => (into.rolling = measureRolling(rounds)),
   repair: (into, rounds) => (into.repair = measureRepair(rounds)),
   check: (into, rounds) => (into.check = measureCheck(rounds)),
+  affinity: (into, rounds) => (into.affinity = measureAffinity(rounds)),
   memory: (into, rounds) => (into.memory = measureMemory(rounds)),
   growth: (into) => (into.growth = measureGrowth()),
   packets: (into, rounds) => (into.packets = measurePackets(rounds)),

@@ -52,6 +52,7 @@ function tables({
   rolling,
   repair,
   check,
+  affinity,
   memory,
   growth,
   packets,
@@ -69,6 +70,18 @@ function tables({
         transactions: kernel.transactions,
       },
     ]);
+  }
+  if (affinity !== undefined) {
+    list.push(
+      affinity.map((one) => ({
+        "ClientIP affinity": `${one.services} x ${one.endpoints}`,
+        "load ms": fixed(one.load.totalMs, 0),
+        "load kernel ms": fixed(one.load.kernelMs, 0),
+        "replace kernel ms": fixed(one.changeKernelMs, 1),
+        "replace ms": fixed(one.changeMs, 0),
+        "restart ms": fixed(one.restart.totalMs, 0),
+      })),
+    );
   }
   if (rolling !== undefined) {
     list.push([
