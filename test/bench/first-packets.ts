@@ -1,17 +1,17 @@
 /**
  * Variants of rules beside one another, taken in turns:
  *
- *   node test/lab/enter.mjs -- node test/bench/first-packets.ts [--rounds N] [--connections N] NAME=BY[:SERVICES][+EDITS]...
+ *   node test/lab/enter.mjs -- node test/bench/first-packets.ts [--rounds N] [--connections N] NAME=BY[:SERVICES][@pods][+EDITS]...
  *
- * BY is a directory with a build of this program, "kube-proxy" or "none" (the pods themselves are asked); EDITS a file for `nft -f` that
- * changes what was written. The first variant is there twice: what the two differ by is noise. Each round has new namespaces. Prints medians
+ * BY is a directory with a build of this program, "kube-proxy" or "none"; with @pods, and always with "none", the pods themselves are asked.
+ * EDITS is a file for `nft -f` that changes what was written. The first variant is there twice: what the two differ by is noise. Each round has new namespaces. Prints medians
  * of the rounds' medians; "added" is to the variant named "none", and as a part of what the variant "kube-proxy" adds.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 
 import { fixed, median } from "./lib.ts";
-import { destroyRoad, firstPackets, makeRoad, type Moments, type Path, serve, type Served } from "./road.ts";
+import { destroyRoad, ENDPOINTS, firstPackets, makeRoad, type Moments, type Path, serve, type Served } from "./road.ts";
 
 const FEW = 10;
 /** What a write leaves to be done is over by then. */
@@ -19,12 +19,15 @@ const SETTLE_MS = 300;
 
 interface Variant extends Served {
   readonly name: string;
+  readonly to: Path["to"];
 }
 
 function parseVariant(text: string): Variant {
-  const [, name, by, services = String(FEW), edits] = /^([^=]+)=([^:+]+)(?::(\d+))?(?:\+(.+))?$/.exec(text) ?? [];
-  if (name === undefined) throw new Error(`not a variant: ${text}`);
-  return { name, by, services: Number(services), ...(edits === undefined ? {} : { edits }) };
+  const parts = /^([^=]+)=([^:+@]+)(?::(\d+))?(@pods)?(?:\+(.+))?$/.exec(text);
+  if (parts === null) throw new Error(`not a variant: ${text}`);
+  const [, name, by, services = String(FEW), pods, edits] = parts;
+  const to = pods !== undefined || by === "none" ? "pods" : "services";
+  return { name, by, to, services: Number(services), ...(edits === undefined ? {} : { edits }) };
 }
 
 async function round(variants: readonly Variant[], connections: number): Promise<Record<string, Moments>> {
@@ -32,8 +35,8 @@ async function round(variants: readonly Variant[], connections: number): Promise
   for (const [i, variant] of variants.entries()) {
     const road = await makeRoad(`first-${i}`);
     await serve(road, variant, "UDP");
-    const to = variant.by === "none" ? "pods" : "services";
-    paths.push({ name: variant.name, road, to, destinations: variant.services });
+    const destinations = variant.to === "pods" ? variant.services * ENDPOINTS : variant.services;
+    paths.push({ name: variant.name, road, to: variant.to, destinations });
   }
   await sleep(SETTLE_MS);
   const measured = await firstPackets(paths, connections);

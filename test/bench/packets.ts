@@ -67,7 +67,11 @@ function paths(name: RoadName, road: Road): Path[] {
     return { name: label, road, to: name === "none" ? "pods" : "services", destinations };
   };
   if (name === "none") {
-    return [path(name, FEW), path("none of some", SOME * ENDPOINTS), path("none any", services * ENDPOINTS)];
+    return [
+      path(name, FEW * ENDPOINTS),
+      path("none of some", SOME * ENDPOINTS),
+      path("none any", services * ENDPOINTS),
+    ];
   }
   return countOf(name) === FEW ? [path(name, FEW)] : [path(name, FEW), path(`${name} any`, countOf(name))];
 }
