@@ -208,6 +208,10 @@ export class TrackedElements implements ElementSet {
     throw new TypeError(`set ${this.spec.set} is not an interval set`);
   }
 
+  nets(): string[] {
+    throw new TypeError(`set ${this.spec.set} is not an interval set`);
+  }
+
   keepLeftovers(): void {
     throw new TypeError(`set ${this.spec.set} is not an interval set`);
   }

@@ -1,5 +1,5 @@
 import type { ElementBatch } from "../kernel/types.js";
-import { mergeRanges, parseNetwork, type Range } from "./addresses.js";
+import { mergeRanges, parseNetwork, type Range, rangeText } from "./addresses.js";
 import { TrackedElements } from "./element-set.js";
 import { rangeKey, rangeOfKey, rangesOfBatch } from "./intervals.js";
 import type { RecordVisitor } from "./records.js";
@@ -36,6 +36,10 @@ export class TrackedIntervals extends TrackedElements {
     const keys: Uint8Array[] = [];
     this.forEachLeftover((key) => keys.push(key.slice()));
     for (const key of keys) super.put(key);
+  }
+
+  override nets(): string[] {
+    return this.ranges().map((range) => rangeText(range, this.#width));
   }
 
   /** Merged ranges that are wanted, in order. */

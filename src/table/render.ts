@@ -1,5 +1,4 @@
 import type { TableRef } from "../kernel/types.js";
-import { rangeText } from "./addresses.js";
 import { readU32 } from "./bytes.js";
 import type { TrackedElements } from "./element-set.js";
 import { TrackedIntervals } from "./interval-set.js";
@@ -12,7 +11,7 @@ import {
   printVerdict,
   type PrintOptions,
 } from "./print.js";
-import { packedBytes, sizeFor } from "./schema.js";
+import { sizeFor } from "./schema.js";
 import type { ChainSpec } from "./types.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
@@ -64,7 +63,7 @@ function renderSet(set: TrackedElements, verdicts: VerdictRegistry): string[] {
 
 function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string[] {
   const { spec } = set;
-  if (set instanceof TrackedIntervals) return set.ranges().map((range) => rangeText(range, packedBytes(spec.key)));
+  if (set instanceof TrackedIntervals) return set.nets();
   const elements: { readonly key: Uint8Array; readonly data: Uint8Array }[] = [];
   set.forEach((key, data) => elements.push({ key: key.slice(), data: data.slice() }));
   return elements

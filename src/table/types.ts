@@ -238,6 +238,8 @@ export interface ElementSet {
   keepLeftovers(): void;
   /** Interval sets only: wants exactly these networks (CIDR or address); overlapping ones are merged. */
   replaceNets(nets: readonly string[]): void;
+  /** Interval sets only: the networks that are wanted, merged, as nft prints them: what is no network is FROM-TO. */
+  nets(): readonly string[];
   clear(): void;
 }
 
