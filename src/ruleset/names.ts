@@ -52,7 +52,9 @@ export const ChainName = {
   natOutput: "nat-output",
   natPostrouting: "nat-postrouting",
   services: "services",
-  clusterIPsCheck: "cluster-ips-check",
+  // kube-proxy empties chains of these names as it starts, so that it can delete `nodeport-ips`.
+  nodeCheck: "nodeport-endpoints-check",
+  serviceCheck: "service-endpoints-check",
   reject: "reject-chain",
   externalLocal: "external-local",
   nodePortLocal: "nodeport-local",

@@ -13,10 +13,11 @@ import { KeyPacker, packNumber, type ServiceClaim, unpackServiceKey } from "./ke
 import { shardOf } from "./list-values.js";
 import { arrange, assignIndices } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
+import { RulesOnDemand } from "./on-demand.js";
 import { declareOwnObjects, needsOwnObjects, type OwnObjects, ownNames } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
 import type { ElementSets } from "./sets.js";
-import { declareSkeleton, type LocalDetector } from "./skeleton.js";
+import { declareSets, declareSkeleton, type LocalDetector } from "./skeleton.js";
 
 export interface RulesetOptions {
   readonly masqueradeAll: boolean;
@@ -53,6 +54,7 @@ export class FamilyRuleset {
   readonly #sets: ElementSets;
   readonly #ports = new Map<string, readonly PortRecord[]>();
   readonly #draws: DrawChains;
+  readonly #onDemand: RulesOnDemand;
   readonly #laterSets: ReadonlySet<ElementSet>;
   #options: RulesetOptions;
   #epoch = 0;
@@ -63,7 +65,9 @@ export class FamilyRuleset {
     this.#table = table;
     this.#keys = new KeyPacker(family);
     this.#options = options;
-    this.#sets = this.#declare();
+    this.#sets = declareSets(table, family);
+    this.#onDemand = new RulesOnDemand(this.#sets, () => this.#declare());
+    this.#declare();
     this.#draws = new DrawChains(table, this.#sets.dispatch, options.masqueradeBit);
     // What packets that are under way look up after what they found in the former state.
     const { endpoints, nodePortEndpoints, hairpin, stickyDraws } = this.#sets;
@@ -87,11 +91,13 @@ export class FamilyRuleset {
   /** Packets to these networks that no service has are dropped. */
   setServiceCIDRs(cidrs: readonly string[]): void {
     this.#sets.serviceCIDRs.replaceNets(cidrs);
+    this.#declare();
   }
 
   /** Wants those that the kernel's table has, once it has been read. */
   keepServiceCIDRs(): void {
     this.#sets.serviceCIDRs.keepLeftovers();
+    this.#declare();
   }
 
   /**
@@ -128,6 +134,7 @@ export class FamilyRuleset {
       this.#expander.expand(before[i], this.#removing);
     }
     this.#removeOwn(before, after);
+    this.#onDemand.ensure();
     if (after.length === 0) this.#ports.delete(service);
     else this.#ports.set(service, after);
   }
@@ -147,9 +154,10 @@ export class FamilyRuleset {
     return this.#ports.keys();
   }
 
-  /** Drops draw chains that nothing has gone to for `forMs`, by default a while. `now`: ms, monotonic. */
+  /** Drops chains and rules that nothing has needed for `forMs`, by default a while. `now`: ms, monotonic. */
   collectUnused(now: number, forMs?: number): void {
     this.#draws.collectUnused(now, forMs);
+    this.#onDemand.collectUnused(now, forMs);
   }
 
   /**
@@ -169,15 +177,19 @@ export class FamilyRuleset {
     });
   }
 
-  #declare(): ElementSets {
-    return declareSkeleton(this.#table, {
+  #declare(): void {
+    const { masqueradeAll, masqueradeBit, detector, nodePortAddresses, rejectInPrerouting = true } = this.#options;
+    const nets = this.#sets.serviceCIDRs.nets();
+    const options = {
       family: this.family,
-      masqueradeAll: this.#options.masqueradeAll,
-      masqueradeBit: this.#options.masqueradeBit,
-      detector: this.#options.detector,
-      nodePortsOnAllAddresses: this.#options.nodePortAddresses === "all",
-      rejectInPrerouting: this.#options.rejectInPrerouting ?? true,
-    });
+      masqueradeAll,
+      masqueradeBit,
+      detector,
+      nodePortsOnAllAddresses: nodePortAddresses === "all",
+      rejectInPrerouting,
+      ...(nets.length === 1 && !nets[0].includes("-") ? { serviceCIDR: nets[0] } : {}),
+    };
+    declareSkeleton(this.#table, options, this.#onDemand.inUse);
   }
 
   #replaceNodePortIPs(): void {

@@ -8,6 +8,7 @@ import type { Table } from "../table/index.js";
 import type { Field, Match, Rule, SetSpec, Statement } from "../table/types.js";
 import { bySource, ENDPOINT_NUMBERS } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
+import type { InUse } from "./on-demand.js";
 import { type ElementSets, setSpecs } from "./sets.js";
 
 /** What tells traffic of this node's pods from other traffic, for one family. */
@@ -28,6 +29,8 @@ export interface SkeletonOptions {
   readonly nodePortsOnAllAddresses: boolean;
   /** The kernel knows `reject` in prerouting (Linux 5.9). */
   readonly rejectInPrerouting: boolean;
+  /** The network that all ClusterIPs are in, where it is one. */
+  readonly serviceCIDR?: string;
 }
 
 const SERVICE_KEY: readonly Field[] = ["daddr", "l4proto", "dport"];
@@ -73,22 +76,22 @@ function nodePortMatch(options: SkeletonOptions, input: boolean): Statement[] {
 }
 
 /** Rules of `services`, which both DNAT hooks jump to. */
-function serviceRules(options: SkeletonOptions): Rule[] {
+function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   const toClusterIP: Match = { match: "in-set", key: ["daddr"], set: SetName.clusterIPs };
   const mark = markForMasquerade(options.masqueradeBit);
   const notLocal = detectorMatch(options.detector, true);
   const rules: Rule[] = [];
   if (options.masqueradeAll) rules.push(rule(toClusterIP, mark));
-  else if (notLocal !== undefined) rules.push(rule(toClusterIP, notLocal, mark));
+  // The source first: it takes no look-up.
+  else if (notLocal !== undefined) rules.push(rule(notLocal, toClusterIP, mark));
   // `dispatch` cannot lead to the chains that go by source: they use it themselves, and the kernel would see a loop.
   const fromSource = (nodePort: boolean, chain: string): Rule =>
     rule({ match: "priority", value: bySource(nodePort) }, goto(chain));
-  rules.push(
-    rule(listOf(SERVICE_KEY, SetName.services), dispatch),
-    fromSource(false, ChainName.externalLocal),
-    rule(...nodePortMatch(options, false), listOf(NODE_PORT_KEY, SetName.nodePorts), dispatch),
-    fromSource(true, ChainName.nodePortLocal),
-  );
+  rules.push(rule(listOf(SERVICE_KEY, SetName.services), dispatch), fromSource(false, ChainName.externalLocal));
+  if (inUse.has("nodePorts")) {
+    rules.push(rule(...nodePortMatch(options, false), listOf(NODE_PORT_KEY, SetName.nodePorts), dispatch));
+    rules.push(fromSource(true, ChainName.nodePortLocal));
+  }
   return rules;
 }
 
@@ -139,18 +142,18 @@ function localPolicyRules(
  * a reset here, as the next endpoint's host may drop what it does not know, and an established connection takes no ICMP
  * error as its end. Before DNAT, so that it is the service's address still, and needs no route to it.
  */
-function resetRules(options: SkeletonOptions): Rule[] {
+function resetRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   const notOpening: Match = { match: "tcp-flags", among: ["syn"], set: [] };
-  return [
-    rule(stateNew, notOpening, { match: "in-set", key: SERVICE_KEY, set: SetName.resetServices }, reset),
-    rule(
-      stateNew,
-      notOpening,
-      ...nodePortMatch(options, false),
-      { match: "in-set", key: NODE_PORT_KEY, set: SetName.resetNodePorts },
-      reset,
-    ),
-  ];
+  const resetTo = (...to: Statement[]): Rule => rule(stateNew, notOpening, ...to, reset);
+  const rules: Rule[] = [];
+  if (inUse.has("resetServices")) {
+    rules.push(resetTo({ match: "in-set", key: SERVICE_KEY, set: SetName.resetServices }));
+  }
+  if (inUse.has("resetNodePorts")) {
+    const toNodePort: Match = { match: "in-set", key: NODE_PORT_KEY, set: SetName.resetNodePorts };
+    rules.push(resetTo(...nodePortMatch(options, false), toNodePort));
+  }
+  return rules;
 }
 
 function postroutingRules(bit: number): Rule[] {
@@ -175,43 +178,23 @@ function numberedRules(map: string): Rule[] {
   );
 }
 
-/**
- * Declares the constant chains and all shared sets of one family in `table` (again, after an option changed), and returns the sets.
- */
-export function declareSkeleton(table: Table, options: SkeletonOptions): ElementSets {
-  const sets = Object.fromEntries(
-    Object.entries(setSpecs(options.family)).map(([role, spec]: [string, SetSpec | readonly SetSpec[]]) => [
+/** Declares all shared sets of one family in `table`, and returns them. */
+export function declareSets(table: Table, family: IpFamily): ElementSets {
+  return Object.fromEntries(
+    Object.entries(setSpecs(family)).map(([role, spec]: [string, SetSpec | readonly SetSpec[]]) => [
       role,
       "set" in spec ? table.set(spec) : spec.map((shard) => table.set(shard)),
     ]),
   ) as unknown as ElementSets;
+}
 
-  const noEndpointServices: Statement = { action: "vmap", key: SERVICE_KEY, map: SetName.noEndpointServices };
-  const noEndpointNodePorts: Statement = { action: "vmap", key: NODE_PORT_KEY, map: SetName.noEndpointNodePorts };
-  const firewall = rule(stateNew, { action: "vmap", key: SERVICE_KEY, map: SetName.firewallIPs });
-  const filter = (name: string, hook: number, priority: number, ...rules: Rule[]): void =>
-    table.chain({ chain: name, base: { type: "filter", hook, priority }, rules });
-  const nat = (name: string, hook: number, priority: number, ...rules: Rule[]): void =>
-    table.chain({ chain: name, base: { type: "nat", hook, priority }, rules });
-
+/** Declares the constant chains (again, after an option changed), and those rules on demand that are in use. */
+export function declareSkeleton(table: Table, options: SkeletonOptions, inUse: InUse): void {
   // Chains that others jump to come first: a jump to a chain must find it.
   table.chain({
     chain: ChainName.reject,
     rules: [rule(reject)],
     comment: "helper for @no-endpoint-services / @no-endpoint-nodeports",
-  });
-  table.chain({
-    chain: ChainName.clusterIPsCheck,
-    rules: [
-      {
-        statements: [{ match: "in-set", key: ["daddr"], set: SetName.clusterIPs }, reject],
-        comment: "Reject traffic to invalid ports of ClusterIPs",
-      },
-      {
-        statements: [{ match: "in-set", key: ["daddr"], set: SetName.serviceCIDRs }, drop],
-        comment: "Drop traffic to unallocated ClusterIPs",
-      },
-    ],
   });
   table.chain({
     chain: ChainName.externalLocal,
@@ -223,33 +206,82 @@ export function declareSkeleton(table: Table, options: SkeletonOptions): Element
   });
   table.chain({ chain: ChainName.stickyCluster, rules: numberedRules(SetName.stickyCluster) });
   table.chain({ chain: ChainName.stickyLocal, rules: numberedRules(SetName.stickyLocal) });
-  table.chain({ chain: ChainName.services, rules: serviceRules(options) });
+  table.chain({ chain: ChainName.services, rules: serviceRules(options, inUse) });
+  declareFilters(table, options, inUse);
+  const nat = (chain: string, hook: number, priority: number, rules: readonly Rule[]): void =>
+    table.chain({ chain, base: { type: "nat", hook, priority }, rules });
+  nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, TO_SERVICES);
+  nat(ChainName.natOutput, Hook.output, Priority.dstnat, TO_SERVICES);
+  nat(ChainName.natPostrouting, Hook.postrouting, Priority.srcnat, postroutingRules(options.masqueradeBit));
+}
 
-  const resets = resetRules(options);
-  const early = options.rejectInPrerouting ? [firewall, ...resets] : [firewall];
-  filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, Priority.dstnat - 10, ...early);
-  filter(ChainName.filterOutputPreDnat, Hook.output, Priority.dstnat - 10, firewall, ...resets);
-  filter(
-    ChainName.filterInput,
-    Hook.input,
-    Priority.filter,
-    rule(stateNew, ...nodePortMatch(options, true), noEndpointNodePorts),
-    rule(stateNew, noEndpointServices),
-  );
-  for (const [name, hook] of [
-    [ChainName.filterForward, Hook.forward],
-    [ChainName.filterOutput, Hook.output],
-  ] as const) {
-    filter(
-      name,
-      hook,
-      Priority.filter,
-      rule(stateNew, noEndpointServices),
-      rule(stateNew, jump(ChainName.clusterIPsCheck)),
-    );
-  }
-  nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, ...TO_SERVICES);
-  nat(ChainName.natOutput, Hook.output, Priority.dstnat, ...TO_SERVICES);
-  nat(ChainName.natPostrouting, Hook.postrouting, Priority.srcnat, ...postroutingRules(options.masqueradeBit));
-  return sets;
+/** The base chains that judge. One without rules is not there: its hook alone costs every packet. */
+function declareFilters(table: Table, options: SkeletonOptions, inUse: InUse): void {
+  const filter = (chain: string, hook: number, priority: number, rules: readonly Rule[]): void => {
+    if (rules.length === 0) table.removeChain(chain);
+    else table.chain({ chain, base: { type: "filter", hook, priority }, rules });
+  };
+  const noEndpointServices = inUse.has("noEndpointServices")
+    ? [rule({ action: "vmap", key: SERVICE_KEY, map: SetName.noEndpointServices })]
+    : [];
+  /** Rules for new connections alone, for which every other packet pays once. */
+  const check = (chain: string, rules: readonly Rule[]): Rule[] => {
+    if (rules.length === 0) {
+      table.removeChain(chain);
+      return [];
+    }
+    table.chain({ chain, rules });
+    return [rule(stateNew, jump(chain))];
+  };
+
+  const firewall = inUse.has("firewallIPs")
+    ? [rule(stateNew, { action: "vmap", key: SERVICE_KEY, map: SetName.firewallIPs })]
+    : [];
+  const resets = resetRules(options, inUse);
+  const early = Priority.dstnat - 10;
+  const atPrerouting = options.rejectInPrerouting ? [...firewall, ...resets] : firewall;
+  filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, atPrerouting);
+  filter(ChainName.filterOutputPreDnat, Hook.output, early, [...firewall, ...resets]);
+  const noEndpointNodePorts = inUse.has("noEndpointNodePorts")
+    ? [
+        rule(...nodePortMatch(options, true), {
+          action: "vmap",
+          key: NODE_PORT_KEY,
+          map: SetName.noEndpointNodePorts,
+        }),
+      ]
+    : [];
+  const toNode = check(ChainName.nodeCheck, [...noEndpointNodePorts, ...noEndpointServices]);
+  filter(ChainName.filterInput, Hook.input, Priority.filter, toNode);
+  const further = check(ChainName.serviceCheck, [...noEndpointServices, ...clusterIPRules(options)]);
+  filter(ChainName.filterForward, Hook.forward, Priority.filter, further);
+  filter(ChainName.filterOutput, Hook.output, Priority.filter, further);
+}
+
+/**
+ * What no service has of the ClusterIPs. A translated packet goes to an endpoint, which may be an address of a service itself: it is refused
+ * then, as it would be with kube-proxy; but outside the network of the ClusterIPs it needs no look-up to tell that it is not.
+ */
+function clusterIPRules({ serviceCIDR }: SkeletonOptions): Rule[] {
+  const toEndpoint: Rule[] =
+    serviceCIDR === undefined
+      ? []
+      : [
+          rule(
+            { match: "ct-status", status: "dnat" },
+            { match: "address", direction: "destination", nets: [serviceCIDR], negate: true },
+            { action: "verdict", verdict: { verdict: "return" } },
+          ),
+        ];
+  return [
+    ...toEndpoint,
+    {
+      statements: [{ match: "in-set", key: ["daddr"], set: SetName.clusterIPs }, reject],
+      comment: "Reject traffic to invalid ports of ClusterIPs",
+    },
+    {
+      statements: [{ match: "in-set", key: ["daddr"], set: SetName.serviceCIDRs }, drop],
+      comment: "Drop traffic to unallocated ClusterIPs",
+    },
+  ];
 }

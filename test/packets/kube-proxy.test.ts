@@ -137,7 +137,7 @@ describe("taken over", () => {
   test("nothing of kube-proxy's own making is left", async () => {
     const text = await listed();
     expect(text).not.toMatch(/(service|local|external|endpoint|firewall|affinity)-[A-Z2-7]{8}-/);
-    expect(text).not.toMatch(/chain (masquerading|firewall-check|service-endpoints-check)/);
+    expect(text).not.toMatch(/chain (masquerading|firewall-check|cluster-ips-check)/);
   });
 
   test("nothing of ours has a name by which kube-proxy knows what to delete", async () => {
