@@ -1,18 +1,23 @@
 /** No list to go to, addresses that no service answers at, and load-balancer source ranges. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { PLAN } from "../lab/topology.ts";
+import { type AddressPair, FAMILIES, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import {
+  clusterAddress,
   clusterIP,
   everyWay,
   externalIP,
   externals,
   loadBalancer,
   loadBalancerAddress,
+  type Manifest,
   nodePort,
+  SERVICE_PORT,
+  serviceObject,
   serviceObjects,
   type ServiceSpec,
+  sliceObject,
   target,
 } from "./support/objects.ts";
 import { checkRow, testRows } from "./support/rows.ts";
@@ -76,12 +81,31 @@ const services = [
   spaced,
 ];
 
+/** Services whose endpoint, written by hand, is an address of a service. */
+const toUnusedPort: ServiceSpec = { name: "to-unused-port", n: 30, endpoints: [] };
+const toUnallocated: ServiceSpec = { name: "to-unallocated", n: 31, endpoints: [] };
+const toEmpty: ServiceSpec = { name: "to-empty", n: 32, endpoints: [] };
+const UNALLOCATED = { ip: "10.96.200.1", ip6: "fd00:10:96::c801" };
+
+function pointing(spec: ServiceSpec, address: AddressPair, port: number): Manifest[] {
+  const slices = FAMILIES.map((family) => ({
+    ...sliceObject(cluster.lab, { name: `${spec.name}-${family}`, service: spec.name, family, endpoints: [], port }),
+    endpoints: [{ addresses: [address[family]], conditions: { ready: true } }],
+  }));
+  return [serviceObject(spec), ...slices];
+}
+
 const EVERYONE = ["b", "c", "node", "client", "remoteNode"];
 
 let cluster: Cluster;
 beforeAll(async () => {
   cluster = await Cluster.create();
-  await cluster.apply(services.flatMap((service) => serviceObjects(cluster.lab, service)));
+  await cluster.apply([
+    ...services.flatMap((service) => serviceObjects(cluster.lab, service)),
+    ...pointing(toUnusedPort, clusterAddress(web.n), 81),
+    ...pointing(toUnallocated, UNALLOCATED, 80),
+    ...pointing(toEmpty, loadBalancerAddress(empty.n), SERVICE_PORT),
+  ]);
 });
 afterAll(async () => {
   await cluster.destroy();
@@ -124,7 +148,7 @@ describe("addresses and ports that no service has", () => {
       {
         rule: "inside a ServiceCIDR, nobody's",
         from: EVERYONE,
-        to: target("an unallocated ClusterIP", { ip: "10.96.200.1", ip6: "fd00:10:96::c801" }, 80),
+        to: target("an unallocated ClusterIP", UNALLOCATED, 80),
         expect: "drop",
       },
       {
@@ -171,6 +195,17 @@ describe("addresses and ports that no service has", () => {
         to: target("pod a", { ip: "10.244.0.5", ip6: "fd00:10:244::5" }, 8080),
         expect: { pods: ["a"], masq: false },
       },
+    ],
+  );
+});
+
+describe("an endpoint that is an address of a service itself", () => {
+  testRows(
+    () => cluster,
+    [
+      { rule: "a ClusterIP on a port that it has not", from: EVERYONE, to: clusterIP(toUnusedPort), expect: "reject" },
+      { rule: "an unallocated ClusterIP", from: EVERYONE, to: clusterIP(toUnallocated), expect: "drop" },
+      { rule: "an LB IP without endpoints", from: EVERYONE, to: clusterIP(toEmpty), expect: "reject" },
     ],
   );
 });
