@@ -178,7 +178,8 @@ function each(): void {
     ],
     [
       "elements that are added",
-      (op) => (op.kind === "elements" && op.op === "add" && own(op.set) ? { ...op, set: "nowhere" } : op),
+      (op) =>
+        op.kind === "elements" && op.op === "add" && op.set === SetName.stickyCluster ? { ...op, set: "nowhere" } : op,
     ],
   ])("%s: the others are served, and it comes later", async (_what, spoiled) => {
     put(0, [0]);
