@@ -3,7 +3,7 @@ import { DATA_VERDICT } from "../kernel/constants.js";
 import type { TrackedElements } from "./element-set.js";
 import { chainServes, type ChainPlan, type SetPlan } from "./plan.js";
 import { fitsSize, serves, setInfo, sizeFor } from "./schema.js";
-import type { KernelState } from "./state.js";
+import { type KernelState, packetsComeBy } from "./state.js";
 import type { DirtyNames, SetRecord, WantedState } from "./wanted.js";
 
 export interface CapturedSet extends Omit<SetPlan, "change"> {
@@ -200,7 +200,9 @@ function markAhead(sets: readonly CapturedSet[], state: KernelState, pieceElemen
   );
   if (!many(candidates)) return;
   const named = new Set([...state.chains.values()].flatMap(({ rules }) => rules.flatMap(({ refs }) => refs.sets)));
-  const unseen = candidates.filter(({ name }) => !named.has(name));
+  const quiet = !packetsComeBy(state);
+  // What rules name can be made anew with them alone.
+  const unseen = candidates.filter(({ name, action }) => !named.has(name) || (quiet && action !== "recreate"));
   if (many(unseen)) for (const set of unseen) set.ahead = true;
 }
 

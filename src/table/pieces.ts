@@ -1,12 +1,12 @@
 /**
  * Elements that no packet can see yet, written ahead of what makes it see them, some thousands a transaction.
  *
- * Elements of a set that no rule in the kernel names can come and go unseen. Where there are many, all in one transaction would be
- * dear: while anything on the host listens to nf_tables, in whatever network namespace, the kernel makes a message for each object
- * of a transaction, a page or two, and holds all of them until the transaction is through (500,000 elements: 4 GB), with every other
- * commit of the namespace waiting. So they go first, and the last transaction brings the rules that name their sets: packets see
- * everything or nothing of it. What a kill in between leaves is a table with elements and no rules that name them, which the next start
- * completes.
+ * Elements of a set that no rule in the kernel names, or of any as long as no chain has a hook, can come and go unseen. Where there are
+ * many, all in one transaction would be dear: while anything on the host listens to nf_tables, in whatever network namespace, the kernel
+ * makes a message for each object of a transaction, a page or two, and holds all of them until the transaction is through (500,000
+ * elements: 4 GB), with every other commit of the namespace waiting. So they go first, and the last transaction brings the rules that
+ * packets come by: they see everything or nothing of it. What a kill in between leaves is a table that no packet sees, or elements that it
+ * does not see, which the next start completes.
  *
  * Elements with verdicts do not go ahead, for their chains may come with the last transaction; nor do ranges, whose two ends
  * belong together.

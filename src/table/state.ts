@@ -30,3 +30,8 @@ export interface KernelRule extends ComparableRule {
 export function emptyState(): KernelState {
   return { table: undefined, inTheWay: false, chains: new Map(), sets: new Map(), unusable: new Set() };
 }
+
+/** Whether a chain of the table has a hook. */
+export function packetsComeBy({ chains }: KernelState): boolean {
+  return [...chains.values()].some(({ base }) => base !== undefined);
+}

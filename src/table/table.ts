@@ -460,8 +460,6 @@ export class Table {
     const captured = capture(this.#wanted, this.#view.state, this.#clock.now(), { applies, delayMs }, pieceElements);
     const outgoing = new Outgoing(captured.sets);
     const write = async ({ sets, last }: Piece): Promise<void> => {
-      if (last && this.#options.targetsFirst === true)
-        results.push(...(await this.#writeTargetsFirst(captured, expect)));
       const phases = new Phases();
       if (last) this.#insertions.plan(open, phases);
       const flushMaps = await this.#goingMaps.mustBeEmptied(sets);
@@ -470,6 +468,7 @@ export class Table {
       outgoing.settle(sets, this.#clock.now() + delayMs);
     };
     try {
+      if (this.#options.targetsFirst === true) results.push(...(await this.#writeTargetsFirst(captured, expect)));
       await inTurn(outgoing.pieces(pieceElements), write);
       await outgoing.settled();
     } catch (error) {

@@ -5,20 +5,23 @@
  * each look-up in a map reads the generation anew. One that is under way while a transaction takes effect may so find the new
  * verdict, or data that leads to one, and run the chain that it names in the old generation. A chain that the same transaction created
  * is empty there: the packet would pass unrewritten. Nothing goes to a new chain before its verdict, so creating it first does no harm.
+ *
+ * Where elements go ahead in pieces the chains go before them, whether packets come by or not: the kernel looks at all elements of a
+ * map for each rule that comes to name it.
  */
 import type { Captured } from "./capture.js";
 import { chainServes, type PlanInput } from "./plan.js";
-import type { KernelState } from "./state.js";
+import { type KernelState, packetsComeBy } from "./state.js";
 
 /**
  * The new chains without a hook, and the sets that their rules name, empty for now. Those whose rules name what is made anew can only come
- * with it. Undefined: there are none, or no packet comes by yet.
+ * with it. Undefined: there are none, or all goes in one transaction.
  */
 export function targetsFirst(
   { chains, sets }: Captured,
   state: KernelState,
 ): Pick<PlanInput, "chains" | "sets"> | undefined {
-  if (![...state.chains.values()].some(({ base }) => base !== undefined)) return undefined;
+  if (!packetsComeBy(state) && !sets.some(({ ahead }) => ahead)) return undefined;
   const anew = new Set(sets.filter(({ action }) => action === "recreate").map(({ name }) => `set ${name}`));
   for (const { name, wanted } of chains) {
     const kernel = state.chains.get(name);

@@ -74,8 +74,8 @@ describe("operations of a change", () => {
     put(proxier, makeService(SERVICES), makeSlice(SERVICES, pods));
     proxier.synced();
     const first = await sync(proxier);
-    // Elements ahead, 16,384 at a time; then what makes packets see them.
-    expect(first.transactions).toBe(Math.ceil(first.operations.element.add / 16_384) + 1);
+    // Chains, then elements, 16,384 at a time, then what makes packets see them.
+    expect(first.transactions).toBe(Math.ceil(first.operations.element.add / 16_384) + 2);
   });
 
   it("writes nothing when the same objects come again", async () => {
