@@ -358,7 +358,8 @@ describe("TrackedElements", () => {
     set.delete(field(2));
     set.take(false);
     const next = await set.pack();
-    expect([...(next.deletes?.bytes ?? [])].toSorted()).toEqual([...field(2), ...field(3)].toSorted());
+    const byNumber = (a: number, b: number): number => a - b;
+    expect([...(next.deletes?.bytes ?? [])].toSorted(byNumber)).toEqual([...field(2), ...field(3)].toSorted(byNumber));
     expect(next.adds?.count).toBe(2);
   });
 
