@@ -70,9 +70,12 @@ export class Outgoing {
   /** These are in force. They are noted while others are written: `settled` waits for that. Late rows wait until `due`. */
   settle(sets: readonly OutgoingSet[], due: number): void {
     for (const set of sets) this.#open.delete(set);
-    this.#settling = this.#settling.then(async () => {
-      for (const { taken, change } of sets) if (change !== undefined) await taken?.settle(change, due);
-    });
+    this.#settling = this.#settleAfter(this.#settling, sets, due);
+  }
+
+  async #settleAfter(former: Promise<void>, sets: readonly OutgoingSet[], due: number): Promise<void> {
+    await former;
+    for (const { taken, change } of sets) if (change !== undefined) await taken?.settle(change, due);
   }
 
   settled(): Promise<void> {
