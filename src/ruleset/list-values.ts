@@ -51,8 +51,8 @@ export function bySource(nodePort: boolean): number {
   return pack(BY_SOURCE, nodePort, 0, 0);
 }
 
-/** Service ports with ClientIP affinity are told apart by a number below this. */
-export const STICKY_NUMBERS = 2 ** 28;
+/** Service ports with ClientIP affinity are told apart by a number below this: their lists are none of ENDPOINT_NUMBERS then. */
+export const STICKY_NUMBERS = 2 ** 26;
 
 /** A list of the service port with ClientIP affinity that has this number. */
 export function stickyList(kind: DrawKind, number: number): number {

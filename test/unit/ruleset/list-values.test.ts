@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import { KeyPacker } from "../../../src/ruleset/keys.js";
 import {
   bySource,
+  ENDPOINT_NUMBERS,
   packList,
   shardOf,
   SHARDS,
@@ -37,6 +38,7 @@ describe("a list value", () => {
     for (const kind of kinds) {
       for (const number of [0, 1, 0xffff, 0x10000, 0xfffff, 0x100000, STICKY_NUMBERS - 1]) {
         const value = stickyList(kind, number);
+        expect((value & ENDPOINT_NUMBERS.mask) >>> 0).not.toBe(ENDPOINT_NUMBERS.value);
         expect(seen.has(value)).toBe(false);
         seen.add(value);
       }
@@ -51,7 +53,7 @@ describe("a list value", () => {
     expect(specs.nodePorts.comment).toContain("90:3 = list 1 of a node port");
     expect(text(packList({ kind: "masq", count: 1000, shard: 15, nodePort: false }))).toBe("2f:3e8");
     expect([bySource(false), bySource(true)].map(text)).toEqual(["40:0", "c0:0"]);
-    expect([stickyList("local", 0x12), stickyList("cluster", 0xabcdef1)].map(text)).toEqual(["70:12", "ab5c:def1"]);
+    expect([stickyList("local", 0x12), stickyList("cluster", 0x2b36cde)].map(text)).toEqual(["70:12", "2b53:6cde"]);
   });
 });
 
