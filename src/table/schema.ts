@@ -10,7 +10,7 @@ const MAX_KEY_BYTES = 64;
 /** The kernel keeps timeouts in jiffies: 10 ms at HZ=100. */
 const TIMEOUT_SLACK_MS = 10n;
 /** Smallest bound of a set of size "auto". */
-const SMALLEST_AUTO_SIZE = 64;
+const SMALLEST_AUTO_SIZE = 1024;
 
 const TYPE_ID: Readonly<Record<FieldType, number>> = {
   ipv4_addr: DataTypeId.ipv4_addr,

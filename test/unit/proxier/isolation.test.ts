@@ -274,7 +274,7 @@ describe("what is refused", () => {
         (sum, op) => sum + (op.kind === "elements" && op.op === "add" ? op.elements.count : 0),
         0,
       );
-      if (elements > 1000) return Promise.reject(new KernelError("too-large", "too large", { action: "commit" }));
+      if (elements > 200) return Promise.reject(new KernelError("too-large", "too large", { action: "commit" }));
       return commit(ops, options);
     };
     const all: Record<number, number[]> = {};

@@ -185,7 +185,7 @@ describe("set specifications", () => {
     expect(serves({ ...setInfo(dynamic, undefined), timeout: 5003n, userdata: Uint8Array.of() }, dynamic)).toBe(true);
   });
   it("size: a number is a lower bound, auto leaves room for twice as many", () => {
-    expect(sizeFor(endpoints, 0)).toBe(64);
+    expect(sizeFor(endpoints, 0)).toBe(1024);
     expect(sizeFor(endpoints, 513)).toBe(2048);
     expect(sizeFor({ ...endpoints, size: 77 }, 500)).toBe(77);
     expect(fitsSize(undefined, endpoints, 1e9)).toBe(true);
