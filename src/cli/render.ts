@@ -24,6 +24,7 @@ export async function renderCommand(options: ManifestOptions & { readonly family
     families,
     // An empty kernel in memory: nothing of this machine's rules may show in what is printed.
     kernel: new FakeKernel(),
+    reproducible: true,
     log,
     clock: MONOTONIC_CLOCK,
     localAddresses: interfaceAddresses,

@@ -45,6 +45,8 @@ export interface FamilyOptions {
   /** Nobody else may change the table while we run. */
   readonly ownTable: boolean;
   readonly pieceElements?: number;
+  /** See ProxierOptions. */
+  readonly reproducible: boolean;
   readonly contention: Contention;
   /** nftables.syncPeriod, ms. */
   readonly syncPeriodMs: number;
@@ -67,6 +69,7 @@ export class FamilyProxier {
   /** Chains that the kernel does not let go, as they were last said. */
   #busy: ReadonlySet<string> = new Set();
   #rejectsInPrerouting: boolean | undefined;
+  readonly #reproducible: boolean;
   /** What was served before the first write by maps that we do not have. */
   #former: readonly ServiceClaim[] = [];
 
@@ -74,6 +77,7 @@ export class FamilyProxier {
     const { kernel, clock, log, observers, ownTable, pieceElements, contention, syncPeriodMs, request } = options;
     this.family = family;
     this.#kernel = kernel;
+    this.#reproducible = options.reproducible;
     this.#log = log;
     this.#clock = clock;
     this.#observers = observers;
@@ -114,7 +118,7 @@ export class FamilyProxier {
     if (this.#options !== undefined && JSON.stringify(this.#options) === JSON.stringify(options)) return;
     this.#options = options;
     if (this.#services !== undefined) return this.#services.ruleset.setOptions(options);
-    const ruleset = new FamilyRuleset(this.table, this.family, options);
+    const ruleset = new FamilyRuleset(this.table, this.family, options, this.#reproducible ? 0 : undefined);
     const parts = { family: this.family, ruleset, log: this.#log, clock: this.#clock, observers: this.#observers };
     this.#services = { ruleset, isolation: new Isolation(parts) };
   }

@@ -40,6 +40,8 @@ export interface ProxierOptions {
   readonly ownTable?: boolean;
   /** See TableOptions.pieceElements. */
   readonly pieceElements?: number;
+  /** The same objects give the same table each time: for what is printed, not for what serves. Default: no. */
+  readonly reproducible?: boolean;
   /** Listen to what others do to the tables, and repair it. Default: no. */
   readonly watch?: boolean | WatcherOptions;
   /** What the system tells of processes that change the tables; by default /proc. */
@@ -124,6 +126,7 @@ export class Proxier implements ObjectSink {
           ...options,
           observers: this.#observers,
           ownTable: options.ownTable === true,
+          reproducible: options.reproducible === true,
           ...(options.pieceElements === undefined ? {} : { pieceElements: options.pieceElements }),
           contention: this.#contention,
           syncPeriodMs,

@@ -82,10 +82,11 @@ export function expandSticky(state: ServicePortState, sets: ElementSets, keys: K
 export class StickyNumbers {
   readonly #sets: ElementSets;
   readonly #keys: KeyPacker;
-  /** Begins anywhere, lest a new run gives an endpoint a number that clients remember it by from an earlier life. */
-  #last = randomInt(ENDPOINT_NUMBERS.count);
+  #last: number;
 
-  constructor(sets: ElementSets, keys: KeyPacker) {
+  /** @param first by default any, lest a new run gives an endpoint a number that clients remember it by from an earlier life. */
+  constructor(sets: ElementSets, keys: KeyPacker, first = randomInt(ENDPOINT_NUMBERS.count)) {
+    this.#last = first;
     this.#sets = sets;
     this.#keys = keys;
   }

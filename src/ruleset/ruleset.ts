@@ -60,7 +60,8 @@ export class FamilyRuleset {
   #epoch = 0;
   #formerEpoch = 0;
 
-  constructor(table: Table, family: IpFamily, options: RulesetOptions) {
+  /** @param firstNumber where the numbers of endpoints with affinity begin; by default anywhere, see StickyNumbers. */
+  constructor(table: Table, family: IpFamily, options: RulesetOptions, firstNumber?: number) {
     this.family = family;
     this.#table = table;
     this.#keys = new KeyPacker(family);
@@ -73,7 +74,7 @@ export class FamilyRuleset {
     const { endpoints, nodePortEndpoints, hairpin, stickyDraws } = this.#sets;
     this.#laterSets = new Set([...endpoints, nodePortEndpoints, hairpin, stickyDraws]);
     this.#expander = new ServiceExpander(this.#sets, this.#keys);
-    this.#sticky = new StickyNumbers(this.#sets, this.#keys);
+    this.#sticky = new StickyNumbers(this.#sets, this.#keys, firstNumber);
     this.#replaceNodePortIPs();
   }
 
