@@ -366,8 +366,8 @@ export function others(bench: () => Bench): void {
     expect(commentOf(info.userdata)).toBe("made for a test");
     const sets = await kernel().sets(OWN);
     expect(sets.map((set) => [set.set, set.keyLen, set.dataLen, set.size, commentOf(set.userdata, "set")])).toEqual([
-      ["vips", 12, undefined, 64, undefined],
-      ["endpoints", 16, 8, 64, "where packets go"],
+      ["vips", 12, undefined, 1024, undefined],
+      ["endpoints", 16, 8, 1024, "where packets go"],
     ]);
   });
 
