@@ -1,7 +1,7 @@
 /**
  * A comparison of everything with the kernel: the structure, then one set after another, each while none of our own applies runs. The parts
  * are of different moments: what another process changes meanwhile is found now or by the next check. Dumps take no lock of the kernel's,
- * and nothing is changed here but what is in doubt.
+ * and a check only notes what differs: the next read finds and repairs it.
  */
 import type { KernelView } from "./view.js";
 

@@ -323,7 +323,7 @@ export class TrackedElements implements ElementSet {
     return { complete, drift };
   }
 
-  /** A row after a dump was taken over. `late`: what nobody wants of it goes late. True: it is no longer there. */
+  /** A row after a dump was taken over. `late`: if it is not desired, its deletion is deferred. True: it is no longer there. */
   #finishLoad(row: number, late: boolean): boolean {
     const rows = this.#rows;
     if (rows.of(row) === 0) return false;

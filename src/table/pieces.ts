@@ -160,7 +160,7 @@ export async function inTurn<T>(all: AsyncIterable<T>, write: (one: T) => Promis
     for await (const one of all) {
       await writing;
       writing = write(one);
-      // While the next is prepared nobody waits for it; whoever does then hears of its failure.
+      // While the next one is prepared its failure has no listener yet; the await that follows gets it.
       writing.catch(() => undefined);
     }
   } finally {

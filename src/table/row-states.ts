@@ -193,7 +193,7 @@ export class RowStates {
     return true;
   }
 
-  /** A row that the kernel holds and nobody wants waits for its deletion. */
+  /** Defers the deletion of a row that is in the kernel and not desired. */
   delayLeftover(row: number): void {
     const words = this.#map.words(row);
     const place = this.#map.at(row) + STATE;
