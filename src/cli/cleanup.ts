@@ -1,5 +1,5 @@
 import { type ReadLegacyChains, removeLeftovers } from "../leftovers/index.js";
-import { createLogger, type Logger, type LogLevel } from "../observe/log.js";
+import { createLogger, type Logger, type LogLevel } from "../base/logger.js";
 import { TABLE_NAME } from "../ruleset/names.js";
 import { Table } from "../table/index.js";
 import { MONOTONIC_CLOCK, openKernel } from "./setup.js";

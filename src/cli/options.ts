@@ -1,6 +1,6 @@
 import { parseDuration } from "../config/duration.js";
 import type { GcInterval } from "../conntrack/service.js";
-import type { LogLevel } from "../observe/log.js";
+import type { LogLevel } from "../base/logger.js";
 import type { FlagValues } from "./flag-values.js";
 import type { FlagSpec } from "./kube-proxy-flags.js";
 

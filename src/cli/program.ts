@@ -1,7 +1,7 @@
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { closest } from "../config/closest.js";
 import type { GcInterval } from "../conntrack/service.js";
-import { LOG_LEVELS, type LogLevel } from "../observe/log.js";
+import { LOG_LEVELS, type LogLevel } from "../base/logger.js";
 import { UserError } from "./errors.js";
 import { flagSpec, problemOf, readBool, readFlags } from "./flag-values.js";
 import { fromGo } from "./go-arguments.js";

@@ -2,7 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { reasonOf } from "../base/unknown.js";
 import { type LoadedConfig, toYAML } from "../config/index.js";
 import { watchConfig } from "../config/watch.js";
-import { createLogger, levelOf, type Logger } from "../observe/log.js";
+import { createLogger, levelOf, type Logger } from "../base/logger.js";
 import { UserError } from "./errors.js";
 import { configFile, parseConfigFile, resolveConfig } from "./flag-config.js";
 import { toFlagz } from "./flagz.js";

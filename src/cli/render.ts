@@ -1,7 +1,7 @@
 import { FakeKernel } from "../kernel/fake-kernel.js";
 import { countIgnored, shortfallOf } from "../daemon/reading.js";
 import type { IpFamily } from "../model/types.js";
-import { createLogger } from "../observe/log.js";
+import { createLogger } from "../base/logger.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { ManifestOptions } from "./options.js";
 import { interfaceAddresses, manifestSource, MONOTONIC_CLOCK, nodeName, readConfig, startSource } from "./setup.js";

@@ -1,5 +1,5 @@
 import type { GcInterval } from "../conntrack/service.js";
-import { createLogger } from "../observe/log.js";
+import { createLogger } from "../base/logger.js";
 import type { ManifestOptions } from "./options.js";
 import { serve } from "./serve.js";
 import { readConfig } from "./setup.js";

@@ -2,7 +2,7 @@ import { type EndSignal, exitBy, handleEnd, handleNotices } from "../base/signal
 import type { ConfigDocument, ProxyConfig } from "../config/index.js";
 import { applySystemSettings, loadConntrack, nameProcess } from "../host/index.js";
 import { ListenError } from "../observe/http-listener.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import { oldKernelWarning } from "../proxier/kernel-release.js";
 import { ConnectionSettingsError } from "../source/kubernetes/errors.js";
 import { ManifestDirectoryError } from "../source/manifests.js";

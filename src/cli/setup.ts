@@ -6,7 +6,7 @@ import { NftKernel } from "../kernel/nft-kernel.js";
 import { parseAddress } from "../model/address.js";
 import type { LocalAddress } from "../node/facts.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import { type ManifestRemainder, ManifestSource } from "../source/manifests.js";
 import type { ObjectSink, ObjectSource } from "../source/types.js";
 import type { Clock } from "../table/types.js";

@@ -1,6 +1,6 @@
 import { defaultConfig } from "../config/index.js";
 import { type Problem, ServiceModel } from "../model/index.js";
-import { createLogger } from "../observe/log.js";
+import { createLogger } from "../base/logger.js";
 import { ManifestDirectoryError, type ManifestProblem, ManifestSource } from "../source/manifests.js";
 import { FilePlaces, type Position } from "../source/places.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";

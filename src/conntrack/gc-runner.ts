@@ -1,5 +1,5 @@
 /** Runs garbage collection in the background: at an interval that adapts, and early when the table does badly. */
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import {
   DIRECTIONS,
   GC_MIN_MS,

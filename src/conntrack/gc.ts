@@ -4,7 +4,7 @@
  * counts what there is, deletes what the reconciler would (decide.ts), and finds orphans, of which those go that the run is asked for (orphans.ts).
  */
 import type { IpFamily, Protocol } from "../model/types.js";
-import { Breather } from "../base/turns.js";
+import { TimeSlice } from "../base/time-slice.js";
 import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
 import { plainEntry } from "./entry.js";
 import { compileFilter, familiesOf } from "./filter.js";
@@ -214,10 +214,10 @@ class FamilyRun {
   async #screen(known: ServiceKnowledge): Promise<ConntrackScreen> {
     const { model, former, switches } = this.#options;
     const screen = new ScreenBuilder(this.#family, switches, known.nodePortAddresses, "orphans");
-    const breather = new Breather(SLICE_MS);
+    const timeSlice = new TimeSlice(SLICE_MS);
     for (const service of [...model.services()]) {
       for (const target of model.targets(this.#family, service)) screen.addTarget(target);
-      if (breather.due) await breather.rest();
+      if (timeSlice.spent) await timeSlice.yield();
     }
     for (const claim of former.claims(this.#family)) {
       const { address, protocol, port } = claim;

@@ -1,5 +1,5 @@
 /** How full the connection tracking table is, looked at now and then; says so once when it gets too full. */
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { ConntrackTable } from "./types.js";
 
 export interface PressureReport {

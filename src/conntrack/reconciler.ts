@@ -7,8 +7,8 @@
  * table after the first one has been by.
  */
 import type { IpFamily, ServiceTarget } from "../model/types.js";
-import type { Logger } from "../observe/log.js";
-import { Breather } from "../base/turns.js";
+import type { Logger } from "../base/logger.js";
+import { TimeSlice } from "../base/time-slice.js";
 import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
 import type { Claim, FormerTargets } from "./former.js";
 import { ServiceKnowledge, type TargetSource } from "./knowledge.js";
@@ -207,15 +207,15 @@ export class Reconciler {
 
   async #fillScreen(screen: ScreenBuilder, family: IpFamily, scope: Scope): Promise<void> {
     const { model, former } = this.#options;
-    const breather = new Breather(SLICE_MS);
+    const timeSlice = new TimeSlice(SLICE_MS);
     // What the first write of all services has left to do in this turn is long enough.
-    if (scope.all) await breather.rest();
+    if (scope.all) await timeSlice.yield();
     // The model may change between two slices; what changes is reconciled again after its own rules are in.
     for (const service of scope.all ? model.services() : scope.services.keys()) {
       const targets = model.targets(family, service);
       for (const target of targets) screen.addTarget(target);
       this.#tellResets(targets);
-      if (breather.due) await breather.rest();
+      if (timeSlice.spent) await timeSlice.yield();
     }
     for (const claim of scope.all ? former.claims(family) : scope.claims.values()) {
       // Where a service has it again, what is in order is for the service to say.
@@ -223,7 +223,7 @@ export class Reconciler {
       if (former.get(claim) !== undefined && model.ownerOf(family, address, protocol, port) === undefined) {
         screen.addFormer(claim);
       }
-      if (breather.due) await breather.rest();
+      if (timeSlice.spent) await timeSlice.yield();
     }
   }
 

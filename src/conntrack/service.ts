@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { IpFamily } from "../model/types.js";
 import type { LocalAddress } from "../node/facts.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import { BEYOND_KUBE_PROXY, type Switches } from "./decide.js";
 import { type Claim, FormerTargets } from "./former.js";

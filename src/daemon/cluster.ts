@@ -1,7 +1,7 @@
 /** The API server's side of the daemon: where objects come from and where Events go. */
 import type { ProxyConfig } from "../config/index.js";
-import type { EventRecorder } from "../observe/events.js";
-import type { Logger } from "../observe/log.js";
+import type { EventRecorder } from "../base/events.js";
+import type { Logger } from "../base/logger.js";
 import type { Metrics } from "../observe/metrics.js";
 import type { ObjectSource } from "../source/types.js";
 

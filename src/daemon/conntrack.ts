@@ -3,7 +3,7 @@ import { NetlinkConntrack } from "../conntrack/netlink-conntrack.js";
 import { ConntrackService, type ConntrackServiceOptions, type GcInterval } from "../conntrack/service.js";
 import { readNumber } from "../host/kernel-number.js";
 import type { IpFamily } from "../model/types.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { Metrics } from "../observe/metrics.js";
 import type { Proxier } from "../proxier/proxier.js";
 

@@ -1,4 +1,4 @@
-import type { EventRecorder } from "../observe/events.js";
+import type { EventRecorder } from "../base/events.js";
 import type { ContentionReport, ProxierObserver } from "../proxier/observer.js";
 
 /** Reports on the Node, as an Event, that another process contends for its tables. */

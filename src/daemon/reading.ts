@@ -5,7 +5,7 @@
 import type { Kernel } from "../kernel/types.js";
 import type { ServiceModel } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import { TABLE_NAME } from "../ruleset/names.js";
 import type { ManifestSource } from "../source/manifests.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";

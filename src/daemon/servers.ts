@@ -2,10 +2,10 @@
 import type { ProxyConfig } from "../config/index.js";
 import type { HealthCheck, IpFamily } from "../model/types.js";
 import type { ConfiguredServer, ConfiguredServerOptions } from "../observe/configured-server.js";
-import type { EventRecorder } from "../observe/events.js";
+import type { EventRecorder } from "../base/events.js";
 import { ProxyHealth } from "../observe/health.js";
 import { healthServer } from "../observe/health-server.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import { Metrics } from "../observe/metrics.js";
 import { TableMetrics } from "../observe/table-metrics.js";
 import { metricsServer } from "../observe/metrics-server.js";

@@ -1,4 +1,4 @@
-import type { EventRecorder } from "../observe/events.js";
+import type { EventRecorder } from "../base/events.js";
 import type { ProxierObserver, SetAside } from "../proxier/observer.js";
 
 const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;

@@ -3,7 +3,7 @@ import { release } from "node:os";
 import type { ServiceModel } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
 import type { ProxyHealth } from "../observe/health.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, SetAside, SyncReport } from "../proxier/observer.js";
 
 export interface StatusLogOptions {

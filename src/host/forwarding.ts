@@ -9,7 +9,7 @@ import type { ProxyConfig } from "../config/index.js";
 import { Hook, TableFlag } from "../kernel/constants.js";
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import { readNumber } from "./kernel-number.js";
 
 /** Whether the chain FORWARD in a table of the older iptables drops by policy. Asked only for tables that are there. */

@@ -1,6 +1,6 @@
 /** What the proxier sets on its node when it starts, apart from rules. */
 import type { ProxyConfig } from "../config/index.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import { applyConntrack } from "./conntrack.js";
 import { applyOomScore } from "./oom.js";
 

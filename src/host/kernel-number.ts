@@ -3,7 +3,7 @@ import { constants } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { reasonOf } from "../base/unknown.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 
 /** Where the tree of the kernel's files begins, and who hears what could not be done. */
 export interface KernelFiles {

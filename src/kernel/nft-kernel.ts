@@ -1,7 +1,7 @@
 /**
  * nf_tables of the running kernel, through the addon.
  */
-import { turn } from "../base/turns.js";
+import { yieldToEventLoop } from "../base/time-slice.js";
 import { loadAddon, type NativeAddon } from "./addon.js";
 import { NativeCalls, rethrowLater } from "./native-calls.js";
 import { translate } from "./native-error.js";
@@ -98,7 +98,7 @@ export class NftKernel implements Kernel {
   /** Reads the operations, and yields to the event loop when there are many. What is synchronous stays synchronous. */
   async #prepare(ops: readonly Op[], options?: CommitOptions): Promise<NativeBatch> {
     const batch = this.#addon.createBatch(ops, options);
-    while (!this.#addon.prepareBatch(batch, SLICE_MS)) await turn();
+    while (!this.#addon.prepareBatch(batch, SLICE_MS)) await yieldToEventLoop();
     return batch;
   }
 

@@ -1,7 +1,7 @@
 /** What kube-proxy's other modes left on the node: removed where nf_tables reaches, else named. */
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import { findForeignLeftovers, type ForeignLeftover, type ForeignOptions } from "./foreign.js";
 import { removeIptablesChains } from "./iptables.js";

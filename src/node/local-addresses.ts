@@ -4,7 +4,7 @@
  */
 import type { AddressHandlers, InterfaceAddress, Monitor } from "../kernel/types.js";
 import { formatAddress } from "../model/address.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { LocalAddress } from "./facts.js";
 
 /** What of the kernel this needs. */

@@ -15,7 +15,7 @@
  */
 import type { V1Node } from "@kubernetes/client-node";
 import type { ProxyConfig } from "../config/index.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import { hostIPs, isLoopback, nodeFacts } from "./facts.js";
 import { checkFamilies, FAMILY_NAMES, type KernelFamilies, NodeError } from "./families.js";

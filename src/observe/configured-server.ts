@@ -1,7 +1,7 @@
 /** The health port and the metrics port: an HTTP listener on an address that the configuration names. */
-import type { EventRecorder } from "./events.js";
+import type { EventRecorder } from "../base/events.js";
 import { type HttpHandler, ListenError, parseListenAddress } from "./http-listener.js";
-import type { Logger } from "./log.js";
+import type { Logger } from "../base/logger.js";
 import { RetryingListener } from "./retrying-listener.js";
 
 /** Time between two attempts to listen, ms: kube-proxy's. */

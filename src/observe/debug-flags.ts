@@ -1,6 +1,6 @@
 /** /debug/flags: flags that can be set while the program runs (k8s.io/apiserver/pkg/server/routes/flags.go). */
 import { type HttpHandler, type HttpReply, textReply } from "./http-listener.js";
-import { levelOf, type Logger } from "./log.js";
+import { levelOf, type Logger } from "../base/logger.js";
 
 const MAX_VERBOSITY = 2 ** 31 - 1;
 

@@ -1,7 +1,7 @@
 import { ConfiguredServer, type ConfiguredServerOptions } from "./configured-server.js";
 import { debugFlagRoutes } from "./debug-flags.js";
 import { type HttpHandler, jsonReply, NOT_FOUND, textReply } from "./http-listener.js";
-import type { Logger } from "./log.js";
+import type { Logger } from "../base/logger.js";
 import type { Metrics } from "./metrics.js";
 import { profilingRoutes } from "./profiling.js";
 import { SliMetrics } from "./sli-metrics.js";

@@ -6,11 +6,11 @@
 import { Gauge, type Registry } from "prom-client";
 import type { HealthCheck, IpFamily } from "../model/types.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
-import type { EventRecorder } from "./events.js";
+import type { EventRecorder } from "../base/events.js";
 import { ConnectionLimit } from "./connection-limit.js";
 import { type HttpReply, JSON_TYPE, type ListenAddress, type ListenError } from "./http-listener.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
-import type { Logger } from "./log.js";
+import type { Logger } from "../base/logger.js";
 import { RetryingListener } from "./retrying-listener.js";
 
 /** Waits between attempts to open a port, ms; doubles up to the second. */

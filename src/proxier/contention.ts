@@ -6,7 +6,7 @@
  * without a sign of it. Both go on writing changes of services, and repair now and then; what was written last is in force.
  */
 import type { IpFamily } from "../model/types.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { Clock } from "../table/types.js";
 import type { ForeignChange } from "../table/watch.js";
 import type { ProxierObserver } from "./observer.js";

@@ -1,6 +1,6 @@
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { FORMER_SERVICE_MAPS, isDrawChain, TABLE_NAME } from "../ruleset/names.js";

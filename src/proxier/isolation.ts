@@ -9,10 +9,10 @@
  * addresses meanwhile, since two states that serve one address contradict each other. After a restart nothing is known of how a service was, so a
  * service that is refused at the first write has nothing.
  */
-import { Breather } from "../base/turns.js";
+import { TimeSlice } from "../base/time-slice.js";
 import { reasonOf } from "../base/unknown.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { FamilyRuleset, ServiceState } from "../ruleset/ruleset.js";
 import { TableError } from "../table/index.js";
 import type { Clock, FaultyObject } from "../table/types.js";
@@ -158,11 +158,11 @@ export class Isolation {
       list: readonly (readonly string[])[],
       act: (service: string, change: Unwritten) => void,
     ): Promise<void> => {
-      const breather = new Breather();
+      const timeSlice = new TimeSlice();
       for (const service of list.flat()) {
         const change = unwritten.get(service);
         if (change !== undefined) act(service, change);
-        if (breather.due) await breather.rest();
+        if (timeSlice.spent) await timeSlice.yield();
       }
     };
     const { refused, untried } = await findRefused(groups, {

@@ -4,7 +4,7 @@
  * for a few bytes, writes nothing, and is no attempt that could fail.
  */
 import type { IpFamily } from "../model/types.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { Table, TableError } from "../table/index.js";
 import type { Clock } from "../table/types.js";
 

@@ -3,13 +3,13 @@
  * written before the first full list.
  */
 import type { V1EndpointSlice, V1Node } from "@kubernetes/client-node";
-import { Breather, turn } from "../base/turns.js";
+import { TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
 import { netfilterPortOpen, processOfThread } from "../host/peers.js";
 import { NoLocalEndpointsCounter, ServiceModel } from "../model/index.js";
 import type { IpFamily, Problem, TakeOver } from "../model/types.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { RulesetOptions } from "../ruleset/ruleset.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { ApplyResult, Clock } from "../table/types.js";
@@ -229,7 +229,7 @@ export class Proxier implements ObjectSink {
       await Promise.all(this.#families.map((family) => family.load()));
     }
     // The first list is long: signals and health checks are not to be kept waiting.
-    const breather = new Breather();
+    const timeSlice = new TimeSlice();
     const dirty = this.model.takeDirty();
     for (const { family } of this.#families) {
       const underWay = this.#underWay[family];
@@ -241,12 +241,12 @@ export class Proxier implements ObjectSink {
     let rested = false;
     for (const service of dirty.services) {
       this.#update(service);
-      if (!breather.due) continue;
-      await breather.rest();
+      if (!timeSlice.spent) continue;
+      await timeSlice.yield();
       rested = true;
     }
     // The write that follows begins with a slice of its own.
-    if (rested) await turn();
+    if (rested) await yieldToEventLoop();
     if (!this.#loaded) this.#tellFound();
     this.#loaded = true;
   }
@@ -445,7 +445,7 @@ export class Proxier implements ObjectSink {
     this.model.setZone(facts.context.zone);
     for (const family of this.#families) {
       // The first time all rules are made, by code that nothing has run before.
-      if (!family.ready) await turn();
+      if (!family.ready) await yieldToEventLoop();
       const nodePorts = nodePortAddresses(config, facts, family.family, local);
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
       const rejectInPrerouting = await family.rejectsInPrerouting();

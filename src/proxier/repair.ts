@@ -1,6 +1,6 @@
 /** When to repair what somebody else did to a table, and what to say of it. */
 import type { IpFamily } from "../model/types.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import type { Table } from "../table/index.js";
 import type { ApplyResult, Clock, Drift } from "../table/types.js";
 import type { ForeignChange } from "../table/watch.js";

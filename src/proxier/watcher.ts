@@ -2,7 +2,7 @@
 import { performance } from "node:perf_hooks";
 
 import type { Kernel } from "../kernel/types.js";
-import type { Logger } from "../observe/log.js";
+import type { Logger } from "../base/logger.js";
 import { TableWatch, type WatchOptions } from "../table/watch.js";
 import type { FamilyProxier } from "./family.js";
 

@@ -1,6 +1,6 @@
 /** From the text of a manifest file to plain values, with the place of what is wrong. */
 import type { Document, LineCounter, ScalarTag } from "yaml";
-import { Breather } from "../base/turns.js";
+import { TimeSlice } from "../base/time-slice.js";
 import { reasonOf } from "../base/unknown.js";
 import { OLD_BOOLEANS } from "../base/yaml-booleans.js";
 import { JsonListReader } from "./json-list.js";
@@ -33,20 +33,20 @@ export const MAX_YAML_DOCUMENT = 2 << 20;
 export const MAX_JSON_VALUE = 16 << 20;
 const BYTE_ORDER_MARK = Buffer.from("\ufeff");
 
-/** The values of a file's documents, empty documents left out. `content` is UTF-8. `breather` begins anew. Throws `SyntaxFault`. */
+/** The values of a file's documents, empty documents left out. `content` is UTF-8. `timeSlice` begins anew. Throws `SyntaxFault`. */
 export async function readDocuments(
   content: Buffer,
   format: "json" | "yaml",
-  breather = new Breather(),
+  timeSlice = new TimeSlice(),
 ): Promise<unknown[]> {
-  breather.begin();
+  timeSlice.begin();
   const marked = content.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK);
   const body = marked ? content.subarray(BYTE_ORDER_MARK.length) : content;
   if (format === "yaml") {
     checkDocuments(body);
-    return readYaml(body.toString(), breather);
+    return readYaml(body.toString(), timeSlice);
   }
-  const list = body.length > PARSED_AT_ONCE ? await readLargeJson(body, breather) : undefined;
+  const list = body.length > PARSED_AT_ONCE ? await readLargeJson(body, timeSlice) : undefined;
   return list === undefined ? readJson(body.toString()) : [list];
 }
 
@@ -88,13 +88,13 @@ export function mebibytes(bytes: number): string {
  * something else than objects. The text of a list is never a string as a whole: V8 gives such large strings back to the system in
  * the pause that ends a collection, and 150 MB of them take 15 ms.
  */
-async function readLargeJson(text: Buffer, breather: Breather): Promise<unknown> {
+async function readLargeJson(text: Buffer, timeSlice: TimeSlice): Promise<unknown> {
   const reader = new JsonListReader(MAX_JSON_VALUE);
   const items: unknown[] = [];
   try {
     for (const item of reader.push(text)) {
       items.push(item);
-      if (breather.due) await breather.rest();
+      if (timeSlice.spent) await timeSlice.yield();
     }
     const value = reader.end();
     return reader.found ? Object.assign(value as object, { items }) : value;
@@ -219,7 +219,7 @@ const OLD_WORDS: ScalarTag = {
   resolve: (text) => new OldBoolean(text),
 };
 
-async function readYaml(text: string, breather: Breather): Promise<unknown[]> {
+async function readYaml(text: string, timeSlice: TimeSlice): Promise<unknown[]> {
   // 9 MB that JSON alone has no use for.
   const { Composer, LineCounter, Parser } = await import("yaml");
   const lines = new LineCounter();
@@ -239,7 +239,7 @@ async function readYaml(text: string, breather: Breather): Promise<unknown[]> {
   };
   for (const token of parser.parse(text)) {
     for (const document of composer.next(token)) take(document);
-    if (breather.due) await breather.rest();
+    if (timeSlice.spent) await timeSlice.yield();
   }
   for (const document of composer.end()) take(document);
   return values;

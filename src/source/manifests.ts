@@ -2,7 +2,7 @@ import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { DirectoryWatch } from "../base/directory-watch.js";
-import { Breather } from "../base/turns.js";
+import { TimeSlice } from "../base/time-slice.js";
 import { isNoEntry, reasonOf } from "../base/unknown.js";
 import {
   fileVersion,
@@ -99,7 +99,7 @@ export class ManifestSource implements ObjectSource {
   readonly #settleMs: number;
   readonly #index: ObjectIndex;
   /** One for all stages of a file: each with its own would have its time in the turn that the one before has used up. */
-  readonly #breather = new Breather();
+  readonly #timeSlice = new TimeSlice();
   /** Signature of each file as it was last taken over. */
   readonly #seen = new Map<string, string>();
   /** Versions that are not believed yet, and since when, ms of performance.now(). */
@@ -194,7 +194,7 @@ export class ManifestSource implements ObjectSource {
       const look = await this.#parse(file, content);
       this.#accept(file, look);
       if (look.kind === "objects") await this.#deliver(new Map([[file, look.objects]]), sink, true);
-      await this.#breather.rest();
+      await this.#timeSlice.yield();
       if (this.#stopped) return;
     }
   }
@@ -315,8 +315,8 @@ export class ManifestSource implements ObjectSource {
     const update = this.#index.update(versions, sink);
     let step = update.next();
     for (; step.done !== true; step = update.next()) {
-      if (!inTurns || !this.#breather.due) continue;
-      await this.#breather.rest();
+      if (!inTurns || !this.#timeSlice.spent) continue;
+      await this.#timeSlice.yield();
       if (this.#stopped) return false;
     }
     const { changed, clashes, wanted } = step.value;
@@ -352,12 +352,12 @@ export class ManifestSource implements ObjectSource {
       return { kind: "fault", signature, problem: { file, reason, remedy } };
     }
     try {
-      const values = await readDocuments(content.bytes, formatOf(file) ?? "yaml", this.#breather);
+      const values = await readDocuments(content.bytes, formatOf(file) ?? "yaml", this.#timeSlice);
       giveBack(content.bytes);
       const objects = new FileObjects(this.#options.watch ?? false);
       const sorting = sortInSteps(values, (object) => objects.add(object));
       let step = sorting.next();
-      for (; step.done !== true; step = sorting.next()) if (this.#breather.due) await this.#breather.rest();
+      for (; step.done !== true; step = sorting.next()) if (this.#timeSlice.spent) await this.#timeSlice.yield();
       const { otherKinds, faults } = step.value;
       for (const [kind, place] of otherKinds) {
         if (this.skippedKinds.has(kind)) continue;

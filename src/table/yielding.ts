@@ -1,4 +1,4 @@
-import { turn } from "../base/turns.js";
+import { yieldToEventLoop } from "../base/time-slice.js";
 
 /** Records handled between two turns of the event loop: well below 20 ms even on a slow core. */
 const CHUNK = 8_192;
@@ -9,7 +9,7 @@ const CHUNK = 8_192;
  */
 export async function inSlices(count: number, work: (from: number, to: number) => void): Promise<void> {
   for (let from = 0; from < count; from += CHUNK) {
-    if (from > 0) await turn();
+    if (from > 0) await yieldToEventLoop();
     work(from, Math.min(from + CHUNK, count));
   }
 }

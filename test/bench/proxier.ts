@@ -1,8 +1,8 @@
 /** A proxier without the program around it, fed as a source feeds it. */
-import { Breather } from "../../dist/base/turns.js";
+import { TimeSlice } from "../../dist/base/time-slice.js";
 import { defaultConfig } from "../../dist/config/index.js";
 import { NftKernel } from "../../dist/kernel/nft-kernel.js";
-import { createLogger } from "../../dist/observe/log.js";
+import { createLogger } from "../../dist/base/logger.js";
 import { Proxier, type ProxierOptions } from "../../dist/proxier/proxier.js";
 import { makeService, makeSlice, podsOf, type Protocol } from "./cluster.ts";
 import { ownMs } from "./loop-watch.ts";
@@ -38,10 +38,10 @@ export function makeObjects(services: number, endpoints: number, protocol: Proto
 
 /** Does something with each, as a source does with what it reads: the event loop has its turns. */
 export async function inTurns<T>(all: Iterable<T>, work: (one: T) => void): Promise<void> {
-  const breather = new Breather();
+  const timeSlice = new TimeSlice();
   for (const one of all) {
     work(one);
-    if (breather.due) await breather.rest();
+    if (timeSlice.spent) await timeSlice.yield();
   }
 }
 

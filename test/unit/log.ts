@@ -1,5 +1,5 @@
 import { type Level, pino } from "pino";
-import type { Logger } from "../../src/observe/log.js";
+import type { Logger } from "../../src/base/logger.js";
 
 /** One line of the log. */
 export interface LogLine {

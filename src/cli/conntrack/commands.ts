@@ -11,7 +11,7 @@ import { IpProto } from "../../kernel/constants.js";
 import { KernelError } from "../../kernel/errors.js";
 import { NftKernel } from "../../kernel/nft-kernel.js";
 import type { IpFamily } from "../../model/types.js";
-import { createLogger, type LogLevel } from "../../observe/log.js";
+import { createLogger, type LogLevel } from "../../base/logger.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
 import { UserError } from "../errors.js";
 import { interfaceAddresses } from "../setup.js";

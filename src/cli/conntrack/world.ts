@@ -11,7 +11,7 @@ import { openCluster } from "../../daemon/cluster.js";
 import { parseAddress, ServiceModel } from "../../model/index.js";
 import type { IpFamily, ServiceTarget } from "../../model/types.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/facts.js";
-import type { Logger } from "../../observe/log.js";
+import type { Logger } from "../../base/logger.js";
 import { Metrics } from "../../observe/metrics.js";
 import { servedClaims } from "../../ruleset/served-claims.js";
 import { AccessDeniedError, ConnectionSettingsError } from "../../source/kubernetes/errors.js";

@@ -1,6 +1,6 @@
 import { reasonOf } from "../../base/unknown.js";
-import type { Logger } from "../../observe/log.js";
-import type { EventRecorder, EventSubject, EventText } from "../../observe/events.js";
+import type { Logger } from "../../base/logger.js";
+import type { EventRecorder, EventSubject, EventText } from "../../base/events.js";
 import type { ApiConnection } from "./connection.js";
 import { StatusError } from "./errors.js";
 import { Backoff, pause, type Timing } from "./timing.js";

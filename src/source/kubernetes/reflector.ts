@@ -3,8 +3,8 @@
  * stays there until a complete list or a deletion says otherwise.
  */
 import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
-import type { Logger } from "../../observe/log.js";
-import { Breather } from "../../base/turns.js";
+import type { Logger } from "../../base/logger.js";
+import { TimeSlice } from "../../base/time-slice.js";
 import type { KubeKind, KubeObject } from "../types.js";
 import type { ApiConnection } from "./connection.js";
 import { AccessDeniedError, isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";
@@ -55,7 +55,7 @@ export class Reflector {
   readonly #kind: KubeKind;
   readonly #backoff: Backoff;
   readonly #sleep = new Sleep();
-  readonly #breather = new Breather();
+  readonly #timeSlice = new TimeSlice();
   /** resourceVersion of each object that the sink knows, by name. */
   readonly #known = new Map<string, Version>();
   /** Where the next watch begins; undefined: a list is needed first. */
@@ -152,11 +152,11 @@ export class Reflector {
       onAnswer: () => this.#onAnswer(),
     });
     for await (const chunk of answer) {
-      this.#breather.begin();
+      this.#timeSlice.begin();
       for (const item of body.push(chunk)) {
         const name = this.#take(item);
         if (name !== undefined) present.add(name);
-        if (this.#breather.due) await this.#breather.rest();
+        if (this.#timeSlice.spent) await this.#timeSlice.yield();
       }
     }
     return body.end();
@@ -194,12 +194,12 @@ export class Reflector {
 
   async #takeEvents(body: WatchBody, chunk: Buffer): Promise<void> {
     this.#stalls = 0;
-    this.#breather.begin();
+    this.#timeSlice.begin();
     let changed = false;
     try {
       for (const event of body.push(chunk)) {
         changed = this.#event(event) || changed;
-        if (this.#breather.due) await this.#breather.rest();
+        if (this.#timeSlice.spent) await this.#timeSlice.yield();
       }
     } finally {
       if (changed) this.#options.sink.flush();

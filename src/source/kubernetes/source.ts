@@ -1,4 +1,4 @@
-import type { Logger } from "../../observe/log.js";
+import type { Logger } from "../../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink, ObjectSource } from "../types.js";
 import type { ApiConnection } from "./connection.js";
 import { Reflector, type ReflectorSink } from "./reflector.js";

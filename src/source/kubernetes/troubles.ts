@@ -1,5 +1,5 @@
 /** Log of what does not work: once when it begins, now and then while it lasts, once when it is over. */
-import type { Logger } from "../../observe/log.js";
+import type { Logger } from "../../base/logger.js";
 
 interface Trouble {
   readonly since: number;

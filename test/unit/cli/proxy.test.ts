@@ -21,7 +21,7 @@ interface Line {
 let created: unknown[][] = [];
 let logged: Line[] = [];
 
-vi.mock("../../../src/observe/log.js", async (original) => ({
+vi.mock("../../../src/base/logger.js", async (original) => ({
   ...(await original<object>()),
   createLogger: (...options: unknown[]) => {
     created.push(options);

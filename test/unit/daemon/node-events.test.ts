@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 
 import { NodeEvents } from "../../../src/daemon/node-events.js";
-import type { EventSubject, EventText } from "../../../src/observe/events.js";
+import type { EventSubject, EventText } from "../../../src/base/events.js";
 
 it("contended: the Node has an Event that names the other process, and what to do", () => {
   const recorded: [EventSubject, EventText][] = [];

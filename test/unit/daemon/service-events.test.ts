@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 
 import { ServiceEvents } from "../../../src/daemon/service-events.js";
-import type { EventSubject, EventText } from "../../../src/observe/events.js";
+import type { EventSubject, EventText } from "../../../src/base/events.js";
 
 it("a service that is set aside has an Event: which node, which addresses, and what the kernel said", () => {
   const recorded: [EventSubject, EventText][] = [];

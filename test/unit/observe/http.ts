@@ -2,8 +2,8 @@
 import { randomInt } from "node:crypto";
 import { request } from "node:http";
 import { connect, createServer } from "node:net";
-import type { EventRecorder, EventSubject, EventText } from "../../../src/observe/events.js";
-import type { Logger } from "../../../src/observe/log.js";
+import type { EventRecorder, EventSubject, EventText } from "../../../src/base/events.js";
+import type { Logger } from "../../../src/base/logger.js";
 import { keptIn, type LogLine } from "../log.js";
 
 /** For `expect.poll`: machines that run tests are busy. */

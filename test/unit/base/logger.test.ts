@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { levelOf } from "../../../src/observe/log.js";
+import { levelOf } from "../../../src/base/logger.js";
 
 test.each([
   [0, "info"],

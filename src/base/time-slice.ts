@@ -1,0 +1,35 @@
+/** Long work in pieces, so that the event loop comes to everything else in between. */
+
+/** Work between two yields, ms: two such pieces may fall into one turn of the event loop, and a collection of garbage on top. */
+const SLICE_MS = 4;
+
+/** Resolves after timers, sockets and signals have had their turn. */
+export function yieldToEventLoop(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
+
+/** A share of the main thread's time: work looks at `spent` now and then, and yields when it is. */
+export class TimeSlice {
+  readonly #lengthMs: number;
+  #began = performance.now();
+
+  /** @param lengthMs default 4. */
+  constructor(lengthMs = SLICE_MS) {
+    this.#lengthMs = lengthMs;
+  }
+
+  /** To be called when work goes on after a wait. */
+  begin(): void {
+    this.#began = performance.now();
+  }
+
+  get spent(): boolean {
+    return performance.now() - this.#began >= this.#lengthMs;
+  }
+
+  /** Yields to the event loop, and begins anew. */
+  async yield(): Promise<void> {
+    await yieldToEventLoop();
+    this.begin();
+  }
+}
