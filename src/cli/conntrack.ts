@@ -2,7 +2,7 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { WITH_PORTS } from "../conntrack/states.js";
 import type { ConntrackFilter, ConntrackTuple } from "../conntrack/types.js";
-import { familyOf, parseAddress } from "../model/address.js";
+import { familyOf, parseAddress } from "../base/ip.js";
 import { LOG_LEVELS } from "../base/logger.js";
 import type { CommonConntrackOptions, DeleteCommandOptions, GcCommandOptions } from "./conntrack/commands.js";
 import {

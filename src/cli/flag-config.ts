@@ -12,7 +12,7 @@ import {
   parseConfig,
 } from "../config/index.js";
 import { parseDuration } from "../config/duration.js";
-import { parseAddress } from "../model/address.js";
+import { parseAddress } from "../base/ip.js";
 import { UserError } from "./errors.js";
 import type { FlagValues } from "./flag-values.js";
 import { type FlagName, type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";

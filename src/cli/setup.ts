@@ -3,7 +3,7 @@ import { reasonOf } from "../base/unknown.js";
 import { ConfigError, defaultConfig, loadConfig, type ProxyConfig } from "../config/index.js";
 import { KernelError } from "../kernel/errors.js";
 import { NftKernel } from "../kernel/nft-kernel.js";
-import { parseAddress } from "../model/address.js";
+import { parseAddress } from "../base/ip.js";
 import type { LocalAddress } from "../node/facts.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
 import type { Logger } from "../base/logger.js";

@@ -3,7 +3,7 @@
  * server_linux.go (platformApplyDefaults) for the mode, and component-base's of the logging section. Ours differ in
  * three places: the mode is nftables, nftables.minSyncPeriod is 0, and a log format that is not set stays so.
  */
-import { familyOf } from "../model/address.js";
+import { familyOf } from "../base/ip.js";
 import { API_VERSION, KIND, type ConfigInput } from "./schema.js";
 import type { Endpoint } from "./values.js";
 

@@ -1,6 +1,6 @@
 /** Kinds of values in a KubeProxyConfiguration, each with what is said of a wrong one. */
 import { z } from "zod";
-import { parseAddress, parseCIDR } from "../model/address.js";
+import { parseAddress, parseCIDR } from "../base/ip.js";
 import { parseDuration } from "./duration.js";
 
 const INT32_MAX = 2 ** 31 - 1;

@@ -3,7 +3,7 @@
  * looked at once, and at a field or two.
  */
 import type { NativeRecords } from "../kernel/conntrack-addon.js";
-import { formatAddress } from "../model/address.js";
+import { formatAddress } from "../base/ip.js";
 import type { IpFamily } from "../model/types.js";
 import { AF, KEY_BYTES, KIND, LABEL_BYTES, OFFSET, packIdentity, PART, SHORT_BYTES } from "./record.js";
 import { stateName } from "./states.js";

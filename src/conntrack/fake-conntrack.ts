@@ -4,7 +4,7 @@
  * time is over. What a real kernel shows rarely can be ordered: refusals, interrupted dumps, lost events, delays.
  */
 import { KernelError } from "../kernel/errors.js";
-import { parseAddress } from "../model/address.js";
+import { parseAddress } from "../base/ip.js";
 import type { IpFamily } from "../model/types.js";
 import { unpackRecords } from "./entry.js";
 import { compileFilter, matchesPatterns } from "./filter.js";

@@ -8,7 +8,7 @@
  *   104 counters: packets, bytes, original and reply   136 start, ns   144 labels
  */
 import { KernelError } from "../kernel/errors.js";
-import { packAddress } from "../model/address.js";
+import { packAddress } from "../base/ip.js";
 import type { IpFamily } from "../model/types.js";
 import { ICMP, ICMPV6, STATES, WITH_PORTS } from "./states.js";
 import { CONNTRACK_STATUS } from "./types.js";

@@ -1,6 +1,6 @@
 /** Builds the screen of a pass over many destinations: which there are, and which reply sources are in order there. */
 import { IpProto } from "../kernel/constants.js";
-import { packAddress } from "../model/address.js";
+import { packAddress } from "../base/ip.js";
 import type { IpFamily, Protocol, ServiceTarget } from "../model/types.js";
 import type { Switches } from "./decide.js";
 import type { Claim } from "./former.js";

@@ -2,7 +2,7 @@
  * Endpoints in columns: a cluster has hundreds of thousands, and an object and a text for each would be most of what there is in memory.
  * Addresses are words as the kernel's maps hold them: read once from the API's text, and not again until text is asked for.
  */
-import { formatAddress, packAddress } from "./address.js";
+import { formatAddress, packAddress } from "../base/ip.js";
 import type { Endpoint, IpFamily } from "./types.js";
 
 const scratch = new Int32Array(4);

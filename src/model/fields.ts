@@ -3,7 +3,7 @@
  * carries on with the API server's default.
  */
 import { type Fields, isFields } from "../base/unknown.js";
-import { parseAddress } from "./address.js";
+import { parseAddress } from "../base/ip.js";
 import type { Problem, Protocol } from "./types.js";
 
 /**

@@ -14,14 +14,3 @@ export type {
 } from "./types.js";
 export { NoLocalEndpointsCounter } from "./no-local-endpoints.js";
 export { ServiceModel, type Dirty, type ServiceModelOptions } from "./service-model.js";
-export {
-  familyOf,
-  formatAddress,
-  mergePrefixes,
-  packAddress,
-  parseAddress,
-  parseCIDR,
-  prefixContains,
-  prefixCovers,
-  type Prefix,
-} from "./address.js";

@@ -1,5 +1,5 @@
 /** What is read of a ServiceCIDR. */
-import { parseCIDR, type Prefix } from "./address.js";
+import { parseCIDR, type Prefix } from "../base/ip.js";
 import { clusterName, fieldsOf, type Findings, listOf, show } from "./fields.js";
 
 /** The networks of a ServiceCIDR; those that are none are reported. `name` is absent when the object has none. */

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
-import { mergePrefixes, type Prefix } from "./address.js";
+import { mergePrefixes, type Prefix } from "../base/ip.js";
 import { addLocalReady, categorize, isUsable } from "./categorize.js";
 import { Claims, NODE_PORT } from "./claims.js";
 import { guardsOf, lossesOf, takeOvers } from "./clashes.js";

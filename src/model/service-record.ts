@@ -1,6 +1,6 @@
 /** What is kept of a Service: only what its meaning depends on, with the API server's defaults filled in. */
 import { type Fields, isFields } from "../base/unknown.js";
-import { familyOf, mergePrefixes, parseCIDR, type Prefix } from "./address.js";
+import { familyOf, mergePrefixes, parseCIDR, type Prefix } from "../base/ip.js";
 import {
   addressOf,
   cut,

@@ -3,9 +3,10 @@
  * know of one service port; it is recomputed only when its own service changes.
  */
 
+import type { IpFamily } from "../base/ip.js";
 import type { EndpointList } from "./endpoints.js";
 
-export type IpFamily = "ip" | "ip6";
+export type { IpFamily } from "../base/ip.js";
 export type Protocol = "TCP" | "UDP" | "SCTP";
 
 export interface Endpoint {

@@ -4,7 +4,7 @@
  */
 import type { V1Node } from "@kubernetes/client-node";
 import type { ProxyConfig } from "../config/index.js";
-import { familyOf, parseAddress, parseCIDR, type Prefix, prefixContains } from "../model/address.js";
+import { familyOf, parseAddress, parseCIDR, type Prefix, prefixContains } from "../base/ip.js";
 import type { IpFamily, NodeContext } from "../model/types.js";
 import type { LocalDetector } from "../ruleset/skeleton.js";
 

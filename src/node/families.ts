@@ -6,7 +6,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { ProxyConfig } from "../config/index.js";
-import { familyOf, parseAddress } from "../model/address.js";
+import { familyOf, parseAddress } from "../base/ip.js";
 import type { IpFamily } from "../model/types.js";
 import { isUnspecified, localDetector, type NodeFacts } from "./facts.js";
 

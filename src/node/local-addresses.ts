@@ -3,7 +3,7 @@
  * kube-proxy asks: also of links that are down, also tentative and deprecated IPv6 addresses.
  */
 import type { AddressHandlers, InterfaceAddress, Monitor } from "../kernel/types.js";
-import { formatAddress } from "../model/address.js";
+import { formatAddress } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
 import type { LocalAddress } from "./facts.js";
 

@@ -3,7 +3,7 @@
  * list values, which packets have in host order. One instance holds scratch buffers that are valid until its next call.
  */
 import { endianness } from "node:os";
-import { formatAddress, packAddress } from "../model/address.js";
+import { formatAddress, packAddress } from "../base/ip.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { IpFamily, Protocol } from "../model/types.js";
 import { IpProto } from "../kernel/constants.js";

@@ -6,7 +6,7 @@
  * each endpoint. What those lead to are elements of shared maps (affinity.ts says how, and why the rules are not one as well): no chain or set
  * is an endpoint's own, as the kernel looks sets up by walking the list of all that the table has.
  */
-import { parseCIDR, prefixContains } from "../model/address.js";
+import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView, SharedGuard } from "../model/types.js";
 import type { Table } from "../table/index.js";

@@ -1,7 +1,5 @@
 /** Addresses and networks as numbers: parsing, ranges, merging. */
-import { isIP } from "node:net";
-
-import ipaddr from "ipaddr.js";
+import { addressBytes as bytesOf, formatAddress } from "../base/ip.js";
 
 /** An inclusive range of addresses (or ports). */
 export interface Range {
@@ -15,8 +13,9 @@ export interface Network extends Range {
 
 /** Bytes of an address, 4 or 16. Throws RangeError for anything but one address in canonical dotted or colon form. */
 export function addressBytes(text: string): Uint8Array {
-  if (isIP(text) === 0 || text.includes("%")) throw new RangeError(`not an IP address: ${JSON.stringify(text)}`);
-  return Uint8Array.from(ipaddr.parse(text).toByteArray());
+  const bytes = bytesOf(text);
+  if (bytes === undefined) throw new RangeError(`not an IP address: ${JSON.stringify(text)}`);
+  return bytes;
 }
 
 /** Parses `ADDRESS` or `ADDRESS/PREFIX`; bits behind the prefix are ignored. */
@@ -65,9 +64,7 @@ export function numberToBytes(value: bigint, length: number): Uint8Array {
 }
 
 /** Text of an address as nft prints it. */
-export function addressText(bytes: Uint8Array): string {
-  return bytes.length === 4 ? bytes.join(".") : new ipaddr.IPv6([...bytes]).toRFC5952String();
-}
+export const addressText = formatAddress;
 
 /** `a.b.c.d/n`, a single address, or `from-to`. */
 export function rangeText(range: Range, length: number): string {

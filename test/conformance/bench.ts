@@ -2,7 +2,7 @@
 import { FakeKernel, type FakeKernelOptions } from "../../src/kernel/fake-kernel.js";
 import { normalizeExpr } from "../../src/kernel/normalize.js";
 import type { InterfaceAddress, Kernel } from "../../src/kernel/types.js";
-import { familyOf } from "../../src/model/address.js";
+import { familyOf } from "../../src/base/ip.js";
 import { addressBytes } from "../../src/table/addresses.js";
 import { unpack } from "./build.js";
 import { OF_THE_FAKE, type KernelFacts } from "./kernel-facts.js";

@@ -3,7 +3,7 @@ import { execFile, spawnSync } from "node:child_process";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 import { KernelError } from "../../src/kernel/errors.js";
-import { formatAddress } from "../../src/model/address.js";
+import { formatAddress } from "../../src/base/ip.js";
 import { useLab } from "./lab.js";
 
 const lab = useLab();

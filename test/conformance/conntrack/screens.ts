@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { BEYOND_KUBE_PROXY } from "../../../src/conntrack/decide.js";
 import { mayLeaveOut, ScreenBuilder } from "../../../src/conntrack/screen.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackScreen } from "../../../src/conntrack/types.js";
-import { parseAddress } from "../../../src/model/index.js";
+import { parseAddress } from "../../../src/base/ip.js";
 import type { IpFamily, Protocol, ServiceTarget } from "../../../src/model/types.js";
 import { all, type CurrentTable, flow, refusal } from "./bench.js";
 

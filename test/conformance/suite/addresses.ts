@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { Kernel, Monitor } from "../../../src/kernel/types.js";
-import { formatAddress } from "../../../src/model/address.js";
+import { formatAddress } from "../../../src/base/ip.js";
 import type { Current } from "../cases.js";
 
 /** Watches, and counts. */

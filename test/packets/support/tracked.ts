@@ -8,7 +8,7 @@ import { ConntrackService, type ConntrackServiceOptions } from "../../../src/con
 import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/types.ts";
 import { plainEntry } from "../../../src/conntrack/entry.ts";
 import { NftKernel } from "../../../src/kernel/nft-kernel.ts";
-import { formatAddress } from "../../../src/model/index.ts";
+import { formatAddress } from "../../../src/base/ip.ts";
 import { Proxier } from "../../../src/proxier/proxier.ts";
 import type { KubeKind, KubeObject } from "../../../src/source/types.ts";
 import type { Cluster } from "./cluster.ts";

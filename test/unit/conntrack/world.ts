@@ -1,6 +1,7 @@
 /** The services and endpoints that the cases (cases.ts) are about, and what has happened to them. */
 import { FormerTargets } from "../../../src/conntrack/former.js";
-import { parseAddress, ServiceModel } from "../../../src/model/index.js";
+import { parseAddress } from "../../../src/base/ip.js";
+import { ServiceModel } from "../../../src/model/index.js";
 import type { IpFamily, Protocol } from "../../../src/model/types.js";
 
 export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];

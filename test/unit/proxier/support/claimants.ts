@@ -1,7 +1,7 @@
 /** Who of all services has which address and port, and who may reach it, straight from the objects: the rule once more. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 
-import { parseCIDR, prefixContains } from "../../../../src/model/address.js";
+import { parseCIDR, prefixContains } from "../../../../src/base/ip.js";
 import type { IpFamily, ServicePortView } from "../../../../src/model/types.js";
 import type { KubeObject } from "../../../../src/source/types.js";
 

@@ -1,5 +1,5 @@
 /** What the first packet of a connection comes to by what services mean: the table of hooks and policies, once more, in few words. */
-import { parseCIDR, prefixContains } from "../../../../src/model/address.js";
+import { parseCIDR, prefixContains } from "../../../../src/base/ip.js";
 import type { Endpoint, IpFamily, ServicePortView } from "../../../../src/model/types.js";
 import type { Connection } from "./packets.js";
 import { NODE_ADDRESSES, SOURCES, type SourceName } from "./world.js";

@@ -18,7 +18,7 @@ import {
   SetFlag,
 } from "../../../../src/kernel/constants.js";
 import type { Expr, Verdict } from "../../../../src/kernel/types.js";
-import { formatAddress, packAddress } from "../../../../src/model/address.js";
+import { formatAddress, packAddress } from "../../../../src/base/ip.js";
 import type { IpFamily, Protocol } from "../../../../src/model/types.js";
 import type { SetView, TableView } from "./tables.js";
 

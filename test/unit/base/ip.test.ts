@@ -7,7 +7,7 @@ import {
   parseAddress,
   parseCIDR,
   prefixContains,
-} from "../../../src/model/index.js";
+} from "../../../src/base/ip.js";
 
 describe("parseAddress", () => {
   test.each([

@@ -2,7 +2,8 @@
  * Addresses and prefixes, read as Go's lenient parser reads them (k8s.io/utils/net ParseIPSloppy, ParseCIDRSloppy):
  * leading zeros in a dotted quad are decimal, an IPv4-mapped IPv6 address is the IPv4 address, no zones.
  */
-import type { IpFamily } from "./types.js";
+
+export type IpFamily = "ip" | "ip6";
 
 const DOT = 46;
 const COLON = 58;
@@ -114,6 +115,17 @@ function packV6(text: string, into: Uint8Array, offset: number): boolean {
 function isMapped(bytes: Uint8Array, offset: number): boolean {
   for (let i = 0; i < 10; i++) if (bytes[offset + i] !== 0) return false;
   return bytes[offset + 10] === 0xff && bytes[offset + 11] === 0xff;
+}
+
+/**
+ * The 4 bytes of a canonical dotted quad, or the 16 of an IPv6 address, an IPv4-mapped one included; undefined when `text` is
+ * neither.
+ */
+export function addressBytes(text: string): Uint8Array | undefined {
+  const bytes = new Uint8Array(16);
+  if (isCanonicalV4(text)) packV4(text, 0, bytes, 0);
+  else return packV6(text, bytes, 0) ? bytes : undefined;
+  return bytes.subarray(0, 4);
 }
 
 /**
