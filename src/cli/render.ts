@@ -1,10 +1,18 @@
-import { FakeKernel } from "../kernel/fake-kernel.js";
+import type { V1Node } from "@kubernetes/client-node";
+import type { ProxyConfig } from "../config/index.js";
 import { countIgnored, shortfallOf } from "../daemon/reading.js";
+import { ServiceModel } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
-import { createLogger } from "../base/logger.js";
-import { Proxier } from "../proxier/proxier.js";
+import { nodeFacts, nodePortAddresses } from "../node/facts.js";
+import { createLogger, type Logger } from "../base/logger.js";
+import { problemLogger, takeOverLogger } from "../proxier/model-log.js";
+import { rulesetOptions } from "../proxier/ruleset-options.js";
+import { TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
+import { FamilyRuleset } from "../ruleset/ruleset.js";
+import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
+import { DeclaredTable } from "../table/index.js";
 import type { ManifestOptions } from "./options.js";
-import { interfaceAddresses, manifestSource, MONOTONIC_CLOCK, nodeName, readConfig, startSource } from "./setup.js";
+import { interfaceAddresses, manifestSource, nodeName, readConfig, startSource } from "./setup.js";
 import { writeOut } from "./stdout.js";
 
 const NOTHING_PRINTED =
@@ -12,44 +20,119 @@ const NOTHING_PRINTED =
 
 /**
  * `render`: the ruleset of the manifests on stdout. Exit code 1 when something of them is not in it; then nothing is printed, unless
- * `allowIncomplete`, or unless all that is missing is what another object has too.
+ * `allowIncomplete`, or unless all that is missing is what another object has too. No kernel is asked: nothing of this machine's rules
+ * shows in what is printed.
  */
 export async function renderCommand(options: ManifestOptions & { readonly family?: "ip" | "ip6" }): Promise<number> {
   const log = await createLogger(options.logLevel);
   const config = await readConfig(options.config, log);
   const families: readonly IpFamily[] = options.family === undefined ? ["ip", "ip6"] : [options.family];
-  const proxier = new Proxier({
-    config,
-    nodeName: nodeName(config),
-    families,
-    // An empty kernel in memory: nothing of this machine's rules may show in what is printed.
-    kernel: new FakeKernel(),
-    reproducible: true,
-    log,
-    clock: MONOTONIC_CLOCK,
-    localAddresses: interfaceAddresses,
-  });
+  const objects = new ManifestObjects(config, families, log);
   const source = manifestSource(options.manifests, false, log);
   try {
-    await startSource(source, {
-      upsert: (object) => proxier.upsert(object),
-      remove: (kind, name) => proxier.remove(kind, name),
-      synced: () => proxier.synced(),
-      flush: () => undefined,
-    });
-    const reading = { source, model: proxier.model };
+    await startSource(source, objects);
+    const { model } = objects;
+    const reading = { source, model };
     const shortfall = options.allowIncomplete === true ? undefined : shortfallOf(reading, true);
     if (shortfall !== undefined) {
       log.error({ ...shortfall, ignored: countIgnored(reading) }, NOTHING_PRINTED);
       return 1;
     }
-    await writeOut(await proxier.render());
+    await writeOut(await objects.render());
     const ignored = countIgnored(reading);
-    const counts = families.map((family) => [family, proxier.model.counts(family)] as const);
+    const counts = families.map((family) => [family, model.counts(family)] as const);
     log.info({ ...Object.fromEntries(counts), ignored }, "rendered");
     return ignored > 0 && options.allowIncomplete !== true ? 1 : 0;
   } finally {
     await source.stop();
-    await proxier.stop();
+  }
+}
+
+/** What was read, and the tables that it makes on this node. */
+class ManifestObjects implements ObjectSink {
+  readonly model: ServiceModel;
+  readonly #config: ProxyConfig;
+  readonly #families: readonly IpFamily[];
+  readonly #log: Logger;
+  readonly #nodeName: string;
+  #node: V1Node | undefined;
+
+  constructor(config: ProxyConfig, families: readonly IpFamily[], log: Logger) {
+    this.#config = config;
+    this.#families = families;
+    this.#log = log;
+    this.#nodeName = nodeName(config);
+    this.model = new ServiceModel({
+      families,
+      node: { nodeName: this.#nodeName },
+      allowExternalIPs: config.allowExternalIPs,
+      onProblem: problemLogger(log),
+      onTakeOver: takeOverLogger(log),
+    });
+  }
+
+  upsert(object: KubeObject): void {
+    switch (object.kind) {
+      case "Service":
+        this.model.upsertService(object.object);
+        return;
+      case "EndpointSlice":
+        this.model.upsertSlice(object.object);
+        return;
+      case "ServiceCIDR":
+        return this.model.upsertServiceCIDR(object.object);
+      case "Node":
+        if (object.object.metadata?.name === this.#nodeName) this.#node = object.object;
+    }
+  }
+
+  remove(kind: KubeKind, name: string): void {
+    switch (kind) {
+      case "Service":
+        this.model.removeService(name);
+        return;
+      case "EndpointSlice":
+        this.model.removeSlice(name);
+        return;
+      case "ServiceCIDR":
+        return this.model.removeServiceCIDR(name);
+      case "Node":
+        if (name === this.#nodeName) this.#node = undefined;
+    }
+  }
+
+  synced(): void {}
+
+  flush(): void {}
+
+  /** The tables as text that `nft -f` loads. */
+  async render(): Promise<string> {
+    const local = await interfaceAddresses();
+    const facts = nodeFacts(this.#config, this.#nodeName, this.#node);
+    this.model.setZone(facts.context.zone);
+    const tables = this.#families.map((family) => {
+      const nodePorts = nodePortAddresses(this.#config, facts, family, local);
+      if (nodePorts.warning !== undefined) this.#log.warn(nodePorts.warning);
+      const table = new DeclaredTable({ family, name: TABLE_NAME, comment: TABLE_COMMENT });
+      const options = rulesetOptions(this.#config, facts, family, nodePorts.addresses);
+      // The same objects are to give the same text: numbers of endpoints with affinity begin at 0, not anywhere.
+      return { family, table, ruleset: new FamilyRuleset(table, family, options, 0) };
+    });
+    const { services } = this.model.takeDirty();
+    for (const { family, ruleset } of tables) {
+      ruleset.setServiceCIDRs(this.model.serviceCIDRs(family));
+      for (const service of services) this.#update(ruleset, service);
+    }
+    return tables.map(({ table }) => table.render()).join("\n");
+  }
+
+  /** One service that cannot be expressed must not keep the others from the text. */
+  #update(ruleset: FamilyRuleset, service: string): void {
+    const { family } = ruleset;
+    try {
+      ruleset.update(service, this.model.views(family, service));
+    } catch (error) {
+      this.#log.error({ family, service, err: error }, "service left as it was");
+    }
   }
 }

@@ -201,7 +201,7 @@ export interface ConntrackStats {
 /**
  * Conntrack of one network namespace. Every method is asynchronous and off the main thread. Errors are `KernelError` (its
  * code says: no rights, no ctnetlink in the kernel, a filter that is not understood). A filter with a part that cannot be
- * read is refused before anything is asked of the kernel. Implemented by `NetlinkConntrack` and by `FakeConntrack`.
+ * read is refused before anything is asked of the kernel. Implemented by `NetlinkConntrack`.
  */
 export interface ConntrackTable {
   /**

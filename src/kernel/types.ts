@@ -1,7 +1,7 @@
 /**
  * The kernel port: everything the rest of the program may ask of nf_tables, as types.
  *
- * `NftKernel` (the addon) and `FakeKernel` (memory) implement `Kernel` and pass one conformance suite.
+ * `NftKernel` (the addon) implements `Kernel`; so does the fake that tests use, and both pass one conformance suite.
  * Numbers are the kernel's own (linux/netfilter/nf_tables.h); `constants.ts` names them. Byte arrays are
  * in the order the kernel keeps them: network byte order for addresses, ports and protocol keys,
  * host byte order for marks, indices and interface data.

@@ -3,7 +3,7 @@ import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
-import { FORMER_SERVICE_MAPS, isDrawChain, TABLE_NAME } from "../ruleset/names.js";
+import { FORMER_SERVICE_MAPS, isDrawChain, TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
 import { servedClaims } from "../ruleset/served-claims.js";
 import { joinResults, probeRejectPrerouting, Table, TableError } from "../table/index.js";
 import type { ApplyResult, Clock } from "../table/types.js";
@@ -45,8 +45,6 @@ export interface FamilyOptions {
   /** Nobody else may change the table while we run. */
   readonly ownTable: boolean;
   readonly pieceElements?: number;
-  /** See ProxierOptions. */
-  readonly reproducible: boolean;
   readonly contention: Contention;
   /** nftables.syncPeriod, ms. */
   readonly syncPeriodMs: number;
@@ -69,7 +67,6 @@ export class FamilyProxier {
   /** Chains that the kernel does not let go, as they were last said. */
   #busy: ReadonlySet<string> = new Set();
   #rejectsInPrerouting: boolean | undefined;
-  readonly #reproducible: boolean;
   /** What was served before the first write by maps that we do not have. */
   #former: readonly ServiceClaim[] = [];
 
@@ -77,7 +74,6 @@ export class FamilyProxier {
     const { kernel, clock, log, observers, ownTable, pieceElements, contention, syncPeriodMs, request } = options;
     this.family = family;
     this.#kernel = kernel;
-    this.#reproducible = options.reproducible;
     this.#log = log;
     this.#clock = clock;
     this.#observers = observers;
@@ -85,7 +81,7 @@ export class FamilyProxier {
       lateChains: isDrawChain,
       family,
       name: TABLE_NAME,
-      comment: "rules for kube-proxy",
+      comment: TABLE_COMMENT,
       clock,
       targetsFirst: true,
       own: ownTable,
@@ -118,7 +114,7 @@ export class FamilyProxier {
     if (this.#options !== undefined && JSON.stringify(this.#options) === JSON.stringify(options)) return;
     this.#options = options;
     if (this.#services !== undefined) return this.#services.ruleset.setOptions(options);
-    const ruleset = new FamilyRuleset(this.table, this.family, options, this.#reproducible ? 0 : undefined);
+    const ruleset = new FamilyRuleset(this.table, this.family, options);
     const parts = { family: this.family, ruleset, log: this.#log, clock: this.#clock, observers: this.#observers };
     this.#services = { ruleset, isolation: new Isolation(parts) };
   }
@@ -192,10 +188,6 @@ export class FamilyProxier {
     const result = await this.table.apply({ repair: this.repair.waitMs() === 0 });
     this.repair.applied(result, began);
     return result;
-  }
-
-  render(): string {
-    return this.table.render();
   }
 
   close(): void {

@@ -8,17 +8,18 @@ import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
 import { netfilterPortOpen, processOfThread } from "../host/peers.js";
 import { NoLocalEndpointsCounter, ServiceModel } from "../model/index.js";
-import type { IpFamily, Problem, TakeOver } from "../model/types.js";
+import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
-import type { RulesetOptions } from "../ruleset/ruleset.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { ApplyResult, Clock } from "../table/types.js";
 import { Contention, type PeerLookup } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
-import { localDetector, type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
+import { type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
 import { LocalAddresses } from "../node/local-addresses.js";
+import { problemLogger, takeOverLogger } from "./model-log.js";
 import type { ProxierObserver, SyncReport, SyncWork } from "./observer.js";
 import { Pace } from "./pace.js";
+import { rulesetOptions } from "./ruleset-options.js";
 import { TriggerTimes } from "./triggers.js";
 import { Watcher, type WatcherOptions } from "./watcher.js";
 
@@ -40,8 +41,6 @@ export interface ProxierOptions {
   readonly ownTable?: boolean;
   /** See TableOptions.pieceElements. */
   readonly pieceElements?: number;
-  /** The same objects give the same table each time: for what is printed, not for what serves. Default: no. */
-  readonly reproducible?: boolean;
   /** Listen to what others do to the tables, and repair it. Default: no. */
   readonly watch?: boolean | WatcherOptions;
   /** What the system tells of processes that change the tables; by default /proc. */
@@ -52,8 +51,6 @@ export interface ProxierOptions {
 
 /** While changes keep coming, they are written together at most this far apart, ms. */
 const BATCH_MS = 20;
-/** Of what passed from one service to another, this much is logged. */
-const MAX_CLAIMS = 20;
 
 const PEERS_IN_PROC: PeerLookup = { portOpen: netfilterPortOpen, processOf: processOfThread };
 
@@ -112,8 +109,8 @@ export class Proxier implements ObjectSink {
       families: options.families,
       node: { nodeName: options.nodeName },
       allowExternalIPs: options.config.allowExternalIPs,
-      onProblem: (problem) => this.reportProblem(problem),
-      onTakeOver: (takeOver) => this.#reportTakeOver(takeOver),
+      onProblem: problemLogger(options.log),
+      onTakeOver: takeOverLogger(options.log),
       trackReleased: options.trackReleased ?? false,
     });
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
@@ -126,7 +123,6 @@ export class Proxier implements ObjectSink {
           ...options,
           observers: this.#observers,
           ownTable: options.ownTable === true,
-          reproducible: options.reproducible === true,
           ...(options.pieceElements === undefined ? {} : { pieceElements: options.pieceElements }),
           contention: this.#contention,
           syncPeriodMs,
@@ -205,17 +201,6 @@ export class Proxier implements ObjectSink {
     this.#pace.request();
   }
 
-  /** Names an object that cannot be served. */
-  reportProblem(problem: Problem): void {
-    const { kind, object, field, reason } = problem;
-    this.#log.warn({ kind, object, field, reason }, "left out");
-  }
-
-  #reportTakeOver({ service, from, reason, claims }: TakeOver): void {
-    const fields = { service, from, reason, claims: claims.slice(0, MAX_CLAIMS), total: claims.length };
-    this.#log.info(fields, "addresses taken over from a service that claims or claimed them too");
-  }
-
   /** Brings the wanted tables up to the objects, without the kernel's write. */
   async prepare(): Promise<void> {
     await this.#refreshOptions();
@@ -277,12 +262,6 @@ export class Proxier implements ObjectSink {
   /** Compares all tables with the kernel now, as is done every few minutes. Never throws. */
   async check(): Promise<void> {
     await this.#watcher?.check();
-  }
-
-  /** The wanted tables as text that `nft -f` loads. */
-  async render(): Promise<string> {
-    await this.prepare();
-    return this.#families.map((family) => family.render()).join("\n");
   }
 
   /** Ends; the kernel's tables stay as they are. */
@@ -450,15 +429,8 @@ export class Proxier implements ObjectSink {
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
       const rejectInPrerouting = await family.rejectsInPrerouting();
       this.#nodeChanged ||= rejectInPrerouting === undefined;
-      const options: RulesetOptions = {
-        masqueradeAll: config.nftables.masqueradeAll,
-        masqueradeBit: config.nftables.masqueradeBit,
-        detector: localDetector(config, facts, family.family),
-        nodePortAddresses: nodePorts.addresses,
-        nodeIP: facts.nodeIPs[family.family],
-        ...(rejectInPrerouting !== undefined && { rejectInPrerouting }),
-      };
-      family.setOptions(options);
+      const options = rulesetOptions(config, facts, family.family, nodePorts.addresses);
+      family.setOptions(rejectInPrerouting === undefined ? options : { ...options, rejectInPrerouting });
       for (const observer of this.#observers) observer.nodePortAddresses?.(family.family, nodePorts.addresses);
     }
   }

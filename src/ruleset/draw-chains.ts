@@ -2,7 +2,7 @@
  * The chains that draw one of N endpoints, and the elements of `dispatch` that lead to them: one for each kind of list, shard and N in
  * use, shared by all services with such a list.
  */
-import type { Table } from "../table/index.js";
+import type { TableDeclarations } from "../table/index.js";
 import type { ElementSet, Field, Statement } from "../table/types.js";
 import { packNumber } from "./keys.js";
 import { type ListValue, packList, unpackList } from "./list-values.js";
@@ -20,14 +20,14 @@ interface DrawChain {
 }
 
 export class DrawChains {
-  readonly #table: Table;
+  readonly #table: TableDeclarations;
   readonly #dispatch: ElementSet;
   /** By packed list value. */
   readonly #chains = new Map<number, DrawChain>();
   readonly #idle = new Set<number>();
   #masqueradeBit: number;
 
-  constructor(table: Table, dispatch: ElementSet, masqueradeBit: number) {
+  constructor(table: TableDeclarations, dispatch: ElementSet, masqueradeBit: number) {
     this.#table = table;
     this.#dispatch = dispatch;
     this.#masqueradeBit = masqueradeBit;

@@ -10,6 +10,8 @@ import type { ListValue } from "./list-values.js";
 
 /** The table's name in both families; kube-proxy's, deliberately. */
 export const TABLE_NAME = "kube-proxy";
+/** The table's comment, kube-proxy's as well. */
+export const TABLE_COMMENT = "rules for kube-proxy";
 
 export const SetName = {
   clusterIPs: "cluster-ips",

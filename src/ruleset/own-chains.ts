@@ -9,7 +9,7 @@
 import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView, SharedGuard } from "../model/types.js";
-import type { Table } from "../table/index.js";
+import type { TableDeclarations } from "../table/index.js";
 import type { ChainSpec, Field, FieldType, Rule, SetSpec, Statement } from "../table/types.js";
 import { numberOf, usesList } from "./affinity.js";
 import { stickyList } from "./list-values.js";
@@ -158,7 +158,11 @@ export function needsOwnObjects({ sourceRanges, guards, affinitySeconds }: Servi
 }
 
 /** Declares the chains and sets that `state` needs for itself, and names them. */
-export function declareOwnObjects(table: Table, state: ServicePortState, options: OwnChainOptions): OwnObjects {
+export function declareOwnObjects(
+  table: TableDeclarations,
+  state: ServicePortState,
+  options: OwnChainOptions,
+): OwnObjects {
   const { view } = state;
   const objects = new Objects(table);
   const names = ownNames(view);
@@ -170,7 +174,7 @@ export function declareOwnObjects(table: Table, state: ServicePortState, options
 /** Declares in a table, and keeps the list. */
 class Objects {
   readonly made: OwnObject[] = [];
-  constructor(readonly table: Table) {}
+  constructor(readonly table: TableDeclarations) {}
 
   chain(spec: ChainSpec): void {
     this.table.chain(spec);

@@ -4,7 +4,7 @@
  */
 import type { EndpointList } from "../model/endpoints.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { Table } from "../table/index.js";
+import type { TableDeclarations } from "../table/index.js";
 import type { ElementSet, FaultyObject } from "../table/types.js";
 import { DrawChains } from "./draw-chains.js";
 import { StickyNumbers } from "./affinity.js";
@@ -47,7 +47,7 @@ const NO_PORTS: readonly PortRecord[] = Object.freeze([]);
 
 export class FamilyRuleset {
   readonly family: IpFamily;
-  readonly #table: Table;
+  readonly #table: TableDeclarations;
   readonly #keys: KeyPacker;
   readonly #expander: ServiceExpander;
   readonly #sticky: StickyNumbers;
@@ -61,7 +61,7 @@ export class FamilyRuleset {
   #formerEpoch = 0;
 
   /** @param firstNumber where the numbers of endpoints with affinity begin; by default anywhere, see StickyNumbers. */
-  constructor(table: Table, family: IpFamily, options: RulesetOptions, firstNumber?: number) {
+  constructor(table: TableDeclarations, family: IpFamily, options: RulesetOptions, firstNumber?: number) {
     this.family = family;
     this.#table = table;
     this.#keys = new KeyPacker(family);

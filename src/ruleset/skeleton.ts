@@ -4,7 +4,7 @@
  */
 import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
-import type { Table } from "../table/index.js";
+import type { TableDeclarations } from "../table/index.js";
 import type { Field, Match, Rule, SetSpec, Statement } from "../table/types.js";
 import { bySource, ENDPOINT_NUMBERS } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
@@ -179,7 +179,7 @@ function numberedRules(map: string): Rule[] {
 }
 
 /** Declares all shared sets of one family in `table`, and returns them. */
-export function declareSets(table: Table, family: IpFamily): ElementSets {
+export function declareSets(table: TableDeclarations, family: IpFamily): ElementSets {
   return Object.fromEntries(
     Object.entries(setSpecs(family)).map(([role, spec]: [string, SetSpec | readonly SetSpec[]]) => [
       role,
@@ -189,7 +189,7 @@ export function declareSets(table: Table, family: IpFamily): ElementSets {
 }
 
 /** Declares the constant chains (again, after an option changed), and those rules on demand that are in use. */
-export function declareSkeleton(table: Table, options: SkeletonOptions, inUse: InUse): void {
+export function declareSkeleton(table: TableDeclarations, options: SkeletonOptions, inUse: InUse): void {
   // Chains that others jump to come first: a jump to a chain must find it.
   table.chain({
     chain: ChainName.reject,
@@ -216,7 +216,7 @@ export function declareSkeleton(table: Table, options: SkeletonOptions, inUse: I
 }
 
 /** The base chains that judge. One without rules is not there: its hook alone costs every packet. */
-function declareFilters(table: Table, options: SkeletonOptions, inUse: InUse): void {
+function declareFilters(table: TableDeclarations, options: SkeletonOptions, inUse: InUse): void {
   const filter = (chain: string, hook: number, priority: number, rules: readonly Rule[]): void => {
     if (rules.length === 0) table.removeChain(chain);
     else table.chain({ chain, base: { type: "filter", hook, priority }, rules });

@@ -1,4 +1,5 @@
 /** The declarative Table: any program can own an nf_tables table with it. */
+export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
 export { TableError } from "./errors.js";
 export { probeRejectPrerouting, type Features } from "./features.js";
 export { joinResults } from "./results.js";

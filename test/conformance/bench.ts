@@ -1,5 +1,5 @@
 /** What a test of the suite works with. */
-import { FakeKernel, type FakeKernelOptions } from "../../src/kernel/fake-kernel.js";
+import { FakeKernel, type FakeKernelOptions } from "../fakes/fake-kernel.ts";
 import { normalizeExpr } from "../../src/kernel/normalize.js";
 import type { InterfaceAddress, Kernel } from "../../src/kernel/types.js";
 import { familyOf } from "../../src/base/ip.js";

@@ -1,6 +1,6 @@
 /** The failures that can be ordered from FakeKernel, and what it keeps for tests to look at. */
 import { expect, test } from "vitest";
-import { FakeKernel } from "../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../fakes/fake-kernel.ts";
 import type { ChangeBatch } from "../../src/kernel/types.js";
 import { snapshot } from "./bench.js";
 import { patience } from "../lab/patience.js";

@@ -1,7 +1,7 @@
 /** What a test of the conntrack suite works with, and entries to work on. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { plainEntry } from "../../../src/conntrack/entry.js";
-import { FakeConntrack } from "../../../src/conntrack/fake-conntrack.js";
+import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import { NetlinkConntrack } from "../../../src/conntrack/netlink-conntrack.js";
 import type {
   ConntrackEntry,

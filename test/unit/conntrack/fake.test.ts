@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { FakeConntrack } from "../../../src/conntrack/fake-conntrack.js";
+import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import type { ConntrackEntry } from "../../../src/conntrack/types.js";
 import { KernelError } from "../../../src/kernel/errors.js";
 import { flow } from "../../conformance/conntrack/bench.js";

@@ -2,7 +2,7 @@
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { AS_KUBE_PROXY, BEYOND_KUBE_PROXY, DELETED } from "../../../src/conntrack/decide.js";
-import { FakeConntrack } from "../../../src/conntrack/fake-conntrack.js";
+import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import {
   GC_MAX_MS,
   GC_MIN_MS,

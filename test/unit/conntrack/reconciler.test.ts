@@ -1,7 +1,7 @@
 /** When the connection tracking table is reconciled, over what, and what becomes of failures. On the table in memory. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { FakeConntrack } from "../../../src/conntrack/fake-conntrack.js";
+import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.js";
 import type { ReconcileReport } from "../../../src/conntrack/reconciler.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/types.js";

@@ -2,7 +2,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
-import { FakeConntrack } from "../../../src/conntrack/fake-conntrack.js";
+import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.js";
 import { newModel, service, slice } from "../model/objects.js";
 

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
 import { conntrackMax } from "../../../src/host/conntrack.js";
 import { applySystemSettings, loadConntrack } from "../../../src/host/index.js";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { keptIn, type LogLine } from "../log.js";
 
 const MAX = "proc/sys/net/netfilter/nf_conntrack_max";

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { Hook, Priority } from "../../../src/kernel/constants.js";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { BaseChain, Expr, Kernel, Op, TableRef } from "../../../src/kernel/types.js";
 import { removeIptablesChains } from "../../../src/leftovers/iptables.js";
 import { isOwnChain } from "../../../src/leftovers/names.js";

@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/kernel/types.js";
 import { type LeftoverOptions, LeftoverRemoval, removeLeftovers } from "../../../src/leftovers/index.js";
 import { keptIn, type LogLine } from "../log.js";

@@ -1,6 +1,6 @@
 /** When the rest of the program hears of interface addresses: only when they differ, also after every kind of failure. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { InterfaceAddress } from "../../../src/kernel/types.js";
 import { LocalAddresses } from "../../../src/node/local-addresses.js";
 import { addressBytes } from "../../../src/table/addresses.js";

@@ -1,7 +1,7 @@
 /** Another process that keeps undoing what the proxier writes. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/kernel/types.js";
 import { ProxyHealth } from "../../../src/observe/health.js";
 import type { ContentionReport, SyncReport } from "../../../src/proxier/observer.js";

@@ -3,7 +3,7 @@ import type { V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
 
 import { KernelError } from "../../../src/kernel/errors.js";
-import { FakeKernel, type FakeKernelOptions } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel, type FakeKernelOptions } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/kernel/types.js";
 import type { SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";

@@ -2,11 +2,12 @@
 import type { V1EndpointSlice, V1Node, V1Service } from "@kubernetes/client-node";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { InterfaceAddress } from "../../../src/kernel/types.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { addressBytes } from "../../../src/table/addresses.js";
 import { keptIn } from "../log.js";
+import { outcomesOf } from "./support/packets.js";
 
 const NODE = "this-node";
 
@@ -146,19 +147,14 @@ describe("the Node object", () => {
     proxier.upsert({ kind: "Service", object: SERVICE });
     proxier.upsert({ kind: "EndpointSlice", object: SLICE });
     proxier.synced();
-    /** What the ClusterIP draws from, with the node in this zone. */
-    const drawn = async (zone: string): Promise<unknown[]> => {
+    /** Where connections to the ClusterIP go, with the node in this zone. */
+    const chosen = async (zone: string): Promise<string[]> => {
       putNode(["192.0.2.1"], zone);
       expect((await proxier.sync()).ok).toBe(true);
-      const text = await proxier.render();
-      const count = /10\.96\.0\.1 \. tcp \. 80 : 1[0-9a-f]:(\d+)/.exec(text)?.[1] ?? "1";
-      return Array.from(
-        { length: Number(count) },
-        (_, i) => new RegExp(`10\\.96\\.0\\.1 \\. tcp \\. 80 \\. ${i} : (\\S+)`).exec(text)?.[1],
-      );
+      return outcomesOf(kernel, "10.96.0.1", 80);
     };
-    expect(await drawn("a")).toEqual(["10.1.0.1"]);
-    expect(await drawn("b")).toEqual(["10.1.0.2"]);
-    expect(new Set(await drawn("elsewhere"))).toEqual(new Set(["10.1.0.1", "10.1.0.2"]));
+    expect(await chosen("a")).toEqual(["10.1.0.1 8080"]);
+    expect(await chosen("b")).toEqual(["10.1.0.2 8080"]);
+    expect(await chosen("elsewhere")).toEqual(["10.1.0.1 8080", "10.1.0.2 8080"]);
   });
 });

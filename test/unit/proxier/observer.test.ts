@@ -3,7 +3,7 @@ import type { V1EndpointSlice } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
 import { DATA_VERDICT, DataTypeId, SetFlag } from "../../../src/kernel/constants.js";
 import { KernelError } from "../../../src/kernel/errors.js";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/kernel/types.js";
 import type { ProxierObserver, SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";

@@ -2,7 +2,7 @@
 import { expect, it } from "vitest";
 import { Hook } from "../../../src/kernel/constants.js";
 import { KernelError } from "../../../src/kernel/errors.js";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { ChainName, TABLE_NAME } from "../../../src/ruleset/names.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";

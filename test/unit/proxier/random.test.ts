@@ -8,7 +8,7 @@ import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { nodePortAddresses, nodeFacts } from "../../../src/node/facts.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { patience } from "../../lab/patience.js";

@@ -1,7 +1,7 @@
 /** What the proxier does about others' hands on its tables. */
 import { afterEach, beforeEach, describe, expect, it, test, vi } from "vitest";
 
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/kernel/types.js";
 import type { RepairReport } from "../../../src/proxier/observer.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Expr } from "../../../src/kernel/types.js";
 import { makeProxier } from "../proxier/support/proxier.js";
 

@@ -1,7 +1,7 @@
 /** Rules that are there only while something needs them. */
 import type { V1Service } from "@kubernetes/client-node";
 import { beforeEach, expect, it } from "vitest";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { makeProxier } from "../proxier/support/proxier.js";

@@ -1,7 +1,7 @@
 /** What a change costs: element operations, counted by the kernel port, in a table of 5,000 services with one of 1,000 endpoints. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { beforeAll, describe, expect, it } from "vitest";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import type { ApplyResult } from "../../../src/table/types.js";
 import { KeyPacker } from "../../../src/ruleset/keys.js";

@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { ServicePortView } from "../../../src/model/types.js";
 import { FamilyRuleset, type RulesetOptions } from "../../../src/ruleset/ruleset.js";
 import { Table } from "../../../src/table/index.js";

@@ -1,7 +1,7 @@
 /** Chains that the kernel does not let go though nothing refers to them: it has counted wrong, as 6.1.176 does (going-maps.ts). */
 import { beforeEach, expect, it } from "vitest";
 
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Kernel, Op } from "../../../src/kernel/types.js";
 import type { Table } from "../../../src/table/index.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";

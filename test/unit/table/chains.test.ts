@@ -1,7 +1,7 @@
 /** What comes before the verdicts that lead to it, and what stays a while behind them. */
 import { describe, expect, it } from "vitest";
 
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { Table } from "../../../src/table/index.js";
 import { drop, ENDPOINTS, indexed, operations, OWN, rule, serviceTable } from "../../conformance/table/build.js";
 

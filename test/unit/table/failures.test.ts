@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 
 import { KernelError } from "../../../src/kernel/errors.js";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/kernel/types.js";
 import { Table, TableError } from "../../../src/table/index.js";
 import { snapshot } from "../../conformance/bench.js";

@@ -2,8 +2,8 @@
 import { beforeEach, describe, expect, it } from "vitest";
 
 import { KernelError } from "../../../src/kernel/errors.js";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
-import type { DeletedMaps } from "../../../src/kernel/fake-state.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
+import type { DeletedMaps } from "../../fakes/kernel/state.ts";
 import type { CommitOptions, Op } from "../../../src/kernel/types.js";
 import type { Table } from "../../../src/table/index.js";
 import { recreating } from "../../conformance/table/changes.js";

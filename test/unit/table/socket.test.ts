@@ -2,7 +2,7 @@
 import { expect, it } from "vitest";
 
 import { TableFlag } from "../../../src/kernel/constants.js";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { TableWatch } from "../../../src/table/watch.js";
 import { operations, OWN, serviceTable } from "../../conformance/table/build.js";
 

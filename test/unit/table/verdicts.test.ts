@@ -1,7 +1,7 @@
 /** Verdict maps whose chains come and go: an element goes where it is wanted to go, and nothing is remembered of chains that are gone. */
 import { expect, it } from "vitest";
 
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { Table } from "../../../src/table/index.js";
 import type { SetSpec } from "../../../src/table/types.js";
 import { drop, OWN, rule } from "../../conformance/table/build.js";

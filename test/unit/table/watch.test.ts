@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 
 import { KernelError } from "../../../src/kernel/errors.js";
-import { FakeKernel } from "../../../src/kernel/fake-kernel.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Monitor, MonitorHandlers, Op } from "../../../src/kernel/types.js";
 import { Table } from "../../../src/table/index.js";
 import { TableWatch, type WatchOptions } from "../../../src/table/watch.js";

@@ -17,10 +17,10 @@ import {
   PayloadBase,
   SetFlag,
 } from "../../../../src/kernel/constants.js";
-import type { Expr, Verdict } from "../../../../src/kernel/types.js";
+import type { Expr, Kernel, Verdict } from "../../../../src/kernel/types.js";
 import { formatAddress, packAddress } from "../../../../src/base/ip.js";
 import type { IpFamily, Protocol } from "../../../../src/model/types.js";
-import type { SetView, TableView } from "./tables.js";
+import { readTables, type SetView, type TableView } from "./tables.js";
 
 export interface Connection {
   readonly family: IpFamily;
@@ -56,6 +56,14 @@ function bytesOf(address: string): Buffer {
   const bytes = Buffer.alloc(address.includes(":") ? 16 : 4);
   packAddress(address, bytes, 0);
   return bytes;
+}
+
+/** What a connection that a pod makes to this IPv4 service address can come to, by the kernel's tables; see `Packets.outcomes`. */
+export async function outcomesOf(kernel: Kernel, destination: string, port: number): Promise<string[]> {
+  const table = (await readTables(kernel)).find(({ family }) => family === "ip");
+  if (table === undefined) throw new Error("no table");
+  const from = { family: "ip", source: "10.99.0.1", fromNode: false } as const;
+  return new Packets(table, []).outcomes({ ...from, destination, port, protocol: "TCP" });
 }
 
 /** The registers' 64 bytes; see `register` in constants.ts. */

@@ -1,5 +1,5 @@
 /** What goes wrong at random: refusals, lost replies and events, broken dumps, and others' hands on the tables. */
-import type { FakeKernel } from "../../../../src/kernel/fake-kernel.js";
+import type { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import type { Op, OpKind, TableRef } from "../../../../src/kernel/types.js";
 import type { Dice } from "./dice.js";
 

@@ -1,13 +1,13 @@
-import type { Fault } from "./errors.js";
-import { addChain, deleteChain } from "./fake-ops/chains.js";
-import { addElements, deleteElements, flushElements } from "./fake-ops/elements.js";
-import { addRule, deleteRule, flushRules } from "./fake-ops/rules.js";
-import { addSet, deleteSet } from "./fake-ops/sets.js";
-import { addTable, deleteTable } from "./fake-ops/tables.js";
-import { validateTable } from "./fake-ops/validate.js";
-import { Refusal, type NamespaceState } from "./fake-state.js";
-import { Transaction } from "./fake-transaction.js";
-import type { ChangeEvent, Op, OpKind } from "./types.js";
+import type { Fault } from "../../../src/kernel/errors.js";
+import { addChain, deleteChain } from "./ops/chains.ts";
+import { addElements, deleteElements, flushElements } from "./ops/elements.ts";
+import { addRule, deleteRule, flushRules } from "./ops/rules.ts";
+import { addSet, deleteSet } from "./ops/sets.ts";
+import { addTable, deleteTable } from "./ops/tables.ts";
+import { validateTable } from "./ops/validate.ts";
+import { Refusal, type NamespaceState } from "./state.ts";
+import { Transaction } from "./transaction.ts";
+import type { ChangeEvent, Op, OpKind } from "../../../src/kernel/types.js";
 
 type Handlers = { readonly [K in OpKind]: (tx: Transaction, op: Extract<Op, { kind: K }>) => void };
 

@@ -1,12 +1,20 @@
 /**
  * The state that `FakeKernel` keeps: tables, chains, rules, sets and elements of one network namespace.
  *
- * Changes are made in place and noted in a `Transaction` (fake-transaction.ts), which takes them back when the batch fails.
+ * Changes are made in place and noted in a `Transaction` (transaction.ts), which takes them back when the batch fails.
  * The state under a running transaction is therefore the kernel's "next generation" (nft_is_active_next).
  */
-import type { BaseChain, Expr, Family, InterfaceAddress, SetInfo, TableRef, Verdict } from "./types.js";
-import { DATA_VERDICT, SetFlag } from "./constants.js";
-import { nextGeneration } from "./generation.js";
+import type {
+  BaseChain,
+  Expr,
+  Family,
+  InterfaceAddress,
+  SetInfo,
+  TableRef,
+  Verdict,
+} from "../../../src/kernel/types.js";
+import { DATA_VERDICT, SetFlag } from "../../../src/kernel/constants.js";
+import { nextGeneration } from "../../../src/kernel/generation.js";
 
 /** An operation that the kernel would refuse. Symbolic errno; `element` is the index of the record at fault. */
 export class Refusal extends Error {

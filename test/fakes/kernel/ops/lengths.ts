@@ -1,6 +1,6 @@
-import { FibResult } from "../constants.js";
-import { Refusal } from "../fake-state.js";
-import type { Family } from "../types.js";
+import { FibResult } from "../../../../src/kernel/constants.js";
+import { Refusal } from "../state.ts";
+import type { Family } from "../../../../src/kernel/types.js";
 
 /** IFNAMSIZ */
 const NAME = 16;

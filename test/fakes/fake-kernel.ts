@@ -5,11 +5,11 @@
  * do not pass here. Failures that a real kernel shows rarely can be ordered: refusals, lost replies, lost events,
  * interrupted dumps, delays.
  */
-import { ElementFlag, SetFlag, TableFlag } from "./constants.js";
-import { batchLayout } from "./element-batch.js";
-import { KernelError, type Fault } from "./errors.js";
-import { runBatch } from "./fake-batch.js";
-import { checkOps, sizeOf } from "./fake-ops/check.js";
+import { ElementFlag, SetFlag, TableFlag } from "../../src/kernel/constants.js";
+import { batchLayout } from "../../src/kernel/element-batch.js";
+import { KernelError, type Fault } from "../../src/kernel/errors.js";
+import { runBatch } from "./kernel/batch.ts";
+import { checkOps, sizeOf } from "./kernel/ops/check.ts";
 import {
   byAge,
   isExpired,
@@ -21,7 +21,7 @@ import {
   type ElementState,
   type SetState,
   type TableState,
-} from "./fake-state.js";
+} from "./kernel/state.ts";
 import type {
   AddressHandlers,
   ChainInfo,
@@ -43,7 +43,7 @@ import type {
   TableInfo,
   TableRef,
   Verdict,
-} from "./types.js";
+} from "../../src/kernel/types.js";
 
 export interface FakeKernelOptions {
   /** ms, for timeouts of elements. Default: performance.now. */

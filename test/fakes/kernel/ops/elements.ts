@@ -1,12 +1,12 @@
-import { batchLayout, type BatchLayout } from "../element-batch.js";
-import { ElementFlag, SetFlag } from "../constants.js";
-import { elementId, isExpired, Refusal, type ElementState, type SetState, type TableState } from "../fake-state.js";
-import type { Transaction } from "../fake-transaction.js";
-import type { ElementBatch, Op, Verdict } from "../types.js";
-import { verdictTarget } from "./exprs.js";
-import { findSet, findTable } from "./find.js";
-import { isNull } from "./intervals.js";
-import { afterChange } from "./validate.js";
+import { batchLayout, type BatchLayout } from "../../../../src/kernel/element-batch.js";
+import { ElementFlag, SetFlag } from "../../../../src/kernel/constants.js";
+import { elementId, isExpired, Refusal, type ElementState, type SetState, type TableState } from "../state.ts";
+import type { Transaction } from "../transaction.ts";
+import type { ElementBatch, Op, Verdict } from "../../../../src/kernel/types.js";
+import { verdictTarget } from "./exprs.ts";
+import { findSet, findTable } from "./find.ts";
+import { isNull } from "./intervals.ts";
+import { afterChange } from "./validate.ts";
 
 type ElementsOp = Extract<Op, { kind: "elements" }>;
 type ListOp = Exclude<ElementsOp, { op: "flush" }>;

@@ -1,8 +1,8 @@
-import { DATA_VERDICT, SetFlag } from "../constants.js";
-import { Refusal, SetState, type TableState } from "../fake-state.js";
-import type { Transaction } from "../fake-transaction.js";
-import type { Op, SetInfo } from "../types.js";
-import { byHandle, checkUserdata, findTable, unlessAbsent } from "./find.js";
+import { DATA_VERDICT, SetFlag } from "../../../../src/kernel/constants.js";
+import { Refusal, SetState, type TableState } from "../state.ts";
+import type { Transaction } from "../transaction.ts";
+import type { Op, SetInfo } from "../../../../src/kernel/types.js";
+import { byHandle, checkUserdata, findTable, unlessAbsent } from "./find.ts";
 
 type SetOp = Extract<Op, { kind: "set" }>;
 type NewSetOp = Extract<SetOp, { op: "add" | "create" }>;

@@ -1,4 +1,4 @@
-import { elementId, isExpired, Refusal, type ElementState, type SetState } from "../fake-state.js";
+import { elementId, isExpired, Refusal, type ElementState, type SetState } from "../state.ts";
 
 type Place = Pick<ElementState, "key" | "end">;
 

@@ -1,8 +1,8 @@
-import { ChainState, Refusal, type TableState } from "../fake-state.js";
-import type { Transaction } from "../fake-transaction.js";
-import type { BaseChain, Family, Op } from "../types.js";
-import { byHandle, checkUserdata, findChain, findTable, unlessAbsent } from "./find.js";
-import { removeRule } from "./rules.js";
+import { ChainState, Refusal, type TableState } from "../state.ts";
+import type { Transaction } from "../transaction.ts";
+import type { BaseChain, Family, Op } from "../../../../src/kernel/types.js";
+import { byHandle, checkUserdata, findChain, findTable, unlessAbsent } from "./find.ts";
+import { removeRule } from "./rules.ts";
 
 type ChainOp = Extract<Op, { kind: "chain" }>;
 

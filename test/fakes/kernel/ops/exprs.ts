@@ -1,10 +1,18 @@
-import { DynsetOp, FibFlag, FibResult, NatType, NfProto, RejectType, SetFlag } from "../constants.js";
-import { Refusal, type ChainState, type Link, type SetState, type TableState } from "../fake-state.js";
-import type { Transaction } from "../fake-transaction.js";
-import { normalizeExpr, registerWord } from "../normalize.js";
-import type { Expr, Verdict } from "../types.js";
-import { findSet } from "./find.js";
-import { ctLength, fibLength, metaLength, rtLength, socketLength } from "./lengths.js";
+import {
+  DynsetOp,
+  FibFlag,
+  FibResult,
+  NatType,
+  NfProto,
+  RejectType,
+  SetFlag,
+} from "../../../../src/kernel/constants.js";
+import { Refusal, type ChainState, type Link, type SetState, type TableState } from "../state.ts";
+import type { Transaction } from "../transaction.ts";
+import { normalizeExpr, registerWord } from "../../../../src/kernel/normalize.js";
+import type { Expr, Verdict } from "../../../../src/kernel/types.js";
+import { findSet } from "./find.ts";
+import { ctLength, fibLength, metaLength, rtLength, socketLength } from "./lengths.ts";
 
 /** Words in all registers together (NFT_REG32_NUM). */
 const WORDS = 16;

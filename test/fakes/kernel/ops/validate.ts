@@ -1,7 +1,7 @@
-import { FibFlag, FibResult, NatType } from "../constants.js";
-import { Refusal, type ChainState, type Link, type TableState } from "../fake-state.js";
-import type { Transaction } from "../fake-transaction.js";
-import type { Expr } from "../types.js";
+import { FibFlag, FibResult, NatType } from "../../../../src/kernel/constants.js";
+import { Refusal, type ChainState, type Link, type TableState } from "../state.ts";
+import type { Transaction } from "../transaction.ts";
+import type { Expr } from "../../../../src/kernel/types.js";
 
 /** NFT_JUMP_STACK_SIZE: how deep chains may nest. A loop is found by running into it. */
 const JUMP_STACK = 16;

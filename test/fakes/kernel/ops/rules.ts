@@ -1,9 +1,9 @@
-import { byAge, Refusal, RuleState, type ChainState, type Link, type TableState } from "../fake-state.js";
-import type { Transaction } from "../fake-transaction.js";
-import type { Expr, Op } from "../types.js";
-import { initExpr, Registers } from "./exprs.js";
-import { checkUserdata, findChain, findTable, unlessAbsent } from "./find.js";
-import { afterChange } from "./validate.js";
+import { byAge, Refusal, RuleState, type ChainState, type Link, type TableState } from "../state.ts";
+import type { Transaction } from "../transaction.ts";
+import type { Expr, Op } from "../../../../src/kernel/types.js";
+import { initExpr, Registers } from "./exprs.ts";
+import { checkUserdata, findChain, findTable, unlessAbsent } from "./find.ts";
+import { afterChange } from "./validate.ts";
 
 type RuleOp = Extract<Op, { kind: "rule" }>;
 type NewRuleOp = Extract<RuleOp, { op: "add" | "insert" | "replace" }>;

@@ -3,14 +3,14 @@
  * suite runs on both. Entries come by `create` or `add`, not by packets, and go by `delete`, by `expire` or when their
  * time is over. What a real kernel shows rarely can be ordered: refusals, interrupted dumps, lost events, delays.
  */
-import { KernelError } from "../kernel/errors.js";
-import { parseAddress } from "../base/ip.js";
-import type { IpFamily } from "../model/types.js";
-import { unpackRecords } from "./entry.js";
-import { compileFilter, matchesPatterns } from "./filter.js";
-import { checkUpdate, FULL_BYTES, packEntry, packIdentity, packKey, packNewEntry } from "./record.js";
-import { checkScreen, mayLeaveOut } from "./screen.js";
-import { CONNTRACK_STATUS } from "./types.js";
+import { KernelError } from "../../src/kernel/errors.js";
+import { parseAddress } from "../../src/base/ip.js";
+import type { IpFamily } from "../../src/model/types.js";
+import { unpackRecords } from "../../src/conntrack/entry.js";
+import { compileFilter, matchesPatterns } from "../../src/conntrack/filter.js";
+import { checkUpdate, FULL_BYTES, packEntry, packIdentity, packKey, packNewEntry } from "../../src/conntrack/record.js";
+import { checkScreen, mayLeaveOut } from "../../src/conntrack/screen.js";
+import { CONNTRACK_STATUS } from "../../src/conntrack/types.js";
 import type {
   ConntrackEntry,
   ConntrackEvents,
@@ -24,7 +24,7 @@ import type {
   DeleteResult,
   DumpResult,
   NewConntrackEntry,
-} from "./types.js";
+} from "../../src/conntrack/types.js";
 
 export interface FakeConntrackOptions {
   /** ms, for timeouts. Default: performance.now. */

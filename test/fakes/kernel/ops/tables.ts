@@ -1,10 +1,10 @@
-import { TableFlag } from "../constants.js";
-import { byAge, Refusal, TableState, tableId } from "../fake-state.js";
-import type { Transaction } from "../fake-transaction.js";
-import type { Op } from "../types.js";
-import { deleteChainRules, removeChain } from "./chains.js";
-import { checkUserdata, findTable, unlessAbsent } from "./find.js";
-import { removeSet } from "./sets.js";
+import { TableFlag } from "../../../../src/kernel/constants.js";
+import { byAge, Refusal, TableState, tableId } from "../state.ts";
+import type { Transaction } from "../transaction.ts";
+import type { Op } from "../../../../src/kernel/types.js";
+import { deleteChainRules, removeChain } from "./chains.ts";
+import { checkUserdata, findTable, unlessAbsent } from "./find.ts";
+import { removeSet } from "./sets.ts";
 
 type TableOp = Extract<Op, { kind: "table" }>;
 

@@ -1,6 +1,6 @@
-import { Refusal, type ChainState, type SetState, type TableState } from "../fake-state.js";
-import type { Transaction } from "../fake-transaction.js";
-import type { TableRef } from "../types.js";
+import { Refusal, type ChainState, type SetState, type TableState } from "../state.ts";
+import type { Transaction } from "../transaction.ts";
+import type { TableRef } from "../../../../src/kernel/types.js";
 
 /** nft_table_lookup: a table that another socket owns refuses every change. */
 export function findTable(tx: Transaction, ref: TableRef): TableState {
