@@ -9,7 +9,7 @@ import { type KernelFamilies, kernelFamilies } from "../node/families.js";
 import type { Logger } from "../base/logger.js";
 import { type ManifestRemainder, ManifestSource } from "../source/manifests.js";
 import type { ObjectSink, ObjectSource } from "../source/types.js";
-import type { Clock } from "../table/types.js";
+import type { Clock } from "../table/index.js";
 import { UserError } from "./errors.js";
 
 export const MONOTONIC_CLOCK: Clock = { now: () => performance.now() };

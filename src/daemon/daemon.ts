@@ -20,7 +20,7 @@ import type { Logger } from "../base/logger.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../source/manifests.js";
 import type { ObjectSink } from "../source/types.js";
-import type { Clock } from "../table/types.js";
+import type { Clock } from "../table/index.js";
 import { Closers } from "./closers.js";
 import { type Cluster, openCluster } from "./cluster.js";
 import { followConntrack } from "./conntrack.js";

@@ -11,7 +11,7 @@ import { TableMetrics } from "../observe/table-metrics.js";
 import { metricsServer } from "../observe/metrics-server.js";
 import { ServiceHealth } from "../observe/service-health.js";
 import type { ProxierObserver } from "../proxier/observer.js";
-import type { Clock } from "../table/types.js";
+import type { Clock } from "../table/index.js";
 
 export interface ObservationOptions {
   readonly config: ProxyConfig;

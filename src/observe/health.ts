@@ -2,7 +2,7 @@
 import type { V1Node } from "@kubernetes/client-node";
 import type { IpFamily } from "../model/types.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
-import type { Clock } from "../table/types.js";
+import type { Clock } from "../table/index.js";
 import type { ProbeCode } from "./metrics.js";
 
 /** Set by the cluster autoscaler on a node that it is about to remove. */

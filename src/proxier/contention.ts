@@ -7,8 +7,7 @@
  */
 import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
-import type { Clock } from "../table/types.js";
-import type { ForeignChange } from "../table/watch.js";
+import type { Clock, ForeignChange } from "../table/index.js";
 import type { ProxierObserver } from "./observer.js";
 
 /** How proxiers that write through a socket of their own are called (kube-proxy starts `nft`, each time with a socket of its own). */

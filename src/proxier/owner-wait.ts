@@ -5,8 +5,7 @@
  */
 import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
-import type { Table, TableError } from "../table/index.js";
-import type { Clock } from "../table/types.js";
+import type { Clock, Table, TableError } from "../table/index.js";
 
 /** Between the first two attempts, ms; doubles from there, up to the sync period. */
 const FIRST_WAIT_MS = 1000;

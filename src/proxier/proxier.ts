@@ -11,7 +11,7 @@ import { NoLocalEndpointsCounter, ServiceModel } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
-import type { ApplyResult, Clock } from "../table/types.js";
+import type { ApplyResult, Clock } from "../table/index.js";
 import { Contention, type PeerLookup } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";

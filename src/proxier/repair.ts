@@ -1,9 +1,7 @@
 /** When to repair what somebody else did to a table, and what to say of it. */
 import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
-import type { Table } from "../table/index.js";
-import type { ApplyResult, Clock, Drift } from "../table/types.js";
-import type { ForeignChange } from "../table/watch.js";
+import type { ApplyResult, Clock, Drift, ForeignChange, Table } from "../table/index.js";
 import type { Contention, Writer } from "./contention.js";
 import type { ProxierObserver, RepairCause } from "./observer.js";
 

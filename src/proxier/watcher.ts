@@ -3,7 +3,7 @@ import { performance } from "node:perf_hooks";
 
 import type { Kernel } from "../kernel/types.js";
 import type { Logger } from "../base/logger.js";
-import { TableWatch, type WatchOptions } from "../table/watch.js";
+import { TableWatch, type WatchOptions } from "../table/index.js";
 import type { FamilyProxier } from "./family.js";
 
 export interface WatcherOptions extends WatchOptions {

@@ -15,7 +15,7 @@
 import { randomInt } from "node:crypto";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView } from "../model/types.js";
-import type { ElementSet } from "../table/types.js";
+import type { ElementSet } from "../table/index.js";
 import { type KeyPacker, packNumber, packNumbers, unpackNumber } from "./keys.js";
 import { ENDPOINT_NUMBERS, packList, STICKY_NUMBERS, stickyList } from "./list-values.js";
 import { arrange, assignIndices } from "./lists.js";

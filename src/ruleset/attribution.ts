@@ -1,6 +1,6 @@
 /** Which service an operation was about that the kernel refused. */
 import type { IpFamily } from "../model/types.js";
-import type { ElementSet, FaultyObject } from "../table/types.js";
+import type { ElementSet, FaultyObject } from "../table/index.js";
 import { describeServiceKey } from "./keys.js";
 import type { OwnObjects } from "./own-chains.js";
 import type { Expansion, ServiceExpander, ServicePortState } from "./service.js";

@@ -2,8 +2,7 @@
  * The chains that draw one of N endpoints, and the elements of `dispatch` that lead to them: one for each kind of list, shard and N in
  * use, shared by all services with such a list.
  */
-import type { TableDeclarations } from "../table/index.js";
-import type { ElementSet, Field, Statement } from "../table/types.js";
+import type { ElementSet, Field, Statement, TableDeclarations } from "../table/index.js";
 import { packNumber } from "./keys.js";
 import { type ListValue, packList, unpackList } from "./list-values.js";
 import { drawChainName, endpointsName, LOCAL_INDEX_BASE, SetName } from "./names.js";

@@ -9,8 +9,7 @@
 import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView, SharedGuard } from "../model/types.js";
-import type { TableDeclarations } from "../table/index.js";
-import type { ChainSpec, Field, FieldType, Rule, SetSpec, Statement } from "../table/types.js";
+import type { ChainSpec, Field, FieldType, Rule, SetSpec, Statement, TableDeclarations } from "../table/index.js";
 import { numberOf, usesList } from "./affinity.js";
 import { stickyList } from "./list-values.js";
 import { ChainName, drawChainName, type DrawKind, ownComment, ownName, portParts } from "./names.js";

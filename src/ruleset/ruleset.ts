@@ -4,8 +4,7 @@
  */
 import type { EndpointList } from "../model/endpoints.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { TableDeclarations } from "../table/index.js";
-import type { ElementSet, FaultyObject } from "../table/types.js";
+import type { ElementSet, FaultyObject, TableDeclarations } from "../table/index.js";
 import { DrawChains } from "./draw-chains.js";
 import { StickyNumbers } from "./affinity.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";

@@ -4,7 +4,7 @@
  */
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView } from "../model/types.js";
-import type { ElementSet } from "../table/types.js";
+import type { ElementSet } from "../table/index.js";
 import { expandSticky, type Sticky } from "./affinity.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
 import { bySource, packList, shardOf, stickyList } from "./list-values.js";

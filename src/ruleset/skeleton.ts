@@ -4,8 +4,7 @@
  */
 import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
-import type { TableDeclarations } from "../table/index.js";
-import type { Field, Match, Rule, SetSpec, Statement } from "../table/types.js";
+import type { Field, Match, Rule, SetSpec, Statement, TableDeclarations } from "../table/index.js";
 import { bySource, ENDPOINT_NUMBERS } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse } from "./on-demand.js";

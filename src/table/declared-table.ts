@@ -1,9 +1,9 @@
 import type { TableRef, Verdict } from "../kernel/types.js";
-import { renderTable } from "./render.js";
+import { renderTable } from "./rules/render.js";
 import type { Table } from "./table.js";
-import { checkComment, checkName } from "./text.js";
-import type { ChainSpec, ElementSet, SetSpec, TableOptions } from "./types.js";
-import { WantedState } from "./wanted.js";
+import { checkComment, checkName } from "./rules/text.js";
+import type { ChainSpec, ElementSet, SetSpec, TableOptions } from "./rules/types.js";
+import { WantedState } from "./sync/desired.js";
 
 /** What is said of a table's content, whoever brings it somewhere: to the kernel (`Table`) or to text (`DeclaredTable`). */
 export type TableDeclarations = Pick<Table, "chain" | "removeChain" | "set" | "removeSet" | "verdictId">;

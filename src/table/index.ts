@@ -1,15 +1,13 @@
-/** The declarative Table: any program can own an nf_tables table with it. */
+/** The declarative Table: any program can own an nf_tables table with it. The room's only public face. */
 export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
-export { TableError } from "./errors.js";
-export { probeRejectPrerouting, type Features } from "./features.js";
-export { joinResults } from "./results.js";
-export { Table } from "./table.js";
-export { FIELD_BYTES } from "./types.js";
+export { probeRejectPrerouting, type Features } from "./quirks/features.js";
+export { FIELD_BYTES } from "./rules/types.js";
 export type {
   Action,
   ApplyResult,
   ChainSpec,
   Clock,
+  Drift,
   ElementSet,
   FaultyObject,
   Field,
@@ -22,4 +20,8 @@ export type {
   SetSpec,
   Statement,
   TableOptions,
-} from "./types.js";
+} from "./rules/types.js";
+export { TableError } from "./sync/errors.js";
+export { joinResults } from "./sync/results.js";
+export { TableWatch, type ForeignChange, type WatchHandlers, type WatchOptions } from "./sync/watch.js";
+export { Table } from "./table.js";

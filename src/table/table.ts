@@ -4,24 +4,24 @@ import { TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
 import { nextGeneration } from "../kernel/generation.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, TableRef, Verdict } from "../kernel/types.js";
-import type { Period } from "./announcements.js";
-import { BusyChains } from "./busy-chains.js";
-import { capture, type Captured } from "./capture.js";
-import { describeChanges, describeForeignChanges } from "./changes.js";
-import { type CheckOutcome, compareAll } from "./check.js";
-import { insertionDrift, joined } from "./drift.js";
-import { CommitFailure, TableError, toTableError } from "./errors.js";
-import { probeFeatures, probeOwnedTables, type Features } from "./features.js";
-import { Insertions, type OpenTarget } from "./insertions.js";
-import { GoingMaps } from "./going-maps.js";
-import { fateOf, type TableFacts } from "./ownership.js";
-import { inTurn, Outgoing, type Piece, PIECE_ELEMENTS } from "./pieces.js";
-import { buildPlan, Phases, type Plan, type PlanInput, type PlannedOp } from "./plan.js";
-import { renderTable } from "./render.js";
-import { targetsFirst } from "./targets-first.js";
-import { faultyObjects, sumOf, toResult } from "./results.js";
-import { checkComment, checkName } from "./text.js";
-import { CheckSchedule } from "./timing.js";
+import type { Period } from "./sync/announcements.js";
+import { BusyChains } from "./quirks/busy-chains.js";
+import { capture, type Captured } from "./sync/capture.js";
+import { describeChanges, describeForeignChanges } from "./sync/changes.js";
+import { type CheckOutcome, compareAll } from "./sync/check.js";
+import { insertionDrift, joined } from "./sync/drift.js";
+import { CommitFailure, TableError, toTableError } from "./sync/errors.js";
+import { probeFeatures, probeOwnedTables, type Features } from "./quirks/features.js";
+import { Insertions, type OpenTarget } from "./sync/insertions.js";
+import { GoingMaps } from "./quirks/going-maps.js";
+import { fateOf, type TableFacts } from "./quirks/ownership.js";
+import { inTurn, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/pieces.js";
+import { buildPlan, Phases, type Plan, type PlanInput, type PlannedOp } from "./sync/plan.js";
+import { renderTable } from "./rules/render.js";
+import { targetsFirst } from "./sync/targets-first.js";
+import { faultyObjects, sumOf, toResult } from "./sync/results.js";
+import { checkComment, checkName } from "./rules/text.js";
+import { CheckSchedule } from "./sync/check-schedule.js";
 import type {
   ApplyOptions,
   ApplyResult,
@@ -32,9 +32,9 @@ import type {
   Insertion,
   SetSpec,
   TableOptions,
-} from "./types.js";
-import { KernelView, type Reading } from "./view.js";
-import { WantedState } from "./wanted.js";
+} from "./rules/types.js";
+import { KernelView, type Reading } from "./sync/observed.js";
+import { WantedState } from "./sync/desired.js";
 
 const DEFAULT_TAIL_DELAY_MS = 500;
 /** Times that one apply() reads the kernel again and tries once more. */

@@ -145,7 +145,7 @@ export function aims(results: Results): Aim[] {
     const note = `the kernel's own ${kernelMs.toFixed(0)}; slowest ${slowest.toFixed(0)}`;
     list.push(
       atMost("a deleted table of 10000 x 10 in force again, own time", 50, middle, "ms", note),
-      // 120,000 elements, of which packets see nothing before the last transaction (src/table/pieces.ts).
+      // 120,000 elements, of which packets see nothing before the last transaction (src/table/sync/pieces.ts).
       atMost("transactions of a repair", 10, Math.max(...repair.map(({ transactions }) => transactions)), ""),
       loop("repair", longest(repair.map(({ blocked }) => blocked))),
     );

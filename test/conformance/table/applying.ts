@@ -2,7 +2,7 @@
 import { expect, it } from "vitest";
 import type { Kernel } from "../../../src/kernel/types.js";
 import { Table } from "../../../src/table/index.js";
-import { commentOf } from "../../../src/table/text.js";
+import { commentOf } from "../../../src/table/rules/text.js";
 import { snapshot } from "../bench.js";
 import { ip } from "../build.js";
 import { accept, counter, named, drop, jump, NAME, operations, OWN, rule, serviceTable, vip } from "./build.js";

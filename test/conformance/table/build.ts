@@ -9,7 +9,7 @@ import type {
   SetSpec,
   Statement,
   TableOptions,
-} from "../../../src/table/types.js";
+} from "../../../src/table/rules/types.js";
 import { ip } from "../build.js";
 
 export const NAME = "own";

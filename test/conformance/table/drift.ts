@@ -1,8 +1,8 @@
 /** Others' hands on our table, our rules in theirs, and the rest. */
 import { beforeEach, expect, it } from "vitest";
 import type { Kernel, Op } from "../../../src/kernel/types.js";
-import { TableWatch } from "../../../src/table/watch.js";
-import { commentOf } from "../../../src/table/text.js";
+import { TableWatch } from "../../../src/table/sync/watch.js";
+import { commentOf } from "../../../src/table/rules/text.js";
 import { snapshot, type Bench } from "../bench.js";
 import { pack } from "../build.js";
 import {

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, it } from "vitest";
 
 import type { ElementBatch, Kernel, Op } from "../../../src/kernel/types.js";
-import { type ForeignChange, TableWatch } from "../../../src/table/watch.js";
+import { type ForeignChange, TableWatch } from "../../../src/table/sync/watch.js";
 import { snapshot, type Bench } from "../bench.js";
 import { pack } from "../build.js";
 import { endpoint, indexed, operations, OWN, rule, serviceTable, counter, vip, type ServiceTable } from "./build.js";

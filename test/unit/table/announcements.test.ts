@@ -1,7 +1,7 @@
 /** Whether a table was left alone between two generations, as far as events tell. */
 import { expect, it } from "vitest";
 
-import { Announcements, type Period } from "../../../src/table/announcements.js";
+import { Announcements, type Period } from "../../../src/table/sync/announcements.js";
 
 function begin(longestWaitMs = 60_000): { all: Announcements; period: Period } {
   const all = new Announcements(longestWaitMs);

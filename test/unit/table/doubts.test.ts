@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 
 import { isLater, nextGeneration } from "../../../src/kernel/generation.js";
-import { Doubts } from "../../../src/table/doubts.js";
+import { Doubts } from "../../../src/table/sync/invalidations.js";
 
 const foreign = (generation: number, ...sets: string[]) =>
   ({ cause: "foreign", reason: "somebody", generation, sets }) as const;

@@ -2,9 +2,9 @@
 import { describe, expect, it } from "vitest";
 
 import type { Expr, Family } from "../../../src/kernel/types.js";
-import { lowerRule } from "../../../src/table/lower.js";
-import { printRule } from "../../../src/table/print.js";
-import type { SetSpec, Statement } from "../../../src/table/types.js";
+import { lowerRule } from "../../../src/table/rules/lower.js";
+import { printRule } from "../../../src/table/rules/print.js";
+import type { SetSpec, Statement } from "../../../src/table/rules/types.js";
 
 const endpoints6: SetSpec = {
   set: "ep",

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { ceilPowerOfTwo, KEY, PackedMap, RowList, STATE } from "../../../src/table/packed-map.js";
+import { ceilPowerOfTwo, KEY, PackedMap, RowList, STATE } from "../../../src/table/elements/packed-map.js";
 
 /** A small deterministic generator (mulberry32). */
 function random(seed: number): () => number {

@@ -9,14 +9,22 @@ import {
   parseNetwork,
   prefixLength,
   rangeText,
-} from "../../../src/table/addresses.js";
-import { editScript } from "../../../src/table/diff.js";
-import { intervalRecords, rangesOfBatch } from "../../../src/table/intervals.js";
-import { fitsSize, packedBytes, serves, setInfo, sizeFor, typeId, checkSetSpec } from "../../../src/table/schema.js";
-import { fateOf, type TableFate } from "../../../src/table/ownership.js";
-import { checkComment, checkName, commentData, commentOf } from "../../../src/table/text.js";
-import { CheckSchedule } from "../../../src/table/timing.js";
-import type { SetSpec } from "../../../src/table/types.js";
+} from "../../../src/table/rules/addresses.js";
+import { editScript } from "../../../src/table/rules/diff.js";
+import { intervalRecords, rangesOfBatch } from "../../../src/table/rules/intervals.js";
+import {
+  fitsSize,
+  packedBytes,
+  serves,
+  setInfo,
+  sizeFor,
+  typeId,
+  checkSetSpec,
+} from "../../../src/table/rules/schema.js";
+import { fateOf, type TableFate } from "../../../src/table/quirks/ownership.js";
+import { checkComment, checkName, commentData, commentOf } from "../../../src/table/rules/text.js";
+import { CheckSchedule } from "../../../src/table/sync/check-schedule.js";
+import type { SetSpec } from "../../../src/table/rules/types.js";
 
 const merged = (...nets: string[]): string[] =>
   mergeRanges(nets.map(parseNetwork)).map((range) => rangeText(range, nets[0].includes(":") ? 16 : 4));

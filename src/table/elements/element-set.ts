@@ -1,0 +1,507 @@
+/**
+ * Wanted against kernel, for the elements of one set or map.
+ *
+ *   put / delete / deleteLater                     take ──► pack ──► commit
+ *          │                                        ▲                  │
+ *          ▼                                        │                  ▼
+ *   ┌────────────┐   differs?   ┌───────────┐       │           settle (or abort)
+ *   │   wanted   │ ───────────► │ dirty rows│ ──────┘                  │
+ *   └────────────┘              └───────────┘ ◄── changed since ───────┤
+ *   ┌────────────┐                                                     │
+ *   │   kernel   │ ◄────────────── what was sent, on success ──────────┘
+ *   └────────────┘ ◄── load (a dump)
+ *
+ * Both sides live in one PackedMap row, so a change costs one look-up, and a transaction costs as many steps as there are
+ * changes, whatever the size. `take` freezes the wanted state in O(1): a row that changes before it is packed
+ * keeps its frozen value in `#frozen` (copy on write), so that packing may let the event loop run in between and the
+ * transaction is still one moment's state of all sets.
+ */
+import type { ElementBatch, Verdict } from "../../kernel/types.js";
+import { bytesAt, wordsFor } from "./bytes.js";
+import { ChangeWriter, RangeWriter, type RowWriter } from "./change-writer.js";
+import { LateRows } from "./late-rows.js";
+import { EPOCH, KEY, PackedMap, RowList, STATE } from "./packed-map.js";
+import { eachRecord, type RecordVisitor } from "./records.js";
+import { LATER, RowStates, WANTED } from "./rows.js";
+import type { ElementSet, SetSpec } from "../rules/types.js";
+import type { VerdictRegistry } from "./verdicts.js";
+import { inSlices } from "./yielding.js";
+
+interface Frozen {
+  readonly state: number;
+  readonly data: Int32Array;
+}
+
+/** What `take` left to be packed. */
+interface Taken {
+  /** The set is created anew. */
+  readonly full: boolean;
+  /** Every row below `limit`; otherwise the first `limit` of `rows`. */
+  readonly every: boolean;
+  readonly rows: RowList;
+  readonly limit: number;
+  /** So many of them are packed. */
+  packed: number;
+}
+
+/** What one set contributes to a transaction. */
+export interface PackedChange {
+  /** The set is created anew: everything wanted is added, nothing deleted singly. */
+  readonly full: boolean;
+  readonly adds?: ElementBatch;
+  readonly deletes?: ElementBatch;
+  readonly addRows: RowList;
+  readonly deleteRows: RowList;
+  /** Rows that start to wait for their late deletion with this transaction. */
+  readonly lateRows: RowList;
+  readonly otherRows: RowList;
+}
+
+/** How the elements of one set differ. */
+export interface ElementDrift {
+  readonly gone: number;
+  readonly added: number;
+  readonly changed: number;
+}
+
+/** What a dump was found to hold. */
+export interface Loaded {
+  /** False: an element that this set cannot stand for is among them (a catch-all). */
+  readonly complete: boolean;
+  /** Against what the kernel was thought to hold. */
+  readonly drift: ElementDrift;
+}
+
+export interface TrackerOptions {
+  readonly keyLen: number;
+  readonly dataLen: number;
+  /** Given for verdict maps. */
+  readonly verdicts?: VerdictRegistry;
+  /** Rows are ranges, first and last value, which the kernel holds as one or two elements with flags. */
+  readonly ranges?: boolean;
+  /** Told when there comes to be something to do for this set. */
+  readonly onDirty?: () => void;
+}
+
+/** One set's elements. `Table` alone calls what `ElementSet` does not have. */
+export class TrackedElements implements ElementSet {
+  readonly keyLen: number;
+  readonly dataLen: number;
+  readonly #map: PackedMap;
+  readonly #verdicts: VerdictRegistry | undefined;
+  readonly #ranges: boolean;
+  readonly #rows: RowStates;
+  /** The key that is being looked up, and the data that is being put, as words. */
+  readonly #key: Int32Array;
+  readonly #keyBytes: Uint8Array;
+  readonly #data: Int32Array;
+  readonly #dataBytes: Uint8Array;
+  #taken: Taken | undefined;
+  readonly #frozen = new Map<number, Frozen>();
+  readonly #late: LateRows;
+
+  constructor(
+    public spec: SetSpec,
+    options: TrackerOptions,
+  ) {
+    this.keyLen = options.keyLen;
+    this.dataLen = options.dataLen;
+    this.#map = new PackedMap(wordsFor(this.keyLen), wordsFor(this.dataLen));
+    this.#rows = new RowStates(this.#map, options.onDirty);
+    this.#late = new LateRows(this.#map, this.#rows);
+    this.#verdicts = options.verdicts;
+    this.#ranges = options.ranges ?? false;
+    this.#key = new Int32Array(this.#map.keyWords);
+    this.#keyBytes = new Uint8Array(this.#key.buffer);
+    this.#data = new Int32Array(this.#map.dataWords);
+    this.#dataBytes = new Uint8Array(this.#data.buffer);
+  }
+
+  get size(): number {
+    return this.#rows.size;
+  }
+  /** Elements in the kernel, as far as is known. */
+  get kernelSize(): number {
+    return this.#rows.kernelSize;
+  }
+  /** Elements that the next transaction adds (a replaced one included). */
+  get pendingAdds(): number {
+    return this.#rows.pendingAdds;
+  }
+  /** Whether the next transaction may have anything to do for this set. */
+  get dirty(): boolean {
+    return this.#rows.dirty;
+  }
+
+  put(key: Uint8Array, data?: Uint8Array, epoch = 0): boolean {
+    this.#checkPut(data);
+    this.#readKey(key);
+    for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = data?.[i] ?? 0;
+    if (this.#verdicts !== undefined) this.#verdicts.get(this.#data[0]);
+    return this.#put(this.#map.findOrInsert(this.#key), this.#data, 0, epoch);
+  }
+
+  putList(key: Uint8Array, base: number, data: Int32Array, count: number, epoch = 0): void {
+    if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
+    const map = this.#map;
+    const head = this.#readHead(key);
+    for (let i = 0; i < count; i++) {
+      const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
+      this.#put(map.findOrInsertHashed(this.#key, 0, hash), data, i * map.dataWords, epoch);
+    }
+  }
+
+  deleteList(key: Uint8Array, base: number, count: number, epoch: number, later: boolean): void {
+    const map = this.#map;
+    const head = this.#readHead(key);
+    for (let i = 0; i < count; i++) {
+      const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
+      const row = map.findHashed(this.#key, 0, hash);
+      if (row < 0 || (this.#rows.of(row) & WANTED) === 0) continue;
+      if (map.words(row)[map.at(row) + EPOCH] === (epoch | 0)) this.#unwantRow(row, later ? LATER : 0);
+    }
+  }
+
+  kernelHoldsList(key: Uint8Array, base: number, data: Int32Array, count: number): boolean {
+    const map = this.#map;
+    const head = this.#readHead(key);
+    for (let i = 0; i < count; i++) {
+      const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
+      const row = map.findHashed(this.#key, 0, hash);
+      if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return false;
+      if (!this.#rows.kernelHolds(row, data, i * map.dataWords)) return false;
+    }
+    return true;
+  }
+
+  delete(key: Uint8Array): boolean {
+    return this.#unwant(key, 0);
+  }
+
+  deleteLater(key: Uint8Array): boolean {
+    return this.#unwant(key, LATER);
+  }
+
+  has(key: Uint8Array): boolean {
+    return this.#wantedRow(key) >= 0;
+  }
+
+  get(key: Uint8Array): Uint8Array | undefined {
+    const row = this.#wantedRow(key);
+    return row < 0 ? undefined : this.#wantedData(row);
+  }
+
+  kernelValue(key: Uint8Array): Uint8Array | undefined {
+    if (this.kernelSize === 0) return undefined;
+    this.#readKey(key);
+    const row = this.#map.find(this.#key);
+    if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return undefined;
+    return bytesAt(this.#rows.kernelWords(row), this.#rows.kernelAt(row), this.dataLen);
+  }
+
+  epochOf(key: Uint8Array): number {
+    const row = this.#wantedRow(key);
+    return row < 0 ? 0 : this.#map.words(row)[this.#map.at(row) + EPOCH] >>> 0;
+  }
+
+  replaceNets(_nets: readonly string[]): void {
+    throw new TypeError(`set ${this.spec.set} is not an interval set`);
+  }
+
+  nets(): string[] {
+    throw new TypeError(`set ${this.spec.set} is not an interval set`);
+  }
+
+  keepLeftovers(): void {
+    throw new TypeError(`set ${this.spec.set} is not an interval set`);
+  }
+
+  clear(): void {
+    for (let row = 0; row < this.#map.rows; row++) if ((this.#rows.of(row) & WANTED) !== 0) this.#unwantRow(row, 0);
+  }
+
+  /** Calls `visit` with every wanted element, as views that are valid during the call. */
+  forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
+    for (let row = 0, { rows } = this.#map; row < rows; row++) {
+      if ((this.#rows.of(row) & WANTED) !== 0) visit(this.#keyAt(row), this.#wantedData(row));
+    }
+  }
+
+  forEachLeftover(visit: (key: Uint8Array) => void): void {
+    if (this.#rows.kernelSize === 0) return;
+    for (let row = 0, { rows } = this.#map; row < rows; row++) {
+      const state = this.#rows.of(row);
+      if ((state & WANTED) === 0 && this.#rows.isInKernel(state)) visit(this.#keyAt(row));
+    }
+  }
+
+  /** Freezes what is wanted now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
+  take(full: boolean): void {
+    const every = full || this.#rows.allDirty;
+    const rows = this.#rows.takeDirty();
+    this.#taken = { full, every, rows, limit: every ? this.#map.rows : rows.length, packed: 0 };
+  }
+
+  /** Packs what `take` froze. Lets the event loop run now and then. */
+  async pack(): Promise<PackedChange> {
+    const taken = this.#taken;
+    if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
+    const additions = taken.every ? this.#map.size : this.#rows.pendingAdds;
+    const writer = this.#ranges
+      ? new RangeWriter(this.#map, this)
+      : new ChangeWriter(this.#map, this, this.#verdicts, additions);
+    const change = {
+      full: taken.full,
+      addRows: new RowList(additions),
+      deleteRows: new RowList(),
+      lateRows: new RowList(),
+      otherRows: new RowList(),
+    };
+    await inSlices(taken.limit, (_, to) => this.#packUpTo(to, taken, change, writer));
+    this.#taken = undefined;
+    this.#frozen.clear();
+    const { adds, deletes } = writer.finish();
+    return { ...change, ...(adds === undefined ? {} : { adds }), ...(deletes === undefined ? {} : { deletes }) };
+  }
+
+  /** The transaction is in force: the kernel holds what was sent. Late rows wait until `due`. */
+  async settle(change: PackedChange, due: number): Promise<void> {
+    if (change.full) this.#rows.forgetKernel();
+    const { deleteRows } = change;
+    for (let i = 0; i < deleteRows.length; i++) this.#rows.dropKernel(deleteRows.rows[i]);
+    await inSlices(change.addRows.length, (from, to) => this.#settleAdds(change, from, to));
+    this.#late.start(change.lateRows, due);
+    await this.#rows.finishAll(deleteRows);
+    await this.#rows.finishAll(change.otherRows);
+  }
+
+  /** The transaction is not in force: everything that was taken is to be done again. */
+  async abort(change: PackedChange): Promise<void> {
+    for (let i = 0; i < change.lateRows.length; i++) this.#rows.markDirty(change.lateRows.rows[i]);
+    for (const list of [change.addRows, change.deleteRows, change.otherRows]) await this.#rows.finishAll(list);
+  }
+
+  /** Moves late deletions whose time has come to the next transaction; `force` tells by their verdict which go at once. */
+  releaseLate(now: number, force?: (verdict: number) => boolean): void {
+    this.#late.release(now, force);
+  }
+
+  /** Whether the kernel holds an element with one of these verdicts. */
+  kernelMentions(ids: ReadonlySet<number>): boolean {
+    const states = this.#rows;
+    for (let row = 0, { rows } = this.#map; row < rows; row++) {
+      if (states.isInKernel(states.of(row)) && ids.has(states.kernelWords(row)[states.kernelAt(row)])) return true;
+    }
+    return false;
+  }
+
+  /** When the next late deletion is due, on the Table's clock. */
+  get nextLate(): number | undefined {
+    return this.#late.next;
+  }
+
+  /** Replaces what is known of the kernel by a dump; no dump: the set is not there. */
+  async load(batch?: ElementBatch): Promise<Loaded> {
+    if (batch === undefined) {
+      const drift = { gone: this.#rows.kernelSize, added: 0, changed: 0 };
+      this.#rows.loseKernel();
+      return { complete: true, drift };
+    }
+    this.#rows.forgetKernel(true);
+    const drift = { gone: 0, added: 0, changed: 0 };
+    const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
+      const how = this.#rows.found(this.#map.findOrInsert(words, at), data, dataAt);
+      if (how !== undefined) drift[how]++;
+    });
+    const { lateLeftovers = false } = this.spec;
+    const late =
+      typeof lateLeftovers === "boolean" ? () => lateLeftovers : (row: number) => lateLeftovers(this.#keyAt(row));
+    await inSlices(this.#map.rows, (from, to) => {
+      for (let row = from; row < to; row++) if (this.#finishLoad(row, late(row))) drift.gone++;
+    });
+    this.#rows.endExpecting();
+    return { complete, drift };
+  }
+
+  /** A row after a dump was taken over. `late`: if it is not desired, its deletion is deferred. True: it is no longer there. */
+  #finishLoad(row: number, late: boolean): boolean {
+    const rows = this.#rows;
+    if (rows.of(row) === 0) return false;
+    const isMissing = rows.noteMissing(row);
+    if (late) rows.delayLeftover(row);
+    rows.finish(row);
+    return isMissing;
+  }
+
+  /** Shows every element of a dump, as this one keeps them; false when one of them has no place here. */
+  protected eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {
+    return eachRecord(batch, (verdict) => this.#verdicts?.id(verdict) ?? 0, visit);
+  }
+
+  /** How a dump differs from what the kernel is thought to hold, when that does not change meanwhile. */
+  async compare(batch: ElementBatch): Promise<ElementDrift> {
+    const drift = { gone: 0, added: 0, changed: 0 };
+    let found = 0;
+    const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
+      const row = this.#map.find(words, at);
+      if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) drift.added++;
+      else {
+        found++;
+        if (!this.#rows.kernelHolds(row, data, dataAt)) drift.changed++;
+      }
+    });
+    if (!complete) drift.added++;
+    return { ...drift, gone: this.#rows.kernelSize - found };
+  }
+
+  #packUpTo(end: number, taken: Taken, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
+    for (; taken.packed < end; taken.packed++) {
+      const row = taken.every ? taken.packed : taken.rows.rows[taken.packed];
+      if (this.#rows.of(row) !== 0) this.#packRow(row, change, writer);
+    }
+  }
+
+  #packRow(row: number, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
+    const map = this.#map;
+    const rows = this.#rows;
+    const frozen = this.#frozen.size === 0 ? undefined : this.#frozen.get(row);
+    const present = rows.untake(row);
+    const { state, data } = frozen ?? { state: present, data: map.words(row) };
+    const dataAt = frozen === undefined ? map.at(row) + map.dataWord : 0;
+    const inKernel = rows.isInKernel(present);
+    if ((state & WANTED) !== 0) {
+      const same = frozen === undefined ? rows.isInForce(present) : inKernel && rows.kernelHolds(row, data, dataAt);
+      if (same && !change.full) {
+        change.otherRows.push(row);
+        return;
+      }
+      if (inKernel && !change.full) {
+        writer.delete(row);
+        change.deleteRows.push(row);
+      }
+      writer.add(row, data, dataAt);
+      change.addRows.push(row);
+    } else if ((state & LATER) !== 0 && inKernel) {
+      change.lateRows.push(row);
+      if (!change.full) return;
+      writer.add(row, rows.kernelWords(row), rows.kernelAt(row));
+      change.addRows.push(row);
+    } else if (inKernel && !change.full) {
+      writer.delete(row);
+      change.deleteRows.push(row);
+    } else change.otherRows.push(row);
+  }
+
+  /** The kernel holds what the additions from `from` to `to` said. */
+  #settleAdds({ adds, addRows }: PackedChange, from: number, to: number): void {
+    for (let i = from; i < to; i++) {
+      const row = addRows.rows[i];
+      if (this.#rows.settle(row)) continue;
+      this.#rows.noteKernel(row, this.#sent(adds, i), 0);
+      this.#rows.finish(row);
+    }
+  }
+
+  /** The data of a record that was sent, as a row has it. */
+  #sent(batch: ElementBatch | undefined, index: number): Int32Array {
+    const at = index * (this.keyLen + this.dataLen) + this.keyLen;
+    for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = batch?.bytes[at + i] ?? 0;
+    if (this.#verdicts !== undefined) this.#data[0] = this.#verdicts.id(verdictAt(batch, this.#data[0]));
+    return this.#data;
+  }
+
+  #put(row: number, data: Int32Array, at: number, epoch: number): boolean {
+    const map = this.#map;
+    const words = map.words(row);
+    const place = map.at(row);
+    const state = words[place + STATE];
+    words[place + EPOCH] = epoch;
+    const wanted = (state & WANTED) !== 0;
+    if (wanted && this.#isWanted(words, place + map.dataWord, data, at)) return false;
+    if (this.#taken !== undefined) this.#freeze(row);
+    if (this.#verdicts !== undefined) {
+      this.#verdicts.retain(data[at]);
+      if (wanted) this.#verdicts.release(words[place + map.dataWord]);
+    }
+    this.#rows.want(row, data, at);
+    return true;
+  }
+
+  #isWanted(words: Int32Array, place: number, data: Int32Array, at: number): boolean {
+    for (let i = 0; i < this.#map.dataWords; i++) if (words[place + i] !== data[at + i]) return false;
+    return true;
+  }
+
+  #unwant(key: Uint8Array, flag: number): boolean {
+    const row = this.#wantedRow(key);
+    if (row < 0) return false;
+    this.#unwantRow(row, flag);
+    return true;
+  }
+
+  #unwantRow(row: number, flag: number): void {
+    if (this.#taken !== undefined) this.#freeze(row);
+    this.#verdicts?.release(this.#map.words(row)[this.#map.at(row) + this.#map.dataWord]);
+    this.#rows.unwant(row, flag);
+  }
+
+  #wantedRow(key: Uint8Array): number {
+    this.#readKey(key);
+    const row = this.#map.find(this.#key);
+    return row >= 0 && (this.#rows.of(row) & WANTED) !== 0 ? row : -1;
+  }
+
+  #keyAt(row: number): Uint8Array {
+    return bytesAt(this.#map.words(row), this.#map.at(row) + KEY, this.keyLen);
+  }
+
+  #wantedData(row: number): Uint8Array {
+    return bytesAt(this.#map.words(row), this.#map.at(row) + this.#map.dataWord, this.dataLen);
+  }
+
+  /** Keeps the frozen value of a row that changes between take and pack. */
+  #freeze(row: number): void {
+    const state = this.#rows.of(row);
+    if (!this.#isTaken(row, state) || this.#frozen.has(row)) return;
+    const from = this.#map.at(row) + this.#map.dataWord;
+    this.#frozen.set(row, { state, data: this.#map.words(row).slice(from, from + this.#map.dataWords) });
+  }
+
+  /** Whether the row was taken, and is not packed yet. */
+  #isTaken(row: number, state: number): boolean {
+    const taken = this.#taken;
+    if (taken === undefined) return false;
+    return taken.every ? row >= taken.packed && row < taken.limit : this.#rows.isTaken(state);
+  }
+
+  #readKey(key: Uint8Array): void {
+    const { keyLen } = this;
+    if (key.length !== keyLen)
+      throw new RangeError(`set ${this.spec.set}: a key has ${keyLen} bytes, not ${key.length}`);
+    for (let i = 0; i < keyLen; i++) this.#keyBytes[i] = key[i];
+  }
+
+  /** Takes over all of a list's keys but their last word. Returns the hash of that. */
+  #readHead(key: Uint8Array): number {
+    if (key.length !== this.keyLen - 4) throw this.#noList();
+    for (let i = 0; i < key.length; i++) this.#keyBytes[i] = key[i];
+    return this.#map.hashOfHead(this.#key, 0);
+  }
+
+  #noList(): RangeError {
+    return new RangeError(`set ${this.spec.set}: no lists with such keys, or with verdicts`);
+  }
+
+  #checkPut(data: Uint8Array | undefined): void {
+    if (this.spec.dynamic === true) throw new TypeError(`set ${this.spec.set} is filled by packets`);
+    const length = data?.length ?? 0;
+    if (length !== this.dataLen)
+      throw new RangeError(`set ${this.spec.set}: data has ${this.dataLen} bytes, not ${length}`);
+  }
+}
+
+function verdictAt(batch: ElementBatch | undefined, index: number): Verdict {
+  const verdict = batch?.verdicts?.[index];
+  if (verdict === undefined) throw new RangeError(`element batch without verdict ${index}`);
+  return verdict;
+}

@@ -1,0 +1,87 @@
+import type { TableRef } from "../../kernel/types.js";
+import { readU32 } from "../elements/bytes.js";
+import type { TrackedElements } from "../elements/element-set.js";
+import { TrackedIntervals } from "../elements/interval-set.js";
+import {
+  durationText,
+  printHook,
+  printPacked,
+  printRule,
+  printTypes,
+  printVerdict,
+  type PrintOptions,
+} from "./print.js";
+import { sizeFor } from "./schema.js";
+import type { ChainSpec } from "./types.js";
+import type { VerdictRegistry } from "../elements/verdicts.js";
+
+export interface RenderInput extends TableRef {
+  readonly comment?: string;
+  readonly sets: readonly TrackedElements[];
+  readonly chains: readonly ChainSpec[];
+  readonly verdicts: VerdictRegistry;
+  /** Lines that add our rules to others' chains. */
+  readonly insertions?: readonly string[];
+}
+
+/**
+ * The table as text that `nft -f` (>= 1.0.6) loads in place of the one that is there. Sets, chains and elements come in
+ * a stable order, so that two renderings of the same state are the same text.
+ */
+export function renderTable(input: RenderInput): string {
+  const name = `${input.family} ${input.table}`;
+  const specs = new Map(input.sets.map((set) => [set.spec.set, set.spec]));
+  const options: PrintOptions = { family: input.family, setSpec: (set) => specs.get(set) };
+  const lines = [`add table ${name}`, `delete table ${name}`, `table ${name} {`];
+  if (input.comment !== undefined) lines.push(`\tcomment "${input.comment}"`, "");
+  for (const set of input.sets) lines.push(...renderSet(set, input.verdicts), "");
+  for (const chain of input.chains) lines.push(...renderChain(chain, options), "");
+  if (lines.at(-1) === "") lines.pop();
+  lines.push("}");
+  const { insertions = [] } = input;
+  if (insertions.length > 0) lines.push("", "# in chains of other tables, which have to be there", ...insertions);
+  return `${lines.join("\n")}\n`;
+}
+
+function renderSet(set: TrackedElements, verdicts: VerdictRegistry): string[] {
+  const { spec } = set;
+  const size = sizeFor(spec, set.size);
+  const flags = [
+    spec.interval === true ? "interval" : "",
+    spec.dynamic === true ? "dynamic" : "",
+    spec.timeoutMs === undefined ? "" : "timeout",
+  ].filter((flag) => flag !== "");
+  const lines = [`\t${spec.data === undefined ? "set" : "map"} ${spec.set} {`, `\t\t${printTypes(spec)}`];
+  if (size !== undefined) lines.push(`\t\tsize ${size}`);
+  if (flags.length > 0) lines.push(`\t\tflags ${flags.join(",")}`);
+  if (spec.timeoutMs !== undefined && spec.timeoutMs > 0) lines.push(`\t\ttimeout ${durationText(spec.timeoutMs)}`);
+  if (spec.comment !== undefined) lines.push(`\t\tcomment "${spec.comment}"`);
+  const elements = renderElements(set, verdicts);
+  if (elements.length > 0) lines.push(`\t\telements = { ${elements.join(",\n\t\t\t     ")} }`);
+  return [...lines, "\t}"];
+}
+
+function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string[] {
+  const { spec } = set;
+  if (set instanceof TrackedIntervals) return set.nets();
+  const elements: { readonly key: Uint8Array; readonly data: Uint8Array }[] = [];
+  set.forEach((key, data) => elements.push({ key: key.slice(), data: data.slice() }));
+  return elements
+    .toSorted((a, b) => Buffer.compare(a.key, b.key))
+    .map(({ key, data }) => {
+      const text = printPacked(spec.key, key);
+      if (spec.data === undefined) return text;
+      return `${text} : ${spec.data === "verdict" ? printVerdict(verdicts.get(readU32(data, 0))) : printPacked(spec.data, data)}`;
+    });
+}
+
+function renderChain(chain: ChainSpec, options: PrintOptions): string[] {
+  const lines = [`\tchain ${chain.chain} {`];
+  if (chain.comment !== undefined) lines.push(`\t\tcomment "${chain.comment}"`);
+  if (chain.base !== undefined) {
+    const { type, hook, priority, policy } = chain.base;
+    lines.push(`\t\ttype ${type} hook ${printHook(hook)} priority ${priority}; policy ${policy ?? "accept"};`);
+  }
+  for (const rule of chain.rules) lines.push(`\t\t${printRule(rule, options)}`);
+  return [...lines, "\t}"];
+}

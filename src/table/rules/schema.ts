@@ -1,0 +1,137 @@
+/** Set specifications in the kernel's terms. */
+import { DATA_VERDICT, DataTypeId, SetFlag } from "../../kernel/constants.js";
+import type { SetInfo } from "../../kernel/types.js";
+import { ceilPowerOfTwo } from "../elements/packed-map.js";
+import { checkComment, checkName, commentOf, setUserdata } from "./text.js";
+import { FIELD_BYTES, type FieldType, type SetSpec } from "./types.js";
+
+/** NFT_REG32 registers hold 64 bytes; a key may take them all (NFT_DATA_VALUE_MAXLEN). */
+const MAX_KEY_BYTES = 64;
+/** The kernel keeps timeouts in jiffies: 10 ms at HZ=100. */
+const TIMEOUT_SLACK_MS = 10n;
+/** Smallest bound of a set of size "auto". */
+const SMALLEST_AUTO_SIZE = 1024;
+
+const TYPE_ID: Readonly<Record<FieldType, number>> = {
+  ipv4_addr: DataTypeId.ipv4_addr,
+  ipv6_addr: DataTypeId.ipv6_addr,
+  inet_proto: DataTypeId.inet_proto,
+  inet_service: DataTypeId.inet_service,
+  mark: DataTypeId.mark,
+  classid: DataTypeId.classid,
+  ifname: DataTypeId.ifname,
+  index: DataTypeId.mark,
+};
+
+/** Fields that the kernel loads in the machine's own byte order. */
+const HOST_ORDER: ReadonlySet<FieldType> = new Set(["mark", "classid", "index"]);
+
+/** Bytes of a key or of data: a field of a concatenation is padded to 4 bytes, a single field is not. */
+export function packedBytes(fields: readonly FieldType[]): number {
+  if (fields.length === 1) return FIELD_BYTES[fields[0]];
+  return fields.reduce((bytes, field) => bytes + padded(FIELD_BYTES[field]), 0);
+}
+
+export function padded(bytes: number): number {
+  return Math.ceil(bytes / 4) * 4;
+}
+
+/** nft's type id of a concatenation: 6 bits a field. */
+export function typeId(fields: readonly FieldType[]): number {
+  return fields.reduce((all, field) => (all << 6) | TYPE_ID[field], 0);
+}
+
+/** Throws RangeError for a specification that the kernel or nft could not hold. */
+export function checkSetSpec(spec: SetSpec): void {
+  checkName("set", spec.set);
+  checkComment(`set ${spec.set}`, spec.comment);
+  if (spec.key.length === 0) throw new RangeError(`set ${spec.set}: no key`);
+  if (spec.data !== undefined && spec.data !== "verdict" && spec.data.length === 0)
+    throw new RangeError(`set ${spec.set}: no data`);
+  if (packedBytes(spec.key) > MAX_KEY_BYTES)
+    throw new RangeError(`set ${spec.set}: a key of more than ${MAX_KEY_BYTES} bytes`);
+  if (spec.interval === true) {
+    if (spec.key.length !== 1 || spec.data !== undefined || spec.dynamic === true) {
+      throw new RangeError(`set ${spec.set}: an interval set has one key field, no data and is not dynamic`);
+    }
+    if (spec.key[0] !== "ipv4_addr" && spec.key[0] !== "ipv6_addr")
+      throw new RangeError(`set ${spec.set}: intervals are of addresses`);
+  }
+  if (typeof spec.size === "number" && !(Number.isSafeInteger(spec.size) && spec.size > 0))
+    throw new RangeError(`set ${spec.set}: size ${spec.size}`);
+}
+
+/** What to create the set with. `size` is the resolved bound. */
+export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
+  // Of a concatenation nft knows each field's order by its type; of a single one it must be told.
+  const userdata = setUserdata(
+    spec.comment,
+    (["key", "data"] as const).filter((part) => {
+      const fields = spec[part];
+      return Array.isArray(fields) && fields.length === 1 && HOST_ORDER.has(fields[0] as FieldType);
+    }),
+  );
+  return {
+    set: spec.set,
+    flags: setFlags(spec),
+    keyType: typeId(spec.key),
+    keyLen: packedBytes(spec.key),
+    ...dataOf(spec),
+    ...(size === undefined ? {} : { size }),
+    ...(spec.timeoutMs !== undefined && spec.timeoutMs > 0 ? { timeout: BigInt(spec.timeoutMs) } : {}),
+    ...(userdata === undefined ? {} : { userdata }),
+  };
+}
+
+function setFlags(spec: SetSpec): number {
+  return (
+    (spec.data === undefined ? 0 : SetFlag.map) |
+    (spec.interval === true ? SetFlag.interval : 0) |
+    (spec.dynamic === true ? SetFlag.eval : 0) |
+    (spec.timeoutMs === undefined ? 0 : SetFlag.timeout)
+  );
+}
+
+function dataOf(spec: SetSpec): Pick<SetInfo, "dataType" | "dataLen"> {
+  if (spec.data === undefined) return {};
+  if (spec.data === "verdict") return { dataType: DATA_VERDICT };
+  return { dataType: typeId(spec.data), dataLen: packedBytes(spec.data) };
+}
+
+/**
+ * Whether the kernel's set can serve as it is. The bound is judged by `fitsSize`. A different comment is
+ * a reason to create the set anew (the kernel cannot change it), save for a dynamic one, which would lose what packets put there.
+ */
+export function serves(kernel: SetInfo, spec: SetSpec): boolean {
+  // Asked of the same two at every change of the set's elements.
+  if (servedBy.get(spec) === kernel) return true;
+  const wanted = setInfo(spec, undefined);
+  const timeouts = (kernel.timeout ?? 0n) - (wanted.timeout ?? 0n);
+  const answer =
+    kernel.flags === wanted.flags &&
+    kernel.keyType === wanted.keyType &&
+    kernel.keyLen === wanted.keyLen &&
+    kernel.dataType === wanted.dataType &&
+    (wanted.dataLen === undefined || kernel.dataLen === wanted.dataLen) &&
+    timeouts <= TIMEOUT_SLACK_MS &&
+    timeouts >= -TIMEOUT_SLACK_MS &&
+    (spec.dynamic === true || commentOf(kernel.userdata, "set") === spec.comment);
+  if (answer) servedBy.set(spec, kernel);
+  return answer;
+}
+
+/** By specification, the kernel's set that was found to serve it. Neither changes. */
+const servedBy = new WeakMap<SetSpec, SetInfo>();
+
+/** Whether the kernel's bound holds what comes: deleted elements keep their place until the transaction is over. */
+export function fitsSize(kernelSize: number | undefined, spec: SetSpec, elements: number): boolean {
+  if (kernelSize === undefined) return true;
+  if (typeof spec.size === "number") return kernelSize >= spec.size;
+  return kernelSize >= elements;
+}
+
+/** The bound to create the set with. */
+export function sizeFor(spec: SetSpec, elements: number): number | undefined {
+  if (spec.size !== "auto") return spec.size;
+  return Math.max(SMALLEST_AUTO_SIZE, ceilPowerOfTwo(2 * elements));
+}

@@ -1,0 +1,366 @@
+/**
+ * The declarative Table's vocabulary: rules as typed data (text is only a rendering), chains, sets and maps.
+ *
+ * A value that a packet carries is a `Field`; a `Statement` is one match or one action; a rule is statements
+ * in order. `lower.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
+ */
+import type { BaseChain, Family, RuleInfo, TableRef, Verdict } from "../../kernel/types.js";
+import type { DoubtCause } from "../sync/invalidations.js";
+
+/** What a lookup key is made of. `saddr`/`daddr` are of the table's family (16 bytes in ip6). */
+export type Field =
+  | "saddr"
+  | "daddr"
+  | "l4proto"
+  | "sport"
+  | "dport"
+  | "iifname"
+  | "oifname"
+  | "mark"
+  | "priority"
+  /** Original source / destination address of the connection. */
+  | "ct-saddr"
+  | "ct-daddr"
+  /** A number from 0 (or `offset`) up, below `offset + modulus`. */
+  | { readonly field: "numgen"; readonly mode: "random" | "inc"; readonly modulus: number; readonly offset?: number };
+
+/** A port or an inclusive range of ports. */
+export type PortRange = number | readonly [from: number, to: number];
+
+export type TcpFlagName = "fin" | "syn" | "rst" | "psh" | "ack" | "urg" | "ecn" | "cwr";
+export type CtStateName = "new" | "established" | "related" | "invalid" | "untracked";
+export type AddressTypeName =
+  "unspec" | "unicast" | "local" | "broadcast" | "anycast" | "multicast" | "blackhole" | "unreachable" | "prohibit";
+
+/** Conditions: the rule goes on to its next statement only when they hold. */
+export type Match =
+  /** Address inside any of the networks (CIDR or single address). Several networks become an anonymous interval set. */
+  | {
+      readonly match: "address";
+      readonly direction: "source" | "destination";
+      readonly nets: readonly string[];
+      readonly negate?: boolean;
+    }
+  /** Transport port in any of the ranges; any number of them. Implies nothing about the protocol. */
+  | {
+      readonly match: "port";
+      readonly direction: "source" | "destination";
+      readonly ports: readonly PortRange[];
+      readonly negate?: boolean;
+    }
+  /** Transport protocol by number, or by a name of /etc/protocols ("tcp", "gre", "UDPLite": protocols.ts). */
+  | { readonly match: "protocol"; readonly protocol: string | number; readonly negate?: boolean }
+  /** The fields, concatenated, are an element of the named set (or a key of the named map). */
+  | { readonly match: "in-set"; readonly key: readonly Field[]; readonly set: string; readonly negate?: boolean }
+  /** Routing type of an address (fib), optionally limited to the incoming or outgoing interface. */
+  | {
+      readonly match: "address-type";
+      readonly direction: "source" | "destination";
+      readonly type: AddressTypeName;
+      readonly negate?: boolean;
+      readonly limit?: "in" | "out";
+    }
+  | {
+      readonly match: "icmp";
+      readonly version: 4 | 6;
+      readonly type: number;
+      readonly code?: number;
+      readonly negate?: boolean;
+    }
+  /** Of these flags of a TCP segment, just those of `set` are set; other protocols never match. */
+  | { readonly match: "tcp-flags"; readonly among: readonly TcpFlagName[]; readonly set: readonly TcpFlagName[] }
+  | { readonly match: "ct-state"; readonly states: readonly CtStateName[]; readonly negate?: boolean }
+  | { readonly match: "ct-status"; readonly status: "dnat" | "snat"; readonly negate?: boolean }
+  /** (packet mark & mask) == value. mask defaults to all ones. A bit clear: value 0; not clear: value 0 with negate. */
+  | { readonly match: "mark"; readonly mask?: number; readonly value: number; readonly negate?: boolean }
+  /** (priority & mask) == value, of the packet's priority, 32 bits (skb->priority). mask defaults to all ones. */
+  | { readonly match: "priority"; readonly mask?: number; readonly value: number; readonly negate?: boolean }
+  /** A name, or a prefix followed by `*`. */
+  | { readonly match: "interface"; readonly direction: "in" | "out"; readonly name: string; readonly negate?: boolean }
+  /** Reverse path filter: the source would be routed out of the interface it came in by (or not). */
+  | { readonly match: "reverse-path"; readonly passed: boolean };
+
+/** What a rule does. */
+export type Action =
+  | { readonly action: "counter" }
+  | { readonly action: "log"; readonly prefix: string; readonly level?: number; readonly group?: number }
+  | {
+      readonly action: "limit";
+      readonly rate: number;
+      readonly per: "second" | "minute" | "hour" | "day";
+      readonly burst?: number;
+    }
+  /** mark = (mark & ~mask) | value. mask defaults to all ones (a plain set); value 0 clears the masked bits. */
+  | { readonly action: "set-mark"; readonly mask?: number; readonly value: number }
+  /** mark = mark ^ value. */
+  | { readonly action: "xor-mark"; readonly value: number }
+  | { readonly action: "set-priority"; readonly value: number }
+  /**
+   * Priority set to what a map holds for the fields, a classid; goes on to the next rule when it holds nothing. The next statement may
+   * look the priority up: nft prints that, but no key that comes from a look-up directly.
+   */
+  | { readonly action: "priority-map"; readonly key: readonly Field[]; readonly map: string }
+  | { readonly action: "notrack" }
+  /** accept, drop, return, continue, jump, goto. */
+  | { readonly action: "verdict"; readonly verdict: Verdict }
+  /** The verdict that a verdict map holds for the concatenated fields; goes on when there is none. */
+  | { readonly action: "vmap"; readonly key: readonly Field[]; readonly map: string }
+  /** Destination rewritten to a constant. */
+  | { readonly action: "dnat"; readonly address?: string; readonly port?: number }
+  /** Destination rewritten to what a map holds for the fields: an address, or address . port. */
+  | {
+      readonly action: "dnat-map";
+      readonly key: readonly Field[];
+      readonly map: string;
+      readonly data: "address" | "address-port";
+    }
+  | { readonly action: "snat"; readonly address: string; readonly port?: number; readonly fullyRandom?: boolean }
+  | {
+      readonly action: "masquerade";
+      readonly ports?: PortRange;
+      readonly random?: boolean;
+      readonly fullyRandom?: boolean;
+    }
+  | {
+      readonly action: "reject";
+      readonly with?: "port-unreachable" | "admin-prohibited" | "host-unreachable" | "tcp-reset";
+    }
+  /** Adds the key to a dynamic set (or renews its timeout). timeoutMs overrides the set's own. */
+  | {
+      readonly action: "update";
+      readonly set: string;
+      readonly key: readonly Field[];
+      readonly timeoutMs?: number;
+      /** Maps only: the constant that the key maps to, an address with or without a port. An entry that is there keeps its data. nft 0.9.8 aborts on listing address and port here; later ones print it. */
+      readonly data?: { readonly address: string; readonly port?: number };
+    };
+
+export type Statement = Match | Action;
+
+export interface Rule {
+  readonly statements: readonly Statement[];
+  /** Shown by nft; at most 128 bytes. */
+  readonly comment?: string;
+}
+
+export interface ChainSpec {
+  readonly chain: string;
+  readonly base?: BaseChain;
+  readonly rules: readonly Rule[];
+  readonly comment?: string;
+}
+
+/**
+ * Type of one field of a key or of data. `index` is the 32-bit host-order number that `numgen` gives: declared to
+ * the kernel as nft's `mark`, printed as `typeof numgen random mod 2` (nft refuses a plain mark there). `classid` is a packet's
+ * priority, 32 bits in host order, printed as two numbers in hex: `15:3`.
+ */
+export type FieldType =
+  "ipv4_addr" | "ipv6_addr" | "inet_proto" | "inet_service" | "mark" | "classid" | "ifname" | "index";
+
+/** Unpadded bytes of a field type. */
+export const FIELD_BYTES: Readonly<Record<FieldType, number>> = {
+  ipv4_addr: 4,
+  ipv6_addr: 16,
+  inet_proto: 1,
+  inet_service: 2,
+  mark: 4,
+  classid: 4,
+  ifname: 16,
+  index: 4,
+};
+
+export interface SetSpec {
+  readonly set: string;
+  readonly key: readonly FieldType[];
+  /** Absent: a set. "verdict": a verdict map. Else a data map. */
+  readonly data?: "verdict" | readonly FieldType[];
+  /** Elements are ranges. A key of one field only. */
+  readonly interval?: boolean;
+  /** Filled by packets (`update`), its elements are not the Table's and are left alone. */
+  readonly dynamic?: boolean;
+  /** Default timeout of an element in ms; 0: elements may have one (the `timeout` flag) but none by default. Absent: no timeouts. */
+  readonly timeoutMs?: number;
+  /**
+   * How the kernel's set is sized. A number: that bound. "auto": the Table picks a bound from what it holds when it
+   * creates the set (the kernel's fixed hash loads twice as fast), and creates a larger one when it would overflow.
+   * Absent: no bound.
+   */
+  readonly size?: number | "auto";
+  /**
+   * Elements that a read of the kernel finds and nobody wants (left by an earlier run) are deleted late, as with `deleteLater`:
+   * for a set whose elements packets may still look up under a verdict that goes away in the same transaction. A function tells which of them.
+   */
+  readonly lateLeftovers?: boolean | ((key: Uint8Array) => boolean);
+  readonly comment?: string;
+}
+
+/**
+ * The wanted elements of one set or map that the Table fills. The hot path: keys and data are packed bytes as in
+ * `ElementBatch` (every field padded to 4 bytes with zeros behind, network order but for marks, classids and indices, which are host order),
+ * copied on the way in, so that a caller may reuse one scratch buffer.
+ * Data of a verdict map is the 4 bytes of `Table.verdictId()`, host order.
+ */
+export interface ElementSet {
+  readonly spec: SetSpec;
+  readonly keyLen: number;
+  readonly dataLen: number;
+  /** Wanted elements. */
+  readonly size: number;
+  /** Wants `key` (with `data`). True when that is a change to what is wanted. `epoch` is remembered, see epochOf. */
+  put(key: Uint8Array, data?: Uint8Array, epoch?: number): boolean;
+  /** No longer wants `key`. True when it was wanted. */
+  delete(key: Uint8Array): boolean;
+  /**
+   * No longer wants `key`, but leaves it in the kernel until a transaction after the next one, at least `Table.options.tailDelayMs`
+   * later: for an element that packets under the old verdict may still look up.
+   */
+  deleteLater(key: Uint8Array): boolean;
+  has(key: Uint8Array): boolean;
+  /** Data wanted for `key`, as a view that is valid until the next change. */
+  get(key: Uint8Array): Uint8Array | undefined;
+  /** Data that the kernel is known to hold for `key`, as a view. Before the first read of the kernel: undefined. */
+  kernelValue(key: Uint8Array): Uint8Array | undefined;
+  /**
+   * Wants the elements of a list: their keys are `key`, followed by `base`, `base + 1` and so on as 4 bytes in host order (a field `index`).
+   * `data`: of `count` elements, one behind the other, as packed words.
+   */
+  putList(key: Uint8Array, base: number, data: Int32Array, count: number, epoch?: number): void;
+  /** Of such a list, no longer wants the elements that were put with this epoch. `later`: as deleteLater. */
+  deleteList(key: Uint8Array, base: number, count: number, epoch: number, later: boolean): void;
+  /** Whether the kernel is known to hold all elements of such a list with this data. */
+  kernelHoldsList(key: Uint8Array, base: number, data: Int32Array, count: number): boolean;
+  /** Epoch given with the last `put` of `key`, 0 when it is not wanted. */
+  epochOf(key: Uint8Array): number;
+  /** Calls `visit` with every key that the kernel is known to hold and nobody wants, as a view that is valid during the call. */
+  forEachLeftover(visit: (key: Uint8Array) => void): void;
+  /** Interval sets only: wants what the kernel is known to hold and nobody wants. */
+  keepLeftovers(): void;
+  /** Interval sets only: wants exactly these networks (CIDR or address); overlapping ones are merged. */
+  replaceNets(nets: readonly string[]): void;
+  /** Interval sets only: the networks that are wanted, merged, as nft prints them: what is no network is FROM-TO. */
+  nets(): readonly string[];
+  clear(): void;
+}
+
+/** Rules of ours inside a chain that somebody else owns. */
+export interface Insertion {
+  readonly family: Family;
+  readonly table: string;
+  readonly chain: string;
+  /** insert: before all others. append: behind them. */
+  readonly mode: "insert" | "append";
+  readonly rules: readonly Rule[];
+}
+
+export interface OperationCounts {
+  add: number;
+  delete: number;
+}
+
+export interface ApplyResult {
+  /** 0 when the kernel already held what is wanted; several when new chains (`targetsFirst`) or elements (`pieceElements`) went first. */
+  readonly transactions: number;
+  /** Elements count each; a replaced element is one delete and one add. */
+  readonly operations: Readonly<Record<"table" | "chain" | "rule" | "set" | "element", OperationCounts>>;
+  /** Sum over all kinds. */
+  readonly total: number;
+  readonly bytes: number;
+  /** Nanoseconds inside sendmsg. */
+  readonly kernelNs: number;
+  /** Nanoseconds of encoding, off the main thread. */
+  readonly encodeNs: number;
+  /** Call `apply()` again after this many ms (deferred deletions and insertions, post-write check, refresh). Absent: nothing to do. */
+  readonly applyAgainMs?: number;
+  /** Insertions that wait because the other table or chain is not there ("ip filter FORWARD"). Absent: none. */
+  readonly deferred?: readonly string[];
+  /** Chains that nobody wants and that stay, without rules, because the kernel calls them busy. Absent: none. */
+  readonly busy?: readonly string[];
+  /** Why the kernel was read before, when it was. */
+  readonly resynced?: string;
+  /** What that read found to be otherwise than it was left: somebody else's doing, which this apply undid. */
+  readonly drift?: Drift;
+}
+
+/** How the kernel's table differed from what it was thought to hold. */
+export interface Drift {
+  /** Why it was read. */
+  readonly causes: ReadonlySet<DoubtCause>;
+  /** "chain services: rules 1 gone", at most 20. */
+  readonly changes: readonly string[];
+  /** Differing objects: chains, sets, and those with changed content. At least `changes.length`. */
+  readonly total: number;
+  /** All of it was gone. */
+  readonly tableDeleted: boolean;
+}
+
+export interface ApplyOptions {
+  /**
+   * False: what somebody else did to the table is left alone for now, unless nothing can be known without a read. What changed is
+   * written on top if the kernel takes that; if not, apply fails with "stale". Default true.
+   */
+  readonly repair?: boolean;
+}
+
+/** What a refused operation was about, for people and for attribution. */
+export interface FaultyObject {
+  readonly kind: "table" | "chain" | "rule" | "set" | "element";
+  readonly chain?: string;
+  readonly ruleIndex?: number;
+  readonly set?: string;
+  /** Element key, packed. */
+  readonly key?: Uint8Array;
+  readonly errno: string;
+  readonly text?: string;
+  /** Index of the operation in its transaction. */
+  readonly position?: number;
+}
+
+/** Injected time. */
+export interface Clock {
+  /** Milliseconds, monotonic. */
+  now(): number;
+}
+
+export interface TableOptions {
+  readonly family: Family;
+  readonly name: string;
+  readonly comment?: string;
+  readonly clock?: Clock;
+  /** At least this long between a shrink and the deletion of its tail (`deleteLater`). Default 500 ms. */
+  readonly tailDelayMs?: number;
+  /** Read and compare everything this often; 0 (default): never. */
+  readonly refreshIntervalMs?: number;
+  /** First check after a write; doubles until refreshIntervalMs. 0 (default): none. */
+  readonly postWriteIntervalMs?: number;
+  /**
+   * New chains are written in a transaction of their own before the verdicts that go to them, so that no packet that is
+   * under way finds such a chain empty (targets-first.ts). Default false: one transaction.
+   */
+  readonly targetsFirst?: boolean;
+  /** When more elements than this are to be written that no packet can see yet, they go first, so many a transaction (pieces.ts). Default 16,384. */
+  readonly pieceElements?: number;
+  /**
+   * Chains that, no longer wanted, stay `tailDelayMs` longer, as far as what their rules name stays too. When two transactions
+   * take effect while one packet is under way, the second writes rules for the generation that the packet runs in:
+   * a chain that it deletes would be empty for it. Default: none.
+   */
+  readonly lateChains?: (chain: string) => boolean;
+  /**
+   * While we run, nobody else can change the table, and `flush ruleset` passes it by; when we end it stays, and the next of us
+   * claims it with a transaction that holds nothing else (ownership.ts). Where the kernel cannot (before Linux 6.9; `Table.owned()` tells), a
+   * table as any other. A table that was made with the other choice is made anew, in one transaction: rule counters and what packets put into
+   * dynamic sets are lost then. Default false.
+   */
+  readonly own?: boolean;
+  /**
+   * Identifies our rules in others' chains, in their comments. Needed for insertions. It is this Table's alone: rules with this
+   * mark that are not desired are removed from every chain of the namespace, so that none stays behind after an upgrade. That
+   * costs a dump of all tables' rules at each full read; a Table without the option reads only its own.
+   */
+  readonly ownerMark?: string;
+  /** Marks of earlier versions: their rules in others' chains go. */
+  readonly formerMarks?: readonly string[];
+  /** Whether a rule of another's chain was inserted by an earlier version that did not mark it: it goes. */
+  readonly isFormerInsertion?: (table: TableRef, rule: RuleInfo) => boolean;
+}

@@ -1,0 +1,106 @@
+/**
+ * Which transactions of the namespace events have told of, and whether one of them changed a table: a read during which other
+ * tables changed is as good as one during which nothing did.
+ *
+ * The kernel raises its generation first and sends the events afterwards, so what counts is what was received, not what the
+ * number says: every generation in between has to be received (each transaction ends with an event of its own, NFT_MSG_NEWGEN),
+ * in whatever order. Our own transactions, whose changes are skipped, count as changing nothing: who reads beside them has to
+ * know of them otherwise.
+ */
+import { isLater, nextGeneration } from "../../kernel/generation.js";
+
+/** A foreign transaction of a million elements sends events for seconds after its generation can be read. */
+const LONGEST_WAIT_MS = 10_000;
+
+export class Announcements {
+  readonly #periods = new Set<Period>();
+  readonly #longestWaitMs: number;
+  #listening = false;
+
+  constructor(longestWaitMs = LONGEST_WAIT_MS) {
+    this.#longestWaitMs = longestWaitMs;
+  }
+
+  /** Events are received from now on, or no more. */
+  listen(listening: boolean): void {
+    this.#listening = listening;
+    this.lost();
+  }
+
+  /** Some are missing. */
+  lost(): void {
+    for (const period of this.#periods) period.lost();
+  }
+
+  /** The transaction that led to this generation was received. */
+  add(generation: number, changedTable: boolean): void {
+    for (const period of this.#periods) period.add(generation, changedTable);
+  }
+
+  /** Notes what is received from now on, until it is ended. Undefined: nothing is. */
+  begin(): Period | undefined {
+    if (!this.#listening) return undefined;
+    const period = new Period(this.#longestWaitMs, () => this.#periods.delete(period));
+    this.#periods.add(period);
+    return period;
+  }
+}
+
+export class Period {
+  /** Ends it. */
+  readonly end: () => void;
+  readonly #longestWaitMs: number;
+  readonly #received = new Set<number>();
+  readonly #changed: number[] = [];
+  #lost = false;
+  #wake: (() => void) | undefined;
+
+  constructor(longestWaitMs: number, end: () => void) {
+    this.#longestWaitMs = longestWaitMs;
+    this.end = end;
+  }
+
+  add(generation: number, changedTable: boolean): void {
+    this.#received.add(generation);
+    if (changedTable) this.#changed.push(generation);
+    this.#wake?.();
+  }
+
+  lost(): void {
+    this.#lost = true;
+    this.#wake?.();
+  }
+
+  /**
+   * Whether no transaction later than `since`, up to `until`, changed the table; waits for events that are still to come.
+   * @param since read from the kernel after the beginning: all events of later ones are sent after it.
+   * @returns false also when that cannot be told: events were lost, or do not come.
+   */
+  async untouched(since: number, until: number): Promise<boolean> {
+    const isWithin = (generation: number): boolean => isLater(generation, since) && !isLater(generation, until);
+    let complete = since;
+    const decided = (): boolean => {
+      while (complete !== until && this.#received.has(nextGeneration(complete))) complete = nextGeneration(complete);
+      return complete === until || this.#lost || this.#changed.some(isWithin);
+    };
+    if (!decided()) await this.#wait(decided);
+    return complete === until && !this.#lost && !this.#changed.some(isWithin);
+  }
+
+  #wait(decided: () => boolean): Promise<void> {
+    return new Promise((resolve) => {
+      const end = (): void => {
+        clearTimeout(timer);
+        this.#wake = undefined;
+        resolve();
+      };
+      const timer = setTimeout(() => {
+        this.#lost = true;
+        end();
+      }, this.#longestWaitMs);
+      this.#wake = () => {
+        if (decided()) end();
+      };
+    });
+  }
+}

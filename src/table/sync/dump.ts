@@ -1,0 +1,158 @@
+/** Reads a table as it is at one moment. */
+import { SetFlag } from "../../kernel/constants.js";
+import { KernelError } from "../../kernel/errors.js";
+import type { ChainInfo, ElementBatch, Kernel, RuleInfo, SetDump, TableRef } from "../../kernel/types.js";
+import type { Period } from "./announcements.js";
+import { anonymousContent, canonicalExprs, referencesOf } from "../rules/comparable.js";
+import { emptyState, type KernelRule, type KernelState } from "./state.js";
+import { commentOf } from "../rules/text.js";
+
+/** Another process may change the table during each of them, or the ruleset while nothing tells of which table. */
+const MAX_ATTEMPTS = 5;
+/** Sets that are read at a time: the kernel walks each on a thread of its own, where a core is free for it. */
+const READERS = 2;
+
+export interface TableDump {
+  readonly state: KernelState;
+  readonly elements: ReadonlyMap<string, ElementBatch>;
+  /** All changes up to this generation are in. */
+  readonly since: number;
+  /** Generation that all of it belongs to. Absent: parts may be of different moments. */
+  readonly generation?: number;
+}
+
+export interface DumpOptions {
+  /** Whether rules of this chain will be compared; anonymous sets of the others are not read. */
+  readonly wantsChain: (chain: string) => boolean;
+  /** Whether the elements of this set are to be read. */
+  readonly wantsElements: (set: SetDump) => boolean;
+  /** Chains that are likely to be there: when there are no others, reading does not grow with other tables' chains. */
+  readonly likelyChains?: Iterable<string>;
+  /** Notes what changes the table from now on. Undefined: nothing tells, so that every change of the ruleset may have. */
+  readonly begin?: () => Period | undefined;
+}
+
+export async function dumpTable(kernel: Kernel, ref: TableRef, options: DumpOptions): Promise<TableDump> {
+  for (let attempt = 1; ; attempt++) {
+    const period = options.begin?.();
+    try {
+      const before = await kernel.generation();
+      const dump = await unlessTorn(() => readOnce(kernel, ref, options));
+      if (dump !== undefined) {
+        const after = await kernel.generation();
+        const same = before.id === after.id || (await period?.untouched(before.id, after.id)) === true;
+        if (same) return { ...dump, since: after.id, generation: after.id };
+        if (attempt >= MAX_ATTEMPTS) return { ...dump, since: before.id };
+      }
+    } finally {
+      period?.end();
+    }
+    if (attempt >= MAX_ATTEMPTS)
+      throw new KernelError("interrupted", `table ${ref.table} changes faster than it can be read`, {
+        action: "dump table",
+      });
+  }
+}
+
+/** Undefined when something vanished between two requests, or changed all the time during one. */
+export async function unlessTorn<T>(read: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await read();
+  } catch (error) {
+    if (error instanceof KernelError && (error.code === "not-found" || error.code === "interrupted")) return undefined;
+    throw error;
+  }
+}
+
+async function readOnce(
+  kernel: Kernel,
+  ref: TableRef,
+  options: DumpOptions,
+): Promise<Pick<TableDump, "state" | "elements">> {
+  const state = emptyState();
+  const elements = new Map<string, ElementBatch>();
+  const table = (await kernel.tables(ref.family)).find((info) => info.table === ref.table);
+  if (table === undefined) return { state, elements };
+  state.table = { flags: table.flags, ...(table.owner === undefined ? {} : { owner: table.owner }) };
+  const sets = await kernel.sets(ref);
+  const named = sets.filter((set) => (set.flags & SetFlag.anonymous) === 0);
+  for (const chain of await readChains(kernel, ref, table.use - named.length, options.likelyChains)) {
+    state.chains.set(chain.chain, { base: chain.base, comment: commentOf(chain.userdata), rules: [] });
+  }
+  const rules = await kernel.rules(ref);
+  const anonymous = await readAnonymous(
+    kernel,
+    ref,
+    sets,
+    rules.filter((rule) => options.wantsChain(rule.chain)),
+  );
+  for (const rule of rules) state.chains.get(rule.chain)?.rules.push(toKernelRule(rule, anonymous));
+  const unread: SetDump[] = [];
+  for (const set of sets) {
+    if ((set.flags & SetFlag.anonymous) !== 0) continue;
+    state.sets.set(set.set, set);
+    if (options.wantsElements(set)) unread.push(set);
+  }
+  const read = async (): Promise<void> => {
+    for (let set = unread.pop(); set !== undefined; set = unread.pop()) {
+      elements.set(set.set, await kernel.elements(ref, set));
+    }
+  };
+  try {
+    await Promise.all(Array.from({ length: READERS }, read));
+  } finally {
+    unread.length = 0;
+  }
+  return { state, elements };
+}
+
+/**
+ * Asks for the likely chains by name; for all, which costs the kernel a walk over the chains of all tables, only if there may be
+ * others: `most` is the table's use without its named sets, that is its chains, objects and flowtables.
+ */
+async function readChains(
+  kernel: Kernel,
+  ref: TableRef,
+  most: number,
+  likely: Iterable<string> = [],
+): Promise<ChainInfo[]> {
+  const names = [...likely];
+  const found = names.length === 0 ? [] : await kernel.chains(ref, names);
+  return found.length === most ? found : kernel.chains(ref);
+}
+
+/** Reads one chain's rules anew, for their handles. */
+export async function dumpRules(kernel: Kernel, ref: TableRef, chain: string): Promise<KernelRule[]> {
+  const rules = await kernel.rules(ref, chain);
+  const hasSets = rules.some((rule) => referencesOf(rule.exprs).sets.length > 0);
+  const anonymous = hasSets
+    ? await readAnonymous(kernel, ref, await kernel.sets(ref), rules)
+    : new Map<string, string>();
+  return rules.map((rule) => toKernelRule(rule, anonymous));
+}
+
+async function readAnonymous(
+  kernel: Kernel,
+  ref: TableRef,
+  sets: readonly SetDump[],
+  rules: readonly RuleInfo[],
+): Promise<Map<string, string>> {
+  const used = new Set(rules.flatMap((rule) => referencesOf(rule.exprs).sets));
+  const contents = new Map<string, string>();
+  for (const set of sets) {
+    if ((set.flags & SetFlag.anonymous) === 0 || !used.has(set.set)) continue;
+    contents.set(set.set, anonymousContent(set, await kernel.elements(ref, set)));
+  }
+  return contents;
+}
+
+function toKernelRule(rule: RuleInfo, anonymous: ReadonlyMap<string, string>): KernelRule {
+  const canonical = canonicalExprs(rule.exprs, anonymous);
+  const comment = commentOf(rule.userdata);
+  return {
+    handle: rule.handle,
+    canonical,
+    refs: referencesOf(canonical),
+    ...(comment === undefined ? {} : { comment }),
+  };
+}

@@ -1,0 +1,348 @@
+/**
+ * Rules of ours in chains that others own. They are known again by their comment, `<owner mark>:<hash of the rule>`,
+ * which every nft prints; rules without our mark are not touched.
+ *
+ * An earlier run may have left such rules in chains that are no longer named: every full read, and `destroy`, goes through the
+ * rules of all tables once ("sweep"). In between only the named chains are read, and those only when there is a reason to.
+ */
+import { createHash } from "node:crypto";
+
+import { KernelError } from "../../kernel/errors.js";
+import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../kernel/types.js";
+import type { Phases, RuleOp } from "./plan.js";
+import { prepareRule, type PreparedRule } from "../rules/comparable.js";
+import { printRule } from "../rules/print.js";
+import { checkComment, checkName, commentOf } from "../rules/text.js";
+import type { Insertion, Rule, TableOptions } from "../rules/types.js";
+
+/** 16 characters of base64url: 96 bits. */
+const HASH_CHARACTERS = 16;
+const HASH = /^[A-Za-z0-9_-]{16}$/;
+/** First wait before a chain that is not there is looked for again, ms; doubles up to the longest. */
+const FIRST_RETRY_MS = 1000;
+const LONGEST_RETRY_MS = 60_000;
+
+interface MarkedRule {
+  readonly rule: PreparedRule;
+  readonly comment: string;
+  /** As nft prints it. */
+  readonly text: string;
+}
+
+interface Target {
+  readonly ref: TableRef;
+  readonly chain: string;
+  insert: readonly MarkedRule[];
+  append: readonly MarkedRule[];
+  /**
+   * "open": to be read and compared. "done": the chain holds what is desired. "suspect": it did, and another process changed it
+   * since. "deferred": the chain is not there.
+   */
+  state: "open" | "done" | "suspect" | "deferred";
+  /** Counts others' changes, so that one during a read is not lost. */
+  changes: number;
+}
+
+/** A target with the rules that its chain holds now. */
+export interface OpenTarget {
+  readonly target: Target;
+  readonly insert: readonly MarkedRule[];
+  readonly append: readonly MarkedRule[];
+  readonly rules: readonly RuleInfo[];
+  /** Of the target, when the read began. */
+  readonly changes: number;
+}
+
+/** What a read found. */
+export interface InsertionReading {
+  readonly open: readonly OpenTarget[];
+  /** Others' doing since the last write, in words, one per chain. */
+  readonly drift: readonly string[];
+}
+
+/** What in a chain stays where it is: so many of the first, so many of the last; the rest of ours goes and comes anew. */
+interface Placement {
+  readonly head: number;
+  readonly tail: number;
+  readonly comments: readonly (string | undefined)[];
+}
+
+export class Insertions {
+  readonly #ownerMark: string | undefined;
+  readonly #marks: readonly string[];
+  readonly #isFormer: NonNullable<TableOptions["isFormerInsertion"]>;
+  readonly #targets = new Map<string, Target>();
+  #sweepDue: boolean;
+  #retryMs = FIRST_RETRY_MS;
+  #retryAt: number | undefined;
+
+  constructor(options: Pick<TableOptions, "ownerMark" | "formerMarks" | "isFormerInsertion">) {
+    const { ownerMark, formerMarks = [], isFormerInsertion = () => false } = options;
+    this.#ownerMark = ownerMark;
+    this.#marks = ownerMark === undefined ? [] : [ownerMark, ...formerMarks];
+    this.#isFormer = isFormerInsertion;
+    this.#sweepDue = ownerMark !== undefined;
+    if (ownerMark === undefined) {
+      if (formerMarks.length > 0 || options.isFormerInsertion !== undefined)
+        throw new TypeError("former insertions are removed only with the option ownerMark");
+      return;
+    }
+    checkComment("owner mark", `${ownerMark}:${"x".repeat(HASH_CHARACTERS)}`);
+    for (const mark of this.#marks) {
+      if (mark === "" || /[\s:]/.test(mark))
+        throw new RangeError(`owner mark ${JSON.stringify(mark)}: neither spaces nor colons`);
+    }
+  }
+
+  /** Whether rules of ours may be in others' tables, so that their events matter. */
+  get used(): boolean {
+    return this.#ownerMark !== undefined;
+  }
+
+  set(insertion: Insertion): void {
+    const ownerMark = this.#ownerMark;
+    if (ownerMark === undefined) throw new TypeError("insertions need the option ownerMark");
+    checkName("table", insertion.table);
+    checkName("chain", insertion.chain);
+    const target = this.#target(insertion, insertion.chain);
+    const seen = new Map<string, number>();
+    target[insertion.mode] = insertion.rules.map((rule) => mark(rule, insertion, ownerMark, seen));
+    target.state = "open";
+  }
+
+  /** The named chains are to be read and compared again, and all other chains searched for what is ours. */
+  invalidate(): void {
+    for (const target of this.#targets.values()) if (target.state === "done") target.state = "suspect";
+    this.#sweepDue = this.used;
+  }
+
+  /** Another process changed these objects. Returns the events that concern chains with rules of ours. */
+  notice(events: readonly ChangeEvent[]): ChangeEvent[] {
+    const concerned = new Set<ChangeEvent>();
+    for (const target of this.#targets.values()) {
+      if (target.insert.length + target.append.length === 0) continue;
+      const own = events.filter((event) => concerns(event, target));
+      if (own.length === 0) continue;
+      target.changes++;
+      if (target.state === "done") target.state = "suspect";
+      for (const event of own) concerned.add(event);
+    }
+    return [...concerned];
+  }
+
+  /** Whether a chain may be otherwise than it was left, as far as `notice` and `check` have told. */
+  get suspect(): boolean {
+    return [...this.#targets.values()].some(({ state }) => state === "suspect");
+  }
+
+  /** Chains that are not there, with rules that wait for them. */
+  get deferred(): string[] {
+    return [...this.#targets.entries()].filter(([, target]) => target.state === "deferred").map(([key]) => key);
+  }
+
+  /** When deferred chains are to be looked for again, on the clock of `now`, ms: with backoff. */
+  retryAt(now: number): number | undefined {
+    if (this.deferred.length === 0) {
+      this.#retryMs = FIRST_RETRY_MS;
+      this.#retryAt = undefined;
+    } else if (this.#retryAt === undefined || now >= this.#retryAt) {
+      this.#retryAt = now + this.#retryMs;
+      this.#retryMs = Math.min(this.#retryMs * 2, LONGEST_RETRY_MS);
+    }
+    return this.#retryAt;
+  }
+
+  /** What is desired, as lines for `nft -f` that add it to the chains. */
+  render(): string[] {
+    return [...this.#targets.values()].flatMap(({ ref, chain, insert, append }) => {
+      const name = `rule ${ref.family} ${ref.table} ${chain}`;
+      // Each goes before those that are there.
+      const first = insert.toReversed().map(({ text }) => `insert ${name} ${text}`);
+      return [...first, ...append.map(({ text }) => `add ${name} ${text}`)];
+    });
+  }
+
+  /**
+   * Reads the chains that have to be compared; without `repair` not those that another process changed.
+   * `own`: the table that is not a foreign one.
+   */
+  async read(kernel: Kernel, own: TableRef, repair = true): Promise<InsertionReading> {
+    const before = new Map([...this.#targets].map(([key, { changes }]) => [key, changes]));
+    const swept = this.#sweepDue ? await this.#sweep(kernel, own) : undefined;
+    this.#sweepDue = false;
+    const open: OpenTarget[] = [];
+    const drift: string[] = [];
+    for (const [key, target] of this.#targets) {
+      const { state, ref, chain, insert, append } = target;
+      if (state === "done" || (state === "suspect" && !repair)) continue;
+      const rules = swept?.get(key) ?? (await readChain(kernel, ref, chain));
+      if (state === "suspect") drift.push(...this.#driftOf(target, rules));
+      target.state = rules === undefined ? "deferred" : "open";
+      if (rules !== undefined) open.push({ target, insert, append, rules, changes: before.get(key) ?? 0 });
+      else if (insert.length + append.length === 0) this.#targets.delete(key);
+    }
+    return { open, drift };
+  }
+
+  /** Compares the chains that are thought to be right with the kernel. Returns how those that are not differ. */
+  async check(kernel: Kernel): Promise<{ readonly differing: readonly string[]; note(): void }> {
+    const differing: [Target, string[]][] = [];
+    for (const target of this.#targets.values()) {
+      if (target.state !== "done") continue;
+      const drift = this.#driftOf(target, await readChain(kernel, target.ref, target.chain));
+      if (drift.length > 0) differing.push([target, drift]);
+    }
+    return {
+      differing: differing.flatMap(([, drift]) => drift),
+      note: () => {
+        for (const [target] of differing) if (target.state === "done") target.state = "suspect";
+      },
+    };
+  }
+
+  /** Adds what the open targets need to the batch; a target is done when the batch is in force. */
+  plan(open: readonly OpenTarget[], phases: Phases): void {
+    for (const item of open) {
+      this.#planTarget(item, phases);
+      phases.settle.push(() => {
+        const { target, insert, append, changes } = item;
+        if (target.insert !== insert || target.append !== append) return;
+        target.state = target.changes === changes ? "done" : "suspect";
+        if (insert.length + append.length === 0) this.#targets.delete(keyOf(target.ref, target.chain));
+      });
+    }
+  }
+
+  #target({ family, table }: TableRef, chain: string): Target {
+    const key = keyOf({ family, table }, chain);
+    let target = this.#targets.get(key);
+    if (target === undefined) {
+      target = { ref: { family, table }, chain, insert: [], append: [], state: "open", changes: 0 };
+      this.#targets.set(key, target);
+    }
+    return target;
+  }
+
+  /** Reads the rules of all foreign tables, and names every chain with a rule of ours. Returns the named chains' rules. */
+  async #sweep(kernel: Kernel, own: TableRef): Promise<ReadonlyMap<string, readonly RuleInfo[]>> {
+    const found = new Map<string, RuleInfo[]>();
+    for (const { family, table, owner } of await kernel.tables()) {
+      if (family === own.family && table === own.table) continue;
+      // Nothing can be changed in a table that another program owns.
+      if (owner !== undefined && owner !== kernel.portId) continue;
+      const ref = { family, table };
+      for (const rule of (await rulesOf(kernel, ref)) ?? []) {
+        const key = keyOf(ref, rule.chain);
+        const rules = found.get(key);
+        if (rules === undefined) found.set(key, [rule]);
+        else rules.push(rule);
+        if (!this.#targets.has(key) && this.#isOurs(rule, ref)) this.#target(ref, rule.chain);
+      }
+    }
+    return found;
+  }
+
+  #place({ ref, insert, append }: Pick<Target, "ref" | "insert" | "append">, rules: readonly RuleInfo[]): Placement {
+    const comments = rules.map((rule) => commentOf(rule.userdata));
+    let head = 0;
+    while (head < insert.length && comments[head] === insert[head].comment) head++;
+    let tail = 0;
+    while (
+      tail < append.length &&
+      tail < rules.length - head &&
+      comments.at(-1 - tail) === append[append.length - 1 - tail].comment
+    )
+      tail++;
+    // Only what is ours goes; the comments of others' rules are of no interest.
+    return {
+      head,
+      tail,
+      comments: rules.map((rule, i) => (this.#isOurs(rule, ref) ? (comments[i] ?? "") : undefined)),
+    };
+  }
+
+  #planTarget(item: OpenTarget, phases: Phases): void {
+    const { target, insert, append, rules } = item;
+    const { ref, chain } = target;
+    const { head, tail, comments } = this.#place({ ref, insert, append }, rules);
+    for (let i = head; i < rules.length - tail; i++) {
+      if (comments[i] !== undefined) phases.deleteRule(ref, chain, rules[i].handle, { kind: "rule", chain });
+    }
+    const anchor = rules
+      .slice(head)
+      .find((_, i) => head + i >= rules.length - tail || comments[head + i] === undefined);
+    const before = (handle: bigint | undefined): RuleOp =>
+      handle === undefined ? { op: "add", chain } : { op: "insert", chain, position: handle };
+    for (const { rule, comment } of insert.slice(head))
+      phases.addRule(ref, rule, before(anchor?.handle), { kind: "rule", chain }, comment);
+    const firstKept = tail === 0 ? undefined : rules[rules.length - tail].handle;
+    for (const { rule, comment } of append.slice(0, append.length - tail))
+      phases.addRule(ref, rule, before(firstKept), { kind: "rule", chain }, comment);
+  }
+
+  /** How the chain differs from what is desired; empty: not at all. */
+  #driftOf(target: Target, rules: readonly RuleInfo[] | undefined): string[] {
+    const { ref, chain, insert, append } = target;
+    const where = `chain ${chain} of table ${ref.family} ${ref.table}`;
+    if (rules === undefined) return insert.length + append.length > 0 ? [`${where}: gone`] : [];
+    const { head, tail, comments } = this.#place(target, rules);
+    const misplaced = comments.slice(head, rules.length - tail).filter((comment) => comment !== undefined).length;
+    const missing = insert.length - head + append.length - tail;
+    return missing + misplaced > 0 ? [`${where}: inserted rules missing or out of place`] : [];
+  }
+
+  #isOurs(rule: RuleInfo, ref: TableRef): boolean {
+    const comment = commentOf(rule.userdata);
+    const colon = comment?.indexOf(":") ?? -1;
+    if (comment !== undefined && colon > 0 && this.#marks.includes(comment.slice(0, colon))) {
+      if (HASH.test(comment.slice(colon + 1).split(" ", 1)[0])) return true;
+    }
+    return this.#isFormer(ref, rule);
+  }
+}
+
+function keyOf({ family, table }: TableRef, chain: string): string {
+  return `${family} ${table} ${chain}`;
+}
+
+function concerns(event: ChangeEvent, { ref, chain }: Target): boolean {
+  if (event.family !== ref.family || event.table !== ref.table) return false;
+  return event.kind === "table" || ((event.kind === "chain" || event.kind === "rule") && event.name === chain);
+}
+
+/** The same rule twice in one chain gets two hashes. */
+function mark(source: Rule, { family, mode }: Insertion, ownerMark: string, seen: Map<string, number>): MarkedRule {
+  const rule = prepareRule(source, { family });
+  const text = JSON.stringify([mode, rule.canonical, rule.comment], (_, value: unknown) =>
+    typeof value === "bigint" ? `${value}n` : value instanceof Uint8Array ? Buffer.from(value).toString("hex") : value,
+  );
+  const occurrence = seen.get(text) ?? 0;
+  seen.set(text, occurrence + 1);
+  const hash = createHash("sha256").update(`${occurrence} ${text}`).digest("base64url").slice(0, HASH_CHARACTERS);
+  const comment = `${ownerMark}:${hash}${rule.comment === undefined ? "" : ` ${rule.comment}`}`;
+  checkComment("inserted rule", comment);
+  return { rule, comment, text: printRule({ ...source, comment }, { family }) };
+}
+
+/** Undefined when the table or the chain is not there. */
+async function readChain(kernel: Kernel, ref: TableRef, chain: string): Promise<RuleInfo[] | undefined> {
+  return orAbsent(async () => {
+    if (!(await kernel.tables(ref.family)).some((table) => table.table === ref.table)) return undefined;
+    if (!(await kernel.chains(ref)).some((info) => info.chain === chain)) return undefined;
+    return kernel.rules(ref, chain);
+  });
+}
+
+/** Undefined when the table is not there. */
+function rulesOf(kernel: Kernel, ref: TableRef): Promise<RuleInfo[] | undefined> {
+  return orAbsent(() => kernel.rules(ref));
+}
+
+async function orAbsent<T>(read: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await read();
+  } catch (error) {
+    if (error instanceof KernelError && error.code === "not-found") return undefined;
+    throw error;
+  }
+}

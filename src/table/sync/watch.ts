@@ -1,0 +1,173 @@
+/** Listens to what others do to tables of ours. */
+import type { ChangeBatch, Kernel, Monitor } from "../../kernel/types.js";
+import type { Table } from "../table.js";
+
+/** What somebody else did to one table in one transaction. */
+export interface ForeignChange {
+  /** In words, one per object. */
+  readonly changes: readonly string[];
+  /** Netlink port of the socket that it was done through. */
+  readonly portId: number;
+  /** Whether the table itself came, went, or has other flags. */
+  readonly ofTable: boolean;
+  /** Who did it, when the kernel told: `pid` is the thread's. */
+  readonly process?: { readonly pid: number; readonly name: string };
+}
+
+export interface WatchHandlers {
+  /** The table has taken note: its next apply repairs it. */
+  changed(table: Table, change: ForeignChange): void;
+  /** Nothing is known of a while: every table has taken note. Not told again before the next read. */
+  lost(reason: string): void;
+  /** Nobody listens for now; tried again in `againMs`. */
+  failed(error: unknown, againMs: number): void;
+}
+
+export interface WatchOptions {
+  /** First wait before a monitor that ended is opened again, ms; doubles up to `longestWaitMs`. Default 1 s, 60 s. */
+  readonly firstWaitMs?: number;
+  readonly longestWaitMs?: number;
+}
+
+const FIRST_WAIT_MS = 1000;
+const LONGEST_WAIT_MS = 60_000;
+
+export class TableWatch {
+  readonly #kernel: Kernel;
+  readonly #tables: readonly Table[];
+  readonly #handlers: WatchHandlers;
+  readonly #firstWaitMs: number;
+  readonly #longestWaitMs: number;
+  #monitor: Monitor | undefined;
+  #opening: Promise<void> = Promise.resolve();
+  #timer: NodeJS.Timeout | undefined;
+  #waitMs: number;
+  #opened = false;
+  /** That our commits came from when it was opened: what they change is left out. */
+  #port = 0;
+  #closed = false;
+
+  constructor(kernel: Kernel, tables: readonly Table[], handlers: WatchHandlers, options: WatchOptions = {}) {
+    this.#kernel = kernel;
+    this.#tables = tables;
+    this.#handlers = handlers;
+    this.#firstWaitMs = options.firstWaitMs ?? FIRST_WAIT_MS;
+    this.#longestWaitMs = options.longestWaitMs ?? LONGEST_WAIT_MS;
+    this.#waitMs = this.#firstWaitMs;
+  }
+
+  /** Listens when it resolves, or tries again by itself: call it before the tables are read. Never fails. */
+  open(): Promise<void> {
+    this.#opening = this.#open();
+    return this.#opening;
+  }
+
+  /** Ends for good. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    await this.#opening;
+    const monitor = this.#monitor;
+    this.#stopped();
+    await monitor?.close();
+  }
+
+  #stopped(): void {
+    this.#monitor = undefined;
+    for (const table of this.#tables) table.listening(false);
+  }
+
+  async #open(): Promise<void> {
+    if (this.#closed) return;
+    let ended: { readonly error: Error } | undefined;
+    this.#port = this.#kernel.portId;
+    try {
+      const monitor = await this.#kernel.monitor(
+        {
+          onBatch: (batch) => this.#onBatch(batch),
+          onLost: () => this.#lost("events were lost"),
+          onError: (error) => {
+            if (this.#monitor === undefined) ended = { error };
+            else this.#ended(error);
+          },
+        },
+        this.#tables.some((table) => table.noticesAllTables) ? {} : { tables: this.#tables.map(({ ref }) => ref) },
+      );
+      if (ended !== undefined) {
+        await monitor.close();
+        throw ended.error;
+      }
+      this.#monitor = monitor;
+      for (const table of this.#tables) table.listening(true);
+      this.#waitMs = this.#firstWaitMs;
+    } catch (error) {
+      this.#again(error);
+      return;
+    }
+    // Before the first time nothing has been read that could have changed since.
+    if (this.#opened) this.#lost("nobody listened for a while");
+    this.#opened = true;
+  }
+
+  #onBatch(batch: ChangeBatch): void {
+    const { portId } = this.#kernel;
+    if (portId !== this.#port) this.#renew();
+    for (const table of this.#tables) {
+      if (batch.portId === portId) {
+        table.noticeOwn(batch);
+        continue;
+      }
+      const changes = table.notice(batch);
+      if (changes.length === 0) continue;
+      const { process, events } = batch;
+      const ofTable = events.some(({ kind, family }) => kind === "table" && family === table.ref.family);
+      this.#handlers.changed(table, {
+        changes,
+        portId: batch.portId,
+        ofTable,
+        ...(process === undefined ? {} : { process }),
+      });
+    }
+  }
+
+  /** Our commits come from another port now: a monitor that knows it takes over. */
+  #renew(): void {
+    const former = this.#monitor;
+    this.#stopped();
+    this.#port = this.#kernel.portId;
+    void closeQuietly(former);
+    void this.open();
+  }
+
+  #lost(reason: string): void {
+    const news = this.#tables.map((table) => table.eventsLost(reason));
+    if (news.includes(true)) this.#handlers.lost(reason);
+  }
+
+  #ended(reason: Error): void {
+    const monitor = this.#monitor;
+    this.#stopped();
+    if (this.#closed) return;
+    void closeQuietly(monitor);
+    this.#again(reason);
+  }
+
+  #again(error: unknown): void {
+    // What happens until it listens again is not heard.
+    this.#opened = true;
+    if (this.#closed) return;
+    this.#handlers.failed(error, this.#waitMs);
+    this.#timer = setTimeout(() => void this.open(), this.#waitMs);
+    this.#timer.unref();
+    this.#waitMs = Math.min(this.#waitMs * 2, this.#longestWaitMs);
+  }
+}
+
+/** A monitor that has ended may fail to close: it is of no use either way. */
+async function closeQuietly(monitor: Monitor | undefined): Promise<void> {
+  try {
+    await monitor?.close();
+  } catch {
+    // Nothing is left to close.
+  }
+}
