@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 import { basename } from "node:path";
 import { installSignalHandlers } from "./base/signals.js";
-import { ignoreGoneReader } from "./cli/stdout.js";
+import { ignoreGoneReader } from "./cli/stdio.js";
 import { setUpCollector } from "./host/collector.js";
 import { nodeProblem } from "./host/node-version.js";
 import { holdYoungGeneration, limitYoungGeneration } from "./host/young-generation.js";

@@ -13,14 +13,12 @@ import {
 } from "../config/index.js";
 import { parseDuration } from "../config/duration.js";
 import { parseAddress } from "../base/ip.js";
-import { UserError } from "./errors.js";
-import type { FlagValues } from "./flag-values.js";
+import { UserError } from "./stdio.js";
+import type { FlagValues } from "./go-flags.js";
 import { type FlagName, type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 
-const SPECS: readonly FlagSpec[] = KUBE_PROXY_FLAGS;
-
 const FLAG_OF: ReadonlyMap<string, string> = new Map(
-  SPECS.flatMap(({ field, name }) => (field === undefined ? [] : [[field, `--${name}`] as const])),
+  KUBE_PROXY_FLAGS.flatMap(({ field, name }) => (field === "" ? [] : [[field, `--${name}`] as const])),
 );
 
 /** What a field's flag is called: "--nodeport-addresses" for "nodePortAddresses[1]"; the field where there is none. */
@@ -98,10 +96,10 @@ export async function resolveConfig(flags: FlagValues): Promise<LoadedConfig> {
 }
 
 function flagWarnings(flags: FlagValues, file: ConfigFile | undefined): string[] {
-  const warnings = SPECS.flatMap(({ name, deprecated }) =>
-    deprecated === undefined || !isGiven(flags, name) ? [] : [`--${name} is deprecated: ${deprecated}`],
+  const warnings = KUBE_PROXY_FLAGS.flatMap(({ name, deprecated }) =>
+    deprecated === "" || !isGiven(flags, name) ? [] : [`--${name} is deprecated: ${deprecated}`],
   );
-  const ignored = SPECS.filter((spec) => isGiven(flags, spec.name) && spec.besideConfig !== true);
+  const ignored = KUBE_PROXY_FLAGS.filter((spec) => isGiven(flags, spec.name) && !spec.besideConfig);
   if (file !== undefined && ignored.length > 0) {
     const names = ignored.map(({ name }) => `--${name}`).join(", ");
     warnings.push(`beside --config, as with kube-proxy, no effect has ${names}: set it in ${file.path}`);
@@ -132,7 +130,7 @@ function besideFile(flags: FlagValues): Overrides {
   return {
     fields: fieldsOf(
       flags,
-      SPECS.filter((spec) => spec.besideConfig === true),
+      KUBE_PROXY_FLAGS.filter((spec) => spec.besideConfig),
     ),
     master: flags.master ?? "",
   };
@@ -141,7 +139,7 @@ function besideFile(flags: FlagValues): Overrides {
 /** All that flags say, where there is no file. */
 function alone(flags: FlagValues): Overrides {
   const fields = {
-    ...fieldsOf(flags, SPECS),
+    ...fieldsOf(flags, KUBE_PROXY_FLAGS),
     healthzBindAddress: listenAddress(flags, "healthz", "0.0.0.0:10256"),
     metricsBindAddress: listenAddress(flags, "metrics", "127.0.0.1:10249"),
   };
@@ -154,7 +152,7 @@ function alone(flags: FlagValues): Overrides {
 function fieldsOf(flags: FlagValues, specs: readonly FlagSpec[]): Record<string, unknown> {
   const fields: Record<string, unknown> = {};
   for (const { field, name } of specs) {
-    if (field !== undefined && isGiven(flags, name)) setField(fields, field.split("."), Reflect.get(flags, name));
+    if (field !== "" && isGiven(flags, name)) setField(fields, field.split("."), Reflect.get(flags, name));
   }
   const hostname = flags["hostname-override"] ?? "";
   if (hostname !== "") fields["hostnameOverride"] = hostname;

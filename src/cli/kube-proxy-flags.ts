@@ -1,6 +1,5 @@
 /**
- * The command line of kube-proxy 1.36 on Linux as data: every flag with its type, the configuration field that it sets,
- * and whether it still counts beside a configuration file. Sources: cmd/kube-proxy/app/options.go (AddFlags), server.go
+ * The command line of kube-proxy 1.36 on Linux as data. Sources: cmd/kube-proxy/app/options.go (AddFlags), server.go
  * (--boot-id-file, --machine-id-file of cAdvisor), k8s.io/component-base logs/api/v1 (AddFlags) and version/verflag.
  */
 
@@ -11,466 +10,115 @@ export type FlagType =
 export interface FlagSpec {
   readonly name: string;
   readonly type: FlagType;
-  /** What stands for the value in the help. */
-  readonly placeholder?: string;
+  /** What stands for the value in the help; "": it needs none. */
+  readonly placeholder: string;
+  /** Path of the KubeProxyConfiguration field that it sets; "": none. */
+  readonly field: string;
+  /** Its value when it is not given, as Go prints it; "": that of the type: false, 0, 0s or nothing. */
+  readonly initial: string;
+  /** For the help; "unused: " and why, when it changes nothing. */
   readonly usage: string;
-  /** Its value when it is not given, as Go prints it; when absent, that of the type: false, 0, 0s or nothing. */
-  readonly initial?: string;
-  /** Path of the KubeProxyConfiguration field that it sets. */
-  readonly field?: string;
+  /** Why it should not be used any more, and what instead; "": it may be used. */
+  readonly deprecated: string;
   /** It counts although there is a configuration file. */
-  readonly besideConfig?: true;
-  /** Why it should not be used any more, and what instead. */
-  readonly deprecated?: string;
+  readonly besideConfig: boolean;
 }
 
-const GENERAL = [
-  {
-    name: "config",
-    type: "string",
-    placeholder: "file",
-    besideConfig: true,
-    usage: "KubeProxyConfiguration, YAML or JSON; most other flags are ignored beside it",
-  },
-  {
-    name: "write-config-to",
-    type: "string",
-    placeholder: "file",
-    besideConfig: true,
-    usage: "write the effective configuration to this file and exit",
-  },
-  { name: "cleanup", type: "bool", besideConfig: true, usage: "remove what proxying has left in the kernel and exit" },
-  {
-    name: "init-only",
-    type: "bool",
-    besideConfig: true,
-    usage: "do what needs all of root's rights at the start (system settings) and exit",
-  },
-  {
-    name: "hostname-override",
-    type: "string",
-    placeholder: "name",
-    besideConfig: true,
-    usage: "name of this node; by default the host's own",
-  },
-  {
-    name: "master",
-    type: "string",
-    placeholder: "url",
-    besideConfig: true,
-    usage: "the API server, instead of the kubeconfig's",
-  },
-  {
-    name: "version",
-    type: "version",
-    initial: "false",
-    placeholder: "raw",
-    besideConfig: true,
-    usage: "print the version, or with =raw all that is known of it, and exit",
-  },
-  {
-    name: "feature-gates",
-    type: "gates",
-    field: "featureGates",
-    placeholder: "gate=bool,...",
-    usage: "feature gates; AllowServiceExternalIPs is the one that means something here",
-  },
-] as const satisfies readonly FlagSpec[];
+/** What `flagSpecs` makes a flag of, in the order of its fields. */
+type Row = readonly [
+  name: string,
+  type: FlagType,
+  placeholder: string,
+  field: string,
+  initial: string,
+  usage: string,
+  deprecated?: string,
+];
 
-const CLIENT = [
-  {
-    name: "kubeconfig",
-    type: "string",
-    field: "clientConnection.kubeconfig",
-    placeholder: "file",
-    usage: "kubeconfig; without it and --master, the pod's own service account",
-  },
-  {
-    name: "kube-api-content-type",
-    type: "string",
-    initial: "application/vnd.kubernetes.protobuf",
-    field: "clientConnection.contentType",
-    placeholder: "type",
-    usage: "content type of requests (JSON is spoken, whatever it says)",
-  },
-  {
-    name: "kube-api-burst",
-    type: "integer",
-    initial: "10",
-    field: "clientConnection.burst",
-    placeholder: "n",
-    usage: "requests to the API server that may be sent at once",
-  },
-  {
-    name: "kube-api-qps",
-    type: "number",
-    initial: "5",
-    field: "clientConnection.qps",
-    placeholder: "n",
-    usage: "requests to the API server per second",
-  },
-  {
-    name: "config-sync-period",
-    type: "duration",
-    initial: "15m0s",
-    field: "configSyncPeriod",
-    placeholder: "duration",
-    usage: "unused: nothing is kept twice that could be replayed",
-  },
-] as const satisfies readonly FlagSpec[];
+// prettier-ignore
+const ROWS_BESIDE_CONFIG = [
+  ["config", "string", "file", "", "", "KubeProxyConfiguration, YAML or JSON; most other flags are ignored beside it"],
+  ["write-config-to", "string", "file", "", "", "write the effective configuration to this file and exit"],
+  ["cleanup", "bool", "", "", "", "remove what proxying has left in the kernel and exit"],
+  ["init-only", "bool", "", "", "", "do what needs all of root's rights at the start (system settings) and exit"],
+  ["hostname-override", "string", "name", "", "", "name of this node; by default the host's own"],
+  ["master", "string", "url", "", "", "the API server, instead of the kubeconfig's"],
+  ["version", "version", "raw", "", "false", "print the version, or with =raw all that is known of it, and exit"],
+] as const satisfies readonly Row[];
 
-const SERVERS = [
-  {
-    name: "bind-address",
-    type: "string",
-    initial: "0.0.0.0",
-    field: "bindAddress",
-    placeholder: "ip",
-    usage: "the node's primary IP, instead of what the Node object says",
-  },
-  {
-    name: "healthz-bind-address",
-    type: "string",
-    initial: "0.0.0.0:10256",
-    field: "healthzBindAddress",
-    placeholder: "ip:port",
-    usage: 'address of the health server (default "0.0.0.0:10256")',
-  },
-  {
-    name: "metrics-bind-address",
-    type: "string",
-    initial: "127.0.0.1:10249",
-    field: "metricsBindAddress",
-    placeholder: "ip:port",
-    usage: 'address of the metrics server (default "127.0.0.1:10249")',
-  },
-  {
-    name: "bind-address-hard-fail",
-    type: "bool",
-    field: "bindAddressHardFail",
-    usage: "exit when one of these addresses cannot be bound",
-  },
-  {
-    name: "healthz-port",
-    type: "integer",
-    initial: "10256",
-    placeholder: "port",
-    usage: "port of the health server; 0: none",
-    deprecated: "use --healthz-bind-address",
-  },
-  {
-    name: "metrics-port",
-    type: "integer",
-    initial: "10249",
-    placeholder: "port",
-    usage: "port of the metrics server; 0: none",
-    deprecated: "use --metrics-bind-address",
-  },
-  {
-    name: "profiling",
-    type: "bool",
-    field: "enableProfiling",
-    usage: "serve profiles at /debug/pprof of the metrics server",
-  },
-  {
-    name: "show-hidden-metrics-for-version",
-    type: "string",
-    field: "showHiddenMetricsForVersion",
-    placeholder: "major.minor",
-    usage: "unused: no metric is hidden",
-  },
-] as const satisfies readonly FlagSpec[];
+// prettier-ignore
+const ROWS = [
+  ["feature-gates", "gates", "gate=bool,...", "featureGates", "", "feature gates; AllowServiceExternalIPs is the one that means something here"],
+  ["kubeconfig", "string", "file", "clientConnection.kubeconfig", "", "kubeconfig; without it and --master, the pod's own service account"],
+  ["kube-api-content-type", "string", "type", "clientConnection.contentType", "application/vnd.kubernetes.protobuf", "unused: JSON is spoken"],
+  ["kube-api-burst", "integer", "n", "clientConnection.burst", "10", "requests to the API server that may be sent at once"],
+  ["kube-api-qps", "number", "n", "clientConnection.qps", "5", "requests to the API server per second"],
+  ["config-sync-period", "duration", "duration", "configSyncPeriod", "15m0s", "unused: nothing is kept twice that could be replayed"],
+  ["bind-address", "string", "ip", "bindAddress", "0.0.0.0", "the node's primary IP, instead of what the Node object says"],
+  ["healthz-bind-address", "string", "ip:port", "healthzBindAddress", "0.0.0.0:10256", 'address of the health server (default "0.0.0.0:10256")'],
+  ["metrics-bind-address", "string", "ip:port", "metricsBindAddress", "127.0.0.1:10249", 'address of the metrics server (default "127.0.0.1:10249")'],
+  ["bind-address-hard-fail", "bool", "", "bindAddressHardFail", "", "exit when one of these addresses cannot be bound"],
+  ["healthz-port", "integer", "port", "", "10256", "port of the health server; 0: none", "use --healthz-bind-address"],
+  ["metrics-port", "integer", "port", "", "10249", "port of the metrics server; 0: none", "use --metrics-bind-address"],
+  ["profiling", "bool", "", "enableProfiling", "", "serve profiles at /debug/pprof of the metrics server"],
+  ["show-hidden-metrics-for-version", "string", "major.minor", "showHiddenMetricsForVersion", "", "unused: no metric is hidden"],
+  ["proxy-mode", "string", "mode", "mode", "", '"nftables", the only one there is here (default)'],
+  ["masquerade-all", "bool", "", "nftables.masqueradeAll", "", "masquerade all traffic to ClusterIPs"],
+  ["detect-local-mode", "string", "mode", "detectLocalMode", "", "how pods' traffic is told from other: ClusterCIDR (default), NodeCIDR, BridgeInterface, InterfaceNamePrefix"],
+  ["cluster-cidr", "string", "cidr[,cidr]", "clusterCIDR", "", "the pods' addresses, at most one CIDR of each family"],
+  ["pod-bridge-interface", "string", "name", "detectLocal.bridgeInterface", "", "the pods' bridge, for BridgeInterface"],
+  ["pod-interface-name-prefix", "string", "prefix", "detectLocal.interfaceNamePrefix", "", "how the names of the pods' interfaces begin, for InterfaceNamePrefix"],
+  ["nodeport-addresses", "strings", "cidr,...", "nodePortAddresses", "", "addresses that node ports answer on: CIDRs, or \"primary\" (default): the node's own IPs"],
+  ["iptables-sync-period", "duration", "duration", "nftables.syncPeriod", "30s", "the longest time between two attempts at a failing write; twice it, and the proxier counts as unhealthy"],
+  ["iptables-min-sync-period", "duration", "duration", "nftables.minSyncPeriod", "", "the shortest time between two writes"],
+  ["iptables-masquerade-bit", "integer", "bit", "iptables.masqueradeBit", "14", "unused: of the modes iptables and ipvs"],
+  ["iptables-localhost-nodeports", "bool", "", "iptables.localhostNodePorts", "true", "unused: of the mode iptables"],
+  ["ipvs-sync-period", "duration", "duration", "ipvs.syncPeriod", "30s", "unused: of the mode ipvs"],
+  ["ipvs-min-sync-period", "duration", "duration", "ipvs.minSyncPeriod", "", "unused: of the mode ipvs"],
+  ["ipvs-scheduler", "string", "name", "ipvs.scheduler", "", "unused: of the mode ipvs"],
+  ["ipvs-exclude-cidrs", "strings", "cidr,...", "ipvs.excludeCIDRs", "", "unused: of the mode ipvs"],
+  ["ipvs-strict-arp", "bool", "", "ipvs.strictARP", "", "unused: of the mode ipvs"],
+  ["ipvs-tcp-timeout", "duration", "duration", "ipvs.tcpTimeout", "", "unused: of the mode ipvs"],
+  ["ipvs-tcpfin-timeout", "duration", "duration", "ipvs.tcpFinTimeout", "", "unused: of the mode ipvs"],
+  ["ipvs-udp-timeout", "duration", "duration", "ipvs.udpTimeout", "", "unused: of the mode ipvs"],
+  ["oom-score-adj", "integer", "score", "oomScoreAdj", "-999", "oom_score_adj of this process, -1000 to 1000 (default -999)"],
+  ["conntrack-max-per-core", "integer", "n", "conntrack.maxPerCore", "32768", "connections to track per CPU (default 32768); 0: the limit stays as it is"],
+  ["conntrack-min", "integer", "n", "conntrack.min", "131072", "connections to track at least (default 131072)"],
+  ["conntrack-tcp-timeout-established", "duration", "duration", "conntrack.tcpEstablishedTimeout", "24h0m0s", "of idle TCP connections (default 24h); 0: as it is"],
+  ["conntrack-tcp-timeout-close-wait", "duration", "duration", "conntrack.tcpCloseWaitTimeout", "1h0m0s", "of TCP connections in CLOSE_WAIT (default 1h); 0: as it is"],
+  ["conntrack-tcp-be-liberal", "bool", "", "conntrack.tcpBeLiberal", "", "do not call TCP packets outside the window invalid"],
+  ["conntrack-udp-timeout", "duration", "duration", "conntrack.udpTimeout", "", "of UDP flows without a reply; 0: as it is"],
+  ["conntrack-udp-timeout-stream", "duration", "duration", "conntrack.udpStreamTimeout", "", "of UDP flows with replies; 0: as it is"],
+  ["boot-id-file", "string", "files", "", "/proc/sys/kernel/random/boot_id", "unused: of cAdvisor"],
+  ["machine-id-file", "string", "files", "", "/etc/machine-id,/var/lib/dbus/machine-id", "unused: of cAdvisor"],
+] as const satisfies readonly Row[];
 
-const TRAFFIC = [
-  {
-    name: "proxy-mode",
-    type: "string",
-    field: "mode",
-    placeholder: "mode",
-    usage: '"nftables", the only one there is here (default)',
-  },
-  {
-    name: "masquerade-all",
-    type: "bool",
-    field: "nftables.masqueradeAll",
-    usage: "masquerade all traffic to ClusterIPs",
-  },
-  {
-    name: "detect-local-mode",
-    type: "string",
-    field: "detectLocalMode",
-    placeholder: "mode",
-    usage:
-      "how pods' traffic is told from other: ClusterCIDR (default), NodeCIDR, BridgeInterface, InterfaceNamePrefix",
-  },
-  {
-    name: "cluster-cidr",
-    type: "string",
-    field: "clusterCIDR",
-    placeholder: "cidr[,cidr]",
-    usage: "the pods' addresses, at most one CIDR of each family",
-  },
-  {
-    name: "pod-bridge-interface",
-    type: "string",
-    field: "detectLocal.bridgeInterface",
-    placeholder: "name",
-    usage: "the pods' bridge, for BridgeInterface",
-  },
-  {
-    name: "pod-interface-name-prefix",
-    type: "string",
-    field: "detectLocal.interfaceNamePrefix",
-    placeholder: "prefix",
-    usage: "how the names of the pods' interfaces begin, for InterfaceNamePrefix",
-  },
-  {
-    name: "nodeport-addresses",
-    type: "strings",
-    field: "nodePortAddresses",
-    placeholder: "cidr,...",
-    usage: 'addresses that node ports answer on: CIDRs, or "primary" (default): the node\'s own IPs',
-  },
-] as const satisfies readonly FlagSpec[];
+// prettier-ignore
+const LOGGING_ROWS_BESIDE_CONFIG = [
+  ["v", "integer", "level", "logging.verbosity", "", "verbosity: 4 and up debug messages, 6 and up all"],
+  ["vmodule", "levels", "pattern=level,...", "logging.vmodule", "", "unused: names source files of kube-proxy"],
+  ["logging-format", "string", "format", "logging.format", "", '"text" or "json"; by default text on a terminal, else json'],
+  ["log-flush-frequency", "duration", "duration", "logging.flushFrequency", "5s", "unused: every line is written at once"],
+  ["log-text-split-stream", "bool", "", "logging.options.text.splitStream", "", "unused: all goes to stderr"],
+  ["log-text-info-buffer-size", "string", "size", "logging.options.text.infoBufferSize", "0", "unused: nothing is buffered"],
+  ["log-json-split-stream", "bool", "", "logging.options.json.splitStream", "", "unused: all goes to stderr"],
+  ["log-json-info-buffer-size", "string", "size", "logging.options.json.infoBufferSize", "0", "unused: nothing is buffered"],
+] as const satisfies readonly Row[];
 
-const IPTABLES_AND_IPVS = [
-  {
-    name: "iptables-sync-period",
-    type: "duration",
-    initial: "30s",
-    field: "nftables.syncPeriod",
-    placeholder: "duration",
-    usage: "the longest time between two attempts at a failing write; twice it, and the proxier counts as unhealthy",
-  },
-  {
-    name: "iptables-min-sync-period",
-    type: "duration",
-    field: "nftables.minSyncPeriod",
-    placeholder: "duration",
-    usage: "the shortest time between two writes",
-  },
-  {
-    name: "iptables-masquerade-bit",
-    type: "integer",
-    initial: "14",
-    field: "iptables.masqueradeBit",
-    placeholder: "bit",
-    usage: "of the modes iptables and ipvs; unused here",
-  },
-  {
-    name: "iptables-localhost-nodeports",
-    type: "bool",
-    initial: "true",
-    field: "iptables.localhostNodePorts",
-    usage: "of the mode iptables; unused here",
-  },
-  {
-    name: "ipvs-sync-period",
-    type: "duration",
-    initial: "30s",
-    field: "ipvs.syncPeriod",
-    placeholder: "duration",
-    usage: "of the mode ipvs; unused here",
-  },
-  {
-    name: "ipvs-min-sync-period",
-    type: "duration",
-    field: "ipvs.minSyncPeriod",
-    placeholder: "duration",
-    usage: "of the mode ipvs; unused here",
-  },
-  {
-    name: "ipvs-scheduler",
-    type: "string",
-    field: "ipvs.scheduler",
-    placeholder: "name",
-    usage: "of the mode ipvs; unused here",
-  },
-  {
-    name: "ipvs-exclude-cidrs",
-    type: "strings",
-    field: "ipvs.excludeCIDRs",
-    placeholder: "cidr,...",
-    usage: "of the mode ipvs; unused here",
-  },
-  { name: "ipvs-strict-arp", type: "bool", field: "ipvs.strictARP", usage: "of the mode ipvs; unused here" },
-  {
-    name: "ipvs-tcp-timeout",
-    type: "duration",
-    field: "ipvs.tcpTimeout",
-    placeholder: "duration",
-    usage: "of the mode ipvs; unused here",
-  },
-  {
-    name: "ipvs-tcpfin-timeout",
-    type: "duration",
-    field: "ipvs.tcpFinTimeout",
-    placeholder: "duration",
-    usage: "of the mode ipvs; unused here",
-  },
-  {
-    name: "ipvs-udp-timeout",
-    type: "duration",
-    field: "ipvs.udpTimeout",
-    placeholder: "duration",
-    usage: "of the mode ipvs; unused here",
-  },
-] as const satisfies readonly FlagSpec[];
+type AnyRow = (typeof ROWS_BESIDE_CONFIG | typeof ROWS | typeof LOGGING_ROWS_BESIDE_CONFIG)[number];
 
-const SYSTEM = [
-  {
-    name: "oom-score-adj",
-    type: "integer",
-    initial: "-999",
-    field: "oomScoreAdj",
-    placeholder: "score",
-    usage: "oom_score_adj of this process, -1000 to 1000 (default -999)",
-  },
-  {
-    name: "conntrack-max-per-core",
-    type: "integer",
-    initial: "32768",
-    field: "conntrack.maxPerCore",
-    placeholder: "n",
-    usage: "connections to track per CPU (default 32768); 0: the limit stays as it is",
-  },
-  {
-    name: "conntrack-min",
-    type: "integer",
-    initial: "131072",
-    field: "conntrack.min",
-    placeholder: "n",
-    usage: "connections to track at least (default 131072)",
-  },
-  {
-    name: "conntrack-tcp-timeout-established",
-    type: "duration",
-    initial: "24h0m0s",
-    field: "conntrack.tcpEstablishedTimeout",
-    placeholder: "duration",
-    usage: "of idle TCP connections (default 24h); 0: as it is",
-  },
-  {
-    name: "conntrack-tcp-timeout-close-wait",
-    type: "duration",
-    initial: "1h0m0s",
-    field: "conntrack.tcpCloseWaitTimeout",
-    placeholder: "duration",
-    usage: "of TCP connections in CLOSE_WAIT (default 1h); 0: as it is",
-  },
-  {
-    name: "conntrack-tcp-be-liberal",
-    type: "bool",
-    field: "conntrack.tcpBeLiberal",
-    usage: "do not call TCP packets outside the window invalid",
-  },
-  {
-    name: "conntrack-udp-timeout",
-    type: "duration",
-    field: "conntrack.udpTimeout",
-    placeholder: "duration",
-    usage: "of UDP flows without a reply; 0: as it is",
-  },
-  {
-    name: "conntrack-udp-timeout-stream",
-    type: "duration",
-    field: "conntrack.udpStreamTimeout",
-    placeholder: "duration",
-    usage: "of UDP flows with replies; 0: as it is",
-  },
-  {
-    name: "boot-id-file",
-    type: "string",
-    initial: "/proc/sys/kernel/random/boot_id",
-    placeholder: "files",
-    usage: "of cAdvisor; unused here",
-  },
-  {
-    name: "machine-id-file",
-    type: "string",
-    initial: "/etc/machine-id,/var/lib/dbus/machine-id",
-    placeholder: "files",
-    usage: "of cAdvisor; unused here",
-  },
-] as const satisfies readonly FlagSpec[];
+export type FlagName = AnyRow[0];
+export type TypeOfFlag<N extends FlagName> = Extract<AnyRow, readonly [N, ...unknown[]]>[1];
 
-const LOGGING = [
-  {
-    name: "v",
-    type: "integer",
-    field: "logging.verbosity",
-    placeholder: "level",
-    besideConfig: true,
-    usage: "verbosity: 4 and up debug messages, 6 and up all",
-  },
-  {
-    name: "vmodule",
-    type: "levels",
-    field: "logging.vmodule",
-    placeholder: "pattern=level,...",
-    besideConfig: true,
-    usage: "unused: it names source files of kube-proxy",
-  },
-  {
-    name: "logging-format",
-    type: "string",
-    field: "logging.format",
-    placeholder: "format",
-    besideConfig: true,
-    usage: '"text" or "json"; by default text on a terminal, else json',
-  },
-  {
-    name: "log-flush-frequency",
-    type: "duration",
-    initial: "5s",
-    field: "logging.flushFrequency",
-    placeholder: "duration",
-    besideConfig: true,
-    usage: "unused: every line is written at once",
-  },
-  {
-    name: "log-text-split-stream",
-    type: "bool",
-    field: "logging.options.text.splitStream",
-    besideConfig: true,
-    usage: "unused: all goes to stderr",
-  },
-  {
-    name: "log-text-info-buffer-size",
-    type: "string",
-    initial: "0",
-    field: "logging.options.text.infoBufferSize",
-    placeholder: "size",
-    besideConfig: true,
-    usage: "unused: nothing is buffered",
-  },
-  {
-    name: "log-json-split-stream",
-    type: "bool",
-    field: "logging.options.json.splitStream",
-    besideConfig: true,
-    usage: "unused: all goes to stderr",
-  },
-  {
-    name: "log-json-info-buffer-size",
-    type: "string",
-    initial: "0",
-    field: "logging.options.json.infoBufferSize",
-    placeholder: "size",
-    besideConfig: true,
-    usage: "unused: nothing is buffered",
-  },
-] as const satisfies readonly FlagSpec[];
+export function flagSpecs(besideConfig: boolean, rows: readonly Row[]): FlagSpec[] {
+  return rows.map(([name, type, placeholder, field, initial, usage, deprecated = ""]) => {
+    return { name, type, placeholder, field, initial, usage, deprecated, besideConfig };
+  });
+}
 
-/** Every flag, grouped as the help shows them. */
-export const KUBE_PROXY_FLAGS = [
-  ...GENERAL,
-  ...CLIENT,
-  ...SERVERS,
-  ...TRAFFIC,
-  ...IPTABLES_AND_IPVS,
-  ...SYSTEM,
-  ...LOGGING,
-] as const;
-
-export type FlagName = (typeof KUBE_PROXY_FLAGS)[number]["name"];
+/** Every flag, in the order of the help. */
+export const KUBE_PROXY_FLAGS: readonly FlagSpec[] = [
+  ...flagSpecs(true, ROWS_BESIDE_CONFIG),
+  ...flagSpecs(false, ROWS),
+  ...flagSpecs(true, LOGGING_ROWS_BESIDE_CONFIG),
+];

@@ -1,8 +1,8 @@
 import { parseDuration } from "../config/duration.js";
 import type { GcInterval } from "../conntrack/service.js";
 import type { LogLevel } from "../base/logger.js";
-import type { FlagValues } from "./flag-values.js";
-import type { FlagSpec } from "./kube-proxy-flags.js";
+import type { FlagValues } from "./go-flags.js";
+import { type FlagSpec, flagSpecs } from "./kube-proxy-flags.js";
 
 /** What commands that read manifests are given. */
 export interface CommonOptions {
@@ -49,31 +49,13 @@ const LEAST_GC_MS = 10_000;
 const MOST_GC_MS = 24 * 3_600_000;
 
 /** Our own flags, beside kube-proxy's. */
-export const OWN_FLAGS = [
-  {
-    name: "manifests",
-    type: "string",
-    placeholder: "dir",
-    usage: "serve the objects in this directory; no API server is asked",
-  },
-  {
-    name: "allow-incomplete",
-    type: "bool",
-    usage: "with --manifests: write at the start although something of them cannot be read or served",
-  },
-  {
-    name: "own-table",
-    type: "bool",
-    usage: "nobody else may change the tables while this runs (Linux 6.9; kube-proxy needs `cleanup` first then)",
-  },
-  {
-    name: GC_INTERVAL_FLAG,
-    type: "duration",
-    placeholder: "duration",
-    usage:
-      "between two garbage collections of the connection tracking table; 0: none in the background. By default it adapts to what they find, 10s to 30m",
-  },
-] as const satisfies readonly FlagSpec[];
+// prettier-ignore
+export const OWN_FLAGS: readonly FlagSpec[] = flagSpecs(false, [
+  ["manifests", "string", "dir", "", "", "serve the objects in this directory; no API server is asked"],
+  ["allow-incomplete", "bool", "", "", "", "with --manifests: write at the start although something of them cannot be read or served"],
+  ["own-table", "bool", "", "", "", "nobody else may change the tables while this runs (Linux 6.9; kube-proxy needs `cleanup` first then)"],
+  [GC_INTERVAL_FLAG, "duration", "duration", "", "", "between two garbage collections of the connection tracking table; 0: none in the background. By default it adapts to what they find, 10s to 30m"],
+]);
 
 /** The interval of the flag's value; undefined: that one is none. */
 export function gcInterval(text: string): GcInterval | undefined {

@@ -2,9 +2,8 @@ import { Command, CommanderError, InvalidArgumentError, Option } from "commander
 import { closest } from "../config/closest.js";
 import type { GcInterval } from "../conntrack/service.js";
 import { LOG_LEVELS, type LogLevel } from "../base/logger.js";
-import { UserError } from "./errors.js";
-import { flagSpec, problemOf, readBool, readFlags } from "./flag-values.js";
-import { fromGo } from "./go-arguments.js";
+import { UserError } from "./stdio.js";
+import { flagSpec, fromGo, problemOf, readBool, readFlags } from "./go-flags.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 import {
   GC_INTERVAL_FLAG,
@@ -76,10 +75,10 @@ async function program(name: string, argv: readonly string[], done: Done): Promi
 function addProxy(root: Command, done: Done): void {
   const given: [name: string, value: string][] = [];
   const own = new Map<string, string>();
-  for (const spec of KUBE_PROXY_FLAGS as readonly FlagSpec[]) {
+  for (const spec of KUBE_PROXY_FLAGS) {
     root.addOption(flag(spec, (value) => given.push([spec.name, value])));
   }
-  for (const spec of OWN_FLAGS as readonly FlagSpec[]) root.addOption(flag(spec, (value) => own.set(spec.name, value)));
+  for (const spec of OWN_FLAGS) root.addOption(flag(spec, (value) => own.set(spec.name, value)));
   root.hook("preSubcommand", (_root, command) => {
     const names = [...given.map(([name]) => name), ...own.keys()].map((name) => `--${name}`);
     if (names.length > 0)
@@ -106,7 +105,7 @@ function addProxy(root: Command, done: Done): void {
 }
 
 function ownProblems(given: ReadonlyMap<string, string>): string[] {
-  return (OWN_FLAGS as readonly FlagSpec[]).flatMap((spec) => {
+  return OWN_FLAGS.flatMap((spec) => {
     const value = given.get(spec.name);
     if (value === undefined) return [];
     const problem = problemOf(spec, value);
@@ -139,7 +138,7 @@ function flag(spec: FlagSpec, take: (value: string) => void): Option {
   const value =
     spec.type === "bool" ? "[bool]" : spec.type === "version" ? `[${spec.placeholder}]` : `<${spec.placeholder}>`;
   const option = new Option(`${short}--${spec.name} ${value}`, spec.usage).argParser(take);
-  return spec.deprecated === undefined ? option : option.hideHelp();
+  return spec.deprecated === "" ? option : option.hideHelp();
 }
 
 function unknownCommand(root: Command, word: string): never {
@@ -193,7 +192,7 @@ function addCommands(root: Command, done: Done): void {
         self: Command,
       ) => {
         const given = withManifests(options, self);
-        const { runCommand } = await import("./run.js");
+        const { runCommand } = await import("./serve.js");
         done(await runCommand(given));
       },
     );

@@ -3,9 +3,9 @@ import { reasonOf } from "../base/unknown.js";
 import { type LoadedConfig, toYAML } from "../config/index.js";
 import { watchConfig } from "../config/watch.js";
 import { createLogger, levelOf, type Logger } from "../base/logger.js";
-import { UserError } from "./errors.js";
+import { UserError } from "./stdio.js";
 import { configFile, parseConfigFile, resolveConfig } from "./flag-config.js";
-import { toFlagz } from "./flagz.js";
+import { toFlagz } from "./go-flags.js";
 import type { ProxyOptions } from "./options.js";
 import type { serve } from "./serve.js";
 

@@ -13,7 +13,7 @@ import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import { DeclaredTable } from "../table/index.js";
 import type { ManifestOptions } from "./options.js";
 import { interfaceAddresses, manifestSource, nodeName, readConfig, startSource } from "./setup.js";
-import { writeOut } from "./stdout.js";
+import { writeOut } from "./stdio.js";
 
 const NOTHING_PRINTED =
   "nothing printed: the manifests are incomplete; mend what is named, or use --allow-incomplete to print what can be read";

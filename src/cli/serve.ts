@@ -1,14 +1,15 @@
+import type { GcInterval } from "../conntrack/service.js";
 import { type EndSignal, exitBy, handleEnd, handleNotices } from "../base/signals.js";
 import type { ConfigDocument, ProxyConfig } from "../config/index.js";
 import { applySystemSettings, loadConntrack, nameProcess } from "../host/index.js";
 import { ListenError } from "../observe/http-listener.js";
-import type { Logger } from "../base/logger.js";
+import { createLogger, type Logger } from "../base/logger.js";
 import { oldKernelWarning } from "../proxier/kernel-release.js";
 import { ConnectionSettingsError } from "../source/kubernetes/errors.js";
 import { ManifestDirectoryError } from "../source/manifests.js";
-import { UserError } from "./errors.js";
-import type { OwnOptions } from "./options.js";
-import { availableFamilies, manifestSource, MONOTONIC_CLOCK, nodeName, openKernel } from "./setup.js";
+import { UserError } from "./stdio.js";
+import type { ManifestOptions, OwnOptions } from "./options.js";
+import { availableFamilies, manifestSource, MONOTONIC_CLOCK, nodeName, openKernel, readConfig } from "./setup.js";
 import { programVersion } from "./version.js";
 
 /**
@@ -35,6 +36,21 @@ export interface ServeOptions {
     /** A line "name=value" for each flag. */
     readonly flagz: string;
   };
+}
+
+/** `run`: exit code 0 when everything that the manifests say is in force (--once), or after SIGTERM or SIGINT. */
+export async function runCommand(
+  options: ManifestOptions & {
+    readonly once?: boolean;
+    readonly ownTable?: boolean;
+    readonly conntrackGcInterval?: GcInterval;
+  },
+): Promise<number> {
+  const log = await createLogger(options.logLevel);
+  const config = await readConfig(options.config, log);
+  const { manifests, ownTable = false, allowIncomplete = false, conntrackGcInterval: gcInterval } = options;
+  const own = { manifests, ownTable, allowIncomplete, ...(gcInterval !== undefined && { gcInterval }) };
+  return serve(config, { log, own, once: options.once ?? false });
 }
 
 /**

@@ -10,7 +10,7 @@ import type { Logger } from "../base/logger.js";
 import { type ManifestRemainder, ManifestSource } from "../source/manifests.js";
 import type { ObjectSink, ObjectSource } from "../source/types.js";
 import type { Clock } from "../table/index.js";
-import { UserError } from "./errors.js";
+import { UserError } from "./stdio.js";
 
 export const MONOTONIC_CLOCK: Clock = { now: () => performance.now() };
 

@@ -6,7 +6,7 @@ import { FilePlaces, type Position } from "../source/places.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { ValidateOptions } from "./options.js";
 import { nodeName, readConfig } from "./setup.js";
-import { writeOut } from "./stdout.js";
+import { writeOut } from "./stdio.js";
 
 /** Version of the report in JSON: fields may be added to it, none changes or goes. */
 const REPORT = { apiVersion: "nft-proxier.dev/v1", kind: "ValidationReport" } as const;

@@ -5,7 +5,7 @@
 import type { Effective } from "./defaults.js";
 import { formatDuration } from "./duration.js";
 import type { Endpoint } from "./values.js";
-import { yaml } from "./yaml.js";
+import { yaml } from "./parse.js";
 
 /** A KubeProxyConfiguration (v1alpha1), every field with the value that is in effect. */
 export type ConfigDocument = ReturnType<typeof toDocument>;

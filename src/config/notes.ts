@@ -1,9 +1,45 @@
 /** What is worth saying about a configuration that is right: what has no effect, and where kube-proxy would differ. */
+import { closest } from "./closest.js";
 import type { Effective } from "./defaults.js";
 import { formatDuration } from "./duration.js";
-import { gateWarnings } from "./gates.js";
 import type { ConfigInput } from "./schema.js";
 import { parseClusterCIDR } from "./values.js";
+
+/** The gate that decides something here too: false ignores spec.externalIPs (Kubernetes 1.36, KEP-5707). */
+export const ALLOW_SERVICE_EXTERNAL_IPS = "AllowServiceExternalIPs";
+
+/** Gates of Kubernetes 1.36 that bear on kube-proxy; that they are set says nothing that is not so here anyway. */
+const WITHOUT_EFFECT = [
+  "AllAlpha",
+  "AllBeta",
+  "ComponentFlagz",
+  "ComponentStatusz",
+  "ContextualLogging",
+  "KubeProxyDrainingTerminatingNodes",
+  "LoggingAlphaOptions",
+  "LoggingBetaOptions",
+  "MultiCIDRServiceAllocator",
+  "NFTablesProxyMode",
+  "NativeHistograms",
+  "PreferSameTrafficDistribution",
+  "ServiceTrafficDistribution",
+  "TopologyAwareHints",
+  "WinDSR",
+  "WinOverlay",
+];
+
+const KNOWN_GATES: readonly string[] = [ALLOW_SERVICE_EXTERNAL_IPS, ...WITHOUT_EFFECT];
+
+/** A sentence for each gate that is not known (kube-proxy stops at one; here it has no effect); `field` is what the setting is called where it was written. */
+function gateWarnings(gates: Readonly<Record<string, boolean>>, field: string): string[] {
+  return Object.keys(gates)
+    .filter((gate) => !KNOWN_GATES.includes(gate))
+    .map((gate) => {
+      const guess = closest(gate, KNOWN_GATES);
+      const hint = guess === undefined ? `known are ${KNOWN_GATES.join(", ")}` : `did you mean ${guess}?`;
+      return `${field}: ${gate} is no feature gate that bears on proxying, it has no effect: ${hint}`;
+    });
+}
 
 /** What a field is called where it was written: its path in a file, or its flag. */
 export type FieldNames = (path: string) => string;

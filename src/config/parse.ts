@@ -1,8 +1,16 @@
 /** The text of a configuration file as plain data. */
+import { createRequire } from "node:module";
+import type * as Yaml from "yaml";
 import { OLD_BOOLEANS } from "../base/yaml-booleans.js";
 import { KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem } from "./types.js";
-import { yaml } from "./yaml.js";
+
+const require = createRequire(import.meta.url);
+
+/** The YAML library, loaded with its first use: 9 MB that a program without a configuration file has no need of. */
+export function yaml(): typeof Yaml {
+  return require("yaml") as typeof Yaml;
+}
 
 /**
  * Fields without a value are left out: they have their defaults, as the ones that are not there.

@@ -1,11 +1,14 @@
 /**
- * Every flag, configuration field and metric of kube-proxy 1.36 on Linux, and what ours makes of it. The README's table is
- * made of this list; tests hold it against the flag table, the schema and the metrics that are really there.
+ * Every flag, configuration field and metric of kube-proxy 1.36 on Linux, and what ours makes of it. Which fields flags set,
+ * and which flags are unused and why, the program's own list of flags says; the rest stands here. The README's table is made
+ * of both; tests hold it against the schema and the metrics that are really there.
  *
  * Sources: k8s.io/kube-proxy and k8s.io/component-base at v0.36.0 (configuration types, logging flags, metrics of
  * component-base and client-go); cmd/kube-proxy/app/options.go at 008b3652, the stored commit nearest to 1.36 (flags);
  * the metrics reference of Kubernetes 1.36 (kubeproxy_*).
  */
+
+import { KUBE_PROXY_FLAGS } from "../../src/cli/kube-proxy-flags.ts";
 
 /** same: as kube-proxy does; better: that, and what the note says; ignored: accepted or absent, and why. */
 export type Treatment = "same" | "better" | "ignored";
@@ -48,96 +51,63 @@ const GENERAL: readonly ParityRow[] = [
   },
   {
     flags: ["feature-gates"],
-    fields: ["featureGates"],
     ours: "same",
     note: "`AllowServiceExternalIPs` has its meaning, no other gate has one here; an unknown one is a warning, kube-proxy stops",
   },
 ];
 
 const API_SERVER: readonly ParityRow[] = [
-  { flags: ["kubeconfig"], fields: ["clientConnection.kubeconfig"], ours: "same" },
-  {
-    flags: ["kube-api-content-type"],
-    fields: ["clientConnection.contentType", "clientConnection.acceptContentTypes"],
-    ours: "ignored",
-    note: "JSON is spoken",
-  },
-  {
-    flags: ["kube-api-qps", "kube-api-burst"],
-    fields: ["clientConnection.qps", "clientConnection.burst"],
-    ours: "same",
-  },
-  {
-    flags: ["config-sync-period"],
-    fields: ["configSyncPeriod"],
-    ours: "ignored",
-    note: "nothing is kept twice that could be replayed",
-  },
+  { flags: ["kubeconfig"], ours: "same" },
+  { fields: ["clientConnection.acceptContentTypes"], ours: "ignored", note: "JSON is spoken" },
+  { flags: ["kube-api-qps", "kube-api-burst"], ours: "same" },
 ];
 
 const SERVERS: readonly ParityRow[] = [
-  { flags: ["bind-address"], fields: ["bindAddress"], ours: "same" },
+  { flags: ["bind-address"], ours: "same" },
   {
     flags: ["healthz-bind-address", "healthz-port", "metrics-bind-address", "metrics-port"],
-    fields: ["healthzBindAddress", "metricsBindAddress"],
     ours: "same",
     note: "defaults and the completion of a missing port included; a port 0 turns a server off; an empty address is the default, with a warning",
   },
-  { flags: ["bind-address-hard-fail"], fields: ["bindAddressHardFail"], ours: "same" },
+  { flags: ["bind-address-hard-fail"], ours: "same" },
   {
     flags: ["profiling"],
-    fields: ["enableProfiling"],
     ours: "same",
     note: "`PUT /debug/flags/v`; of `/debug/pprof/` V8's CPU and sampled heap profiles: `profile`, `heap`, `allocs`, and `cmdline`; Go's others answer 501 with the reason",
-  },
-  {
-    flags: ["show-hidden-metrics-for-version"],
-    fields: ["showHiddenMetricsForVersion"],
-    ours: "ignored",
-    note: "no metric is hidden",
   },
 ];
 
 const TRAFFIC: readonly ParityRow[] = [
   {
     flags: ["proxy-mode"],
-    fields: ["mode"],
     ours: "same",
     note: "nftables, also when it is not set (a note says what the iptables mode did otherwise); the other modes are refused with what to set",
   },
-  { flags: ["masquerade-all"], fields: ["nftables.masqueradeAll"], ours: "same" },
+  { flags: ["masquerade-all"], ours: "same" },
   { fields: ["nftables.masqueradeBit"], ours: "same" },
   {
     flags: ["iptables-sync-period"],
-    fields: ["nftables.syncPeriod"],
     ours: "same",
     note: "the longest time between two attempts at a failing write, and half the health timeout",
   },
   {
     flags: ["iptables-min-sync-period"],
-    fields: ["nftables.minSyncPeriod"],
     ours: "better",
     note: "by default 0, not 1 s: a change goes at once, more within 20 ms go together",
   },
-  {
-    flags: ["detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix"],
-    fields: ["detectLocalMode", "detectLocal.bridgeInterface", "detectLocal.interfaceNamePrefix"],
-    ours: "same",
-  },
-  { flags: ["cluster-cidr"], fields: ["clusterCIDR"], ours: "same" },
+  { flags: ["detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix"], ours: "same" },
+  { flags: ["cluster-cidr"], ours: "same" },
   {
     flags: ["nodeport-addresses"],
-    fields: ["nodePortAddresses"],
     ours: "better",
     note: "by default `primary`, as in kube-proxy's nftables mode; addresses that come and go on the interfaces are followed by the kernel's events",
   },
 ];
 
 const SYSTEM: readonly ParityRow[] = [
-  { flags: ["oom-score-adj"], fields: ["oomScoreAdj"], ours: "same", note: "what the kernel forbids is a warning" },
+  { flags: ["oom-score-adj"], ours: "same", note: "what the kernel forbids is a warning" },
   {
     flags: ["conntrack-max-per-core", "conntrack-min"],
-    fields: ["conntrack.maxPerCore", "conntrack.min"],
     ours: "better",
     note: "a limit that is higher already is never lowered",
   },
@@ -149,88 +119,26 @@ const SYSTEM: readonly ParityRow[] = [
       "conntrack-udp-timeout",
       "conntrack-udp-timeout-stream",
     ],
-    fields: [
-      "conntrack.tcpEstablishedTimeout",
-      "conntrack.tcpCloseWaitTimeout",
-      "conntrack.tcpBeLiberal",
-      "conntrack.udpTimeout",
-      "conntrack.udpStreamTimeout",
-    ],
     ours: "same",
     note: "what the kernel forbids is a warning",
   },
 ];
 
 const LOG: readonly ParityRow[] = [
-  { flags: ["v"], fields: ["logging.verbosity"], ours: "same", note: "4 and up debug messages, 6 and up all" },
+  { flags: ["v"], ours: "same", note: "4 and up debug messages, 6 and up all" },
+  { flags: ["logging-format"], ours: "same", note: "not set: text on a terminal, else JSON (kube-proxy: text)" },
   {
-    flags: ["logging-format"],
-    fields: ["logging.format"],
-    ours: "same",
-    note: "not set: text on a terminal, else JSON (kube-proxy: text)",
-  },
-  {
-    flags: ["vmodule"],
-    fields: ["logging.vmodule", "logging.vmodule.filePattern", "logging.vmodule.verbosity"],
+    fields: ["logging.vmodule.filePattern", "logging.vmodule.verbosity"],
     ours: "ignored",
     note: "names source files of Go",
-  },
-  {
-    flags: [
-      "log-flush-frequency",
-      "log-text-split-stream",
-      "log-text-info-buffer-size",
-      "log-json-split-stream",
-      "log-json-info-buffer-size",
-    ],
-    fields: [
-      "logging.flushFrequency",
-      "logging.options.text.splitStream",
-      "logging.options.text.infoBufferSize",
-      "logging.options.json.splitStream",
-      "logging.options.json.infoBufferSize",
-    ],
-    ours: "ignored",
-    note: "each line is written to stderr at once",
   },
 ];
 
 const OTHERS: readonly ParityRow[] = [
   {
-    flags: ["iptables-masquerade-bit", "iptables-localhost-nodeports"],
-    fields: [
-      "iptables.masqueradeBit",
-      "iptables.localhostNodePorts",
-      "iptables.masqueradeAll",
-      "iptables.syncPeriod",
-      "iptables.minSyncPeriod",
-    ],
+    fields: ["iptables.masqueradeAll", "iptables.syncPeriod", "iptables.minSyncPeriod"],
     ours: "ignored",
     note: "another mode's, as in kube-proxy's nftables mode; with `mode` unset a note says what that changes",
-  },
-  {
-    flags: [
-      "ipvs-sync-period",
-      "ipvs-min-sync-period",
-      "ipvs-scheduler",
-      "ipvs-exclude-cidrs",
-      "ipvs-strict-arp",
-      "ipvs-tcp-timeout",
-      "ipvs-tcpfin-timeout",
-      "ipvs-udp-timeout",
-    ],
-    fields: [
-      "ipvs.syncPeriod",
-      "ipvs.minSyncPeriod",
-      "ipvs.scheduler",
-      "ipvs.excludeCIDRs",
-      "ipvs.strictARP",
-      "ipvs.tcpTimeout",
-      "ipvs.tcpFinTimeout",
-      "ipvs.udpTimeout",
-    ],
-    ours: "ignored",
-    note: "another mode's",
   },
   {
     fields: [
@@ -245,11 +153,6 @@ const OTHERS: readonly ParityRow[] = [
     note: "of Windows",
   },
   { fields: ["portRange"], ours: "ignored", note: "as in kube-proxy" },
-  {
-    flags: ["boot-id-file", "machine-id-file"],
-    ours: "ignored",
-    note: "cAdvisor's, which kube-proxy uses to count CPUs",
-  },
 ];
 
 const METRICS: readonly ParityRow[] = [
@@ -372,7 +275,7 @@ const METRICS: readonly ParityRow[] = [
   },
 ];
 
-export const PARITY: readonly ParityRow[] = [
+const WRITTEN: readonly ParityRow[] = [
   ...GENERAL,
   ...API_SERVER,
   ...SERVERS,
@@ -382,3 +285,20 @@ export const PARITY: readonly ParityRow[] = [
   ...OTHERS,
   ...METRICS,
 ];
+
+const UNUSED = "unused: ";
+
+/** What is written above, with the fields that the flags set, and the flags that are unused. */
+export const PARITY: readonly ParityRow[] = [...WRITTEN.map(withFields), ...unused()];
+
+function withFields(row: ParityRow): ParityRow {
+  const flags = KUBE_PROXY_FLAGS.filter(({ name }) => row.flags?.includes(name));
+  return { ...row, fields: [...flags.flatMap(({ field }) => (field === "" ? [] : [field])), ...(row.fields ?? [])] };
+}
+
+function unused(): ParityRow[] {
+  const flags = KUBE_PROXY_FLAGS.filter(({ usage }) => usage.startsWith(UNUSED));
+  return Object.entries(Object.groupBy(flags, ({ usage }) => usage.slice(UNUSED.length))).map(([note, specs = []]) =>
+    withFields({ flags: specs.map(({ name }) => name), ours: "ignored", note }),
+  );
+}

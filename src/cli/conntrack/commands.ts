@@ -13,7 +13,7 @@ import { NftKernel } from "../../kernel/nft-kernel.js";
 import type { IpFamily } from "../../model/types.js";
 import { createLogger, type LogLevel } from "../../base/logger.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
-import { UserError } from "../errors.js";
+import { UserError } from "../stdio.js";
 import { interfaceAddresses } from "../setup.js";
 import { EntryFormat, type EntryNames, type Extra, type Format } from "./format.js";
 import { isWatched, Output, Progress, ReaderGone } from "./output.js";

@@ -1,6 +1,6 @@
 /** Writing long output: as fast as the reader reads, quiet when the reader goes, with progress where somebody looks on. */
 import { fstatSync } from "node:fs";
-import { isReaderGone } from "../stdout.js";
+import { isReaderGone } from "../stdio.js";
 
 /** The reader is gone: there is nobody to write for. Not an error. */
 export class ReaderGone extends Error {

@@ -17,7 +17,7 @@ import { Metrics } from "../../observe/metrics.js";
 import { servedClaims } from "../../ruleset/served-claims.js";
 import { AccessDeniedError, ConnectionSettingsError } from "../../source/kubernetes/errors.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../source/types.js";
-import { UserError } from "../errors.js";
+import { UserError } from "../stdio.js";
 import { manifestSource, nodeName, readConfig, startSource } from "../setup.js";
 import { programVersion } from "../version.js";
 import { tellsServices } from "./filter-options.js";

@@ -1,8 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { configFile, flagProblems, resolveConfig } from "../../../src/cli/flag-config.js";
-import { flagSpec, readFlags } from "../../../src/cli/flag-values.js";
-import { toFlagz } from "../../../src/cli/flagz.js";
-import { fromGo } from "../../../src/cli/go-arguments.js";
+import { flagSpec, fromGo, readFlags, toFlagz } from "../../../src/cli/go-flags.js";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
 import type { ProxyConfig } from "../../../src/config/index.js";
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { Writable } from "node:stream";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { readFlags } from "../../../src/cli/flag-values.js";
+import { readFlags } from "../../../src/cli/go-flags.js";
 import { main } from "../../../src/cli/program.js";
 import { proxyCommand } from "../../../src/cli/proxy.js";
 import type { serve, ServeOptions } from "../../../src/cli/serve.js";

@@ -37,14 +37,6 @@ test("every field that is accepted is listed, and the other way round", () => {
   expect(fields.sort()).toEqual(pathsOf(configSchema).sort());
 });
 
-test("a flag sets a field of its own row, where it sets one", () => {
-  for (const { flags: names = [], fields: paths = [] } of PARITY) {
-    for (const spec of KUBE_PROXY_FLAGS) {
-      if (names.includes(spec.name) && "field" in spec) expect(paths, spec.name).toContain(spec.field);
-    }
-  }
-});
-
 test("every metric of kube-proxy's that is said to be there is there, and no other", () => {
   const metrics = new Metrics({ families: ["ip", "ip6"], version: "0.0.0" });
   const registries = [metrics.registry, new SliMetrics().registry];

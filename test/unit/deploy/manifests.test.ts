@@ -145,7 +145,7 @@ describe("the pod", () => {
   });
 
   test("passes flags that the program has, and variables that are set", () => {
-    const flags = new Set(KUBE_PROXY_FLAGS.map(({ name }) => name as string));
+    const flags = new Set(KUBE_PROXY_FLAGS.map(({ name }) => name));
     for (const container of [main, init]) {
       const words = container.command?.slice(1) ?? [];
       for (const word of words) expect(flags).toContain(/^--([a-z-]+)/.exec(word)?.[1]);

@@ -1,4 +1,9 @@
-/** What commands print, to a terminal, a file, or a pipe whose reader may go at any time (`| head`). */
+/** What commands print: to a terminal, a file, or a pipe whose reader may go at any time (`| head`). */
+
+/** Something that the user can mend: its message says what, where, and what to do. No stack is shown. */
+export class UserError extends Error {
+  override readonly name = "UserError";
+}
 
 /** Whether writing failed because the reader is gone: `list | head` is a use, not a failure. */
 export function isReaderGone(error: Error): boolean {

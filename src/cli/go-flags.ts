@@ -1,6 +1,6 @@
-/** Values of kube-proxy's flags as Go's pflag reads them; all that is wrong with them at once. */
+/** Flags as Go's pflag takes, reads and prints them; all that is wrong with them at once. */
 import { parseDuration } from "../config/duration.js";
-import { type FlagName, type FlagSpec, type FlagType, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
+import { type FlagName, type FlagSpec, type FlagType, KUBE_PROXY_FLAGS, type TypeOfFlag } from "./kube-proxy-flags.js";
 
 /** One `pattern=level` of --vmodule, as KubeProxyConfiguration writes it. */
 export interface ModuleLevel {
@@ -21,16 +21,57 @@ interface ValueTypes {
   version: "true" | "false" | "raw" | `v${string}`;
 }
 
-type SpecOf<N extends FlagName> = Extract<(typeof KUBE_PROXY_FLAGS)[number], { readonly name: N }>;
-
 /** The flags that were given, with their values. */
-export type FlagValues = { readonly [N in FlagName]?: ValueTypes[SpecOf<N>["type"]] };
+export type FlagValues = { readonly [N in FlagName]?: ValueTypes[TypeOfFlag<N>] };
 
 const SPECS: ReadonlyMap<string, FlagSpec> = new Map(KUBE_PROXY_FLAGS.map((spec) => [spec.name, spec]));
 
 /** The flag of that name; undefined when kube-proxy has none. */
 export function flagSpec(name: string): FlagSpec | undefined {
   return SPECS.get(name);
+}
+
+/**
+ * Rewrites the flags ahead of the first sub-command: `--flag value` becomes `--flag=value`, `--bool` becomes
+ * `--bool=true` (a boolean never takes the next word), `-v4`, `-v=4` and `-v 4` become `--v=4`, underscores in names
+ * become hyphens (component-base's WordSepNormalizeFunc), and empty words are left out, as kube-proxy leaves them.
+ * @param typeOf type of the flag of that name; undefined when there is none.
+ * @returns the words, and the flags ahead of the first sub-command that there are not, without their values.
+ */
+export function fromGo(
+  argv: readonly string[],
+  typeOf: (name: string) => FlagType | undefined,
+): { readonly words: readonly string[]; readonly unknown: readonly string[] } {
+  const words: string[] = [];
+  const unknown: string[] = [];
+  for (let i = 0; i < argv.length; i++) {
+    const word = argv[i] ?? "";
+    if (word === "") continue;
+    if (!word.startsWith("-") || word === "-" || word === "--") return { words: [...words, ...argv.slice(i)], unknown };
+    const [, written, value] = /^--([^=]+)(=.*)?$/s.exec(longVerbosity(word)) ?? [];
+    const name = written?.replaceAll("_", "-");
+    const type = name === undefined ? undefined : typeOf(name);
+    if (name === undefined || type === undefined) {
+      if (name !== undefined && name !== "help") unknown.push(`--${name}`);
+      words.push(word);
+    } else if (value !== undefined) {
+      words.push(`--${name}${value}`);
+    } else if (type === "bool" || type === "version") {
+      words.push(`--${name}=true`);
+    } else if (i + 1 < argv.length) {
+      words.push(`--${name}=${argv[++i] ?? ""}`);
+    } else {
+      words.push(`--${name}`);
+    }
+  }
+  return { words, unknown };
+}
+
+/** `-v`, the only flag with a short form that takes a value, in its long form. */
+function longVerbosity(word: string): string {
+  const value = /^-v=?(.*)$/s.exec(word)?.[1];
+  if (value === undefined) return word;
+  return word === "-v" ? "--v" : `--v=${value}`;
 }
 
 /** Why a value is not one of its type. */
@@ -59,7 +100,7 @@ export function readFlags(given: readonly (readonly [name: string, value: string
 }
 
 /** What is wrong with the value of a flag, as a sentence; undefined: nothing. */
-export function problemOf({ name, type }: FlagSpec, text: string): string | undefined {
+export function problemOf({ name, type }: Pick<FlagSpec, "name" | "type">, text: string): string | undefined {
   try {
     readValue(type, [text]);
     return undefined;
@@ -158,4 +199,38 @@ function readVersion(text: string): ValueTypes["version"] {
   if (text === "raw") return text;
   if (text.startsWith("v")) return text as `v${string}`;
   return readBool(text) ? "true" : "false";
+}
+
+const ZERO: Readonly<Record<FlagType, string>> = {
+  bool: "false",
+  string: "",
+  integer: "0",
+  number: "0",
+  duration: "0s",
+  strings: "[]",
+  gates: "",
+  levels: "",
+  version: "false",
+};
+
+/** A line "name=value" for every flag, given or not, in the order of their names: what /flagz shows. */
+export function toFlagz(flags: FlagValues): string {
+  const values = KUBE_PROXY_FLAGS.map((spec): [name: string, value: string] => {
+    const value = flags[spec.name as FlagName];
+    return [spec.name, value === undefined ? spec.initial || ZERO[spec.type] : show(value)];
+  });
+  const sorted = [...values, ["help", "false"] as const].sort(([a], [b]) => (a < b ? -1 : 1));
+  return sorted.map(([name, value]) => `${name}=${value.replaceAll("\n", "\\n")}\n`).join("");
+}
+
+/** As Go's flags print themselves. */
+function show(value: NonNullable<FlagValues[FlagName]>): string {
+  if (typeof value !== "object") return String(value);
+  if (!Array.isArray(value)) {
+    const gates = Object.entries(value).map(([gate, on]) => `${gate}=${String(on)}`);
+    return gates.sort().join(",");
+  }
+  const [first] = value;
+  if (typeof first !== "object") return `[${value.join(",")}]`;
+  return value.map(({ filePattern, verbosity }) => `${filePattern}=${verbosity}`).join(",");
 }
