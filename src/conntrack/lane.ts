@@ -3,6 +3,7 @@
  * again and waits, longer each time. After a piece comes a rest in proportion to it, so that changes without end do not keep
  * a processor busy; a piece that comes after the rest is begun at once.
  */
+import { Backoff } from "../base/backoff.js";
 import { performance } from "node:perf_hooks";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -26,8 +27,7 @@ export class Lane<S> {
   #pending: S | undefined;
   /** What failed, until the timer brings it back: a change that comes meanwhile neither waits for it nor hastens it. */
   #failed: S | undefined;
-  /** In a row. */
-  #failures = 0;
+  readonly #backoff: Backoff;
   #running: Promise<void> | undefined;
   #retry: { readonly timer: NodeJS.Timeout; readonly begun: Promise<void>; readonly begin: () => void } | undefined;
   /** ms of the performance clock. */
@@ -38,6 +38,7 @@ export class Lane<S> {
   constructor(work: (scope: S) => Promise<boolean>, options: LaneOptions<S>) {
     this.#work = work;
     this.#options = options;
+    this.#backoff = new Backoff({ firstMs: options.firstRetryMs, longestMs: options.maxRetryMs });
   }
 
   /** Does it as soon as what is being done is done, and rested from. */
@@ -73,7 +74,7 @@ export class Lane<S> {
     for (let scope = await this.#next(); scope !== undefined; scope = await this.#next()) {
       const started = performance.now();
       try {
-        if (await this.#work(scope)) this.#failures = 0;
+        if (await this.#work(scope)) this.#backoff.reset();
       } catch (error) {
         this.#fail(scope, error);
       }
@@ -100,10 +101,8 @@ export class Lane<S> {
     if (this.#stopped) return;
     if (this.#failed === undefined) this.#failed = scope;
     else this.#options.merge(this.#failed, scope);
-    const { firstRetryMs, maxRetryMs } = this.#options;
-    const retryMs = Math.min(firstRetryMs * 2 ** this.#failures, maxRetryMs);
-    this.#failures++;
-    this.#options.onFailure(error, this.#failures, retryMs);
+    const retryMs = this.#backoff.next();
+    this.#options.onFailure(error, this.#backoff.failures, retryMs);
     this.#endRetry();
     const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
     const timer = setTimeout(() => {

@@ -3,6 +3,7 @@
  * kube-proxy asks: also of links that are down, also tentative and deprecated IPv6 addresses.
  */
 import type { AddressHandlers, InterfaceAddress, Monitor } from "../kernel/types.js";
+import { Backoff } from "../base/backoff.js";
 import { formatAddress } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
 import type { LocalAddress } from "./facts.js";
@@ -27,7 +28,7 @@ export class LocalAddresses {
   /** Something changed since the read under way began. */
   #again = false;
   #timer: NodeJS.Timeout | undefined;
-  #failures = 0;
+  readonly #backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: MAX_RETRY_MS });
   #closed = false;
 
   /** `onChange` is called when `current()` has another answer than before; a change of state alone is none. */
@@ -71,7 +72,7 @@ export class LocalAddresses {
       if (this.#watch === undefined) await this.#subscribe();
       this.#take(await this.#kernel.addresses());
     }
-    if (this.#watch !== undefined) this.#failures = 0;
+    if (this.#watch !== undefined) this.#backoff.reset();
   }
 
   async #subscribe(): Promise<void> {
@@ -100,9 +101,9 @@ export class LocalAddresses {
 
   #fail(error: unknown): void {
     if (this.#closed) return;
-    const waitMs = Math.min(FIRST_RETRY_MS * 2 ** this.#failures++, MAX_RETRY_MS);
+    const waitMs = this.#backoff.next();
     // Many changes at once interrupt a dump: nothing that anybody need know of while it is tried again.
-    const level = this.#failures > 3 || this.#watch === undefined ? "warn" : "debug";
+    const level = this.#backoff.failures > 3 || this.#watch === undefined ? "warn" : "debug";
     this.#log[level]({ err: error, againMs: waitMs }, "the interfaces' addresses cannot be read or watched");
     this.#refreshLater(waitMs);
   }

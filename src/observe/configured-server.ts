@@ -41,7 +41,7 @@ export class ConfiguredServer {
     this.#listener = new RetryingListener({
       address: parseListenAddress(address),
       handler,
-      waitMs: () => retryMs,
+      retry: { firstMs: retryMs, longestMs: retryMs },
       onFailed: (error) => log.error({ server: what, retryMs }, `${error.message}; it is tried again`),
       onListening: () => log.info({ server: what, address, port: this.port }, "listening"),
       onRequestFailed: (error) => log.warn({ server: what, err: error }, "a request was not answered"),

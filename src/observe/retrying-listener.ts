@@ -1,3 +1,4 @@
+import { Backoff, type BackoffOptions } from "../base/backoff.js";
 import type { ConnectionLimit } from "./connection-limit.js";
 import { type HttpHandler, HttpListener, type ListenAddress, ListenError } from "./http-listener.js";
 
@@ -6,8 +7,8 @@ export interface RetryingListenerOptions {
   readonly handler: HttpHandler;
   /** By default a limit of its own: HttpListener's. */
   readonly connections?: ConnectionLimit;
-  /** How long to wait after the n-th failure in a row (from 1), ms. */
-  readonly waitMs: (failures: number) => number;
+  /** Waits between attempts. */
+  readonly retry: BackoffOptions;
   /** It cannot listen. Said once for each reason, until it listens. */
   readonly onFailed: (error: ListenError) => void;
   readonly onListening: () => void;
@@ -21,12 +22,13 @@ export class RetryingListener {
   readonly #listener: HttpListener;
   #timer: NodeJS.Timeout | undefined;
   #attempt: Promise<void> | undefined;
-  #failures = 0;
+  readonly #backoff: Backoff;
   #said: string | undefined;
   #closed = false;
 
   constructor(options: RetryingListenerOptions) {
     this.#options = options;
+    this.#backoff = new Backoff(options.retry);
     const { address, handler, onRequestFailed, connections } = options;
     this.#listener = new HttpListener(address, handler, onRequestFailed, connections);
   }
@@ -38,7 +40,7 @@ export class RetryingListener {
 
   /** The last attempt failed. */
   get failing(): boolean {
-    return this.#failures > 0;
+    return this.#backoff.failures > 0;
   }
 
   /** Resolves after the first attempt, whatever came of it; more follow if need be. */
@@ -82,14 +84,13 @@ export class RetryingListener {
       return;
     }
     if (this.#closed) return;
-    this.#failures = 0;
+    this.#backoff.reset();
     this.#said = undefined;
     this.#options.onListening();
   }
 
   #again(error: ListenError): void {
-    this.#failures++;
-    this.#timer = setTimeout(() => void this.open(), this.#options.waitMs(this.#failures));
+    this.#timer = setTimeout(() => void this.open(), this.#backoff.next());
     if (error.message === this.#said) return;
     this.#said = error.message;
     this.#options.onFailed(error);

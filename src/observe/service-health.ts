@@ -201,7 +201,7 @@ class FamilyHealthChecks {
       address: this.#listenAddress(address, port),
       connections: this.#connections,
       handler: () => reply(service, server.check.localEndpoints, this.#options.healthy()),
-      waitMs: (failures) => Math.min(firstRetryMs * 2 ** (failures - 1), MAX_RETRY_MS),
+      retry: { firstMs: firstRetryMs, longestMs: MAX_RETRY_MS },
       onFailed: (error) => {
         failed = true;
         this.#report(service, server.check, error);

@@ -10,6 +10,7 @@
  * service that is refused at the first write has nothing.
  */
 import { TimeSlice } from "../base/time-slice.js";
+import { Backoff } from "../base/backoff.js";
 import { reasonOf } from "../base/unknown.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
@@ -42,7 +43,7 @@ interface Aside {
   reason: string;
   /** ms of the clock. */
   retryAt: number;
-  waitMs: number;
+  readonly backoff: Backoff;
 }
 
 /** What is forbidden is so whatever is sent. */
@@ -251,8 +252,9 @@ export class Isolation {
     this.#unwritten.delete(service);
     const { family, log, clock, observers } = this.#options;
     const before = this.#aside.get(service);
-    const waitMs = before === undefined ? FIRST_RETRY_MS : Math.min(before.waitMs * 2, LONGEST_RETRY_MS);
-    this.#aside.set(service, { wanted, reason, waitMs, retryAt: clock.now() + waitMs });
+    const backoff = before?.backoff ?? new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
+    const waitMs = backoff.next();
+    this.#aside.set(service, { wanted, reason, backoff, retryAt: clock.now() + waitMs });
     const fields = { family, service, refused: reason, retryInMs: waitMs };
     if (before !== undefined && before.reason === reason) {
       log.debug(fields, "the kernel still refuses this service");

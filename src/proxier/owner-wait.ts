@@ -4,6 +4,7 @@
  * for a few bytes, writes nothing, and is no attempt that could fail.
  */
 import type { IpFamily } from "../model/types.js";
+import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
 import type { Clock, Table, TableError } from "../table/index.js";
 
@@ -24,7 +25,6 @@ export interface OwnerWaitOptions {
 interface Held {
   readonly error: TableError;
   readonly since: number;
-  readonly waitMs: number;
   readonly notBefore: number;
 }
 
@@ -32,6 +32,7 @@ export class OwnerWait {
   readonly #family: IpFamily;
   readonly #table: Table;
   readonly #options: OwnerWaitOptions;
+  readonly #backoff: Backoff;
   #held: Held | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
@@ -40,6 +41,7 @@ export class OwnerWait {
     this.#family = family;
     this.#table = table;
     this.#options = options;
+    this.#backoff = new Backoff({ firstMs: FIRST_WAIT_MS, longestMs: options.syncPeriodMs });
   }
 
   /** The refusal that is waited out, and how long until the next attempt, ms; undefined: nothing keeps a write from being tried. */
@@ -56,12 +58,11 @@ export class OwnerWait {
 
   /** An attempt was refused because of the owner. Returns whether that is news. */
   refused(error: TableError): boolean {
-    const { clock, syncPeriodMs } = this.#options;
+    const { clock } = this.#options;
     const former = this.#held?.error.owner === error.owner ? this.#held : undefined;
-    const waitMs = former === undefined ? FIRST_WAIT_MS : former.waitMs * 2;
+    if (former === undefined) this.#backoff.reset();
     const now = clock.now();
-    const bounded = Math.min(waitMs, syncPeriodMs);
-    this.#held = { error, since: former?.since ?? now, waitMs: bounded, notBefore: now + bounded };
+    this.#held = { error, since: former?.since ?? now, notBefore: now + this.#backoff.next() };
     this.#lookLater();
     return former === undefined;
   }

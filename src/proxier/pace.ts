@@ -2,6 +2,8 @@
  * When to write: the first change at once; while changes keep coming, one write per `gapMs`; after a failure again, later
  * and later; never two at a time.
  */
+import { Backoff } from "../base/backoff.js";
+
 export interface PaceOptions {
   /** At least this long between the starts of two writes, ms. */
   readonly gapMs: number;
@@ -29,12 +31,13 @@ export class Pace {
   #dueAt = Number.POSITIVE_INFINITY;
   #lastStart = Number.NEGATIVE_INFINITY;
   #running: Promise<void> | undefined;
-  #failures = 0;
+  readonly #backoff: Backoff;
   #stopped = false;
 
   constructor(write: () => Promise<WriteOutcome>, options: PaceOptions) {
     this.#write = write;
     this.#options = options;
+    this.#backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: options.maxRetryMs });
   }
 
   /** Something changed: write as soon as the pace allows. */
@@ -77,8 +80,8 @@ export class Pace {
     const outcome = await this.#write();
     this.#running = undefined;
     const now = this.#options.now();
-    if (outcome.ok) this.#failures = 0;
-    else this.#schedule(now + Math.min(FIRST_RETRY_MS * 2 ** this.#failures++, this.#options.maxRetryMs));
+    if (outcome.ok) this.#backoff.reset();
+    else this.#schedule(now + this.#backoff.next());
     if (outcome.againMs !== undefined) this.#schedule(now + outcome.againMs);
     if (!this.#stopped && this.#dueAt !== Number.POSITIVE_INFINITY) this.#arm();
   }

@@ -1,5 +1,6 @@
 /** When to repair what somebody else did to a table, and what to say of it. */
 import type { IpFamily } from "../model/types.js";
+import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
 import type { ApplyResult, Clock, Drift, ForeignChange, Table } from "../table/index.js";
 import type { Contention, Writer } from "./contention.js";
@@ -32,14 +33,16 @@ const MAX_CHANGES = 10;
  */
 export class RepairPace {
   #waitMs = 0;
+  readonly #backoff = new Backoff({ firstMs: FIRST_WAIT_MS, longestMs: LONGEST_WAIT_MS });
+  readonly #contended: Backoff;
   #inARow = 0;
   #last = Number.NEGATIVE_INFINITY;
   #notBefore = Number.NEGATIVE_INFINITY;
-  readonly #longestContendedMs: number;
 
   /** @param syncPeriodMs a change that can only be written with a repair is to wait no longer. */
   constructor(syncPeriodMs = Number.POSITIVE_INFINITY) {
-    this.#longestContendedMs = Math.min(LONGEST_CONTENDED_WAIT_MS, syncPeriodMs);
+    const longestMs = Math.min(LONGEST_CONTENDED_WAIT_MS, syncPeriodMs);
+    this.#contended = new Backoff({ firstMs: FIRST_CONTENDED_WAIT_MS, longestMs });
   }
 
   /** Ms until the next repair may be; 0: now. */
@@ -61,17 +64,16 @@ export class RepairPace {
   /** `contended`: another proxier is known to break the table. */
   repaired(now: number, contended = false): void {
     this.#inARow++;
-    if (contended) {
-      this.#waitMs = Math.min(Math.max(this.#waitMs * 2, FIRST_CONTENDED_WAIT_MS), this.#longestContendedMs);
-    } else if (this.#inARow >= AT_ONCE) {
-      this.#waitMs = this.#waitMs === 0 ? FIRST_WAIT_MS : Math.min(this.#waitMs * 2, LONGEST_WAIT_MS);
-    }
+    if (contended) this.#waitMs = this.#contended.next();
+    else if (this.#inARow >= AT_ONCE) this.#waitMs = this.#backoff.next();
     this.#last = now;
   }
 
   /** Repairs are immediate again. */
   reset(): void {
     this.#waitMs = this.#inARow = 0;
+    this.#backoff.reset();
+    this.#contended.reset();
   }
 }
 

@@ -3,7 +3,7 @@ import type { Logger } from "../../base/logger.js";
 import type { EventRecorder, EventSubject, EventText } from "../../base/events.js";
 import type { ApiConnection } from "./connection.js";
 import { StatusError } from "./errors.js";
-import { Backoff, pause, type Timing } from "./timing.js";
+import { backoffOf, pause, type Timing } from "./timing.js";
 
 export interface EventRecorderOptions {
   /** Not closed by the recorder. */
@@ -180,7 +180,7 @@ export class KubernetesEventRecorder implements EventRecorder {
   /** Tries as often as it makes sense; returns why it did not succeed. */
   async #deliver(series: Series): Promise<unknown> {
     const { signal } = this.#abort;
-    const backoff = new Backoff(this.#timing);
+    const backoff = backoffOf(this.#timing);
     for (;;) {
       try {
         await this.#send(series);

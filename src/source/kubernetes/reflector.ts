@@ -4,13 +4,14 @@
  */
 import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
 import type { Logger } from "../../base/logger.js";
+import type { Backoff } from "../../base/backoff.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import type { KubeKind, KubeObject } from "../types.js";
 import type { ApiConnection } from "./connection.js";
 import { AccessDeniedError, isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";
 import { ListBody, type ListMeta } from "./list-body.js";
 import { collectionPath, type Resource } from "./resources.js";
-import { Backoff, pause, Sleep, type Timing } from "./timing.js";
+import { backoffOf, pause, Sleep, type Timing } from "./timing.js";
 import type { Troubles } from "./troubles.js";
 import { WatchBody, type WatchEvent } from "./watch-body.js";
 
@@ -75,7 +76,7 @@ export class Reflector {
   constructor(options: ReflectorOptions) {
     this.#options = options;
     this.#kind = options.resource.kind;
-    this.#backoff = new Backoff(options.timing);
+    this.#backoff = backoffOf(options.timing);
     this.listed = new Promise((resolve) => (this.#resolveListed = resolve));
   }
 

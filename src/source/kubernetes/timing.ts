@@ -1,4 +1,5 @@
 /** How long to wait for what. All in ms, all to be shortened by tests. */
+import { Backoff } from "../../base/backoff.js";
 
 export interface Timing {
   /** Wait after the first failure, doubled with every further one up to `maxBackoffMs`, each stretched by up to its own length. */
@@ -34,29 +35,8 @@ export const TIMING: Timing = {
 };
 
 /** Exponential, with jitter. */
-export class Backoff {
-  readonly #timing: Pick<Timing, "minBackoffMs" | "maxBackoffMs">;
-  #failures = 0;
-
-  constructor(timing: Pick<Timing, "minBackoffMs" | "maxBackoffMs">) {
-    this.#timing = timing;
-  }
-
-  /** Failures since the last success. */
-  get failures(): number {
-    return this.#failures;
-  }
-
-  /** Counts a failure; returns how long to wait. */
-  next(): number {
-    const { minBackoffMs, maxBackoffMs } = this.#timing;
-    const base = Math.min(maxBackoffMs, minBackoffMs * 2 ** Math.min(this.#failures++, 30));
-    return base * (1 + Math.random());
-  }
-
-  reset(): void {
-    this.#failures = 0;
-  }
+export function backoffOf(timing: Pick<Timing, "minBackoffMs" | "maxBackoffMs">): Backoff {
+  return new Backoff({ firstMs: timing.minBackoffMs, longestMs: timing.maxBackoffMs, jitter: true });
 }
 
 /** Resolves after `ms`, or when `signal` aborts; never rejects. */

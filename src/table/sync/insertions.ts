@@ -7,6 +7,7 @@
  */
 import { createHash } from "node:crypto";
 
+import { Backoff } from "../../base/backoff.js";
 import { KernelError } from "../../kernel/errors.js";
 import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../kernel/types.js";
 import type { Phases, RuleOp } from "./plan.js";
@@ -73,7 +74,7 @@ export class Insertions {
   readonly #isFormer: NonNullable<TableOptions["isFormerInsertion"]>;
   readonly #targets = new Map<string, Target>();
   #sweepDue: boolean;
-  #retryMs = FIRST_RETRY_MS;
+  readonly #backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
   #retryAt: number | undefined;
 
   constructor(options: Pick<TableOptions, "ownerMark" | "formerMarks" | "isFormerInsertion">) {
@@ -143,11 +144,10 @@ export class Insertions {
   /** When deferred chains are to be looked for again, on the clock of `now`, ms: with backoff. */
   retryAt(now: number): number | undefined {
     if (this.deferred.length === 0) {
-      this.#retryMs = FIRST_RETRY_MS;
+      this.#backoff.reset();
       this.#retryAt = undefined;
     } else if (this.#retryAt === undefined || now >= this.#retryAt) {
-      this.#retryAt = now + this.#retryMs;
-      this.#retryMs = Math.min(this.#retryMs * 2, LONGEST_RETRY_MS);
+      this.#retryAt = now + this.#backoff.next();
     }
     return this.#retryAt;
   }

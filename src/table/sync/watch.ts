@@ -1,4 +1,5 @@
 /** Listens to what others do to tables of ours. */
+import { Backoff } from "../../base/backoff.js";
 import type { ChangeBatch, Kernel, Monitor } from "../../kernel/types.js";
 import type { Table } from "../table.js";
 
@@ -36,12 +37,10 @@ export class TableWatch {
   readonly #kernel: Kernel;
   readonly #tables: readonly Table[];
   readonly #handlers: WatchHandlers;
-  readonly #firstWaitMs: number;
-  readonly #longestWaitMs: number;
+  readonly #backoff: Backoff;
   #monitor: Monitor | undefined;
   #opening: Promise<void> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
-  #waitMs: number;
   #opened = false;
   /** That our commits came from when it was opened: what they change is left out. */
   #port = 0;
@@ -51,9 +50,8 @@ export class TableWatch {
     this.#kernel = kernel;
     this.#tables = tables;
     this.#handlers = handlers;
-    this.#firstWaitMs = options.firstWaitMs ?? FIRST_WAIT_MS;
-    this.#longestWaitMs = options.longestWaitMs ?? LONGEST_WAIT_MS;
-    this.#waitMs = this.#firstWaitMs;
+    const { firstWaitMs: firstMs = FIRST_WAIT_MS, longestWaitMs: longestMs = LONGEST_WAIT_MS } = options;
+    this.#backoff = new Backoff({ firstMs, longestMs });
   }
 
   /** Listens when it resolves, or tries again by itself: call it before the tables are read. Never fails. */
@@ -99,7 +97,7 @@ export class TableWatch {
       }
       this.#monitor = monitor;
       for (const table of this.#tables) table.listening(true);
-      this.#waitMs = this.#firstWaitMs;
+      this.#backoff.reset();
     } catch (error) {
       this.#again(error);
       return;
@@ -156,10 +154,10 @@ export class TableWatch {
     // What happens until it listens again is not heard.
     this.#opened = true;
     if (this.#closed) return;
-    this.#handlers.failed(error, this.#waitMs);
-    this.#timer = setTimeout(() => void this.open(), this.#waitMs);
+    const waitMs = this.#backoff.next();
+    this.#handlers.failed(error, waitMs);
+    this.#timer = setTimeout(() => void this.open(), waitMs);
     this.#timer.unref();
-    this.#waitMs = Math.min(this.#waitMs * 2, this.#longestWaitMs);
   }
 }
 

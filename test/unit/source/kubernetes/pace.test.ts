@@ -1,13 +1,13 @@
 /** How often something is tried, and how often it is talked about; on a clock of our own. */
 import { describe, expect, test } from "vitest";
 import { RateLimit } from "../../../../src/source/kubernetes/rate-limit.js";
-import { Backoff, pause, Sleep, TIMING } from "../../../../src/source/kubernetes/timing.js";
+import { backoffOf, pause, Sleep, TIMING } from "../../../../src/source/kubernetes/timing.js";
 import { Troubles } from "../../../../src/source/kubernetes/troubles.js";
 import { keptIn, type LogLine } from "../../log.js";
 
 describe("back-off", () => {
   test("doubles from 0.8 s to 30 s, each stretched by up to its own length, as client-go's reflector", () => {
-    const backoff = new Backoff(TIMING);
+    const backoff = backoffOf(TIMING);
     for (const base of [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000, 30000]) {
       const wait = backoff.next();
       expect(wait).toBeGreaterThanOrEqual(base);
@@ -19,7 +19,7 @@ describe("back-off", () => {
   });
 
   test("differs from time to time", () => {
-    expect(new Set(Array.from({ length: 20 }, () => new Backoff(TIMING).next())).size).toBeGreaterThan(10);
+    expect(new Set(Array.from({ length: 20 }, () => backoffOf(TIMING).next())).size).toBeGreaterThan(10);
   });
 });
 
