@@ -33,11 +33,13 @@ class Ports {
  public:
   static uint16_t next() {
     static std::atomic<uint32_t> counter{static_cast<uint32_t>(Clock::now().time_since_epoch().count())};
-    return static_cast<uint16_t>(kFirst + counter++ % (kLast - kFirst));
+    const uint32_t port = kFirst + counter++ % (kLast - kFirst - kNodePorts);
+    return static_cast<uint16_t>(port < kFirstNodePort ? port : port + kNodePorts);
   }
 
  private:
-  static constexpr uint32_t kFirst = 33000, kLast = 65000;  // above the usual node ports
+  // Many, and none of the usual node ports: one that comes round is to be forgotten by then.
+  static constexpr uint32_t kFirst = 12000, kLast = 65000, kFirstNodePort = 30000, kNodePorts = 3000;
 };
 
 inline std::string failed(const std::string& what, int error) {

@@ -24,6 +24,14 @@ const PAUSE_MS = 5;
 /** A machine on which everything takes N times as long has that much longer pauses, up to this. */
 const LONGEST_PAUSE_MS = 2000;
 
+/**
+ * How long an entry of a UDP request and its answer is tracked, s. Source ports come round after five seconds or more. One that is met
+ * again while its former entry lives follows that entry, to an endpoint that may be gone, until the entry is deleted; and an answer
+ * that is under way just then reaches the client with the endpoint's own address. kube-proxy's clients see the same.
+ */
+const UDP_TRACKED_S = 2;
+const UDP_TIMEOUTS = ["udp_timeout", "udp_timeout_stream"].map((name) => `net.netfilter.nf_conntrack_${name}`);
+
 /** Keeps every stream busy, in both families, until `work` is done; then says how the connections ended. */
 export async function underLoad(
   cluster: Cluster,
@@ -32,6 +40,7 @@ export async function underLoad(
 ): Promise<LoadResult> {
   const pods = new Set(cluster.lab.pods.map(({ name }) => name));
   for (const { to } of streams) await cluster.catchUntouched(to.port);
+  await cluster.node.sysctl(Object.fromEntries(UDP_TIMEOUTS.map((name) => [name, patience(UDP_TRACKED_S)])));
   const stop = new AbortController();
   const loads = streams.flatMap(({ from, to, protocol }) =>
     FAMILIES.map(async (family) => {
