@@ -26,6 +26,7 @@ const CHECKOUT = [
   "src",
   "test",
   "native",
+  "docs",
   "README.md",
   "package.json",
   "package-lock.json",

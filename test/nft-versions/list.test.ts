@@ -54,8 +54,8 @@ const nfts = [
     : []),
 ];
 
-/** What the README has for a look at a Service, without what filters it. */
-const recipes = readFileSync(path.join(root, "README.md"), "utf8")
+/** What docs/troubleshooting.md has for a look at a Service, without what filters it. */
+const recipes = readFileSync(path.join(root, "docs", "troubleshooting.md"), "utf8")
   .split("\n")
   .filter((line) => /^ {4}nft (get|list) /.test(line))
   .map((text) => ({
@@ -102,7 +102,7 @@ describe.each(nfts)("nft of $name", ({ command, version }) => {
     if (words === "-j list") expect(JSON.parse(result.stdout)).toHaveProperty("nftables");
   });
 
-  it("answers the README's questions with what the README says", () => {
+  it("answers the questions of docs/troubleshooting.md with what it says", () => {
     const told = recipes.map(({ command: [, ...words] }) => run([...command(), ...words]));
     for (const { status, stderr } of told) expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
     const [list, endpoints, none, nodePorts] = told.map(({ stdout }) => stdout);

@@ -1,6 +1,6 @@
 /**
  * Every flag, configuration field and metric of kube-proxy 1.36 on Linux, and what ours makes of it. Which fields flags set,
- * and which flags are unused and why, the program's own list of flags says; the rest stands here. The README's table is made
+ * and which flags are unused and why, the program's own list of flags says; the rest stands here. The table of docs/parity.md is made
  * of both; tests hold it against the schema and the metrics that are really there.
  *
  * Sources: k8s.io/kube-proxy and k8s.io/component-base at v0.36.0 (configuration types, logging flags, metrics of

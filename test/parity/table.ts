@@ -1,6 +1,6 @@
 import { PARITY, type ParityRow } from "./list.ts";
 
-/** The README's section holds the table between these. */
+/** docs/parity.md holds the table between these. */
 export const BEGIN = "<!-- made by test/parity/write.ts from test/parity/list.ts -->";
 export const END = "<!-- end of what is made -->";
 
@@ -26,6 +26,6 @@ export function tableIn(readme: string): string | undefined {
 export function withTable(readme: string): string {
   const from = readme.indexOf(BEGIN);
   const to = readme.indexOf(END);
-  if (from < 0 || to < from) throw new Error(`the README has no ${BEGIN} before ${END}`);
+  if (from < 0 || to < from) throw new Error(`docs/parity.md has no ${BEGIN} before ${END}`);
   return `${readme.slice(0, from + BEGIN.length)}\n${parityTable()}\n${readme.slice(to)}`;
 }

@@ -1,6 +1,6 @@
-/** Writes the table of test/parity/list.ts into the README: node test/parity/write.ts */
+/** Writes the table of test/parity/list.ts into docs/parity.md: node test/parity/write.ts */
 import { readFileSync, writeFileSync } from "node:fs";
 import { withTable } from "./table.ts";
 
-const readme = new URL("../../README.md", import.meta.url);
-writeFileSync(readme, withTable(readFileSync(readme, "utf8")));
+const document = new URL("../../docs/parity.md", import.meta.url);
+writeFileSync(document, withTable(readFileSync(document, "utf8")));
