@@ -255,7 +255,7 @@ function buildAddon(directory, gypArguments) {
 
 function addonInputs() {
   return digest(
-    filesUnder("binding.gyp", "native"),
+    filesUnder("binding.gyp", "native").filter((file) => !file.endsWith(".md")),
     packageVersion("node-addon-api"),
     packageVersion("node-gyp"),
     packageVersion(path.basename(nodePackage)),

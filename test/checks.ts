@@ -15,9 +15,10 @@ const bin = (name: string): string => path.join(root, "node_modules", ".bin", na
 /** C++ sources, relative to the root. */
 function cppFiles(extensions: readonly string[]): string[] {
   return ["native", "test/lab"].flatMap((directory) =>
-    readdirSync(path.join(root, directory))
+    readdirSync(path.join(root, directory), { recursive: true, encoding: "utf8" })
       .filter((name) => extensions.includes(path.extname(name)))
-      .map((name) => `${directory}/${name}`),
+      .map((name) => `${directory}/${name}`)
+      .sort(),
   );
 }
 

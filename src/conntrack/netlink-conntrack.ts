@@ -7,7 +7,7 @@ import type {
   NativeConntrackCallback,
   NativePiece,
   NativeRecords,
-  NativeScreen,
+  NativePrefilter,
 } from "../kernel/conntrack-addon.js";
 import { KernelError } from "../kernel/errors.js";
 import { NativeCalls, rethrowLater } from "../kernel/native-calls.js";
@@ -204,7 +204,7 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 }
 
-function packScreen(filter: ConntrackFilter, screen: ConntrackScreen | undefined): NativeScreen | undefined {
+function packScreen(filter: ConntrackFilter, screen: ConntrackScreen | undefined): NativePrefilter | undefined {
   if (screen === undefined) return undefined;
   checkScreen("dump", filter, screen);
   const { family, destinations, lists, endpoints } = screen;

@@ -1,6 +1,6 @@
 /**
  * An entry as bytes of a fixed shape: what the addon hands over and takes, and what filters compare. Little-endian, as
- * every machine that the addon is built for. native/conntrack_record.h has the same layout.
+ * every machine that the addon is built for. native/conntrack/record.h has the same layout.
  *
  *     0 family (2, 10)  1 protocol  2 kind  3 state + 1   4 zone  6, 8 zone of one direction   10 parts that are there
  *    12 status         16 mark     20 id   24 timeout    28, 30 ports, original                32, 34 ports, reply   36 event

@@ -29,13 +29,13 @@ export interface NativePiece {
   /** Entries that the kernel sent so far. */
   readonly seen: number;
   readonly interrupted: boolean;
-  /** Of this piece: entries that the filter matches, screened out or not, and how many of these have been answered. */
+  /** Of this piece: entries that the filter matches, prefiltered or not, and how many of these have been answered. */
   readonly matched: number;
   readonly answered: number;
 }
 
-/** A ConntrackScreen as bytes; `family` is AF_INET or AF_INET6. */
-export interface NativeScreen {
+/** A prefilter as bytes; `family` is AF_INET or AF_INET6. */
+export interface NativePrefilter {
   readonly family: number;
   readonly destinations: Uint8Array;
   readonly lists: Uint8Array;
@@ -80,8 +80,8 @@ export interface NativeConntrackAddon {
   conntrackClose(table: NativeConntrack): void;
   conntrackTotals(table: NativeConntrack): Promise<{ readonly entries: number; readonly max?: number }>;
   conntrackCounts(table: NativeConntrack): Promise<NativeCounts>;
-  /** The screen is checked by the first read, which fails when it is none. */
-  conntrackDump(table: NativeConntrack, filter: Uint8Array, screen?: NativeScreen): NativeConntrackDump;
+  /** The prefilter is checked by the first read, which fails when it is malformed. */
+  conntrackDump(table: NativeConntrack, filter: Uint8Array, prefilter?: NativePrefilter): NativeConntrackDump;
   /** What is handed over next, some 1,500 entries at most. Calls may overlap; each gets a piece of its own. */
   conntrackRead(dump: NativeConntrackDump): Promise<NativePiece>;
   conntrackLookup(table: NativeConntrack, key: Uint8Array): Promise<NativeRecords | undefined>;

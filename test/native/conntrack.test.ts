@@ -239,7 +239,7 @@ describe("events", () => {
   });
 });
 
-describe("a screen that is none", () => {
+describe("a malformed prefilter", () => {
   const whole = {
     family: 2,
     destinations: Uint8Array.of(10, 96, 0, 1, 17, 0, 0, 53, 0, 0, 0, 0),
@@ -263,7 +263,8 @@ describe("a screen that is none", () => {
   ])("%s: the read fails, and nothing is read", async (_name, part, message) => {
     const addon = loadAddon();
     const own = await addon.conntrackOpen({ netns });
-    const read = (screen: typeof whole) => addon.conntrackRead(addon.conntrackDump(own, new Uint8Array(208), screen));
+    const read = (prefilter: typeof whole) =>
+      addon.conntrackRead(addon.conntrackDump(own, new Uint8Array(208), prefilter));
     await expect(read({ ...whole, ...part })).rejects.toThrow(message);
     await expect(
       read({ ...whole, destinations: Uint8Array.of(10, 96, 0, 1, 17, 0, 0, 53, 0, 0, 0, 0) }),

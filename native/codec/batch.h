@@ -1,0 +1,117 @@
+// One transaction: its operations, its netlink bytes, and the way back from a sequence number to an operation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codec/failure.h"
+#include "codec/message_decoder.h"
+#include "codec/model.h"
+
+namespace nftp {
+
+struct BatchOptions {
+  std::optional<uint32_t> expect_generation;
+  bool dry_run = false;
+};
+
+// Bytes of the largest batch that can be sent at all. sendmsg(2) takes no more than MAX_RW_COUNT of linux/fs.h, INT_MAX
+// down to a whole page, and silently cuts off the rest; SO_SNDBUF, an int that the kernel doubles, has room for more.
+size_t LargestBatch();
+// The error of one that is larger.
+Failure BatchTooLarge();
+
+// Anonymous memory. Pages that nobody touches cost nothing, so it may be as large as an upper bound.
+class Region {
+ public:
+  Region() = default;
+  explicit Region(size_t size);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+  Region(Region&& other) noexcept { swap(other); }
+  Region& operator=(Region&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  void swap(Region& other) noexcept;
+  uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Life of a batch: AddOp for every operation, Reserve once, the packed element records copied to Source(), Encode.
+//
+// The records are copied to the end of the region that will hold the netlink bytes, and Encode writes from its start:
+//
+//   | netlink bytes written so far >     free     | packed records not yet read |
+//
+// An encoded record is never shorter than its packed form, so the writer cannot overtake the reader, the memory needed
+// is that of the netlink bytes alone, and nothing depends on what JS does to its buffers after the copy.
+class Batch {
+ public:
+  explicit Batch(BatchOptions options) : options_(options) {}
+
+  // Throws Failure "too-large" when the operations so far cannot be sent in one batch.
+  void AddOp(Op op);
+  const std::vector<Op>& ops() const { return ops_; }
+  const BatchOptions& options() const { return options_; }
+
+  // Makes the region. No AddOp behind this.
+  void Reserve();
+  // Where all packed records go, in order of the operations.
+  uint8_t* Source() const { return region_.data() + region_.size() - source_size_; }
+  // Whether listeners of events would be told of a great many objects, for each of which the kernel makes a message of
+  // its own first: a page of memory and a microsecond each, all of them held until the commit is through.
+  bool loud() const { return objects_ > kLoudObjects; }
+
+  // Bytes that Encode writes at most.
+  size_t bound() const { return region_.size(); }
+  // Encodes with sequence numbers from `seq` (the BATCH_BEGIN) up. Once. Stops at `limit` bytes, and returns false when
+  // that does not suffice: then nothing may be sent.
+  bool Encode(uint32_t seq, size_t limit);
+  const uint8_t* data() const { return region_.data(); }
+  size_t size() const { return size_; }
+  size_t messages() const { return messages_.size(); }
+  uint32_t first_seq() const { return first_seq_; }
+  // The last operation's message, the one that asks for an acknowledgement.
+  uint32_t last_seq() const { return first_seq_ + static_cast<uint32_t>(messages_.size()); }
+
+  // The fault that an error reply tells about; nothing when it is about the batch as a whole.
+  std::optional<Fault> FaultOf(const ErrorReply& reply) const;
+  // The fault in words.
+  std::string Describe(const Fault& fault, const std::optional<uint32_t>& offset) const;
+
+  // Gives the memory back; the operations stay.
+  void Release() { region_ = Region(); }
+
+ private:
+  struct Message {
+    uint64_t offset;
+    uint64_t first_record;
+    uint32_t op;
+  };
+  size_t EncodeElements(uint32_t index, const uint8_t** source, size_t at, size_t limit);
+
+  static constexpr uint64_t kLoudObjects = 1000;
+
+  BatchOptions options_;
+  std::vector<Op> ops_;
+  uint64_t objects_ = 0;
+  size_t bound_ = 0;
+  size_t least_ = 0;  // bytes that Encode writes at least
+  size_t source_size_ = 0;
+  Region region_;
+  size_t size_ = 0;
+  uint32_t first_seq_ = 0;
+  std::vector<Message> messages_;
+};
+
+}  // namespace nftp

@@ -1,0 +1,363 @@
+#include "codec/element_codec.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <linux/netfilter/nf_tables.h>
+
+#include <algorithm>
+
+#include "codec/expr_codec.h"
+#include "codec/op_codec.h"
+
+namespace nftp {
+
+namespace {
+
+// The inner loop writes attributes itself: the bounds of a whole message are checked once, and a call per attribute
+// shows.
+uint8_t* PutHeader(uint8_t* out, uint16_t type, size_t payload) {
+  const nlattr header{static_cast<uint16_t>(kAttrHeader + payload), type};
+  std::memcpy(out, &header, sizeof header);
+  return out + sizeof header;
+}
+
+uint8_t* PutNestedValue(uint8_t* out, uint16_t type, const uint8_t* data, size_t length) {
+  const size_t padded = Align4(length);
+  out = PutHeader(out, type | NLA_F_NESTED, kAttrHeader + padded);
+  out = PutHeader(out, NFTA_DATA_VALUE, length);
+  std::memcpy(out, data, length);
+  std::memset(out + length, 0, padded - length);
+  return out + padded;
+}
+
+uint8_t* Put32(uint8_t* out, uint16_t type, uint32_t value) {
+  const uint32_t wire = htonl(value);
+  out = PutHeader(out, type, sizeof wire);
+  std::memcpy(out, &wire, sizeof wire);
+  return out + sizeof wire;
+}
+
+uint8_t* Put64(uint8_t* out, uint16_t type, uint64_t value) {
+  const uint64_t wire = htobe64(value);
+  out = PutHeader(out, type, sizeof wire);
+  std::memcpy(out, &wire, sizeof wire);
+  return out + sizeof wire;
+}
+
+bool Removes(Verb verb) { return verb == Verb::Delete || verb == Verb::Destroy; }
+
+}  // namespace
+
+ElementPlan PlanElements(const Op& op, const ElementsOp& elements) {
+  const ElementLayout& layout = elements.layout;
+  const size_t key = 2 * kAttrHeader + Align4(layout.key_len);
+  // With flags it may be the catch-all element, which has no key, or an interval's end, which has no data.
+  constexpr size_t kFlags = 8;
+  ElementPlan plan;
+  plan.record_bound = kAttrHeader + key * (layout.key_end ? 2 : 1);
+  size_t record_least = layout.flags ? kAttrHeader + kFlags : plan.record_bound;
+  if (!Removes(op.verb)) {
+    if (layout.verdict_map && !layout.flags) record_least += VerdictDataBound(Verdict());
+    if (layout.verdict_map) {
+      size_t longest = 0;
+      for (const Verdict& verdict : elements.verdicts) longest = std::max(longest, VerdictDataBound(verdict));
+      plan.record_bound += longest;
+    } else if (layout.data_len != 0) {
+      plan.record_bound += 2 * kAttrHeader + Align4(layout.data_len);
+      if (!layout.flags) record_least += 2 * kAttrHeader + Align4(layout.data_len);
+    }
+    plan.record_bound += (layout.timeouts ? 12u : 0u) + (layout.expirations ? 12u : 0u);
+  }
+  if (layout.flags) plan.record_bound += kFlags;
+  plan.least = elements.count * record_least;
+  plan.message_bound = sizeof(nlmsghdr) + sizeof(nfgenmsg) + 4 * kAttrHeader + Align4(op.ref.table.size() + 1) +
+                       Align4(elements.set.size() + 1) + 8;
+  plan.records_per_message = std::max<uint64_t>(1, (kMaxElementList - kAttrHeader) / plan.record_bound);
+  plan.messages = (elements.count + plan.records_per_message - 1) / plan.records_per_message;
+  // The packed records lie behind the output while it is written (see Batch): room for whichever is larger.
+  plan.total_ =
+      plan.messages * plan.message_bound + elements.count * std::max<size_t>(plan.record_bound, layout.stride());
+  return plan;
+}
+
+ElementEncoder::ElementEncoder(const Op& op, const ElementsOp& elements, const uint8_t* source)
+    : op_(op), elements_(elements), plan_(PlanElements(op, elements)), removes_(Removes(op.verb)), source_(source) {
+  if (removes_) return;
+  for (const Verdict& verdict : elements.verdicts) {
+    Bytes buffer(sizeof(nlmsghdr) + VerdictDataBound(verdict));
+    nlmsghdr* message = mnl_nlmsg_put_header(buffer.data());
+    AttrWriter writer(message, buffer.data() + buffer.size());
+    EncodeVerdictData(writer, NFTA_SET_ELEM_DATA, verdict);
+    verdict_data_.emplace_back(buffer.begin() + sizeof(nlmsghdr), buffer.begin() + message->nlmsg_len);
+  }
+}
+
+uint8_t* ElementEncoder::EncodeRecord(uint8_t* out) {
+  const ElementLayout& layout = elements_.layout;
+  uint8_t record[2 * kMaxKeyLen + kMaxDataLen + 20];
+  std::memcpy(record, source_ + record_ * layout.stride(), layout.stride());
+  const uint8_t* key = record;
+  const uint8_t* key_end = key + layout.key_len;
+  const uint8_t* data = layout.key_end ? key_end + layout.key_len : key_end;
+  const uint8_t* tail = data + layout.data_len;
+  const uint32_t flags = layout.flags ? Load32(tail) : 0;
+  if (layout.flags) tail += sizeof flags;
+
+  uint8_t* const start = out;
+  out += kAttrHeader;
+  if (flags != 0) out = Put32(out, NFTA_SET_ELEM_FLAGS, flags);
+  if ((flags & NFT_SET_ELEM_CATCHALL) == 0) {
+    out = PutNestedValue(out, NFTA_SET_ELEM_KEY, key, layout.key_len);
+    if (layout.key_end) out = PutNestedValue(out, NFTA_SET_ELEM_KEY_END, key_end, layout.key_len);
+  }
+  // The end of an interval has neither data nor timeouts (nft_add_set_elem), and a removal is told by the key.
+  if (!removes_ && (flags & NFT_SET_ELEM_INTERVAL_END) == 0) {
+    if (layout.verdict_map) {
+      const uint32_t index = Load32(data);
+      if (index >= verdict_data_.size()) {
+        throw Failure::Invalid("elements: verdict index " + std::to_string(index) + " of record " +
+                               std::to_string(record_) + " is not in verdicts");
+      }
+      const Bytes& verdict = verdict_data_[index];
+      std::memcpy(out, verdict.data(), verdict.size());
+      out += verdict.size();
+    } else if (layout.data_len != 0) {
+      out = PutNestedValue(out, NFTA_SET_ELEM_DATA, data, layout.data_len);
+    }
+    if (layout.timeouts) {
+      if (const uint64_t timeout = Load64(tail); timeout != 0) out = Put64(out, NFTA_SET_ELEM_TIMEOUT, timeout);
+      tail += sizeof(uint64_t);
+    }
+    if (layout.expirations) {
+      if (const uint64_t left = Load64(tail); left != 0) out = Put64(out, NFTA_SET_ELEM_EXPIRATION, left);
+    }
+  }
+  PutHeader(start, NFTA_LIST_ELEM | NLA_F_NESTED, static_cast<size_t>(out - start) - kAttrHeader);
+  return out;
+}
+
+size_t ElementEncoder::EncodeMessage(uint32_t seq, uint8_t* at, const uint8_t* limit) {
+  const uint64_t records = std::min(plan_.records_per_message, elements_.count - record_);
+  if (static_cast<size_t>(limit - at) < plan_.message_bound + records * plan_.record_bound) {
+    throw Failure::Invalid("batch is larger than computed");
+  }
+  const MessageKind kind = KindOf(op_);
+  nlmsghdr* message = BeginMessage(at, kind.type, kind.flags, op_.ref.family, seq);
+  AttrWriter writer(message, limit);
+  writer.String(NFTA_SET_ELEM_LIST_TABLE, op_.ref.table);
+  writer.String(NFTA_SET_ELEM_LIST_SET, elements_.set);
+  if (elements_.set_id) writer.U32(NFTA_SET_ELEM_LIST_SET_ID, *elements_.set_id);
+  nlattr* list = writer.Nest(NFTA_SET_ELEM_LIST_ELEMENTS);
+  uint8_t* const start = static_cast<uint8_t*>(mnl_nlmsg_get_payload_tail(message));
+  uint8_t* out = start;
+  for (const uint64_t end = record_ + records; record_ < end; ++record_) out = EncodeRecord(out);
+  message->nlmsg_len += static_cast<uint32_t>(out - start);
+  writer.EndNest(list);
+  return message->nlmsg_len;
+}
+
+bool RecordAtOffset(const uint8_t* message, size_t offset, uint64_t* record) {
+  const auto* header = reinterpret_cast<const nlmsghdr*>(message);
+  for (AttrReader reader(header, sizeof(nfgenmsg)); reader.Next();) {
+    if (reader.attr().type() != NFTA_SET_ELEM_LIST_ELEMENTS) continue;
+    uint64_t index = 0;
+    for (AttrReader list(reader.attr()); list.Next(); ++index) {
+      const size_t start = static_cast<size_t>(list.attr().data - message) - kAttrHeader;
+      if (offset < start) return false;
+      if (offset < start + kAttrHeader + list.attr().length) {
+        *record = index;
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+namespace {
+
+ElementLayout LayoutOf(const SetInfo& set) {
+  ElementLayout layout;
+  layout.key_len = set.key_len;
+  layout.verdict_map = set.data_type == static_cast<uint32_t>(NFT_DATA_VERDICT);
+  layout.data_len = layout.verdict_map ? 4 : set.data_len.value_or(0);
+  const bool interval = (set.flags & NFT_SET_INTERVAL) != 0;
+  // Ranges of a concatenation have both ends in one element, others are two elements with a flag.
+  layout.key_end = interval && set.field_lens.size() > 1;
+  layout.flags = interval && !layout.key_end;
+  layout.timeouts = (set.flags & NFT_SET_TIMEOUT) != 0;
+  layout.expirations = layout.timeouts;
+  return layout;
+}
+
+// The payload of the nested NFTA_DATA_VALUE, which must have this length.
+const uint8_t* ValueOf(const AttrView& nest, uint32_t length, const char* what) {
+  for (AttrReader reader(nest); reader.Next();) {
+    if (reader.attr().type() != NFTA_DATA_VALUE) continue;
+    if (reader.attr().length == length) return reader.attr().data;
+    throw Failure::Invalid(std::string("elements have a ") + what + " of " + std::to_string(reader.attr().length) +
+                           " bytes, the set was said to have " + std::to_string(length));
+  }
+  throw Malformed(std::string("element with a ") + what + " without a value");
+}
+
+}  // namespace
+
+ElementCollector::ElementCollector(const SetInfo& set)
+    : initial_(LayoutOf(set)),
+      settled_((set.flags & (NFT_SET_INTERVAL | NFT_SET_TIMEOUT | NFT_SET_EVAL)) == 0),
+      default_timeout_(set.timeout.value_or(0)),
+      layout_(initial_) {}
+
+void ElementCollector::Reset() {
+  layout_ = initial_;
+  count_ = 0;
+  bytes_.clear();
+  verdicts_.clear();
+  verdict_index_.clear();
+}
+
+bool ElementCollector::repeats() const {
+  if (!settled_) return false;
+  size_t slots = 1;
+  while (slots < 2 * count_) slots *= 2;
+  const size_t flags_at = layout_.key_len * (layout_.key_end ? 2u : 1u) + layout_.data_len;
+  const auto record = [this](uint64_t index) { return bytes_.data() + index * layout_.stride(); };
+  const auto key = [this](const uint8_t* at) {
+    return std::string_view(reinterpret_cast<const char*>(at), layout_.key_len);
+  };
+  // The catch-all element has a key of zeros.
+  const auto flags = [&](const uint8_t* at) { return layout_.flags ? Load32(at + flags_at) : 0; };
+  // Open addressing; 0: free, else a record's number and one.
+  std::vector<uint32_t> seen(slots);
+  for (uint64_t i = 0; i < count_; ++i) {
+    const uint8_t* const added = record(i);
+    size_t slot = std::hash<std::string_view>()(key(added)) & (slots - 1);
+    for (; seen[slot] != 0; slot = (slot + 1) & (slots - 1)) {
+      const uint8_t* const other = record(seen[slot] - 1);
+      if (key(other) == key(added) && flags(other) == flags(added)) return true;
+    }
+    seen[slot] = static_cast<uint32_t>(i + 1);
+  }
+  return false;
+}
+
+void ElementCollector::Widen(const ElementLayout& wider) {
+  std::vector<uint8_t> wide(count_ * wider.stride());
+  for (uint64_t i = 0; i < count_; ++i) {
+    const uint8_t* from = bytes_.data() + i * layout_.stride();
+    uint8_t* to = wide.data() + i * wider.stride();
+    const auto move = [&](bool had, bool has, size_t length) {
+      if (had && has) std::memcpy(to, from, length);
+      if (had) from += length;
+      if (has) to += length;
+    };
+    const uint8_t* key = from;
+    move(true, true, layout_.key_len);
+    if (wider.key_end && !layout_.key_end) {
+      // An element without an end is a range of one key.
+      std::memcpy(to, key, layout_.key_len);
+      to += layout_.key_len;
+    } else {
+      move(layout_.key_end, wider.key_end, layout_.key_len);
+    }
+    move(true, true, layout_.data_len);
+    move(layout_.flags, wider.flags, 4);
+    move(layout_.timeouts, wider.timeouts, 8);
+    move(layout_.expirations, wider.expirations, 8);
+  }
+  bytes_ = std::move(wide);
+  layout_ = wider;
+}
+
+uint32_t ElementCollector::InternVerdict(const AttrView& data) {
+  for (AttrReader reader(data); reader.Next();) {
+    if (reader.attr().type() != NFTA_DATA_VERDICT) continue;
+    Verdict verdict;
+    if (!DecodeVerdict(reader.attr(), &verdict)) throw Malformed("element with an unknown verdict");
+    const std::string name = std::to_string(verdict.code) + " " + verdict.chain;
+    const auto [entry, added] = verdict_index_.try_emplace(name, static_cast<uint32_t>(verdicts_.size()));
+    if (added) verdicts_.push_back(std::move(verdict));
+    return entry->second;
+  }
+  throw Malformed("element of a verdict map without a verdict");
+}
+
+void ElementCollector::AddElement(const AttrView& nest) {
+  AttrView key, key_end, data;
+  uint32_t flags = 0;
+  uint64_t expiration = 0;
+  bool has_timeout = false;
+  uint64_t timeout = 0;
+  for (AttrReader reader(nest); reader.Next();) {
+    const AttrView& attr = reader.attr();
+    switch (attr.type()) {
+      case NFTA_SET_ELEM_KEY:
+        key = attr;
+        break;
+      case NFTA_SET_ELEM_KEY_END:
+        key_end = attr;
+        break;
+      case NFTA_SET_ELEM_DATA:
+        data = attr;
+        break;
+      case NFTA_SET_ELEM_FLAGS:
+        flags = attr.U32();
+        break;
+      case NFTA_SET_ELEM_TIMEOUT:
+        timeout = attr.U64();
+        has_timeout = true;
+        break;
+      case NFTA_SET_ELEM_EXPIRATION:
+        expiration = attr.U64();
+        break;
+      default:
+        break;
+    }
+  }
+  // The kernel leaves the set's own timeout out of the message.
+  if (!has_timeout && expiration != 0) timeout = default_timeout_;
+  ElementLayout needed = layout_;
+  needed.flags |= flags != 0;
+  needed.key_end |= key_end.data != nullptr;
+  needed.timeouts |= timeout != 0;
+  needed.expirations |= expiration != 0;
+  if (needed.stride() != layout_.stride()) Widen(needed);
+
+  const size_t at = bytes_.size();
+  bytes_.resize(at + layout_.stride());
+  uint8_t* out = bytes_.data() + at;
+  const auto put = [&out](const void* from, size_t length) {
+    std::memcpy(out, from, length);
+    out += length;
+  };
+  if (key.data != nullptr) {
+    put(ValueOf(key, layout_.key_len, "key"), layout_.key_len);
+    if (layout_.key_end) {
+      put(key_end.data != nullptr ? ValueOf(key_end, layout_.key_len, "key end") : out - layout_.key_len,
+          layout_.key_len);
+    }
+  } else {
+    out += layout_.key_len * (layout_.key_end ? 2 : 1);
+  }
+  if (data.data != nullptr && layout_.verdict_map) {
+    const uint32_t index = InternVerdict(data);
+    put(&index, sizeof index);
+  } else if (data.data != nullptr && layout_.data_len != 0) {
+    put(ValueOf(data, layout_.data_len, "data"), layout_.data_len);
+  } else {
+    out += layout_.data_len;
+  }
+  if (layout_.flags) put(&flags, sizeof flags);
+  if (layout_.timeouts) put(&timeout, sizeof timeout);
+  if (layout_.expirations) put(&expiration, sizeof expiration);
+  ++count_;
+}
+
+void ElementCollector::Add(const nlmsghdr* message) {
+  for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) {
+    if (reader.attr().type() != NFTA_SET_ELEM_LIST_ELEMENTS) continue;
+    for (AttrReader list(reader.attr()); list.Next();) AddElement(list.attr());
+  }
+}
+
+}  // namespace nftp

@@ -1,0 +1,274 @@
+#include "codec/expr_codec.h"
+
+#include <linux/netfilter.h>
+#include <linux/netfilter/nf_tables.h>
+
+#include <string>
+
+#include "codec/expr_table.h"
+
+namespace nftp {
+
+namespace {
+
+constexpr size_t AttrBound(size_t payload) { return kAttrHeader + Align4(payload); }
+
+size_t ExprBound(const Expr& expr);
+
+size_t ValueBound(const AttrValue& value) {
+  switch (value.desc->kind) {
+    case AttrKind::U8:
+    case AttrKind::U16:
+    case AttrKind::U32:
+    case AttrKind::U64:
+      return AttrBound(8);
+    case AttrKind::String:
+      return AttrBound(value.text.size() + 1);
+    case AttrKind::Value:
+    case AttrKind::Data:
+      return value.verdict ? VerdictDataBound(*value.verdict) : kAttrHeader + AttrBound(value.bytes.size());
+    case AttrKind::Exprs:
+      return kAttrHeader + ExprListBound(value.exprs);
+    case AttrKind::Padding:
+      return 0;
+  }
+  return 0;
+}
+
+size_t ExprBound(const Expr& expr) {
+  size_t bound = kAttrHeader + AttrBound(expr.name.size() + 1) + kAttrHeader + Align4(expr.opaque.size());
+  for (const AttrValue& value : expr.attrs) bound += ValueBound(value);
+  for (const UnknownAttr& extra : expr.extra) bound += AttrBound(extra.bytes.size());
+  return bound;
+}
+
+void EncodeValueData(AttrWriter& writer, uint16_t type, const Bytes& bytes) {
+  nlattr* nest = writer.Nest(type);
+  writer.Put(NFTA_DATA_VALUE, bytes.data(), bytes.size());
+  writer.EndNest(nest);
+}
+
+void EncodeAttr(AttrWriter& writer, const AttrValue& value) {
+  const uint16_t type = value.desc->nfta;
+  switch (value.desc->kind) {
+    case AttrKind::U8:
+      return writer.U8(type, static_cast<uint8_t>(value.number));
+    case AttrKind::U16:
+      return writer.U16(type, static_cast<uint16_t>(value.number));
+    case AttrKind::U32:
+      return writer.U32(type, static_cast<uint32_t>(value.number));
+    case AttrKind::U64:
+      return writer.U64(type, value.number);
+    case AttrKind::String:
+      return writer.String(type, value.text);
+    case AttrKind::Value:
+    case AttrKind::Data:
+      if (value.verdict) return EncodeVerdictData(writer, type, *value.verdict);
+      return EncodeValueData(writer, type, value.bytes);
+    case AttrKind::Exprs:
+      // Kernels before 5.11 know the single form alone, and later ones dump a single one in it.
+      if (value.exprs.size() == 1) return EncodeExpr(writer, type, value.exprs.front());
+      return EncodeExprList(writer, value.desc->list_nfta, value.exprs);
+    case AttrKind::Padding:
+      return;
+  }
+}
+
+const AttrDesc* FindAttr(const ExprDesc& desc, uint16_t type) {
+  for (const AttrDesc& attr : desc) {
+    if (attr.nfta == type || (attr.list_nfta != 0 && attr.list_nfta == type)) return &attr;
+  }
+  return nullptr;
+}
+
+// A nested NFTA_DATA_*; false when it is not one of exactly the form that we would write.
+bool DecodeData(const AttrView& nest, bool verdict_allowed, AttrValue* value) {
+  bool found = false;
+  for (AttrReader reader(nest); reader.Next();) {
+    const AttrView& attr = reader.attr();
+    if (found) return false;
+    found = true;
+    if (attr.type() == NFTA_DATA_VALUE) {
+      value->bytes = attr.Copy();
+    } else if (attr.type() == NFTA_DATA_VERDICT && verdict_allowed) {
+      Verdict verdict;
+      if (!DecodeVerdict(attr, &verdict)) return false;
+      value->verdict = std::move(verdict);
+    } else {
+      return false;
+    }
+  }
+  return found;
+}
+
+// False when the bytes are not of the kind that the table names: the caller keeps them as they are.
+bool DecodeAttr(const AttrView& attr, uint32_t depth, AttrValue* value) {
+  switch (value->desc->kind) {
+    case AttrKind::U8:
+      if (attr.length != 1) return false;
+      value->number = attr.U8();
+      return true;
+    case AttrKind::U16:
+      if (attr.length != 2) return false;
+      value->number = attr.U16();
+      return true;
+    case AttrKind::U32:
+      if (attr.length != 4) return false;
+      value->number = attr.U32();
+      return true;
+    case AttrKind::U64:
+      if (attr.length != 8) return false;
+      value->number = attr.U64();
+      return true;
+    case AttrKind::String: {
+      const std::string_view text = attr.Text();
+      // Exactly one NUL, at the end: anything else would not come back as it was.
+      if (text.empty() || text.size() + 1 != attr.length) return false;
+      value->text = std::string(text);
+      return true;
+    }
+    case AttrKind::Value:
+      return DecodeData(attr, false, value);
+    case AttrKind::Data:
+      return DecodeData(attr, true, value);
+    case AttrKind::Exprs:
+      if (depth + 1 >= kMaxExprDepth) return false;
+      if (attr.type() == value->desc->list_nfta) {
+        value->exprs = DecodeExprList(attr, depth + 1);
+      } else {
+        value->exprs.push_back(DecodeExpr(attr, depth + 1));
+      }
+      return true;
+    case AttrKind::Padding:
+      return true;
+  }
+  return false;
+}
+
+bool Has(const Expr& expr, const AttrDesc* desc) {
+  for (const AttrValue& value : expr.attrs) {
+    if (value.desc == desc) return true;
+  }
+  return false;
+}
+
+// Fills attrs and extra of a known expression; false when a required attribute is missing or unreadable.
+bool DecodeKnown(const AttrView& data, uint32_t depth, Expr* expr) {
+  for (AttrReader reader(data); reader.Next();) {
+    const AttrView& attr = reader.attr();
+    const AttrDesc* desc = FindAttr(*expr->desc, attr.type());
+    if (desc != nullptr && desc->kind == AttrKind::Padding) continue;
+    AttrValue value;
+    value.desc = desc;
+    if (desc != nullptr && !Has(*expr, desc) && DecodeAttr(attr, depth, &value)) {
+      expr->attrs.push_back(std::move(value));
+    } else {
+      expr->extra.push_back(UnknownAttr{attr.raw_type, attr.Copy()});
+    }
+  }
+  for (const AttrDesc& desc : *expr->desc) {
+    if (desc.required && !Has(*expr, &desc)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+size_t ExprListBound(const std::vector<Expr>& exprs) {
+  size_t bound = 0;
+  for (const Expr& expr : exprs) bound += ExprBound(expr);
+  return bound;
+}
+
+void EncodeExpr(AttrWriter& writer, uint16_t type, const Expr& expr) {
+  nlattr* nest = writer.Nest(type);
+  writer.String(NFTA_EXPR_NAME, expr.name);
+  if (expr.desc == nullptr) {
+    if (!expr.opaque.empty()) writer.Put(NFTA_EXPR_DATA | NLA_F_NESTED, expr.opaque.data(), expr.opaque.size());
+  } else if (expr.desc->count != 0 || !expr.extra.empty()) {
+    nlattr* data = writer.Nest(NFTA_EXPR_DATA);
+    for (const AttrValue& value : expr.attrs) EncodeAttr(writer, value);
+    for (const UnknownAttr& extra : expr.extra) writer.Put(extra.type, extra.bytes.data(), extra.bytes.size());
+    writer.EndNest(data);
+  }
+  writer.EndNest(nest);
+}
+
+void EncodeExprList(AttrWriter& writer, uint16_t type, const std::vector<Expr>& exprs) {
+  nlattr* list = writer.Nest(type);
+  for (const Expr& expr : exprs) EncodeExpr(writer, NFTA_LIST_ELEM, expr);
+  writer.EndNest(list);
+}
+
+Expr DecodeExpr(const AttrView& nest, uint32_t depth) {
+  Expr expr;
+  AttrView data;
+  for (AttrReader reader(nest); reader.Next();) {
+    const AttrView& attr = reader.attr();
+    if (attr.type() == NFTA_EXPR_NAME) expr.name = std::string(attr.Text());
+    if (attr.type() == NFTA_EXPR_DATA) data = attr;
+  }
+  expr.desc = FindExpr(expr.name);
+  if (expr.desc != nullptr && DecodeKnown(data, depth, &expr)) return expr;
+  expr.desc = nullptr;
+  expr.attrs.clear();
+  expr.extra.clear();
+  expr.opaque = data.Copy();
+  return expr;
+}
+
+std::vector<Expr> DecodeExprList(const AttrView& list, uint32_t depth) {
+  std::vector<Expr> exprs;
+  for (AttrReader reader(list); reader.Next();) {
+    if (reader.attr().type() == NFTA_LIST_ELEM) exprs.push_back(DecodeExpr(reader.attr(), depth));
+  }
+  return exprs;
+}
+
+size_t VerdictDataBound(const Verdict& verdict) {
+  return kAttrHeader + kAttrHeader + AttrBound(4) + (verdict.chain.empty() ? 0 : AttrBound(verdict.chain.size() + 1));
+}
+
+void EncodeVerdictData(AttrWriter& writer, uint16_t type, const Verdict& verdict) {
+  nlattr* data = writer.Nest(type);
+  nlattr* nest = writer.Nest(NFTA_DATA_VERDICT);
+  writer.U32(NFTA_VERDICT_CODE, static_cast<uint32_t>(verdict.code));
+  if (!verdict.chain.empty()) writer.String(NFTA_VERDICT_CHAIN, verdict.chain);
+  writer.EndNest(nest);
+  writer.EndNest(data);
+}
+
+bool IsKnownVerdict(const Verdict& verdict) {
+  switch (verdict.code) {
+    case NFT_JUMP:
+    case NFT_GOTO:
+      return !verdict.chain.empty();
+    case NF_ACCEPT:
+    case NF_DROP:
+    case NF_QUEUE:
+    case NFT_CONTINUE:
+    case NFT_BREAK:
+    case NFT_RETURN:
+      return verdict.chain.empty();
+    default:
+      return false;
+  }
+}
+
+bool DecodeVerdict(const AttrView& nest, Verdict* verdict) {
+  bool code = false;
+  for (AttrReader reader(nest); reader.Next();) {
+    const AttrView& attr = reader.attr();
+    if (attr.type() == NFTA_VERDICT_CODE && attr.length == 4) {
+      verdict->code = static_cast<int32_t>(attr.U32());
+      code = true;
+    } else if (attr.type() == NFTA_VERDICT_CHAIN) {
+      verdict->chain = std::string(attr.Text());
+    } else {
+      return false;
+    }
+  }
+  return code && IsKnownVerdict(*verdict);
+}
+
+}  // namespace nftp

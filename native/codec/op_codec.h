@@ -1,0 +1,49 @@
+// Operations to nf_tables messages. Pure. Elements, the hot path, have codec/element_codec.h.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "codec/attr.h"
+#include "codec/model.h"
+
+namespace nftp {
+
+// enum nf_tables_msg_types of Linux >= 6.3; older headers lack the names.
+constexpr uint16_t kMsgDestroyTable = 26;
+constexpr uint16_t kMsgDestroyChain = 27;
+constexpr uint16_t kMsgDestroyRule = 28;
+constexpr uint16_t kMsgDestroySet = 29;
+constexpr uint16_t kMsgDestroySetElem = 30;
+
+// Limits of the kernel: NFT_NAME_MAXLEN - 1, NFT_USERDATA_MAXLEN, IFNAMSIZ - 1, NFT_NETDEVICE_MAX, NFT_RULE_MAXEXPRS.
+constexpr size_t kMaxName = 255;
+constexpr size_t kMaxUserdata = 256;
+constexpr size_t kMaxDeviceName = 15;
+constexpr size_t kMaxDevices = 256;
+constexpr size_t kMaxExprs = 128;
+// A list of expressions is one attribute, and an attribute's length has 16 bits.
+constexpr size_t kMaxExprListBytes = 65000;
+// Ids of sets that have none in their op: the kernel wants one in every NFT_MSG_NEWSET.
+constexpr uint32_t kAutomaticSetIds = 0x80000000;
+
+// The message type, subsystem included, and the NLM_F_* flags of an operation.
+struct MessageKind {
+  uint16_t type = 0;
+  uint16_t flags = 0;
+};
+MessageKind KindOf(const Op& op);
+
+// "add rule ip nft-proxier services", for errors.
+std::string DescribeOp(const Op& op);
+
+// Upper bound of an operation's one message. Not for elements with records.
+size_t OpBound(const Op& op);
+
+// Writes the operation's message at `at`, and returns its length. `index` is the op's place in the batch.
+size_t EncodeOp(const Op& op, uint32_t index, uint32_t seq, uint8_t* at, const uint8_t* limit);
+
+// The header of a message of nf_tables at `at`.
+nlmsghdr* BeginMessage(uint8_t* at, uint16_t type, uint16_t flags, uint8_t family, uint32_t seq);
+
+}  // namespace nftp

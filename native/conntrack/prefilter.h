@@ -1,0 +1,57 @@
+// What a dump need not hand over: entries whose original destination matters to nobody, and those that are answered as
+// they should be. Made by src/conntrack/prefilter.ts; the layout is described in src/conntrack/types.ts
+// (ConntrackPrefilter).
+#pragma once
+
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "conntrack/record.h"
+
+namespace nftp {
+
+class ConntrackPrefilter {
+ public:
+  // `family` is AF_INET or AF_INET6.
+  ConntrackPrefilter(int family, std::vector<uint8_t> destinations, std::vector<uint8_t> lists,
+                     std::vector<uint8_t> endpoints);
+
+  // Checks and indexes what the constructor took; once, on whatever thread comes first. Throws Failure "invalid".
+  void Prepare();
+  // After Prepare. True: nobody asks for this entry.
+  bool Skips(const ConntrackRecord& record) const;
+
+ private:
+  size_t KeyBytes() const { return address_bytes_ + 4; }
+  size_t DestinationBytes() const { return address_bytes_ + 8; }
+  uint32_t ListOf(const uint8_t* destination) const;
+  void Check() const;
+  template <size_t kAddress>
+  void SortLists();
+  template <size_t kAddress>
+  void Index();
+  template <size_t kAddress>
+  bool SkipsIn(const ConntrackRecord& record) const;
+  // False: some destination of this key does not list the source.
+  template <size_t kAddress>
+  bool InOrder(const uint8_t* key, const uint8_t* source) const;
+  template <size_t kAddress>
+  bool Lists(uint32_t list, const uint8_t* source) const;
+
+  const int family_;
+  const size_t address_bytes_;
+  const std::vector<uint8_t> destinations_;
+  const std::vector<uint8_t> list_bytes_;
+  std::vector<uint8_t> endpoints_;
+  std::vector<uint32_t> lists_;
+  // Open addressing: number of a destination + 1; 0: free. Empty: not prepared.
+  std::vector<uint32_t> slots_;
+  // Ports, in network order, that some destination has at any address.
+  std::bitset<UINT16_MAX + 1> any_address_;
+  std::mutex mutex_;
+};
+
+}  // namespace nftp

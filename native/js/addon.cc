@@ -1,0 +1,293 @@
+// The addon's exports: functions over tagged handles. Everything that may block runs on libuv's pool.
+// There is no global state: each environment (main thread, worker threads) has its own handles.
+#include <malloc.h>
+#include <napi.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "js/async_task.h"
+#include "js/batch.h"
+#include "js/conntrack.h"
+#include "js/handle.h"
+#include "js/monitor.h"
+#include "js/reader.h"
+#include "js/values.h"
+#include "js/writer.h"
+#include "socket/connection.h"
+#include "socket/legacy_tables.h"
+
+namespace nftp {
+
+namespace {
+
+constexpr napi_type_tag kConnectionTag = {0x6e66742d70726f78, 0x636f6e6e65637469};
+constexpr napi_type_tag kBatchTag = {0x6e66742d70726f78, 0x6261746368626174};
+
+using ConnectionPtr = std::shared_ptr<Connection>;
+
+ConnectionPtr ConnectionOf(const Napi::CallbackInfo& info) {
+  return Unwrap<Connection>(info.Env(), info[0], kConnectionTag, "connection");
+}
+
+Napi::Value Open(const Napi::CallbackInfo& info) {
+  const ConnectionOptions options = ReadConnectionOptions(info.Env(), info[0]);
+  return AsyncTask<ConnectionPtr>::Run(
+      info.Env(), "open", [options] { return std::make_shared<Connection>(options); },
+      [](Napi::Env env, ConnectionPtr&& connection) { return Wrap(env, std::move(connection), kConnectionTag); });
+}
+
+Napi::Value PortId(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), ConnectionOf(info)->port_id());
+}
+
+Napi::Value CreateBatch(const Napi::CallbackInfo& info) {
+  return Wrap(info.Env(), std::make_shared<JsBatch>(info.Env(), info[0], info[1]), kBatchTag);
+}
+
+// prepareBatch(batch, milliseconds): true when the batch is ready to be committed.
+Napi::Value PrepareBatch(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const auto batch = Unwrap<JsBatch>(env, info[0], kBatchTag, "batch");
+  const double budget = ReadInteger(env, info[1], 0, 3600000, Where(std::string("budget")));
+  return Napi::Boolean::New(env, batch->Prepare(env, std::chrono::milliseconds(static_cast<int64_t>(budget))));
+}
+
+Napi::Value Commit(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const ConnectionPtr connection = ConnectionOf(info);
+  const std::shared_ptr<Batch> batch = Unwrap<JsBatch>(env, info[1], kBatchTag, "batch")->Take();
+  return AsyncTask<CommitResult>::Run(
+      env, "commit", [connection, batch] { return connection->Commit(*batch); },
+      [](Napi::Env e, CommitResult&& result) { return ToJs(e, result); });
+}
+
+std::shared_ptr<Batch> EncodedBatch(Napi::Env env, Napi::Value ops, Napi::Value options) {
+  JsBatch prepared(env, ops, options);
+  while (!prepared.Prepare(env, std::chrono::hours(1))) {
+  }
+  std::shared_ptr<Batch> batch = prepared.Take();
+  if (!batch->Encode(1, LargestBatch())) throw BatchTooLarge();
+  return batch;
+}
+
+Napi::Value EncodeBatch(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const std::shared_ptr<Batch> batch = EncodedBatch(env, info[0], info[1]);
+  Napi::Uint8Array bytes = Napi::Uint8Array::New(env, batch->size());
+  std::memcpy(bytes.Data(), batch->data(), batch->size());
+  return bytes;
+}
+
+Napi::Value DecodeMessages(const Napi::CallbackInfo& info) {
+  const ByteView view = ReadBytes(info.Env(), info[0], Where(std::string("bytes")));
+  return MessagesToJs(info.Env(), view.data, view.length);
+}
+
+// decodeElements(set, bytes): the elements of a buffer of messages, as a dump collects them.
+Napi::Value DecodeElements(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  ElementCollector collector(ReadSetInfo(env, info[0]));
+  const ByteView view = ReadBytes(env, info[1], Where(std::string("bytes")));
+  ForEachMessage(view.data, view.length, [&](const nlmsghdr* message) { collector.Add(message); });
+  return ElementsToJs(env, std::move(collector));
+}
+
+// faultsOf(ops, bytes): what a buffer of error replies says about a batch whose first sequence number is 1.
+Napi::Value FaultsOf(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const std::shared_ptr<Batch> batch = EncodedBatch(env, info[0], env.Undefined());
+  const ByteView view = ReadBytes(env, info[1], Where(std::string("bytes")));
+  std::vector<Fault> faults;
+  std::string described;
+  ForEachMessage(view.data, view.length, [&](const nlmsghdr* message) {
+    const ErrorReply reply = DecodeError(message);
+    const std::optional<Fault> fault = batch->FaultOf(reply);
+    if (!fault) return;
+    described += batch->Describe(*fault, reply.offset) + "\n";
+    faults.push_back(*fault);
+  });
+  return ErrorToJs(env, Failure("refused", described, 0, std::move(faults)), "faultsOf").Value();
+}
+
+Napi::Value Generation(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  return AsyncTask<GenInfo>::Run(
+      info.Env(), "generation", [connection] { return connection->Generation(); },
+      [](Napi::Env env, GenInfo&& result) { return ToJs(env, result); });
+}
+
+template <typename T>
+Napi::Value ListTask(Napi::Env env, const char* action, std::function<std::vector<T>()> work) {
+  return AsyncTask<std::vector<T>>::Run(env, action, std::move(work),
+                                        [](Napi::Env e, std::vector<T>&& list) { return ToJs(e, list); });
+}
+
+Napi::Value Tables(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const uint8_t family = ReadOptionalFamily(info.Env(), info[1]);
+  return ListTask<TableInfo>(info.Env(), "dump tables", [connection, family] { return connection->Tables(family); });
+}
+
+Napi::Value Chains(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  const std::optional<std::vector<std::string>> names = ReadOptionalNames(info.Env(), info[2], "chains");
+  return ListTask<ChainInfo>(info.Env(), "dump chains",
+                             [connection, table, names] { return connection->Chains(table, names); });
+}
+
+Napi::Value Rules(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  const std::optional<std::string> chain = ReadOptionalName(info.Env(), info[2], "chain");
+  return ListTask<RuleInfo>(info.Env(), "dump rules",
+                            [connection, table, chain] { return connection->Rules(table, chain); });
+}
+
+Napi::Value Sets(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  return ListTask<SetDump>(info.Env(), "dump sets", [connection, table] { return connection->Sets(table); });
+}
+
+Napi::Value Elements(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  const SetInfo set = ReadSetInfo(info.Env(), info[2]);
+  return AsyncTask<std::shared_ptr<ElementCollector>>::Run(
+      info.Env(), "dump elements",
+      [connection, table, set] {
+        auto collector = std::make_shared<ElementCollector>(set);
+        connection->Elements(table, set.set, collector.get());
+        return collector;
+      },
+      [](Napi::Env env, std::shared_ptr<ElementCollector>&& collector) {
+        return ElementsToJs(env, std::move(*collector));
+      });
+}
+
+Napi::Value Addresses(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  return ListTask<InterfaceAddress>(info.Env(), "dump addresses", [connection] { return connection->Addresses(); });
+}
+
+Napi::Value LegacyChainsOf(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  return ListTask<std::string>(info.Env(), "read iptables table",
+                               [connection, table] { return LegacyChains(connection->netns(), table); });
+}
+
+Napi::Value LegacyForwardDropsOf(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  return AsyncTask<bool>::Run(
+      info.Env(), "read iptables table", [connection, table] { return LegacyForwardDrops(connection->netns(), table); },
+      [](Napi::Env env, bool&& drops) -> Napi::Value { return Napi::Boolean::New(env, drops); });
+}
+
+// decodeLegacyDrop(family, bytes, offset): whether the chain whose last entry is there drops by policy.
+Napi::Value DecodeDrop(const Napi::CallbackInfo& info) {
+  const uint8_t family = ReadOptionalFamily(info.Env(), info[0]);
+  const ByteView view = ReadBytes(info.Env(), info[1], Where(std::string("bytes")));
+  const uint32_t offset = ReadU32(info.Env(), info[2], Where(std::string("offset")));
+  return Napi::Boolean::New(info.Env(), DecodeLegacyDrop(family, view.data, view.length, offset));
+}
+
+// decodeLegacyChains(family, bytes): the chains in a table's entries.
+Napi::Value DecodeLegacy(const Napi::CallbackInfo& info) {
+  const uint8_t family = ReadOptionalFamily(info.Env(), info[0]);
+  const ByteView view = ReadBytes(info.Env(), info[1], Where(std::string("bytes")));
+  return ToJs(info.Env(), DecodeLegacyChains(family, view.data, view.length));
+}
+
+// monitor(connection, options, callback): a promise of a handle. The callback may run before it is resolved.
+Napi::Value OpenMonitor(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  MonitorOptions options = ReadMonitorOptions(info.Env(), info[1]);
+  options.receive_buffer = connection->options().receive_buffer;
+  return MonitorTask<Monitor>(info.Env(), info[2], [connection, options] { return connection->OpenMonitor(options); });
+}
+
+// watchAddresses(connection, callback): as monitor().
+Napi::Value WatchAddresses(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  return MonitorTask<AddressMonitor>(info.Env(), info[1], [connection] {
+    return std::make_shared<AddressMonitor>(connection->netns(), connection->options().receive_buffer);
+  });
+}
+
+Napi::Value CloseMonitor(const Napi::CallbackInfo& info) {
+  Unwrap<JsMonitor>(info.Env(), info[0], kMonitorTag, "monitor")->Close();
+  return info.Env().Undefined();
+}
+
+// Gives the handle's share of the connection back at once; calls that run keep theirs until they end.
+Napi::Value Close(const Napi::CallbackInfo& info) {
+  static_cast<void>(ConnectionOf(info));
+  ShareOf<Connection>(info.Env(), info[0], kConnectionTag, "connection").reset();
+  return info.Env().Undefined();
+}
+
+// releaseMemory(): what large commits and dumps left behind goes back to the system. malloc keeps what it freed for
+// each of its threads. V8 has no reason to collect while nothing is allocated, and would keep half of a heap of what
+// was read to make it: told of memory outside its heap beyond the 64 MiB that it bears, it begins to mark beside our
+// work.
+Napi::Value ReleaseMemory(const Napi::CallbackInfo& info) {
+  constexpr int64_t kPressure = 80 << 20;
+  const Napi::Env env = info.Env();
+  Napi::MemoryManagement::AdjustExternalMemory(env, kPressure);
+  Napi::MemoryManagement::AdjustExternalMemory(env, -kPressure);
+  return AsyncTask<bool>::Run(
+      env, "release memory",
+      [] {
+#ifdef __GLIBC__
+        return malloc_trim(0) != 0;
+#else
+        return false;
+#endif
+      },
+      [](Napi::Env e, bool&&) { return e.Undefined(); });
+}
+
+Napi::Object Init(Napi::Env env, Napi::Object exports) {
+  const auto add = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {
+    exports.Set(name, Napi::Function::New(env, function, name));
+  };
+  add("open", Guarded<Open>);
+  add("close", Guarded<Close>);
+  add("portId", Guarded<PortId>);
+  add("createBatch", Guarded<CreateBatch>);
+  add("prepareBatch", Guarded<PrepareBatch>);
+  add("commit", Guarded<Commit>);
+  add("encodeBatch", Guarded<EncodeBatch>);
+  add("decodeMessages", Guarded<DecodeMessages>);
+  add("decodeElements", Guarded<DecodeElements>);
+  add("faultsOf", Guarded<FaultsOf>);
+  add("generation", Guarded<Generation>);
+  add("tables", Guarded<Tables>);
+  add("chains", Guarded<Chains>);
+  add("rules", Guarded<Rules>);
+  add("sets", Guarded<Sets>);
+  add("elements", Guarded<Elements>);
+  add("addresses", Guarded<Addresses>);
+  add("legacyChains", Guarded<LegacyChainsOf>);
+  add("decodeLegacyChains", Guarded<DecodeLegacy>);
+  add("legacyForwardDrops", Guarded<LegacyForwardDropsOf>);
+  add("decodeLegacyDrop", Guarded<DecodeDrop>);
+  add("monitor", Guarded<OpenMonitor>);
+  add("watchAddresses", Guarded<WatchAddresses>);
+  add("closeMonitor", Guarded<CloseMonitor>);
+  add("releaseMemory", Guarded<ReleaseMemory>);
+  AddConntrack(env, exports);
+  return exports;
+}
+
+}  // namespace
+
+}  // namespace nftp
+
+static Napi::Object InitAddon(Napi::Env env, Napi::Object exports) { return nftp::Init(env, exports); }
+NODE_API_MODULE(nft_proxier, InitAddon)

@@ -1,0 +1,288 @@
+#include "js/conntrack_dump.h"
+
+#include <linux/netfilter/nf_conntrack_common.h>
+
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conntrack/dump.h"
+#include "conntrack/filter.h"
+#include "conntrack/pack.h"
+#include "conntrack/prefilter.h"
+#include "conntrack/reader.h"
+#include "conntrack/table.h"
+#include "js/conntrack_values.h"
+#include "js/handle.h"
+#include "js/reader.h"
+#include "js/values.h"
+
+namespace nftp {
+
+namespace {
+
+constexpr napi_type_tag kDumpTag = {0x6e66742d70726f78, 0x636f6e6e74647564};
+
+// Entries of one read: 1 ms of the main thread's work.
+constexpr size_t kPieceEntries = 1536;
+// What was found is not kept back for longer than so many datagrams, 5 ms of the kernel's work.
+constexpr size_t kPieceDatagrams = 25;
+
+struct Piece {
+  std::vector<ConntrackBlock> blocks;
+  bool done = false;
+  uint64_t seen = 0;
+  bool interrupted = false;
+  // Of this piece: what the filter matches, prefiltered or not, and how many of these have been answered.
+  uint64_t matched = 0;
+  uint64_t answered = 0;
+};
+
+Napi::Value PieceToJs(Napi::Env env, const Piece& piece) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("blocks", BlocksToJs(env, piece.blocks));
+  object.Set("done", Napi::Boolean::New(env, piece.done));
+  object.Set("seen", Number(env, piece.seen));
+  object.Set("interrupted", Napi::Boolean::New(env, piece.interrupted));
+  object.Set("matched", Number(env, piece.matched));
+  object.Set("answered", Number(env, piece.answered));
+  return object;
+}
+
+// Gathers what a dump hands over.
+class PieceBuilder {
+ public:
+  void Add(const ConntrackRecord& record, const ConntrackPrefilter* prefilter) {
+    ++piece_.matched;
+    if ((record.status & IPS_SEEN_REPLY) != 0) ++piece_.answered;
+    if (prefilter != nullptr && prefilter->Skips(record)) return;
+    packer_.Add(record);
+    ++entries_;
+  }
+  // A datagram was read to its end.
+  void EndDatagram() { ++datagrams_; }
+
+  bool full() const { return entries_ >= kPieceEntries || (entries_ > 0 && datagrams_ >= kPieceDatagrams); }
+
+  Piece Take(bool done, const ConntrackReading& reading) {
+    piece_.blocks = packer_.Take();
+    piece_.done = done;
+    piece_.seen = reading.seen();
+    piece_.interrupted = reading.interrupted();
+    return std::move(piece_);
+  }
+
+ private:
+  Piece piece_;
+  ConntrackPacker packer_;
+  size_t entries_ = 0;
+  size_t datagrams_ = 0;
+};
+
+// One call of conntrackRead.
+struct Read {
+  explicit Read(Napi::Env env) : deferred(Napi::Promise::Deferred::New(env)) {}
+
+  // Main thread.
+  void Settle(Napi::Env env) const {
+    if (failure) {
+      deferred.Reject(ErrorToJs(env, *failure, "dump").Value());
+    } else {
+      deferred.Resolve(PieceToJs(env, piece));
+    }
+  }
+
+  Napi::Promise::Deferred deferred;
+  PieceBuilder builder;
+  Piece piece;
+  std::optional<Failure> failure;
+};
+
+class Reads;
+
+class JsDump : public ConntrackSource, public std::enable_shared_from_this<JsDump> {
+ public:
+  // Tells `reads` of those that are over.
+  JsDump(Reads* reads, ConntrackTablePtr table, const ConntrackFilter& filter,
+         std::unique_ptr<ConntrackPrefilter> prefilter)
+      : told_(reads), table_(std::move(table)), dump_(table_->Dump(filter)), prefilter_(std::move(prefilter)) {}
+
+  // True: it has to be given turns.
+  bool Add(std::unique_ptr<Read> read) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    reads_.push_back(std::move(read));
+    return reads_.size() == 1;
+  }
+
+  bool Turn() override;
+
+ private:
+  // True: the read is over.
+  bool Advance(Read* read);
+
+  Reads* const told_;
+  const ConntrackTablePtr table_;
+  const std::unique_ptr<ConntrackDump> dump_;
+  const std::unique_ptr<ConntrackPrefilter> prefilter_;  // may be null
+  std::mutex mutex_;
+  std::deque<std::unique_ptr<Read>> reads_;
+};
+
+// A read that is over.
+struct Told {
+  std::unique_ptr<Read> read;
+  Reads* reads;
+};
+
+void SettleTold(Napi::Env env, Napi::Function, std::nullptr_t*, Told* told);
+using ToMain = Napi::TypedThreadSafeFunction<std::nullptr_t, Told, SettleTold>;
+
+// The reads of an environment, its instance data.
+class Reads {
+ public:
+  // Those of this environment.
+  static Reads* Of(Napi::Env env) {
+    auto* reads = env.GetInstanceData<Reads>();
+    if (reads == nullptr) {
+      reads = new Reads(env);
+      env.SetInstanceData<Reads>(reads);
+    }
+    return reads;
+  }
+
+  explicit Reads(Napi::Env env) : to_main_(ToMain::New(env, "conntrack dump", 0, 1)) {
+    to_main_.Unref(env);
+    // Behind the function's own hook, and so before it: hooks run last in, first out.
+    napi_add_env_cleanup_hook(env, OnEnvironmentEnd, this);
+  }
+
+  Napi::Value Add(Napi::Env env, const std::shared_ptr<JsDump>& dump) {
+    auto read = std::make_unique<Read>(env);
+    const Napi::Promise promise = read->deferred.Promise();
+    if (running_++ == 0) to_main_.Ref(env);
+    if (dump->Add(std::move(read))) reader_.Add(dump);
+    return promise;
+  }
+
+  // On the reader's thread.
+  void Tell(std::unique_ptr<Read> read) {
+    auto told = std::make_unique<Told>(Told{std::move(read), this});
+    if (to_main_.NonBlockingCall(told.get()) == napi_ok) static_cast<void>(told.release());
+  }
+
+  void Settled(Napi::Env env) {
+    if (--running_ == 0) to_main_.Unref(env);
+  }
+
+ private:
+  static void OnEnvironmentEnd(void* self) {
+    static_cast<Reads*>(self)->reader_.Stop();
+    static_cast<Reads*>(self)->to_main_.Release();
+  }
+
+  ToMain to_main_;
+  size_t running_ = 0;
+  ConntrackReader reader_;
+};
+
+void SettleTold(Napi::Env env, Napi::Function, std::nullptr_t*, Told* data) {
+  const std::unique_ptr<Told> told(data);
+  // The environment is ending.
+  if (env == nullptr) return;
+  const Napi::HandleScope scope(env);
+  told->reads->Settled(env);
+  told->read->Settle(env);
+}
+
+bool JsDump::Turn() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  Read* const read = reads_.front().get();
+  lock.unlock();
+  const bool over = Advance(read);
+  lock.lock();
+  if (!over) return true;
+  std::unique_ptr<Read> done = std::move(reads_.front());
+  reads_.pop_front();
+  const bool more = !reads_.empty();
+  lock.unlock();
+  told_->Tell(std::move(done));
+  return more;
+}
+
+bool JsDump::Advance(Read* read) {
+  try {
+    if (prefilter_) prefilter_->Prepare();
+    dump_->Next([&](const ConntrackRecord& record) { read->builder.Add(record, prefilter_.get()); });
+    read->builder.EndDatagram();
+    if (!dump_->done() && !read->builder.full()) return false;
+    read->piece = read->builder.Take(dump_->done(), dump_->reading());
+  } catch (const Failure& failure) {
+    read->failure.emplace(failure);
+  } catch (const std::exception& error) {
+    read->failure.emplace("system", error.what(), 0);
+  }
+  return true;
+}
+
+std::vector<uint8_t> CopyBytes(Napi::Env env, const Napi::Object& object, const char* field, const Where& where) {
+  const ByteView view = ReadBytes(env, object.Get(field), Where(where, field));
+  return view.length == 0 ? std::vector<uint8_t>() : std::vector<uint8_t>(view.data, view.data + view.length);
+}
+
+// Undefined: none.
+std::unique_ptr<ConntrackPrefilter> ReadPrefilter(Napi::Env env, napi_value value) {
+  if (Napi::Value(env, value).IsUndefined()) return nullptr;
+  const Where where(std::string("prefilter"));
+  WantObject(env, value, where);
+  const Napi::Object object(env, value);
+  const std::optional<uint32_t> family = OptionalU32(env, value, "family", where);
+  return std::make_unique<ConntrackPrefilter>(
+      static_cast<int>(family.value_or(0)), CopyBytes(env, object, "destinations", where),
+      CopyBytes(env, object, "lists", where), CopyBytes(env, object, "endpoints", where));
+}
+
+Napi::Value Dump(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  ConntrackTablePtr table = TableOf(info);
+  return Wrap(
+      env,
+      std::make_shared<JsDump>(Reads::Of(env), std::move(table), ReadFilter(env, info[1]), ReadPrefilter(env, info[2])),
+      kDumpTag);
+}
+
+Napi::Value ReadPiece(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return Reads::Of(env)->Add(env, Unwrap<JsDump>(env, info[0], kDumpTag, "conntrack dump"));
+}
+
+// A datagram as a dump of a filter takes it. Pure.
+Napi::Value Decode(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const ConntrackFilter filter = ReadFilter(env, info[0]);
+  const ByteView view = ReadBytes(env, info[1], Where(std::string("bytes")));
+  // As aligned as what the kernel fills.
+  const std::vector<uint8_t> bytes(view.data, view.data + view.length);
+  PieceBuilder builder;
+  ConntrackReading reading;
+  const bool more = reading.Read(bytes.data(), bytes.size(), filter,
+                                 [&](const ConntrackRecord& record) { builder.Add(record, nullptr); });
+  return PieceToJs(env, builder.Take(!more, reading));
+}
+
+}  // namespace
+
+void AddConntrackDumps(Napi::Env env, Napi::Object exports) {
+  const auto add = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {
+    exports.Set(name, Napi::Function::New(env, function, name));
+  };
+  add("conntrackDump", Guarded<Dump>);
+  add("conntrackRead", Guarded<ReadPiece>);
+  add("conntrackDecode", Guarded<Decode>);
+}
+
+}  // namespace nftp

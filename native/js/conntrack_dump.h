@@ -1,0 +1,11 @@
+// Dumps of connection tracking, read on a thread of their own (conntrack/reader.h). Main thread only.
+#pragma once
+
+#include <napi.h>
+
+namespace nftp {
+
+// Adds conntrackDump, conntrackRead and conntrackDecode to the addon's exports.
+void AddConntrackDumps(Napi::Env env, Napi::Object exports);
+
+}  // namespace nftp

@@ -1,0 +1,30 @@
+// JS values of connection tracking: handles of tables, filters, records. Main thread only.
+#pragma once
+
+#include <napi.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "conntrack/filter.h"
+#include "conntrack/pack.h"
+#include "conntrack/table.h"
+
+namespace nftp {
+
+constexpr napi_type_tag kConntrackTableTag = {0x6e66742d70726f78, 0x636f6e6e74726163};
+
+using ConntrackTablePtr = std::shared_ptr<ConntrackTable>;
+
+// The table of the handle that is the first argument. Throws Failure.
+ConntrackTablePtr TableOf(const Napi::CallbackInfo& info);
+// Throws Failure.
+ConntrackFilter ReadFilter(Napi::Env env, napi_value value);
+
+Napi::Number Number(Napi::Env env, uint64_t value);
+// {stride, bytes}
+Napi::Object BlockToJs(Napi::Env env, const ConntrackBlock& block);
+Napi::Array BlocksToJs(Napi::Env env, const std::vector<ConntrackBlock>& blocks);
+
+}  // namespace nftp

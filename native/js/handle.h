@@ -1,0 +1,86 @@
+// Handles of native objects, and functions whose failures become JS errors. Main thread only.
+#pragma once
+
+#include <napi.h>
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "codec/failure.h"
+#include "js/async_task.h"
+#include "js/monitor.h"
+#include "js/values.h"
+#include "js/writer.h"
+
+namespace nftp {
+
+// The tags keep one kind of handle from being taken for another.
+constexpr napi_type_tag kMonitorTag = {0x6e66742d70726f78, 0x6d6f6e69746f726d};
+
+// An object that has a share of `object` until it is collected or its environment ends. No external: of those that an
+// environment still has when it ends, Node never frees its own part.
+template <typename T>
+Napi::Value Wrap(Napi::Env env, std::shared_ptr<T> object, const napi_type_tag& tag) {
+  const Napi::Object handle = Napi::Object::New(env);
+  handle.TypeTag(&tag);
+  auto holder = std::make_unique<std::shared_ptr<T>>(std::move(object));
+  const auto finalize = [](napi_env, void* owned, void*) { delete static_cast<std::shared_ptr<T>*>(owned); };
+  Check(env, napi_wrap(env, handle, holder.get(), finalize, nullptr, nullptr));
+  static_cast<void>(holder.release());
+  return handle;
+}
+
+// The handle's own share; empty when it was given back.
+template <typename T>
+std::shared_ptr<T>& ShareOf(Napi::Env env, napi_value value, const napi_type_tag& tag, const char* what) {
+  bool matches = false;
+  if (TypeOf(env, value) == napi_object) Check(env, napi_check_object_type_tag(env, value, &tag, &matches));
+  if (!matches) throw Failure::Invalid(std::string("expected a ") + what);
+  void* share = nullptr;
+  Check(env, napi_unwrap(env, value, &share));
+  return *static_cast<std::shared_ptr<T>*>(share);
+}
+
+template <typename T>
+std::shared_ptr<T> Unwrap(Napi::Env env, napi_value value, const napi_type_tag& tag, const char* what) {
+  std::shared_ptr<T> object = ShareOf<T>(env, value, tag, what);
+  if (!object) throw Failure("closed", std::string("the ") + what + " is closed");
+  return object;
+}
+
+// Failures of the synchronous part become JS errors of the same form as those of the asynchronous one.
+using Body = Napi::Value (*)(const Napi::CallbackInfo&);
+template <Body body>
+Napi::Value Guarded(const Napi::CallbackInfo& info) {
+  try {
+    return body(info);
+  } catch (const Failure& failure) {
+    throw ErrorToJs(info.Env(), failure, "nf_tables");
+  } catch (const Napi::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw ErrorToJs(info.Env(), Failure("system", error.what(), 0), "nf_tables");
+  }
+}
+
+// A promise of a monitor's handle. The callback may run before it is resolved.
+template <typename Source>
+Napi::Value MonitorTask(Napi::Env env, napi_value callback, std::function<std::shared_ptr<Source>()> open) {
+  if (TypeOf(env, callback) != napi_function) throw Failure::Invalid("expected a callback");
+  auto function = std::make_shared<Napi::FunctionReference>(Napi::Persistent(Napi::Function(env, callback)));
+  return AsyncTask<std::shared_ptr<Source>>::Run(
+      env, "monitor", std::move(open), [function](Napi::Env e, std::shared_ptr<Source>&& source) {
+        const std::shared_ptr<JsMonitor> monitor = OpenJsMonitor(e, std::move(source), function->Value());
+        try {
+          return Wrap(e, monitor, kMonitorTag);
+        } catch (...) {
+          monitor->Close();
+          throw;
+        }
+      });
+}
+
+}  // namespace nftp

@@ -1,0 +1,109 @@
+#include "js/monitor.h"
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "js/conntrack.h"
+#include "js/writer.h"
+
+namespace nftp {
+
+namespace {
+
+void Tell(Napi::Env env, Napi::Function callback, const ChangeBatch& batch) {
+  callback.Call({Napi::String::New(env, "batch"), ToJs(env, batch)});
+}
+
+void Tell(Napi::Env env, Napi::Function callback, const AddressesChanged&) {
+  callback.Call({Napi::String::New(env, "change"), env.Undefined()});
+}
+
+void Tell(Napi::Env env, Napi::Function callback, const ConntrackEvents& events) {
+  callback.Call({Napi::String::New(env, "events"), RecordsToJs(env, events.records)});
+}
+
+void Tell(Napi::Env env, Napi::Function callback, const EventsLost&) {
+  callback.Call({Napi::String::New(env, "lost"), env.Undefined()});
+}
+
+void Tell(Napi::Env env, Napi::Function callback, const MonitorFailed& failed) {
+  callback.Call({Napi::String::New(env, "error"), ErrorToJs(env, failed.failure, "monitor").Value()});
+}
+
+template <typename Source>
+class OpenMonitor : public JsMonitor {
+ public:
+  static std::shared_ptr<JsMonitor> Open(Napi::Env env, std::shared_ptr<Source> source, Napi::Function callback) {
+    std::shared_ptr<OpenMonitor> opened(new OpenMonitor(env));
+    OpenMonitor* raw = opened.get();
+    raw->function_ = Function::New(env, callback, "nft-monitor", 0, 1);
+    raw->source_ = std::move(source);
+    raw->self_ = opened;
+    // Behind the function's own hook, and so before it: hooks run last in, first out.
+    napi_add_env_cleanup_hook(env, OnEnvironmentEnd, raw);
+    try {
+      raw->source_->Start([raw] { raw->Wake(); });
+    } catch (...) {
+      raw->Close();
+      throw;
+    }
+    return opened;
+  }
+
+  void Close() override {
+    if (!self_) return;
+    source_->Stop();
+    function_.Release();
+    napi_remove_env_cleanup_hook(env_, OnEnvironmentEnd, this);
+    const std::shared_ptr<OpenMonitor> last = std::move(self_);
+  }
+
+ private:
+  using Share = std::shared_ptr<OpenMonitor>;
+
+  explicit OpenMonitor(Napi::Env env) : env_(env) {}
+
+  // On the source's thread. The call may come when the monitor is closed and forgotten already.
+  void Wake() {
+    auto share = std::make_unique<Share>(self_);
+    if (function_.NonBlockingCall(share.get()) == napi_ok) static_cast<void>(share.release());
+  }
+
+  // A call that was queued. Without an environment when that ended first: the share is to be given back all the same.
+  static void Call(Napi::Env env, Napi::Function callback, std::nullptr_t*, Share* queued) {
+    const std::unique_ptr<Share> share(queued);
+    if (env != nullptr) (*share)->Deliver(env, callback);
+  }
+  using Function = Napi::TypedThreadSafeFunction<std::nullptr_t, Share, Call>;
+
+  static void OnEnvironmentEnd(void* self) { static_cast<OpenMonitor*>(self)->Close(); }
+
+  void Deliver(Napi::Env env, Napi::Function callback) {
+    for (const auto& item : source_->Take()) {
+      if (!self_) return;  // closed, perhaps by the callback
+      const Napi::HandleScope scope(env);
+      std::visit([&](const auto& told) { Tell(env, callback, told); }, item);
+    }
+  }
+
+  const napi_env env_;
+  Function function_;
+  std::shared_ptr<Source> source_;
+  // The thread calls into this object until Close().
+  std::shared_ptr<OpenMonitor> self_;
+};
+
+}  // namespace
+
+template <typename Source>
+std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::shared_ptr<Source> source, Napi::Function callback) {
+  return OpenMonitor<Source>::Open(env, std::move(source), callback);
+}
+
+template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<Monitor>, Napi::Function);
+template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<AddressMonitor>, Napi::Function);
+template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<ConntrackMonitor>, Napi::Function);
+
+}  // namespace nftp

@@ -1,0 +1,38 @@
+// Monitors whose items reach a JS callback on the main thread.
+#pragma once
+
+#include <napi.h>
+
+#include <memory>
+
+#include "conntrack/monitor.h"
+#include "socket/address_monitor.h"
+#include "socket/connection.h"
+#include "socket/monitor.h"
+
+namespace nftp {
+
+class JsMonitor {
+ public:
+  virtual ~JsMonitor() = default;
+  JsMonitor(const JsMonitor&) = delete;
+  JsMonitor& operator=(const JsMonitor&) = delete;
+
+  // No callback behind this. Joins the thread.
+  virtual void Close() = 0;
+
+ protected:
+  JsMonitor() = default;
+};
+
+// Starts to call `callback(kind, value)`, for a Monitor with "batch", "lost" and "error", for an AddressMonitor with
+// "change", "lost" and "error", for a ConntrackMonitor with "events", "lost" and "error"; `callback` must not throw.
+// Keeps itself and the event loop alive until Close(), or the environment's end. Throws Failure.
+template <typename Source>
+std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::shared_ptr<Source> source, Napi::Function callback);
+
+extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<Monitor>, Napi::Function);
+extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<AddressMonitor>, Napi::Function);
+extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<ConntrackMonitor>, Napi::Function);
+
+}  // namespace nftp

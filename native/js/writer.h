@@ -1,0 +1,50 @@
+// Structs to JS values, in the shapes of src/kernel/types.ts. Main thread only.
+#pragma once
+
+#include <napi.h>
+
+#include <functional>
+#include <vector>
+
+#include "codec/element_codec.h"
+#include "codec/failure.h"
+#include "codec/model.h"
+#include "socket/connection.h"
+#include "socket/monitor.h"
+
+namespace nftp {
+
+Napi::Value ToJs(Napi::Env env, const TableInfo& info);
+Napi::Value ToJs(Napi::Env env, const ChainInfo& info);
+Napi::Value ToJs(Napi::Env env, const RuleInfo& info);
+Napi::Value ToJs(Napi::Env env, const SetDump& dump);
+Napi::Value ToJs(Napi::Env env, const GenInfo& info);
+Napi::Value ToJs(Napi::Env env, const InterfaceAddress& address);
+Napi::Value ToJs(Napi::Env env, const CommitResult& result);
+Napi::Value ToJs(Napi::Env env, const ChangeBatch& batch);
+Napi::Value ToJs(Napi::Env env, const Bytes& bytes);
+Napi::Value ToJs(Napi::Env env, const Verdict& verdict);
+Napi::Value ToJs(Napi::Env env, const std::string& text);
+// An ElementBatch. The bytes move over, they are not copied.
+Napi::Value ElementsToJs(Napi::Env env, ElementCollector&& collector);
+
+// An Error with code, action, errno and faults, for nft-kernel.ts to make a KernelError of.
+Napi::Error ErrorToJs(Napi::Env env, const Failure& failure, const std::string& action);
+
+template <typename T>
+Napi::Value ToJs(Napi::Env env, const std::vector<T>& list) {
+  Napi::Array array = Napi::Array::New(env, list.size());
+  for (uint32_t i = 0; i < list.size(); ++i) {
+    const Napi::HandleScope scope(env);
+    array.Set(i, ToJs(env, list[i]));
+  }
+  return array;
+}
+
+// Calls for every message of a buffer. Throws Failure when their lengths do not add up.
+void ForEachMessage(const uint8_t* data, size_t length, const std::function<void(const nlmsghdr*)>& on_message);
+
+// Every message of a buffer, for tests and fuzzing. Throws Failure.
+Napi::Value MessagesToJs(Napi::Env env, const uint8_t* data, size_t length);
+
+}  // namespace nftp

@@ -1,0 +1,68 @@
+#include "socket/address_monitor.h"
+
+#include <linux/rtnetlink.h>
+
+#include <utility>
+
+namespace nftp {
+
+namespace {
+
+// An address event has less than 200 bytes; the kernel charges each with about 1 KiB.
+constexpr size_t kDefaultReceiveBuffer = 1 << 20;
+constexpr size_t kDatagram = 1 << 15;
+
+ListenerOptions AddressEvents(size_t receive_buffer) {
+  ListenerOptions options;
+  options.protocol = NETLINK_ROUTE;
+  // Links need no group of their own: an address that goes with its link, or with the link's going down (IPv6), is
+  // told.
+  options.groups = {RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR};
+  options.receive_buffer = receive_buffer != 0 ? receive_buffer : kDefaultReceiveBuffer;
+  options.datagram = kDatagram;
+  options.what = "interface address events";
+  options.thread = "addr-monitor";
+  return options;
+}
+
+}  // namespace
+
+AddressMonitor::AddressMonitor(const NetNamespace& netns, size_t receive_buffer)
+    : listener_(netns, AddressEvents(receive_buffer)) {}
+
+void AddressMonitor::Start(std::function<void()> wake) {
+  wake_ = std::move(wake);
+  listener_.Start({
+      [this](const nlmsghdr* message) {
+        if (message->nlmsg_type != RTM_NEWADDR && message->nlmsg_type != RTM_DELADDR) return;
+        Note([](Pending* pending) { pending->changed = true; });
+      },
+      [this] { Note([](Pending* pending) { pending->lost = true; }); },
+      [this](const Failure& failure) { Note([&](Pending* pending) { pending->failure = failure; }); },
+  });
+}
+
+void AddressMonitor::Note(const std::function<void(Pending*)>& set) {
+  bool first;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    first = !pending_.any();
+    set(&pending_);
+  }
+  if (first) wake_();
+}
+
+std::vector<AddressItem> AddressMonitor::Take() {
+  Pending taken;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    taken = std::exchange(pending_, {});
+  }
+  std::vector<AddressItem> items;
+  if (taken.changed) items.emplace_back(AddressesChanged{});
+  if (taken.lost) items.emplace_back(EventsLost{});
+  if (taken.failure) items.emplace_back(MonitorFailed{*std::move(taken.failure)});
+  return items;
+}
+
+}  // namespace nftp

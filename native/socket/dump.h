@@ -1,0 +1,46 @@
+// Requests that read, restarted when the kernel says that the dump was interrupted.
+#pragma once
+
+#include <linux/netlink.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "codec/attr.h"
+#include "socket/socket.h"
+#include "socket/socket_pool.h"
+
+namespace nftp {
+
+// A request to nf_tables with room for a few names.
+class NfTablesRequest {
+ public:
+  NfTablesRequest(uint16_t type, uint16_t flags, uint8_t family);
+
+  const nlmsghdr* message() const { return reinterpret_cast<const nlmsghdr*>(buffer_.data()); }
+  AttrWriter& writer() { return writer_; }
+
+ private:
+  std::vector<uint8_t> buffer_;
+  AttrWriter writer_;
+};
+
+// Sockets of one protocol.
+using ReadSockets = SocketPool<NetlinkSocket>;
+
+// As many as usually read at a time: a family each.
+constexpr size_t kIdleReadSockets = 2;
+
+// Sends `request` and hands every message of the answer to `on_message`. `reset` is called before each attempt, for a
+// dump that the kernel marks NLM_F_DUMP_INTR is read again, at most kMaxRestarts times. Throws Failure.
+// With `absent_is_empty`, ENOENT is an answer without messages.
+constexpr int kMaxRestarts = 10;
+void RunRequest(ReadSockets& sockets, const nlmsghdr* request, const char* action, const std::function<void()>& reset,
+                const std::function<void(const nlmsghdr*)>& on_message, bool absent_is_empty = false);
+
+// Errors of a dump that began come in its last message, NLMSG_DONE. 0: none.
+int ErrorOfDone(const nlmsghdr* message);
+
+}  // namespace nftp
