@@ -26,6 +26,14 @@ export default defineConfig({
       { extends: true, test: { name: "leaks", include: ["test/leaks/**/*.test.ts"] } },
       {
         extends: true,
+        test: { name: "library", include: ["test/library/*.test.ts"], exclude: ["test/library/package.test.ts"] },
+      },
+      {
+        extends: true,
+        test: { name: "package", include: ["test/library/package.test.ts"], hookTimeout: patience(1800_000) },
+      },
+      {
+        extends: true,
         test: { name: "nft", include: ["test/nft-versions/**/*.test.ts"], hookTimeout: patience(300_000) },
       },
     ],

@@ -24,6 +24,8 @@ interface Tier {
   readonly what: string;
   /** Where it runs: the static checks in this process, plain vitest, or vitest in fresh network namespaces. */
   readonly runs: "checks" | "plain" | "in-namespaces";
+  /** No part of `npm test`: run by `--only` alone. */
+  readonly apart?: true;
 }
 
 interface Outcome {
@@ -56,6 +58,8 @@ const tiers: readonly Tier[] = [
   { name: "leaks", what: "the addon under LeakSanitizer, in worker threads too", runs: "in-namespaces" },
   { name: "packets", what: "real packets through the real kernel", runs: "in-namespaces" },
   { name: "nft", what: "what nft prints of our table", runs: "in-namespaces" },
+  { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
+  { name: "package", what: "npm pack, installed and run in a clean root", runs: "plain", apart: true },
 ];
 
 const { values: options, positionals: filters } = parseArgs({
@@ -205,7 +209,7 @@ function runChecks(): Outcome {
 }
 
 function selectTiers(): readonly Tier[] {
-  if (options.only === undefined) return tiers;
+  if (options.only === undefined) return tiers.filter((tier) => tier.apart !== true);
   return options.only.split(",").map((name) => {
     const tier = tiers.find((candidate) => candidate.name === name);
     if (tier === undefined) {
@@ -224,12 +228,13 @@ const apart: readonly { readonly command: string; readonly why: string }[] = [
   { command: "test:endurance", why: "long: two minutes of changes under traffic" },
   { command: "test:kernels", why: "long, downloads: other kernels, emulated" },
   { command: "test:nft", why: "downloads: nft of other releases" },
+  { command: "test:package", why: "downloads: a cross compiler, a Debian root" },
   { command: "bench", why: "needs a quiet machine" },
 ];
 
 /** What this run does not cover though the project has it: said, so that a green line is not read as more than it is. */
 function leftOut(selected: readonly Tier[]): string[] {
-  const absent = tiers.filter((tier) => !selected.includes(tier)).map((tier) => tier.name);
+  const absent = tiers.filter((tier) => tier.apart !== true && !selected.includes(tier)).map((tier) => tier.name);
   const lines = absent.length === 0 ? [] : [`not asked for: ${absent.join(", ")}`];
   if (filters.length > 0) lines.push(`only test files that match: ${filters.join(" ")}`);
   if (options.only !== undefined) return lines;

@@ -43,7 +43,7 @@ function mirror(): string {
   return site;
 }
 
-function writeAptConfiguration(directory: string, suite: string): string {
+function writeAptConfiguration(directory: string, suite: string, architecture: string | undefined): string {
   const keyring = keyrings.find((file) => existsSync(file));
   if (keyring === undefined)
     throw new Error("Debian's archive keys are missing: apt-get install debian-archive-keyring");
@@ -64,6 +64,7 @@ function writeAptConfiguration(directory: string, suite: string): string {
     // An archived suite's index is past its date; what it holds is signed all the same.
     "Acquire::Check-Valid-Until": "false",
     "APT::Sandbox::User": "",
+    ...(architecture !== undefined && { "APT::Architecture": architecture, "APT::Architectures": architecture }),
   };
   const file = path.join(directory, "apt.conf");
   const lines = Object.entries(settings).map(([name, value]) => `${name} "${value}";\n`);
@@ -76,8 +77,9 @@ export class Archive {
   readonly #env: Readonly<Record<string, string>>;
   readonly #archives: string;
 
-  constructor(directory: string, suite: string) {
-    this.#env = { APT_CONFIG: writeAptConfiguration(directory, suite) };
+  /** `architecture` by Debian's name ("arm64"); absent: the machine's. */
+  constructor(directory: string, suite: string, architecture?: string) {
+    this.#env = { APT_CONFIG: writeAptConfiguration(directory, suite, architecture) };
     this.#archives = path.join(directory, "cache", "archives");
     mustRun("apt-get", ["-q", "update"], { env: this.#env });
   }
@@ -111,14 +113,20 @@ export class Archive {
  * Packages of a suite, unpacked into `directory`/root unless that was done within a week. `download` says which. Needs the
  * network; throws with apt's words.
  */
-export function unpacked(directory: string, suite: string, what: string, download: (archive: Archive) => void): string {
+export function unpacked(
+  directory: string,
+  suite: string,
+  what: string,
+  download: (archive: Archive) => void,
+  architecture?: string,
+): string {
   const root = path.join(directory, "root");
   const complete = path.join(directory, "complete");
   const age = Date.now() - (statSync(complete, { throwIfNoEntry: false })?.mtimeMs ?? 0);
   if (age < maxAgeMs) return root;
   console.log(`fetching ${what} of Debian ${suite}`);
   rmSync(directory, { recursive: true, force: true });
-  const archive = new Archive(directory, suite);
+  const archive = new Archive(directory, suite, architecture);
   download(archive);
   archive.unpack(root);
   for (const name of ["lists", "cache"]) rmSync(path.join(directory, name), { recursive: true, force: true });

@@ -1,0 +1,55 @@
+/**
+ * What `npm install nft-proxier` runs: nothing is done where a prebuilt addon loads; else the addon is compiled, which needs a
+ * C++ compiler, make, python3 and the headers of libnftnl and libmnl. With `--ignore-scripts` nothing is compiled, and the
+ * prebuilt addon is used all the same.
+ */
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..", "..");
+
+function libc() {
+  process.report.excludeNetwork = true;
+  return process.report.getReport().header.glibcVersionRuntime === undefined ? "musl" : "glibc";
+}
+
+/** Why the prebuilt addon does not serve here; undefined: it does. */
+function whyNotPrebuilt() {
+  const platform = `linux-${process.arch}-${libc()}`;
+  const file = path.join(root, "prebuilds", platform, "nft_proxier.node");
+  if (!existsSync(file)) return `there is no prebuilt addon for ${platform}`;
+  try {
+    createRequire(import.meta.url)(file);
+    return undefined;
+  } catch (error) {
+    return `the prebuilt addon for ${platform} does not load: ${error.message}`;
+  }
+}
+
+function compile() {
+  const gyp = process.env.npm_config_node_gyp;
+  const [command, args] = gyp === undefined ? ["node-gyp", []] : [process.execPath, [gyp]];
+  return spawnSync(command, [...args, "rebuild"], { cwd: root, stdio: "inherit" }).status === 0;
+}
+
+function fail(reason) {
+  console.error(`nft-proxier: ${reason}.`);
+  process.exit(1);
+}
+
+if (process.platform !== "linux") fail(`nf_tables is a part of Linux; this is ${process.platform}`);
+const reason = whyNotPrebuilt();
+if (reason !== undefined) {
+  console.error(`nft-proxier: ${reason}; compiling it`);
+  if (!compile()) {
+    fail(
+      `${reason}, and it could not be compiled (see above). It needs a C++17 compiler, make, python3 and the development files of ` +
+        "libnftnl and libmnl.\n  Debian, Ubuntu: apt-get install g++ make python3 libnftnl-dev libmnl-dev" +
+        "\n  Alpine:         apk add g++ make python3 linux-headers libnftnl-dev libmnl-dev" +
+        "\n  Fedora:         dnf install gcc-c++ make python3 libnftnl-devel libmnl-devel\nThen: npm rebuild nft-proxier",
+    );
+  }
+}

@@ -1,0 +1,98 @@
+/**
+ * What `npm pack` and `npm publish` run before and after: the package holds the library alone.
+ *
+ *   node deploy/package/prepare.mjs           builds dist/ and prebuilds/, and writes the published package.json
+ *   node deploy/package/prepare.mjs --after   puts the checkout's own package.json back
+ *
+ * The checkout's package.json is that of the program: client-node, zod and the pinned Node are no business of the library's users.
+ * dist/.npmignore keeps out all that the two entry points do not import.
+ */
+import { spawnSync } from "node:child_process";
+import fs from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..", "..");
+const manifestFile = path.join(root, "package.json");
+const saved = path.join(root, "build", "package.json.checkout");
+
+function run(command, ...args) {
+  const { status, error } = spawnSync(command, args, { cwd: root, stdio: ["ignore", 2, 2] });
+  if (status !== 0) throw new Error(`${command} ${args.join(" ")} failed${error ? `: ${error.message}` : ""}`);
+}
+
+/** Puts the checkout's package.json back, from the last run or from one that was interrupted. */
+function restore() {
+  if (fs.existsSync(saved)) fs.renameSync(saved, manifestFile);
+}
+
+/** What modules import: relative paths as they are, packages by name. */
+function importsOf(file) {
+  const text = fs.readFileSync(file, "utf8");
+  return [...text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"([^"]+)"/g)].map(([, name]) => name);
+}
+
+/** Files under dist/ that the entry points need, with their types; packages that they import. */
+function reachable(entries) {
+  const files = new Set();
+  const packages = new Set();
+  const visit = (file) => {
+    if (files.has(file)) return;
+    files.add(file);
+    const types = file.replace(/\.js$/, ".d.ts");
+    files.add(types);
+    for (const name of [...importsOf(file), ...importsOf(types)]) {
+      if (name.startsWith(".")) visit(path.resolve(path.dirname(file), name));
+      else if (!name.startsWith("node:")) packages.add(name.split("/", name.startsWith("@") ? 2 : 1).join("/"));
+    }
+  };
+  for (const entry of entries) visit(path.join(root, entry));
+  return { files, packages };
+}
+
+function writeIgnoreFile(files) {
+  const dist = path.join(root, "dist");
+  const kept = new Set([...files].map((file) => path.relative(dist, file)));
+  const others = fs
+    .readdirSync(dist, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.relative(dist, path.join(entry.parentPath, entry.name)))
+    .filter((file) => !kept.has(file));
+  fs.writeFileSync(path.join(dist, ".npmignore"), others.map((file) => `/${file}\n`).join(""));
+}
+
+/** The addon is compiled against node-addon-api where no prebuilt one serves. */
+const dependencies = ["node-addon-api"];
+
+function publishedManifest(manifest, packages) {
+  const missing = [...packages].filter((name) => !dependencies.includes(name));
+  if (missing.length > 0) throw new Error(`the library imports ${missing.join(", ")}, which it does not depend on`);
+  const { name, version, license, type, gypfile, engines, exports, files } = manifest;
+  return {
+    name,
+    version,
+    description: "nf_tables tables and connection tracking, declared and kept: netlink, no nft command",
+    keywords: ["nftables", "nf_tables", "netfilter", "conntrack", "firewall", "netlink"],
+    license,
+    type,
+    gypfile,
+    os: ["linux"],
+    engines,
+    exports,
+    files,
+    scripts: { install: "node deploy/package/install.mjs" },
+    dependencies: Object.fromEntries(dependencies.map((dependency) => [dependency, manifest.dependencies[dependency]])),
+  };
+}
+
+restore();
+if (!process.argv.includes("--after")) {
+  const manifest = JSON.parse(fs.readFileSync(manifestFile, "utf8"));
+  run("node", "deploy/bootstrap.mjs", "--", "deploy/package/prebuild.ts");
+  const { files, packages } = reachable(Object.values(manifest.exports).map((entry) => entry.default));
+  writeIgnoreFile(files);
+  const published = publishedManifest(manifest, packages);
+  fs.mkdirSync(path.dirname(saved), { recursive: true });
+  fs.copyFileSync(manifestFile, saved);
+  fs.writeFileSync(manifestFile, `${JSON.stringify(published, undefined, 2)}\n`);
+}

@@ -1,0 +1,43 @@
+/**
+ * Drops packets from the networks and addresses in a file, one a line; `#` begins a comment.
+ *
+ *   node blocklist.ts FILE     writes the table; again after the file has changed: only the difference is written
+ *   node blocklist.ts --remove
+ */
+import { readFileSync } from "node:fs";
+import { openKernel, Table } from "nft-proxier/table";
+
+const [file] = process.argv.slice(2);
+if (file === undefined) throw new Error("usage: node blocklist.ts FILE | --remove");
+
+const kernel = await openKernel();
+const table = new Table(kernel, { family: "inet", name: "blocklist" });
+
+if (file === "--remove") {
+  await table.destroy();
+  console.log("removed");
+} else {
+  const lines = readFileSync(file, "utf8").split("\n");
+  const networks = lines.map((line) => line.replace(/#.*/, "").trim()).filter((line) => line !== "");
+
+  const v4 = table.set({ set: "blocked4", key: ["ipv4_addr"], interval: true });
+  const v6 = table.set({ set: "blocked6", key: ["ipv6_addr"], interval: true });
+  v4.replace(networks.filter((network) => !network.includes(":")));
+  v6.replace(networks.filter((network) => network.includes(":")));
+  table.chain({
+    chain: "prerouting",
+    base: { type: "filter", hook: "prerouting", priority: "raw" },
+    rules: ["blocked4", "blocked6"].map((set) => ({
+      statements: [
+        { match: "in-set", key: ["saddr"], set },
+        { action: "counter" },
+        { action: "verdict", verdict: "drop" },
+      ],
+    })),
+  });
+
+  const { operations, transactions } = await table.apply();
+  const { add, delete: gone } = operations.element;
+  console.log(`${v4.size + v6.size} networks; ${transactions} transactions: ${add} elements added, ${gone} deleted`);
+}
+await kernel.close();

@@ -1,0 +1,50 @@
+/**
+ * Forwards ports of this machine to others: a map from protocol and port to address and port, and one rule.
+ *
+ *   node port-forwarder.ts tcp:8080=192.0.2.2:80 udp:53=192.0.2.3:53
+ *   node port-forwarder.ts              forwards nothing
+ *
+ * The machine must forward packets: sysctl net.ipv4.ip_forward=1.
+ */
+import { openKernel, Table, type ProtocolName } from "nft-proxier/table";
+
+const kernel = await openKernel();
+const table = new Table(kernel, { family: "ip", name: "port-forwarder" });
+
+const forwards = table.set({
+  set: "forwards",
+  key: ["inet_proto", "inet_service"],
+  data: ["ipv4_addr", "inet_service"],
+});
+for (const argument of process.argv.slice(2)) {
+  const [, protocol, port, address, to] = /^(\w+):(\d+)=([\d.]+):(\d+)$/.exec(argument) ?? [];
+  if (protocol === undefined) throw new Error(`not PROTOCOL:PORT=ADDRESS:PORT: ${argument}`);
+  forwards.put([protocol as ProtocolName, Number(port)], [address, Number(to)]);
+}
+
+table.chain({
+  chain: "prerouting",
+  base: { type: "nat", hook: "prerouting", priority: "dstnat" },
+  rules: [
+    {
+      statements: [
+        { match: "address-type", direction: "destination", type: "local" },
+        { action: "dnat-map", key: ["l4proto", "dport"], map: "forwards", data: "address-port" },
+      ],
+    },
+  ],
+});
+// Answers must come back this way.
+table.chain({
+  chain: "postrouting",
+  base: { type: "nat", hook: "postrouting", priority: "srcnat" },
+  rules: [
+    {
+      statements: [{ match: "ct-status", status: "dnat" }, { action: "masquerade" }],
+    },
+  ],
+});
+
+await table.apply();
+console.log(table.render());
+await kernel.close();

@@ -1,0 +1,46 @@
+/**
+ * Lets so many new connections a second through to a TCP port, and drops the others.
+ *
+ *   node rate-limiter.ts PORT RATE
+ *   node rate-limiter.ts --remove
+ */
+import { openKernel, Table } from "nft-proxier/table";
+
+const [port, rate] = process.argv.slice(2).map(Number);
+const kernel = await openKernel();
+const table = new Table(kernel, { family: "inet", name: "rate-limiter" });
+
+if (process.argv[2] === "--remove") {
+  await table.destroy();
+  console.log("removed");
+} else {
+  table.chain({
+    chain: "input",
+    base: { type: "filter", hook: "input", priority: "filter" },
+    rules: [
+      {
+        statements: [
+          { match: "protocol", protocol: "tcp" },
+          { match: "port", direction: "destination", ports: [port] },
+          { match: "ct-state", states: ["new"] },
+          { action: "verdict", verdict: "jump limited" },
+        ],
+      },
+    ],
+  });
+  table.chain({
+    chain: "limited",
+    rules: [
+      {
+        statements: [
+          { action: "limit", rate, per: "second", burst: rate },
+          { action: "verdict", verdict: "accept" },
+        ],
+      },
+      { statements: [{ action: "counter" }, { action: "verdict", verdict: "drop" }], comment: "beyond the rate" },
+    ],
+  });
+  await table.apply();
+  console.log(`port ${port}: ${rate} new connections a second`);
+}
+await kernel.close();

@@ -1,0 +1,213 @@
+/** Fields of keys and data as people write them: "192.0.2.1", "tcp", 443, "eth0"; and as the kernel keeps them. Pure. */
+import { addressBytes, formatAddress } from "../base/ip.js";
+import { FIELD_BYTES, type FieldType, protocolNumber } from "../table/index.js";
+
+/** Transport protocols by the names of /etc/protocols; others by number. */
+export type ProtocolName =
+  "tcp" | "udp" | "sctp" | "icmp" | "icmpv6" | "udplite" | "dccp" | "gre" | "esp" | "ah" | "igmp" | "vrrp" | "ipip";
+export type Protocol = ProtocolName | number;
+
+/** What people write for a field of each type. */
+export interface FieldValues {
+  /** "192.0.2.1" */
+  readonly ipv4_addr: string;
+  /** "2001:db8::1" */
+  readonly ipv6_addr: string;
+  /** "tcp", or a number from 0 to 255. */
+  readonly inet_proto: Protocol;
+  /** A port, from 0 to 65535. */
+  readonly inet_service: number;
+  /** 32 bits. */
+  readonly mark: number;
+  /** 32 bits, or as `tc` writes it: "15:3", both in hex. */
+  readonly classid: number | `${string}:${string}`;
+  /** At most 15 bytes. */
+  readonly ifname: string;
+  /** What `numgen` gave: 32 bits. */
+  readonly index: number;
+}
+
+/** One value for a single field, a tuple for a concatenation: `["10.96.0.80", "tcp", 80]`. */
+export type FieldsValue<Fields extends readonly FieldType[]> = Fields extends readonly [infer Only extends FieldType]
+  ? FieldValues[Only]
+  : { readonly [Index in keyof Fields]: FieldValues[Fields[Index]] };
+
+/** A value that cannot stand in its field. Nothing has changed. */
+export class FieldError extends TypeError {
+  override readonly name = "FieldError";
+  constructor(
+    /** "set services, key[2] (inet_service)" */
+    readonly field: string,
+    /** "a port from 0 to 65535" */
+    readonly expected: string,
+    readonly value: unknown,
+  ) {
+    super(`${field}: expected ${expected}, found ${display(value)}`);
+  }
+}
+
+function display(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value);
+  if (value instanceof Uint8Array) return `${value.length} bytes`;
+  if (Array.isArray(value)) return `[${value.map(display).join(", ")}]`;
+  if (typeof value === "object" && value !== null) return JSON.stringify(value) ?? "an object";
+  return String(value);
+}
+
+const EXPECTED: Readonly<Record<FieldType, string>> = {
+  ipv4_addr: 'an IPv4 address ("192.0.2.1")',
+  ipv6_addr: 'an IPv6 address ("2001:db8::1")',
+  inet_proto: 'a protocol ("tcp", or a number from 0 to 255)',
+  inet_service: "a port from 0 to 65535",
+  mark: "a mark from 0 to 4294967295",
+  classid: 'a class ("15:3", or a number from 0 to 4294967295)',
+  ifname: "an interface's name of 1 to 15 bytes",
+  index: "an index from 0 to 4294967295",
+};
+
+const ALL_BITS = 0xffffffff;
+
+/** One part of a set, for people: `where` is "set services, key". */
+export class FieldCodec {
+  readonly #where: string;
+  readonly #fields: readonly FieldType[];
+  /** Written anew by every `pack`. */
+  readonly #bytes: Uint8Array;
+  readonly #words: DataView;
+
+  constructor(where: string, fields: readonly FieldType[]) {
+    this.#where = where;
+    this.#fields = fields;
+    const [only] = fields;
+    const length = fields.length === 1 ? FIELD_BYTES[only] : fields.reduce((sum, field) => sum + widthOf(field), 0);
+    this.#bytes = new Uint8Array(length);
+    this.#words = new DataView(this.#bytes.buffer);
+  }
+
+  /** Bytes of a value, valid until the next call; bytes come back as they are. Throws FieldError. */
+  pack(value: unknown): Uint8Array {
+    const fields = this.#fields;
+    if (value instanceof Uint8Array) {
+      if (value.length === this.#bytes.length) return value;
+      throw new FieldError(this.#where, `${this.#bytes.length} bytes`, value);
+    }
+    this.#bytes.fill(0);
+    if (fields.length === 1) {
+      if (!this.#write(fields[0], value, 0)) throw this.#error(0, value);
+      return this.#bytes;
+    }
+    if (!Array.isArray(value) || value.length !== fields.length) {
+      throw new FieldError(this.#where, `[${fields.join(", ")}], or ${this.#bytes.length} bytes`, value);
+    }
+    let at = 0;
+    for (const [index, field] of fields.entries()) {
+      if (!this.#write(field, value[index], at)) throw this.#error(index, value[index]);
+      at += widthOf(field);
+    }
+    return this.#bytes;
+  }
+
+  /** The value of packed bytes: a tuple, or of a single field the value itself. */
+  unpack(bytes: Uint8Array): unknown {
+    let at = 0;
+    const values = this.#fields.map((field) => {
+      const value = readField(field, bytes.subarray(at, at + FIELD_BYTES[field]));
+      at += widthOf(field);
+      return value;
+    });
+    return values.length === 1 ? values[0] : values;
+  }
+
+  #error(index: number, value: unknown): FieldError {
+    const field = this.#fields[index];
+    const name = this.#fields.length === 1 ? this.#where : `${this.#where}[${index}]`;
+    return new FieldError(`${name} (${field})`, EXPECTED[field], value);
+  }
+
+  /** False: that is no value of such a field. */
+  #write(field: FieldType, value: unknown, at: number): boolean {
+    switch (field) {
+      case "ipv4_addr":
+      case "ipv6_addr":
+        return this.#copy(typeof value === "string" ? addressBytes(value) : undefined, FIELD_BYTES[field], at);
+      case "inet_proto": {
+        const number = protocolOf(value);
+        if (number !== undefined) this.#bytes[at] = number;
+        return number !== undefined;
+      }
+      case "inet_service":
+        if (!isInteger(value, 0xffff)) return false;
+        this.#words.setUint16(at, value);
+        return true;
+      case "mark":
+      case "index":
+        return this.#writeNumber(value, at);
+      case "classid":
+        return this.#writeNumber(typeof value === "string" ? classOf(value) : value, at);
+      case "ifname": {
+        const name = typeof value === "string" ? Buffer.from(value) : undefined;
+        const fits = name !== undefined && name.length > 0 && name.length < FIELD_BYTES.ifname && !name.includes(0);
+        if (fits) this.#bytes.set(name, at);
+        return fits;
+      }
+    }
+  }
+
+  #copy(bytes: Uint8Array | undefined, length: number, at: number): boolean {
+    if (bytes?.length !== length) return false;
+    this.#bytes.set(bytes, at);
+    return true;
+  }
+
+  /** In the machine's own byte order, in which the kernel keeps such fields. */
+  #writeNumber(value: unknown, at: number): boolean {
+    if (!isInteger(value, ALL_BITS)) return false;
+    this.#words.setUint32(at, value, LITTLE_ENDIAN);
+    return true;
+  }
+}
+
+const LITTLE_ENDIAN = new Uint8Array(Uint32Array.of(1).buffer)[0] === 1;
+
+/** In a concatenation every field begins at a multiple of 4 bytes. */
+function widthOf(field: FieldType): number {
+  return Math.ceil(FIELD_BYTES[field] / 4) * 4;
+}
+
+function isInteger(value: unknown, most: number): value is number {
+  return typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= most;
+}
+
+/** Number of a protocol by number or name; undefined: it is none. */
+export function protocolOf(value: unknown): number | undefined {
+  if (typeof value !== "string" && typeof value !== "number") return undefined;
+  try {
+    return protocolNumber(value);
+  } catch {
+    return undefined;
+  }
+}
+
+function classOf(text: string): number | undefined {
+  const [, major, minor] = /^([0-9a-f]{1,4}):([0-9a-f]{1,4})$/i.exec(text) ?? [];
+  return major === undefined ? undefined : Number.parseInt(major, 16) * 0x10000 + Number.parseInt(minor, 16);
+}
+
+function readField(field: FieldType, bytes: Uint8Array): string | number {
+  const words = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  switch (field) {
+    case "ipv4_addr":
+    case "ipv6_addr":
+      return formatAddress(bytes);
+    case "inet_proto":
+      return bytes[0];
+    case "inet_service":
+      return words.getUint16(0);
+    case "mark":
+    case "classid":
+    case "index":
+      return words.getUint32(0, LITTLE_ENDIAN);
+    case "ifname":
+      return Buffer.from(bytes).toString().replace(/\0+$/, "");
+  }
+}

@@ -1,0 +1,186 @@
+/** `Table` and `TableWatch` as the library offers them: over the engine's own, with values as people write them. */
+import type { Kernel, TableRef, Verdict } from "../kernel/types.js";
+import {
+  type ApplyResult,
+  type ElementSet,
+  type Features,
+  type ForeignChange,
+  type Insertion as FullInsertion,
+  Table as Engine,
+  type TableOptions as EngineOptions,
+  TableWatch as EngineWatch,
+  type WatchOptions,
+} from "../table/index.js";
+import {
+  checkFieldTypes,
+  DataMap,
+  DynamicSet,
+  type ElementsOf,
+  NetworkSet,
+  PlainSet,
+  type SetSpec,
+  VerdictMap,
+} from "./elements.js";
+import { type ChainSpec, fullChain, fullRule, type Rule } from "./rules.js";
+
+/** What a table is. */
+export type TableOptions = Pick<
+  EngineOptions,
+  "family" | "name" | "comment" | "own" | "ownerMark" | "refreshIntervalMs" | "postWriteIntervalMs"
+>;
+
+/** Rules of ours in a chain of another table. */
+export interface Insertion extends Omit<FullInsertion, "rules"> {
+  readonly rules: readonly Rule[];
+}
+
+const engines = new WeakMap<Table, Engine>();
+
+/**
+ * An nf_tables table that this program owns. Say which chains, sets and elements are desired, in any order, then `apply()`.
+ * The first apply reads what the kernel holds; everything else in the table goes, and what is the same stays untouched
+ * (counters and the contents of dynamic sets survive). Later ones cost as much as what changed. Each is one atomic
+ * transaction, or none when there is nothing to do.
+ */
+export class Table {
+  readonly #engine: Engine;
+  /** Verdicts that maps were given, by the engine's numbers. */
+  readonly #verdicts = new Map<number, Verdict>();
+
+  /** Throws RangeError for a name or comment that nft could not print. */
+  constructor(kernel: Kernel, options: TableOptions) {
+    this.#engine = new Engine(kernel, options);
+    engines.set(this, this.#engine);
+  }
+
+  /** Family and name. */
+  get ref(): TableRef {
+    return this.#engine.ref;
+  }
+
+  /**
+   * The chain has exactly these rules. In an `inet` table the sets that its rules look up come first. Throws FieldError, or RangeError
+   * for what cannot be expressed.
+   */
+  chain(spec: ChainSpec): void {
+    this.#engine.chain(fullChain(spec));
+  }
+
+  removeChain(name: string): void {
+    this.#engine.removeChain(name);
+  }
+
+  /**
+   * The set or map; called again with the same name it has the same elements. Throws FieldError, or RangeError for what
+   * the kernel cannot hold.
+   */
+  set<const Spec extends SetSpec>(spec: Spec): ElementsOf<Spec> {
+    checkFieldTypes(spec);
+    // The cases of `#elementsOf` are those of `ElementsOf`.
+    return this.#elementsOf(spec, this.#engine.set(spec)) as unknown as ElementsOf<Spec>;
+  }
+
+  removeSet(name: string): void {
+    this.#engine.removeSet(name);
+  }
+
+  /** Exactly these rules of ours at that end of another table's chain; needs `ownerMark`. */
+  insertions(target: Insertion): void {
+    const where = `insertion in ${target.table} ${target.chain}`;
+    const rules = target.rules.map((rule, index) => fullRule(`${where}, rule ${index}`, rule));
+    this.#engine.insertions({ ...target, rules });
+  }
+
+  /** Reads what the kernel holds, unless that is known. Writes nothing. Throws TableError. */
+  load(): Promise<void> {
+    return this.#engine.load();
+  }
+
+  /** Brings the kernel to what is desired. Throws TableError; then nothing has changed, and everything stays desired. */
+  apply(): Promise<ApplyResult> {
+    return this.#engine.apply();
+  }
+
+  /** Compares everything with the kernel and writes nothing; what differs is repaired by the next apply. Throws TableError. */
+  check(): Promise<"same" | "different"> {
+    return this.#engine.check();
+  }
+
+  /** The next apply reads everything first. `reason` comes back in its result. */
+  invalidate(reason: string): void {
+    this.#engine.invalidate(reason);
+  }
+
+  /** What the kernel can do, probed once by transactions that are rolled back; again with `refresh`. */
+  features(refresh = false): Promise<Features> {
+    return this.#engine.features(refresh);
+  }
+
+  /** What is desired, as text for `nft -f` (1.0.6 or newer). */
+  render(): string {
+    return this.#engine.render();
+  }
+
+  /** Removes the table and our rules in other tables. What is desired stays so. Throws TableError. */
+  destroy(): Promise<ApplyResult> {
+    return this.#engine.destroy();
+  }
+
+  /** Refuses further calls; the kernel keeps what it holds. */
+  close(): void {
+    this.#engine.close();
+  }
+
+  #elementsOf(spec: SetSpec, elements: ElementSet): DataMap | DynamicSet | NetworkSet | PlainSet | VerdictMap {
+    if (spec.interval === true) return new NetworkSet(elements);
+    if (spec.dynamic === true) return new DynamicSet(spec);
+    if (spec.data === undefined) return new PlainSet(elements);
+    if (spec.data !== "verdict") return new DataMap(elements);
+    return new VerdictMap(elements, {
+      id: (verdict) => {
+        const id = this.#engine.verdictId(verdict);
+        this.#verdicts.set(id, verdict);
+        return id;
+      },
+      verdict: (id) => this.#verdicts.get(id)!,
+    });
+  }
+}
+
+export interface WatchHandlers {
+  /** Another process changed the table: its next apply repairs it. */
+  changed(table: Table, change: ForeignChange): void;
+  /** Events were lost: every table's next apply reads it. */
+  lost(reason: string): void;
+  /** Listening failed; retrying in `againMs`. */
+  failed(error: unknown, againMs: number): void;
+}
+
+/** Listens to what other processes do to tables of ours. */
+export class TableWatch {
+  readonly #watch: EngineWatch;
+
+  constructor(kernel: Kernel, tables: readonly Table[], handlers: WatchHandlers, options: WatchOptions = {}) {
+    const outer = new Map(tables.map((table) => [engines.get(table)!, table]));
+    this.#watch = new EngineWatch(
+      kernel,
+      [...outer.keys()],
+      {
+        changed: (engine, change) => handlers.changed(outer.get(engine)!, change),
+        lost: (reason) => handlers.lost(reason),
+        failed: (error, againMs) => handlers.failed(error, againMs),
+      },
+      options,
+    );
+  }
+
+  /** Listens when it resolves, or retries by itself: call it before the tables are read. Never fails. */
+  open(): Promise<void> {
+    return this.#watch.open();
+  }
+
+  /** Ends for good. */
+  close(): Promise<void> {
+    return this.#watch.close();
+  }
+}

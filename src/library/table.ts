@@ -1,0 +1,57 @@
+/**
+ * `nft-proxier/table`: nf_tables tables from a Node program. Declare chains, rules, sets and maps; `apply()` brings the kernel
+ * there in one atomic transaction.
+ *
+ * @module
+ */
+import type { Kernel } from "../kernel/types.js";
+import { NftKernel, type NftKernelOptions } from "../kernel/nft-kernel.js";
+import { printRule as printFullRule } from "../table/index.js";
+import type { SetSpec } from "./elements.js";
+import { fullRule, type Rule, type Statement } from "./rules.js";
+import type { TableOptions } from "./owned-table.js";
+
+export { Hook, Priority } from "../kernel/constants.js";
+export { KernelError, type Fault, type KernelErrorCode } from "../kernel/errors.js";
+export type * from "../kernel/types.js";
+export type { NftKernelOptions } from "../kernel/nft-kernel.js";
+export { TableError } from "../table/index.js";
+export type {
+  Action,
+  ApplyResult,
+  Drift,
+  FaultyObject,
+  Features,
+  Field,
+  FieldType,
+  ForeignChange,
+  Match,
+  OperationCounts,
+  PortRange,
+  WatchOptions,
+} from "../table/index.js";
+export { DataMap, DynamicSet, NetworkSet, PlainSet, VerdictMap, type ElementsOf, type SetSpec } from "./elements.js";
+export { FieldError, type FieldsValue, type FieldValues, type Protocol, type ProtocolName } from "./fields.js";
+export { Table, TableWatch, type Insertion, type TableOptions, type WatchHandlers } from "./owned-table.js";
+export type { BaseChain, ChainSpec, HookName, PriorityName, Rule, Statement } from "./rules.js";
+export type { VerdictText } from "./verdicts.js";
+
+/**
+ * Opens nf_tables of a network namespace (the process's own, or `netns`). Needs CAP_NET_ADMIN there. Throws KernelError: "addon",
+ * "no-permission", "no-nftables" or "system" (no such namespace).
+ */
+export function openKernel(options: NftKernelOptions = {}): Promise<Kernel> {
+  return NftKernel.open(options);
+}
+
+export interface PrintOptions extends Pick<TableOptions, "family"> {
+  /** Sets that the rule names, for the types of their keys. */
+  readonly sets?: readonly SetSpec[];
+}
+
+/** A rule, or statements of one, as nft's own text. Throws FieldError. */
+export function printRule(rule: Rule | readonly Statement[], options: PrintOptions): string {
+  const { family, sets = [] } = options;
+  const whole: Rule = "statements" in rule ? rule : { statements: rule };
+  return printFullRule(fullRule("rule", whole), { family, setSpec: (name) => sets.find(({ set }) => set === name) });
+}
