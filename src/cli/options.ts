@@ -24,6 +24,24 @@ export interface ValidateOptions {
   readonly output: (typeof VALIDATE_FORMATS)[number];
 }
 
+export const STATUS_FORMATS = ["text", "json"] as const;
+
+export interface StatusOptions {
+  readonly output: (typeof STATUS_FORMATS)[number];
+  readonly events?: boolean;
+  /** Default: that of this network namespace. */
+  readonly socket?: string;
+}
+
+export const SERVICE_FORMATS = ["table", "wide", "json", "yaml", "name"] as const;
+
+export interface ServicesOptions {
+  readonly output: (typeof SERVICE_FORMATS)[number];
+  /** False: `--no-headers`. */
+  readonly headers?: boolean;
+  readonly socket?: string;
+}
+
 /** What kube-proxy has no name for. */
 export interface OwnOptions {
   /** Directory of manifests to serve instead of what an API server says; undefined: the API server. */
@@ -32,6 +50,8 @@ export interface OwnOptions {
   readonly ownTable: boolean;
   /** At the start, an incomplete reading of the manifests may change a table that is in force. */
   readonly allowIncomplete: boolean;
+  /** Where `status` and `services` ask; "": nowhere. Default: a path that the network namespace names. */
+  readonly controlSocket?: string;
   /** Garbage collection of the connection tracking table in the background. Default "adaptive". */
   readonly gcInterval?: GcInterval;
 }
@@ -41,6 +61,10 @@ export interface ProxyOptions {
   readonly flags: FlagValues;
   readonly own: OwnOptions;
 }
+
+export const CONTROL_SOCKET_FLAG = "control-socket";
+export const CONTROL_SOCKET_USAGE =
+  "unix socket on which `status` and `services` ask, for root alone; empty: none. By default /run/nft-proxier/ with a name of this network namespace's own";
 
 export const GC_INTERVAL_FLAG = "conntrack-gc-interval";
 export const GC_INTERVAL_RANGE = "must be 0, or from 10s to 24h";
@@ -54,6 +78,7 @@ export const OWN_FLAGS: readonly FlagSpec[] = flagSpecs(false, [
   ["manifests", "string", "dir", "", "", "serve the objects in this directory; no API server is asked"],
   ["allow-incomplete", "bool", "", "", "", "with --manifests: write at the start although something of them cannot be read or served"],
   ["own-table", "bool", "", "", "", "nobody else may change the tables while this runs (Linux 6.9; kube-proxy needs `cleanup` first then)"],
+  [CONTROL_SOCKET_FLAG, "string", "path", "", "", CONTROL_SOCKET_USAGE],
   [GC_INTERVAL_FLAG, "duration", "duration", "", "", "between two garbage collections of the connection tracking table; 0: none in the background. By default it adapts to what they find, 10s to 30m"],
 ]);
 

@@ -6,12 +6,18 @@ import { UserError } from "./stdio.js";
 import { flagSpec, fromGo, problemOf, readBool, readFlags } from "./go-flags.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 import {
+  CONTROL_SOCKET_FLAG,
+  CONTROL_SOCKET_USAGE,
   GC_INTERVAL_FLAG,
   GC_INTERVAL_RANGE,
   gcInterval,
   type ManifestOptions,
   OWN_FLAGS,
   type OwnOptions,
+  SERVICE_FORMATS,
+  type ServicesOptions,
+  STATUS_FORMATS,
+  type StatusOptions,
   VALIDATE_FORMATS,
   type ValidateOptions,
 } from "./options.js";
@@ -130,6 +136,7 @@ function ownOptions(given: ReadonlyMap<string, string>): OwnOptions {
     ownTable: isSet("own-table"),
     allowIncomplete: isSet("allow-incomplete"),
     ...(interval !== undefined && { gcInterval: interval }),
+    ...(given.has(CONTROL_SOCKET_FLAG) && { controlSocket: given.get(CONTROL_SOCKET_FLAG) ?? "" }),
   };
 }
 
@@ -180,6 +187,7 @@ function addCommands(root: Command, done: Done): void {
         "between two garbage collections of the connection tracking table; 0: none. By default it adapts, 10s to 30m",
       ).argParser(readGcInterval),
     )
+    .option(`--${CONTROL_SOCKET_FLAG} <path>`, CONTROL_SOCKET_USAGE)
     .addOption(logLevel())
     .action(
       async (
@@ -187,6 +195,7 @@ function addCommands(root: Command, done: Done): void {
           once?: boolean;
           ownTable?: boolean;
           conntrackGcInterval?: GcInterval;
+          controlSocket?: string;
           logLevel: LogLevel;
         },
         self: Command,
@@ -196,6 +205,8 @@ function addCommands(root: Command, done: Done): void {
         done(await runCommand(given));
       },
     );
+
+  addQuestions(command, done);
 
   command("render", "print the ruleset as `nft -f` loads it; touches no kernel and needs no rights")
     .addOption(manifests())
@@ -230,6 +241,33 @@ function addCommands(root: Command, done: Done): void {
     .action(async (options: { logLevel: LogLevel }) => {
       const { cleanupCommand } = await import("./cleanup.js");
       done(await cleanupCommand(options));
+    });
+}
+
+/** Commands that ask the daemon. */
+function addQuestions(command: (name: string, description: string) => Command, done: Done): void {
+  const socket = (): Option =>
+    new Option("--socket <path>", "the daemon's, where it was started with --control-socket");
+
+  command("status", "how the daemon of this node stands, problems first; exit code 1 where there are any")
+    .addOption(new Option("-o, --output <format>", "text or json").choices(STATUS_FORMATS).default("text"))
+    .option("--events", "the last repairs, refusals and takeovers instead")
+    .addOption(socket())
+    .action(async (options: StatusOptions) => {
+      const { statusCommand } = await import("./status.js");
+      done(await statusCommand(options));
+    });
+
+  command("services", "services in force on this node, with their endpoints where one is named")
+    .argument("[service]", "NAMESPACE/NAME")
+    .addOption(
+      new Option("-o, --output <format>", SERVICE_FORMATS.join(", ")).choices(SERVICE_FORMATS).default("table"),
+    )
+    .option("--no-headers", "no line of titles")
+    .addOption(socket())
+    .action(async (name: string | undefined, options: ServicesOptions) => {
+      const { servicesCommand } = await import("./services.js");
+      done(await servicesCommand(name, options));
     });
 }
 

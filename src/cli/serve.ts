@@ -1,6 +1,7 @@
 import type { GcInterval } from "../conntrack/service.js";
 import { type EndSignal, exitBy, handleEnd, handleNotices } from "../base/signals.js";
 import type { ConfigDocument, ProxyConfig } from "../config/index.js";
+import { defaultSocketPath } from "../control/socket-path.js";
 import { applySystemSettings, loadConntrack, nameProcess } from "../host/index.js";
 import { ListenError } from "../observe/http-listener.js";
 import { createLogger, type Logger } from "../base/logger.js";
@@ -44,12 +45,23 @@ export async function runCommand(
     readonly once?: boolean;
     readonly ownTable?: boolean;
     readonly conntrackGcInterval?: GcInterval;
+    readonly controlSocket?: string;
   },
 ): Promise<number> {
   const log = await createLogger(options.logLevel);
   const config = await readConfig(options.config, log);
-  const { manifests, ownTable = false, allowIncomplete = false, conntrackGcInterval: gcInterval } = options;
-  const own = { manifests, ownTable, allowIncomplete, ...(gcInterval !== undefined && { gcInterval }) };
+  const {
+    manifests,
+    ownTable = false,
+    allowIncomplete = false,
+    conntrackGcInterval: gcInterval,
+    controlSocket,
+  } = options;
+  const more = {
+    ...(gcInterval !== undefined && { gcInterval }),
+    ...(controlSocket !== undefined && { controlSocket }),
+  };
+  const own = { manifests, ownTable, allowIncomplete, ...more };
   return serve(config, { log, own, once: options.once ?? false });
 }
 
@@ -84,6 +96,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       node: options.pages,
       ...onTables,
       gcInterval: own.gcInterval ?? "adaptive",
+      controlSocket: controlSocketOf(own.controlSocket),
       ...daemonSignals(log, options.signal),
     });
   } catch (error) {
@@ -91,6 +104,11 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
   } finally {
     await kernel.close();
   }
+}
+
+/** "": none; not given: that of this network namespace. */
+function controlSocketOf(given: string | undefined): string | undefined {
+  return given === "" ? undefined : (given ?? defaultSocketPath());
 }
 
 /** What the user can mend. */

@@ -9,6 +9,8 @@
  * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
  */
 import type { ProxyConfig } from "../config/index.js";
+import { ControlServer } from "../control/server.js";
+import { StatusBoard } from "../control/status.js";
 import type { GcInterval } from "../conntrack/service.js";
 import { applySystemSettings, loadConntrack, reportForwarding } from "../host/index.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
@@ -52,6 +54,8 @@ export interface DaemonOptions {
   readonly node: { readonly configz: unknown; readonly flagz: string } | undefined;
   /** Keep others from changing the tables while it runs. */
   readonly ownTable: boolean;
+  /** Where `status` and `services` ask; absent: nowhere. */
+  readonly controlSocket?: string | undefined;
   /** Of the connection tracking table, in the background. Default "adaptive". */
   readonly gcInterval?: GcInterval;
   /** Resolves when it is to end. */
@@ -143,6 +147,7 @@ class Daemon {
     const proxier = new Proxier(options);
     this.#closers.add(() => proxier.stop());
     this.#logStatus(proxier);
+    await this.#answer(proxier);
     proxier.observe(new ServiceEvents(events, nodeName, (service) => proxier.model.uidOf(service)));
     proxier.observe(new NodeEvents(events, nodeName));
     const memory = new MemoryRelease(() => kernel.releaseMemory());
@@ -160,6 +165,23 @@ class Daemon {
     const status = new StatusLog({ log, version, families, model: proxier.model, health });
     proxier.observe(status);
     onStatusRequest(() => status.say());
+  }
+
+  async #answer(proxier: Proxier): Promise<void> {
+    const { log, version, nodeName, controlSocket } = this.#options;
+    if (controlSocket === undefined) return;
+    const { families } = this.#options.families;
+    const board = new StatusBoard({
+      version,
+      nodeName,
+      families,
+      model: proxier.model,
+      health: this.#observation.health,
+    });
+    proxier.observe(board);
+    const server = new ControlServer(controlSocket, board.route, log);
+    this.#closers.add(() => server.close());
+    await server.start();
   }
 
   #followNode(proxier: Proxier, events: EventRecorder): void {

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
+import { defaultSocketPath } from "../../../src/control/socket-path.js";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
 import { parseConfig } from "../../../src/config/index.js";
 import { checkAgainst } from "./model-check.js";
@@ -135,13 +136,18 @@ describe("the pod", () => {
   test("mounts the ConfigMap where the command looks for it", () => {
     for (const container of [main, init]) {
       const [mount, ...others] = container.volumeMounts ?? [];
-      expect(others).toEqual([]);
+      expect(others.map(({ mountPath }) => mountPath)).toEqual(container === main ? ["/run/nft-proxier"] : []);
       const volume = pod.volumes?.find(({ name }) => name === mount.name);
       expect(volume?.configMap?.name).toBe(configMap.metadata.name);
       const config = container.command?.find((word) => word.startsWith("--config="))?.slice("--config=".length) ?? "";
       expect(config.startsWith(`${mount.mountPath}/`)).toBe(true);
       expect(Object.keys(configMap.data ?? {})).toContain(config.slice(mount.mountPath.length + 1));
     }
+  });
+
+  test("has somewhere to put its socket, which its read-only root has not", () => {
+    const mount = main.volumeMounts?.find(({ mountPath }) => defaultSocketPath().startsWith(`${mountPath}/`));
+    expect(pod.volumes?.find(({ name }) => name === mount?.name)?.emptyDir).toBeDefined();
   });
 
   test("passes flags that the program has, and variables that are set", () => {

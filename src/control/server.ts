@@ -1,0 +1,117 @@
+/**
+ * The daemon's socket: JSON over HTTP on a unix socket that root alone may open. Nothing is computed while nobody asks, and nothing that is
+ * sent to it can change anything: GET alone.
+ */
+import { chmod, mkdir, rm } from "node:fs/promises";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { createConnection } from "node:net";
+import { dirname } from "node:path";
+import type { Logger } from "../base/logger.js";
+import { reasonOf } from "../base/unknown.js";
+
+/** Answers a path below "/v1/"; undefined: there is none such. */
+export type Route = (path: readonly string[]) => Promise<unknown> | undefined;
+
+/** Commands are few, and each is done in a second. */
+const MAX_CONNECTIONS = 16;
+const REQUEST_TIMEOUT_MS = 5_000;
+const MAX_HEADER_BYTES = 4_096;
+
+export class ControlServer {
+  readonly #path: string;
+  readonly #log: Logger;
+  readonly #server: Server;
+  #listening = false;
+
+  constructor(path: string, route: Route, log: Logger) {
+    this.#path = path;
+    this.#log = log;
+    const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, keepAlive: false };
+    this.#server = createServer(limits, (request, response) => {
+      answer(request, response, route).catch((error: unknown) => {
+        log.error({ err: error, url: request.url }, "control request failed");
+        send(response, 500, { error: reasonOf(error) });
+      });
+    });
+    this.#server.maxConnections = MAX_CONNECTIONS;
+  }
+
+  /** Never rejects: a node on which the socket cannot be made is served all the same, and the log says what is missing. */
+  async start(): Promise<void> {
+    try {
+      await this.#listen();
+      this.#listening = true;
+      this.#log.debug({ path: this.#path }, "control socket open");
+    } catch (error) {
+      this.#log.info(
+        { path: this.#path, reason: reasonOf(error) },
+        "no control socket: `status` and `services` cannot ask",
+      );
+    }
+  }
+
+  async close(): Promise<void> {
+    if (!this.#listening) return;
+    this.#listening = false;
+    const closed = new Promise((resolve) => this.#server.close(resolve));
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  async #listen(): Promise<void> {
+    await mkdir(dirname(this.#path), { recursive: true, mode: 0o700 });
+    // A socket that a killed daemon left refuses; one that answers is another daemon's, which keeps it.
+    if (await isAnswered(this.#path)) throw new Error("another daemon of this network namespace answers there");
+    await rm(this.#path, { force: true });
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once("error", reject);
+      // Nobody else can have it open before its mode is set.
+      const before = process.umask(0o177);
+      this.#server.listen(this.#path, () => {
+        this.#server.off("error", reject);
+        this.#server.on("error", (error) => this.#log.warn({ err: error }, "control socket failed"));
+        resolve();
+      });
+      process.umask(before);
+    });
+    await chmod(this.#path, 0o600);
+  }
+}
+
+async function isAnswered(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = createConnection(path);
+    const end = (answered: boolean) => () => {
+      socket.destroy();
+      resolve(answered);
+    };
+    socket.once("connect", end(true));
+    socket.once("error", end(false));
+  });
+}
+
+async function answer(request: IncomingMessage, response: ServerResponse, route: Route): Promise<void> {
+  request.resume();
+  if (request.method !== "GET") return send(response, 405, { error: "GET only" });
+  const path = pathOf(request.url ?? "");
+  const body = path === undefined ? undefined : await route(path);
+  if (body === undefined) return send(response, 404, { error: `nothing at ${request.url ?? ""}` });
+  send(response, 200, body);
+}
+
+/** The words below "/v1/"; undefined: it is not there, or not to be decoded. */
+function pathOf(url: string): readonly string[] | undefined {
+  const words = url.split("?", 1)[0].split("/").slice(1);
+  if (words.shift() !== "v1") return undefined;
+  try {
+    return words.map(decodeURIComponent);
+  } catch {
+    return undefined;
+  }
+}
+
+function send(response: ServerResponse, status: number, body: unknown): void {
+  if (response.headersSent) return void response.end();
+  response.writeHead(status, { "content-type": "application/json" });
+  response.end(JSON.stringify(body));
+}

@@ -1,0 +1,123 @@
+/**
+ * What the daemon answers on its socket. Versioned: fields may be added to v1, none changes or goes.
+ *
+ *     GET /v1/status                     → StatusReport
+ *     GET /v1/events                     → EventList
+ *     GET /v1/services                   → ServiceList, a line for each service port and family
+ *     GET /v1/services/NAMESPACE/NAME    → ServiceList of one service, with its endpoints
+ */
+import type { IpFamily, Protocol } from "../model/types.js";
+
+export const API_VERSION = "nft-proxier.dev/v1";
+
+/**
+ * in-force: as desired; pending: the family has not been written yet, or a change of it waits; quarantined: the kernel refuses it;
+ * rejected: no endpoint on any node, connections are refused; shadowed: another service has some of its addresses.
+ */
+export type ServiceState = "in-force" | "pending" | "quarantined" | "rejected" | "shadowed";
+
+export interface EndpointStatus {
+  /** Canonical. */
+  readonly address: string;
+  readonly port: number;
+  /** On this node. */
+  readonly local: boolean;
+  /** Ready, or serving while it terminates. */
+  readonly serving: boolean;
+  /** Of new connections by policy Cluster, 0 to 1; and by policy Local, 0 where no policy is Local. */
+  readonly clusterShare: number;
+  readonly localShare: number;
+}
+
+export interface ServicePortStatus {
+  readonly namespace: string;
+  readonly name: string;
+  /** "": the port has no name. */
+  readonly portName: string;
+  readonly protocol: Protocol;
+  readonly port: number;
+  readonly family: IpFamily;
+  readonly clusterIP?: string;
+  readonly externalIPs: readonly string[];
+  readonly loadBalancerIPs: readonly string[];
+  /** 0: none. */
+  readonly nodePort: number;
+  readonly internalTrafficPolicy: "Cluster" | "Local";
+  readonly externalTrafficPolicy: "Cluster" | "Local";
+  /** 0: no affinity. */
+  readonly affinitySeconds: number;
+  /** Endpoints that take traffic, and all that slices name. */
+  readonly serving: number;
+  readonly total: number;
+  readonly state: ServiceState;
+  /** Why it is not in force. */
+  readonly reason?: string;
+  /** Where one service was asked for. */
+  readonly endpoints?: readonly EndpointStatus[];
+}
+
+export interface ServiceList {
+  readonly apiVersion: typeof API_VERSION;
+  readonly kind: "ServiceList";
+  readonly items: readonly ServicePortStatus[];
+}
+
+export interface FamilyStatus {
+  readonly family: IpFamily;
+  /** Written at least once since the start. */
+  readonly inForce: boolean;
+  readonly services: number;
+  /** Ready ones. */
+  readonly endpoints: number;
+  /** How long the oldest change, or the table's repair, has waited, ms; 0: none does. */
+  readonly pendingMs: number;
+}
+
+/** What an operator has to know, worst first. */
+export interface StatusProblem {
+  readonly what: string;
+  readonly remedy: string;
+}
+
+/** Another process's change of a table that was undone. */
+export interface LastRepair {
+  /** Unix ms. */
+  readonly at: number;
+  readonly family: IpFamily;
+  /** "nft (pid 4711)"; empty: the kernel did not tell. */
+  readonly by: readonly string[];
+  /** In words. */
+  readonly changes: readonly string[];
+  /** From the first that was noticed to the kernel's answer, ms. */
+  readonly ms: number;
+}
+
+export interface StatusReport {
+  readonly apiVersion: typeof API_VERSION;
+  readonly kind: "Status";
+  /** Of the program, and of the kernel. */
+  readonly version: string;
+  readonly kernel: string;
+  readonly nodeName: string;
+  readonly uptimeMs: number;
+  readonly healthy: boolean;
+  readonly families: readonly FamilyStatus[];
+  /** Objects and fields that cannot be served. */
+  readonly ignored: number;
+  readonly lastRepair?: LastRepair;
+  readonly problems: readonly StatusProblem[];
+}
+
+export interface StatusEvent {
+  /** Unix ms. */
+  readonly at: number;
+  readonly type: "normal" | "warning";
+  readonly message: string;
+}
+
+export interface EventList {
+  readonly apiVersion: typeof API_VERSION;
+  readonly kind: "EventList";
+  /** The last few hundred, oldest first. */
+  readonly items: readonly StatusEvent[];
+}

@@ -1,0 +1,87 @@
+/** `status` and `services`, asked of a daemon that serves this node. */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { eventually } from "../lab/eventually.ts";
+import type { Finished } from "../lab/namespace.ts";
+import { Cluster } from "./support/cluster.ts";
+import { serviceObjects, type ServiceSpec } from "./support/objects.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "b"] };
+const empty: ServiceSpec = { name: "empty", n: 2, endpoints: [] };
+
+let cluster: Cluster;
+let directory: string;
+let socket: string;
+let daemon: ChildProcess;
+beforeAll(async () => {
+  cluster = await Cluster.create([
+    { name: "a", on: "node" },
+    { name: "b", on: "node" },
+  ]);
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-status-"));
+  socket = join(directory, "daemon.sock");
+  const args = await cluster.write([web, empty].flatMap((service) => serviceObjects(cluster.lab, service)));
+  daemon = cluster.start(["run", ...args, "--control-socket", socket]);
+  daemon.stderr?.resume();
+  await eventually(async () => expect((await ask("status")).code).toBe(0));
+});
+afterAll(async () => {
+  if (daemon.exitCode === null) {
+    daemon.kill("SIGTERM");
+    await once(daemon, "exit");
+  }
+  await rm(directory, { recursive: true });
+  await cluster.destroy();
+});
+
+const ask = (...words: readonly string[]): Promise<Finished> => cluster.command([...words, "--socket", socket]);
+
+test("services lists what is in force, and what is rejected", async () => {
+  const { code, stdout } = await ask("services");
+  expect(code).toBe(0);
+  const rows = stdout.split("\n").map((line) => line.split(/\s{2,}/));
+  expect(rows[0]).toEqual(["SERVICE", "PORT", "ADDRESS", "NODE PORT", "POLICY", "READY", "STATE"]);
+  const of = (name: string) =>
+    rows.filter(([service = ""]) => service.includes(`/${name}:`) || service.endsWith(`/${name}`));
+  expect(of("web").length).toBeGreaterThan(0);
+  for (const row of of("web")) expect(row.slice(-2)).toEqual(["2/2", "in-force"]);
+  for (const row of of("empty")) expect(row.slice(-2)).toEqual(["0/0", "rejected"]);
+});
+
+test("a named one comes with its endpoints; one that is not served is an error", async () => {
+  const { stdout } = await ask("services", "default/web");
+  expect(stdout).toMatch(new RegExp(`${cluster.lab.pod("a").address.ip}:8080 +this node +serving +50 %`));
+  const missing = await ask("services", "default/nope");
+  expect(missing.code).toBe(1);
+  expect(missing.stderr).toContain("default/nope is not served");
+});
+
+test("status tells who changed the table last", async () => {
+  await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
+  await eventually(async () => {
+    const { stdout } = await ask("status");
+    expect(stdout).toMatch(/last change by others +IPv4, .* by nft \(pid \d+\): the table deleted; undone in \d+ ms/);
+  });
+  expect((await ask("status", "--events")).stdout).toMatch(/warning +nft \(pid \d+\) changed the IPv4 table/);
+});
+
+test("another user is refused", async () => {
+  const { code, stderr } = await cluster.commandBehind(
+    ["setpriv", "--reuid", "65534", "--clear-groups"],
+    ["status", "--socket", socket],
+  );
+  expect(code).toBe(1);
+  expect(stderr).toContain("only root may ask the daemon");
+});
+
+test("without a daemon the message says so", async () => {
+  daemon.kill("SIGTERM");
+  await once(daemon, "exit");
+  const { code, stderr } = await ask("services");
+  expect(code).toBe(1);
+  expect(stderr).toContain("no daemon answers");
+});

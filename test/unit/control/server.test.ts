@@ -1,0 +1,131 @@
+/** The daemon's socket: who may ask, what, and what nonsense does to it. */
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { createConnection } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { ask, DaemonAway, NotFound } from "../../../src/control/client.js";
+import { ControlServer } from "../../../src/control/server.js";
+import { keptIn } from "../log.js";
+
+let directory: string;
+let path: string;
+let lines: Record<string, unknown>[];
+const servers: ControlServer[] = [];
+/** From info on. */
+const said = () => lines.filter(({ level }) => Number(level) >= 30);
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-control-"));
+  path = join(directory, "run", "one.sock");
+  lines = [];
+});
+afterEach(async () => {
+  await Promise.all(servers.splice(0).map((server) => server.close()));
+  await rm(directory, { recursive: true });
+});
+
+const routes = (words: readonly string[]): Promise<unknown> | undefined => {
+  if (words[0] === "fails") return Promise.reject(new Error("no such luck"));
+  return words[0] === "echo" ? Promise.resolve({ words }) : undefined;
+};
+
+async function serve(route = routes): Promise<ControlServer> {
+  const server = new ControlServer(path, route, keptIn(lines));
+  servers.push(server);
+  await server.start();
+  return server;
+}
+
+/** Bytes in, bytes out, until the server closes or has been silent for a moment. */
+async function raw(bytes: string | Uint8Array): Promise<string> {
+  const socket = createConnection(path);
+  let answer = "";
+  socket.on("data", (chunk: Buffer) => (answer += chunk.toString("latin1")));
+  socket.on("error", () => undefined);
+  await once(socket, "connect");
+  socket.end(bytes);
+  await once(socket, "close");
+  return answer;
+}
+
+test("only its user may open it", async () => {
+  await serve();
+  const { mode } = await stat(path);
+  expect((mode & 0o777).toString(8)).toBe("600");
+});
+
+test("words of a path arrive as they were sent", async () => {
+  await serve();
+  expect(await ask(path, "echo", "a/b", "ä %")).toEqual({ words: ["echo", "a/b", "ä %"] });
+});
+
+test("what is not there is told from a daemon that is away", async () => {
+  await serve();
+  await expect(ask(path, "nothing")).rejects.toThrow(NotFound);
+  await expect(ask(join(directory, "none.sock"), "echo")).rejects.toThrow(/no daemon answers at .*none\.sock/);
+});
+
+test("a failing answer is an error of that request, and logged", async () => {
+  await serve();
+  await expect(ask(path, "fails")).rejects.toThrow(DaemonAway);
+  await expect(ask(path, "fails")).rejects.toThrow(/answered 500.*no such luck/);
+  expect(said().map(({ msg }) => msg)).toEqual(["control request failed", "control request failed"]);
+  expect(await ask(path, "echo")).toEqual({ words: ["echo"] });
+});
+
+test("GET alone is answered", async () => {
+  await serve();
+  for (const method of ["POST", "PUT", "DELETE", "PATCH"]) {
+    expect(await raw(`${method} /v1/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n`)).toMatch(
+      /^HTTP\/1\.1 405 /,
+    );
+  }
+  expect(await raw("GET /v2/echo HTTP/1.1\r\nHost: x\r\n\r\n")).toMatch(/^HTTP\/1\.1 404 /);
+  expect(await raw("GET /v1/%ff HTTP/1.1\r\nHost: x\r\n\r\n")).toMatch(/^HTTP\/1\.1 404 /);
+});
+
+test("a socket that a killed daemon left is replaced; a living daemon keeps its own", async () => {
+  const first = await serve();
+  await serve(() => Promise.resolve("the second"));
+  expect(await ask(path, "echo")).toEqual({ words: ["echo"] });
+  expect(said()).toMatchObject([{ reason: expect.stringContaining("another daemon") as string }]);
+  await first.close();
+  await writeFile(path, "");
+  await serve(() => Promise.resolve("the third"));
+  expect(await ask(path, "echo")).toBe("the third");
+});
+
+test("a directory that cannot be made keeps no daemon from its work", async () => {
+  await writeFile(join(directory, "run"), "a file");
+  await serve();
+  expect(said()).toMatchObject([
+    {
+      msg: "no control socket: `status` and `services` cannot ask",
+      reason: expect.stringContaining("EEXIST") as string,
+    },
+  ]);
+});
+
+test("2,000 requests of noise neither end nor hold it", async () => {
+  await serve();
+  const heads = [
+    "GET /v1/",
+    "GET /v1/services/",
+    "GET ",
+    "POST /v1/x HTTP/1.1\r\n",
+    "",
+    "GET /v1/echo HTTP/1.1\r\nX: ",
+  ];
+  for (let batch = 0; batch < 200; batch++) {
+    const all = Array.from({ length: 10 }, (_, i) => {
+      const noise = randomBytes((batch * 10 + i) % 300);
+      return raw(
+        Buffer.concat([Buffer.from(heads[i % heads.length]), noise, Buffer.from(i % 2 === 0 ? "\r\n\r\n" : "")]),
+      );
+    });
+    for (const answer of await Promise.all(all)) expect(answer).toMatch(/^(HTTP\/1\.1 (200|400|404|405|431) |$)/);
+  }
+  expect(await ask(path, "echo", "still")).toEqual({ words: ["echo", "still"] });
+});

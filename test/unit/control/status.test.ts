@@ -1,0 +1,159 @@
+/** What `status` and `services` say of what has happened. */
+import { expect, test } from "vitest";
+import { StatusBoard } from "../../../src/control/status.js";
+import type { EventList, ServiceList } from "../../../src/control/types.js";
+import { durationText, statusText } from "../../../src/cli/status.js";
+import { textOf } from "../../../src/cli/services.js";
+import { newModel, service, slice } from "../model/objects.js";
+
+function setUp(health: Partial<{ healthy: boolean; pendingMs: number; nodeIneligibleReason: string }> = {}) {
+  const { model } = newModel();
+  let now = 1_000;
+  const board = new StatusBoard({
+    version: "1.2.3",
+    nodeName: "here",
+    families: ["ip"],
+    model,
+    health: {
+      healthy: health.healthy ?? true,
+      pendingMs: () => health.pendingMs ?? 0,
+      nodeIneligibleReason: health.nodeIneligibleReason,
+    },
+    now: () => now,
+  });
+  const write = (ok = true): void => {
+    const work = { transactions: 1, operations: 1, bytes: 1, kernelMs: 1 };
+    board.synced({
+      family: "ip",
+      ok,
+      full: false,
+      ms: 1,
+      settled: ok,
+      triggers: [],
+      services: [],
+      ...(ok && { work }),
+    });
+  };
+  const listed = async (...path: readonly string[]): Promise<ServiceList> =>
+    (await board.route(["services", ...path])) as ServiceList;
+  return { model, board, write, listed, setNow: (ms: number) => (now = ms) };
+}
+
+test("before the first write everything is pending, and that is a problem", async () => {
+  const { model, board, listed, write } = setUp();
+  model.upsertService(service("web"));
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
+  expect((await listed()).items).toMatchObject([{ name: "web", state: "pending" }]);
+  expect(board.status().problems.map(({ what }) => what)).toEqual(["no IPv4 rules have been written since the start"]);
+  write();
+  expect((await listed()).items).toMatchObject([{ name: "web", state: "in-force", serving: 1, total: 1 }]);
+  expect(board.status()).toMatchObject({
+    problems: [],
+    families: [{ family: "ip", inForce: true, services: 1, endpoints: 1 }],
+  });
+});
+
+test("each state has its reason", async () => {
+  const { model, board, listed, write } = setUp();
+  for (const [i, name] of ["fine", "empty", "refused"].entries())
+    model.upsertService(service(name, { clusterIP: `10.0.0.${i + 1}` }));
+  model.upsertService(service("late", { clusterIP: "10.0.0.9", externalIPs: ["10.0.0.1"] }));
+  for (const name of ["fine", "refused", "late"]) model.upsertSlice(slice(`${name}-1`, name, ["10.1.0.1"]));
+  write();
+  board.setAside({ family: "ip", service: "default/refused", reason: "EINVAL: no" });
+  const states = Object.fromEntries((await listed()).items.map(({ name, state, reason }) => [name, [state, reason]]));
+  expect(states).toMatchObject({
+    fine: ["in-force", undefined],
+    empty: ["rejected", "no endpoint on any node is ready"],
+    refused: ["quarantined", "EINVAL: no"],
+    late: ["shadowed", expect.stringContaining("10.0.0.1") as string],
+  });
+  expect(board.status().problems.map(({ what }) => what)).toEqual([
+    "IPv4 of default/refused is quarantined: EINVAL: no",
+    expect.stringContaining("Service default/late spec.externalIPs"),
+  ]);
+  board.restored({ family: "ip", service: "default/refused" });
+  expect((await listed("default", "refused")).items).toMatchObject([{ state: "in-force" }]);
+});
+
+test("a named service has its endpoints and their shares; an unknown one is not there", async () => {
+  const { model, board, listed, write } = setUp();
+  model.upsertService(
+    service("web", { externalTrafficPolicy: "Local", type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }),
+  );
+  const draining = { addresses: ["10.1.0.3"], conditions: { ready: false, serving: false } };
+  const local = { addresses: ["10.1.0.2"], nodeName: "here" };
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", local, draining]));
+  write();
+  const [port] = (await listed("default", "web")).items;
+  expect(port).toMatchObject({ serving: 2, total: 3, externalTrafficPolicy: "Local", nodePort: 30_080 });
+  expect(port?.endpoints).toEqual([
+    { address: "10.1.0.1", port: 8080, local: false, serving: true, clusterShare: 0.5, localShare: 0 },
+    { address: "10.1.0.2", port: 8080, local: true, serving: true, clusterShare: 0.5, localShare: 1 },
+    { address: "10.1.0.3", port: 8080, local: false, serving: false, clusterShare: 0, localShare: 0 },
+  ]);
+  expect(board.route(["services", "default", "nope"])).toBeUndefined();
+  expect(board.route(["services", "default"])).toBeUndefined();
+  const text = textOf(await listed("default", "web"), "table", true);
+  expect(text).toContain("default/web  80/TCP  10.0.0.1  30080      external Local  2/3    in-force");
+  expect(text).toMatch(/10\.1\.0\.2:8080 +this node +serving +50 % +100 %/);
+  expect(text).toMatch(/10\.1\.0\.3:8080 +another node +not serving +- +-/);
+});
+
+test("who changed a table, and how soon that was undone, is in status and events", () => {
+  const { board, write, setNow } = setUp();
+  write();
+  setNow(5_000);
+  const report = {
+    cause: "table-deleted",
+    found: [],
+    changes: ["the table deleted"],
+    by: ["nft (pid 7)"],
+    operations: 9,
+  } as const;
+  board.repaired({ family: "ip", ...report, ms: 12.3 });
+  const text = statusText(board.status(), 65_000);
+  expect(text).toMatch(/last change by others +IPv4, 1m ago, by nft \(pid 7\): the table deleted; undone in 12 ms/);
+  const { items } = board.events();
+  expect(items).toEqual([
+    { at: 1_000, type: "normal", message: "IPv4 rules in force: 0 services, 0 endpoints" },
+    { at: 5_000, type: "warning", message: "nft (pid 7) changed the IPv4 table: the table deleted; repaired in 12 ms" },
+  ]);
+});
+
+test("problems come first, with what to do", () => {
+  const { board, write } = setUp({ healthy: false, nodeIneligibleReason: "Node here is being deleted" });
+  write();
+  write(false);
+  board.contended({ by: ["nft-proxier (pid 9)"], hint: "end one of the two" });
+  const { problems } = board.status();
+  expect(problems.map(({ what }) => what)).toEqual([
+    "the kernel refuses the IPv4 table",
+    "changes have waited too long to be written",
+    "nft-proxier (pid 9) keeps changing the tables",
+    "Node here is being deleted",
+  ]);
+  expect(problems.every(({ remedy }) => remedy.length > 0)).toBe(true);
+  expect(statusText(board.status()).split("\n")[0]).toBe("PROBLEM  the kernel refuses the IPv4 table");
+  board.uncontended();
+  write();
+  expect(board.status().problems.map(({ what }) => what)).not.toContain("the kernel refuses the IPv4 table");
+});
+
+test("events are the last 300", async () => {
+  const { board } = setUp();
+  for (let i = 0; i < 500; i++) board.restored({ family: "ip", service: `default/s${i}` });
+  const { items } = (await board.route(["events"])) as EventList;
+  expect(items).toHaveLength(300);
+  expect(items.at(-1)?.message).toContain("s499");
+});
+
+test.each([
+  [250, "250ms"],
+  [17_000, "17s"],
+  [3_600_000, "1h"],
+  [7_500_000, "2h5m"],
+  [273_600_000, "3d4h"],
+])("%i ms is %s", (ms, text) => {
+  expect(durationText(ms)).toBe(text);
+});
