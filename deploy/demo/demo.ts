@@ -83,7 +83,7 @@ async function scaleUp(lab: Lab, proxier: ProxierProcess, directory: string, pod
   const first = load.firstAnswer(added.name);
   if (first === undefined) throw new Error(`${added.name} never got a request`);
   say(`the manifest was edited                    at     0 ms`);
-  say(`the kernel had it                          at ${String(synced.time - edited).padStart(5)} ms`);
+  say(`the kernel had it                          at ${String(Date.parse(synced.ts) - edited).padStart(5)} ms`);
   say(`the new pod answered its first request     at ${String(first - edited).padStart(5)} ms`);
   say(`${synced.operations} operations in one transaction, ${synced.kernelMs} ms of them in the kernel`);
   say(`requests meanwhile: ${total(answers.counts)}, ${failures(answers.failures.length)}`);
@@ -108,7 +108,9 @@ async function takeAway(
   await sleep(1000);
   const answers = await load.stop();
   failed += answers.failures.length;
-  say(`the kernel had it ${synced.time - edited} ms after the edit; the pod was gone ${ended - edited} ms after it`);
+  say(
+    `the kernel had it ${Date.parse(synced.ts) - edited} ms after the edit; the pod was gone ${ended - edited} ms after it`,
+  );
   say(`requests meanwhile: ${total(answers.counts)}, ${failures(answers.failures.length)}`);
   for (const reason of new Set(answers.failures)) say(`  ${reason}`);
   bars(answers.counts);

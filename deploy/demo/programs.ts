@@ -73,8 +73,9 @@ export class Load {
 
 /** A line of the proxier's log, as far as the demo reads it. */
 export interface LogLine {
-  readonly time: number;
-  readonly level: number;
+  /** RFC 3339. */
+  readonly ts: string;
+  readonly level: string;
   readonly msg: string;
   readonly family?: string;
   readonly operations?: number;
@@ -128,7 +129,7 @@ export class ProxierProcess {
       }
       const line = JSON.parse(text) as LogLine;
       this.log.push(line);
-      if (line.level >= 40) process.stdout.write(`  proxier: ${text}\n`);
+      if (line.level === "warn" || line.level === "error") process.stdout.write(`  proxier: ${text}\n`);
     }
   }
 }

@@ -1,4 +1,5 @@
-import type { Logger } from "pino";
+/** Structured log, one line a message: JSON, or logfmt for people. Fields are named as Kubernetes' components name them. */
+import type { Level, Logger, LoggerOptions } from "pino";
 
 export type { Logger } from "pino";
 
@@ -8,22 +9,77 @@ export type LogLevel = (typeof LOG_LEVELS)[number];
 /** "": text on a terminal, else JSON. */
 export type LogFormat = "" | "text" | "json";
 
+/** klog's verbosity of what is no warning and no error. */
+const VERBOSITY: Readonly<Partial<Record<Level, number>>> = { info: 0, debug: 4, trace: 6 };
+/** SGR codes of the levels on a terminal. */
+const COLOURS: Readonly<Record<string, number>> = { trace: 90, debug: 90, info: 32, warn: 33, error: 31 };
+
 /** The level that stands for a verbosity of klog's (-v): 0 to 3 info, 4 and 5 debug, 6 and up trace. */
 export function levelOf(verbosity: number): LogLevel {
   if (verbosity >= 6) return "trace";
   return verbosity >= 4 ? "debug" : "info";
 }
 
-/** Structured log on stderr: JSON lines, or one readable line each. stdout stays free for output. */
+/** Fields of a line about a service, of its "namespace/name". */
+export function serviceFields(name: string): { readonly namespace: string; readonly service: string } {
+  const slash = name.indexOf("/");
+  return { namespace: name.slice(0, Math.max(0, slash)), service: name.slice(slash + 1) };
+}
+
+/** How lines are written: `level` as a word, `v`, `ts` in RFC 3339, `msg`, and `err` in the error's words. */
+export function loggerOptions(level: Level | "silent"): LoggerOptions {
+  return {
+    level,
+    base: null,
+    timestamp: () => `,"ts":"${new Date().toISOString()}"`,
+    formatters: {
+      level: (label) => {
+        const v = VERBOSITY[label as Level];
+        return { level: label, ...(v !== undefined && { v }) };
+      },
+      log: ({ err, ...fields }) => (err instanceof Error ? { ...fields, ...errorFields(err) } : { ...fields, err }),
+    },
+  };
+}
+
+/** An error without a code is none that was thought of: where it comes from helps more than what it says. */
+function errorFields(error: Error): Record<string, unknown> {
+  const code = "code" in error && typeof error.code === "string" ? error.code : undefined;
+  return { err: error.message, ...(code === undefined ? { stack: error.stack } : { code }) };
+}
+
+/** A logger that writes to stderr. stdout stays free for output. */
 export async function createLogger(level: LogLevel, format: LogFormat = ""): Promise<Logger> {
   // Help and versions need the names of the levels alone.
   const { pino } = await import("pino");
-  const terminal = process.stderr.isTTY;
-  if (format === "json" || (format === "" && !terminal)) {
-    return pino({ level, base: null }, pino.destination({ dest: 2, sync: true }));
-  }
-  // Only who reads text pays for the pretty printer.
-  const { default: pretty } = await import("pino-pretty");
-  const options = { destination: 2, sync: true, colorize: terminal, translateTime: "SYS:yyyy-mm-dd HH:MM:ss.l" };
-  return pino({ level, base: null }, pretty(terminal ? { ...options, translateTime: "SYS:HH:MM:ss.l" } : options));
+  const stderr = pino.destination({ dest: 2, sync: true });
+  const { isTTY } = process.stderr;
+  if (format === "json" || (format === "" && !isTTY)) return pino(loggerOptions(level), stderr);
+  // https://no-color.org
+  const coloured = isTTY && (process.env["NO_COLOR"] ?? "") === "" && process.env["TERM"] !== "dumb";
+  return pino(loggerOptions(level), { write: (line) => void stderr.write(logfmt(line, coloured)) });
+}
+
+/** A line of JSON as one line of logfmt: `ts=… level=info msg=synced family=ip`; fields of objects as `object.field`. */
+export function logfmt(json: string, coloured = false): string {
+  const { ts, level, v: _, msg, ...fields } = JSON.parse(json) as Record<string, unknown>;
+  const name = String(level);
+  const shown = coloured ? `\u001b[${COLOURS[name] ?? 0}m${name}\u001b[0m` : name;
+  return `${[`ts=${String(ts)}`, `level=${shown}`, ...pairs({ msg, ...fields })].join(" ")}\n`;
+}
+
+function pairs(fields: Readonly<Record<string, unknown>>, prefix = ""): string[] {
+  return Object.entries(fields).flatMap(([key, value]) => {
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
+      return pairs(value as Record<string, unknown>, `${prefix}${key}.`);
+    }
+    return `${prefix}${key}=${quoted(value)}`;
+  });
+}
+
+function quoted(value: unknown): string {
+  const text = Array.isArray(value)
+    ? value.map((one: unknown) => (typeof one === "string" ? one : JSON.stringify(one))).join(",")
+    : String(value);
+  return /^[^\s"=\\\p{Cc}]+$/u.test(text) ? text : JSON.stringify(text);
 }

@@ -62,7 +62,7 @@ export class GcRunner {
     this.#early = true;
     const at = Math.max(this.#now(), (this.#lastStart ?? Number.NEGATIVE_INFINITY) + GC_MIN_MS);
     if (at >= this.#dueAt) return;
-    this.#options.log.debug({ reason, inMs: Math.round(at - this.#now()) }, "connection tracking: collecting early");
+    this.#options.log.debug({ reason, inMs: Math.round(at - this.#now()) }, "collecting stale entries early");
     this.#schedule(at);
   }
 
@@ -97,14 +97,14 @@ export class GcRunner {
     try {
       const report = await collector.run({ orphans, ...watcher });
       if (interval === "adaptive") this.#intervalMs = gcInterval(this.#intervalMs, report.deleteRatio, actual);
-      log.debug({ ...summary(report), nextMs: this.#intervalMs }, "connection tracking: garbage collected");
+      log.debug({ ...summary(report), nextMs: this.#intervalMs }, "stale entries collected");
       for (const { family, directions, reasons } of report.families) {
         const deleted = directions.original.deleted + directions.reply.deleted;
         if (deleted > 0) log.info({ family, deleted, reasons }, "stale entries deleted");
       }
       this.#options.onRun?.(report);
     } catch (error) {
-      log.warn({ err: error, againMs: this.#intervalMs }, "connection tracking: garbage could not be collected");
+      log.warn({ err: error, retryMs: this.#intervalMs }, "collecting stale entries failed");
     }
     if (this.#started) this.#schedule(this.#now() + this.#intervalMs);
   }

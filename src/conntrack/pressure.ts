@@ -78,7 +78,7 @@ export class PressureMonitor {
       this.#failing = false;
     } catch (error) {
       // Said once: without figures the work goes on.
-      if (!this.#failing) log.warn({ err: error }, "the connection tracking table's figures cannot be read");
+      if (!this.#failing) log.warn({ err: error }, "reading the connection tracking table's figures failed");
       this.#failing = true;
     }
   }
@@ -91,12 +91,12 @@ export class PressureMonitor {
       this.#warned = true;
       const percent = Math.floor(report.pressure * 100);
       log.warn(
-        { entries: report.entries, max: report.max },
-        `the connection tracking table is ${percent} % full: ${REMEDY}`,
+        { entries: report.entries, max: report.max, percent, hint: REMEDY },
+        "connection tracking table nearly full",
       );
     } else if (report.pressure < CALM_PRESSURE && this.#warned) {
       this.#warned = false;
-      log.info({ entries: report.entries, max: report.max }, "the connection tracking table has room again");
+      log.info({ entries: report.entries, max: report.max }, "connection tracking table relieved");
     }
     this.#options.onSample?.(report);
     if (report.pressure > WARN_PRESSURE) this.#options.onDistress?.("pressure");

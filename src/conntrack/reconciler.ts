@@ -313,9 +313,8 @@ export class Reconciler {
 
   #failed(error: unknown, failures: number, retryMs: number): void {
     const { log } = this.#options;
-    if (error instanceof InterruptedDump) log.debug({ retryMs }, `${error.message}; looking again`);
-    else if (failures === 1)
-      log.error({ err: error, retryMs }, "stale connections could not be looked for; trying again");
-    else log.warn({ err: error, failures, retryMs }, "stale connections still cannot be looked for");
+    if (error instanceof InterruptedDump) log.debug({ retryMs }, "dump interrupted; retrying");
+    else if (failures === 1) log.error({ err: error, retryMs }, "reconciling connection tracking failed; retrying");
+    else log.warn({ err: error, failures, retryMs }, "reconciling connection tracking failed; retrying");
   }
 }

@@ -10,8 +10,8 @@ import { countIgnored, shortfallOf, tableInForce } from "./reading.js";
 /** Writes that follow the first: the tail of a list that shrank, services that the kernel refused (31 s in all), and not endlessly. */
 const FOLLOW_UPS = 5;
 
-const NOTHING_WRITTEN =
-  "nothing written: the manifests are incomplete, and the tables in force stay as they are; mend what is named, or use --allow-incomplete";
+const NOTHING_WRITTEN = "nothing written; manifests incomplete, keeping the tables in force";
+const HINT = "complete what is named, or use --allow-incomplete";
 
 export type OnceOptions = Pick<
   DaemonOptions,
@@ -67,7 +67,7 @@ async function writeReading(proxier: Proxier, options: OnceOptions): Promise<Onc
   const shortfall = allowIncomplete ? undefined : shortfallOf(reading, false);
   if (shortfall !== undefined && (await tableInForce(kernel, families))) {
     const ignored = countIgnored(reading);
-    return { code: 1, say: () => log.error({ ...shortfall, ignored }, NOTHING_WRITTEN) };
+    return { code: 1, say: () => log.error({ ...shortfall, ignored, hint: HINT }, NOTHING_WRITTEN) };
   }
   const { ok, quarantined } = await write(proxier);
   // What the kernel refused has been said.

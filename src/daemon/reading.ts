@@ -117,7 +117,7 @@ export class ReadingGate implements ObjectSink {
     if (this.#waits()) return;
     this.#settled = setTimeout(() => {
       if (this.#state !== "waiting" || this.#waits()) return;
-      this.#options.log.info("the manifests are complete now: the tables are brought up to them");
+      this.#options.log.info("manifests completed; updating the tables");
       this.#open();
       this.#sink.flush();
     }, this.#options.settleMs ?? SETTLE_MS);
@@ -140,7 +140,7 @@ export class ReadingGate implements ObjectSink {
     const inForce = await this.#options.inForce().catch(() => true);
     if (this.#state !== "waiting") return;
     if (inForce) return this.#lookLater();
-    this.#options.log.warn("another process deleted the tables: all that can be read of the manifests is served");
+    this.#options.log.warn("tables deleted by another process; serving what can be read of the manifests");
     this.#open();
     this.#sink.flush();
   }
@@ -159,12 +159,12 @@ export class ReadingGate implements ObjectSink {
     if (shortfall === undefined) return false;
     const text = JSON.stringify(shortfall);
     if (!mustBeComplete) log.warn(shortfall, INCOMPLETE);
-    else if (text !== this.#said) log.error(shortfall, WAITING);
+    else if (text !== this.#said) log.error({ ...shortfall, hint: HINT }, WAITING);
     this.#said = text;
     return mustBeComplete;
   }
 }
 
-const INCOMPLETE = "the manifests are incomplete: all that can be read of them is served";
-const WAITING =
-  "the manifests are incomplete: the tables in force stay as they are until they are complete; mend what is named, or start with --allow-incomplete";
+const INCOMPLETE = "manifests incomplete; serving what can be read";
+const WAITING = "manifests incomplete; keeping the tables in force";
+const HINT = "complete what is named, or start with --allow-incomplete";

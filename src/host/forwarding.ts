@@ -37,21 +37,22 @@ interface DroppingChain {
 const SETTING: Readonly<Record<IpFamily, string>> = { ip: "bridge-nf-call-iptables", ip6: "bridge-nf-call-ip6tables" };
 const IPTABLES: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
 
+const FIREWALL_HINT =
+  "connections to services fail unless it accepts them; kube-proxy's iptables mode accepted some of them there, this program, as its " +
+  "nftables mode, does not. Where services do not work, run the command on this node, and keep it in that firewall's configuration";
+const BRIDGE_HINT =
+  "a pod that calls a service whose endpoint is on its own bridge gets no answer: run the command on this node if pods are on this bridge";
+
 /** One warning for each chain that drops by policy, and for bridged pods whose packets pass no rules. Never throws. */
 export async function reportForwarding(options: ForwardingOptions): Promise<void> {
   const { log } = options;
   try {
     for (const chain of [...(await droppingChains(options)), ...(await legacyChains(options))]) {
-      log.warn(
-        { ...chain, policy: "drop" },
-        "a firewall drops forwarded packets that no rule of its own accepts: connections to services fail unless it accepts " +
-          "them; kube-proxy's iptables mode accepted some of them there, this program, as its nftables mode, does not. " +
-          "Where services do not work, run the command on this node, and keep it in that firewall's configuration",
-      );
+      log.warn({ ...chain, policy: "drop", hint: FIREWALL_HINT }, "firewall found that drops forwarded packets");
     }
     await reportBridges(options);
   } catch (error) {
-    log.warn({ err: error }, "could not look for firewalls that drop forwarded packets");
+    log.warn({ err: error }, "looking for firewalls failed");
   }
 }
 
@@ -111,9 +112,9 @@ async function reportBridges({ config, families, log, root = "/" }: ForwardingOp
           setting: `net.bridge.${setting}`,
           present: present ?? "br_netfilter is not loaded",
           command: `modprobe br_netfilter && sysctl -w net.bridge.${setting}=1`,
+          hint: BRIDGE_HINT,
         },
-        "packets between pods on one bridge pass none of this node's rules: a pod that calls a service whose endpoint is on its own " +
-          "bridge gets no answer. Run the command on this node if pods are on this bridge",
+        "bridge found whose packets skip this node's rules",
       );
     }
   }

@@ -29,7 +29,7 @@ export async function applySystemSettings(
     try {
       await options.loadConntrack?.();
     } catch (error) {
-      log.warn({ err: error }, "the kernel's connection tracker could not be loaded");
+      log.warn({ err: error }, "loading the kernel's connection tracker failed");
     }
   };
   await applyOomScore(config.oomScoreAdj, { root, log });

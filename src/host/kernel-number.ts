@@ -45,10 +45,10 @@ export async function setNumber(files: KernelFiles, setting: WantedNumber): Prom
   // Unread, it might be larger.
   const error = onlyUpwards && present === undefined ? "cannot be read" : await write(join(files.root, file), wanted);
   if (error !== undefined) {
-    files.log.warn({ ...report, error, remedy }, "a system setting stays as it is");
+    files.log.warn({ ...report, err: error, hint: remedy }, "changing a system setting failed");
     return present;
   }
-  files.log.info(report, "system setting made");
+  files.log.info(report, "system setting changed");
   return wanted;
 }
 

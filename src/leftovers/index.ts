@@ -66,25 +66,23 @@ async function removeFromNft({ kernel, log, families }: LeftoverOptions): Promis
   try {
     const cleanups = await removeIptablesChains(kernel, families);
     for (const { family, table, chains, jumps, kept } of cleanups) {
-      if (chains + jumps > 0) log.info({ family, table, chains, jumps }, "removed what kube-proxy's other modes left");
+      if (chains + jumps > 0)
+        log.info({ family, table, chains, jumps }, "leftovers of kube-proxy's other modes removed");
       for (const { chain, user } of kept) {
         log.warn(
-          { family, table, chain, user },
-          "a chain of kube-proxy's stays, because another program's rule uses it: remove that, then run cleanup",
+          { family, table, chain, user, hint: "remove the user's rule, then run cleanup" },
+          "leftover chain kept; used by another program's rule",
         );
       }
     }
     return cleanups.every(({ kept }) => kept.length === 0);
   } catch (error) {
-    log.warn({ err: error }, "what kube-proxy's other modes left could not be removed: run cleanup");
+    log.warn({ err: error, hint: "run cleanup" }, "removing leftovers of kube-proxy's other modes failed");
     return false;
   }
 }
 
 function report(log: Logger, { kind, seen, command }: ForeignLeftover): void {
-  const mode = kind === "ipvs" ? "IPVS mode" : "iptables mode, with the older iptables,";
-  log.warn(
-    { leftover: kind, seen, command },
-    `kube-proxy's ${mode} has left rules that may still take packets: run the command on this node, if nobody else uses them`,
-  );
+  const hint = "its rules may still take packets: run the command on this node, if no other program uses them";
+  log.warn({ leftover: kind, seen, command, hint }, "leftover of kube-proxy found");
 }

@@ -104,7 +104,7 @@ export class LocalAddresses {
     const waitMs = this.#backoff.next();
     // Many changes at once interrupt a dump: nothing that anybody need know of while it is tried again.
     const level = this.#backoff.failures > 3 || this.#watch === undefined ? "warn" : "debug";
-    this.#log[level]({ err: error, againMs: waitMs }, "the interfaces' addresses cannot be read or watched");
+    this.#log[level]({ err: error, retryMs: waitMs }, "reading interface addresses failed; retrying");
     this.#refreshLater(waitMs);
   }
 

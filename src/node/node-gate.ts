@@ -77,7 +77,7 @@ export class NodeGate implements ObjectSink {
     if (this.#ended) return;
     if (kind !== "Node" || name !== this.#options.nodeName) return this.#sink.remove(kind, name);
     if (this.#state === "open" && this.#options.cluster) {
-      this.#log.warn({ node: name }, "this node's Node object is gone; what it last said stays in force");
+      this.#log.warn({ node: name }, "Node object deleted; keeping its last state");
       return;
     }
     this.#node = undefined;
@@ -131,7 +131,7 @@ export class NodeGate implements ObjectSink {
 
   #logMove(before: V1Node | undefined, node: V1Node): void {
     const [was, now] = [hostIPs(before), hostIPs(node)];
-    if (String(was) !== String(now)) this.#log.info({ was, now }, "this node's IPs changed");
+    if (String(was) !== String(now)) this.#log.info({ was, now }, "node IPs changed");
   }
 
   #tryOpen(): void {
@@ -144,11 +144,11 @@ export class NodeGate implements ObjectSink {
     for (const note of notes) this.#log.info(note);
     if (fatal !== undefined) return this.#fail(fatal);
     if (isLoopback(facts.nodeIPs[facts.primary])) {
-      this.#log.warn({ node: nodeName }, "this node's own IP is not known, loopback is taken for it: set bindAddress");
+      this.#log.warn({ node: nodeName, hint: "set bindAddress" }, "node IP missing; using loopback");
     }
     const families = kernel.families.map((family) => FAMILY_NAMES[family]);
     const { nodeIPs, podCIDRs } = facts;
-    this.#log.info({ families, primary: FAMILY_NAMES[facts.primary], nodeIPs, podCIDRs }, "this node is known");
+    this.#log.info({ families, primary: FAMILY_NAMES[facts.primary], nodeIPs, podCIDRs }, "node facts resolved");
     this.#podCIDRs = podCIDRsOf(this.#node);
     this.#state = "open";
     this.#sink.synced([...this.#pending]);
@@ -184,10 +184,7 @@ export class NodeGate implements ObjectSink {
   #waitFor(what: "addresses" | "podCIDRs", ms: number, late: () => void): void {
     if (this.#timer?.waitsFor === what) return;
     this.#clearTimer();
-    this.#log.info(
-      { node: this.#options.nodeName, atMostMs: ms },
-      `waiting for this node's Node object to have ${what}`,
-    );
+    this.#log.info({ node: this.#options.nodeName, missing: what, timeoutMs: ms }, "waiting for the Node object");
     const handle = setTimeout(() => {
       this.#timer = undefined;
       late();

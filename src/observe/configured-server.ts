@@ -42,9 +42,9 @@ export class ConfiguredServer {
       address: parseListenAddress(address),
       handler,
       retry: { firstMs: retryMs, longestMs: retryMs },
-      onFailed: (error) => log.error({ server: what, retryMs }, `${error.message}; it is tried again`),
+      onFailed: (error) => log.error({ server: what, err: error, retryMs }, "listening failed; retrying"),
       onListening: () => log.info({ server: what, address, port: this.port }, "listening"),
-      onRequestFailed: (error) => log.warn({ server: what, err: error }, "a request was not answered"),
+      onRequestFailed: (error) => log.warn({ server: what, err: error }, "answering a request failed"),
     });
   }
 

@@ -10,7 +10,7 @@ import type { EventRecorder } from "../base/events.js";
 import { ConnectionLimit } from "./connection-limit.js";
 import { type HttpReply, JSON_TYPE, type ListenAddress, type ListenError } from "./http-listener.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
-import type { Logger } from "../base/logger.js";
+import { type Logger, serviceFields } from "../base/logger.js";
 import { RetryingListener } from "./retrying-listener.js";
 
 /** Waits between attempts to open a port, ms; doubles up to the second. */
@@ -134,7 +134,10 @@ class FamilyHealthChecks {
       this.#servers.delete(service);
       freed.add(server.check.port);
       for (const listener of server.listeners.values()) closing.push(this.#close(listener));
-      this.#options.log.debug({ service, family: this.#family, port: server.check.port }, "health check closed");
+      this.#options.log.debug(
+        { ...serviceFields(service), family: this.#family, port: server.check.port },
+        "health check closed",
+      );
     }
     // All that is given up is gone by now: ports may move from one service to another.
     for (const [service, check] of wanted) this.#serve(service, check);
@@ -207,11 +210,11 @@ class FamilyHealthChecks {
         this.#report(service, server.check, error);
       },
       onListening: () => {
-        if (failed) log.info({ service, family, address, port }, "health check open after all");
-        else log.debug({ service, family, address, port }, "health check open");
+        log[failed ? "info" : "debug"]({ ...serviceFields(service), family, address, port }, "health check opened");
         failed = false;
       },
-      onRequestFailed: (error) => log.warn({ service, family, err: error }, "a health check was not answered"),
+      onRequestFailed: (error) =>
+        log.warn({ ...serviceFields(service), family, err: error }, "answering a health check failed"),
     });
   }
 
@@ -224,8 +227,11 @@ class FamilyHealthChecks {
   /** The others go on; the load balancer takes this node for one without endpoints meanwhile. */
   #report(service: string, { port, uid }: HealthCheck, error: ListenError): void {
     const { nodeName, events, log } = this.#options;
-    log.warn({ service, family: this.#family, port }, `health check not open: ${error.message}; it is tried again`);
-    const [namespace = "", name = ""] = service.split("/");
+    log.warn(
+      { ...serviceFields(service), family: this.#family, port, err: error },
+      "opening a health check failed; retrying",
+    );
+    const { namespace, service: name } = serviceFields(service);
     events.record(
       { kind: "Service", namespace, name, ...(uid !== "" && { uid }) },
       {
@@ -240,7 +246,7 @@ class FamilyHealthChecks {
 
 /** Byte for byte what kube-proxy answers. */
 function reply(service: string, localEndpoints: number, healthy: boolean): HttpReply {
-  const [namespace = "", name = ""] = service.split("/");
+  const { namespace, service: name } = serviceFields(service);
   const answer = { service: { namespace, name }, localEndpoints, serviceProxyHealthy: healthy };
   return {
     status: localEndpoints > 0 && healthy ? 200 : 503,

@@ -117,7 +117,7 @@ export class Contention {
     const hint = this.#amongProxiers
       ? "two proxiers serve this node, and packets follow the one that wrote last: end one of them"
       : "keep that program from the tables named kube-proxy, or start with --own-table (Linux 6.9)";
-    log.error({ by, pid: process.pid, hint }, "another process keeps changing the kernel's tables");
+    log.error({ by, pid: process.pid, hint }, "tables contended by another process");
     for (const observer of observers) observer.contended?.({ by, hint });
     this.#lookLater();
   }
@@ -166,7 +166,7 @@ export class Contention {
     this.#amongProxiers = false;
     this.#peers.clear();
     this.#rounds.clear();
-    log.info({ reason, seconds }, "no other process changes the kernel's tables any more");
+    log.info({ reason, seconds }, "contention ended");
     for (const observer of observers) observer.uncontended?.();
     onOver();
   }

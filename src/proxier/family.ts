@@ -103,7 +103,7 @@ export class FamilyProxier {
     try {
       this.#rejectsInPrerouting ??= await probeRejectPrerouting(this.#kernel, this.family);
     } catch (error) {
-      this.#log.debug({ family: this.family, err: error }, "probe of the kernel failed; retrying with the next write");
+      this.#log.debug({ family: this.family, err: error }, "probing the kernel failed; retrying with the next write");
     }
     return this.#rejectsInPrerouting;
   }
@@ -177,7 +177,7 @@ export class FamilyProxier {
 
   #refusedForOwner(error: TableError): FamilyOutcome {
     if (this.owner.refused(error)) this.#report(error);
-    else this.#log.debug({ family: this.family, err: error }, "another program still owns the kernel's table");
+    else this.#log.debug({ family: this.family, err: error }, "table still owned by another program");
     const againMs = this.owner.waiting?.againMs;
     return { ok: false, error, owned: "tried", ...(againMs === undefined ? {} : { againMs }) };
   }
@@ -206,7 +206,7 @@ export class FamilyProxier {
     if (news.length === 0) return;
     this.#log.warn(
       { family: this.family, chains: news.slice(0, MAX_REFUSED), total: chains.length },
-      "the kernel calls chains busy that nothing goes to: they stay, empty, until the table is made anew",
+      "unused chains reported busy by the kernel; keeping them, empty, until the table is made anew",
     );
   }
 
@@ -219,7 +219,7 @@ export class FamilyProxier {
     const refused = error instanceof TableError ? this.#required().ruleset.attribute(error.faulty) : [];
     this.#log.error(
       { family: this.family, err: error, ...(refused.length === 0 ? {} : { refused: refused.slice(0, MAX_REFUSED) }) },
-      "the kernel's table was not changed",
+      "writing the table failed",
     );
   }
 }

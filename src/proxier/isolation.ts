@@ -13,7 +13,7 @@ import { TimeSlice } from "../base/time-slice.js";
 import { Backoff } from "../base/backoff.js";
 import { reasonOf } from "../base/unknown.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { Logger } from "../base/logger.js";
+import { type Logger, serviceFields } from "../base/logger.js";
 import type { FamilyRuleset, ServiceState } from "../ruleset/ruleset.js";
 import { type Clock, type FaultyObject, TableError } from "../table/index.js";
 import { findRefused } from "./bisect.js";
@@ -212,7 +212,7 @@ export class Isolation {
     this.#aside.delete(service);
     this.#restored.push(service);
     const { family, log, observers } = this.#options;
-    log.info({ family, service }, "the kernel takes this service again");
+    log.info({ family, ...serviceFields(service) }, "service released from quarantine");
     for (const observer of observers) observer.restored?.({ family, service });
   }
 
@@ -255,12 +255,12 @@ export class Isolation {
     const backoff = before?.backoff ?? new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
     const waitMs = backoff.next();
     this.#aside.set(service, { wanted, reason, backoff, retryAt: clock.now() + waitMs });
-    const fields = { family, service, refused: reason, retryInMs: waitMs };
+    const fields = { family, ...serviceFields(service), refused: reason, retryMs: waitMs };
     if (before !== undefined && before.reason === reason) {
-      log.debug(fields, "the kernel still refuses this service");
+      log.debug(fields, "service still refused by the kernel");
       return;
     }
-    log.error(fields, "the kernel refuses this service: it is set aside, and the others are written");
+    log.error(fields, "service quarantined; refused by the kernel");
     if (before !== undefined) return;
     for (const observer of observers) observer.setAside?.({ family, service, reason });
   }

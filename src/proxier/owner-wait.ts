@@ -74,7 +74,7 @@ export class OwnerWait {
     const seconds = Math.round((clock.now() - this.#held.since) / 1000);
     this.#held = undefined;
     clearTimeout(this.#timer);
-    log.info({ family: this.#family, seconds }, "no other program owns the kernel's table any more");
+    log.info({ family: this.#family, seconds }, "table released by its owner");
   }
 
   /** The table came or went: the owner may have let it go. */

@@ -9,7 +9,7 @@ import type { Kernel } from "../kernel/types.js";
 import { netfilterPortOpen, processOfThread } from "../host/peers.js";
 import { NoLocalEndpointsCounter, ServiceModel } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
-import type { Logger } from "../base/logger.js";
+import { type Logger, serviceFields } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { ApplyResult, Clock } from "../table/index.js";
 import { Contention, type PeerLookup } from "./contention.js";
@@ -244,7 +244,7 @@ export class Proxier implements ObjectSink {
     try {
       await this.prepare();
     } catch (error) {
-      this.#log.error({ err: error }, "the kernel's table could not be read");
+      this.#log.error({ err: error }, "reading the kernel's tables failed");
       for (const { family } of this.#families) this.#report(family, started, { ok: false, error });
       return { ok: false, families: [] };
     }
@@ -291,7 +291,10 @@ export class Proxier implements ObjectSink {
         this.#noLocal[family.family].update(service, views);
         family.update(service, views);
       } catch (error) {
-        this.#log.error({ family: family.family, service, err: error }, "service left as it was");
+        this.#log.error(
+          { family: family.family, ...serviceFields(service), err: error },
+          "updating a service failed; last good version kept",
+        );
       }
     }
   }
@@ -369,7 +372,7 @@ export class Proxier implements ObjectSink {
       /** From the first change that this write is about. */
       latencyMs: round(this.#options.clock.now() - since),
     };
-    if (result.transactions === 0) this.#log.debug(fields, "nothing to write");
+    if (result.transactions === 0) this.#log.debug(fields, "nothing written");
     else this.#log.info(fields, "synced");
   }
 

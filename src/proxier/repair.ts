@@ -173,7 +173,7 @@ export class FamilyRepair {
     };
     this.#log.warn(
       { ...report, ms: Math.round(report.ms * 1000) / 1000, transactions: noticed.transactions },
-      "somebody else changed the kernel's table; repaired",
+      "table changed by another process; repaired",
     );
     for (const observer of this.#observers) observer.repaired?.(report);
   }

@@ -56,11 +56,10 @@ export class Watcher {
           if (!family.owner.held) this.#request(family.repair.waitMs());
         },
         lost: (reason) => {
-          this.#log.warn({ reason }, "changes of the kernel's tables were not heard; reading them again");
+          this.#log.warn({ reason }, "events lost; resyncing");
           this.#request(Math.min(...families.map(({ repair }) => repair.waitMs())));
         },
-        failed: (error, againMs) =>
-          this.#log.error({ err: error, againMs }, "nobody hears of changes of the kernel's tables; trying again"),
+        failed: (error, retryMs) => this.#log.error({ err: error, retryMs }, "watching the tables failed; retrying"),
       },
       options,
     );
@@ -99,13 +98,13 @@ export class Watcher {
       try {
         const began = performance.now();
         const outcome = await table.check();
-        this.#log.debug({ family, outcome, ms: performance.now() - began }, "checked the kernel's table");
+        this.#log.debug({ family, outcome, ms: performance.now() - began }, "table checked");
         if (outcome !== "different") continue;
         repair.drifted();
         this.#request(repair.waitMs());
       } catch (error) {
         if (this.#closed) return;
-        this.#log.warn({ family, err: error }, "the kernel's table could not be checked");
+        this.#log.warn({ family, err: error }, "checking the table failed");
       }
     }
   }

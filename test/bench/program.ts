@@ -6,7 +6,7 @@ import type { Blocked } from "./loop-watch.ts";
 
 /** A line of its log. */
 export interface LogLine {
-  readonly level: number;
+  readonly level: string;
   readonly msg: string;
   readonly family?: string;
   readonly operations?: number;
@@ -15,7 +15,6 @@ export interface LogLine {
 const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
 const WATCH = fileURLToPath(new URL("./watch-loop.ts", import.meta.url));
 const START_LIMIT_MS = 120_000;
-const ERROR = 50;
 
 export class Program {
   readonly pid: number;
@@ -50,7 +49,7 @@ export class Program {
       lines.once("close", () => blocked.resolve(undefined));
       lines.on("line", (text) => {
         const line = JSON.parse(text) as LogLine & Partial<Blocked>;
-        if (line.level >= ERROR) process.stderr.write(`${text}\n`);
+        if (line.level === "error") process.stderr.write(`${text}\n`);
         const { msg, heldMs, wallMs, ownMs } = line;
         if (msg === "event loop" && heldMs !== undefined && wallMs !== undefined && ownMs !== undefined) {
           blocked.resolve({ heldMs, wallMs, ownMs });

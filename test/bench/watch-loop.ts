@@ -9,5 +9,5 @@ import { LoopWatch } from "./loop-watch.ts";
 const watch = new LoopWatch();
 subscribe("tracing:module.import:asyncEnd", () => watch.skip());
 process.once("exit", () => {
-  writeSync(2, `${JSON.stringify({ level: 30, msg: "event loop", ...watch.stop() })}\n`);
+  writeSync(2, `${JSON.stringify({ level: "info", msg: "event loop", ...watch.stop() })}\n`);
 });

@@ -252,9 +252,9 @@ test("a node that the autoscaler is about to remove is not eligible", async () =
   await expect.poll(() => status("/healthz")).toBe(200);
 });
 
-test("a Node object that is deleted changes nothing: what it last said stays", async () => {
+test("a Node object that is deleted changes nothing: its last state is kept", async () => {
   await api.call("delete", "Node", NODE);
-  await expect.poll(() => log).toContain("Node object is gone");
+  await expect.poll(() => log).toContain("Node object deleted");
   const { status, body } = await get("http://127.0.0.1:10256/healthz");
   expect([status, JSON.parse(body)]).toMatchObject([200, { nodeEligible: true }]);
   await put(nodeObject());

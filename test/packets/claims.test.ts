@@ -87,10 +87,11 @@ function lines(message: string): Record<string, unknown>[] {
 
 /** "default/green from default/blue", as they came. */
 const passed = (): string[] =>
-  lines("addresses taken over from a service that claims or claimed them too").map(
-    ({ service, from, total }) => `${String(service)} from ${String(from)}: ${String(total)}`,
+  lines("addresses taken over from another service").map(
+    ({ namespace, service, from, total }) =>
+      `${String(namespace)}/${String(service)} from ${String(from)}: ${String(total)}`,
   );
-const clashes = (): unknown[] => lines("left out").map(({ object, reason }) => [object, reason]);
+const clashes = (): unknown[] => lines("ignored").map(({ object, reason }) => [object, reason]);
 
 /** The row comes true. */
 async function becomes(from: Row["from"], to: Row["to"], wanted: Expected): Promise<void> {

@@ -166,7 +166,7 @@ describe("with nf_conntrack_tcp_loose=0, which leaves the middle of a connection
     expect(await answers(connections, "before", RESET_MS)).toEqual(all(connections, "before"));
     const daemon = cluster.start(["run", ...(await cluster.write(objects(["a"])))]);
     const said = await lineWith(daemon, "nf_conntrack_tcp_loose");
-    expect(JSON.parse(said)).toMatchObject({ level: 40, service: "default/chat" });
+    expect(JSON.parse(said)).toMatchObject({ level: "warn", namespace: "default", service: "chat" });
     expect(said).toContain("sysctl -w net.netfilter.nf_conntrack_tcp_loose=1");
     expect(await answers(connections, "still", RESET_MS)).toEqual(all(connections, "still"));
     const ended = new Promise((resolve) => daemon.once("exit", resolve));

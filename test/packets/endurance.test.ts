@@ -166,7 +166,7 @@ test(`${FLUSHES} times nft flush ruleset: repaired, and no connection fails from
     const during = await loaded("nft flush ruleset", async () => {
       const started = performance.now();
       await cluster.lab.node.mustRun(["nft", "flush", "ruleset"]);
-      await until("repaired", () => said('"msg":"somebody else changed', offset) >= FAMILIES.length);
+      await until("repaired", () => said('"msg":"table changed by another process', offset) >= FAMILIES.length);
       repairMs = performance.now() - started;
     });
     console.log(`repaired ${repairMs.toFixed(0)} ms after nft was started; ${during.length} outcomes until then`);

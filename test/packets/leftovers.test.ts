@@ -5,6 +5,7 @@
 import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { loggerOptions } from "../../src/base/logger.js";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import { loadConntrack } from "../../src/host/index.js";
 import { removeLeftovers } from "../../src/leftovers/index.js";
@@ -142,10 +143,10 @@ describe("a chain that somebody else's rule jumps to", () => {
 
   test("stays, and is named; the rest goes", async () => {
     const lines: string[] = [];
-    const log = pino({ base: null }, { write: (line: string) => void lines.push(line) });
+    const log = pino(loggerOptions("info"), { write: (line: string) => void lines.push(line) });
     expect(await removeLeftovers({ kernel, log, families: FAMILIES, root: "/nowhere" })).toBe(false);
     expect(
-      lines.filter((line) => line.includes('"level":40')).map((line) => JSON.parse(line) as unknown),
+      lines.filter((line) => line.includes('"level":"warn"')).map((line) => JSON.parse(line) as unknown),
     ).toMatchObject([
       { family: "ip", table: "nat", chain: "KUBE-MARK-MASQ", user: "a rule of chain CNI-HOSTPORT-SETMARK" },
     ]);
@@ -196,13 +197,15 @@ describe("a firewall that drops what it does not accept, where kube-proxy's ipta
       let log = "";
       daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
       try {
-        await expect.poll(() => log, { timeout: patience(20_000) }).toContain("a firewall drops forwarded packets");
+        await expect
+          .poll(() => log, { timeout: patience(20_000) })
+          .toContain("firewall found that drops forwarded packets");
       } finally {
         const ended = new Promise((resolve) => daemon.once("exit", resolve));
         daemon.kill("SIGTERM");
         await ended;
       }
-      const warning = log.split("\n").find((line) => line.includes("a firewall drops")) ?? "";
+      const warning = log.split("\n").find((line) => line.includes("firewall found")) ?? "";
       const { family, table, chain, command } = JSON.parse(warning) as Record<string, string>;
       expect({ family, table, chain }).toEqual({ family: "ip", table: "firewall", chain: "forward" });
       await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));

@@ -194,7 +194,7 @@ describe("without a table in force", () => {
     await put(INCOMPLETE["a file that does not parse"][0]());
     start();
     await goes(web, { pods: ["a"], masq: false });
-    expect(said("incomplete")).toMatchObject({ level: 40, files: ["shop.yaml"] });
+    expect(said("incomplete")).toMatchObject({ level: "warn", files: ["shop.yaml"] });
   });
 
   test("render prints nothing of an incomplete reading and exits with 1; all that it can with --allow-incomplete", async () => {
@@ -218,7 +218,7 @@ describe("run where tables are in force", () => {
       await put(INCOMPLETE[what][0]());
       start();
       await eventually(() =>
-        expect(said("the tables in force stay")).toMatchObject({ level: 50, ...INCOMPLETE[what][1] }),
+        expect(said("keeping the tables in force")).toMatchObject({ level: "error", ...INCOMPLETE[what][1] }),
       );
       await goes(shop, { pods: ["b"], masq: false });
       expect(await tables()).toBe(before);
@@ -239,9 +239,9 @@ describe("run where tables are in force", () => {
     expect((await run()).code).toBe(0);
     await put({ ...complete(), "bad.yaml": "a: [" });
     start();
-    await eventually(() => expect(said("the tables in force stay")).toMatchObject({ files: ["bad.yaml"] }));
+    await eventually(() => expect(said("keeping the tables in force")).toMatchObject({ files: ["bad.yaml"] }));
     await rm(join(directory, "bad.yaml"));
-    await eventually(() => expect(said("complete now")).toBeDefined());
+    await eventually(() => expect(said("manifests completed")).toBeDefined());
   });
 
   test("tables that another process deletes meanwhile end the waiting: what can be read is served", async () => {
@@ -249,11 +249,11 @@ describe("run where tables are in force", () => {
     expect((await run()).code).toBe(0);
     await put({ ...complete(), "bad.yaml": "a: [" });
     start();
-    await eventually(() => expect(said("the tables in force stay")).toMatchObject({ files: ["bad.yaml"] }));
+    await eventually(() => expect(said("keeping the tables in force")).toMatchObject({ files: ["bad.yaml"] }));
     await cluster.node.mustRun(["nft", "flush", "ruleset"]);
     await goes(web, { pods: ["a"], masq: false });
     await goes(shop, { pods: ["b"], masq: false });
-    expect(said("another process deleted the tables")).toBeDefined();
+    expect(said("deleted by another process")).toBeDefined();
   });
 
   test("--allow-incomplete: what can be read is written at once", async () => {

@@ -118,7 +118,7 @@ describe("loopback", () => {
     try {
       const loopback: AddressPair = { ip: "127.0.0.1", ip6: "::1" };
       await becomes(PLAN.node, SERVED, daemon.log);
-      await expect.poll(daemon.log, { timeout: LIMIT_MS }).toContain("this node is known");
+      await expect.poll(daemon.log, { timeout: LIMIT_MS }).toContain("node facts resolved");
       expect(daemon.log().match(/127\.0\.0\.0\/8, ::1\/128 is ignored/g)).toHaveLength(1);
       const row = { rule: "", from: "node", to: nodePort(web, loopback), expect: "untouched" } as const;
       expect(await checkRow(cluster, row)).toEqual([]);

@@ -134,7 +134,7 @@ describe("a cluster", () => {
 
   test("nothing is written before the Node is there and has IPs", async () => {
     await start({});
-    await says("waiting for this node's Node object to have addresses");
+    await says('"missing":"addresses"');
     await put(nodeObject({ addresses: [] }));
     await new Promise((resolve) => setTimeout(resolve, 500));
     expect(await tables()).toEqual([]);
@@ -144,7 +144,7 @@ describe("a cluster", () => {
 
   test("NodeCIDR: nothing is written before there are podCIDRs; others later end it with 1, and the tables stay", async () => {
     await start({ detectLocalMode: "NodeCIDR" }, withPodCIDRs());
-    await says("waiting for this node's Node object to have podCIDRs");
+    await says('"missing":"podCIDRs"');
     expect(await tables()).toEqual([]);
     await put(withPodCIDRs(PLAN.podCIDR.ip, PLAN.podCIDR.ip6));
     await written();
@@ -220,9 +220,9 @@ describe("a cluster", () => {
     await start({}, nodeObject());
     await written();
     await api.call("delete", "Node", "node-1");
-    await says("this node's Node object is gone; what it last said stays in force");
+    await says("Node object deleted; keeping its last state");
     await put(nodeObject({ addresses: [PLAN.nodeSecond.ip] }));
-    await says("this node's IPs changed");
+    await says("node IPs changed");
     expect(daemon.exitCode).toBe(null);
   });
 });

@@ -42,9 +42,9 @@ afterEach(() => {
   running.clear();
 });
 
-const REFUSED = /"msg":"the kernel's table was not changed"/g;
-const FREE = /"msg":"no other program owns the kernel's table any more"/g;
-const BOTH_WRITTEN = /"msg":"(synced|nothing to write)"[^]*"msg":"(synced|nothing to write)"/;
+const REFUSED = /"msg":"writing the table failed"/g;
+const FREE = /"msg":"table released by its owner"/g;
+const BOTH_WRITTEN = /"msg":"(synced|nothing written)"[^]*"msg":"(synced|nothing written)"/;
 
 /** The whole program, as kube-proxy is started, but for its source and its ports. */
 async function start(...flags: readonly string[]): Promise<ChildProcess> {
@@ -95,7 +95,7 @@ function onOlder(): void {
     expect(log.match(/this kernel knows no tables that outlive their owner/g)).toHaveLength(1);
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     expect((await nft("flush", "ruleset")).code).toBe(0);
-    await expect.poll(() => log).toMatch(/(?:"somebody else changed[^]*){2}/);
+    await expect.poll(() => log).toMatch(/(?:"table changed by another process[^]*){2}/);
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     await end(daemon);
   });

@@ -35,7 +35,7 @@ const serves = (service: ServiceSpec, ...pods: readonly string[]): Row => ({
 });
 
 interface Line {
-  readonly level: number;
+  readonly level: string;
   readonly msg: string;
   readonly by?: unknown;
 }
@@ -66,7 +66,7 @@ class Proxier {
   }
 
   get errors(): readonly Line[] {
-    return this.lines.filter(({ level }) => level >= 50);
+    return this.lines.filter(({ level }) => level === "error");
   }
 
   async ended(signal: NodeJS.Signals): Promise<void> {
@@ -128,8 +128,8 @@ async function becomes(row: Row, limitMs: number): Promise<void> {
   }
 }
 
-const CONTENDED = "another process keeps changing the kernel's tables";
-const OVER = "no other process changes the kernel's tables any more";
+const CONTENDED = "tables contended by another process";
+const OVER = "contention ended";
 
 test("two `run`s with different manifests say once that the other runs, and back off; the one that stays serves", async () => {
   const first = await start("first", web);

@@ -35,7 +35,7 @@ function repairs(offset: number): Repair[] {
   const lines = log.slice(offset).split("\n").slice(0, -1);
   return lines
     .map((line) => JSON.parse(line) as Repair & { msg: string })
-    .filter(({ msg }) => msg.startsWith("somebody else changed"));
+    .filter(({ msg }) => msg.startsWith("table changed by another process"));
 }
 
 const nft = (...args: string[]): Promise<string> => cluster.lab.node.mustRun(["nft", ...args]);

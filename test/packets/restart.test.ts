@@ -55,7 +55,7 @@ function writes(log: string): Line[] {
     .split("\n")
     .filter((line) => line.startsWith("{"))
     .map((line) => JSON.parse(line) as Line)
-    .filter(({ msg }) => msg === "synced" || msg === "nothing to write");
+    .filter(({ msg }) => msg === "synced" || msg === "nothing written");
 }
 
 const running = new Set<ChildProcess>();

@@ -197,7 +197,7 @@ test("each start says once what is in force, also where nothing was to be writte
     const transactions = written ? expect.any(Number) : 0;
     const operations = written ? expect.any(Number) : 0;
     expect(withMessage(started, "rules in force")[0]).toMatchObject({
-      level: 30,
+      level: "info",
       version: expect.stringMatching(/^\d+\.\d+\.\d+/),
       kernel: expect.stringMatching(/^\d+\.\d+/),
       ip: { services: 1, endpoints: 2, transactions, operations },

@@ -1,5 +1,7 @@
-import { expect, test } from "vitest";
-import { levelOf } from "../../../src/base/logger.js";
+import { spawnSync } from "node:child_process";
+import { pino } from "pino";
+import { describe, expect, test } from "vitest";
+import { levelOf, logfmt, type Logger, loggerOptions, serviceFields } from "../../../src/base/logger.js";
 
 test.each([
   [0, "info"],
@@ -11,4 +13,90 @@ test.each([
   [10, "trace"],
 ])("-v=%d logs from %s on", (verbosity, level) => {
   expect(levelOf(verbosity)).toBe(level);
+});
+
+/** The line that `say` logs. */
+function line(say: (log: Logger) => void): string {
+  let written = "";
+  say(pino(loggerOptions("trace"), { write: (text: string) => void (written += text) }));
+  return written;
+}
+
+describe("a line of JSON", () => {
+  test("has ts in RFC 3339, level as a word, klog's v, msg and the fields", () => {
+    const fields = JSON.parse(
+      line((log) => log.info({ family: "ip", ...serviceFields("shop/web") }, "synced")),
+    ) as object;
+    expect(fields).toEqual({
+      level: "info",
+      v: 0,
+      ts: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/) as string,
+      family: "ip",
+      namespace: "shop",
+      service: "web",
+      msg: "synced",
+    });
+  });
+
+  test.each([
+    ["debug", 4],
+    ["trace", 6],
+    ["warn", undefined],
+    ["error", undefined],
+  ] as const)("%s has v %s", (level, v) => {
+    expect((JSON.parse(line((log) => log[level]("done"))) as { v?: number }).v).toBe(v);
+  });
+
+  test("has err in the error's words, with its code, or with the stack where it has none", () => {
+    const refused = Object.assign(new Error("no room"), { code: "ENOSPC" });
+    expect(JSON.parse(line((log) => log.warn({ err: refused }, "written")))).toMatchObject({
+      err: "no room",
+      code: "ENOSPC",
+    });
+    const bug = JSON.parse(line((log) => log.warn({ err: new TypeError("x is undefined") }, "written"))) as object;
+    expect(bug).toMatchObject({ err: "x is undefined", stack: expect.stringContaining("logger.test.ts") as string });
+  });
+});
+
+describe("a line of text", () => {
+  const text = (fields: object, msg: string): string =>
+    logfmt(line((log) => log.info(fields, msg))).replace(/ts=\S+/, "ts=T");
+
+  test("is logfmt: what is no plain word is quoted, objects become fields with dots", () => {
+    const fields = {
+      family: "ip",
+      took: 1.5,
+      by: ["nft", "kube-proxy"],
+      ip: { services: 3 },
+      reason: 'no "room"',
+      none: "",
+    };
+    expect(text(fields, "rules in force")).toBe(
+      'ts=T level=info msg="rules in force" family=ip took=1.5 by=nft,kube-proxy ip.services=3 reason="no \\"room\\"" none=""\n',
+    );
+  });
+
+  test("is one line whatever is in it", () => {
+    expect(text({ err: "first\nsecond" }, "failed")).toBe('ts=T level=info msg=failed err="first\\nsecond"\n');
+  });
+
+  test("has a coloured level only where it is asked for", () => {
+    const json = line((log) => log.warn("full"));
+    expect(logfmt(json)).toContain("level=warn ");
+    expect(logfmt(json, true)).toContain("level=\u001b[33mwarn\u001b[0m ");
+  });
+});
+
+/** What a program of its own writes to a terminal of its own. */
+function onTerminal(environment: Record<string, string>): string {
+  const module = new URL("../../../src/base/logger.ts", import.meta.url).pathname;
+  const program = `import { createLogger } from ${JSON.stringify(module)}; (await createLogger("info")).info("done");`;
+  const command = `${process.execPath} --no-warnings --input-type=module -e '${program}'`;
+  const env = { ...process.env, TERM: "xterm", NO_COLOR: "", ...environment };
+  return spawnSync("script", ["-qec", command, "/dev/null"], { encoding: "utf8", env }).stdout;
+}
+
+test("createLogger() writes text with colours on a terminal, without them where NO_COLOR is set", () => {
+  expect(onTerminal({})).toMatch(/^ts=\S+ level=\u001b\[32minfo\u001b\[0m msg=done\r?\n$/);
+  expect(onTerminal({ NO_COLOR: "1" })).toMatch(/^ts=\S+ level=info msg=done\r?\n$/);
 });

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { Writable } from "node:stream";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { loggerOptions } from "../../../src/base/logger.js";
 import { readFlags } from "../../../src/cli/go-flags.js";
 import { main } from "../../../src/cli/program.js";
 import { proxyCommand } from "../../../src/cli/proxy.js";
@@ -14,7 +15,7 @@ import { eventually } from "../../lab/eventually.ts";
 import { KUBEADM_CONFIG, kubeadmArguments } from "../config/kubeadm.js";
 
 interface Line {
-  readonly level: number;
+  readonly level: string;
   readonly msg: string;
 }
 
@@ -31,12 +32,12 @@ vi.mock("../../../src/base/logger.js", async (original) => ({
         done();
       },
     });
-    return Promise.resolve(pino({ level: "trace", base: null }, sink));
+    return Promise.resolve(pino(loggerOptions("trace"), sink));
   },
 }));
 
 const said = (level: "info" | "warn" | "error"): string[] =>
-  logged.filter((line) => line.level === pino.levels.values[level]).map(({ msg }) => msg);
+  logged.filter((line) => line.level === level).map(({ msg }) => msg);
 
 let out: string;
 let err: string;

@@ -19,8 +19,8 @@ function setUp(tcpLoose: () => Promise<number | undefined>, options: Partial<Con
     { level: "warn" },
     {
       write: (line: string) => {
-        const { msg, service } = JSON.parse(line) as { msg: string; service?: string };
-        warnings.push(`${service}: ${msg}`);
+        const { msg, namespace, service } = JSON.parse(line) as Record<string, string>;
+        warnings.push(`${namespace}/${service}: ${msg}`);
       },
     },
   );

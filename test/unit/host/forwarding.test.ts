@@ -51,7 +51,7 @@ describe("a chain that drops forwarded packets by policy", () => {
     await report();
     expect(lines).toMatchObject([
       {
-        level: 40,
+        level: "warn",
         family: "ip",
         table: "filter",
         chain: "FORWARD",
@@ -94,7 +94,7 @@ describe("a chain that drops forwarded packets by policy", () => {
   test("that cannot be looked for is a warning, and no reason to stop", async () => {
     await file("proc/net/ip_tables_names", "filter\n");
     await report({ legacyForwardDrops: () => Promise.reject(new Error("EPERM")) });
-    expect(lines).toMatchObject([{ level: 40, msg: "could not look for firewalls that drop forwarded packets" }]);
+    expect(lines).toMatchObject([{ level: "warn", msg: "looking for firewalls failed" }]);
   });
 });
 
@@ -111,7 +111,7 @@ describe("pods on a bridge whose packets pass no rules", () => {
     await report();
     expect(lines).toMatchObject([
       {
-        level: 40,
+        level: "warn",
         bridge: "cni0",
         setting: "net.bridge.bridge-nf-call-ip6tables",
         present: 0,

@@ -31,8 +31,6 @@ const NODE: Readonly<Record<string, string>> = {
   [CPUS]: "0-3,8-11\n",
 };
 
-const WARNING = 40;
-
 let root: string;
 let lines: LogLine[];
 
@@ -69,7 +67,7 @@ async function apply(settings: Settings = {}, load?: () => Promise<void>): Promi
     },
     { log, root, ...(load === undefined ? {} : { loadConntrack: load }) },
   );
-  return lines.filter(({ level }) => level >= WARNING);
+  return lines.filter(({ level }) => level === "warn");
 }
 
 describe("the size of the connection table", () => {
@@ -165,11 +163,11 @@ describe("what the kernel forbids", () => {
     await mkdir(join(root, OOM), { recursive: true });
     const warnings = await apply();
     expect(warnings).toMatchObject([
-      { file: `/${OOM}`, wanted: -999, error: expect.stringMatching(/EISDIR/) as string },
-      { file: `/${ESTABLISHED}`, wanted: 86_400, error: expect.stringMatching(/ENOENT/) as string },
+      { file: `/${OOM}`, wanted: -999, err: expect.stringMatching(/EISDIR/) as string },
+      { file: `/${ESTABLISHED}`, wanted: 86_400, err: expect.stringMatching(/ENOENT/) as string },
     ]);
-    expect(warnings[0].remedy).toContain("CAP_SYS_RESOURCE");
-    expect(warnings[1].remedy).toContain("sysctl -w net.netfilter.nf_conntrack_tcp_timeout_established=86400");
+    expect(warnings[0].hint).toContain("CAP_SYS_RESOURCE");
+    expect(warnings[1].hint).toContain("sysctl -w net.netfilter.nf_conntrack_tcp_timeout_established=86400");
     // And the rest is done.
     expect(await valueOf(MAX)).toBe(262_144);
     expect(await valueOf(CLOSE_WAIT)).toBe(3600);
@@ -184,7 +182,7 @@ describe("what the kernel forbids", () => {
         file: `/${MAX}`,
         wanted: 262_144,
         present: 65_536,
-        error: expect.stringMatching(/^E(ACCES|PERM|ROFS)/) as string,
+        err: expect.stringMatching(/^E(ACCES|PERM|ROFS)/) as string,
       },
     ]);
   });
@@ -198,7 +196,7 @@ describe("what the kernel forbids", () => {
 
   it("a maximum that cannot be read is not written: it might be larger", async () => {
     await node({ [MAX]: "unknown\n" });
-    expect(await apply()).toMatchObject([{ file: `/${MAX}`, wanted: 262_144, error: "cannot be read" }]);
+    expect(await apply()).toMatchObject([{ file: `/${MAX}`, wanted: 262_144, err: "cannot be read" }]);
     expect(await readFile(join(root, MAX), "utf8")).toBe("unknown\n");
   });
 });
@@ -217,8 +215,8 @@ describe("a kernel without a connection tracker yet", () => {
     await node(absent);
     const warnings = await apply({}, () => Promise.reject(new Error("no such module")));
     expect(warnings.map(({ msg }) => msg)).toEqual([
-      "the kernel's connection tracker could not be loaded",
-      ...Array<string>(4).fill("a system setting stays as it is"),
+      "loading the kernel's connection tracker failed",
+      ...Array<string>(4).fill("changing a system setting failed"),
     ]);
   });
 

@@ -301,12 +301,14 @@ describe("a port that cannot be opened", () => {
         },
       },
     ]);
-    expect(book.lines.filter(({ level }) => level === 40)).toMatchObject([
+    expect(book.lines.filter(({ level }) => level === "warn")).toMatchObject([
       {
-        service: "default/web",
+        namespace: "default",
+        service: "web",
         family: "ip",
         port: other.port,
-        msg: `health check not open: ${why}; it is tried again`,
+        msg: "opening a health check failed; retrying",
+        err: why,
       },
     ]);
     const text = await registry.metrics();
@@ -315,7 +317,7 @@ describe("a port that cannot be opened", () => {
     await other.free();
     await opened(other.port);
     expect(book.recorded).toHaveLength(1);
-    expect(book.lines.at(-1)).toMatchObject({ service: "default/web", msg: "health check open after all" });
+    expect(book.lines.at(-1)).toMatchObject({ namespace: "default", service: "web", level: "info", msg: "health check opened" });
   });
 
   test("two services with one port: the first has it, the second takes over when the first goes", async () => {

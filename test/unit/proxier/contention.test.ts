@@ -12,8 +12,8 @@ import { makeProxier } from "./support/proxier.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const theirs = (n: number): Op => ({ op: "add", kind: "chain", ...TABLE, chain: `theirs-${n}` });
-const CONTENDED = "another process keeps changing the kernel's tables";
-const OVER = "no other process changes the kernel's tables any more";
+const CONTENDED = "tables contended by another process";
+const OVER = "contention ended";
 
 let kernel: FakeKernel;
 let logged: LogLine[];
@@ -101,7 +101,7 @@ describe("another proxier", () => {
     const rival = new Rival("nft-proxier");
     await rival.fight(120_000);
     expect(said(CONTENDED)).toMatchObject([
-      { level: 50, by: [expect.stringMatching(/^nft-proxier \(pid \d+0\)$/)], pid: process.pid },
+      { level: "error", by: [expect.stringMatching(/^nft-proxier \(pid \d+0\)$/)], pid: process.pid },
     ]);
     expect(said(CONTENDED)[0]["hint"]).toContain("two proxiers serve this node");
     expect(contended).toHaveLength(1);
@@ -117,7 +117,7 @@ describe("another proxier", () => {
     const before = repairs();
     open?.delete(rival.kernel.portId);
     await pass(1100);
-    expect(said(OVER)).toMatchObject([{ level: 30, reason: "its netlink socket is closed" }]);
+    expect(said(OVER)).toMatchObject([{ level: "info", reason: "its netlink socket is closed" }]);
     expect(repairs()).toBe(before + 1);
     const another = new Rival("nft");
     for (let i = 0; i < 4; i++) {

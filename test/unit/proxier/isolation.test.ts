@@ -78,7 +78,7 @@ async function elementsOf(of: FakeKernel): Promise<unknown> {
 }
 
 const asideLog = (): Record<string, unknown>[] =>
-  logged.filter(({ level, msg }) => level === 50 && String(msg).includes("set aside"));
+  logged.filter(({ level, msg }) => level === "error" && String(msg).includes("quarantined"));
 
 beforeEach(() => {
   now = 1_000_000;
@@ -385,7 +385,7 @@ describe("a service that is set aside", () => {
     expect(tries).toEqual([1, 3, 7, 15, 31]);
     expect(told).toHaveLength(1);
     expect(asideLog()).toHaveLength(1);
-    expect(asideLog()[0]).toMatchObject({ family: "ip", service: "bench/svc-1", retryInMs: 1000 });
+    expect(asideLog()[0]).toMatchObject({ family: "ip", namespace: "bench", service: "svc-1", retryMs: 1000 });
   });
 
   it("is not told as in force, until it is", async () => {

@@ -111,7 +111,7 @@ describe("interface addresses", () => {
     start();
     await expect.poll(() => kernel.commits.length).toBe(2);
     kernel.setAddresses([on("192.0.2.1"), on("198.51.100.1")]);
-    await expect.poll(() => logged.filter(({ msg }) => msg === "nothing to write").length).toBe(2);
+    await expect.poll(() => logged.filter(({ msg }) => msg === "nothing written").length).toBe(2);
     expect(kernel.commits).toHaveLength(2);
   });
 

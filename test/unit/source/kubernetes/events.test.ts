@@ -131,7 +131,7 @@ test("where Events are forbidden it is said once, with the role that is missing"
   await eventually(() => expect(refused.hits).toBe(2));
   await recorder.stop();
   expect(lines).toHaveLength(1);
-  expect(lines[0]).toMatchObject({ level: 40, reason: "events is forbidden" });
+  expect(lines[0]).toMatchObject({ level: "warn", reason: "events is forbidden" });
   expect(String(lines[0]["hint"])).toContain("system:node-proxier");
 });
 

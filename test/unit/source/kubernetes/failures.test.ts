@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { ApiServer } from "../../../lab/api-server/index.ts";
 import { eventually } from "../../../lab/eventually.ts";
+import { isAtLeast } from "../../log.js";
 import { type Listening, type ListenOptions, listen, NODE, node, service, slice } from "./support.ts";
 
 let api: ApiServer;
@@ -321,7 +322,7 @@ describe("a server that refuses", () => {
     const refused = api.fail({ resource: "services", verb: "list" }, { status: 403, message: "services is forbidden" });
     const { lines, started } = follow();
     await eventually(() => expect(refused.hits).toBeGreaterThan(4));
-    const warnings = lines.filter(({ level }) => level === 40);
+    const warnings = lines.filter(({ level }) => level === "warn");
     expect(warnings).toHaveLength(1);
     expect(warnings[0]).toMatchObject({ kind: "Service", reason: "services is forbidden" });
     expect(String(warnings[0]["hint"])).toContain("system:node-proxier");
@@ -341,7 +342,7 @@ describe("a server that refuses", () => {
     const { lines, started } = follow({ deniedIsFinal: true });
     await expect(started).rejects.toMatchObject({ code: "EACCESSDENIED", message: expect.stringMatching(expected) });
     expect(denied.hits).toBe(1);
-    expect(lines.filter(({ level }) => level >= 40)).toEqual([]);
+    expect(lines.filter((line) => isAtLeast(line, "warn"))).toEqual([]);
   });
 
   test("what else goes wrong, or may be lacking, does not end a command that asks once", async () => {
@@ -401,7 +402,7 @@ describe("the API server is away", () => {
 
   test("the log has one line when it goes, and one when it is back", async () => {
     const { lines } = await following();
-    const shown = () => lines.filter(({ level }) => level >= 30).map(({ msg }) => msg);
+    const shown = () => lines.filter((line) => isAtLeast(line, "info")).map(({ msg }) => msg);
     const before = shown().length;
     await api.down();
     await eventually(() =>

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { RateLimit } from "../../../../src/source/kubernetes/rate-limit.js";
 import { backoffOf, pause, Sleep, TIMING } from "../../../../src/source/kubernetes/timing.js";
 import { Troubles } from "../../../../src/source/kubernetes/troubles.js";
-import { keptIn, type LogLine } from "../../log.js";
+import { isAtLeast, keptIn, type LogLine } from "../../log.js";
 
 describe("back-off", () => {
   test("doubles from 0.8 s to 30 s, each stretched by up to its own length, as client-go's reflector", () => {
@@ -73,7 +73,7 @@ describe("the log of troubles", () => {
     const log = keptIn(lines);
     const troubles = new Troubles(log, 300_000, () => now);
     const shown = () =>
-      lines.filter(({ level }) => level >= 30).map(({ msg, seconds, reason }) => [msg, reason, seconds]);
+      lines.filter((line) => isAtLeast(line, "info")).map(({ msg, seconds, reason }) => [msg, reason, seconds]);
     return { troubles, shown, at: (ms: number) => (now = ms) };
   }
 
