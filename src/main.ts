@@ -1,10 +1,8 @@
 #!/usr/bin/env node
 import { basename } from "node:path";
 import { installSignalHandlers } from "./base/signals.js";
+import { holdYoungGeneration, limitYoungGeneration, nodeProblem, setUpCollector } from "./base/runtime.js";
 import { ignoreGoneReader } from "./cli/stdio.js";
-import { setUpCollector } from "./host/collector.js";
-import { nodeProblem } from "./host/node-version.js";
-import { holdYoungGeneration, limitYoungGeneration } from "./host/young-generation.js";
 
 // Ahead of all else: what comes before is lost to PID 1.
 installSignalHandlers();

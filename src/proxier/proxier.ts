@@ -6,7 +6,7 @@ import type { V1EndpointSlice, V1Node } from "@kubernetes/client-node";
 import { TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
-import { netfilterPortOpen, processOfThread } from "../host/peers.js";
+import { netfilterPortOpen, processOfThread } from "../node/processes.js";
 import { NoLocalEndpointsCounter, ServiceModel } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
 import { type Logger, serviceFields } from "../base/logger.js";

@@ -2,7 +2,7 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { COLLECTOR_FLAGS } from "../../dist/host/collector.js";
+import { COLLECTOR_FLAGS } from "../../dist/base/runtime.js";
 
 export function quantile(values: readonly number[], q: number): number {
   const sorted = [...values].sort((a, b) => a - b);

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { loggerOptions } from "../../src/base/logger.js";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
-import { loadConntrack } from "../../src/host/index.js";
+import { loadConntrack } from "../../src/node/system-settings.js";
 import { removeLeftovers } from "../../src/leftovers/index.js";
 import { patience } from "../lab/patience.ts";
 import { addLegacyChains } from "../lab/legacy-chains.ts";

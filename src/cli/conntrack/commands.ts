@@ -6,7 +6,7 @@ import { compileFilter, matchesPatterns } from "../../conntrack/filter.js";
 import { NetlinkConntrack } from "../../conntrack/netlink-conntrack.js";
 import { packEntry } from "../../conntrack/record.js";
 import type { ConntrackEntry, ConntrackFilter, ConntrackTable, ConntrackTuple } from "../../conntrack/types.js";
-import { readNumber } from "../../host/kernel-number.js";
+import { readNumber } from "../../node/kernel-number.js";
 import { IpProto } from "../../kernel/constants.js";
 import { KernelError } from "../../kernel/errors.js";
 import { NftKernel } from "../../kernel/nft-kernel.js";

@@ -4,7 +4,7 @@ import { promisify } from "node:util";
 import { describe, expect, it } from "vitest";
 
 const run = promisify(execFile);
-const MODULE = fileURLToPath(new URL("../../../src/host/young-generation.ts", import.meta.url));
+const MODULE = fileURLToPath(new URL("../../../src/base/runtime.ts", import.meta.url));
 
 /** Size of the young generation, MiB, of a process of its own that makes and keeps 60 MB of objects in small steps. */
 async function sizeAfter(first: string, then: string): Promise<number> {

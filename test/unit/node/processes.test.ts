@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
 
-import { netfilterPortOpen, processOfThread } from "../../../src/host/peers.js";
+import { netfilterPortOpen, processOfThread } from "../../../src/node/processes.js";
 
 /** As Linux 6.18 prints it. */
 const SOCKETS = `sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { defaultConfig } from "../../../src/config/index.js";
-import { type ForwardingOptions, reportForwarding } from "../../../src/host/forwarding.js";
+import { type ForwardingOptions, reportForwarding } from "../../../src/node/forwarding.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { BaseChain, Family, Op } from "../../../src/kernel/types.js";
 import { keptIn, type LogLine } from "../log.js";

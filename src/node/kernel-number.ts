@@ -12,10 +12,10 @@ export interface KernelFiles {
   readonly log: Logger;
 }
 
-export interface WantedNumber {
+export interface DesiredNumber {
   /** Below the root: "proc/sys/net/netfilter/nf_conntrack_max". */
   readonly file: string;
-  readonly wanted: number;
+  readonly desired: number;
   /** A number that is larger already stays. */
   readonly onlyUpwards?: boolean;
   /** What a person can do where the kernel forbids it. */
@@ -33,23 +33,23 @@ export async function readNumber({ root }: Pick<KernelFiles, "root">, file: stri
 }
 
 /**
- * Brings the number to what is wanted, and returns the one that is in force then (undefined: not known). Nothing is written
+ * Brings the number to what is desired, and returns the one that is in force then (undefined: not known). Nothing is written
  * when there is nothing to change, so that a container that may only read is fine on a node that is set up already. What the
  * kernel forbids is a warning; never throws.
  */
-export async function setNumber(files: KernelFiles, setting: WantedNumber): Promise<number | undefined> {
-  const { file, wanted, onlyUpwards = false, remedy } = setting;
+export async function setNumber(files: KernelFiles, setting: DesiredNumber): Promise<number | undefined> {
+  const { file, desired, onlyUpwards = false, remedy } = setting;
   const present = await readNumber(files, file);
-  if (present === wanted || (onlyUpwards && present !== undefined && present > wanted)) return present;
-  const report = { file: `/${file}`, wanted, present };
+  if (present === desired || (onlyUpwards && present !== undefined && present > desired)) return present;
+  const report = { file: `/${file}`, desired, present };
   // Unread, it might be larger.
-  const error = onlyUpwards && present === undefined ? "cannot be read" : await write(join(files.root, file), wanted);
+  const error = onlyUpwards && present === undefined ? "cannot be read" : await write(join(files.root, file), desired);
   if (error !== undefined) {
     files.log.warn({ ...report, err: error, hint: remedy }, "changing a system setting failed");
     return present;
   }
   files.log.info(report, "system setting changed");
-  return wanted;
+  return desired;
 }
 
 /** What went wrong: "EROFS: read-only file system, open '…'". */

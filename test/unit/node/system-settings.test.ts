@@ -3,8 +3,8 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
-import { conntrackMax } from "../../../src/host/conntrack.js";
-import { applySystemSettings, loadConntrack } from "../../../src/host/index.js";
+import { conntrackMax } from "../../../src/node/system-settings.js";
+import { applySystemSettings, loadConntrack } from "../../../src/node/system-settings.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { keptIn, type LogLine } from "../log.js";
 
@@ -149,7 +149,7 @@ describe("the OOM score", () => {
     expect(await valueOf(OOM)).toBe(-999);
   });
 
-  it("stays as it is when none is wanted", async () => {
+  it("stays as it is when none is desired", async () => {
     await node();
     await apply({ oomScoreAdj: undefined });
     expect(await valueOf(OOM)).toBe(0);
@@ -157,14 +157,14 @@ describe("the OOM score", () => {
 });
 
 describe("what the kernel forbids", () => {
-  it("is one warning for each setting: file, wanted and present value, what to do", async () => {
+  it("is one warning for each setting: file, desired and present value, what to do", async () => {
     await node({ [ESTABLISHED]: undefined, [OOM]: undefined, [MAX]: "1000\n" });
     // A directory in its place: the one thing that root cannot write to either.
     await mkdir(join(root, OOM), { recursive: true });
     const warnings = await apply();
     expect(warnings).toMatchObject([
-      { file: `/${OOM}`, wanted: -999, err: expect.stringMatching(/EISDIR/) as string },
-      { file: `/${ESTABLISHED}`, wanted: 86_400, err: expect.stringMatching(/ENOENT/) as string },
+      { file: `/${OOM}`, desired: -999, err: expect.stringMatching(/EISDIR/) as string },
+      { file: `/${ESTABLISHED}`, desired: 86_400, err: expect.stringMatching(/ENOENT/) as string },
     ]);
     expect(warnings[0].hint).toContain("CAP_SYS_RESOURCE");
     expect(warnings[1].hint).toContain("sysctl -w net.netfilter.nf_conntrack_tcp_timeout_established=86400");
@@ -180,7 +180,7 @@ describe("what the kernel forbids", () => {
     expect(await apply()).toMatchObject([
       {
         file: `/${MAX}`,
-        wanted: 262_144,
+        desired: 262_144,
         present: 65_536,
         err: expect.stringMatching(/^E(ACCES|PERM|ROFS)/) as string,
       },
@@ -196,7 +196,7 @@ describe("what the kernel forbids", () => {
 
   it("a maximum that cannot be read is not written: it might be larger", async () => {
     await node({ [MAX]: "unknown\n" });
-    expect(await apply()).toMatchObject([{ file: `/${MAX}`, wanted: 262_144, err: "cannot be read" }]);
+    expect(await apply()).toMatchObject([{ file: `/${MAX}`, desired: 262_144, err: "cannot be read" }]);
     expect(await readFile(join(root, MAX), "utf8")).toBe("unknown\n");
   });
 });
@@ -220,7 +220,7 @@ describe("a kernel without a connection tracker yet", () => {
     ]);
   });
 
-  it("is not asked to when nothing is wanted of it", async () => {
+  it("is not asked to when nothing is desired of it", async () => {
     await node(absent);
     let asked = 0;
     const nothing = { maxPerCore: 0, tcpEstablishedTimeoutMs: 0, tcpCloseWaitTimeoutMs: 0 };

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { expect, test } from "vitest";
 
-import { nodeProblem } from "../../../src/host/node-version.js";
+import { nodeProblem } from "../../../src/base/runtime.js";
 
 test("an old Node is told what is needed, not what it stumbles over", async () => {
   const { engines } = JSON.parse(await readFile("package.json", "utf8")) as { engines: { node: string } };

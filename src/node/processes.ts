@@ -1,5 +1,5 @@
-/** What /proc tells of another process that the kernel named as the one which committed. Nothing here throws. */
-import { readFile } from "node:fs/promises";
+/** Processes as /proc has them: our own name, and another one that the kernel named as the one which committed. Nothing here throws. */
+import { readFile, writeFile } from "node:fs/promises";
 
 /** linux/netlink.h */
 const NETLINK_NETFILTER = "12";
@@ -34,5 +34,17 @@ export async function processOfThread(thread: number, name: string, root = "/"):
     return names.includes(`${name}\n`) ? pid : thread;
   } catch {
     return thread;
+  }
+}
+
+/**
+ * Names this process as `ps`, `top` and nft show it ("progname", of the owner of a table): Node calls it "MainThread". At most 15
+ * bytes (TASK_COMM_LEN). Never throws.
+ */
+export async function nameProcess(name: string): Promise<void> {
+  try {
+    await writeFile("/proc/self/comm", name);
+  } catch {
+    // For people alone; where /proc may not be written, there is another name.
   }
 }

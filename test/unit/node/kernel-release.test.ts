@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { oldKernelWarning } from "../../../src/proxier/kernel-release.js";
+import { oldKernelWarning } from "../../../src/node/kernel-release.js";
 
 test.each(["4.18.0-553.el8.x86_64", "5.4.0-200-generic"])(
   "a kernel %s is named as untried, with what to do",

@@ -4,7 +4,7 @@ import { promisify } from "node:util";
 import { expect, it } from "vitest";
 
 const run = promisify(execFile);
-const MODULE = fileURLToPath(new URL("../../../src/host/collector.ts", import.meta.url));
+const MODULE = fileURLToPath(new URL("../../../src/base/runtime.ts", import.meta.url));
 
 it("no helper takes part in the pauses that follow, and V8 knows all the flags", async () => {
   const script = `

@@ -1,0 +1,60 @@
+/** The JavaScript runtime: which Node is needed, and what V8's garbage collector is told. */
+import { PerformanceObserver } from "node:perf_hooks";
+import { getHeapSpaceStatistics, setFlagsFromString } from "node:v8";
+
+/** As package.json's "engines" say. */
+const OLDEST_NODE = [22, 12] as const;
+
+/** Why this Node cannot run the program, and what to do; undefined: it can. Loaded by any Node from 18 on. */
+export function nodeProblem(version: string): string | undefined {
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  if (major > OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor >= OLDEST_NODE[1])) return undefined;
+  return `Node ${OLDEST_NODE.join(".")} or later is needed, and this is ${version}: "npm install" puts one at node_modules/.bin/node`;
+}
+
+export const COLLECTOR_FLAGS = [
+  // In the pauses of a collection V8 shares the work with helper threads, and waits for each that has begun: where the cores are busy with
+  // something else, other programs or a large commit in the kernel, that takes ten times as long as all of the work. Alone it takes
+  // hardly longer than with helpers that have a core (test/bench/README.md). Marking and sweeping go on beside the program and keep their threads.
+  "--no-parallel-scavenge",
+  "--no-parallel-compaction",
+  "--no-parallel-pointer-update",
+  "--no-parallel-weak-ref-clearing",
+  // The heap is collected when it has doubled. V8 lets a small one become four times as large, and what was read to build 50 MB then leaves
+  // holes among them that stay resident.
+  "--heap-growing-percent=100",
+] as const;
+
+/** For what is collected from here on. */
+export function setUpCollector(): void {
+  for (const flag of COLLECTOR_FLAGS) setFlagsFromString(flag);
+}
+
+/**
+ * Of V8's young generation, in which new objects begin, both halves together, bytes. V8 lets it grow to 32 MiB while many objects are read,
+ * never takes that back, and then pauses the program for 10 ms at a time to collect it. With 4 MiB a pause takes 1 ms, and what is read is
+ * read in less time, not in more (test/bench/README.md). --max-semi-space-size says the same, but on the command line alone.
+ */
+const ENOUGH = 4 << 20;
+
+/** V8 reads it whenever it is about to make the young generation larger; 1 leaves it as it is. */
+function growBy(factor: 1 | 2): void {
+  setFlagsFromString(`--semi-space-growth-factor=${factor}`);
+}
+
+/** Keeps the young generation as it is: for work that the event loop has no turn in, loading modules say. */
+export function holdYoungGeneration(): void {
+  growBy(1);
+}
+
+/** From here on it grows as it needs to until it is large enough, and then stays so. */
+export function limitYoungGeneration(): void {
+  const observer = new PerformanceObserver(() => {
+    const size = getHeapSpaceStatistics().find((space) => space.space_name === "new_space")?.space_size ?? 0;
+    if (size < ENOUGH) return;
+    growBy(1);
+    observer.disconnect();
+  });
+  observer.observe({ entryTypes: ["gc"] });
+  growBy(2);
+}

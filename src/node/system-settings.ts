@@ -1,0 +1,172 @@
+/**
+ * What the proxier sets on its node when it starts, apart from rules: the connection tracker's limits and timeouts, as kube-proxy 1.36 sets
+ * them (pkg/proxy/conntrack/sysctls.go), save that a `min` above the cap counts, and that nothing here keeps the proxier from starting;
+ * and this process's OOM score.
+ */
+import { readFile } from "node:fs/promises";
+import { cpus } from "node:os";
+import { join } from "node:path";
+import type { Logger } from "../base/logger.js";
+import type { ProxyConfig } from "../config/index.js";
+import { CtKey, Hook, Priority } from "../kernel/constants.js";
+import type { Kernel } from "../kernel/types.js";
+import { type KernelFiles, readNumber, setNumber } from "./kernel-number.js";
+
+export interface SystemSettingsOptions {
+  readonly log: Logger;
+  /** Where /proc and /sys are; default "/". */
+  readonly root?: string;
+  /** Called when the kernel has no connection tracker yet; see `loadConntrack`. What it throws is logged. */
+  readonly loadConntrack?: () => Promise<void>;
+}
+
+/**
+ * Brings the connection tracker's limits and timeouts and this process's OOM score to what the configuration says. What the
+ * kernel does not allow is a warning that names the file, the values and what to do. Never throws.
+ */
+export async function applySystemSettings(
+  config: Pick<ProxyConfig, "conntrack" | "oomScoreAdj">,
+  options: SystemSettingsOptions,
+): Promise<void> {
+  const { log, root = "/" } = options;
+  const load = async (): Promise<void> => {
+    try {
+      await options.loadConntrack?.();
+    } catch (error) {
+      log.warn({ err: error }, "loading the kernel's connection tracker failed");
+    }
+  };
+  await applyOomScore(config.oomScoreAdj, { root, log });
+  await applyConntrack(config.conntrack, { root, log }, load);
+}
+
+/** Tells the kernel how willingly it may end this process when memory runs out, from -1000 (never) to 1000. */
+async function applyOomScore(score: number | undefined, files: KernelFiles): Promise<void> {
+  if (score === undefined) return;
+  await setNumber(files, {
+    file: "proc/self/oom_score_adj",
+    desired: score,
+    remedy: "give the process CAP_SYS_RESOURCE, or set oomScoreAdj to the present value",
+  });
+}
+
+type ConntrackConfig = ProxyConfig["conntrack"];
+
+/** More is a table of gigabytes on machines with many cores; who wants it says so with `min`. */
+const MOST_SCALED = 1_048_576;
+/** Entries for each bucket of the hash table. */
+const ENTRIES_PER_BUCKET = 4;
+
+const DIRECTORY = "proc/sys/net/netfilter";
+const MAX_FILE = `${DIRECTORY}/nf_conntrack_max`;
+const HASH_SIZE_FILE = "sys/module/nf_conntrack/parameters/hashsize";
+
+/** Entries that the table is to have room for; 0: leave it as it is. */
+export function conntrackMax({ maxPerCore, min }: ConntrackConfig, cpuCount: number): number {
+  if (maxPerCore <= 0) return 0;
+  return Math.max(min, Math.min(maxPerCore * cpuCount, MOST_SCALED));
+}
+
+/** Name and value of each sysctl that is not 0, save the maximum. Whole seconds, as kube-proxy; but never none. */
+function sysctls(config: ConntrackConfig): [name: string, value: number][] {
+  const timeouts: [string, number][] = [
+    ["nf_conntrack_tcp_timeout_established", config.tcpEstablishedTimeoutMs],
+    ["nf_conntrack_tcp_timeout_close_wait", config.tcpCloseWaitTimeoutMs],
+    ["nf_conntrack_udp_timeout", config.udpTimeoutMs],
+    ["nf_conntrack_udp_timeout_stream", config.udpStreamTimeoutMs],
+  ];
+  return [
+    ...timeouts
+      .filter(([, ms]) => ms > 0)
+      .map(([name, ms]): [string, number] => [name, Math.max(1, Math.floor(ms / 1000))]),
+    ...(config.tcpBeLiberal ? [["nf_conntrack_tcp_be_liberal", 1] as [string, number]] : []),
+  ];
+}
+
+function remedy(command: string): string {
+  return `run \`${command}\` on the node, or this program once as root with --init-only and /proc/sys and /sys writable`;
+}
+
+/** Makes the settings that differ. `loadConntrack` is called where the kernel has no connection tracker yet. */
+async function applyConntrack(
+  config: ConntrackConfig,
+  files: KernelFiles,
+  loadConntrack?: () => Promise<void>,
+): Promise<void> {
+  const max = conntrackMax(config, await onlineCPUs(files.root));
+  const others = sysctls(config);
+  if (max === 0 && others.length === 0) return;
+  if (loadConntrack !== undefined && (await readNumber(files, MAX_FILE)) === undefined) await loadConntrack();
+  if (max > 0) await applyMax(max, files);
+  for (const [name, desired] of others) {
+    const file = `${DIRECTORY}/${name}`;
+    await setNumber(files, { file, desired, remedy: remedy(`sysctl -w net.netfilter.${name}=${desired}`) });
+  }
+}
+
+async function applyMax(max: number, files: KernelFiles): Promise<void> {
+  const inForce = await setNumber(files, {
+    file: MAX_FILE,
+    desired: max,
+    onlyUpwards: true,
+    remedy: remedy(`sysctl -w net.netfilter.nf_conntrack_max=${max}`),
+  });
+  // Where the table stays smaller than it should be, so may its hash.
+  const buckets = Math.floor(Math.min(max, inForce ?? max) / ENTRIES_PER_BUCKET);
+  await setNumber(files, {
+    file: HASH_SIZE_FILE,
+    desired: buckets,
+    onlyUpwards: true,
+    remedy: remedy(`echo ${buckets} > /${HASH_SIZE_FILE}`),
+  });
+}
+
+/** "0-3,8" as a count; undefined for what is no such list. */
+function countOf(list: string): number | undefined {
+  let count = 0;
+  for (const part of list.trim().split(",")) {
+    const match = /^(\d+)(?:-(\d+))?$/.exec(part);
+    if (match === null) return undefined;
+    const first = Number(match[1]);
+    const last = Number(match[2] ?? match[1]);
+    if (last < first) return undefined;
+    count += last - first + 1;
+  }
+  return count;
+}
+
+/**
+ * CPUs of the node that are online, whatever part of them this process may use: the connection table belongs to all
+ * of them. As kube-proxy 1.36 (cpuset.NumCPU), from /sys/devices/system/cpu/online below `root`.
+ */
+async function onlineCPUs(root: string): Promise<number> {
+  try {
+    const count = countOf(await readFile(join(root, "sys/devices/system/cpu/online"), "utf8"));
+    if (count !== undefined) return count;
+  } catch {
+    // No sysfs: what the C library knows has to do.
+  }
+  return Math.max(1, cpus().length);
+}
+
+/**
+ * Makes the kernel load its connection tracker, whose sysctls are missing before: a rule that asks for the state of a
+ * connection is checked, and rolled back. Throws KernelError.
+ */
+export async function loadConntrack(kernel: Kernel): Promise<void> {
+  const ref = { family: "ip", table: "conntrack-probe" } as const;
+  await kernel.commit(
+    [
+      { op: "add", kind: "table", ...ref },
+      {
+        op: "add",
+        kind: "chain",
+        ...ref,
+        chain: "probe",
+        base: { type: "filter", hook: Hook.output, priority: Priority.filter },
+      },
+      { op: "add", kind: "rule", ...ref, chain: "probe", exprs: [{ type: "ct", key: CtKey.state, dreg: 1 }] },
+    ],
+    { dryRun: true },
+  );
+}
