@@ -1,0 +1,56 @@
+/** What documents link to, and the files that they name, are there. */
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { describe, expect, test } from "vitest";
+
+const ROOT = join(import.meta.dirname, "../../..");
+
+const documents = [
+  ...readdirSync(ROOT).filter((name) => name.endsWith(".md")),
+  ...["docs", "src", "native", "test", "deploy", "examples"].flatMap((directory) =>
+    existsSync(join(ROOT, directory))
+      ? readdirSync(join(ROOT, directory), { recursive: true, encoding: "utf8" })
+          .filter((name) => name.endsWith(".md") && !name.includes("node_modules"))
+          .map((name) => join(directory, name))
+      : [],
+  ),
+];
+
+/** Where a name in backticks may be meant to start. */
+const BASES = ["", "src", "test", "src/table", "src/ruleset"];
+
+describe.each(documents)("%s", (document) => {
+  const text = readFileSync(join(ROOT, document), "utf8");
+
+  test("every relative link leads to a file, and to a heading of it", () => {
+    const links = [...text.matchAll(/\]\((?!https?:|mailto:)([^)\s]+)\)/g)].map(([, link]) => link);
+    const broken = links.filter((link) => {
+      const [path = "", heading] = link.split("#");
+      const file = path === "" ? join(ROOT, document) : join(ROOT, dirname(document), path);
+      if (!existsSync(file)) return true;
+      return heading !== undefined && !headings(readFileSync(file, "utf8")).has(heading);
+    });
+    expect(broken).toEqual([]);
+  });
+
+  test("every source file that is named is there", () => {
+    const named = [...text.matchAll(/`([\w.-]+(?:\/[\w.-]+)*\/[\w.-]+\.(?:ts|mjs|cc|h|hpp|sh|yaml))`/g)].map(
+      ([, name]) => name,
+    );
+    const bases = [...BASES, dirname(document)];
+    expect(named.filter((name) => !bases.some((base) => existsSync(join(ROOT, base, name))))).toEqual([]);
+  });
+});
+
+/** As GitHub makes anchors of headings. */
+function headings(text: string): Set<string> {
+  const titles = [...text.matchAll(/^#+ +(.*)$/gm)].map(([, title]) => title);
+  return new Set(
+    titles.map((title) =>
+      title
+        .toLowerCase()
+        .replaceAll(/[^\p{L}\p{N} _-]/gu, "")
+        .replaceAll(" ", "-"),
+    ),
+  );
+}
