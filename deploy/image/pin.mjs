@@ -1,0 +1,31 @@
+/**
+ * Pins the images that deploy/Dockerfile builds on by the digests that their registries have for them now, both architectures in one.
+ *
+ *   node deploy/image/pin.mjs [DOCKERFILE]
+ *
+ * Needs docker with buildx, and the registries. What it writes is to be committed: the same build a year later starts from the same images.
+ */
+import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+
+const [file = path.resolve(import.meta.dirname, "../Dockerfile")] = process.argv.slice(2);
+
+/** The digest of the image's index, from its registry. */
+function digestOf(image) {
+  const format = ["--format", "{{.Manifest.Digest}}"];
+  const digest = execFileSync("docker", ["buildx", "imagetools", "inspect", image, ...format], { encoding: "utf8" });
+  if (!/^sha256:[0-9a-f]{64}$/.test(digest.trim())) throw new Error(`${image}: not a digest: ${digest}`);
+  return digest.trim();
+}
+
+const text = readFileSync(file, "utf8");
+const values = new Map([...text.matchAll(/^ARG (\w+)=(\S+)$/gm)].map(([, name, value]) => [name, value]));
+const digests = new Map();
+const pinned = text.replace(/^(FROM (?:--\S+ )?)([^\s@]+)(?:@\S+)?/gm, (_line, from, tagged) => {
+  const image = tagged.replace(/\$\{(\w+)\}/g, (_all, name) => values.get(name));
+  if (!digests.has(image)) digests.set(image, digestOf(image));
+  return `${from}${tagged}@${digests.get(image)}`;
+});
+writeFileSync(file, pinned);
+for (const [image, digest] of digests) console.log(`${image} ${digest}`);

@@ -1,0 +1,113 @@
+/** deploy/image/: what the image's build makes of the program, and how its base images are pinned. */
+import { spawnSync } from "node:child_process";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
+
+let directory: string;
+beforeAll(() => {
+  directory = mkdtempSync(join(tmpdir(), "image-"));
+});
+afterAll(() => rmSync(directory, { recursive: true }));
+
+/** Runs a script with our Node, and returns what it printed. */
+function run(script: string, args: readonly string[], env: Readonly<Record<string, string>> = {}): string {
+  const done = spawnSync(process.execPath, [script, ...args], { encoding: "utf8", env: { ...process.env, ...env } });
+  if (done.status !== 0) throw new Error(`${script}: exit ${done.status}\n${done.stderr}`);
+  return done.stdout;
+}
+
+describe("bundle.mjs", () => {
+  let image: string;
+  beforeAll(() => {
+    image = join(directory, "opt");
+    run(join(ROOT, "deploy/image/bundle.mjs"), [image]);
+  });
+
+  test("prints the same version and the same ruleset as the program in dist/, without the packages", () => {
+    const manifests = join(ROOT, "deploy/examples/manifests");
+    const config = join(ROOT, "deploy/examples/config.yaml");
+    const render = ["render", "--manifests", manifests, "--config", config, "--allow-incomplete"];
+    for (const args of [["--version"], render]) {
+      expect(run(join(image, "dist/main.js"), args)).toBe(run(join(ROOT, "dist/main.js"), args));
+    }
+  });
+
+  test("finds the addon where the image has it", () => {
+    const release = join(image, "build/Release");
+    mkdirSync(release, { recursive: true });
+    writeFileSync(join(release, "nft_proxier.node"), "no addon");
+    const done = spawnSync(process.execPath, [join(image, "dist/main.js"), "conntrack", "count"], { encoding: "utf8" });
+    expect(done.stderr).toContain(join(release, "nft_proxier.node"));
+  });
+
+  test("runs the credential plugins of a kubeconfig, which takes the largest of the packages", () => {
+    const plugin = join(directory, "plugin.mjs");
+    const status = { token: "from-the-plugin" };
+    const credential = { apiVersion: "client.authentication.k8s.io/v1", kind: "ExecCredential", status };
+    writeFileSync(plugin, `console.log(${JSON.stringify(JSON.stringify(credential))});\n`);
+    const exec = {
+      apiVersion: credential.apiVersion,
+      command: process.execPath,
+      args: [plugin],
+      interactiveMode: "Never",
+    };
+    const kubeconfig = {
+      "current-context": "c",
+      clusters: [{ name: "c", cluster: { server: "https://127.0.0.1:1" } }],
+      contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
+      users: [{ name: "u", user: { exec } }],
+    };
+    const file = join(directory, "kubeconfig");
+    writeFileSync(file, JSON.stringify(kubeconfig));
+    const chunks = join(image, "dist/chunks");
+    const chunk = join(chunks, String(readdirSync(chunks).find((name) => name.startsWith("library-credentials"))));
+    const script = join(directory, "credentials.mjs");
+    writeFileSync(
+      script,
+      `import { readKubeconfig } from ${JSON.stringify(join(ROOT, "dist/source/kubernetes/kubeconfig.js"))};
+       import { LibraryCredentials } from ${JSON.stringify(chunk)};
+       const file = ${JSON.stringify(file)};
+       const credentials = await LibraryCredentials.load(await readKubeconfig(file, ""), file, "");
+       console.log(JSON.stringify((await credentials.next()).headers));`,
+    );
+    expect(run(script, [])).toContain("from-the-plugin");
+  });
+
+  test("is a twentieth of the packages' size, and says whose code it has under which licence", () => {
+    const files = readdirSync(image, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+    const bytes = files.reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0);
+    expect(bytes).toBeLessThan(6_000_000);
+    expect(files.filter(({ name }) => /\.(map|d\.ts)$/.test(name))).toEqual([]);
+    const licenses = readFileSync(join(image, "licenses.txt"), "utf8");
+    for (const name of ["@kubernetes/client-node", "pino", "prom-client", "yaml", "zod"]) {
+      expect(licenses).toMatch(new RegExp(`^${name} \\d+\\.\\d+\\.\\d+: \\S`, "m"));
+    }
+  });
+});
+
+describe("pin.mjs", () => {
+  const digest = (digit: number): string => `sha256:${String(digit).repeat(64)}`;
+
+  test("writes the digest of each image that is built on, in place of one from before", () => {
+    const bin = join(directory, "bin");
+    mkdirSync(bin);
+    // In docker's place: a digest that tells which image was asked for.
+    const docker = `#!/bin/sh\ncase "$4" in node:24.21.0-bookworm) echo ${digest(1)};; gcr.io/*) echo ${digest(2)};; *) exit 1;; esac\n`;
+    writeFileSync(join(bin, "docker"), docker, { mode: 0o755 });
+    const file = join(directory, "Dockerfile");
+    cpSync(join(ROOT, "deploy/Dockerfile"), file);
+    const env = { PATH: `${bin}:${process.env["PATH"]}` };
+    const froms = (): string[] => readFileSync(file, "utf8").match(/^FROM .*$/gm) ?? [];
+    const before = froms().map((line) => line.replace(/@\S+/, ""));
+    for (let time = 0; time < 2; time++) {
+      run(join(ROOT, "deploy/image/pin.mjs"), [file], env);
+      expect(froms().map((line) => line.replace(/@\S+/, ""))).toEqual(before);
+      expect(froms().map((line) => /@(\S+)/.exec(line)?.[1])).toEqual([digest(1), digest(1), digest(2)]);
+    }
+  });
+});
