@@ -12,7 +12,7 @@ export interface ServiceStates {
   /** Written at least once since the start. */
   inForce(family: IpFamily): boolean;
   /** Why the kernel refuses "namespace/name"; undefined: it does not. */
-  quarantined(family: IpFamily, service: string): string | undefined;
+  quarantineReason(family: IpFamily, service: string): string | undefined;
 }
 
 /** All service ports of the families, by name; the event loop gets its turns meanwhile. */
@@ -103,7 +103,7 @@ function stateOf(
   view: ServicePortView,
   { states, lost }: Beside,
 ): { readonly state: ServiceState; readonly reason?: string } {
-  const refusal = states.quarantined(family, view.service);
+  const refusal = states.quarantineReason(family, view.service);
   if (refusal !== undefined) return { state: "quarantined", reason: refusal };
   if (!states.inForce(family)) return { state: "pending", reason: "the rules have not been written since the start" };
   const loss = lost.get(view.service);

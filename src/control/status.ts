@@ -3,7 +3,13 @@ import { release } from "node:os";
 import type { IpFamily } from "../model/types.js";
 import type { ServiceModel } from "../model/index.js";
 import type { ProxyHealth } from "../observe/health.js";
-import type { ContentionReport, ProxierObserver, RepairReport, SetAside, SyncReport } from "../proxier/observer.js";
+import type {
+  ContentionReport,
+  ProxierObserver,
+  RepairReport,
+  QuarantineReport,
+  SyncReport,
+} from "../proxier/observer.js";
 import { describeService, listServices, type ServiceStates } from "./services.js";
 import {
   API_VERSION,
@@ -81,12 +87,12 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     this.#note("normal", "no other process changes the tables any more");
   }
 
-  setAside({ family, service, reason }: SetAside): void {
+  quarantined({ family, service, reason }: QuarantineReport): void {
     this.#quarantined[family].set(service, reason);
     this.#note("warning", `${FAMILY[family]} of ${service} quarantined: ${reason}`);
   }
 
-  restored({ family, service }: Pick<SetAside, "family" | "service">): void {
+  released({ family, service }: Pick<QuarantineReport, "family" | "service">): void {
     this.#quarantined[family].delete(service);
     this.#note("normal", `${FAMILY[family]} of ${service} in force again`);
   }
@@ -95,7 +101,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     return this.#inForce.has(family);
   }
 
-  quarantined(family: IpFamily, service: string): string | undefined {
+  quarantineReason(family: IpFamily, service: string): string | undefined {
     return this.#quarantined[family].get(service);
   }
 

@@ -4,7 +4,7 @@
  *     source ─→ reading gate ─→ node tap ─→ node gate ─→ proxier ─→ kernel
  *              (of manifests)     │ Node                    │ what happened
  *                                 ▼                         ▼
- *               health, metrics, health checks of services, connection tracking, leftovers of others
+ *               health, metrics, health checks of services, connection tracking, leftovers of kube-proxy
  *
  * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
  */
@@ -53,7 +53,7 @@ export interface DaemonOptions {
    * configuration. Undefined: nothing is touched but the tables and stale connections, and nothing listens.
    */
   readonly node: { readonly configz: unknown; readonly flagz: string } | undefined;
-  /** Keep others from changing the tables while it runs. */
+  /** Keep other processes from changing the tables while it runs. */
   readonly ownTable: boolean;
   /** Where `status` and `services` ask; absent: nowhere. */
   readonly controlSocket?: string | undefined;

@@ -14,7 +14,7 @@ export class MemoryRelease implements ProxierObserver {
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> = Promise.resolve();
 
-  /** `release` never rejects, or nobody minds. */
+  /** `release` never rejects, or it does not matter. */
   constructor(release: () => Promise<void>) {
     this.#release = release;
   }

@@ -83,7 +83,7 @@ async function writeReading(proxier: Proxier, options: OnceOptions): Promise<Onc
 async function write(proxier: Proxier): Promise<{ readonly ok: boolean; readonly quarantined: number }> {
   for (let round = 0; ; round++) {
     const { ok, families } = await proxier.sync();
-    const refused = new Set(families.flatMap(({ outcome }) => (outcome.ok ? outcome.setAside : [])));
+    const refused = new Set(families.flatMap(({ outcome }) => (outcome.ok ? outcome.quarantined : [])));
     if (!ok) return { ok, quarantined: refused.size };
     const waits = families.flatMap(({ outcome }) => (outcome.ok ? [outcome.result.applyAgainMs ?? []] : [])).flat();
     if (waits.length === 0 || round === FOLLOW_UPS) return { ok, quarantined: refused.size };

@@ -1,5 +1,5 @@
 import type { EventRecorder } from "../base/events.js";
-import type { ProxierObserver, SetAside } from "../proxier/observer.js";
+import type { ProxierObserver, QuarantineReport } from "../proxier/observer.js";
 
 const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 
@@ -16,7 +16,7 @@ export class ServiceEvents implements ProxierObserver {
     this.#uidOf = uidOf;
   }
 
-  setAside({ family, service, reason }: SetAside): void {
+  quarantined({ family, service, reason }: QuarantineReport): void {
     const [namespace = "", name = ""] = service.split("/");
     const uid = this.#uidOf(service);
     this.#events.record(

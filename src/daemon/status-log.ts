@@ -4,7 +4,7 @@ import type { ServiceModel } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
 import type { ProxyHealth } from "../observe/health.js";
 import type { Logger } from "../base/logger.js";
-import type { ProxierObserver, SetAside, SyncReport } from "../proxier/observer.js";
+import type { ProxierObserver, QuarantineReport, SyncReport } from "../proxier/observer.js";
 
 export interface StatusLogOptions {
   readonly log: Logger;
@@ -45,11 +45,11 @@ export class StatusLog implements ProxierObserver {
     log.info({ version, kernel: release(), uptimeMs: uptimeMs(), ...Object.fromEntries(perFamily) }, "rules in force");
   }
 
-  setAside({ family, service }: SetAside): void {
+  quarantined({ family, service }: QuarantineReport): void {
     this.#quarantined[family].add(service);
   }
 
-  restored({ family, service }: Pick<SetAside, "family" | "service">): void {
+  released({ family, service }: Pick<QuarantineReport, "family" | "service">): void {
     this.#quarantined[family].delete(service);
   }
 

@@ -16,7 +16,7 @@ export interface LeftoverOptions extends ForeignOptions {
 
 /**
  * Removes what kube-proxy's other modes left in the tables of iptables-nft, and logs what is left there and elsewhere.
- * To be called when our own rules are in force: until then the others' serve. True when nothing of kube-proxy's is
+ * To be called when our own rules are in force: until then kube-proxy's serve. True when nothing of kube-proxy's is
  * left. Never throws.
  */
 export async function removeLeftovers(options: LeftoverOptions): Promise<boolean> {

@@ -7,7 +7,7 @@ import type { Kernel, Op, RuleInfo, TableRef } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import { IPTABLES_TABLES, type IptablesTable, isEntryChain, isOwnChain } from "./names.js";
 
-/** A chain of kube-proxy's that somebody else uses. */
+/** A chain of kube-proxy's that another program uses. */
 export interface KeptChain {
   readonly chain: string;
   /** Who: "a rule of chain CNI-HOSTPORT-SETMARK". */
@@ -20,13 +20,13 @@ export interface TableCleanup {
   readonly table: IptablesTable;
   /** How many chains were removed. */
   readonly chains: number;
-  /** How many rules in chains of others, which jumped to them. */
+  /** How many rules in other programs' chains, which jumped to them. */
   readonly jumps: number;
-  /** Left, with all that they lead to: what others jump to must go on doing what it did. */
+  /** Kept, with all that they lead to: what other programs jump to must go on doing what it did. */
   readonly kept: readonly KeptChain[];
 }
 
-/** Others change these tables as well: so often is one read and tried at most. */
+/** Other programs change these tables as well: attempts at one table. */
 const MOST_ATTEMPTS = 8;
 /** What a change that came in between makes the kernel say. */
 const CONCURRENT = new Set(["ENOENT", "EBUSY"]);

@@ -22,7 +22,7 @@ export type NodeErrorCode =
   | "pod-cidrs"
   /** detectLocalMode NodeCIDR, and the Node never got podCIDRs, or never came. */
   | "pod-cidrs-timeout"
-  /** detectLocalMode NodeCIDR, and the Node's podCIDRs are others than at the start. */
+  /** detectLocalMode NodeCIDR, and the Node's podCIDRs differ from those at the start. */
   | "pod-cidrs-changed";
 
 export class NodeError extends Error {

@@ -1,6 +1,6 @@
 /**
  * What on this node keeps packets to services from being forwarded, and was no obstacle to kube-proxy's iptables mode: that one put
- * rules into others' FORWARD chains, which accepted its own traffic. Nothing does that from a table of its own: an "accept"
+ * rules into the FORWARD chains of other programs, which accepted its own traffic. Nothing does that from a table of its own: an "accept"
  * ends that table's chains alone, a "drop" ends the packet.
  */
 import { readdir, readFile } from "node:fs/promises";

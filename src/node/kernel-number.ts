@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { reasonOf } from "../base/unknown.js";
 import type { Logger } from "../base/logger.js";
 
-/** Where the tree of the kernel's files begins, and who hears what could not be done. */
+/** Where the tree of the kernel's files begins, and the log for what could not be done. */
 export interface KernelFiles {
   /** "/", or the root of a tree that stands for it. */
   readonly root: string;

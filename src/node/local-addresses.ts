@@ -102,7 +102,7 @@ export class LocalAddresses {
   #fail(error: unknown): void {
     if (this.#closed) return;
     const waitMs = this.#backoff.next();
-    // Many changes at once interrupt a dump: nothing that anybody need know of while it is tried again.
+    // Many changes at once interrupt a dump: no warning while the retries are few.
     const level = this.#backoff.failures > 3 || this.#watch === undefined ? "warn" : "debug";
     this.#log[level]({ err: error, retryMs: waitMs }, "reading interface addresses failed; retrying");
     this.#refreshLater(waitMs);

@@ -8,9 +8,9 @@
  *                      open
  *     later           NodeCIDR: other podCIDRs ─→ fatal: the supervisor starts us anew
  *
- * Beyond kube-proxy 1.36, which keeps the node IPs of its start until somebody restarts it (what comes after 1.36 ends
+ * Beyond kube-proxy 1.36, which keeps the node IPs of its start until it is restarted (what comes after 1.36 ends
  * itself, also when the Node goes): other node IPs are taken over as they come. What the Node loses without getting
- * another (its IPs, or itself) stays as it last was: the traffic is still there, and without a node IP node ports would
+ * another (its IPs, or itself) is kept as it last was: the traffic is still there, and without a node IP node ports would
  * answer on every address.
  */
 import type { V1Node } from "@kubernetes/client-node";
@@ -30,7 +30,7 @@ export interface NodeGateOptions {
   readonly nodeName: string;
   readonly kernel: KernelFamilies;
   /**
-   * The Node is a cluster's: it may still come, and comes and goes by itself. False: it is what somebody wrote down, and
+   * The Node is a cluster's: it may still come, and comes and goes by itself. False: it is written down, and
    * the first list has all there is. Then nothing is waited for, and every edit is followed.
    */
   readonly cluster: boolean;
@@ -162,7 +162,7 @@ export class NodeGate implements ObjectSink {
     if (hostIPs(this.#node).length === 0 && !this.#addressesDue) {
       this.#waitFor("addresses", ADDRESSES_MS, () => {
         this.#addressesDue = true;
-        this.#tryOpenLate();
+        this.#openAfterWait();
       });
       return true;
     }
@@ -175,19 +175,19 @@ export class NodeGate implements ObjectSink {
     return true;
   }
 
-  #tryOpenLate(): void {
+  #openAfterWait(): void {
     this.#tryOpen();
-    // Nobody else comes by to say that this is a good time to write.
+    // No other event comes to say that this is a good time to write.
     if (this.#state === "open") this.#sink.flush();
   }
 
-  #waitFor(what: "addresses" | "podCIDRs", ms: number, late: () => void): void {
+  #waitFor(what: "addresses" | "podCIDRs", ms: number, expired: () => void): void {
     if (this.#timer?.waitsFor === what) return;
     this.#clearTimer();
     this.#log.info({ node: this.#options.nodeName, missing: what, timeoutMs: ms }, "waiting for the Node object");
     const handle = setTimeout(() => {
       this.#timer = undefined;
-      late();
+      expired();
     }, ms);
     this.#timer = { handle, waitsFor: what };
   }

@@ -15,7 +15,7 @@ export interface ProxyHealthOptions {
   readonly timeoutMs: number;
   /** Whose Node object must exist; undefined: there is no API server that could have it. */
   readonly nodeName: string | undefined;
-  /** Monotonic: how long a change has waited does not depend on somebody setting the time of day. */
+  /** Monotonic: how long a change has waited does not depend on the time of day being set. */
   readonly clock: Clock;
   /** Unix ms, for what is shown; by default the system's clock. */
   readonly now?: () => number;

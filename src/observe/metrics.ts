@@ -176,7 +176,7 @@ function ownMetrics(make: MetricMaker, { families, version, pendingMs }: Metrics
       help: "How long the oldest change that is not in force yet has waited; 0: all are",
       labelNames: ["ip_family"],
       registers: [make.registry],
-      // Looked up when somebody asks, not kept.
+      // Looked up at each scrape, not kept.
       collect: () => {
         for (const family of families) pending.set(FAMILY_LABELS[family], pendingMs(family) / 1000);
       },

@@ -105,14 +105,14 @@ class FamilyHealthChecks {
   }
 
   setAddresses(addresses: NodePortAddresses): void {
-    const wanted = addresses === "all" ? [ALL] : [...new Set(addresses)];
+    const desired = addresses === "all" ? [ALL] : [...new Set(addresses)];
     const before = this.#addresses;
-    if (wanted.length === before.length && wanted.every((address) => before.includes(address))) return;
-    this.#addresses = wanted;
+    if (desired.length === before.length && desired.every((address) => before.includes(address))) return;
+    this.#addresses = desired;
     // All that is given up goes first: every address includes each one.
     for (const { listeners } of this.#servers.values()) {
       for (const [address, listener] of listeners) {
-        if (wanted.includes(address)) continue;
+        if (desired.includes(address)) continue;
         listeners.delete(address);
         void this.#close(listener);
       }
@@ -123,12 +123,12 @@ class FamilyHealthChecks {
   /** Looks at services again. */
   apply(services: readonly string[]): void {
     if (this.#closed) return;
-    const wanted = new Map<string, HealthCheck>();
+    const desired = new Map<string, HealthCheck>();
     const freed = new Set<number>();
     const closing: Promise<void>[] = [];
     for (const service of services) {
       const check = this.#options.check(this.#family, service);
-      if (check !== undefined) wanted.set(service, check);
+      if (check !== undefined) desired.set(service, check);
       const server = this.#servers.get(service);
       if (server === undefined || server.check.port === check?.port) continue;
       this.#servers.delete(service);
@@ -140,7 +140,7 @@ class FamilyHealthChecks {
       );
     }
     // All that is given up is gone by now: ports may move from one service to another.
-    for (const [service, check] of wanted) this.#serve(service, check);
+    for (const [service, check] of desired) this.#serve(service, check);
     if (freed.size > 0) void Promise.all(closing).then(() => this.#hurry(freed));
   }
 

@@ -1,7 +1,7 @@
-/** What is counted of others' hands on our tables, and of services that the kernel refuses. */
+/** Metrics of repairs and contention, and of services in quarantine. */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { IpFamily } from "../model/types.js";
-import { REPAIR_CAUSES, type ProxierObserver, type RepairReport, type SetAside } from "../proxier/observer.js";
+import { REPAIR_CAUSES, type ProxierObserver, type RepairReport, type QuarantineReport } from "../proxier/observer.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
 
 /** 1 ms to 16 s: an element is back in a millisecond, a large table in half a second, a repair that backs off in ten. */
@@ -11,8 +11,8 @@ const REPAIR_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);
 export class TableMetrics implements ProxierObserver {
   readonly #repairs;
   readonly #seconds;
-  readonly #aside;
-  readonly #setAside;
+  readonly #inQuarantine;
+  readonly #quarantined;
   readonly #contended;
   readonly #contentions;
 
@@ -21,26 +21,26 @@ export class TableMetrics implements ProxierObserver {
     const registers = [registry];
     this.#repairs = new Counter({
       name: "nftproxier_table_repairs_total",
-      help: "Transactions that undid what somebody else did to a table, by how that came to light",
+      help: "Transactions that undid what another process did to a table, by how that was noticed",
       labelNames: ["ip_family", "cause"] as const,
       registers,
     });
     this.#seconds = new Histogram({
       name: "nftproxier_table_repair_seconds",
-      help: "From the first change by somebody else that was noticed to the kernel's answer to what undid it",
+      help: "From the first change by another process that was noticed to the kernel's answer to what undid it",
       labelNames: ["ip_family"] as const,
       buckets: REPAIR_BUCKETS,
       registers,
     });
-    this.#setAside = new Counter({
+    this.#quarantined = new Counter({
       name: "nftproxier_services_set_aside_total",
-      help: "Services that were set aside because the kernel refused them",
+      help: "Services quarantined because the kernel refused them",
       labelNames: ["ip_family"] as const,
       registers,
     });
-    this.#aside = new Gauge({
+    this.#inQuarantine = new Gauge({
       name: "nftproxier_services_set_aside",
-      help: "Services that the kernel refuses, and that are not in force as they are wanted",
+      help: "Services that the kernel refuses, and that are not in force as they are desired",
       labelNames: ["ip_family"] as const,
       registers,
     });
@@ -58,8 +58,8 @@ export class TableMetrics implements ProxierObserver {
       const labels = FAMILY_LABELS[family];
       for (const cause of REPAIR_CAUSES) this.#repairs.inc({ ...labels, cause }, 0);
       this.#seconds.zero(labels);
-      this.#setAside.inc(labels, 0);
-      this.#aside.set(labels, 0);
+      this.#quarantined.inc(labels, 0);
+      this.#inQuarantine.set(labels, 0);
     }
   }
 
@@ -77,12 +77,12 @@ export class TableMetrics implements ProxierObserver {
     this.#contended.set(0);
   }
 
-  setAside({ family }: SetAside): void {
-    this.#setAside.inc(FAMILY_LABELS[family]);
-    this.#aside.inc(FAMILY_LABELS[family]);
+  quarantined({ family }: QuarantineReport): void {
+    this.#quarantined.inc(FAMILY_LABELS[family]);
+    this.#inQuarantine.inc(FAMILY_LABELS[family]);
   }
 
-  restored({ family }: Pick<SetAside, "family">): void {
-    this.#aside.dec(FAMILY_LABELS[family]);
+  released({ family }: Pick<QuarantineReport, "family">): void {
+    this.#inQuarantine.dec(FAMILY_LABELS[family]);
   }
 }

@@ -65,14 +65,14 @@ interface Page {
 
 /** The first form of those asked for that there is; without an Accept header: text. */
 function negotiated({ accept }: HttpRequest, kind: string, page: Page): HttpReply {
-  const wanted =
+  const form =
     accept.trim() === ""
       ? "text"
       : accept
           .split(",")
           .map((range) => formOf(range, kind))
           .find(Boolean);
-  switch (wanted) {
+  switch (form) {
     case "text":
       return textReply(200, page.text());
     case "json": {

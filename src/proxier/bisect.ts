@@ -4,18 +4,18 @@
  * bad ones among n that is some k·log2(n/k) refused transactions, and all others are in force when it ends.
  */
 export interface Trial<Item> {
-  /** Wants these. */
+  /** Makes these desired. */
   forward(items: readonly Item[]): Promise<void>;
-  /** Wants these as they were before. */
+  /** Makes these as they were before. */
   back(items: readonly Item[]): Promise<void>;
-  /** Writes what is wanted; false: refused. `items` came forward since the last write that was not. Throws: not a refusal. */
+  /** Writes what is desired; false: refused. `items` came forward since the last write that was not. Throws: not a refusal. */
   works(items: readonly Item[]): Promise<boolean>;
 }
 
 export interface Findings<Item> {
   /** Refused one by one. They are back. */
   readonly refused: readonly Item[];
-  /** Not in force, and not to blame as far as is known. They are wanted. */
+  /** Not in force, and not to blame as far as is known. They are desired. */
   readonly untried: readonly Item[];
 }
 
@@ -29,7 +29,7 @@ export async function findRefused<Item>(items: readonly Item[], trial: Trial<Ite
   let passed = 0;
   let failed = 0;
   const most = 2 * Math.ceil(Math.log2(items.length + 1)) + 8;
-  /** Nobody is to blame. */
+  /** None is to blame. */
   const giveUp = async (): Promise<Findings<Item>> => {
     const untried = [...refused, ...open.flat()];
     await trial.forward(untried);

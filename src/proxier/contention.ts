@@ -17,7 +17,7 @@ const PROXIERS: ReadonlySet<string> = new Set(["nft-proxier", "kube-proxy"]);
  * has undone that.
  */
 const ROUNDS = 2;
-/** Without a change by others for this long it is over; rounds that are further apart have nothing to do with each other, ms. */
+/** Without another process's change for this long it is over; rounds that are further apart have nothing to do with each other, ms. */
 const QUIET_MS = 60_000;
 /** Between two looks whether the other process still has its socket, ms. */
 const LOOK_MS = 1000;

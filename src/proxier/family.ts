@@ -8,7 +8,7 @@ import { servedClaims } from "../ruleset/served-claims.js";
 import { type ApplyResult, type Clock, joinResults, probeRejectPrerouting, Table, TableError } from "../table/index.js";
 import type { ProxierObserver } from "./observer.js";
 import type { Contention } from "./contention.js";
-import { Isolation } from "./isolation.js";
+import { Quarantine } from "./quarantine.js";
 import { OwnerWait } from "./owner-wait.js";
 import { FamilyRepair } from "./repair.js";
 
@@ -17,11 +17,11 @@ export type FamilyOutcome =
   | {
       readonly ok: true;
       readonly result: ApplyResult;
-      /** Services that are not in force as they are wanted, because the kernel refuses them. */
-      readonly setAside: readonly string[];
+      /** Services that are not in force as they are desired, because the kernel refuses them. */
+      readonly quarantined: readonly string[];
       /** Services that are in force again with this write. */
-      readonly restored: readonly string[];
-      /** What others did to the table is not undone yet. */
+      readonly released: readonly string[];
+      /** The table has drifted, and its repair waits. */
       readonly repairPending: boolean;
     }
   | {
@@ -41,7 +41,7 @@ export interface FamilyOptions {
   readonly clock: Clock;
   readonly log: Logger;
   readonly observers: readonly ProxierObserver[];
-  /** Nobody else may change the table while we run. */
+  /** No other process may change the table while we run. */
   readonly ownTable: boolean;
   readonly pieceElements?: number;
   readonly contention: Contention;
@@ -61,7 +61,7 @@ export class FamilyProxier {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #observers: readonly ProxierObserver[];
-  #services: { readonly ruleset: FamilyRuleset; readonly isolation: Isolation } | undefined;
+  #services: { readonly ruleset: FamilyRuleset; readonly quarantine: Quarantine } | undefined;
   #options: RulesetOptions | undefined;
   /** Chains that the kernel does not let go, as they were last said. */
   #busy: ReadonlySet<string> = new Set();
@@ -90,7 +90,7 @@ export class FamilyProxier {
     this.owner = new OwnerWait(family, this.table, { log, clock, syncPeriodMs, request });
   }
 
-  /** True once options are known: nothing can be wanted before. */
+  /** True once options are known: nothing can be desired before. */
   get ready(): boolean {
     return this.#services !== undefined;
   }
@@ -115,7 +115,7 @@ export class FamilyProxier {
     if (this.#services !== undefined) return this.#services.ruleset.setOptions(options);
     const ruleset = new FamilyRuleset(this.table, this.family, options);
     const parts = { family: this.family, ruleset, log: this.#log, clock: this.#clock, observers: this.#observers };
-    this.#services = { ruleset, isolation: new Isolation(parts) };
+    this.#services = { ruleset, quarantine: new Quarantine(parts) };
   }
 
   setServiceCIDRs(cidrs: readonly string[]): void {
@@ -128,10 +128,10 @@ export class FamilyProxier {
   }
 
   update(service: string, views: readonly ServicePortView[]): void {
-    this.#required().isolation.update(service, views);
+    this.#required().quarantine.update(service, views);
   }
 
-  /** Reads the kernel's table, so that what is already right is known before anything is wanted. */
+  /** Reads the kernel's table, so that what is already right is known before anything is desired. */
   async load(): Promise<void> {
     await this.table.load();
     this.#former = await servedClaims(this.#kernel, this.family, new Set(FORMER_SERVICE_MAPS));
@@ -146,24 +146,24 @@ export class FamilyProxier {
 
   /** Writes what differs, without services that the kernel refuses. Never throws. */
   async write(now: number): Promise<FamilyOutcome> {
-    const { ruleset, isolation } = this.#required();
+    const { ruleset, quarantine } = this.#required();
     const { waiting } = this.owner;
     if (waiting !== undefined) return { ok: false, ...waiting, owned: "waiting" };
     try {
       ruleset.collectUnused(now);
-      const results = await isolation.write(() => this.#apply());
+      const results = await quarantine.write(() => this.#apply());
       this.owner.over();
       const result = results.reduce(joinResults);
       this.#reportBusy(result.busy ?? []);
-      const waits = [result.applyAgainMs, this.repair.pendingMs, isolation.nextRetryMs].filter(
+      const waits = [result.applyAgainMs, this.repair.pendingMs, quarantine.nextRetryMs].filter(
         (ms) => ms !== undefined,
       );
       const againMs = waits.length === 0 ? {} : { applyAgainMs: Math.min(...waits) };
       return {
         ok: true,
         result: { ...result, ...againMs },
-        setAside: isolation.aside,
-        restored: isolation.takeRestored(),
+        quarantined: quarantine.services,
+        released: quarantine.takeReleased(),
         repairPending: this.table.inDoubt,
       };
     } catch (error) {
@@ -194,7 +194,7 @@ export class FamilyProxier {
     this.table.close();
   }
 
-  #required(): { ruleset: FamilyRuleset; isolation: Isolation } {
+  #required(): { ruleset: FamilyRuleset; quarantine: Quarantine } {
     if (this.#services === undefined) throw new Error(`the ${this.family} ruleset has no options yet`);
     return this.#services;
   }

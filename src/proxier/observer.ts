@@ -12,20 +12,20 @@ export interface SyncReport {
   readonly settled: boolean;
   /**
    * `endpoints.kubernetes.io/last-change-trigger-time` of the changes that this write brought into force, Unix ms; those
-   * from before the program's start are left out. Empty when it failed.
+   * from before the program's start are skipped. Empty when it failed.
    */
   readonly triggers: readonly number[];
   /** "namespace/name" of the services whose changes this write brought into force, deleted ones too. Empty when it failed. */
   readonly services: readonly string[];
   /** What the kernel was told. Absent when it failed. */
   readonly work?: SyncWork;
-  /** What others did to the table is not undone yet: its repair waits. */
+  /** The table has drifted, and its repair waits. */
   readonly repairPending?: boolean;
 }
 
 /** One write, as the kernel saw it. */
 export interface SyncWork {
-  /** 0: it held all that is wanted. */
+  /** 0: it held all that is desired. */
   readonly transactions: number;
   readonly operations: number;
   readonly bytes: number;
@@ -46,7 +46,7 @@ export interface NoLocalEndpoints {
 export const REPAIR_CAUSES = ["table-deleted", "changed", "events-lost", "conflict", "check"] as const;
 export type RepairCause = (typeof REPAIR_CAUSES)[number];
 
-/** Somebody else changed a table of ours, and that has been undone. */
+/** Another process changed a table of ours, and that has been repaired. */
 export interface RepairReport {
   readonly family: IpFamily;
   readonly cause: RepairCause;
@@ -71,7 +71,7 @@ export interface ContentionReport {
 }
 
 /** A service that the kernel refuses: what it took of it last stays in force, or nothing of it is. */
-export interface SetAside {
+export interface QuarantineReport {
   readonly family: IpFamily;
   /** "namespace/name". */
   readonly service: string;
@@ -99,7 +99,7 @@ export interface ProxierObserver {
   changed?(kind: "Service" | "EndpointSlice"): void;
   /** A write was asked for. */
   queued?(at: number): void;
-  /** The changes that were waiting are being taken over into the wanted state: none is pending any more. */
+  /** The changes that were waiting are being taken over into the desired state: none is pending any more. */
   taken?(): void;
   /** Told once, before the first write: what the tables that were found serve, and no service has. */
   found?(claims: readonly ServedClaim[]): void;
@@ -112,9 +112,9 @@ export interface ProxierObserver {
   /** Told once until `uncontended`; of all families. */
   contended?(report: ContentionReport): void;
   uncontended?(): void;
-  /** Told once until `restored`. */
-  setAside?(refusal: SetAside): void;
-  /** The service is in force as it is wanted, or wanted no more. */
-  restored?(back: Pick<SetAside, "family" | "service">): void;
+  /** Told once until `released`. */
+  quarantined?(refusal: QuarantineReport): void;
+  /** The service is in force as it is desired, or desired no more. */
+  released?(back: Pick<QuarantineReport, "family" | "service">): void;
   noLocalEndpoints?(family: IpFamily, counts: NoLocalEndpoints): void;
 }

@@ -32,16 +32,16 @@ export interface ProxierOptions {
   readonly clock: Clock;
   /** Interface addresses of this node, as they are; by default the kernel's, as they change. */
   readonly localAddresses?: () => Promise<readonly LocalAddress[]>;
-  /** Told what happens, in this order; by default nobody. */
+  /** Told what happens, in this order; by default no observer. */
   readonly observers?: readonly ProxierObserver[];
   /**
-   * Make the tables so that nobody else can change them while this runs (TableOptions.own). Where the kernel cannot, that is said and
+   * Make the tables so that no other process can change them while this runs (TableOptions.own). Where the kernel cannot, that is said and
    * the tables are like any other. Default: no.
    */
   readonly ownTable?: boolean;
   /** See TableOptions.pieceElements. */
   readonly pieceElements?: number;
-  /** Listen to what others do to the tables, and repair it. Default: no. */
+  /** Watch what other processes do to the tables, and repair it. Default: no. */
   readonly watch?: boolean | WatcherOptions;
   /** What the system tells of processes that change the tables; by default /proc. */
   readonly peers?: PeerLookup;
@@ -54,7 +54,7 @@ const BATCH_MS = 20;
 
 const PEERS_IN_PROC: PeerLookup = { portOpen: netfilterPortOpen, processOf: processOfThread };
 
-/** Changes that are in the wanted table, and not yet known to be in the kernel's. */
+/** Changes that are in the desired table, and not yet known to be in the kernel's. */
 interface UnderWay {
   readonly triggers: number[];
   /** As the model gave them: one list, unless a write has failed. */
@@ -201,7 +201,7 @@ export class Proxier implements ObjectSink {
     this.#pace.request();
   }
 
-  /** Brings the wanted tables up to the objects, without the kernel's write. */
+  /** Brings the desired tables up to the objects, without the kernel's write. */
   async prepare(): Promise<void> {
     await this.#refreshOptions();
     if (!this.#loaded) {
@@ -223,20 +223,20 @@ export class Proxier implements ObjectSink {
     }
     for (const observer of this.#observers) observer.taken?.();
     this.#updateServiceCIDRs(dirty.serviceCIDRs);
-    let rested = false;
+    let yielded = false;
     for (const service of dirty.services) {
       this.#update(service);
       if (!timeSlice.spent) continue;
       await timeSlice.yield();
-      rested = true;
+      yielded = true;
     }
     // The write that follows begins with a slice of its own.
-    if (rested) await yieldToEventLoop();
+    if (yielded) await yieldToEventLoop();
     if (!this.#loaded) this.#tellFound();
     this.#loaded = true;
   }
 
-  /** Writes now what is wanted, in all families. Never throws. */
+  /** Writes now what is desired, in all families. Never throws. */
   async sync(): Promise<SyncOutcome> {
     const since = this.#pendingSince ?? this.#options.clock.now();
     this.#pendingSince = undefined;
@@ -381,7 +381,7 @@ export class Proxier implements ObjectSink {
     for (const { table } of this.#families) {
       if (await table.owned()) continue;
       this.#warnOnce(
-        "this kernel knows no tables that outlive their owner (Linux 6.9 and later do): the tables stay open to others, whose changes are repaired",
+        "this kernel knows no tables that outlive their owner (Linux 6.9 and later do): other processes can change the tables, which is repaired",
       );
     }
   }
@@ -449,14 +449,14 @@ function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork
   return { transactions, operations: total, bytes, kernelMs: kernelNs / 1e6 };
 }
 
-/** Of the services whose changes were under way, those that are in force, and those that had been set aside. */
+/** Of the services whose changes were under way, those that are in force, and those released from quarantine. */
 function inForce(
   lists: readonly (readonly string[])[],
-  { setAside, restored }: Extract<FamilyOutcome, { ok: true }>,
+  { quarantined, released }: Extract<FamilyOutcome, { ok: true }>,
 ): readonly string[] {
-  if (setAside.length === 0 && restored.length === 0 && lists.length <= 1) return lists[0] ?? [];
-  const all = new Set([...lists.flat(), ...restored]);
-  for (const service of setAside) all.delete(service);
+  if (quarantined.length === 0 && released.length === 0 && lists.length <= 1) return lists[0] ?? [];
+  const all = new Set([...lists.flat(), ...released]);
+  for (const service of quarantined) all.delete(service);
   return [...all];
 }
 

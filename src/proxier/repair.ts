@@ -1,4 +1,4 @@
-/** When to repair what somebody else did to a table, and what to say of it. */
+/** When to repair a table that another process changed, and what to log of it. */
 import type { IpFamily } from "../model/types.js";
 import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
@@ -17,7 +17,7 @@ const LONGEST_CONTENDED_WAIT_MS = 30_000;
 /** After this long without a repair the next one is at once again, ms. */
 const QUIET_MS = 60_000;
 /**
- * A look that found nothing to undo (somebody changed something and back, or what is none of our business) may take this share of the time,
+ * A look that found nothing to undo (a change that was undone by its author, or that is none of ours) may take this share of the time,
  * and keeps the next look waiting no longer than this.
  */
 const LOOK_SHARE = 0.1;
@@ -117,7 +117,7 @@ export class FamilyRepair {
     this.#pace = new RepairPace(options.syncPeriodMs);
   }
 
-  /** Somebody else changed the table. */
+  /** Another process changed the table. */
   notice({ changes, process, portId }: ForeignChange): void {
     this.drifted();
     this.#contention.noticed();

@@ -8,7 +8,7 @@ const FAMILY_OF_TYPE: Readonly<Record<string, IpFamily>> = { IPv4: "ip", IPv6: "
 
 /**
  * When the changes happened that are not in force yet, for the metric of network programming latency
- * (kube-proxy: pkg/proxy/endpointschangetracker.go). Only changes from after the program's start: before it nobody could
+ * (kube-proxy: pkg/proxy/endpointschangetracker.go). Only changes from after the program's start: before it no one could
  * have been waiting for us. A slice that is removed takes its times along, as there: its removal has no time of its own.
  */
 export class TriggerTimes {

@@ -149,7 +149,7 @@ export const CASES: readonly Case[] = [
     expect: "not-ours",
   },
   { name: "to an address that is nobody's VIP", to: ["8.8.8.8", 53], expect: "not-ours" },
-  { name: "translated by somebody else", to: ["192.0.2.10", 8053], from: A, expect: "not-ours" },
+  { name: "translated by another process", to: ["192.0.2.10", 8053], from: A, expect: "not-ours" },
   { name: "to an endpoint itself", to: A, expect: "not-ours" },
   { name: "in a zone of its own", zone: 7, to: ["10.0.0.10", 53], from: ["10.1.9.9", 5353], expect: "other-zone" },
   {
@@ -188,7 +188,7 @@ export const CASES: readonly Case[] = [
     off: { ownNodePortsOnly: "service-deleted", kubeProxy: "former-left-alone" },
   },
   {
-    name: "to a deleted service by external IP, which somebody else has translated to elsewhere",
+    name: "to a deleted service by external IP, which another process has translated to elsewhere",
     to: ["192.0.2.130", 53],
     from: ["172.20.0.1", 53],
     expect: "former-not-our-endpoint",

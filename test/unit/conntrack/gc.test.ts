@@ -112,7 +112,7 @@ describe("a run", () => {
     expect(left("ip")).toEqual(expect.arrayContaining(orphaned));
     await collector.run({ orphans: "closing" });
     expect(left("ip")).not.toEqual(expect.arrayContaining(orphaned));
-    expect(left("ip")).toEqual(expect.arrayContaining([...ESTABLISHED, "translated by somebody else"]));
+    expect(left("ip")).toEqual(expect.arrayContaining([...ESTABLISHED, "translated by another process"]));
     expect(left("ip")).not.toEqual(expect.arrayContaining([OVER]));
     await collector.run({ orphans: "all", filter: { protocol: 6 } });
     expect(left("ip").filter((name) => ORPHANS.includes(name))).toEqual([]);
@@ -284,9 +284,7 @@ describe("in the background", () => {
     expect(runner.intervalMs).toBe(GC_START_MS * 0.75);
     await vi.advanceTimersByTimeAsync(2 * GC_START_MS * 0.75);
     expect(runs.map((at) => (at - start) / GC_START_MS)).toEqual([1, 1.5, 2.25, 3]);
-    expect(lines.map(({ msg }) => msg)).toEqual(
-      Array.from({ length: 2 }, () => "collecting stale entries failed"),
-    );
+    expect(lines.map(({ msg }) => msg)).toEqual(Array.from({ length: 2 }, () => "collecting stale entries failed"));
     await runner.stop();
     await vi.advanceTimersByTimeAsync(10 * GC_START_MS);
     expect(runs.length).toBe(4);

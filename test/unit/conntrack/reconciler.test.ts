@@ -13,7 +13,7 @@ const SETTLE_MS = 10;
 const RETRY_MS = 20;
 
 const running: ConntrackService[] = [];
-// What follows a pass, and what is tried again, comes when a test says so.
+// What follows a pass, and what is retried, comes when a test says so.
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
 });
@@ -252,7 +252,7 @@ describe("after a write", () => {
 });
 
 describe("what a service gives up", () => {
-  test("a deleted service's flows go, those that somebody else translates since do not, and it is forgotten", async () => {
+  test("a deleted service's flows go, those that another process translates since do not, and it is forgotten", async () => {
     const world = setUp();
     put(world, 1);
     world.sync();
@@ -335,7 +335,7 @@ test("one changed service does not wait for a pass over everything", async () =>
 });
 
 describe("failures", () => {
-  test("are logged and tried again, and never reach the caller", async () => {
+  test("are logged and retried, and never reach the caller", async () => {
     const world = setUp();
     put(world, 1);
     world.sync();

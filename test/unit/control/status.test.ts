@@ -60,7 +60,7 @@ test("each state has its reason", async () => {
   model.upsertService(service("late", { clusterIP: "10.0.0.9", externalIPs: ["10.0.0.1"] }));
   for (const name of ["fine", "refused", "late"]) model.upsertSlice(slice(`${name}-1`, name, ["10.1.0.1"]));
   write();
-  board.setAside({ family: "ip", service: "default/refused", reason: "EINVAL: no" });
+  board.quarantined({ family: "ip", service: "default/refused", reason: "EINVAL: no" });
   const states = Object.fromEntries((await listed()).items.map(({ name, state, reason }) => [name, [state, reason]]));
   expect(states).toMatchObject({
     fine: ["in-force", undefined],
@@ -72,7 +72,7 @@ test("each state has its reason", async () => {
     "IPv4 of default/refused is quarantined: EINVAL: no",
     expect.stringContaining("Service default/late spec.externalIPs"),
   ]);
-  board.restored({ family: "ip", service: "default/refused" });
+  board.released({ family: "ip", service: "default/refused" });
   expect((await listed("default", "refused")).items).toMatchObject([{ state: "in-force" }]);
 });
 
@@ -142,7 +142,7 @@ test("problems come first, with what to do", () => {
 
 test("events are the last 300", async () => {
   const { board } = setUp();
-  for (let i = 0; i < 500; i++) board.restored({ family: "ip", service: `default/s${i}` });
+  for (let i = 0; i < 500; i++) board.released({ family: "ip", service: `default/s${i}` });
   const { items } = (await board.route(["events"])) as EventList;
   expect(items).toHaveLength(300);
   expect(items.at(-1)?.message).toContain("s499");

@@ -3,13 +3,13 @@ import { expect, it } from "vitest";
 import { ServiceEvents } from "../../../src/daemon/service-events.js";
 import type { EventSubject, EventText } from "../../../src/base/events.js";
 
-it("a service that is set aside has an Event: which node, which addresses, and what the kernel said", () => {
+it("a service that is quarantined has an Event: which node, which addresses, and what the kernel said", () => {
   const recorded: [EventSubject, EventText][] = [];
   const uids: Record<string, string> = { "shop/cart": "1-2-3" };
   const recorder = { record: (...event: [EventSubject, EventText]) => void recorded.push(event) };
   const events = new ServiceEvents(recorder, "node-a", (service) => uids[service] ?? "");
-  events.setAside({ family: "ip6", service: "shop/cart", reason: "chain sticky-x: ENOMEM" });
-  events.setAside({ family: "ip", service: "shop/gone", reason: "EINVAL" });
+  events.quarantined({ family: "ip6", service: "shop/cart", reason: "chain sticky-x: ENOMEM" });
+  events.quarantined({ family: "ip", service: "shop/gone", reason: "EINVAL" });
   expect(recorded).toEqual([
     [
       // `kubectl describe service` asks for Events by the uid.

@@ -253,7 +253,7 @@ describe("cleaning iptables-nft's tables", () => {
   });
 });
 
-describe("a chain that somebody else uses", () => {
+describe("a chain that another process uses", () => {
   it("stays with all that it leads to, and is named", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, {
@@ -369,7 +369,7 @@ describe("others change the table meanwhile", () => {
     expect(Object.keys(await chainsOf(kernel, NAT))).toHaveLength(Object.keys(NODE_NAT).length);
   });
 
-  it("what reading again cannot cure is not tried again", async () => {
+  it("what reading again cannot cure is not retried", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     kernel.failNext({ when: (op) => op.kind === "rule", errno: "EPERM" });

@@ -48,7 +48,7 @@ describe("what kube-proxy's other modes left", () => {
     expect(lines).toMatchObject([{ level: "info", family: "ip", table: "nat", chains: 2, jumps: 0 }]);
   });
 
-  it("is used by somebody else: named, and not all is clean", async () => {
+  it("is used by another process: named, and not all is clean", async () => {
     await load("KUBE-MARK-MASQ", "MINE");
     const jump = { type: "immediate", dreg: 0, data: { verdict: "jump", chain: "KUBE-MARK-MASQ" } } as const;
     await kernel.commit([{ op: "add", kind: "rule", ...NAT, chain: "MINE", exprs: [jump] }]);

@@ -247,7 +247,7 @@ describe("listening", () => {
     });
   });
 
-  test("tried again on the same object when the port is free", async () => {
+  test("retried on the same object when the port is free", async () => {
     const other = await occupy();
     const listener = new HttpListener({ host: "127.0.0.1", port: other.port }, hello, () => undefined);
     open.push(listener);

@@ -46,7 +46,7 @@ export async function send(port: number | undefined, bytes: string): Promise<str
   });
 }
 
-/** Somebody else's server on a port of its own. */
+/** Another process's server on a port of its own. */
 export async function occupy(host = "127.0.0.1", port = 0): Promise<{ port: number; free(): Promise<void> }> {
   const server = createServer((socket) => socket.destroy());
   await new Promise<void>((resolve, reject) => {

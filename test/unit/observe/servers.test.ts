@@ -315,7 +315,7 @@ describe("/debug", () => {
 });
 
 describe("an address that cannot be had", () => {
-  test("is tried again and said once; then it serves", async () => {
+  test("is retried and said once; then it serves", async () => {
     const other = await occupy();
     const server = makeHealth({ address: `127.0.0.1:${other.port}` });
     await server.start();

@@ -24,9 +24,9 @@ test("everything is there from the start, and counted by family and cause", asyn
   metrics.repaired({ ...REPAIR, cause: "table-deleted" });
   metrics.repaired({ ...REPAIR, cause: "changed" });
   metrics.repaired({ ...REPAIR, cause: "changed" });
-  metrics.setAside({ family: "ip", service: "a/b", reason: "refused" });
-  metrics.setAside({ family: "ip", service: "a/c", reason: "refused" });
-  metrics.restored({ family: "ip" });
+  metrics.quarantined({ family: "ip", service: "a/b", reason: "refused" });
+  metrics.quarantined({ family: "ip", service: "a/c", reason: "refused" });
+  metrics.released({ family: "ip" });
   expect(await series("nftproxier_table_repairs_total")).toEqual([
     'nftproxier_table_repairs_total{ip_family="IPv4",cause="table-deleted"} 1',
     'nftproxier_table_repairs_total{ip_family="IPv4",cause="changed"} 2',

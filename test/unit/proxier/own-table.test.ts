@@ -50,7 +50,7 @@ it("an older kernel: one line in the log, and on without it", async () => {
   expect(aboutOwning()).toHaveLength(1);
 });
 
-it("a table that another program owns: an error, nobody set aside, and it is had when that ends", async () => {
+it("a table that another program owns: an error, no service quarantined, and it is had when that ends", async () => {
   const other = kernel.asOther();
   const flags = TableFlag.owner | TableFlag.persist;
   await other.commit([{ op: "add", kind: "table", family: "ip", table: "kube-proxy", flags }]);

@@ -72,7 +72,8 @@ async function chains(): Promise<string[]> {
   return (await kernel.chains(TABLE)).map(({ chain }) => chain);
 }
 
-const warnings = (): Record<string, unknown>[] => logged.filter(({ msg }) => String(msg).includes("changed by another process"));
+const warnings = (): Record<string, unknown>[] =>
+  logged.filter(({ msg }) => String(msg).includes("changed by another process"));
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
@@ -112,7 +113,7 @@ async function begin(): Promise<void> {
   await pass(1000);
 }
 
-describe("a table that somebody else changes", () => {
+describe("a table that another process changes", () => {
   it("is repaired at once; the log and the observers are told what was done, and by whom", async () => {
     await begin();
     const wanted = await snapshot(kernel);

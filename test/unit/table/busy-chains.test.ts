@@ -141,7 +141,7 @@ it("do not keep a service in force that is deleted; that is said once", async ()
   const told: string[] = [];
   const proxier = makeProxier(kernel, {
     log: keptIn(logged, "info"),
-    observers: [{ setAside: ({ service }) => void told.push(service) }],
+    observers: [{ quarantined: ({ service }) => void told.push(service) }],
   });
   const service = makeService(0);
   proxier.upsert({

@@ -164,13 +164,13 @@ describe("events and reads overlap", () => {
     await other.commit([{ op: "delete", kind: "chain", ...OWN, chain: "theirs" }]);
     await settle();
     const result = await own.table.apply();
-    expect(result).toMatchObject({ transactions: 0, resynced: "somebody else changed the table" });
+    expect(result).toMatchObject({ transactions: 0, resynced: "another process changed the table" });
     expect(result.drift).toBeUndefined();
   });
 });
 
 describe("our own transaction whose reply was lost", () => {
-  it("is not taken for somebody else's when its events come", async () => {
+  it("is not taken for another process's when its events come", async () => {
     own.service(2, 2);
     kernel.loseReply();
     const result = await own.table.apply();
@@ -227,7 +227,7 @@ describe("events that do not come", () => {
     expect(heard.at(-1)).toBe("chain theirs added or changed");
   });
 
-  it("a monitor that cannot be opened is tried again, later and later", async () => {
+  it("a monitor that cannot be opened is retried, later and later", async () => {
     await watch.close();
     const monitor = kernel.monitor.bind(kernel);
     let refusals = 3;

@@ -23,7 +23,7 @@ export interface Cluster {
 
 const SOURCE_NAMES: readonly SourceName[] = ["pod", "node", "outside"];
 
-/** One connection for each source and each way in, and some to where nobody is. */
+/** One connection for each source and each way in, and some to where no service is. */
 export function expectations(cluster: Cluster): Expectation[] {
   const { family, views } = cluster;
   const clusterIPs = new Set(views.flatMap(({ clusterIP }) => clusterIP ?? []));

@@ -50,8 +50,8 @@ async function start(open: Open): Promise<() => Promise<void>> {
     clock: { now: () => now },
     observers: [
       {
-        setAside: ({ service }) => void told.push(`aside ${service}`),
-        restored: ({ service }) => void told.push(`restored ${service}`),
+        quarantined: ({ service }) => void told.push(`quarantined ${service}`),
+        released: ({ service }) => void told.push(`released ${service}`),
       },
     ],
   });
@@ -145,7 +145,7 @@ function amongMany(): void {
       now += 1000;
       await write();
       expect(await served(5000)).toEqual(all);
-      expect(told.slice(4).toSorted()).toEqual([...wrong].map((i) => `restored bench/svc-${i}`).toSorted());
+      expect(told.slice(4).toSorted()).toEqual([...wrong].map((i) => `released bench/svc-${i}`).toSorted());
     });
   });
 }
@@ -193,13 +193,13 @@ function each(): void {
     proxier.synced();
     await write();
     expect(met).toBeGreaterThan(0);
-    expect(told).toEqual(["aside bench/svc-1"]);
+    expect(told).toEqual(["quarantined bench/svc-1"]);
     expect(await served(2)).toEqual(new Set([0]));
     spoil = (op) => op;
     now += 1000;
     await write();
     expect(await served(2)).toEqual(new Set([0, 1]));
-    expect(told.at(-1)).toBe("restored bench/svc-1");
+    expect(told.at(-1)).toBe("released bench/svc-1");
   });
 
   test.each<[string, (op: Op) => Op]>([
@@ -239,7 +239,7 @@ function each(): void {
     put(3, [5, 6]);
     await write();
     expect(met).toBeGreaterThan(0);
-    expect(told).toEqual(["aside bench/svc-1"]);
+    expect(told).toEqual(["quarantined bench/svc-1"]);
     expect(await served(4)).toEqual(new Set([0, 1, 2, 3]));
     spoil = (op) => op;
     now += 1000;

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll } from "vitest";
 
-import { describeIsolation, describeIsolationAmongMany } from "./isolation.js";
+import { describeIsolation, describeIsolationAmongMany } from "./quarantine.js";
 import { makeNamespace, openReal, type Namespace } from "./real.js";
 
 let namespace: Namespace;

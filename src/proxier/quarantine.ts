@@ -1,9 +1,9 @@
 /**
- * One bad thing stays one bad thing: a service that the kernel refuses is set aside, and the rest is written.
+ * One bad thing stays one bad thing: a service that the kernel refuses is quarantined, and the rest is written.
  *
- *   wanted ──refused──► as it was when the kernel last took it ──refused──► nothing of it
- *      ▲                                 │                                      │
- *      └──────────── tried again: when it changes, and later and later ─────────┘
+ *   desired ──refused──► as it was when the kernel last took it ──refused──► nothing of it
+ *      ▲                                 │                                       │
+ *      └─────────────── retried: when it changes, and with backoff ──────────────┘
  *
  * What the kernel holds of the service stays: old endpoints are better than none. It goes if another service has been given one of its
  * addresses meanwhile, since two states that serve one address contradict each other. After a restart nothing is known of how a service was, so a
@@ -17,13 +17,13 @@ import { type Logger, serviceFields } from "../base/logger.js";
 import type { FamilyRuleset, ServiceState } from "../ruleset/ruleset.js";
 import { type Clock, type FaultyObject, TableError } from "../table/index.js";
 import { findRefused } from "./bisect.js";
-import { Claims } from "./claims.js";
+import { ChangedClaims } from "./changed-claims.js";
 import type { ProxierObserver } from "./observer.js";
 
-/** First wait before a service that was set aside is tried again although it did not change, ms; doubles from there. */
+/** Wait before a quarantined service is retried although it did not change, ms: the first, and the longest. */
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
-/** Transactions in a row that may name somebody else each time, before the next attempt is left to the usual pace. */
+/** Transactions in a row that may name another service each time, before the next attempt is left to the usual pace. */
 const MAX_ROUNDS = 16;
 
 const NOTHING: ServiceState = Object.freeze([]);
@@ -31,15 +31,15 @@ const NOTHING: ServiceState = Object.freeze([]);
 /** Refusals that depend on what was sent. */
 const BY_CONTENT: ReadonlySet<string> = new Set(["refused", "too-large", "invalid"]);
 
-/** A service that the kernel has not seen yet as it is wanted. */
+/** A service that the kernel has not seen yet as it is desired. */
 interface Unwritten {
-  readonly wanted: readonly ServicePortView[];
+  readonly desired: readonly ServicePortView[];
   /** As the kernel took it last. */
   readonly former: ServiceState;
 }
 
-interface Aside {
-  wanted: readonly ServicePortView[];
+interface Quarantined {
+  desired: readonly ServicePortView[];
   reason: string;
   /** ms of the clock. */
   retryAt: number;
@@ -52,12 +52,12 @@ function dependsOnContent({ code, faulty }: TableError): boolean {
 }
 
 /** A commit that fails as a whole is answered to its first message (nfnetlink_rcv_batch), whatever was at fault. */
-function mayBeAnybodys(faulty: readonly FaultyObject[]): boolean {
+function mayBeAny(faulty: readonly FaultyObject[]): boolean {
   const [first] = faulty;
   return faulty.length === 1 && first.position === 0 && first.key === undefined && first.text === undefined;
 }
 
-export interface IsolationOptions {
+export interface QuarantineOptions {
   readonly family: IpFamily;
   readonly ruleset: FamilyRuleset;
   readonly log: Logger;
@@ -65,49 +65,49 @@ export interface IsolationOptions {
   readonly observers: readonly ProxierObserver[];
 }
 
-export class Isolation {
-  readonly #options: IsolationOptions;
+export class Quarantine {
+  readonly #options: QuarantineOptions;
   readonly #ruleset: FamilyRuleset;
   readonly #unwritten = new Map<string, Unwritten>();
-  readonly #aside = new Map<string, Aside>();
-  #restored: string[] = [];
+  readonly #quarantined = new Map<string, Quarantined>();
+  #released: string[] = [];
   /** Writes in a row that failed without a word about what. */
   #nameless = 0;
 
-  constructor(options: IsolationOptions) {
+  constructor(options: QuarantineOptions) {
     this.#options = options;
     this.#ruleset = options.ruleset;
   }
 
-  /** Services that are not in force as they are wanted. */
-  get aside(): string[] {
-    return [...this.#aside.keys()].filter((service) => !this.#unwritten.has(service));
+  /** Services that are not in force as they are desired. */
+  get services(): string[] {
+    return [...this.#quarantined.keys()].filter((service) => !this.#unwritten.has(service));
   }
 
-  /** Services that came back with the writes since the last call. */
-  takeRestored(): string[] {
-    const restored = this.#restored;
-    this.#restored = [];
-    return restored;
+  /** Services that were released with the writes since the last call. */
+  takeReleased(): string[] {
+    const released = this.#released;
+    this.#released = [];
+    return released;
   }
 
-  /** Ms until a service that is set aside is tried again; undefined when there is none. */
+  /** Ms until a quarantined service is retried; undefined when there is none. */
   get nextRetryMs(): number | undefined {
-    const waiting = this.aside.map((service) => this.#aside.get(service)?.retryAt ?? 0);
+    const waiting = this.services.map((service) => this.#quarantined.get(service)?.retryAt ?? 0);
     return waiting.length === 0 ? undefined : Math.max(0, Math.min(...waiting) - this.#options.clock.now());
   }
 
-  /** Wants these views of the service; one that was set aside is tried again. */
-  update(service: string, wanted: readonly ServicePortView[]): void {
-    if (wanted.length === 0 && this.#hasNothing(service)) return;
-    this.#giveUpClaims(service, wanted);
+  /** These views of the service are desired; one that is quarantined is retried. */
+  update(service: string, desired: readonly ServicePortView[]): void {
+    if (desired.length === 0 && this.#hasNothing(service)) return;
+    this.#giveUpClaims(service, desired);
     const former = this.#unwritten.get(service)?.former ?? this.#ruleset.state(service);
-    this.#tryWanted(service, { wanted, former });
+    this.#tryDesired(service, { desired, former });
   }
 
   /**
-   * Writes with `apply`, again and again without what is refused. Throws what `apply` threw when that is nobody's fault in particular;
-   * then everything stays wanted.
+   * Writes with `apply`, again and again without what is refused. Throws what `apply` threw when that is no service's fault in particular;
+   * then everything stays desired.
    */
   async write<Result>(apply: () => Promise<Result>): Promise<Result[]> {
     this.#retryDue();
@@ -120,7 +120,7 @@ export class Isolation {
         return results;
       } catch (error) {
         if (!(error instanceof TableError) || !dependsOnContent(error) || round >= MAX_ROUNDS) throw error;
-        if (this.#setNamedAside(error)) continue;
+        if (this.#quarantineNamed(error)) continue;
         if (!this.#worthSearching(error)) throw error;
         const found = await this.#search(apply, results, error);
         if (!found) throw error;
@@ -128,9 +128,9 @@ export class Isolation {
     }
   }
 
-  /** Sets aside whom the kernel named. False when it named nobody, or something that is no service's. */
-  #setNamedAside(error: TableError): boolean {
-    if (mayBeAnybodys(error.faulty)) return false;
+  /** Quarantines the services that the kernel named. False when it named none, or something that is no service's. */
+  #quarantineNamed(error: TableError): boolean {
+    if (mayBeAny(error.faulty)) return false;
     const former = [...this.#unwritten].map(([service, entry]) => [service, entry.former] as const);
     const attributions = this.#ruleset.attribute(error.faulty, former);
     // What comes first may be the reason for all that follows.
@@ -139,7 +139,7 @@ export class Isolation {
     for (const { service, what } of attributions) {
       if (service !== undefined && !reasons.has(service)) reasons.set(service, what);
     }
-    const claims = new Claims(this.#unwritten, this.#ruleset);
+    const claims = new ChangedClaims(this.#unwritten, this.#ruleset);
     // All of them, and only then a look at whether that was any use.
     return [...reasons].map(([service, reason]) => this.#fallBack(service, reason, claims)).includes(true);
   }
@@ -150,10 +150,13 @@ export class Isolation {
     return error.code !== "refused" || error.faulty.length > 0 || ++this.#nameless > 1;
   }
 
-  /** Finds by halves which of the services that changed are refused, and writes the others. */
+  /**
+   * Finds by halves which of the services that changed are refused, and writes the others. Before Linux 6.0 a refusal names the message, not
+   * the element at fault (nf_tables_newsetelem), and one message has elements of many services.
+   */
   async #search(apply: () => Promise<unknown>, results: unknown[], error: TableError): Promise<boolean> {
     const unwritten = new Map(this.#unwritten);
-    const groups = new Claims(unwritten, this.#ruleset).groups();
+    const groups = new ChangedClaims(unwritten, this.#ruleset).groups();
     const each = async (
       list: readonly (readonly string[])[],
       act: (service: string, change: Unwritten) => void,
@@ -166,7 +169,7 @@ export class Isolation {
       }
     };
     const { refused, untried } = await findRefused(groups, {
-      forward: (list) => each(list, (service, change) => this.#tryWanted(service, change)),
+      forward: (list) => each(list, (service, change) => this.#tryDesired(service, change)),
       back: async (list) => {
         await each(list, (service, { former }) => this.#ruleset.restore(service, former));
         // What they shared goes with the last of them: it may be what is refused.
@@ -183,78 +186,80 @@ export class Isolation {
         return true;
       },
     });
-    for (const service of refused.flat()) this.#noteAside(service, error.message);
+    for (const service of refused.flat()) this.#put(service, error.message);
     return untried.length === 0;
   }
 
   /** Everything that was to be written is in force. */
   #allWritten(): void {
-    const restored = [...this.#aside.keys()].filter((service) => this.#unwritten.has(service));
+    const released = [...this.#quarantined.keys()].filter((service) => this.#unwritten.has(service));
     // Not one by one: there may be as many as there are services.
     this.#unwritten.clear();
-    for (const service of restored) this.#restore(service);
+    for (const service of released) this.#release(service);
   }
 
   /** A service of the other family, say: there is nothing to remember of each of them. */
   #hasNothing(service: string): boolean {
-    return this.#ruleset.state(service).length === 0 && !this.#unwritten.has(service) && !this.#aside.has(service);
+    return (
+      this.#ruleset.state(service).length === 0 && !this.#unwritten.has(service) && !this.#quarantined.has(service)
+    );
   }
 
   /** Everything of these is in force. */
   #written(services: readonly string[]): void {
     for (const service of services) {
       this.#unwritten.delete(service);
-      if (this.#aside.has(service)) this.#restore(service);
+      if (this.#quarantined.has(service)) this.#release(service);
     }
   }
 
-  #restore(service: string): void {
-    this.#aside.delete(service);
-    this.#restored.push(service);
+  #release(service: string): void {
+    this.#quarantined.delete(service);
+    this.#released.push(service);
     const { family, log, observers } = this.#options;
     log.info({ family, ...serviceFields(service) }, "service released from quarantine");
-    for (const observer of observers) observer.restored?.({ family, service });
+    for (const observer of observers) observer.released?.({ family, service });
   }
 
   #retryDue(): void {
     const now = this.#options.clock.now();
-    for (const [service, { wanted, retryAt }] of this.#aside) {
+    for (const [service, { desired, retryAt }] of this.#quarantined) {
       if (retryAt > now || this.#unwritten.has(service)) continue;
-      this.#tryWanted(service, { wanted, former: this.#ruleset.state(service) });
+      this.#tryDesired(service, { desired, former: this.#ruleset.state(service) });
     }
   }
 
-  /** What cannot be expressed is set aside as if the kernel had refused it. */
-  #tryWanted(service: string, change: Unwritten): void {
+  /** What cannot be expressed is quarantined as if the kernel had refused it. */
+  #tryDesired(service: string, change: Unwritten): void {
     this.#unwritten.set(service, change);
     try {
-      this.#ruleset.update(service, change.wanted);
+      this.#ruleset.update(service, change.desired);
     } catch (error) {
       this.#ruleset.restore(service, change.former);
-      this.#noteAside(service, reasonOf(error));
+      this.#put(service, reasonOf(error));
     }
   }
 
   /** One step back for the service. False when there is none: the kernel refuses even that it is gone. */
-  #fallBack(service: string, reason: string, claims: Claims): boolean {
+  #fallBack(service: string, reason: string, claims: ChangedClaims): boolean {
     const present = this.#ruleset.state(service);
     const former = this.#unwritten.get(service)?.former ?? NOTHING;
     const target = claims.takenFrom(service, former) ? NOTHING : former;
-    const wanted = this.#unwritten.get(service)?.wanted ?? this.#aside.get(service)?.wanted;
+    const desired = this.#unwritten.get(service)?.desired ?? this.#quarantined.get(service)?.desired;
     if (present.length === 0 && target.length === 0) return false;
     this.#ruleset.restore(service, target);
-    this.#noteAside(service, reason, wanted ?? present.map(({ view }) => view));
+    this.#put(service, reason, desired ?? present.map(({ view }) => view));
     return true;
   }
 
-  /** The service is as it was, or gone: remembers what was wanted of it. */
-  #noteAside(service: string, reason: string, wanted = this.#unwritten.get(service)?.wanted ?? []): void {
+  /** The service is as it was, or gone: remembers what is desired of it. */
+  #put(service: string, reason: string, desired = this.#unwritten.get(service)?.desired ?? []): void {
     this.#unwritten.delete(service);
     const { family, log, clock, observers } = this.#options;
-    const before = this.#aside.get(service);
+    const before = this.#quarantined.get(service);
     const backoff = before?.backoff ?? new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
     const waitMs = backoff.next();
-    this.#aside.set(service, { wanted, reason, backoff, retryAt: clock.now() + waitMs });
+    this.#quarantined.set(service, { desired, reason, backoff, retryAt: clock.now() + waitMs });
     const fields = { family, ...serviceFields(service), refused: reason, retryMs: waitMs };
     if (before !== undefined && before.reason === reason) {
       log.debug(fields, "service still refused by the kernel");
@@ -262,16 +267,16 @@ export class Isolation {
     }
     log.error(fields, "service quarantined; refused by the kernel");
     if (before !== undefined) return;
-    for (const observer of observers) observer.setAside?.({ family, service, reason });
+    for (const observer of observers) observer.quarantined?.({ family, service, reason });
   }
 
-  /** What is kept of services that were set aside must not serve what another one is given. */
-  #giveUpClaims(service: string, wanted: readonly ServicePortView[]): void {
-    if (this.#aside.size === 0) return;
-    for (const other of this.#aside.keys()) {
+  /** What is kept of quarantined services must not serve what another one is given. */
+  #giveUpClaims(service: string, desired: readonly ServicePortView[]): void {
+    if (this.#quarantined.size === 0) return;
+    for (const other of this.#quarantined.keys()) {
       if (other === service || this.#unwritten.has(other)) continue;
       const kept = this.#ruleset.state(other);
-      if (kept.length > 0 && Claims.overlap(wanted, kept)) this.#ruleset.restore(other, NOTHING);
+      if (kept.length > 0 && ChangedClaims.overlap(desired, kept)) this.#ruleset.restore(other, NOTHING);
     }
   }
 }

@@ -1,4 +1,4 @@
-/** A service that the kernel refuses is its own trouble: what stays, what is written, what is said, and when it is tried again. */
+/** A service that the kernel refuses is its own trouble: what stays, what is written, what is said, and when it is retried. */
 import type { V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
 
@@ -36,8 +36,8 @@ function make(on: FakeKernel): Proxier {
     clock: { now: () => now },
     observers: [
       {
-        setAside: ({ service, reason }) => void told.push(`aside ${service}: ${reason}`),
-        restored: ({ service }) => void told.push(`restored ${service}`),
+        quarantined: ({ service, reason }) => void told.push(`quarantined ${service}: ${reason}`),
+        released: ({ service }) => void told.push(`released ${service}`),
         synced: (report) => void reports.push(report),
       },
     ],
@@ -77,7 +77,7 @@ async function elementsOf(of: FakeKernel): Promise<unknown> {
     .toSorted((a, b) => (String(a[0]) < String(b[0]) ? -1 : 1));
 }
 
-const asideLog = (): Record<string, unknown>[] =>
+const quarantineLog = (): Record<string, unknown>[] =>
   logged.filter(({ level, msg }) => level === "error" && String(msg).includes("quarantined"));
 
 beforeEach(() => {
@@ -128,10 +128,10 @@ describe.each<Telling>(["element", "operation", "nothing", "first operation"])(
       now += 1000;
       await write();
       expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [70], 1: [60, 61], 3: [3] }));
-      expect(told[1]).toBe("restored bench/svc-2");
+      expect(told[1]).toBe("released bench/svc-2");
     });
 
-    it("is tried again when it changes", async () => {
+    it("is retried when it changes", async () => {
       put(0, [0]);
       put(1, [1]);
       bad(1);
@@ -141,7 +141,7 @@ describe.each<Telling>(["element", "operation", "nothing", "first operation"])(
       put(1, [7]);
       await write();
       expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 1: [7] }));
-      expect(told.map((line) => line.split(":")[0])).toEqual(["aside bench/svc-1", "restored bench/svc-1"]);
+      expect(told.map((line) => line.split(":")[0])).toEqual(["quarantined bench/svc-1", "released bench/svc-1"]);
     });
 
     it("is one of several among many", async () => {
@@ -188,11 +188,11 @@ describe("what is refused", () => {
     if (!(await proxier.sync()).ok) await proxier.sync();
     expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0] }));
     expect(told).toHaveLength(1);
-    expect(told[0]).toContain("aside bench/svc-1");
+    expect(told[0]).toContain("quarantined bench/svc-1");
     allowAll();
     now += 1000;
     expect((await proxier.sync()).ok).toBe(true);
-    expect(told[1]).toBe("restored bench/svc-1");
+    expect(told[1]).toBe("released bench/svc-1");
     const ops = kernel.commits.flat().filter((op) => own(nameOf(op)));
     expect(new Set(ops.map(({ kind }) => kind))).toEqual(new Set(["chain", "rule", "set"]));
   });
@@ -216,7 +216,7 @@ describe("what is refused", () => {
     proxier.remove("Service", "bench/svc-1");
     put(0, [5, 6]);
     if (!(await proxier.sync()).ok) await proxier.sync();
-    expect(told[0]).toContain("aside bench/svc-1");
+    expect(told[0]).toContain("quarantined bench/svc-1");
     expect((await kernel.chains(TABLE)).length).toBeGreaterThanOrEqual(before);
     allowAll();
     now += 1000;
@@ -226,7 +226,7 @@ describe("what is refused", () => {
     expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [5, 6], 2: [3] }));
   });
 
-  it("the table itself: nobody is set aside, and it comes later", async () => {
+  it("the table itself: no service is quarantined, and it comes later", async () => {
     for (let i = 0; i < 20; i++) put(i, [i]);
     refusals.refuses = (op) => op.kind === "table";
     proxier.synced();
@@ -250,7 +250,7 @@ describe("what is refused", () => {
     expect(told).toHaveLength(8);
   });
 
-  it("everything: nobody in particular is set aside, and all of it is tried again", async () => {
+  it("everything: nobody in particular is quarantined, and all of it is retried", async () => {
     put(0, [0]);
     proxier.synced();
     await proxier.sync();
@@ -296,13 +296,13 @@ describe("what is refused", () => {
     proxier.remove("Service", "bench/svc-1");
     put(2, [4]);
     expect((await proxier.sync()).ok).toBe(true);
-    expect(told).toEqual([expect.stringContaining("aside bench/svc-2")]);
+    expect(told).toEqual([expect.stringContaining("quarantined bench/svc-2")]);
     now += 500;
     await proxier.sync();
     expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 2: [3] }));
   });
 
-  it("by a kernel that forbids it: nobody in particular is set aside, and it is not tried service by service", async () => {
+  it("by a kernel that forbids it: nobody in particular is quarantined, and it is not tried service by service", async () => {
     for (let i = 0; i < 20; i++) put(i, [i]);
     refusals.errno = "EPERM";
     bad(7);
@@ -360,7 +360,7 @@ describe("what is refused", () => {
   });
 });
 
-describe("a service that is set aside", () => {
+describe("a service that is quarantined", () => {
   beforeEach(async () => {
     put(0, [0]);
     put(1, [1]);
@@ -369,7 +369,7 @@ describe("a service that is set aside", () => {
     expect((await proxier.sync()).ok).toBe(true);
   });
 
-  it("is tried again later and later, without an error each time", async () => {
+  it("is retried with backoff, without an error each time", async () => {
     const tries: number[] = [];
     const began = now;
     for (let second = 0; second < 40; second++) {
@@ -377,15 +377,15 @@ describe("a service that is set aside", () => {
       const { families } = await proxier.sync();
       const [{ outcome }] = families;
       if (!outcome.ok) throw new Error("a write failed");
-      expect(outcome.setAside).toEqual(["bench/svc-1"]);
+      expect(outcome.quarantined).toEqual(["bench/svc-1"]);
       expect(outcome.result.applyAgainMs).toBeGreaterThan(0);
       if (refusals.refused > before) tries.push((now - began) / 1000);
       now += 1000;
     }
     expect(tries).toEqual([1, 3, 7, 15, 31]);
     expect(told).toHaveLength(1);
-    expect(asideLog()).toHaveLength(1);
-    expect(asideLog()[0]).toMatchObject({ family: "ip", namespace: "bench", service: "svc-1", retryMs: 1000 });
+    expect(quarantineLog()).toHaveLength(1);
+    expect(quarantineLog()[0]).toMatchObject({ family: "ip", namespace: "bench", service: "svc-1", retryMs: 1000 });
   });
 
   it("is not told as in force, until it is", async () => {
@@ -424,7 +424,7 @@ describe("a service that is set aside", () => {
       (op.kind === "elements" && op.op === "delete" && isOfService(new Set([1]))(op, element));
     put(1, [1, 2, 3], { clusterIP: "10.96.0.77", clusterIPs: ["10.96.0.77"] });
     await proxier.sync();
-    expect(told.at(-1)).toContain("aside bench/svc-1");
+    expect(told.at(-1)).toContain("quarantined bench/svc-1");
     expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 1: [1, 20, 30] }));
     refusals.refuses = (op, element) => isOfService(new Set([76]))(op, element);
     put(9, [9], ADDRESS_OF_1);
@@ -445,11 +445,11 @@ describe("a service that is set aside", () => {
     await proxier.sync();
     now += 1000;
     await proxier.sync();
-    expect(told.at(-1)).toContain("aside bench/svc-1");
+    expect(told.at(-1)).toContain("quarantined bench/svc-1");
     await expectAddressTaken();
   });
 
-  it("whose deletion is refused too takes the write with it, which is tried again", async () => {
+  it("whose deletion is refused too takes the write with it, which is retried", async () => {
     allowAll();
     now += 1000;
     await proxier.sync();

@@ -14,11 +14,11 @@ function* claimsOf(views: Iterable<ServicePortView>): Generator<string> {
 const viewsOf = (state: ServiceState): readonly ServicePortView[] => state.map(({ view }) => view);
 
 interface Change {
-  readonly wanted: readonly ServicePortView[];
+  readonly desired: readonly ServicePortView[];
   readonly former: ServiceState;
 }
 
-export class Claims {
+export class ChangedClaims {
   readonly #changes: ReadonlyMap<string, Change>;
   readonly #ruleset: FamilyRuleset;
   /** By claim, the service that has it now. */
@@ -48,10 +48,10 @@ export class Claims {
   groups(): string[][] {
     const groupOf = new Map<string, string[]>();
     const byClaim = new Map<string, string[]>();
-    for (const [service, { wanted, former }] of this.#changes) {
+    for (const [service, { desired, former }] of this.#changes) {
       let group = [service];
       groupOf.set(service, group);
-      for (const claim of claimsOf([...wanted, ...viewsOf(former)])) {
+      for (const claim of claimsOf([...desired, ...viewsOf(former)])) {
         const other = byClaim.get(claim);
         if (other !== undefined && other !== group) {
           other.push(...group);
