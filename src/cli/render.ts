@@ -12,7 +12,7 @@ import { FamilyRuleset } from "../ruleset/ruleset.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import { DeclaredTable } from "../table/index.js";
 import type { ManifestOptions } from "./options.js";
-import { interfaceAddresses, manifestSource, nodeName, readConfig, startSource } from "./setup.js";
+import { decoderFor, interfaceAddresses, manifestSource, nodeName, readConfig, startSource } from "./setup.js";
 import { writeOut } from "./stdio.js";
 
 const NOTHING_PRINTED =
@@ -28,7 +28,7 @@ export async function renderCommand(options: ManifestOptions & { readonly family
   const config = await readConfig(options.config, log);
   const families: readonly IpFamily[] = options.family === undefined ? ["ip", "ip6"] : [options.family];
   const objects = new ManifestObjects(config, families, log);
-  const source = manifestSource(options.manifests, false, log);
+  const source = manifestSource(options.manifests, decoderFor(config), false, log);
   try {
     await startSource(source, objects);
     const { model } = objects;
@@ -65,40 +65,19 @@ class ManifestObjects implements ObjectSink {
     this.model = new ServiceModel({
       families,
       node: { nodeName: this.#nodeName },
-      allowExternalIPs: config.allowExternalIPs,
       onProblem: problemLogger(log),
       onTakeOver: takeOverLogger(log),
     });
   }
 
   upsert(object: KubeObject): void {
-    switch (object.kind) {
-      case "Service":
-        this.model.upsertService(object.object);
-        return;
-      case "EndpointSlice":
-        this.model.upsertSlice(object.object);
-        return;
-      case "ServiceCIDR":
-        return this.model.upsertServiceCIDR(object.object);
-      case "Node":
-        if (object.object.metadata?.name === this.#nodeName) this.#node = object.object;
-    }
+    if (object.kind !== "Node") this.model.upsert(object);
+    else if (object.name === this.#nodeName) this.#node = object.object;
   }
 
   remove(kind: KubeKind, name: string): void {
-    switch (kind) {
-      case "Service":
-        this.model.removeService(name);
-        return;
-      case "EndpointSlice":
-        this.model.removeSlice(name);
-        return;
-      case "ServiceCIDR":
-        return this.model.removeServiceCIDR(name);
-      case "Node":
-        if (name === this.#nodeName) this.#node = undefined;
-    }
+    if (kind !== "Node") this.model.remove(kind, name);
+    else if (name === this.#nodeName) this.#node = undefined;
   }
 
   synced(): void {}

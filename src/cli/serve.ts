@@ -8,10 +8,18 @@ import { ListenError } from "../observe/http-listener.js";
 import { createLogger, type Logger } from "../base/logger.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { ConnectionSettingsError } from "../source/kubernetes/errors.js";
-import { ManifestDirectoryError } from "../source/manifests.js";
+import { ManifestDirectoryError } from "../source/manifests/source.js";
 import { UserError } from "./stdio.js";
 import type { ManifestOptions, OwnOptions } from "./options.js";
-import { availableFamilies, manifestSource, MONOTONIC_CLOCK, nodeName, openKernel, readConfig } from "./setup.js";
+import {
+  availableFamilies,
+  decoderFor,
+  manifestSource,
+  MONOTONIC_CLOCK,
+  nodeName,
+  openKernel,
+  readConfig,
+} from "./setup.js";
 import { programVersion } from "./version.js";
 
 /**
@@ -83,7 +91,8 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
     if (old !== undefined) log.warn(old);
     const families = availableFamilies(log);
     const shared = { config, nodeName: nodeName(config), kernel, families, log, clock: MONOTONIC_CLOCK };
-    const manifests = own.manifests === undefined ? undefined : manifestSource(own.manifests, !once, log);
+    const manifests =
+      own.manifests === undefined ? undefined : manifestSource(own.manifests, decoderFor(config), !once, log);
     const onTables = { ownTable: own.ownTable, allowIncomplete: own.allowIncomplete };
     if (once && manifests !== undefined) {
       const { writeOnce } = await import("../daemon/once.js");

@@ -7,7 +7,8 @@ import { parseAddress } from "../base/ip.js";
 import type { LocalAddress } from "../node/facts.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
 import type { Logger } from "../base/logger.js";
-import { type ManifestRemainder, ManifestSource } from "../source/manifests.js";
+import { type DecoderOptions, ObjectDecoder } from "../source/decode/decoder.js";
+import { type ManifestRemainder, ManifestSource } from "../source/manifests/source.js";
 import type { ObjectSink, ObjectSource } from "../source/types.js";
 import type { Clock } from "../table/index.js";
 import { UserError } from "./stdio.js";
@@ -69,18 +70,26 @@ const MANIFEST_PROBLEMS: Readonly<Record<ManifestRemainder, string>> = {
   nothing: "not understood; the whole file is ignored until it is",
 };
 
+/** What decodes objects for this node. */
+export function decoderFor(config: ProxyConfig, onPod?: DecoderOptions["onPod"]): ObjectDecoder {
+  const { allowExternalIPs } = config;
+  return new ObjectDecoder({ nodeName: nodeName(config), allowExternalIPs, ...(onPod && { onPod }) });
+}
+
 /**
  * The directory as a source; what it cannot read is logged.
  * @param onMissing told of each file of which nothing is understood.
  */
 export function manifestSource(
   directory: string,
+  decoder: ObjectDecoder,
   watch: boolean,
   log: Logger,
   onMissing: (file: string) => void = () => undefined,
 ): ManifestSource {
   return new ManifestSource({
     directory,
+    decoder,
     watch,
     onProblem: ({ served, file, line, column, reason, remedy }) => {
       log.warn({ file, line, column, reason, remedy }, MANIFEST_PROBLEMS[served]);

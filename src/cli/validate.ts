@@ -1,11 +1,11 @@
 import { defaultConfig } from "../config/index.js";
 import { type Problem, ServiceModel } from "../model/index.js";
 import { createLogger } from "../base/logger.js";
-import { ManifestDirectoryError, type ManifestProblem, ManifestSource } from "../source/manifests.js";
-import { FilePlaces, type Position } from "../source/places.js";
+import { ManifestDirectoryError, type ManifestProblem, ManifestSource } from "../source/manifests/source.js";
+import { FilePositions, type Position } from "../source/manifests/positions.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { ValidateOptions } from "./options.js";
-import { nodeName, readConfig } from "./setup.js";
+import { decoderFor, nodeName, readConfig } from "./setup.js";
 import { writeOut } from "./stdio.js";
 
 /** Version of the report in JSON: fields may be added to it, none changes or goes. */
@@ -42,11 +42,12 @@ export async function validateCommand(options: ValidateOptions): Promise<number>
   const model = new ServiceModel({
     families: ["ip", "ip6"],
     node: { nodeName: nodeName(config) },
-    allowExternalIPs: config.allowExternalIPs,
     onProblem: () => undefined,
   });
   const ignore = (): void => undefined;
-  const source = new ManifestSource({ directory: options.manifests, onProblem: ignore, onNote: ignore });
+  const source = new ManifestSource({
+    ...{ directory: options.manifests, decoder: decoderFor(config), onProblem: ignore, onNote: ignore },
+  });
   const findings: Finding[] = [];
   try {
     await source.start(new ModelSink(model));
@@ -77,15 +78,11 @@ class ModelSink implements ObjectSink {
   }
 
   upsert(object: KubeObject): void {
-    if (object.kind === "Service") this.#model.upsertService(object.object);
-    else if (object.kind === "EndpointSlice") this.#model.upsertSlice(object.object);
-    else if (object.kind === "ServiceCIDR") this.#model.upsertServiceCIDR(object.object);
+    if (object.kind !== "Node") this.#model.upsert(object);
   }
 
   remove(kind: KubeKind, name: string): void {
-    if (kind === "Service") this.#model.removeService(name);
-    else if (kind === "EndpointSlice") this.#model.removeSlice(name);
-    else if (kind === "ServiceCIDR") this.#model.removeServiceCIDR(name);
+    if (kind !== "Node") this.#model.remove(kind, name);
   }
 
   synced(): void {}
@@ -93,15 +90,15 @@ class ModelSink implements ObjectSink {
 }
 
 async function findingsOf(source: ManifestSource, model: ServiceModel, directory: string): Promise<Finding[]> {
-  const files = new Map<string, Promise<FilePlaces | undefined>>();
-  const placesIn = (file: string): Promise<FilePlaces | undefined> => {
+  const files = new Map<string, Promise<FilePositions | undefined>>();
+  const positionsIn = (file: string): Promise<FilePositions | undefined> => {
     let places = files.get(file);
-    if (places === undefined) files.set(file, (places = FilePlaces.open(directory, file)));
+    if (places === undefined) files.set(file, (places = FilePositions.open(directory, file)));
     return places;
   };
   const ofObject = async ({ kind, object: name, field }: Omit<Problem, "reason">) => {
     const file = source.fileOf(kind, name) ?? directory;
-    const position = await (await placesIn(file))?.ofField(`${kind} ${name}`, field);
+    const position = await (await positionsIn(file))?.ofField(`${kind} ${name}`, field);
     return { file, ...position, object: { kind, name }, ...(field !== "" && { field }) };
   };
 
@@ -112,7 +109,7 @@ async function findingsOf(source: ManifestSource, model: ServiceModel, directory
     found.push({ severity: "error", file: directory, what: "nothing is served", why: "it holds no object", action });
   }
   for (const problem of source.problems()) {
-    found.push(ofFile(problem, await positionOf(problem, placesIn)));
+    found.push(ofFile(problem, await positionOf(problem, positionsIn)));
   }
   for (const problem of model.problems()) {
     const [what, action] = ["is not served as it is written", "correct the field, or remove it"];
@@ -131,7 +128,7 @@ async function findingsOf(source: ManifestSource, model: ServiceModel, directory
     found.push({ severity: "warning", ...where, what: "its endpoints serve nothing", why, action });
   }
   for (const [kind, { file, place }] of source.skippedKinds) {
-    const position = await (await placesIn(file))?.of(place);
+    const position = await (await positionsIn(file))?.of(place);
     const why = "only Service, EndpointSlice, Node and ServiceCIDR are read";
     const what = `${kind} objects are skipped (this is the first)`;
     found.push({ severity: "note", file, ...position, what, why, action: "none is needed" });
@@ -147,11 +144,11 @@ function compare(a: string, b: string): number {
 
 async function positionOf(
   { file, line, column, place, repeated }: ManifestProblem,
-  placesIn: (file: string) => Promise<FilePlaces | undefined>,
+  positionsIn: (file: string) => Promise<FilePositions | undefined>,
 ): Promise<Position | undefined> {
   if (line !== undefined && column !== undefined) return { line, column };
-  if (place !== undefined) return (await placesIn(file))?.of(place);
-  return repeated === undefined ? undefined : (await placesIn(file))?.ofField(repeated, "");
+  if (place !== undefined) return (await positionsIn(file))?.of(place);
+  return repeated === undefined ? undefined : (await positionsIn(file))?.ofField(repeated, "");
 }
 
 function ofFile(problem: ManifestProblem, position: Position | undefined): Finding {

@@ -3,6 +3,7 @@ import type { ProxyConfig } from "../config/index.js";
 import type { EventRecorder } from "../base/events.js";
 import type { Logger } from "../base/logger.js";
 import type { Metrics } from "../observe/metrics.js";
+import { ObjectDecoder } from "../source/decode/decoder.js";
 import type { ObjectSource } from "../source/types.js";
 
 /** For Events that wait when the program ends, ms: less than the whole end may take. */
@@ -22,13 +23,17 @@ export interface ClusterOptions {
   readonly nodeName: string;
   readonly metrics: Metrics;
   readonly log: Logger;
+  /** As the decoder's option. */
+  readonly onPod?: (address: string, pod: string) => void;
   /** As the source's option. */
   readonly deniedIsFinal?: boolean;
 }
 
 /** Nothing is sent before the source is started. Rejects with a ConnectionSettingsError when the settings cannot be used. */
 export async function openCluster(options: ClusterOptions): Promise<Cluster> {
-  const { config, nodeName, metrics, log, deniedIsFinal = false } = options;
+  const { config, nodeName, metrics, log, onPod, deniedIsFinal = false } = options;
+  const { allowExternalIPs } = config;
+  const decoder = new ObjectDecoder({ nodeName, allowExternalIPs, ...(onPod && { onPod }) });
   // Loaded only where there is a cluster: manifests need none of it.
   const kubernetes = await import("../source/kubernetes/index.js");
   const connection = await kubernetes.connectToApiServer({
@@ -38,7 +43,7 @@ export async function openCluster(options: ClusterOptions): Promise<Cluster> {
   const ending = new AbortController();
   const events = new kubernetes.KubernetesEventRecorder({ connection, nodeName, log });
   return {
-    source: new kubernetes.KubernetesSource({ connection, nodeName, log, deniedIsFinal }),
+    source: new kubernetes.KubernetesSource({ connection, decoder, nodeName, log, deniedIsFinal }),
     events,
     version: () => kubernetes.serverVersion(connection, ending.signal),
     close: async () => {

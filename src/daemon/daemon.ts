@@ -21,7 +21,7 @@ import { NodeGate } from "../node/node-gate.js";
 import { type EventRecorder, NO_EVENTS } from "../base/events.js";
 import type { Logger } from "../base/logger.js";
 import { Proxier } from "../proxier/proxier.js";
-import type { ManifestSource } from "../source/manifests.js";
+import type { ManifestSource } from "../source/manifests/source.js";
 import type { ObjectSink } from "../source/types.js";
 import type { Clock } from "../table/index.js";
 import { Closers } from "./closers.js";

@@ -17,7 +17,7 @@ export class NodeTap implements ObjectSink {
   }
 
   upsert(object: KubeObject): void {
-    if (object.kind === "Node" && object.object.metadata?.name === this.#nodeName) this.#onNode(object.object);
+    if (object.kind === "Node" && object.name === this.#nodeName) this.#onNode(object.object);
     this.#sink.upsert(object);
   }
 

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { Proxier } from "../proxier/proxier.js";
-import type { ManifestSource } from "../source/manifests.js";
+import type { ManifestSource } from "../source/manifests/source.js";
 import { reconcileOnce } from "./conntrack.js";
 import type { DaemonOptions } from "./daemon.js";
 import { countIgnored, shortfallOf, tableInForce } from "./reading.js";

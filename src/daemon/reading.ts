@@ -7,7 +7,7 @@ import type { ServiceModel } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
 import { TABLE_NAME } from "../ruleset/names.js";
-import type { ManifestSource } from "../source/manifests.js";
+import type { ManifestSource } from "../source/manifests/source.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 
 /** Of what is missing, this much is named: every problem has a line of its own in the log. */

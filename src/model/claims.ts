@@ -7,7 +7,7 @@
  * that adding one never takes an address from a service that is known to be older; and after those like it that had
  * the claim when the last group of changes was over (`settle`): a file whose name sorts first takes nothing.
  */
-import type { FamilyRecord, PortRecord, ServiceRecord } from "./service-record.js";
+import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "./records.js";
 import type { IpFamily, Protocol } from "./types.js";
 
 /** Address part of a node port's claim. */
@@ -51,7 +51,7 @@ export interface ClaimsOptions {
   /** Told of every service that a change may have won something for or cost something. */
   affected(service: string): void;
   /** Whether a service port has a usable endpoint on any node, so that all nodes decide the same. */
-  usable(record: ServiceRecord, port: PortRecord): boolean;
+  usable(record: ServiceRecord, port: ServicePortRecord): boolean;
   /** The service's record as of the last `settle`. */
   settled(service: string): ServiceRecord | undefined;
   /** What is given up is remembered until `takeGivenUp`. */
@@ -60,7 +60,7 @@ export interface ClaimsOptions {
 
 interface Claimant {
   record: ServiceRecord;
-  readonly port: PortRecord;
+  readonly port: ServicePortRecord;
   /** It had the claim at the last `settle`. */
   settled: boolean;
 }
@@ -86,7 +86,11 @@ function partsOf(key: Key): { address: string; protocol: Protocol; port: number 
 }
 
 /** What `record` claims in a family, each once. */
-function forEachClaim(record: ServiceRecord, family: IpFamily, visit: (key: Key, port: PortRecord) => void): void {
+function forEachClaim(
+  record: ServiceRecord,
+  family: IpFamily,
+  visit: (key: Key, port: ServicePortRecord) => void,
+): void {
   const addresses = record[family];
   if (addresses === undefined) return;
   const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
@@ -107,8 +111,8 @@ function keysOf(record: ServiceRecord, family: IpFamily): Set<Key> {
 }
 
 /** The port by which `record` claims `key`; undefined when it does not. */
-function claimedPort(record: ServiceRecord | undefined, family: IpFamily, key: Key): PortRecord | undefined {
-  let found: PortRecord | undefined;
+function claimedPort(record: ServiceRecord | undefined, family: IpFamily, key: Key): ServicePortRecord | undefined {
+  let found: ServicePortRecord | undefined;
   if (record !== undefined) forEachClaim(record, family, (claim, port) => void (claim === key && (found = port)));
   return found;
 }
@@ -233,7 +237,7 @@ export class Claims {
     return isContest(entry) ? entry : undefined;
   }
 
-  #add(key: Key, record: ServiceRecord, port: PortRecord): void {
+  #add(key: Key, record: ServiceRecord, port: ServicePortRecord): void {
     const present = this.#claimants.get(key);
     if (present === undefined) {
       this.#claimants.set(key, record);
@@ -263,7 +267,7 @@ export class Claims {
 
   /** `present` gets company. */
   #open(key: Key, present: ServiceRecord): Contest {
-    const port = claimedPort(present, this.#family, key) as PortRecord;
+    const port = claimedPort(present, this.#family, key) as ServicePortRecord;
     const settled = claimedPort(this.#options.settled(present.name), this.#family, key) !== undefined;
     const contest = { claimants: [{ record: present, port, settled }], holder: present, announced: undefined };
     this.#claimants.set(key, contest);
@@ -273,7 +277,7 @@ export class Claims {
   }
 
   /** The same service's claim, as its new record has it. */
-  #replace(key: Key, before: ServiceRecord, after: ServiceRecord, port: PortRecord): void {
+  #replace(key: Key, before: ServiceRecord, after: ServiceRecord, port: ServicePortRecord): void {
     const entry = this.#claimants.get(key);
     if (!isContest(entry)) {
       if (entry === before) this.#claimants.set(key, after);

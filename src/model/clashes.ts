@@ -1,6 +1,6 @@
 /** What is said of claims that several services have. Pure. */
 import { type Claims, type Loss, NODE_PORT, type Passed } from "./claims.js";
-import type { FamilyRecord, ServiceRecord } from "./service-record.js";
+import type { FamilyRecord, ServiceRecord } from "./records.js";
 import type { IpFamily, Protocol, SharedGuard, TakeOver } from "./types.js";
 
 const FAMILY_NAMES: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };

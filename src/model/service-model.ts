@@ -1,13 +1,11 @@
 import { isDeepStrictEqual } from "node:util";
-import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import { mergePrefixes, type Prefix } from "../base/ip.js";
 import { addLocalReady, categorize, isUsable } from "./categorize.js";
 import { Claims, NODE_PORT } from "./claims.js";
 import { guardsOf, lossesOf, takeOvers } from "./clashes.js";
-import { Findings, ProblemLog } from "./fields.js";
-import { readCIDRs } from "./service-cidrs.js";
-import { readService, type FamilyRecord, type PortRecord, type ServiceRecord } from "./service-record.js";
-import { candidatesOf, readSlice, readyEndpoints, sameSlice, type SliceRecord, withSlice } from "./slice-record.js";
+import { ProblemLog } from "./problem-log.js";
+import type { FamilyRecord, ModelObject, ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
+import { candidatesOf, readyEndpoints, sameSlice, withSlice } from "./slices.js";
 import { endpointsAmong, type Held, portId, releasedClaims, releasedEndpoints, resets, targetOf } from "./targets.js";
 import type {
   HealthCheck,
@@ -27,8 +25,6 @@ export interface ServiceModelOptions {
   readonly families: readonly IpFamily[];
   /** As it is now: the zone may change, the name stays. */
   readonly node: NodeContext;
-  /** Feature gate AllowServiceExternalIPs; default true. */
-  readonly allowExternalIPs?: boolean;
   /** Remember what services give up until `takeReleased`; default false. */
   readonly trackReleased?: boolean;
   /** Told once of everything in an object that cannot be served, and of every claim that another service has too. */
@@ -65,8 +61,6 @@ interface ServiceEntry {
 const NONE: readonly string[] = Object.freeze([]);
 const NO_SLICES: readonly SliceRecord[] = Object.freeze([]);
 const NO_SERVICE = Object.freeze({ record: undefined, slices: NO_SLICES });
-/** More distinct names than a cluster has at a time: then names that are gone have piled up. */
-const MAX_INTERNED = 1 << 16;
 /** More slices than change between two writes. */
 const MAX_FORMER_SLICES = 1 << 14;
 
@@ -77,7 +71,6 @@ const MAX_FORMER_SLICES = 1 << 14;
  */
 export class ServiceModel {
   readonly #families: readonly IpFamily[];
-  readonly #allowExternalIPs: boolean;
   readonly #problems: ProblemLog;
   readonly #options: Pick<ServiceModelOptions, "onProblem" | "onTakeOver">;
   #node: NodeContext;
@@ -95,11 +88,9 @@ export class ServiceModel {
   /** Those with `dirty`. */
   #dirty: ServiceEntry[] = [];
   #cidrsDirty = false;
-  #names = new Map<string, string>();
 
   constructor(options: ServiceModelOptions) {
     this.#families = options.families;
-    this.#allowExternalIPs = options.allowExternalIPs ?? true;
     this.#problems = new ProblemLog((problem) => options.onProblem(problem));
     this.#options = options;
     this.#node = options.node;
@@ -130,49 +121,25 @@ export class ServiceModel {
   }
 
   /** Returns whether anything that matters changed. */
-  upsertService(object: V1Service): boolean {
-    const findings = new Findings();
-    const options = { allowExternalIPs: this.#allowExternalIPs, intern: this.#intern };
-    const { name, record } = readService(object, options, findings);
-    this.#problems.update("Service", name ?? "(no name)", findings.all);
-    if (name === undefined) return false;
-    return record === undefined ? this.#dropService(name) : this.#putService(record);
+  upsert(object: ModelObject): boolean {
+    const { kind, name } = object;
+    this.#problems.update(kind, name, object.problems);
+    if (object.record === undefined) return this.#drop(kind, name);
+    switch (object.kind) {
+      case "Service":
+        return this.#putService(object.record);
+      case "EndpointSlice":
+        return this.#families.includes(object.record.family) ? this.#putSlice(object.record) : this.#dropSlice(name);
+      case "ServiceCIDR":
+        this.#cidrs.set(name, object.record);
+        return this.#mergeCIDRs();
+    }
   }
 
-  /** `name` is "namespace/name". */
-  removeService(name: string): boolean {
-    this.#problems.update("Service", name, undefined);
-    return this.#dropService(name);
-  }
-
-  /** Returns whether anything that matters changed. */
-  upsertSlice(object: V1EndpointSlice): boolean {
-    const findings = new Findings();
-    const { name, record } = readSlice(object, { intern: this.#intern, nodeName: this.#node.nodeName }, findings);
-    this.#problems.update("EndpointSlice", name ?? "(no name)", findings.all);
-    if (name === undefined) return false;
-    if (record === undefined || !this.#families.includes(record.family)) return this.#dropSlice(name);
-    return this.#putSlice(record);
-  }
-
-  /** `name` is "namespace/name". */
-  removeSlice(name: string): boolean {
-    this.#problems.update("EndpointSlice", name, undefined);
-    return this.#dropSlice(name);
-  }
-
-  upsertServiceCIDR(object: V1ServiceCIDR): void {
-    const findings = new Findings();
-    const { name, prefixes } = readCIDRs(object, findings);
-    this.#problems.update("ServiceCIDR", name ?? "(no name)", findings.all);
-    if (name === undefined) return;
-    this.#cidrs.set(name, prefixes);
-    this.#mergeCIDRs();
-  }
-
-  removeServiceCIDR(name: string): void {
-    this.#problems.update("ServiceCIDR", name, undefined);
-    if (this.#cidrs.delete(name)) this.#mergeCIDRs();
+  /** `name` is "namespace/name", or the name alone of a ServiceCIDR. Returns whether anything that matters changed. */
+  remove(kind: ModelObject["kind"], name: string): boolean {
+    this.#problems.update(kind, name, undefined);
+    return this.#drop(kind, name);
   }
 
   /** The ServiceCIDRs of a family: canonical, sorted, without overlap. */
@@ -296,14 +263,19 @@ export class ServiceModel {
   /** What load balancers ask about a service in a family, from the present state; undefined: nothing. */
   healthCheck(family: IpFamily, service: string): HealthCheck | undefined {
     const { record, slices } = this.#services.get(service) ?? NO_SERVICE;
-    if (record?.healthCheck === undefined || record[family] === undefined || !this.#families.includes(family)) {
+    if (
+      record === undefined ||
+      record.healthCheckPort === 0 ||
+      record[family] === undefined ||
+      !this.#families.includes(family)
+    ) {
       return undefined;
     }
     const ready = new Set<string>();
     for (const { name, protocol } of record.ports) {
       addLocalReady(candidatesOf(slices, family, name, protocol), ready);
     }
-    return { ...record.healthCheck, uid: record.uid, localEndpoints: ready.size };
+    return { port: record.healthCheckPort, uid: record.uid, localEndpoints: ready.size };
   }
 
   /** metadata.uid of a service; "" when it is gone, not served, or does not say. */
@@ -315,7 +287,7 @@ export class ServiceModel {
     family: IpFamily,
     record: ServiceRecord,
     addresses: FamilyRecord,
-    port: PortRecord,
+    port: ServicePortRecord,
     slices: readonly SliceRecord[],
   ): ServicePortView {
     const held = this.#held(family, record, addresses, port);
@@ -351,7 +323,7 @@ export class ServiceModel {
   }
 
   /** Source ranges of others that claim what a service port has. */
-  #guards(family: IpFamily, record: ServiceRecord, port: PortRecord, held: Held): ServicePortView["guards"] {
+  #guards(family: IpFamily, record: ServiceRecord, port: ServicePortRecord, held: Held): ServicePortView["guards"] {
     const claims = this.#claims[family];
     if (!claims.hasRivals(record.name)) return undefined;
     const { clusterIP, externalIPs, loadBalancerIPs } = held;
@@ -360,7 +332,7 @@ export class ServiceModel {
   }
 
   /** What of a service port's claims is its own: all, unless another service has it. */
-  #held(family: IpFamily, record: ServiceRecord, addresses: FamilyRecord, port: PortRecord): Held {
+  #held(family: IpFamily, record: ServiceRecord, addresses: FamilyRecord, port: ServicePortRecord): Held {
     const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
     const { protocol, nodePort } = port;
     const claims = this.#claims[family];
@@ -382,6 +354,17 @@ export class ServiceModel {
     this.#claim(before, record);
     this.#markChanged(entry);
     return true;
+  }
+
+  #drop(kind: ModelObject["kind"], name: string): boolean {
+    switch (kind) {
+      case "Service":
+        return this.#dropService(name);
+      case "EndpointSlice":
+        return this.#dropSlice(name);
+      case "ServiceCIDR":
+        return this.#cidrs.delete(name) && this.#mergeCIDRs();
+    }
   }
 
   #dropService(name: string): boolean {
@@ -477,13 +460,14 @@ export class ServiceModel {
     this.#changed.push(entry);
   }
 
-  #mergeCIDRs(): void {
+  #mergeCIDRs(): boolean {
     const all = [...this.#cidrs.values()].flat();
     const merge = (family: IpFamily) => mergePrefixes(all.filter((prefix) => prefix.family === family));
     const merged = { ip: merge("ip"), ip6: merge("ip6") };
-    if (isDeepStrictEqual(merged, this.#mergedCIDRs)) return;
+    if (isDeepStrictEqual(merged, this.#mergedCIDRs)) return false;
     this.#mergedCIDRs = merged;
     this.#cidrsDirty = true;
+    return true;
   }
 
   /** Said when a group of changes is over, so that an address that moves between services within it is no clash. */
@@ -500,12 +484,4 @@ export class ServiceModel {
     const passed = claims.flatMap(([family, ofFamily]) => ofFamily.settle().map((one) => [family, one] as const));
     for (const takeOver of takeOvers(passed)) this.#options.onTakeOver?.(takeOver);
   }
-
-  readonly #intern = (text: string): string => {
-    const known = this.#names.get(text);
-    if (known !== undefined) return known;
-    if (this.#names.size >= MAX_INTERNED) this.#names = new Map();
-    this.#names.set(text, text);
-    return text;
-  };
 }

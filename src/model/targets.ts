@@ -2,8 +2,7 @@
 import { READY, SERVING, type CandidateList } from "./categorize.js";
 import type { GivenUp } from "./claims.js";
 import { EndpointList } from "./endpoints.js";
-import type { PortRecord, ServiceRecord } from "./service-record.js";
-import type { SliceRecord } from "./slice-record.js";
+import type { ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
 import type { IpFamily, Protocol, ReleasedClaim, ReleasedEndpoints, ServiceTarget } from "./types.js";
 
 /** What a service port may serve. */
@@ -16,17 +15,17 @@ export interface Held {
 }
 
 /** "namespace/name:port/PROTOCOL". */
-export function portId(record: ServiceRecord, port: PortRecord): string {
+export function portId(record: ServiceRecord, port: ServicePortRecord): string {
   return `${record.name}${port.name === "" ? "" : `:${port.name}`}/${port.protocol}`;
 }
 
-export function resets(record: ServiceRecord, port: PortRecord): boolean {
+export function resets(record: ServiceRecord, port: ServicePortRecord): boolean {
   return record.resetRemovedEndpoints && port.protocol === "TCP";
 }
 
 export function targetOf(
   record: ServiceRecord,
-  port: PortRecord,
+  port: ServicePortRecord,
   held: Held,
   { endpoints, states }: CandidateList,
 ): ServiceTarget {

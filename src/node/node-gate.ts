@@ -68,8 +68,7 @@ export class NodeGate implements ObjectSink {
 
   upsert(object: KubeObject): void {
     if (this.#ended) return;
-    if (object.kind === "Node" && object.object.metadata?.name === this.#options.nodeName)
-      this.#upsertNode(object.object);
+    if (object.kind === "Node" && object.name === this.#options.nodeName) this.#upsertNode(object.object);
     else this.#sink.upsert(object);
   }
 
@@ -114,7 +113,7 @@ export class NodeGate implements ObjectSink {
     const node = this.#options.cluster ? keepAddresses(given, before) : given;
     this.#node = node;
     if (this.#state === "open" && !this.#mayStay(node)) return;
-    this.#sink.upsert({ kind: "Node", object: node });
+    this.#sink.upsert({ kind: "Node", name: this.#options.nodeName, object: node });
     if (this.#state === "waiting") this.#tryOpen();
     else this.#logMove(before, node);
   }

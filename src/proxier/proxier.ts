@@ -2,12 +2,13 @@
  * Objects in, kernel out: keeps the model up to date, and writes each family's table at the right moments. Nothing is
  * written before the first full list.
  */
-import type { V1EndpointSlice, V1Node } from "@kubernetes/client-node";
+import type { V1Node } from "@kubernetes/client-node";
 import { TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
 import { netfilterPortOpen, processOfThread } from "../node/processes.js";
 import { NoLocalEndpointsCounter, ServiceModel } from "../model/index.js";
+import type { SliceObject } from "../model/records.js";
 import type { IpFamily } from "../model/types.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
@@ -108,7 +109,6 @@ export class Proxier implements ObjectSink {
     this.model = new ServiceModel({
       families: options.families,
       node: { nodeName: options.nodeName },
-      allowExternalIPs: options.config.allowExternalIPs,
       onProblem: problemLogger(options.log),
       onTakeOver: takeOverLogger(options.log),
       trackReleased: options.trackReleased ?? false,
@@ -153,15 +153,16 @@ export class Proxier implements ObjectSink {
     switch (object.kind) {
       case "Service":
         this.#received("Service");
-        if (this.model.upsertService(object.object)) this.#changed("Service");
+        if (this.model.upsert(object)) this.#changed("Service");
         return;
       case "EndpointSlice":
-        if (isCounted(object.object)) this.#received("EndpointSlice");
-        return this.#upsertSlice(object.object);
+        if (object.counted) this.#received("EndpointSlice");
+        return this.#upsertSlice(object);
       case "ServiceCIDR":
-        return this.model.upsertServiceCIDR(object.object);
+        this.model.upsert(object);
+        return;
       case "Node":
-        return this.#setNode(object.object.metadata?.name, object.object);
+        return this.#setNode(object.name, object.object);
     }
   }
 
@@ -170,15 +171,16 @@ export class Proxier implements ObjectSink {
     switch (kind) {
       case "Service":
         this.#received("Service");
-        if (this.model.removeService(name)) this.#changed("Service");
+        if (this.model.remove(kind, name)) this.#changed("Service");
         return;
       case "EndpointSlice":
         this.#received("EndpointSlice");
         this.#triggers.remove(name);
-        if (this.model.removeSlice(name)) this.#changed("EndpointSlice");
+        if (this.model.remove(kind, name)) this.#changed("EndpointSlice");
         return;
       case "ServiceCIDR":
-        return this.model.removeServiceCIDR(name);
+        this.model.remove(kind, name);
+        return;
       case "Node":
         return this.#setNode(name, undefined);
     }
@@ -329,9 +331,9 @@ export class Proxier implements ObjectSink {
     for (const observer of this.#observers) observer.changed?.(kind);
   }
 
-  #upsertSlice(slice: V1EndpointSlice): void {
-    if (!this.model.upsertSlice(slice)) return;
-    this.#triggers.note(`${slice.metadata?.namespace}/${slice.metadata?.name}`, slice);
+  #upsertSlice(slice: SliceObject): void {
+    if (!this.model.upsert(slice)) return;
+    this.#triggers.note(slice);
     this.#changed("EndpointSlice");
   }
 
@@ -458,12 +460,6 @@ function inForce(
   const all = new Set([...lists.flat(), ...released]);
   for (const service of quarantined) all.delete(service);
   return [...all];
-}
-
-/** kube-proxy passes over slices of neither family and of no service before it counts. */
-function isCounted({ addressType, metadata }: V1EndpointSlice): boolean {
-  const service: unknown = metadata?.labels?.["kubernetes.io/service-name"];
-  return (addressType === "IPv4" || addressType === "IPv6") && typeof service === "string" && service !== "";
 }
 
 function round(ms: number): number {

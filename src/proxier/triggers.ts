@@ -1,10 +1,5 @@
-import type { V1EndpointSlice } from "@kubernetes/client-node";
+import type { SliceObject } from "../model/records.js";
 import type { IpFamily } from "../model/types.js";
-
-/** Set by the EndpointSlice controller: when the Pod or Service change happened that led to the slice's last change. */
-const TRIGGER_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
-
-const FAMILY_OF_TYPE: Readonly<Record<string, IpFamily>> = { IPv4: "ip", IPv6: "ip6" };
 
 /**
  * When the changes happened that are not in force yet, for the metric of network programming latency
@@ -20,17 +15,13 @@ export class TriggerTimes {
     this.#startedAt = startedAt;
   }
 
-  /** A slice changed in a way that matters. `name` is "namespace/name". */
-  note(name: string, slice: V1EndpointSlice): void {
-    const text: unknown = slice.metadata?.annotations?.[TRIGGER_ANNOTATION];
-    const family = FAMILY_OF_TYPE[slice.addressType];
-    if (typeof text !== "string" || family === undefined) return;
-    const at = Date.parse(text);
-    // False for NaN too.
-    if (!(at > this.#startedAt)) return;
-    const times = this.#pending[family].get(name);
-    if (times === undefined) this.#pending[family].set(name, [at]);
-    else times.push(at);
+  /** A slice changed in a way that matters. */
+  note({ name, trigger }: SliceObject): void {
+    if (trigger === undefined || trigger.at <= this.#startedAt) return;
+    const pending = this.#pending[trigger.family];
+    const times = pending.get(name);
+    if (times === undefined) pending.set(name, [trigger.at]);
+    else times.push(trigger.at);
   }
 
   remove(name: string): void {

@@ -1,10 +1,15 @@
-import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
+import type { V1Node } from "@kubernetes/client-node";
+import type { ModelObject } from "../model/records.js";
 
-export type KubeObject =
-  | { readonly kind: "Service"; readonly object: V1Service }
-  | { readonly kind: "EndpointSlice"; readonly object: V1EndpointSlice }
-  | { readonly kind: "Node"; readonly object: V1Node }
-  | { readonly kind: "ServiceCIDR"; readonly object: V1ServiceCIDR };
+/** One object, and read by few: what is needed of it is read where it is needed, with care. */
+export interface NodeObject {
+  readonly kind: "Node";
+  readonly name: string;
+  readonly object: V1Node;
+}
+
+/** An object, decoded. */
+export type KubeObject = ModelObject | NodeObject;
 
 export type KubeKind = KubeObject["kind"];
 

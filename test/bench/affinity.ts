@@ -5,6 +5,7 @@
 import { freshPod, makeSlice, podsOf } from "./cluster.ts";
 import { collect, median, tell } from "./lib.ts";
 import { feed, makeObjects, newProxier, openKernel, type Sample, timed } from "./proxier.ts";
+import { decoded } from "./decoded.ts";
 
 export interface Affinity {
   readonly services: number;
@@ -33,7 +34,9 @@ for (let i = 0; i < changes; i++) {
   const index = i % services;
   const pods = [...podsOf(index, endpoints).slice(1), freshPod(services, endpoints, i)];
   current[index] = [objects[index][0], makeSlice(index, pods)];
-  samples.push(await timed(proxier, () => proxier.upsert({ kind: "EndpointSlice", object: current[index][1] })));
+  samples.push(
+    await timed(proxier, () => proxier.upsert(decoded({ kind: "EndpointSlice", object: current[index][1] }))),
+  );
 }
 await proxier.stop();
 

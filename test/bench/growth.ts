@@ -11,6 +11,7 @@ import { freshPod, makeService, makeSlice, podsOf, serviceName } from "./cluster
 import { collect, memoryOf, tell } from "./lib.ts";
 import { type Blocked, LoopWatch, longest } from "./loop-watch.ts";
 import { feed, inTurns, makeObjects, newProxier, openKernel } from "./proxier.ts";
+import { decoded } from "./decoded.ts";
 
 /** After a forced collection, bytes. */
 export interface Used {
@@ -69,12 +70,12 @@ async function write(): Promise<void> {
 }
 
 const put = (index: number, pods: readonly number[]): void =>
-  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
 
 function putService(index: number): void {
   const object = makeService(index);
   const sessionAffinity = index % AFFINE === 0 ? "ClientIP" : "None";
-  proxier.upsert({ kind: "Service", object: { ...object, spec: { ...object.spec, sessionAffinity } } });
+  proxier.upsert(decoded({ kind: "Service", object: { ...object, spec: { ...object.spec, sessionAffinity } } }));
 }
 
 function anyService(): number {

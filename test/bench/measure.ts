@@ -6,6 +6,7 @@ import { freshPod, makeSlice, podsOf } from "./cluster.ts";
 import { collect, quantile, tell } from "./lib.ts";
 import { type Blocked, LoopWatch } from "./loop-watch.ts";
 import { feed, makeObjects, newProxier, openKernel, type Sample, timed } from "./proxier.ts";
+import { decoded } from "./decoded.ts";
 
 export interface Changes {
   readonly operations: number;
@@ -60,7 +61,7 @@ const replaced: Sample[] = [];
 const scaled: Sample[] = [];
 const put = (index: number, now: number[]): Promise<Sample> => {
   pods.set(index, now);
-  return timed(proxier, () => proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, now) }));
+  return timed(proxier, () => proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, now) })));
 };
 for (let i = 0; i < changes; i++) {
   const index = Math.floor(Math.random() * services);

@@ -6,6 +6,7 @@ import { createLogger } from "../../dist/base/logger.js";
 import { Proxier, type ProxierOptions } from "../../dist/proxier/proxier.js";
 import { makeService, makeSlice, podsOf, type Protocol } from "./cluster.ts";
 import { ownMs } from "./loop-watch.ts";
+import { decoded } from "./decoded.ts";
 
 export type ClusterObjects = readonly (readonly [ReturnType<typeof makeService>, ReturnType<typeof makeSlice>])[];
 
@@ -48,8 +49,8 @@ export async function inTurns<T>(all: Iterable<T>, work: (one: T) => void): Prom
 /** The first full list. */
 export async function feed(proxier: Proxier, objects: ClusterObjects): Promise<void> {
   await inTurns(objects, ([service, slice]) => {
-    proxier.upsert({ kind: "Service", object: service });
-    proxier.upsert({ kind: "EndpointSlice", object: slice });
+    proxier.upsert(decoded({ kind: "Service", object: service }));
+    proxier.upsert(decoded({ kind: "EndpointSlice", object: slice }));
   });
   proxier.synced();
 }

@@ -7,6 +7,7 @@ import { freshPod, makeSlice, podsOf } from "./cluster.ts";
 import { collect, tell } from "./lib.ts";
 import { type Blocked, LoopWatch } from "./loop-watch.ts";
 import { feed, makeObjects, newProxier, openKernel } from "./proxier.ts";
+import { decoded } from "./decoded.ts";
 
 export interface Rolling {
   /** From the first change to the kernel's answer. */
@@ -47,7 +48,7 @@ for (let i = 0; i < changes; i++) {
   const pods = podsOf(i, endpoints);
   pods[i % endpoints] = freshPod(services, endpoints, i);
   last = performance.now();
-  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(i, pods) });
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(i, pods) }));
   proxier.flush();
 }
 const done = (): number => written.reduce((sum, write) => sum + write.services, 0);

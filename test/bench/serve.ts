@@ -7,6 +7,7 @@ import type * as Config from "../../dist/config/index.js";
 import type { Protocol } from "./cluster.ts";
 import type * as Proxier from "./proxier.ts";
 import { CLUSTER_CIDR, ENDPOINTS, NODE_IP, SERVICE_CIDR } from "./road.ts";
+import { decoded } from "./decoded.ts";
 
 const [build, netns, services, protocol] = process.argv.slice(2);
 const from = resolve(build);
@@ -16,10 +17,12 @@ const { feed, makeObjects, newProxier, openKernel } = (await import(`${from}/tes
 const kernel = await openKernel(netns);
 const config = { ...defaultConfig(), bindAddress: NODE_IP, clusterCIDRs: [CLUSTER_CIDR] };
 const proxier = newProxier(kernel, { watch: false, config });
-proxier.upsert({
-  kind: "ServiceCIDR",
-  object: { metadata: { name: "kubernetes" }, spec: { cidrs: [SERVICE_CIDR] } },
-});
+proxier.upsert(
+  decoded({
+    kind: "ServiceCIDR",
+    object: { metadata: { name: "kubernetes" }, spec: { cidrs: [SERVICE_CIDR] } },
+  }),
+);
 await feed(proxier, makeObjects(Number(services), ENDPOINTS, protocol as Protocol));
 const { ok } = await proxier.sync();
 if (!ok) throw new Error("the services could not be written");

@@ -11,6 +11,7 @@ import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
 import { makeNamespace, type Namespace } from "./real.js";
+import { decoded } from "../support/decoded.js";
 
 const OWN = { family: "ip", table: "own" } as const;
 const THEIRS = { family: "ip", table: "theirs" } as const;
@@ -229,8 +230,8 @@ test(
     /** Just enough for a transaction that the monitor leaves its group for. */
     const serve = (): void => {
       for (let i = 0; i < 110; i++, services++) {
-        proxier.upsert({ kind: "Service", object: makeService(services) });
-        proxier.upsert({ kind: "EndpointSlice", object: makeSlice(services, podsOf(services, 10)) });
+        proxier.upsert(decoded({ kind: "Service", object: makeService(services) }));
+        proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(services, podsOf(services, 10)) }));
       }
     };
     // So many that the map has room for all that come: one that is made anew for its size needs no repair.

@@ -9,6 +9,7 @@ import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
 import { makeNamespace, openReal, type Namespace } from "./real.js";
+import { decoded } from "../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const ENDPOINTS = 65_537;
@@ -48,21 +49,23 @@ test(
     const bench = await openReal(() => namespace)();
     const proxier = makeProxier(bench.kernel);
     const service = makeService(0);
-    proxier.upsert({
-      kind: "Service",
-      object: {
-        ...service,
-        spec: { ...service.spec, type: "LoadBalancer", externalTrafficPolicy: "Local" },
-        status: { loadBalancer: { ingress: [{ ip: "203.0.113.9" }] } },
-      },
-    });
+    proxier.upsert(
+      decoded({
+        kind: "Service",
+        object: {
+          ...service,
+          spec: { ...service.spec, type: "LoadBalancer", externalTrafficPolicy: "Local" },
+          status: { loadBalancer: { ingress: [{ ip: "203.0.113.9" }] } },
+        },
+      }),
+    );
     const put = (count: number): void => {
       const slice = makeSlice(0, podsOf(0, count));
       const endpoints = (slice.endpoints ?? []).map((one) => ({
         ...one,
         nodeName: LOCAL.includes(one.addresses[0] ?? "") ? "this-node" : "elsewhere",
       }));
-      proxier.upsert({ kind: "EndpointSlice", object: { ...slice, endpoints } });
+      proxier.upsert(decoded({ kind: "EndpointSlice", object: { ...slice, endpoints } }));
     };
     try {
       proxier.synced();

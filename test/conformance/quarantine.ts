@@ -12,6 +12,7 @@ import { makeProxier } from "../unit/proxier/support/proxier.js";
 import { isOfService } from "../unit/proxier/support/refusing.js";
 import type { Open } from "./bench.js";
 import type { KernelFacts } from "./kernel-facts.js";
+import { decoded } from "../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const TIMEOUT_MS = patience(120_000);
@@ -63,8 +64,8 @@ async function start(open: Open): Promise<() => Promise<void>> {
 
 function put(index: number, pods: readonly number[], change: Partial<V1Service["spec"]> = {}): void {
   const service = makeService(index);
-  proxier.upsert({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } });
-  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+  proxier.upsert(decoded({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
 }
 
 /** Without a word about what, or about what is not there, the first failure may be anybody's. */

@@ -8,6 +8,7 @@ import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
 import { makeNamespace, type Namespace } from "./real.js";
+import { decoded } from "../support/decoded.js";
 
 const SERVICES = 10_000;
 const ENDPOINTS = 10;
@@ -24,8 +25,8 @@ beforeAll(async () => {
   kernel = await NftKernel.open({ netns: namespace.path });
   proxier = makeProxier(kernel, { watch: true, observers: [{ repaired: (report) => repaired?.(report) }] });
   for (let i = 0; i < SERVICES; i++) {
-    proxier.upsert({ kind: "Service", object: makeService(i) });
-    proxier.upsert({ kind: "EndpointSlice", object: makeSlice(i, podsOf(i, ENDPOINTS)) });
+    proxier.upsert(decoded({ kind: "Service", object: makeService(i) }));
+    proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(i, podsOf(i, ENDPOINTS)) }));
   }
   proxier.synced();
   expect((await proxier.sync()).ok).toBe(true);

@@ -13,7 +13,7 @@ import { CmpOp, Hook } from "../../src/kernel/constants.js";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import type { Expr, Op } from "../../src/kernel/types.js";
 import { Proxier } from "../../src/proxier/proxier.js";
-import type { KubeObject } from "../../src/source/types.js";
+import { type ApiObject, decoded } from "../support/decoded.js";
 import {
   addressMap,
   daddr,
@@ -132,7 +132,7 @@ test("no connection is lost while a service's endpoint is replaced without a pau
   });
   const put = (objects: readonly Manifest[]): void => {
     for (const object of objects) {
-      proxier.upsert({ kind: object["kind"], object } as unknown as KubeObject);
+      proxier.upsert(decoded({ kind: object["kind"], object } as unknown as ApiObject, "node-1"));
     }
   };
   put([nodeObject(), ...services.flatMap((service) => serviceObjects(cluster.lab, service))]);

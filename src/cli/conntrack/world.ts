@@ -1,6 +1,6 @@
 /** The services as manifests, or the API server of a configuration, tell them: for names, and for what is garbage. */
 import { setTimeout as sleep } from "node:timers/promises";
-import type { V1EndpointSlice, V1Node } from "@kubernetes/client-node";
+import type { V1Node } from "@kubernetes/client-node";
 import { closest } from "../../config/closest.js";
 import type { ProxyConfig } from "../../config/index.js";
 import { isTranslated, protocolName } from "../../conntrack/decide.js";
@@ -8,7 +8,6 @@ import { FormerTargets } from "../../conntrack/former.js";
 import { nodePortAddressesOf, ServiceKnowledge } from "../../conntrack/knowledge.js";
 import type { ConntrackEntry } from "../../conntrack/types.js";
 import { openCluster } from "../../daemon/cluster.js";
-import { parseAddress } from "../../base/ip.js";
 import { ServiceModel } from "../../model/index.js";
 import type { IpFamily, ServiceTarget } from "../../model/types.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/facts.js";
@@ -18,7 +17,7 @@ import { servedClaims } from "../../ruleset/served-claims.js";
 import { AccessDeniedError, ConnectionSettingsError } from "../../source/kubernetes/errors.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../source/types.js";
 import { UserError } from "../stdio.js";
-import { manifestSource, nodeName, readConfig, startSource } from "../setup.js";
+import { decoderFor, manifestSource, nodeName, readConfig, startSource } from "../setup.js";
 import { programVersion } from "../version.js";
 import { tellsServices } from "./filter-options.js";
 import type { EntryNames } from "./format.js";
@@ -40,46 +39,32 @@ class WorldSink implements ObjectSink {
   readonly #nodeName: string;
   /** Address → "namespace/name". */
   readonly pods = new Map<string, string>();
+  readonly onPod = (address: string, pod: string): void => void this.pods.set(address, pod);
   /** Manifests of which nothing is known. */
   readonly missing: string[] = [];
   node: V1Node | undefined;
 
-  constructor(config: ProxyConfig, name: string, log: Logger) {
+  constructor(name: string, log: Logger) {
     this.#nodeName = name;
     this.model = new ServiceModel({
       families: FAMILIES,
       node: { nodeName: name },
-      allowExternalIPs: config.allowExternalIPs,
       onProblem: (problem) => log.debug({ ...problem }, "left out"),
     });
   }
 
   upsert(object: KubeObject): void {
-    if (object.kind === "Service") this.model.upsertService(object.object);
-    else if (object.kind === "EndpointSlice") this.#upsertSlice(object.object);
-    else if (object.kind === "Node" && object.object.metadata?.name === this.#nodeName) this.node = object.object;
+    if (object.kind !== "Node") this.model.upsert(object);
+    else if (object.name === this.#nodeName) this.node = object.object;
   }
 
   remove(kind: KubeKind, name: string): void {
-    if (kind === "Service") this.model.removeService(name);
-    else if (kind === "EndpointSlice") this.model.removeSlice(name);
-    else if (kind === "Node" && name === this.#nodeName) this.node = undefined;
+    if (kind !== "Node") this.model.remove(kind, name);
+    else if (name === this.#nodeName) this.node = undefined;
   }
 
   synced(): void {}
   flush(): void {}
-
-  #upsertSlice(slice: V1EndpointSlice): void {
-    this.model.upsertSlice(slice);
-    // A manifest may hold anything here.
-    for (const endpoint of Array.isArray(slice.endpoints) ? slice.endpoints : []) {
-      const target = endpoint?.targetRef;
-      const address: unknown = endpoint?.addresses?.[0];
-      const canonical = typeof address === "string" ? parseAddress(address) : undefined;
-      if (canonical === undefined || target?.kind !== "Pod" || typeof target.name !== "string") continue;
-      this.pods.set(canonical, `${target.namespace ?? slice.metadata?.namespace ?? "default"}/${target.name}`);
-    }
-  }
 }
 
 /** Services, endpoints and where node ports answer, as of one moment. */
@@ -106,8 +91,8 @@ export class World {
     if (!tellsServices(options)) return undefined;
     const config = withKubeconfig(await readConfig(options.config, log), options.kubeconfig);
     const name = nodeName(config);
-    const sink = new WorldSink(config, name, log);
-    if (options.manifests !== undefined) await fromManifests(options.manifests, sink, log);
+    const sink = new WorldSink(name, log);
+    if (options.manifests !== undefined) await fromManifests(options.manifests, config, sink, log);
     else await fromCluster(config, name, sink, log);
     const facts = nodeFacts(config, name, sink.node);
     const addresses = (family: IpFamily): readonly string[] =>
@@ -172,8 +157,10 @@ function withKubeconfig(config: ProxyConfig, kubeconfig: string | undefined): Pr
   return { ...config, clientConnection: { ...config.clientConnection, kubeconfig } };
 }
 
-async function fromManifests(directory: string, sink: WorldSink, log: Logger): Promise<void> {
-  const source = manifestSource(directory, false, log, (file) => sink.missing.push(file));
+async function fromManifests(directory: string, config: ProxyConfig, sink: WorldSink, log: Logger): Promise<void> {
+  const source = manifestSource(directory, decoderFor(config, sink.onPod), false, log, (file) =>
+    sink.missing.push(file),
+  );
   try {
     await startSource(source, sink);
   } finally {
@@ -181,10 +168,12 @@ async function fromManifests(directory: string, sink: WorldSink, log: Logger): P
   }
 }
 
-async function fromCluster(config: ProxyConfig, name: string, sink: ObjectSink, log: Logger): Promise<void> {
+async function fromCluster(config: ProxyConfig, name: string, sink: WorldSink, log: Logger): Promise<void> {
   const metrics = new Metrics({ families: [], version: programVersion() });
   try {
-    const cluster = await openCluster({ config, nodeName: name, metrics, log, deniedIsFinal: true });
+    const cluster = await openCluster({
+      ...{ config, nodeName: name, metrics, log, onPod: sink.onPod, deniedIsFinal: true },
+    });
     const late = new AbortController();
     try {
       await Promise.race([cluster.source.start(sink), after(LISTS_MS, late.signal)]);

@@ -6,6 +6,7 @@ import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
 import type { Logger } from "../../base/logger.js";
 import type { Backoff } from "../../base/backoff.js";
 import { TimeSlice } from "../../base/time-slice.js";
+import type { ObjectDecoder } from "../decode/decoder.js";
 import type { KubeKind, KubeObject } from "../types.js";
 import type { ApiConnection } from "./connection.js";
 import { AccessDeniedError, isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";
@@ -26,6 +27,7 @@ export interface ReflectorSink {
 export interface ReflectorOptions {
   readonly resource: Resource;
   readonly connection: ApiConnection;
+  readonly decoder: ObjectDecoder;
   readonly sink: ReflectorSink;
   readonly timing: Timing;
   readonly troubles: Troubles;
@@ -235,7 +237,8 @@ export class Reflector {
     const version = versionOf(metadata?.["resourceVersion"]);
     if (version !== undefined && this.#known.get(name) === version) return name;
     this.#known.set(name, version ?? "");
-    this.#options.sink.upsert(this.#options.resource.prune(object));
+    const { sink, decoder } = this.#options;
+    sink.upsert(decoder.decode(this.#kind, name, object));
     return name;
   }
 

@@ -1,6 +1,5 @@
 /** The four kinds that are followed, and how each is asked for. */
-import type { KubeKind, KubeObject } from "../types.js";
-import { pruneEndpointSlice, pruneNode, pruneService, pruneServiceCIDR } from "./prune.js";
+import type { KubeKind } from "../types.js";
 
 export interface Resource {
   readonly kind: KubeKind;
@@ -13,7 +12,6 @@ export interface Resource {
   readonly optional: boolean;
   /** Nothing can be served before its first list. The Node is waited for elsewhere, and not forever. */
   readonly required: boolean;
-  readonly prune: (object: Readonly<Record<string, unknown>>) => KubeObject;
 }
 
 /** Selections are kube-proxy's: what it never sees is not sent to us either. */
@@ -27,7 +25,6 @@ export function resources(nodeName: string): readonly Resource[] {
       namespaced: true,
       optional: false,
       required: true,
-      prune: pruneService,
     },
     {
       kind: "EndpointSlice",
@@ -36,7 +33,6 @@ export function resources(nodeName: string): readonly Resource[] {
       namespaced: true,
       optional: false,
       required: true,
-      prune: pruneEndpointSlice,
     },
     {
       kind: "Node",
@@ -45,7 +41,6 @@ export function resources(nodeName: string): readonly Resource[] {
       namespaced: false,
       optional: false,
       required: false,
-      prune: pruneNode,
     },
     {
       kind: "ServiceCIDR",
@@ -53,7 +48,6 @@ export function resources(nodeName: string): readonly Resource[] {
       namespaced: false,
       optional: true,
       required: false,
-      prune: pruneServiceCIDR,
     },
   ];
 }

@@ -1,4 +1,5 @@
 import type { Logger } from "../../base/logger.js";
+import type { ObjectDecoder } from "../decode/decoder.js";
 import type { KubeKind, KubeObject, ObjectSink, ObjectSource } from "../types.js";
 import type { ApiConnection } from "./connection.js";
 import { Reflector, type ReflectorSink } from "./reflector.js";
@@ -9,6 +10,7 @@ import { Troubles } from "./troubles.js";
 export interface KubernetesSourceOptions {
   /** Not closed by the source. */
   readonly connection: ApiConnection;
+  readonly decoder: ObjectDecoder;
   /** Only this Node is followed. */
   readonly nodeName: string;
   readonly log: Logger;
@@ -36,7 +38,7 @@ export class KubernetesSource implements ObjectSource {
    */
   async start(sink: ObjectSink): Promise<void> {
     const { signal } = this.#abort;
-    const { connection, nodeName, log, deniedIsFinal = false } = this.#options;
+    const { connection, decoder, nodeName, log, deniedIsFinal = false } = this.#options;
     const timing = { ...TIMING, ...this.#options.timing };
     const troubles = new Troubles(log, timing.repeatLogMs);
     const ended = Promise.withResolvers<void>();
@@ -44,6 +46,7 @@ export class KubernetesSource implements ObjectSource {
     const guarded = new GuardedSink(sink, signal);
     const shared = {
       connection,
+      decoder,
       sink: guarded,
       timing,
       troubles,

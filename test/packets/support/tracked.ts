@@ -10,7 +10,8 @@ import { plainEntry } from "../../../src/conntrack/entry.ts";
 import { NftKernel } from "../../../src/kernel/nft-kernel.ts";
 import { formatAddress } from "../../../src/base/ip.ts";
 import { Proxier } from "../../../src/proxier/proxier.ts";
-import type { KubeKind, KubeObject } from "../../../src/source/types.ts";
+import type { KubeKind } from "../../../src/source/types.ts";
+import { type ApiObject, decoded } from "../../support/decoded.ts";
 import type { Cluster } from "./cluster.ts";
 import { configuration, type Manifest, NODE, nodeObject, serviceCIDRObject } from "./objects.ts";
 
@@ -91,7 +92,7 @@ export class Tracked {
       const kind = object["kind"] as KubeKind;
       const { namespace, name } = object["metadata"] as { namespace?: string; name: string };
       names.set(`${kind} ${namespace === undefined ? name : `${namespace}/${name}`}`, kind);
-      this.#proxier.upsert({ kind, object } as unknown as KubeObject);
+      this.#proxier.upsert(decoded({ kind, object } as unknown as ApiObject, NODE));
     }
     for (const [key, kind] of this.#names) {
       if (!names.has(key)) this.#proxier.remove(kind, key.slice(kind.length + 1));

@@ -1,7 +1,7 @@
 /** The services and endpoints that the cases (cases.ts) are about, and what has happened to them. */
 import { FormerTargets } from "../../../src/conntrack/former.js";
 import { parseAddress } from "../../../src/base/ip.js";
-import { ServiceModel } from "../../../src/model/index.js";
+import { DecodingModel } from "../model/objects.js";
 import type { IpFamily, Protocol } from "../../../src/model/types.js";
 
 export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
@@ -84,8 +84,8 @@ const TCP = { protocol: "TCP", target: 8080 } as const;
 const RESET = { "nft-proxier.dev/reset-removed-endpoints": "true" };
 
 /** The services that the cases are about, after all that has happened to them; `told` hears of each change in turn. */
-function buildWorld(told: (model: ServiceModel) => void): ServiceModel {
-  const model = new ServiceModel({
+function buildWorld(told: (model: DecodingModel) => void): DecodingModel {
+  const model = new DecodingModel({
     families: FAMILIES,
     node: { nodeName: "here" },
     trackReleased: true,
@@ -163,7 +163,7 @@ function buildWorld(told: (model: ServiceModel) => void): ServiceModel {
 }
 
 /** Former targets as the service remembers them after the world's changes. */
-export function worldWithFormer(): { readonly model: ServiceModel; readonly former: FormerTargets } {
+export function worldWithFormer(): { readonly model: DecodingModel; readonly former: FormerTargets } {
   const former = new FormerTargets();
   const model = buildWorld((world) => {
     for (const { endpoints, service, ...claim } of world.takeReleased().claims) {

@@ -146,18 +146,6 @@ describe("problems", () => {
     put("x");
     expect(problems).toHaveLength(4);
   });
-
-  test("an object without a name is named as such", () => {
-    const { model, problems } = newModel();
-    model.upsertService(service("web", {}, { metadata: { name: undefined } }));
-    model.upsertSlice(slice("a", "web", [], { metadata: {} }));
-    model.upsertServiceCIDR(serviceCIDR("", []));
-    expect(problems).toEqual([
-      "Service (no name) metadata.name: is missing",
-      "EndpointSlice (no name) metadata.name: is missing",
-      'ServiceCIDR (no name) metadata.name: "" is not a name',
-    ]);
-  });
 });
 
 describe("nothing in an object can make it throw", () => {

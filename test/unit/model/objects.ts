@@ -1,6 +1,8 @@
 /** Objects for tests, as a manifest or the API server would bring them. */
 import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
+import { type Fields, isFields } from "../../../src/base/unknown.js";
 import { ServiceModel, type ServiceModelOptions } from "../../../src/model/index.js";
+import { type DecoderOptions, nameOf, ObjectDecoder } from "../../../src/source/decode/decoder.js";
 import type { Endpoint, IpFamily, Problem, ServicePortView } from "../../../src/model/types.js";
 
 type Json = Record<string, unknown>;
@@ -41,8 +43,51 @@ export function serviceCIDR(name: string, cidrs: unknown): V1ServiceCIDR {
   return { metadata: { name }, spec: { cidrs } } as unknown as V1ServiceCIDR;
 }
 
+type ModelOptions = ServiceModelOptions & Pick<DecoderOptions, "allowExternalIPs">;
+
+/** A model with the decoder that a source would have. */
+export class DecodingModel extends ServiceModel {
+  readonly #decoder: ObjectDecoder;
+
+  constructor(options: ModelOptions) {
+    super(options);
+    const { allowExternalIPs = true } = options;
+    this.#decoder = new ObjectDecoder({ nodeName: options.node.nodeName, allowExternalIPs });
+  }
+
+  upsertService(object: V1Service): boolean {
+    return this.#upsert("Service", object as unknown as Fields);
+  }
+
+  upsertSlice(object: V1EndpointSlice): boolean {
+    return this.#upsert("EndpointSlice", object as unknown as Fields);
+  }
+
+  upsertServiceCIDR(object: V1ServiceCIDR): boolean {
+    return this.#upsert("ServiceCIDR", object as unknown as Fields);
+  }
+
+  removeService(name: string): boolean {
+    return this.remove("Service", name);
+  }
+
+  removeSlice(name: string): boolean {
+    return this.remove("EndpointSlice", name);
+  }
+
+  removeServiceCIDR(name: string): boolean {
+    return this.remove("ServiceCIDR", name);
+  }
+
+  #upsert(kind: "Service" | "EndpointSlice" | "ServiceCIDR", object: Fields): boolean {
+    if (!isFields(object)) return false;
+    const decoded = this.#decoder.decode(kind, nameOf(kind, object) ?? "(no name)", object);
+    return decoded.kind !== "Node" && this.upsert(decoded);
+  }
+}
+
 export interface ModelUnderTest {
-  readonly model: ServiceModel;
+  readonly model: DecodingModel;
   /** "Service default/web spec.ports: reason". */
   readonly problems: string[];
   /** "default/b from default/a: 192.0.2.1:80/TCP (reason)". */
@@ -51,10 +96,10 @@ export interface ModelUnderTest {
   readonly view: (name: string, family?: IpFamily) => ServicePortView;
 }
 
-export function newModel(options: Partial<ServiceModelOptions> = {}): ModelUnderTest {
+export function newModel(options: Partial<ModelOptions> = {}): ModelUnderTest {
   const problems: string[] = [];
   const takeOvers: string[] = [];
-  const model = new ServiceModel({
+  const model = new DecodingModel({
     families: ["ip", "ip6"],
     node: { nodeName: "here", zone: "a" },
     onProblem: ({ kind, object, field, reason }: Problem) => problems.push(`${kind} ${object} ${field}: ${reason}`),

@@ -7,6 +7,7 @@ import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
 import type { KernelFamilies, NodeError } from "../../../src/node/families.js";
 import { NodeGate } from "../../../src/node/node-gate.js";
 import type { KubeObject } from "../../../src/source/types.js";
+import { decoded } from "../../support/decoded.js";
 
 const NODE = "this-node";
 const DUAL: KernelFamilies = { families: ["ip", "ip6"] };
@@ -20,7 +21,7 @@ let lastNode: V1Node | undefined;
 
 function make(changes: Partial<ProxyConfig> = {}, { cluster = true, kernel = DUAL } = {}): void {
   passed = [];
-  const describeObject = (object: KubeObject): string => `upsert ${object.kind} ${object.object.metadata?.name}`;
+  const describeObject = (object: KubeObject): string => `upsert ${object.kind} ${object.name}`;
   const sink = {
     upsert: (object: KubeObject) => {
       if (object.kind === "Node") lastNode = object.object;
@@ -61,12 +62,12 @@ function node(addresses: readonly string[] = ["192.0.2.1"], podCIDRs?: string[],
 }
 /** As a source does it: an object, then the end of its group. */
 function put(object: V1Node): void {
-  gate.upsert({ kind: "Node", object });
+  gate.upsert(decoded({ kind: "Node", object }));
   gate.flush();
 }
 function list(...nodes: V1Node[]): void {
-  for (const object of nodes) gate.upsert({ kind: "Node", object });
-  gate.upsert({ kind: "Service", object: { metadata: { name: "web", namespace: "shop" } } });
+  for (const object of nodes) gate.upsert(decoded({ kind: "Node", object }));
+  gate.upsert(decoded({ kind: "Service", object: { metadata: { name: "web", namespace: "shop" } } }));
   gate.synced();
   gate.flush();
 }
@@ -83,7 +84,7 @@ describe("a Node with IPs in the first list", () => {
     gate.flush();
     expect(passed).toEqual([
       "upsert Node this-node",
-      "upsert Service web",
+      "upsert Service shop/web",
       "synced",
       "flush",
       "remove Service shop/web",

@@ -9,6 +9,7 @@ import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { keptIn, type LogLine } from "../log.js";
 import { makeProxier } from "./support/proxier.js";
+import { decoded } from "../../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const theirs = (n: number): Op => ({ op: "add", kind: "chain", ...TABLE, chain: `theirs-${n}` });
@@ -60,8 +61,8 @@ afterEach(async () => {
 });
 
 function put(index: number, pods: readonly number[]): void {
-  proxier.upsert({ kind: "Service", object: makeService(index) });
-  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+  proxier.upsert(decoded({ kind: "Service", object: makeService(index) }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
 }
 
 async function pass(ms: number): Promise<void> {

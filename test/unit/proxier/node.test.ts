@@ -8,6 +8,7 @@ import { Proxier } from "../../../src/proxier/proxier.js";
 import { addressBytes } from "../../../src/table/rules/addresses.js";
 import { keptIn } from "../log.js";
 import { outcomesOf } from "./support/packets.js";
+import { decoded } from "../../support/decoded.js";
 
 const NODE = "this-node";
 
@@ -45,7 +46,7 @@ function putNode(addresses: readonly string[], zone = "a"): void {
     metadata: { name: NODE, labels: { "topology.kubernetes.io/zone": zone } },
     status: { addresses: addresses.map((address) => ({ type: "InternalIP", address })) },
   };
-  proxier.upsert({ kind: "Node", object: node });
+  proxier.upsert(decoded({ kind: "Node", object: node }));
 }
 
 const SERVICE: V1Service = {
@@ -70,8 +71,8 @@ const SLICE: V1EndpointSlice = {
 };
 
 function start(): void {
-  proxier.upsert({ kind: "Service", object: SERVICE });
-  proxier.upsert({ kind: "EndpointSlice", object: SLICE });
+  proxier.upsert(decoded({ kind: "Service", object: SERVICE }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: SLICE }));
   proxier.synced();
   proxier.flush();
 }
@@ -144,8 +145,8 @@ describe("the Node object", () => {
 
   it("another zone: endpoints are chosen anew", async () => {
     make();
-    proxier.upsert({ kind: "Service", object: SERVICE });
-    proxier.upsert({ kind: "EndpointSlice", object: SLICE });
+    proxier.upsert(decoded({ kind: "Service", object: SERVICE }));
+    proxier.upsert(decoded({ kind: "EndpointSlice", object: SLICE }));
     proxier.synced();
     /** Where connections to the ClusterIP go, with the node in this zone. */
     const chosen = async (zone: string): Promise<string[]> => {

@@ -9,6 +9,7 @@ import type { ProxierObserver, SyncReport } from "../../../src/proxier/observer.
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { makeProxier } from "./support/proxier.js";
+import { decoded } from "../../support/decoded.js";
 
 let kernel: FakeKernel;
 let told: string[];
@@ -55,8 +56,8 @@ function slice(index: number, pods: readonly number[], triggeredAt?: number): V1
 }
 
 function put(index: number, pods: readonly number[], triggeredAt?: number): void {
-  proxier.upsert({ kind: "Service", object: makeService(index) });
-  proxier.upsert({ kind: "EndpointSlice", object: slice(index, pods, triggeredAt) });
+  proxier.upsert(decoded({ kind: "Service", object: makeService(index) }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: slice(index, pods, triggeredAt) }));
 }
 
 /** Nothing reaches the kernel. */
@@ -86,11 +87,13 @@ describe("observers of the proxier", () => {
     proxier.remove("Service", "bench/svc-0");
     expect(received).toEqual({ Service: 3, EndpointSlice: 3 });
     // As in kube-proxy: neither family's, or no service's.
-    proxier.upsert({ kind: "EndpointSlice", object: { ...slice(1, [1]), addressType: "FQDN" } });
-    proxier.upsert({
-      kind: "EndpointSlice",
-      object: { ...slice(1, [1]), metadata: { name: "s", namespace: "bench" } },
-    });
+    proxier.upsert(decoded({ kind: "EndpointSlice", object: { ...slice(1, [1]), addressType: "FQDN" } }));
+    proxier.upsert(
+      decoded({
+        kind: "EndpointSlice",
+        object: { ...slice(1, [1]), metadata: { name: "s", namespace: "bench" } },
+      }),
+    );
     expect(received).toEqual({ Service: 3, EndpointSlice: 3 });
   });
 
@@ -134,7 +137,7 @@ describe("observers of the proxier", () => {
     put(2, [3], Date.now() + 1000);
     const odd = slice(2, [3, 4], Date.now());
     odd.metadata!.annotations!["endpoints.kubernetes.io/last-change-trigger-time"] = "yesterday";
-    proxier.upsert({ kind: "EndpointSlice", object: odd });
+    proxier.upsert(decoded({ kind: "EndpointSlice", object: odd }));
     await proxier.sync();
     expect(reports[0]?.triggers).toHaveLength(1);
   });
@@ -154,11 +157,13 @@ describe("observers of the proxier", () => {
 
   it("are told where node ports answer, and how many policies find no endpoint here", async () => {
     const service = makeService(0);
-    proxier.upsert({
-      kind: "Service",
-      object: { ...service, spec: { ...service.spec, internalTrafficPolicy: "Local" } },
-    });
-    proxier.upsert({ kind: "EndpointSlice", object: slice(0, [1]) });
+    proxier.upsert(
+      decoded({
+        kind: "Service",
+        object: { ...service, spec: { ...service.spec, internalTrafficPolicy: "Local" } },
+      }),
+    );
+    proxier.upsert(decoded({ kind: "EndpointSlice", object: slice(0, [1]) }));
     proxier.synced();
     await proxier.sync();
     expect(nodePorts).toEqual(["all"]);

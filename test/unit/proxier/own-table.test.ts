@@ -9,6 +9,7 @@ import { makeService, makeSlice } from "../../bench/cluster.js";
 import { keptIn, type LogLine } from "../log.js";
 import { makeProxier } from "./support/proxier.js";
 import { refuse } from "./support/refusing.js";
+import { decoded } from "../../support/decoded.js";
 
 let kernel: FakeKernel;
 let logged: LogLine[];
@@ -25,8 +26,8 @@ function start(more: Partial<ProxierOptions> = {}): Proxier {
     ownTable: true,
     ...more,
   });
-  proxier.upsert({ kind: "Service", object: makeService(0) });
-  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(0, [1]) });
+  proxier.upsert(decoded({ kind: "Service", object: makeService(0) }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(0, [1]) }));
   proxier.synced();
   return proxier;
 }
@@ -116,7 +117,7 @@ describe("a table that another program owns for long", () => {
   it("costs no failure for each change that comes in, nor for what its owner writes; the other family is written", async () => {
     const before = failures();
     for (let i = 1; i < 15; i++) {
-      proxier.upsert({ kind: "Service", object: makeService(i) });
+      proxier.upsert(decoded({ kind: "Service", object: makeService(i) }));
       proxier.flush();
       await other.commit([{ op: "add", kind: "chain", ...table, chain: `chain-${i}` }]);
       await pass(50);

@@ -9,6 +9,7 @@ import { keptIn } from "../log.js";
 import { outcomesOf } from "./support/packets.js";
 import { makeProxier } from "./support/proxier.js";
 import { refuse } from "./support/refusing.js";
+import { decoded } from "../../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 
@@ -28,8 +29,8 @@ beforeEach(() => {
 
 function put(index: number, pods: readonly number[], change: Partial<V1Service["spec"]> = {}): void {
   const service = makeService(index);
-  proxier.upsert({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } });
-  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+  proxier.upsert(decoded({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
 }
 
 /** Elements of a set, or of all its shards. */
@@ -58,7 +59,7 @@ describe("Proxier", () => {
   it("keeps the ServiceCIDRs in force of an earlier run until their list is in", async () => {
     const cidr = (cidrs: string[]) =>
       ({ kind: "ServiceCIDR", object: { metadata: { name: "kubernetes" }, spec: { cidrs } } }) as const;
-    proxier.upsert(cidr(["10.96.0.0/16"]));
+    proxier.upsert(decoded(cidr(["10.96.0.0/16"])));
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
     const inForce = await count("service-cidrs");
@@ -70,7 +71,7 @@ describe("Proxier", () => {
     expect((await proxier.sync()).ok).toBe(true);
     expect([await count("service-cidrs"), await count("endpoints")]).toEqual([inForce, 1]);
     // Half of a list: not in force before the rest.
-    proxier.upsert(cidr(["10.97.0.0/16", "10.99.0.0/16"]));
+    proxier.upsert(decoded(cidr(["10.97.0.0/16", "10.99.0.0/16"])));
     expect((await proxier.sync()).ok).toBe(true);
     expect(await count("service-cidrs")).toBe(inForce);
     proxier.listed("ServiceCIDR");
@@ -182,8 +183,8 @@ describe("Proxier", () => {
         ...makeSlice(index, [index]),
         metadata: { namespace: long, name: `s${index}`, labels: { "kubernetes.io/service-name": name } },
       };
-      proxier.upsert({ kind: "Service", object: affine });
-      proxier.upsert({ kind: "EndpointSlice", object: slice });
+      proxier.upsert(decoded({ kind: "Service", object: affine }));
+      proxier.upsert(decoded({ kind: "EndpointSlice", object: slice }));
     });
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);

@@ -13,6 +13,7 @@ import { snapshot } from "../../conformance/bench.js";
 import { keptIn } from "../log.js";
 import { makeProxier } from "./support/proxier.js";
 import { isOfService, refuse, type Refusals, type Telling } from "./support/refusing.js";
+import { decoded } from "../../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 
@@ -46,8 +47,8 @@ function make(on: FakeKernel): Proxier {
 
 function put(index: number, pods: readonly number[], change: Partial<V1Service["spec"]> = {}, to = proxier): void {
   const service = makeService(index);
-  to.upsert({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } });
-  to.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+  to.upsert(decoded({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } }));
+  to.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
 }
 
 const bad = (...indices: number[]): void => {

@@ -14,6 +14,7 @@ import { makeService, makeSlice } from "../../bench/cluster.js";
 import { snapshot } from "../../conformance/bench.js";
 import { keptIn } from "../log.js";
 import { makeProxier } from "./support/proxier.js";
+import { decoded } from "../../support/decoded.js";
 
 describe("RepairPace", () => {
   it("repairs five times at once, then waits twice as long each time up to 10 s, and forgets after a quiet minute", () => {
@@ -64,8 +65,8 @@ function make(more: Partial<ProxierOptions> = {}): Proxier {
 }
 
 function put(index: number, pods: readonly number[]): void {
-  proxier.upsert({ kind: "Service", object: makeService(index) });
-  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+  proxier.upsert(decoded({ kind: "Service", object: makeService(index) }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
 }
 
 async function chains(): Promise<string[]> {
@@ -92,8 +93,8 @@ afterEach(async () => {
 async function writtenFor(pods: readonly number[]): Promise<Awaited<ReturnType<typeof snapshot>>> {
   const another = new FakeKernel();
   const first = makeProxier(another, {});
-  first.upsert({ kind: "Service", object: makeService(0) });
-  first.upsert({ kind: "EndpointSlice", object: makeSlice(0, pods) });
+  first.upsert(decoded({ kind: "Service", object: makeService(0) }));
+  first.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(0, pods) }));
   await first.sync();
   await first.stop();
   return snapshot(another);

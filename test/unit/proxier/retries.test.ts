@@ -7,6 +7,7 @@ import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { makeProxier } from "./support/proxier.js";
 import { isOfService, refuse } from "./support/refusing.js";
+import { decoded } from "../../support/decoded.js";
 
 let kernel: FakeKernel;
 let proxier: Proxier;
@@ -22,8 +23,8 @@ afterEach(async () => {
 });
 
 function put(index: number, pods: readonly number[]): void {
-  proxier.upsert({ kind: "Service", object: makeService(index) });
-  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(index, pods) });
+  proxier.upsert(decoded({ kind: "Service", object: makeService(index) }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
 }
 
 async function pass(ms: number): Promise<void> {

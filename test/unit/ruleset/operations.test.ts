@@ -8,6 +8,7 @@ import { KeyPacker } from "../../../src/ruleset/keys.js";
 import { shardOf, SHARDS } from "../../../src/ruleset/list-values.js";
 import { makeService, makeSlice, podsOf } from "../../bench/cluster.js";
 import { makeProxier } from "../proxier/support/proxier.js";
+import { decoded } from "../../support/decoded.js";
 
 const SERVICES = 5_000;
 const BIG = 1_000;
@@ -46,8 +47,8 @@ function slice(service: number, pods: readonly number[], local: readonly number[
 }
 
 const put = (proxier: Proxier, service: V1Service, endpoints: V1EndpointSlice): void => {
-  proxier.upsert({ kind: "Service", object: service });
-  proxier.upsert({ kind: "EndpointSlice", object: endpoints });
+  proxier.upsert(decoded({ kind: "Service", object: service }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: endpoints }));
 };
 const pods = podsOf(SERVICES, BIG);
 const fresh = (serial: number): number => 9_000_000 + serial;
@@ -56,7 +57,7 @@ describe("operations of a change", () => {
   const kernel = new FakeKernel();
   let proxier: Proxier;
   const change = async (endpoints: V1EndpointSlice): Promise<ApplyResult> => {
-    proxier.upsert({ kind: "EndpointSlice", object: endpoints });
+    proxier.upsert(decoded({ kind: "EndpointSlice", object: endpoints }));
     return sync(proxier);
   };
   /** Lets deferred deletions happen; what they cost. */
@@ -166,7 +167,7 @@ describe("operations of a change", () => {
       },
       status: { loadBalancer: { ingress: [{ ip: "203.0.113.8" }] } },
     };
-    proxier.upsert({ kind: "Service", object: full });
+    proxier.upsert(decoded({ kind: "Service", object: full }));
     await sync(proxier);
     expect((await change(makeSlice(SERVICES, pods.with(500, fresh(8))))).total).toBe(4 * 2);
     // The chains for this count that mark for masquerading are new, and so is what leads there.
@@ -183,9 +184,9 @@ describe("operations of a change", () => {
     const asking: V1Service = { ...before, metadata: { ...before.metadata, annotations } };
     put(proxier, before, makeSlice(SERVICES - 3, podsOf(SERVICES - 3, 2)));
     await sync(proxier);
-    proxier.upsert({ kind: "Service", object: asking });
+    proxier.upsert(decoded({ kind: "Service", object: asking }));
     expect((await sync(proxier)).operations.element).toEqual({ add: 1, delete: 0 });
-    proxier.upsert({ kind: "Service", object: before });
+    proxier.upsert(decoded({ kind: "Service", object: before }));
     expect((await sync(proxier)).operations.element).toEqual({ add: 0, delete: 1 });
   });
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { readDocuments as readBytes, SyntaxFault } from "../../../src/source/documents.js";
-import { type NamedObject, type Others, sortInSteps } from "../../../src/source/objects.js";
+import { readDocuments as readBytes, SyntaxFault } from "../../../src/source/manifests/documents.js";
+import { type Item, itemsOf } from "../../../src/source/manifests/objects.js";
 
 const readDocuments = (text: string, format: "json" | "yaml"): Promise<unknown[]> =>
   readBytes(Buffer.from(text), format);
@@ -168,13 +168,13 @@ describe("what is too large to be parsed in one go", () => {
   });
 });
 
-function sortObjects(values: readonly unknown[]): Others & { readonly objects: readonly NamedObject[] } {
-  const objects: NamedObject[] = [];
-  const sorting = sortInSteps(values, (object) => objects.push(object));
-  for (;;) {
-    const { done, value } = sorting.next();
-    if (done === true) return { objects, ...value };
-  }
+function sorted(values: readonly unknown[]) {
+  const items: Item[] = [...itemsOf(values)];
+  return {
+    objects: items.flatMap((one) => ("object" in one ? [[one.kind, one.name]] : [])),
+    otherKinds: items.flatMap((one) => ("otherKind" in one ? [one.otherKind] : [])),
+    faults: items.flatMap((one) => ("fault" in one ? [one.fault] : [])),
+  };
 }
 
 function item(kind: string, apiVersion: string, name = "x") {
@@ -183,7 +183,7 @@ function item(kind: string, apiVersion: string, name = "x") {
 
 describe("objects", () => {
   test("the four kinds, lists opened, items of a typed list without their kind", () => {
-    const { objects, faults } = sortObjects([
+    const { objects, faults } = sorted([
       item("Service", "v1"),
       { kind: "List", apiVersion: "v1", items: [item("EndpointSlice", "discovery.k8s.io/v1"), item("Node", "v1")] },
       { kind: "ServiceCIDRList", apiVersion: "networking.k8s.io/v1beta1", items: [{ metadata: { name: "y" } }] },
@@ -191,7 +191,7 @@ describe("objects", () => {
       { kind: "List", apiVersion: "v1" },
       { ...item("Service", "v1"), metadata: { name: "web", namespace: "shop" } },
     ]);
-    expect(objects.map(({ name, object }) => [object.kind, name])).toEqual([
+    expect(objects).toEqual([
       ["Service", "default/x"],
       ["EndpointSlice", "default/x"],
       ["Node", "x"],
@@ -202,14 +202,14 @@ describe("objects", () => {
   });
 
   test("other kinds are told apart", () => {
-    const { objects, otherKinds } = sortObjects([
+    const { objects, otherKinds } = sorted([
       item("Pod", "v1"),
       item("Pod", "v1"),
       { kind: "PodList", apiVersion: "v1", items: [{}] },
       item("IPAddress", "networking.k8s.io/v1"),
     ]);
     expect(objects).toEqual([]);
-    expect([...otherKinds.keys()]).toEqual(["Pod (v1)", "IPAddress (networking.k8s.io/v1)"]);
+    expect(otherKinds).toEqual(["Pod (v1)", "Pod (v1)", "Pod (v1)", "IPAddress (networking.k8s.io/v1)"]);
   });
 
   test.each<[unknown, string]>([
@@ -226,8 +226,8 @@ describe("objects", () => {
     ],
     [item("constructor", "v1"), ""],
   ])("%j", (value, expected) => {
-    const { objects, faults } = sortObjects([value]);
+    const { objects, faults } = sorted([value]);
     expect(objects).toEqual([]);
-    expect(faults.map(({ reason }) => reason).join()).toBe(expected);
+    expect(faults.join()).toBe(expected);
   });
 });

@@ -8,6 +8,7 @@ import { makeService, makeSlice } from "../../bench/cluster.js";
 import { counter, operations, OWN, rule, serviceTable, vip, VIPS } from "../../conformance/table/build.js";
 import { keptIn, type LogLine } from "../log.js";
 import { makeProxier } from "../proxier/support/proxier.js";
+import { decoded } from "../../support/decoded.js";
 
 let kernel: FakeKernel;
 beforeEach(() => {
@@ -144,11 +145,13 @@ it("do not keep a service in force that is deleted; that is said once", async ()
     observers: [{ quarantined: ({ service }) => void told.push(service) }],
   });
   const service = makeService(0);
-  proxier.upsert({
-    kind: "Service",
-    object: { ...service, spec: { ...service.spec, sessionAffinity: "ClientIP" } },
-  });
-  proxier.upsert({ kind: "EndpointSlice", object: makeSlice(0, [1, 2]) });
+  proxier.upsert(
+    decoded({
+      kind: "Service",
+      object: { ...service, spec: { ...service.spec, sessionAffinity: "ClientIP" } },
+    }),
+  );
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(0, [1, 2]) }));
   proxier.synced();
   expect((await proxier.sync()).ok).toBe(true);
   const TABLE = { family: "ip", table: "kube-proxy" } as const;

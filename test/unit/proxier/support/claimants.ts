@@ -3,7 +3,7 @@ import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 
 import { parseCIDR, prefixContains } from "../../../../src/base/ip.js";
 import type { IpFamily, ServicePortView } from "../../../../src/model/types.js";
-import type { KubeObject } from "../../../../src/source/types.js";
+import type { ApiObject } from "../../../support/decoded.js";
 
 const OF_FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 
@@ -20,7 +20,7 @@ export class Claimants {
   /** By "address PROTOCOL port", address "" for a node port; in order of precedence. */
   readonly #claims = new Map<string, readonly Claimant[]>();
 
-  constructor(objects: Iterable<KubeObject>, family: IpFamily) {
+  constructor(objects: Iterable<ApiObject>, family: IpFamily) {
     const all = [...objects];
     const slices = all.flatMap(({ kind, object }) => (kind === "EndpointSlice" ? [object] : []));
     for (const { kind, object } of all) if (kind === "Service") this.#addService(object, slices, family);

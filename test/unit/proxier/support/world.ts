@@ -2,7 +2,8 @@
 import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 
 import type { IpFamily } from "../../../../src/model/types.js";
-import type { KubeObject, ObjectSink } from "../../../../src/source/types.js";
+import type { ObjectSink } from "../../../../src/source/types.js";
+import { type ApiObject, decoded } from "../../../support/decoded.js";
 import type { Dice } from "./dice.js";
 
 export const NODE = "here";
@@ -36,7 +37,7 @@ function endpointAddress(family: IpFamily, n: number, local: boolean): string {
 
 export class World {
   readonly #dice: Dice;
-  readonly objects = new Map<string, KubeObject>();
+  readonly objects = new Map<string, ApiObject>();
 
   constructor(dice: Dice) {
     this.#dice = dice;
@@ -58,7 +59,7 @@ export class World {
 
   /** Tells of everything, in an order of the dice's. */
   tell(sink: ObjectSink): void {
-    for (const object of this.#dice.shuffled([...this.objects.values()])) sink.upsert(object);
+    for (const object of this.#dice.shuffled([...this.objects.values()])) sink.upsert(decoded(object, NODE));
   }
 
   /** Changes one object, tells `sink`, and says what changed. */
@@ -78,11 +79,11 @@ export class World {
     return this.#toggle(sink, 85, { kind: "EndpointSlice", object: this.#slice(slice, name) }, `default/${slice}`);
   }
 
-  #toggle(sink: ObjectSink, keepPercent: number, object: KubeObject, name: string): string {
+  #toggle(sink: ObjectSink, keepPercent: number, object: ApiObject, name: string): string {
     const id = `${object.kind} ${name}`;
     if (this.#dice.chance(keepPercent)) {
       this.#put(object, name);
-      sink.upsert(object);
+      sink.upsert(decoded(object, NODE));
       return `put ${id}: ${JSON.stringify(object.object)}`;
     }
     this.objects.delete(id);
@@ -90,7 +91,7 @@ export class World {
     return `remove ${id}`;
   }
 
-  #put(object: KubeObject, name: string): void {
+  #put(object: ApiObject, name: string): void {
     this.objects.set(`${object.kind} ${name}`, object);
   }
 

@@ -46,7 +46,7 @@ test.each([1, 2, 3, 4, 5, 6])("seed %i", async (seed) => {
     const ip = `10.96.0.${1 + pick(250)}`;
     const isSlice = name.startsWith("EndpointSlice");
     const key = name.slice(name.indexOf(" ") + 1);
-    api.put(isSlice ? slice(key, "web", [ip]) : service(key, { clusterIP: ip }));
+    api.put(isSlice ? slice(key, "web", [ip]) : service(key, { clusterIP: ip, clusterIPs: [ip] }));
     present.set(name, ip);
   };
   const remove = (name: string) => {
@@ -89,10 +89,8 @@ test.each([1, 2, 3, 4, 5, 6])("seed %i", async (seed) => {
   const known = () => {
     const found = new Map<string, string | undefined>();
     for (const [key, object] of sink.objects) {
-      if ("endpoints" in object) found.set(key, object.endpoints[0].addresses[0]);
-      else if (key.startsWith("Service ") && "spec" in object) {
-        found.set(key, (object.spec as { clusterIP?: string } | undefined)?.clusterIP);
-      }
+      if (object.kind === "EndpointSlice") found.set(key, object.record?.endpoints.address(0));
+      if (object.kind === "Service") found.set(key, object.record?.ip?.clusterIP);
     }
     return found;
   };

@@ -102,21 +102,18 @@ describe("what is delivered", () => {
       expect(text).not.toContain(unused);
     }
     expect(sink.objects.get("Service a/web")).toMatchObject({
-      metadata: { namespace: "a", name: "web", annotations: { "nft-proxier.dev/conntrack": "tcp" } },
-      spec: { clusterIP: "10.96.0.1", externalIPs: ["192.0.2.9"], healthCheckNodePort: 30001, ports: [{ port: 80 }] },
+      record: { name: "a/web", ip: { clusterIP: "10.96.0.1", externalIPs: ["192.0.2.9"] }, ports: [{ port: 80 }] },
     });
     expect(sink.objects.get("EndpointSlice a/web-1")).toMatchObject({
-      metadata: {
-        labels: { "kubernetes.io/service-name": "web" },
-        annotations: { "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z" },
-      },
-      addressType: "IPv4",
-      endpoints: [{ addresses: ["10.0.0.1"], conditions: { ready: true }, nodeName: NODE }],
+      record: { name: "a/web-1", service: "a/web", family: "ip", ports: [{ port: 8080 }] },
+      trigger: { family: "ip", at: Date.parse("2026-01-01T00:00:00Z") },
     });
     expect(sink.objects.get("Node node-1")).toMatchObject({
-      metadata: { labels: { "topology.kubernetes.io/zone": "a" } },
-      spec: { podCIDRs: ["10.244.0.0/24"] },
-      status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] },
+      object: {
+        metadata: { labels: { "topology.kubernetes.io/zone": "a" } },
+        spec: { podCIDRs: ["10.244.0.0/24"] },
+        status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] },
+      },
     });
   });
 });

@@ -2,6 +2,7 @@
 import { ApiConnection } from "../../../../src/source/kubernetes/connection.js";
 import { FileCredentials } from "../../../../src/source/kubernetes/credentials.js";
 import { ANONYMOUS, type ClusterSettings, type UserSettings } from "../../../../src/source/kubernetes/kubeconfig.js";
+import { ObjectDecoder } from "../../../../src/source/decode/decoder.js";
 import { KubernetesSource } from "../../../../src/source/kubernetes/source.js";
 import type { Timing } from "../../../../src/source/kubernetes/timing.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../../../src/source/types.js";
@@ -17,12 +18,11 @@ const QUICK: Partial<Timing> = { minBackoffMs: 20, maxBackoffMs: 100, resetAfter
 /** Keeps what it is told: a line for each call, and the objects that are there now. */
 export class Recorder implements ObjectSink {
   readonly calls: string[] = [];
-  readonly objects = new Map<string, KubeObject["object"]>();
+  readonly objects = new Map<string, KubeObject>();
   readonly #waiting = new Set<() => void>();
 
-  upsert({ kind, object }: KubeObject): void {
-    const { namespace, name } = object.metadata ?? {};
-    const key = `${kind} ${namespace === undefined ? "" : `${namespace}/`}${name}`;
+  upsert(object: KubeObject): void {
+    const key = `${object.kind} ${object.name}`;
     this.#note(`+ ${key}`);
     this.objects.set(key, object);
   }
@@ -123,8 +123,9 @@ export function listen(api: ApiServer, options: ListenOptions = {}): Listening {
   const log = keptIn(lines);
   const connection = connectTo(api, options);
   const { deniedIsFinal = false } = options;
+  const decoder = new ObjectDecoder({ nodeName: NODE });
   const timing = { ...QUICK, ...options.timing };
-  const source = new KubernetesSource({ connection, nodeName: NODE, log, deniedIsFinal, timing });
+  const source = new KubernetesSource({ connection, decoder, nodeName: NODE, log, deniedIsFinal, timing });
   const sink = new Recorder();
   const started = source.start(sink);
   const stop = async () => {

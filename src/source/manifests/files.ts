@@ -1,8 +1,8 @@
-/** A directory of manifest files: what is in it. */
-import type { BigIntStats } from "node:fs";
+/** A directory of manifest files: what is in it, and in them. */
+import { type BigIntStats, constants } from "node:fs";
 import { open, readdir, realpath, stat } from "node:fs/promises";
 import { dirname, extname, join } from "node:path";
-import { isNoEntry, reasonOf } from "../base/unknown.js";
+import { isNoEntry, reasonOf } from "../../base/unknown.js";
 import { mebibytes } from "./documents.js";
 
 /** Bytes of a file. JSON is in memory once, as it is: 50,000 services with ten endpoints each are 150 MB. YAML is a string of V8 besides. */
@@ -28,18 +28,12 @@ export class UnreadableFile extends Error {
 }
 
 export function formatOf(file: string): "json" | "yaml" | undefined {
-  switch (extname(file).toLowerCase()) {
-    case ".json":
-      return "json";
-    case ".yaml":
-    case ".yml":
-      return "yaml";
-    default:
-      return undefined;
-  }
+  const extension = extname(file).toLowerCase();
+  if (extension === ".json") return "json";
+  return extension === ".yaml" || extension === ".yml" ? "yaml" : undefined;
 }
 
-/** Hidden files are editors' leavings. */
+/** Editors leave hidden files behind. */
 export function isManifest(file: string): boolean {
   return !file.startsWith(".") && formatOf(file) !== undefined;
 }
@@ -53,68 +47,54 @@ export interface Listing {
 
 /** Throws what readdir throws. */
 export async function listDirectory(directory: string): Promise<Listing> {
-  const files: string[] = [];
+  const entries = await readdir(directory, { withFileTypes: true });
+  const files = entries.filter((entry) => isManifest(entry.name) && !entry.isDirectory());
   const linked = new Set<string>();
-  for (const entry of await readdir(directory, { withFileTypes: true })) {
-    if (!isManifest(entry.name)) continue;
-    if (entry.isDirectory()) continue;
-    files.push(entry.name);
-    if (!entry.isSymbolicLink()) continue;
-    const target = await realpath(join(directory, entry.name)).catch(() => undefined);
+  for (const { name } of files.filter((entry) => entry.isSymbolicLink())) {
+    const target = await realpath(join(directory, name)).catch(() => undefined);
     if (target !== undefined) linked.add(dirname(target));
   }
   linked.delete(await realpath(directory));
-  return { files: files.sort(), linked };
+  return { files: files.map(({ name }) => name).sort(), linked };
 }
 
-/** Signature of a file; undefined when there is no such file. Throws `UnreadableFile`. */
+/** Signature of a file; undefined when there is none that can be looked at. */
 export async function fileVersion(path: string): Promise<string | undefined> {
   try {
-    const stats = await stat(path, { bigint: true });
-    if (!stats.isFile()) throw new UnreadableFile("is not a regular file");
-    return signatureOf(stats);
-  } catch (error) {
-    return absentOrThrow(error);
+    return signatureOf(await stat(path, { bigint: true }));
+  } catch {
+    return undefined;
   }
 }
 
 /** Undefined when there is no such file. Throws `UnreadableFile`. */
 export async function readManifest(path: string): Promise<FileContent | undefined> {
-  // Opening a pipe would wait for its writer.
-  if ((await fileVersion(path)) === undefined) return undefined;
   try {
-    const handle = await open(path);
+    // Otherwise opening a pipe would wait for its writer.
+    const handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stats = await handle.stat({ bigint: true });
-      const signature = signatureOf(stats);
+      if (!stats.isFile()) throw new UnreadableFile("is not a regular file");
       checkSize(path, Number(stats.size));
-      return { signature, bytes: await handle.readFile() };
+      return { signature: signatureOf(stats), bytes: await handle.readFile() };
     } finally {
       await handle.close();
     }
   } catch (error) {
-    return absentOrThrow(error);
+    if (error instanceof UnreadableFile) throw error;
+    if (isNoEntry(error)) return undefined;
+    throw new UnreadableFile(`cannot be read: ${reasonOf(error)}`, { cause: error });
   }
 }
 
 function checkSize(path: string, size: number): void {
   const format = formatOf(path) ?? "yaml";
   if (size <= MAX_BYTES[format]) return;
-  const remedy =
-    format === "yaml" ? "divide it into several files, or write it as JSON" : "divide it into several files";
-  const limit = `${mebibytes(MAX_BYTES[format])} of ${format === "yaml" ? "YAML" : "JSON"}`;
+  const remedy = `divide it into several files${format === "yaml" ? ", or write it as JSON" : ""}`;
+  const limit = `${mebibytes(MAX_BYTES[format])} of ${format.toUpperCase()}`;
   throw new UnreadableFile(`has ${mebibytes(size)}, more than is read (${limit})`, { remedy });
 }
 
-function signatureOf(stats: BigIntStats): string {
-  const { ino, dev, size, mtimeNs, ctimeNs } = stats;
+function signatureOf({ ino, dev, size, mtimeNs, ctimeNs }: BigIntStats): string {
   return [dev, ino, size, mtimeNs, ctimeNs].join(" ");
-}
-
-function absentOrThrow(error: unknown): undefined {
-  if (error instanceof UnreadableFile) throw error;
-  if (isNoEntry(error)) return undefined;
-  throw new UnreadableFile(`cannot be read: ${reasonOf(error)}`, {
-    cause: error,
-  });
 }

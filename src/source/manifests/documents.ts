@@ -1,9 +1,9 @@
 /** From the text of a manifest file to plain values, with the place of what is wrong. */
 import type { Document, LineCounter, ScalarTag } from "yaml";
-import { TimeSlice } from "../base/time-slice.js";
-import { reasonOf } from "../base/unknown.js";
-import { OLD_BOOLEANS } from "../base/yaml-booleans.js";
-import { JsonListReader } from "./json-list.js";
+import { TimeSlice } from "../../base/time-slice.js";
+import { reasonOf } from "../../base/unknown.js";
+import { OLD_BOOLEANS } from "../../base/yaml-booleans.js";
+import { JsonListReader } from "../json-list.js";
 
 /** A file that cannot be read as what it claims to be. Lines and columns count from 1. */
 export class SyntaxFault extends Error {

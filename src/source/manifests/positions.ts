@@ -1,9 +1,10 @@
-/** Where in a manifest file a value is: for people who are to mend it. Reads the file once more; slow beside what serving takes. */
+/** Where in a manifest file a value is, for people who are to mend it. Reads the file once more; slow beside what serving takes. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { formatOf } from "./directory.js";
-import { readDocuments, jsonTokens } from "./documents.js";
-import { type Place, sortInSteps } from "./objects.js";
+import { formatOf } from "./files.js";
+import { jsonTokens, readDocuments } from "./documents.js";
+import { keyOf } from "./object-index.js";
+import { itemsOf, type Place } from "./objects.js";
 
 /** From 1. */
 export interface Position {
@@ -12,7 +13,7 @@ export interface Position {
 }
 
 /** The lines of one file. */
-export class FilePlaces {
+export class FilePositions {
   readonly #text: string;
   readonly #format: "json" | "yaml";
   /** By "Service default/web". */
@@ -25,17 +26,17 @@ export class FilePlaces {
   }
 
   /** Undefined when the file cannot be read: what is wrong with it is known from elsewhere. */
-  static async open(directory: string, file: string): Promise<FilePlaces | undefined> {
+  static async open(directory: string, file: string): Promise<FilePositions | undefined> {
     const format = formatOf(file) ?? "yaml";
     try {
       const content = await readFile(join(directory, file));
       const objects = new Map<string, Place>();
-      const sorting = sortInSteps(await readDocuments(content, format), ({ name, object, place }) => {
-        const key = `${object.kind} ${name}`;
-        if (!objects.has(key)) objects.set(key, place);
-      });
-      while (sorting.next().done !== true);
-      return new FilePlaces(content.toString().replace(/^\ufeff/, ""), format, objects);
+      for (const item of itemsOf(await readDocuments(content, format))) {
+        if (!("object" in item)) continue;
+        const key = keyOf(item);
+        if (!objects.has(key)) objects.set(key, item.place);
+      }
+      return new FilePositions(content.toString().replace(/^\ufeff/, ""), format, objects);
     } catch {
       return undefined;
     }

@@ -1,0 +1,95 @@
+/** What is kept of objects: only what their meaning depends on, decoded once by the source that they come from. */
+import type { IpFamily, Prefix } from "../base/ip.js";
+import type { Hints } from "./categorize.js";
+import type { EndpointList } from "./endpoints.js";
+import type { Protocol } from "./types.js";
+
+export interface ServicePortRecord {
+  readonly name: string;
+  readonly protocol: Protocol;
+  readonly port: number;
+  /** 0: none. */
+  readonly nodePort: number;
+}
+
+/** The service in one family. No address is in two of the three places. */
+export interface FamilyRecord {
+  readonly clusterIP: string;
+  readonly externalIPs: readonly string[];
+  readonly loadBalancerIPs: readonly string[];
+  /** Undefined: everybody. */
+  readonly sourceRanges: readonly string[] | undefined;
+}
+
+export interface ServiceRecord {
+  /** "namespace/name". */
+  readonly name: string;
+  /** metadata.uid; "" when the object does not say. */
+  readonly uid: string;
+  /** Milliseconds since 1970; Infinity when the object does not say. */
+  readonly created: number;
+  readonly ports: readonly ServicePortRecord[];
+  readonly ip: FamilyRecord | undefined;
+  readonly ip6: FamilyRecord | undefined;
+  readonly internalPolicyLocal: boolean;
+  readonly externalPolicyLocal: boolean;
+  /** 0: no affinity. */
+  readonly affinitySeconds: number;
+  /** Annotation nft-proxier.dev/reset-removed-endpoints: TCP connections to an endpoint that is gone are to be reset. */
+  readonly resetRemovedEndpoints: boolean;
+  /**
+   * Where a load balancer asks this node about the service; 0: nowhere. Only one of type LoadBalancer with an external policy
+   * Local has such a port.
+   */
+  readonly healthCheckPort: number;
+}
+
+export interface SlicePort {
+  readonly name: string;
+  readonly protocol: Protocol;
+  readonly port: number;
+}
+
+export interface SliceRecord {
+  /** "namespace/name" of the slice. */
+  readonly name: string;
+  /** "namespace/name" of its service. */
+  readonly service: string;
+  readonly family: IpFamily;
+  /** At least one. */
+  readonly ports: readonly SlicePort[];
+  /** With the first of the ports, each address once. Services with one port take them as they are. */
+  readonly endpoints: EndpointList;
+  /** READY | SERVING | TERMINATING. */
+  readonly states: readonly number[];
+  /** Undefined when no endpoint has hints. */
+  readonly hints: readonly Hints[] | undefined;
+}
+
+/** What a source hands on of an object. */
+interface Decoded<Kind extends string, ObjectRecord> {
+  readonly kind: Kind;
+  /** "namespace/name", or the name alone for cluster-wide kinds. */
+  readonly name: string;
+  /** Undefined: nothing in it is to be served. */
+  readonly record: ObjectRecord | undefined;
+  /** What in it cannot be served: reasons by field; undefined: nothing. */
+  readonly problems: ReadonlyMap<string, string> | undefined;
+}
+
+export type ServiceObject = Decoded<"Service", ServiceRecord>;
+
+export interface SliceObject extends Decoded<"EndpointSlice", SliceRecord> {
+  /** It is of one of the two families, and of a service: kube-proxy passes over others before it counts. */
+  readonly counted: boolean;
+  /**
+   * When the Pod or Service change happened that led to this version (annotation
+   * endpoints.kubernetes.io/last-change-trigger-time); undefined when the slice does not say.
+   */
+  readonly trigger: { readonly family: IpFamily; /** Unix ms. */ readonly at: number } | undefined;
+}
+
+/** The record is its networks. */
+export type ServiceCIDRObject = Decoded<"ServiceCIDR", readonly Prefix[]>;
+
+export type ModelObject = ServiceObject | SliceObject | ServiceCIDRObject;

@@ -1,0 +1,383 @@
+import { stat } from "node:fs/promises";
+import { join } from "node:path";
+import { isDeepStrictEqual } from "node:util";
+import { DirectoryWatch } from "../../base/directory-watch.js";
+import { TimeSlice } from "../../base/time-slice.js";
+import { isNoEntry, reasonOf } from "../../base/unknown.js";
+import type { ObjectDecoder } from "../decode/decoder.js";
+import type { ObjectSink, ObjectSource } from "../types.js";
+import { readDocuments, SyntaxFault } from "./documents.js";
+import {
+  type FileContent,
+  fileVersion,
+  formatOf,
+  isManifest,
+  listDirectory,
+  readManifest,
+  UnreadableFile,
+} from "./files.js";
+import { type FileClash, type FileObjects, keyOf, ObjectIndex } from "./object-index.js";
+import { itemsOf, type Place } from "./objects.js";
+
+/**
+ * What is served of a file that has a problem: all but what the problem is about; its last good version; nothing, because
+ * it has had none since the start.
+ */
+export type ManifestRemainder = "rest" | "last" | "nothing";
+
+/** Something in the directory that cannot be used. */
+export interface ManifestProblem {
+  readonly file: string;
+  readonly served: ManifestRemainder;
+  /** From 1. */
+  readonly line?: number;
+  /** From 1. */
+  readonly column?: number;
+  readonly reason: string;
+  /** What to do, where that is more than to correct the place. */
+  readonly remedy?: string;
+  /** "Service default/web", when the problem is one object's that is given twice: the other one is served. Nothing is missing then. */
+  readonly repeated?: string;
+  /** Where in the file it is, when the file as a whole was read. */
+  readonly place?: Place;
+}
+
+/** What the directory lacks, as far as it was read. */
+export interface ManifestGaps {
+  /** Names of the files, or path of the directory, of which something cannot be read. */
+  readonly files: readonly string[];
+  /** There is no object at all. */
+  readonly empty: boolean;
+}
+
+export interface ManifestSourceOptions {
+  readonly directory: string;
+  readonly decoder: ObjectDecoder;
+  /** Follow changes after the first full list. Default false. */
+  readonly watch?: boolean;
+  onProblem(problem: ManifestProblem): void;
+  /** Told once of every kind of object that is skipped, and of how the directory is watched when not as usual. */
+  onNote(note: string): void;
+  /** Changes this close together are delivered together, ms. Default 5. */
+  readonly debounceMs?: number;
+  /**
+   * A file that is gone, has lost an object or does not parse may be half written: it is taken over when it stays like that
+   * for so long, ms. Default 30.
+   */
+  readonly settleMs?: number;
+  /** How often all files are compared with what was last seen of them, in case events were lost, ms. Default: DirectoryWatch's. */
+  readonly lookEveryMs?: number;
+}
+
+/** The directory cannot be read at all. */
+export class ManifestDirectoryError extends Error {
+  readonly code = "EMANIFESTS";
+}
+
+const DEFAULT_DEBOUNCE_MS = 5;
+const DEFAULT_SETTLE_MS = 30;
+/** Files that are read while one is parsed. */
+const READ_AHEAD = 4;
+const ABSENT = "absent";
+
+/** A version of a file. `signature` tells it from others. */
+type FileVersion =
+  | {
+      readonly kind: "objects";
+      readonly signature: string;
+      readonly objects: FileObjects;
+      readonly faults: readonly { readonly fault: string; readonly place: Place }[];
+    }
+  | { readonly kind: "fault"; readonly signature: string; readonly problem: Omit<ManifestProblem, "served"> }
+  | { readonly kind: "absent"; readonly signature: typeof ABSENT };
+
+/**
+ * Objects from the *.yaml, *.yml and *.json files of a directory. A file that cannot be read or parsed is named and keeps
+ * its last good version. Of several files that hold the same object the first by name counts.
+ */
+export class ManifestSource implements ObjectSource {
+  readonly #options: ManifestSourceOptions;
+  readonly #index = new ObjectIndex();
+  /** One for all stages of a file: each with its own would use up its time on top of the others'. */
+  readonly #slice = new TimeSlice();
+  /** Signature of each file as it was last taken over. */
+  readonly #seen = new Map<string, string>();
+  /** Versions that may be half written, and since when, ms of performance.now(). */
+  readonly #unsettled = new Map<string, { readonly signature: string; readonly since: number }>();
+  /** The problems of a file, as they were last reported. */
+  readonly #problems = new Map<string, readonly ManifestProblem[]>();
+  /** A problem has gone since the last flush: who waits for that must be told, even when no object changed. */
+  #recovered = false;
+  /** Kinds that are skipped, "ConfigMap (v1)", and where the first object of each was found. */
+  readonly skippedKinds = new Map<string, { readonly file: string; readonly place: Place }>();
+  readonly #timers = new Set<NodeJS.Timeout>();
+  #watch: DirectoryWatch | undefined;
+  #sink: ObjectSink | undefined;
+  #pending: Set<string> | "all" | undefined;
+  #scheduled = false;
+  #working: Promise<void> | undefined;
+  #stopped = false;
+
+  constructor(options: ManifestSourceOptions) {
+    this.#options = options;
+  }
+
+  /** Rejects with `ManifestDirectoryError` when there is no such directory, or it cannot be listed. */
+  async start(sink: ObjectSink): Promise<void> {
+    this.#working = this.#loadAll(sink);
+    try {
+      await this.#working;
+    } catch (error) {
+      this.#watch?.close();
+      const reason = isNoEntry(error) ? "there is no such directory" : reasonOf(error);
+      throw new ManifestDirectoryError(`manifests ${this.#options.directory}: ${reason}`, { cause: error });
+    } finally {
+      this.#working = undefined;
+    }
+    if (this.#stopped) return;
+    sink.synced();
+    sink.flush();
+    this.#sink = sink;
+    this.#schedule();
+  }
+
+  /** What is missing at present. */
+  gaps(): ManifestGaps {
+    const files = [...this.#problems].filter(([, problems]) => problems.some(({ repeated }) => repeated === undefined));
+    return { files: files.map(([file]) => file), empty: this.#index.empty };
+  }
+
+  /** Everything that is wrong at present, objects that are in several files included. */
+  problems(): ManifestProblem[] {
+    return [...[...this.#problems.values()].flat(), ...this.#index.clashes().map(problemOf)];
+  }
+
+  /** The file whose object counts. `name` is "namespace/name", or the name of a cluster-wide object. */
+  fileOf(kind: string, name: string): string | undefined {
+    return this.#index.fileOf(`${kind} ${name}`);
+  }
+
+  /** Resolves when nothing more will reach the sink. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#watch?.close();
+    for (const timer of this.#timers) clearTimeout(timer);
+    await this.#working?.catch(() => undefined);
+  }
+
+  /** The first list: file by file in order of their names, so that no more than a few are in memory at a time. */
+  async #loadAll(sink: ObjectSink): Promise<void> {
+    const { directory, lookEveryMs } = this.#options;
+    if (!(await stat(directory)).isDirectory()) throw new Error("it is not a directory");
+    if (this.#options.watch === true) {
+      const changed = (file: string | undefined): void => this.#changed(file);
+      this.#watch = new DirectoryWatch(
+        directory,
+        changed,
+        (note) => this.#options.onNote(note),
+        isManifest,
+        lookEveryMs,
+      );
+      // Before the first list, so that nothing falls between the two.
+      this.#watch.open();
+    }
+    const { files, linked } = await listDirectory(directory);
+    this.#watch?.follow(linked);
+    if (files.length === 0) {
+      this.#options.onNote(`there is no *.yaml, *.yml or *.json file in ${directory} yet`);
+    }
+    const ahead = files.slice(0, READ_AHEAD).map((file) => this.#read(file));
+    for (const [at, file] of files.entries()) {
+      const content = await ahead.shift();
+      const next = files[at + READ_AHEAD];
+      if (next !== undefined) ahead.push(this.#read(next));
+      const version = await this.#parse(file, content);
+      this.#accept(file, version);
+      if (version.kind === "objects") await this.#deliver(new Map([[file, version.objects]]), sink, this.#slice);
+      await this.#slice.yield();
+      if (this.#stopped) return;
+    }
+  }
+
+  /** `undefined`: any file. */
+  #changed(file: string | undefined): void {
+    if (file === undefined) this.#pending = "all";
+    else if (this.#pending === undefined) this.#pending = new Set([file]);
+    else if (this.#pending !== "all") this.#pending.add(file);
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    const sink = this.#sink;
+    // What comes in while work goes on waits; the end of the work schedules it.
+    if (this.#pending === undefined || this.#scheduled || this.#working !== undefined || sink === undefined) return;
+    this.#scheduled = true;
+    this.#after(this.#options.debounceMs ?? DEFAULT_DEBOUNCE_MS, () => {
+      this.#scheduled = false;
+      const pending = this.#pending ?? [];
+      this.#pending = undefined;
+      this.#working = this.#refresh(pending, sink)
+        .catch((error: unknown) => {
+          const { directory } = this.#options;
+          this.#report(directory, [{ file: directory, served: "last", reason: `cannot be read: ${reasonOf(error)}` }]);
+        })
+        .finally(() => {
+          this.#working = undefined;
+          this.#schedule();
+        });
+    });
+  }
+
+  async #refresh(pending: Iterable<string> | "all", sink: ObjectSink): Promise<void> {
+    const files = pending === "all" ? await this.#suspects() : [...pending];
+    const versions = new Map<string, FileObjects | undefined>();
+    for (const file of files.sort()) {
+      const version = await this.#parse(file, await this.#read(file));
+      if (this.#stopped) return;
+      if (!this.#isSettled(file, version)) continue;
+      this.#accept(file, version);
+      if (version.kind !== "fault") versions.set(file, version.kind === "objects" ? version.objects : undefined);
+    }
+    const changed = await this.#deliver(versions, sink);
+    if (!changed && !this.#recovered) return;
+    this.#recovered = false;
+    sink.flush();
+  }
+
+  /** The files that differ from what was last seen of them, those that are gone included. */
+  async #suspects(): Promise<string[]> {
+    const { directory } = this.#options;
+    const { files, linked } = await listDirectory(directory);
+    this.#report(directory, []);
+    this.#watch?.follow(linked);
+    const present = new Set(files);
+    const suspects = new Set([...this.#seen.keys()].filter((file) => !present.has(file)));
+    for (const file of files) {
+      const version = await fileVersion(join(directory, file));
+      if (version === undefined || version !== this.#seen.get(file)) suspects.add(file);
+    }
+    return [...suspects];
+  }
+
+  /** Whether a version may be taken over now; if not, the file is looked at again. */
+  #isSettled(file: string, version: FileVersion): boolean {
+    const halfWritten =
+      version.kind === "fault" ||
+      (version.kind === "absent" ? this.#seen.has(file) : this.#index.lacks(file, version.objects));
+    const now = performance.now();
+    const before = this.#unsettled.get(file);
+    const since = before?.signature === version.signature ? before.since : now;
+    const wait = (this.#options.settleMs ?? DEFAULT_SETTLE_MS) - (now - since);
+    if (!halfWritten || wait <= 0) {
+      this.#unsettled.delete(file);
+      return true;
+    }
+    this.#unsettled.set(file, { signature: version.signature, since });
+    this.#after(Math.ceil(wait), () => this.#changed(file));
+    return false;
+  }
+
+  /** Remembers a version and reports what is wrong with it. */
+  #accept(file: string, version: FileVersion): void {
+    if (version.kind === "absent") this.#seen.delete(file);
+    else this.#seen.set(file, version.signature);
+    this.#report(file, this.#problemsOf(file, version));
+  }
+
+  #problemsOf(file: string, version: FileVersion): ManifestProblem[] {
+    if (version.kind === "absent") return [];
+    if (version.kind === "fault") return [{ ...version.problem, served: this.#index.holds(file) ? "last" : "nothing" }];
+    const ofRest = { file, served: "rest" } as const;
+    return [
+      ...version.faults.map(({ fault: reason, place }) => ({ ...ofRest, reason, place })),
+      ...version.objects.repeated.map(({ key, place }) => {
+        return { ...ofRest, reason: `${key} is there twice: the first one counts`, repeated: key, place };
+      }),
+    ];
+  }
+
+  /** Tells the sink of new versions of files. Returns whether there was anything to tell. */
+  async #deliver(
+    versions: ReadonlyMap<string, FileObjects | undefined>,
+    sink: ObjectSink,
+    slice?: TimeSlice,
+  ): Promise<boolean> {
+    const { changed, clashes } = await this.#index.update(versions, sink, slice);
+    for (const clash of clashes) this.#options.onProblem(problemOf(clash));
+    return changed;
+  }
+
+  async #read(file: string): Promise<FileContent | UnreadableFile | undefined> {
+    try {
+      return await readManifest(join(this.#options.directory, file));
+    } catch (error) {
+      return error instanceof UnreadableFile ? error : new UnreadableFile(reasonOf(error), { cause: error });
+    }
+  }
+
+  async #parse(file: string, content: FileContent | UnreadableFile | undefined): Promise<FileVersion> {
+    if (content === undefined) return { kind: "absent", signature: ABSENT };
+    const fault = (
+      signature: string,
+      reason: string,
+      where: Pick<ManifestProblem, "line" | "column">,
+      remedy: string | undefined,
+    ): FileVersion => {
+      return { kind: "fault", signature, problem: { file, reason, ...where, ...(remedy !== undefined && { remedy }) } };
+    };
+    if (content instanceof UnreadableFile) return fault(content.message, content.message, {}, content.remedy);
+    const { signature, bytes } = content;
+    if (bytes.length === 0) {
+      return fault(signature, "is empty, as if it was cut off", {}, "write it again, or remove it");
+    }
+    try {
+      const values = await readDocuments(bytes, formatOf(file) ?? "yaml", this.#slice);
+      return { kind: "objects", signature, ...(await this.#decode(file, values)) };
+    } catch (error) {
+      if (!(error instanceof SyntaxFault)) throw error;
+      return fault(signature, error.message, { line: error.line, column: error.column }, error.remedy);
+    }
+  }
+
+  async #decode(file: string, values: readonly unknown[]) {
+    const objects: FileObjects = { objects: new Map(), repeated: [] };
+    const faults: { fault: string; place: Place }[] = [];
+    for (const item of itemsOf(values)) {
+      if (this.#slice.spent) await this.#slice.yield();
+      if ("fault" in item) faults.push(item);
+      else if ("otherKind" in item) this.#skip(item.otherKind, file, item.place);
+      else if (objects.objects.has(keyOf(item))) objects.repeated.push({ key: keyOf(item), place: item.place });
+      else objects.objects.set(keyOf(item), this.#options.decoder.decode(item.kind, item.name, item.object));
+    }
+    return { objects, faults };
+  }
+
+  #skip(kind: string, file: string, place: Place): void {
+    if (this.skippedKinds.has(kind)) return;
+    this.skippedKinds.set(kind, { file, place });
+    this.#options.onNote(`${kind} objects are skipped (the first one is in ${file})`);
+  }
+
+  /** Reports the problems of a file unless they are those that were reported last. */
+  #report(file: string, problems: readonly ManifestProblem[]): void {
+    const before = this.#problems.get(file);
+    if (isDeepStrictEqual(problems, before ?? [])) return;
+    this.#recovered ||= before !== undefined;
+    if (problems.length === 0) this.#problems.delete(file);
+    else this.#problems.set(file, problems);
+    for (const problem of problems) this.#options.onProblem(problem);
+  }
+
+  #after(ms: number, work: () => void): void {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      if (!this.#stopped) work();
+    }, ms);
+    this.#timers.add(timer);
+  }
+}
+
+function problemOf({ object, file, first }: FileClash): ManifestProblem {
+  const reason = `${object} is in ${first} too, which comes first: that one counts`;
+  return { file, served: "rest", reason, repeated: object };
+}
