@@ -2,13 +2,7 @@
  * The test runner behind `npm test` and `npm run test:*`: runs the tiers one after another, each in a process of its
  * own (and where it needs one, in a network namespace of its own), and adds up what they say.
  *
- *   node test/run.ts [--only TIER[,TIER]] [--nightly] [--asan] [--nft-versions all] [FILTER...]
- *
- * --only          these tiers instead of all
- * --nightly       at length: 1,000,000 fuzz inputs instead of 100,000, 240 random seeds instead of 8, 200 kills instead of 20
- * --asan          with the addon built under AddressSanitizer and UBSan (build-asan/)
- * --nft-versions  `all`: also the nft of other Debian releases, downloaded and unpacked under build/
- * FILTER          passed to vitest: only test files whose path contains it
+ * `node test/run.ts --help` says which tiers, options and variables there are.
  *
  * The last line is `N passed, N failed, N skipped`. The exit code is 0 only if nothing failed.
  */
@@ -32,7 +26,7 @@ interface Outcome {
   readonly passed: number;
   readonly failed: number;
   readonly skipped: number;
-  /** What a reader of the summary must know: what failed, what was left out and why. */
+  /** What a reader of the summary must know: what failed, what was skipped and why. */
   readonly notes: readonly string[];
 }
 
@@ -42,13 +36,20 @@ interface Report {
   readonly numFailedTests: number;
   readonly numPendingTests: number;
   readonly numTodoTests: number;
+  readonly numTotalTests: number;
+  /** ms since 1970. */
+  readonly startTime: number;
   readonly testResults: readonly {
     readonly name: string;
     readonly status: string;
     readonly message: string;
+    readonly endTime: number;
     readonly assertionResults: readonly { readonly fullName: string; readonly status: string }[];
   }[];
 }
+
+/** A JSON report of each tier's last run. */
+const results = path.join(root, "build", "test-results");
 
 const tiers: readonly Tier[] = [
   { name: "lint", what: "type checks, linter, formatter", runs: "checks" },
@@ -69,8 +70,30 @@ const { values: options, positionals: filters } = parseArgs({
     nightly: { type: "boolean", default: false },
     asan: { type: "boolean", default: false },
     "nft-versions": { type: "string", default: "machine" },
+    help: { type: "boolean", short: "h", default: false },
   },
 });
+
+const OPTIONS: readonly (readonly [option: string, what: string])[] = [
+  ["--only TIER[,TIER]", "these tiers instead of all"],
+  [
+    "--nightly",
+    "at length: 1,000,000 fuzz inputs instead of 100,000, 240 random seeds instead of 8, 200 kills instead of 20",
+  ],
+  ["--asan", "with the addon built under AddressSanitizer and UBSan (build-asan/)"],
+  ["--nft-versions all", "also the nft of other Debian releases, downloaded and unpacked under build/"],
+  ["FILTER...", "only test files whose path contains one of them: table, packets/claims"],
+];
+
+const VARIABLES: readonly (readonly [name: string, what: string])[] = [
+  ["FUZZ_SEED, RANDOM_SEED", "the seed that a failed run printed: the same inputs once more"],
+  ["NFT_PROXIER_SLOW", "factor on every limit of time, for machines that are slow or emulated; 1"],
+  ["NFT_PROXIER_ADDON", "another build of the addon than build/Release/nft_proxier.node"],
+  ["NFT_PROXIER_MAIN", "another program than dist/main.js for the tests that start it"],
+  ["LEAKS_COUNT, LEAKS_WORKERS", "rounds of each operation, and worker threads, in the tier leaks"],
+  ["ENDURE_SECONDS, ENDURE_SERVICES", "how long packets/endurance lasts, and on how many services"],
+  ["DEBIAN_MIRROR", "where other releases' packages come from"],
+];
 
 /** A tier that hangs is killed after this long: far more than any needs, so that a run always ends. */
 const tierLimitMs = (options.nightly || options.asan || options.only === "leaks" ? 60 : 30) * 60_000;
@@ -109,9 +132,9 @@ function runGroup(command: string, args: readonly string[]): Promise<string | un
     };
     process.on("SIGINT", interrupted);
     process.on("SIGTERM", interrupted);
-    let late = false;
+    let overdue = false;
     const timer = setTimeout(() => {
-      late = true;
+      overdue = true;
       end("SIGKILL");
     }, tierLimitMs);
     const settle = (failure: string | undefined): void => {
@@ -122,7 +145,7 @@ function runGroup(command: string, args: readonly string[]): Promise<string | un
     };
     child.on("error", (error) => settle(`could not be started: ${error.message}`));
     child.on("exit", (code, signal) => {
-      if (late) settle(`was still running after ${tierLimitMs / 60_000} minutes`);
+      if (overdue) settle(`was still running after ${tierLimitMs / 60_000} minutes`);
       else if (code === 0) settle(undefined);
       else settle(`${signal === null ? `exited with code ${code}` : `was ended by ${signal}`}; see its output above`);
     });
@@ -153,7 +176,7 @@ function tally(tier: Tier, report: Report | undefined, failure: string | undefin
     }
     for (const result of results) {
       if (result.status === "failed") notes.push(`failed: ${name}: ${result.fullName}`);
-      else if (result.status !== "passed") notes.push(`left out: ${name}: ${result.fullName} (${result.status})`);
+      else if (result.status !== "passed") notes.push(`skipped: ${name}: ${result.fullName} (${result.status})`);
     }
   }
   if (failure !== undefined && failed === 0) {
@@ -175,9 +198,8 @@ function prepare(tier: Tier): string | undefined {
 }
 
 async function runVitest(tier: Tier): Promise<Outcome> {
-  const directory = path.join(root, "build", "test-results");
-  const file = path.join(directory, `${tier.name}.json`);
-  mkdirSync(directory, { recursive: true });
+  const file = path.join(results, `${tier.name}.json`);
+  mkdirSync(results, { recursive: true });
   rmSync(file, { force: true });
   const vitest = [
     path.join(root, "node_modules", "vitest", "vitest.mjs"),
@@ -233,7 +255,7 @@ const apart: readonly { readonly command: string; readonly why: string }[] = [
 ];
 
 /** What this run does not cover though the project has it: said, so that a green line is not read as more than it is. */
-function leftOut(selected: readonly Tier[]): string[] {
+function notCovered(selected: readonly Tier[]): string[] {
   const absent = tiers.filter((tier) => tier.apart !== true && !selected.includes(tier)).map((tier) => tier.name);
   const lines = absent.length === 0 ? [] : [`not asked for: ${absent.join(", ")}`];
   if (filters.length > 0) lines.push(`only test files that match: ${filters.join(" ")}`);
@@ -244,11 +266,54 @@ function leftOut(selected: readonly Tier[]): string[] {
     ...(options["nft-versions"] === "all" ? ["test:nft"] : []),
   ];
   const others = apart.filter(({ command }) => !done.includes(command));
-  lines.push(`left out (npm run …): ${others.map(({ command, why }) => `${command} (${why})`).join(", ")}`);
+  lines.push(`not covered (npm run …): ${others.map(({ command, why }) => `${command} (${why})`).join(", ")}`);
   return lines;
 }
 
+function columns(rows: readonly (readonly [string, string])[]): string {
+  const width = Math.max(...rows.map(([name]) => name.length));
+  return rows.map(([name, what]) => `  ${name.padEnd(width)}  ${what}`).join("\n");
+}
+
+/** How long a tier took on this machine, as its report of then says; a run with a FILTER counts as one. */
+function lastRun({ name }: Tier): string {
+  const report = readReport(path.join(results, `${name}.json`));
+  if (report === undefined) return "";
+  const end = Math.max(report.startTime, ...report.testResults.map(({ endTime }) => endTime));
+  return `; last time ${report.numTotalTests} tests in ${Math.ceil((end - report.startTime) / 1000)} s`;
+}
+
+function help(): string {
+  const rows = tiers.map((tier): readonly [string, string] => {
+    const isolated = tier.runs === "in-namespaces" ? ", in network namespaces of its own" : "";
+    return [tier.name, `${tier.what}${isolated}${tier.apart === true ? "; by --only alone" : ""}${lastRun(tier)}`];
+  });
+  return [
+    "Runs the tests, one tier after another. Each needs what `npm run build` makes; all of `npm test` takes 11 minutes on two cores.",
+    "",
+    "  npm test                           every tier",
+    "  npm run test:TIER -- FILTER        one tier, only files whose path contains FILTER",
+    "  node test/run.ts [OPTION...] [FILTER...]",
+    "",
+    `Tiers:\n${columns(rows)}`,
+    "",
+    `Options:\n${columns(OPTIONS)}`,
+    "",
+    `Environment:\n${columns(VARIABLES)}`,
+    "",
+    `No part of \`npm test\` (npm run …):\n${columns(apart.map(({ command, why }) => [command, why]))}`,
+    "",
+    "Reports are in build/test-results/, one JSON file per tier. Another test while you write it:",
+    "  node_modules/.bin/node node_modules/vitest/vitest.mjs --project=unit model/claims     (watches, and runs again)",
+    "  node test/lab/enter.mjs -- node_modules/.bin/node node_modules/vitest/vitest.mjs --project=packets packets/claims",
+  ].join("\n");
+}
+
 async function main(): Promise<void> {
+  if (options.help) {
+    console.log(help());
+    return;
+  }
   const selected = selectTiers();
   const total = { passed: 0, failed: 0, skipped: 0 };
   const notes: string[] = [];
@@ -268,7 +333,7 @@ async function main(): Promise<void> {
     if (process.exitCode === 130) break;
   }
   console.log(`\n=== summary\n${lines.join("\n")}`);
-  for (const note of [...notes, ...leftOut(selected)]) console.log(note);
+  for (const note of [...notes, ...notCovered(selected)]) console.log(note);
   console.log(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`);
   process.exitCode ??= total.failed === 0 ? 0 : 1;
 }
