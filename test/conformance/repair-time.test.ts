@@ -74,7 +74,8 @@ test(
       expect(report).toMatchObject({ cause: "table-deleted", found: ["the table was deleted"] });
       expect(report.operations).toBeGreaterThan(SERVICES * ENDPOINTS);
     }
-    // Patience is for what waits: an emulated processor computes slower still (12 to 15 times were seen).
-    expect(Math.min(...own.slice(1))).toBeLessThan(patience(patience(1) > 1 ? 2 * OWN_MS : OWN_MS));
+    // Patience is for what waits: an emulated processor computes slower still (12 to 15 times were seen), and its clock also
+    // counts what it stands still for a busy machine (1.6 s were seen where that took turns).
+    expect(Math.min(...own.slice(1))).toBeLessThan(patience(patience(1) > 1 ? 4 * OWN_MS : OWN_MS));
   },
 );

@@ -102,8 +102,8 @@ function addonsIn(directory: string): string[] {
     .map((name) => path.join(directory, name));
 }
 
-/** Writes the part that all kernels have in common. The checkout must be built, the lab's agent too. */
-export function writeUserland(file: string): void {
+/** Writes the part that all kernels have in common. The checkout must be built, the lab's agent too; `bundle` is bundleProgram()'s. */
+export function writeUserland(file: string, bundle: string): void {
   const archive = new CpioWriter(file);
   for (const name of ["dev", "proc", "sys", "run", "tmp", "root", "var", "etc"]) archive.directory(name);
   for (const name of MERGED) {
@@ -138,6 +138,7 @@ export function writeUserland(file: string): void {
   archive.copy("init", init, { ...statSync(init), mode: 0o755 });
 
   for (const name of CHECKOUT) copyTree(archive, path.join(root, name), `${GUEST_ROOT}/${name}`);
+  copyTree(archive, bundle, `${GUEST_ROOT}/dist/bundle`);
   copyTree(archive, path.join(root, "node_modules"), `${GUEST_ROOT}/node_modules`, (to) => {
     const inside = to.slice(GUEST_ROOT.length + 1);
     return NOT_LOADED.test(inside) || NOT_READ.test(inside);

@@ -32,12 +32,15 @@ cd /repo || report '{"event":"broken","message":"there is no checkout in the ima
 export PATH=/repo/node_modules/.bin:$PATH
 export NFT_PROXIER_SLOW="$SLOW" NFT_PROXIER_WITHOUT="$WITHOUT"
 export NFT_PROXIER_REPORT=/dev/ttyS1 NO_COLOR=1 NODE_COMPILE_CACHE=/tmp/cache
+export NFT_PROXIER_MAIN=/repo/dist/bundle/main.js
+without=
+for file in $EXCLUDED; do without="$without --exclude=$file"; done
 for tier in $TIERS; do
   report "{\"event\":\"tier\",\"tier\":\"$tier\"}"
   # The pipe makes vitest's output plain lines. Split into words on purpose: file names have no spaces here.
   # shellcheck disable=SC2086
   { node test/lab/enter.mjs -- node node_modules/vitest/vitest.mjs run "--project=$tier" --passWithNoTests \
-      --reporter=default --reporter=./test/kernels/reporter.ts $FILTERS 2>&1 3>&-; echo $? > /tmp/code; } | cat
+      --reporter=default --reporter=./test/kernels/reporter.ts $without $FILTERS 2>&1 3>&-; echo $? > /tmp/code; } | cat
   report "{\"event\":\"tier-end\",\"tier\":\"$tier\",\"code\":$(cat /tmp/code)}"
 done
 dmesg | grep -E 'WARNING:|BUG:|Oops|Call Trace|refcount_t|unregister_netdevice' | while read -r line; do
