@@ -5,7 +5,7 @@ import { FieldCodec, FieldError, type FieldsValue } from "./fields.js";
 import { parseVerdict, verdictText, type VerdictText } from "./verdicts.js";
 
 /** What a set or map is: its key, what it maps to, how large it may grow. */
-export type SetSpec = Omit<FullSetSpec, "lateLeftovers">;
+export type SetSpec = Omit<FullSetSpec, "deferLeftovers">;
 
 type Fields = readonly FieldType[];
 

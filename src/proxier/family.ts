@@ -3,7 +3,7 @@ import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
-import { FORMER_SERVICE_MAPS, isDrawChain, TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
+import { FORMER_SERVICE_MAPS, TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
 import { servedClaims } from "../ruleset/served-claims.js";
 import { type ApplyResult, type Clock, joinResults, probeRejectPrerouting, Table, TableError } from "../table/index.js";
 import type { ProxierObserver } from "./observer.js";
@@ -77,12 +77,10 @@ export class FamilyProxier {
     this.#clock = clock;
     this.#observers = observers;
     this.table = new Table(kernel, {
-      lateChains: isDrawChain,
       family,
       name: TABLE_NAME,
       comment: TABLE_COMMENT,
       clock,
-      targetsFirst: true,
       own: ownTable,
       ...(pieceElements === undefined ? {} : { pieceElements }),
     });
@@ -164,7 +162,7 @@ export class FamilyProxier {
         result: { ...result, ...againMs },
         quarantined: quarantine.services,
         released: quarantine.takeReleased(),
-        repairPending: this.table.inDoubt,
+        repairPending: this.table.invalidated,
       };
     } catch (error) {
       if (error instanceof TableError && error.owner !== undefined) return this.#refusedForOwner(error);

@@ -146,7 +146,7 @@ export class FamilyRepair {
 
   /** Ms until a repair that waits may be done; undefined when there is none. */
   get pendingMs(): number | undefined {
-    return this.#table.inDoubt ? this.waitMs() : undefined;
+    return this.#table.invalidated ? this.waitMs() : undefined;
   }
 
   /** A write is through, which began then (ms of the clock): counts and tells what it undid. */
@@ -155,7 +155,7 @@ export class FamilyRepair {
     if (result.drift === undefined || result.transactions === 0) {
       if (result.resynced === undefined) return;
       this.#pace.looked(now, now - began);
-      if (!this.#table.inDoubt) this.#noticed = undefined;
+      if (!this.#table.invalidated) this.#noticed = undefined;
       return;
     }
     const noticed = this.#noticed ?? this.#nothing();

@@ -15,8 +15,6 @@ export interface Attribution {
 /** Sets whose keys begin with a service's address, protocol and port, or its protocol and node port. */
 const SERVICE_KEYED = /^(services|nodeports|endpoints|nodeport-endpoints|no-endpoint|firewall-ips|reset)(-|$)/;
 
-const NO_DATA = new Uint8Array(0);
-
 function latin1(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1");
 }
@@ -68,12 +66,7 @@ export class FaultOwners {
       endpoints: (set, key, base, { length }) => {
         for (let i = 0; i < length; i++) compare(set, key.at(base + i));
       },
-      shared: compare,
-      goto: () => NO_DATA,
       list: () => undefined,
-      sticky: () => NO_DATA,
-      drop: () => NO_DATA,
-      firewall: () => NO_DATA,
     };
   }
 }

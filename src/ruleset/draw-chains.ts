@@ -72,7 +72,8 @@ export class DrawChains {
       const list = unpackList(value);
       this.#idle.delete(value);
       this.#chains.delete(value);
-      this.#dispatch.delete(packNumber(value));
+      // The chain stays for as long.
+      this.#dispatch.delete(packNumber(value), true);
       this.#table.removeChain(drawChainName(list));
       if (list.kind === "masq") this.release(twinOf(list), chain.unusedSince);
     }

@@ -82,13 +82,6 @@ export function drawChainName({ kind, count, shard, nodePort }: ListValue): stri
   return nodePort ? `np-${kind}-${count}` : `${kind}-${count}-${shard.toString(16)}`;
 }
 
-const DRAW_CHAIN = /^((np-(cluster|masq|local)|sticky-draw)-\d+|(cluster|masq|local)-\d+-[0-9a-f])$/;
-
-/** Whether this is a name that `drawChainName` gives. */
-export function isDrawChain(name: string): boolean {
-  return DRAW_CHAIN.test(name);
-}
-
 /** Longest chain and set name that we make; the kernel takes 255 bytes. */
 const NAME_LIMIT = 200;
 const PLAIN_NAME = /^[a-z0-9][a-z0-9._-]*$/;

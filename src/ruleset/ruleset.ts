@@ -8,12 +8,12 @@ import type { ElementSet, FaultyObject, TableDeclarations } from "../table/index
 import { DrawChains } from "./draw-chains.js";
 import { StickyNumbers } from "./affinity.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
-import { KeyPacker, packNumber, type ServiceClaim, unpackServiceKey } from "./keys.js";
+import { KeyPacker, type ServiceClaim, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { arrange, assignIndices } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { RulesOnDemand } from "./on-demand.js";
-import { declareOwnObjects, needsOwnObjects, type OwnObjects, ownNames } from "./own-chains.js";
+import { declareOwnObjects, needsOwnObjects, type OwnObjects } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
 import type { ElementSets } from "./sets.js";
 import { declareSets, declareSkeleton, type LocalDetector } from "./skeleton.js";
@@ -31,18 +31,14 @@ export interface RulesetOptions {
   readonly rejectInPrerouting?: boolean;
 }
 
-interface PortRecord extends ServicePortState {
-  readonly own: OwnObjects;
-  /** Of the update that put its elements: tells them from those that have passed to another service since. */
-  readonly epoch: number;
-}
+/** A service port with the chains and sets that it has for itself. */
+type PortRecord = ServicePortState & { readonly own: OwnObjects };
 
 /** What a service has in the table, to come back to. */
-export type ServiceState = readonly (ServicePortState & { readonly own: OwnObjects })[];
+export type ServiceState = readonly PortRecord[];
 
 const NOTHING: ServiceState = Object.freeze([]);
 const NO_OBJECTS: OwnObjects = Object.freeze([]);
-const NO_PORTS: readonly PortRecord[] = Object.freeze([]);
 
 export class FamilyRuleset {
   readonly family: IpFamily;
@@ -51,13 +47,11 @@ export class FamilyRuleset {
   readonly #expander: ServiceExpander;
   readonly #sticky: StickyNumbers;
   readonly #sets: ElementSets;
-  readonly #ports = new Map<string, readonly PortRecord[]>();
+  readonly #ports = new Map<string, ServiceState>();
   readonly #draws: DrawChains;
   readonly #onDemand: RulesOnDemand;
-  readonly #laterSets: ReadonlySet<ElementSet>;
+  readonly #deferring: ReadonlySet<ElementSet>;
   #options: RulesetOptions;
-  #epoch = 0;
-  #formerEpoch = 0;
 
   /** @param firstNumber where the numbers of endpoints with affinity begin; by default anywhere, see StickyNumbers. */
   constructor(table: TableDeclarations, family: IpFamily, options: RulesetOptions, firstNumber?: number) {
@@ -71,8 +65,8 @@ export class FamilyRuleset {
     this.#draws = new DrawChains(table, this.#sets.dispatch, options.masqueradeBit);
     // What packets that are under way look up after what they found in the former state.
     const { endpoints, nodePortEndpoints, hairpin, stickyDraws } = this.#sets;
-    this.#laterSets = new Set([...endpoints, nodePortEndpoints, hairpin, stickyDraws]);
-    this.#expander = new ServiceExpander(this.#sets, this.#keys);
+    this.#deferring = new Set([...endpoints, nodePortEndpoints, hairpin, stickyDraws]);
+    this.#expander = new ServiceExpander(this.#sets, this.#keys, (verdict) => table.verdictId(verdict));
     this.#sticky = new StickyNumbers(this.#sets, this.#keys, firstNumber);
     this.#replaceNodePortIPs();
   }
@@ -105,7 +99,7 @@ export class FamilyRuleset {
    * nothing has changed.
    */
   update(service: string, views: readonly ServicePortView[]): void {
-    const before = this.#ports.get(service) ?? NO_PORTS;
+    const before = this.#ports.get(service) ?? NOTHING;
     const lists = new Set<number>();
     const states = views.map((view) =>
       view.affinitySeconds > 0
@@ -122,17 +116,14 @@ export class FamilyRuleset {
 
   /** Wants of the service exactly what `state` once said, endpoint by endpoint. */
   restore(service: string, state: ServiceState): void {
-    this.#replace(service, state, this.#ports.get(service) ?? NO_PORTS);
+    this.#replace(service, state, this.#ports.get(service) ?? NOTHING);
   }
 
-  #replace(service: string, states: readonly ServicePortState[], before: readonly PortRecord[]): void {
-    this.#epoch++;
+  #replace(service: string, states: readonly ServicePortState[], before: ServiceState): void {
     const after = this.#declareAll(states, before);
     for (let i = 0; i < after.length; i++) this.#expander.expand(after[i], this.#adding);
-    for (let i = 0; i < before.length; i++) {
-      this.#formerEpoch = before[i].epoch;
-      this.#expander.expand(before[i], this.#removing);
-    }
+    // In this order: what both have stays, and so does what has passed to another service since.
+    for (let i = 0; i < before.length; i++) this.#expander.expand(before[i], this.#removing);
     this.#removeOwn(before, after);
     this.#onDemand.ensure();
     if (after.length === 0) this.#ports.delete(service);
@@ -209,16 +200,8 @@ export class FamilyRuleset {
   }
 
   /** Declares what the states need for themselves; when that fails, what `before` needs is declared as it was. */
-  #declareAll(states: readonly ServicePortState[], before: readonly PortRecord[]): PortRecord[] {
-    const epoch = this.#epoch;
-    const after = states.map(({ view, cluster, local, sticky }) => ({
-      view,
-      cluster,
-      local,
-      sticky,
-      own: NO_OBJECTS,
-      epoch,
-    }));
+  #declareAll(states: readonly ServicePortState[], before: ServiceState): PortRecord[] {
+    const after = states.map(({ view, cluster, local, sticky }) => ({ view, cluster, local, sticky, own: NO_OBJECTS }));
     try {
       for (const port of after) port.own = this.#declareOwn(port);
       return after;
@@ -230,7 +213,7 @@ export class FamilyRuleset {
   }
 
   /** Removes what only the former ports of a service had for themselves. */
-  #removeOwn(before: readonly PortRecord[], after: readonly PortRecord[]): void {
+  #removeOwn(before: ServiceState, after: ServiceState): void {
     if (before.every((port) => port.own.length === 0)) return;
     const kept = new Set(after.flatMap((port) => port.own.map((object) => `${object.kind} ${object.name}`)));
     for (const port of before) {
@@ -279,62 +262,28 @@ export class FamilyRuleset {
   }
 
   readonly #adding: Expansion = {
-    element: (set, key, data) => void set.put(key, data, this.#epoch),
+    element: (set, key, data) => set.retain(key, data),
     endpoints: (set, key, base, endpoints) =>
-      set.putList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length, this.#epoch),
-    // The epoch of a shared element is the number of service ports that want it.
-    shared: (set, key) => void set.put(key, undefined, set.epochOf(key) + 1),
-    goto: (chain) => this.#goto(chain),
+      set.retainList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length),
     list: (value) => this.#draws.use(value),
-    sticky: (kind, { view }) => this.#goto(ownNames(view).draw[kind]),
-    drop: () => packNumber(this.#table.verdictId({ verdict: "drop" })),
-    firewall: ({ view }, address) => {
-      const names = ownNames(view);
-      const shared = view.guards?.some((guard) => guard.address === address) === true;
-      return this.#goto(shared ? names.sharedFirewall(address) : names.firewall);
-    },
-  };
-
-  /** Walks a former state: what it put and nobody has put since, neither the new state nor another service, goes. */
-  readonly #removing: Expansion = {
-    element: (set, key) => {
-      if (set.epochOf(key) !== this.#formerEpoch) return;
-      this.#delete(set, key);
-    },
-    endpoints: (set, key, base, { length }) => set.deleteList(key.service, base, length, this.#formerEpoch, true),
-    shared: (set, key) => {
-      const others = set.epochOf(key) - 1;
-      if (others > 0) set.put(key, undefined, others);
-      else this.#delete(set, key);
-    },
-    goto: () => NO_DATA,
-    list: (value) => this.#draws.release(value),
-    sticky: () => NO_DATA,
-    drop: () => NO_DATA,
-    firewall: () => NO_DATA,
   };
 
   /**
-   * A packet under the old verdict may still draw an index (see deleteLater); and one that was sent to an endpoint of this node
-   * asks at postrouting whether it came from there: unmasqueraded it would be dropped, and its connection with it.
+   * A packet under the old verdict may still draw an index, so that its element goes after a grace period; and one that was sent to an
+   * endpoint of this node asks at postrouting whether it came from there: unmasqueraded it would be dropped, and its connection with it.
    */
-  #delete(set: ElementSet, key: Uint8Array): void {
-    if (this.#laterSets.has(set)) set.deleteLater(key);
-    else set.delete(key);
-  }
-
-  #goto(chain: string): Uint8Array {
-    return packNumber(this.#table.verdictId({ verdict: "goto", chain }));
-  }
+  readonly #removing: Expansion = {
+    element: (set, key) => set.release(key, this.#deferring.has(set)),
+    endpoints: (set, key, base, { length }) => set.releaseList(key.service, base, length, true),
+    list: (value) => this.#draws.release(value),
+  };
 }
 
 /** The record of the same service port. */
-function sameIn(ports: readonly PortRecord[], { portName, protocol }: ServicePortView): PortRecord | undefined {
+function sameIn(ports: ServiceState, { portName, protocol }: ServicePortView): PortRecord | undefined {
   for (let i = 0; i < ports.length; i++) {
     const { view } = ports[i];
     if (view.portName === portName && view.protocol === protocol) return ports[i];
   }
   return undefined;
 }
-
-const NO_DATA = new Uint8Array(0);

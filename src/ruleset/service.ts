@@ -3,12 +3,14 @@
  * that a change is the difference between two expansions.
  */
 import type { EndpointList } from "../model/endpoints.js";
+import type { Verdict } from "../kernel/types.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/index.js";
 import { expandSticky, type Sticky } from "./affinity.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
 import { bySource, packList, shardOf, stickyList } from "./list-values.js";
 import { ChainName, type DrawKind, LOCAL_INDEX_BASE } from "./names.js";
+import { ownNames } from "./own-chains.js";
 import type { ElementSets } from "./sets.js";
 
 /** A service port with what the table has to remember of it between changes. */
@@ -22,24 +24,14 @@ export interface ServicePortState {
   readonly sticky?: Sticky | undefined;
 }
 
-/** Where an expansion goes. */
+/** Where an expansion goes: the same calls, whether elements come, go or are looked for. Bytes are valid during the call only. */
 export interface Expansion {
-  /** One element; `data` is absent for sets. Bytes are valid during the call only. */
+  /** One element, perhaps shared with other service ports; `data` is absent for sets. */
   element(set: ElementSet, key: Uint8Array, data?: Uint8Array): void;
   /** The elements of a list of endpoints: `key`, followed by `base` and the numbers behind it. */
   endpoints(set: ElementSet, key: ServiceKey, base: number, endpoints: EndpointList): void;
-  /** An element of a set that several service ports share, wanted as long as any of them wants it. */
-  shared(set: ElementSet, key: Uint8Array): void;
-  /** Verdict-map data that goes to the named constant chain. */
-  goto(chain: string): Uint8Array;
   /** One element leads to the chain that draws from such a list (packList). */
   list(value: number): void;
-  /** Verdict-map data that goes to the service port's own chain for a list, as it has affinity. */
-  sticky(kind: DrawKind, state: ServicePortState): Uint8Array;
-  /** Verdict-map data that drops. */
-  drop(): Uint8Array;
-  /** Verdict-map data that goes to the service port's own firewall chain for a VIP. */
-  firewall(state: ServicePortState, address: string): Uint8Array;
 }
 
 /** The maps that serve VIPs, or their twins that serve node ports. */
@@ -60,8 +52,10 @@ export class ServiceExpander {
   readonly #keys: KeyPacker;
   readonly #vips: Maps;
   readonly #nodePorts: Maps;
+  readonly #verdictId: (verdict: Verdict) => number;
 
-  constructor(sets: ElementSets, keys: KeyPacker) {
+  constructor(sets: ElementSets, keys: KeyPacker, verdictId: (verdict: Verdict) => number) {
+    this.#verdictId = verdictId;
     this.#sets = sets;
     this.#keys = keys;
     this.#vips = {
@@ -82,12 +76,12 @@ export class ServiceExpander {
     };
   }
 
-  /** Tells `to` every element that `state` wants. */
+  /** Tells `to` every element that `state` asks for. */
   expand(state: ServicePortState, to: Expansion): void {
     const { view } = state;
     const keys = this.#keys;
     if (view.clusterIP !== undefined) {
-      to.shared(this.#sets.clusterIPs, keys.address(view.clusterIP));
+      to.element(this.#sets.clusterIPs, keys.address(view.clusterIP));
       // Masquerading is the business of the constant chain in front.
       const kind = view.internalPolicyLocal ? "local" : "cluster";
       this.#serve(state, keys.vip(view.clusterIP, view.protocol, view.port), this.#vips, kind, to);
@@ -96,7 +90,9 @@ export class ServiceExpander {
     this.#externals(state, view.externalIPs, to);
     this.#externals(state, view.loadBalancerIPs, to);
     for (const address of guarded(view)) {
-      const verdict = to.firewall(state, address);
+      const names = ownNames(view);
+      const isShared = view.guards?.some((guard) => guard.address === address) === true;
+      const verdict = this.#goto(isShared ? names.sharedFirewall(address) : names.firewall);
       to.element(this.#sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, verdict);
     }
     if (view.nodePort !== 0) this.#external(state, keys.nodePort(view.protocol, view.nodePort), this.#nodePorts, to);
@@ -128,7 +124,7 @@ export class ServiceExpander {
   #external(state: ServicePortState, key: ServiceKey, maps: Maps, to: Expansion): void {
     const { view, cluster, local } = state;
     if (!view.externalPolicyLocal) return this.#serve(state, key, maps, "masq", to);
-    if (local.length === 0) to.element(maps.noEndpoints, key.service, this.#refusal(view, to));
+    if (local.length === 0) to.element(maps.noEndpoints, key.service, this.#refusal(view));
     if (cluster.length === 0 && local.length === 0) return;
     to.element(maps.services, key.service, packNumber(bySource(maps.nodePort)));
     if (cluster.length > 0) this.#list(state, key, maps, "cluster", maps.cluster, to);
@@ -137,7 +133,7 @@ export class ServiceExpander {
 
   #serve(state: ServicePortState, key: ServiceKey, maps: Maps, kind: DrawKind, to: Expansion): void {
     if (listOf(state, kind).length > 0) this.#list(state, key, maps, kind, maps.services, to);
-    else to.element(maps.noEndpoints, key.service, this.#refusal(state.view, to));
+    else to.element(maps.noEndpoints, key.service, this.#refusal(state.view));
   }
 
   /** Says in `into` which list the key draws from, and what stands in that; with affinity all VIPs and the node port have it in common (affinity.ts). */
@@ -146,7 +142,7 @@ export class ServiceExpander {
     if (state.sticky !== undefined) {
       const value = stickyList(kind, state.sticky.list);
       to.element(into, key.service, packNumber(value));
-      to.element(this.#sets.dispatch, packNumber(value), to.sticky(kind, state));
+      to.element(this.#sets.dispatch, packNumber(value), this.#goto(ownNames(state.view).draw[kind]));
       return;
     }
     const list = listOf(state, kind);
@@ -157,15 +153,19 @@ export class ServiceExpander {
     to.endpoints(maps.endpoints[shard], key, kind === "local" ? LOCAL_INDEX_BASE : 0, list);
   }
 
-  #refusal(view: ServicePortView, to: Expansion): Uint8Array {
-    return view.hasAnyEndpoint ? to.drop() : to.goto(ChainName.reject);
+  #refusal(view: ServicePortView): Uint8Array {
+    return view.hasAnyEndpoint ? packNumber(this.#verdictId({ verdict: "drop" })) : this.#goto(ChainName.reject);
+  }
+
+  #goto(chain: string): Uint8Array {
+    return packNumber(this.#verdictId({ verdict: "goto", chain }));
   }
 
   /** Only an endpoint on this node can send a packet that comes back to itself through this table. */
   #hairpins({ protocol }: ServicePortView, list: EndpointList, to: Expansion): void {
     if (list.locals === undefined) return;
     for (let i = 0; i < list.length; i++) {
-      if (list.isLocal(i)) to.shared(this.#sets.hairpin, this.#keys.hairpin(list, i, protocol));
+      if (list.isLocal(i)) to.element(this.#sets.hairpin, this.#keys.hairpin(list, i, protocol));
     }
   }
 }

@@ -29,7 +29,7 @@ export function setSpecs(family: IpFamily): Readonly<Record<Role, SetSpec> & { e
   /** Of a service's lists: what packets may still draw goes late. */
   const endpoints = (set: string, key: readonly FieldType[], comment: string): SetSpec => {
     const data: readonly FieldType[] = [address, "inet_service"];
-    return { set, key: [...key, "index"], data, size: "auto", lateLeftovers: true, comment };
+    return { set, key: [...key, "index"], data, size: "auto", deferLeftovers: true, comment };
   };
   /** What is not here is forgotten by all clients, at once. */
   const numbered = (set: string): SetSpec => {
@@ -45,7 +45,7 @@ export function setSpecs(family: IpFamily): Readonly<Record<Role, SetSpec> & { e
       set: SetName.hairpin,
       key: [address, address, "inet_proto", "inet_service"],
       size: "auto",
-      lateLeftovers: true,
+      deferLeftovers: true,
       comment: "service hairpin connections",
     },
     noEndpointServices: verdicts(
@@ -68,14 +68,14 @@ export function setSpecs(family: IpFamily): Readonly<Record<Role, SetSpec> & { e
     // A packet that has found the value before a new start looks here after it. The chain of a service port's own goes at once.
     dispatch: {
       ...verdicts(SetName.dispatch, ["classid"], "chain that draws from such a list"),
-      lateLeftovers: (key) => !isSticky(unpackNumber(key)),
+      deferLeftovers: (key) => !isSticky(unpackNumber(key)),
     },
     stickyDraws: {
       set: SetName.stickyDraws,
       key: ["classid", "index"],
       data: ["classid"],
       size: "auto",
-      lateLeftovers: true,
+      deferLeftovers: true,
       comment: "ClientIP affinity: number of the endpoint at each index of a list",
     },
     stickyCluster: numbered(SetName.stickyCluster),

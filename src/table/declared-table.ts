@@ -1,56 +1,73 @@
 import type { TableRef, Verdict } from "../kernel/types.js";
 import { renderTable } from "./rules/render.js";
-import type { Table } from "./table.js";
 import { checkComment, checkName } from "./rules/text.js";
 import type { ChainSpec, ElementSet, SetSpec, TableOptions } from "./rules/types.js";
-import { WantedState } from "./sync/desired.js";
+import { DesiredState } from "./sync/desired.js";
 
 /** What is said of a table's content, whoever brings it somewhere: to the kernel (`Table`) or to text (`DeclaredTable`). */
-export type TableDeclarations = Pick<Table, "chain" | "removeChain" | "set" | "removeSet" | "verdictId">;
+export type TableDeclarations = Pick<DeclaredTable, "chain" | "removeChain" | "set" | "removeSet" | "verdictId">;
 
-/** A table that is declared and printed, and that no kernel ever sees. The methods are those of `Table`. */
-export class DeclaredTable implements TableDeclarations {
+/** A table that is declared and printed, and that no kernel ever sees. */
+export class DeclaredTable {
   readonly ref: TableRef;
+  protected readonly desired: DesiredState;
   readonly #comment: { readonly comment?: string };
-  readonly #desired: WantedState;
 
   constructor({ family, name, comment }: Pick<TableOptions, "family" | "name" | "comment">) {
     checkName("table", name);
     checkComment(`table ${name}`, comment);
     this.ref = { family, table: name };
     this.#comment = comment === undefined ? {} : { comment };
-    this.#desired = new WantedState(name, family);
+    this.desired = new DesiredState(name, family);
   }
 
+  /**
+   * Declares the chain with exactly these rules. Throws RangeError for what cannot be expressed. Sets that rules look up in an `inet` table
+   * come first.
+   */
   chain(spec: ChainSpec): void {
-    this.#desired.chain(spec);
+    this.desired.chain(spec);
   }
 
   removeChain(name: string): void {
-    this.#desired.removeChain(name);
+    this.desired.removeChain(name);
   }
 
+  /**
+   * Declares the set or map. Called again with the same name it returns the same elements, unless the width of key or data changed,
+   * or whether it is a set of intervals: then the former elements are gone.
+   */
   set(spec: SetSpec): ElementSet {
-    return this.#desired.set(spec);
+    return this.desired.set(spec);
   }
 
   removeSet(name: string): void {
-    this.#desired.removeSet(name);
+    this.desired.removeSet(name);
   }
 
+  /** Number that stands for the verdict in the data of this table's verdict maps, until its chain is neither declared nor in the kernel. */
   verdictId(verdict: Verdict): number {
-    return this.#desired.verdicts.id(verdict);
+    return this.desired.verdicts.id(verdict);
   }
 
-  /** As `Table.render`. */
+  /**
+   * What is desired, as text that `nft -f` (>= 1.0.6) loads in place of the table; insertions, which have no place of their own, are
+   * added by it to chains that have to be there.
+   */
   render(): string {
-    const { sets, chains, verdicts } = this.#desired;
+    const { sets, chains, verdicts } = this.desired;
     return renderTable({
       ...this.ref,
       ...this.#comment,
       sets: [...sets.values()].map((record) => record.elements),
       chains: [...chains.values()].map((chain) => chain.spec),
       verdicts,
+      insertions: this.renderInsertions(),
     });
+  }
+
+  /** Lines that add our rules to others' chains. */
+  protected renderInsertions(): readonly string[] {
+    return [];
   }
 }

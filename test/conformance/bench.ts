@@ -3,7 +3,7 @@ import { FakeKernel, type FakeKernelOptions } from "../fakes/fake-kernel.ts";
 import { normalizeExpr } from "../../src/kernel/normalize.js";
 import type { InterfaceAddress, Kernel } from "../../src/kernel/types.js";
 import { familyOf } from "../../src/base/ip.js";
-import { addressBytes } from "../../src/table/rules/addresses.js";
+import { addressBytes } from "../../src/table/rules/ranges.js";
 import { unpack } from "./build.js";
 import { OF_THE_FAKE, type KernelFacts } from "./kernel-facts.js";
 

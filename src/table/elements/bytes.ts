@@ -22,24 +22,3 @@ export function wordsFor(bytes: number): number {
 export function bytesAt(words: Int32Array, at: number, length: number): Uint8Array {
   return new Uint8Array(words.buffer, words.byteOffset + at * 4, length);
 }
-
-interface Records {
-  readonly count: number;
-  readonly keyLen: number;
-  readonly dataLen: number;
-}
-
-/** The bytes of records of padded keys and data, without the padding. */
-export function unpadded(words: Int32Array<ArrayBuffer>, { count, keyLen, dataLen }: Records): Uint8Array {
-  const keyBytes = wordsFor(keyLen) * 4;
-  const from = keyBytes + wordsFor(dataLen) * 4;
-  const padded = new Uint8Array(words.buffer, words.byteOffset, count * from);
-  const to = keyLen + dataLen;
-  if (to === from) return padded;
-  const bytes = new Uint8Array(count * to);
-  for (let i = 0; i < count; i++) {
-    bytes.set(padded.subarray(i * from, i * from + keyLen), i * to);
-    bytes.set(padded.subarray(i * from + keyBytes, i * from + keyBytes + dataLen), i * to + keyLen);
-  }
-  return bytes;
-}

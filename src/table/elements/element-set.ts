@@ -1,31 +1,28 @@
 /**
- * Wanted against kernel, for the elements of one set or map.
+ * Desired against kernel, for the elements of one set or map.
  *
- *   put / delete / deleteLater                     take ──► pack ──► commit
+ *   put / delete                                   take ──► pack ──► commit
  *          │                                        ▲                  │
  *          ▼                                        │                  ▼
  *   ┌────────────┐   differs?   ┌───────────┐       │           settle (or abort)
- *   │   wanted   │ ───────────► │ dirty rows│ ──────┘                  │
+ *   │  desired   │ ───────────► │ dirty rows│ ──────┘                  │
  *   └────────────┘              └───────────┘ ◄── changed since ───────┤
  *   ┌────────────┐                                                     │
  *   │   kernel   │ ◄────────────── what was sent, on success ──────────┘
  *   └────────────┘ ◄── load (a dump)
  *
- * Both sides live in one PackedMap row, so a change costs one look-up, and a transaction costs as many steps as there are
- * changes, whatever the size. `take` freezes the wanted state in O(1): a row that changes before it is packed
+ * Both sides live in one row (rows.ts), so a change costs one look-up, and a transaction costs as many steps as there are
+ * changes, whatever the size. `take` freezes the desired state in O(1): a row that changes before it is packed
  * keeps its frozen value in `#frozen` (copy on write), so that packing may let the event loop run in between and the
  * transaction is still one moment's state of all sets.
  */
 import type { ElementBatch, Verdict } from "../../kernel/types.js";
-import { bytesAt, wordsFor } from "./bytes.js";
-import { ChangeWriter, RangeWriter, type RowWriter } from "./change-writer.js";
-import { LateRows } from "./late-rows.js";
-import { EPOCH, KEY, PackedMap, RowList, STATE } from "./packed-map.js";
-import { eachRecord, type RecordVisitor } from "./records.js";
-import { LATER, RowStates, WANTED } from "./rows.js";
 import type { ElementSet, SetSpec } from "../rules/types.js";
+import { BatchWriter, eachRecord, inSlices, type PackedBatches, type RecordVisitor } from "./batches.js";
+import { bytesAt, wordsFor } from "./bytes.js";
+import { KEY, PackedMap, RowList, USES } from "./packed-map.js";
+import { DEFERRED, DESIRED, Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
-import { inSlices } from "./yielding.js";
 
 interface Frozen {
   readonly state: number;
@@ -45,15 +42,13 @@ interface Taken {
 }
 
 /** What one set contributes to a transaction. */
-export interface PackedChange {
-  /** The set is created anew: everything wanted is added, nothing deleted singly. */
+export interface PackedChange extends PackedBatches {
+  /** The set is created anew: everything desired is added, nothing deleted singly. */
   readonly full: boolean;
-  readonly adds?: ElementBatch;
-  readonly deletes?: ElementBatch;
   readonly addRows: RowList;
   readonly deleteRows: RowList;
-  /** Rows that start to wait for their late deletion with this transaction. */
-  readonly lateRows: RowList;
+  /** Rows whose grace period begins with this transaction. */
+  readonly deferredRows: RowList;
   readonly otherRows: RowList;
 }
 
@@ -68,7 +63,7 @@ export interface ElementDrift {
 export interface Loaded {
   /** False: an element that this set cannot stand for is among them (a catch-all). */
   readonly complete: boolean;
-  /** Against what the kernel was thought to hold. */
+  /** Against what the kernel was believed to hold. */
   readonly drift: ElementDrift;
 }
 
@@ -79,7 +74,7 @@ export interface TrackerOptions {
   readonly verdicts?: VerdictRegistry;
   /** Rows are ranges, first and last value, which the kernel holds as one or two elements with flags. */
   readonly ranges?: boolean;
-  /** Told when there comes to be something to do for this set. */
+  /** Called when the first row becomes dirty. */
   readonly onDirty?: () => void;
 }
 
@@ -90,7 +85,7 @@ export class TrackedElements implements ElementSet {
   readonly #map: PackedMap;
   readonly #verdicts: VerdictRegistry | undefined;
   readonly #ranges: boolean;
-  readonly #rows: RowStates;
+  readonly #rows: Rows;
   /** The key that is being looked up, and the data that is being put, as words. */
   readonly #key: Int32Array;
   readonly #keyBytes: Uint8Array;
@@ -98,7 +93,6 @@ export class TrackedElements implements ElementSet {
   readonly #dataBytes: Uint8Array;
   #taken: Taken | undefined;
   readonly #frozen = new Map<number, Frozen>();
-  readonly #late: LateRows;
 
   constructor(
     public spec: SetSpec,
@@ -107,8 +101,7 @@ export class TrackedElements implements ElementSet {
     this.keyLen = options.keyLen;
     this.dataLen = options.dataLen;
     this.#map = new PackedMap(wordsFor(this.keyLen), wordsFor(this.dataLen));
-    this.#rows = new RowStates(this.#map, options.onDirty);
-    this.#late = new LateRows(this.#map, this.#rows);
+    this.#rows = new Rows(this.#map, options.onDirty);
     this.#verdicts = options.verdicts;
     this.#ranges = options.ranges ?? false;
     this.#key = new Int32Array(this.#map.keyWords);
@@ -133,32 +126,31 @@ export class TrackedElements implements ElementSet {
     return this.#rows.dirty;
   }
 
-  put(key: Uint8Array, data?: Uint8Array, epoch = 0): boolean {
-    this.#checkPut(data);
-    this.#readKey(key);
-    for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = data?.[i] ?? 0;
-    if (this.#verdicts !== undefined) this.#verdicts.get(this.#data[0]);
-    return this.#put(this.#map.findOrInsert(this.#key), this.#data, 0, epoch);
+  put(key: Uint8Array, data?: Uint8Array): boolean {
+    return this.#put(this.#rowFor(key, data), this.#data, 0);
   }
 
-  putList(key: Uint8Array, base: number, data: Int32Array, count: number, epoch = 0): void {
+  retain(key: Uint8Array, data?: Uint8Array): void {
+    this.#retain(this.#rowFor(key, data), this.#data, 0);
+  }
+
+  retainList(key: Uint8Array, base: number, data: Int32Array, count: number): void {
     if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
     const map = this.#map;
     const head = this.#readHead(key);
     for (let i = 0; i < count; i++) {
       const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
-      this.#put(map.findOrInsertHashed(this.#key, 0, hash), data, i * map.dataWords, epoch);
+      this.#retain(map.findOrInsertHashed(this.#key, 0, hash), data, i * map.dataWords);
     }
   }
 
-  deleteList(key: Uint8Array, base: number, count: number, epoch: number, later: boolean): void {
+  releaseList(key: Uint8Array, base: number, count: number, deferred: boolean): void {
     const map = this.#map;
     const head = this.#readHead(key);
     for (let i = 0; i < count; i++) {
       const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
       const row = map.findHashed(this.#key, 0, hash);
-      if (row < 0 || (this.#rows.of(row) & WANTED) === 0) continue;
-      if (map.words(row)[map.at(row) + EPOCH] === (epoch | 0)) this.#unwantRow(row, later ? LATER : 0);
+      if (row >= 0 && (this.#rows.of(row) & DESIRED) !== 0) this.#release(row, deferred);
     }
   }
 
@@ -174,21 +166,24 @@ export class TrackedElements implements ElementSet {
     return true;
   }
 
-  delete(key: Uint8Array): boolean {
-    return this.#unwant(key, 0);
+  delete(key: Uint8Array, deferred = false): boolean {
+    const row = this.#desiredRow(key);
+    if (row >= 0) this.#unwant(row, deferred);
+    return row >= 0;
   }
 
-  deleteLater(key: Uint8Array): boolean {
-    return this.#unwant(key, LATER);
+  release(key: Uint8Array, deferred = false): void {
+    const row = this.#desiredRow(key);
+    if (row >= 0) this.#release(row, deferred);
   }
 
   has(key: Uint8Array): boolean {
-    return this.#wantedRow(key) >= 0;
+    return this.#desiredRow(key) >= 0;
   }
 
   get(key: Uint8Array): Uint8Array | undefined {
-    const row = this.#wantedRow(key);
-    return row < 0 ? undefined : this.#wantedData(row);
+    const row = this.#desiredRow(key);
+    return row < 0 ? undefined : this.#desiredData(row);
   }
 
   kernelValue(key: Uint8Array): Uint8Array | undefined {
@@ -197,11 +192,6 @@ export class TrackedElements implements ElementSet {
     const row = this.#map.find(this.#key);
     if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return undefined;
     return bytesAt(this.#rows.kernelWords(row), this.#rows.kernelAt(row), this.dataLen);
-  }
-
-  epochOf(key: Uint8Array): number {
-    const row = this.#wantedRow(key);
-    return row < 0 ? 0 : this.#map.words(row)[this.#map.at(row) + EPOCH] >>> 0;
   }
 
   replaceNets(_nets: readonly string[]): void {
@@ -217,13 +207,13 @@ export class TrackedElements implements ElementSet {
   }
 
   clear(): void {
-    for (let row = 0; row < this.#map.rows; row++) if ((this.#rows.of(row) & WANTED) !== 0) this.#unwantRow(row, 0);
+    for (let row = 0; row < this.#map.rows; row++) if ((this.#rows.of(row) & DESIRED) !== 0) this.#unwant(row, false);
   }
 
-  /** Calls `visit` with every wanted element, as views that are valid during the call. */
+  /** Calls `visit` with every desired element, as views that are valid during the call. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
     for (let row = 0, { rows } = this.#map; row < rows; row++) {
-      if ((this.#rows.of(row) & WANTED) !== 0) visit(this.#keyAt(row), this.#wantedData(row));
+      if ((this.#rows.of(row) & DESIRED) !== 0) visit(this.#keyAt(row), this.#desiredData(row));
     }
   }
 
@@ -231,11 +221,11 @@ export class TrackedElements implements ElementSet {
     if (this.#rows.kernelSize === 0) return;
     for (let row = 0, { rows } = this.#map; row < rows; row++) {
       const state = this.#rows.of(row);
-      if ((state & WANTED) === 0 && this.#rows.isInKernel(state)) visit(this.#keyAt(row));
+      if ((state & DESIRED) === 0 && this.#rows.isInKernel(state)) visit(this.#keyAt(row));
     }
   }
 
-  /** Freezes what is wanted now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
+  /** Freezes what is desired now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
   take(full: boolean): void {
     const every = full || this.#rows.allDirty;
     const rows = this.#rows.takeDirty();
@@ -247,43 +237,54 @@ export class TrackedElements implements ElementSet {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
     const additions = taken.every ? this.#map.size : this.#rows.pendingAdds;
-    const writer = this.#ranges
-      ? new RangeWriter(this.#map, this)
-      : new ChangeWriter(this.#map, this, this.#verdicts, additions);
+    const writer = new BatchWriter(this.#map, this, this.#verdicts, additions);
     const change = {
       full: taken.full,
       addRows: new RowList(additions),
       deleteRows: new RowList(),
-      lateRows: new RowList(),
+      deferredRows: new RowList(),
       otherRows: new RowList(),
     };
     await inSlices(taken.limit, (_, to) => this.#packUpTo(to, taken, change, writer));
     this.#taken = undefined;
     this.#frozen.clear();
-    const { adds, deletes } = writer.finish();
-    return { ...change, ...(adds === undefined ? {} : { adds }), ...(deletes === undefined ? {} : { deletes }) };
+    return { ...change, ...writer.finish(this.#ranges) };
   }
 
-  /** The transaction is in force: the kernel holds what was sent. Late rows wait until `due`. */
+  /** The transaction is in force: the kernel holds what was sent. Grace periods that begin with it end at `due`. */
   async settle(change: PackedChange, due: number): Promise<void> {
     if (change.full) this.#rows.forgetKernel();
     const { deleteRows } = change;
     for (let i = 0; i < deleteRows.length; i++) this.#rows.dropKernel(deleteRows.rows[i]);
     await inSlices(change.addRows.length, (from, to) => this.#settleAdds(change, from, to));
-    this.#late.start(change.lateRows, due);
+    this.#rows.beginGrace(change.deferredRows, due);
     await this.#rows.finishAll(deleteRows);
     await this.#rows.finishAll(change.otherRows);
   }
 
   /** The transaction is not in force: everything that was taken is to be done again. */
   async abort(change: PackedChange): Promise<void> {
-    for (let i = 0; i < change.lateRows.length; i++) this.#rows.markDirty(change.lateRows.rows[i]);
+    for (let i = 0; i < change.deferredRows.length; i++) this.#rows.markDirty(change.deferredRows.rows[i]);
     for (const list of [change.addRows, change.deleteRows, change.otherRows]) await this.#rows.finishAll(list);
   }
 
-  /** Moves late deletions whose time has come to the next transaction; `force` tells by their verdict which go at once. */
-  releaseLate(now: number, force?: (verdict: number) => boolean): void {
-    this.#late.release(now, force);
+  /** Moves deferred deletions whose grace period is over to the next transaction. */
+  endGrace(now: number): void {
+    this.#rows.endGrace(now);
+  }
+
+  /** Verdict maps: the chains that elements in their grace period lead to. */
+  deferredTargets(): Set<string> {
+    const chains = new Set<string>();
+    this.#rows.forEachDeferred((_, verdict) => chains.add(this.#verdicts?.chainOf(verdict) ?? ""));
+    return chains;
+  }
+
+  /** Verdict maps: ends the grace period of elements that lead to these chains. */
+  undeferTargets(chains: ReadonlySet<string>): void {
+    this.#rows.forEachDeferred((row, verdict) => {
+      if (chains.has(this.#verdicts?.chainOf(verdict) ?? "")) this.#rows.undefer(row);
+    });
   }
 
   /** Whether the kernel holds an element with one of these verdicts. */
@@ -295,13 +296,16 @@ export class TrackedElements implements ElementSet {
     return false;
   }
 
-  /** When the next late deletion is due, on the Table's clock. */
-  get nextLate(): number | undefined {
-    return this.#late.next;
+  /** When the next grace period ends, on the Table's clock. */
+  get nextDue(): number | undefined {
+    return this.#rows.nextDue;
   }
 
-  /** Replaces what is known of the kernel by a dump; no dump: the set is not there. */
-  async load(batch?: ElementBatch): Promise<Loaded> {
+  /**
+   * Replaces what is known of the kernel by a dump; no dump: the set is not there.
+   * @param first nothing was known before: what is not desired is an earlier run's.
+   */
+  async load(batch?: ElementBatch, first = false): Promise<Loaded> {
     if (batch === undefined) {
       const drift = { gone: this.#rows.kernelSize, added: 0, changed: 0 };
       this.#rows.loseKernel();
@@ -313,32 +317,24 @@ export class TrackedElements implements ElementSet {
       const how = this.#rows.found(this.#map.findOrInsert(words, at), data, dataAt);
       if (how !== undefined) drift[how]++;
     });
-    const { lateLeftovers = false } = this.spec;
-    const late =
-      typeof lateLeftovers === "boolean" ? () => lateLeftovers : (row: number) => lateLeftovers(this.#keyAt(row));
+    const { deferLeftovers = false } = this.spec;
+    const defers = (row: number): boolean =>
+      first && (typeof deferLeftovers === "boolean" ? deferLeftovers : deferLeftovers(this.#keyAt(row)));
     await inSlices(this.#map.rows, (from, to) => {
-      for (let row = from; row < to; row++) if (this.#finishLoad(row, late(row))) drift.gone++;
+      for (let row = from; row < to; row++) {
+        if (this.#rows.of(row) !== 0 && this.#rows.finishLoad(row, defers(row))) drift.gone++;
+      }
     });
     this.#rows.endExpecting();
     return { complete, drift };
   }
 
-  /** A row after a dump was taken over. `late`: if it is not desired, its deletion is deferred. True: it is no longer there. */
-  #finishLoad(row: number, late: boolean): boolean {
-    const rows = this.#rows;
-    if (rows.of(row) === 0) return false;
-    const isMissing = rows.noteMissing(row);
-    if (late) rows.delayLeftover(row);
-    rows.finish(row);
-    return isMissing;
-  }
-
-  /** Shows every element of a dump, as this one keeps them; false when one of them has no place here. */
+  /** Visits every element of a dump, as this one keeps them; false when one of them has no place here. */
   protected eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {
     return eachRecord(batch, (verdict) => this.#verdicts?.id(verdict) ?? 0, visit);
   }
 
-  /** How a dump differs from what the kernel is thought to hold, when that does not change meanwhile. */
+  /** How a dump differs from what the kernel is believed to hold, while that does not change. */
   async compare(batch: ElementBatch): Promise<ElementDrift> {
     const drift = { gone: 0, added: 0, changed: 0 };
     let found = 0;
@@ -354,14 +350,14 @@ export class TrackedElements implements ElementSet {
     return { ...drift, gone: this.#rows.kernelSize - found };
   }
 
-  #packUpTo(end: number, taken: Taken, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
+  #packUpTo(end: number, taken: Taken, change: Omit<PackedChange, keyof PackedBatches>, writer: BatchWriter): void {
     for (; taken.packed < end; taken.packed++) {
       const row = taken.every ? taken.packed : taken.rows.rows[taken.packed];
       if (this.#rows.of(row) !== 0) this.#packRow(row, change, writer);
     }
   }
 
-  #packRow(row: number, change: Omit<PackedChange, "adds" | "deletes">, writer: RowWriter): void {
+  #packRow(row: number, change: Omit<PackedChange, keyof PackedBatches>, writer: BatchWriter): void {
     const map = this.#map;
     const rows = this.#rows;
     const frozen = this.#frozen.size === 0 ? undefined : this.#frozen.get(row);
@@ -369,7 +365,7 @@ export class TrackedElements implements ElementSet {
     const { state, data } = frozen ?? { state: present, data: map.words(row) };
     const dataAt = frozen === undefined ? map.at(row) + map.dataWord : 0;
     const inKernel = rows.isInKernel(present);
-    if ((state & WANTED) !== 0) {
+    if ((state & DESIRED) !== 0) {
       const same = frozen === undefined ? rows.isInForce(present) : inKernel && rows.kernelHolds(row, data, dataAt);
       if (same && !change.full) {
         change.otherRows.push(row);
@@ -381,8 +377,8 @@ export class TrackedElements implements ElementSet {
       }
       writer.add(row, data, dataAt);
       change.addRows.push(row);
-    } else if ((state & LATER) !== 0 && inKernel) {
-      change.lateRows.push(row);
+    } else if ((state & DEFERRED) !== 0 && inKernel) {
+      change.deferredRows.push(row);
       if (!change.full) return;
       writer.add(row, rows.kernelWords(row), rows.kernelAt(row));
       change.addRows.push(row);
@@ -410,52 +406,61 @@ export class TrackedElements implements ElementSet {
     return this.#data;
   }
 
-  #put(row: number, data: Int32Array, at: number, epoch: number): boolean {
+  /** Takes over key and data. Returns the row of the key, made if there is none. */
+  #rowFor(key: Uint8Array, data: Uint8Array | undefined): number {
+    this.#checkPut(data);
+    this.#readKey(key);
+    for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = data?.[i] ?? 0;
+    if (this.#verdicts !== undefined) this.#verdicts.get(this.#data[0]);
+    return this.#map.findOrInsert(this.#key);
+  }
+
+  #put(row: number, data: Int32Array, at: number): boolean {
     const map = this.#map;
     const words = map.words(row);
     const place = map.at(row);
-    const state = words[place + STATE];
-    words[place + EPOCH] = epoch;
-    const wanted = (state & WANTED) !== 0;
-    if (wanted && this.#isWanted(words, place + map.dataWord, data, at)) return false;
+    const isDesired = (this.#rows.of(row) & DESIRED) !== 0;
+    if (isDesired && this.#isDesired(words, place + map.dataWord, data, at)) return false;
     if (this.#taken !== undefined) this.#freeze(row);
     if (this.#verdicts !== undefined) {
       this.#verdicts.retain(data[at]);
-      if (wanted) this.#verdicts.release(words[place + map.dataWord]);
+      if (isDesired) this.#verdicts.release(words[place + map.dataWord]);
     }
     this.#rows.want(row, data, at);
     return true;
   }
 
-  #isWanted(words: Int32Array, place: number, data: Int32Array, at: number): boolean {
+  #retain(row: number, data: Int32Array, at: number): void {
+    this.#put(row, data, at);
+    this.#map.words(row)[this.#map.at(row) + USES]++;
+  }
+
+  #release(row: number, deferred: boolean): void {
+    if (--this.#map.words(row)[this.#map.at(row) + USES] <= 0) this.#unwant(row, deferred);
+  }
+
+  #isDesired(words: Int32Array, place: number, data: Int32Array, at: number): boolean {
     for (let i = 0; i < this.#map.dataWords; i++) if (words[place + i] !== data[at + i]) return false;
     return true;
   }
 
-  #unwant(key: Uint8Array, flag: number): boolean {
-    const row = this.#wantedRow(key);
-    if (row < 0) return false;
-    this.#unwantRow(row, flag);
-    return true;
-  }
-
-  #unwantRow(row: number, flag: number): void {
+  #unwant(row: number, deferred: boolean): void {
     if (this.#taken !== undefined) this.#freeze(row);
     this.#verdicts?.release(this.#map.words(row)[this.#map.at(row) + this.#map.dataWord]);
-    this.#rows.unwant(row, flag);
+    this.#rows.unwant(row, deferred ? DEFERRED : 0);
   }
 
-  #wantedRow(key: Uint8Array): number {
+  #desiredRow(key: Uint8Array): number {
     this.#readKey(key);
     const row = this.#map.find(this.#key);
-    return row >= 0 && (this.#rows.of(row) & WANTED) !== 0 ? row : -1;
+    return row >= 0 && (this.#rows.of(row) & DESIRED) !== 0 ? row : -1;
   }
 
   #keyAt(row: number): Uint8Array {
     return bytesAt(this.#map.words(row), this.#map.at(row) + KEY, this.keyLen);
   }
 
-  #wantedData(row: number): Uint8Array {
+  #desiredData(row: number): Uint8Array {
     return bytesAt(this.#map.words(row), this.#map.at(row) + this.#map.dataWord, this.dataLen);
   }
 

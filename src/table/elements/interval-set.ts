@@ -1,11 +1,18 @@
 import type { ElementBatch } from "../../kernel/types.js";
-import { mergeRanges, parseNetwork, type Range, rangeText } from "../rules/addresses.js";
+import {
+  mergeRanges,
+  parseNetwork,
+  type Range,
+  rangeKey,
+  rangeOfKey,
+  rangesOfBatch,
+  rangeText,
+} from "../rules/ranges.js";
 import { TrackedElements } from "./element-set.js";
-import { rangeKey, rangeOfKey, rangesOfBatch } from "../rules/intervals.js";
-import type { RecordVisitor } from "./records.js";
+import type { RecordVisitor } from "./batches.js";
 import type { SetSpec } from "../rules/types.js";
 
-/** The wanted networks of an interval set: a row is a range. `size` counts ranges. */
+/** The desired networks of an interval set: a row is a range. `size` counts ranges. */
 export class TrackedIntervals extends TrackedElements {
   readonly #width: number;
 
@@ -23,10 +30,10 @@ export class TrackedIntervals extends TrackedElements {
       return network;
     });
     const keys = mergeRanges(networks).map((range) => rangeKey(range, this.#width));
-    const wanted = new Set(keys.map(hex));
+    const desired = new Set(keys.map(hex));
     const gone: Uint8Array[] = [];
     this.forEach((key) => {
-      if (!wanted.has(hex(key))) gone.push(key.slice());
+      if (!desired.has(hex(key))) gone.push(key.slice());
     });
     for (const key of gone) super.delete(key);
     for (const key of keys) super.put(key);
@@ -42,7 +49,7 @@ export class TrackedIntervals extends TrackedElements {
     return this.ranges().map((range) => rangeText(range, this.#width));
   }
 
-  /** Merged ranges that are wanted, in order. */
+  /** Merged ranges that are desired, in order. */
   ranges(): Range[] {
     const ranges: Range[] = [];
     this.forEach((key) => ranges.push(rangeOfKey(key)));
@@ -54,10 +61,6 @@ export class TrackedIntervals extends TrackedElements {
   }
 
   override delete(): never {
-    throw new TypeError(`set ${this.spec.set} is an interval set: use replaceNets`);
-  }
-
-  override deleteLater(): never {
     throw new TypeError(`set ${this.spec.set} is an interval set: use replaceNets`);
   }
 

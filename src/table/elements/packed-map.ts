@@ -2,10 +2,10 @@
  * A hash map from fixed-length keys to rows of 32-bit words, on typed arrays alone.
  *
  *   slots (open addressing, linear probing)      rows, in segments of 4,096
- *   ┌───┬──────┐                                 row  state  epoch  key words              data words
- *   │ 0 │      │ empty                           0    …      7      10.96.0.1 . 6 . 80 .0  11.0.0.1 . 8080
- *   │ 2 │ hash │ ───────► row 1                  1    …      7      10.96.0.1 . 6 . 80 .1  11.0.0.2 . 8080
- *   │ 1 │ hash │ ───────► row 0                  2    0      (free: the next free row + 1)
+ *   ┌───┬──────┐                                 row  state  uses  key words              data words
+ *   │ 0 │      │ empty                           0    …      1     10.96.0.1 . 6 . 80 .0  11.0.0.1 . 8080
+ *   │ 2 │ hash │ ───────► row 1                  1    …      1     10.96.0.1 . 6 . 80 .1  11.0.0.2 . 8080
+ *   │ 1 │ hash │ ───────► row 0                  2    0      0     (free: the next free row + 1)
  *   └───┴──────┘
  *
  * No objects and no strings per entry: half a million entries of 16-byte keys and 8-byte data take about 24 MB. All of a row lies in one
@@ -26,9 +26,9 @@ const TABLES = 1 << TABLE_BITS;
 /** Of the last word of a key: entries with the same other bits are neighbours. */
 const NEIGHBOURS = 7;
 
-/** Words of a row ahead of its key. */
+/** Words of a row ahead of its key: what is known of it (rows.ts), and how often it is desired. */
 export const STATE = 0;
-export const EPOCH = 1;
+export const USES = 1;
 export const KEY = 2;
 
 /** Finds rows by their hashes: no key is looked at in vain, and growing reads nothing but the table itself. */
@@ -140,7 +140,7 @@ export class PackedMap {
     return slots[slot * 2] - 1;
   }
 
-  /** Row of the key, made when it is not there yet; a new row has state and epoch 0. */
+  /** Row of the key, made when it is not there yet; a new row has state and uses 0. */
   findOrInsert(key: Int32Array, at = 0): number {
     return this.findOrInsertHashed(key, at, this.hashOf(this.hashOfHead(key, at), key[at + this.keyWords - 1]));
   }
@@ -155,7 +155,7 @@ export class PackedMap {
     const words = this.words(row);
     const to = this.at(row);
     words[to + STATE] = 0;
-    words[to + EPOCH] = 0;
+    words[to + USES] = 0;
     for (let i = 0; i < this.keyWords; i++) words[to + KEY + i] = key[at + i];
     if (table.full) this.#growTable(hash).add(row, hash);
     else {
@@ -201,7 +201,7 @@ export class PackedMap {
     slots[hole * 2] = 0;
     table.used--;
     words[at + STATE] = 0;
-    words[at + EPOCH] = this.#free;
+    words[at + KEY] = this.#free;
     this.#free = row + 1;
     this.#size--;
   }
@@ -213,7 +213,7 @@ export class PackedMap {
   #takeRow(): number {
     if (this.#free !== 0) {
       const row = this.#free - 1;
-      this.#free = this.words(row)[this.at(row) + EPOCH];
+      this.#free = this.words(row)[this.at(row) + KEY];
       return row;
     }
     if (this.#rows === this.#capacity) this.#addRows();

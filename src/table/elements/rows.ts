@@ -1,22 +1,28 @@
 /**
- * What is noted of the elements of a set, and what follows from it: how many are desired, in the kernel, or still to be added, and which
- * rows are dirty.
+ * What is known of the elements of a set, one row each: desired, in the kernel, or still to be written. A DeltaTracker, as Calico Felix
+ * calls it, of both sides in one word:
  *
- * A row's state is one word: flags, and above them the generation in which the kernel was last known to hold the element. It is in the
- * kernel when that is the present generation, so that all rows leave the kernel at once, whatever their number. A row has one copy of its
- * data: what is desired, or else what the kernel holds. Where both are known and differ, the kernel's is in a map beside.
+ *      desired   in the kernel   the kernel's data
+ *         ×            ×         same                 in force
+ *         ×            ×         differs              dirty: replaced
+ *         ×                                           dirty: added
+ *                      ×                              dirty: deleted; or deferred, until its grace period is over
+ *                                                     free, once nothing has it in hand
  *
- * There are two lists of dirty rows by turns, each with its own bit: the one that a transaction has taken, and the one of what changes
- * since.
+ * The word has flags, and above them the generation in which the kernel was last known to hold the element: it is in the kernel when that
+ * is the present one, so that all rows leave the kernel at once, whatever their number. A row has one copy of its data, what is desired or
+ * else what the kernel holds; where both are known and differ, the kernel's is in a map beside.
+ *
+ * Two lists of dirty rows take turns, each with its own bit: what a transaction has taken, and what changes since.
  */
-import { EPOCH, type PackedMap, RowList, STATE } from "./packed-map.js";
-import { inSlices } from "./yielding.js";
+import { inSlices } from "./batches.js";
+import { type PackedMap, RowList, STATE, USES } from "./packed-map.js";
 
-export const WANTED = 1;
-/** Not wanted, but to stay in the kernel for a while. */
-export const LATER = 2;
-/** Wanted, and the kernel holds other data. Means nothing where the kernel is not known to hold the element. */
-const OTHER = 4;
+export const DESIRED = 1;
+/** Not desired, but to stay in the kernel for a grace period. */
+export const DEFERRED = 2;
+/** Desired, and the kernel holds other data. Means nothing where the kernel is not known to hold the element. */
+const DIFFERS = 4;
 /** In the list of dirty rows: one bit for the current list, the other for the one that is being packed. */
 const DIRTY_EVEN = 8;
 const DIRTY_ODD = 16;
@@ -25,28 +31,30 @@ const DIRTY = DIRTY_EVEN | DIRTY_ODD;
 const FLAGS = 0xff;
 const ONE_GENERATION = FLAGS + 1;
 
-export class RowStates {
+export class Rows {
   readonly #map: PackedMap;
   readonly #onDirty: (() => void) | undefined;
   #dirty = new RowList();
   #dirtyBit = DIRTY_EVEN;
   #allDirty = false;
   #generation = ONE_GENERATION;
-  /** While a dump is taken over: rows of this generation were thought to be in the kernel, and have not turned up yet. */
+  /** While a dump is taken over: rows of this generation were believed to be in the kernel, and have not turned up yet. */
   #expected = 0;
-  /** By row: data that the kernel holds, and that is not what is wanted. */
+  /** By row: data that the kernel holds where other data is desired. */
   readonly #kernelData = new Map<number, Int32Array>();
+  /** End of the grace period by row, the earliest first, of rows whose last use is gone from the kernel. */
+  readonly #due = new Map<number, number>();
   #size = 0;
   #kernelSize = 0;
   #pendingAdds = 0;
 
-  /** `onDirty` is told when there comes to be a dirty row. */
+  /** `onDirty` is called when the first row becomes dirty. */
   constructor(map: PackedMap, onDirty: (() => void) | undefined) {
     this.#map = map;
     this.#onDirty = onDirty;
   }
 
-  /** Rows that are wanted. */
+  /** Rows that are desired. */
   get size(): number {
     return this.#size;
   }
@@ -56,7 +64,7 @@ export class RowStates {
     return this.#kernelSize;
   }
 
-  /** Wanted rows that the kernel lacks, or holds with other data. */
+  /** Desired rows that the kernel lacks, or holds with other data. */
   get pendingAdds(): number {
     return this.#pendingAdds;
   }
@@ -70,6 +78,11 @@ export class RowStates {
     return this.#allDirty;
   }
 
+  /** When the next grace period ends, on the Table's clock. */
+  get nextDue(): number | undefined {
+    return this.#due.values().next().value;
+  }
+
   /** The row's state; 0 for a free row. */
   of(row: number): number {
     return this.#map.words(row)[this.#map.at(row) + STATE];
@@ -79,9 +92,9 @@ export class RowStates {
     return (state & ~FLAGS) === this.#generation;
   }
 
-  /** Whether the row is wanted, and in the kernel with the same data. */
+  /** Whether the row is desired, and in the kernel with the same data. */
   isInForce(state: number): boolean {
-    return (state & (WANTED | OTHER)) === WANTED && this.isInKernel(state);
+    return (state & (DESIRED | DIFFERS)) === DESIRED && this.isInKernel(state);
   }
 
   /** Whether the row is in the list that was taken last. */
@@ -103,7 +116,7 @@ export class RowStates {
     return equal(this.kernelWords(row), this.kernelAt(row), data, at, this.#map.dataWords);
   }
 
-  /** Wants the row with the data at `data[at]`, which it is not wanted with yet. */
+  /** Desires the row with the data at `data[at]`, which it is not desired with yet. */
   want(row: number, data: Int32Array, at: number): void {
     const { dataWords } = this.#map;
     const words = this.#map.words(row);
@@ -113,47 +126,76 @@ export class RowStates {
     if (state === 0) {
       // Almost all of a full load.
       for (let i = 0; i < dataWords; i++) words[to + i] = data[at + i];
-      words[place + STATE] = WANTED | this.#dirtyBit;
+      words[place + STATE] = DESIRED | this.#dirtyBit;
       this.#size++;
       this.#pendingAdds++;
       this.#dirty.push(row);
       if (this.#dirty.length === 1) this.#onDirty?.();
       return;
     }
-    let other = 0;
+    let differs = 0;
     // What the kernel holds, or may turn out to hold, is kept.
-    if (this.#isKnown(state)) {
-      const kept = (state & OTHER) === 0 ? undefined : this.#kernelData.get(row);
+    if (this.isInKernel(state) || this.#isExpected(state)) {
+      const kept = (state & DIFFERS) === 0 ? undefined : this.#kernelData.get(row);
       if (!equal(kept ?? words, kept === undefined ? to : 0, data, at, dataWords)) {
         if (kept === undefined) this.#kernelData.set(row, words.slice(to, to + dataWords));
-        other = OTHER;
+        differs = DIFFERS;
       } else if (kept !== undefined) this.#kernelData.delete(row);
     }
     for (let i = 0; i < dataWords; i++) words[to + i] = data[at + i];
-    this.#set(words, place, state, (state & ~(LATER | OTHER)) | WANTED | other);
+    if ((state & DEFERRED) !== 0) this.#due.delete(row);
+    this.#set(words, place, state, (state & ~(DEFERRED | DIFFERS)) | DESIRED | differs);
     this.markDirty(row);
   }
 
-  /** No longer wants the row. `flag`: LATER, or none. */
+  /** No longer desires the row. `flag`: DEFERRED, or none. */
   unwant(row: number, flag: number): void {
     const words = this.#map.words(row);
     const place = this.#map.at(row);
     const state = words[place + STATE];
-    const kept = (state & OTHER) === 0 ? undefined : this.#kernelData.get(row);
+    const kept = (state & DIFFERS) === 0 ? undefined : this.#kernelData.get(row);
     if (kept !== undefined) {
       words.set(kept, place + this.#map.dataWord);
       this.#kernelData.delete(row);
     }
-    words[place + EPOCH] = 0;
-    this.#set(words, place, state, (state & ~(WANTED | LATER | OTHER)) | flag);
+    words[place + USES] = 0;
+    this.#set(words, place, state, (state & ~(DESIRED | DEFERRED | DIFFERS)) | flag);
     this.markDirty(row);
   }
 
-  /** The row waits for its deletion no longer. */
-  release(row: number): void {
-    const words = this.#map.words(row);
-    words[this.#map.at(row) + STATE] &= ~LATER;
+  /** The last use of these rows is gone from the kernel: they stay until `due`. */
+  beginGrace({ rows, length }: RowList, due: number): void {
+    for (let i = 0; i < length; i++) {
+      if (!this.#waits(rows[i])) continue;
+      this.#due.delete(rows[i]);
+      this.#due.set(rows[i], due);
+    }
+  }
+
+  /** Rows whose grace period is over are deferred no longer. */
+  endGrace(now: number): void {
+    for (const [row, due] of this.#due) {
+      if (due > now) return;
+      this.undefer(row);
+    }
+  }
+
+  undefer(row: number): void {
+    this.#due.delete(row);
+    this.#map.words(row)[this.#map.at(row) + STATE] &= ~DEFERRED;
     this.markDirty(row);
+  }
+
+  /** Calls `visit` with every deferred row, and the kernel's data of it (its first word). */
+  forEachDeferred(visit: (row: number, kernelData: number) => void): void {
+    for (let row = 0; row < this.#map.rows; row++) {
+      if (this.#waits(row)) visit(row, this.kernelWords(row)[this.kernelAt(row)]);
+    }
+  }
+
+  #waits(row: number): boolean {
+    const state = this.of(row);
+    return (state & (DEFERRED | DESIRED)) === DEFERRED && this.isInKernel(state);
   }
 
   /** The kernel holds the row with the data at `data[at]`. */
@@ -163,18 +205,18 @@ export class RowStates {
     const place = this.#map.at(row);
     const state = words[place + STATE];
     const to = place + this.#map.dataWord;
-    let other = 0;
+    let differs = 0;
     if (!equal(words, to, data, at, dataWords)) {
-      if ((state & WANTED) !== 0) {
+      if ((state & DESIRED) !== 0) {
         this.#kernelData.set(row, data.slice(at, at + dataWords));
-        other = OTHER;
+        differs = DIFFERS;
       } else for (let i = 0; i < dataWords; i++) words[to + i] = data[at + i];
     }
-    if (other === 0 && (state & OTHER) !== 0) this.#kernelData.delete(row);
-    this.#set(words, place, state, (state & FLAGS & ~OTHER) | other | this.#generation);
+    if (differs === 0 && (state & DIFFERS) !== 0) this.#kernelData.delete(row);
+    this.#set(words, place, state, (state & FLAGS & ~DIFFERS) | differs | this.#generation);
   }
 
-  /** A dump has the row with the data at `data[at]`. Returns how that differs from what the kernel was thought to hold. */
+  /** A dump has the row with the data at `data[at]`. Returns how that differs from what the kernel was believed to hold. */
   found(row: number, data: Int32Array, at: number): "added" | "changed" | undefined {
     const expected = this.#isExpected(this.of(row));
     const same = expected && this.kernelHolds(row, data, at);
@@ -183,23 +225,25 @@ export class RowStates {
     return expected ? "changed" : "added";
   }
 
-  /** After a dump was taken over: true of a row that was thought to be in the kernel, and did not turn up. */
-  noteMissing(row: number): boolean {
+  /**
+   * Brings a row in order after a dump was taken over.
+   * @param defer if it is not desired, its deletion is deferred.
+   * @returns whether it was believed to be in the kernel, and did not turn up.
+   */
+  finishLoad(row: number, defer: boolean): boolean {
     const words = this.#map.words(row);
     const place = this.#map.at(row) + STATE;
-    if (!this.#isExpected(words[place])) return false;
-    words[place] &= FLAGS & ~OTHER;
-    this.#kernelData.delete(row);
-    return true;
-  }
-
-  /** Defers the deletion of a row that is in the kernel and not desired. */
-  delayLeftover(row: number): void {
-    const words = this.#map.words(row);
-    const place = this.#map.at(row) + STATE;
-    if ((words[place] & (WANTED | LATER)) !== 0 || !this.isInKernel(words[place])) return;
-    words[place] |= LATER;
-    this.markDirty(row);
+    const isMissing = this.#isExpected(words[place]);
+    if (isMissing) {
+      words[place] &= FLAGS & ~DIFFERS;
+      this.#kernelData.delete(row);
+    }
+    if (defer && (words[place] & (DESIRED | DEFERRED)) === 0 && this.isInKernel(words[place])) {
+      words[place] |= DEFERRED;
+      this.markDirty(row);
+    }
+    this.finish(row);
+    return isMissing;
   }
 
   /** The kernel no longer holds the row. */
@@ -207,8 +251,8 @@ export class RowStates {
     const words = this.#map.words(row);
     const place = this.#map.at(row);
     const state = words[place + STATE];
-    if ((state & OTHER) !== 0) this.#kernelData.delete(row);
-    this.#set(words, place, state, state & FLAGS & ~OTHER);
+    if ((state & DIFFERS) !== 0) this.#kernelData.delete(row);
+    this.#set(words, place, state, state & FLAGS & ~DIFFERS);
   }
 
   /** The kernel holds what a transaction said of the row, unless that has changed since: returns false then. */
@@ -216,10 +260,10 @@ export class RowStates {
     const words = this.#map.words(row);
     const place = this.#map.at(row);
     const state = words[place + STATE];
-    if ((state & (WANTED | this.#dirtyBit)) !== WANTED) return false;
+    if ((state & (DESIRED | this.#dirtyBit)) !== DESIRED) return false;
     // Nothing is to be compared: almost all of a full load.
-    if ((state & OTHER) !== 0) this.#kernelData.delete(row);
-    this.#set(words, place, state, (state & FLAGS & ~OTHER) | this.#generation);
+    if ((state & DIFFERS) !== 0) this.#kernelData.delete(row);
+    this.#set(words, place, state, (state & FLAGS & ~DIFFERS) | this.#generation);
     return true;
   }
 
@@ -262,7 +306,7 @@ export class RowStates {
     this.#expected = 0;
   }
 
-  /** The kernel holds none of them, and what is wanted is to be written anew. */
+  /** The kernel holds none of them, and what is desired is to be written anew. */
   loseKernel(): void {
     this.forgetKernel();
     if (this.#map.size === 0) return;
@@ -270,13 +314,16 @@ export class RowStates {
     this.#onDirty?.();
   }
 
-  /** Brings a row in order after its kernel side changed: dirty, in force, or free. */
+  /** Brings a row in order after its kernel side changed: dirty, in force, deferred, or free. */
   finish(row: number): void {
     const state = this.of(row);
     const inKernel = this.isInKernel(state);
-    const isWanted = (state & WANTED) !== 0;
-    if (isWanted ? !inKernel || (state & OTHER) !== 0 : inKernel && (state & LATER) === 0) this.markDirty(row);
-    else if (!isWanted && !inKernel && (state & DIRTY) === 0) this.#map.remove(row);
+    const isDesired = (state & DESIRED) !== 0;
+    if (isDesired ? !inKernel || (state & DIFFERS) !== 0 : inKernel && (state & DEFERRED) === 0) this.markDirty(row);
+    else if (!isDesired && !inKernel && (state & DIRTY) === 0) {
+      if ((state & DEFERRED) !== 0) this.#due.delete(row);
+      this.#map.remove(row);
+    }
   }
 
   async finishAll({ rows, length }: RowList): Promise<void> {
@@ -295,17 +342,13 @@ export class RowStates {
   #count(state: number, by: 1 | -1): void {
     const inKernel = this.isInKernel(state);
     if (inKernel) this.#kernelSize += by;
-    if ((state & WANTED) === 0) return;
+    if ((state & DESIRED) === 0) return;
     this.#size += by;
-    if (!inKernel || (state & OTHER) !== 0) this.#pendingAdds += by;
+    if (!inKernel || (state & DIFFERS) !== 0) this.#pendingAdds += by;
   }
 
   #isExpected(state: number): boolean {
     return this.#expected !== 0 && (state & ~FLAGS) === this.#expected;
-  }
-
-  #isKnown(state: number): boolean {
-    return this.isInKernel(state) || this.#isExpected(state);
   }
 }
 

@@ -26,7 +26,7 @@ export interface PreparedRule extends ComparableRule {
   readonly anonymous: readonly AnonymousSet[];
 }
 
-export interface WantedChain {
+export interface DesiredChain {
   readonly spec: ChainSpec;
   readonly rules: readonly PreparedRule[];
 }

@@ -11,7 +11,7 @@ import {
   VERDICT_REGISTER,
 } from "../../kernel/constants.js";
 import type { Expr } from "../../kernel/types.js";
-import { addressBytes } from "./addresses.js";
+import { addressBytes } from "./ranges.js";
 import { hostU32, loadKey, portBytes, requireL4proto, requireNfproto, type LowerContext } from "./lower-context.js";
 import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./text.js";
 import type { Action } from "./types.js";

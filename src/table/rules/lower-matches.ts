@@ -16,8 +16,8 @@ import {
   TcpFlag,
 } from "../../kernel/constants.js";
 import type { ElementBatch, Expr } from "../../kernel/types.js";
-import { mergeRanges, numberToBytes, parseNetwork, prefixLength, type Range } from "./addresses.js";
-import { intervalRecords } from "./intervals.js";
+import { mergeRanges, numberToBytes, parseNetwork, prefixLength, type Range } from "./ranges.js";
+import { intervalRecords } from "./ranges.js";
 import {
   addressOffset,
   ANONYMOUS_NAME,

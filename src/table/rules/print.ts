@@ -1,7 +1,7 @@
 /** Statements, keys and elements as nft's own text (>= 1.0.6). Pure. */
 import { Hook, IpProto } from "../../kernel/constants.js";
 import type { Family, Verdict } from "../../kernel/types.js";
-import { addressBytes, addressText, mergeRanges, parseNetwork, rangeText } from "./addresses.js";
+import { addressBytes, addressText, mergeRanges, parseNetwork, rangeText } from "./ranges.js";
 import { readU32 } from "../elements/bytes.js";
 import { DEFAULT_BURST } from "./lower-actions.js";
 import { protocolText } from "./protocols.js";

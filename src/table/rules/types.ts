@@ -5,7 +5,7 @@
  * in order. `lower.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
  */
 import type { BaseChain, Family, RuleInfo, TableRef, Verdict } from "../../kernel/types.js";
-import type { DoubtCause } from "../sync/invalidations.js";
+import type { InvalidationCause } from "../sync/invalidations.js";
 
 /** What a lookup key is made of. `saddr`/`daddr` are of the table's family (16 bytes in ip6). */
 export type Field =
@@ -188,57 +188,57 @@ export interface SetSpec {
    */
   readonly size?: number | "auto";
   /**
-   * Elements that a read of the kernel finds and nobody wants (left by an earlier run) are deleted late, as with `deleteLater`:
-   * for a set whose elements packets may still look up under a verdict that goes away in the same transaction. A function tells which of them.
+   * Elements that a read of the kernel finds and that are not desired (an earlier run's) are deleted after a grace period: for a set whose
+   * elements packets may still look up under a verdict that goes away in the same transaction. A function tells which of them.
    */
-  readonly lateLeftovers?: boolean | ((key: Uint8Array) => boolean);
+  readonly deferLeftovers?: boolean | ((key: Uint8Array) => boolean);
   readonly comment?: string;
 }
 
 /**
- * The wanted elements of one set or map that the Table fills. The hot path: keys and data are packed bytes as in
+ * The desired elements of one set or map that the Table fills. The hot path: keys and data are packed bytes as in
  * `ElementBatch` (every field padded to 4 bytes with zeros behind, network order but for marks, classids and indices, which are host order),
  * copied on the way in, so that a caller may reuse one scratch buffer.
  * Data of a verdict map is the 4 bytes of `Table.verdictId()`, host order.
+ *
+ * `deferred`: what is deleted stays in the kernel until a transaction after the next one, and for `TableOptions.gracePeriodMs` at least:
+ * for an element that packets under the old verdict may still look up.
  */
 export interface ElementSet {
   readonly spec: SetSpec;
   readonly keyLen: number;
   readonly dataLen: number;
-  /** Wanted elements. */
+  /** Desired elements. */
   readonly size: number;
-  /** Wants `key` (with `data`). True when that is a change to what is wanted. `epoch` is remembered, see epochOf. */
-  put(key: Uint8Array, data?: Uint8Array, epoch?: number): boolean;
-  /** No longer wants `key`. True when it was wanted. */
-  delete(key: Uint8Array): boolean;
-  /**
-   * No longer wants `key`, but leaves it in the kernel until a transaction after the next one, at least `Table.options.tailDelayMs`
-   * later: for an element that packets under the old verdict may still look up.
-   */
-  deleteLater(key: Uint8Array): boolean;
+  /** Desires `key` (with `data`). True when that is a change to what is desired. */
+  put(key: Uint8Array, data?: Uint8Array): boolean;
+  /** No longer desires `key`, whoever uses it. True when it was desired. */
+  delete(key: Uint8Array, deferred?: boolean): boolean;
+  /** Desires `key` (with `data`, instead of what others gave) once more: it stays until it is released as often as it was retained. */
+  retain(key: Uint8Array, data?: Uint8Array): void;
+  /** Takes back one `retain`. */
+  release(key: Uint8Array, deferred?: boolean): void;
   has(key: Uint8Array): boolean;
-  /** Data wanted for `key`, as a view that is valid until the next change. */
+  /** Data desired for `key`, as a view that is valid until the next change. */
   get(key: Uint8Array): Uint8Array | undefined;
   /** Data that the kernel is known to hold for `key`, as a view. Before the first read of the kernel: undefined. */
   kernelValue(key: Uint8Array): Uint8Array | undefined;
   /**
-   * Wants the elements of a list: their keys are `key`, followed by `base`, `base + 1` and so on as 4 bytes in host order (a field `index`).
+   * Retains the elements of a list: their keys are `key`, followed by `base`, `base + 1` and so on as 4 bytes in host order (a field `index`).
    * `data`: of `count` elements, one behind the other, as packed words.
    */
-  putList(key: Uint8Array, base: number, data: Int32Array, count: number, epoch?: number): void;
-  /** Of such a list, no longer wants the elements that were put with this epoch. `later`: as deleteLater. */
-  deleteList(key: Uint8Array, base: number, count: number, epoch: number, later: boolean): void;
+  retainList(key: Uint8Array, base: number, data: Int32Array, count: number): void;
+  /** Releases the elements of such a list. */
+  releaseList(key: Uint8Array, base: number, count: number, deferred: boolean): void;
   /** Whether the kernel is known to hold all elements of such a list with this data. */
   kernelHoldsList(key: Uint8Array, base: number, data: Int32Array, count: number): boolean;
-  /** Epoch given with the last `put` of `key`, 0 when it is not wanted. */
-  epochOf(key: Uint8Array): number;
-  /** Calls `visit` with every key that the kernel is known to hold and nobody wants, as a view that is valid during the call. */
+  /** Calls `visit` with every key that the kernel is known to hold and that is not desired, as a view that is valid during the call. */
   forEachLeftover(visit: (key: Uint8Array) => void): void;
-  /** Interval sets only: wants what the kernel is known to hold and nobody wants. */
+  /** Interval sets only: desires what the kernel is known to hold. */
   keepLeftovers(): void;
-  /** Interval sets only: wants exactly these networks (CIDR or address); overlapping ones are merged. */
+  /** Interval sets only: desires exactly these networks (CIDR or address); overlapping ones are merged. */
   replaceNets(nets: readonly string[]): void;
-  /** Interval sets only: the networks that are wanted, merged, as nft prints them: what is no network is FROM-TO. */
+  /** Interval sets only: the networks that are desired, merged, as nft prints them: what is no network is FROM-TO. */
   nets(): readonly string[];
   clear(): void;
 }
@@ -285,7 +285,7 @@ export interface ApplyResult {
 /** How the kernel's table differed from what it was thought to hold. */
 export interface Drift {
   /** Why it was read. */
-  readonly causes: ReadonlySet<DoubtCause>;
+  readonly causes: ReadonlySet<InvalidationCause>;
   /** "chain services: rules 1 gone", at most 20. */
   readonly changes: readonly string[];
   /** Differing objects: chains, sets, and those with changed content. At least `changes.length`. */
@@ -327,25 +327,14 @@ export interface TableOptions {
   readonly name: string;
   readonly comment?: string;
   readonly clock?: Clock;
-  /** At least this long between a shrink and the deletion of its tail (`deleteLater`). Default 500 ms. */
-  readonly tailDelayMs?: number;
+  /** How long what packets under way may still use outlives its last use (deferred deletions). Default 500 ms. */
+  readonly gracePeriodMs?: number;
   /** Read and compare everything this often; 0 (default): never. */
   readonly refreshIntervalMs?: number;
   /** First check after a write; doubles until refreshIntervalMs. 0 (default): none. */
   readonly postWriteIntervalMs?: number;
-  /**
-   * New chains are written in a transaction of their own before the verdicts that go to them, so that no packet that is
-   * under way finds such a chain empty (targets-first.ts). Default false: one transaction.
-   */
-  readonly targetsFirst?: boolean;
   /** When more elements than this are to be written that no packet can see yet, they go first, so many a transaction (pieces.ts). Default 16,384. */
   readonly pieceElements?: number;
-  /**
-   * Chains that, no longer wanted, stay `tailDelayMs` longer, as far as what their rules name stays too. When two transactions
-   * take effect while one packet is under way, the second writes rules for the generation that the packet runs in:
-   * a chain that it deletes would be empty for it. Default: none.
-   */
-  readonly lateChains?: (chain: string) => boolean;
   /**
    * While we run, nobody else can change the table, and `flush ruleset` passes it by; when we end it stays, and the next of us
    * claims it with a transaction that holds nothing else (ownership.ts). Where the kernel cannot (before Linux 6.9; `Table.owned()` tells), a

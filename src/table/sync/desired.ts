@@ -1,4 +1,4 @@
-/** What is wanted: chains, sets, and what of them changed since it was last brought to the kernel. */
+/** What is desired: chains, sets, and what of them changed since it was last brought to the kernel. */
 import { isDeepStrictEqual } from "node:util";
 
 import type { Family } from "../../kernel/types.js";
@@ -6,7 +6,7 @@ import { Hook } from "../../kernel/constants.js";
 import { TrackedElements } from "../elements/element-set.js";
 import { TableError } from "./errors.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
-import { prepareRule, type References, type WantedChain } from "../rules/comparable.js";
+import { prepareRule, type References, type DesiredChain } from "../rules/comparable.js";
 import { checkSetSpec, packedBytes } from "../rules/schema.js";
 import { checkComment, checkName } from "../rules/text.js";
 import type { ChainSpec, SetSpec } from "../rules/types.js";
@@ -19,25 +19,25 @@ export interface SetRecord {
 }
 
 export interface DirtyNames {
-  readonly chains: ReadonlySet<string>;
+  readonly chains: Set<string>;
   readonly sets: ReadonlySet<string>;
   /** Chains that elements came to name. */
   readonly targets: ReadonlySet<string>;
 }
 
-export class WantedState {
-  readonly chains = new Map<string, WantedChain>();
+export class DesiredState {
+  readonly chains = new Map<string, DesiredChain>();
   readonly sets = new Map<string, SetRecord>();
-  /** Removed sets that the kernel may still hold: back with what is known of them when they are wanted again. */
+  /** Removed sets that the kernel may still hold: back with what is known of them when they are declared again. */
   readonly retired = new Map<string, SetRecord>();
   readonly verdicts = new VerdictRegistry();
   /**
-   * Sets that the next transaction has to look at: changed elements, late deletions, or a kernel side that is not known. A
+   * Sets that the next transaction has to look at: changed elements, grace periods, or a kernel side that is not known. A
    * change of one set must not cost a walk over all; there are many where services have affinity.
    */
   readonly watched = new Set<string>();
-  /** Chains that are not wanted, but stay in the kernel until then (ms, the Table's clock). */
-  readonly lateChains = new Map<string, number>();
+  /** Chains that are not desired, but stay while elements in their grace period lead there. */
+  heldChains: ReadonlySet<string> = new Set();
   #dirtyChains = new Set<string>();
   #dirtySets = new Set<string>();
   #targets = new Set<string>();
@@ -105,7 +105,7 @@ export class WantedState {
     this.#dirtySets.add(name);
   }
 
-  /** Verdicts that lead to those of `changed` that are neither wanted nor in the kernel: nothing does there, once elements are settled. */
+  /** Verdicts that lead to those of `changed` that are neither desired nor in the kernel: nothing does there, once elements are settled. */
   forgetVerdicts(changed: Iterable<{ readonly name: string }>, inKernel: ReadonlyMap<string, unknown>): void {
     for (const { name } of changed) {
       if (!this.chains.has(name) && !inKernel.has(name)) this.verdicts.forget(name);
@@ -115,6 +115,7 @@ export class WantedState {
   /** Names that changed since the last call; `restore` gives them back when they did not reach the kernel. */
   takeDirty(): DirtyNames {
     for (const chain of this.verdicts.takeNewlyUsed()) this.#targets.add(chain);
+    for (const chain of this.heldChains) this.#dirtyChains.add(chain);
     const dirty = { chains: this.#dirtyChains, sets: this.#dirtySets, targets: this.#targets };
     this.#dirtyChains = new Set();
     this.#dirtySets = new Set();
@@ -122,15 +123,13 @@ export class WantedState {
     return dirty;
   }
 
-  /** `late`: chains among them that had waited as long as `lateChains` said. */
-  restore(dirty: DirtyNames, late: ReadonlyMap<string, number>): void {
-    for (const [name, due] of late) this.lateChains.set(name, due);
+  restore(dirty: DirtyNames): void {
     for (const name of dirty.chains) this.#dirtyChains.add(name);
     for (const name of dirty.sets) this.#dirtySets.add(name);
     for (const name of dirty.targets) this.#targets.add(name);
   }
 
-  /** After a read of the kernel everything is to be compared: what is wanted and what is there. */
+  /** After a read of the kernel everything is to be compared: what is desired and what is there. */
   markAll(kernelChains: Iterable<string>, kernelSets: Iterable<string>): void {
     for (const names of [this.chains.keys(), kernelChains]) for (const name of names) this.#dirtyChains.add(name);
     for (const names of [this.sets.keys(), kernelSets]) for (const name of names) this.#dirtySets.add(name);
@@ -140,16 +139,16 @@ export class WantedState {
     return this.#dirtyChains;
   }
 
-  /** Throws TableError "invalid" when something wanted names what is not. */
+  /** Throws TableError "invalid" when something desired names what is not. */
   checkReferences(dirty: DirtyNames): void {
     for (const name of dirty.chains) {
-      const wanted = this.chains.get(name);
-      if (wanted === undefined) this.#checkUnused(name);
-      for (const [index, rule] of wanted?.rules.entries() ?? []) this.#checkRule(name, index, rule.refs);
+      const desired = this.chains.get(name);
+      if (desired === undefined) this.#checkUnused(name);
+      for (const [index, rule] of desired?.rules.entries() ?? []) this.#checkRule(name, index, rule.refs);
     }
     for (const name of dirty.sets) {
       if (!this.sets.has(name) && (this.#setUses.get(name) ?? 0) > 0)
-        throw this.#invalid({ set: name }, `set ${name} is not wanted, but ${this.#userOf("sets", name)} names it`);
+        throw this.#invalid({ set: name }, `set ${name} is not declared, but ${this.#userOf("sets", name)} names it`);
     }
     for (const chain of dirty.targets) if (!this.chains.has(chain)) this.#checkUnused(chain);
   }
@@ -157,15 +156,15 @@ export class WantedState {
   #checkUnused(chain: string): void {
     const elements = this.verdicts.usesOf(chain);
     if (elements > 0)
-      throw this.#invalid({ chain }, `chain ${chain} is not wanted, but ${elements} wanted elements go to it`);
+      throw this.#invalid({ chain }, `chain ${chain} is not declared, but ${elements} desired elements go to it`);
     if ((this.#chainUses.get(chain) ?? 0) > 0)
-      throw this.#invalid({ chain }, `chain ${chain} is not wanted, but ${this.#userOf("chains", chain)} names it`);
+      throw this.#invalid({ chain }, `chain ${chain} is not declared, but ${this.#userOf("chains", chain)} names it`);
   }
 
   #checkRule(chain: string, ruleIndex: number, refs: References): void {
     const lost = refs.chains.find((name) => !this.chains.has(name)) ?? refs.sets.find((name) => !this.sets.has(name));
     if (lost !== undefined)
-      throw this.#invalid({ chain, ruleIndex }, `chain ${chain}, rule ${ruleIndex}: ${lost} is not wanted`);
+      throw this.#invalid({ chain, ruleIndex }, `chain ${chain}, rule ${ruleIndex}: ${lost} is not declared`);
   }
 
   #userOf(kind: "chains" | "sets", name: string): string {
@@ -192,7 +191,7 @@ export class WantedState {
     return new TrackedElements(spec, { keyLen, dataLen, onDirty });
   }
 
-  #unref(chain: WantedChain | undefined): void {
+  #unref(chain: DesiredChain | undefined): void {
     for (const rule of chain?.rules ?? []) this.#count(rule.refs, -1);
   }
 

@@ -1,12 +1,12 @@
-/** What a read of the kernel's table shows that was not thought to be so: others' doing, in words. Pure. */
+/** What a read of the kernel's table shows that was not observed before: other processes' doing, in words. Pure. */
 import { TableFlag } from "../../kernel/constants.js";
 import type { BaseChain, SetInfo } from "../../kernel/types.js";
-import type { DoubtCause } from "./invalidations.js";
+import type { InvalidationCause } from "./invalidations.js";
 import { editScript } from "../rules/diff.js";
 import type { ElementDrift } from "../elements/element-set.js";
 import { sameRule } from "./plan.js";
 import { printHook } from "../rules/print.js";
-import type { KernelChain, KernelState } from "./state.js";
+import type { KernelChain, KernelState } from "./dump.js";
 import type { Drift } from "../rules/types.js";
 
 /** Lines of `Drift.changes`; more are counted only. */
@@ -22,7 +22,7 @@ export class DriftReport {
   #total = 0;
   #tableDeleted = false;
 
-  constructor(readonly causes: ReadonlySet<DoubtCause>) {}
+  constructor(readonly causes: ReadonlySet<InvalidationCause>) {}
 
   say(change: string): void {
     this.#total++;
@@ -66,7 +66,7 @@ export function joined(a: Drift | undefined, b: Drift | undefined): Drift | unde
 /** Of rules in other programs' chains. */
 export function insertionDrift(changes: readonly string[]): Drift | undefined {
   if (changes.length === 0) return undefined;
-  const report = new DriftReport(new Set<DoubtCause>(["foreign"]));
+  const report = new DriftReport(new Set<InvalidationCause>(["foreign"]));
   for (const change of changes) report.say(change);
   return report.finish();
 }

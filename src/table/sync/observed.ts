@@ -1,16 +1,16 @@
-/** Our idea of the kernel's table: what it holds, how much of that is in doubt, and how a read mends it. */
+/** The observed table: what the kernel holds, how much of that is invalidated, and how a read settles it. */
 import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../kernel/types.js";
 import { Announcements } from "./announcements.js";
-import { Doubts, type DoubtScope } from "./invalidations.js";
+import { Invalidations, type InvalidationScope } from "./invalidations.js";
 import { compareStructure, driftIsEmpty, DriftReport } from "./drift.js";
 import { dumpRules, dumpTable, unlessTorn, type TableDump } from "./dump.js";
 import type { ElementDrift } from "../elements/element-set.js";
-import { fateOf } from "../quirks/ownership.js";
+import { fateOf } from "../quirks.js";
 import { needsHandles } from "./plan.js";
 import { serves } from "../rules/schema.js";
-import { emptyState, type KernelState } from "./state.js";
+import { emptyState, type KernelState } from "./dump.js";
 import type { Drift } from "../rules/types.js";
-import type { SetRecord, WantedState } from "./desired.js";
+import type { SetRecord, DesiredState } from "./desired.js";
 
 /** What a read came to. */
 export interface Reading {
@@ -24,30 +24,30 @@ export interface Reading {
   readonly drift?: Drift;
 }
 
-export class KernelView {
+export class ObservedTable {
   state: KernelState = emptyState();
-  readonly doubts = new Doubts();
+  readonly invalidations = new Invalidations();
   readonly announcements = new Announcements();
   /** Whether the table is to be owned by our socket. */
   own = false;
   readonly #kernel: Kernel;
   readonly #ref: TableRef;
-  readonly #wanted: WantedState;
+  readonly #desired: DesiredState;
 
-  constructor(kernel: Kernel, ref: TableRef, wanted: WantedState) {
+  constructor(kernel: Kernel, ref: TableRef, desired: DesiredState) {
     this.#kernel = kernel;
     this.#ref = ref;
-    this.#wanted = wanted;
+    this.#desired = desired;
   }
 
   /** Reads what is in doubt. Everything wanted is compared with it by the next transaction. */
   async read(): Promise<Reading> {
-    const scope = this.doubts.begin();
+    const scope = this.invalidations.begin();
     try {
       const dump = await this.dump((set) => this.#inScope(set, scope));
       const drift = await this.#takeOver(dump, scope);
       const whole = scope.sets === "all";
-      this.doubts.settled(whole ? dump.since : undefined);
+      this.invalidations.settled(whole ? dump.since : undefined);
       return {
         reason: scope.reason,
         whole,
@@ -55,15 +55,15 @@ export class KernelView {
         ...(drift === undefined ? {} : { drift }),
       };
     } catch (error) {
-      this.doubts.failed();
+      this.invalidations.failed();
       throw error;
     }
   }
 
   /** Sets that were declared since the kernel was read. */
   async readUnknownSets(): Promise<void> {
-    for (const name of [...this.#wanted.watched]) {
-      const record = this.#wanted.sets.get(name);
+    for (const name of [...this.#desired.watched]) {
+      const record = this.#desired.sets.get(name);
       if (record === undefined || record.known) continue;
       const kernel = this.state.sets.get(name);
       const readable = kernel !== undefined && isReadable(kernel, record);
@@ -74,17 +74,17 @@ export class KernelView {
 
   /** Reads the rules of changed chains whose handles are not known. */
   async readHandles(): Promise<void> {
-    for (const name of [...this.#wanted.dirtyChains]) {
+    for (const name of [...this.#desired.dirtyChains]) {
       const kernel = this.state.chains.get(name);
-      const wanted = this.#wanted.chains.get(name);
-      if (kernel !== undefined && wanted !== undefined && needsHandles(kernel, wanted))
+      const desired = this.#desired.chains.get(name);
+      if (kernel !== undefined && desired !== undefined && needsHandles(kernel, desired))
         kernel.rules = await dumpRules(this.#kernel, this.#ref, name);
     }
   }
 
   /** Dumps the table with the elements of those wanted sets that `picks` picks. */
   dump(picks: (set: string) => boolean): Promise<TableDump> {
-    const { sets, chains } = this.#wanted;
+    const { sets, chains } = this.#desired;
     return dumpTable(this.#kernel, this.#ref, {
       likelyChains: new Set([...chains.keys(), ...this.state.chains.keys()]),
       begin: () => this.announcements.begin(),
@@ -115,16 +115,16 @@ export class KernelView {
   }
 
   #comparable(set: string, info: SetInfo | undefined): SetRecord | undefined {
-    const record = this.#wanted.sets.get(set);
+    const record = this.#desired.sets.get(set);
     if (record?.known !== true || !this.state.sets.has(set)) return undefined;
     return info !== undefined && isReadable(info, record) ? record : undefined;
   }
 
-  #inScope(set: string, { sets }: DoubtScope): boolean {
-    return sets === "all" || sets.has(set) || this.#wanted.sets.get(set)?.known !== true || !this.state.sets.has(set);
+  #inScope(set: string, { sets }: InvalidationScope): boolean {
+    return sets === "all" || sets.has(set) || this.#desired.sets.get(set)?.known !== true || !this.state.sets.has(set);
   }
 
-  async #takeOver(dump: TableDump, scope: DoubtScope): Promise<Drift | undefined> {
+  async #takeOver(dump: TableDump, scope: InvalidationScope): Promise<Drift | undefined> {
     const before = this.state;
     const report = new DriftReport(scope.causes);
     const inDetail = compareStructure(before, dump.state, report);
@@ -132,7 +132,7 @@ export class KernelView {
       ? { state: { ...emptyState(), inTheWay: true }, elements: new Map<string, ElementBatch>() }
       : dump;
     this.state = state;
-    for (const [name, record] of [...this.#wanted.sets, ...this.#wanted.retired]) {
+    for (const [name, record] of [...this.#desired.sets, ...this.#desired.retired]) {
       const batch = elements.get(name);
       if (batch === undefined && state.sets.has(name) && !this.#inScope(name, scope)) {
         if (before.unusable.has(name)) state.unusable.add(name);
@@ -141,12 +141,12 @@ export class KernelView {
       const wasKnown = record.known;
       const drift = await this.#load(name, record, batch);
       // Nobody wants a retired set: its elements were not read, so that nothing can be said of them.
-      const comparable = wasKnown && this.#wanted.sets.get(name) === record;
+      const comparable = wasKnown && this.#desired.sets.get(name) === record;
       if (inDetail && comparable && before.sets.has(name) && state.sets.has(name)) report.elements(name, drift);
       record.known = !state.sets.has(name) || elements.has(name);
-      if (!record.known) this.#wanted.watched.add(name);
+      if (!record.known) this.#desired.watched.add(name);
     }
-    this.#wanted.markAll(state.chains.keys(), state.sets.keys());
+    this.#desired.markAll(state.chains.keys(), state.sets.keys());
     return scope.believed ? report.finish() : undefined;
   }
 
@@ -155,8 +155,8 @@ export class KernelView {
     return table !== undefined && fateOf(table, this.own, this.#kernel.portId) === "recreate";
   }
 
-  async #load(name: string, { elements }: SetRecord, batch: ElementBatch | undefined): Promise<ElementDrift> {
-    const { complete, drift } = await elements.load(batch);
+  async #load(name: string, { elements, known }: SetRecord, batch: ElementBatch | undefined): Promise<ElementDrift> {
+    const { complete, drift } = await elements.load(batch, !known);
     if (!complete) this.state.unusable.add(name);
     return drift;
   }
@@ -165,4 +165,37 @@ export class KernelView {
 /** Whether the kernel's set holds elements that the wanted one's rows can stand for. */
 function isReadable(kernel: SetInfo, { elements: { spec } }: SetRecord): boolean {
   return spec.dynamic !== true && serves(kernel, spec);
+}
+
+/** "same": the kernel holds what it was observed to. "different": it may not, and the next apply that repairs reads it. */
+export type CheckOutcome = "same" | "different";
+
+/**
+ * Compares everything with the kernel: the structure, then one set after another, each while none of our own applies runs. The parts
+ * are of different moments: what another process changes meanwhile is found now or by the next check. Dumps take no lock of the kernel's,
+ * and a check only notes what differs: the next read finds and repairs it.
+ * @param undisturbed does a part while no apply runs.
+ * @param insertions compares our rules in others' chains.
+ */
+export async function checkTable(
+  table: ObservedTable,
+  undisturbed: <T>(part: () => Promise<T>) => Promise<T>,
+  insertions: () => Promise<{ readonly differing: readonly string[]; note(): void }>,
+): Promise<CheckOutcome> {
+  if (table.invalidations.any) return "different";
+  const { same, sets } = await undisturbed(() => table.compareStructure());
+  const differing: string[] = [];
+  for (const set of sets) {
+    if (table.invalidations.any) return "different";
+    if (!(await undisturbed(() => table.compareElements(set)))) differing.push(set);
+  }
+  const inserted = await undisturbed(insertions);
+  inserted.note();
+  if (same && differing.length === 0) return inserted.differing.length === 0 ? "same" : "different";
+  table.invalidations.add({
+    cause: "check",
+    reason: "a check found the table otherwise than it was left",
+    sets: differing,
+  });
+  return "different";
 }

@@ -1,5 +1,5 @@
 /**
- * From what the kernel holds to what is wanted, as one batch. Pure.
+ * From what the kernel holds to what is desired, as one batch. Pure.
  *
  * The order that the kernel accepts in all cases: first everything that refers to something goes (rules, elements), then what
  * was referred to (sets, chains); then targets come (chains, sets), then what refers to them (rules, elements). Rules come while new maps are
@@ -7,13 +7,14 @@
  * object can be deleted and created anew under its name in the same batch, and all deletions of elements come before all additions,
  * which is how an element's data is replaced.
  */
+import { DATA_VERDICT } from "../../kernel/constants.js";
 import type { BaseChain, Op, SetInfo, TableRef } from "../../kernel/types.js";
 import { sameExprs } from "../../kernel/normalize.js";
 import { editScript } from "../rules/diff.js";
 import type { PackedChange } from "../elements/element-set.js";
-import { fateOf, tableFlags } from "../quirks/ownership.js";
-import type { ComparableRule, PreparedRule, WantedChain } from "../rules/comparable.js";
-import type { KernelChain, KernelRule, KernelState } from "./state.js";
+import { fateOf, tableFlags } from "../quirks.js";
+import type { ComparableRule, PreparedRule, DesiredChain } from "../rules/comparable.js";
+import type { KernelChain, KernelRule, KernelState } from "./dump.js";
 import { commentData } from "../rules/text.js";
 import type { FaultyObject, OperationCounts } from "../rules/types.js";
 
@@ -29,8 +30,8 @@ export type Counts = Record<"table" | "chain" | "rule" | "set" | "element", Oper
 
 export interface ChainPlan {
   readonly name: string;
-  /** Undefined: not wanted. */
-  readonly wanted: WantedChain | undefined;
+  /** Undefined: it goes. */
+  readonly desired: DesiredChain | undefined;
   /** All its rules are written anew: something that they name is created anew. */
   readonly rebuild: boolean;
 }
@@ -40,9 +41,7 @@ export interface SetPlan {
   readonly action: "keep" | "create" | "recreate" | "delete";
   /** For create and recreate. */
   readonly info?: SetInfo;
-  /** The kernel's set is a verdict map: its elements hold on to chains. */
-  readonly holdsChains: boolean;
-  /** Elements that go with such a map, for the count. */
+  /** Elements that go with a verdict map, for the count. */
   readonly kernelElements: number;
   readonly change?: PackedChange;
 }
@@ -56,7 +55,7 @@ export interface PlanInput {
   readonly state: KernelState;
   readonly chains: readonly ChainPlan[];
   readonly sets: readonly SetPlan[];
-  /** Verdict maps that go are emptied first: see going-maps.ts. */
+  /** Verdict maps that go are emptied first: see quirks/. */
   readonly flushMaps: boolean;
   /** Chains that cannot be deleted: see busy-chains.ts. */
   readonly busy: ReadonlySet<string>;
@@ -175,8 +174,9 @@ function planTable({ ref, comment, own, portId, state }: PlanInput, phases: Phas
 function planSet({ ref, state, flushMaps }: PlanInput, plan: SetPlan, phases: Phases): void {
   const origin: Origin = { kind: "set", set: plan.name };
   if (plan.action === "delete" || plan.action === "recreate") {
-    if (plan.holdsChains) phases.counts.element.delete += plan.kernelElements;
-    if (plan.holdsChains && flushMaps) {
+    const isVerdictMap = holdsChains(state, plan.name);
+    if (isVerdictMap) phases.counts.element.delete += plan.kernelElements;
+    if (isVerdictMap && flushMaps) {
       phases.removeElements.push({ op: { op: "flush", kind: "elements", ...ref, set: plan.name }, origin });
     }
     phases.removeSets.push({ op: { op: "delete", kind: "set", ...ref, set: plan.name }, origin });
@@ -187,13 +187,18 @@ function planSet({ ref, state, flushMaps }: PlanInput, plan: SetPlan, phases: Ph
     });
   }
   const { info } = plan;
-  // One that is to be created may be there already: with chains that went first (targets-first.ts).
+  // One that is to be created may be there already: with chains that went ahead.
   if (info !== undefined && (plan.action === "recreate" || (plan.action === "create" && !state.sets.has(plan.name)))) {
     phases.addSets.push({ op: { op: "add", kind: "set", ...ref, ...info }, origin });
     phases.counts.set.add++;
     phases.settle.push(() => void state.sets.set(plan.name, info));
   }
   planElements(ref, plan, phases);
+}
+
+/** Whether the kernel's set is a verdict map, whose elements hold on to chains. */
+export function holdsChains({ sets }: KernelState, name: string): boolean {
+  return sets.get(name)?.dataType === DATA_VERDICT;
 }
 
 function planElements(ref: TableRef, { name, change }: SetPlan, phases: Phases): void {
@@ -211,19 +216,19 @@ function planElements(ref: TableRef, { name, change }: SetPlan, phases: Phases):
   }
 }
 
-function planChain(input: PlanInput, { name, wanted, rebuild }: ChainPlan, phases: Phases): void {
+function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, phases: Phases): void {
   const { state, busy } = input;
   const kernel = state.chains.get(name);
-  if (kernel !== undefined && wanted !== undefined && chainServes(kernel, wanted)) {
-    if (!samePolicy(kernel.base, wanted.spec.base)) pushChain(input, wanted, phases, kernel);
-    if (rebuild) rewriteRules(input.ref, name, kernel, wanted, phases);
-    else editRules(input, name, kernel, wanted, phases);
+  if (kernel !== undefined && desired !== undefined && chainServes(kernel, desired)) {
+    if (!samePolicy(kernel.base, desired.spec.base)) pushChain(input, desired, phases, kernel);
+    if (rebuild) rewriteRules(input.ref, name, kernel, desired, phases);
+    else editRules(input, name, kernel, desired, phases);
     return;
   }
   if (kernel !== undefined) {
     const origin: Origin = { kind: "chain", chain: name };
     flushRules(input.ref, name, kernel, phases);
-    if (wanted === undefined && busy.has(name)) {
+    if (desired === undefined && busy.has(name)) {
       phases.settle.push(() => {
         kernel.rules = [];
       });
@@ -233,21 +238,21 @@ function planChain(input: PlanInput, { name, wanted, rebuild }: ChainPlan, phase
     phases.counts.chain.delete++;
     phases.settle.push(() => void state.chains.delete(name));
   }
-  if (wanted === undefined) return;
-  pushChain(input, wanted, phases, undefined);
-  addAll(input.ref, name, wanted, phases);
+  if (desired === undefined) return;
+  pushChain(input, desired, phases, undefined);
+  addAll(input.ref, name, desired, phases);
   phases.settle.push(
     () =>
       void state.chains.set(name, {
-        base: wanted.spec.base,
-        comment: wanted.spec.comment,
-        rules: wanted.rules.map(withoutHandle),
+        base: desired.spec.base,
+        comment: desired.spec.comment,
+        rules: desired.rules.map(withoutHandle),
       }),
   );
 }
 
 /** Adds the chain, or updates its policy. */
-function pushChain({ ref }: PlanInput, { spec }: WantedChain, phases: Phases, kernel: KernelChain | undefined): void {
+function pushChain({ ref }: PlanInput, { spec }: DesiredChain, phases: Phases, kernel: KernelChain | undefined): void {
   const userdata = kernel === undefined ? commentData(spec.comment) : undefined;
   const base = spec.base === undefined ? {} : { base: { ...spec.base, policy: spec.base.policy ?? "accept" } as const };
   phases.addChains.push({
@@ -278,23 +283,23 @@ function flushRules(ref: TableRef, name: string, kernel: KernelChain, phases: Ph
   phases.counts.rule.delete += kernel.rules.length;
 }
 
-function addAll(ref: TableRef, name: string, wanted: WantedChain, phases: Phases): void {
-  for (const [index, rule] of wanted.rules.entries())
+function addAll(ref: TableRef, name: string, desired: DesiredChain, phases: Phases): void {
+  for (const [index, rule] of desired.rules.entries())
     phases.addRule(ref, rule, { op: "add", chain: name }, { kind: "rule", chain: name, ruleIndex: index });
 }
 
-function rewriteRules(ref: TableRef, name: string, kernel: KernelChain, wanted: WantedChain, phases: Phases): void {
+function rewriteRules(ref: TableRef, name: string, kernel: KernelChain, desired: DesiredChain, phases: Phases): void {
   flushRules(ref, name, kernel, phases);
-  addAll(ref, name, wanted, phases);
+  addAll(ref, name, desired, phases);
   phases.settle.push(() => {
-    kernel.rules = wanted.rules.map(withoutHandle);
+    kernel.rules = desired.rules.map(withoutHandle);
   });
 }
 
-function editRules({ ref }: PlanInput, name: string, kernel: KernelChain, wanted: WantedChain, phases: Phases): void {
-  const edits = editScript(kernel.rules, wanted.rules, sameRule);
+function editRules({ ref }: PlanInput, name: string, kernel: KernelChain, desired: DesiredChain, phases: Phases): void {
+  const edits = editScript(kernel.rules, desired.rules, sameRule);
   if (edits.every((edit) => edit.edit === "keep")) return;
-  if (kernel.rules.some((rule) => rule.handle === undefined)) return rewriteRules(ref, name, kernel, wanted, phases);
+  if (kernel.rules.some((rule) => rule.handle === undefined)) return rewriteRules(ref, name, kernel, desired, phases);
   const after: KernelRule[] = [];
   // From the end, so that the rule before which an added one goes is known.
   let next: bigint | undefined;
@@ -312,8 +317,8 @@ function editRules({ ref }: PlanInput, name: string, kernel: KernelChain, wanted
       const position = positions.get(edit.to);
       const where: RuleOp =
         position === undefined ? { op: "add", chain: name } : { op: "insert", chain: name, position };
-      phases.addRule(ref, wanted.rules[edit.to], where, { kind: "rule", chain: name, ruleIndex: edit.to });
-      after.push(withoutHandle(wanted.rules[edit.to]));
+      phases.addRule(ref, desired.rules[edit.to], where, { kind: "rule", chain: name, ruleIndex: edit.to });
+      after.push(withoutHandle(desired.rules[edit.to]));
     }
   }
   phases.settle.push(() => {
@@ -322,10 +327,10 @@ function editRules({ ref }: PlanInput, name: string, kernel: KernelChain, wanted
 }
 
 /** Whether a change of the chain's rules needs handles that are not known. */
-export function needsHandles(kernel: KernelChain, wanted: WantedChain): boolean {
-  if (kernel.rules.every((rule) => rule.handle !== undefined) || !chainServes(kernel, wanted)) return false;
+export function needsHandles(kernel: KernelChain, desired: DesiredChain): boolean {
+  if (kernel.rules.every((rule) => rule.handle !== undefined) || !chainServes(kernel, desired)) return false;
   return (
-    kernel.rules.length !== wanted.rules.length || !kernel.rules.every((rule, i) => sameRule(rule, wanted.rules[i]))
+    kernel.rules.length !== desired.rules.length || !kernel.rules.every((rule, i) => sameRule(rule, desired.rules[i]))
   );
 }
 
@@ -334,7 +339,7 @@ export function sameRule(a: ComparableRule, b: ComparableRule): boolean {
 }
 
 /** Whether the kernel's chain can stay: neither hook nor comment can be changed in place, the policy can. */
-export function chainServes(kernel: KernelChain, { spec }: WantedChain): boolean {
+export function chainServes(kernel: KernelChain, { spec }: DesiredChain): boolean {
   if (kernel.comment !== spec.comment) return false;
   if (kernel.base === undefined || spec.base === undefined) return kernel.base === spec.base;
   const devices = (base: BaseChain): string => [...(base.devices ?? [])].toSorted().join(" ");

@@ -96,7 +96,7 @@ export function serviceTable(kernel: Kernel, options: Partial<TableOptions> = {}
       // To want a chain again as it is changes nothing.
       if (count > 0) table.chain({ chain: `draw-${count}`, rules: [draw(count)] });
       for (let i = 0; i < count; i++) endpoints.put(indexed(last, i), endpoint(`10.0.${last & 255}.${first + i}`));
-      for (let i = count; i < before; i++) endpoints.deleteLater(indexed(last, i));
+      for (let i = count; i < before; i++) endpoints.delete(indexed(last, i), true);
       if (count === 0) vips.delete(vip(last));
       else
         vips.put(

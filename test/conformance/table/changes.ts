@@ -113,7 +113,7 @@ export function restarting(kernel: () => Kernel): void {
     const { table, service } = serviceTable(kernel());
     service(1, 1);
     const result = await table.apply();
-    expect(result.transactions).toBe(1);
+    expect(result.transactions).toBe(2);
     expect((await kernel().chains(OWN)).map((info) => info.chain).toSorted()).toEqual([
       "draw-1",
       "nat-prerouting",
@@ -272,9 +272,9 @@ export function recreating(kernel: () => Kernel): void {
 }
 
 export function elements(kernel: () => Kernel): void {
-  it("that are deleted later stay until a later transaction and its time", async () => {
+  it("whose deletion is deferred stay until a later transaction and for a grace period", async () => {
     const clock = new TestClock();
-    const { table, service, vips } = serviceTable(kernel(), { clock, tailDelayMs: 400 });
+    const { table, service, vips } = serviceTable(kernel(), { clock, gracePeriodMs: 400 });
     service(1, 3);
     // So that the chain for two is there already.
     service(2, 2);
@@ -300,19 +300,22 @@ export function elements(kernel: () => Kernel): void {
     vips.put(vip(2), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "drop" })).buffer));
     vips.put(vip(3), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "goto", chain: "draw-3" })).buffer));
     await table.apply();
-    vips.deleteLater(vip(3));
+    vips.delete(vip(3), true);
     await table.apply();
+    // The chain stays for as long as the element leads there.
     table.removeChain("draw-3");
+    expect(operations(await table.apply())).toBe("");
+    clock.advance(400);
     expect(operations(await table.apply())).toBe("chain -1 rule -1 element -1");
   });
 
-  it("that an earlier run left go late where that is asked for", async () => {
+  it("that an earlier run left go after a grace period where that is asked for", async () => {
     const before = serviceTable(kernel());
     before.service(1, 3);
     await before.table.apply();
     const clock = new TestClock();
     const { table, service } = serviceTable(kernel(), { clock });
-    table.set({ ...ENDPOINTS, lateLeftovers: true });
+    table.set({ ...ENDPOINTS, deferLeftovers: true });
     service(1, 2);
     const first = await table.apply();
     expect(operations(first)).toBe("chain +1 -1 rule +1 -1 element +1 -1");

@@ -278,7 +278,7 @@ export function insertions(bench: () => Bench): void {
     await other.commit([{ op: "flush", kind: "rule", ...FORWARD }]);
     expect(await listed()).toBe("");
     expect(await table.check()).toBe("different");
-    expect(table.inDoubt).toBe(true);
+    expect(table.invalidated).toBe(true);
     const repaired = await table.apply();
     expect(operations(repaired)).toBe("rule +1");
     expect(repaired.drift).toMatchObject({
@@ -286,7 +286,7 @@ export function insertions(bench: () => Bench): void {
       tableDeleted: false,
     });
     expect(await listed()).toBe("A");
-    expect([await table.check(), table.inDoubt]).toEqual(["same", false]);
+    expect([await table.check(), table.invalidated]).toEqual(["same", false]);
   });
 
   it("are watched: a flushed chain is noticed, other tables and chains are nothing to us", async () => {
@@ -318,7 +318,7 @@ export function insertions(bench: () => Bench): void {
       expect(all).toEqual(changes);
       expect((await table.apply({ repair: false })).transactions).toBe(0);
       expect(operations(await table.apply())).toBe("rule +1");
-      expect([await listed(), table.inDoubt]).toEqual(["A", false]);
+      expect([await listed(), table.invalidated]).toEqual(["A", false]);
     } finally {
       await watch.close();
     }

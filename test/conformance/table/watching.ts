@@ -173,19 +173,19 @@ export function watching(bench: () => Bench): void {
       expect(process?.pid).toBeGreaterThan(0);
       const repaired = await own.table.apply();
       expect(operations(repaired)).toBe(undone);
-      expect(repaired).toMatchObject({ transactions: 1, resynced: "somebody else changed the table" });
+      expect(repaired).toMatchObject({ transactions: 1, resynced: "another process changed the table" });
       expect(repaired.drift?.changes).toContain(said);
       expect(repaired.drift?.tableDeleted).toBe(deed === "delete the table");
       expect(sorted(await snapshot(kernel))).toEqual(sorted(wanted));
       expect(await own.table.apply()).toMatchObject({ transactions: 0 });
-      expect(own.table.inDoubt).toBe(false);
+      expect(own.table.invalidated).toBe(false);
     });
 
     it(`${deed}: found by a check where no event tells`, async () => {
       await watch.close();
       expect(await own.table.check()).toBe("same");
       await other.commit(await does(bench().kernel));
-      expect(own.table.inDoubt).toBe(false);
+      expect(own.table.invalidated).toBe(false);
       expect(await own.table.check()).toBe("different");
       const repaired = await own.table.apply();
       expect(operations(repaired)).toBe(undone);
@@ -202,7 +202,7 @@ export function watching(bench: () => Bench): void {
     await other.commit([
       { op: "add", kind: "elements", ...OWN, set: "clients", elements: pack([{ key: Uint8Array.of(1, 2, 3, 4) }]) },
     ]);
-    expect(own.table.inDoubt).toBe(false);
+    expect(own.table.invalidated).toBe(false);
     await other.commit([noElement(indexed(1, 0))]);
     expect((await nextChange()).changes).toEqual(["1 element of set endpoints deleted"]);
     expect(heard).toEqual([]);
@@ -220,7 +220,7 @@ export function watching(bench: () => Bench): void {
     own.service(3, 2);
     const before = await own.table.apply({ repair: false });
     expect([operations(before), before.resynced]).toEqual(["element +3", undefined]);
-    expect(own.table.inDoubt).toBe(true);
+    expect(own.table.invalidated).toBe(true);
     own.service(4, 2);
     const after = await own.table.apply();
     expect(operations(after)).toBe("element +4");

@@ -2,52 +2,70 @@
 import { describe, expect, it } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import { Table } from "../../../src/table/index.js";
-import { drop, ENDPOINTS, indexed, operations, OWN, rule, serviceTable } from "../../conformance/table/build.js";
+import type { Table } from "../../../src/table/index.js";
+import { drop, ENDPOINTS, indexed, operations, OWN, rule, serviceTable, VIPS } from "../../conformance/table/build.js";
 
-describe("chains that wait before they go", () => {
+describe("chains that an earlier run left", () => {
+  /** A service that the earlier run had with two endpoints, and this one has with one. */
+  async function restarted(kernel: FakeKernel, clock: { now(): number }): Promise<Table> {
+    const earlier = serviceTable(kernel);
+    earlier.service(1, 2);
+    earlier.service(3, 3);
+    await earlier.table.apply();
+    const { table, service } = serviceTable(kernel, { clock });
+    table.set({ ...VIPS, deferLeftovers: true });
+    await table.load();
+    service(1, 1);
+    return table;
+  }
+  const names = async (kernel: FakeKernel): Promise<string[]> =>
+    (await kernel.chains(OWN)).map(({ chain }) => chain).filter((chain) => chain.startsWith("draw"));
+
+  it("stay with their rules while elements in their grace period lead there", async () => {
+    const kernel = new FakeKernel();
+    let now = 0;
+    const table = await restarted(kernel, { now: () => now });
+    expect((await table.apply()).applyAgainMs).toBe(500);
+    expect(await names(kernel)).toEqual(["draw-3", "draw-1"]);
+    expect(await kernel.rules(OWN, "draw-3")).toHaveLength(1);
+    for (now = 100; now < 500; now += 100) {
+      table.chain({ chain: `b${now}`, rules: [] });
+      await table.apply();
+      expect(await names(kernel)).toContain("draw-3");
+    }
+    now = 500;
+    expect(operations(await table.apply())).toBe("chain -1 rule -1 element -1");
+    expect(await names(kernel)).toEqual(["draw-1"]);
+  });
+
+  it("go at once, and the elements with them, when their rules need what goes", async () => {
+    const kernel = new FakeKernel();
+    const table = await restarted(kernel, { now: () => 0 });
+    table.set({ ...ENDPOINTS, comment: "another" });
+    await table.apply();
+    expect(await names(kernel)).toEqual(["draw-1"]);
+  });
+
   it.each(["ENOMEM", "EBUSY"])("do not wait again when what removes them is refused (%s)", async (errno) => {
     const kernel = new FakeKernel();
     let now = 0;
-    const table = new Table(kernel, { ...OWN, name: OWN.table, clock: { now: () => now }, lateChains: () => true });
-    table.chain({ chain: "a", rules: [] });
+    const table = await restarted(kernel, { now: () => now });
     await table.apply();
-    table.removeChain("a");
-    expect((await table.apply()).applyAgainMs).toBe(500);
     now = 500;
-    kernel.failNext({ when: (op) => op.op === "delete", errno });
+    kernel.failNext({ when: (op) => op.op === "delete" && op.kind === "chain", errno });
     const refused = await table.apply().catch(() => undefined);
     // What may be another's doing is read and tried again at once.
     if (errno === "ENOMEM") expect(refused).toBeUndefined();
     if (refused === undefined) await table.apply();
-    expect(await kernel.chains(OWN)).toEqual([]);
+    expect(await names(kernel)).toEqual(["draw-1"]);
     expect((await table.apply()).applyAgainMs).toBeUndefined();
-  });
-
-  it.each<[string, boolean]>([
-    ["with nothing else to write", false],
-    ["whatever is written meanwhile", true],
-  ])("do so from their end on, %s", async (_what, busy) => {
-    const kernel = new FakeKernel();
-    let now = 0;
-    const table = new Table(kernel, { ...OWN, name: OWN.table, clock: { now: () => now }, lateChains: () => true });
-    table.chain({ chain: "a", rules: [] });
-    await table.apply();
-    table.removeChain("a");
-    for (; now < 500; now += 100) {
-      if (busy) table.chain({ chain: `b${now}`, rules: [] });
-      await table.apply();
-      expect((await kernel.chains(OWN))[0]?.chain).toBe("a");
-    }
-    await table.apply();
-    expect((await kernel.chains(OWN)).map(({ chain }) => chain)).not.toContain("a");
   });
 });
 
 describe("chains that go out before the verdicts that go to them", () => {
   it("do not make what was read out of date", async () => {
     const kernel = new FakeKernel();
-    const { table, service } = serviceTable(kernel, { targetsFirst: true });
+    const { table, service } = serviceTable(kernel);
     service(1, 1);
     await table.apply();
     let commits = 0;
@@ -63,7 +81,7 @@ describe("chains that go out before the verdicts that go to them", () => {
 
   it("do so only where packets come by", async () => {
     const kernel = new FakeKernel();
-    const { table, service } = serviceTable(kernel, { targetsFirst: true });
+    const { table, service } = serviceTable(kernel);
     service(1, 1);
     expect(await table.apply()).toMatchObject({ transactions: 1 });
     service(1, 2);
@@ -72,7 +90,7 @@ describe("chains that go out before the verdicts that go to them", () => {
 
   it("stay where they are when they need what is made anew", async () => {
     const kernel = new FakeKernel();
-    const { table, service } = serviceTable(kernel, { targetsFirst: true });
+    const { table, service } = serviceTable(kernel);
     service(1, 1);
     table.set({ set: "clients", key: ["ipv4_addr"] });
     await table.apply();
@@ -89,7 +107,7 @@ describe("chains that go out before the verdicts that go to them", () => {
 
   it("need not: what is refused ahead is left to the transaction that holds everything", async () => {
     const kernel = new FakeKernel();
-    const { table, service } = serviceTable(kernel, { targetsFirst: true });
+    const { table, service } = serviceTable(kernel);
     service(1, 1);
     await table.apply();
     service(2, 2);
@@ -104,19 +122,19 @@ describe("elements that an earlier run left", () => {
   it.each([
     ["wait before they go where packets may still look them up", true],
     ["go at once elsewhere", false],
-  ])("%s", async (_what, lateLeftovers) => {
+  ])("%s", async (_what, deferLeftovers) => {
     const kernel = new FakeKernel();
     const earlier = serviceTable(kernel);
     earlier.service(1, 3);
     await earlier.table.apply();
     let now = 0;
     const { table, service, endpoints } = serviceTable(kernel, { clock: { now: () => now } });
-    table.set({ ...ENDPOINTS, lateLeftovers });
+    table.set({ ...ENDPOINTS, deferLeftovers });
     await table.load();
     service(1, 1);
     const result = await table.apply();
-    expect(endpoints.kernelValue(indexed(1, 2)) !== undefined).toBe(lateLeftovers);
-    expect(result.applyAgainMs).toBe(lateLeftovers ? 500 : undefined);
+    expect(endpoints.kernelValue(indexed(1, 2)) !== undefined).toBe(deferLeftovers);
+    expect(result.applyAgainMs).toBe(deferLeftovers ? 500 : undefined);
     now = 500;
     await table.apply();
     expect(endpoints.kernelValue(indexed(1, 2))).toBeUndefined();

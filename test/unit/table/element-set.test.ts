@@ -70,20 +70,36 @@ describe("TrackedElements", () => {
     expect(set.has(key(2))).toBe(false);
   });
 
-  it("copies keys and data, and remembers epochs", () => {
+  it("copies keys and data", () => {
     const set = newSet();
     const scratch = key(1);
     const value = data(4);
-    set.put(scratch, value, 7);
+    set.put(scratch, value);
     scratch[3] = 2;
     value[0] = 5;
     expect(set.get(key(1))).toEqual(data(4));
-    expect(set.epochOf(key(1))).toBe(7);
-    expect(set.put(key(1), data(4), 8)).toBe(false);
-    expect(set.epochOf(key(1))).toBe(8);
+    expect(set.put(key(1), data(4))).toBe(false);
     set.delete(key(1));
-    expect(set.epochOf(key(1))).toBe(0);
     expect(set.get(key(1))).toBeUndefined();
+  });
+
+  it("keeps an element until it is released as often as it was retained, with the data that came last", async () => {
+    const set = newSet();
+    set.retain(key(1), data(1));
+    set.retain(key(1), data(2));
+    set.release(key(1));
+    expect(await apply(set)).toBe("+[1:2] -[]");
+    set.retain(key(1), data(2));
+    set.release(key(1));
+    expect(await apply(set)).toBe("+[] -[]");
+    set.release(key(1));
+    set.release(key(1));
+    expect(await apply(set)).toBe("+[] -[1]");
+    // Whoever uses it.
+    set.retain(key(3), data(3));
+    set.retain(key(3), data(3));
+    expect(set.delete(key(3))).toBe(true);
+    expect(await apply(set)).toBe("+[] -[]");
   });
 
   it("checks widths", () => {
@@ -142,59 +158,59 @@ describe("TrackedElements", () => {
     expect(await apply(set)).toBe("+[1:2 2:2] -[1]");
   });
 
-  it("starts a late deletion's time with the transaction, not before", async () => {
+  it("begins a grace period with the transaction, not before", async () => {
     const set = newSet();
     set.put(key(1), data(1));
     set.put(key(2), data(2));
     await apply(set);
-    set.deleteLater(key(2));
+    set.delete(key(2), true);
     expect(set.has(key(2))).toBe(false);
-    expect(set.nextLate).toBeUndefined();
+    expect(set.nextDue).toBeUndefined();
     expect(await apply(set, 500)).toBe("+[] -[]");
-    expect(set.nextLate).toBe(500);
-    set.releaseLate(499);
+    expect(set.nextDue).toBe(500);
+    set.endGrace(499);
     expect(await apply(set)).toBe("+[] -[]");
-    set.releaseLate(500);
+    set.endGrace(500);
     expect(await apply(set)).toBe("+[] -[2]");
-    expect(set.nextLate).toBeUndefined();
+    expect(set.nextDue).toBeUndefined();
   });
 
-  it("gives a late deletion up when the element is wanted again, and a new one its own time", async () => {
+  it("gives a deferred deletion up when the element is desired again, and a new one its own grace period", async () => {
     const set = newSet();
     set.put(key(1), data(1));
     await apply(set);
-    set.deleteLater(key(1));
+    set.delete(key(1), true);
     await apply(set, 500);
     set.put(key(1), data(1));
-    set.deleteLater(key(1));
+    set.delete(key(1), true);
     await apply(set, 900);
-    set.releaseLate(600);
+    set.endGrace(600);
     expect(await apply(set)).toBe("+[] -[]");
-    set.releaseLate(900);
+    set.endGrace(900);
     expect(await apply(set)).toBe("+[] -[1]");
     set.put(key(1), data(1));
-    set.deleteLater(key(1));
+    set.delete(key(1), true);
     expect(await apply(set)).toBe("+[] -[]");
     expect(set.kernelSize).toBe(0);
   });
 
-  it("keeps the time of late deletions that an abort met", async () => {
+  it("begins the grace period of deferred deletions anew after an abort", async () => {
     const set = newSet();
     set.put(key(1), data(1));
     await apply(set);
-    set.deleteLater(key(1));
+    set.delete(key(1), true);
     set.take(false);
     await set.abort(await set.pack());
-    expect(set.nextLate).toBeUndefined();
+    expect(set.nextDue).toBeUndefined();
     await apply(set, 700);
-    expect(set.nextLate).toBe(700);
+    expect(set.nextDue).toBe(700);
   });
 
-  it("is created anew with everything, elements that wait for their deletion too", async () => {
+  it("is created anew with everything, elements in their grace period too", async () => {
     const set = newSet();
     for (let i = 1; i <= 3; i++) set.put(key(i), data(i));
     await apply(set);
-    set.deleteLater(key(2));
+    set.delete(key(2), true);
     set.delete(key(3));
     set.put(key(4), data(4));
     set.take(true);
@@ -202,7 +218,7 @@ describe("TrackedElements", () => {
     const change = await set.pack();
     expect(summary(change)).toBe("+[1:1 2:2 4:4] -[]");
     await set.settle(change, 300);
-    expect([set.kernelSize, set.nextLate]).toEqual([3, 300]);
+    expect([set.kernelSize, set.nextDue]).toEqual([3, 300]);
     expect(await apply(set)).toBe("+[5:5] -[]");
   });
 
@@ -363,7 +379,7 @@ describe("TrackedElements", () => {
     expect(next.adds?.count).toBe(2);
   });
 
-  it("puts and deletes lists as it does single elements, through random changes", async () => {
+  it("retains and releases lists as it does single elements, through random changes", async () => {
     let seed = 7;
     const next = (n: number): number => {
       seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
@@ -375,20 +391,16 @@ describe("TrackedElements", () => {
       Uint8Array.of(...key(n), ...new Uint8Array(Uint32Array.of(index).buffer));
     for (let round = 0; round < 1_000; round++) {
       const [n, count, base] = [next(5), next(12), next(2) * 2 ** 24];
-      const epoch = next(4);
       const words = Int32Array.from({ length: count * 2 }, () => next(2) - 1);
       const datum = (i: number): Uint8Array => new Uint8Array(words.buffer, i * 8, 8);
       const kind = next(3);
       if (kind === 0) {
-        lists.putList(key(n), base, words, count, epoch);
-        for (let i = 0; i < count; i++) single.put(indexed(n, base + i), datum(i), epoch);
+        lists.retainList(key(n), base, words, count);
+        for (let i = 0; i < count; i++) single.retain(indexed(n, base + i), datum(i));
       } else if (kind === 1) {
-        const later = next(2) === 0;
-        lists.deleteList(key(n), base, count, epoch, later);
-        for (let i = 0; i < count; i++) {
-          const at = indexed(n, base + i);
-          if (single.has(at) && single.epochOf(at) === epoch) single[later ? "deleteLater" : "delete"](at);
-        }
+        const deferred = next(2) === 0;
+        lists.releaseList(key(n), base, count, deferred);
+        for (let i = 0; i < count; i++) single.release(indexed(n, base + i), deferred);
       } else {
         const holds = Array.from({ length: count }, (_, i) => single.kernelValue(indexed(n, base + i))?.join());
         const expected = holds.every((held, i) => held === datum(i).join());
@@ -400,11 +412,11 @@ describe("TrackedElements", () => {
       }
       expect([lists.size, lists.pendingAdds, lists.dirty]).toEqual([single.size, single.pendingAdds, single.dirty]);
       if (next(10) === 0) {
-        for (const set of [lists, single]) set.releaseLate(round);
+        for (const set of [lists, single]) set.endGrace(round);
         expect(await apply(lists, round + 30)).toBe(await apply(single, round + 30));
         expect(lists.kernelSize).toBe(single.kernelSize);
       }
     }
-    expect(() => lists.putList(indexed(1, 1), 0, new Int32Array(2), 1)).toThrow(RangeError);
+    expect(() => lists.retainList(indexed(1, 1), 0, new Int32Array(2), 1)).toThrow(RangeError);
   });
 });

@@ -26,12 +26,12 @@ describe("a refused transaction", () => {
     expect(error).toBeInstanceOf(TableError);
     expect(error).toMatchObject({
       code: "refused",
-      // The chain, its rule and the endpoints come before.
-      faulty: [{ kind: "element", set: "vips", errno: "ENOMEM", text: "no room", position: 3 }],
+      // The endpoints come before; the chain and its rule went ahead.
+      faulty: [{ kind: "element", set: "vips", errno: "ENOMEM", text: "no room", position: 1 }],
     });
     expect(endpoints.kernelValue(indexed(2, 0))).toBeUndefined();
-    expect(kernel.commits).toHaveLength(1);
-    expect(operations(await table.apply())).toBe("chain +1 rule +1 element +3");
+    expect(kernel.commits).toHaveLength(2);
+    expect(operations(await table.apply())).toBe("element +3");
   });
 
   it("is tried once more on what the kernel really holds when it was about absence or presence", async () => {
@@ -115,7 +115,7 @@ describe("an outcome that is not known", () => {
     const { table, service } = serviceTable(kernel);
     service(1, 1);
     await table.apply();
-    service(1, 2);
+    service(1, 1, 7);
     kernel.loseReply();
     const result = await table.apply();
     expect(result).toMatchObject({ transactions: 0, resynced: expect.stringContaining("outcome") as string });

@@ -5,13 +5,14 @@ import type { ElementBatch } from "../../../src/kernel/types.js";
 import {
   addressBytes,
   addressText,
+  intervalRecords,
   mergeRanges,
   parseNetwork,
   prefixLength,
+  rangesOfBatch,
   rangeText,
-} from "../../../src/table/rules/addresses.js";
+} from "../../../src/table/rules/ranges.js";
 import { editScript } from "../../../src/table/rules/diff.js";
-import { intervalRecords, rangesOfBatch } from "../../../src/table/rules/intervals.js";
 import {
   fitsSize,
   packedBytes,
@@ -21,7 +22,7 @@ import {
   typeId,
   checkSetSpec,
 } from "../../../src/table/rules/schema.js";
-import { fateOf, type TableFate } from "../../../src/table/quirks/ownership.js";
+import { fateOf, type TableFate } from "../../../src/table/quirks.js";
 import { checkComment, checkName, commentData, commentOf } from "../../../src/table/rules/text.js";
 import { CheckSchedule } from "../../../src/table/sync/check-schedule.js";
 import type { SetSpec } from "../../../src/table/rules/types.js";

@@ -48,7 +48,7 @@ it("somebody who takes the table over in between is told from ourselves", async 
   await other.commit([{ op: "add", kind: "table", ...OWN, flags: OWNED }]);
   await expect(table.apply()).rejects.toMatchObject({ code: "no-permission" });
   await other.close();
-  expect((await table.apply()).transactions).toBe(1);
+  expect((await table.apply()).transactions).toBe(2);
 });
 
 it("a watch goes on with the new port, and looks at what it may have missed", async () => {

@@ -116,7 +116,7 @@ describe("events and reads overlap", () => {
     expect(await snapshot(kernel)).toEqual(wanted);
     await settle();
     // The event came after the read that saw the change.
-    expect(own.table.inDoubt).toBe(false);
+    expect(own.table.invalidated).toBe(false);
   });
 
   it("a change that a read of everything has seen already, when its event comes", async () => {
@@ -129,9 +129,9 @@ describe("events and reads overlap", () => {
     const events = [{ action: "delete", kind: "elements", ...OWN, name: "endpoints", count: 1 }] as const;
     const late = { generation, portId: other.portId, events };
     expect(table.notice(late)).toEqual([]);
-    expect(table.inDoubt).toBe(false);
+    expect(table.invalidated).toBe(false);
     expect(table.notice({ ...late, generation: generation + 2 })).toHaveLength(1);
-    expect(table.inDoubt).toBe(true);
+    expect(table.invalidated).toBe(true);
   });
 
   it("our own transaction on top of a foreign one that nobody has heard of yet", async () => {
@@ -139,7 +139,7 @@ describe("events and reads overlap", () => {
     own.service(2, 1);
     const [result] = await Promise.all([own.table.apply({ repair: false }), settle()]);
     expect(operations(result)).toContain("element +2");
-    expect(own.table.inDoubt).toBe(true);
+    expect(own.table.invalidated).toBe(true);
     expect(operations(await own.table.apply())).toBe("element +1");
   });
 
@@ -177,7 +177,7 @@ describe("our own transaction whose reply was lost", () => {
     await settle();
     expect(result.drift).toBeUndefined();
     expect(heard).toEqual([]);
-    expect(own.table.inDoubt).toBe(false);
+    expect(own.table.invalidated).toBe(false);
   });
 
   it("and a foreign one at the same time", async () => {

@@ -1,28 +1,64 @@
 /**
- * Elements that no packet can see yet, written ahead of what makes it see them, some thousands a transaction.
+ * What goes out ahead of the transaction that brings the rest: chains that it makes elements lead to, and elements that no packet can see yet.
  *
- * Elements of a set that no rule in the kernel names, or of any as long as no chain has a hook, can come and go unseen. Where there are
- * many, all in one transaction would be dear: while anything on the host listens to nf_tables, in whatever network namespace, the kernel
- * makes a message for each object of a transaction, a page or two, and holds all of them until the transaction is through (500,000
- * elements: 4 GB), with every other commit of the namespace waiting. So they go first, and the last transaction brings the rules that
- * packets come by: they see everything or nothing of it. What a kill in between leaves is a table that no packet sees, or elements that it
- * does not see, which the next start completes.
+ * **Chains.** A packet takes the rules of the generation in which it entered a base chain (nft_do_chain reads `gencursor` once), but each
+ * look-up in a map reads the generation anew. One that is under way while a transaction takes effect may so find the new verdict, or data
+ * that leads to one, and run the chain that it names in the old generation. A chain that the same transaction created is empty there: the
+ * packet would pass unrewritten. Nothing goes to a new chain before its verdict, so creating it first does no harm.
  *
- * Elements with verdicts do not go ahead, for their chains may come with the last transaction; nor do ranges, whose two ends
- * belong together.
+ * **Elements.** Those of a set that no rule in the kernel names, or of any as long as no chain has a hook, can come and go unseen. Where
+ * there are many, all in one transaction would be dear: while anything on the host listens to nf_tables, in whatever network namespace,
+ * the kernel makes a message for each object of a transaction, a page or two, and holds all of them until the transaction is through
+ * (500,000 elements: 4 GB), with every other commit of the namespace waiting. So they go first, some thousands a transaction, and the last
+ * one brings the rules that packets come by: they see everything or nothing of it. What a kill in between leaves is a table that no packet
+ * sees, or elements that it does not see, which the next start completes. The new chains go before them, whether packets come by or not:
+ * the kernel looks at all elements of a map for each rule that comes to name it. Elements with verdicts do not go ahead, for their chains
+ * may come with the last transaction; nor do ranges, whose two ends belong together.
  */
 import { strideOf } from "../../kernel/element-batch.js";
 import type { ElementBatch } from "../../kernel/types.js";
-import type { CapturedSet } from "./capture.js";
 import type { PackedChange } from "../elements/element-set.js";
 import { RowList } from "../elements/packed-map.js";
-import type { SetPlan } from "./plan.js";
+import { chainServes, type PlanInput, type SetPlan } from "./plan.js";
+import type { SetSnapshot, Snapshot } from "./snapshot.js";
+import { type KernelState, packetsComeBy } from "./dump.js";
 
 /** Elements of a transaction, unless TableOptions say otherwise. */
 export const PIECE_ELEMENTS = 16_384;
 
+/**
+ * The chains that go ahead, those without a hook, and the sets that their rules name, empty for now. Those whose rules name what is made anew
+ * can only come with it. Undefined: no chain needs to.
+ */
+export function chainsAhead(
+  { chains, sets, dirty }: Snapshot,
+  state: KernelState,
+): Pick<PlanInput, "chains" | "sets"> | undefined {
+  const isNew = (name: string): boolean => !state.chains.has(name);
+  const leadsToNew = packetsComeBy(state) && [...dirty.targets].some(isNew);
+  if (!leadsToNew && !sets.some(({ ahead }) => ahead)) return undefined;
+  const anew = new Set(sets.flatMap(({ action, name }) => (action === "recreate" ? `set ${name}` : [])));
+  for (const { name, desired } of chains) {
+    const kernel = state.chains.get(name);
+    if (kernel !== undefined && desired !== undefined && !chainServes(kernel, desired)) anew.add(`chain ${name}`);
+  }
+  const named = new Set<string>();
+  const ahead = chains.filter(({ name, desired }) => {
+    if (desired === undefined || desired.spec.base !== undefined || !isNew(name)) return false;
+    const refs = desired.rules.flatMap((rule) => rule.refs);
+    const waits = refs.some(
+      (ref) => ref.sets.some((set) => anew.has(`set ${set}`)) || ref.chains.some((chain) => anew.has(`chain ${chain}`)),
+    );
+    if (!waits) for (const set of refs.flatMap((ref) => ref.sets)) named.add(set);
+    return !waits;
+  });
+  if (ahead.length === 0) return undefined;
+  const empty = sets.flatMap(({ taken: _, ...set }) => (named.has(set.name) && set.action === "create" ? [set] : []));
+  return { chains: ahead, sets: empty };
+}
+
 /** What one transaction does to a set, and whom it is to be told that it is in force. */
-export type OutgoingSet = SetPlan & Pick<CapturedSet, "taken">;
+export type OutgoingSet = SetPlan & Pick<SetSnapshot, "taken">;
 
 /** One transaction's. */
 export interface Piece {
@@ -31,16 +67,16 @@ export interface Piece {
   readonly last: boolean;
 }
 
-/** The elements that were captured for one apply, until each is in force or given back. */
+/** The elements that were taken for one apply, until each is in force or given back. */
 export class Outgoing {
-  readonly #sets: readonly CapturedSet[];
+  readonly #sets: readonly SetSnapshot[];
   /** Sets that are not packed yet. */
-  readonly #unpacked: Set<CapturedSet>;
+  readonly #unpacked: Set<SetSnapshot>;
   /** Packed, and not in force. */
   readonly #open = new Set<OutgoingSet>();
   #settling = Promise.resolve();
 
-  constructor(sets: readonly CapturedSet[]) {
+  constructor(sets: readonly SetSnapshot[]) {
     this.#sets = sets;
     this.#unpacked = new Set(sets);
   }
@@ -50,9 +86,9 @@ export class Outgoing {
     let sets: OutgoingSet[] = [];
     let free = size;
     const last: OutgoingSet[] = [];
-    for (const captured of this.#sets) {
-      if (!captured.ahead) continue;
-      for (const part of await this.#pack(captured, free, size)) {
+    for (const snapshot of this.#sets) {
+      if (!snapshot.ahead) continue;
+      for (const part of await this.#pack(snapshot, free, size)) {
         if (free === 0) {
           yield { sets, last: false };
           sets = [];
@@ -63,11 +99,11 @@ export class Outgoing {
       }
     }
     if (sets.length > 0) yield { sets, last: false };
-    for (const captured of this.#unpacked) last.push(...(await this.#pack(captured)));
+    for (const snapshot of this.#unpacked) last.push(...(await this.#pack(snapshot)));
     yield { sets: last, last: true };
   }
 
-  /** These are in force. They are noted while others are written: `settled` waits for that. Late rows wait until `due`. */
+  /** These are in force. They are noted while others are written: `settled` waits for that. Grace periods that begin with it end at `due`. */
   settle(sets: readonly OutgoingSet[], due: number): void {
     for (const set of sets) this.#open.delete(set);
     this.#settling = this.#settleAfter(this.#settling, sets, due);
@@ -90,10 +126,10 @@ export class Outgoing {
   }
 
   /** In parts of at most `first` elements (0: `size`) and then `size`. */
-  async #pack(captured: CapturedSet, first = Infinity, size = Infinity): Promise<readonly OutgoingSet[]> {
-    this.#unpacked.delete(captured);
+  async #pack(snapshot: SetSnapshot, first = Infinity, size = Infinity): Promise<readonly OutgoingSet[]> {
+    this.#unpacked.delete(snapshot);
     const set: OutgoingSet =
-      captured.taken === undefined ? captured : { ...captured, change: await captured.taken.pack() };
+      snapshot.taken === undefined ? snapshot : { ...snapshot, change: await snapshot.taken.pack() };
     const count = elementsIn(set.change);
     const parts: OutgoingSet[] = [];
     for (let from = 0; from < count || from === 0;) {
@@ -123,7 +159,7 @@ function partOf(set: OutgoingSet, from: number, to: number): OutgoingSet {
     ...batchesOf(change, deleted, added),
     addRows: rowsOf(change.addRows, ...added),
     deleteRows: rowsOf(change.deleteRows, ...deleted),
-    lateRows: to === count ? change.lateRows : new RowList(),
+    deferredRows: to === count ? change.deferredRows : new RowList(),
     otherRows: to === count ? change.otherRows : new RowList(),
   };
   // The set is made with its first elements.

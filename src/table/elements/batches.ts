@@ -1,0 +1,179 @@
+/** Rows as the kernel port's element batches, and back: packing what is written, reading what a dump holds. */
+import { yieldToEventLoop } from "../../base/time-slice.js";
+import { ElementFlag } from "../../kernel/constants.js";
+import { batchLayout } from "../../kernel/element-batch.js";
+import type { ElementBatch, Verdict } from "../../kernel/types.js";
+import { rangeRecords } from "../rules/ranges.js";
+import { wordsFor } from "./bytes.js";
+import { KEY, type PackedMap } from "./packed-map.js";
+import type { VerdictRegistry } from "./verdicts.js";
+
+/** Records handled between two turns of the event loop: well below 20 ms even on a slow core. */
+const SLICE = 8_192;
+
+/**
+ * Does `work` on the records from 0 to `count`, some at a time. A loop that waits in its midst is slow: V8 optimizes it only to
+ * throw that away at its first wait.
+ */
+export async function inSlices(count: number, work: (from: number, to: number) => void): Promise<void> {
+  for (let from = 0; from < count; from += SLICE) {
+    if (from > 0) await yieldToEventLoop();
+    work(from, Math.min(from + SLICE, count));
+  }
+}
+
+/** Bytes of a set's elements. */
+export interface Widths {
+  readonly keyLen: number;
+  readonly dataLen: number;
+}
+
+export interface PackedBatches {
+  readonly adds?: ElementBatch;
+  readonly deletes?: ElementBatch;
+}
+
+/** Writes rows' elements, and the few verdicts that they use, into buffers that grow. */
+export class BatchWriter {
+  #adds: Int32Array<ArrayBuffer>;
+  #addCount = 0;
+  #deletes = new Int32Array(16);
+  #deleteCount = 0;
+  readonly #used: Verdict[] = [];
+  readonly #numbers = new Map<number, number>();
+
+  constructor(
+    readonly map: PackedMap,
+    readonly widths: Widths,
+    readonly verdicts: VerdictRegistry | undefined,
+    /** About as many additions are to come. */
+    additions: number,
+  ) {
+    this.#adds = new Int32Array(additions * (map.keyWords + map.dataWords));
+  }
+
+  /** With the data at `data[at]`. */
+  add(row: number, data: Int32Array, at: number): void {
+    const { keyWords, dataWords } = this.map;
+    const to = this.#addCount++ * (keyWords + dataWords);
+    const adds = (this.#adds = roomFor(this.#adds, to + keyWords + dataWords));
+    const words = this.map.words(row);
+    const from = this.map.at(row) + KEY;
+    for (let i = 0; i < keyWords; i++) adds[to + i] = words[from + i];
+    if (this.verdicts !== undefined) adds[to + keyWords] = this.#number(data[at]);
+    else for (let i = 0; i < dataWords; i++) adds[to + keyWords + i] = data[at + i];
+  }
+
+  delete(row: number): void {
+    const { keyWords } = this.map;
+    const to = this.#deleteCount++ * keyWords;
+    this.#deletes = roomFor(this.#deletes, to + keyWords);
+    const from = this.map.at(row) + KEY;
+    this.#deletes.set(this.map.words(row).subarray(from, from + keyWords), to);
+  }
+
+  /** `ranges`: keys are ranges, first and last value. */
+  finish(ranges: boolean): PackedBatches {
+    const { keyLen, dataLen } = this.widths;
+    const batch = (words: Int32Array<ArrayBuffer>, shape: Widths & { readonly count: number }): ElementBatch => {
+      const packed = { ...shape, bytes: unpadded(words, shape) };
+      return ranges ? rangeElements(packed) : packed;
+    };
+    const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
+    const adds = { count: this.#addCount, keyLen, dataLen, ...verdicts };
+    const deletes = { count: this.#deleteCount, keyLen, dataLen: 0 };
+    return {
+      ...(adds.count > 0 ? { adds: batch(this.#adds, adds) } : {}),
+      ...(deletes.count > 0 ? { deletes: batch(this.#deletes, deletes) } : {}),
+    };
+  }
+
+  #number(id: number): number {
+    const known = this.#numbers.get(id);
+    if (known !== undefined || this.verdicts === undefined) return known ?? 0;
+    this.#numbers.set(id, this.#used.length);
+    return this.#used.push(this.verdicts.get(id)) - 1;
+  }
+}
+
+/** A start and its end next to each other, in this order: since Linux 6.18 the kernel wants an end to be deleted right behind its start. */
+function rangeElements({ bytes, count, keyLen }: ElementBatch): ElementBatch {
+  const records = Array.from({ length: count }, (_, i) => rangeRecords(bytes.subarray(i * keyLen, (i + 1) * keyLen)));
+  const all = records.flat();
+  return { count: all.length, keyLen: keyLen / 2, dataLen: 0, flags: true, bytes: Uint8Array.from(Buffer.concat(all)) };
+}
+
+function roomFor(buffer: Int32Array<ArrayBuffer>, length: number): Int32Array<ArrayBuffer> {
+  if (length <= buffer.length) return buffer;
+  const larger = new Int32Array(Math.max(length, buffer.length * 2));
+  larger.set(buffer);
+  return larger;
+}
+
+/** The bytes of records of padded keys and data, without the padding. */
+function unpadded(
+  words: Int32Array<ArrayBuffer>,
+  { count, keyLen, dataLen }: Widths & { readonly count: number },
+): Uint8Array {
+  const keyBytes = wordsFor(keyLen) * 4;
+  const from = keyBytes + wordsFor(dataLen) * 4;
+  const padded = new Uint8Array(words.buffer, words.byteOffset, count * from);
+  const to = keyLen + dataLen;
+  if (to === from) return padded;
+  const bytes = new Uint8Array(count * to);
+  for (let i = 0; i < count; i++) {
+    bytes.set(padded.subarray(i * from, i * from + keyLen), i * to);
+    bytes.set(padded.subarray(i * from + keyBytes, i * from + keyBytes + dataLen), i * to + keyLen);
+  }
+  return bytes;
+}
+
+/** Called with one element: its key at `words[at]`, its data (for verdict maps the registry's number) at `data[dataAt]`. */
+export type RecordVisitor = (words: Int32Array, at: number, data: Int32Array, dataAt: number) => void;
+
+/** Visits every element of a dump but catch-alls; false when there is one. Yields to the event loop now and then. */
+export async function eachRecord(
+  batch: ElementBatch,
+  numberOf: (verdict: Verdict) => number,
+  visit: RecordVisitor,
+): Promise<boolean> {
+  const { stride, dataAt, flagsAt, words } = wordsOf(batch);
+  const numbers = batch.verdicts?.map(numberOf);
+  const verdict = new Int32Array(1);
+  let complete = true;
+  await inSlices(batch.count, (from, to) => {
+    for (let i = from; i < to; i++) {
+      const at = i * stride;
+      if (flagsAt >= 0 && (words[at + flagsAt] & ElementFlag.catchall) !== 0) complete = false;
+      else if (numbers === undefined) visit(words, at, words, at + dataAt);
+      else {
+        verdict[0] = numbers[words[at + dataAt]];
+        visit(words, at, verdict, 0);
+      }
+    }
+  });
+  return complete;
+}
+
+/** The records as words; keys or data of 1 or 2 bytes are padded first. */
+function wordsOf(batch: ElementBatch): { words: Int32Array; stride: number; dataAt: number; flagsAt: number } {
+  const { keyLen, dataLen, count } = batch;
+  const layout = batchLayout(batch);
+  if ((keyLen | dataLen) % 4 === 0) {
+    const aligned = batch.bytes.byteOffset % 4 === 0 ? batch.bytes : new Uint8Array(batch.bytes);
+    const words = new Int32Array(aligned.buffer, aligned.byteOffset, aligned.length >>> 2);
+    return { words, stride: layout.stride / 4, dataAt: Math.max(0, layout.data >> 2), flagsAt: layout.flags >> 2 };
+  }
+  const flagsAt = layout.flags < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen);
+  const stride = flagsAt < 0 ? wordsFor(keyLen) + wordsFor(dataLen) : flagsAt + 1;
+  const words = new Int32Array(count * stride);
+  const bytes = new Uint8Array(words.buffer);
+  for (let i = 0; i < count; i++) {
+    const from = i * layout.stride;
+    const to = i * stride * 4;
+    bytes.set(batch.bytes.subarray(from, from + keyLen), to);
+    bytes.set(batch.bytes.subarray(from + layout.data, from + layout.data + dataLen), to + wordsFor(keyLen) * 4);
+    if (flagsAt >= 0) bytes.set(batch.bytes.subarray(from + layout.flags, from + layout.flags + 4), to + flagsAt * 4);
+  }
+  return { words, stride, dataAt: wordsFor(keyLen), flagsAt };
+}

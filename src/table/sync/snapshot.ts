@@ -1,0 +1,213 @@
+/** Freezes what is desired at one moment, and decides per object what becomes of it. Synchronous. */
+import type { TrackedElements } from "../elements/element-set.js";
+import { fitsSize, serves, setInfo, sizeFor } from "../rules/schema.js";
+import type { DesiredState, DirtyNames, SetRecord } from "./desired.js";
+import { chainServes, type ChainPlan, type SetPlan } from "./plan.js";
+import { type KernelState, packetsComeBy } from "./dump.js";
+
+export interface SetSnapshot extends Omit<SetPlan, "change"> {
+  /** Its elements were taken: pack them, then settle or abort. */
+  readonly taken?: TrackedElements;
+  /** About as many are to be added. */
+  readonly additions: number;
+  /** Its elements go ahead of the transaction that brings the rest: see make-before-break.ts. */
+  ahead: boolean;
+}
+
+export interface Snapshot {
+  readonly dirty: DirtyNames;
+  readonly chains: readonly ChainPlan[];
+  readonly sets: readonly SetSnapshot[];
+  /** Sets that were removed and are gone when the transaction is in force. */
+  readonly retired: readonly string[];
+}
+
+/** What becomes of a set. */
+interface SetFate {
+  readonly name: string;
+  readonly action: SetPlan["action"];
+  /** Undefined: it is not desired. */
+  readonly record: SetRecord | undefined;
+}
+
+export function takeSnapshot(desired: DesiredState, state: KernelState, now: number, pieceElements: number): Snapshot {
+  const dirty = desired.takeDirty();
+  try {
+    desired.checkReferences(dirty);
+  } catch (error) {
+    desired.restore(dirty);
+    throw error;
+  }
+  for (const name of desired.watched) desired.sets.get(name)?.elements.endGrace(now);
+  const replaced = [...dirty.chains].filter((name) => {
+    const kernel = state.chains.get(name);
+    const target = desired.chains.get(name);
+    return kernel !== undefined && target !== undefined && !chainServes(kernel, target);
+  });
+  const remade = mapsThatName(replaced, desired, state);
+  const fates = [...new Set([...dirty.sets, ...desired.watched, ...remade])].flatMap((name) =>
+    setFate(name, desired, state, remade.has(name)),
+  );
+  const held = chainsInGrace(dirty.chains, fates, desired, state);
+  const going = new Set(replaced);
+  for (const name of dirty.chains) if (state.chains.has(name) && !desired.chains.has(name)) going.add(name);
+  for (const name of held) {
+    going.delete(name);
+    dirty.chains.delete(name);
+  }
+  desired.heldChains = held;
+  releaseChains(going, desired);
+  const sets = fates
+    .filter(({ name, record }) => dirty.sets.has(name) || remade.has(name) || record?.elements.dirty === true)
+    .map((fate) => takeSet(fate, desired));
+  markAhead(sets, state, pieceElements);
+  return {
+    dirty,
+    chains: planChains(dirty.chains, going, sets, desired, state),
+    sets,
+    retired: [...desired.retired.keys()],
+  };
+}
+
+function setFate(name: string, desired: DesiredState, state: KernelState, remade: boolean): SetFate[] {
+  const record = desired.sets.get(name);
+  const kernel = state.sets.get(name);
+  if (record === undefined) return kernel === undefined ? [] : [{ name, action: "delete", record }];
+  if (kernel === undefined) return [{ name, action: "create", record }];
+  const { elements } = record;
+  const fits =
+    !remade &&
+    !state.unusable.has(name) &&
+    serves(kernel, elements.spec) &&
+    fitsSize(kernel.size, elements.spec, perRow(elements) * (elements.kernelSize + elements.pendingAdds));
+  return [{ name, action: fits ? "keep" : "recreate", record }];
+}
+
+/** A range has a start and an end. */
+function perRow({ spec }: TrackedElements): number {
+  return spec.interval === true ? 2 : 1;
+}
+
+/**
+ * Chains that are not desired and stay with their rules, as elements in their grace period lead there, or chains that do: but for those
+ * whose rules need what goes.
+ */
+function chainsInGrace(
+  dirty: ReadonlySet<string>,
+  fates: readonly SetFate[],
+  desired: DesiredState,
+  state: KernelState,
+): Set<string> {
+  const held = new Set<string>();
+  const isLeftover = (name: string): boolean =>
+    dirty.has(name) && !desired.chains.has(name) && state.chains.get(name)?.base === undefined;
+  if (![...dirty].some((name) => state.chains.has(name) && isLeftover(name))) return held;
+  for (const { elements } of desired.sets.values()) {
+    if (elements.spec.data !== "verdict") continue;
+    for (const chain of elements.deferredTargets()) if (isLeftover(chain)) held.add(chain);
+  }
+  const refs = (name: string) => state.chains.get(name)?.rules.map((rule) => rule.refs) ?? [];
+  for (const name of held) for (const { chains } of refs(name)) chains.filter(isLeftover).forEach((to) => held.add(to));
+  const goingSets = new Set(
+    fates.flatMap(({ name, action }) => (action === "delete" || action === "recreate" ? name : [])),
+  );
+  for (let before = -1; before !== held.size;) {
+    before = held.size;
+    for (const name of held) {
+      const works = refs(name).every(
+        ({ chains, sets }) =>
+          !sets.some((set) => goingSets.has(set)) &&
+          chains.every((target) => held.has(target) || (desired.chains.has(target) && state.chains.has(target))),
+      );
+      if (!works) held.delete(name);
+    }
+  }
+  return held;
+}
+
+/** An element in its grace period must not keep a chain busy that goes now. */
+function releaseChains(going: ReadonlySet<string>, { sets, watched }: DesiredState): void {
+  if (going.size === 0) return;
+  for (const name of watched) {
+    const elements = sets.get(name)?.elements;
+    if (elements?.spec.data === "verdict") elements.undeferTargets(going);
+  }
+}
+
+/** Verdict maps with elements that go to a chain which is created anew: they are created anew with it. */
+function mapsThatName(chains: readonly string[], desired: DesiredState, state: KernelState): Set<string> {
+  const names = new Set<string>();
+  if (chains.length === 0) return names;
+  const ids = new Set(
+    chains.flatMap((chain) => (["goto", "jump"] as const).map((verdict) => desired.verdicts.id({ verdict, chain }))),
+  );
+  for (const [name, { elements }] of desired.sets) {
+    if (elements.spec.data === "verdict" && state.sets.has(name) && elements.kernelMentions(ids)) names.add(name);
+  }
+  return names;
+}
+
+function takeSet({ name, action, record }: SetFate, desired: DesiredState): SetSnapshot {
+  if (record === undefined) {
+    const kernelElements = desired.retired.get(name)?.elements.kernelSize ?? 0;
+    return { name, action, kernelElements, additions: 0, ahead: false };
+  }
+  const { elements } = record;
+  const { spec, kernelSize: kernelElements } = elements;
+  const full = action !== "keep";
+  const takes = spec.dynamic !== true && (full || elements.dirty);
+  const additions = !takes ? 0 : full ? elements.size : elements.pendingAdds;
+  const size = perRow(elements) * Math.max(elements.size, kernelElements);
+  if (takes) elements.take(full);
+  return {
+    name,
+    action,
+    ...(full ? { info: setInfo(spec, sizeFor(spec, size)) } : {}),
+    kernelElements,
+    ...(takes ? { taken: elements } : {}),
+    additions,
+    ahead: false,
+  };
+}
+
+/** Picks the sets whose elements go ahead, where those are more than one transaction is to have. */
+function markAhead(sets: readonly SetSnapshot[], state: KernelState, pieceElements: number): void {
+  // A table that has to go first goes in the transaction that brings all of the new one.
+  if (state.inTheWay) return;
+  const many = (some: readonly SetSnapshot[]): boolean =>
+    some.reduce((sum, { additions }) => sum + additions, 0) > pieceElements;
+  const candidates = sets.filter(
+    ({ taken }) => taken !== undefined && taken.spec.data !== "verdict" && taken.spec.interval !== true,
+  );
+  if (!many(candidates)) return;
+  const named = new Set([...state.chains.values()].flatMap(({ rules }) => rules.flatMap(({ refs }) => refs.sets)));
+  const quiet = !packetsComeBy(state);
+  // What rules name can be made anew with them alone.
+  const unseen = candidates.filter(({ name, action }) => !named.has(name) || (quiet && action !== "recreate"));
+  if (many(unseen)) for (const set of unseen) set.ahead = true;
+}
+
+/** The changed chains, and those whose rules name a set or chain that is created anew. */
+function planChains(
+  dirty: ReadonlySet<string>,
+  going: ReadonlySet<string>,
+  sets: readonly SetSnapshot[],
+  desired: DesiredState,
+  state: KernelState,
+): ChainPlan[] {
+  const newSets = new Set(sets.filter((set) => set.action === "recreate").map((set) => set.name));
+  const rebuilt = new Set<string>();
+  if (newSets.size > 0 || going.size > 0) {
+    for (const [name, { rules }] of state.chains) {
+      const rebuilds = rules.some(
+        ({ refs }) => refs.sets.some((set) => newSets.has(set)) || refs.chains.some((target) => going.has(target)),
+      );
+      if (rebuilds && desired.chains.has(name)) rebuilt.add(name);
+    }
+  }
+  return [...new Set([...dirty, ...rebuilt])].map((name) => ({
+    name,
+    desired: desired.chains.get(name),
+    rebuild: rebuilt.has(name),
+  }));
+}

@@ -1,0 +1,97 @@
+import { beforeEach, describe, expect, it } from "vitest";
+
+import { isLater, nextGeneration } from "../../../src/kernel/generation.js";
+import { Invalidations } from "../../../src/table/sync/invalidations.js";
+
+const foreign = (generation: number, ...sets: string[]) =>
+  ({ cause: "foreign", reason: "somebody", generation, sets }) as const;
+
+describe("Invalidations", () => {
+  let invalidations: Invalidations;
+  /** A read of everything that saw that generation. */
+  const read = (generation: number): void => {
+    invalidations.begin();
+    invalidations.settled(generation);
+  };
+  beforeEach(() => {
+    invalidations = new Invalidations();
+  });
+
+  it("begin with a read of everything, before which nothing can be written", () => {
+    expect([invalidations.any, invalidations.pressing]).toEqual([true, true]);
+    expect(invalidations.begin()).toMatchObject({ reason: "first read", sets: "all", believed: false });
+    invalidations.settled(5);
+    expect([invalidations.any, invalidations.pressing]).toEqual([false, false]);
+  });
+
+  it("are about the sets that events name, until one is about everything", () => {
+    read(5);
+    invalidations.add(foreign(6, "a"));
+    invalidations.add(foreign(7, "b", "a"));
+    expect(invalidations.pressing).toBe(false);
+    expect(invalidations.begin()).toMatchObject({ reason: "somebody", sets: new Set(["a", "b"]), believed: true });
+    invalidations.settled(undefined);
+    invalidations.add(foreign(8, "a"));
+    invalidations.add({ cause: "lost events", reason: "lost" });
+    expect(invalidations.begin()).toMatchObject({ reason: "somebody", sets: "all" });
+  });
+
+  it("of a change that a read has seen are none", () => {
+    read(5);
+    expect(invalidations.add(foreign(5, "a"))).toBe(false);
+    expect(invalidations.add(foreign(4, "a"))).toBe(false);
+    expect(invalidations.any).toBe(false);
+    expect(invalidations.add(foreign(6, "a"))).toBe(true);
+  });
+
+  it("that come up during a read stay, unless it saw the change", () => {
+    read(5);
+    invalidations.add(foreign(6));
+    invalidations.begin();
+    invalidations.add(foreign(7, "a"));
+    invalidations.settled(7);
+    expect(invalidations.any).toBe(false);
+    invalidations.add(foreign(8));
+    invalidations.begin();
+    invalidations.add(foreign(9, "a"));
+    invalidations.settled(8);
+    expect(invalidations.any).toBe(true);
+    invalidations.begin();
+    invalidations.add({ cause: "lost events", reason: "lost" });
+    invalidations.settled(100);
+    expect(invalidations.any).toBe(true);
+  });
+
+  it("stay when only a part was read: what was not may have changed", () => {
+    read(5);
+    invalidations.add(foreign(6, "a"));
+    invalidations.begin();
+    invalidations.settled(undefined);
+    expect(invalidations.add(foreign(6, "b"))).toBe(true);
+  });
+
+  it("come back when the read failed, with those since", () => {
+    read(5);
+    invalidations.add(foreign(6, "a"));
+    invalidations.begin();
+    invalidations.add(foreign(7, "b"));
+    invalidations.failed();
+    expect(invalidations.begin()).toMatchObject({ sets: new Set(["a", "b"]) });
+    invalidations.failed();
+    invalidations.begin();
+    invalidations.add({ cause: "outcome", reason: "lost reply" });
+    invalidations.failed();
+    expect(invalidations.pressing).toBe(true);
+    expect(invalidations.begin()).toMatchObject({ sets: "all", believed: false });
+  });
+
+  it("count generations across the end of 32 bits", () => {
+    expect(isLater(1, 0xffffffff)).toBe(true);
+    expect(isLater(0xffffffff, 1)).toBe(false);
+    expect(isLater(7, 7)).toBe(false);
+    expect([7, 0xffffffff].map(nextGeneration)).toEqual([8, 1]);
+    read(0xfffffffe);
+    expect(invalidations.add(foreign(0xfffffffd))).toBe(false);
+    expect(invalidations.add(foreign(3, "a"))).toBe(true);
+  });
+});
