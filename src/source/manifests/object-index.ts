@@ -76,10 +76,14 @@ export class ObjectIndex {
     const touched = new Map<Key, KubeObject | undefined>();
     for (const [file, version] of versions) {
       for (const objects of [this.#files.get(file), version?.objects]) {
-        for (const key of objects?.keys() ?? []) if (!touched.has(key)) touched.set(key, this.#counting(key));
+        for (const key of objects?.keys() ?? []) {
+          if (slice?.spent === true) await slice.yield();
+          if (!touched.has(key)) touched.set(key, this.#counting(key));
+        }
       }
     }
-    const added = [...versions].flatMap(([file, version]) => this.#replace(file, version?.objects ?? new Map()));
+    const added: [Key, string][] = [];
+    for (const [file, version] of versions) await this.#replace(file, version?.objects ?? new Map(), added, slice);
     let changed = false;
     for (const [key, before] of touched) {
       if (slice?.spent === true) await slice.yield();
@@ -94,10 +98,9 @@ export class ObjectIndex {
     return { changed, clashes: [...clashes.values()] };
   }
 
-  /** Returns the objects that the file did not hold before. */
-  #replace(file: string, objects: Map<Key, KubeObject>): [Key, string][] {
+  /** `added` receives the objects that the file did not hold before. */
+  async #replace(file: string, objects: Map<Key, KubeObject>, added: [Key, string][], slice?: TimeSlice) {
     const before = this.#files.get(file);
-    const added: [Key, string][] = [];
     for (const key of before?.keys() ?? []) {
       if (!objects.has(key))
         this.#hold(
@@ -106,9 +109,10 @@ export class ObjectIndex {
         );
     }
     for (const [key, object] of objects) {
+      if (slice?.spent === true) await slice.yield();
       const known = before?.get(key);
       if (known === undefined) {
-        this.#hold(key, [...this.#holdersOf(key), file].sort());
+        this.#hold(key, this.#holders.has(key) ? [...this.#holdersOf(key), file].sort() : [file]);
         added.push([key, file]);
       } else if (isDeepStrictEqual(object, known)) {
         // The one that the sink has: no object is in memory twice.
@@ -117,7 +121,6 @@ export class ObjectIndex {
     }
     if (objects.size === 0) this.#files.delete(file);
     else this.#files.set(file, objects);
-    return added;
   }
 
   #hold(key: Key, files: readonly string[]): void {

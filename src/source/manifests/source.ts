@@ -78,6 +78,8 @@ const DEFAULT_DEBOUNCE_MS = 5;
 const DEFAULT_SETTLE_MS = 30;
 /** Files that are read while one is parsed. */
 const READ_AHEAD = 4;
+/** Larger buffers have their memory to themselves. */
+const POOLED = Buffer.poolSize;
 const ABSENT = "absent";
 
 /** A version of a file. `signature` tells it from others. */
@@ -332,6 +334,8 @@ export class ManifestSource implements ObjectSource {
     }
     try {
       const values = await readDocuments(bytes, formatOf(file) ?? "yaml", this.#slice);
+      // V8 would keep a large one until its next full collection. A small one shares its memory with others.
+      if (bytes.length > POOLED && bytes.buffer instanceof ArrayBuffer) bytes.buffer.transfer(0);
       return { kind: "objects", signature, ...(await this.#decode(file, values)) };
     } catch (error) {
       if (!(error instanceof SyntaxFault)) throw error;
