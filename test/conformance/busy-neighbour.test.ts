@@ -10,7 +10,7 @@ import { TableWatch } from "../../src/table/sync/watch.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
-import { makeNamespace, type Namespace } from "./real.js";
+import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 import { decoded } from "../support/decoded.js";
 
 const OWN = { family: "ip", table: "own" } as const;

@@ -1,15 +1,16 @@
 import { expect, test } from "vitest";
 import { KernelError, type Fault } from "../../src/kernel/errors.js";
 import type { CommitOptions, Kernel, Op } from "../../src/kernel/types.js";
-import { snapshot, type Bench } from "./bench.js";
-import type { Fact, KernelFacts } from "./kernel-facts.js";
+import type { KernelWorld } from "../support/kernel-world.ts";
+import { snapshot } from "../support/snapshot.ts";
+import type { Fact, KernelFacts } from "../support/kernel-facts.ts";
 
 /** What becomes of a batch. */
 interface Outcome {
   /** The operations that are refused; absent: the batch passes. */
   readonly faults?: readonly Fault[];
   /** Looks at what an accepted batch left behind. */
-  readonly then?: (bench: Bench) => Promise<void>;
+  readonly then?: (world: KernelWorld) => Promise<void>;
 }
 
 /** One batch and what the kernel says to it. */
@@ -17,15 +18,15 @@ export interface Case extends Outcome {
   readonly title: string;
   /** Committed before. */
   readonly given?: readonly Op[];
-  readonly when: readonly Op[] | ((bench: Bench) => Promise<readonly Op[]>);
+  readonly when: readonly Op[] | ((world: KernelWorld) => Promise<readonly Op[]>);
   /** What becomes of it on kernels from before this. */
   readonly before?: Outcome & { readonly fact: Fact };
   /** What becomes of it on kernels from this on. */
   readonly since?: Outcome & { readonly fact: Fact };
 }
 
-/** Gives the tests their bench of the moment. */
-export type Current = () => Bench;
+/** Gives the tests their world of the moment. */
+export type Current = () => KernelWorld;
 
 /** Faults of a commit that must fail with "refused". */
 export async function faultsOf(kernel: Kernel, ops: readonly Op[], options: CommitOptions = {}): Promise<Fault[]> {
@@ -54,11 +55,11 @@ export function runCases(current: Current, cases: readonly Case[]): void {
   for (const each of cases) {
     const { title, given, when } = each;
     test(title, async () => {
-      const bench = current();
-      const { kernel } = bench;
+      const world = current();
+      const { kernel } = world;
       if (given !== undefined) await kernel.commit(given);
-      const ops = typeof when === "function" ? await when(bench) : when;
-      const { faults, then } = outcomeOn(bench.facts, each, ops);
+      const ops = typeof when === "function" ? await when(world) : when;
+      const { faults, then } = outcomeOn(world.facts, each, ops);
       const before = await snapshot(kernel);
       const { id } = await kernel.generation();
       if (faults === undefined) {
@@ -66,7 +67,7 @@ export function runCases(current: Current, cases: readonly Case[]): void {
         expect(await snapshot(kernel)).toEqual(before);
         expect((await kernel.generation()).id).toBe(id);
         await kernel.commit(ops);
-        await then?.(bench);
+        await then?.(world);
         return;
       }
       expect(await faultsOf(kernel, ops, { dryRun: true })).toEqual(faults);

@@ -1,4 +1,4 @@
-import { openFakeConntrack } from "./conntrack/bench.js";
+import { openFakeConntrack } from "../support/conntrack-world.ts";
 import { describeConntrack } from "./conntrack/suite.js";
 
 describeConntrack("FakeConntrack", openFakeConntrack);

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll } from "vitest";
-import { openNetlinkConntrack } from "./conntrack/bench.js";
+import { openNetlinkConntrack } from "../support/conntrack-world.ts";
 import { describeConntrack } from "./conntrack/suite.js";
-import { makeNamespace, type Namespace } from "./real.js";
+import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 
 let namespace: Namespace;
 beforeAll(async () => {

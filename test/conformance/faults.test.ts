@@ -2,9 +2,9 @@
 import { expect, test } from "vitest";
 import { FakeKernel } from "../fakes/fake-kernel.ts";
 import type { ChangeBatch } from "../../src/kernel/types.js";
-import { snapshot } from "./bench.js";
+import { snapshot } from "../support/snapshot.ts";
 import { patience } from "../lab/patience.js";
-import { addressSet, ip, newChain, newElements, newSet, newTable, noTable, T } from "./build.js";
+import { addressSet, ip, newChain, newElements, newSet, newTable, noTable, T } from "../support/operations.ts";
 
 const handlers = (heard: unknown[]) => ({
   onBatch: (batch: ChangeBatch) => void heard.push(batch.generation),

@@ -8,7 +8,7 @@ import { endpointsName } from "../../src/ruleset/names.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
-import { makeNamespace, openReal, type Namespace } from "./real.js";
+import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";
 import { decoded } from "../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
@@ -46,8 +46,8 @@ test(
   `${ENDPOINTS} endpoints, policy Local: each list draws its own, and so it does after it shrinks`,
   { timeout: patience(300_000) },
   async () => {
-    const bench = await openReal(() => namespace)();
-    const proxier = makeProxier(bench.kernel);
+    const world = await openReal(() => namespace)();
+    const proxier = makeProxier(world.kernel);
     const service = makeService(0);
     proxier.upsert(
       decoded({
@@ -72,13 +72,13 @@ test(
       for (const count of [ENDPOINTS, ENDPOINTS - 1, ENDPOINTS + 2]) {
         put(count);
         expect((await proxier.sync()).ok).toBe(true);
-        const cluster = await drawn(bench.kernel, `cluster-${count}-${SHARD.toString(16)}`);
+        const cluster = await drawn(world.kernel, `cluster-${count}-${SHARD.toString(16)}`);
         expect([cluster.length, new Set(cluster).size, cluster.includes(undefined)]).toEqual([count, count, false]);
-        expect(new Set(await drawn(bench.kernel, `local-2-${SHARD.toString(16)}`))).toEqual(new Set(LOCAL));
+        expect(new Set(await drawn(world.kernel, `local-2-${SHARD.toString(16)}`))).toEqual(new Set(LOCAL));
       }
     } finally {
       await proxier.stop();
-      await bench.close();
+      await world.close();
     }
   },
 );

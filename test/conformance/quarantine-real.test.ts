@@ -1,7 +1,7 @@
 import { afterAll, beforeAll } from "vitest";
 
 import { describeIsolation, describeIsolationAmongMany } from "./quarantine.js";
-import { makeNamespace, openReal, type Namespace } from "./real.js";
+import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";
 
 let namespace: Namespace;
 beforeAll(async () => {

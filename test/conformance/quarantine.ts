@@ -10,8 +10,8 @@ import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
 import { isOfService } from "../unit/proxier/support/refusing.js";
-import type { Open } from "./bench.js";
-import type { KernelFacts } from "./kernel-facts.js";
+import type { OpenKernelWorld } from "../support/kernel-world.ts";
+import type { KernelFacts } from "../support/kernel-facts.ts";
 import { decoded } from "../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
@@ -29,9 +29,9 @@ let told: string[];
 let proxier: Proxier;
 
 /** Opens the kernel, whose commits `spoil` gets into its hands, and starts a proxier on it. */
-async function start(open: Open): Promise<() => Promise<void>> {
-  const bench = await open();
-  ({ kernel, facts } = bench);
+async function start(open: OpenKernelWorld): Promise<() => Promise<void>> {
+  const world = await open();
+  ({ kernel, facts } = world);
   const commit = kernel.commit.bind(kernel);
   kernel.commit = async (ops: readonly Op[], options?: CommitOptions) => {
     try {
@@ -58,7 +58,7 @@ async function start(open: Open): Promise<() => Promise<void>> {
   });
   return async () => {
     await proxier.stop();
-    await bench.close();
+    await world.close();
   };
 }
 
@@ -109,7 +109,7 @@ function withNonsense(services: ReadonlySet<number>): (op: Op) => Op {
 }
 
 /** What the proxier must do on every kernel. */
-export function describeIsolation(name: string, open: Open): void {
+export function describeIsolation(name: string, open: OpenKernelWorld): void {
   describe(`services that ${name} refuses`, () => {
     beforeEach(() => start(open));
     each();
@@ -117,7 +117,7 @@ export function describeIsolation(name: string, open: Open): void {
 }
 
 /** The same where there are 5,000. */
-export function describeIsolationAmongMany(name: string, open: Open): void {
+export function describeIsolationAmongMany(name: string, open: OpenKernelWorld): void {
   describe(`of many services, some that ${name} refuses`, () => {
     beforeEach(() => start(open));
     amongMany();

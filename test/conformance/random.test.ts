@@ -7,7 +7,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { DataTypeId, SetFlag } from "../../src/kernel/constants.js";
 import { KernelError } from "../../src/kernel/errors.js";
 import type { ChangeBatch, Expr, Kernel, Op, SetInfo, Verdict } from "../../src/kernel/types.js";
-import { openFake, snapshot, type Bench } from "./bench.js";
+import { openFake, type KernelWorld } from "../support/kernel-world.ts";
+import { snapshot } from "../support/snapshot.ts";
 import {
   addressMap,
   addressSet,
@@ -22,9 +23,9 @@ import {
   verdict,
   verdictMap,
   type Element,
-} from "./build.js";
-import { factsOf } from "./kernel-facts.js";
-import { makeNamespace, openReal, type Namespace } from "./real.js";
+} from "../support/operations.ts";
+import { factsOf } from "../support/kernel-facts.ts";
+import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";
 
 const ROUNDS = process.env.NIGHTLY === "1" ? 40 : 8;
 const BATCHES = 60;
@@ -223,25 +224,25 @@ function fixed(op: Op): Draft {
 }
 
 interface Side {
-  readonly bench: Bench;
+  readonly world: KernelWorld;
   readonly heard: ChangeBatch[];
 }
 
-async function listen(bench: Bench): Promise<Side> {
+async function listen(world: KernelWorld): Promise<Side> {
   const heard: ChangeBatch[] = [];
   const fail = (error?: Error): never => {
     throw error ?? new Error("events were lost");
   };
-  await bench.kernel.monitor(
+  await world.kernel.monitor(
     { onBatch: (batch) => void heard.push(batch), onLost: fail, onError: fail },
     { skipOwn: false },
   );
-  return { bench, heard };
+  return { world, heard };
 }
 
 /** Commits the drafts and tells everything that can be compared. */
-async function play({ bench, heard }: Side, drafts: readonly Draft[]): Promise<unknown> {
-  const { kernel } = bench;
+async function play({ world, heard }: Side, drafts: readonly Draft[]): Promise<unknown> {
+  const { kernel } = world;
   const rules = await kernel.rules(T);
   const handle = (chain: string, index: number): bigint =>
     rules.filter((rule) => rule.chain === chain)[index]?.handle ?? 999_999n;
@@ -296,8 +297,8 @@ each(`both kernels agree, seed %i${note}`, async (seed) => {
     const wanted = await play(real, drafts);
     expect(await play(fake, drafts), `batch ${number} of seed ${seed}: ${describe(ops)}`).toEqual(wanted);
   }
-  await real.bench.close();
-  await fake.bench.close();
+  await real.world.close();
+  await fake.world.close();
 });
 
 function describe(ops: readonly Op[]): string {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll } from "vitest";
-import { makeNamespace, openReal, type Namespace } from "./real.js";
+import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";
 import { describeKernel } from "./suite.js";
 
 let namespace: Namespace;

@@ -7,7 +7,7 @@ import type { Proxier } from "../../src/proxier/proxier.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
-import { makeNamespace, type Namespace } from "./real.js";
+import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 import { decoded } from "../support/decoded.js";
 
 const SERVICES = 10_000;

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe } from "vitest";
-import type { Bench, Open } from "./bench.js";
+import type { KernelWorld, OpenKernelWorld } from "../support/kernel-world.ts";
 import { addresses } from "./suite/addresses.js";
 import { anonymous } from "./suite/anonymous.js";
 import { batches } from "./suite/batches.js";
@@ -29,13 +29,13 @@ const TOPICS = {
 };
 
 /** What every implementation of `Kernel` must do. `open` gives an empty one for each test. */
-export function describeKernel(name: string, open: Open): void {
+export function describeKernel(name: string, open: OpenKernelWorld): void {
   describe(name, () => {
-    let bench: Bench;
+    let world: KernelWorld;
     beforeEach(async () => {
-      bench = await open();
+      world = await open();
     });
-    afterEach(() => bench.close());
-    for (const [topic, run] of Object.entries(TOPICS)) describe(topic, () => run(() => bench));
+    afterEach(() => world.close());
+    for (const [topic, run] of Object.entries(TOPICS)) describe(topic, () => run(() => world));
   });
 }

@@ -8,17 +8,17 @@ import { Table, type Rule } from "../../src/table/index.js";
 import { anonymousContent } from "../../src/table/rules/comparable.js";
 import { endpoint, indexed, serviceTable, vip } from "./table/build.js";
 import { CASES, setsOf, type Case } from "./table/statements.js";
-import { makeNamespace, openReal, type Namespace } from "./real.js";
-import type { Bench } from "./bench.js";
+import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";
+import type { KernelWorld } from "../support/kernel-world.ts";
 
 let namespace: Namespace;
-let bench: Bench;
+let world: KernelWorld;
 beforeAll(async () => {
   namespace = await makeNamespace();
-  bench = await openReal(() => namespace)();
+  world = await openReal(() => namespace)();
 });
 afterAll(async () => {
-  await bench.close();
+  await world.close();
   await namespace.remove();
 });
 
@@ -40,7 +40,7 @@ const BASES: Record<NonNullable<Case["chain"]>, BaseChain> = {
 };
 
 function tableOf(name: string, { family, chain, statements }: Case): Table {
-  const table = new Table(bench.kernel, { family, name });
+  const table = new Table(world.kernel, { family, name });
   for (const spec of setsOf(family)) table.set(spec);
   table.chain({ chain: "target", rules: [] });
   table.chain({ chain: "probe", base: BASES[chain ?? "filter"], rules: [{ statements, comment: "a comment" }] });
@@ -85,7 +85,7 @@ describe.each(["ip", "ip6", "inet"] as const)("rules in a table of family %s", (
         return;
       }
       nft(theirs.render(), "-f", "-");
-      expect(await heldExprs(bench.kernel, family, "ours")).toEqual(await heldExprs(bench.kernel, family, "theirs"));
+      expect(await heldExprs(world.kernel, family, "ours")).toEqual(await heldExprs(world.kernel, family, "theirs"));
       const [listed, theirsListed] = listProbes(family);
       expect(listed).toContain("a comment");
       expect(listed).toBe(theirsListed);
@@ -101,7 +101,7 @@ describe("insertions", () => {
   const theirs = { family: "ip", table: "theirs" } as const;
 
   it("render as lines that nft loads into the chains of others, where apply() finds them", async () => {
-    const table = new Table(bench.kernel, { family: "ip", name: "own", ownerMark: "test" });
+    const table = new Table(world.kernel, { family: "ip", name: "own", ownerMark: "test" });
     const rule = (comment: string): Rule => ({
       statements: [
         { match: "protocol", protocol: "udplite" },
@@ -126,15 +126,15 @@ describe("insertions", () => {
       expect((await table.apply()).operations.rule).toEqual({ add: 0, delete: 0 });
     } finally {
       await table.destroy();
-      expect(await bench.kernel.rules(theirs, "forward")).toHaveLength(1);
-      await bench.kernel.commit([{ op: "delete", kind: "table", ...theirs }]);
+      expect(await world.kernel.rules(theirs, "forward")).toHaveLength(1);
+      await world.kernel.commit([{ op: "delete", kind: "table", ...theirs }]);
     }
   });
 });
 
 describe("a whole table", () => {
   it("renders as text that nft loads with the same rules and elements", async () => {
-    const { table, service, endpoints } = serviceTable(bench.kernel);
+    const { table, service, endpoints } = serviceTable(world.kernel);
     service(1, 3);
     service(2, 1);
     table

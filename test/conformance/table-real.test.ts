@@ -2,8 +2,8 @@ import { afterAll, beforeAll } from "vitest";
 
 import { release } from "node:os";
 
-import { factsOf } from "./kernel-facts.js";
-import { makeNamespace, openReal, type Namespace } from "./real.js";
+import { factsOf } from "../support/kernel-facts.ts";
+import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";
 import { describeTable } from "./table/suite.js";
 
 let namespace: Namespace;

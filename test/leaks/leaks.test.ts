@@ -3,7 +3,7 @@
  * longer; `npm run test:leaks` sets the environment for 10,000 of each kind of work, with an addon that is compiled under AddressSanitizer.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { makeNamespace, type Namespace } from "../conformance/real.js";
+import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 import { sanitized } from "./sanitizer.ts";
 
 const setting = (name: string, short: number): number => Number(process.env[`LEAKS_${name}`] ?? short);

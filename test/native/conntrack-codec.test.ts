@@ -6,7 +6,7 @@ import type { ConntrackEntry, ConntrackFilter } from "../../src/conntrack/types.
 import { loadAddon } from "../../src/kernel/addon.js";
 import type { NativePiece } from "../../src/kernel/conntrack-addon.js";
 import type { NativeError } from "../../src/kernel/native-error.js";
-import { flow, ping } from "../conformance/conntrack/bench.js";
+import { flow, ping } from "../support/conntrack-entries.ts";
 import {
   attr,
   be,

@@ -9,7 +9,7 @@ import { FULL_BYTES, KEY_BYTES, packEntry, packIdentity, packNewEntry } from "..
 import type { ConntrackEntry, ConntrackFilter, NewConntrackEntry } from "../../src/conntrack/types.js";
 import { loadAddon } from "../../src/kernel/addon.js";
 import { KernelError } from "../../src/kernel/errors.js";
-import { flow, ping } from "../conformance/conntrack/bench.js";
+import { flow, ping } from "../support/conntrack-entries.ts";
 import { attr, be, doneMessage, entryMessage, FULL, icmp4, tuple4, UDP } from "./conntrack-messages.js";
 import { mutate, Random, Sabotage, spoil } from "./fuzz.js";
 

@@ -6,7 +6,7 @@ import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.js";
 import { STATES } from "../../src/conntrack/states.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../src/conntrack/types.js";
 import { loadAddon } from "../../src/kernel/addon.js";
-import { all, flow, refusal } from "../conformance/conntrack/bench.js";
+import { all, flow, refusal } from "../support/conntrack-entries.ts";
 import { Namespace } from "../lab/namespace.js";
 import { child } from "./lab.js";
 

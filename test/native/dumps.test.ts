@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { DATA_VERDICT, SetFlag } from "../../src/kernel/constants.js";
 import type { ElementBatch, SetInfo, Verdict } from "../../src/kernel/types.js";
-import { pack, unpack } from "../conformance/build.js";
+import { pack, unpack } from "../support/operations.ts";
 import {
   addChain,
   addresses,

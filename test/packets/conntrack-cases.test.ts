@@ -1,5 +1,4 @@
 /** The table of cases (test/unit/conntrack/cases.ts) on the kernel: its entries are made there, and what is left is looked up. */
-import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { DELETED, type Switches } from "../../src/conntrack/decide.ts";
@@ -8,6 +7,7 @@ import { Reconciler } from "../../src/conntrack/reconciler.ts";
 import { Namespace } from "../lab/namespace.ts";
 import { CASES, entryOf, expectedOf, SWITCH_SETTINGS } from "../unit/conntrack/cases.ts";
 import { FAMILIES, nodePortAddresses, worldWithFormer } from "../unit/conntrack/world.ts";
+import { SILENT } from "../support/log.ts";
 
 let namespace: Namespace;
 let table: NetlinkConntrack;
@@ -49,7 +49,7 @@ function expected(switches: Switches): string[] {
 
 function reconciler(switches: Switches) {
   const { model, former } = worldWithFormer();
-  const log = pino({ level: "silent" });
+  const log = SILENT;
   const one = new Reconciler({
     table,
     model,

@@ -17,6 +17,7 @@ import { iptablesTables } from "./support/iptables-mode.ts";
 import { underLoad } from "./support/load.ts";
 import { clusterIP, configuration, everyWay, nodePort, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { checkRow, type Row, testRows } from "./support/rows.ts";
+import { SILENT } from "../support/log.ts";
 
 let cluster: Cluster;
 let kernel: NftKernel;
@@ -39,9 +40,8 @@ const many = Array.from({ length: 6 }, (_, i): ServiceSpec => ({
 }));
 const SERVICES: readonly ServiceSpec[] = [web, here, empty, ...many];
 
-const silent = pino({ level: "silent" });
 const leftovers = (): Promise<boolean> =>
-  removeLeftovers({ kernel, log: silent, families: FAMILIES, root: "/nowhere" });
+  removeLeftovers({ kernel, log: SILENT, families: FAMILIES, root: "/nowhere" });
 
 /** Without root a batch must fit the usual send buffer. */
 const LINES_AT_ONCE = 200;

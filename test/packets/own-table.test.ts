@@ -6,7 +6,7 @@ import type { ChildProcess } from "node:child_process";
 import { release } from "node:os";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
-import { factsOf } from "../conformance/kernel-facts.ts";
+import { factsOf } from "../support/kernel-facts.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { KubeProxyDouble } from "./support/kube-proxy.ts";

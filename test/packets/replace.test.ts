@@ -6,7 +6,6 @@
  * another replaces: it has read the old generation, and the old element is unlinked already. The next lookup finds the new one.
  */
 import type { ChildProcess } from "node:child_process";
-import { pino } from "pino";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { defaultConfig } from "../../src/config/index.js";
 import { CmpOp, Hook } from "../../src/kernel/constants.js";
@@ -29,7 +28,7 @@ import {
   noTable,
   T,
   verdict,
-} from "../conformance/build.js";
+} from "../support/operations.ts";
 import { patience } from "../lab/patience.ts";
 import { Cluster } from "./support/cluster.ts";
 import {
@@ -42,6 +41,7 @@ import {
   type ServiceSpec,
 } from "./support/objects.ts";
 import { underLoad } from "./support/load.ts";
+import { SILENT } from "../support/log.ts";
 
 const SECONDS = Number(process.env["REPLACE_SECONDS"] ?? 3);
 
@@ -127,7 +127,7 @@ test("no connection is lost while a service's endpoint is replaced without a pau
     nodeName: "node-1",
     families: ["ip", "ip6"],
     kernel,
-    log: pino({ level: "silent" }),
+    log: SILENT,
     clock: { now: () => performance.now() },
   });
   const put = (objects: readonly Manifest[]): void => {

@@ -6,7 +6,6 @@ import { execFileSync } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { pino } from "pino";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { parseConfig } from "../../src/config/index.js";
@@ -18,6 +17,7 @@ import { ApiServer, type KubeJson } from "../lab/api-server/index.ts";
 import { eventually } from "../lab/eventually.ts";
 import { isOfService, refuse } from "../unit/proxier/support/refusing.js";
 import { nodeObject, configuration } from "./support/objects.ts";
+import { SILENT } from "../support/log.ts";
 
 let directory: string;
 let api: ApiServer;
@@ -51,7 +51,7 @@ test("a service that the kernel refuses has an Event, found by its uid; the othe
     kernel,
     families: { families: ["ip"] },
     clock: { now: () => performance.now() },
-    log: pino({ level: "silent" }),
+    log: SILENT,
     version: "0",
     manifests: undefined,
     node: undefined,

@@ -1,8 +1,9 @@
 import { expect, test } from "vitest";
 import { plainEntry } from "../../../src/conntrack/entry.js";
-import { all, type CurrentTable, flow, made, ping, refusal, remade } from "./bench.js";
+import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
+import { all, flow, made, ping, refusal, remade } from "../../support/conntrack-entries.ts";
 
-export function changes(current: CurrentTable): void {
+export function changes(current: CurrentConntrackWorld): void {
   test("a timeout and a mark are changed", async () => {
     const { table } = current();
     const entry = await made(table, flow({}, { mark: 0xff00 }));

@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { beforeEach, expect, test } from "vitest";
 import type { ConntrackEntry } from "../../../src/conntrack/types.js";
-import { type CurrentTable, flow, refusal } from "./bench.js";
+import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
+import { flow, refusal } from "../../support/conntrack-entries.ts";
 
 const MANY = 3_000;
 
-export function dumps(current: CurrentTable): void {
+export function dumps(current: CurrentConntrackWorld): void {
   beforeEach(async () => {
     const { table } = current();
     for (let i = 0; i < MANY; i++) await table.create(flow({ clientPort: 1_000 + i, endpoint: "10.1.0.3" }));

@@ -1,13 +1,14 @@
 import { expect, test } from "vitest";
 import { plainEntry } from "../../../src/conntrack/entry.js";
 import { CONNTRACK_STATUS, type NewConntrackEntry } from "../../../src/conntrack/types.js";
-import { all, type CurrentTable, flow, inverted, made, ping, refusal } from "./bench.js";
+import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
+import { all, flow, inverted, made, ping, refusal } from "../../support/conntrack-entries.ts";
 
 const { confirmed, seenReply, assured, sourceNat, destinationNat, sourceNatDone, destinationNatDone } =
   CONNTRACK_STATUS;
 const NAT_DONE = sourceNatDone | destinationNatDone;
 
-export function entries(current: CurrentTable): void {
+export function entries(current: CurrentConntrackWorld): void {
   test("an entry is told with all that it was made with", async () => {
     const { table } = current();
     const wanted = flow({}, { mark: 0x4001, status: seenReply | assured });

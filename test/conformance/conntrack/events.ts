@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { ConntrackTable } from "../../../src/conntrack/types.js";
-import { type CurrentTable, flow, made } from "./bench.js";
+import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
+import { flow, made } from "../../support/conntrack-entries.ts";
 
 /** What a listener was told: "new 40000", "destroy 40000". */
 class Told {
@@ -33,7 +34,7 @@ class Told {
   }
 }
 
-export function events(current: CurrentTable): void {
+export function events(current: CurrentConntrackWorld): void {
   test("entries that come and go are told in their order", async () => {
     const { table } = current();
     const told = await Told.open(table);

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { CONNTRACK_STATUS, type ConntrackFilter, type NewConntrackEntry } from "../../../src/conntrack/types.js";
-import { all, type CurrentTable, flow, ping, refusal } from "./bench.js";
+import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
+import { all, flow, ping, refusal } from "../../support/conntrack-entries.ts";
 
 const { seenReply, assured, destinationNat } = CONNTRACK_STATUS;
 
@@ -83,7 +84,7 @@ const ROWS: readonly [ConntrackFilter, readonly number[]][] = [
   [{ original: { destination: "10.96.0.10" }, reply: { source: "10.1.0.4" }, mark: { value: 0x4001 } }, [102]],
 ];
 
-export function filters(current: CurrentTable): void {
+export function filters(current: CurrentConntrackWorld): void {
   const fill = async (): Promise<void> => {
     for (const entry of Object.values(ENTRIES)) await current().table.create(entry);
   };

@@ -1,22 +1,22 @@
 import { afterEach, beforeEach, describe } from "vitest";
-import type { ConntrackBench, OpenConntrack } from "./bench.js";
+import type { ConntrackWorld, OpenConntrackWorld } from "../../support/conntrack-world.ts";
 import { changes } from "./changes.js";
 import { dumps } from "./dumps.js";
 import { entries } from "./entries.js";
 import { events } from "./events.js";
 import { filters } from "./filters.js";
-import { screens } from "./screens.js";
+import { prefilters } from "./prefilters.js";
 
-const TOPICS = { entries, changes, filters, dumps, screens, events };
+const TOPICS = { entries, changes, filters, dumps, prefilters, events };
 
 /** What every implementation of `ConntrackTable` must do. `open` gives an empty one for each test. */
-export function describeConntrack(name: string, open: OpenConntrack): void {
+export function describeConntrack(name: string, open: OpenConntrackWorld): void {
   describe(name, () => {
-    let bench: ConntrackBench;
+    let world: ConntrackWorld;
     beforeEach(async () => {
-      bench = await open();
+      world = await open();
     });
-    afterEach(() => bench.close());
-    for (const [topic, run] of Object.entries(TOPICS)) describe(topic, () => run(() => bench));
+    afterEach(() => world.close());
+    for (const [topic, run] of Object.entries(TOPICS)) describe(topic, () => run(() => world));
   });
 }

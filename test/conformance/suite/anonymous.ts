@@ -17,7 +17,7 @@ import {
   unpack,
   verdictMap,
   type Element,
-} from "../build.js";
+} from "../../support/operations.ts";
 import { faultsOf, type Current } from "../cases.js";
 
 const flags = SetFlag.anonymous | SetFlag.constant;

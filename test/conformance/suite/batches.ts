@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { KernelError } from "../../../src/kernel/errors.js";
 import type { Op } from "../../../src/kernel/types.js";
-import { snapshot } from "../bench.js";
+import { snapshot } from "../../support/snapshot.ts";
 import {
   addressSet,
   input,
@@ -16,7 +16,7 @@ import {
   noSet,
   T,
   verdict,
-} from "../build.js";
+} from "../../support/operations.ts";
 import { faultsOf, type Current } from "../cases.js";
 
 const room = [

@@ -15,7 +15,7 @@ import {
   T,
   verdict,
   verdictMap,
-} from "../build.js";
+} from "../../support/operations.ts";
 import { runCases, type Case, type Current } from "../cases.js";
 
 const table = newTable();

@@ -19,7 +19,7 @@ import {
   unpack,
   verdictMap,
   type Element,
-} from "../build.js";
+} from "../../support/operations.ts";
 import { runCases, type Case, type Current } from "../cases.js";
 
 const table = newTable();

@@ -34,7 +34,7 @@ import {
   T,
   verdict,
   verdictMap,
-} from "../build.js";
+} from "../../support/operations.ts";
 import { faultsOf, runCases, type Case, type Current } from "../cases.js";
 
 const host = (value: number): Uint8Array => new Uint8Array(Uint32Array.of(value).buffer);

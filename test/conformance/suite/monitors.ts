@@ -18,7 +18,7 @@ import {
   noTable,
   T,
   verdict,
-} from "../build.js";
+} from "../../support/operations.ts";
 import { faultsOf, type Current } from "../cases.js";
 import { eventually } from "../../lab/eventually.js";
 

@@ -21,7 +21,7 @@ import {
   T,
   verdict,
   verdictMap,
-} from "../build.js";
+} from "../../support/operations.ts";
 import { runCases, type Case, type Current } from "../cases.js";
 
 /** A rule that can be told from others by its address. */

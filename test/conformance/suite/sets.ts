@@ -1,7 +1,17 @@
 import { expect } from "vitest";
 import { DATA_VERDICT, DataTypeId, SetFlag } from "../../../src/kernel/constants.js";
 import type { Kernel, SetDump } from "../../../src/kernel/types.js";
-import { addressMap, addressSet, newChain, newElements, newSet, newTable, noSet, T, verdictMap } from "../build.js";
+import {
+  addressMap,
+  addressSet,
+  newChain,
+  newElements,
+  newSet,
+  newTable,
+  noSet,
+  T,
+  verdictMap,
+} from "../../support/operations.ts";
 import { runCases, type Case, type Current } from "../cases.js";
 
 const table = newTable();

@@ -2,7 +2,18 @@ import { expect, test } from "vitest";
 import { TableFlag } from "../../../src/kernel/constants.js";
 import type { Fault } from "../../../src/kernel/errors.js";
 import type { Op } from "../../../src/kernel/types.js";
-import { addressSet, input, jump, newChain, newElements, newRule, newSet, newTable, noTable, T } from "../build.js";
+import {
+  addressSet,
+  input,
+  jump,
+  newChain,
+  newElements,
+  newRule,
+  newSet,
+  newTable,
+  noTable,
+  T,
+} from "../../support/operations.ts";
 import { faultsOf, runCases, type Current } from "../cases.js";
 
 const flagged = (flags: number, op: "add" | "create" = "add"): Op => ({ op, kind: "table", ...T, flags });

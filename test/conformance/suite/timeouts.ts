@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { SetFlag } from "../../../src/kernel/constants.js";
 import type { Kernel } from "../../../src/kernel/types.js";
-import { addressSet, newElements, newSet, newTable, noElements, T, unpack } from "../build.js";
+import { addressSet, newElements, newSet, newTable, noElements, T, unpack } from "../../support/operations.ts";
 import { faultsOf, runCases, type Current } from "../cases.js";
 
 const S = addressSet("s", { flags: SetFlag.timeout, timeout: 10_000n });

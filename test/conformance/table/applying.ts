@@ -3,8 +3,8 @@ import { expect, it } from "vitest";
 import type { Kernel } from "../../../src/kernel/types.js";
 import { Table } from "../../../src/table/index.js";
 import { commentOf } from "../../../src/table/rules/text.js";
-import { snapshot } from "../bench.js";
-import { ip } from "../build.js";
+import { snapshot } from "../../support/snapshot.ts";
+import { ip } from "../../support/operations.ts";
 import { accept, counter, named, drop, jump, NAME, operations, OWN, rule, serviceTable, vip } from "./build.js";
 
 const chainRules = async (kernel: Kernel, chain: string): Promise<(string | undefined)[]> =>

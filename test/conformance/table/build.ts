@@ -10,7 +10,7 @@ import type {
   Statement,
   TableOptions,
 } from "../../../src/table/rules/types.js";
-import { ip } from "../build.js";
+import { ip } from "../../support/operations.ts";
 
 export const NAME = "own";
 export const OWN = { family: "ip", table: NAME } as const;

@@ -2,8 +2,8 @@
 import { expect, it } from "vitest";
 import type { Kernel } from "../../../src/kernel/types.js";
 import { Table } from "../../../src/table/index.js";
-import { snapshot } from "../bench.js";
-import { ip, pack } from "../build.js";
+import { snapshot } from "../../support/snapshot.ts";
+import { ip, pack } from "../../support/operations.ts";
 import {
   counter,
   drop,

@@ -3,8 +3,9 @@ import { beforeEach, expect, it } from "vitest";
 import type { Kernel, Op } from "../../../src/kernel/types.js";
 import { TableWatch } from "../../../src/table/sync/watch.js";
 import { commentOf } from "../../../src/table/rules/text.js";
-import { snapshot, type Bench } from "../bench.js";
-import { pack } from "../build.js";
+import type { KernelWorld } from "../../support/kernel-world.ts";
+import { snapshot } from "../../support/snapshot.ts";
+import { pack } from "../../support/operations.ts";
 import {
   accept,
   type counter,
@@ -18,10 +19,10 @@ import {
   TestClock,
 } from "./build.js";
 
-export function drift(bench: () => Bench): void {
+export function drift(world: () => KernelWorld): void {
   it("is found and repaired after invalidate, and by a refused transaction", async () => {
-    const { kernel } = bench();
-    const other = await bench().other();
+    const { kernel } = world();
+    const other = await world().other();
     const { table, service } = serviceTable(kernel);
     service(1, 2);
     service(2, 2);
@@ -65,8 +66,8 @@ export function drift(bench: () => Bench): void {
 
   it("shows at the refresh interval and behind a write", async () => {
     const clock = new TestClock();
-    const { kernel } = bench();
-    const other = await bench().other();
+    const { kernel } = world();
+    const other = await world().other();
     const { table, service } = serviceTable(kernel, { clock, refreshIntervalMs: 1000, postWriteIntervalMs: 300 });
     service(1, 1);
     expect((await table.apply()).applyAgainMs).toBe(300);
@@ -85,9 +86,9 @@ export function drift(bench: () => Bench): void {
 }
 
 /** Since Linux 5.13. */
-export function catchAll(bench: () => Bench): void {
+export function catchAll(world: () => KernelWorld): void {
   it("a catch-all element is found by a check, and makes the set new", async () => {
-    const { kernel } = bench();
+    const { kernel } = world();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
     await table.apply();
@@ -108,7 +109,7 @@ export function catchAll(bench: () => Bench): void {
   });
 }
 
-export function insertions(bench: () => Bench): void {
+export function insertions(world: () => KernelWorld): void {
   const theirs = { family: "ip", table: "filter" } as const;
   const FORWARD = { ...theirs, chain: "FORWARD" } as const;
   const foreign = (text: string): Op => ({
@@ -119,14 +120,14 @@ export function insertions(bench: () => Bench): void {
     userdata: Uint8Array.from([0, text.length + 1, ...Buffer.from(text), 0]),
   });
   const listed = async (): Promise<string> =>
-    (await bench().kernel.rules(theirs, "FORWARD"))
+    (await world().kernel.rules(theirs, "FORWARD"))
       .map((info) => commentOf(info.userdata) ?? "?")
       .map((comment) => (comment.startsWith("test:") ? (comment.split(" ")[1] ?? "ours") : comment))
       .join(" ");
   const ours = (...names: string[]): { statements: [typeof counter]; comment: string }[] => names.map(named);
 
   beforeEach(async () => {
-    await bench().kernel.commit([
+    await world().kernel.commit([
       { op: "add", kind: "table", ...theirs },
       { op: "add", kind: "chain", ...FORWARD, base: { type: "filter", hook: 2, priority: 0 } },
       foreign("f1"),
@@ -135,7 +136,7 @@ export function insertions(bench: () => Bench): void {
   });
 
   it("go before and behind what others have there, and are found again", async () => {
-    const { table } = serviceTable(bench().kernel);
+    const { table } = serviceTable(world().kernel);
     table.insertions({ ...FORWARD, mode: "insert", rules: ours("A", "B") });
     table.insertions({ ...FORWARD, mode: "append", rules: ours("Y", "Z") });
     const first = await table.apply();
@@ -143,7 +144,7 @@ export function insertions(bench: () => Bench): void {
     expect(await listed()).toBe("A B f1 f2 Y Z");
     expect((await table.apply()).transactions).toBe(0);
 
-    const again = serviceTable(bench().kernel).table;
+    const again = serviceTable(world().kernel).table;
     again.insertions({ ...FORWARD, mode: "insert", rules: ours("A", "B") });
     again.insertions({ ...FORWARD, mode: "append", rules: ours("Y", "Z") });
     expect((await again.apply()).transactions).toBe(0);
@@ -158,25 +159,25 @@ export function insertions(bench: () => Bench): void {
   });
 
   it("come back when they are lost or out of place", async () => {
-    const { table } = serviceTable(bench().kernel);
+    const { table } = serviceTable(world().kernel);
     table.insertions({ ...FORWARD, mode: "insert", rules: ours("A") });
     table.insertions({ ...FORWARD, mode: "append", rules: ours("Z") });
     await table.apply();
-    await bench().kernel.commit([
+    await world().kernel.commit([
       { op: "insert", kind: "rule", ...FORWARD, exprs: [{ type: "counter" }] },
       foreign("f3"),
     ]);
     table.invalidate("test");
     expect(operations(await table.apply())).toBe("rule +2 -2");
     expect(await listed()).toBe("A ? f1 f2 f3 Z");
-    await bench().kernel.commit([{ op: "flush", kind: "rule", ...FORWARD }]);
+    await world().kernel.commit([{ op: "flush", kind: "rule", ...FORWARD }]);
     table.invalidate("test");
     expect(operations(await table.apply())).toBe("rule +2");
     expect(await listed()).toBe("A Z");
   });
 
   it("wait for a chain that is not there, and go with destroy", async () => {
-    const { table } = serviceTable(bench().kernel);
+    const { table } = serviceTable(world().kernel);
     table.insertions({ family: "ip", table: "absent", chain: "INPUT", mode: "insert", rules: ours("A") });
     table.insertions({
       ...FORWARD,
@@ -185,7 +186,7 @@ export function insertions(bench: () => Bench): void {
     });
     expect((await table.apply()).deferred).toEqual(["ip absent INPUT"]);
     expect(await listed()).toBe("ours f1 f2");
-    await bench().kernel.commit([
+    await world().kernel.commit([
       { op: "add", kind: "table", family: "ip", table: "absent" },
       { op: "add", kind: "chain", family: "ip", table: "absent", chain: "INPUT" },
     ]);
@@ -194,7 +195,7 @@ export function insertions(bench: () => Bench): void {
     expect(operations(later)).toBe("rule +1");
     expect(operations(await table.destroy())).toBe("table -1 rule -2");
     expect(await listed()).toBe("f1 f2");
-    expect((await bench().kernel.tables()).map((info) => info.table).toSorted()).toEqual(["absent", "filter"]);
+    expect((await world().kernel.tables()).map((info) => info.table).toSorted()).toEqual(["absent", "filter"]);
     expect((await table.destroy()).transactions).toBe(0);
     expect((await table.apply()).transactions).toBe(1);
     expect(await listed()).toBe("ours f1 f2");
@@ -204,7 +205,7 @@ export function insertions(bench: () => Bench): void {
 
   /** What a run with another configuration left. */
   async function earlierRun(): Promise<void> {
-    const { kernel } = bench();
+    const { kernel } = world();
     await kernel.commit([
       { op: "add", kind: "table", family: "inet", table: "second" },
       { op: "add", kind: "chain", ...SECOND },
@@ -215,11 +216,11 @@ export function insertions(bench: () => Bench): void {
     await table.apply();
     expect([await listed(), await second()]).toEqual(["A f1 f2", 1]);
   }
-  const second = async (): Promise<number> => (await bench().kernel.rules(SECOND, "output")).length;
+  const second = async (): Promise<number> => (await world().kernel.rules(SECOND, "output")).length;
 
   it("of an earlier run go from chains that are no longer named, with the first apply", async () => {
     await earlierRun();
-    const { table } = serviceTable(bench().kernel);
+    const { table } = serviceTable(world().kernel);
     table.insertions({ ...FORWARD, mode: "append", rules: ours("Y") });
     expect(operations(await table.apply())).toBe("rule +1 -2");
     expect([await listed(), await second()]).toEqual(["f1 f2 Y", 0]);
@@ -228,13 +229,13 @@ export function insertions(bench: () => Bench): void {
 
   it("of an earlier run go with destroy, whatever is named", async () => {
     await earlierRun();
-    const { table } = serviceTable(bench().kernel);
+    const { table } = serviceTable(world().kernel);
     expect(operations(await table.destroy())).toBe("table -1 rule -2");
     expect([await listed(), await second()]).toEqual(["f1 f2", 0]);
   });
 
   it("of an earlier version go by its mark, and unmarked ones by what they are; other marks stay", async () => {
-    const { kernel } = bench();
+    const { kernel } = world();
     await kernel.commit([{ op: "delete", kind: "table", ...theirs }]);
     await kernel.commit([
       { op: "add", kind: "table", ...theirs },
@@ -252,8 +253,8 @@ export function insertions(bench: () => Bench): void {
   });
 
   it("in a table that another program owns are left to it: nothing there can be changed", async () => {
-    const { facts } = bench();
-    const other = await bench().other();
+    const { facts } = world();
+    const other = await world().other();
     const owned = { family: "ip", table: "owned" } as const;
     const text = Buffer.from("test:AAAAAAAAAAAAAAAA\0");
     const userdata = Uint8Array.from([0, text.length, ...text]);
@@ -263,14 +264,14 @@ export function insertions(bench: () => Bench): void {
       { op: "add", kind: "chain", ...owned, chain: "c" },
       marked,
     ]);
-    const { table } = serviceTable(bench().kernel);
+    const { table } = serviceTable(world().kernel);
     expect((await table.apply()).transactions).toBe(1);
-    expect(await bench().kernel.rules(owned, "c")).toHaveLength(facts.owner ? 1 : 0);
+    expect(await world().kernel.rules(owned, "c")).toHaveLength(facts.owner ? 1 : 0);
   });
 
   it("are compared by check(), which says where they are missing", async () => {
-    const { kernel } = bench();
-    const other = await bench().other();
+    const { kernel } = world();
+    const other = await world().other();
     const { table } = serviceTable(kernel);
     table.insertions({ ...FORWARD, mode: "insert", rules: ours("A") });
     await table.apply();
@@ -290,8 +291,8 @@ export function insertions(bench: () => Bench): void {
   });
 
   it("are watched: a flushed chain is noticed, other tables and chains are nothing to us", async () => {
-    const { kernel } = bench();
-    const other = await bench().other();
+    const { kernel } = world();
+    const other = await world().other();
     const { table } = serviceTable(kernel);
     const noticed = Promise.withResolvers<readonly string[]>();
     const all: string[] = [];
@@ -326,7 +327,7 @@ export function insertions(bench: () => Bench): void {
 
   it("that wait for a chain say when to come back, with backoff", async () => {
     const clock = new TestClock();
-    const { kernel } = bench();
+    const { kernel } = world();
     const { table } = serviceTable(kernel, { clock });
     table.insertions({ family: "ip", table: "absent", chain: "INPUT", mode: "insert", rules: ours("A") });
     expect(await table.apply()).toMatchObject({ deferred: ["ip absent INPUT"], applyAgainMs: 1000 });
@@ -344,8 +345,8 @@ export function insertions(bench: () => Bench): void {
   });
 }
 
-export function others(bench: () => Bench): void {
-  const kernel = (): Kernel => bench().kernel;
+export function others(world: () => KernelWorld): void {
+  const kernel = (): Kernel => world().kernel;
   it("apply() is serialised, and takes one moment's state", async () => {
     const { table, service, endpoints } = serviceTable(kernel());
     for (let i = 1; i <= 40; i++) service(i, 1);
@@ -376,7 +377,7 @@ export function others(bench: () => Bench): void {
     const before = await kernel().generation();
     const features = await table.features();
     expect((await kernel().generation()).id).toBe(before.id);
-    const { facts } = bench();
+    const { facts } = world();
     expect(features).toEqual({
       destroy: facts.destroy,
       masqueradeFullyRandom: true,

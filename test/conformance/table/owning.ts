@@ -3,7 +3,8 @@ import { beforeEach, expect, it } from "vitest";
 
 import { TableFlag } from "../../../src/kernel/constants.js";
 import type { Kernel, Op } from "../../../src/kernel/types.js";
-import { snapshot, type Bench } from "../bench.js";
+import type { KernelWorld } from "../../support/kernel-world.ts";
+import { snapshot } from "../../support/snapshot.ts";
 import { operations, OWN, serviceTable, type ServiceTable } from "./build.js";
 
 const OWNED = TableFlag.owner | TableFlag.persist;
@@ -30,9 +31,9 @@ async function content(kernel: Kernel): Promise<unknown> {
 }
 
 /** Before Linux 6.9. */
-export function notOwning(bench: () => Bench): void {
+export function notOwning(world: () => KernelWorld): void {
   it("the table is a plain one, and a new start writes nothing", async () => {
-    const { kernel } = bench();
+    const { kernel } = world();
     const first = serviceTable(kernel, { own: true });
     first.service(1, 2);
     expect(await first.table.owned()).toBe(false);
@@ -44,8 +45,8 @@ export function notOwning(bench: () => Bench): void {
   });
 
   it("what others change in it is put right", async () => {
-    const { kernel } = bench();
-    const other = await bench().other();
+    const { kernel } = world();
+    const other = await world().other();
     const { table, service } = serviceTable(kernel, { own: true });
     service(1, 2);
     await table.apply();
@@ -57,12 +58,12 @@ export function notOwning(bench: () => Bench): void {
   });
 }
 
-export function owning(bench: () => Bench): void {
+export function owning(world: () => KernelWorld): void {
   let kernel: Kernel;
   let other: Kernel;
   beforeEach(async () => {
-    ({ kernel } = bench());
-    other = await bench().other();
+    ({ kernel } = world());
+    other = await world().other();
   });
 
   function owned(by = kernel): ServiceTable {

@@ -1,7 +1,8 @@
 /** Many elements that no packet can see yet: a transaction for each so many, and what makes them seen last. */
 import { expect, it } from "vitest";
 import type { CommitOptions, Kernel, Op } from "../../../src/kernel/types.js";
-import { type Bench, snapshot } from "../bench.js";
+import type { KernelWorld } from "../../support/kernel-world.ts";
+import { snapshot } from "../../support/snapshot.ts";
 import { drop, endpoint, ENDPOINTS, indexed, NAME, operations, OWN, rule, serviceTable } from "./build.js";
 
 const PIECE = 100;
@@ -28,15 +29,15 @@ async function everything(kernel: Kernel): Promise<unknown> {
   return tables.map(({ sets, chains, rules }) => [sets, chains, rules].map(sorted));
 }
 
-export function pieces(bench: () => Bench): void {
+export function pieces(world: () => KernelWorld): void {
   const elementsIn = async (set = "endpoints"): Promise<number> => {
-    const info = (await bench().kernel.sets(OWN)).find((one) => one.set === set);
-    return info === undefined ? 0 : (await bench().kernel.elements(OWN, info)).count;
+    const info = (await world().kernel.sets(OWN)).find((one) => one.set === set);
+    return info === undefined ? 0 : (await world().kernel.elements(OWN, info)).count;
   };
-  const chains = async (): Promise<string[]> => (await bench().kernel.chains(OWN)).map(({ chain }) => chain);
+  const chains = async (): Promise<string[]> => (await world().kernel.chains(OWN)).map(({ chain }) => chain);
 
   it("go ahead of the first hook, behind the other chains", async () => {
-    const { kernel } = bench();
+    const { kernel } = world();
     const whole = serviceTable(kernel);
     whole.service(1, ENDPOINT_COUNT);
     await whole.table.apply();
@@ -63,7 +64,7 @@ export function pieces(bench: () => Bench): void {
   });
 
   it("are one transaction with everything else where they are few, or where a rule names their set", async () => {
-    const { table, service } = serviceTable(bench().kernel, { pieceElements: PIECE });
+    const { table, service } = serviceTable(world().kernel, { pieceElements: PIECE });
     service(1, PIECE);
     expect(await table.apply()).toMatchObject({ transactions: 1 });
     service(2, PIECE * 2);
@@ -72,7 +73,7 @@ export function pieces(bench: () => Bench): void {
   });
 
   it("are completed after a failure, and after an end in their midst", async () => {
-    const { kernel } = bench();
+    const { kernel } = world();
     const first = serviceTable(kernel, { pieceElements: PIECE });
     first.service(1, PIECE * 5);
     let end = 2;
@@ -96,7 +97,7 @@ export function pieces(bench: () => Bench): void {
   });
 
   it("go ahead of the switch to sets of other names", async () => {
-    const { kernel } = bench();
+    const { kernel } = world();
     const { table, service } = serviceTable(kernel, { pieceElements: PIECE });
     service(1, 2);
     await table.apply();
@@ -131,10 +132,10 @@ export function pieces(bench: () => Bench): void {
     ["deletes the table", { op: "delete", kind: "table", family: "ip", table: NAME }],
     ["empties the set", { op: "flush", kind: "elements", family: "ip", table: NAME, set: "endpoints" }],
   ] as const)("are all there when another process %s in between", async (_what, op) => {
-    const { kernel } = bench();
+    const { kernel } = world();
     const { table, service } = serviceTable(kernel, { pieceElements: PIECE });
     service(1, ENDPOINT_COUNT);
-    const other = await bench().other();
+    const other = await world().other();
     beforeCommits(kernel, async (count) => void (count === 2 && (await other.commit([op]))));
     await table.apply();
     expect([await elementsIn(), (await chains()).length]).toEqual([ENDPOINT_COUNT, 3]);

@@ -3,8 +3,9 @@ import { afterEach, beforeEach, expect, it } from "vitest";
 
 import type { ElementBatch, Kernel, Op } from "../../../src/kernel/types.js";
 import { type ForeignChange, TableWatch } from "../../../src/table/sync/watch.js";
-import { snapshot, type Bench } from "../bench.js";
-import { pack } from "../build.js";
+import type { KernelWorld } from "../../support/kernel-world.ts";
+import { snapshot } from "../../support/snapshot.ts";
+import { pack } from "../../support/operations.ts";
 import { endpoint, indexed, operations, OWN, rule, serviceTable, counter, vip, type ServiceTable } from "./build.js";
 
 const CHAIN = { ...OWN, chain: "nat-prerouting" } as const;
@@ -127,7 +128,7 @@ const DEEDS: Readonly<
   },
 };
 
-export function watching(bench: () => Bench): void {
+export function watching(world: () => KernelWorld): void {
   let watch: TableWatch;
   let heard: ForeignChange[];
   let wake: (() => void) | undefined;
@@ -140,8 +141,8 @@ export function watching(bench: () => Bench): void {
   }
 
   beforeEach(async () => {
-    const { kernel } = bench();
-    other = await bench().other();
+    const { kernel } = world();
+    other = await world().other();
     heard = [];
     own = serviceTable(kernel);
     own.table.set({ set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000 });
@@ -164,7 +165,7 @@ export function watching(bench: () => Bench): void {
 
   for (const [deed, { does, undone, said }] of Object.entries(DEEDS)) {
     it(`${deed}: undone in one transaction`, async () => {
-      const { kernel } = bench();
+      const { kernel } = world();
       const wanted = await snapshot(kernel);
       await other.commit(await does(kernel));
       expect(await snapshot(kernel)).not.toEqual(wanted);
@@ -184,7 +185,7 @@ export function watching(bench: () => Bench): void {
     it(`${deed}: found by a check where no event tells`, async () => {
       await watch.close();
       expect(await own.table.check()).toBe("same");
-      await other.commit(await does(bench().kernel));
+      await other.commit(await does(world().kernel));
       expect(own.table.invalidated).toBe(false);
       expect(await own.table.check()).toBe("different");
       const repaired = await own.table.apply();
@@ -208,11 +209,11 @@ export function watching(bench: () => Bench): void {
     expect(heard).toEqual([]);
     const repaired = await own.table.apply();
     expect(operations(repaired)).toBe("element +1");
-    expect((await bench().kernel.elements(OWN, (await setsByName()).clients)).count).toBe(1);
+    expect((await world().kernel.elements(OWN, (await setsByName()).clients)).count).toBe(1);
   });
 
   const setsByName = async (): Promise<Record<string, Awaited<ReturnType<Kernel["sets"]>>[number]>> =>
-    Object.fromEntries((await bench().kernel.sets(OWN)).map((set) => [set.set, set]));
+    Object.fromEntries((await world().kernel.sets(OWN)).map((set) => [set.set, set]));
 
   it("a change of ours goes out with the repair, or before it when that has to wait", async () => {
     await other.commit([noElement(indexed(1, 0))]);
@@ -260,7 +261,7 @@ export function watching(bench: () => Bench): void {
   });
 
   it("counters and what packets filled outlive the repair of something else", async () => {
-    const { kernel } = bench();
+    const { kernel } = world();
     own.table.chain({ chain: "counting", rules: [rule(counter)] });
     await own.table.apply();
     const [before] = await kernel.rules(OWN, "counting");

@@ -14,6 +14,7 @@ import type { KubeKind } from "../../../src/source/types.ts";
 import { type ApiObject, decoded } from "../../support/decoded.ts";
 import type { Cluster } from "./cluster.ts";
 import { configuration, type Manifest, NODE, nodeObject, serviceCIDRObject } from "./objects.ts";
+import { SILENT } from "../../support/log.ts";
 
 const FAMILIES = ["ip", "ip6"] as const;
 
@@ -43,7 +44,7 @@ export class Tracked {
       families: FAMILIES,
       localAddresses: async () =>
         (await kernel.addresses()).map(({ family, address }) => ({ family, address: formatAddress(address) })),
-      log: pino({ level: "silent" }),
+      log: SILENT,
       observers: [{ reconciled: (report) => this.reports.push(report) }, ...observers],
       ...more,
     });

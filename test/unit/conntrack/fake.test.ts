@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import type { ConntrackEntry } from "../../../src/conntrack/types.js";
 import { KernelError } from "../../../src/kernel/errors.js";
-import { flow } from "../../conformance/conntrack/bench.js";
+import { flow } from "../../support/conntrack-entries.ts";
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 const outcome = (promise: Promise<unknown>): Promise<unknown> =>

@@ -18,7 +18,7 @@ import { ConntrackMetrics } from "../../../src/conntrack/metrics.js";
 import { PressureMonitor } from "../../../src/conntrack/pressure.js";
 import { mayLeaveOut } from "../../../src/conntrack/screen.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../../src/conntrack/types.js";
-import { keptIn } from "../log.js";
+import { keptIn } from "../../support/log.ts";
 import { CASES, entryOf } from "./cases.js";
 import { FAMILIES, nodePortAddresses, sliceObjects, worldWithFormer } from "./world.js";
 

@@ -7,7 +7,7 @@ import { NetlinkConntrack } from "../../../src/conntrack/netlink-conntrack.js";
 import { packNewEntry } from "../../../src/conntrack/record.js";
 import { loadAddon } from "../../../src/kernel/addon.js";
 import type { NativePiece } from "../../../src/kernel/conntrack-addon.js";
-import { flow, refusal } from "../../conformance/conntrack/bench.js";
+import { flow, refusal } from "../../support/conntrack-entries.ts";
 
 interface ScriptedAddon {
   /** Answers to conntrackRead, one after the other. */

@@ -7,7 +7,7 @@ import type { ReconcileReport } from "../../../src/conntrack/reconciler.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/types.js";
 import { EVENTUALLY_MS } from "../../lab/eventually.ts";
 import { newModel, service, slice } from "../model/objects.js";
-import { keptIn } from "../log.js";
+import { keptIn } from "../../support/log.ts";
 
 const SETTLE_MS = 10;
 const RETRY_MS = 20;

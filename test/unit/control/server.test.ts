@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ask, DaemonAway, NotFound } from "../../../src/control/client.js";
 import { ControlServer } from "../../../src/control/server.js";
-import { keptIn } from "../log.js";
+import { keptIn } from "../../support/log.ts";
 
 let directory: string;
 let path: string;

@@ -4,7 +4,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { BaseChain, Expr, Kernel, Op, TableRef } from "../../../src/kernel/types.js";
 import { removeIptablesChains } from "../../../src/leftovers/iptables.js";
 import { isOwnChain } from "../../../src/leftovers/names.js";
-import { pack } from "../../conformance/build.js";
+import { pack } from "../../support/operations.ts";
 
 const NAT: TableRef = { family: "ip", table: "nat" };
 const FILTER: TableRef = { family: "ip", table: "filter" };

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/kernel/types.js";
 import { type LeftoverOptions, LeftoverRemoval, removeLeftovers } from "../../../src/leftovers/index.js";
-import { keptIn, type LogLine } from "../log.js";
+import { keptIn, type LogLine } from "../../support/log.ts";
 
 const NAT = { family: "ip", table: "nat" } as const;
 

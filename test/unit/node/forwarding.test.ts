@@ -6,7 +6,7 @@ import { defaultConfig } from "../../../src/config/index.js";
 import { type ForwardingOptions, reportForwarding } from "../../../src/node/forwarding.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { BaseChain, Family, Op } from "../../../src/kernel/types.js";
-import { keptIn, type LogLine } from "../log.js";
+import { keptIn, type LogLine } from "../../support/log.ts";
 
 let root: string;
 let lines: LogLine[];

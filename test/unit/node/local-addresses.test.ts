@@ -4,7 +4,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { InterfaceAddress } from "../../../src/kernel/types.js";
 import { LocalAddresses } from "../../../src/node/local-addresses.js";
 import { addressBytes } from "../../../src/table/rules/ranges.js";
-import { keptIn } from "../log.js";
+import { keptIn } from "../../support/log.ts";
 
 const on = (address: string, interfaceName = "eth0"): InterfaceAddress => ({
   family: address.includes(":") ? "ip6" : "ip",

@@ -6,7 +6,7 @@ import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
 import { conntrackMax } from "../../../src/node/system-settings.js";
 import { applySystemSettings, loadConntrack } from "../../../src/node/system-settings.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import { keptIn, type LogLine } from "../log.js";
+import { keptIn, type LogLine } from "../../support/log.ts";
 
 const MAX = "proc/sys/net/netfilter/nf_conntrack_max";
 const ESTABLISHED = "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";

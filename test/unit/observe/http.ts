@@ -4,7 +4,7 @@ import { request } from "node:http";
 import { connect, createServer } from "node:net";
 import type { EventRecorder, EventSubject, EventText } from "../../../src/base/events.js";
 import type { Logger } from "../../../src/base/logger.js";
-import { keptIn, type LogLine } from "../log.js";
+import { keptIn, type LogLine } from "../../support/log.ts";
 
 /** For `expect.poll`: machines that run tests are busy. */
 export const PATIENT = { timeout: 20_000 };

@@ -7,7 +7,7 @@ import { ProxyHealth } from "../../../src/observe/health.js";
 import type { ContentionReport, SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
-import { keptIn, type LogLine } from "../log.js";
+import { keptIn, type LogLine } from "../../support/log.ts";
 import { makeProxier } from "./support/proxier.js";
 import { decoded } from "../../support/decoded.js";
 

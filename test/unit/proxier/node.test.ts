@@ -6,7 +6,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { InterfaceAddress } from "../../../src/kernel/types.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { addressBytes } from "../../../src/table/rules/ranges.js";
-import { keptIn } from "../log.js";
+import { keptIn } from "../../support/log.ts";
 import { outcomesOf } from "./support/packets.js";
 import { decoded } from "../../support/decoded.js";
 

@@ -6,7 +6,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
-import { keptIn, type LogLine } from "../log.js";
+import { keptIn, type LogLine } from "../../support/log.ts";
 import { makeProxier } from "./support/proxier.js";
 import { refuse } from "./support/refusing.js";
 import { decoded } from "../../support/decoded.js";

@@ -5,7 +5,7 @@ import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
-import { keptIn } from "../log.js";
+import { keptIn } from "../../support/log.ts";
 import { outcomesOf } from "./support/packets.js";
 import { makeProxier } from "./support/proxier.js";
 import { refuse } from "./support/refusing.js";

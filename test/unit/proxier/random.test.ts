@@ -4,7 +4,6 @@
  *
  * One run is one seed. A failure names it; `RANDOM_SEED=<seed>` runs that one alone.
  */
-import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
@@ -19,6 +18,7 @@ import { Packets } from "./support/packets.js";
 import { normalForm, readTables, type TableView } from "./support/tables.js";
 import { trouble } from "./support/trouble.js";
 import { FAMILIES, NODE, NODE_ADDRESSES, POD_CIDRS, World } from "./support/world.js";
+import { SILENT } from "../../support/log.ts";
 
 const NIGHTLY = process.env["NIGHTLY"] === "1";
 const STEPS_A_SEED = 50;
@@ -74,7 +74,7 @@ class Run {
       nodeName: NODE,
       families: FAMILIES,
       kernel,
-      log: pino({ level: "silent" }),
+      log: SILENT,
       clock: { now: () => performance.now() },
       localAddresses: () => Promise.resolve(LOCAL),
       watch,

@@ -11,8 +11,8 @@ import { shardOf } from "../../../src/ruleset/list-values.js";
 import { endpointsName } from "../../../src/ruleset/names.js";
 import { checkPause } from "../../../src/proxier/watcher.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
-import { snapshot } from "../../conformance/bench.js";
-import { keptIn } from "../log.js";
+import { snapshot } from "../../support/snapshot.ts";
+import { keptIn } from "../../support/log.ts";
 import { makeProxier } from "./support/proxier.js";
 import { decoded } from "../../support/decoded.js";
 

@@ -6,7 +6,7 @@ import type { Kernel, Op } from "../../../src/kernel/types.js";
 import type { Table } from "../../../src/table/index.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { counter, operations, OWN, rule, serviceTable, vip, VIPS } from "../../conformance/table/build.js";
-import { keptIn, type LogLine } from "../log.js";
+import { keptIn, type LogLine } from "../../support/log.ts";
 import { makeProxier } from "../proxier/support/proxier.js";
 import { decoded } from "../../support/decoded.js";
 

@@ -5,7 +5,7 @@ import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/kernel/types.js";
 import { Table, TableError } from "../../../src/table/index.js";
-import { snapshot } from "../../conformance/bench.js";
+import { snapshot } from "../../support/snapshot.ts";
 import { endpoint, indexed, operations, OWN, serviceTable } from "../../conformance/table/build.js";
 
 const elementAdds = (op: Op): boolean => op.kind === "elements" && op.op === "add";

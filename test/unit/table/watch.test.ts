@@ -6,7 +6,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Monitor, MonitorHandlers, Op } from "../../../src/kernel/types.js";
 import { Table } from "../../../src/table/index.js";
 import { TableWatch, type WatchOptions } from "../../../src/table/sync/watch.js";
-import { snapshot } from "../../conformance/bench.js";
+import { snapshot } from "../../support/snapshot.ts";
 import { indexed, operations, OWN, serviceTable, type ServiceTable } from "../../conformance/table/build.js";
 
 let kernel: FakeKernel;

@@ -1,7 +1,7 @@
 import { defaultConfig } from "../../../../src/config/index.js";
 import type { Kernel } from "../../../../src/kernel/types.js";
 import { Proxier, type ProxierOptions } from "../../../../src/proxier/proxier.js";
-import { SILENT } from "../../log.js";
+import { SILENT } from "../../../support/log.ts";
 
 /** A proxier of the default configuration on a node with the address 192.0.2.1, IPv4 alone unless told otherwise. */
 export function makeProxier(kernel: Kernel, options: Partial<ProxierOptions> = {}): Proxier {

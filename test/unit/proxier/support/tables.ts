@@ -2,7 +2,7 @@
 import { SetFlag } from "../../../../src/kernel/constants.js";
 import type { ChainInfo, Expr, Kernel, RuleInfo, SetDump, Verdict } from "../../../../src/kernel/types.js";
 import { LOCAL_INDEX_BASE } from "../../../../src/ruleset/names.js";
-import { snapshot } from "../../../conformance/bench.js";
+import { snapshot } from "../../../support/snapshot.ts";
 
 export interface ElementView {
   /** Hex; "*" is the catch-all. */

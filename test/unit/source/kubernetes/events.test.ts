@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { type EventTiming, KubernetesEventRecorder } from "../../../../src/source/kubernetes/event-recorder.js";
 import { ApiServer, type KubeJson } from "../../../lab/api-server/index.ts";
 import { eventually, EVENTUALLY_MS } from "../../../lab/eventually.ts";
-import { keptIn, type LogLine } from "../../log.js";
+import { keptIn, type LogLine } from "../../../support/log.ts";
 import { connectTo, NODE } from "./support.ts";
 
 const STARTING = { type: "Normal", reason: "Starting", action: "StartKubeProxy", note: "" } as const;

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { ApiServer } from "../../../lab/api-server/index.ts";
 import { eventually } from "../../../lab/eventually.ts";
-import { isAtLeast } from "../../log.js";
+import { isAtLeast } from "../../../support/log.ts";
 import { type Listening, type ListenOptions, listen, NODE, node, service, slice } from "./support.ts";
 
 let api: ApiServer;

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { RateLimit } from "../../../../src/source/kubernetes/rate-limit.js";
 import { backoffOf, pause, Sleep, TIMING } from "../../../../src/source/kubernetes/timing.js";
 import { Troubles } from "../../../../src/source/kubernetes/troubles.js";
-import { isAtLeast, keptIn, type LogLine } from "../../log.js";
+import { isAtLeast, keptIn, type LogLine } from "../../../support/log.ts";
 
 describe("back-off", () => {
   test("doubles from 0.8 s to 30 s, each stretched by up to its own length, as client-go's reflector", () => {

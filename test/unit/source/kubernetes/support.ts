@@ -8,7 +8,7 @@ import type { Timing } from "../../../../src/source/kubernetes/timing.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../../../src/source/types.js";
 import type { ApiServer, KubeJson } from "../../../lab/api-server/index.ts";
 import { EVENTUALLY_MS } from "../../../lab/eventually.ts";
-import { keptIn, type LogLine } from "../../log.js";
+import { keptIn, type LogLine } from "../../../support/log.ts";
 
 export const NODE = "node-1";
 

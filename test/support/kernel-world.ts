@@ -1,16 +1,14 @@
-/** What a test of the suite works with. */
+/** A kernel for one test, fake or real (real-kernel.ts), and what can happen around it. */
 import { FakeKernel, type FakeKernelOptions } from "../fakes/fake-kernel.ts";
-import { normalizeExpr } from "../../src/kernel/normalize.js";
 import type { InterfaceAddress, Kernel } from "../../src/kernel/types.js";
 import { familyOf } from "../../src/base/ip.js";
 import { addressBytes } from "../../src/table/rules/ranges.js";
-import { unpack } from "./build.js";
-import { OF_THE_FAKE, type KernelFacts } from "./kernel-facts.js";
+import { OF_THE_FAKE, type KernelFacts } from "./kernel-facts.ts";
 
-export interface Bench {
+export interface KernelWorld {
   readonly kernel: Kernel;
   readonly facts: KernelFacts;
-  /** Another socket in the same namespace, closed with the bench. */
+  /** Another socket in the same namespace, closed with the world. */
   other(): Promise<Kernel>;
   /** Gives the namespace's loopback interface an address, "192.0.2.7/24", or takes it away, as another program does. */
   changeAddress(action: "add" | "delete", cidr: string): Promise<void>;
@@ -20,10 +18,10 @@ export interface Bench {
 }
 
 /** Opens an empty kernel for one test. */
-export type Open = () => Promise<Bench>;
+export type OpenKernelWorld = () => Promise<KernelWorld>;
 
 export const fakeOpener =
-  (options: FakeKernelOptions): Open =>
+  (options: FakeKernelOptions): OpenKernelWorld =>
   () => {
     let now = 1_000;
     const kernel = new FakeKernel({ now: () => now, ...options });
@@ -65,28 +63,4 @@ function loopbackAddress(cidr: string): InterfaceAddress {
     interfaceIndex: 1,
     interfaceName: "lo",
   };
-}
-
-/** All tables with everything in them, in a form that can be compared: no handles, elements sorted. */
-export async function snapshot(kernel: Kernel): Promise<unknown> {
-  const tables = await kernel.tables();
-  return Promise.all(
-    tables.map(async ({ handle: _handle, ...table }) => {
-      const chains = await kernel.chains(table);
-      const rules = await kernel.rules(table);
-      const sets = await kernel.sets(table);
-      return {
-        ...table,
-        chains: chains.map(({ handle: _, ...chain }) => chain),
-        rules: rules.map(({ handle: _, ...rule }) => ({ ...rule, exprs: rule.exprs.map(normalizeExpr) })),
-        sets: await Promise.all(
-          sets.map(async ({ handle: _, ...set }) => {
-            const elements = unpack(await kernel.elements(table, set));
-            for (const element of elements) delete element.expiration;
-            return { ...set, elements };
-          }),
-        ),
-      };
-    }),
-  );
 }

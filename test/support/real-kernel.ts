@@ -7,8 +7,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import type { Kernel } from "../../src/kernel/types.js";
-import type { Open } from "./bench.js";
-import { factsOf } from "./kernel-facts.js";
+import type { OpenKernelWorld } from "./kernel-world.ts";
+import { factsOf } from "./kernel-facts.ts";
 
 /** A process that does nothing but hold a network namespace of its own; it ends with this one, whose pipe it reads. */
 export interface Namespace {
@@ -55,7 +55,7 @@ async function stop(holder: ChildProcess): Promise<void> {
 }
 
 /** Opens sockets in `namespace()`, after emptying it. */
-export function openReal(namespace: () => Namespace): Open {
+export function openReal(namespace: () => Namespace): OpenKernelWorld {
   return async () => {
     const netns = namespace().path;
     const kernel = await NftKernel.open({ netns });

@@ -1,46 +1,13 @@
-/** What a test of the conntrack suite works with, and entries to work on. */
-import { setTimeout as sleep } from "node:timers/promises";
-import { plainEntry } from "../../../src/conntrack/entry.js";
-import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
-import { NetlinkConntrack } from "../../../src/conntrack/netlink-conntrack.js";
+/** Connections for tests of conntrack, in few words: their entries, made and listed. */
+import { plainEntry } from "../../src/conntrack/entry.js";
 import type {
   ConntrackEntry,
   ConntrackFilter,
   ConntrackTable,
   ConntrackTuple,
   NewConntrackEntry,
-} from "../../../src/conntrack/types.js";
-import { KernelError } from "../../../src/kernel/errors.js";
-import type { Namespace } from "../real.js";
-
-export interface ConntrackBench {
-  readonly table: ConntrackTable;
-  /** Lets time pass for the table. */
-  wait(ms: number): Promise<void>;
-  close(): Promise<void>;
-}
-
-/** Opens an empty table for one test. */
-export type OpenConntrack = () => Promise<ConntrackBench>;
-export type CurrentTable = () => ConntrackBench;
-
-export const openFakeConntrack: OpenConntrack = () => {
-  let now = 1_000;
-  const table = new FakeConntrack({ now: () => now });
-  const wait = async (ms: number): Promise<void> => {
-    now += ms;
-    await sleep(1);
-  };
-  return Promise.resolve({ table, wait, close: () => table.close() });
-};
-
-export function openNetlinkConntrack(namespace: () => Namespace): OpenConntrack {
-  return async () => {
-    const table = await NetlinkConntrack.open({ netns: namespace().path });
-    await table.deleteMatching({});
-    return { table, wait: (ms) => sleep(ms), close: () => table.close() };
-  };
-}
+} from "../../src/conntrack/types.js";
+import { KernelError } from "../../src/kernel/errors.js";
 
 /** `tuple` as the other side sends it. */
 export function inverted(tuple: ConntrackTuple): ConntrackTuple {

@@ -5,7 +5,8 @@ import { mayLeaveOut, ScreenBuilder } from "../../../src/conntrack/screen.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackScreen } from "../../../src/conntrack/types.js";
 import { parseAddress } from "../../../src/base/ip.js";
 import type { IpFamily, Protocol, ServiceTarget } from "../../../src/model/types.js";
-import { all, type CurrentTable, flow, refusal } from "./bench.js";
+import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
+import { all, flow, refusal } from "../../support/conntrack-entries.ts";
 
 /** "10.0.0.7" in either family. */
 function at(family: IpFamily, address: string): string {
@@ -45,7 +46,7 @@ function screenOf(family: IpFamily, switches = BEYOND_KUBE_PROXY): ConntrackScre
   return screen.build();
 }
 
-export function screens(current: CurrentTable): void {
+export function prefilters(current: CurrentConntrackWorld): void {
   test.each<[IpFamily, string, typeof BEYOND_KUBE_PROXY]>([
     ["ip", "node ports here", BEYOND_KUBE_PROXY],
     ["ip6", "node ports here", BEYOND_KUBE_PROXY],

@@ -1,0 +1,27 @@
+import { normalizeExpr } from "../../src/kernel/normalize.js";
+import type { Kernel } from "../../src/kernel/types.js";
+import { unpack } from "./operations.ts";
+
+/** All tables with everything in them, in a form that can be compared: no handles, elements sorted. */
+export async function snapshot(kernel: Kernel): Promise<unknown> {
+  const tables = await kernel.tables();
+  return Promise.all(
+    tables.map(async ({ handle: _handle, ...table }) => {
+      const chains = await kernel.chains(table);
+      const rules = await kernel.rules(table);
+      const sets = await kernel.sets(table);
+      return {
+        ...table,
+        chains: chains.map(({ handle: _, ...chain }) => chain),
+        rules: rules.map(({ handle: _, ...rule }) => ({ ...rule, exprs: rule.exprs.map(normalizeExpr) })),
+        sets: await Promise.all(
+          sets.map(async ({ handle: _, ...set }) => {
+            const elements = unpack(await kernel.elements(table, set));
+            for (const element of elements) delete element.expiration;
+            return { ...set, elements };
+          }),
+        ),
+      };
+    }),
+  );
+}
