@@ -1,5 +1,5 @@
 import type { TableRef, Verdict } from "../kernel/types.js";
-import { renderTable } from "./rules/render.js";
+import { renderTable } from "./rules/print.js";
 import { checkComment, checkName } from "./rules/text.js";
 import type { ChainSpec, ElementSet, SetSpec, TableOptions } from "./rules/types.js";
 import { DesiredState } from "./sync/desired.js";

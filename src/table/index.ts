@@ -1,7 +1,7 @@
 /** The declarative Table: any program can own an nf_tables table with it. The room's only public face. */
 export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
 export { probeRejectPrerouting, type Features } from "./quirks.js";
-export { printRule } from "./rules/print.js";
+export { printRule } from "./rules/statements.js";
 export { protocolNumber } from "./rules/protocols.js";
 export { FIELD_BYTES } from "./rules/types.js";
 export type {

@@ -4,7 +4,8 @@ import { SetFlag } from "../../kernel/constants.js";
 import type { ElementBatch, Expr, SetInfo } from "../../kernel/types.js";
 import { batchLayout } from "../../kernel/element-batch.js";
 import { readU32 } from "../elements/bytes.js";
-import { lowerRule, type AnonymousSet, type LowerOptions } from "./lower.js";
+import type { AnonymousSet, StatementOptions } from "./fields.js";
+import { lowerRule } from "./statements.js";
 import type { ChainSpec, Rule } from "./types.js";
 import { targetOf } from "../elements/verdicts.js";
 
@@ -31,7 +32,7 @@ export interface DesiredChain {
   readonly rules: readonly PreparedRule[];
 }
 
-export function prepareRule(rule: Rule, options: LowerOptions): PreparedRule {
+export function prepareRule(rule: Rule, options: StatementOptions): PreparedRule {
   const lowered = lowerRule(rule, options);
   const content = (setId: number): string =>
     anonymousContent(lowered.anonymous[setId - 1].info, lowered.anonymous[setId - 1].elements);

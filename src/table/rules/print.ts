@@ -1,242 +1,86 @@
-/** Statements, keys and elements as nft's own text (>= 1.0.6). Pure. */
+/** A table's sets, chains and elements as nft's own text (>= 1.0.6). Pure. */
 import { Hook, IpProto } from "../../kernel/constants.js";
-import type { Family, Verdict } from "../../kernel/types.js";
-import { addressBytes, addressText, mergeRanges, parseNetwork, rangeText } from "./ranges.js";
+import type { TableRef } from "../../kernel/types.js";
 import { readU32 } from "../elements/bytes.js";
-import { DEFAULT_BURST } from "./lower-actions.js";
-import { protocolText } from "./protocols.js";
-import { padded } from "./schema.js";
-import {
-  FIELD_BYTES,
-  type Action,
-  type Field,
-  type FieldType,
-  type Match,
-  type PortRange,
-  type Rule,
-  type SetSpec,
-  type Statement,
-} from "./types.js";
-import { targetOf } from "../elements/verdicts.js";
+import type { TrackedElements } from "../elements/element-set.js";
+import { TrackedIntervals } from "../elements/interval-set.js";
+import type { VerdictRegistry } from "../elements/verdicts.js";
+import { durationText, printVerdict } from "./actions.js";
+import { classidText, hex, type StatementOptions } from "./fields.js";
+import { addressText } from "./ranges.js";
+import { padded, sizeFor } from "./schema.js";
+import { printRule } from "./statements.js";
+import { type ChainSpec, FIELD_BYTES, type FieldType, type SetSpec } from "./types.js";
 
-export interface PrintOptions {
-  readonly family: Family;
-  readonly setSpec?: (name: string) => SetSpec | undefined;
+export interface RenderInput extends TableRef {
+  readonly comment?: string;
+  readonly sets: readonly TrackedElements[];
+  readonly chains: readonly ChainSpec[];
+  readonly verdicts: VerdictRegistry;
+  /** Lines that add our rules to others' chains. */
+  readonly insertions?: readonly string[];
 }
 
-export function printRule(rule: Rule, options: PrintOptions): string {
-  const words = rule.statements.map((statement) => printStatement(statement, options)).filter((text) => text !== "");
-  if (rule.comment !== undefined) words.push(`comment "${rule.comment}"`);
-  return words.join(" ");
+/**
+ * The table as text that `nft -f` (>= 1.0.6) loads in place of the one that is there. Sets, chains and elements come in
+ * a stable order, so that two renderings of the same state are the same text.
+ */
+export function renderTable(input: RenderInput): string {
+  const name = `${input.family} ${input.table}`;
+  const specs = new Map(input.sets.map((set) => [set.spec.set, set.spec]));
+  const options: StatementOptions = { family: input.family, setSpec: (set) => specs.get(set) };
+  const lines = [`add table ${name}`, `delete table ${name}`, `table ${name} {`];
+  if (input.comment !== undefined) lines.push(`\tcomment "${input.comment}"`, "");
+  for (const set of input.sets) lines.push(...renderSet(set, input.verdicts), "");
+  for (const chain of input.chains) lines.push(...renderChain(chain, options), "");
+  if (lines.at(-1) === "") lines.pop();
+  lines.push("}");
+  const { insertions = [] } = input;
+  if (insertions.length > 0) lines.push("", "# in chains of other tables, which have to be there", ...insertions);
+  return `${lines.join("\n")}\n`;
 }
 
-function printStatement(statement: Statement, options: PrintOptions): string {
-  return "match" in statement ? printMatch(statement, options) : printAction(statement, options);
+function renderSet(set: TrackedElements, verdicts: VerdictRegistry): string[] {
+  const { spec } = set;
+  const size = sizeFor(spec, set.size);
+  const flags = [
+    spec.interval === true ? "interval" : "",
+    spec.dynamic === true ? "dynamic" : "",
+    spec.timeoutMs === undefined ? "" : "timeout",
+  ].filter((flag) => flag !== "");
+  const lines = [`\t${spec.data === undefined ? "set" : "map"} ${spec.set} {`, `\t\t${printTypes(spec)}`];
+  if (size !== undefined) lines.push(`\t\tsize ${size}`);
+  if (flags.length > 0) lines.push(`\t\tflags ${flags.join(",")}`);
+  if (spec.timeoutMs !== undefined && spec.timeoutMs > 0) lines.push(`\t\ttimeout ${durationText(spec.timeoutMs)}`);
+  if (spec.comment !== undefined) lines.push(`\t\tcomment "${spec.comment}"`);
+  const elements = renderElements(set, verdicts);
+  if (elements.length > 0) lines.push(`\t\telements = { ${elements.join(",\n\t\t\t     ")} }`);
+  return [...lines, "\t}"];
 }
 
-const not = (negate: boolean | undefined): string => (negate === true ? "!= " : "");
-const hex = (value: number): string => `0x${(value >>> 0).toString(16)}`;
-const either = (items: readonly string[]): string => (items.length === 1 ? items[0] : `{ ${items.join(", ")} }`);
+function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string[] {
+  const { spec } = set;
+  if (set instanceof TrackedIntervals) return set.nets();
+  const elements: { readonly key: Uint8Array; readonly data: Uint8Array }[] = [];
+  set.forEach((key, data) => elements.push({ key: key.slice(), data: data.slice() }));
+  return elements
+    .toSorted((a, b) => Buffer.compare(a.key, b.key))
+    .map(({ key, data }) => {
+      const text = printPacked(spec.key, key);
+      if (spec.data === undefined) return text;
+      return `${text} : ${spec.data === "verdict" ? printVerdict(verdicts.get(readU32(data, 0))) : printPacked(spec.data, data)}`;
+    });
+}
 
-function printMatch(match: Match, options: PrintOptions): string {
-  switch (match.match) {
-    case "address": {
-      const networks = match.nets.map(parseNetwork);
-      const version = networks[0]?.version ?? 4;
-      const texts = mergeRanges(networks).map((range) => rangeText(range, version === 4 ? 4 : 16));
-      return `${version === 4 ? "ip" : "ip6"} ${match.direction === "source" ? "saddr" : "daddr"} ${not(match.negate)}${either(texts)}`;
-    }
-    case "port":
-      return `th ${match.direction === "source" ? "sport" : "dport"} ${not(match.negate)}${either(match.ports.map(portText))}`;
-    case "protocol":
-      return `meta l4proto ${not(match.negate)}${protocolText(match.protocol)}`;
-    case "in-set":
-      return `${printKey(match.key, match.set, options)} ${not(match.negate)}@${match.set}`;
-    case "address-type": {
-      const limit = match.limit === undefined ? "" : match.limit === "in" ? " . iif" : " . oif";
-      return `fib ${match.direction === "source" ? "saddr" : "daddr"}${limit} type ${not(match.negate)}${match.type}`;
-    }
-    case "icmp":
-      return printIcmp(match, options.family);
-    case "tcp-flags":
-      return `tcp flags & ${flagsText(match.among)} == ${match.set.length === 0 ? "0x0" : flagsText(match.set)}`;
-    case "ct-state": {
-      const states = match.states.length === 1 ? match.states[0] : `(${match.states.join(" | ")})`;
-      return match.negate === true ? `ct state & ${states} == 0` : `ct state ${match.states.join(",")}`;
-    }
-    case "ct-status":
-      return match.negate === true ? `ct status & ${match.status} == 0` : `ct status ${match.status}`;
-    case "mark":
-      if (match.mask === undefined || match.mask === 0xffffffff)
-        return `meta mark ${not(match.negate)}${hex(match.value)}`;
-      return `meta mark & ${hex(match.mask)} ${match.negate === true ? "!=" : "=="} ${hex(match.value)}`;
-    case "priority":
-      if (match.mask === undefined) return `meta priority ${not(match.negate)}${classidText(match.value)}`;
-      return `meta priority & ${classidText(match.mask)} ${match.negate === true ? "!=" : "=="} ${classidText(match.value)}`;
-    case "interface":
-      return match.name === "*"
-        ? ""
-        : `${match.direction === "in" ? "iifname" : "oifname"} ${not(match.negate)}"${match.name}"`;
-    case "reverse-path":
-      return `fib saddr . iif oif ${match.passed ? "exists" : "missing"}`;
+function renderChain(chain: ChainSpec, options: StatementOptions): string[] {
+  const lines = [`\tchain ${chain.chain} {`];
+  if (chain.comment !== undefined) lines.push(`\t\tcomment "${chain.comment}"`);
+  if (chain.base !== undefined) {
+    const { type, hook, priority, policy } = chain.base;
+    lines.push(`\t\ttype ${type} hook ${printHook(hook)} priority ${priority}; policy ${policy ?? "accept"};`);
   }
-}
-
-function printIcmp(match: Extract<Match, { match: "icmp" }>, family: Family): string {
-  const name = match.version === 4 ? "icmp" : "icmpv6";
-  if (match.code === undefined) return `${name} type ${not(match.negate)}${match.type}`;
-  // Neither type != nor code != says that the pair is another one.
-  if (match.negate === true) {
-    const nfproto = family === "inet" ? `meta nfproto ${match.version === 4 ? "ipv4" : "ipv6"} ` : "";
-    const guard = `${nfproto}meta l4proto ${match.version === 4 ? "icmp" : "ipv6-icmp"}`;
-    return `${guard} @th,0,16 != ${hex(match.type * 256 + match.code)}`;
-  }
-  return `${name} type ${match.type} ${name} code ${match.code}`;
-}
-
-function flagsText(flags: readonly string[]): string {
-  return flags.length === 1 ? flags[0] : `(${flags.join(" | ")})`;
-}
-
-function portText(ports: PortRange): string {
-  if (typeof ports === "number") return String(ports);
-  return ports[0] === ports[1] ? String(ports[0]) : `${ports[0]}-${ports[1]}`;
-}
-
-const LOG_LEVELS = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"];
-
-function printAction(action: Action, options: PrintOptions): string {
-  switch (action.action) {
-    case "counter":
-      return "counter";
-    case "log": {
-      const level = action.level === undefined ? "" : ` level ${LOG_LEVELS[action.level] ?? action.level}`;
-      return `log prefix "${action.prefix}"${level}${action.group === undefined ? "" : ` group ${action.group}`}`;
-    }
-    case "limit":
-      return `limit rate ${action.rate}/${action.per} burst ${action.burst ?? DEFAULT_BURST} packets`;
-    case "set-mark":
-      return printSetMark(action.mask ?? 0xffffffff, action.value);
-    case "xor-mark":
-      return `meta mark set meta mark ^ ${hex(action.value)}`;
-    case "set-priority":
-      return `meta priority set ${classidText(action.value)}`;
-    case "priority-map":
-      return `meta priority set ${printKey(action.key, action.map, options)} map @${action.map}`;
-    case "notrack":
-      return "notrack";
-    case "verdict":
-      return printVerdict(action.verdict);
-    case "vmap":
-      return `${printKey(action.key, action.map, options)} vmap @${action.map}`;
-    case "dnat":
-      return `dnat ${natFamily(action.address, options)}to ${target(action.address, action.port)}`;
-    case "snat":
-      return `snat ${natFamily(action.address, options)}to ${target(action.address, action.port)}${action.fullyRandom === true ? " fully-random" : ""}`;
-    case "dnat-map":
-      return printDnatMap(action, options);
-    case "masquerade": {
-      const flags = [action.random === true ? "random" : "", action.fullyRandom === true ? "fully-random" : ""].filter(
-        (flag) => flag !== "",
-      );
-      return ["masquerade", action.ports === undefined ? "" : `to :${portText(action.ports)}`, flags.join(",")]
-        .filter((part) => part !== "")
-        .join(" ");
-    }
-    case "reject":
-      return printReject(action.with ?? "port-unreachable", options.family);
-    case "update": {
-      const timeout = action.timeoutMs === undefined ? "" : ` timeout ${durationText(action.timeoutMs)}`;
-      const data =
-        action.data === undefined
-          ? ""
-          : ` : ${action.data.address}${action.data.port === undefined ? "" : ` . ${action.data.port}`}`;
-      return `update @${action.set} { ${printKey(action.key, action.set, options)}${timeout}${data} }`;
-    }
-  }
-}
-
-function printSetMark(mask: number, value: number): string {
-  if (mask === 0xffffffff) return `meta mark set ${hex(value)}`;
-  if (mask === value) return `meta mark set meta mark | ${hex(value)}`;
-  const kept = `meta mark set meta mark & ${hex(~mask)}`;
-  return value === 0 ? kept : `${kept} | ${hex(value)}`;
-}
-
-function natFamily(address: string | undefined, options: PrintOptions): string {
-  if (options.family !== "inet" || address === undefined) return "";
-  return addressBytes(address).length === 4 ? "ip " : "ip6 ";
-}
-
-function target(address: string | undefined, port: number | undefined): string {
-  const text = address === undefined ? "" : addressText(addressBytes(address));
-  if (port === undefined) return text;
-  return `${text.includes(":") ? `[${text}]` : text}:${port}`;
-}
-
-function printDnatMap(action: Extract<Action, { action: "dnat-map" }>, options: PrintOptions): string {
-  const data = options.setSpec?.(action.map)?.data;
-  const v6 = options.family === "ip6" || (data !== undefined && data !== "verdict" && data[0] === "ipv6_addr");
-  const what =
-    action.data === "address-port"
-      ? `${v6 ? "ip6" : "ip"} addr . port `
-      : options.family === "inet"
-        ? `${v6 ? "ip6" : "ip"} `
-        : "";
-  return `dnat ${what}to ${printKey(action.key, action.map, options)} map @${action.map}`;
-}
-
-function printReject(
-  how: "port-unreachable" | "admin-prohibited" | "host-unreachable" | "tcp-reset",
-  family: Family,
-): string {
-  if (how === "port-unreachable") return "reject";
-  if (how === "tcp-reset") return "reject with tcp reset";
-  const protocol = family === "ip" ? "icmp" : family === "ip6" ? "icmpv6" : "icmpx";
-  return `reject with ${protocol} type ${how === "host-unreachable" && family === "ip6" ? "addr-unreachable" : how}`;
-}
-
-export function printVerdict(verdict: Verdict): string {
-  const chain = targetOf(verdict);
-  return chain === undefined ? verdict.verdict : `${verdict.verdict} ${chain}`;
-}
-
-/** A concatenation. */
-function printKey(key: readonly Field[], set: string, options: PrintOptions): string {
-  const spec = options.setSpec?.(set);
-  return key.map((field, index) => printField(field, options.family, spec?.key[index])).join(" . ");
-}
-
-function printField(field: Field, family: Family, type: FieldType | undefined): string {
-  if (typeof field !== "string") {
-    const offset = field.offset === undefined || field.offset === 0 ? "" : ` offset ${field.offset}`;
-    return `numgen ${field.mode} mod ${field.modulus}${offset}`;
-  }
-  const ip = family === "ip6" || (family !== "ip" && type === "ipv6_addr") ? "ip6" : "ip";
-  switch (field) {
-    case "saddr":
-    case "daddr":
-      return `${ip} ${field}`;
-    case "ct-saddr":
-    case "ct-daddr":
-      return `ct original ${ip} ${field.slice(3)}`;
-    case "sport":
-    case "dport":
-      return `th ${field}`;
-    case "l4proto":
-    case "mark":
-    case "priority":
-      return `meta ${field}`;
-    case "iifname":
-    case "oifname":
-      return field;
-  }
-}
-
-/** As tc and nft print a class: major and minor number in hex; nothing and everything have names. */
-function classidText(value: number): string {
-  if (value === 0) return "none";
-  return value === 0xffffffff ? "root" : `${(value >>> 16).toString(16)}:${(value & 0xffff).toString(16)}`;
+  for (const rule of chain.rules) lines.push(`\t\t${printRule(rule, options)}`);
+  return [...lines, "\t}"];
 }
 
 const TYPEOF: Readonly<Record<FieldType, string>> = {
@@ -301,8 +145,4 @@ const HOOK_NAMES = new Map<number, string>(Object.entries(Hook).map(([name, numb
 /** The name of a hook of the IP families; of another one its number. */
 export function printHook(hook: number): string {
   return HOOK_NAMES.get(hook) ?? String(hook);
-}
-
-export function durationText(ms: number): string {
-  return ms % 1000 === 0 ? `${ms / 1000}s` : `${ms}ms`;
 }

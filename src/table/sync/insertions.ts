@@ -12,7 +12,7 @@ import { KernelError } from "../../kernel/errors.js";
 import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../kernel/types.js";
 import type { Phases, RuleOp } from "./plan.js";
 import { prepareRule, type PreparedRule } from "../rules/comparable.js";
-import { printRule } from "../rules/print.js";
+import { printRule } from "../rules/statements.js";
 import { checkComment, checkName, commentOf } from "../rules/text.js";
 import type { Insertion, Rule, TableOptions } from "../rules/types.js";
 

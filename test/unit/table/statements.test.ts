@@ -2,8 +2,8 @@
 import { describe, expect, it } from "vitest";
 
 import type { Expr, Family } from "../../../src/kernel/types.js";
-import { lowerRule } from "../../../src/table/rules/lower.js";
-import { printRule } from "../../../src/table/rules/print.js";
+import { lowerRule, printRule } from "../../../src/table/rules/statements.js";
+
 import type { SetSpec, Statement } from "../../../src/table/rules/types.js";
 
 const endpoints6: SetSpec = {
