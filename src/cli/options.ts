@@ -42,6 +42,13 @@ export interface ServicesOptions {
   readonly socket?: string;
 }
 
+export interface ExplainOptions {
+  readonly output: (typeof STATUS_FORMATS)[number];
+  /** Interface that the packet comes in by. */
+  readonly in?: string;
+  readonly socket?: string;
+}
+
 /** What kube-proxy has no name for. */
 export interface OwnOptions {
   /** Directory of manifests to serve instead of what an API server says; undefined: the API server. */

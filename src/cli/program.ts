@@ -11,6 +11,7 @@ import {
   GC_INTERVAL_FLAG,
   GC_INTERVAL_RANGE,
   gcInterval,
+  type ExplainOptions,
   type ManifestOptions,
   OWN_FLAGS,
   type OwnOptions,
@@ -256,6 +257,19 @@ function addQuestions(command: (name: string, description: string) => Command, d
     .action(async (options: StatusOptions) => {
       const { statusCommand } = await import("./status.js");
       done(await statusCommand(options));
+    });
+
+  command("explain", "what this node's rules do with a packet, step by step; none is sent")
+    .argument(
+      "<words...>",
+      "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT; tcp, and a client outside, where they are not given",
+    )
+    .addOption(new Option("-o, --output <format>", "text or json").choices(STATUS_FORMATS).default("text"))
+    .option("--in <interface>", "that it comes in by, where pods are told by their interface (detectLocalMode)")
+    .addOption(socket())
+    .action(async (words: string[], options: ExplainOptions) => {
+      const { explainCommand } = await import("./explain.js");
+      done(await explainCommand(words, options));
     });
 
   command("services", "services in force on this node, with their endpoints where one is named")

@@ -1,0 +1,137 @@
+/** `explain` says of a packet what the wire then shows: verdict, endpoints and masquerading, for every way in and every kind of service. */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parseAddress } from "../../src/base/ip.ts";
+import { explainPacket, type Explanation } from "../../src/explain/explain.ts";
+import type { Transport } from "../../src/explain/packet.ts";
+import { NftKernel } from "../../src/kernel/nft-kernel.ts";
+import { FAMILIES, type Family, PLAN } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import {
+  configuration,
+  everyWay,
+  serviceObjects,
+  type ServiceSpec,
+  type Target,
+  target,
+  TRANSPORTS,
+  clusterIP,
+} from "./support/objects.ts";
+import { checkRow, type Expected } from "./support/rows.ts";
+
+const SERVICES: readonly ServiceSpec[] = [
+  { name: "plain", n: 1, endpoints: ["a", "r1"] },
+  { name: "empty", n: 2, endpoints: [] },
+  { name: "edge", n: 3, endpoints: ["a", "r1"], external: "Local" },
+  { name: "far-edge", n: 4, endpoints: ["r1"], external: "Local" },
+  { name: "sticky", n: 5, endpoints: ["b"], affinitySeconds: 60 },
+  { name: "inside", n: 6, endpoints: ["b", "r2"], internal: "Local" },
+  { name: "guarded", n: 7, endpoints: ["c"], ranges: ["198.51.100.0/25", "2001:db8:2::/65"] },
+];
+const SOURCES = ["a", "b", "c", "client", "clientSecond", "node", "remoteNode"] as const;
+
+let cluster: Cluster;
+let kernel: NftKernel;
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  await cluster.apply(
+    SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)),
+    configuration(),
+  );
+  kernel = await NftKernel.open({ netns: `/run/netns/${cluster.lab.node.name}` });
+});
+afterAll(async () => {
+  await kernel.close();
+  await cluster.destroy();
+});
+
+interface Case {
+  readonly from: string;
+  readonly to: Target;
+  readonly family: Family;
+  readonly protocol: Transport;
+}
+
+async function explained({ from, to, family, protocol }: Case): Promise<Explanation> {
+  const source = parseAddress(cluster.source(from).address?.[family] ?? "") ?? "";
+  const destination = parseAddress(to.address[family]) ?? "";
+  const ports = { sourcePort: 40_000, destinationPort: to.port };
+  return explainPacket(kernel, { family, protocol, source, destination, ...ports, inInterface: "" });
+}
+
+/** As a row of the packet tests expects it. */
+function expectedOf({ verdict, endpoints }: Explanation, family: Family): Expected {
+  switch (verdict) {
+    case "rejected":
+      return "reject";
+    case "dropped":
+      return "drop";
+    case "untouched":
+      return "untouched";
+    default: {
+      const pods = endpoints.map(({ address, masqueraded }) => {
+        const pod = cluster.lab.pods.find((each) => parseAddress(each.address[family]) === address);
+        if (pod === undefined) throw new Error(`${address} is no pod`);
+        return { name: pod.name, masqueraded };
+      });
+      const masq = pods.filter(({ masqueraded }) => masqueraded).map(({ name }) => name);
+      return { pods: pods.map(({ name }) => name), masq };
+    }
+  }
+}
+
+const targets = (): readonly Target[] => [
+  ...SERVICES.flatMap(everyWay),
+  { ...clusterIP(SERVICES[0]), name: "a port that plain has not", port: 81 },
+  target("a load balancer's IP of nobody", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa" }, 80),
+  target("a port of the node that is no node port", PLAN.node, 4321),
+  target("an unallocated ClusterIP", { ip: "10.96.200.200", ip6: "fd00:10:96::c8c8" }, 80),
+];
+
+/** What was explained, so that it shows when some of it never came up. */
+const seen = new Map<string, number>();
+
+describe.each(SOURCES)("from %s", (from) => {
+  test.for(FAMILIES)("%s: every service in every way, as the wire shows it", { timeout: 300_000 }, async (family) => {
+    const cases = targets().flatMap((to) => TRANSPORTS.map((protocol): Case => ({ from, to, family, protocol })));
+    const wrong: string[] = [];
+    for (const one of cases) {
+      const explanation = await explained(one);
+      expect(explanation.unknown).toEqual([]);
+      const masqueraded = explanation.endpoints.some((endpoint) => endpoint.masqueraded);
+      const kind = `${explanation.verdict}${masqueraded ? ", masqueraded" : ""}`;
+      seen.set(kind, (seen.get(kind) ?? 0) + 1);
+      const { to, protocol } = one;
+      const expected = expectedOf(explanation, family);
+      const found = await checkRow(cluster, {
+        rule: "",
+        from,
+        to,
+        families: [family],
+        protocols: [protocol],
+        expect: expected,
+      });
+      if (found.length > 0)
+        wrong.push(...found, ...explanation.steps.map((s) => `    ${s.hook} ${s.chain}: ${s.text}`));
+    }
+    expect(wrong).toEqual([]);
+    expect(cases.length).toBeGreaterThan(60);
+  });
+});
+
+test("every verdict came up, many times", () => {
+  const kinds = ["endpoint", "endpoint, masqueraded", "rejected", "dropped", "untouched"];
+  expect([...seen.keys()].sort()).toEqual(kinds.sort());
+  for (const [kind, count] of seen) expect([kind, count > 20]).toEqual([kind, true]);
+});
+
+test("the command says it in words, names the service where a daemon answers, and what is wrong with a bad address", async () => {
+  const said = await cluster.command(["explain", "tcp", "198.51.100.10", `${clusterIP(SERVICES[0]).address.ip}:80`]);
+  expect(said.code).toBe(0);
+  expect(said.stdout).toContain("goes to an endpoint");
+  expect(said.stdout).toMatch(new RegExp(`${cluster.lab.pod("a").address.ip}:\\d+ +50 %`));
+  expect(said.stdout).toMatch(/prerouting +ip kube-proxy +services +services: .* → 1[0-9a-f]:2/);
+  expect(said.stdout).toContain("no daemon answers");
+  const bad = await cluster.command(["explain", "10.96.0.300:80"]);
+  expect(bad.code).toBe(1);
+  expect(bad.stderr).toContain("10.96.0.300:80: not an address and port; explain [tcp|udp|sctp]");
+});

@@ -1,0 +1,74 @@
+/** What `explain` makes of its words, and of what it found. */
+import { expect, test } from "vitest";
+import { explanationText, ownerOf, packetOf } from "../../../src/cli/explain.js";
+import type { ServicePortStatus } from "../../../src/control/types.js";
+
+test.each([
+  [["10.96.0.80:80"], { protocol: "tcp", source: "192.0.2.1", destination: "10.96.0.80", destinationPort: 80 }],
+  [["udp", "10.244.0.5", "10.96.0.10:53"], { protocol: "udp", source: "10.244.0.5", destinationPort: 53 }],
+  [["[fd00:10:96::50]:443"], { family: "ip6", source: "2001:db8::1", destination: "fd00:10:96::50" }],
+  [["sctp", "FD00::5", "[fd00:10:96:0::50]:1"], { protocol: "sctp", source: "fd00::5", destination: "fd00:10:96::50" }],
+])("%j", (words, expected) => {
+  expect(packetOf(words, "")).toMatchObject(expected);
+});
+
+test.each([
+  [[], /not an address and port/],
+  [["10.96.0.80"], /not an address and port/],
+  [["10.96.0.80:0"], /not an address and port/],
+  [["10.96.0.80:65536"], /not an address and port/],
+  [["icmp", "10.0.0.1", "10.96.0.80:80"], /not an address and port/],
+  [["fd00::1", "10.96.0.80:80"], /fd00::1: not an address of the destination's family/],
+  [["web", "10.96.0.80:80"], /web: not an address of the destination's family/],
+])("%j is an error that shows the form", (words, message) => {
+  expect(() => packetOf(words, "")).toThrow(message);
+});
+
+const web: ServicePortStatus = {
+  namespace: "demo",
+  name: "web",
+  portName: "http",
+  protocol: "TCP",
+  port: 80,
+  family: "ip",
+  clusterIP: "10.96.0.80",
+  externalIPs: [],
+  loadBalancerIPs: ["203.0.113.80"],
+  nodePort: 30_080,
+  internalTrafficPolicy: "Cluster",
+  externalTrafficPolicy: "Cluster",
+  affinitySeconds: 0,
+  serving: 1,
+  total: 1,
+  state: "in-force",
+};
+
+test("whose address it is: a VIP with port and protocol, or a node port", () => {
+  expect(ownerOf(packetOf(["10.96.0.80:80"], ""), [web])).toBe(web);
+  expect(ownerOf(packetOf(["203.0.113.80:80"], ""), [web])).toBe(web);
+  expect(ownerOf(packetOf(["192.0.2.10:30080"], ""), [web])).toBe(web);
+  expect(ownerOf(packetOf(["udp", "10.96.0.80:80"], ""), [web])).toBeUndefined();
+  expect(ownerOf(packetOf(["10.96.0.80:81"], ""), [web])).toBeUndefined();
+});
+
+test("the text: verdict, service, endpoints with their odds, the way, notes", () => {
+  const endpoints = [{ address: "10.244.0.5", port: 8080, share: 0.05, masqueraded: true }];
+  const steps = [{ hook: "prerouting", table: "ip kube-proxy", chain: "services", text: "services: … → 15:1" }];
+  const text = explanationText(
+    packetOf(["10.96.0.80:80"], ""),
+    { verdict: "endpoint", endpoints, steps, unknown: [] },
+    web,
+    ["a note"],
+  );
+  expect(text).toBe(`tcp 192.0.2.1 → 10.96.0.80:80: goes to an endpoint
+service demo/web:http: in-force
+
+endpoints
+  10.244.0.5:8080  5.0 %  sees an address of this node
+
+way
+  prerouting  ip kube-proxy  services  services: … → 15:1
+
+note: a note
+`);
+});
