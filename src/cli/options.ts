@@ -53,7 +53,7 @@ export interface ExplainOptions {
 export interface OwnOptions {
   /** Directory of manifests to serve instead of what an API server says; undefined: the API server. */
   readonly manifests: string | undefined;
-  /** Make the tables with the flags `owner` and `persist`, so that nobody else can change them (Linux 6.9). */
+  /** Make the tables with the flags `owner` and `persist`, so that no other process can change them (Linux 6.9). */
   readonly ownTable: boolean;
   /** At the start, an incomplete reading of the manifests may change a table that is in force. */
   readonly allowIncomplete: boolean;
@@ -84,7 +84,7 @@ const MOST_GC_MS = 24 * 3_600_000;
 export const OWN_FLAGS: readonly FlagSpec[] = flagSpecs(false, [
   ["manifests", "string", "dir", "", "", "serve the objects in this directory; no API server is asked"],
   ["allow-incomplete", "bool", "", "", "", "with --manifests: write at the start although something of them cannot be read or served"],
-  ["own-table", "bool", "", "", "", "nobody else may change the tables while this runs (Linux 6.9; kube-proxy needs `cleanup` first then)"],
+  ["own-table", "bool", "", "", "", "no other process may change the tables while this runs (Linux 6.9; kube-proxy needs `cleanup` first then)"],
   [CONTROL_SOCKET_FLAG, "string", "path", "", "", CONTROL_SOCKET_USAGE],
   [GC_INTERVAL_FLAG, "duration", "duration", "", "", "between two garbage collections of the connection tracking table; 0: none in the background. By default it adapts to what they find, 10s to 30m"],
 ]);

@@ -28,7 +28,7 @@ import { printVersion } from "./version.js";
 const EXIT_FAILED = 1;
 const EXIT_USAGE = 2;
 
-/** The name under which the command line is nobody's but kube-proxy's: without a word behind it, it starts. */
+/** The name under which the command line is kube-proxy's alone: without a word behind it, it starts. */
 const KUBE_PROXY = "kube-proxy";
 
 function family(value: string): "ip" | "ip6" {
@@ -74,7 +74,7 @@ async function program(name: string, argv: readonly string[], done: Done): Promi
     .command("conntrack")
     .description("the kernel's connection tracking table: see it, count it, clean it, watch it")
     .exitOverride();
-  if (argv.includes("conntrack")) (await import("./conntrack.js")).addConntrackCommands(conntrack, done);
+  if (argv.includes("conntrack")) (await import("./conntrack/command-line.js")).addConntrackCommands(conntrack, done);
   return root;
 }
 
@@ -181,7 +181,7 @@ function addCommands(root: Command, done: Done): void {
       "write both families once and exit: 0 when all of the manifests is in force; what the kernel refuses is tried for half a minute",
     )
     .addOption(allowIncomplete())
-    .option("--own-table", "nobody else may change the tables while this runs (Linux 6.9)")
+    .option("--own-table", "no other process may change the tables while this runs (Linux 6.9)")
     .addOption(
       new Option(
         `--${GC_INTERVAL_FLAG} <duration>`,

@@ -34,7 +34,7 @@ export function nodeName(config: ProxyConfig): string {
   return config.hostnameOverride === "" ? hostname().trim().toLowerCase() : config.hostnameOverride;
 }
 
-/** IPv6 is left out where the kernel has none. */
+/** IPv6 is skipped where the kernel has none. */
 export function availableFamilies(log: Logger): KernelFamilies {
   const kernel = kernelFamilies();
   if (kernel.noIPv6 !== undefined) {
@@ -65,7 +65,7 @@ export function interfaceAddresses(): Promise<LocalAddress[]> {
 }
 
 const MANIFEST_PROBLEMS: Readonly<Record<ManifestRemainder, string>> = {
-  rest: "left out",
+  rest: "ignored",
   last: "not understood; last good version kept",
   nothing: "not understood; the whole file is ignored until it is",
 };

@@ -1,10 +1,10 @@
 /** Our metrics of connection tracking; kube-proxy's two are with its others (observe/metrics.ts). */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { IpFamily } from "../model/types.js";
-import { DIRECTIONS, type GcReason, type GcReport } from "./gc.js";
-import type { PressureReport } from "./pressure.js";
+import { DIRECTIONS, type GcReason, type GcReport } from "./gc/collector.js";
+import type { PressureReport } from "./gc/pressure.js";
 import type { ConntrackObserver } from "./service.js";
-import type { ConntrackEntry } from "./types.js";
+import type { ConntrackEntry } from "./table/types.js";
 
 const GC_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);
 const FAMILY: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };

@@ -7,16 +7,15 @@ import type { IpFamily } from "../model/types.js";
 import type { LocalAddress } from "../node/facts.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
-import { BEYOND_KUBE_PROXY, type Switches } from "./decide.js";
-import { type Claim, FormerTargets } from "./former.js";
-import { GarbageCollector, type GcReason, type GcReport, type GcRequest } from "./gc.js";
-import { GcRunner, type GcWatcher } from "./gc-runner.js";
-import { nodePortAddressesOf, type TargetSource } from "./knowledge.js";
-import { type Distress, PressureMonitor, type PressureReport } from "./pressure.js";
-import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconciler.js";
-import { ResetCheck, type ResetSettings } from "./resets.js";
-import type { GoneEndpoint } from "./scope.js";
-import type { ConntrackEntry, ConntrackTable } from "./types.js";
+import { type Claim, FormerTargets } from "./reconcile/former-targets.js";
+import { GarbageCollector, type GcReason, type GcReport, type GcRequest } from "./gc/collector.js";
+import { GcRunner, type GcWatcher } from "./gc/schedule.js";
+import { nodePortAddressesOf, type TargetSource } from "./reconcile/service-knowledge.js";
+import { type Distress, PressureMonitor, type PressureReport } from "./gc/pressure.js";
+import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconcile/reconciler.js";
+import { ResetCheck, type ResetSettings } from "./reconcile/reset-check.js";
+import type { GoneEndpoint } from "./reconcile/scope.js";
+import type { ConntrackEntry, ConntrackTable } from "./table/types.js";
 
 /** Told what the conntrack room does. Calls are synchronous, cheap and must not throw. */
 export interface ConntrackObserver {
@@ -47,8 +46,6 @@ export interface ConntrackServiceOptions {
   readonly log: Logger;
   /** The kernel's, looked at when a service asks for resets. Default: taken to be right. */
   readonly settings?: ResetSettings;
-  /** Default: all on. */
-  readonly switches?: Partial<Switches>;
   readonly observers?: readonly ConntrackObserver[];
   /** Garbage collection in the background: between two runs, ms; "adaptive" (default): by what they find; "off": none. */
   readonly gcInterval?: GcInterval;
@@ -80,15 +77,14 @@ export class ConntrackService implements ProxierObserver {
   constructor(options: ConntrackServiceOptions) {
     this.#options = options;
     const { table, model, families, log, gcInterval = "adaptive", observers = [] } = options;
-    const switches: Switches = { ...BEYOND_KUBE_PROXY, ...options.switches };
     const nodePortAddresses = (family: IpFamily) => this.#nodePortAddresses(family);
-    const shared = { table, model, former: this.#former, nodePortAddresses, switches };
+    const shared = { table, model, former: this.#former, nodePortAddresses };
     const resets = options.settings === undefined ? undefined : new ResetCheck(options.settings, log);
     this.#reconciler = new Reconciler({
       ...shared,
       log,
       ...options.timing,
-      onResetsWanted: (service) => resets?.asked(service),
+      onResetsAsked: (service) => resets?.asked(service),
       onPass: (report) => {
         for (const observer of observers) observer.reconciled?.(report);
       },
@@ -217,7 +213,7 @@ export class ConntrackService implements ProxierObserver {
   }
 }
 
-/** What the observers want of a collection, and no more: live entries cost. */
+/** What the observers ask of a collection, and no more: live entries cost. */
 function watcherOf(observers: readonly ConntrackObserver[]): GcWatcher {
   const onDeleted = observers.filter((observer) => observer.deleted !== undefined);
   const onAlive = observers.filter((observer) => observer.alive !== undefined);

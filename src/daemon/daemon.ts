@@ -26,7 +26,7 @@ import type { ObjectSink } from "../source/types.js";
 import type { Clock } from "../table/index.js";
 import { Closers } from "./closers.js";
 import { type Cluster, openCluster } from "./cluster.js";
-import { followConntrack } from "./conntrack.js";
+import { followConntrack } from "./conntrack-follower.js";
 import { MemoryRelease } from "./memory-release.js";
 import { NodeEvents } from "./node-events.js";
 import { NodeTap } from "./node-tap.js";

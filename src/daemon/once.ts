@@ -3,7 +3,7 @@ import type { NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../source/manifests/source.js";
-import { reconcileOnce } from "./conntrack.js";
+import { reconcileOnce } from "./conntrack-follower.js";
 import type { DaemonOptions } from "./daemon.js";
 import { countIgnored, shortfallOf, tableInForce } from "./reading.js";
 

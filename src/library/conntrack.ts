@@ -5,7 +5,7 @@
  * @module
  */
 import { familyOf, parseAddress } from "../base/ip.js";
-import { NetlinkConntrack, type NetlinkConntrackOptions } from "../conntrack/netlink-conntrack.js";
+import { NetlinkConntrack, type NetlinkConntrackOptions } from "../conntrack/table/netlink-conntrack.js";
 import type {
   ConntrackEntry,
   ConntrackEvents,
@@ -17,11 +17,11 @@ import type {
   DeleteResult,
   DumpResult,
   NewConntrackEntry,
-} from "../conntrack/types.js";
+} from "../conntrack/table/types.js";
 import { FieldError, type Protocol, protocolOf } from "./fields.js";
 
-export { CONNTRACK_STATUS } from "../conntrack/types.js";
-export type { NetlinkConntrackOptions } from "../conntrack/netlink-conntrack.js";
+export { CONNTRACK_STATUS } from "../conntrack/table/types.js";
+export type { NetlinkConntrackOptions } from "../conntrack/table/netlink-conntrack.js";
 export type {
   ConntrackEntry,
   ConntrackEvents,
@@ -33,7 +33,7 @@ export type {
   DumpResult,
   NewConntrackEntry,
   TupleFilter,
-} from "../conntrack/types.js";
+} from "../conntrack/table/types.js";
 export type { IpFamily } from "../base/ip.js";
 export { KernelError, type Fault, type KernelErrorCode } from "../kernel/errors.js";
 export { FieldError, type Protocol, type ProtocolName } from "./fields.js";

@@ -6,16 +6,23 @@
 import { KernelError } from "../../src/kernel/errors.js";
 import { parseAddress } from "../../src/base/ip.js";
 import type { IpFamily } from "../../src/model/types.js";
-import { unpackRecords } from "../../src/conntrack/entry.js";
-import { compileFilter, matchesPatterns } from "../../src/conntrack/filter.js";
-import { checkUpdate, FULL_BYTES, packEntry, packIdentity, packKey, packNewEntry } from "../../src/conntrack/record.js";
-import { checkScreen, mayLeaveOut } from "../../src/conntrack/screen.js";
-import { CONNTRACK_STATUS } from "../../src/conntrack/types.js";
+import { unpackRecords } from "../../src/conntrack/table/decode.js";
+import { compileFilter, matchesPatterns } from "../../src/conntrack/table/filter.js";
+import {
+  checkUpdate,
+  FULL_BYTES,
+  packEntry,
+  packIdentity,
+  packKey,
+  packNewEntry,
+} from "../../src/conntrack/table/encode.js";
+import { checkPrefilter, maySkip } from "../../src/conntrack/reconcile/prefilter.js";
+import { CONNTRACK_STATUS } from "../../src/conntrack/table/types.js";
 import type {
   ConntrackEntry,
   ConntrackEvents,
   ConntrackFilter,
-  ConntrackScreen,
+  ConntrackPrefilter,
   ConntrackStats,
   ConntrackTable,
   ConntrackTuple,
@@ -24,7 +31,7 @@ import type {
   DeleteResult,
   DumpResult,
   NewConntrackEntry,
-} from "../../src/conntrack/types.js";
+} from "../../src/conntrack/table/types.js";
 
 export interface FakeConntrackOptions {
   /** ms, for timeouts. Default: performance.now. */
@@ -186,11 +193,11 @@ export class FakeConntrack implements ConntrackTable {
   async dump(
     filter: ConntrackFilter,
     onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
-    screen?: ConntrackScreen,
+    prefilter?: ConntrackPrefilter,
   ): Promise<DumpResult> {
     return this.#run({ action: "dump", filter }, async () => {
       const patterns = compileFilter(filter, "dump");
-      if (screen !== undefined) checkScreen("dump", filter, screen);
+      if (prefilter !== undefined) checkPrefilter("dump", filter, prefilter);
       let [entries, seen, matched, answered] = [0, 0, 0, 0];
       const interrupted = this.#takeInterruption();
       let chunk: ConntrackEntry[] = [];
@@ -201,7 +208,7 @@ export class FakeConntrack implements ConntrackTable {
         if (!matchesPatterns(patterns, packEntry("dump", kept.entry))) continue;
         matched++;
         if ((kept.entry.status & CONNTRACK_STATUS.seenReply) !== 0) answered++;
-        if (screen !== undefined && mayLeaveOut(screen, kept.entry)) continue;
+        if (prefilter !== undefined && maySkip(prefilter, kept.entry)) continue;
         entries++;
         chunk.push(this.#handOver(kept));
         if (chunk.length < this.#chunkSize) continue;
@@ -210,7 +217,7 @@ export class FakeConntrack implements ConntrackTable {
         await this.#latency?.("dump");
       }
       if (chunk.length > 0) await onEntries(chunk);
-      return { entries, seen, interrupted, ...(screen !== undefined && { matched, answered }) };
+      return { entries, seen, interrupted, ...(prefilter !== undefined && { matched, answered }) };
     });
   }
 

@@ -3,10 +3,10 @@
  * refused with an error of ours. FUZZ_SEED repeats a run; NIGHTLY makes it ten times as long.
  */
 import { expect, test } from "vitest";
-import { plainEntry, unpackRecords } from "../../src/conntrack/entry.js";
-import { compileFilter, matchesPatterns, packPatterns, type Pattern } from "../../src/conntrack/filter.js";
-import { FULL_BYTES, KEY_BYTES, packEntry, packIdentity, packNewEntry } from "../../src/conntrack/record.js";
-import type { ConntrackEntry, ConntrackFilter, NewConntrackEntry } from "../../src/conntrack/types.js";
+import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
+import { compileFilter, matchesPatterns, packPatterns, type Pattern } from "../../src/conntrack/table/filter.js";
+import { FULL_BYTES, KEY_BYTES, packEntry, packIdentity, packNewEntry } from "../../src/conntrack/table/encode.js";
+import type { ConntrackEntry, ConntrackFilter, NewConntrackEntry } from "../../src/conntrack/table/types.js";
 import { loadAddon } from "../../src/kernel/addon.js";
 import { KernelError } from "../../src/kernel/errors.js";
 import { flow, ping } from "../support/conntrack-entries.ts";

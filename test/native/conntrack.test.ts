@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { plainEntry, unpackRecords } from "../../src/conntrack/entry.js";
-import { compileFilter, packPatterns } from "../../src/conntrack/filter.js";
-import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.js";
-import { STATES } from "../../src/conntrack/states.js";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../src/conntrack/types.js";
+import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
+import { compileFilter, packPatterns } from "../../src/conntrack/table/filter.js";
+import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.js";
+import { STATES } from "../../src/conntrack/table/protocol-states.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../src/conntrack/table/types.js";
 import { loadAddon } from "../../src/kernel/addon.js";
 import { all, flow, refusal } from "../support/conntrack-entries.ts";
 import { Namespace } from "../lab/namespace.js";

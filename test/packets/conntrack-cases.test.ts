@@ -1,12 +1,12 @@
 /** The table of cases (test/unit/conntrack/cases.ts) on the kernel: its entries are made there, and what is left is looked up. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { DELETED, type Switches } from "../../src/conntrack/decide.ts";
-import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.ts";
-import { Reconciler } from "../../src/conntrack/reconciler.ts";
+import { DELETED } from "../../src/conntrack/reconcile/decide.ts";
+import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
+import { Reconciler } from "../../src/conntrack/reconcile/reconciler.ts";
 import { Namespace } from "../lab/namespace.ts";
-import { CASES, entryOf, expectedOf, SWITCH_SETTINGS } from "../unit/conntrack/cases.ts";
-import { FAMILIES, nodePortAddresses, worldWithFormer } from "../unit/conntrack/world.ts";
+import { CASES, entryOf } from "../unit/conntrack/cases.ts";
+import { FAMILIES, nodePortAddresses, worldWithFormer } from "../unit/conntrack/setup.ts";
 import { SILENT } from "../support/log.ts";
 
 let namespace: Namespace;
@@ -39,54 +39,45 @@ async function left(): Promise<string[]> {
   return found.map((n) => `${FAMILIES[Math.floor(n / CASES.length)]}: ${CASES[n % CASES.length].name}`);
 }
 
-function expected(switches: Switches): string[] {
-  return FAMILIES.flatMap((family) =>
-    CASES.filter((one) => !(DELETED as readonly string[]).includes(expectedOf(one, switches))).map(
-      ({ name }) => `${family}: ${name}`,
-    ),
-  );
-}
+const KEPT = FAMILIES.flatMap((family) =>
+  CASES.filter((one) => !(DELETED as readonly string[]).includes(one.expect)).map(({ name }) => `${family}: ${name}`),
+);
 
-function reconciler(switches: Switches) {
+function reconciler() {
   const { model, former } = worldWithFormer();
-  const log = SILENT;
   const one = new Reconciler({
     table,
     model,
     former,
     nodePortAddresses: (family) => Promise.resolve(nodePortAddresses(family)),
-    switches,
-    log,
+    log: SILENT,
     settleMs: 60_000,
   });
   return { one, model, former };
 }
 
-describe.each(SWITCH_SETTINGS)("%s", (_name, switches) => {
-  test("a pass over everything leaves the entries that the decision keeps, and no other", async () => {
-    await fill();
-    const { one } = reconciler(switches);
-    for (const family of FAMILIES) one.requestAll(family);
-    await one.idle();
-    await one.stop();
-    expect(await left()).toEqual(expected(switches));
-  });
+test("a pass over everything leaves the entries that the decision keeps, and no other", async () => {
+  await fill();
+  const { one } = reconciler();
+  for (const family of FAMILIES) one.requestAll(family);
+  await one.idle();
+  await one.stop();
+  expect(await left()).toEqual(KEPT);
+});
 
-  // With node ports at any address, entries to other machines go with the first service that has the number.
-  test("so do passes over one service, one former address after the other, filtered in the kernel", async () => {
-    await fill();
-    const { one, model, former } = reconciler(switches);
-    for (const family of FAMILIES) {
-      for (const service of model.services()) {
-        one.request(family, [[service, undefined]], []);
-        await one.idle();
-      }
-      for (const claim of former.claims(family)) {
-        one.request(family, [], [claim]);
-        await one.idle();
-      }
+test("so do passes over one service, one former address after the other, filtered in the kernel", async () => {
+  await fill();
+  const { one, model, former } = reconciler();
+  for (const family of FAMILIES) {
+    for (const service of model.services()) {
+      one.request(family, [[service, undefined]], []);
+      await one.idle();
     }
-    await one.stop();
-    expect(await left()).toEqual(expected(switches));
-  });
+    for (const claim of former.claims(family)) {
+      one.request(family, [], [claim]);
+      await one.idle();
+    }
+  }
+  await one.stop();
+  expect(await left()).toEqual(KEPT);
 });

@@ -3,7 +3,7 @@ import { Registry } from "prom-client";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
 import { ConntrackMetrics } from "../../src/conntrack/metrics.ts";
-import { NetlinkConntrack } from "../../src/conntrack/netlink-conntrack.ts";
+import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
 import type { ConntrackObserver } from "../../src/conntrack/service.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES, PLAN } from "../lab/topology.ts";

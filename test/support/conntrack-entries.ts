@@ -1,12 +1,12 @@
 /** Connections for tests of conntrack, in few words: their entries, made and listed. */
-import { plainEntry } from "../../src/conntrack/entry.js";
+import { plainEntry } from "../../src/conntrack/table/decode.js";
 import type {
   ConntrackEntry,
   ConntrackFilter,
   ConntrackTable,
   ConntrackTuple,
   NewConntrackEntry,
-} from "../../src/conntrack/types.js";
+} from "../../src/conntrack/table/types.js";
 import { KernelError } from "../../src/kernel/errors.js";
 
 /** `tuple` as the other side sends it. */

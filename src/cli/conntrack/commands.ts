@@ -1,11 +1,10 @@
 /** What the conntrack commands do. Each returns an exit code: 0 done, 1 not (said on stderr). */
 import { handleEnd } from "../../base/signals.js";
-import { BEYOND_KUBE_PROXY } from "../../conntrack/decide.js";
-import { DIRECTIONS, GarbageCollector, type GcFamilyReport, type GcReport } from "../../conntrack/gc.js";
-import { compileFilter, matchesPatterns } from "../../conntrack/filter.js";
-import { NetlinkConntrack } from "../../conntrack/netlink-conntrack.js";
-import { packEntry } from "../../conntrack/record.js";
-import type { ConntrackEntry, ConntrackFilter, ConntrackTable, ConntrackTuple } from "../../conntrack/types.js";
+import { DIRECTIONS, GarbageCollector, type GcFamilyReport, type GcReport } from "../../conntrack/gc/collector.js";
+import { compileFilter, matchesPatterns } from "../../conntrack/table/filter.js";
+import { NetlinkConntrack } from "../../conntrack/table/netlink-conntrack.js";
+import { packEntry } from "../../conntrack/table/encode.js";
+import type { ConntrackEntry, ConntrackFilter, ConntrackTable, ConntrackTuple } from "../../conntrack/table/types.js";
 import { readNumber } from "../../node/kernel-number.js";
 import { IpProto } from "../../kernel/constants.js";
 import { KernelError } from "../../kernel/errors.js";
@@ -18,9 +17,9 @@ import { interfaceAddresses } from "../setup.js";
 import { EntryFormat, type EntryNames, type Extra, type Format } from "./format.js";
 import { isWatched, Output, Progress, ReaderGone } from "./output.js";
 import { EntryWriter } from "./rows.js";
-import { FAMILIES, World, type WorldOptions } from "./world.js";
+import { FAMILIES, ServiceSnapshot, type SnapshotOptions } from "./service-snapshot.js";
 
-export interface CommonConntrackOptions extends WorldOptions {
+export interface CommonConntrackOptions extends SnapshotOptions {
   readonly output: Format;
   readonly headers: boolean;
   readonly logLevel: LogLevel;
@@ -32,7 +31,7 @@ export interface CommonConntrackOptions extends WorldOptions {
 interface Session {
   readonly table: ConntrackTable;
   readonly output: Output;
-  readonly world: World | undefined;
+  readonly services: ServiceSnapshot | undefined;
   readonly writer: EntryWriter;
 }
 
@@ -43,10 +42,10 @@ const setting = (name: string): Promise<number | undefined> => readNumber({ root
 /** Opens what a command needs, runs it, and says what went wrong in words for people. */
 async function inSession(options: CommonConntrackOptions, run: (session: Session) => Promise<number>): Promise<number> {
   const log = await createLogger(options.logLevel);
-  const world = await World.load(options, await interfaceAddresses(), log);
-  if (options.service !== undefined) world?.requireService(options.service);
+  const services = await ServiceSnapshot.load(options, await interfaceAddresses(), log);
+  if (options.service !== undefined) services?.requireService(options.service);
   const output = new Output(process.stdout);
-  const format = new EntryFormat(options.output, world !== undefined);
+  const format = new EntryFormat(options.output, services !== undefined);
   const writer = new EntryWriter(
     output,
     format,
@@ -55,7 +54,7 @@ async function inSession(options: CommonConntrackOptions, run: (session: Session
   let table: ConntrackTable | undefined;
   try {
     table = await NetlinkConntrack.open();
-    const code = await run({ table, output, world, writer });
+    const code = await run({ table, output, services, writer });
     await writer.flush();
     return code;
   } catch (error) {
@@ -82,13 +81,14 @@ async function progressOf(table: ConntrackTable): Promise<Progress> {
 
 /** Entries that match; with a service those to it alone, found by the kernel's filter where one of the user's is not in the way. */
 async function select(
-  { table, world }: Session,
+  { table, services }: Session,
   filter: ConntrackFilter,
   service: string | undefined,
   onEntry: (entry: ConntrackEntry) => Promise<void> | void,
 ): Promise<{ interrupted: boolean }> {
   const progress = await progressOf(table);
-  const filters = service === undefined || world === undefined ? [filter] : serviceFilters(world, service, filter);
+  const filters =
+    service === undefined || services === undefined ? [filter] : serviceFilters(services, service, filter);
   let seen = 0;
   let interrupted = false;
   try {
@@ -98,7 +98,7 @@ async function select(
         seen += entries.length;
         progress.update(seen);
         for (const entry of entries) {
-          const target = service === undefined ? undefined : world?.targetOf(entry);
+          const target = service === undefined ? undefined : services?.targetOf(entry);
           if (target?.service !== service) continue;
           // An external IP may be this node's own: what its own dump has shown is not shown again.
           if (filters.length > 1 && atNodePort && target?.addresses.includes(entry.original.destination)) continue;
@@ -116,12 +116,12 @@ async function select(
 }
 
 /** One dump for each address and node port of the service; only the user's filter where that speaks of destinations itself. */
-function serviceFilters(world: World, service: string, filter: ConntrackFilter): ConntrackFilter[] {
+function serviceFilters(services: ServiceSnapshot, service: string, filter: ConntrackFilter): ConntrackFilter[] {
   if (filter.original?.destination !== undefined || filter.original?.destinationPort !== undefined) return [filter];
   const filters = new Map<string, ConntrackFilter>();
   for (const family of FAMILIES) {
     if (filter.family !== undefined && filter.family !== family) continue;
-    for (const { addresses, nodePort } of world.model.targets(family, service)) {
+    for (const { addresses, nodePort } of services.model.targets(family, service)) {
       for (const destination of addresses) {
         filters.set(destination, { ...filter, family, original: { ...filter.original, destination } });
       }
@@ -158,12 +158,12 @@ async function head({ writer }: Session, options: CommonConntrackOptions, first?
   if (options.headers) await writer.head(first);
 }
 
-function put({ writer, world }: Session, entry: ConntrackEntry, extra?: Extra): Promise<void> {
-  return writer.entry(entry, namesOf(world, entry), extra);
+function put({ writer, services }: Session, entry: ConntrackEntry, extra?: Extra): Promise<void> {
+  return writer.entry(entry, namesOf(services, entry), extra);
 }
 
-function namesOf(world: World | undefined, entry: ConntrackEntry): EntryNames {
-  return world?.namesOf(entry) ?? {};
+function namesOf(services: ServiceSnapshot | undefined, entry: ConntrackEntry): EntryNames {
+  return services?.namesOf(entry) ?? {};
 }
 
 /** `conntrack get`: 1 when there is no such entry. */
@@ -215,22 +215,21 @@ export interface GcCommandOptions extends CommonConntrackOptions {
 /** `conntrack gc`: each entry that goes, and each orphan that stays, on stdout; the sums on stderr. */
 export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): Promise<number> {
   return inSession(options, async (session) => {
-    const { table, world, writer } = session;
-    if (world === undefined) {
+    const { table, services, writer } = session;
+    if (services === undefined) {
       throw new UserError("gc needs the services: they tell what is garbage");
     }
-    world.requireWhole();
-    await findFormer(world);
+    services.requireWhole();
+    await findFormer(services);
     const { dryRun, orphans } = options;
     const asked = filter.protocol === IpProto.tcp ? "all" : "closing";
     let shown = false;
     const collector = new GarbageCollector({
       table,
-      model: world.model,
-      former: world.former,
+      model: services.model,
+      former: services.former,
       families: FAMILIES,
-      nodePortAddresses: (family) => Promise.resolve(world.nodePortAddresses(family)),
-      switches: BEYOND_KUBE_PROXY,
+      nodePortAddresses: (family) => Promise.resolve(services.nodePortAddresses(family)),
     });
     const report = await collector.run({
       ...(Object.keys(filter).length > 0 && { filter }),
@@ -251,11 +250,11 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
 }
 
 /** Services that are gone may still be in the kernel's tables. */
-async function findFormer(world: World): Promise<void> {
+async function findFormer(services: ServiceSnapshot): Promise<void> {
   try {
     const kernel = await NftKernel.open();
     try {
-      await world.findFormer(kernel);
+      await services.findFormer(kernel);
     } finally {
       await kernel.close();
     }
@@ -323,7 +322,7 @@ export function deleteCommand(filter: ConntrackFilter, options: DeleteCommandOpt
 /** `conntrack watch`: new and ended connections, until a signal or until the reader goes. */
 export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOptions): Promise<number> {
   return inSession(options, async (session) => {
-    const { table, writer, world } = session;
+    const { table, writer, services } = session;
     const patterns = compileFilter(filter, "watch");
     if ((await setting("nf_conntrack_events")) === 0) {
       warn("net.netfilter.nf_conntrack_events is 0: the kernel tells of no connection; set it to 1");
@@ -333,7 +332,7 @@ export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOp
     const ended = Promise.withResolvers<number>();
     const show = (event: "new" | "destroy", entry: ConntrackEntry): void => {
       if (!matchesPatterns(patterns, packEntry("watch", entry))) return;
-      if (options.service !== undefined && world?.targetOf(entry)?.service !== options.service) return;
+      if (options.service !== undefined && services?.targetOf(entry)?.service !== options.service) return;
       // Each at once: a person looks on, or a program reads line by line.
       put(session, entry, { cells: [event === "new" ? "+" : "-"], fields: { event } })
         .then(() => writer.flush())

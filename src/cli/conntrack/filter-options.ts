@@ -1,10 +1,10 @@
 /** Filters of the conntrack commands: options in, a ConntrackFilter out. What is not wholly understood is refused. */
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { compileFilter } from "../../conntrack/filter.js";
-import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../conntrack/types.js";
+import { compileFilter } from "../../conntrack/table/filter.js";
+import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../conntrack/table/types.js";
 import { KernelError } from "../../kernel/errors.js";
 import type { IpFamily } from "../../model/types.js";
-import type { WorldOptions } from "./world.js";
+import type { SnapshotOptions } from "./service-snapshot.js";
 
 export const PROTOCOL_NUMBERS: Readonly<Record<string, number>> = {
   icmp: 1,
@@ -172,6 +172,6 @@ export function tellsServices({
   manifests,
   config,
   kubeconfig,
-}: Pick<WorldOptions, "manifests" | "config" | "kubeconfig">): boolean {
+}: Pick<SnapshotOptions, "manifests" | "config" | "kubeconfig">): boolean {
   return manifests !== undefined || config !== undefined || kubeconfig !== undefined;
 }

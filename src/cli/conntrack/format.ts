@@ -1,6 +1,6 @@
 /** Entries as people and programs read them. Pure. */
-import { isTranslated } from "../../conntrack/decide.js";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../../conntrack/types.js";
+import { isTranslated } from "../../conntrack/reconcile/decide.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../../conntrack/table/types.js";
 import { PROTOCOL_NUMBERS, STATUS_NAMES } from "./filter-options.js";
 
 export const FORMATS = ["text", "wide", "json"] as const;

@@ -1,8 +1,8 @@
-/** Writing long output: as fast as the reader reads, quiet when the reader goes, with progress where somebody looks on. */
+/** Writing long output: as fast as the reader reads, quiet when the reader goes, with progress where a person looks on. */
 import { fstatSync } from "node:fs";
 import { isReaderGone } from "../stdio.js";
 
-/** The reader is gone: there is nobody to write for. Not an error. */
+/** The reader is gone: there is no one to write for. Not an error. */
 export class ReaderGone extends Error {
   override readonly name = "ReaderGone";
 }
@@ -56,7 +56,7 @@ export class Output {
   }
 }
 
-/** Somebody looks on: stderr is a terminal, and what is put out does not go into a pipe. */
+/** A person looks on: stderr is a terminal, and what is put out does not go into a pipe. */
 export function isWatched(): boolean {
   if (!process.stderr.isTTY) return false;
   if (process.stdout.isTTY) return true;
@@ -78,7 +78,7 @@ export class Progress {
   #shownAt: number;
   #shown = false;
 
-  /** @param write undefined: nobody looks on. @param total entries in the table, 0 when not known. */
+  /** @param write undefined: no one looks on. @param total entries in the table, 0 when not known. */
   constructor(write: ((text: string) => void) | undefined, total = 0, now: () => number = () => performance.now()) {
     this.#write = write;
     this.#now = now;

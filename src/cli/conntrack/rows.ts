@@ -2,7 +2,7 @@
  * Lines of entries. On a terminal columns are as wide as what is in them, and no line is longer than the terminal is wide: what
  * does not fit loses its middle. Into a pipe or a file everything goes whole, in columns of one width.
  */
-import type { ConntrackEntry } from "../../conntrack/types.js";
+import type { ConntrackEntry } from "../../conntrack/table/types.js";
 import type { EntryFormat, EntryNames, Extra } from "./format.js";
 import type { Output } from "./output.js";
 
@@ -15,8 +15,8 @@ const GAP = "  ";
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, one) => total + one, 0);
 
 /** The widest give way first until all fit into `room`. */
-export function fitWidths(wanted: readonly number[], room: number): number[] {
-  const widths = [...wanted];
+export function fitWidths(desired: readonly number[], room: number): number[] {
+  const widths = [...desired];
   for (let over = sum(widths) - room; over > 0; over--) {
     const widest = Math.max(...widths);
     if (widest <= NARROWEST) break;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { CONNTRACK_STATUS, type ConntrackFilter, type NewConntrackEntry } from "../../../src/conntrack/types.js";
+import { CONNTRACK_STATUS, type ConntrackFilter, type NewConntrackEntry } from "../../../src/conntrack/table/types.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { all, flow, ping, refusal } from "../../support/conntrack-entries.ts";
 

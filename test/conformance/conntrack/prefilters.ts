@@ -1,8 +1,7 @@
-/** Dumps that leave out what nobody asks for: the same in C++ as mayLeaveOut says it in a few lines. */
+/** Dumps that skip what no prefilter asks for: the same in C++ as maySkip says it in a few lines. */
 import { expect, test } from "vitest";
-import { BEYOND_KUBE_PROXY } from "../../../src/conntrack/decide.js";
-import { mayLeaveOut, ScreenBuilder } from "../../../src/conntrack/screen.js";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackScreen } from "../../../src/conntrack/types.js";
+import { maySkip, PrefilterBuilder } from "../../../src/conntrack/reconcile/prefilter.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackPrefilter } from "../../../src/conntrack/table/types.js";
 import { parseAddress } from "../../../src/base/ip.js";
 import type { IpFamily, Protocol, ServiceTarget } from "../../../src/model/types.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
@@ -29,10 +28,10 @@ function target(family: IpFamily, n: number, protocol: Protocol, endpoints: read
   };
 }
 
-function screenOf(family: IpFamily, switches = BEYOND_KUBE_PROXY): ConntrackScreen {
-  const screen = new ScreenBuilder(family, switches, [at(family, NODE)]);
+function prefilterOf(family: IpFamily, nodePorts = at(family, NODE)): ConntrackPrefilter {
+  const prefilter = new PrefilterBuilder(family, [nodePorts]);
   for (let n = 1; n <= 9; n++) {
-    screen.addTarget(
+    prefilter.addTarget(
       target(
         family,
         n,
@@ -40,19 +39,19 @@ function screenOf(family: IpFamily, switches = BEYOND_KUBE_PROXY): ConntrackScre
         Array.from({ length: n * n }, (_, i) => 81 - i),
       ),
     );
-    screen.addTarget(target(family, n, "TCP", [n, n + 1]));
+    prefilter.addTarget(target(family, n, "TCP", [n, n + 1]));
   }
-  screen.addFormer({ family, address: at(family, "10.96.0.20"), protocol: "UDP", port: 53 });
-  return screen.build();
+  prefilter.addFormer({ family, address: at(family, "10.96.0.20"), protocol: "UDP", port: 53 });
+  return prefilter.build();
 }
 
 export function prefilters(current: CurrentConntrackWorld): void {
-  test.each<[IpFamily, string, typeof BEYOND_KUBE_PROXY]>([
-    ["ip", "node ports here", BEYOND_KUBE_PROXY],
-    ["ip6", "node ports here", BEYOND_KUBE_PROXY],
-    ["ip", "node ports anywhere", { ...BEYOND_KUBE_PROXY, ownNodePortsOnly: false }],
-    ["ip6", "node ports anywhere", { ...BEYOND_KUBE_PROXY, ownNodePortsOnly: false }],
-  ])("%s, %s: what is asked for is handed over, everything is counted", async (family, _name, switches) => {
+  test.each<[IpFamily, nodePorts: string]>([
+    ["ip", at("ip", NODE)],
+    ["ip6", at("ip6", NODE)],
+    ["ip", "0.0.0.0"],
+    ["ip6", "::"],
+  ])("%s, node ports at %s: what is asked for is handed over, everything is counted", async (family, nodePorts) => {
     const { table } = current();
     let made = 0;
     for (const vip of [...Array.from({ length: 11 }, (_, n) => `10.96.0.${n}`), "10.96.0.20", NODE, "192.0.2.77"]) {
@@ -70,33 +69,33 @@ export function prefilters(current: CurrentConntrackWorld): void {
     }
     const other = family === "ip" ? "ip6" : "ip";
     await table.create(flow({ client: at(other, "10.0.0.7"), vip: at(other, "10.96.0.1") }));
-    const screen = screenOf(family, switches);
+    const prefilter = prefilterOf(family, nodePorts);
     const key = ({ original }: ConntrackEntry): string => JSON.stringify(original);
     const every = await all(table, { family });
     const handedOver: string[] = [];
-    const result = await table.dump({ family }, (entries) => void handedOver.push(...entries.map(key)), screen);
-    const expected = every.filter((entry) => !mayLeaveOut(screen, entry)).map(key);
+    const result = await table.dump({ family }, (entries) => void handedOver.push(...entries.map(key)), prefilter);
+    const expected = every.filter((entry) => !maySkip(prefilter, entry)).map(key);
     expect(handedOver.sort()).toEqual(expected.sort());
     expect(expected.length).toBeGreaterThan(40);
     expect(expected.length).toBeLessThan(made - 40);
     const answered = every.filter(({ status }) => (status & CONNTRACK_STATUS.seenReply) !== 0).length;
     expect(result).toMatchObject({ entries: expected.length, matched: made, answered, interrupted: false });
-    const tcp = await table.dump({ family, protocol: 6 }, () => undefined, screen);
+    const tcp = await table.dump({ family, protocol: 6 }, () => undefined, prefilter);
     expect(tcp.matched).toBe(made / 2);
   });
 
   test("without any destination nothing is handed over", async () => {
     const { table } = current();
     await table.create(flow());
-    const screen = new ScreenBuilder("ip", BEYOND_KUBE_PROXY, []).build();
-    expect(await table.dump({ family: "ip" }, () => undefined, screen)).toMatchObject({ entries: 0, matched: 1 });
+    const prefilter = new PrefilterBuilder("ip", []).build();
+    expect(await table.dump({ family: "ip" }, () => undefined, prefilter)).toMatchObject({ entries: 0, matched: 1 });
   });
 
-  test("a screen of another family than the filter's is refused", async () => {
+  test("a prefilter of another family than the filter's is refused", async () => {
     const { table } = current();
     for (const filter of [{}, { family: "ip6" as const }]) {
-      const error = await refusal(table.dump(filter, () => undefined, screenOf("ip")));
-      expect([error.code, error.message]).toEqual(["invalid", "dump: screen: the filter is not of its family"]);
+      const error = await refusal(table.dump(filter, () => undefined, prefilterOf("ip")));
+      expect([error.code, error.message]).toEqual(["invalid", "dump: prefilter: the filter is not of its family"]);
     }
   });
 }

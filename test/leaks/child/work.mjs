@@ -2,7 +2,7 @@
  * What the leak tests do over and over with the addon, through the same classes as the program. Each kind of work leaves
  * everything as it found it, and is done `n` times by `repeat`.
  */
-import { NetlinkConntrack } from "../../../dist/conntrack/netlink-conntrack.js";
+import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
 import { loadAddon } from "../../../dist/kernel/addon.js";
 import { NftKernel } from "../../../dist/kernel/nft-kernel.js";
 import { kernelSamples } from "../../native/samples.ts";

@@ -9,10 +9,10 @@
 import { execFileSync } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
 import { defaultConfig } from "../../../dist/config/index.js";
-import { BEYOND_KUBE_PROXY } from "../../../dist/conntrack/decide.js";
-import { FormerTargets } from "../../../dist/conntrack/former.js";
-import { NetlinkConntrack } from "../../../dist/conntrack/netlink-conntrack.js";
-import { Reconciler } from "../../../dist/conntrack/reconciler.js";
+import { BEYOND_KUBE_PROXY } from "../../../dist/conntrack/reconcile/decide.js";
+import { FormerTargets } from "../../../dist/conntrack/reconcile/former-targets.js";
+import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
+import { Reconciler } from "../../../dist/conntrack/reconcile/reconciler.js";
 import { NftKernel } from "../../../dist/kernel/nft-kernel.js";
 import { Proxier } from "../../../dist/proxier/proxier.js";
 import { report } from "./addon.mjs";

@@ -7,10 +7,10 @@
  */
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
-import { BEYOND_KUBE_PROXY } from "../../../dist/conntrack/decide.js";
-import { FormerTargets } from "../../../dist/conntrack/former.js";
-import { NetlinkConntrack } from "../../../dist/conntrack/netlink-conntrack.js";
-import { Reconciler } from "../../../dist/conntrack/reconciler.js";
+import { BEYOND_KUBE_PROXY } from "../../../dist/conntrack/reconcile/decide.js";
+import { FormerTargets } from "../../../dist/conntrack/reconcile/former-targets.js";
+import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
+import { Reconciler } from "../../../dist/conntrack/reconcile/reconciler.js";
 import { ServiceModel } from "../../../dist/model/index.js";
 import { report } from "./addon.mjs";
 import { memory, timed, wantsMore, watchLoop } from "./measure.mjs";

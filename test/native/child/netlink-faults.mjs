@@ -6,7 +6,7 @@ import { execFileSync } from "node:child_process";
 import { createRequire } from "node:module";
 import { constants } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
-import { NetlinkConntrack } from "../../../dist/conntrack/netlink-conntrack.js";
+import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
 import { NftKernel } from "../../../dist/kernel/nft-kernel.js";
 import { Table } from "../../../dist/table/index.js";
 import { errorOf, report } from "./addon.mjs";

@@ -2,11 +2,11 @@
 import { pino } from "pino";
 
 import { loadConfig } from "../../../src/config/index.ts";
-import { NetlinkConntrack } from "../../../src/conntrack/netlink-conntrack.ts";
-import type { ReconcileReport } from "../../../src/conntrack/reconciler.ts";
+import { NetlinkConntrack } from "../../../src/conntrack/table/netlink-conntrack.ts";
+import type { ReconcileReport } from "../../../src/conntrack/reconcile/reconciler.ts";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.ts";
-import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/types.ts";
-import { plainEntry } from "../../../src/conntrack/entry.ts";
+import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/table/types.ts";
+import { plainEntry } from "../../../src/conntrack/table/decode.ts";
 import { NftKernel } from "../../../src/kernel/nft-kernel.ts";
 import { formatAddress } from "../../../src/base/ip.ts";
 import { Proxier } from "../../../src/proxier/proxier.ts";

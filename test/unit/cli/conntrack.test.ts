@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Command } from "commander";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { addConntrackCommands } from "../../../src/cli/conntrack.js";
+import { addConntrackCommands } from "../../../src/cli/conntrack/command-line.js";
 import {
   addFilterOptions,
   type FilterOptions,
@@ -15,7 +15,7 @@ import { EntryFormat } from "../../../src/cli/conntrack/format.js";
 import { Output, type OutputStream, Progress, ReaderGone } from "../../../src/cli/conntrack/output.js";
 import { EntryWriter } from "../../../src/cli/conntrack/rows.js";
 import { main } from "../../../src/cli/program.js";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../../src/conntrack/types.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../../src/conntrack/table/types.js";
 
 let err: string;
 let directory: string;

@@ -1,17 +1,11 @@
 /**
- * The table of cases: entries of every kind to services and endpoints of every kind (world.ts), and what becomes of each. Run on
+ * The table of cases: entries of every kind to services and endpoints of every kind (setup.ts), and what becomes of each. Run on
  * the decision alone (decide.test.ts), and on the kernel (test/packets/conntrack-cases.test.ts).
  */
-import {
-  AS_KUBE_PROXY,
-  BEYOND_KUBE_PROXY,
-  type DeleteReason,
-  type KeepReason,
-  type Switches,
-} from "../../../src/conntrack/decide.js";
-import type { NewConntrackEntry } from "../../../src/conntrack/types.js";
+import type { DeleteReason, KeepReason } from "../../../src/conntrack/reconcile/decide.js";
+import type { NewConntrackEntry } from "../../../src/conntrack/table/types.js";
 import type { IpFamily } from "../../../src/model/types.js";
-import { inFamily } from "./world.js";
+import { inFamily } from "./setup.js";
 
 export type Reason = KeepReason | DeleteReason;
 
@@ -30,10 +24,7 @@ export interface Case {
   readonly replyTo?: string;
   readonly state?: string;
   readonly zone?: number;
-  /** With all switches on. */
   readonly expect: Reason;
-  /** With one switch off, or all ("kubeProxy"), where that makes a difference. */
-  readonly off?: Readonly<Partial<Record<keyof Switches | "kubeProxy", Reason>>>;
 }
 
 const A = ["10.1.0.1", 5353] as const;
@@ -101,14 +92,12 @@ export const CASES: readonly Case[] = [
     to: ["10.0.0.10", 53],
     from: ["10.1.0.1", 5300],
     expect: "endpoint-gone",
-    off: { endpointPorts: "address-serves", kubeProxy: "address-serves" },
   },
   { name: "made before the service had rules", to: ["10.0.0.10", 53], expect: "not-translated" },
   {
     name: "to a node port's number at another machine",
     to: ["192.0.2.77", 30053],
     expect: "other-machine",
-    off: { ownNodePortsOnly: "not-translated", kubeProxy: "not-translated" },
   },
   {
     name: "by SCTP, to an endpoint that serves",
@@ -116,7 +105,6 @@ export const CASES: readonly Case[] = [
     to: ["10.0.0.10", 53],
     from: A,
     expect: "endpoint-serves",
-    off: { sctp: "sctp-left-alone", kubeProxy: "sctp-left-alone" },
   },
   {
     name: "by SCTP, to an endpoint that is gone",
@@ -124,7 +112,6 @@ export const CASES: readonly Case[] = [
     to: ["10.0.0.10", 53],
     from: ["10.1.9.9", 5353],
     expect: "endpoint-gone",
-    off: { sctp: "sctp-left-alone", kubeProxy: "sctp-left-alone" },
   },
   {
     name: "by SCTP, by node port",
@@ -132,7 +119,6 @@ export const CASES: readonly Case[] = [
     to: ["192.0.2.10", 30053],
     from: ["10.1.9.9", 5353],
     expect: "endpoint-gone",
-    off: { sctp: "sctp-left-alone", kubeProxy: "sctp-left-alone" },
   },
   {
     name: "by TCP, to an endpoint that is gone",
@@ -140,7 +126,7 @@ export const CASES: readonly Case[] = [
     state: "ESTABLISHED",
     to: ["10.0.0.10", 53],
     from: ["10.1.9.9", 5353],
-    expect: "tcp-left-alone",
+    expect: "tcp-no-reset",
   },
   {
     name: "to a port of the VIP that is no service's",
@@ -157,48 +143,41 @@ export const CASES: readonly Case[] = [
     to: ["10.0.0.20", 53],
     from: ["10.1.0.20", 5353],
     expect: "without-endpoints",
-    off: { withoutEndpoints: "without-endpoints-left-alone", kubeProxy: "without-endpoints-left-alone" },
   },
   {
     name: "to a service whose endpoints all stopped serving",
     to: ["10.0.0.21", 53],
     from: ["10.1.0.21", 5353],
     expect: "without-endpoints",
-    off: { withoutEndpoints: "without-endpoints-left-alone", kubeProxy: "without-endpoints-left-alone" },
   },
   {
     name: "to a deleted service",
     to: ["10.0.0.30", 53],
     from: ["10.1.0.30", 5353],
     expect: "service-deleted",
-    off: { deletedServices: "former-left-alone", kubeProxy: "former-left-alone" },
   },
   {
     name: "to a deleted service by its node port",
     to: ["192.0.2.10", 30030],
     from: ["10.1.0.30", 5353],
     expect: "service-deleted",
-    off: { deletedServices: "former-left-alone", kubeProxy: "former-left-alone" },
   },
   {
     name: "to a deleted service by its node port's number at another machine",
     to: ["192.0.2.78", 30030],
     from: ["10.1.0.30", 5353],
     expect: "other-machine",
-    off: { ownNodePortsOnly: "service-deleted", kubeProxy: "former-left-alone" },
   },
   {
     name: "to a deleted service by external IP, which another process has translated to elsewhere",
     to: ["192.0.2.130", 53],
     from: ["172.20.0.1", 53],
     expect: "former-not-our-endpoint",
-    off: { deletedServices: "former-left-alone", kubeProxy: "former-left-alone" },
   },
   {
     name: "to a deleted service's external IP, past all rules",
     to: ["192.0.2.131", 53],
     expect: "former-not-translated",
-    off: { deletedServices: "former-left-alone", kubeProxy: "former-left-alone" },
   },
   {
     name: "by TCP, to a deleted service that asked for resets",
@@ -206,28 +185,25 @@ export const CASES: readonly Case[] = [
     state: "ESTABLISHED",
     to: ["10.0.0.30", 80],
     from: ["10.1.0.30", 8080],
-    expect: "tcp-left-alone",
+    expect: "tcp-no-reset",
   },
   {
     name: "to the port that a service had",
     to: ["10.0.0.31", 53],
     from: ["10.1.0.31", 5353],
     expect: "address-changed",
-    off: { changedAddresses: "former-left-alone", kubeProxy: "former-left-alone" },
   },
   {
     name: "to the external IP that a service had",
     to: ["192.0.2.101", 54],
     from: ["10.1.0.31", 5353],
     expect: "address-changed",
-    off: { changedAddresses: "former-left-alone", kubeProxy: "former-left-alone" },
   },
   {
     name: "to the node port that a service had",
     to: ["192.0.2.10", 30031],
     from: ["10.1.0.31", 5353],
     expect: "address-changed",
-    off: { changedAddresses: "former-left-alone", kubeProxy: "former-left-alone" },
   },
   { name: "to the port that it has now", to: ["10.0.0.31", 54], from: ["10.1.0.31", 5353], expect: "endpoint-serves" },
   {
@@ -235,7 +211,6 @@ export const CASES: readonly Case[] = [
     to: ["10.0.0.50", 53],
     from: ["10.1.0.50", 5353],
     expect: "service-deleted",
-    off: { deletedServices: "former-left-alone", kubeProxy: "former-left-alone" },
   },
   {
     name: "to a VIP that passed to another service, whose endpoint it is not",
@@ -250,7 +225,6 @@ export const CASES: readonly Case[] = [
     to: ["10.0.0.60", 80],
     from: ["10.1.0.60", 8080],
     expect: "tcp-endpoint-exists",
-    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
   },
   {
     name: "by TCP, asked for, to an endpoint that is terminating and serves no more",
@@ -259,7 +233,6 @@ export const CASES: readonly Case[] = [
     to: ["10.0.0.60", 80],
     from: ["10.1.0.61", 8080],
     expect: "tcp-endpoint-exists",
-    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
   },
   ...(["SYN_SENT", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT"] as const).map((state, i): Case => ({
     name: `by TCP, asked for, in ${state}, to an endpoint that is gone`,
@@ -268,7 +241,6 @@ export const CASES: readonly Case[] = [
     to: ["10.0.0.60", 80],
     from: ["10.1.9.9", 8080 + i],
     expect: "tcp-endpoint-gone",
-    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
   })),
   {
     name: "by TCP, asked for, over already",
@@ -277,7 +249,6 @@ export const CASES: readonly Case[] = [
     to: ["10.0.0.60", 80],
     from: ["10.1.9.8", 8080],
     expect: "tcp-over",
-    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
   },
   {
     name: "by TCP, asked for, by node port, to an endpoint that is gone",
@@ -286,7 +257,6 @@ export const CASES: readonly Case[] = [
     to: ["192.0.2.10", 30060],
     from: ["10.1.9.9", 8080],
     expect: "tcp-endpoint-gone",
-    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
   },
   {
     name: "by TCP, asked for, of a service without any endpoint",
@@ -295,32 +265,14 @@ export const CASES: readonly Case[] = [
     to: ["10.0.0.62", 80],
     from: ["10.1.9.9", 8080],
     expect: "tcp-endpoint-gone",
-    off: { tcpResets: "tcp-left-alone", kubeProxy: "tcp-left-alone" },
   },
   {
     name: "by TCP, asked for, not translated",
     protocol: "TCP",
     state: "ESTABLISHED",
     to: ["10.0.0.60", 80],
-    expect: "tcp-left-alone",
+    expect: "tcp-no-reset",
   },
-];
-
-/** What a case expects with these switches; the first that is off decides. */
-export function expectedOf(one: Case, switches: Switches): Reason {
-  const off = (Object.keys(switches) as (keyof Switches)[]).filter((name) => !switches[name]);
-  if (off.length === Object.keys(switches).length) return one.off?.kubeProxy ?? one.expect;
-  return off.map((name) => one.off?.[name]).find((reason) => reason !== undefined) ?? one.expect;
-}
-
-/** All on, all off, and each one off alone. */
-export const SWITCH_SETTINGS: ReadonlyArray<readonly [name: string, switches: Switches]> = [
-  ["all switches on", BEYOND_KUBE_PROXY],
-  ["all switches off", AS_KUBE_PROXY],
-  ...(Object.keys(BEYOND_KUBE_PROXY) as (keyof Switches)[]).map((name): [string, Switches] => [
-    `${name} off`,
-    { ...BEYOND_KUBE_PROXY, [name]: false },
-  ]),
 ];
 
 /** The entry of a case; `n` gives it a source port of its own. */

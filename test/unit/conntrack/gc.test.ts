@@ -1,7 +1,7 @@
 /** Garbage collection: what is counted, deleted and called an orphan; when it runs; what is said of a full table. */
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { AS_KUBE_PROXY, BEYOND_KUBE_PROXY, DELETED } from "../../../src/conntrack/decide.js";
+import { DELETED } from "../../../src/conntrack/reconcile/decide.js";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import {
   GC_MAX_MS,
@@ -12,15 +12,15 @@ import {
   type GcReport,
   type GcRequest,
   gcInterval,
-} from "../../../src/conntrack/gc.js";
-import { GcRunner } from "../../../src/conntrack/gc-runner.js";
+} from "../../../src/conntrack/gc/collector.js";
+import { GcRunner } from "../../../src/conntrack/gc/schedule.js";
 import { ConntrackMetrics } from "../../../src/conntrack/metrics.js";
-import { PressureMonitor } from "../../../src/conntrack/pressure.js";
-import { mayLeaveOut } from "../../../src/conntrack/screen.js";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../../src/conntrack/types.js";
+import { PressureMonitor } from "../../../src/conntrack/gc/pressure.js";
+import { maySkip } from "../../../src/conntrack/reconcile/prefilter.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../../src/conntrack/table/types.js";
 import { keptIn } from "../../support/log.ts";
 import { CASES, entryOf } from "./cases.js";
-import { FAMILIES, nodePortAddresses, sliceObjects, worldWithFormer } from "./world.js";
+import { FAMILIES, nodePortAddresses, sliceObjects, worldWithFormer } from "./setup.js";
 
 const ESTABLISHED = ["by TCP, to an endpoint that is gone", "by TCP, to a deleted service that asked for resets"];
 const OVER = "by TCP, asked for, over already";
@@ -37,7 +37,7 @@ const STALE = CASES.filter(({ expect: reason }) => (DELETED as readonly string[]
 
 type Seen = GcOptions["table"];
 
-/** A table that makes no use of a screen: every entry is handed over, other people's too. */
+/** A table that makes no use of a prefilter: every entry is handed over, other people's too. */
 const unscreened = (table: FakeConntrack): Seen => ({
   dump: (filter, onEntries) => table.dump(filter, onEntries),
   deleteAll: (entries) => table.deleteAll(entries),
@@ -61,7 +61,6 @@ function setUp(options: Partial<GcOptions> = {}, seen: (table: FakeConntrack) =>
     former,
     families: FAMILIES,
     nodePortAddresses: (family) => Promise.resolve(nodePortAddresses(family)),
-    switches: BEYOND_KUBE_PROXY,
     ...options,
   });
   const nameOf = (entry: ConntrackEntry) => names.get(`${entry.family} ${entry.id}`) ?? "?";
@@ -102,7 +101,7 @@ describe("a run", () => {
     ["its own alone", undefined],
     ["every entry", unscreened],
   ])("asked to, purges orphans; established TCP only where all are asked for (handed %s)", async (_what, seen) => {
-    const { collector, left } = setUp({ switches: { ...AS_KUBE_PROXY, ownNodePortsOnly: true } }, seen);
+    const { collector, left } = setUp({}, seen);
     const orphaned = [
       "to a service that lost its last endpoint",
       "to a deleted service",
@@ -197,18 +196,18 @@ describe("a run", () => {
     expect(left("ip6").length).toBe(before);
   });
 
-  test("of a table that leaves out what the screen allows comes to the same counts", async () => {
+  test("of a table that leaves out what the prefilter allows comes to the same counts", async () => {
     const plain = setUp();
     const screened = setUp();
     const { table } = screened;
     const leavingOut: Pick<ConntrackTable, "dump"> = {
-      async dump(filter, onEntries, screen) {
+      async dump(filter, onEntries, prefilter) {
         let matched = 0;
         let answered = 0;
         const result = await table.dump(filter, async (entries) => {
           matched += entries.length;
           answered += entries.filter(({ status }) => (status & CONNTRACK_STATUS.seenReply) !== 0).length;
-          await onEntries(entries.filter((entry) => screen === undefined || !mayLeaveOut(screen, entry)));
+          await onEntries(entries.filter((entry) => prefilter === undefined || !maySkip(prefilter, entry)));
         });
         return { ...result, matched, answered };
       },
@@ -220,7 +219,6 @@ describe("a run", () => {
       former,
       families: FAMILIES,
       nodePortAddresses: (family) => Promise.resolve(nodePortAddresses(family)),
-      switches: BEYOND_KUBE_PROXY,
     });
     const { families } = await collector.run();
     expect(families).toEqual((await plain.collector.run()).families);

@@ -3,8 +3,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.js";
-import type { ReconcileReport } from "../../../src/conntrack/reconciler.js";
-import type { NewConntrackEntry } from "../../../src/conntrack/types.js";
+import type { ReconcileReport } from "../../../src/conntrack/reconcile/reconciler.js";
+import type { NewConntrackEntry } from "../../../src/conntrack/table/types.js";
 import { EVENTUALLY_MS } from "../../lab/eventually.ts";
 import { newModel, service, slice } from "../model/objects.js";
 import { keptIn } from "../../support/log.ts";
@@ -97,7 +97,7 @@ async function until(what: () => boolean): Promise<void> {
   while (!what()) {
     if (performance.now() - start > EVENTUALLY_MS) throw new Error(`it did not come: ${what.toString()}`);
     await vi.advanceTimersByTimeAsync(2);
-    // A rest after a pass is on no clock but the real one.
+    // A pause after a pass is on no clock but the real one.
     await sleep(1);
   }
 }

@@ -86,10 +86,3 @@ test.each<[string, () => Promise<number | undefined>]>([
   await written();
   expect([warnings, looks()]).toEqual([[], 1]);
 });
-
-test("nor where resets are turned off", async () => {
-  const { put, written, looks } = setUp(() => Promise.resolve(0), { switches: { tcpResets: false } });
-  put("chat", "10.1.0.1", ASKS);
-  await written();
-  expect(looks()).toBe(0);
-});

@@ -3,26 +3,26 @@
  * themselves when their time is over (that is the kernel's work), so what is collected is what has lost its service. One run
  * counts what there is, deletes what the reconciler would (decide.ts), and finds orphans, of which those go that the run is asked for (orphans.ts).
  */
-import type { IpFamily, Protocol } from "../model/types.js";
-import { TimeSlice } from "../base/time-slice.js";
-import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
-import { plainEntry } from "./entry.js";
-import { compileFilter, familiesOf } from "./filter.js";
-import type { Claim, FormerTargets } from "./former.js";
-import { ServiceKnowledge, type TargetSource } from "./knowledge.js";
+import type { IpFamily, Protocol } from "../../model/types.js";
+import { TimeSlice } from "../../base/time-slice.js";
+import { decide, type DeleteReason, protocolName } from "../reconcile/decide.js";
+import { plainEntry } from "../table/decode.js";
+import { compileFilter, familiesOf } from "../table/filter.js";
+import type { Claim, FormerTargets } from "../reconcile/former-targets.js";
+import { ServiceKnowledge, type TargetSource } from "../reconcile/service-knowledge.js";
 import { isPurged, orphanOf, type OrphanPurge } from "./orphans.js";
-import { ScreenBuilder } from "./screen.js";
+import { PrefilterBuilder } from "../reconcile/prefilter.js";
 import {
   CONNTRACK_STATUS,
   type ConntrackEntry,
   type ConntrackFilter,
-  type ConntrackScreen,
+  type ConntrackPrefilter,
   type ConntrackTable,
-} from "./types.js";
+} from "../table/types.js";
 
 /**
  * How far a connection has come, by netfilter's directions: `original`, only the first direction was ever seen (one-way, or
- * nobody answers); `reply`, the other one too (IPS_SEEN_REPLY).
+ * without an answer); `reply`, the other one too (IPS_SEEN_REPLY).
  */
 export type Direction = "original" | "reply";
 export const DIRECTIONS: readonly Direction[] = ["original", "reply"];
@@ -80,7 +80,6 @@ export interface GcOptions {
   readonly former: FormerTargets;
   readonly families: readonly IpFamily[];
   readonly nodePortAddresses: (family: IpFamily) => Promise<Iterable<string>>;
-  readonly switches: Switches;
   /** ms, monotonic. Default performance.now. */
   readonly now?: () => number;
 }
@@ -187,7 +186,7 @@ class FamilyRun {
     const { table, model, former, nodePortAddresses } = this.#options;
     const family = this.#family;
     const known = new ServiceKnowledge(model, former, family, await nodePortAddresses(family));
-    const screen = this.#request.onAlive === undefined ? await this.#screen(known) : undefined;
+    const prefilter = this.#request.onAlive === undefined ? await this.#prefilter(known) : undefined;
     const whole = this.#request.filter === undefined;
     const claims = former.claims(family);
     const filter = { ...this.#request.filter, family };
@@ -200,9 +199,9 @@ class FamilyRun {
         for (const entry of entries) if (directionOf(entry) === "reply") answered++;
         await this.#look(entries, known);
       },
-      screen,
+      prefilter,
     );
-    // What the screen left out is alive.
+    // What the prefilter skipped is alive.
     const { matched = handedOver, answered: allAnswered = answered, interrupted } = result;
     this.#counts.reply.alive += Math.max(0, allAnswered - answered);
     this.#counts.original.alive += Math.max(0, matched - handedOver - (allAnswered - answered));
@@ -211,25 +210,25 @@ class FamilyRun {
     return { family, directions: this.#counts, reasons: this.#reasons, interrupted };
   }
 
-  async #screen(known: ServiceKnowledge): Promise<ConntrackScreen> {
-    const { model, former, switches } = this.#options;
-    const screen = new ScreenBuilder(this.#family, switches, known.nodePortAddresses, "orphans");
+  async #prefilter(known: ServiceKnowledge): Promise<ConntrackPrefilter> {
+    const { model, former } = this.#options;
+    const prefilter = new PrefilterBuilder(this.#family, known.nodePortAddresses, "orphans");
     const timeSlice = new TimeSlice(SLICE_MS);
     for (const service of [...model.services()]) {
-      for (const target of model.targets(this.#family, service)) screen.addTarget(target);
+      for (const target of model.targets(this.#family, service)) prefilter.addTarget(target);
       if (timeSlice.spent) await timeSlice.yield();
     }
     for (const claim of former.claims(this.#family)) {
       const { address, protocol, port } = claim;
-      if (model.ownerOf(this.#family, address, protocol, port) === undefined) screen.addFormer(claim);
+      if (model.ownerOf(this.#family, address, protocol, port) === undefined) prefilter.addFormer(claim);
     }
-    return screen.build();
+    return prefilter.build();
   }
 
   async #look(entries: readonly ConntrackEntry[], known: ServiceKnowledge): Promise<void> {
     const stale: Going[] = [];
     for (const entry of entries) {
-      const decision = decide(entry, known, this.#options.switches);
+      const decision = decide(entry, known);
       if (decision.action === "delete") {
         stale.push({ entry, why: decision.reason });
         this.#meetFormer(entry);
@@ -277,8 +276,8 @@ class FamilyRun {
   async #settleCandidates(): Promise<void> {
     const { orphans = "none", onEntry } = this.#request;
     const candidates = this.#candidates.splice(0);
-    const wanted = new Set(candidates.map(({ endpoint }) => endpoint));
-    const named = this.#options.model.endpointsAmong(this.#family, wanted);
+    const sought = new Set(candidates.map(({ endpoint }) => endpoint));
+    const named = this.#options.model.endpointsAmong(this.#family, sought);
     const purged: Going[] = [];
     for (const { entry, endpoint } of candidates) {
       if (named.has(endpoint)) {

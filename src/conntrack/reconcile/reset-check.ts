@@ -1,5 +1,5 @@
 /** Whether the kernel's settings let the resets happen that services ask for, by the annotation RESET_ANNOTATION. */
-import { type Logger, serviceFields } from "../base/logger.js";
+import { type Logger, serviceFields } from "../../base/logger.js";
 
 /**
  * net.netfilter.nf_conntrack_tcp_loose: with 1, the default, a segment from the middle of a connection that is not tracked (any

@@ -3,10 +3,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { V1Node } from "@kubernetes/client-node";
 import { closest } from "../../config/closest.js";
 import type { ProxyConfig } from "../../config/index.js";
-import { isTranslated, protocolName } from "../../conntrack/decide.js";
-import { FormerTargets } from "../../conntrack/former.js";
-import { nodePortAddressesOf, ServiceKnowledge } from "../../conntrack/knowledge.js";
-import type { ConntrackEntry } from "../../conntrack/types.js";
+import { isTranslated, protocolName } from "../../conntrack/reconcile/decide.js";
+import { FormerTargets } from "../../conntrack/reconcile/former-targets.js";
+import { nodePortAddressesOf, ServiceKnowledge } from "../../conntrack/reconcile/service-knowledge.js";
+import type { ConntrackEntry } from "../../conntrack/table/types.js";
 import { openCluster } from "../../daemon/cluster.js";
 import { ServiceModel } from "../../model/index.js";
 import type { IpFamily, ServiceTarget } from "../../model/types.js";
@@ -26,7 +26,7 @@ export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
 /** The API server's first lists must be in by then. */
 const LISTS_MS = 15_000;
 
-export interface WorldOptions {
+export interface SnapshotOptions {
   readonly manifests?: string;
   readonly config?: string;
   /** Instead of the configuration's. */
@@ -34,7 +34,7 @@ export interface WorldOptions {
 }
 
 /** Takes objects, and keeps what names need. */
-class WorldSink implements ObjectSink {
+class SnapshotSink implements ObjectSink {
   readonly model: ServiceModel;
   readonly #nodeName: string;
   /** Address → "namespace/name". */
@@ -49,7 +49,7 @@ class WorldSink implements ObjectSink {
     this.model = new ServiceModel({
       families: FAMILIES,
       node: { nodeName: name },
-      onProblem: (problem) => log.debug({ ...problem }, "left out"),
+      onProblem: (problem) => log.debug({ ...problem }, "ignored"),
     });
   }
 
@@ -68,14 +68,14 @@ class WorldSink implements ObjectSink {
 }
 
 /** Services, endpoints and where node ports answer, as of one moment. */
-export class World {
+export class ServiceSnapshot {
   readonly model: ServiceModel;
   readonly former = new FormerTargets();
   readonly #pods: ReadonlyMap<string, string>;
   readonly #missing: readonly string[];
   readonly #known: Readonly<Record<IpFamily, ServiceKnowledge>>;
 
-  private constructor(sink: WorldSink, addresses: Readonly<Record<IpFamily, readonly string[]>>) {
+  private constructor(sink: SnapshotSink, addresses: Readonly<Record<IpFamily, readonly string[]>>) {
     this.model = sink.model;
     this.#pods = sink.pods;
     this.#missing = sink.missing;
@@ -87,17 +87,21 @@ export class World {
    * Reads the manifests, or else what the API server of the configuration or kubeconfig says. Undefined when none is given.
    * Rejects with a UserError.
    */
-  static async load(options: WorldOptions, local: readonly LocalAddress[], log: Logger): Promise<World | undefined> {
+  static async load(
+    options: SnapshotOptions,
+    local: readonly LocalAddress[],
+    log: Logger,
+  ): Promise<ServiceSnapshot | undefined> {
     if (!tellsServices(options)) return undefined;
     const config = withKubeconfig(await readConfig(options.config, log), options.kubeconfig);
     const name = nodeName(config);
-    const sink = new WorldSink(name, log);
+    const sink = new SnapshotSink(name, log);
     if (options.manifests !== undefined) await fromManifests(options.manifests, config, sink, log);
     else await fromCluster(config, name, sink, log);
     const facts = nodeFacts(config, name, sink.node);
     const addresses = (family: IpFamily): readonly string[] =>
       nodePortAddressesOf(family, nodePortAddresses(config, facts, family, local).addresses, local);
-    return new World(sink, { ip: addresses("ip"), ip6: addresses("ip6") });
+    return new ServiceSnapshot(sink, { ip: addresses("ip"), ip6: addresses("ip6") });
   }
 
   nodePortAddresses(family: IpFamily): Iterable<string> {
@@ -157,7 +161,7 @@ function withKubeconfig(config: ProxyConfig, kubeconfig: string | undefined): Pr
   return { ...config, clientConnection: { ...config.clientConnection, kubeconfig } };
 }
 
-async function fromManifests(directory: string, config: ProxyConfig, sink: WorldSink, log: Logger): Promise<void> {
+async function fromManifests(directory: string, config: ProxyConfig, sink: SnapshotSink, log: Logger): Promise<void> {
   const source = manifestSource(directory, decoderFor(config, sink.onPod), false, log, (file) =>
     sink.missing.push(file),
   );
@@ -168,7 +172,7 @@ async function fromManifests(directory: string, config: ProxyConfig, sink: World
   }
 }
 
-async function fromCluster(config: ProxyConfig, name: string, sink: WorldSink, log: Logger): Promise<void> {
+async function fromCluster(config: ProxyConfig, name: string, sink: SnapshotSink, log: Logger): Promise<void> {
   const metrics = new Metrics({ families: [], version: programVersion() });
   try {
     const cluster = await openCluster({

@@ -1,50 +1,34 @@
 /**
  * Whether an entry of the connection tracking table may stay. Pure. The rule is kube-proxy's (pkg/proxy/conntrack/cleanup.go,
  * CleanStaleEntries): a UDP entry whose original destination is a VIP and port, or a node port, of a service with at least
- * one serving endpoint, and whose reply does not come from one of them, goes. Everything beyond that has a switch.
+ * one serving endpoint, and whose reply does not come from one of them, goes. Beyond that go entries of SCTP, entries of a service
+ * without a serving endpoint (its clients are refused, and learn it), translated entries to what a service has given up or what the table
+ * that was taken over had and no service has, and TCP of services that ask for resets. Unlike there, a node port is ours at this node's
+ * addresses alone, and the same endpoint address at another port is another endpoint.
  */
-import { IpProto } from "../kernel/constants.js";
-import type { IpFamily, Protocol } from "../model/types.js";
-import type { EndpointStates } from "./endpoints.js";
-import type { ConntrackEntry } from "./types.js";
+import { IpProto } from "../../kernel/constants.js";
+import type { Endpoint, IpFamily, Protocol } from "../../model/types.js";
+import type { ConntrackEntry } from "../table/types.js";
 
-/** Where the decision goes beyond kube-proxy's; each is on by default. */
-export interface Switches {
-  /** SCTP as UDP. */
-  readonly sctp: boolean;
-  /** Also entries of a service that has no serving endpoint left: its clients are refused, and learn it. */
-  readonly withoutEndpoints: boolean;
-  /** Also entries to what a deleted service had, and to what the table that was taken over had and no service has. */
-  readonly deletedServices: boolean;
-  /** Also entries to a VIP, port or node port that a service has no more. */
-  readonly changedAddresses: boolean;
-  /** Node ports only at this node's addresses; off: at any address, as kube-proxy, other machines' included. */
-  readonly ownNodePortsOnly: boolean;
-  /** The same endpoint address at another port is another endpoint; off: only addresses are compared. */
-  readonly endpointPorts: boolean;
-  /** TCP of services that ask for it: entries to an endpoint that is gone. */
-  readonly tcpResets: boolean;
+/** serving: takes traffic. present: some slice names it, but it takes none. absent: no slice of the service names it. */
+export type EndpointState = "serving" | "present" | "absent";
+
+export class EndpointStates {
+  /** "address port" → takes traffic. */
+  readonly #states = new Map<string, boolean>();
+  readonly anyServing: boolean;
+
+  /** `serving` goes with `endpoints`. */
+  constructor(endpoints: readonly Endpoint[], serving: readonly boolean[]) {
+    endpoints.forEach(({ address, port }, i) => this.#states.set(`${address} ${port}`, serving[i] ?? false));
+    this.anyServing = serving.includes(true);
+  }
+
+  state(address: string, port: number): EndpointState {
+    const serves = this.#states.get(`${address} ${port}`);
+    return serves === undefined ? "absent" : serves ? "serving" : "present";
+  }
 }
-
-export const BEYOND_KUBE_PROXY: Switches = Object.freeze({
-  sctp: true,
-  withoutEndpoints: true,
-  deletedServices: true,
-  changedAddresses: true,
-  ownNodePortsOnly: true,
-  endpointPorts: true,
-  tcpResets: true,
-});
-
-export const AS_KUBE_PROXY: Switches = Object.freeze({
-  sctp: false,
-  withoutEndpoints: false,
-  deletedServices: false,
-  changedAddresses: false,
-  ownNodePortsOnly: false,
-  endpointPorts: false,
-  tcpResets: false,
-});
 
 /** The service port that an original destination belongs to. */
 export interface KnownTarget {
@@ -52,7 +36,7 @@ export interface KnownTarget {
   readonly endpoints: EndpointStates;
 }
 
-/** What a service had once and nobody has now. */
+/** What a service had once and none has now. */
 export interface FormerTarget {
   /** `found`: in the table that was taken over, and no service has it. */
   readonly cause: "deleted" | "changed" | "found";
@@ -77,29 +61,21 @@ export const KEPT = [
   "not-ours",
   /** A node port's number, but at an address where this node serves none. */
   "other-machine",
-  /** In a zone of its own: somebody keeps it apart on purpose, and our rules make none. */
+  /** In a zone of its own: another program keeps it apart on purpose, and our rules make none. */
   "other-zone",
   /** Neither UDP nor SCTP nor TCP. */
   "other-protocol",
-  /** SCTP, and the switch is off. */
-  "sctp-left-alone",
-  /** TCP of a service that does not ask for resets, or whose service is gone, or the switch is off. */
-  "tcp-left-alone",
+  /** TCP of a service that does not ask for resets, or that is gone. */
+  "tcp-no-reset",
   /** TCP whose endpoint is still named by a slice, be it terminating or not ready. */
   "tcp-endpoint-exists",
-  /** TCP that has ended on its own (TIME_WAIT, CLOSE): there is nobody to tell. */
+  /** TCP that has ended on its own (TIME_WAIT, CLOSE): there is no one to tell. */
   "tcp-over",
   /** Its reply comes from an endpoint that takes traffic. */
   "endpoint-serves",
-  /** The endpoint's address takes traffic, at another port, and the switch is off. */
-  "address-serves",
-  /** The service has no serving endpoint, and the switch is off. */
-  "without-endpoints-left-alone",
-  /** Nobody has its destination now, and the switch for the cause is off. */
-  "former-left-alone",
-  /** Nobody has its destination now, and it was not translated: it is not from our rules. */
+  /** No service has its destination now, and it was not translated: it is not from our rules. */
   "former-not-translated",
-  /** Nobody has its destination now, and it was translated to what was no endpoint there: somebody else's. */
+  /** No service has its destination now, and it was translated to what was no endpoint there: another program did. */
   "former-not-our-endpoint",
 ] as const;
 
@@ -157,63 +133,56 @@ export type Owner =
   | { readonly kind: "now"; readonly target: KnownTarget }
   | { readonly kind: "former"; readonly target: FormerTarget }
   | { readonly kind: "other-machine" }
-  | { readonly kind: "nobody" };
+  | { readonly kind: "none" };
 
-/** @param anyAddress node ports belong to us at every address. */
-export function ownerOf(entry: ConntrackEntry, protocol: Protocol, known: Knowledge, anyAddress: boolean): Owner {
+export function ownerOf(entry: ConntrackEntry, protocol: Protocol, known: Knowledge): Owner {
   const { destination: address, destinationPort: port } = entry.original;
   const vip = known.vip(address, protocol, port);
   if (vip !== undefined) return { kind: "now", target: vip };
   const nodePort = known.nodePort(protocol, port);
-  const served = anyAddress || known.isNodePortAddress(address);
+  const served = known.isNodePortAddress(address);
   if (nodePort !== undefined && served) return { kind: "now", target: nodePort };
   const formerVip = known.formerVip(address, protocol, port);
   if (formerVip !== undefined) return { kind: "former", target: formerVip };
   const formerNodePort = known.formerNodePort(protocol, port);
   if (formerNodePort !== undefined && served) return { kind: "former", target: formerNodePort };
-  return { kind: nodePort === undefined && formerNodePort === undefined ? "nobody" : "other-machine" };
+  return { kind: nodePort === undefined && formerNodePort === undefined ? "none" : "other-machine" };
 }
 
 /** The decision on one entry, of the family that is known. */
-export function decide(entry: ConntrackEntry, known: Knowledge, switches: Switches): Decision {
+export function decide(entry: ConntrackEntry, known: Knowledge): Decision {
   const protocol = protocolName(entry.original.protocol);
   if (protocol === undefined) return keep("other-protocol");
   if (!isInDefaultZone(entry)) return keep("other-zone");
-  const owner = ownerOf(entry, protocol, known, !switches.ownNodePortsOnly);
+  const owner = ownerOf(entry, protocol, known);
   switch (owner.kind) {
-    case "nobody":
+    case "none":
       return keep("not-ours");
     case "other-machine":
       return keep("other-machine");
     case "former":
-      if (protocol === "TCP") return keep("tcp-left-alone");
-      if (protocol === "SCTP" && !switches.sctp) return keep("sctp-left-alone");
-      return decideFormer(entry, owner.target, switches);
+      return protocol === "TCP" ? keep("tcp-no-reset") : decideFormer(entry, owner.target);
     case "now":
-      if (protocol === "TCP") return decideTcp(entry, owner.target, switches);
-      if (protocol === "SCTP" && !switches.sctp) return keep("sctp-left-alone");
-      return decideNow(entry, owner.target, switches);
+      return protocol === "TCP" ? decideTcp(entry, owner.target) : decideNow(entry, owner.target);
   }
 }
 
-function decideNow(entry: ConntrackEntry, { endpoints }: KnownTarget, switches: Switches): Decision {
+function decideNow(entry: ConntrackEntry, { endpoints }: KnownTarget): Decision {
   const { source, sourcePort } = entry.reply;
   if (endpoints.state(source, sourcePort) === "serving") return keep("endpoint-serves");
-  if (!switches.endpointPorts && endpoints.servesAt(source)) return keep("address-serves");
-  if (endpoints.anyServing) return remove(isTranslated(entry) ? "endpoint-gone" : "not-translated");
-  return switches.withoutEndpoints ? remove("without-endpoints") : keep("without-endpoints-left-alone");
+  if (!endpoints.anyServing) return remove("without-endpoints");
+  return remove(isTranslated(entry) ? "endpoint-gone" : "not-translated");
 }
 
-function decideTcp(entry: ConntrackEntry, target: KnownTarget, switches: Switches): Decision {
-  if (!target.resetRemovedEndpoints || !switches.tcpResets) return keep("tcp-left-alone");
+function decideTcp(entry: ConntrackEntry, target: KnownTarget): Decision {
+  if (!target.resetRemovedEndpoints) return keep("tcp-no-reset");
   const { source, sourcePort } = entry.reply;
   if (target.endpoints.state(source, sourcePort) !== "absent") return keep("tcp-endpoint-exists");
   if (TCP_OVER.has(entry.state ?? "")) return keep("tcp-over");
-  return isTranslated(entry) ? remove("tcp-endpoint-gone") : keep("tcp-left-alone");
+  return isTranslated(entry) ? remove("tcp-endpoint-gone") : keep("tcp-no-reset");
 }
 
-function decideFormer(entry: ConntrackEntry, { cause, endpoints }: FormerTarget, switches: Switches): Decision {
-  if (!(cause === "changed" ? switches.changedAddresses : switches.deletedServices)) return keep("former-left-alone");
+function decideFormer(entry: ConntrackEntry, { cause, endpoints }: FormerTarget): Decision {
   if (!isTranslated(entry)) return keep("former-not-translated");
   const { source, sourcePort } = entry.reply;
   if (endpoints !== undefined && !endpoints.has(`${source} ${sourcePort}`)) return keep("former-not-our-endpoint");

@@ -1,5 +1,5 @@
 /** The kernel's connection tracking table as the rest of the program sees it. Addresses are canonical text. */
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../../model/types.js";
 
 /** One direction of a connection. Ports are 0 for protocols that have none. */
 export interface ConntrackTuple {
@@ -126,12 +126,12 @@ export interface ConntrackFilter {
 export const MOST_ADDRESSES = 64;
 
 /**
- * What a dump of one family may leave out, looked up where entries are decoded: a pass over a million entries must not make
+ * What a dump of one family may skip, looked up where entries are decoded: a pass over a million entries must not make
  * an object of each. It says which original destinations matter and which reply sources are in order there. An entry need
  * not be handed over when no destination matches it, or when its reply source is in the list of every destination that
- * does. Leaving nothing out is always right; leaving out anything else never is.
+ * does. Skipping nothing is always right; skipping anything else never is.
  */
-export interface ConntrackScreen {
+export interface ConntrackPrefilter {
   readonly family: IpFamily;
   /**
    * Records of address (4 or 16 bytes), protocol (1), zero (1), port (2, network order), list (4, host order).
@@ -150,7 +150,7 @@ export interface DumpResult {
   readonly entries: number;
   /** Entries that the kernel sent; what it did not filter was filtered here. */
   readonly seen: number;
-  /** With a screen: how many matched the filter, handed over or not. Absent: none was left out. */
+  /** With a prefilter: how many matched the filter, handed over or not. Absent: none was skipped. */
   readonly matched?: number;
   /** And how many of these have IPS_SEEN_REPLY. */
   readonly answered?: number;
@@ -179,7 +179,7 @@ export interface ConntrackUpdate {
 
 export interface ConntrackEvents {
   onNew?(entry: ConntrackEntry): void;
-  /** The kernel tells it only of entries that it made while somebody listened (net.netfilter.nf_conntrack_events = 2). */
+  /** The kernel tells it only of entries that it made while a listener was there (net.netfilter.nf_conntrack_events = 2). */
   onDestroy?(entry: ConntrackEntry): void;
   /** The kernel dropped events (ENOBUFS). */
   onLost(): void;
@@ -206,13 +206,13 @@ export interface ConntrackStats {
 export interface ConntrackTable {
   /**
    * In chunks: the next one is read when the last one's promise is done, so memory stays bounded.
-   * An entry that is kept keeps the few hundred of its chunk in memory; `plainEntry` (entry.ts) makes a copy of its own.
-   * With a `screen` for the filter's family, entries that it does not ask for may be left out.
+   * An entry that is kept keeps the few hundred of its chunk in memory; `plainEntry` (decode.ts) makes a copy of its own.
+   * With a `prefilter` for the filter's family, entries that it does not ask for may be skipped.
    */
   dump(
     filter: ConntrackFilter,
     onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
-    screen?: ConntrackScreen,
+    prefilter?: ConntrackPrefilter,
   ): Promise<DumpResult>;
   lookup(family: IpFamily, original: ConntrackTuple, zone?: number): Promise<ConntrackEntry | undefined>;
   /** Rejects with EEXIST when there is one with either tuple. */

@@ -1,5 +1,5 @@
 /** The services and endpoints that the cases (cases.ts) are about, and what has happened to them. */
-import { FormerTargets } from "../../../src/conntrack/former.js";
+import { FormerTargets } from "../../../src/conntrack/reconcile/former-targets.js";
 import { parseAddress } from "../../../src/base/ip.js";
 import { DecodingModel } from "../model/objects.js";
 import type { IpFamily, Protocol } from "../../../src/model/types.js";

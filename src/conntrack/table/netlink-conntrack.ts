@@ -1,27 +1,27 @@
 /**
  * Connection tracking of the running kernel: ctnetlink, through the addon.
  */
-import { loadAddon, type NativeAddon } from "../kernel/addon.js";
+import { loadAddon, type NativeAddon } from "../../kernel/addon.js";
 import type {
   NativeConntrack,
   NativeConntrackCallback,
   NativePiece,
   NativeRecords,
   NativePrefilter,
-} from "../kernel/conntrack-addon.js";
-import { KernelError } from "../kernel/errors.js";
-import { NativeCalls, rethrowLater } from "../kernel/native-calls.js";
-import { translate } from "../kernel/native-error.js";
-import type { IpFamily } from "../model/types.js";
-import { packIdentities, unpackRecords } from "./entry.js";
+} from "../../kernel/conntrack-addon.js";
+import { KernelError } from "../../kernel/errors.js";
+import { NativeCalls, rethrowLater } from "../../kernel/native-calls.js";
+import { translate } from "../../kernel/native-error.js";
+import type { IpFamily } from "../../model/types.js";
+import { packIdentities, unpackRecords } from "./decode.js";
 import { compileFilter, packPatterns } from "./filter.js";
-import { AF, checkUpdate, OFFSET, packIdentity, packKey, packNewEntry } from "./record.js";
-import { checkScreen } from "./screen.js";
+import { AF, checkUpdate, OFFSET, packIdentity, packKey, packNewEntry } from "./encode.js";
+import { checkPrefilter } from "../reconcile/prefilter.js";
 import type {
   ConntrackEntry,
   ConntrackEvents,
   ConntrackFilter,
-  ConntrackScreen,
+  ConntrackPrefilter,
   ConntrackStats,
   ConntrackTable,
   ConntrackTuple,
@@ -71,14 +71,14 @@ export class NetlinkConntrack implements ConntrackTable {
   async dump(
     filter: ConntrackFilter,
     onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
-    screen?: ConntrackScreen,
+    prefilter?: ConntrackPrefilter,
   ): Promise<DumpResult> {
     return this.#calls.run("dump", async () => {
       const patterns = packPatterns(compileFilter(filter, "dump"));
-      const dump = this.#addon.conntrackDump(this.#table, patterns, packScreen(filter, screen));
+      const dump = this.#addon.conntrackDump(this.#table, patterns, packPrefilter(filter, prefilter));
       const read = (): Promise<NativePiece> => {
         const piece = this.#addon.conntrackRead(dump);
-        // It may fail while `onEntries` still has the piece before, and nobody waits for it yet.
+        // It may fail while `onEntries` still has the piece before, and nothing waits for it yet.
         piece.catch(() => undefined);
         return piece;
       };
@@ -104,7 +104,7 @@ export class NetlinkConntrack implements ConntrackTable {
             if (waiting !== undefined) await waiting;
           }
         }
-        return { entries, seen, interrupted, ...(screen !== undefined && { matched, answered }) };
+        return { entries, seen, interrupted, ...(prefilter !== undefined && { matched, answered }) };
       } finally {
         // Where `onEntries` or a read failed, workers are still reading.
         await Promise.allSettled(reading);
@@ -204,10 +204,13 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 }
 
-function packScreen(filter: ConntrackFilter, screen: ConntrackScreen | undefined): NativePrefilter | undefined {
-  if (screen === undefined) return undefined;
-  checkScreen("dump", filter, screen);
-  const { family, destinations, lists, endpoints } = screen;
+function packPrefilter(
+  filter: ConntrackFilter,
+  prefilter: ConntrackPrefilter | undefined,
+): NativePrefilter | undefined {
+  if (prefilter === undefined) return undefined;
+  checkPrefilter("dump", filter, prefilter);
+  const { family, destinations, lists, endpoints } = prefilter;
   const listBytes = new Uint8Array(lists.buffer, lists.byteOffset, lists.byteLength);
   return { family: AF[family], destinations, lists: listBytes, endpoints };
 }

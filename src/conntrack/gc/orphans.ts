@@ -2,10 +2,10 @@
  * Orphans: entries that were translated, whose original destination is or was a VIP or node port of ours, and whose reply
  * source no slice of any service names. Those of UDP and SCTP are stale as well (decide.ts); what is left are TCP's. Pure.
  */
-import { IpProto } from "../kernel/constants.js";
-import { isInDefaultZone, isTranslated, ownerOf, protocolName } from "./decide.js";
-import type { Knowledge } from "./decide.js";
-import type { ConntrackEntry } from "./types.js";
+import { IpProto } from "../../kernel/constants.js";
+import { isInDefaultZone, isTranslated, ownerOf, protocolName } from "../reconcile/decide.js";
+import type { Knowledge } from "../reconcile/decide.js";
+import type { ConntrackEntry } from "../table/types.js";
 
 /**
  * Which orphans go, each with those before it; those of UDP and SCTP unless it is `none`.
@@ -45,7 +45,7 @@ export function isPurged({ original, state = "" }: ConntrackEntry, purge: Orphan
 export function orphanOf(entry: ConntrackEntry, known: Knowledge): "now" | "former" | undefined {
   const protocol = protocolName(entry.original.protocol);
   if (protocol === undefined || !isInDefaultZone(entry) || !isTranslated(entry)) return undefined;
-  const owner = ownerOf(entry, protocol, known, false);
+  const owner = ownerOf(entry, protocol, known);
   const { source, sourcePort } = entry.reply;
   if (owner.kind === "now") {
     return owner.target.endpoints.state(source, sourcePort) === "absent" ? "now" : undefined;

@@ -1,6 +1,6 @@
 /** How full the connection tracking table is, looked at now and then; says so once when it gets too full. */
-import type { Logger } from "../base/logger.js";
-import type { ConntrackTable } from "./types.js";
+import type { Logger } from "../../base/logger.js";
+import type { ConntrackTable } from "../table/types.js";
 
 export interface PressureReport {
   readonly entries: number;

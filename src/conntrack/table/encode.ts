@@ -7,10 +7,10 @@
  *    40 four addresses of 16 bytes: original source, destination, reply source, destination
  *   104 counters: packets, bytes, original and reply   136 start, ns   144 labels
  */
-import { KernelError } from "../kernel/errors.js";
-import { packAddress } from "../base/ip.js";
-import type { IpFamily } from "../model/types.js";
-import { ICMP, ICMPV6, STATES, WITH_PORTS } from "./states.js";
+import { KernelError } from "../../kernel/errors.js";
+import { packAddress } from "../../base/ip.js";
+import type { IpFamily } from "../../model/types.js";
+import { ICMP, ICMPV6, STATES, WITH_PORTS } from "./protocol-states.js";
 import { CONNTRACK_STATUS } from "./types.js";
 import type { ConntrackEntry, ConntrackTuple, ConntrackUpdate, NewConntrackEntry } from "./types.js";
 
@@ -220,7 +220,7 @@ const NAT_BITS = sourceNat | destinationNat | sourceNatDone | destinationNatDone
 /** What the kernel lets one set when an entry is made. */
 const SETTABLE = seenReply | assured | confirmed | fixedTimeout | helper;
 
-/** The whole record of an entry to be made; NAT bits are left out of its status. Throws KernelError "invalid". */
+/** The whole record of an entry to be made; NAT bits are dropped from its status. Throws KernelError "invalid". */
 export function packNewEntry(action: string, entry: NewConntrackEntry): Uint8Array<ArrayBuffer> {
   const status = checkInteger(action, "status", entry.status ?? 0, 0xffffffff) & ~NAT_BITS;
   if ((status & ~SETTABLE) !== 0) {

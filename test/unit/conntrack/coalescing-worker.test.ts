@@ -1,16 +1,16 @@
-/** Work gathered into pieces, with a rest after each. */
+/** Work gathered into pieces, with a pause after each. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
 
-import { Lane } from "../../../src/conntrack/lane.js";
+import { CoalescingWorker } from "../../../src/conntrack/reconcile/coalescing-worker.js";
 
 const WORK_MS = 20;
-const lanes: Lane<number[]>[] = [];
+const workers: CoalescingWorker<number[]>[] = [];
 afterEach(async () => {
-  await Promise.all(lanes.splice(0).map((lane) => lane.stop()));
+  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
 });
 
-function newLane(restFactor: number) {
+function newLane(pauseFactor: number) {
   const pieces: { readonly scope: readonly number[]; readonly started: number; readonly ended: number }[] = [];
   const gate = Promise.withResolvers<void>();
   const first = Promise.withResolvers<void>();
@@ -22,39 +22,39 @@ function newLane(restFactor: number) {
     first.resolve();
     return true;
   };
-  const lane = new Lane<number[]>(work, {
+  const worker = new CoalescingWorker<number[]>(work, {
     merge: (into, from) => void into.push(...from),
     firstRetryMs: 1,
     maxRetryMs: 1,
-    restFactor,
-    maxRestMs: 10_000,
+    pauseFactor,
+    maxPauseMs: 10_000,
     onFailure: () => undefined,
   });
-  lanes.push(lane);
+  workers.push(worker);
   /** Nothing is done before `finish`; `worked` resolves with the first piece. */
-  return { lane, pieces, finish: gate.resolve, worked: first.promise };
+  return { worker, pieces, finish: gate.resolve, worked: first.promise };
 }
 
-test("what comes while it works or rests is one piece, after a rest of twice the work", async () => {
-  const { lane, pieces, finish, worked } = newLane(2);
-  lane.add([1]);
+test("what comes while it works or pauses is one piece, after a pause of twice the work", async () => {
+  const { worker, pieces, finish, worked } = newLane(2);
+  worker.add([1]);
   await sleep(WORK_MS / 2);
-  lane.add([2]);
+  worker.add([2]);
   finish();
   await worked;
-  lane.add([3]);
-  await lane.idle();
+  worker.add([3]);
+  await worker.idle();
   expect(pieces.map(({ scope }) => scope)).toEqual([[1], [2, 3]]);
   const [first, second] = pieces;
   expect(second.started - first.ended).toBeGreaterThan((first.ended - first.started) * 2 - 3);
 });
 
-test("neither who asks whether it is idle nor an end waits for a rest", async () => {
-  const { lane, pieces, finish } = newLane(400);
+test("neither idle() nor stop() waits for a pause", async () => {
+  const { worker, pieces, finish } = newLane(400);
   finish();
-  lane.add([1]);
-  await lane.idle();
-  lane.add([2]);
-  await lane.stop();
+  worker.add([1]);
+  await worker.idle();
+  worker.add([2]);
+  await worker.stop();
   expect(pieces.map(({ scope }) => scope)).toEqual([[1]]);
 });

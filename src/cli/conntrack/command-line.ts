@@ -1,10 +1,10 @@
 /** The command `conntrack` with its sub-commands: options in, src/cli/conntrack/commands.ts does the work. */
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { WITH_PORTS } from "../conntrack/states.js";
-import type { ConntrackFilter, ConntrackTuple } from "../conntrack/types.js";
-import { familyOf, parseAddress } from "../base/ip.js";
-import { LOG_LEVELS } from "../base/logger.js";
-import type { CommonConntrackOptions, DeleteCommandOptions, GcCommandOptions } from "./conntrack/commands.js";
+import { WITH_PORTS } from "../../conntrack/table/protocol-states.js";
+import type { ConntrackFilter, ConntrackTuple } from "../../conntrack/table/types.js";
+import { familyOf, parseAddress } from "../../base/ip.js";
+import { LOG_LEVELS } from "../../base/logger.js";
+import type { CommonConntrackOptions, DeleteCommandOptions, GcCommandOptions } from "./commands.js";
 import {
   addFilterOptions,
   type FilterOptions,
@@ -12,11 +12,11 @@ import {
   parseNumber,
   parseProtocol,
   tellsServices,
-} from "./conntrack/filter-options.js";
-import { FORMATS } from "./conntrack/format.js";
+} from "./filter-options.js";
+import { FORMATS } from "./format.js";
 
 /** What the commands need is loaded when one runs. */
-const commands = () => import("./conntrack/commands.js");
+const commands = () => import("./commands.js");
 
 type Done = (code: number) => void;
 

@@ -1,29 +1,29 @@
 /**
  * Work that is done one piece at a time: what comes meanwhile is gathered into the next piece; what fails is gathered
- * again and waits, longer each time. After a piece comes a rest in proportion to it, so that changes without end do not keep
- * a processor busy; a piece that comes after the rest is begun at once.
+ * again and retried with backoff. After a piece comes a pause in proportion to it, so that changes without end do not keep
+ * a processor busy; a piece that comes after the pause is begun at once.
  */
-import { Backoff } from "../base/backoff.js";
+import { Backoff } from "../../base/backoff.js";
 import { performance } from "node:perf_hooks";
 import { setTimeout as sleep } from "node:timers/promises";
 
-export interface LaneOptions<S> {
+export interface CoalescingWorkerOptions<S> {
   /** Puts a later piece of work into one that has not begun. */
   merge(into: S, from: S): void;
   /** First wait after a failure, ms; doubles from there. */
   readonly firstRetryMs: number;
   readonly maxRetryMs: number;
-  /** Rest after a piece of work, in times of what it took, and the longest, ms. */
-  readonly restFactor: number;
-  readonly maxRestMs: number;
-  /** Told of each failure: what, how often in a row, and in how many ms it is tried again. */
+  /** Pause after a piece of work, in times of what it took, and the longest, ms. */
+  readonly pauseFactor: number;
+  readonly maxPauseMs: number;
+  /** Told of each failure: what, how often in a row, and in how many ms it is retried. */
   onFailure(error: unknown, failures: number, retryMs: number): void;
 }
 
 /** `work` is never running twice. It resolves to whether it had anything to do; a rejection is a failure. */
-export class Lane<S> {
+export class CoalescingWorker<S> {
   readonly #work: (scope: S) => Promise<boolean>;
-  readonly #options: LaneOptions<S>;
+  readonly #options: CoalescingWorkerOptions<S>;
   #pending: S | undefined;
   /** What failed, until the timer brings it back: a change that comes meanwhile neither waits for it nor hastens it. */
   #failed: S | undefined;
@@ -31,17 +31,17 @@ export class Lane<S> {
   #running: Promise<void> | undefined;
   #retry: { readonly timer: NodeJS.Timeout; readonly begun: Promise<void>; readonly begin: () => void } | undefined;
   /** ms of the performance clock. */
-  #restsUntil = 0;
+  #pausedUntil = 0;
   readonly #stop = new AbortController();
   #stopped = false;
 
-  constructor(work: (scope: S) => Promise<boolean>, options: LaneOptions<S>) {
+  constructor(work: (scope: S) => Promise<boolean>, options: CoalescingWorkerOptions<S>) {
     this.#work = work;
     this.#options = options;
     this.#backoff = new Backoff({ firstMs: options.firstRetryMs, longestMs: options.maxRetryMs });
   }
 
-  /** Does it as soon as what is being done is done, and rested from. */
+  /** Does it as soon as what is being done is done, and its pause is over. */
   add(scope: S): void {
     if (this.#stopped) return;
     if (this.#pending === undefined) this.#pending = scope;
@@ -49,7 +49,7 @@ export class Lane<S> {
     this.#running ??= this.#run();
   }
 
-  /** Resolves when what failed is tried again, or will not be; undefined: nothing has failed. */
+  /** Resolves when what failed is retried, or will not be; undefined: nothing has failed. */
   get retry(): Promise<void> | undefined {
     return this.#retry?.begun;
   }
@@ -79,18 +79,18 @@ export class Lane<S> {
         this.#fail(scope, error);
       }
       const ended = performance.now();
-      const { restFactor, maxRestMs } = this.#options;
-      this.#restsUntil = ended + Math.min((ended - started) * restFactor, maxRestMs);
+      const { pauseFactor, maxPauseMs } = this.#options;
+      this.#pausedUntil = ended + Math.min((ended - started) * pauseFactor, maxPauseMs);
     }
     this.#running = undefined;
   }
 
-  /** What is to be done, after the rest. */
+  /** What is to be done, after the pause. */
   async #next(): Promise<S | undefined> {
-    const restMs = this.#restsUntil - performance.now();
-    if (this.#pending !== undefined && restMs > 0) {
+    const pauseMs = this.#pausedUntil - performance.now();
+    if (this.#pending !== undefined && pauseMs > 0) {
       // Ended by stop() alone, which leaves nothing pending.
-      await sleep(restMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
+      await sleep(pauseMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
     }
     const scope = this.#pending;
     this.#pending = undefined;

@@ -1,5 +1,5 @@
 /** Runs garbage collection in the background: at an interval that adapts, and early when the table does badly. */
-import type { Logger } from "../base/logger.js";
+import type { Logger } from "../../base/logger.js";
 import {
   DIRECTIONS,
   GC_MIN_MS,
@@ -8,7 +8,7 @@ import {
   gcInterval,
   type GcReport,
   type GcRequest,
-} from "./gc.js";
+} from "./collector.js";
 
 /** Told what a run in the background does with each entry. */
 export type GcWatcher = Pick<GcRequest, "onEntry" | "onAlive">;

@@ -1,11 +1,10 @@
-/** Builds the screen of a pass over many destinations: which there are, and which reply sources are in order there. */
-import { IpProto } from "../kernel/constants.js";
-import { packAddress } from "../base/ip.js";
-import type { IpFamily, Protocol, ServiceTarget } from "../model/types.js";
-import type { Switches } from "./decide.js";
-import type { Claim } from "./former.js";
-import { invalid } from "./record.js";
-import type { ConntrackEntry, ConntrackFilter, ConntrackScreen } from "./types.js";
+/** Builds the prefilter of a pass over many destinations: which there are, and which reply sources are in order there. */
+import { IpProto } from "../../kernel/constants.js";
+import { packAddress } from "../../base/ip.js";
+import type { IpFamily, Protocol, ServiceTarget } from "../../model/types.js";
+import type { Claim } from "./former-targets.js";
+import { invalid } from "../table/encode.js";
+import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter } from "../table/types.js";
 
 const NUMBER: Readonly<Record<Protocol, number>> = { TCP: IpProto.tcp, UDP: IpProto.udp, SCTP: IpProto.sctp };
 
@@ -15,15 +14,8 @@ export function protocolNumber(protocol: Protocol): number {
 }
 
 /** Whether entries of such a service port may have to go at all. */
-export function isReconciled(protocol: Protocol, resetRemovedEndpoints: boolean, switches: Switches): boolean {
-  switch (protocol) {
-    case "UDP":
-      return true;
-    case "SCTP":
-      return switches.sctp;
-    case "TCP":
-      return resetRemovedEndpoints && switches.tcpResets;
-  }
+export function isReconciled(protocol: Protocol, resetRemovedEndpoints: boolean): boolean {
+  return protocol !== "TCP" || resetRemovedEndpoints;
 }
 
 /** Bytes that grow. */
@@ -52,9 +44,8 @@ class Bytes {
   }
 }
 
-export class ScreenBuilder {
+export class PrefilterBuilder {
   readonly #family: IpFamily;
-  readonly #switches: Switches;
   readonly #all: boolean;
   readonly #nodePortAddresses: readonly string[];
   readonly #addressBytes: number;
@@ -64,20 +55,14 @@ export class ScreenBuilder {
   readonly #protocols = new Set<number>();
 
   /**
-   * @param nodePortAddresses where node ports answer; not asked for when node ports count at any address.
+   * @param nodePortAddresses where node ports answer; the unspecified address: anywhere.
    * @param purpose stale: what the decision may delete is handed over. orphans: also, of all protocols, what goes to no
    *   endpoint of its service.
    */
-  constructor(
-    family: IpFamily,
-    switches: Switches,
-    nodePortAddresses: Iterable<string>,
-    purpose: "stale" | "orphans" = "stale",
-  ) {
+  constructor(family: IpFamily, nodePortAddresses: Iterable<string>, purpose: "stale" | "orphans" = "stale") {
     this.#all = purpose === "orphans";
     this.#family = family;
-    this.#switches = switches;
-    this.#nodePortAddresses = switches.ownNodePortsOnly ? [...nodePortAddresses] : [family === "ip" ? "0.0.0.0" : "::"];
+    this.#nodePortAddresses = [...nodePortAddresses];
     this.#addressBytes = family === "ip" ? 4 : 16;
   }
 
@@ -94,9 +79,8 @@ export class ScreenBuilder {
 
   addTarget(target: ServiceTarget): void {
     const { protocol, resetRemovedEndpoints, endpoints, serving } = target;
-    if (!this.#all && !isReconciled(protocol, resetRemovedEndpoints, this.#switches)) return;
+    if (!this.#all && !isReconciled(protocol, resetRemovedEndpoints)) return;
     const inOrder = protocol === "TCP" ? endpoints : endpoints.filter((_, i) => serving[i]);
-    if (!this.#all && inOrder.length === 0 && protocol !== "TCP" && !this.#switches.withoutEndpoints) return;
     const list = this.#lists.length - 1;
     for (const { address, port } of inOrder) {
       const at = this.#endpoints.grow(this.#addressBytes + 4);
@@ -110,14 +94,14 @@ export class ScreenBuilder {
 
   /** Every entry to it matters. */
   addFormer({ address, protocol, port }: Claim): void {
-    if (!this.#all && !isReconciled(protocol, false, this.#switches)) return;
+    if (!this.#all && !isReconciled(protocol, false)) return;
     const list = this.#lists.length - 1;
     this.#lists.push(this.#lists[list] ?? 0);
     if (address === "") this.#addNodePort(protocol, port, list);
     else this.#addDestination(address, protocol, port, list);
   }
 
-  build(): ConntrackScreen {
+  build(): ConntrackPrefilter {
     return {
       family: this.#family,
       destinations: this.#destinations.take(),
@@ -147,18 +131,18 @@ export class ScreenBuilder {
   }
 }
 
-/** Throws KernelError "invalid" unless the filter is of the screen's family. */
-export function checkScreen(action: string, filter: ConntrackFilter, screen: ConntrackScreen): void {
-  if (filter.family !== screen.family) throw invalid(action, "screen: the filter is not of its family");
+/** Throws KernelError "invalid" unless the filter is of the prefilter's family. */
+export function checkPrefilter(action: string, filter: ConntrackFilter, prefilter: ConntrackPrefilter): void {
+  if (filter.family !== prefilter.family) throw invalid(action, "prefilter: the filter is not of its family");
 }
 
-/** What a screen says of an entry of its family, for tables that look at entries in JavaScript: it need not be handed over. */
-export function mayLeaveOut(screen: ConntrackScreen, { original, reply }: ConntrackEntry): boolean {
-  const { destinations, lists, endpoints } = screen;
-  const bytes = screen.family === "ip" ? 4 : 16;
-  const wanted = new Uint8Array(bytes + 8);
-  packAddress(original.destination, wanted, 0);
-  wanted.set([original.protocol, 0, original.destinationPort >>> 8, original.destinationPort & 0xff], bytes);
+/** What a prefilter says of an entry of its family, for tables that look at entries in JavaScript: it need not be handed over. */
+export function maySkip(prefilter: ConntrackPrefilter, { original, reply }: ConntrackEntry): boolean {
+  const { destinations, lists, endpoints } = prefilter;
+  const bytes = prefilter.family === "ip" ? 4 : 16;
+  const sought = new Uint8Array(bytes + 8);
+  packAddress(original.destination, sought, 0);
+  sought.set([original.protocol, 0, original.destinationPort >>> 8, original.destinationPort & 0xff], bytes);
   const source = new Uint8Array(bytes + 4);
   packAddress(reply.source, source, 0);
   source.set([reply.sourcePort >>> 8, reply.sourcePort & 0xff], bytes);
@@ -172,7 +156,7 @@ export function mayLeaveOut(screen: ConntrackScreen, { original, reply }: Conntr
     const record = destinations.subarray(at, at + bytes + 8);
     const any = record.subarray(0, bytes).every((byte) => byte === 0);
     const from = any ? bytes : 0;
-    if (!record.subarray(from, bytes + 4).every((byte, i) => byte === wanted[from + i])) continue;
+    if (!record.subarray(from, bytes + 4).every((byte, i) => byte === sought[from + i])) continue;
     if (!listed(new DataView(record.buffer, record.byteOffset).getUint32(bytes + 4, true))) return false;
   }
   return true;

@@ -1,21 +1,21 @@
 /**
  * Keeps the connection tracking table in line with the rules: after they are in, entries that the decision (decide.ts)
  * finds stale are deleted. A sync never waits for it. For a few changed destinations the kernel filters, one dump each;
- * for many there is one pass over the whole family, with a screen that keeps what is in order from JavaScript.
+ * for many there is one pass over the whole family, with a prefilter that keeps what is in order from JavaScript.
  *
  * Each pass is followed by another one over the same: a packet that found its endpoint in the old rules may enter the
  * table after the first one has been by.
  */
-import type { IpFamily, ServiceTarget } from "../model/types.js";
-import type { Logger } from "../base/logger.js";
-import { TimeSlice } from "../base/time-slice.js";
-import { decide, type DeleteReason, protocolName, type Switches } from "./decide.js";
-import type { Claim, FormerTargets } from "./former.js";
-import { ServiceKnowledge, type TargetSource } from "./knowledge.js";
-import { Lane } from "./lane.js";
+import type { IpFamily, ServiceTarget } from "../../model/types.js";
+import type { Logger } from "../../base/logger.js";
+import { TimeSlice } from "../../base/time-slice.js";
+import { decide, type DeleteReason, protocolName } from "./decide.js";
+import type { Claim, FormerTargets } from "./former-targets.js";
+import { ServiceKnowledge, type TargetSource } from "./service-knowledge.js";
+import { CoalescingWorker } from "./coalescing-worker.js";
 import { filtersOf, type GoneEndpoint, mergeScope, newScope, repeatScope, type Scope, scopeOf } from "./scope.js";
-import { isReconciled, ScreenBuilder } from "./screen.js";
-import type { ConntrackEntry, ConntrackFilter, ConntrackScreen, ConntrackTable } from "./types.js";
+import { isReconciled, PrefilterBuilder } from "./prefilter.js";
+import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter, ConntrackTable } from "../table/types.js";
 
 /** few: kernel-filtered dumps of the destinations that changed. many: one dump of the whole family. */
 export type Mode = "few" | "many";
@@ -38,19 +38,18 @@ export interface ReconcilerOptions {
   readonly former: FormerTargets;
   /** Where node ports answer: canonical addresses of this node. Asked before each pass. */
   readonly nodePortAddresses: (family: IpFamily) => Promise<Iterable<string>>;
-  readonly switches: Switches;
   readonly log: Logger;
   readonly onPass?: (report: ReconcileReport) => void;
   /** Each entry that was deleted, as the kernel answered. Must not throw. */
   readonly onDeleted?: (entry: ConntrackEntry, reason: DeleteReason) => void;
   /** A service that is looked at asks for resets of its connections to endpoints that are gone. */
-  readonly onResetsWanted?: (service: string) => void;
+  readonly onResetsAsked?: (service: string) => void;
   /** ms, monotonic. Default performance.now. */
   readonly now?: () => number;
   /** Between a pass and the one after it, ms. Default SETTLE_MS. */
   readonly settleMs?: number;
-  /** Rest after a pass, in times of what it took. Default REST_FACTOR. */
-  readonly restFactor?: number;
+  /** Rest after a pass, in times of what it took. Default PAUSE_FACTOR. */
+  readonly pauseFactor?: number;
   /** First wait after a failure, ms. Default FIRST_RETRY_MS. */
   readonly firstRetryMs?: number;
 }
@@ -67,11 +66,11 @@ const SETTLE_MS = 100;
 const MOST_REPEATS = 3;
 /**
  * A dump walks the kernel's whole hash table, however few entries it is to show (10 ms of a processor for 262,144 buckets): a
- * lane that always has something to do may take a third of one. Where the processors are busy with others' work a pass takes longer, and a
+ * worker that always has something to do may take a third of one. Where the processors are busy with other work a pass takes longer, and a
  * client whose endpoint went must not wait for that too.
  */
-const REST_FACTOR = 2;
-const MAX_REST_MS = 50;
+const PAUSE_FACTOR = 2;
+const MAX_PAUSE_MS = 50;
 const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 30_000;
 /** Work on a long list in slices of this length, ms: a sync that is due must not be kept waiting. */
@@ -96,7 +95,7 @@ interface Tally {
 export class Reconciler {
   readonly #options: ReconcilerOptions;
   readonly #now: () => number;
-  readonly #lanes: Readonly<Record<IpFamily, Readonly<Record<Mode, Lane<Scope>>>>>;
+  readonly #workers: Readonly<Record<IpFamily, Readonly<Record<Mode, CoalescingWorker<Scope>>>>>;
   /** With what tells that the follow-up has begun, or will not. */
   readonly #followUps = new Map<NodeJS.Timeout, PromiseWithResolvers<void>>();
   #stopped = false;
@@ -108,20 +107,20 @@ export class Reconciler {
       merge: mergeScope,
       firstRetryMs: options.firstRetryMs ?? FIRST_RETRY_MS,
       maxRetryMs: MAX_RETRY_MS,
-      restFactor: options.restFactor ?? REST_FACTOR,
-      maxRestMs: MAX_REST_MS,
+      pauseFactor: options.pauseFactor ?? PAUSE_FACTOR,
+      maxPauseMs: MAX_PAUSE_MS,
       onFailure: (error: unknown, failures: number, retryMs: number) => this.#failed(error, failures, retryMs),
     };
-    // A lane each: one changed VIP must not wait for a pass over a million entries, nor for the other family.
-    const lanes = (family: IpFamily) => ({
-      few: new Lane<Scope>((scope) => this.#passFew(family, scope), retries),
-      many: new Lane<Scope>((scope) => this.#passMany(family, scope), retries),
+    // A worker each: one changed VIP must not wait for a pass over a million entries, nor for the other family.
+    const workers = (family: IpFamily) => ({
+      few: new CoalescingWorker<Scope>((scope) => this.#passFew(family, scope), retries),
+      many: new CoalescingWorker<Scope>((scope) => this.#passMany(family, scope), retries),
     });
-    this.#lanes = { ip: lanes("ip"), ip6: lanes("ip6") };
+    this.#workers = { ip: workers("ip"), ip6: workers("ip6") };
   }
 
   /**
-   * The rules of a family are in for these services, and no more for these claims that nobody has. A service comes with the
+   * The rules of a family are in for these services, and no more for these claims that no service has. A service comes with the
    * endpoints that went, when nothing else of it changed; see Scope. Returns at once.
    */
   request(
@@ -130,17 +129,17 @@ export class Reconciler {
     claims: Iterable<Claim>,
   ): void {
     const scope = scopeOf(services, claims);
-    if (scope.services.size > 0 || scope.claims.size > 0) this.#lanes[family].few.add(scope);
+    if (scope.services.size > 0 || scope.claims.size > 0) this.#workers[family].few.add(scope);
   }
 
   /** The rules of a family are in; every entry of it is looked at. Returns at once. */
   requestAll(family: IpFamily): void {
-    this.#lanes[family].many.add({ ...newScope(), all: true });
+    this.#workers[family].many.add({ ...newScope(), all: true });
   }
 
   /** Resolves when no pass is running or waiting, but for follow-ups and retries. */
   async idle(): Promise<void> {
-    for (const lane of this.#allLanes()) await lane.idle();
+    for (const worker of this.#allWorkers()) await worker.idle();
   }
 
   /** Resolves when nothing is left to do, follow-ups and retries included; as long as a pass fails, it does not. */
@@ -148,7 +147,7 @@ export class Reconciler {
     for (;;) {
       await this.idle();
       const followUps = Array.from(this.#followUps.values(), ({ promise }) => promise);
-      const waiting = [...followUps, ...this.#allLanes().flatMap(({ retry }) => retry ?? [])];
+      const waiting = [...followUps, ...this.#allWorkers().flatMap(({ retry }) => retry ?? [])];
       if (waiting.length === 0) return;
       await Promise.race(waiting);
     }
@@ -162,18 +161,18 @@ export class Reconciler {
       resolve();
     }
     this.#followUps.clear();
-    await Promise.all(this.#allLanes().map((lane) => lane.stop()));
+    await Promise.all(this.#allWorkers().map((worker) => worker.stop()));
   }
 
-  #allLanes(): Lane<Scope>[] {
-    return Object.values(this.#lanes).flatMap(({ few, many }) => [few, many]);
+  #allWorkers(): CoalescingWorker<Scope>[] {
+    return Object.values(this.#workers).flatMap(({ few, many }) => [few, many]);
   }
 
   async #passFew(family: IpFamily, scope: Scope): Promise<boolean> {
     const known = await this.#knowledge(family);
-    const filters = filtersOf(scope, known, this.#options.switches, MOST_FILTERED_DUMPS);
+    const filters = filtersOf(scope, known, MOST_FILTERED_DUMPS);
     if (filters === undefined) {
-      this.#lanes[family].many.add(scope);
+      this.#workers[family].many.add(scope);
       return false;
     }
     for (const service of scope.services.keys()) this.#tellResets(known.targetsOf(service).map(({ target }) => target));
@@ -188,16 +187,16 @@ export class Reconciler {
   async #passMany(family: IpFamily, scope: Scope): Promise<boolean> {
     const known = await this.#knowledge(family);
     const started = this.#now();
-    const screen = new ScreenBuilder(family, this.#options.switches, known.nodePortAddresses);
-    await this.#fillScreen(screen, family, scope);
+    const prefilter = new PrefilterBuilder(family, known.nodePortAddresses);
+    await this.#fillPrefilter(prefilter, family, scope);
     const tally: Tally = { entries: 0, deleted: 0, reasons: {} };
-    if (!screen.empty) {
-      const { onlyProtocol } = screen;
+    if (!prefilter.empty) {
+      const { onlyProtocol } = prefilter;
       const filter = { family, ...(onlyProtocol === undefined ? {} : { protocol: onlyProtocol }) };
-      await this.#dump(filter, known, tally, screen.build());
+      await this.#dump(filter, known, tally, prefilter.build());
     }
     this.#finish(family, "many", scope, started, tally);
-    return !screen.empty;
+    return !prefilter.empty;
   }
 
   async #knowledge(family: IpFamily): Promise<ServiceKnowledge> {
@@ -205,7 +204,7 @@ export class Reconciler {
     return new ServiceKnowledge(model, former, family, await nodePortAddresses(family));
   }
 
-  async #fillScreen(screen: ScreenBuilder, family: IpFamily, scope: Scope): Promise<void> {
+  async #fillPrefilter(prefilter: PrefilterBuilder, family: IpFamily, scope: Scope): Promise<void> {
     const { model, former } = this.#options;
     const timeSlice = new TimeSlice(SLICE_MS);
     // What the first write of all services has left to do in this turn is long enough.
@@ -213,7 +212,7 @@ export class Reconciler {
     // The model may change between two slices; what changes is reconciled again after its own rules are in.
     for (const service of scope.all ? model.services() : scope.services.keys()) {
       const targets = model.targets(family, service);
-      for (const target of targets) screen.addTarget(target);
+      for (const target of targets) prefilter.addTarget(target);
       this.#tellResets(targets);
       if (timeSlice.spent) await timeSlice.yield();
     }
@@ -221,19 +220,23 @@ export class Reconciler {
       // Where a service has it again, what is in order is for the service to say.
       const { address, protocol, port } = claim;
       if (former.get(claim) !== undefined && model.ownerOf(family, address, protocol, port) === undefined) {
-        screen.addFormer(claim);
+        prefilter.addFormer(claim);
       }
       if (timeSlice.spent) await timeSlice.yield();
     }
   }
 
   #tellResets(targets: readonly ServiceTarget[]): void {
-    const { onResetsWanted, switches } = this.#options;
-    const one = targets.find(({ resetRemovedEndpoints }) => resetRemovedEndpoints && switches.tcpResets);
-    if (one !== undefined) onResetsWanted?.(one.service);
+    const one = targets.find(({ resetRemovedEndpoints }) => resetRemovedEndpoints);
+    if (one !== undefined) this.#options.onResetsAsked?.(one.service);
   }
 
-  async #dump(filter: ConntrackFilter, known: ServiceKnowledge, tally: Tally, screen?: ConntrackScreen): Promise<void> {
+  async #dump(
+    filter: ConntrackFilter,
+    known: ServiceKnowledge,
+    tally: Tally,
+    prefilter?: ConntrackPrefilter,
+  ): Promise<void> {
     const { table } = this.#options;
     const { interrupted } = await table.dump(
       filter,
@@ -241,7 +244,7 @@ export class Reconciler {
         tally.entries += entries.length;
         await this.#delete(entries, known, tally);
       },
-      screen,
+      prefilter,
     );
     if (interrupted) throw new InterruptedDump("the table was changed under the dump");
   }
@@ -269,9 +272,9 @@ export class Reconciler {
 
   /** Undefined: it stays. */
   #whyStale(entry: ConntrackEntry, known: ServiceKnowledge): DeleteReason | undefined {
-    const decision = decide(entry, known, this.#options.switches);
+    const decision = decide(entry, known);
     const { reason } = decision;
-    if (reason === "service-deleted" || reason === "address-changed" || reason === "former-left-alone") {
+    if (reason === "service-deleted" || reason === "address-changed") {
       this.#meetFormer(entry);
     }
     return decision.action === "delete" ? decision.reason : undefined;
@@ -287,9 +290,9 @@ export class Reconciler {
   }
 
   #finish(family: IpFamily, mode: Mode, scope: Scope, started: number, tally: Tally): void {
-    const { former, switches, log, onPass, settleMs = SETTLE_MS } = this.#options;
+    const { former, log, onPass, settleMs = SETTLE_MS } = this.#options;
     const covered = (scope.all ? former.claims(family) : [...scope.claims.values()]).filter(({ protocol }) =>
-      isReconciled(protocol, false, switches),
+      isReconciled(protocol, false),
     );
     former.passed(covered);
     const report: ReconcileReport = { family, mode, ms: this.#now() - started, ...tally };
@@ -303,7 +306,7 @@ export class Reconciler {
     const timer = setTimeout(
       () => {
         this.#followUps.delete(timer);
-        this.#lanes[family][mode].add(repeatScope(scope));
+        this.#workers[family][mode].add(repeatScope(scope));
         begun.resolve();
       },
       settleMs * 2 ** scope.repeats,

@@ -1,11 +1,11 @@
 /**
  * Filters, read strictly: a filter decides what is deleted, so nothing in it is guessed or passed over. A filter becomes
- * patterns over the bytes of a record (record.ts); an entry matches when it has the bits of one of them.
+ * patterns over the bytes of a record (encode.ts); an entry matches when it has the bits of one of them.
  */
-import { packAddress, parseCIDR } from "../base/ip.js";
-import type { IpFamily } from "../model/types.js";
-import { AF, checkInteger, display, familyNumber, invalid, KEY_BYTES, KIND, kindOf, OFFSET } from "./record.js";
-import { STATES } from "./states.js";
+import { packAddress, parseCIDR } from "../../base/ip.js";
+import type { IpFamily } from "../../model/types.js";
+import { AF, checkInteger, display, familyNumber, invalid, KEY_BYTES, KIND, kindOf, OFFSET } from "./encode.js";
+import { STATES } from "./protocol-states.js";
 import { type ConntrackFilter, MOST_ADDRESSES, type TupleFilter } from "./types.js";
 
 /** An entry matches when its record, masked with `mask`, is `value`. Both are KEY_BYTES long. */

@@ -2,13 +2,12 @@
  * What the decision asks, answered from the model. Nothing of the model is copied but what one pass has asked about: at
  * 50,000 services that would be the size of the model again.
  */
-import { NODE_PORT } from "../model/claims.js";
-import type { ServiceModel } from "../model/index.js";
-import type { IpFamily, Protocol, ServiceTarget } from "../model/types.js";
-import type { LocalAddress } from "../node/facts.js";
-import type { FormerTarget, KnownTarget, Knowledge } from "./decide.js";
-import { EndpointStates } from "./endpoints.js";
-import type { FormerTargets } from "./former.js";
+import { NODE_PORT } from "../../model/claims.js";
+import type { ServiceModel } from "../../model/index.js";
+import type { IpFamily, Protocol, ServiceTarget } from "../../model/types.js";
+import type { LocalAddress } from "../../node/facts.js";
+import { EndpointStates, type FormerTarget, type KnownTarget, type Knowledge } from "./decide.js";
+import type { FormerTargets } from "./former-targets.js";
 
 /** The part of the model that is asked. */
 export type TargetSource = Pick<ServiceModel, "targets" | "ownerOf" | "services" | "takeReleased" | "endpointsAmong">;

@@ -1,11 +1,10 @@
 /** What a pass of the reconciler is about, and by which dumps it is found. */
 import { isDeepStrictEqual } from "node:util";
-import type { IpFamily, Protocol, ServiceTarget } from "../model/types.js";
-import type { Switches } from "./decide.js";
-import { type Claim, claimKey } from "./former.js";
-import type { ServiceKnowledge } from "./knowledge.js";
-import { isReconciled, protocolNumber } from "./screen.js";
-import type { ConntrackFilter } from "./types.js";
+import type { IpFamily, Protocol, ServiceTarget } from "../../model/types.js";
+import { type Claim, claimKey } from "./former-targets.js";
+import type { ServiceKnowledge } from "./service-knowledge.js";
+import { isReconciled, protocolNumber } from "./prefilter.js";
+import type { ConntrackFilter } from "../table/types.js";
 
 /** An endpoint that took traffic and does no more. */
 export interface GoneEndpoint {
@@ -96,7 +95,6 @@ class Filters {
 export function filtersOf(
   { services, claims }: Scope,
   known: ServiceKnowledge,
-  switches: Switches,
   most: number,
 ): ConntrackFilter[] | undefined {
   const filters = new Filters(known.family);
@@ -104,7 +102,7 @@ export function filtersOf(
     const targets = known
       .targetsOf(service)
       .map(({ target }) => target)
-      .filter(({ protocol, resetRemovedEndpoints }) => isReconciled(protocol, resetRemovedEndpoints, switches));
+      .filter(({ protocol, resetRemovedEndpoints }) => isReconciled(protocol, resetRemovedEndpoints));
     const protocols = new Set(targets.map(({ protocol }) => protocol));
     const from = gone?.filter(({ protocol }) => protocols.has(protocol));
     // Whichever is fewer; where it is the same, those that show more.
@@ -119,7 +117,7 @@ export function filtersOf(
     if (filters.size > most) return undefined;
   }
   for (const claim of claims.values()) {
-    if (isReconciled(claim.protocol, false, switches)) filters.to(claim);
+    if (isReconciled(claim.protocol, false)) filters.to(claim);
     if (filters.size > most) return undefined;
   }
   return filters.all();
