@@ -10,7 +10,7 @@ import { parseAllDocuments, stringify } from "yaml";
 import type { Namespace } from "../../test/lab/namespace.ts";
 import { Lab, PLAN, type Pod } from "../../test/lab/topology.ts";
 import { bars, failures, heading, say } from "./print.ts";
-import { Load, ProxierProcess, startPod, stopPod } from "./programs.ts";
+import { Load, MAIN, ProxierProcess, startPod, stopPod } from "./programs.ts";
 
 const examples = path.resolve(import.meta.dirname, "..", "examples");
 const REQUESTS = 150;
@@ -125,15 +125,28 @@ async function showRuleset(lab: Lab): Promise<void> {
   heading("What nft sees of it on the node");
   const { stdout } = await lab.node.run(["nft", "list", "table", "ip", "kube-proxy"]);
   const lines = stdout.split("\n").map((line) => line.trim());
-  const draw = lines.filter((line) => line.startsWith("dnat ip to ip daddr .") && line.includes("random mod 3 map"));
+  const draw = lines.filter((line) => line.includes("dnat ip to ip daddr .") && line.includes("random mod 3 map"));
+  if (draw.length === 0) throw new Error("no rule draws one of three endpoints");
   const elements = lines
     .flatMap((line) => line.replace(/^elements = \{|\}$/g, "").split(","))
     .map((element) => element.trim())
     .filter((element) => element.startsWith(`${CLUSTER_IP.ip} .`));
-  say("One rule draws an endpoint for every service that has three of them:");
+  say("A rule a shard draws an endpoint for every service that has three of them:");
   for (const line of draw) say(`    ${line}`);
   say("The service itself is elements of maps that all services share:");
   for (const element of elements) say(`    ${element}`);
+}
+
+/** What an operator asks at night: `services`, `explain` and `status`, of the daemon that runs. */
+async function ask(lab: Lab, pod: Pod): Promise<void> {
+  heading("What the daemon answers");
+  const questions = [["services", "demo/web"], ["explain", "tcp", pod.address.ip, `${CLUSTER_IP.ip}:80`], ["status"]];
+  for (const words of questions) {
+    const { stdout, stderr } = await lab.node.run([process.execPath, MAIN, ...words]);
+    say(`$ nft-proxier ${words.join(" ")}`);
+    for (const line of `${stdout}${stderr}`.trimEnd().split("\n")) say(`    ${line}`);
+    say("");
+  }
 }
 
 async function story(lab: Lab, directory: string): Promise<void> {
@@ -151,6 +164,7 @@ async function story(lab: Lab, directory: string): Promise<void> {
     await scaleUp(lab, proxier, directory, [web1, web2, web3, web4]);
     await takeAway(lab, proxier, directory, [web2, web3, web4], () => stopPod(servers[0]));
     await showRuleset(lab);
+    await ask(lab, shell);
   } finally {
     await proxier.stop();
   }

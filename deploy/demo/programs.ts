@@ -12,6 +12,8 @@ const root = path.resolve(import.meta.dirname, "..", "..");
 const program = (name: string): string => path.join(import.meta.dirname, name);
 
 export const PORT = 8080;
+/** The program. */
+export const MAIN = path.join(root, "dist", "main.js");
 
 function lines(stream: Readable | null): AsyncIterable<string> {
   if (stream === null) throw new Error("the program was started without a pipe");
@@ -90,8 +92,7 @@ export class ProxierProcess {
   #ended: string | undefined;
 
   constructor(node: Namespace, manifests: string, config: string) {
-    const main = path.join(root, "dist", "main.js");
-    const command = [process.execPath, main, "run", "--manifests", manifests, "--config", config];
+    const command = [process.execPath, MAIN, "run", "--manifests", manifests, "--config", config];
     this.#child = node.spawn(command, { stdio: ["ignore", "inherit", "pipe"] });
     this.#child.once("exit", (code, signal) => (this.#ended = `ended with ${signal ?? `code ${code}`}`));
     void this.#read();
