@@ -31,6 +31,7 @@ export function checks(options: { cpp: boolean; fix: boolean }): Check[] {
   const list: Check[] = [
     { name: "types of src/", command: bin("tsc"), args: ["--noEmit", "-p", "."] },
     { name: "types of test/ and deploy/", command: bin("tsc"), args: ["--noEmit", "-p", "test"] },
+    { name: "words", command: process.execPath, args: ["--no-warnings", "test/words.ts"] },
     { name: "oxlint", command: bin("oxlint"), args: ["--deny-warnings", ...(fix ? ["--fix"] : [])] },
     { name: "prettier", command: bin("prettier"), args: [fix ? "--write" : "--check", "--log-level=warn", "."] },
   ];

@@ -12,7 +12,7 @@ import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 
 /** Of what is missing, this much is named: every problem has a line of its own in the log. */
 const MAX_NAMED = 5;
-/** A reading that became complete must stay as it is for so long, ms: files that are copied in come one after the other. */
+/** A reading that became complete must stay complete for so long, ms: files that are copied in come one after the other. */
 const SETTLE_MS = 500;
 
 /** While it waits for a complete reading: between two looks whether there still is a table to wait for, ms. */
@@ -73,7 +73,7 @@ export interface ReadingGateOptions {
   /** Whether that is still so. May reject: then it is taken to be. */
   readonly inForce: () => Promise<boolean>;
   readonly log: Logger;
-  /** How long a reading that became complete must stay as it is, ms. Default 500. */
+  /** How long a reading that became complete must stay so, ms. Default 500. */
   readonly settleMs?: number;
 }
 

@@ -27,7 +27,7 @@ export interface ServerPurpose {
   readonly handler: HttpHandler;
 }
 
-/** Listens as soon as it can: a port that somebody else still has is tried again, unless `hardFail`. */
+/** Listens as soon as it can: a port that another program has is retried, unless `hardFail`. */
 export class ConfiguredServer {
   readonly #options: ConfiguredServerOptions;
   readonly #reason: string;

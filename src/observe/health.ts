@@ -132,7 +132,7 @@ export class ProxyHealth implements ProxierObserver {
   healthz(): ProbeReply {
     const nodeIneligibleReason = this.nodeIneligibleReason;
     const nodeEligible = nodeIneligibleReason === undefined;
-    // JSON leaves out what is undefined; kube-proxy has no reason there.
+    // JSON drops what is undefined; kube-proxy has no reason there.
     return this.#reply(this.healthy && nodeEligible, { nodeEligible, nodeIneligibleReason });
   }
 

@@ -12,7 +12,7 @@ export interface ListenAddress {
   readonly host: string;
   /** 0: the kernel picks one. */
   readonly port: number;
-  /** Of `::`: IPv4 is somebody else's. Default: no. */
+  /** Of `::`: IPv4 is another listener's. Default: no. */
   readonly ipv6Only?: boolean;
   /** What it is called in the configuration. */
   readonly name?: string;

@@ -1,0 +1,69 @@
+/**
+ * Words of a private dialect, and what Kubernetes and nf_tables say instead: a check over sources, test titles and documents. A word is here
+ * because it was once used for something that has a name of its own.
+ */
+import { globSync, readFileSync } from "node:fs";
+import path from "node:path";
+
+/** What not to write, and what to write. */
+const WORDS: readonly (readonly [not: RegExp, say: string])[] = [
+  [/\b(?:set|sets|setting|put) aside\b|\bset-?asides?\b|setAside/i, "quarantine"],
+  [/\b(?:in|into) doubt\b|\bdoubts?\b|inDoubt/i, "invalidated"],
+  [/\bbreather\b|\.rest\(\)/i, "time slice, yield"],
+  [/\blanes?\b/i, "coalescing worker"],
+  [/\bsomebody else\b|\bothers' hands\b/i, "another process"],
+  [/\b(?:left|leave|leaves|leaving) out\b/i, "ignored, skipped, rejected or dropped"],
+  [/\bdone without\b|\bleft alone\b|\bleft as it was\b|\bstays? as it is\b/i, "ignored, kept"],
+  [/\blater and later\b|\basked again\b/i, "backoff, retry"],
+  [
+    /\b(?:not|never|nobody) hear(?:d|s)\b|\bforgotten where we were\b|\breading (?:it|them) again\b/i,
+    "events lost, resync",
+  ],
+  [/\btargets[- ]first\b|targetsFirst/i, "make-before-break"],
+  [/\blateness\b|\blate (?:chains?|rows?|rules?|deletions?)\b|lateChains|lateRows/i, "deferred, grace period"],
+  [
+    /\bthought to hold\b|\bwhat is wanted\b|\bas (?:it is|they are) wanted\b|\bthe wanted (?:state|table|tables)\b/i,
+    "desired, observed",
+  ],
+  [/\bit is tried again\b/i, "retrying"],
+  [/\bwhat was last understood\b/i, "last good version kept"],
+];
+
+/** Names that are kept: what dashboards and alerts are made of. */
+const KEPT = /nftproxier_services_set_aside(?:_total)?/g;
+
+/** Rooms that the list holds for already; the others are yet to be gone through. */
+const CLEAN: readonly string[] = [
+  "src/base/**/*.ts",
+  "src/cli/conntrack/**/*.ts",
+  "src/conntrack/**/*.{ts,md}",
+  "src/daemon/**/*.ts",
+  "src/leftovers/**/*.ts",
+  "src/node/**/*.ts",
+  "src/observe/**/*.ts",
+  "src/proxier/**/*.ts",
+];
+
+/** Each use of a word that is not to be used: "file:line: word; say: …". `globs`: where to look, relative to `root`. */
+export function foreignWords(root: string, globs: readonly string[] = CLEAN): string[] {
+  const files = globSync([...globs], { cwd: root }).sort();
+  return files.flatMap((file) => {
+    const lines = readFileSync(path.join(root, file), "utf8").split("\n");
+    return lines.flatMap((line, i) => wordsOf(line).map((found) => `${file}:${i + 1}: ${found}`));
+  });
+}
+
+/** "word; say: …" for each in a line. */
+export function wordsOf(line: string): string[] {
+  const text = line.replaceAll(KEPT, "");
+  return WORDS.flatMap(([not, say]) => {
+    const found = not.exec(text);
+    return found === null ? [] : [`"${found[0]}"; say: ${say}`];
+  });
+}
+
+if (import.meta.main) {
+  const found = foreignWords(path.resolve(import.meta.dirname, ".."));
+  for (const line of found) console.log(line);
+  process.exitCode = found.length === 0 ? 0 : 1;
+}
