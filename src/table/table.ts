@@ -469,8 +469,7 @@ export class Table extends DeclaredTable {
     const phases = new Phases();
     this.#insertions.plan(open, phases);
     if (present !== undefined) {
-      phases.removeChains.push({ op: { op: "delete", kind: "table", ...this.ref }, origin: { kind: "table" } });
-      phases.counts.table.delete++;
+      phases.push("removeChains", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
     }
     return toResult(await this.#commit(phases.inOrder(), undefined), phases.counts);
   }

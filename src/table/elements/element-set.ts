@@ -39,6 +39,8 @@ interface Taken {
   readonly limit: number;
   /** So many of them are packed. */
   packed: number;
+  /** The part that makes the set is packed. */
+  begun: boolean;
 }
 
 /** What one set contributes to a transaction. */
@@ -229,26 +231,35 @@ export class TrackedElements implements ElementSet {
   take(full: boolean): void {
     const every = full || this.#rows.allDirty;
     const rows = this.#rows.takeDirty();
-    this.#taken = { full, every, rows, limit: every ? this.#map.rows : rows.length, packed: 0 };
+    this.#taken = { full, every, rows, limit: every ? this.#map.rows : rows.length, packed: 0, begun: false };
   }
 
-  /** Packs what `take` froze. Lets the event loop run now and then. */
-  async pack(): Promise<PackedChange> {
+  /** Packs what `take` froze, or the next `most` rows of it: `packing` tells whether there is more. Yields to the event loop now and then. */
+  async pack(most = Infinity): Promise<PackedChange> {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
-    const additions = taken.every ? this.#map.size : this.#rows.pendingAdds;
+    const additions = Math.min(most, taken.every ? this.#map.size : this.#rows.pendingAdds);
     const writer = new BatchWriter(this.#map, this, this.#verdicts, additions);
     const change = {
-      full: taken.full,
+      full: taken.full && !taken.begun,
       addRows: new RowList(additions),
       deleteRows: new RowList(),
       deferredRows: new RowList(),
       otherRows: new RowList(),
     };
-    await inSlices(taken.limit, (_, to) => this.#packUpTo(to, taken, change, writer));
-    this.#taken = undefined;
-    this.#frozen.clear();
+    const from = taken.packed;
+    await inSlices(Math.min(taken.limit - from, most), (_, to) => this.#packUpTo(from + to, taken, change, writer));
+    taken.begun = true;
+    if (taken.packed === taken.limit) {
+      this.#taken = undefined;
+      this.#frozen.clear();
+    }
     return { ...change, ...writer.finish(this.#ranges) };
+  }
+
+  /** Whether some of what was taken is not packed yet. */
+  get packing(): boolean {
+    return this.#taken !== undefined;
   }
 
   /** The transaction is in force: the kernel holds what was sent. Grace periods that begin with it end at `due`. */
@@ -353,11 +364,11 @@ export class TrackedElements implements ElementSet {
   #packUpTo(end: number, taken: Taken, change: Omit<PackedChange, keyof PackedBatches>, writer: BatchWriter): void {
     for (; taken.packed < end; taken.packed++) {
       const row = taken.every ? taken.packed : taken.rows.rows[taken.packed];
-      if (this.#rows.of(row) !== 0) this.#packRow(row, change, writer);
+      if (this.#rows.of(row) !== 0) this.#packRow(row, taken.full, change, writer);
     }
   }
 
-  #packRow(row: number, change: Omit<PackedChange, keyof PackedBatches>, writer: BatchWriter): void {
+  #packRow(row: number, full: boolean, change: Omit<PackedChange, keyof PackedBatches>, writer: BatchWriter): void {
     const map = this.#map;
     const rows = this.#rows;
     const frozen = this.#frozen.size === 0 ? undefined : this.#frozen.get(row);
@@ -367,11 +378,11 @@ export class TrackedElements implements ElementSet {
     const inKernel = rows.isInKernel(present);
     if ((state & DESIRED) !== 0) {
       const same = frozen === undefined ? rows.isInForce(present) : inKernel && rows.kernelHolds(row, data, dataAt);
-      if (same && !change.full) {
+      if (same && !full) {
         change.otherRows.push(row);
         return;
       }
-      if (inKernel && !change.full) {
+      if (inKernel && !full) {
         writer.delete(row);
         change.deleteRows.push(row);
       }
@@ -379,10 +390,10 @@ export class TrackedElements implements ElementSet {
       change.addRows.push(row);
     } else if ((state & DEFERRED) !== 0 && inKernel) {
       change.deferredRows.push(row);
-      if (!change.full) return;
+      if (!full) return;
       writer.add(row, rows.kernelWords(row), rows.kernelAt(row));
       change.addRows.push(row);
-    } else if (inKernel && !change.full) {
+    } else if (inKernel && !full) {
       writer.delete(row);
       change.deleteRows.push(row);
     } else change.otherRows.push(row);

@@ -4,75 +4,30 @@ import { IpProto } from "../../kernel/constants.js";
  * Numbers of protocols by the names of /etc/protocols (Debian's netbase, after IANA's registry), aliases included. Here and
  * not read from the file: an image may lack it. `ipip` is 94 there; what `ip tunnel` calls so is `ipencap`, 4.
  */
-const NUMBERS: Readonly<Record<string, number>> = {
-  ...IpProto,
-  ip: 0,
-  hopopt: 0,
-  igmp: 2,
-  ggp: 3,
-  ipencap: 4,
-  "ip-encap": 4,
-  st: 5,
-  egp: 8,
-  igp: 9,
-  pup: 12,
-  hmp: 20,
-  "xns-idp": 22,
-  rdp: 27,
-  "iso-tp4": 29,
-  dccp: 33,
-  xtp: 36,
-  ddp: 37,
-  "idpr-cmtp": 38,
-  ipv6: 41,
-  "ipv6-route": 43,
-  "ipv6-frag": 44,
-  idrp: 45,
-  rsvp: 46,
-  gre: 47,
-  esp: 50,
-  "ipsec-esp": 50,
-  ah: 51,
-  "ipsec-ah": 51,
-  skip: 57,
-  "ipv6-icmp": 58,
-  icmp6: 58,
-  "ipv6-nonxt": 59,
-  "ipv6-opts": 60,
-  rspf: 73,
-  cphb: 73,
-  vmtp: 81,
-  eigrp: 88,
-  ospf: 89,
-  ospfigp: 89,
-  "ax.25": 93,
-  ipip: 94,
-  etherip: 97,
-  encap: 98,
-  pim: 103,
-  ipcomp: 108,
-  vrrp: 112,
-  l2tp: 115,
-  isis: 124,
-  fc: 133,
-  "mobility-header": 135,
-  udplite: 136,
-  "mpls-in-ip": 137,
-  manet: 138,
-  hip: 139,
-  shim6: 140,
-  wesp: 141,
-  rohc: 142,
-  ethernet: 143,
-};
+const NAMES = `
+  ip 0, hopopt 0, igmp 2, ggp 3, ipencap 4, ip-encap 4, st 5, egp 8, igp 9, pup 12, hmp 20, xns-idp 22, rdp 27,
+  iso-tp4 29, dccp 33, xtp 36, ddp 37, idpr-cmtp 38, ipv6 41, ipv6-route 43, ipv6-frag 44, idrp 45, rsvp 46,
+  gre 47, esp 50, ipsec-esp 50, ah 51, ipsec-ah 51, skip 57, ipv6-icmp 58, icmp6 58, ipv6-nonxt 59, ipv6-opts 60,
+  rspf 73, cphb 73, vmtp 81, eigrp 88, ospf 89, ospfigp 89, ax.25 93, ipip 94, etherip 97, encap 98, pim 103,
+  ipcomp 108, vrrp 112, l2tp 115, isis 124, fc 133, mobility-header 135, udplite 136, mpls-in-ip 137, manet 138,
+  hip 139, shim6 140, wesp 141, rohc 142, ethernet 143`;
+
+const NUMBERS = new Map<string, number>([
+  ...Object.entries(IpProto),
+  ...NAMES.split(",").map((entry): [string, number] => {
+    const [name, number] = entry.trim().split(" ");
+    return [name, Number(number)];
+  }),
+]);
 
 /** Number of a protocol by name, in whatever case, or number. Throws RangeError, with the names that are known. */
 export function protocolNumber(protocol: string | number): number {
   if (typeof protocol === "number" && Number.isInteger(protocol) && protocol >= 0 && protocol <= 255) return protocol;
   const name = String(protocol).toLowerCase();
-  if (typeof protocol === "string" && Object.hasOwn(NUMBERS, name)) return NUMBERS[name];
+  const known = typeof protocol === "string" ? NUMBERS.get(name) : undefined;
+  if (known !== undefined) return known;
   throw new RangeError(
-    `not a protocol: ${protocol}; known are the numbers 0 to 255 and ${Object.keys(NUMBERS).toSorted().join(", ")}`,
+    `not a protocol: ${protocol}; known are the numbers 0 to 255 and ${[...NUMBERS.keys()].toSorted().join(", ")}`,
   );
 }
 

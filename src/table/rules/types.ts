@@ -4,7 +4,7 @@
  * A value that a packet carries is a `Field`; a `Statement` is one match or one action; a rule is statements
  * in order. `lower.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
  */
-import type { BaseChain, Family, RuleInfo, TableRef, Verdict } from "../../kernel/types.js";
+import type { BaseChain, Family, Verdict } from "../../kernel/types.js";
 import type { InvalidationCause } from "../sync/invalidations.js";
 
 /** What a lookup key is made of. `saddr`/`daddr` are of the table's family (16 bytes in ip6). */
@@ -348,8 +348,4 @@ export interface TableOptions {
    * costs a dump of all tables' rules at each full read; a Table without the option reads only its own.
    */
   readonly ownerMark?: string;
-  /** Marks of earlier versions: their rules in others' chains go. */
-  readonly formerMarks?: readonly string[];
-  /** Whether a rule of another's chain was inserted by an earlier version that did not mark it: it goes. */
-  readonly isFormerInsertion?: (table: TableRef, rule: RuleInfo) => boolean;
 }

@@ -70,29 +70,18 @@ interface Placement {
 
 export class Insertions {
   readonly #ownerMark: string | undefined;
-  readonly #marks: readonly string[];
-  readonly #isFormer: NonNullable<TableOptions["isFormerInsertion"]>;
   readonly #targets = new Map<string, Target>();
   #sweepDue: boolean;
   readonly #backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
   #retryAt: number | undefined;
 
-  constructor(options: Pick<TableOptions, "ownerMark" | "formerMarks" | "isFormerInsertion">) {
-    const { ownerMark, formerMarks = [], isFormerInsertion = () => false } = options;
+  constructor({ ownerMark }: Pick<TableOptions, "ownerMark">) {
     this.#ownerMark = ownerMark;
-    this.#marks = ownerMark === undefined ? [] : [ownerMark, ...formerMarks];
-    this.#isFormer = isFormerInsertion;
     this.#sweepDue = ownerMark !== undefined;
-    if (ownerMark === undefined) {
-      if (formerMarks.length > 0 || options.isFormerInsertion !== undefined)
-        throw new TypeError("former insertions are removed only with the option ownerMark");
-      return;
-    }
+    if (ownerMark === undefined) return;
     checkComment("owner mark", `${ownerMark}:${"x".repeat(HASH_CHARACTERS)}`);
-    for (const mark of this.#marks) {
-      if (mark === "" || /[\s:]/.test(mark))
-        throw new RangeError(`owner mark ${JSON.stringify(mark)}: neither spaces nor colons`);
-    }
+    if (ownerMark === "" || /[\s:]/.test(ownerMark))
+      throw new RangeError(`owner mark ${JSON.stringify(ownerMark)}: neither spaces nor colons`);
   }
 
   /** Whether rules of ours may be in others' tables, so that their events matter. */
@@ -184,20 +173,14 @@ export class Insertions {
     return { open, drift };
   }
 
-  /** Compares the chains that are thought to be right with the kernel. Returns how those that are not differ. */
-  async check(kernel: Kernel): Promise<{ readonly differing: readonly string[]; note(): void }> {
-    const differing: [Target, string[]][] = [];
+  /** Compares the chains that are done with the kernel. Returns whether none differs. */
+  async check(kernel: Kernel): Promise<boolean> {
     for (const target of this.#targets.values()) {
       if (target.state !== "done") continue;
       const drift = this.#driftOf(target, await readChain(kernel, target.ref, target.chain));
-      if (drift.length > 0) differing.push([target, drift]);
+      if (drift.length > 0) target.state = "suspect";
     }
-    return {
-      differing: differing.flatMap(([, drift]) => drift),
-      note: () => {
-        for (const [target] of differing) if (target.state === "done") target.state = "suspect";
-      },
-    };
+    return !this.suspect;
   }
 
   /** Adds what the open targets need to the batch; a target is done when the batch is in force. */
@@ -236,13 +219,13 @@ export class Insertions {
         const rules = found.get(key);
         if (rules === undefined) found.set(key, [rule]);
         else rules.push(rule);
-        if (!this.#targets.has(key) && this.#isOurs(rule, ref)) this.#target(ref, rule.chain);
+        if (!this.#targets.has(key) && this.#isOurs(rule)) this.#target(ref, rule.chain);
       }
     }
     return found;
   }
 
-  #place({ ref, insert, append }: Pick<Target, "ref" | "insert" | "append">, rules: readonly RuleInfo[]): Placement {
+  #place({ insert, append }: Pick<Target, "insert" | "append">, rules: readonly RuleInfo[]): Placement {
     const comments = rules.map((rule) => commentOf(rule.userdata));
     let head = 0;
     while (head < insert.length && comments[head] === insert[head].comment) head++;
@@ -257,14 +240,14 @@ export class Insertions {
     return {
       head,
       tail,
-      comments: rules.map((rule, i) => (this.#isOurs(rule, ref) ? (comments[i] ?? "") : undefined)),
+      comments: rules.map((rule, i) => (this.#isOurs(rule) ? (comments[i] ?? "") : undefined)),
     };
   }
 
   #planTarget(item: OpenTarget, phases: Phases): void {
     const { target, insert, append, rules } = item;
     const { ref, chain } = target;
-    const { head, tail, comments } = this.#place({ ref, insert, append }, rules);
+    const { head, tail, comments } = this.#place(item, rules);
     for (let i = head; i < rules.length - tail; i++) {
       if (comments[i] !== undefined) phases.deleteRule(ref, chain, rules[i].handle, { kind: "rule", chain });
     }
@@ -291,13 +274,9 @@ export class Insertions {
     return missing + misplaced > 0 ? [`${where}: inserted rules missing or out of place`] : [];
   }
 
-  #isOurs(rule: RuleInfo, ref: TableRef): boolean {
-    const comment = commentOf(rule.userdata);
-    const colon = comment?.indexOf(":") ?? -1;
-    if (comment !== undefined && colon > 0 && this.#marks.includes(comment.slice(0, colon))) {
-      if (HASH.test(comment.slice(colon + 1).split(" ", 1)[0])) return true;
-    }
-    return this.#isFormer(ref, rule);
+  #isOurs({ userdata }: RuleInfo): boolean {
+    const [mark, hash] = (commentOf(userdata) ?? "").split(" ", 1)[0].split(":");
+    return mark === this.#ownerMark && HASH.test(hash ?? "");
   }
 }
 

@@ -15,10 +15,7 @@
  * the kernel looks at all elements of a map for each rule that comes to name it. Elements with verdicts do not go ahead, for their chains
  * may come with the last transaction; nor do ranges, whose two ends belong together.
  */
-import { strideOf } from "../../kernel/element-batch.js";
-import type { ElementBatch } from "../../kernel/types.js";
 import type { PackedChange } from "../elements/element-set.js";
-import { RowList } from "../elements/packed-map.js";
 import { chainServes, type PlanInput, type SetPlan } from "./plan.js";
 import type { SetSnapshot, Snapshot } from "./snapshot.js";
 import { type KernelState, packetsComeBy } from "./dump.js";
@@ -72,6 +69,8 @@ export class Outgoing {
   readonly #sets: readonly SetSnapshot[];
   /** Sets that are not packed yet. */
   readonly #unpacked: Set<SetSnapshot>;
+  /** Sets that some of is packed. */
+  readonly #begun = new Set<SetSnapshot>();
   /** Packed, and not in force. */
   readonly #open = new Set<OutgoingSet>();
   #settling = Promise.resolve();
@@ -81,25 +80,26 @@ export class Outgoing {
     this.#unpacked = new Set(sets);
   }
 
-  /** What goes ahead, `size` elements at a time; then everything else. */
+  /** What goes ahead, `size` rows at a time; then everything else. */
   async *pieces(size: number): AsyncGenerator<Piece> {
     let sets: OutgoingSet[] = [];
     let free = size;
-    const last: OutgoingSet[] = [];
-    for (const snapshot of this.#sets) {
-      if (!snapshot.ahead) continue;
-      for (const part of await this.#pack(snapshot, free, size)) {
+    for (const set of this.#sets) {
+      if (!set.ahead) continue;
+      while (this.#unpacked.has(set)) {
         if (free === 0) {
           yield { sets, last: false };
           sets = [];
           free = size;
         }
+        const part = await this.#pack(set, free);
         sets.push(part);
-        free -= elementsIn(part.change);
+        free = Math.max(0, free - elementsIn(part.change));
       }
     }
     if (sets.length > 0) yield { sets, last: false };
-    for (const snapshot of this.#unpacked) last.push(...(await this.#pack(snapshot)));
+    const last: OutgoingSet[] = [];
+    for (const set of this.#unpacked) last.push(await this.#pack(set));
     yield { sets: last, last: true };
   }
 
@@ -125,68 +125,25 @@ export class Outgoing {
     for (const { taken, change } of this.#open) if (change !== undefined) await taken?.abort(change);
   }
 
-  /** In parts of at most `first` elements (0: `size`) and then `size`. */
-  async #pack(snapshot: SetSnapshot, first = Infinity, size = Infinity): Promise<readonly OutgoingSet[]> {
-    this.#unpacked.delete(snapshot);
-    const set: OutgoingSet =
-      snapshot.taken === undefined ? snapshot : { ...snapshot, change: await snapshot.taken.pack() };
-    const count = elementsIn(set.change);
-    const parts: OutgoingSet[] = [];
-    for (let from = 0; from < count || from === 0;) {
-      const to = Math.min(count, from + (from === 0 && first > 0 ? first : size));
-      parts.push(partOf(set, from, to));
-      from = Math.max(to, 1);
-    }
-    for (const part of parts) this.#open.add(part);
-    return parts;
+  /** The set's next `most` rows; the set is made with the first of them. */
+  async #pack(set: SetSnapshot, most?: number): Promise<OutgoingSet> {
+    const { taken } = set;
+    const isFirst = !this.#begun.has(set);
+    this.#begun.add(set);
+    const change = await taken?.pack(most);
+    if (taken?.packing !== true) this.#unpacked.delete(set);
+    const part = {
+      ...set,
+      ...(isFirst ? {} : { action: "keep" as const }),
+      ...(change === undefined ? {} : { change }),
+    };
+    this.#open.add(part);
+    return part;
   }
 }
 
 function elementsIn(change: PackedChange | undefined): number {
   return (change?.adds?.count ?? 0) + (change?.deletes?.count ?? 0);
-}
-
-/** Of the set's elements, deletions first, those from `from` to `to`; all else that there is to note comes with the last of them. */
-function partOf(set: OutgoingSet, from: number, to: number): OutgoingSet {
-  const { change } = set;
-  const count = elementsIn(change);
-  if (change === undefined || to - from === count) return set;
-  const deletions = change.deletes?.count ?? 0;
-  const deleted = [Math.min(from, deletions), Math.min(to, deletions)] as const;
-  const added = [from - deleted[0], to - deleted[1]] as const;
-  const part: PackedChange = {
-    full: change.full && from === 0,
-    ...batchesOf(change, deleted, added),
-    addRows: rowsOf(change.addRows, ...added),
-    deleteRows: rowsOf(change.deleteRows, ...deleted),
-    deferredRows: to === count ? change.deferredRows : new RowList(),
-    otherRows: to === count ? change.otherRows : new RowList(),
-  };
-  // The set is made with its first elements.
-  return from === 0 ? { ...set, change: part } : { ...set, action: "keep", change: part };
-}
-
-function batchesOf(
-  { adds, deletes }: PackedChange,
-  deleted: readonly [number, number],
-  added: readonly [number, number],
-): Pick<PackedChange, "adds" | "deletes"> {
-  return {
-    ...(adds === undefined || added[0] === added[1] ? {} : { adds: recordsOf(adds, ...added) }),
-    ...(deletes === undefined || deleted[0] === deleted[1] ? {} : { deletes: recordsOf(deletes, ...deleted) }),
-  };
-}
-
-function recordsOf(batch: ElementBatch, from: number, to: number): ElementBatch {
-  const stride = strideOf(batch);
-  return { ...batch, count: to - from, bytes: batch.bytes.subarray(from * stride, to * stride) };
-}
-
-function rowsOf({ rows }: RowList, from: number, to: number): RowList {
-  const part = new RowList();
-  part.rows = rows.subarray(from, to);
-  part.length = to - from;
-  return part;
 }
 
 /** Writes each as soon as the one before is through; the next is prepared meanwhile. */

@@ -73,33 +73,39 @@ export function noCounts(): Counts {
   return { table: zero(), chain: zero(), rule: zero(), set: zero(), element: zero() };
 }
 
-/** Operations by phase, in the order in which the phases go out. */
+/** In the order in which they go out. */
+const PHASES = [
+  "addTable",
+  "removeRules",
+  "removeElements",
+  "removeSets",
+  "removeChains",
+  "addChains",
+  "addSets",
+  "addRules",
+  "addElements",
+] as const;
+
+type OfAnyTable<T> = T extends unknown ? Omit<T, keyof TableRef> : never;
+
+/** Operations by phase, counted, and what is to be noted once they are in force. */
 export class Phases {
-  readonly removeRules: PlannedOp[] = [];
-  readonly removeElements: PlannedOp[] = [];
-  readonly removeSets: PlannedOp[] = [];
-  readonly removeChains: PlannedOp[] = [];
-  readonly addTable: PlannedOp[] = [];
-  readonly addChains: PlannedOp[] = [];
-  readonly addSets: PlannedOp[] = [];
-  readonly addElements: PlannedOp[] = [];
-  readonly addRules: PlannedOp[] = [];
   readonly counts = noCounts();
   readonly settle: (() => void)[] = [];
+  readonly #ops = new Map<(typeof PHASES)[number], PlannedOp[]>(PHASES.map((phase) => [phase, []]));
   #anonymousIds = 0;
 
   inOrder(): PlannedOp[] {
-    return [
-      this.addTable,
-      this.removeRules,
-      this.removeElements,
-      this.removeSets,
-      this.removeChains,
-      this.addChains,
-      this.addSets,
-      this.addRules,
-      this.addElements,
-    ].flat();
+    return [...this.#ops.values()].flat();
+  }
+
+  /** `count`: objects that it adds or deletes. */
+  push(phase: (typeof PHASES)[number], ref: TableRef, op: OfAnyTable<Op>, origin: Origin, count = 1): void {
+    this.#ops.get(phase)?.push({ op: { ...op, family: ref.family, table: ref.table } as Op, origin });
+    const { kind } = op;
+    const counts = this.counts[kind === "elements" ? "element" : kind];
+    if (op.op === "add" || op.op === "insert") counts.add += count;
+    else counts.delete += count;
   }
 
   /** Adds a rule's anonymous sets, then the rule. */
@@ -107,10 +113,9 @@ export class Phases {
     const base = this.#anonymousIds;
     for (const { info, elements } of rule.anonymous) {
       const id = ++this.#anonymousIds;
-      this.addRules.push({ op: { op: "add", kind: "set", ...ref, ...info, id }, origin });
-      this.addRules.push({ op: { op: "add", kind: "elements", ...ref, set: info.set, setId: id, elements }, origin });
-      this.counts.set.add++;
-      this.counts.element.add += elements.count;
+      this.push("addRules", ref, { op: "add", kind: "set", ...info, id }, origin);
+      const fill = { op: "add", kind: "elements", set: info.set, setId: id, elements } as const;
+      this.push("addRules", ref, fill, origin, elements.count);
     }
     const exprs =
       base === 0 || rule.anonymous.length === 0
@@ -118,17 +123,11 @@ export class Phases {
         : rule.exprs.map((expr) =>
             expr.type === "lookup" && expr.setId !== undefined ? { ...expr, setId: expr.setId + base } : expr,
           );
-    const userdata = commentData(comment);
-    this.addRules.push({
-      op: { ...op, kind: "rule", ...ref, exprs, ...(userdata === undefined ? {} : { userdata }) },
-      origin,
-    });
-    this.counts.rule.add++;
+    this.push("addRules", ref, { ...op, kind: "rule", exprs, ...userdataOf(comment) }, origin);
   }
 
   deleteRule(ref: TableRef, chain: string, handle: bigint, origin: Origin): void {
-    this.removeRules.push({ op: { op: "delete", kind: "rule", ...ref, chain, handle }, origin });
-    this.counts.rule.delete++;
+    this.push("removeRules", ref, { op: "delete", kind: "rule", chain, handle }, origin);
   }
 }
 
@@ -137,6 +136,11 @@ export interface RuleOp {
   readonly op: "add" | "insert";
   readonly chain: string;
   readonly position?: bigint;
+}
+
+function userdataOf(comment: string | undefined): { readonly userdata?: Uint8Array } {
+  const userdata = commentData(comment);
+  return userdata === undefined ? {} : { userdata };
 }
 
 export function buildPlan(input: PlanInput, phases = new Phases()): Plan {
@@ -154,17 +158,10 @@ export function buildPlan(input: PlanInput, phases = new Phases()): Plan {
 
 function planTable({ ref, comment, own, portId, state }: PlanInput, phases: Phases): void {
   const origin: Origin = { kind: "table" };
-  if (state.inTheWay) {
-    phases.addTable.push({ op: { op: "delete", kind: "table", ...ref }, origin });
-    phases.counts.table.delete++;
-  } else if (state.table !== undefined && fateOf(state.table, own, portId) !== "update") return;
-  const userdata = commentData(comment);
+  if (state.inTheWay) phases.push("addTable", ref, { op: "delete", kind: "table" }, origin);
+  else if (state.table !== undefined && fateOf(state.table, own, portId) !== "update") return;
   const flags = tableFlags(own);
-  phases.addTable.push({
-    op: { op: "add", kind: "table", ...ref, flags, ...(userdata === undefined ? {} : { userdata }) },
-    origin,
-  });
-  phases.counts.table.add++;
+  phases.push("addTable", ref, { op: "add", kind: "table", flags, ...userdataOf(comment) }, origin);
   phases.settle.push(() => {
     state.table = { flags, ...(own ? { owner: portId } : {}) };
     state.inTheWay = false;
@@ -172,28 +169,31 @@ function planTable({ ref, comment, own, portId, state }: PlanInput, phases: Phas
 }
 
 function planSet({ ref, state, flushMaps }: PlanInput, plan: SetPlan, phases: Phases): void {
-  const origin: Origin = { kind: "set", set: plan.name };
-  if (plan.action === "delete" || plan.action === "recreate") {
-    const isVerdictMap = holdsChains(state, plan.name);
-    if (isVerdictMap) phases.counts.element.delete += plan.kernelElements;
-    if (isVerdictMap && flushMaps) {
-      phases.removeElements.push({ op: { op: "flush", kind: "elements", ...ref, set: plan.name }, origin });
-    }
-    phases.removeSets.push({ op: { op: "delete", kind: "set", ...ref, set: plan.name }, origin });
-    phases.counts.set.delete++;
+  const { name: set, action, info, change } = plan;
+  const origin: Origin = { kind: "set", set };
+  if (action === "delete" || action === "recreate") {
+    const held = holdsChains(state, set) ? plan.kernelElements : 0;
+    if (holdsChains(state, set) && flushMaps)
+      phases.push("removeElements", ref, { op: "flush", kind: "elements", set }, origin, held);
+    else phases.counts.element.delete += held;
+    phases.push("removeSets", ref, { op: "delete", kind: "set", set }, origin);
     phases.settle.push(() => {
-      state.sets.delete(plan.name);
-      state.unusable.delete(plan.name);
+      state.sets.delete(set);
+      state.unusable.delete(set);
     });
   }
-  const { info } = plan;
   // One that is to be created may be there already: with chains that went ahead.
-  if (info !== undefined && (plan.action === "recreate" || (plan.action === "create" && !state.sets.has(plan.name)))) {
-    phases.addSets.push({ op: { op: "add", kind: "set", ...ref, ...info }, origin });
-    phases.counts.set.add++;
-    phases.settle.push(() => void state.sets.set(plan.name, info));
+  if (info !== undefined && (action === "recreate" || (action === "create" && !state.sets.has(set)))) {
+    phases.push("addSets", ref, { op: "add", kind: "set", ...info }, origin);
+    phases.settle.push(() => void state.sets.set(set, info));
   }
-  planElements(ref, plan, phases);
+  for (const [phase, op, elements] of [
+    ["removeElements", "delete", change?.deletes],
+    ["addElements", "add", change?.adds],
+  ] as const) {
+    if (elements === undefined) continue;
+    phases.push(phase, ref, { op, kind: "elements", set, elements }, { kind: "element", set }, elements.count);
+  }
 }
 
 /** Whether the kernel's set is a verdict map, whose elements hold on to chains. */
@@ -201,86 +201,41 @@ export function holdsChains({ sets }: KernelState, name: string): boolean {
   return sets.get(name)?.dataType === DATA_VERDICT;
 }
 
-function planElements(ref: TableRef, { name, change }: SetPlan, phases: Phases): void {
-  const origin: Origin = { kind: "element", set: name };
-  if (change?.deletes !== undefined) {
-    phases.removeElements.push({
-      op: { op: "delete", kind: "elements", ...ref, set: name, elements: change.deletes },
-      origin,
-    });
-    phases.counts.element.delete += change.deletes.count;
-  }
-  if (change?.adds !== undefined) {
-    phases.addElements.push({ op: { op: "add", kind: "elements", ...ref, set: name, elements: change.adds }, origin });
-    phases.counts.element.add += change.adds.count;
-  }
-}
-
 function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, phases: Phases): void {
-  const { state, busy } = input;
+  const { ref, state, busy } = input;
   const kernel = state.chains.get(name);
   if (kernel !== undefined && desired !== undefined && chainServes(kernel, desired)) {
-    if (!samePolicy(kernel.base, desired.spec.base)) pushChain(input, desired, phases, kernel);
-    if (rebuild) rewriteRules(input.ref, name, kernel, desired, phases);
-    else editRules(input, name, kernel, desired, phases);
+    if (!samePolicy(kernel.base, desired.spec.base)) pushChain(ref, desired, phases, kernel);
+    if (rebuild) rewriteRules(ref, name, kernel, desired, phases);
+    else editRules(ref, name, kernel, desired, phases);
     return;
   }
   if (kernel !== undefined) {
-    const origin: Origin = { kind: "chain", chain: name };
-    flushRules(input.ref, name, kernel, phases);
-    if (desired === undefined && busy.has(name)) {
-      phases.settle.push(() => {
-        kernel.rules = [];
-      });
-      return;
-    }
-    phases.removeChains.push({ op: { op: "delete", kind: "chain", ...input.ref, chain: name }, origin });
-    phases.counts.chain.delete++;
+    flushRules(ref, name, kernel, phases);
+    if (desired === undefined && busy.has(name)) return void phases.settle.push(() => void (kernel.rules = []));
+    phases.push("removeChains", ref, { op: "delete", kind: "chain", chain: name }, { kind: "chain", chain: name });
     phases.settle.push(() => void state.chains.delete(name));
   }
   if (desired === undefined) return;
-  pushChain(input, desired, phases, undefined);
-  addAll(input.ref, name, desired, phases);
-  phases.settle.push(
-    () =>
-      void state.chains.set(name, {
-        base: desired.spec.base,
-        comment: desired.spec.comment,
-        rules: desired.rules.map(withoutHandle),
-      }),
-  );
+  pushChain(ref, desired, phases, undefined);
+  addAll(ref, name, desired, phases);
+  const { base, comment } = desired.spec;
+  const rules = desired.rules.map(withoutHandle);
+  phases.settle.push(() => void state.chains.set(name, { base, comment, rules }));
 }
 
 /** Adds the chain, or updates its policy. */
-function pushChain({ ref }: PlanInput, { spec }: DesiredChain, phases: Phases, kernel: KernelChain | undefined): void {
-  const userdata = kernel === undefined ? commentData(spec.comment) : undefined;
+function pushChain(ref: TableRef, { spec }: DesiredChain, phases: Phases, kernel: KernelChain | undefined): void {
+  const { chain } = spec;
   const base = spec.base === undefined ? {} : { base: { ...spec.base, policy: spec.base.policy ?? "accept" } as const };
-  phases.addChains.push({
-    op: {
-      op: "add",
-      kind: "chain",
-      ...ref,
-      chain: spec.chain,
-      ...base,
-      ...(userdata === undefined ? {} : { userdata }),
-    },
-    origin: { kind: "chain", chain: spec.chain },
-  });
-  phases.counts.chain.add++;
-  if (kernel !== undefined) {
-    phases.settle.push(() => {
-      kernel.base = spec.base;
-    });
-  }
+  const userdata = kernel === undefined ? userdataOf(spec.comment) : {};
+  phases.push("addChains", ref, { op: "add", kind: "chain", chain, ...base, ...userdata }, { kind: "chain", chain });
+  if (kernel !== undefined) phases.settle.push(() => void (kernel.base = spec.base));
 }
 
-function flushRules(ref: TableRef, name: string, kernel: KernelChain, phases: Phases): void {
-  if (kernel.rules.length === 0) return;
-  phases.removeRules.push({
-    op: { op: "flush", kind: "rule", ...ref, chain: name },
-    origin: { kind: "chain", chain: name },
-  });
-  phases.counts.rule.delete += kernel.rules.length;
+function flushRules(ref: TableRef, chain: string, { rules }: KernelChain, phases: Phases): void {
+  if (rules.length === 0) return;
+  phases.push("removeRules", ref, { op: "flush", kind: "rule", chain }, { kind: "chain", chain }, rules.length);
 }
 
 function addAll(ref: TableRef, name: string, desired: DesiredChain, phases: Phases): void {
@@ -291,16 +246,13 @@ function addAll(ref: TableRef, name: string, desired: DesiredChain, phases: Phas
 function rewriteRules(ref: TableRef, name: string, kernel: KernelChain, desired: DesiredChain, phases: Phases): void {
   flushRules(ref, name, kernel, phases);
   addAll(ref, name, desired, phases);
-  phases.settle.push(() => {
-    kernel.rules = desired.rules.map(withoutHandle);
-  });
+  phases.settle.push(() => void (kernel.rules = desired.rules.map(withoutHandle)));
 }
 
-function editRules({ ref }: PlanInput, name: string, kernel: KernelChain, desired: DesiredChain, phases: Phases): void {
+function editRules(ref: TableRef, chain: string, kernel: KernelChain, desired: DesiredChain, phases: Phases): void {
   const edits = editScript(kernel.rules, desired.rules, sameRule);
   if (edits.every((edit) => edit.edit === "keep")) return;
-  if (kernel.rules.some((rule) => rule.handle === undefined)) return rewriteRules(ref, name, kernel, desired, phases);
-  const after: KernelRule[] = [];
+  if (kernel.rules.some((rule) => rule.handle === undefined)) return rewriteRules(ref, chain, kernel, desired, phases);
   // From the end, so that the rule before which an added one goes is known.
   let next: bigint | undefined;
   const positions = new Map<number, bigint>();
@@ -308,22 +260,20 @@ function editRules({ ref }: PlanInput, name: string, kernel: KernelChain, desire
     if (edit.edit === "keep") next = kernel.rules[edit.from].handle;
     else if (edit.edit === "add" && next !== undefined) positions.set(edit.to, next);
   }
+  const after: KernelRule[] = [];
   for (const edit of edits) {
     if (edit.edit === "keep") after.push(kernel.rules[edit.from]);
     else if (edit.edit === "delete") {
       const { handle } = kernel.rules[edit.from];
-      if (handle !== undefined) phases.deleteRule(ref, name, handle, { kind: "rule", chain: name });
+      if (handle !== undefined) phases.deleteRule(ref, chain, handle, { kind: "rule", chain });
     } else {
       const position = positions.get(edit.to);
-      const where: RuleOp =
-        position === undefined ? { op: "add", chain: name } : { op: "insert", chain: name, position };
-      phases.addRule(ref, desired.rules[edit.to], where, { kind: "rule", chain: name, ruleIndex: edit.to });
+      const where: RuleOp = position === undefined ? { op: "add", chain } : { op: "insert", chain, position };
+      phases.addRule(ref, desired.rules[edit.to], where, { kind: "rule", chain, ruleIndex: edit.to });
       after.push(withoutHandle(desired.rules[edit.to]));
     }
   }
-  phases.settle.push(() => {
-    kernel.rules = after;
-  });
+  phases.settle.push(() => void (kernel.rules = after));
 }
 
 /** Whether a change of the chain's rules needs handles that are not known. */
