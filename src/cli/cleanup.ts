@@ -13,7 +13,7 @@ export async function cleanupCommand(options: { readonly logLevel: LogLevel }): 
 
 /**
  * Removes the tables of both families, and what kube-proxy's other modes left in the tables of iptables-nft; fine when there
- * is nothing. Exit code 1 when something stays: what the kernel refused, what another program uses, or rules of
+ * is nothing. Exit code 1 when something stays: what the kernel refused, what another process uses, or rules of
  * kube-proxy's that only other tools can remove; the log names it and says what to do.
  */
 export async function cleanupTables(log: Logger): Promise<number> {

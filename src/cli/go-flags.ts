@@ -34,7 +34,7 @@ export function flagSpec(name: string): FlagSpec | undefined {
 /**
  * Rewrites the flags ahead of the first sub-command: `--flag value` becomes `--flag=value`, `--bool` becomes
  * `--bool=true` (a boolean never takes the next word), `-v4`, `-v=4` and `-v 4` become `--v=4`, underscores in names
- * become hyphens (component-base's WordSepNormalizeFunc), and empty words are skipped, as kube-proxy leaves them.
+ * become hyphens (component-base's WordSepNormalizeFunc), and empty words are dropped, as kube-proxy drops them.
  * @param typeOf type of the flag of that name; undefined when there is none.
  * @returns the words, and the flags ahead of the first sub-command that there are not, without their values.
  */

@@ -24,11 +24,11 @@ import {
 } from "./options.js";
 import { printVersion } from "./version.js";
 
-/** Exit codes: 0 done, 1 failed, 2 not understood. */
+/** Exit codes: 0 done, 1 failed, 2 wrong command line. */
 const EXIT_FAILED = 1;
 const EXIT_USAGE = 2;
 
-/** The name under which the command line is kube-proxy's alone: without a word behind it, it starts. */
+/** The name under which the command line is kube-proxy's alone: it starts without any argument. */
 const KUBE_PROXY = "kube-proxy";
 
 function family(value: string): "ip" | "ip6" {

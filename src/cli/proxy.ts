@@ -54,14 +54,11 @@ function watchFile({ flags }: ProxyOptions, loaded: LoadedConfig, log: Logger, c
     document: loaded.document,
     parse: (text) => parseConfigFile(file, text),
     onChange: () => {
-      log.info({ config: path }, "the configuration file has changed: ending, to be started anew with it");
+      log.info({ config: path }, "configuration file changed; exiting, to be restarted with it");
       changed();
     },
     onInvalid: (error) =>
-      log.error(
-        { config: path },
-        `the configuration file has changed, and cannot be used; the one before stays: ${error.message}`,
-      ),
+      log.error({ config: path }, `configuration file changed but invalid; keeping the one in use: ${error.message}`),
     onNote: (note) => log.info({ config: path }, note),
   });
 }

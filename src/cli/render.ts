@@ -16,7 +16,7 @@ import { decoderFor, interfaceAddresses, manifestSource, nodeName, readConfig, s
 import { writeOut } from "./stdio.js";
 
 const NOTHING_PRINTED =
-  "nothing printed: the manifests are incomplete; mend what is named, or use --allow-incomplete to print what can be read";
+  "nothing printed: the manifests are incomplete; correct what is named, or use --allow-incomplete to print what can be read";
 
 /**
  * `render`: the ruleset of the manifests on stdout. Exit code 1 when something of them is not in it; then nothing is printed, unless
@@ -111,7 +111,7 @@ class ManifestObjects implements ObjectSink {
     try {
       ruleset.update(service, this.model.views(family, service));
     } catch (error) {
-      this.#log.error({ family, service, err: error }, "service left as it was");
+      this.#log.error({ family, service, err: error }, "service not expressible; skipped");
     }
   }
 }

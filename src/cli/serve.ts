@@ -121,7 +121,7 @@ function controlSocketOf(given: string | undefined): string | undefined {
   return given === "" ? undefined : (given ?? defaultSocketPath());
 }
 
-/** What the user can mend. */
+/** What the user can correct. */
 function isSettings(error: unknown): error is Error {
   return [ManifestDirectoryError, ListenError, ConnectionSettingsError].some((kind) => error instanceof kind);
 }

@@ -66,8 +66,8 @@ export function interfaceAddresses(): Promise<LocalAddress[]> {
 
 const MANIFEST_PROBLEMS: Readonly<Record<ManifestRemainder, string>> = {
   rest: "ignored",
-  last: "not understood; last good version kept",
-  nothing: "not understood; the whole file is ignored until it is",
+  last: "manifest not readable; keeping its last good version",
+  nothing: "manifest not readable; ignored",
 };
 
 /** What decodes objects for this node. */
@@ -78,7 +78,7 @@ export function decoderFor(config: ProxyConfig, onPod?: DecoderOptions["onPod"])
 
 /**
  * The directory as a source; what it cannot read is logged.
- * @param onMissing told of each file of which nothing is understood.
+ * @param onMissing called for each file of which nothing can be read.
  */
 export function manifestSource(
   directory: string,

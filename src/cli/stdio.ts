@@ -1,6 +1,6 @@
 /** What commands print: to a terminal, a file, or a pipe whose reader may go at any time (`| head`). */
 
-/** Something that the user can mend: its message says what, where, and what to do. No stack is shown. */
+/** Something that the user can correct: its message says what, where, and what to do. No stack is shown. */
 export class UserError extends Error {
   override readonly name = "UserError";
 }

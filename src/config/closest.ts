@@ -1,10 +1,10 @@
 /** The known name that a mistyped one was probably meant to be; undefined when none is near. */
 export function closest(name: string, known: Iterable<string>): string | undefined {
-  const wanted = name.toLowerCase();
+  const target = name.toLowerCase();
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;
   for (const candidate of known) {
-    const distance = editDistance(wanted, candidate.toLowerCase());
+    const distance = editDistance(target, candidate.toLowerCase());
     if (distance < bestDistance) {
       best = candidate;
       bestDistance = distance;

@@ -20,7 +20,7 @@ export interface Off {
 
 export type Effective = ReturnType<typeof withDefaults>;
 
-/** All of the configuration, nothing left out; durations in milliseconds, an endpoint that is off undefined. */
+/** All of the configuration, complete; durations in milliseconds, an endpoint that is off undefined. */
 export function withDefaults(input: ConfigInput, off: Off = {}) {
   const bindAddress = input.bindAddress || "0.0.0.0";
   const [any, local] = familyOf(bindAddress) === "ip" ? ["0.0.0.0", "127.0.0.1"] : ["::", "::1"];

@@ -119,7 +119,7 @@ function fieldAt(value: unknown, path: readonly PropertyKey[]): unknown {
   );
 }
 
-/** What no field can say alone. Read from the text's value, so that they are told along with everything else. */
+/** What no field can say alone. Read from the text's value, so that they are reported along with everything else. */
 function crossChecks(value: unknown): ConfigProblem[] {
   const problems: ConfigProblem[] = [];
   const mode = fieldAt(value, ["detectLocalMode"]) || "ClusterCIDR";

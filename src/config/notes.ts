@@ -8,7 +8,7 @@ import { parseClusterCIDR } from "./values.js";
 /** The gate that decides something here too: false ignores spec.externalIPs (Kubernetes 1.36, KEP-5707). */
 export const ALLOW_SERVICE_EXTERNAL_IPS = "AllowServiceExternalIPs";
 
-/** Gates of Kubernetes 1.36 that bear on kube-proxy; that they are set says nothing that is not so here anyway. */
+/** Gates of Kubernetes 1.36 that bear on kube-proxy; setting them changes nothing here. */
 const WITHOUT_EFFECT = [
   "AllAlpha",
   "AllBeta",
@@ -54,7 +54,7 @@ export function warningsOf(effective: Effective, name: FieldNames): string[] {
   const pods = parseClusterCIDR(clusterCIDR);
   if (detectLocalMode === "ClusterCIDR" && clusterCIDR.trim() === "") {
     warnings.push(
-      `${name("detectLocalMode")} is ClusterCIDR and ${name("clusterCIDR")} is empty: traffic of this node's pods is not told from other traffic`,
+      `${name("detectLocalMode")} is ClusterCIDR and ${name("clusterCIDR")} is empty: traffic of this node's pods cannot be told from other traffic`,
     );
   } else if (detectLocalMode !== "ClusterCIDR" && "problem" in pods) {
     warnings.push(`${name("clusterCIDR")}: ${pods.problem}; in mode ${detectLocalMode} it is not used`);

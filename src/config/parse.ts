@@ -13,9 +13,9 @@ export function yaml(): typeof Yaml {
 }
 
 /**
- * Fields without a value are left out: they have their defaults, as the ones that are not there.
+ * Fields without a value are ignored: they have their defaults, as the ones that are not there.
  * @param repeated receives the fields that are written twice, of which the last one counts.
- * @throws {ConfigError} with line and column of what cannot be understood.
+ * @throws {ConfigError} with line and column of what cannot be parsed.
  */
 export function parseText(text: string, file: string, repeated: ConfigProblem[]): unknown {
   const { isScalar, LineCounter, parseAllDocuments } = yaml();

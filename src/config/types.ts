@@ -53,13 +53,13 @@ export interface ProxyConfig {
     readonly minSyncPeriodMs: number;
     readonly syncPeriodMs: number;
   };
-  /** -1000 to 1000; undefined: left as it is. */
+  /** -1000 to 1000; undefined: not set. */
   readonly oomScoreAdj: number | undefined;
   readonly conntrack: {
-    /** 0: the kernel's limit is left as it is. */
+    /** 0: the kernel's limit is kept. */
     readonly maxPerCore: number;
     readonly min: number;
-    /** 0: left as it is, here and below. */
+    /** 0: the kernel's value is kept, here and below. */
     readonly tcpEstablishedTimeoutMs: number;
     readonly tcpCloseWaitTimeoutMs: number;
     readonly tcpBeLiberal: boolean;

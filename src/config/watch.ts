@@ -22,7 +22,7 @@ export interface ConfigWatchOptions {
   readonly onChange: (loaded: LoadedConfig) => void;
   /** It is wrong now; called once for each wrong content. */
   readonly onInvalid: (error: ConfigError) => void;
-  /** What is worth a line otherwise. */
+  /** Receives what else is worth a line in the log. */
   readonly onNote: (note: string) => void;
 }
 
@@ -108,7 +108,7 @@ class ConfigWatch {
     } catch (error) {
       const reason = reasonOf(error);
       if (this.#seen !== undefined && !this.#closed) {
-        this.#options.onNote(`the configuration file cannot be read (${reason}); the configuration stays`);
+        this.#options.onNote(`configuration file unreadable (${reason}); keeping the configuration in use`);
       }
       return undefined;
     }
@@ -128,7 +128,7 @@ class ConfigWatch {
       return;
     }
     if (JSON.stringify(loaded.document) === JSON.stringify(document)) {
-      onNote("the configuration file has changed, and means the same");
+      onNote("configuration file changed without effect");
       return;
     }
     this.close();

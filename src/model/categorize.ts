@@ -25,7 +25,7 @@ export interface CandidateList {
 }
 
 /** Which of the two lists something draws from; the other one stays empty. */
-export interface Wanted {
+export interface NeededLists {
   /** Something of policy Cluster, or the pod and node short cuts of an external policy Local. */
   readonly cluster: boolean;
   /** Something of policy Local. */
@@ -35,14 +35,14 @@ export interface Wanted {
 export interface Categories {
   /**
    * The ready endpoints, narrowed by topology hints; if no endpoint on any node is ready, those that are serving and
-   * terminating, which hints do not narrow. Empty when not wanted.
+   * terminating, which hints do not narrow. Empty when not needed.
    */
   readonly cluster: EndpointList;
-  /** The ready endpoints on this node; if none, the serving and terminating ones on it. Empty when not wanted. */
+  /** The ready endpoints on this node; if none, the serving and terminating ones on it. Empty when not needed. */
   readonly local: EndpointList;
   /**
    * Some endpoint on some node is ready, or serving and terminating. False: connections are refused. True with an empty
-   * list: connections that would draw from it are dropped. Does not depend on what is wanted.
+   * list: connections that would draw from it are dropped. Does not depend on what is needed.
    */
   readonly any: boolean;
 }
@@ -53,7 +53,7 @@ const isReady = (state: number) => (state & READY) !== 0;
 /** Serving and terminating, and not ready (an endpoint published although not ready may be all three). */
 const isDraining = (state: number) => (state & (READY | DRAINING)) === DRAINING;
 
-export function categorize(candidates: CandidateList, node: NodeContext, wanted: Wanted): Categories {
+export function categorize(candidates: CandidateList, node: NodeContext, needed: NeededLists): Categories {
   let ready = 0;
   let draining = 0;
   const { states } = candidates;
@@ -63,8 +63,8 @@ export function categorize(candidates: CandidateList, node: NodeContext, wanted:
     else if (isDraining(state)) draining++;
   }
   return {
-    cluster: wanted.cluster ? clusterList(candidates, node, ready, draining) : NO_ENDPOINTS,
-    local: wanted.local ? localList(candidates) : NO_ENDPOINTS,
+    cluster: needed.cluster ? clusterList(candidates, node, ready, draining) : NO_ENDPOINTS,
+    local: needed.local ? localList(candidates) : NO_ENDPOINTS,
     any: ready + draining > 0,
   };
 }

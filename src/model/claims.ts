@@ -48,7 +48,7 @@ export interface Passed {
 }
 
 export interface ClaimsOptions {
-  /** Told of every service that a change may have won something for or cost something. */
+  /** Called for every service that a change may have won something for or cost something. */
   affected(service: string): void;
   /** Whether a service port has a usable endpoint on any node, so that all nodes decide the same. */
   usable(record: ServiceRecord, port: ServicePortRecord): boolean;
@@ -132,7 +132,7 @@ export class Claims {
   readonly #options: ClaimsOptions;
   /** One claimant as it is. */
   readonly #claimants = new Map<Key, ServiceRecord | Contest>();
-  /** By key: the record that gave it up last, and nobody has it since. Undefined: not wanted. */
+  /** By key: the record that gave it up last, and no service has it since. Undefined: not tracked. */
   readonly #givenUp: Map<Key, ServiceRecord> | undefined;
   #contested = 0;
   /** How many claims each service shares with others; those that share none are not here. */
@@ -177,7 +177,7 @@ export class Claims {
     });
   }
 
-  /** The service that has the claim; undefined when nobody has. */
+  /** The service that has the claim; undefined when none has. */
   owner(address: string, protocol: Protocol, port: number): string | undefined {
     return this.#owner(keyOf(address, protocol, port))?.name;
   }
@@ -191,8 +191,8 @@ export class Claims {
     const holder = contest.claimants.find((claimant) => claimant.record === contest.holder);
     if (mine === undefined || holder === undefined) return undefined;
     const fresh = contest.announced === undefined || !mine.settled;
-    const later = contest.claimants.indexOf(holder) > at;
-    const reason = later ? "endpoints" : isTie(holder, mine) ? "name" : "first";
+    const behind = contest.claimants.indexOf(holder) > at;
+    const reason = behind ? "endpoints" : isTie(holder, mine) ? "name" : "first";
     return { holder: holder.record.name, reason, fresh };
   }
 
@@ -218,7 +218,7 @@ export class Claims {
     return passed.filter((one) => one !== undefined);
   }
 
-  /** What was given up since the last call, and nobody has taken since. */
+  /** What was given up since the last call, and no service has taken since. */
   takeGivenUp(): GivenUp[] {
     if (this.#givenUp === undefined) return [];
     const taken = Array.from(this.#givenUp, ([key, record]): GivenUp => ({ ...partsOf(key), record }));
@@ -251,7 +251,7 @@ export class Claims {
     this.#countRival(record.name, 1);
     this.#unsettled.add(contest);
     this.#decide(key, contest);
-    this.#tellGuarded(contest, record);
+    this.#guardsChanged(contest, record);
   }
 
   /** What the service goes on claiming keeps its place. */
@@ -288,8 +288,8 @@ export class Claims {
     entry.claimants[at] = { record: after, port, settled: entry.claimants[at].settled };
     if (entry.holder === before) entry.holder = after;
     this.#decide(key, entry);
-    this.#tellGuarded(entry, before);
-    this.#tellGuarded(entry, after);
+    this.#guardsChanged(entry, before);
+    this.#guardsChanged(entry, after);
   }
 
   #remove(key: Key, record: ServiceRecord): void {
@@ -306,7 +306,7 @@ export class Claims {
     claimants.splice(at, 1);
     this.#countRival(record.name, -1);
     this.#decide(key, entry);
-    this.#tellGuarded(entry, record);
+    this.#guardsChanged(entry, record);
     const [only] = claimants;
     if (claimants.length > 1) return;
     this.#contested--;
@@ -335,7 +335,7 @@ export class Claims {
   }
 
   /** Source ranges of any claimant guard the address: they are the holder's to write. */
-  #tellGuarded({ holder }: Contest, record: ServiceRecord): void {
+  #guardsChanged({ holder }: Contest, record: ServiceRecord): void {
     if (record[this.#family]?.sourceRanges !== undefined) this.#options.affected(holder.name);
   }
 
@@ -346,7 +346,7 @@ export class Claims {
   }
 }
 
-/** Nothing but their names told which of two comes first. */
+/** Nothing but their names decided which of two comes first. */
 function isTie(a: Claimant, b: Claimant): boolean {
   return a.record.created === b.record.created && (a.record.created < Infinity || a.settled === b.settled);
 }

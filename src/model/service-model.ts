@@ -21,15 +21,15 @@ import type {
 } from "./types.js";
 
 export interface ServiceModelOptions {
-  /** The families that are served; objects of another one are left out. */
+  /** The families that are served; objects of another one are ignored. */
   readonly families: readonly IpFamily[];
   /** As it is now: the zone may change, the name stays. */
   readonly node: NodeContext;
   /** Remember what services give up until `takeReleased`; default false. */
   readonly trackReleased?: boolean;
-  /** Told once of everything in an object that cannot be served, and of every claim that another service has too. */
+  /** Called once for everything in an object that cannot be served, and of every claim that another service has too. */
   onProblem(problem: Problem): void;
-  /** Told of claims that passed from one service to another since the last `takeDirty`. */
+  /** Called for claims that passed from one service to another since the last `takeDirty`. */
   onTakeOver?(takeOver: TakeOver): void;
 }
 
@@ -78,9 +78,9 @@ export class ServiceModel {
   readonly #services = new Map<string, ServiceEntry>();
   readonly #slices = new Map<string, SliceRecord>();
   readonly #claims: Readonly<Record<IpFamily, Claims>>;
-  /** Slices as they were before they changed or went, since the last `takeReleased`; undefined: not wanted. */
+  /** Slices as they were before they changed or went, since the last `takeReleased`; undefined: not tracked. */
   readonly #formerSlices: SliceRecord[] | undefined;
-  /** Those with `changed`; undefined: not wanted. */
+  /** Those with `changed`; undefined: not tracked. */
   #changed: ServiceEntry[] | undefined;
   readonly #cidrs = new Map<string, readonly Prefix[]>();
   #mergedCIDRs: Record<IpFamily, readonly string[]> = { ip: NONE, ip6: NONE };
@@ -112,7 +112,7 @@ export class ServiceModel {
     });
   }
 
-  /** Tells this node's zone: every service with endpoints becomes dirty when it differs. */
+  /** Sets this node's zone: every service with endpoints becomes dirty when it differs. */
   setZone(zone: string | undefined): void {
     if (zone === this.#node.zone) return;
     const { nodeName } = this.#node;
@@ -226,17 +226,17 @@ export class ServiceModel {
     });
   }
 
-  /** The service that has an address and port, or (`address` "") a node port; undefined when nobody has. */
+  /** The service that has an address and port, or (`address` "") a node port; undefined when none has. */
   ownerOf(family: IpFamily, address: string, protocol: Protocol, port: number): string | undefined {
     return this.#claims[family].owner(address, protocol, port);
   }
 
-  /** Those of `wanted` ("address port PROTOCOL") that any slice names as an endpoint, in whatever state. */
-  endpointsAmong(family: IpFamily, wanted: ReadonlySet<string>): Set<string> {
-    return endpointsAmong(this.#slices.values(), family, wanted);
+  /** Those of `endpoints` ("address port PROTOCOL") that any slice names as an endpoint, in whatever state. */
+  endpointsAmong(family: IpFamily, endpoints: ReadonlySet<string>): Set<string> {
+    return endpointsAmong(this.#slices.values(), family, endpoints);
   }
 
-  /** What services gave up since the last call, and nobody has by now. Needs `trackReleased`. */
+  /** What services gave up since the last call, and no service has by now. Needs `trackReleased`. */
   takeReleased(): Released {
     const former = this.#formerSlices?.splice(0) ?? [];
     const changed = this.#changed ?? [];
@@ -392,7 +392,7 @@ export class ServiceModel {
     return entry;
   }
 
-  /** The entry stays while anybody is to be told of it: a service that comes back meanwhile is the same one. */
+  /** The entry stays while it is marked: a service that comes back meanwhile is the same one. */
   #dropIfEmpty({ name, record, slices, dirty, changed }: ServiceEntry): void {
     if (record === undefined && slices.length === 0 && !dirty && !changed) this.#services.delete(name);
   }
@@ -428,7 +428,7 @@ export class ServiceModel {
     return true;
   }
 
-  /** The oldest go first when nobody has asked for long. */
+  /** The oldest go first when `takeReleased` was not called for long. */
   #rememberSlice(slice: SliceRecord): void {
     if (this.#formerSlices === undefined) return;
     if (this.#formerSlices.push(slice) <= 2 * MAX_FORMER_SLICES) return;

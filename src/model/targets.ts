@@ -67,20 +67,22 @@ function keyOf({ address, port, protocol }: Omit<SliceEndpoint, "serving">): str
   return `${address} ${port} ${protocol}`;
 }
 
-/** Those of `wanted` ("address port PROTOCOL") that some slice of the family names. */
+/** Those of `endpoints` ("address port PROTOCOL") that some slice of the family names. */
 export function endpointsAmong(
   slices: Iterable<SliceRecord>,
   family: IpFamily,
-  wanted: ReadonlySet<string>,
+  endpoints: ReadonlySet<string>,
 ): Set<string> {
   const found = new Set<string>();
-  if (wanted.size === 0) return found;
-  const addresses = new Set(Array.from(wanted, (text) => EndpointList.idOf(family, text.slice(0, text.indexOf(" ")))));
+  if (endpoints.size === 0) return found;
+  const addresses = new Set(
+    Array.from(endpoints, (text) => EndpointList.idOf(family, text.slice(0, text.indexOf(" ")))),
+  );
   for (const slice of slices) {
     if (slice.family !== family || !hasSome(slice.endpoints, addresses)) continue;
     for (const endpoint of endpointsOf(slice)) {
       const key = keyOf(endpoint);
-      if (wanted.has(key)) found.add(key);
+      if (endpoints.has(key)) found.add(key);
     }
   }
   return found;

@@ -1,5 +1,5 @@
 /**
- * The meaning of Services, without a word of nft. One `ServicePortView` is all that the ruleset of one family needs to
+ * The meaning of Services, without a word of nf_tables. One `ServicePortView` is all that the ruleset of one family needs to
  * know of one service port; it is recomputed only when its own service changes.
  */
 
@@ -91,7 +91,7 @@ export interface ServiceTarget {
   readonly serving: readonly boolean[];
 }
 
-/** A VIP or node port that a service had until now, and nobody has any more. */
+/** A VIP or node port that a service had until now, and none has any more. */
 export interface ReleasedClaim {
   readonly family: IpFamily;
   /** "" for a node port. */

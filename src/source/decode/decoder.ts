@@ -14,7 +14,7 @@ export interface DecoderOptions {
   readonly nodeName: string;
   /** Feature gate AllowServiceExternalIPs. Default true. */
   readonly allowExternalIPs?: boolean;
-  /** Told of every endpoint that is a Pod, "namespace/name". */
+  /** Called for every endpoint that is a Pod, "namespace/name". */
   readonly onPod?: (address: string, pod: string) => void;
 }
 
@@ -42,7 +42,7 @@ export class ObjectDecoder {
         return { kind, name, record, problems: problems.all };
       }
       case "EndpointSlice":
-        if (this.#onPod !== undefined) tellPods(name, object, this.#onPod);
+        if (this.#onPod !== undefined) reportPods(name, object, this.#onPod);
         return { kind, name, ...decodeSlice(name, object, this.#options, problems), problems: problems.all };
       case "ServiceCIDR": {
         const spec = fieldsOf(object["spec"], "spec", problems);
@@ -71,7 +71,7 @@ function nodeOf({ metadata, spec, status }: Fields): V1Node {
   } as V1Node;
 }
 
-function tellPods(slice: string, { endpoints }: Fields, onPod: (address: string, pod: string) => void): void {
+function reportPods(slice: string, { endpoints }: Fields, onPod: (address: string, pod: string) => void): void {
   for (const endpoint of Array.isArray(endpoints) ? (endpoints as unknown[]) : []) {
     if (!isFields(endpoint) || !Array.isArray(endpoint["addresses"]) || !isFields(endpoint["targetRef"])) continue;
     const { kind, name, namespace } = endpoint["targetRef"];

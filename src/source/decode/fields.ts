@@ -1,5 +1,5 @@
 /**
- * Reading objects that nobody has validated: any field may hold anything. Every reader names what it cannot take and
+ * Reading objects that were never validated: any field may hold anything. Every reader reports what it cannot take and
  * carries on with the API server's default.
  */
 import { parseAddress, parseCIDR, type Prefix } from "../../base/ip.js";

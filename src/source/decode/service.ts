@@ -194,14 +194,14 @@ function readPort(
   return { name, protocol, port, nodePort };
 }
 
-/** Canonical addresses of a list, what is none left out. */
+/** Canonical addresses of a list; what is none is reported and ignored. */
 function readExternalIPs(spec: Fields, problems: FieldProblems): readonly string[] {
   const items = listOf(spec["externalIPs"], "spec.externalIPs", problems);
   if (items.length === 0) return NONE;
   return items.flatMap((item, i) => addressOf(item, `spec.externalIPs[${i}]`, problems) ?? []);
 }
 
-/** Entries with a host name alone are somebody else's; `ipMode: Proxy` wants the packets to reach the balancer. */
+/** Entries with a host name alone are for others; `ipMode: Proxy` wants the packets to reach the balancer. */
 function readLoadBalancerIPs(fields: Fields, problems: FieldProblems): readonly string[] {
   if (fields["status"] === undefined) return NONE;
   const status = fieldsOf(fields["status"], "status", problems);

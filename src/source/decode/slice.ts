@@ -207,7 +207,7 @@ function readConditions(item: Fields, problems: FieldProblems): number {
   const value = item["conditions"];
   if (value === undefined || value === null) return READY | SERVING;
   const conditions = fieldsOf(value, ".conditions", problems);
-  // Conditions that cannot be read say nothing of being ready.
+  // Conditions that cannot be read make nothing ready.
   if (conditions !== value) return 0;
   const ready = booleanOf(conditions["ready"], true, ".conditions.ready", problems);
   const serving = booleanOf(conditions["serving"], true, ".conditions.serving", problems);

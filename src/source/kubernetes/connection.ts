@@ -126,7 +126,7 @@ export class ApiConnection {
       try {
         return await this.#once(request, credentials, guard);
       } catch (error) {
-        // The server closed an idle connection while we were about to use it: that says nothing about a new one. There
+        // The server closed an idle connection while we were about to use it: a new one may work all the same. There
         // are only so many idle ones. A request that was given up ends its connection too.
         if (guard.reason !== undefined || !(error instanceof StaleConnection)) throw error;
       }
@@ -166,7 +166,7 @@ export class ApiConnection {
       const sent = server.protocol === "https:" ? httpsRequest(options) : httpRequest(options);
       guard.watch(sent);
       sent.on("response", (response) => {
-        // It can fail before anybody reads it, or after; who reads it is told all the same.
+        // It can fail before it is read, or after; reading it fails all the same.
         response.on("error", () => undefined);
         resolve(response);
       });

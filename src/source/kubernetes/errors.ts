@@ -30,7 +30,7 @@ export class StatusError extends Error {
   readonly status: number;
   /** "Expired", "Forbidden", ...; "" when the body is no Status. */
   readonly reason: string;
-  /** When the server wants to be asked again, ms from now; undefined when it does not say. */
+  /** Retry-After, ms from now; undefined when the server does not say. */
   readonly retryAfterMs: number | undefined;
 
   constructor(status: number, reason: string, message: string, retryAfterMs?: number) {
@@ -41,7 +41,7 @@ export class StatusError extends Error {
   }
 }
 
-/** The server will not let us see what we need: asking again does not help. The message says what, where, and what to do. */
+/** The server will not let us see what we need: retrying does not help. The message says what, where, and what to do. */
 export class AccessDeniedError extends Error {
   override readonly name = "AccessDeniedError";
   readonly code = "EACCESSDENIED";

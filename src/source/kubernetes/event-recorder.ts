@@ -71,7 +71,7 @@ export class KubernetesEventRecorder implements EventRecorder {
   readonly #queue: Series[] = [];
   readonly #timers = new Set<NodeJS.Timeout>();
   #working: Promise<void> | undefined;
-  #forbiddenSaid = false;
+  #forbiddenLogged = false;
   #names = 0;
 
   constructor(options: EventRecorderOptions) {
@@ -226,17 +226,17 @@ export class KubernetesEventRecorder implements EventRecorder {
   #notSent(series: Series, failure: unknown): void {
     const reason = reasonOf(failure);
     if (failure instanceof StatusError && failure.status === 403) {
-      if (this.#forbiddenSaid) return;
-      this.#forbiddenSaid = true;
+      if (this.#forbiddenLogged) return;
+      this.#forbiddenLogged = true;
       const hint = "bind ClusterRole system:node-proxier to this user";
-      this.#options.log.warn({ reason, hint }, "Events are refused by the API server; this is said only once");
+      this.#options.log.warn({ reason, hint }, "Events rejected by the API server; logged once");
       return;
     }
     this.#lost(series, reason);
   }
 
   #lost({ body }: Series, reason: string): void {
-    this.#options.log.warn({ event: body["reason"], note: body["note"], reason }, "an Event could not be sent");
+    this.#options.log.warn({ event: body["reason"], note: body["note"], reason }, "Event not sent");
   }
 }
 

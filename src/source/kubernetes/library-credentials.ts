@@ -78,7 +78,7 @@ function prepare(config: KubeConfig, kubeconfig: Kubeconfig, file: string, proxy
   return config;
 }
 
-/** What client-go does for an exec plugin besides: a relative path is relative to the kubeconfig; the plugin is told which version to answer in. */
+/** What client-go does for an exec plugin besides: a relative path is relative to the kubeconfig; the plugin learns which version to answer in. */
 function preparePlugin(user: User, directory: string): void {
   const exec: unknown = user.exec;
   if (typeof exec !== "object" || exec === null) return;

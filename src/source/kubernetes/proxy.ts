@@ -6,7 +6,7 @@ export function isSocks(proxyUrl: string): boolean {
   return proxyUrl.startsWith("socks");
 }
 
-/** Whether this Node has proxies for http and https (24.5 and 22.21 on); an older one would ignore them without a word. */
+/** Whether this Node has proxies for http and https (24.5 and 22.21 on); an older one would ignore them silently. */
 export function knowsProxies(version: string): boolean {
   const [major = 0, minor = 0] = version.split(".").map(Number);
   return major > 24 || (major === 24 && minor >= 5) || (major === 22 && minor >= 21);

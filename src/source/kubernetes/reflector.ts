@@ -13,10 +13,10 @@ import { AccessDeniedError, isExpired, ProtocolError, StalledError, StatusError,
 import { ListBody, type ListMeta } from "./list-body.js";
 import { collectionPath, type Resource } from "./resources.js";
 import { backoffOf, pause, Sleep, type Timing } from "./timing.js";
-import type { Troubles } from "./troubles.js";
+import type { FailureLog } from "./failure-log.js";
 import { WatchBody, type WatchEvent } from "./watch-body.js";
 
-/** Who is told of changes. */
+/** Receives changes. */
 export interface ReflectorSink {
   upsert(object: KubeObject): void;
   remove(kind: KubeKind, name: string): void;
@@ -30,11 +30,11 @@ export interface ReflectorOptions {
   readonly decoder: ObjectDecoder;
   readonly sink: ReflectorSink;
   readonly timing: Timing;
-  readonly troubles: Troubles;
+  readonly failureLog: FailureLog;
   readonly log: Logger;
-  /** The server answers: told after every answer that is no failure. */
+  /** Called after every answer of the server that is no failure. */
   readonly onAnswer: () => void;
-  /** Given: 401 and 403 are final, and told instead of logged; else they are waited out. */
+  /** Given: 401 and 403 are final, and passed to it instead of logged. Default: retried with backoff. */
   readonly onDenied?: (error: AccessDeniedError) => void;
 }
 
@@ -46,7 +46,7 @@ const SHORT_WATCH_MS = 1_000;
 const AT_ONCE_MS = 100;
 /** Failures after which the resourceVersion itself is suspected. */
 const SUSPECT_AFTER = 3;
-/** A server that asks to be left alone for longer is asked earlier, ms. */
+/** Upper bound of a Retry-After, ms. */
 const MAX_RETRY_AFTER_MS = 300_000;
 const CONNECTION = "connection";
 
@@ -69,7 +69,7 @@ export class Reflector {
   #stalls = 0;
   /** Whether what is going on was answered by the server. */
   #answered = false;
-  #absenceNoted = false;
+  #absenceLogged = false;
   #resolveListed: () => void = () => undefined;
   #listed = false;
   /** Resolves when the first list is complete, or the server says that it does not have an optional kind. */
@@ -91,7 +91,7 @@ export class Reflector {
     return this.#listed;
   }
 
-  /** Ends a wait for the server to come back: it answers somebody. */
+  /** Ends the backoff after a failed connection: another request was answered. */
   wake(): void {
     this.#sleep.wake();
   }
@@ -112,7 +112,7 @@ export class Reflector {
 
   /** Delivers a complete list, and the removal of what it lacks. Returns its resourceVersion. */
   async #list(signal: AbortSignal): Promise<string> {
-    const { sink, log, timing, troubles } = this.#options;
+    const { sink, log, timing, failureLog } = this.#options;
     const started = performance.now();
     const present = new Set<string>();
     let reported = started;
@@ -136,7 +136,7 @@ export class Reflector {
     }
     const ms = Math.round(performance.now() - started);
     log.info({ kind: this.#kind, objects: present.size, removed, ms }, "listed");
-    troubles.worked(this.#kind, "listed again", { kind: this.#kind });
+    failureLog.recovered(this.#kind, "list succeeded again", { kind: this.#kind });
     sink.flush();
     this.#markListed();
     return meta.resourceVersion;
@@ -209,7 +209,7 @@ export class Reflector {
     }
   }
 
-  /** Returns whether there was something to tell. */
+  /** Returns whether the sink was called. */
   #event({ type, object }: WatchEvent): boolean {
     const { metadata } = readObject(object);
     const version = metadata?.["resourceVersion"];
@@ -229,7 +229,7 @@ export class Reflector {
     return true;
   }
 
-  /** Tells the sink of an object unless it has this version. Returns its name; undefined when it has none. */
+  /** Hands an object on, unless the sink has this version. Returns its name; undefined when it has none. */
   #take(item: unknown): string | undefined {
     const { object, metadata } = readObject(item);
     const name = this.#nameOf(metadata);
@@ -256,10 +256,10 @@ export class Reflector {
   }
 
   #onAnswer(): void {
-    const { connection, onAnswer, troubles } = this.#options;
+    const { connection, onAnswer, failureLog } = this.#options;
     this.#answered = true;
-    troubles.worked(CONNECTION, "the API server answers again", { server: connection.server });
-    if (this.#from !== undefined) troubles.worked(this.#kind, "watched again", { kind: this.#kind });
+    failureLog.recovered(CONNECTION, "connection to the API server restored", { server: connection.server });
+    if (this.#from !== undefined) failureLog.recovered(this.#kind, "watch succeeded again", { kind: this.#kind });
     onAnswer();
   }
 
@@ -268,7 +268,7 @@ export class Reflector {
     this.#atOnce = true;
   }
 
-  /** Whether there is no use in going on; whoever wants to hear of it has been told. */
+  /** Whether to give up; `onDenied` has been called then. */
   #isFinal(error: unknown): boolean {
     const { connection, onDenied, resource } = this.#options;
     if (onDenied === undefined || !(error instanceof StatusError)) return false;
@@ -282,12 +282,12 @@ export class Reflector {
   /** Decides where to go on, and waits as long as it takes. */
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
     const { resource, timing, log } = this.#options;
-    if (isAbsent(error) && resource.optional) return this.#doWithout(error, signal);
+    if (isAbsent(error) && resource.optional) return this.#skipKind(error, signal);
     const step = this.#from === undefined ? "list" : "watch";
     if (this.#mustList(error)) this.#from = undefined;
     const atOnce = this.#atOnce && !(error instanceof StatusError && !isExpired(error));
     this.#atOnce = false;
-    if (isExpired(error)) log.info({ kind: this.#kind }, "the server has forgotten where we were: listing again");
+    if (isExpired(error)) log.info({ kind: this.#kind }, "resourceVersion expired; relisting");
     else this.#report(error, step, atOnce);
     if (atOnce) {
       await pause(Math.random() * Math.min(AT_ONCE_MS, timing.minBackoffMs), signal);
@@ -312,26 +312,26 @@ export class Reflector {
     return this.#backoff.failures >= SUSPECT_AFTER;
   }
 
-  /** The server does not have this kind, or we may not see it. What was known of it stays. */
-  async #doWithout(error: StatusError, signal: AbortSignal): Promise<void> {
+  /** The server does not have this kind, or we may not see it. Its last known state is kept. */
+  async #skipKind(error: StatusError, signal: AbortSignal): Promise<void> {
     const { log, timing } = this.#options;
-    if (!this.#absenceNoted) log.info({ kind: this.#kind, reason: error.message }, "not served to us: done without");
-    this.#absenceNoted = true;
+    if (!this.#absenceLogged) log.info({ kind: this.#kind, reason: error.message }, "kind not served to us; skipped");
+    this.#absenceLogged = true;
     // Forbidden is not absent: a server whose roles are still loading says so too.
     if (error.status === 404) this.#markListed();
     await pause(timing.absentMs * (1 + Math.random()), signal);
   }
 
   #report(error: unknown, step: "list" | "watch", quiet: boolean): void {
-    const { connection, troubles } = this.#options;
+    const { connection, failureLog } = this.#options;
     const reason = reasonOf(error);
     if (error instanceof TransportError) {
-      const text = "no connection to the API server; what was last known stays in force";
-      return troubles.failed(CONNECTION, text, { server: connection.server, reason }, quiet);
+      const text = "connection to the API server failed; keeping the last known state";
+      return failureLog.failed(CONNECTION, text, { server: connection.server, reason }, quiet);
     }
     const hint = error instanceof StatusError ? hintFor(error.status) : undefined;
     const fields = { kind: this.#kind, reason, ...(hint !== undefined && { hint }) };
-    troubles.failed(this.#kind, `cannot ${step}; what was last known stays in force`, fields, quiet);
+    failureLog.failed(this.#kind, `${step} failed; keeping the last known state`, fields, quiet);
   }
 }
 

@@ -8,7 +8,7 @@ export interface Resource {
   readonly labelSelector?: string;
   readonly fieldSelector?: string;
   readonly namespaced: boolean;
-  /** Servers may lack it (before Kubernetes 1.33), or older roles not allow it: then it is done without. */
+  /** Servers may lack it (before Kubernetes 1.33), or older roles not allow it: then it is skipped. */
   readonly optional: boolean;
   /** Nothing can be served before its first list. The Node is waited for elsewhere, and not forever. */
   readonly required: boolean;

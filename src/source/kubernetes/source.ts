@@ -5,7 +5,7 @@ import type { ApiConnection } from "./connection.js";
 import { Reflector, type ReflectorSink } from "./reflector.js";
 import { resources } from "./resources.js";
 import { type Timing, TIMING } from "./timing.js";
-import { Troubles } from "./troubles.js";
+import { FailureLog } from "./failure-log.js";
 
 export interface KubernetesSourceOptions {
   /** Not closed by the source. */
@@ -14,14 +14,14 @@ export interface KubernetesSourceOptions {
   /** Only this Node is followed. */
   readonly nodeName: string;
   readonly log: Logger;
-  /** For a command that ends: a server that denies access is not asked again, and `start` rejects. Default: it is waited out. */
+  /** For a command that ends: a server that denies access is final, and `start` rejects. Default: retried with backoff. */
   readonly deniedIsFinal?: boolean;
   readonly timing?: Partial<Timing>;
 }
 
 /**
  * Objects from the API server: Services, EndpointSlices, this node's Node and the ServiceCIDRs. Whatever happens to the
- * server or the way there is logged and waited out: nothing is removed that a complete list still has.
+ * server or the way there is logged and retried: nothing is removed that a complete list still has.
  */
 export class KubernetesSource implements ObjectSource {
   readonly #options: KubernetesSourceOptions;
@@ -40,7 +40,7 @@ export class KubernetesSource implements ObjectSource {
     const { signal } = this.#abort;
     const { connection, decoder, nodeName, log, deniedIsFinal = false } = this.#options;
     const timing = { ...TIMING, ...this.#options.timing };
-    const troubles = new Troubles(log, timing.repeatLogMs);
+    const failureLog = new FailureLog(log, timing.repeatLogMs);
     const ended = Promise.withResolvers<void>();
     signal.addEventListener("abort", () => ended.resolve(), { once: true });
     const guarded = new GuardedSink(sink, signal);
@@ -49,7 +49,7 @@ export class KubernetesSource implements ObjectSource {
       decoder,
       sink: guarded,
       timing,
-      troubles,
+      failureLog,
       log,
       onAnswer: () => wakeAll(),
       ...(deniedIsFinal && { onDenied: ended.reject }),
@@ -79,7 +79,7 @@ export class KubernetesSource implements ObjectSource {
   }
 }
 
-/** A sink that hears nothing any more once the source is stopped. */
+/** Drops what comes after the source is stopped. */
 class GuardedSink implements ReflectorSink {
   readonly #sink: ObjectSink;
   readonly #signal: AbortSignal;

@@ -33,7 +33,7 @@ export const MAX_YAML_DOCUMENT = 2 << 20;
 export const MAX_JSON_VALUE = 16 << 20;
 const BYTE_ORDER_MARK = Buffer.from("\ufeff");
 
-/** The values of a file's documents, empty documents left out. `content` is UTF-8. `timeSlice` begins anew. Throws `SyntaxFault`. */
+/** The values of a file's documents, without empty documents. `content` is UTF-8. `timeSlice` begins anew. Throws `SyntaxFault`. */
 export async function readDocuments(
   content: Buffer,
   format: "json" | "yaml",

@@ -62,10 +62,10 @@ export class ObjectIndex {
   }
 
   /**
-   * Takes over new versions of files (undefined: the file is gone) and tells the sink what changed. Nothing else may be called
+   * Takes over new versions of files (undefined: the file is gone) and hands on what changed. Nothing else may be called
    * until the end.
-   * @param slice the event loop has its turns meanwhile. Default: it has none, and changes that were made together are told
-   *   together.
+   * @param slice the event loop has its turns meanwhile. Default: it has none, and changes that were made together
+   *   arrive together.
    */
   async update(
     versions: ReadonlyMap<string, FileObjects | undefined>,

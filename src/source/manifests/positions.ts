@@ -1,4 +1,4 @@
-/** Where in a manifest file a value is, for people who are to mend it. Reads the file once more; slow beside what serving takes. */
+/** Where in a manifest file a value is, for people who are to correct it. Reads the file once more; slow beside what serving takes. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { formatOf } from "./files.js";

@@ -56,7 +56,7 @@ export interface ManifestSourceOptions {
   /** Follow changes after the first full list. Default false. */
   readonly watch?: boolean;
   onProblem(problem: ManifestProblem): void;
-  /** Told once of every kind of object that is skipped, and of how the directory is watched when not as usual. */
+  /** Called once for every kind of object that is skipped, and for how the directory is watched when not as usual. */
   onNote(note: string): void;
   /** Changes this close together are delivered together, ms. Default 5. */
   readonly debounceMs?: number;
@@ -108,7 +108,7 @@ export class ManifestSource implements ObjectSource {
   readonly #unsettled = new Map<string, { readonly signature: string; readonly since: number }>();
   /** The problems of a file, as they were last reported. */
   readonly #problems = new Map<string, readonly ManifestProblem[]>();
-  /** A problem has gone since the last flush: who waits for that must be told, even when no object changed. */
+  /** A problem has gone since the last flush: a flush follows even when no object changed. */
   #recovered = false;
   /** Kinds that are skipped, "ConfigMap (v1)", and where the first object of each was found. */
   readonly skippedKinds = new Map<string, { readonly file: string; readonly place: Place }>();
@@ -298,7 +298,7 @@ export class ManifestSource implements ObjectSource {
     ];
   }
 
-  /** Tells the sink of new versions of files. Returns whether there was anything to tell. */
+  /** Hands new versions of files on. Returns whether any object changed. */
   async #deliver(
     versions: ReadonlyMap<string, FileObjects | undefined>,
     sink: ObjectSink,

@@ -96,7 +96,7 @@ test("a file that goes and comes back", async () => {
   writeFileSync(path, BEFORE);
   start(path);
   await unlink(path);
-  await eventually(() => expect(notes).toEqual([expect.stringContaining("cannot be read")]));
+  await eventually(() => expect(notes).toEqual([expect.stringContaining("unreadable")]));
   writeFileSync(path, BEFORE);
   await sleep(QUIET_MS);
   expect(changes).toEqual([]);
@@ -145,12 +145,12 @@ test("touched, or the same bytes written, or another file's change: nothing", as
   expect({ changes, invalid, notes }).toEqual({ changes: [], invalid: [], notes: [] });
 });
 
-test("what means the same is a note", async () => {
+test("a change without effect is a note", async () => {
   const path = join(directory, "config.conf");
   writeFileSync(path, BEFORE);
   start(path);
   writeFileSync(path, `# a comment\n${BEFORE}healthzBindAddress: 0.0.0.0:10256\n`);
-  await eventually(() => expect(notes).toEqual([expect.stringContaining("means the same")]));
+  await eventually(() => expect(notes).toEqual([expect.stringContaining("without effect")]));
   expect(changes).toEqual([]);
 });
 

@@ -317,7 +317,12 @@ describe("a port that cannot be opened", () => {
     await other.free();
     await opened(other.port);
     expect(book.recorded).toHaveLength(1);
-    expect(book.lines.at(-1)).toMatchObject({ namespace: "default", service: "web", level: "info", msg: "health check opened" });
+    expect(book.lines.at(-1)).toMatchObject({
+      namespace: "default",
+      service: "web",
+      level: "info",
+      msg: "health check opened",
+    });
   });
 
   test("two services with one port: the first has it, the second takes over when the first goes", async () => {

@@ -123,7 +123,7 @@ describe("410 Gone", () => {
       },
     ],
   ];
-  test.each(forms)("%s: listed again, only differences are delivered", async (_form, gone) => {
+  test.each(forms)("%s: relists, only differences are delivered", async (_form, gone) => {
     const listening = await following();
     const delay = api.fail({ resource: "services", verb: "list" }, { pace: { bytes: 100, everyMs: 1 } });
     gone();
@@ -185,7 +185,7 @@ describe("the first list", () => {
     refused.remove();
     await started;
     expect(sink.calls.filter((call) => call === "synced")).toHaveLength(1);
-    expect(lines.some(({ msg, kind }) => msg.startsWith("cannot list") && kind === "EndpointSlice")).toBe(true);
+    expect(lines.some(({ msg, kind }) => msg.startsWith("list failed") && kind === "EndpointSlice")).toBe(true);
   });
 
   test.each([
@@ -221,7 +221,9 @@ describe("the first list", () => {
   test("before the API server is up", async () => {
     await api.down();
     const { sink, lines, started } = follow();
-    await eventually(() => expect(lines.some(({ msg }) => msg.startsWith("no connection"))).toBe(true));
+    await eventually(() =>
+      expect(lines.some(({ msg }) => msg.startsWith("connection to the API server failed"))).toBe(true),
+    );
     await api.up();
     await started;
     expect(sink.names("Service")).toHaveLength(2);
@@ -264,7 +266,7 @@ describe("a watch that is slow or dead", () => {
     expect(silent.hits).toBe(1);
   });
 
-  test("two in a row that say nothing, bookmarks neither: listed again, in case the server counts anew", async () => {
+  test("two silent watches in a row, without bookmarks, relist, in case the server counts anew", async () => {
     await following({ timing: { watchIdleMs: 100 } });
     await eventually(() => expect(lists("services")).toBeGreaterThan(1));
   });
@@ -279,7 +281,7 @@ describe("a watch that is slow or dead", () => {
     expect(api.watches("services")).toEqual([watch]);
   });
 
-  test("a resourceVersion that goes back means another history: listed again", async () => {
+  test("a resourceVersion that goes back means another history, and relists", async () => {
     const { sink } = await following();
     const [watch] = api.watches("services");
     const object = { kind: "Service", apiVersion: "v1", metadata: { resourceVersion: "7", creationTimestamp: null } };
@@ -353,12 +355,12 @@ describe("a server that refuses", () => {
     expect([busy.hits, sink.calls.includes("synced")]).toEqual([2, true]);
   });
 
-  test("a ServiceCIDR list that is forbidden is done without, and what is known stays", async () => {
+  test("a ServiceCIDR list that is forbidden is skipped, and its last known state kept", async () => {
     const refused = api.fail({ resource: "servicecidrs" }, { status: 403 });
     const { lines, started } = follow({ timing: { absentMs: 50 } });
     await started;
     await eventually(() => expect(refused.hits).toBeGreaterThan(2));
-    expect(lines.filter(({ msg }) => msg.includes("done without"))).toHaveLength(1);
+    expect(lines.filter(({ msg }) => msg.includes("skipped"))).toHaveLength(1);
     refused.remove();
     api.put({ kind: "ServiceCIDR", metadata: { name: "later" }, spec: { cidrs: ["10.96.0.0/12"] } });
     await open[0].sink.seen("+ ServiceCIDR later");
@@ -369,7 +371,9 @@ describe("the API server is away", () => {
   test("nothing is removed, and it is followed again as soon as it is back", async () => {
     const listening = await following();
     await api.down();
-    await eventually(() => expect(listening.lines.some(({ msg }) => msg.startsWith("no connection"))).toBe(true));
+    await eventually(() =>
+      expect(listening.lines.some(({ msg }) => msg.startsWith("connection to the API server failed"))).toBe(true),
+    );
     // As after an hour: what happened meanwhile is compacted away.
     api.delete("Service", "a/db");
     api.put(service("a/new"));
@@ -390,7 +394,9 @@ describe("the API server is away", () => {
     let rolls = 0;
     vi.spyOn(Math, "random").mockImplementation(() => (++rolls === 5 ? 0 : 0.9));
     await api.down();
-    await eventually(() => expect(lines.filter(({ msg }) => msg.startsWith("no connection")).length).toBe(8));
+    await eventually(() =>
+      expect(lines.filter(({ msg }) => msg.startsWith("connection to the API server failed")).length).toBe(8),
+    );
     await api.up();
     api.put(service("a/new"));
     const kinds = ["services", "endpointslices", "nodes", "servicecidrs"];
@@ -406,15 +412,17 @@ describe("the API server is away", () => {
     const before = shown().length;
     await api.down();
     await eventually(() =>
-      expect(lines.filter(({ msg }) => msg.startsWith("no connection")).length).toBeGreaterThan(12),
+      expect(lines.filter(({ msg }) => msg.startsWith("connection to the API server failed")).length).toBeGreaterThan(
+        12,
+      ),
     );
     await api.up();
     await Promise.all(
       ["services", "endpointslices", "nodes", "servicecidrs"].map((resource) => api.watching(resource)),
     );
     expect(shown().slice(before)).toEqual([
-      "no connection to the API server; what was last known stays in force",
-      "the API server answers again",
+      "connection to the API server failed; keeping the last known state",
+      "connection to the API server restored",
     ]);
   });
 });

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { RateLimit } from "../../../../src/source/kubernetes/rate-limit.js";
 import { backoffOf, pause, Sleep, TIMING } from "../../../../src/source/kubernetes/timing.js";
-import { Troubles } from "../../../../src/source/kubernetes/troubles.js";
+import { FailureLog } from "../../../../src/source/kubernetes/failure-log.js";
 import { isAtLeast, keptIn, type LogLine } from "../../../support/log.ts";
 
 describe("back-off", () => {
@@ -66,45 +66,45 @@ describe("the limit of requests", () => {
   });
 });
 
-describe("the log of troubles", () => {
+describe("the log of lasting failures", () => {
   function begin() {
     const lines: LogLine[] = [];
     let now = 0;
     const log = keptIn(lines);
-    const troubles = new Troubles(log, 300_000, () => now);
+    const failures = new FailureLog(log, 300_000, () => now);
     const shown = () =>
       lines.filter((line) => isAtLeast(line, "info")).map(({ msg, seconds, reason }) => [msg, reason, seconds]);
-    return { troubles, shown, at: (ms: number) => (now = ms) };
+    return { failures, shown, at: (ms: number) => (now = ms) };
   }
 
   test("an hour of failures every 30 s is a line when it begins, one every five minutes, one when it is over", () => {
-    const { troubles, shown, at } = begin();
+    const { failures, shown, at } = begin();
     for (let ms = 0; ms <= 3_600_000; ms += 30_000) {
       at(ms);
-      troubles.failed("connection", "away", { reason: "refused" });
+      failures.failed("connection", "away", { reason: "refused" });
     }
     expect(shown()).toHaveLength(13);
     expect(shown()[1]).toEqual(["away", "refused", 300]);
-    troubles.worked("connection", "back", {});
+    failures.recovered("connection", "back", {});
     expect(shown().at(-1)).toEqual(["back", undefined, 3600]);
-    troubles.worked("connection", "back", {});
+    failures.recovered("connection", "back", {});
     expect(shown()).toHaveLength(14);
   });
 
   test("another reason is said, but reasons that alternate are not said all the time", () => {
-    const { troubles, shown, at } = begin();
+    const { failures, shown, at } = begin();
     for (let ms = 0; ms < 120_000; ms += 1_000) {
       at(ms);
-      troubles.failed("connection", "away", { reason: ms % 2_000 === 0 ? "refused" : "reset" });
+      failures.failed("connection", "away", { reason: ms % 2_000 === 0 ? "refused" : "reset" });
     }
     expect(shown().length).toBeGreaterThan(1);
     expect(shown().length).toBeLessThan(6);
   });
 
   test("what is over before it was worth a line leaves none", () => {
-    const { troubles, shown } = begin();
-    troubles.failed("connection", "away", { reason: "reset" }, true);
-    troubles.worked("connection", "back", {});
+    const { failures, shown } = begin();
+    failures.failed("connection", "away", { reason: "reset" }, true);
+    failures.recovered("connection", "back", {});
     expect(shown()).toEqual([]);
   });
 });

@@ -159,16 +159,16 @@ describe("how it is asked for", () => {
     const { sink, started, lines } = follow();
     await started;
     expect(sink.names("Service")).toHaveLength(1);
-    await expect.poll(() => lines.filter(({ msg }) => msg.includes("done without"))).toHaveLength(1);
+    await expect.poll(() => lines.filter(({ msg }) => msg.includes("skipped"))).toHaveLength(1);
     if (sink.calls.includes("pending ServiceCIDR")) await sink.seen("listed ServiceCIDR");
   });
 });
 
 describe("what the start does not wait for", () => {
   test.each<[string, FaultEffect, string]>([
-    ["fails", { status: 500 }, "cannot list; what was last known stays in force"],
-    ["hangs", { hang: true }, "no connection to the API server; what was last known stays in force"],
-    ["is forbidden", { status: 403 }, "not served to us: done without"],
+    ["fails", { status: 500 }, "list failed; keeping the last known state"],
+    ["hangs", { hang: true }, "connection to the API server failed; keeping the last known state"],
+    ["is forbidden", { status: 403 }, "kind not served to us; skipped"],
   ])("a ServiceCIDR list that %s is pending, and delivered when it comes", async (_what, effect, message) => {
     api.put(service("a/web"));
     api.put(node(NODE));

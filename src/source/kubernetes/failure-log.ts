@@ -1,0 +1,62 @@
+/** Logs failures that last: when they begin, now and then while they last, and when they are over. */
+import type { Logger } from "../../base/logger.js";
+
+interface Failure {
+  readonly since: number;
+  /** The line logged last; undefined: none yet. */
+  logged: string | undefined;
+  loggedAt: number;
+  attempts: number;
+}
+
+/** A reason that differs from the one logged last is logged at most this often, ms. */
+const NEW_REASON_MS = 30_000;
+
+export class FailureLog {
+  readonly #log: Logger;
+  readonly #repeatMs: number;
+  readonly #now: () => number;
+  readonly #open = new Map<string, Failure>();
+
+  constructor(log: Logger, repeatMs: number, now: () => number = () => performance.now()) {
+    this.#log = log;
+    this.#repeatMs = repeatMs;
+    this.#now = now;
+  }
+
+  /** Whether something is going wrong. */
+  has(topic: string): boolean {
+    return this.#open.has(topic);
+  }
+
+  /** @param quiet the next attempt may well succeed: not logged yet. */
+  failed(topic: string, message: string, fields: Readonly<Record<string, unknown>>, quiet = false): void {
+    const now = this.#now();
+    let failure = this.#open.get(topic);
+    if (failure === undefined) {
+      this.#open.set(topic, (failure = { since: now, logged: undefined, loggedAt: -Infinity, attempts: 0 }));
+    }
+    failure.attempts++;
+    const text = `${message} ${JSON.stringify(fields)}`;
+    const wait = text === failure.logged ? this.#repeatMs : failure.logged === undefined ? 0 : NEW_REASON_MS;
+    const lasting = { ...fields, attempts: failure.attempts, seconds: Math.round((now - failure.since) / 1000) };
+    if (quiet || now - failure.loggedAt < wait) {
+      this.#log.debug(lasting, message);
+      return;
+    }
+    this.#log.warn(failure.logged === undefined ? fields : lasting, message);
+    failure.logged = text;
+    failure.loggedAt = now;
+  }
+
+  /** `topic` succeeded, be it the first time. */
+  recovered(topic: string, message: string, fields: Readonly<Record<string, unknown>>): void {
+    const failure = this.#open.get(topic);
+    if (failure === undefined) return;
+    this.#open.delete(topic);
+    const seconds = Math.round((this.#now() - failure.since) / 1000);
+    const line = { ...fields, seconds, attempts: failure.attempts };
+    if (failure.logged === undefined) this.#log.debug(line, message);
+    else this.#log.info(line, message);
+  }
+}
