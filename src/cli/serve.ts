@@ -4,7 +4,7 @@ import type { ConfigDocument, ProxyConfig } from "../config/index.js";
 import { defaultSocketPath } from "../control/socket-path.js";
 import { nameProcess } from "../node/processes.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
-import { ListenError } from "../observe/http-listener.js";
+import { ListenError } from "../observe/http-server.js";
 import { createLogger, type Logger } from "../base/logger.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { ConnectionSettingsError } from "../source/kubernetes/errors.js";

@@ -33,7 +33,7 @@ import { NodeTap } from "./node-tap.js";
 import { ReadingGate, tableInForce } from "./reading.js";
 import { ServiceEvents } from "./service-events.js";
 import { StatusLog } from "./status-log.js";
-import { configuredServers, Observation, serviceHealth } from "./servers.js";
+import { configuredPorts, Observation, serviceHealth } from "./servers.js";
 
 export interface DaemonOptions {
   readonly config: ProxyConfig;
@@ -122,7 +122,7 @@ class Daemon {
   async #listen(pages: { configz: unknown; flagz: string }, events: EventRecorder): Promise<void> {
     const { config, nodeName, log, version } = this.#options;
     const options = { config, nodeName, events, log, version, pages };
-    for (const server of configuredServers(options, this.#observation)) {
+    for (const server of configuredPorts(options, this.#observation)) {
       this.#closers.add(() => server.close());
       await server.start();
     }

@@ -1,14 +1,12 @@
 /** What the outside is shown: metrics, health, and the ports that serve them. */
 import type { ProxyConfig } from "../config/index.js";
 import type { HealthCheck, IpFamily } from "../model/types.js";
-import type { ConfiguredServer, ConfiguredServerOptions } from "../observe/configured-server.js";
 import type { EventRecorder } from "../base/events.js";
 import { ProxyHealth } from "../observe/health.js";
-import { healthServer } from "../observe/health-server.js";
 import type { Logger } from "../base/logger.js";
 import { Metrics } from "../observe/metrics.js";
 import { TableMetrics } from "../observe/table-metrics.js";
-import { metricsServer } from "../observe/metrics-server.js";
+import { healthPort, metricsPort, type PortOptions, type ServedPort } from "../observe/ports.js";
 import { ServiceHealth } from "../observe/service-health.js";
 import type { ProxierObserver } from "../proxier/observer.js";
 import type { Clock } from "../table/index.js";
@@ -50,16 +48,16 @@ export interface ServerOptions {
 }
 
 /** The health port and the metrics port, as far as they are configured. Nothing is listened on yet. */
-export function configuredServers(options: ServerOptions, { metrics, health }: Observation): ConfiguredServer[] {
+export function configuredPorts(options: ServerOptions, { metrics, health }: Observation): ServedPort[] {
   const { config, nodeName, events, log, version, pages } = options;
   const { healthzBindAddress, metricsBindAddress, bindAddressHardFail: hardFail, enableProfiling } = config;
-  const at = (address: string): ConfiguredServerOptions => ({ address, hardFail, nodeName, events, log });
-  const servers: ConfiguredServer[] = [];
-  if (healthzBindAddress !== "") servers.push(healthServer(at(healthzBindAddress), health, metrics));
+  const at = (address: string): PortOptions => ({ address, hardFail, nodeName, events, log });
+  const servers: ServedPort[] = [];
+  if (healthzBindAddress !== "") servers.push(healthPort(at(healthzBindAddress), health, metrics));
   if (metricsBindAddress !== "") {
     const shown = { configz: () => pages.configz, flagz: () => pages.flagz };
     const contents = { metrics, version, enableProfiling, log, ...shown };
-    servers.push(metricsServer(at(metricsBindAddress), contents));
+    servers.push(metricsPort(at(metricsBindAddress), contents));
   }
   return servers;
 }

@@ -7,11 +7,16 @@ import { Gauge, type Registry } from "prom-client";
 import type { HealthCheck, IpFamily } from "../model/types.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import type { EventRecorder } from "../base/events.js";
-import { ConnectionLimit } from "./connection-limit.js";
-import { type HttpReply, JSON_TYPE, type ListenAddress, type ListenError } from "./http-listener.js";
+import {
+  ConnectionLimit,
+  type HttpReply,
+  HttpServer,
+  JSON_TYPE,
+  type ListenAddress,
+  type ListenError,
+} from "./http-server.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
 import { type Logger, serviceFields } from "../base/logger.js";
-import { RetryingListener } from "./retrying-listener.js";
 
 /** Waits between attempts to open a port, ms; doubles up to the second. */
 const FIRST_RETRY_MS = 1_000;
@@ -84,7 +89,7 @@ export class ServiceHealth implements ProxierObserver {
 interface ServiceServer {
   check: HealthCheck;
   /** By address, "" for all. */
-  readonly listeners: Map<string, RetryingListener>;
+  readonly listeners: Map<string, HttpServer>;
 }
 
 const ALL = "";
@@ -141,7 +146,7 @@ class FamilyHealthChecks {
     }
     // All that is given up is gone by now: ports may move from one service to another.
     for (const [service, check] of desired) this.#serve(service, check);
-    if (freed.size > 0) void Promise.all(closing).then(() => this.#hurry(freed));
+    if (freed.size > 0) void Promise.all(closing).then(() => this.#retryNow(freed));
   }
 
   count(): { listening: number; failed: number } {
@@ -165,7 +170,7 @@ class FamilyHealthChecks {
     await Promise.all(this.#closing);
   }
 
-  async #close(listener: RetryingListener): Promise<void> {
+  async #close(listener: HttpServer): Promise<void> {
     const closing = listener.close();
     this.#closing.add(closing);
     await closing;
@@ -189,18 +194,18 @@ class FamilyHealthChecks {
   }
 
   /** Who waits for one of these ports may have it now. */
-  #hurry(ports: ReadonlySet<number>): void {
+  #retryNow(ports: ReadonlySet<number>): void {
     for (const { check, listeners } of this.#servers.values()) {
-      if (ports.has(check.port)) for (const listener of listeners.values()) listener.hurry();
+      if (ports.has(check.port)) for (const listener of listeners.values()) listener.retryNow();
     }
   }
 
-  #listener(service: string, server: ServiceServer, address: string): RetryingListener {
+  #listener(service: string, server: ServiceServer, address: string): HttpServer {
     const { log, firstRetryMs = FIRST_RETRY_MS } = this.#options;
     const family = this.#family;
     const { port } = server.check;
     let failed = false;
-    return new RetryingListener({
+    return new HttpServer({
       address: this.#listenAddress(address, port),
       connections: this.#connections,
       handler: () => reply(service, server.check.localEndpoints, this.#options.healthy()),

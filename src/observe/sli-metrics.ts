@@ -1,5 +1,5 @@
 import { Counter, Gauge, Registry } from "prom-client";
-import { type HttpHandler, textReply } from "./http-listener.js";
+import { type HttpHandler, textReply } from "./http-server.js";
 
 /** One result of a health check: "ping" of /healthz. */
 export interface HealthCheckResult {

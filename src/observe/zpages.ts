@@ -2,7 +2,7 @@
  * /statusz and /flagz, as k8s.io/apiserver/pkg/server/{statusz,flagz} of release 1.36 write them: text for people, and
  * JSON (config.k8s.io/v1beta1) for whoever asks for exactly that.
  */
-import { type HttpReply, type HttpRequest, jsonReply, textReply } from "./http-listener.js";
+import { type HttpReply, type HttpRequest, jsonReply, textReply } from "./http-server.js";
 import { KUBE_PROXY_VERSION } from "./kube-proxy-metrics.js";
 
 /** What these pages call us: those who look for kube-proxy shall find it. */

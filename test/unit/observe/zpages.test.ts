@@ -1,6 +1,6 @@
 /** /statusz and /flagz: text for people, JSON for those who ask for it as kube-proxy wants to be asked. */
 import { describe, expect, test } from "vitest";
-import type { HttpRequest } from "../../../src/observe/http-listener.js";
+import type { HttpRequest } from "../../../src/observe/http-server.js";
 import { flagz, statusz } from "../../../src/observe/zpages.js";
 
 const STATUS = {

@@ -1,21 +1,21 @@
 /** What any client, friendly or not, gets from our servers. */
 import { connect, type Socket } from "node:net";
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { ConnectionLimit } from "../../../src/observe/connection-limit.js";
 import {
   type HttpHandler,
-  HttpListener,
+  ConnectionLimit,
+  HttpServer,
   type HttpReply,
   ListenError,
   NOT_FOUND,
   parseListenAddress,
   textReply,
-} from "../../../src/observe/http-listener.js";
+} from "../../../src/observe/http-server.js";
 import { ask, freePort, occupy, send, PATIENT, SLOW } from "./http.js";
 
 vi.setConfig(SLOW);
 
-let open: HttpListener[] = [];
+let open: HttpServer[] = [];
 let failures: unknown[] = [];
 
 afterEach(async () => {
@@ -24,15 +24,22 @@ afterEach(async () => {
   failures = [];
 });
 
-async function serve(handler: HttpHandler, host = "127.0.0.1", port = 0): Promise<HttpListener> {
-  const listener = new HttpListener({ host, port }, handler, (error) => failures.push(error));
+const onRequestFailed = (error: unknown): void => void failures.push(error);
+
+async function serve(handler: HttpHandler, host = "127.0.0.1", port = 0): Promise<HttpServer> {
+  const listener = new HttpServer({ address: { host, port }, handler, onRequestFailed });
   open.push(listener);
   await listener.listen();
   return listener;
 }
 
-async function limited(handler: HttpHandler, limit: ConnectionLimit): Promise<HttpListener> {
-  const listener = new HttpListener({ host: "127.0.0.1", port: 0 }, handler, (error) => failures.push(error), limit);
+async function limited(handler: HttpHandler, limit: ConnectionLimit): Promise<HttpServer> {
+  const listener = new HttpServer({
+    address: { host: "127.0.0.1", port: 0 },
+    handler,
+    onRequestFailed,
+    connections: limit,
+  });
   open.push(listener);
   await listener.listen();
   return listener;
@@ -234,7 +241,7 @@ describe("listening", () => {
     expect(error).toBeInstanceOf(ListenError);
     expect(error).toMatchObject({
       code: "EADDRINUSE",
-      message: `cannot listen on 127.0.0.1:${other.port}: another program (or another of our servers) has this port (EADDRINUSE)`,
+      message: `listening on 127.0.0.1:${other.port} failed: another program (or another of our servers) has this port (EADDRINUSE)`,
     });
     await other.free();
   });
@@ -243,13 +250,17 @@ describe("listening", () => {
     const error: unknown = await serve(hello, "192.0.2.1").catch((reason: unknown) => reason);
     expect(error).toMatchObject({
       code: "EADDRNOTAVAIL",
-      message: "cannot listen on 192.0.2.1:0: no interface of this node has this address (EADDRNOTAVAIL)",
+      message: "listening on 192.0.2.1:0 failed: no interface of this node has this address (EADDRNOTAVAIL)",
     });
   });
 
   test("retried on the same object when the port is free", async () => {
     const other = await occupy();
-    const listener = new HttpListener({ host: "127.0.0.1", port: other.port }, hello, () => undefined);
+    const listener = new HttpServer({
+      address: { host: "127.0.0.1", port: other.port },
+      handler: hello,
+      onRequestFailed,
+    });
     open.push(listener);
     await expect(listener.listen()).rejects.toThrow(ListenError);
     await other.free();
@@ -295,7 +306,11 @@ describe("addresses in the configuration", () => {
 
   test("probes of 0.0.0.0 may come over IPv4 and over IPv6", async () => {
     const port = await freePort();
-    const listener = new HttpListener(parseListenAddress(`0.0.0.0:${port}`), hello, () => undefined);
+    const listener = new HttpServer({
+      address: parseListenAddress(`0.0.0.0:${port}`),
+      handler: hello,
+      onRequestFailed,
+    });
     open.push(listener);
     await listener.listen();
     expect(await ask(port, "/hello")).toMatchObject({ status: 200 });

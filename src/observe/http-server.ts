@@ -1,10 +1,10 @@
 /**
  * A small HTTP server on one address: any method, short answers, and limits that keep a stranger from tying it up. The
- * health port is open to everybody who can reach the node.
+ * health port is open to all who can reach the node.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import { isIP, isIPv6 } from "node:net";
-import { ConnectionLimit } from "./connection-limit.js";
+import { isIP, isIPv6, type Socket } from "node:net";
+import { Backoff, type BackoffOptions } from "../base/backoff.js";
 
 /** Where to listen. */
 export interface ListenAddress {
@@ -68,6 +68,15 @@ const MAX_HEADER_BYTES = 8 * 1024;
 /** A longer body ends the connection. */
 const MAX_BODY_BYTES = 16 * 1024;
 const MAX_CONNECTIONS = 256;
+const LIMITS = {
+  headersTimeout: HEADERS_TIMEOUT_MS,
+  requestTimeout: REQUEST_TIMEOUT_MS,
+  connectionsCheckingInterval: HEADERS_TIMEOUT_MS,
+  keepAliveTimeout: KEEP_ALIVE_MS,
+  maxHeaderSize: MAX_HEADER_BYTES,
+} as const;
+/** Between two attempts to listen, ms: kube-proxy's. */
+const RETRY_MS = 5_000;
 
 /** What went wrong in words, by the kernel's. */
 const REASONS: Readonly<Record<string, string>> = {
@@ -85,7 +94,7 @@ export class ListenError extends Error {
   constructor(address: ListenAddress, cause: unknown) {
     const { code = "unknown", message }: NodeJS.ErrnoException =
       cause instanceof Error ? cause : new Error(String(cause));
-    super(`cannot listen on ${formatListenAddress(address)}: ${REASONS[code] ?? message} (${code})`, { cause });
+    super(`listening on ${formatListenAddress(address)} failed: ${REASONS[code] ?? message} (${code})`, { cause });
     this.name = "ListenError";
     this.code = code;
   }
@@ -108,58 +117,97 @@ export function parseListenAddress(text: string): ListenAddress {
   return { host: bare === "0.0.0.0" ? "::" : bare, port, name: text };
 }
 
-/** One attempt to listen, and what is served then. */
-export class HttpListener {
-  readonly #server: Server;
-  readonly #address: ListenAddress;
+/**
+ * How many connections one server, or several together, hold at a time. At the limit the one that has been idle longest
+ * is closed, and the new one is served: were the new one refused, a client that opens connections and asks nothing would
+ * keep the probes out.
+ *
+ * A connection is idle unless a whole request head has come in and its answer has not been handed over. Half a request
+ * is worth no more than none: sending one byte is no work. When no connection is idle, the oldest is closed.
+ */
+export class ConnectionLimit {
+  readonly #max: number;
+  /** Oldest first. */
+  readonly #open = new Set<Socket>();
+  /** Longest idle first. */
+  readonly #idle = new Set<Socket>();
 
-  /**
-   * @param failed gets the errors of the handler and of accepting connections; requests meanwhile get a 500.
-   * @param connections by default 256, of this server alone.
-   */
-  constructor(
-    address: ListenAddress,
-    handler: HttpHandler,
-    failed: (error: unknown) => void,
-    connections = new ConnectionLimit(MAX_CONNECTIONS),
-  ) {
-    this.#address = address;
-    this.#server = createServer(
-      {
-        headersTimeout: HEADERS_TIMEOUT_MS,
-        requestTimeout: REQUEST_TIMEOUT_MS,
-        connectionsCheckingInterval: HEADERS_TIMEOUT_MS,
-        keepAliveTimeout: KEEP_ALIVE_MS,
-        maxHeaderSize: MAX_HEADER_BYTES,
-      },
-      (request, response) => {
-        connections.busy(request.socket);
-        response.once("close", () => connections.idle(request.socket));
-        answer(request, response, handler).catch((error: unknown) => {
-          failed(error);
-          if (response.headersSent) response.destroy();
-          else send(request, response, textReply(500, "internal error\n"));
-        });
-      },
-    );
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  accepted(socket: Socket): void {
+    if (this.#open.size >= this.#max) this.#closeOne();
+    this.#open.add(socket);
+    this.#idle.add(socket);
+    socket.once("close", () => this.#forget(socket));
+  }
+
+  /** A request came in. */
+  busy(socket: Socket): void {
+    this.#idle.delete(socket);
+  }
+
+  /** It is answered. */
+  idle(socket: Socket): void {
+    if (this.#open.has(socket)) this.#idle.add(socket);
+  }
+
+  #closeOne(): void {
+    const [victim] = this.#idle.size > 0 ? this.#idle : this.#open;
+    if (victim === undefined) return;
+    this.#forget(victim);
+    victim.destroy();
+  }
+
+  #forget(socket: Socket): void {
+    this.#open.delete(socket);
+    this.#idle.delete(socket);
+  }
+}
+
+export interface HttpServerOptions {
+  readonly address: ListenAddress;
+  readonly handler: HttpHandler;
+  /** The handler failed (its request gets a 500), or a connection could not be accepted. */
+  readonly onRequestFailed: (error: unknown) => void;
+  /** By default 256 connections, of this server alone. */
+  readonly connections?: ConnectionLimit;
+  /** Waits between the attempts of `open`. Default: 5 s, as kube-proxy's. */
+  readonly retry?: BackoffOptions;
+  /** Listening failed: told once for each reason, until it listens. */
+  readonly onFailed?: (error: ListenError) => void;
+  readonly onListening?: () => void;
+}
+
+/** Listens on one address, with one attempt (`listen`) or until it can (`open`). */
+export class HttpServer {
+  readonly #options: HttpServerOptions;
+  readonly #server: Server;
+  readonly #backoff: Backoff;
+  #timer: NodeJS.Timeout | undefined;
+  #attempt: Promise<void> | undefined;
+  #told: string | undefined;
+  #closed = false;
+
+  constructor(options: HttpServerOptions) {
+    this.#options = options;
+    this.#backoff = new Backoff(options.retry ?? { firstMs: RETRY_MS, longestMs: RETRY_MS });
+    const { handler, onRequestFailed, connections = new ConnectionLimit(MAX_CONNECTIONS) } = options;
+    this.#server = createServer(LIMITS, (request, response) => {
+      connections.busy(request.socket);
+      response.once("close", () => connections.idle(request.socket));
+      answer(request, response, handler).catch((error: unknown) => {
+        onRequestFailed(error);
+        if (response.headersSent) response.destroy();
+        else send(request, response, textReply(500, "internal error\n"));
+      });
+    });
     this.#server.setTimeout(IDLE_TIMEOUT_MS);
     this.#server.on("connection", (socket) => connections.accepted(socket));
     this.#server.on("error", (error) => {
-      if (this.#server.listening) failed(error);
+      if (this.#server.listening) onRequestFailed(error);
     });
-  }
-
-  /** Resolves when it listens, rejects with a ListenError when it cannot; then it may be tried again. */
-  async listen(): Promise<void> {
-    try {
-      await this.#bind(this.#address.host);
-    } catch (error) {
-      const { host, ipv6Only = false } = this.#address;
-      // A kernel without IPv6 has no "all addresses of both families".
-      const alone = host === "::" && !ipv6Only && error instanceof ListenError && error.code === "EAFNOSUPPORT";
-      if (!alone) throw error;
-      await this.#bind("0.0.0.0");
-    }
   }
 
   /** The port that the kernel picked for 0; undefined while it does not listen. */
@@ -168,8 +216,46 @@ export class HttpListener {
     return typeof address === "object" ? address?.port : undefined;
   }
 
-  /** The port is free at once; open connections end, whatever they wait for. Not while `listen` is under way. */
+  /** The last attempt of `open` failed. */
+  get failing(): boolean {
+    return this.#backoff.failures > 0;
+  }
+
+  /** One attempt; rejects with a ListenError, and may be called again then. */
+  async listen(): Promise<void> {
+    const attempt = this.#listen();
+    this.#attempt = attempt.catch(() => undefined);
+    await attempt;
+    if (!this.#closed) this.#options.onListening?.();
+  }
+
+  /** Resolves after the first attempt, whatever came of it; more follow until it listens, or is closed. */
+  async open(): Promise<void> {
+    this.#timer = undefined;
+    try {
+      await this.listen();
+      this.#backoff.reset();
+      this.#told = undefined;
+    } catch (error) {
+      if (!this.#closed)
+        this.#retry(error instanceof ListenError ? error : new ListenError(this.#options.address, error));
+    }
+  }
+
+  /** Does not wait any longer for the next attempt of `open`. */
+  retryNow(): void {
+    if (this.#timer === undefined) return;
+    clearTimeout(this.#timer);
+    void this.open();
+  }
+
+  /** The port is free at once, or as soon as an attempt that is under way is over; open connections end, whatever they wait for. */
   async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    // An attempt that is closed half way has no end.
+    if (this.port === undefined) await this.#attempt;
     await new Promise<void>((resolve) => {
       // An error here says that it did not listen.
       this.#server.close(() => resolve());
@@ -177,12 +263,31 @@ export class HttpListener {
     });
   }
 
+  #retry(error: ListenError): void {
+    this.#timer = setTimeout(() => void this.open(), this.#backoff.next());
+    if (error.message === this.#told) return;
+    this.#told = error.message;
+    this.#options.onFailed?.(error);
+  }
+
+  async #listen(): Promise<void> {
+    const { host, ipv6Only = false } = this.#options.address;
+    try {
+      await this.#bind(host);
+    } catch (error) {
+      // A kernel without IPv6 has no "all addresses of both families".
+      const alone = host === "::" && !ipv6Only && error instanceof ListenError && error.code === "EAFNOSUPPORT";
+      if (!alone) throw error;
+      await this.#bind("0.0.0.0");
+    }
+  }
+
   async #bind(host: string): Promise<void> {
-    const { port, ipv6Only = false } = this.#address;
+    const { port, ipv6Only = false } = this.#options.address;
     await new Promise<void>((resolve, reject) => {
       const fail = (error: NodeJS.ErrnoException): void => {
         this.#server.removeListener("listening", done);
-        reject(new ListenError(this.#address, error));
+        reject(new ListenError(this.#options.address, error));
       };
       const done = (): void => {
         this.#server.removeListener("error", fail);

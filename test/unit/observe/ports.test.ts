@@ -1,12 +1,16 @@
 /** The health port and the metrics port, over real HTTP. */
 import { connect } from "node:net";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { ConfiguredServer, ConfiguredServerOptions } from "../../../src/observe/configured-server.js";
 import { ProxyHealth } from "../../../src/observe/health.js";
-import { healthServer } from "../../../src/observe/health-server.js";
-import { ListenError } from "../../../src/observe/http-listener.js";
+import { ListenError } from "../../../src/observe/http-server.js";
 import { Metrics } from "../../../src/observe/metrics.js";
-import { metricsServer, type MetricsServerContents } from "../../../src/observe/metrics-server.js";
+import {
+  healthPort,
+  metricsPort,
+  type MetricsPortContents,
+  type PortOptions,
+  type ServedPort,
+} from "../../../src/observe/ports.js";
 import { type Answer, ask, freePort, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";
 
 vi.setConfig(SLOW);
@@ -17,7 +21,7 @@ let now: number;
 let book: Journal;
 let health: ProxyHealth;
 let metrics: Metrics;
-let servers: ConfiguredServer[];
+let servers: ServedPort[];
 
 beforeEach(() => {
   now = START;
@@ -33,22 +37,19 @@ afterEach(async () => {
   await Promise.all(servers.map((server) => server.close()));
 });
 
-function optionsOf(change: Partial<ConfiguredServerOptions> = {}): ConfiguredServerOptions {
+function optionsOf(change: Partial<PortOptions> = {}): PortOptions {
   const { log, events } = book;
   return { address: "127.0.0.1:0", hardFail: false, nodeName: "n1", events, log, retryMs: 10, ...change };
 }
 
-function makeHealth(change: Partial<ConfiguredServerOptions> = {}): ConfiguredServer {
-  const server = healthServer(optionsOf(change), health, metrics);
+function makeHealth(change: Partial<PortOptions> = {}): ServedPort {
+  const server = healthPort(optionsOf(change), health, metrics);
   servers.push(server);
   return server;
 }
 
-function makeMetrics(
-  contents: Partial<MetricsServerContents> = {},
-  change: Partial<ConfiguredServerOptions> = {},
-): ConfiguredServer {
-  const server = metricsServer(optionsOf(change), {
+function makeMetrics(contents: Partial<MetricsPortContents> = {}, change: Partial<PortOptions> = {}): ServedPort {
+  const server = metricsPort(optionsOf(change), {
     metrics,
     configz: () => ({ kind: "KubeProxyConfiguration", mode: "nftables" }),
     flagz: () => "config=/var/lib/kube-proxy/config.conf\nv=2\n",
@@ -61,7 +62,7 @@ function makeMetrics(
   return server;
 }
 
-async function started(server: ConfiguredServer): Promise<number> {
+async function started(server: ServedPort): Promise<number> {
   await server.start();
   return server.port ?? 0;
 }
@@ -324,7 +325,7 @@ describe("an address that cannot be had", () => {
     expect(said()).toMatchObject([
       {
         msg: "listening failed; retrying",
-        err: `cannot listen on 127.0.0.1:${other.port}: another program (or another of our servers) has this port (EADDRINUSE)`,
+        err: `listening on 127.0.0.1:${other.port} failed: another program (or another of our servers) has this port (EADDRINUSE)`,
         code: "EADDRINUSE",
       },
     ]);
@@ -342,7 +343,7 @@ describe("an address that cannot be had", () => {
     const address = `127.0.0.1:${other.port}`;
     await expect(makeHealth({ address, hardFail: true }).start()).rejects.toThrow(ListenError);
     await expect(makeMetrics({}, { address, hardFail: true }).start()).rejects.toThrow(ListenError);
-    const note = `cannot listen on ${address}: another program (or another of our servers) has this port (EADDRINUSE)`;
+    const note = `listening on ${address} failed: another program (or another of our servers) has this port (EADDRINUSE)`;
     const subject = { kind: "Node", name: "n1" };
     expect(book.recorded).toEqual([
       {

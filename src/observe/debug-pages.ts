@@ -1,11 +1,12 @@
 /**
- * What there is instead of Go's /debug/pprof: V8's own profiles, which browsers' developer tools and speedscope read. They
+ * What is below /debug: flags, and what there is instead of Go's pprof: V8's own profiles, which browsers' developer tools and speedscope read. They
  * are taken from inside the process: no debugger port is opened. There is no heap snapshot: it has all strings in it, the
  * API server's token among them, and taking it doubles the memory.
  */
 import type { Session } from "node:inspector/promises";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type HttpHandler, type HttpReply, jsonReply, textReply } from "./http-listener.js";
+import { levelOf, type Logger } from "../base/logger.js";
+import { type HttpHandler, type HttpReply, jsonReply, textReply } from "./http-server.js";
 
 const PREFIX = "/debug/pprof/";
 
@@ -60,8 +61,13 @@ function missing(name: string): string {
   return `${name}: ${MISSING[name]}\n`;
 }
 
+/** By path. */
+export function debugRoutes(log: Logger): ReadonlyMap<string, HttpHandler> {
+  return new Map([...profilingRoutes(), ...flagRoutes(log)]);
+}
+
 /** By path. One profile at a time: they would measure each other. */
-export function profilingRoutes(): ReadonlyMap<string, HttpHandler> {
+function profilingRoutes(): ReadonlyMap<string, HttpHandler> {
   const index: HttpHandler = () => textReply(200, INDEX);
   const routes = new Map<string, HttpHandler>([
     [PREFIX, index],
@@ -124,4 +130,35 @@ async function heapProfile(session: Session, wait: () => Promise<void>, all: boo
   // What is not collected yet would look as if it were in use.
   if (!all) await session.post("HeapProfiler.collectGarbage");
   return (await session.post("HeapProfiler.stopSampling")).profile;
+}
+
+const MAX_VERBOSITY = 2 ** 31 - 1;
+
+const flagsIndex: HttpHandler = () =>
+  textReply(200, "flags that can be set:\n/debug/flags/v: curl -X PUT -d 4 sets the log's verbosity, as -v\n");
+
+/** /debug/flags: flags that can be set while the program runs (k8s.io/apiserver/pkg/server/routes/flags.go). By path. */
+function flagRoutes(log: Logger): ReadonlyMap<string, HttpHandler> {
+  return new Map([
+    ["/debug/flags", flagsIndex],
+    ["/debug/flags/", flagsIndex],
+    [
+      "/debug/flags/v",
+      async ({ method, body }) =>
+        method === "PUT" ? setVerbosity(log, (await body) ?? "") : textReply(406, "unsupported http method\n"),
+    ],
+  ]);
+}
+
+/** Answers in kube-proxy's words. */
+function setVerbosity(log: Logger, body: string): HttpReply {
+  const text = body.trim();
+  const verbosity = Number(text);
+  if (!/^[+-]?\d+$/.test(text) || Math.abs(verbosity) > MAX_VERBOSITY) {
+    const shown = JSON.stringify(text.slice(0, 20));
+    return textReply(400, `failed set klog.logging.verbosity ${shown}: it is no whole number\n`);
+  }
+  log.level = levelOf(verbosity);
+  log.info({ verbosity, logLevel: log.level }, "log verbosity changed");
+  return textReply(200, `successfully set klog.logging.verbosity to ${text}\n`);
 }

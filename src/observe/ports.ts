@@ -1,0 +1,153 @@
+/** The health port and the metrics port, on addresses that the configuration names, and what kube-proxy serves there. */
+import type { EventRecorder } from "../base/events.js";
+import type { Logger } from "../base/logger.js";
+import { debugRoutes } from "./debug-pages.js";
+import type { ProbeReply, ProxyHealth } from "./health.js";
+import {
+  type HttpHandler,
+  type HttpReply,
+  HttpServer,
+  JSON_TYPE,
+  jsonReply,
+  ListenError,
+  NOT_FOUND,
+  parseListenAddress,
+  textReply,
+} from "./http-server.js";
+import type { Metrics } from "./metrics.js";
+import { SliMetrics } from "./sli-metrics.js";
+import { flagz, statusz } from "./zpages.js";
+
+/** Of KubeProxyConfiguration: its key in /configz. */
+const CONFIG_GROUP = "kubeproxy.config.k8s.io";
+
+export interface PortOptions {
+  /** "IP:port", an IPv6 address in brackets; an unspecified address means all, of both families. */
+  readonly address: string;
+  /** bindAddressHardFail: an address that cannot be had at the first attempt ends the program. */
+  readonly hardFail: boolean;
+  readonly nodeName: string;
+  readonly events: EventRecorder;
+  readonly log: Logger;
+  /** Between two attempts to listen, ms. Default 5 s. */
+  readonly retryMs?: number;
+}
+
+/** A port that is served. */
+export interface ServedPort {
+  /** The port that it listens on; undefined while it does not. */
+  readonly port: number | undefined;
+  /**
+   * Resolves after the first attempt, whatever came of it. With `hardFail` it rejects with a ListenError when it failed,
+   * and an Event tells of it.
+   */
+  start(): Promise<void>;
+  /** Open connections end, whatever they wait for. */
+  close(): Promise<void>;
+}
+
+/** The health port (`healthzBindAddress`): /livez for the kubelet, /healthz for load balancers. Throws a TypeError for an address that is none. */
+export function healthPort(options: PortOptions, health: ProxyHealth, metrics: Metrics): ServedPort {
+  return servedPort(options, "health checks", "FailedToStartProxierHealthcheck", healthHandler(health, metrics));
+}
+
+/** The metrics port (`metricsBindAddress`). Throws a TypeError for an address that is none. */
+export function metricsPort(options: PortOptions, contents: MetricsPortContents): ServedPort {
+  const routes = routesOf(contents);
+  const handler: HttpHandler = (request) => routes.get(request.path)?.(request) ?? NOT_FOUND;
+  return servedPort(options, "metrics", "FailedToStartMetricServer", handler);
+}
+
+/** @param reason of the Event with `hardFail`. */
+function servedPort(options: PortOptions, what: string, reason: string, handler: HttpHandler): ServedPort {
+  const { address, hardFail, nodeName, events, log, retryMs } = options;
+  const server = new HttpServer({
+    address: parseListenAddress(address),
+    handler,
+    ...(retryMs !== undefined && { retry: { firstMs: retryMs, longestMs: retryMs } }),
+    onFailed: (error) => log.error({ server: what, err: error }, "listening failed; retrying"),
+    onListening: () => log.info({ server: what, address, port: server.port }, "listening"),
+    onRequestFailed: (error) => log.warn({ server: what, err: error }, "answering a request failed"),
+  });
+  const start = async (): Promise<void> => {
+    if (!hardFail) return server.open();
+    try {
+      await server.listen();
+    } catch (error) {
+      const event = { type: "Warning", reason, action: "StartKubeProxy" } as const;
+      if (error instanceof ListenError)
+        events.record({ kind: "Node", name: nodeName }, { ...event, note: error.message });
+      throw error;
+    }
+  };
+  return {
+    get port() {
+      return server.port;
+    },
+    start,
+    close: () => server.close(),
+  };
+}
+
+function healthHandler(health: ProxyHealth, metrics: Metrics): HttpHandler {
+  const probe = (path: "livez" | "healthz", { code, body }: ProbeReply): HttpReply => {
+    metrics.probed(path, code);
+    return { status: code, type: JSON_TYPE, body };
+  };
+  return ({ path }) => {
+    switch (path) {
+      case "/livez":
+        return probe("livez", health.livez());
+      case "/healthz":
+        return probe("healthz", health.healthz());
+      default:
+        return NOT_FOUND;
+    }
+  };
+}
+
+export interface MetricsPortContents {
+  readonly metrics: Metrics;
+  /** The KubeProxyConfiguration in force. */
+  readonly configz: () => unknown;
+  /** A line "name=value" for each flag. */
+  readonly flagz: () => string;
+  readonly enableProfiling: boolean;
+  /** Of this program: "0.1.0". */
+  readonly version: string;
+  /** Its level can be set here, with profiling. */
+  readonly log: Logger;
+  /** Unix ms; by default the system's clock. */
+  readonly now?: () => number;
+}
+
+/** By path. */
+function routesOf(contents: MetricsPortContents): ReadonlyMap<string, HttpHandler> {
+  const { metrics, configz, enableProfiling, version, log, now = Date.now } = contents;
+  const slis = new SliMetrics();
+  const routes = new Map<string, HttpHandler>([
+    ["/metrics", async () => ({ status: 200, type: metrics.registry.contentType, body: await metrics.render() })],
+    ["/metrics/slis", slis.handler],
+    ["/proxyMode", () => textReply(200, "nftables")],
+    ["/healthz/ping", () => textReply(200, "ok")],
+    ["/configz", () => jsonReply({ [CONFIG_GROUP]: configz() })],
+    ["/flagz", (request) => flagz(request, contents.flagz())],
+  ]);
+  routes.set("/healthz", () => {
+    slis.observed({ name: "ping", type: "healthz", status: "success" });
+    return textReply(200, "ok");
+  });
+  routes.set("/statusz", (request) =>
+    statusz(request, { startedAt: performance.timeOrigin, now: now(), version, paths: foldersOf(paths) }),
+  );
+  const paths = [...routes.keys(), ...(enableProfiling ? ["/debug/flags/v", "/debug/pprof/"] : [])].sort();
+  // kube-proxy has nothing there; the API server has this.
+  routes.set("/", () => jsonReply({ paths }));
+  if (enableProfiling) for (const [path, handler] of debugRoutes(log)) routes.set(path, handler);
+  return routes;
+}
+
+/** "/debug" of "/debug/pprof/heap": as statusz shows paths. */
+function foldersOf(paths: readonly string[]): string[] {
+  return [...new Set(paths.map((path) => path.split("/", 2).join("/")))];
+}
