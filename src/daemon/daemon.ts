@@ -1,7 +1,7 @@
 /**
  * The whole program at work:
  *
- *     source ─→ reading gate ─→ node tap ─→ node gate ─→ proxier ─→ kernel
+ *     source ─→ reading gate ─→ node gate ─→ proxier ─→ kernel
  *              (of manifests)     │ Node                    │ what happened
  *                                 ▼                         ▼
  *               health, metrics, health checks of services, connection tracking, leftovers of kube-proxy
@@ -27,11 +27,9 @@ import type { Clock } from "../table/index.js";
 import { Closers } from "./closers.js";
 import { type Cluster, openCluster } from "./cluster.js";
 import { followConntrack } from "./conntrack-follower.js";
+import { KubernetesEvents } from "./kubernetes-events.js";
 import { MemoryRelease } from "./memory-release.js";
-import { NodeEvents } from "./node-events.js";
-import { NodeTap } from "./node-tap.js";
 import { ReadingGate, tableInForce } from "./reading.js";
-import { ServiceEvents } from "./service-events.js";
 import { StatusLog } from "./status-log.js";
 import { configuredPorts, Observation, serviceHealth } from "./servers.js";
 
@@ -102,7 +100,6 @@ class Daemon {
     }
     await this.#reportForwarding();
     const proxier = await this.#proxier(events);
-    if (cluster !== undefined) this.#announce(events);
     return this.#serve(proxier, cluster);
   }
 
@@ -149,13 +146,14 @@ class Daemon {
     this.#closers.add(() => proxier.stop());
     this.#logStatus(proxier);
     await this.#answer(proxier);
-    proxier.observe(new ServiceEvents(events, nodeName, (service) => proxier.model.uidOf(service)));
-    proxier.observe(new NodeEvents(events, nodeName));
+    const recorder = new KubernetesEvents(events, nodeName, (service) => proxier.model.uidOf(service));
+    proxier.observe(recorder);
     const memory = new MemoryRelease(() => kernel.releaseMemory());
     this.#closers.add(() => memory.close());
     proxier.observe(memory);
     this.#closers.add(await followConntrack({ proxier, families, metrics, log, ...(gcInterval && { gcInterval }) }));
     if (node !== undefined) this.#followNode(proxier, events);
+    recorder.started();
     return proxier;
   }
 
@@ -199,13 +197,6 @@ class Daemon {
     proxier.observe(leftovers);
   }
 
-  /** As kube-proxy, so that the Node's Events tell when its proxier started. */
-  #announce(events: EventRecorder): void {
-    const { nodeName } = this.#options;
-    const text = { type: "Normal", reason: "Starting", action: "StartKubeProxy", note: "" } as const;
-    events.record({ kind: "Node", name: nodeName }, text);
-  }
-
   /** Where a table is in force, the first write waits for a complete reading of the manifests. */
   async #behindReading(sink: ObjectSink, proxier: Proxier, source: ManifestSource): Promise<ObjectSink> {
     const { kernel, families, log, allowIncomplete } = this.#options;
@@ -221,10 +212,10 @@ class Daemon {
     const source = manifests ?? cluster!.source;
     const fatal = Promise.withResolvers<NodeError>();
     const node = { config, nodeName, log, kernel: families, cluster: cluster !== undefined };
-    const gate = new NodeGate(proxier, { ...node, onFatal: fatal.resolve });
+    const onNode = this.#observation.health.node.bind(this.#observation.health);
+    const gate = new NodeGate(proxier, { ...node, onNode, onFatal: fatal.resolve });
     this.#closers.add(() => gate.stop());
-    const tap = new NodeTap(gate, nodeName, (node) => this.#observation.health.node(node));
-    const sink = manifests === undefined ? tap : await this.#behindReading(tap, proxier, manifests);
+    const sink = manifests === undefined ? gate : await this.#behindReading(gate, proxier, manifests);
     this.#closers.add(() => source.stop());
     // The first lists of an API server may take forever; a directory that cannot be read is an end.
     const unusable = source.start(sink).then(async () => {

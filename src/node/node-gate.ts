@@ -35,6 +35,11 @@ export interface NodeGateOptions {
    */
   readonly cluster: boolean;
   readonly log: Logger;
+  /**
+   * Told what this node's Node object says, each time. Its deletion says nothing, as with kube-proxy: the node still has its traffic, and
+   * the taint or the deletion timestamp before it said that it is to get no more.
+   */
+  readonly onNode?: (node: V1Node) => void;
   /** Called at most once; nothing is passed on any more. The program is to end with exit code 1. */
   onFatal(error: NodeError): void;
 }
@@ -68,8 +73,9 @@ export class NodeGate implements ObjectSink {
 
   upsert(object: KubeObject): void {
     if (this.#ended) return;
-    if (object.kind === "Node" && object.name === this.#options.nodeName) this.#upsertNode(object.object);
-    else this.#sink.upsert(object);
+    if (object.kind !== "Node" || object.name !== this.#options.nodeName) return this.#sink.upsert(object);
+    this.#options.onNode?.(object.object);
+    this.#upsertNode(object.object);
   }
 
   remove(kind: KubeKind, name: string): void {

@@ -18,6 +18,8 @@ let logged: Record<string, unknown>[];
 let fatal: NodeError[];
 let gate: NodeGate;
 let lastNode: V1Node | undefined;
+/** What `onNode` was told. */
+let told: V1Node[] = [];
 
 function make(changes: Partial<ProxyConfig> = {}, { cluster = true, kernel = DUAL } = {}): void {
   passed = [];
@@ -38,6 +40,7 @@ function make(changes: Partial<ProxyConfig> = {}, { cluster = true, kernel = DUA
     kernel,
     cluster,
     log: pino(loggerOptions("info"), { write }),
+    onNode: (said) => void told.push(said),
     onFatal: (error) => void fatal.push(error),
   });
 }
@@ -47,6 +50,7 @@ beforeEach(() => {
   logged = [];
   fatal = [];
   lastNode = undefined;
+  told = [];
 });
 afterEach(() => {
   gate.stop();
@@ -259,6 +263,16 @@ describe("a Node that changes while it is served", () => {
     const moved = logged.find(({ msg }) => msg === "node IPs changed");
     expect(moved).toMatchObject({ was: ["192.0.2.1"], now: ["192.0.2.7", "2001:db8::7"] });
     expect(fatal).toEqual([]);
+  });
+
+  it("onNode is told what the Node says, as it says it; another Node and the deletion say nothing", () => {
+    make();
+    const [first, bare] = [node(), node([])];
+    list(first);
+    put(node(["192.0.2.5"], undefined, "another-node"));
+    put(bare);
+    gate.remove("Node", NODE);
+    expect(told).toEqual([first, bare]);
   });
 
   it("IPs that are gone without others stay as they were", () => {

@@ -1,0 +1,39 @@
+/** What `kubectl describe` shows of this program: Events on the Node, and on Services that its kernel refuses. */
+import type { EventRecorder, EventSubject } from "../base/events.js";
+import { serviceFields } from "../base/logger.js";
+import type { ContentionReport, ProxierObserver, QuarantineReport } from "../proxier/observer.js";
+
+const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
+
+export class KubernetesEvents implements ProxierObserver {
+  readonly #events: EventRecorder;
+  readonly #node: EventSubject;
+  readonly #uidOf: (service: string) => string;
+
+  /** @param uidOf metadata.uid of "namespace/name", by which `kubectl describe` finds Events; "": not known. */
+  constructor(events: EventRecorder, nodeName: string, uidOf: (service: string) => string) {
+    this.#events = events;
+    this.#node = { kind: "Node", name: nodeName };
+    this.#uidOf = uidOf;
+  }
+
+  /** As kube-proxy, so that the Node's Events tell when its proxier started. */
+  started(): void {
+    this.#events.record(this.#node, { type: "Normal", reason: "Starting", action: "StartKubeProxy", note: "" });
+  }
+
+  quarantined({ family, service, reason }: QuarantineReport): void {
+    const { namespace, service: name } = serviceFields(service);
+    const uid = this.#uidOf(service);
+    const note = `node ${this.#node.name} does not serve its ${FAMILY[family]} addresses as the Service now says: ${reason}`;
+    this.#events.record(
+      { kind: "Service", namespace, name, ...(uid !== "" && { uid }) },
+      { type: "Warning", reason: "ServiceNotProgrammed", action: "Program", note },
+    );
+  }
+
+  contended({ by, hint }: ContentionReport): void {
+    const note = `${by.join(", ")} keeps changing the kube-proxy tables of nf_tables: ${hint}`;
+    this.#events.record(this.#node, { type: "Warning", reason: "TablesContended", action: "Repair", note });
+  }
+}
