@@ -97,7 +97,7 @@ export const AddressType = {
 } as const;
 export const RejectType = { icmpUnreachable: 0, tcpReset: 1, icmpxUnreachable: 2 } as const;
 export const DynsetOp = { add: 0, update: 1, delete: 2 } as const;
-export const IpProto = { icmp: 1, tcp: 6, udp: 17, icmpv6: 58, sctp: 132 } as const;
+export { IpProto } from "../base/protocols.js";
 /** Bits of the 14th byte of a TCP header. */
 export const TcpFlag = {
   fin: 0x01,

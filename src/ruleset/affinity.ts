@@ -27,7 +27,6 @@ import type { ElementSets } from "./sets.js";
 export interface Sticky {
   /** Tells its lists from others': see stickyList. */
   readonly list: number;
-  /** Number of each endpoint, by EndpointList.id. */
   readonly endpoints: ReadonlyMap<number | string, number>;
 }
 
@@ -49,7 +48,6 @@ export function numberOf({ endpoints }: Sticky, list: EndpointList, index: numbe
   return number;
 }
 
-/** Names the chain that draws one of `count` numbers. */
 function drawList(count: number): number {
   return packList({ kind: "sticky", count, shard: 0, nodePort: false });
 }

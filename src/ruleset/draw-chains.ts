@@ -12,7 +12,6 @@ import { goto, markForMasquerade, resetPriority } from "./skeleton.js";
 const UNUSED_MS = 60_000;
 
 interface DrawChain {
-  /** Elements that lead here. */
   uses: number;
   /** ms; undefined while in use, and until the clock is next looked at. */
   unusedSince: number | undefined;
@@ -21,7 +20,6 @@ interface DrawChain {
 export class DrawChains {
   readonly #table: TableDeclarations;
   readonly #dispatch: ElementSet;
-  /** By packed list value. */
   readonly #chains = new Map<number, DrawChain>();
   readonly #idle = new Set<number>();
   #masqueradeBit: number;

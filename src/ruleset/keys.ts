@@ -126,7 +126,6 @@ export function packNumber(value: number): Uint8Array {
   return NUMBER_BYTES[turn];
 }
 
-/** Reads what packNumber packed. */
 export function unpackNumber(bytes: Uint8Array): number {
   return new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, LITTLE_ENDIAN);
 }
@@ -143,7 +142,6 @@ export function packNumbers(first: number, second: number): Uint8Array {
 
 /** What a packed service key says: a VIP and port, or (address "") a node port. */
 export interface ServiceClaim {
-  /** Canonical; "" for a node port. */
   readonly address: string;
   /** Undefined: none of those that services have. */
   readonly protocol: Protocol | undefined;

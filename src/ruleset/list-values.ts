@@ -8,7 +8,6 @@ import type { DrawKind } from "./names.js";
 /** Endpoint maps of VIPs: one large map would take the kernel a walk from its start for every 32 KiB of a dump. */
 export const SHARDS = 16;
 
-/** A list to draw from. */
 export interface ListValue {
   readonly kind: DrawKind | "sticky";
   /** Below 2 ** 24. */
@@ -59,7 +58,6 @@ export function stickyList(kind: DrawKind, number: number): number {
   return (((number >>> 20) << 24) | ((KIND_NUMBER[kind] + STICKY) << 20) | (number & 0xfffff)) >>> 0;
 }
 
-/** Whether this is what stickyList gives. */
 export function isSticky(value: number): boolean {
   const kind = (value >>> 20) & 0xf;
   return kind > STICKY && kind < NODE_PORT;

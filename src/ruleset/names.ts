@@ -86,7 +86,6 @@ export function drawChainName({ kind, count, shard, nodePort }: ListValue): stri
 const NAME_LIMIT = 200;
 const PLAIN_NAME = /^[a-z0-9][a-z0-9._-]*$/;
 
-/** What names a service port. */
 export function portParts({ service, protocol, portName }: ServicePortView): string[] {
   return [...service.split("/"), protocol.toLowerCase(), ...(portName === "" ? [] : [portName])];
 }

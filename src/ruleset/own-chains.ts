@@ -14,17 +14,10 @@ import { numberOf, usesList } from "./affinity.js";
 import { stickyList } from "./list-values.js";
 import { ChainName, drawChainName, type DrawKind, ownComment, ownName, portParts } from "./names.js";
 import type { ServicePortState } from "./service.js";
-import { markForMasquerade } from "./skeleton.js";
+import { markForMasquerade, type SkeletonOptions } from "./skeleton.js";
 
-/** What a fill-in of the constant rules needs to know of its family. */
-export interface OwnChainOptions {
-  readonly addressType: FieldType;
-  readonly masqueradeBit: number;
-  /** This node's IP of the family, when known: see `sourceNets`. */
-  readonly nodeIP?: string;
-}
+type OwnChainOptions = Pick<SkeletonOptions, "family" | "masqueradeBit" | "nodeIP">;
 
-/** Names of a service port's own chains and sets. */
 export interface OwnNames {
   /** Of the load-balancer IPs that no other service guards too. */
   readonly firewall: string;
@@ -99,9 +92,7 @@ function verdict(how: "goto" | "jump", chain: string): Statement {
  */
 const MAX_CLIENTS = 2 ** 20;
 
-/** What the chains of one list need to know. */
 interface StickyList {
-  /** As stickyList gives it. */
   readonly list: number;
   /** Numbers of its endpoints, in an order that does not depend on that of events. */
   readonly numbers: readonly number[];
@@ -142,13 +133,11 @@ function draw(list: number, count: number): Statement[] {
   return [{ action: "set-priority", value: list }, verdict("jump", chain)];
 }
 
-/** One chain or set that a service port has for itself. */
 export interface OwnObject {
   readonly kind: "chain" | "set";
   readonly name: string;
 }
 
-/** What a service port has for itself. */
 export type OwnObjects = readonly OwnObject[];
 
 /** Most service ports need none. */
@@ -170,7 +159,6 @@ export function declareOwnObjects(
   return objects.made;
 }
 
-/** Declares in a table, and keeps the list. */
 class Objects {
   readonly made: OwnObject[] = [];
   constructor(readonly table: TableDeclarations) {}
@@ -189,7 +177,7 @@ class Objects {
 function declareAffinity(objects: Objects, state: ServicePortState, names: OwnNames, options: OwnChainOptions): void {
   const { view, sticky } = state;
   if (sticky === undefined) return;
-  const key: readonly FieldType[] = [options.addressType, "classid"];
+  const key: readonly FieldType[] = [options.family === "ip" ? "ipv4_addr" : "ipv6_addr", "classid"];
   objects.set({ set: names.clients, key, dynamic: true, timeoutMs: 0, size: MAX_CLIENTS });
   for (const kind of ["cluster", "local"] as const) {
     if (state[kind].length === 0 || !usesList(view, kind)) continue;

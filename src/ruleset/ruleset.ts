@@ -16,20 +16,9 @@ import { RulesOnDemand } from "./on-demand.js";
 import { declareOwnObjects, needsOwnObjects, type OwnObjects } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
 import type { ElementSets } from "./sets.js";
-import { declareSets, declareSkeleton, type LocalDetector } from "./skeleton.js";
+import { declareSets, declareSkeleton, type RulesetOptions } from "./skeleton.js";
 
-export interface RulesetOptions {
-  readonly masqueradeAll: boolean;
-  /** 0..31. */
-  readonly masqueradeBit: number;
-  readonly detector: LocalDetector;
-  /** This node's IP of the family, canonical; absent when it has none. */
-  readonly nodeIP?: string;
-  /** Addresses that node ports answer on; "all": every local one but loopback. */
-  readonly nodePortAddresses: "all" | readonly string[];
-  /** The kernel knows `reject` in prerouting; default true. */
-  readonly rejectInPrerouting?: boolean;
-}
+export type { RulesetOptions };
 
 /** A service port with the chains and sets that it has for itself. */
 type PortRecord = ServicePortState & { readonly own: OwnObjects };
@@ -140,7 +129,6 @@ export class FamilyRuleset {
     return claims;
   }
 
-  /** Services that have elements here. */
   services(): IterableIterator<string> {
     return this.#ports.keys();
   }
@@ -169,18 +157,9 @@ export class FamilyRuleset {
   }
 
   #declare(): void {
-    const { masqueradeAll, masqueradeBit, detector, nodePortAddresses, rejectInPrerouting = true } = this.#options;
     const nets = this.#sets.serviceCIDRs.nets();
-    const options = {
-      family: this.family,
-      masqueradeAll,
-      masqueradeBit,
-      detector,
-      nodePortsOnAllAddresses: nodePortAddresses === "all",
-      rejectInPrerouting,
-      ...(nets.length === 1 && !nets[0].includes("-") ? { serviceCIDR: nets[0] } : {}),
-    };
-    declareSkeleton(this.#table, options, this.#onDemand.inUse);
+    const serviceCIDR = nets.length === 1 && !nets[0].includes("-") ? { serviceCIDR: nets[0] } : {};
+    declareSkeleton(this.#table, { ...this.#options, family: this.family, ...serviceCIDR }, this.#onDemand.inUse);
   }
 
   #replaceNodePortIPs(): void {
@@ -191,12 +170,7 @@ export class FamilyRuleset {
 
   #declareOwn(state: ServicePortState): OwnObjects {
     if (!needsOwnObjects(state.view)) return NO_OBJECTS;
-    const { masqueradeBit, nodeIP } = this.#options;
-    return declareOwnObjects(this.#table, state, {
-      addressType: this.family === "ip" ? "ipv4_addr" : "ipv6_addr",
-      masqueradeBit,
-      ...(nodeIP === undefined ? {} : { nodeIP }),
-    });
+    return declareOwnObjects(this.#table, state, { ...this.#options, family: this.family });
   }
 
   /** Declares what the states need for themselves; when that fails, what `before` needs is declared as it was. */
@@ -279,7 +253,6 @@ export class FamilyRuleset {
   };
 }
 
-/** The record of the same service port. */
 function sameIn(ports: ServiceState, { portName, protocol }: ServicePortView): PortRecord | undefined {
   for (let i = 0; i < ports.length; i++) {
     const { view } = ports[i];

@@ -43,7 +43,6 @@ interface Maps {
   /** Of policy Local. */
   readonly local: ElementSet;
   readonly noEndpoints: ElementSet;
-  /** By shard. */
   readonly endpoints: readonly ElementSet[];
 }
 
@@ -120,7 +119,6 @@ export class ServiceExpander {
     }
   }
 
-  /** External IP, load-balancer IP or node port. */
   #external(state: ServicePortState, key: ServiceKey, maps: Maps, to: Expansion): void {
     const { view, cluster, local } = state;
     if (!view.externalPolicyLocal) return this.#serve(state, key, maps, "masq", to);

@@ -13,21 +13,25 @@ import { type ElementSets, setSpecs } from "./sets.js";
 /** What tells traffic of this node's pods from other traffic, for one family. */
 export type LocalDetector =
   | { readonly kind: "none" }
-  /** Source address inside one of these CIDRs. */
   | { readonly kind: "cidr"; readonly cidrs: readonly string[] }
   /** Came in by this interface; a trailing `*` makes it a prefix. The node's own packets are then never local. */
   | { readonly kind: "interface"; readonly name: string };
 
-export interface SkeletonOptions {
-  readonly family: IpFamily;
+export interface RulesetOptions {
   readonly masqueradeAll: boolean;
   /** 0..31. */
   readonly masqueradeBit: number;
   readonly detector: LocalDetector;
-  /** Node ports answer on every local address but loopback, instead of on the elements of `nodeport-ips`. */
-  readonly nodePortsOnAllAddresses: boolean;
-  /** The kernel knows `reject` in prerouting (Linux 5.9). */
-  readonly rejectInPrerouting: boolean;
+  /** This node's IP of the family, canonical; absent when it has none. */
+  readonly nodeIP?: string;
+  /** Addresses that node ports answer on; "all": every local one but loopback, instead of the elements of `nodeport-ips`. */
+  readonly nodePortAddresses: "all" | readonly string[];
+  /** The kernel knows `reject` in prerouting (Linux 5.9); default true. */
+  readonly rejectInPrerouting?: boolean;
+}
+
+export interface SkeletonOptions extends RulesetOptions {
+  readonly family: IpFamily;
   /** The network that all ClusterIPs are in, where it is one. */
   readonly serviceCIDR?: string;
 }
@@ -67,7 +71,7 @@ function detectorMatch(detector: LocalDetector, negate: boolean): Match | undefi
 }
 
 function nodePortMatch(options: SkeletonOptions, input: boolean): Statement[] {
-  if (!options.nodePortsOnAllAddresses) return [{ match: "in-set", key: ["daddr"], set: SetName.nodePortIPs }];
+  if (options.nodePortAddresses !== "all") return [{ match: "in-set", key: ["daddr"], set: SetName.nodePortIPs }];
   const loopback = options.family === "ip" ? "127.0.0.0/8" : "::1";
   const notLoopback: Match = { match: "address", direction: "destination", nets: [loopback], negate: true };
   // In input every destination is local already.
@@ -238,7 +242,7 @@ function declareFilters(table: TableDeclarations, options: SkeletonOptions, inUs
     : [];
   const resets = resetRules(options, inUse);
   const early = Priority.dstnat - 10;
-  const atPrerouting = options.rejectInPrerouting ? [...firewall, ...resets] : firewall;
+  const atPrerouting = options.rejectInPrerouting !== false ? [...firewall, ...resets] : firewall;
   filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, atPrerouting);
   filter(ChainName.filterOutputPreDnat, Hook.output, early, [...firewall, ...resets]);
   const noEndpointNodePorts = inUse.has("noEndpointNodePorts")

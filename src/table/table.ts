@@ -10,7 +10,7 @@ import type { ApplyOptions, ApplyResult, Clock, Drift, Insertion, TableOptions }
 import type { Period } from "./sync/announcements.js";
 import { CheckSchedule } from "./sync/check-schedule.js";
 import { insertionDrift, joined } from "./sync/drift.js";
-import { CommitFailure, TableError, toTableError } from "./sync/errors.js";
+import { CommitFailure, TableError, toTableError } from "./sync/results.js";
 import { Insertions, type OpenTarget } from "./sync/insertions.js";
 import { chainsAhead, inTurn, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { type CheckOutcome, checkTable, ObservedTable, type Reading } from "./sync/observed.js";

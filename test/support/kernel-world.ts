@@ -2,7 +2,7 @@
 import { FakeKernel, type FakeKernelOptions } from "../fakes/fake-kernel.ts";
 import type { InterfaceAddress, Kernel } from "../../src/kernel/types.js";
 import { familyOf } from "../../src/base/ip.js";
-import { addressBytes } from "../../src/table/rules/ranges.js";
+import { addressBytes } from "../../src/base/ip-ranges.js";
 import { OF_THE_FAKE, type KernelFacts } from "./kernel-facts.ts";
 
 export interface KernelWorld {

@@ -1,28 +1,13 @@
 /** Rows as the kernel port's element batches, and back: packing what is written, reading what a dump holds. */
-import { yieldToEventLoop } from "../../base/time-slice.js";
+import { inSlices } from "../../base/time-slice.js";
 import { ElementFlag } from "../../kernel/constants.js";
 import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../../kernel/types.js";
-import { rangeRecords } from "../rules/ranges.js";
+import { rangeRecords } from "../rules/intervals.js";
 import { wordsFor } from "./bytes.js";
 import { KEY, type PackedMap } from "./packed-map.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
-/** Records handled between two turns of the event loop: well below 20 ms even on a slow core. */
-const SLICE = 8_192;
-
-/**
- * Does `work` on the records from 0 to `count`, some at a time. A loop that waits in its midst is slow: V8 optimizes it only to
- * throw that away at its first wait.
- */
-export async function inSlices(count: number, work: (from: number, to: number) => void): Promise<void> {
-  for (let from = 0; from < count; from += SLICE) {
-    if (from > 0) await yieldToEventLoop();
-    work(from, Math.min(from + SLICE, count));
-  }
-}
-
-/** Bytes of a set's elements. */
 export interface Widths {
   readonly keyLen: number;
   readonly dataLen: number;
@@ -52,7 +37,6 @@ export class BatchWriter {
     this.#adds = new Int32Array(additions * (map.keyWords + map.dataWords));
   }
 
-  /** With the data at `data[at]`. */
   add(row: number, data: Int32Array, at: number): void {
     const { keyWords, dataWords } = this.map;
     const to = this.#addCount++ * (keyWords + dataWords);

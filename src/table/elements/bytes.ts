@@ -1,14 +1,12 @@
 /** Numbers in the byte order of this machine, in which the kernel keeps marks, indices and flags; and bytes as words of that order. */
 const HOST_LITTLE = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 
-/** Reads 4 bytes in host order. */
 export function readU32(bytes: Uint8Array, at: number): number {
   return HOST_LITTLE
     ? (bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16) | (bytes[at + 3] << 24)) >>> 0
     : ((bytes[at] << 24) | (bytes[at + 1] << 16) | (bytes[at + 2] << 8) | bytes[at + 3]) >>> 0;
 }
 
-/** Writes 4 bytes in host order. */
 export function writeU32(bytes: Uint8Array, at: number, value: number): void {
   for (let i = 0; i < 4; i++) bytes[at + i] = value >>> (8 * (HOST_LITTLE ? i : 3 - i));
 }
@@ -18,7 +16,6 @@ export function wordsFor(bytes: number): number {
   return (bytes + 3) >>> 2;
 }
 
-/** The bytes of words from `at` on, as a view. */
 export function bytesAt(words: Int32Array, at: number, length: number): Uint8Array {
   return new Uint8Array(words.buffer, words.byteOffset + at * 4, length);
 }

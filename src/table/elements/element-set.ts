@@ -18,7 +18,8 @@
  */
 import type { ElementBatch, Verdict } from "../../kernel/types.js";
 import type { ElementSet, SetSpec } from "../rules/types.js";
-import { BatchWriter, eachRecord, inSlices, type PackedBatches, type RecordVisitor } from "./batches.js";
+import { inSlices } from "../../base/time-slice.js";
+import { BatchWriter, eachRecord, type PackedBatches, type RecordVisitor } from "./batches.js";
 import { bytesAt, wordsFor } from "./bytes.js";
 import { KEY, PackedMap, RowList, USES } from "./packed-map.js";
 import { DEFERRED, DESIRED, Rows } from "./rows.js";
@@ -29,21 +30,17 @@ interface Frozen {
   readonly data: Int32Array;
 }
 
-/** What `take` left to be packed. */
 interface Taken {
-  /** The set is created anew. */
   readonly full: boolean;
   /** Every row below `limit`; otherwise the first `limit` of `rows`. */
   readonly every: boolean;
   readonly rows: RowList;
   readonly limit: number;
-  /** So many of them are packed. */
   packed: number;
   /** The part that makes the set is packed. */
   begun: boolean;
 }
 
-/** What one set contributes to a transaction. */
 export interface PackedChange extends PackedBatches {
   /** The set is created anew: everything desired is added, nothing deleted singly. */
   readonly full: boolean;
@@ -54,7 +51,6 @@ export interface PackedChange extends PackedBatches {
   readonly otherRows: RowList;
 }
 
-/** How the elements of one set differ. */
 export interface ElementDrift {
   readonly gone: number;
   readonly added: number;
@@ -65,18 +61,15 @@ export interface ElementDrift {
 export interface Loaded {
   /** False: an element that this set cannot stand for is among them (a catch-all). */
   readonly complete: boolean;
-  /** Against what the kernel was believed to hold. */
   readonly drift: ElementDrift;
 }
 
 export interface TrackerOptions {
   readonly keyLen: number;
   readonly dataLen: number;
-  /** Given for verdict maps. */
   readonly verdicts?: VerdictRegistry;
   /** Rows are ranges, first and last value, which the kernel holds as one or two elements with flags. */
   readonly ranges?: boolean;
-  /** Called when the first row becomes dirty. */
   readonly onDirty?: () => void;
 }
 
@@ -115,15 +108,12 @@ export class TrackedElements implements ElementSet {
   get size(): number {
     return this.#rows.size;
   }
-  /** Elements in the kernel, as far as is known. */
   get kernelSize(): number {
     return this.#rows.kernelSize;
   }
-  /** Elements that the next transaction adds (a replaced one included). */
   get pendingAdds(): number {
     return this.#rows.pendingAdds;
   }
-  /** Whether the next transaction may have anything to do for this set. */
   get dirty(): boolean {
     return this.#rows.dirty;
   }
@@ -257,7 +247,6 @@ export class TrackedElements implements ElementSet {
     return { ...change, ...writer.finish(this.#ranges) };
   }
 
-  /** Whether some of what was taken is not packed yet. */
   get packing(): boolean {
     return this.#taken !== undefined;
   }
@@ -284,21 +273,18 @@ export class TrackedElements implements ElementSet {
     this.#rows.endGrace(now);
   }
 
-  /** Verdict maps: the chains that elements in their grace period lead to. */
   deferredTargets(): Set<string> {
     const chains = new Set<string>();
     this.#rows.forEachDeferred((_, verdict) => chains.add(this.#verdicts?.chainOf(verdict) ?? ""));
     return chains;
   }
 
-  /** Verdict maps: ends the grace period of elements that lead to these chains. */
   undeferTargets(chains: ReadonlySet<string>): void {
     this.#rows.forEachDeferred((row, verdict) => {
       if (chains.has(this.#verdicts?.chainOf(verdict) ?? "")) this.#rows.undefer(row);
     });
   }
 
-  /** Whether the kernel holds an element with one of these verdicts. */
   kernelMentions(ids: ReadonlySet<number>): boolean {
     const states = this.#rows;
     for (let row = 0, { rows } = this.#map; row < rows; row++) {
@@ -307,7 +293,6 @@ export class TrackedElements implements ElementSet {
     return false;
   }
 
-  /** When the next grace period ends, on the Table's clock. */
   get nextDue(): number | undefined {
     return this.#rows.nextDue;
   }
@@ -409,7 +394,6 @@ export class TrackedElements implements ElementSet {
     }
   }
 
-  /** The data of a record that was sent, as a row has it. */
   #sent(batch: ElementBatch | undefined, index: number): Int32Array {
     const at = index * (this.keyLen + this.dataLen) + this.keyLen;
     for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = batch?.bytes[at + i] ?? 0;
@@ -483,7 +467,6 @@ export class TrackedElements implements ElementSet {
     this.#frozen.set(row, { state, data: this.#map.words(row).slice(from, from + this.#map.dataWords) });
   }
 
-  /** Whether the row was taken, and is not packed yet. */
   #isTaken(row: number, state: number): boolean {
     const taken = this.#taken;
     if (taken === undefined) return false;

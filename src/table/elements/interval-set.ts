@@ -1,13 +1,6 @@
 import type { ElementBatch } from "../../kernel/types.js";
-import {
-  mergeRanges,
-  parseNetwork,
-  type Range,
-  rangeKey,
-  rangeOfKey,
-  rangesOfBatch,
-  rangeText,
-} from "../rules/ranges.js";
+import { mergeRanges, parseNetwork, type Range, rangeText } from "../../base/ip-ranges.js";
+import { rangeKey, rangeOfKey, rangesOfBatch } from "../rules/intervals.js";
 import { TrackedElements } from "./element-set.js";
 import type { RecordVisitor } from "./batches.js";
 import type { SetSpec } from "../rules/types.js";
@@ -49,7 +42,6 @@ export class TrackedIntervals extends TrackedElements {
     return this.ranges().map((range) => rangeText(range, this.#width));
   }
 
-  /** Merged ranges that are desired, in order. */
   ranges(): Range[] {
     const ranges: Range[] = [];
     this.forEach((key) => ranges.push(rangeOfKey(key)));

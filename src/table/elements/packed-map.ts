@@ -38,7 +38,6 @@ class SlotTable {
   readonly mask: number;
   used = 0;
 
-  /** `size`: slots, a power of two. */
   constructor(readonly size: number) {
     this.slots = new Int32Array(size * 2);
     this.mask = size - 1;
@@ -65,10 +64,8 @@ export class PackedMap {
   readonly dataWord: number;
   readonly #segments: Int32Array[];
   #tables: SlotTable[];
-  /** Number of tables - 1. */
   #tableMask = 0;
   #rows = 0;
-  /** Rows that there are words for. */
   #capacity = 16;
   #free = 0;
   #size = 0;
@@ -85,7 +82,6 @@ export class PackedMap {
     this.#tables = [new SlotTable(this.#capacity)];
   }
 
-  /** Live rows. */
   get size(): number {
     return this.#size;
   }
@@ -133,7 +129,6 @@ export class PackedMap {
     return this.findHashed(key, at, this.hashOf(this.hashOfHead(key, at), key[at + this.keyWords - 1]));
   }
 
-  /** `find`, where the key's hash is known. */
   findHashed(key: Int32Array, at: number, hash: number): number {
     const { slots, mask } = this.#tableOf(hash);
     const slot = this.#slotOf(slots, mask, key, at, hash);
@@ -145,7 +140,6 @@ export class PackedMap {
     return this.findOrInsertHashed(key, at, this.hashOf(this.hashOfHead(key, at), key[at + this.keyWords - 1]));
   }
 
-  /** `findOrInsert`, where the key's hash is known. */
   findOrInsertHashed(key: Int32Array, at: number, hash: number): number {
     const table = this.#tableOf(hash);
     const { slots, mask } = table;
@@ -167,7 +161,6 @@ export class PackedMap {
     return row;
   }
 
-  /** The key's slot, or the empty one where it would be. */
   #slotOf(slots: Int32Array, mask: number, key: Int32Array, at: number, hash: number): number {
     const { keyWords } = this;
     search: for (let slot = hash & mask; ; slot = (slot + 1) & mask) {
@@ -253,7 +246,6 @@ export class PackedMap {
   }
 }
 
-/** Growable list of row numbers. */
 export class RowList {
   rows: Uint32Array<ArrayBuffer>;
   length = 0;
@@ -272,7 +264,6 @@ export class RowList {
   }
 }
 
-/** Smallest power of two that is not below `n`. */
 export function ceilPowerOfTwo(n: number): number {
   let power = 1;
   while (power < n) power *= 2;

@@ -15,7 +15,7 @@
  *
  * Two lists of dirty rows take turns, each with its own bit: what a transaction has taken, and what changes since.
  */
-import { inSlices } from "./batches.js";
+import { inSlices } from "../../base/time-slice.js";
 import { type PackedMap, RowList, STATE, USES } from "./packed-map.js";
 
 export const DESIRED = 1;
@@ -27,7 +27,6 @@ const DIFFERS = 4;
 const DIRTY_EVEN = 8;
 const DIRTY_ODD = 16;
 const DIRTY = DIRTY_EVEN | DIRTY_ODD;
-/** The flags; the generation is above them. */
 const FLAGS = 0xff;
 const ONE_GENERATION = FLAGS + 1;
 
@@ -48,23 +47,19 @@ export class Rows {
   #kernelSize = 0;
   #pendingAdds = 0;
 
-  /** `onDirty` is called when the first row becomes dirty. */
   constructor(map: PackedMap, onDirty: (() => void) | undefined) {
     this.#map = map;
     this.#onDirty = onDirty;
   }
 
-  /** Rows that are desired. */
   get size(): number {
     return this.#size;
   }
 
-  /** Rows in the kernel, as far as is known. */
   get kernelSize(): number {
     return this.#kernelSize;
   }
 
-  /** Desired rows that the kernel lacks, or holds with other data. */
   get pendingAdds(): number {
     return this.#pendingAdds;
   }
@@ -78,12 +73,10 @@ export class Rows {
     return this.#allDirty;
   }
 
-  /** When the next grace period ends, on the Table's clock. */
   get nextDue(): number | undefined {
     return this.#due.values().next().value;
   }
 
-  /** The row's state; 0 for a free row. */
   of(row: number): number {
     return this.#map.words(row)[this.#map.at(row) + STATE];
   }
@@ -92,12 +85,10 @@ export class Rows {
     return (state & ~FLAGS) === this.#generation;
   }
 
-  /** Whether the row is desired, and in the kernel with the same data. */
   isInForce(state: number): boolean {
     return (state & (DESIRED | DIFFERS)) === DESIRED && this.isInKernel(state);
   }
 
-  /** Whether the row is in the list that was taken last. */
   isTaken(state: number): boolean {
     return (state & (this.#dirtyBit ^ DIRTY)) !== 0;
   }
@@ -172,7 +163,6 @@ export class Rows {
     }
   }
 
-  /** Rows whose grace period is over are deferred no longer. */
   endGrace(now: number): void {
     for (const [row, due] of this.#due) {
       if (due > now) return;
@@ -246,7 +236,6 @@ export class Rows {
     return isMissing;
   }
 
-  /** The kernel no longer holds the row. */
   dropKernel(row: number): void {
     const words = this.#map.words(row);
     const place = this.#map.at(row);
@@ -267,7 +256,6 @@ export class Rows {
     return true;
   }
 
-  /** The dirty rows; from now on there are none. */
   takeDirty(): RowList {
     const taken = this.#dirty;
     this.#dirty = new RowList();
@@ -332,7 +320,6 @@ export class Rows {
     });
   }
 
-  /** Writes a row's state, and keeps count. */
   #set(words: Int32Array, place: number, before: number, after: number): void {
     words[place + STATE] = after;
     this.#count(before, -1);

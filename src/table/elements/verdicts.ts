@@ -8,7 +8,6 @@ export class VerdictRegistry {
   readonly #verdicts: (Verdict | undefined)[] = [];
   readonly #ids = new Map<string, number>();
   readonly #uses: number[] = [];
-  /** Numbers that stand for nothing now. */
   readonly #free: number[] = [];
   /** Verdicts that name a chain and came into use since the last `takeNewlyUsed`. */
   #newlyUsed: number[] = [];
@@ -52,7 +51,6 @@ export class VerdictRegistry {
     this.#uses[id]--;
   }
 
-  /** The chain that the verdict jumps or goes to. */
   chainOf(id: number): string | undefined {
     return targetOf(this.get(id));
   }
@@ -79,12 +77,10 @@ export class VerdictRegistry {
   }
 }
 
-/** The chain that a verdict leads to. */
 export function targetOf(verdict: Verdict): string | undefined {
   return verdict.verdict === "jump" || verdict.verdict === "goto" ? verdict.chain : undefined;
 }
 
-/** Of the verdicts that lead to a chain. */
 function keysOf(chain: string): readonly string[] {
   return [verdictKey({ verdict: "goto", chain }), verdictKey({ verdict: "jump", chain })];
 }

@@ -28,7 +28,7 @@ import {
   type StatementOptions,
 } from "./fields.js";
 import { portText } from "./matches.js";
-import { addressBytes, addressText } from "./ranges.js";
+import { addressBytes, addressText } from "../../base/ip-ranges.js";
 import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./text.js";
 import type { Action } from "./types.js";
 

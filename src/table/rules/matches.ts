@@ -35,9 +35,8 @@ import {
   requireNfproto,
   type StatementKind,
 } from "./fields.js";
-import { protocolNumber, protocolText } from "./protocols.js";
+import { protocolNumber, protocolText } from "../../base/protocols.js";
 import {
-  intervalRecords,
   mergeRanges,
   type Network,
   numberToBytes,
@@ -45,7 +44,8 @@ import {
   prefixLength,
   type Range,
   rangeText,
-} from "./ranges.js";
+} from "../../base/ip-ranges.js";
+import { intervalRecords } from "./intervals.js";
 import { MAX_INTERFACE_BYTES } from "./text.js";
 import type { Match, PortRange } from "./types.js";
 

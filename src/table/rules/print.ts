@@ -7,7 +7,7 @@ import { TrackedIntervals } from "../elements/interval-set.js";
 import type { VerdictRegistry } from "../elements/verdicts.js";
 import { durationText, printVerdict } from "./actions.js";
 import { classidText, hex, type StatementOptions } from "./fields.js";
-import { addressText } from "./ranges.js";
+import { addressText } from "../../base/ip-ranges.js";
 import { padded, sizeFor } from "./schema.js";
 import { printRule } from "./statements.js";
 import { type ChainSpec, FIELD_BYTES, type FieldType, type SetSpec } from "./types.js";

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Family } from "../../kernel/types.js";
 import { Hook } from "../../kernel/constants.js";
 import { TrackedElements } from "../elements/element-set.js";
-import { TableError } from "./errors.js";
+import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
 import { prepareRule, type References, type DesiredChain } from "../rules/comparable.js";
 import { checkSetSpec, packedBytes } from "../rules/schema.js";

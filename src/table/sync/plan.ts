@@ -101,7 +101,7 @@ export class Phases {
 
   /** `count`: objects that it adds or deletes. */
   push(phase: (typeof PHASES)[number], ref: TableRef, op: OfAnyTable<Op>, origin: Origin, count = 1): void {
-    this.#ops.get(phase)?.push({ op: { ...op, family: ref.family, table: ref.table } as Op, origin });
+    this.#ops.get(phase)?.push({ op: { ...op, family: ref.family, table: ref.table }, origin });
     const { kind } = op;
     const counts = this.counts[kind === "elements" ? "element" : kind];
     if (op.op === "add" || op.op === "insert") counts.add += count;

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { InterfaceAddress } from "../../../src/kernel/types.js";
 import { LocalAddresses } from "../../../src/node/local-addresses.js";
-import { addressBytes } from "../../../src/table/rules/ranges.js";
+import { addressBytes } from "../../../src/base/ip-ranges.js";
 import { keptIn } from "../../support/log.ts";
 
 const on = (address: string, interfaceName = "eth0"): InterfaceAddress => ({

@@ -5,7 +5,7 @@ import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { InterfaceAddress } from "../../../src/kernel/types.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
-import { addressBytes } from "../../../src/table/rules/ranges.js";
+import { addressBytes } from "../../../src/base/ip-ranges.js";
 import { keptIn } from "../../support/log.ts";
 import { outcomesOf } from "./support/packets.js";
 import { decoded } from "../../support/decoded.js";

@@ -5,13 +5,12 @@ import type { ElementBatch } from "../../../src/kernel/types.js";
 import {
   addressBytes,
   addressText,
-  intervalRecords,
   mergeRanges,
   parseNetwork,
   prefixLength,
-  rangesOfBatch,
   rangeText,
-} from "../../../src/table/rules/ranges.js";
+} from "../../../src/base/ip-ranges.js";
+import { intervalRecords, rangesOfBatch } from "../../../src/table/rules/intervals.js";
 import { editScript } from "../../../src/table/rules/diff.js";
 import {
   fitsSize,

@@ -1,4 +1,6 @@
-import { IpProto } from "../../kernel/constants.js";
+/** IP protocols by number and name. */
+
+export const IpProto = { icmp: 1, tcp: 6, udp: 17, icmpv6: 58, sctp: 132 } as const;
 
 /**
  * Numbers of protocols by the names of /etc/protocols (Debian's netbase, after IANA's registry), aliases included. Here and

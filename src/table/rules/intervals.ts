@@ -1,0 +1,76 @@
+/**
+ * Ranges as the kernel's red-black tree wants them: an element where a range starts, and one with the flag
+ * NFT_SET_ELEM_INTERVAL_END at the first value behind it, which is absent behind the very last value.
+ */
+import { bytesToNumber, numberToBytes, type Range } from "../../base/ip-ranges.js";
+import { ElementFlag } from "../../kernel/constants.js";
+import { batchLayout } from "../../kernel/element-batch.js";
+import type { ElementBatch } from "../../kernel/types.js";
+import { readU32, writeU32 } from "../elements/bytes.js";
+
+/** Records of key and 4 bytes of element flags. `ranges` as mergeRanges gives them. */
+export function intervalRecords(ranges: readonly Range[], keyLen: number): Uint8Array[] {
+  return ranges.flatMap((range) => rangeRecords(rangeKey(range, keyLen)));
+}
+
+/** First and last value of a range, one behind the other. */
+export function rangeKey(range: Range, keyLen: number): Uint8Array {
+  const key = new Uint8Array(keyLen * 2);
+  key.set(numberToBytes(range.from, keyLen));
+  key.set(numberToBytes(range.to, keyLen), keyLen);
+  return key;
+}
+
+export function rangeOfKey(key: Uint8Array): Range {
+  return { from: bytesToNumber(key.subarray(0, key.length / 2)), to: bytesToNumber(key.subarray(key.length / 2)) };
+}
+
+/** The elements that a range is in the kernel: its start, and its end unless it reaches the last value. */
+export function rangeRecords(key: Uint8Array): Uint8Array[] {
+  const keyLen = key.length / 2;
+  const { from, to } = rangeOfKey(key);
+  const start = record(from, 0, keyLen);
+  return to === maximum(keyLen) ? [start] : [start, record(to + 1n, ElementFlag.intervalEnd, keyLen)];
+}
+
+/**
+ * The ranges that dumped elements stand for, whatever their order.
+ * `complete` is false when there are others among them: a catch-all, or a start inside another range.
+ */
+export function rangesOfBatch(batch: ElementBatch): { ranges: Range[]; complete: boolean } {
+  const layout = batchLayout(batch);
+  const points: { at: bigint; flags: number }[] = [];
+  for (let i = 0; i < batch.count; i++) {
+    const base = i * layout.stride;
+    const flags = layout.flags < 0 ? 0 : readU32(batch.bytes, base + layout.flags);
+    points.push({ at: bytesToNumber(batch.bytes.subarray(base, base + batch.keyLen)), flags });
+  }
+  const inOrder = points.toSorted((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : b.flags - a.flags));
+  const ranges: Range[] = [];
+  let complete = true;
+  let from: bigint | undefined;
+  for (const { at, flags } of inOrder) {
+    if ((flags & ElementFlag.catchall) !== 0) complete = false;
+    else if ((flags & ElementFlag.intervalEnd) === 0) {
+      if (from !== undefined) complete = false;
+      from = at;
+    } else if (from !== undefined) {
+      ranges.push({ from, to: at - 1n });
+      from = undefined;
+      // nft opens an interval set that does not start at zero with the end of nothing.
+    } else if (at !== 0n) complete = false;
+  }
+  if (from !== undefined) ranges.push({ from, to: maximum(batch.keyLen) });
+  return { ranges, complete };
+}
+
+function maximum(keyLen: number): bigint {
+  return (1n << BigInt(keyLen * 8)) - 1n;
+}
+
+function record(value: bigint, flags: number, keyLen: number): Uint8Array {
+  const bytes = new Uint8Array(keyLen + 4);
+  bytes.set(numberToBytes(value, keyLen));
+  writeU32(bytes, keyLen, flags);
+  return bytes;
+}
