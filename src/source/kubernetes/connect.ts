@@ -1,5 +1,6 @@
 import { access } from "node:fs/promises";
 import { isIPv6 } from "node:net";
+import { isFields } from "../../base/unknown.js";
 import type { ProxyConfig } from "../../config/types.js";
 import { ApiConnection, type Credentials, type RequestReport } from "./connection.js";
 import { FileCredentials } from "./credentials.js";
@@ -87,4 +88,22 @@ async function inCluster(environment: ConnectOptions["environment"] = {}, direct
 
 function clusterAt(server: URL): ClusterSettings {
   return { server, authority: undefined, tlsServerName: "", insecure: false, proxyUrl: "" };
+}
+
+/** For an answer to /version, ms: a server that has just answered lists answers this too, or has more important things to do. */
+const VERSION_IDLE_MS = 10_000;
+
+/** `gitVersion` of /version ("v1.36.0"), or undefined when the server does not say: nothing depends on it but a metric. */
+export async function serverVersion(connection: ApiConnection, signal: AbortSignal): Promise<string | undefined> {
+  try {
+    const chunks: Buffer[] = [];
+    for await (const chunk of connection.stream({ method: "GET", path: "/version", signal, idleMs: VERSION_IDLE_MS })) {
+      chunks.push(chunk);
+    }
+    const answer: unknown = JSON.parse(Buffer.concat(chunks).toString());
+    const version = isFields(answer) ? answer["gitVersion"] : undefined;
+    return typeof version === "string" ? version : undefined;
+  } catch {
+    return undefined;
+  }
 }

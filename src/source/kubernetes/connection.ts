@@ -3,8 +3,7 @@ import { type Agent, type ClientRequest, type IncomingMessage, request as httpRe
 import { type RequestOptions, request as httpsRequest } from "node:https";
 import type { Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
-import { describeFailure } from "./describe.js";
-import { ProtocolError, StalledError, StatusError, statusError, TransportError } from "./errors.js";
+import { describeFailure, ProtocolError, StalledError, StatusError, statusError, TransportError } from "./errors.js";
 import { RateLimit } from "./rate-limit.js";
 import { pause } from "./timing.js";
 

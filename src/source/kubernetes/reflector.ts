@@ -8,13 +8,12 @@ import type { Backoff } from "../../base/backoff.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import type { ObjectDecoder } from "../decode/decoder.js";
 import type { KubeKind, KubeObject } from "../types.js";
+import { ListBody, type ListMeta, WatchBody, type WatchEvent } from "./bodies.js";
 import type { ApiConnection } from "./connection.js";
 import { AccessDeniedError, isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";
-import { ListBody, type ListMeta } from "./list-body.js";
 import { collectionPath, type Resource } from "./resources.js";
 import { backoffOf, pause, Sleep, type Timing } from "./timing.js";
 import type { FailureLog } from "./failure-log.js";
-import { WatchBody, type WatchEvent } from "./watch-body.js";
 
 /** Receives changes. */
 export interface ReflectorSink {

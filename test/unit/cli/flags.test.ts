@@ -70,7 +70,7 @@ describe("words as Go's pflag takes them", () => {
     expect(words(...argv).words).toEqual(expected);
   });
 
-  it("flags that there are not are named, all of them", () => {
+  it("unknown flags are named, all of them", () => {
     expect(words("--help", "--healtz_port=0", "--v=1", "--nonsense", "run", "--once").unknown).toEqual([
       "--healtz-port",
       "--nonsense",
@@ -103,7 +103,7 @@ describe("values", () => {
     expect(read(...argv)).toEqual({ values, problems: [] });
   });
 
-  it("are all looked at before anything is said", () => {
+  it("are all checked before anything is reported", () => {
     expect(
       problems(
         "--v=much",
@@ -246,7 +246,7 @@ describe("flags alone make the configuration", () => {
     expect((await resolve(...given)).config).toMatchObject(expected);
   });
 
-  it("names flags, not fields, in what it says", async () => {
+  it("names flags, not fields, in errors", async () => {
     const { notes, warnings } = await resolve("--healthz-port=0");
     expect(warnings).toEqual([
       "--healthz-port is deprecated: use --healthz-bind-address",

@@ -54,7 +54,7 @@ test("is frozen all the way down", () => {
   expect(frozen(parse("nodePortAddresses: [10.0.0.0/8]\nfeatureGates: {A: true}").config)).toBe(true);
 });
 
-describe("fields that are used", () => {
+describe("KubeProxyConfiguration: fields that are used", () => {
   test.each<[string, object]>([
     ['hostnameOverride: " Node-A "', { hostnameOverride: "node-a" }],
     ["bindAddress: 010.0.0.5", { bindAddress: "10.0.0.5" }],
@@ -109,7 +109,7 @@ describe("fields that are used", () => {
   });
 });
 
-test("every other field of v1alpha1 is accepted without a word", () => {
+test("every other field of v1alpha1 is accepted silently", () => {
   const body = `
 clientConnection: {kubeconfig: /etc/kube.conf, acceptContentTypes: "", contentType: application/json, qps: 5.5, burst: 10}
 logging:
@@ -148,7 +148,7 @@ windowsRunAsService: false
   expect(parse(POD_CIDR + body).warnings).toEqual([]);
 });
 
-describe("warnings", () => {
+describe("KubeProxyConfiguration: warnings", () => {
   test.each<[string, string]>([
     ["bindAdress: 10.0.0.1", "bindAdress is not a field of KubeProxyConfiguration: did you mean bindAddress?"],
     ["clustercidr: 10.0.0.0/8", "clustercidr is not a field of KubeProxyConfiguration: did you mean clusterCIDR?"],
@@ -174,7 +174,7 @@ describe("warnings", () => {
   });
 });
 
-describe("what is wrong", () => {
+describe("KubeProxyConfiguration: what is wrong", () => {
   test.each<[string, string]>([
     ["hostnameOverride: 5", "hostnameOverride: must be a string"],
     ["bindAddress: 10.0.0.300", 'bindAddress: "10.0.0.300" is not an IP address'],
@@ -227,7 +227,7 @@ describe("what is wrong", () => {
     expect(problemsOf(HEAD + body)).toEqual([problem]);
   });
 
-  test("is told all at once", () => {
+  test("is reported all at once", () => {
     const body =
       "bindAddress: x\nmode: ipvs\nnftables: {masqueradeBit: 99, syncPeriod: 1s, minSyncPeriod: 2s}\ndetectLocalMode: BridgeInterface\n";
     expect(problemsOf(HEAD + body).map((line) => line.split(":")[0])).toEqual([
@@ -239,7 +239,7 @@ describe("what is wrong", () => {
     ]);
   });
 
-  test("is told along with fields that are misspelt, unknown or written twice", () => {
+  test("is reported along with fields that are misspelt, unknown or written twice", () => {
     const body = "mode: ipvs\nbindAdress: 10.0.0.1\nnftables: {masquerade: true}\noomScoreAdj: 0\noomScoreAdj: 1\n";
     expect(problemsOf(HEAD + body)).toEqual([
       'mode: "ipvs" is another proxier\'s: set mode to "nftables", or leave it out',
@@ -266,7 +266,7 @@ describe("what is wrong", () => {
   });
 });
 
-describe("files", () => {
+describe("KubeProxyConfiguration: files", () => {
   test("are read", async () => {
     const directory = await mkdtemp(join(tmpdir(), "config-"));
     try {
@@ -278,7 +278,7 @@ describe("files", () => {
     }
   });
 
-  test("that are not there are named", async () => {
+  test("that do not exist are named", async () => {
     await expect(loadConfig("/nonexistent/proxy.yaml")).rejects.toMatchObject({
       code: "ECONFIG",
       message: expect.stringMatching(/^\/nonexistent\/proxy\.yaml: cannot be read: ENOENT/),
@@ -286,7 +286,7 @@ describe("files", () => {
   });
 });
 
-describe("durations", () => {
+describe("KubeProxyConfiguration: durations", () => {
   test.each<[string, number | undefined]>([
     ["0", 0],
     ["30s", 30_000],

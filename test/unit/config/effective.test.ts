@@ -19,7 +19,7 @@ function problemsOf(body: string): string[] {
   return [];
 }
 
-describe("kubeadm's stock configuration", () => {
+describe("effective configuration: kubeadm's stock configuration", () => {
   const loaded = parseConfig(KUBEADM_CONFIG, "config.conf");
 
   test("means kube-proxy's defaults", () => {
@@ -72,7 +72,7 @@ describe("kubeadm's stock configuration", () => {
   });
 });
 
-describe("addresses of the servers", () => {
+describe("effective configuration: addresses of the servers", () => {
   test.each<[string, string, string]>([
     ["", "0.0.0.0:10256", "127.0.0.1:10249"],
     ["bindAddress: '::'", "[::]:10256", "[::1]:10249"],
@@ -87,7 +87,7 @@ describe("addresses of the servers", () => {
   });
 });
 
-describe("values", () => {
+describe("effective configuration: values", () => {
   test.each<[string, string]>([
     ["healthzBindAddress: 0.0.0.0:0", "healthzBindAddress: must be an address and port such as 0.0.0.0:10256"],
     ["healthzBindAddress: '[::1]'", "healthzBindAddress: must be an address and port such as 0.0.0.0:10256"],
@@ -187,7 +187,7 @@ describe("values", () => {
   });
 });
 
-describe("feature gates", () => {
+describe("effective configuration: feature gates", () => {
   const pods = "clusterCIDR: 10.0.0.0/8\n";
   test.each<[string, string[]]>([
     ["featureGates: {AllowServiceExternalIPs: true, NFTablesProxyMode: true, AllAlpha: false}", []],
@@ -208,7 +208,7 @@ describe("feature gates", () => {
   });
 });
 
-describe("notes", () => {
+describe("effective configuration: notes", () => {
   const notes = (body: string) => parse(`clusterCIDR: 10.0.0.0/8\n${body}`).notes;
 
   test("are of mode unset only", () => {
@@ -236,7 +236,7 @@ describe("notes", () => {
   });
 });
 
-describe("the configuration in effect", () => {
+describe("effective configuration: the configuration in effect", () => {
   test("as /configz serves it: every field of v1alpha1 with its default", () => {
     expect(parse("").document).toEqual({
       apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
@@ -346,7 +346,7 @@ showHiddenMetricsForVersion: "1.35"
   });
 });
 
-describe("what the command line adds to a file", () => {
+describe("effective configuration: what the command line adds to a file", () => {
   test("takes the place of single fields", () => {
     const text = `${HEAD}logging: {format: json, verbosity: 2}\nhostnameOverride: from-file\n`;
     const overrides = { fields: { hostnameOverride: " From-Flag", logging: { verbosity: 5 } }, master: "https://a" };

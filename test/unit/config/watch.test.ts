@@ -134,7 +134,7 @@ test("a file that is a link to another directory", async () => {
   await changed();
 });
 
-test("touched, or the same bytes written, or another file's change: nothing", async () => {
+test("a touch, the same bytes again, or another file's change is ignored", async () => {
   const path = join(directory, "config.conf");
   writeFileSync(path, BEFORE);
   start(path);
@@ -154,7 +154,7 @@ test("a change without effect is a note", async () => {
   expect(changes).toEqual([]);
 });
 
-test("what is wrong is told once and left alone, until it is right", async () => {
+test("an invalid change is reported once, and ignored until it is valid", async () => {
   const path = join(directory, "config.conf");
   writeFileSync(path, BEFORE);
   start(path);
@@ -167,7 +167,7 @@ test("what is wrong is told once and left alone, until it is right", async () =>
   await changed();
 });
 
-test("nothing is told after it was stopped", async () => {
+test("nothing is reported after stop", async () => {
   const path = join(directory, "config.conf");
   writeFileSync(path, BEFORE);
   start(path);

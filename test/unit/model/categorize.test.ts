@@ -50,7 +50,7 @@ function run(rows: readonly Row[], node = { nodeName: "here", zone: "a" } as { n
   return { cluster: names(lists.cluster), local: names(lists.local), any: lists.any };
 }
 
-describe("ready and terminating", () => {
+describe("categorize: ready and terminating", () => {
   test.each<[string, Row[], ReturnType<typeof run>]>([
     ["no endpoint", [], { cluster: "", local: "", any: false }],
     [
@@ -122,7 +122,7 @@ describe("ready and terminating", () => {
   });
 });
 
-describe("topology hints", () => {
+describe("categorize: topology hints", () => {
   const near = { nodes: ["here"], zones: ["a"] };
   const far = { nodes: ["there"], zones: ["b"] };
 
@@ -232,7 +232,7 @@ describe("topology hints", () => {
   });
 });
 
-test("a list that nobody draws from stays empty, and whether there is any endpoint does not depend on it", () => {
+test("a list that is not needed stays empty, and whether there is any endpoint does not depend on it", () => {
   const list = candidates([{ name: "r", state: UP, local: true }]);
   const node = { nodeName: "here" };
   expect(categorize(list, node, { cluster: false, local: false })).toEqual({

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { newModel, service, serviceCIDR, slice } from "./objects.js";
 
-describe("what is dirty", () => {
+describe("ServiceModel: what is dirty", () => {
   test("a service that comes, changes, goes; each once", () => {
     const { model } = newModel();
     model.upsertService(service("web"));
@@ -95,7 +95,7 @@ describe("what is dirty", () => {
   });
 });
 
-describe("ServiceCIDRs", () => {
+describe("ServiceModel: ServiceCIDRs", () => {
   test("are merged over objects and families", () => {
     const { model, problems } = newModel();
     model.upsertServiceCIDR(serviceCIDR("a", ["10.96.0.0/12", "fd00:0:0::/108"]));
@@ -130,7 +130,7 @@ describe("ServiceCIDRs", () => {
   });
 });
 
-describe("problems", () => {
+describe("ServiceModel: problems", () => {
   test("are named once, until they change", () => {
     const { model, problems } = newModel();
     const put = (...externalIPs: string[]) => model.upsertService(service("web", { externalIPs }));
@@ -148,7 +148,7 @@ describe("problems", () => {
   });
 });
 
-describe("nothing in an object can make it throw", () => {
+describe("ServiceModel: nothing in an object can make it throw", () => {
   const junk: readonly unknown[] = [
     null,
     undefined,

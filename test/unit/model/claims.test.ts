@@ -11,7 +11,7 @@ function claimant(name: string, metadata: Record<string, unknown> = {}, spec: Re
   return service(name, { clusterIP: `10.0.0.${last}`, externalIPs: ["192.0.2.1"], ...spec }, { metadata });
 }
 
-describe("who has a VIP", () => {
+describe("Claims: who has a VIP", () => {
   test.each<[string, [string, Record<string, unknown>][], string, string?]>([
     [
       "the older one",
@@ -165,7 +165,7 @@ describe("who has a VIP", () => {
   });
 });
 
-describe("taking over", () => {
+describe("Claims: taking over", () => {
   test("the next one has it when the winner goes, and then it is the winner", () => {
     const { model, view, problems, takeOvers } = newModel();
     model.upsertService(claimant("a", OLD));
@@ -240,7 +240,7 @@ describe("taking over", () => {
   });
 });
 
-describe("endpoints", () => {
+describe("Claims: endpoints", () => {
   const up = (name: string, conditions: Record<string, unknown> = {}) =>
     slice(`${name}-1`, name, [{ addresses: [`10.1.0.${name.charCodeAt(0)}`], nodeName: "n1", conditions }]);
   const holders = ({ model }: ModelUnderTest) =>
@@ -343,7 +343,7 @@ describe("endpoints", () => {
   });
 });
 
-describe("without creation times", () => {
+describe("Claims: without creation times", () => {
   const holder = ({ model }: ModelUnderTest) =>
     ["a", "b", "c"].filter((name) => model.views("ip", `default/${name}`)[0]?.externalIPs.length === 1).join();
 
@@ -403,7 +403,7 @@ describe("without creation times", () => {
   });
 });
 
-describe("source ranges of any claimant guard the address", () => {
+describe("Claims: source ranges of any claimant guard the address", () => {
   const balanced = (name: string, metadata: Record<string, unknown>, ranges: readonly string[]) =>
     service(
       name,

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 import { newModel, service, slice } from "./objects.js";
 
-describe("which services are served", () => {
+describe("Service: which services are served", () => {
   test("a plain one, with the API server's defaults", () => {
     const { model, view, problems } = newModel();
     model.upsertService(service("web"));
@@ -69,7 +69,7 @@ describe("which services are served", () => {
   });
 });
 
-describe("families", () => {
+describe("Service: families", () => {
   test.each<[string, object, string | undefined, string | undefined]>([
     ["clusterIP's own family", { clusterIP: "fd00::1" }, undefined, "fd00::1"],
     [
@@ -98,7 +98,7 @@ describe("families", () => {
     ],
     ["clusterIPs default to clusterIP", { ipFamilies: ["IPv4"] }, "10.0.0.1", undefined],
     [
-      "an entry of the wrong family is left out",
+      "an entry of the wrong family is ignored",
       { clusterIPs: ["fd00::1", "10.0.0.1"], ipFamilies: ["IPv4", "IPv4"] },
       "10.0.0.1",
       undefined,
@@ -138,7 +138,7 @@ describe("families", () => {
   });
 });
 
-describe("ports", () => {
+describe("Service: ports", () => {
   test("one view for each of name and protocol", () => {
     const { model } = newModel();
     const ports = [
@@ -201,7 +201,7 @@ describe("ports", () => {
   });
 });
 
-describe("VIPs", () => {
+describe("Service: VIPs", () => {
   test("external IPs of the family, canonical, each once", () => {
     const { model, view, problems } = newModel();
     model.upsertService(
@@ -264,7 +264,7 @@ describe("VIPs", () => {
   });
 });
 
-describe("source ranges", () => {
+describe("Service: source ranges", () => {
   test.each<[string, unknown, readonly string[] | undefined, readonly string[] | undefined]>([
     ["none", undefined, undefined, undefined],
     ["of both families", ["10.0.0.0/8", "fd00::/8"], ["10.0.0.0/8"], ["fd00::/8"]],
@@ -276,7 +276,7 @@ describe("source ranges", () => {
     ],
     ["only of the other family: unrestricted", ["fd00::/8"], undefined, ["fd00::/8"]],
     ["everybody: unrestricted", ["0.0.0.0/0", "10.0.0.0/8", "fd00::/8"], undefined, ["fd00::/8"]],
-    ["a bad one is left out", ["10.0.0.0/8", "10.0.0.0/40"], ["10.0.0.0/8"], undefined],
+    ["a bad one is ignored", ["10.0.0.0/8", "10.0.0.0/40"], ["10.0.0.0/8"], undefined],
   ])("%s", (_name, loadBalancerSourceRanges, ip, ip6) => {
     const { model, view } = newModel();
     model.upsertService(service("web", { clusterIPs: ["10.0.0.1", "fd00::1"], loadBalancerSourceRanges }));
@@ -294,7 +294,7 @@ describe("source ranges", () => {
   });
 });
 
-describe("policies and affinity", () => {
+describe("Service: policies and affinity", () => {
   test.each<[string, object, boolean, boolean]>([
     ["Cluster by default", { type: "NodePort" }, false, false],
     ["internal Local", { internalTrafficPolicy: "Local" }, true, false],
@@ -366,7 +366,7 @@ describe("policies and affinity", () => {
   });
 });
 
-describe("which list has endpoints", () => {
+describe("Service: which list has endpoints", () => {
   const endpoints = [{ addresses: ["10.1.0.1"], nodeName: "here" }, "10.1.0.2"];
 
   test.each<[string, object, number, number]>([

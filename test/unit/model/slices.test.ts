@@ -8,7 +8,7 @@ function serve(...slices: ReturnType<typeof slice>[]) {
   return under;
 }
 
-describe("whose a slice is", () => {
+describe("EndpointSlice: whose a slice is", () => {
   test("the service's that its label names, in its own namespace", () => {
     const metadata = { name: "b", namespace: "other", labels: { "kubernetes.io/service-name": "web" } };
     const { view } = serve(slice("a", "web", ["10.1.0.1"]), slice("b", "web", ["10.1.0.2"], { metadata }));
@@ -44,21 +44,21 @@ describe("whose a slice is", () => {
     ],
     ["without an address type", { addressType: undefined }, "EndpointSlice default/a addressType: is missing"],
     ["of an unknown address type", { addressType: "IPv5" }, 'EndpointSlice default/a addressType: "IPv5" is not'],
-  ])("left out: %s", (_name, rest, problem) => {
+  ])("ignored: %s", (_name, rest, problem) => {
     const { view, problems } = serve(slice("a", "web", ["10.1.0.1"], rest));
     expect(view("web").hasAnyEndpoint).toBe(false);
     expect(problems).toHaveLength(problem === undefined ? 0 : 1);
     expect(problems.join()).toContain(problem ?? "");
   });
 
-  test("slices of the other family are left out", () => {
+  test("slices of the other family are ignored", () => {
     const { view } = serve(slice("a", "web", ["10.1.0.1"]), slice("b", "web", ["FD00::0:5"], { addressType: "IPv6" }));
     expect(addresses(view("web").clusterEndpoints)).toBe("10.1.0.1:8080");
     expect(addresses(view("web", "ip6").clusterEndpoints)).toBe("fd00::5:8080");
   });
 });
 
-describe("ports", () => {
+describe("EndpointSlice: ports", () => {
   test("match by name and protocol", () => {
     const { model } = newModel();
     const ports = [
@@ -89,7 +89,7 @@ describe("ports", () => {
     [{ port: 70000 }, "ports[0].port: 70000 is not a port"],
     [{ port: 80, protocol: "ICMP" }, 'ports[0].protocol: "ICMP" is not TCP, UDP or SCTP'],
     [5, "ports[0]: 5 is not an object"],
-  ])("left out: %j", (port, problem) => {
+  ])("ignored: %j", (port, problem) => {
     const { view, problems } = serve(slice("a", "web", ["10.1.0.1"], { ports: [port] }));
     expect(view("web").hasAnyEndpoint).toBe(false);
     expect(problems.join()).toContain(problem ?? "");
@@ -119,7 +119,7 @@ const hinted = (address: string, nodes: string[], zones: string[]) => ({
   hints: { forNodes: nodes.map((name) => ({ name })), forZones: zones.map((name) => ({ name })) },
 });
 
-describe("endpoints", () => {
+describe("EndpointSlice: endpoints", () => {
   test("only the first address counts", () => {
     const { view } = serve(slice("a", "web", [{ addresses: ["10.1.0.1", "10.1.0.2"] }]));
     expect(addresses(view("web").clusterEndpoints)).toBe("10.1.0.1:8080");
@@ -201,7 +201,7 @@ describe("endpoints", () => {
   });
 });
 
-describe("the same address and port twice is one endpoint", () => {
+describe("EndpointSlice: the same address and port twice is one endpoint", () => {
   const dying = {
     addresses: ["10.1.0.1"],
     nodeName: "old",

@@ -7,7 +7,7 @@ const dns = (spec: Record<string, unknown> = {}) => service("dns", { ports: UDP,
 const dnsSlice = (endpoints: Parameters<typeof slice>[2], name = "dns-1") =>
   slice(name, "dns", endpoints, { ports: [{ port: 5353, protocol: "UDP" }] });
 
-describe("endpoints of a service port", () => {
+describe("targets: endpoints of a service port", () => {
   test("neither policies nor hints leave one out, and each says whether it takes traffic", () => {
     const { model } = newModel();
     model.upsertService(dns({ internalTrafficPolicy: "Local", externalIPs: ["192.0.2.1"] }));
@@ -70,7 +70,7 @@ test("endpoints are known by any slice that names them, whosever it is", () => {
   expect(model.endpointsAmong("ip6", wanted).size).toBe(0);
 });
 
-describe("what is given up", () => {
+describe("targets: what is given up", () => {
   const tracked = () => {
     const { model } = newModel({ trackReleased: true });
     const released = () =>

@@ -4,7 +4,7 @@ import { nameOf, ObjectDecoder } from "../../../src/source/decode/decoder.js";
 
 const KINDS = ["Service", "EndpointSlice", "Node", "ServiceCIDR"] as const;
 
-test("what is no object of its kind at all is decoded to nothing, and named", () => {
+test("ObjectDecoder: what is no object of its kind has no record, and problems", () => {
   const decoder = new ObjectDecoder({ nodeName: "n1" });
   for (const kind of KINDS) {
     for (const object of [{ metadata: 7, spec: "x", status: null, endpoints: 5 }, {}]) {
@@ -17,7 +17,7 @@ test("what is no object of its kind at all is decoded to nothing, and named", ()
   }
 });
 
-test("another proxy's Service is not served, and no problem", () => {
+test("ObjectDecoder: another proxy's Service is not served, and no problem", () => {
   const labels = { "service.kubernetes.io/service-proxy-name": "other" };
   const object = { metadata: { name: "web", labels }, spec: { clusterIP: "10.0.0.1", ports: [{ port: 80 }] } };
   expect(new ObjectDecoder({ nodeName: "n1" }).decode("Service", "a/web", object)).toEqual({
@@ -28,7 +28,7 @@ test("another proxy's Service is not served, and no problem", () => {
   });
 });
 
-test("endpoints that are Pods are told to who asks for them", () => {
+test("onPod is called for endpoints that are Pods", () => {
   const pods: string[] = [];
   const decoder = new ObjectDecoder({ nodeName: "n1", onPod: (address, pod) => pods.push(`${address} ${pod}`) });
   const pod = (address: unknown, targetRef: unknown) => ({ addresses: [address], targetRef });
@@ -44,7 +44,7 @@ test("endpoints that are Pods are told to who asks for them", () => {
   expect(pods).toEqual(["10.0.0.1 shop/web-a", "10.0.0.2 other/web-b"]);
 });
 
-test("names are namespace/name, of cluster-wide kinds the name alone", () => {
+test("nameOf: namespace/name, of cluster-wide kinds the name alone", () => {
   const object = { metadata: { namespace: "shop", name: "web" } };
   expect(KINDS.map((kind) => nameOf(kind, object))).toEqual(["shop/web", "shop/web", "web", "web"]);
   expect(nameOf("Service", { metadata: { name: "web" } })).toBe("default/web");

@@ -16,7 +16,7 @@ async function fault(text: string, format: "json" | "yaml"): Promise<{ line: num
   throw new Error(`${JSON.stringify(text)} was read`);
 }
 
-describe("JSON", () => {
+describe("readDocuments: JSON", () => {
   test.each<[string, unknown[]]>([
     ["", []],
     [" \n", []],
@@ -53,7 +53,7 @@ describe("JSON", () => {
 /** Longer than what is parsed at once. */
 const LONG = "x".repeat(300_000);
 
-describe("JSON of a large file", () => {
+describe("readDocuments: JSON of a large file", () => {
   test.each<[string, string, unknown[]]>([
     ["a list", `{"kind": "List", "items": [{"a": "${LONG}"}, {"b": [1, {"c": "]}\\""}]}] , "z": {} }`, [2]],
     ["its items first", `{"items":[{"a":"${LONG}"}],"kind":"List"}`, [1]],
@@ -93,7 +93,7 @@ describe("JSON of a large file", () => {
   });
 });
 
-describe("YAML", () => {
+describe("readDocuments: YAML", () => {
   test.each<[string, unknown[]]>([
     ["", []],
     ["# nothing\n---\n---\n", []],
@@ -131,7 +131,7 @@ describe("YAML", () => {
   });
 });
 
-describe("what is too large to be parsed in one go", () => {
+describe("readDocuments: what is too large to be parsed in one go", () => {
   const MIB = 1 << 20;
   const refusal = async (text: string, format: "json" | "yaml"): Promise<unknown> =>
     readDocuments(text, format).then(
@@ -181,7 +181,7 @@ function item(kind: string, apiVersion: string, name = "x") {
   return { kind, apiVersion, metadata: { name } };
 }
 
-describe("objects", () => {
+describe("readDocuments: objects", () => {
   test("the four kinds, lists opened, items of a typed list without their kind", () => {
     const { objects, faults } = sorted([
       item("Service", "v1"),

@@ -115,7 +115,7 @@ function clusterIP(name: string): unknown {
 const QUIET_MS = 150;
 const quiet = () => new Promise((resolve) => setTimeout(resolve, QUIET_MS));
 
-describe("the first list", () => {
+describe("ManifestSource: the first list", () => {
   test("an empty directory is fine, and said to be so: it may be the wrong one", async () => {
     await make().start(sink);
     expect(sink.calls).toEqual(["synced", "flush"]);
@@ -245,7 +245,7 @@ describe("the first list", () => {
     expect(problems).toMatchObject([{ file: "a.yaml", served: "rest", reason: "document 1 is not an object" }]);
   });
 
-  test("without watching, nothing that happens later is told", async () => {
+  test("without watch, later changes do not reach the sink", async () => {
     await make().start(sink);
     sink.calls.length = 0;
     put({ "a.json": svc("web") });
@@ -254,8 +254,8 @@ describe("the first list", () => {
   });
 });
 
-describe("changes", () => {
-  test("an edit reaches the sink within milliseconds, and tells what changed alone", async () => {
+describe("ManifestSource: changes", () => {
+  test("an edit reaches the sink within milliseconds, and nothing but what changed", async () => {
     await watching({ "a.json": list(svc("web"), svc("db")), "b.json": svc("other") });
     const times: number[] = [];
     for (let i = 2; i < 12; i++) {
@@ -342,7 +342,7 @@ describe("changes", () => {
     expect(source?.gaps()).toEqual({ files: ["a.yaml"], empty: false });
   });
 
-  test("a problem that goes is told, though no object changed", async () => {
+  test("a problem that goes is followed by a flush, though no object changed", async () => {
     await watching({ "a.yaml": JSON.stringify(svc("web")), "b.yaml": "a: [" });
     expect(source?.gaps()).toEqual({ files: ["b.yaml"], empty: false });
     await unlink(join(directory, "b.yaml"));
@@ -350,7 +350,7 @@ describe("changes", () => {
     expect(source?.gaps()).toEqual({ files: [], empty: false });
   });
 
-  test("a change that no event tells of is found by the look that comes now and then", async () => {
+  test("a change without an event is found by the regular look", async () => {
     const elsewhere = await mkdtemp(join(tmpdir(), "elsewhere-"));
     try {
       put({ "a.json": svc("web"), "b.json": svc("db") });
@@ -418,7 +418,7 @@ describe("changes", () => {
     expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
   });
 
-  test("what happens while the first list is read is not lost", async () => {
+  test("a change while the first list is read is not lost", async () => {
     put(Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`${i}.json`, svc(`s${i}`)])));
     const started = make({ watch: true }).start({
       upsert: (object) => sink.upsert(object),
@@ -431,7 +431,7 @@ describe("changes", () => {
     await eventually(() => expect(clusterIP("s0")).toBe("10.0.0.99"));
   });
 
-  test("after stop nothing is told", async () => {
+  test("nothing reaches the sink after stop", async () => {
     await watching({ "a.json": svc("web") });
     put({ "a.json": svc("web", "10.0.0.2") });
     await source?.stop();
@@ -442,7 +442,7 @@ describe("changes", () => {
   });
 });
 
-describe("one object in several files, over time", () => {
+describe("ManifestSource: one object in several files, over time", () => {
   test("the next file's takes over when the first lets go, and gives way when it is back", async () => {
     await watching({
       "a.json": svc("web", "10.0.0.1"),

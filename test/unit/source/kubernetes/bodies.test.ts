@@ -1,7 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { ProtocolError, StatusError } from "../../../../src/source/kubernetes/errors.js";
-import { ListBody, type ListMeta } from "../../../../src/source/kubernetes/list-body.js";
-import { WatchBody, type WatchEvent } from "../../../../src/source/kubernetes/watch-body.js";
+import { ListBody, type ListMeta, WatchBody, type WatchEvent } from "../../../../src/source/kubernetes/bodies.js";
 
 /** All ways to cut a text into two, and into pieces of 1, 2, 3, 5 and 7 bytes. */
 function* cuts(text: string): Generator<Buffer[]> {

@@ -71,7 +71,7 @@ const failure = (asking: Promise<unknown>) =>
     (error: unknown) => error as Error,
   );
 
-describe("credentials", () => {
+describe("connectToApiServer: credentials", () => {
   test("a token", async () => {
     await serve({ tls: {}, tokens: ["secret"] });
     const good = await connect({ kubeconfig: await kubeconfig({ token: "secret" }) });
@@ -188,7 +188,7 @@ describe("credentials", () => {
   });
 });
 
-describe("where the API server is", () => {
+describe("connectToApiServer: where the API server is", () => {
   test("--master alone: no credentials", async () => {
     await serve();
     expect(await ask(await connect({ master: api.url }))).toContain("v1.36.0");
@@ -235,7 +235,7 @@ describe("where the API server is", () => {
   });
 });
 
-describe("TLS", () => {
+describe("connectToApiServer: TLS", () => {
   test.each<[string, NonNullable<ApiServerOptions["tls"]>, RegExp]>([
     [
       "a certificate that has expired",
@@ -286,7 +286,7 @@ describe("TLS", () => {
   });
 });
 
-describe("proxies", () => {
+describe("connectToApiServer: proxies", () => {
   test("proxy-url: through it, with TLS from end to end", async () => {
     await serve({ tls: {}, tokens: ["secret"] });
     const { port, targets } = await connectProxy();
@@ -310,7 +310,7 @@ describe("proxies", () => {
   });
 });
 
-describe("requests", () => {
+describe("connectToApiServer: requests", () => {
   test("each is reported as client-go counts it", async () => {
     await serve();
     const reports: RequestReport[] = [];

@@ -97,7 +97,7 @@ test("the same after a while is an Event of its own", async () => {
   await events(2);
 });
 
-test("one whose series the server has forgotten is sent anew", async () => {
+test("one whose series has expired is sent anew", async () => {
   record({ countMs: 20 }).record(SERVICE, HEALTH);
   const [event] = await events(1);
   api.delete("Event", `a/${event.metadata.name}`);
@@ -106,7 +106,7 @@ test("one whose series the server has forgotten is sent anew", async () => {
   expect(again).toMatchObject({ series: { count: 2 } });
 });
 
-test("it is tried again while the server is away or busy", async () => {
+test("retries while the server is away or busy", async () => {
   await api.down();
   record().record(OWN_NODE, STARTING);
   await new Promise((resolve) => setTimeout(resolve, 60));
@@ -116,7 +116,7 @@ test("it is tried again while the server is away or busy", async () => {
   expect(lines).toEqual([]);
 });
 
-test("what the server took without our hearing of it is not an error", async () => {
+test("an Event whose answer was lost is not an error", async () => {
   api.fail({ resource: "events", times: 1 }, { status: 409 });
   record().record(OWN_NODE, STARTING);
   recorder.record(SERVICE, HEALTH);
@@ -124,7 +124,7 @@ test("what the server took without our hearing of it is not an error", async () 
   expect(lines).toEqual([]);
 });
 
-test("where Events are forbidden it is said once, with the role that is missing", async () => {
+test("forbidden Events are logged once, with the missing role", async () => {
   const refused = api.fail({ resource: "events" }, { status: 403, message: "events is forbidden" });
   record().record(OWN_NODE, STARTING);
   recorder.record(SERVICE, HEALTH);
@@ -135,7 +135,7 @@ test("where Events are forbidden it is said once, with the role that is missing"
   expect(String(lines[0]["hint"])).toContain("system:node-proxier");
 });
 
-test("one that cannot be sent is in the log with its text", async () => {
+test("one that cannot be sent is logged with its text", async () => {
   api.fail({ resource: "events" }, { status: 422, message: "invalid" });
   record().record(SERVICE, HEALTH);
   await eventually(() => expect(lines).toHaveLength(1));

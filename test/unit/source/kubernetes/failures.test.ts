@@ -43,7 +43,7 @@ afterEach(async () => {
   await api.stop();
 });
 
-describe("a watch that ends", () => {
+describe("Reflector: a watch that ends", () => {
   const endings: readonly (readonly [string, (watch: ReturnType<ApiServer["watches"]>[number]) => void])[] = [
     ["in order, when its time is over", (watch) => watch.end()],
     ["between two events", (watch) => watch.cut()],
@@ -60,7 +60,7 @@ describe("a watch that ends", () => {
     expect(lists("services")).toBe(1);
   });
 
-  test("what happened in between is not missed, deletions neither", async () => {
+  test("misses no change in between, deletions neither", async () => {
     const { sink } = await following();
     api.fail({ resource: "services", verb: "watch", times: 2 }, { reset: true });
     api.watches("services")[0].cut();
@@ -90,7 +90,7 @@ describe("a watch that ends", () => {
     expect(lists("services")).toBe(1);
   });
 
-  test("one that the server ends at once, over and over, is not asked for without a pause", async () => {
+  test("one that the server ends at once, over and over, is retried with backoff", async () => {
     const { sink } = await following();
     const ended = api.fail({ resource: "services", verb: "watch" }, { status: 200, body: "" });
     const before = api.requests.length;
@@ -103,7 +103,7 @@ describe("a watch that ends", () => {
   });
 });
 
-describe("410 Gone", () => {
+describe("Reflector: 410 Gone", () => {
   const forms: readonly (readonly [string, () => void])[] = [
     ["as an ERROR event in the stream", () => api.watches("services")[0].error(410)],
     [
@@ -116,7 +116,7 @@ describe("410 Gone", () => {
     [
       "because the server has compacted its history",
       () => {
-        // Others' changes, that the watch has not heard of: it is not as far as what is forgotten.
+        // Changes to other kinds move the history on, so that the watch's resourceVersion is compacted away.
         api.advance(5);
         api.compact();
         api.watches("services")[0].cut();
@@ -142,7 +142,7 @@ describe("410 Gone", () => {
     await listening.sink.seen("+ Service a/newer");
   });
 
-  test("in the middle of a list in pages: begun again, what was there stays", async () => {
+  test("in the middle of a list in pages: restarts the list, and keeps the last known state", async () => {
     for (let i = 0; i < 1100; i++) api.put(service(`b/s-${i}`));
     const listening = await following();
     const gone = api.fail({ resource: "services", verb: "list", continued: true, times: 1 }, { status: 410 });
@@ -175,8 +175,8 @@ describe("410 Gone", () => {
   });
 });
 
-describe("the first list", () => {
-  test("nothing is said to be complete before every list is", async () => {
+describe("Reflector: the first list", () => {
+  test("synced comes after every list is complete", async () => {
     const refused = api.fail({ resource: "endpointslices", verb: "list" }, { status: 500 });
     const { sink, lines, started } = follow();
     await sink.seen("+ Service a/web");
@@ -210,7 +210,7 @@ describe("the first list", () => {
     expect(sink.names("Service")).toEqual(["Service a/db", "Service a/web"]);
   });
 
-  test("that nobody answers is given up and asked for again", async () => {
+  test("without an answer times out and is retried", async () => {
     const silent = api.fail({ resource: "services", verb: "list", times: 1 }, { hang: true });
     const { sink, started } = follow({ timing: { answerIdleMs: 200 } });
     await started;
@@ -238,7 +238,7 @@ describe("the first list", () => {
   });
 });
 
-describe("a watch that is slow or dead", () => {
+describe("Reflector: a watch that is slow or dead", () => {
   test("one that arrives in pieces is read as a whole", async () => {
     const { sink } = await following();
     const pace = api.fail({ resource: "services", verb: "watch" }, { pace: { bytes: 11, everyMs: 0 } });
@@ -248,7 +248,7 @@ describe("a watch that is slow or dead", () => {
     await sink.seen("+ Service a/new");
   });
 
-  test("one that says nothing any more is left, and what it did not say is fetched", async () => {
+  test("a silent one times out, and what it missed is fetched", async () => {
     const { sink } = await following({ timing: { watchIdleMs: 250 } });
     const [dead] = api.watches("services");
     dead.stall();
@@ -257,7 +257,7 @@ describe("a watch that is slow or dead", () => {
     await eventually(() => expect(dead.open).toBe(false));
   });
 
-  test("one that is never answered is left", async () => {
+  test("one that is never answered times out", async () => {
     const { sink } = await following({ timing: { watchIdleMs: 250 } });
     const silent = api.fail({ resource: "services", verb: "watch", times: 1 }, { hang: true });
     api.watches("services")[0].end();
@@ -292,7 +292,7 @@ describe("a watch that is slow or dead", () => {
   });
 });
 
-describe("a server that refuses", () => {
+describe("Reflector: a server that refuses", () => {
   test("429 with Retry-After: not asked before the time is over", async () => {
     const { sink } = await following();
     const busy = api.fail(
@@ -320,7 +320,7 @@ describe("a server that refuses", () => {
     expect(listening.lines.some((line) => line["reason"] === "<html>no healthy upstream</html>")).toBe(true);
   });
 
-  test("403 says which role is missing, once, and is over when the role is there", async () => {
+  test("403 logs the missing role once, and recovers when the role is there", async () => {
     const refused = api.fail({ resource: "services", verb: "list" }, { status: 403, message: "services is forbidden" });
     const { lines, started } = follow();
     await eventually(() => expect(refused.hits).toBeGreaterThan(4));
@@ -347,7 +347,7 @@ describe("a server that refuses", () => {
     expect(lines.filter((line) => isAtLeast(line, "warn"))).toEqual([]);
   });
 
-  test("what else goes wrong, or may be lacking, does not end a command that asks once", async () => {
+  test("other failures do not end a command with deniedIsFinal", async () => {
     api.fail({ resource: "servicecidrs" }, { status: 403 });
     const busy = api.fail({ resource: "services", verb: "list", times: 2 }, { status: 503 });
     const { started, sink } = follow({ deniedIsFinal: true });
@@ -367,8 +367,8 @@ describe("a server that refuses", () => {
   });
 });
 
-describe("the API server is away", () => {
-  test("nothing is removed, and it is followed again as soon as it is back", async () => {
+describe("Reflector: the API server is away", () => {
+  test("keeps all objects, and resumes as soon as it is back", async () => {
     const listening = await following();
     await api.down();
     await eventually(() =>
@@ -388,7 +388,7 @@ describe("the API server is away", () => {
     ]);
   });
 
-  test("all kinds are back with the first that is answered, however long they would have waited", async () => {
+  test("all kinds end their backoff with the first answer", async () => {
     const { lines, sink } = await following({ timing: { minBackoffMs: 4_000, maxBackoffMs: 4_000 } });
     // The first attempt comes at once; after the second one kind waits for 4 s, the others for almost 8.
     let rolls = 0;
@@ -406,7 +406,7 @@ describe("the API server is away", () => {
     expect(Math.max(...times) - Math.min(...times)).toBeLessThan(3_000);
   });
 
-  test("the log has one line when it goes, and one when it is back", async () => {
+  test("logs one line when it goes, and one when it is back", async () => {
     const { lines } = await following();
     const shown = () => lines.filter((line) => isAtLeast(line, "info")).map(({ msg }) => msg);
     const before = shown().length;

@@ -44,7 +44,7 @@ const refusal = async (reading: Promise<unknown>) => {
   return (error as Error).message.replaceAll(directory, "DIR");
 };
 
-describe("a kubeconfig", () => {
+describe("readKubeconfig: a kubeconfig", () => {
   test("kubeadm's for kube-proxy: the authority and the token are files that rotate", async () => {
     const { cluster, user } = await readKubeconfig(KUBEADM, "");
     expect(cluster.server.href).toBe("https://control-plane.example:6443/");
@@ -97,7 +97,7 @@ describe("a kubeconfig", () => {
   });
 });
 
-describe("one that cannot be used says what, where and what to do", () => {
+describe("readKubeconfig: one that cannot be used says what, where and what to do", () => {
   test("no such file", async () => {
     expect(await refusal(readKubeconfig(join(directory, "none"), ""))).toBe(
       "kubeconfig DIR/none: there is no such file; set clientConnection.kubeconfig to a kubeconfig, or leave it empty inside a cluster",
@@ -175,7 +175,7 @@ test.each([
   expect(serverUrl(text, tls, "here").href).toBe(url);
 });
 
-describe("a proxy from the environment", () => {
+describe("readKubeconfig: a proxy from the environment", () => {
   const via = (server: string, environment: Record<string, string>) =>
     proxyFromEnvironment(new URL(server), environment);
   const HTTPS_PROXY = "http://proxy:3128";

@@ -5,7 +5,7 @@ import { backoffOf, pause, Sleep, TIMING } from "../../../../src/source/kubernet
 import { FailureLog } from "../../../../src/source/kubernetes/failure-log.js";
 import { isAtLeast, keptIn, type LogLine } from "../../../support/log.ts";
 
-describe("back-off", () => {
+describe("Backoff", () => {
   test("doubles from 0.8 s to 30 s, each stretched by up to its own length, as client-go's reflector", () => {
     const backoff = backoffOf(TIMING);
     for (const base of [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000, 30000]) {
@@ -23,7 +23,7 @@ describe("back-off", () => {
   });
 });
 
-describe("a sleep", () => {
+describe("Sleep", () => {
   const never = new AbortController().signal;
 
   test("ends when it is woken, and can be slept again", async () => {
@@ -44,7 +44,7 @@ describe("a sleep", () => {
   });
 });
 
-describe("the limit of requests", () => {
+describe("RateLimit", () => {
   test("so many at once, then one after another", () => {
     let now = 0;
     const limit = new RateLimit(10, 3, () => now);
@@ -66,7 +66,7 @@ describe("the limit of requests", () => {
   });
 });
 
-describe("the log of lasting failures", () => {
+describe("FailureLog", () => {
   function begin() {
     const lines: LogLine[] = [];
     let now = 0;
@@ -91,7 +91,7 @@ describe("the log of lasting failures", () => {
     expect(shown()).toHaveLength(14);
   });
 
-  test("another reason is said, but reasons that alternate are not said all the time", () => {
+  test("another reason is logged, but reasons that alternate are not logged every time", () => {
     const { failures, shown, at } = begin();
     for (let ms = 0; ms < 120_000; ms += 1_000) {
       at(ms);
@@ -101,7 +101,7 @@ describe("the log of lasting failures", () => {
     expect(shown().length).toBeLessThan(6);
   });
 
-  test("what is over before it was worth a line leaves none", () => {
+  test("a failure that is over before it was logged leaves no line", () => {
     const { failures, shown } = begin();
     failures.failed("connection", "away", { reason: "reset" }, true);
     failures.recovered("connection", "back", {});

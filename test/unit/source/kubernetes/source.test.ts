@@ -23,7 +23,7 @@ afterEach(async () => {
   await api.stop();
 });
 
-describe("what is delivered", () => {
+describe("KubernetesSource: what is delivered", () => {
   test("everything that the server has, then one synced", async () => {
     api.put(service("a/web"));
     api.put(slice("a/web-1", "web", ["10.0.0.1"]));
@@ -118,7 +118,7 @@ describe("what is delivered", () => {
   });
 });
 
-describe("how it is asked for", () => {
+describe("KubernetesSource: how it is asked for", () => {
   test("lists in pages, then watches with bookmarks from where the list was", async () => {
     for (let i = 0; i < 1203; i++) api.put(service(`a/s-${i}`));
     const { sink, started } = follow();
@@ -164,7 +164,7 @@ describe("how it is asked for", () => {
   });
 });
 
-describe("what the start does not wait for", () => {
+describe("KubernetesSource: what the start does not wait for", () => {
   test.each<[string, FaultEffect, string]>([
     ["fails", { status: 500 }, "list failed; keeping the last known state"],
     ["hangs", { hang: true }, "connection to the API server failed; keeping the last known state"],

@@ -1,6 +1,52 @@
-/** A watch as it arrives: one event on each line. */
-import { type Fields, isFields } from "../../base/unknown.js";
+/** Answers of the API server as they arrive. */
+import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
+import { JsonListReader } from "../json-list.js";
 import { ProtocolError, type StatusError, statusError } from "./errors.js";
+
+/** What a list says besides its items. */
+export interface ListMeta {
+  readonly resourceVersion: string;
+  /** Token of the next page; "": that was the last one. */
+  readonly continue: string;
+  /** Objects that follow; undefined when the server does not say. */
+  readonly remaining: number | undefined;
+}
+
+/** A list: no page is ever in memory as a whole, however large a page the server chooses to send. */
+export class ListBody {
+  readonly #reader = new JsonListReader();
+
+  /** The items that end in this chunk, in order. Throws `ProtocolError`. */
+  *push(chunk: Buffer): Generator<unknown, void, undefined> {
+    try {
+      yield* this.#reader.push(chunk);
+    } catch (error) {
+      throw noJson(error);
+    }
+  }
+
+  /** To be called when the body is over. Throws `ProtocolError`. */
+  end(): ListMeta {
+    let list: unknown;
+    try {
+      list = this.#reader.end();
+    } catch (error) {
+      throw noJson(error);
+    }
+    const metadata = isFields(list) ? list["metadata"] : undefined;
+    if (!isFields(metadata)) throw new ProtocolError("the answer is no list of the Kubernetes API");
+    const { resourceVersion, continue: token, remainingItemCount: remaining } = metadata;
+    return {
+      resourceVersion: typeof resourceVersion === "string" ? resourceVersion : "",
+      continue: typeof token === "string" ? token : "",
+      remaining: typeof remaining === "number" ? remaining : undefined,
+    };
+  }
+}
+
+function noJson(error: unknown): ProtocolError {
+  return new ProtocolError(`the answer is no JSON: ${reasonOf(error)}`, { cause: error });
+}
 
 export interface WatchEvent {
   readonly type: "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK";
@@ -11,6 +57,7 @@ const NEWLINE = 0x0a;
 /** An object in etcd has at most 1.5 MB; what is far larger is no event. */
 const MAX_LINE_BYTES = 32 << 20;
 
+/** A watch: one event on each line. */
 export class WatchBody {
   #pieces: Buffer[] = [];
   #bytes = 0;
@@ -26,7 +73,7 @@ export class WatchBody {
     for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {
       const line = this.#take(chunk.subarray(start, end));
       start = end + 1;
-      if (line !== "") yield parse(line);
+      if (line !== "") yield parseEvent(line);
     }
     if (start === chunk.length) return;
     this.#pieces.push(chunk.subarray(start));
@@ -43,7 +90,7 @@ export class WatchBody {
   }
 }
 
-function parse(line: string): WatchEvent {
+function parseEvent(line: string): WatchEvent {
   let event: unknown;
   try {
     event = JSON.parse(line);
