@@ -105,7 +105,7 @@ describe.each<Telling>(["element", "operation", "nothing", "first operation"])(
       await write();
       const others = Object.fromEntries([0, 1, 2, 4, 5, 6, 7, 8, 9].map((i) => [i, [i, i + 100]]));
       expect(await elementsOf(kernel)).toEqual(await tableOf(others));
-      expect(told).toEqual([expect.stringMatching(/^aside bench\/svc-3: .*ENOMEM/)]);
+      expect(told).toEqual([expect.stringMatching(/^quarantined bench\/svc-3: .*ENOMEM/)]);
     });
 
     it("keeps what the kernel took of it last", async () => {
@@ -157,7 +157,7 @@ describe.each<Telling>(["element", "operation", "nothing", "first operation"])(
       await write();
       expect(await elementsOf(kernel)).toEqual(await tableOf(good));
       expect(told.map((line) => line.split(":")[0]).toSorted()).toEqual(
-        [...wrong].map((i) => `aside bench/svc-${i}`).toSorted(),
+        [...wrong].map((i) => `quarantined bench/svc-${i}`).toSorted(),
       );
       // One refusal a bad service if it is named, else some log2(n) for each.
       expect(refusals.refused).toBeLessThan(telling === "element" ? 10 : 4 * 13 + 12);
@@ -329,7 +329,7 @@ describe("what is refused", () => {
     expect(await elementsOf(kernel)).toEqual(await tableOf(good));
   });
 
-  it("by mistake, once: an unnamed refusal that does not come again sets nobody aside", async () => {
+  it("by mistake, once: an unnamed refusal that does not come again quarantines nobody", async () => {
     for (let i = 0; i < 5; i++) put(i, [i]);
     refusals.telling = "nothing";
     refusals.refuses = () => true;
