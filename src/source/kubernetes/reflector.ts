@@ -6,7 +6,7 @@ import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
 import type { Logger } from "../../base/logger.js";
 import type { Backoff } from "../../base/backoff.js";
 import { TimeSlice } from "../../base/time-slice.js";
-import type { ObjectDecoder } from "../decode/decoder.js";
+import { nameOf, type ObjectDecoder } from "../decode/decoder.js";
 import type { KubeKind, KubeObject } from "../types.js";
 import { ListBody, type ListMeta, WatchBody, type WatchEvent } from "./bodies.js";
 import type { ApiConnection } from "./connection.js";
@@ -222,7 +222,7 @@ export class Reflector {
     if (!back) this.#from = version;
     if (type === "BOOKMARK") return false;
     if (type !== "DELETED") return this.#take(object) !== undefined;
-    const name = this.#nameOf(metadata);
+    const name = nameOf(this.#kind, isFields(object) ? object : {});
     if (name === undefined || !this.#known.delete(name)) return false;
     this.#options.sink.remove(this.#kind, name);
     return true;
@@ -231,7 +231,7 @@ export class Reflector {
   /** Hands an object on, unless the sink has this version. Returns its name; undefined when it has none. */
   #take(item: unknown): string | undefined {
     const { object, metadata } = readObject(item);
-    const name = this.#nameOf(metadata);
+    const name = object && nameOf(this.#kind, object);
     if (object === undefined || name === undefined) return undefined;
     const version = versionOf(metadata?.["resourceVersion"]);
     if (version !== undefined && this.#known.get(name) === version) return name;
@@ -239,14 +239,6 @@ export class Reflector {
     const { sink, decoder } = this.#options;
     sink.upsert(decoder.decode(this.#kind, name, object));
     return name;
-  }
-
-  #nameOf(metadata: Fields | undefined): string | undefined {
-    const name = metadata?.["name"];
-    const namespace = metadata?.["namespace"];
-    if (typeof name !== "string" || name === "") return undefined;
-    if (!this.#options.resource.namespaced) return name;
-    return typeof namespace === "string" ? `${namespace}/${name}` : undefined;
   }
 
   #markListed(): void {

@@ -7,7 +7,6 @@ export interface Resource {
   readonly path: string;
   readonly labelSelector?: string;
   readonly fieldSelector?: string;
-  readonly namespaced: boolean;
   /** Servers may lack it (before Kubernetes 1.33), or older roles not allow it: then it is skipped. */
   readonly optional: boolean;
   /** Nothing can be served before its first list. The Node is waited for elsewhere, and not forever. */
@@ -22,7 +21,6 @@ export function resources(nodeName: string): readonly Resource[] {
       path: "/api/v1/services",
       labelSelector: "!service.kubernetes.io/service-proxy-name",
       fieldSelector: "spec.clusterIP!=None",
-      namespaced: true,
       optional: false,
       required: true,
     },
@@ -30,7 +28,6 @@ export function resources(nodeName: string): readonly Resource[] {
       kind: "EndpointSlice",
       path: "/apis/discovery.k8s.io/v1/endpointslices",
       labelSelector: "!service.kubernetes.io/headless",
-      namespaced: true,
       optional: false,
       required: true,
     },
@@ -38,14 +35,12 @@ export function resources(nodeName: string): readonly Resource[] {
       kind: "Node",
       path: "/api/v1/nodes",
       fieldSelector: `metadata.name=${nodeName}`,
-      namespaced: false,
       optional: false,
       required: false,
     },
     {
       kind: "ServiceCIDR",
       path: "/apis/networking.k8s.io/v1/servicecidrs",
-      namespaced: false,
       optional: true,
       required: false,
     },
