@@ -196,7 +196,7 @@ function ensureNpmPackages() {
   });
   if (!fs.existsSync(pinnedNode)) {
     fail(
-      `npm did not install ${path.basename(nodePackage)}; is it told to leave out optional packages?`,
+      `npm did not install ${path.basename(nodePackage)}; is it told to skip optional packages?`,
       "npm ci --include=optional",
     );
   }

@@ -12,7 +12,7 @@ namespace nftp {
 // Expressions may hold expressions (dynset); deeper than this is refused on the way in and opaque on the way out.
 constexpr uint32_t kMaxExprDepth = 4;
 
-// Upper bound of the bytes that EncodeExprList writes for these, its list's header left out.
+// Upper bound of the bytes that EncodeExprList writes for these, without its list's header.
 size_t ExprListBound(const std::vector<Expr>& exprs);
 
 // Appends `exprs` as NFTA_LIST_ELEMs inside a nested attribute `type`.

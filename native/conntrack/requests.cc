@@ -117,7 +117,7 @@ bool AllOnes(const uint8_t* bytes, size_t length) {
 uint32_t TupleFilter(const ConntrackRecord& value, const ConntrackRecord& mask, size_t direction) {
   uint32_t parts = 0;
   // Not for IPv6: ctnetlink_filter_match_tuple takes ipv6_addr_cmp() the wrong way round, at least from Linux 5.8 to
-  // 6.18, and leaves out exactly the entries that were asked for.
+  // 6.18, and skips exactly the entries that were asked for.
   if (value.family == AF_INET) {
     if (AllOnes(mask.addresses[direction * 2], 4)) parts |= kFilterSource;
     if (AllOnes(mask.addresses[direction * 2 + 1], 4)) parts |= kFilterDestination;

@@ -11,7 +11,7 @@
 
 namespace nftp {
 
-// Names of the chains in a table of ip_tables or ip6_tables, the built-in ones left out. Ask only for tables that are
+// Names of the chains in a table of ip_tables or ip6_tables, without the built-in ones. Ask only for tables that are
 // named in /proc/net/ip_tables_names or ip6_tables_names: the kernel makes one that is not there. Throws Failure.
 std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef& table);
 

@@ -42,7 +42,7 @@ using MonitorItem = std::variant<ChangeBatch, EventsLost, MonitorFailed>;
 struct MonitorOptions {
   std::vector<TableRef> tables;  // empty: all
   bool all_tables = true;
-  std::optional<uint32_t> skip_port;  // leave out what this port changed
+  std::optional<uint32_t> skip_port;  // skip what this port changed
   size_t receive_buffer = 0;
 };
 

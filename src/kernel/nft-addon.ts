@@ -39,7 +39,7 @@ export interface NativeOpenOptions {
 
 export interface NativeMonitorOptions {
   readonly tables?: readonly TableRef[];
-  /** Leave out what was committed from this port. */
+  /** Skip what was committed from this port. */
   readonly skipPort?: number;
 }
 

@@ -398,7 +398,7 @@ export interface MonitorHandlers {
   /** One call per commit by anybody. */
   onBatch(batch: ChangeBatch): void;
   /**
-   * The kernel dropped events (ENOBUFS), or somebody else committed while a large commit of this kernel object kept its monitors
+   * The kernel dropped events (ENOBUFS), or another process committed while a large commit of this kernel object kept its monitors
    * from listening: whoever listens must read everything again.
    */
   onLost(): void;
@@ -409,7 +409,7 @@ export interface MonitorHandlers {
 export interface MonitorOptions {
   /** Only events of these tables; absent: all. */
   readonly tables?: readonly TableRef[];
-  /** Leave out what this kernel object's own commits changed; the batch still comes, with no events. Default true. */
+  /** Skip what this kernel object's own commits changed; the batch still comes, with no events. Default true. */
   readonly skipOwn?: boolean;
 }
 

@@ -1,5 +1,5 @@
 /**
- * The wanted table of one family: service port views in, wanted elements and chains out. A change of one service touches
+ * The desired table of one family: service port views in, desired elements and chains out. A change of one service touches
  * that service's elements alone; nothing here grows with the cluster.
  */
 import type { EndpointList } from "../model/endpoints.js";
@@ -225,7 +225,7 @@ export class FamilyRuleset {
         ? this.#keys.nodePort(view.protocol, view.nodePort)
         : this.#keys.vip(vip, view.protocol, view.port);
     const set = vip === undefined ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shardOf(key.service)];
-    // Most lists stand there just as they are wanted: told without building anything.
+    // Most lists stand there just as they are desired: told without building anything.
     if (set.kernelValue(key.at(base)) === undefined) return wanted;
     if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(wanted), wanted.length)) return wanted;
     const indexOf = this.#keys.finder(wanted);

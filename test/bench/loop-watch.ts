@@ -42,7 +42,7 @@ export class LoopWatch {
     this.#timer.unref();
   }
 
-  /** Leaves out what this turn has done so far. */
+  /** Skips what this turn has done so far. */
   skip(): void {
     this.#begin();
   }

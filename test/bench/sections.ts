@@ -21,7 +21,7 @@ interface Size {
 /** Of a process that is not this one, and how long its event loop was held. */
 export type Watched<T> = Size & T & { readonly blocked: Blocked };
 
-/** All that a run measured; a section that was left out is absent. */
+/** All that a run measured; a section that was skipped is absent. */
 export interface Results {
   services?: Measured[];
   kernel?: KernelMemory;

@@ -1,6 +1,6 @@
 /**
  * Loaded into the program ahead of it (`node --import`): when it ends, one line on stderr as its log's say how long its event loop was
- * held. The time in which modules are loaded is left out: that is before anything listens.
+ * held. The time in which modules are loaded is skipped: that is before anything listens.
  */
 import { subscribe } from "node:diagnostics_channel";
 import { writeSync } from "node:fs";

@@ -69,7 +69,7 @@ export interface InjectedFault {
 interface Listener {
   readonly handlers: MonitorHandlers;
   readonly tables: ReadonlySet<string> | undefined;
-  /** The port whose own events are left out. */
+  /** The port whose own events are skipped. */
   readonly skip: number | undefined;
 }
 
@@ -113,7 +113,7 @@ export class FakeKernel implements Kernel {
     if (options.addresses !== undefined) this.setAddresses(options.addresses);
   }
 
-  /** Another socket in the same namespace: what it commits is somebody else's to this one. */
+  /** Another socket in the same namespace: what it commits is another process's to this one. */
   asOther(portId?: number, name = "other"): FakeKernel {
     return new FakeKernel({ process: { pid: this.process.pid + 1, name } }, this.shared, portId);
   }

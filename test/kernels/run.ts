@@ -11,7 +11,7 @@
  * --monitor  a Unix socket to be made, on which qemu takes commands: `stop` pauses the guest, `cont` lets it go on
  * FILTER     only test files whose path contains it
  *
- * The last line is `N passed, N failed, N left out`. The exit code is 0 only if nothing failed.
+ * The last line is `N passed, N failed, N skipped`. The exit code is 0 only if nothing failed.
  */
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -197,15 +197,15 @@ async function testKernel(kernel: DebianKernel, unpacked: UnpackedKernel, userla
 function summarize(results: readonly Result[]): void {
   console.log("\n=== summary");
   for (const { kernel, release, passed, failures, leftOut, minutes } of results) {
-    const counts = `${passed} passed, ${failures.length} failed, ${leftOut.length} left out`;
+    const counts = `${passed} passed, ${failures.length} failed, ${leftOut.length} skipped`;
     console.log(`${kernel.name.padEnd(6)} ${release}: ${counts} in ${minutes.toFixed(1)} min`);
     for (const each of failures) console.log(`  failed: ${each.split("\n")[0]}`);
-    for (const each of leftOut) console.log(`  left out: ${each}`);
+    for (const each of leftOut) console.log(`  skipped: ${each}`);
   }
   const sum = (count: (result: Result) => number): number => results.reduce((total, each) => total + count(each), 0);
   const failed = sum(({ failures }) => failures.length);
   console.log(
-    `${sum(({ passed }) => passed)} passed, ${failed} failed, ${sum(({ leftOut }) => leftOut.length)} left out`,
+    `${sum(({ passed }) => passed)} passed, ${failed} failed, ${sum(({ leftOut }) => leftOut.length)} skipped`,
   );
   process.exitCode = failed === 0 ? 0 : 1;
 }

@@ -147,7 +147,7 @@ describe("flows of real packets", () => {
 });
 
 describe("the kernel filters where it can", () => {
-  test("so that it sends little more than what is wanted", async () => {
+  test("so that it sends little more than what is desired", async () => {
     await table.deleteMatching({});
     for (let i = 0; i < 300; i++) {
       await table.create(flow({ vip: `10.96.1.${i % 10}`, clientPort: 1000 + i, protocol: i % 3 === 0 ? 6 : 17 }));

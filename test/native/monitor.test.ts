@@ -61,7 +61,7 @@ async function listen(kernel: NftKernel, options?: MonitorOptions): Promise<List
   return listener;
 }
 
-test("a commit by somebody else: every event, whose it was, and the generation behind it", async () => {
+test("a commit by another process: every event, whose it was, and the generation behind it", async () => {
   const { kernel, open } = lab();
   const other = await open();
   const listener = await listen(kernel);

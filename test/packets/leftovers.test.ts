@@ -133,7 +133,7 @@ describe("what a kube-proxy before 1.24 left", () => {
   });
 });
 
-describe("a chain that somebody else's rule jumps to", () => {
+describe("a chain that another process's rule jumps to", () => {
   beforeAll(async () => {
     await nft(`flush ruleset\n${kubeProxy()}
       add chain ip nat CNI-HOSTPORT-SETMARK

@@ -132,7 +132,7 @@ describe("0.0.0.0/0 and ::/0: every local address", () => {
     [
       ...answersAt(ADDRESSES),
       {
-        rule: "an address of somebody else on a node port's number",
+        rule: "an address of another process on a node port's number",
         from: ["b", "client", "node"],
         to: [web, edge, empty].map(({ n }) => target(`203.0.113.250:${nodePortOf(n)}`, STRANGER, nodePortOf(n))),
         expect: "untouched",

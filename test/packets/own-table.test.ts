@@ -85,7 +85,7 @@ async function syncFailures(): Promise<readonly number[]> {
 
 const nft = (...words: readonly string[]) => cluster.lab.node.run(["nft", ...words]);
 
-// Two lists of tests, not one with some left out: each kernel shows all that there is to show on it.
+// Two lists of tests, not one with some skipped: each kernel shows all that there is to show on it.
 if (factsOf(release()).persist) describe("a kernel with tables that outlive their owner", onNewer);
 else describe("a kernel without tables that outlive their owner", onOlder);
 

@@ -1,4 +1,4 @@
-/** Others' hands on the tables of a program that runs: undone at once, seen by packets, said in the log. */
+/** Other processes' changes on the tables of a program that runs: undone at once, seen by packets, said in the log. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";

@@ -184,7 +184,7 @@ describe("addresses and ports that no service has", () => {
         expect: "untouched",
       },
       {
-        rule: "somebody else's address on a node port's number",
+        rule: "another process's address on a node port's number",
         from: ["b", "client"],
         to: target("203.0.113.250 on a node port", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" }, 30003),
         expect: "untouched",

@@ -141,7 +141,7 @@ export function monitors(current: Current): void {
     await ear.monitor?.close();
   });
 
-  test("our own changes are left out, but their batch comes", async () => {
+  test("our own changes are skipped, but their batch comes", async () => {
     const { kernel } = current();
     const ear = await Ear.open(kernel);
     expect(await heard(current, kernel, ear, [newTable()])).toEqual([]);

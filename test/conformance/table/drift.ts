@@ -1,4 +1,4 @@
-/** Others' hands on our table, our rules in theirs, and the rest. */
+/** Other processes' changes on our table, our rules in theirs, and the rest. */
 import { beforeEach, expect, it } from "vitest";
 import type { Kernel, Op } from "../../../src/kernel/types.js";
 import { TableWatch } from "../../../src/table/sync/watch.js";
@@ -42,9 +42,9 @@ export function drift(world: () => KernelWorld): void {
       { op: "add", kind: "rule", ...OWN, chain: "draw-2", exprs: [{ type: "counter" }] },
     );
     expect((await table.apply()).transactions).toBe(0);
-    table.invalidate("somebody else wrote");
+    table.invalidate("another process wrote");
     const repaired = await table.apply();
-    expect(repaired.resynced).toBe("somebody else wrote");
+    expect(repaired.resynced).toBe("another process wrote");
     expect(operations(repaired)).toBe("chain -1 rule +1 -1 element +1");
     expect(await snapshot(kernel)).toEqual(wanted);
     await meddle({

@@ -2,7 +2,7 @@
 import type { Resource, Verb } from "./resources.ts";
 import type { Pace } from "./wire.ts";
 
-/** Which requests; a field left out: any. */
+/** Which requests; an absent field: any. */
 export interface FaultTarget {
   readonly verb?: Verb;
   /** "services". */

@@ -69,13 +69,13 @@ async function eventually(holds) {
 async function wave(from, to, { count, atOnce, namespaces }) {
   const ended = {};
   let next = from;
-  const lane = async () => {
+  const sequence = async () => {
     while (next < to) {
       const end = await start(next++, count, namespaces);
       ended[end] = (ended[end] ?? 0) + 1;
     }
   };
-  await Promise.all(Array.from({ length: atOnce }, lane));
+  await Promise.all(Array.from({ length: atOnce }, sequence));
   return ended;
 }
 

@@ -29,7 +29,7 @@ async function sizeAfter(first: string, then: string): Promise<number> {
 }
 
 describe("the young generation", () => {
-  it("grows without end when it is left alone", async () => {
+  it("grows on where it has no limit", async () => {
     expect(await sizeAfter("", "")).toBeGreaterThan(10);
   });
 

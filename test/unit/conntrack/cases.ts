@@ -48,7 +48,7 @@ export const CASES: readonly Case[] = [
     expect: "endpoint-serves",
   },
   {
-    name: "to one that policy and hints leave out",
+    name: "to one that policy and hints skip",
     to: ["203.0.113.1", 53],
     from: ["10.1.0.5", 5353],
     expect: "endpoint-serves",

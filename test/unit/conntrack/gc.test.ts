@@ -196,7 +196,7 @@ describe("a run", () => {
     expect(left("ip6").length).toBe(before);
   });
 
-  test("of a table that leaves out what the prefilter allows comes to the same counts", async () => {
+  test("of a table that skips what the prefilter allows comes to the same counts", async () => {
     const plain = setUp();
     const screened = setUp();
     const { table } = screened;
@@ -288,7 +288,7 @@ describe("in the background", () => {
     expect(runs.length).toBe(4);
   });
 
-  test("an interval that is given stays as it is; an early run also purges what is closing", async () => {
+  test("an interval that is given is kept; an early run also purges what is closing", async () => {
     const { log } = logLines();
     const asked: unknown[] = [];
     const collector = {

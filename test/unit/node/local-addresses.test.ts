@@ -118,7 +118,7 @@ describe("LocalAddresses", () => {
     expect(await texts()).toEqual(["192.0.2.6"]);
   });
 
-  it("goes without events while it cannot subscribe, trying later and later", async () => {
+  it("goes without events while it cannot subscribe, trying with backoff", async () => {
     const attempts: number[] = [];
     const start = Date.now();
     const watch = kernel.watchAddresses.bind(kernel);

@@ -106,7 +106,7 @@ describe("the size of the connection table", () => {
     expect(await valueOf(HASH_SIZE)).toBe(65_536);
   });
 
-  it("is left alone with maxPerCore 0", async () => {
+  it("is kept with maxPerCore 0", async () => {
     await node({ [MAX]: "1000\n", [HASH_SIZE]: "10\n" });
     expect(await apply({ conntrack: { maxPerCore: 0 } })).toEqual([]);
     expect(await valueOf(MAX)).toBe(1000);
@@ -149,7 +149,7 @@ describe("the OOM score", () => {
     expect(await valueOf(OOM)).toBe(-999);
   });
 
-  it("stays as it is when none is desired", async () => {
+  it("is kept when none is desired", async () => {
     await node();
     await apply({ oomScoreAdj: undefined });
     expect(await valueOf(OOM)).toBe(0);

@@ -56,7 +56,7 @@ describe("Pace", () => {
     expect(writes).toEqual([0, 71]);
   });
 
-  it("retries a failure later and later, up to the limit, and forgets it after a success", async () => {
+  it("retries a failure with backoff, up to the limit, and forgets it after a success", async () => {
     outcome = (index) => ({ ok: index === 5 || index > 6 });
     const subject = pace();
     subject.request();

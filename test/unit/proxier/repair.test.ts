@@ -1,4 +1,4 @@
-/** What the proxier does about others' hands on its tables. */
+/** What the proxier does about other processes' changes on its tables. */
 import { afterEach, beforeEach, describe, expect, it, test, vi } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
@@ -140,7 +140,7 @@ describe("a table that another process changes", () => {
     expect(repairs[1].ms).toBeLessThan(50);
   });
 
-  it("is left alone before the first full list is in", async () => {
+  it("is not repaired before the first full list is in", async () => {
     put(0, [1]);
     await proxier.prepare();
     await other.commit([{ op: "add", kind: "table", ...TABLE }, foreignChain]);

@@ -1,4 +1,4 @@
-/** Whether a table was left alone between two generations, as far as events tell. */
+/** Whether nothing changed a table between two generations, as far as events tell. */
 import { expect, it } from "vitest";
 
 import { Announcements, type Period } from "../../../src/table/sync/announcements.js";

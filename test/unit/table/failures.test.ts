@@ -46,7 +46,7 @@ describe("a refused transaction", () => {
     expect(operations(result)).toBe("element +1 -1");
   });
 
-  it("is tried once more when somebody else has filled the set", async () => {
+  it("is tried once more when another process has filled the set", async () => {
     const kernel = new FakeKernel();
     const table = new Table(kernel, { ...OWN, name: OWN.table });
     const set = table.set({ set: "s", key: ["ipv4_addr"], size: 2 });
@@ -60,7 +60,7 @@ describe("a refused transaction", () => {
     expect(result.drift?.changes).toEqual(["set s: elements 1 added"]);
   });
 
-  it("still tells with the next transaction what a read had found that somebody else did", async () => {
+  it("still tells with the next transaction what a read had found that another process did", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);

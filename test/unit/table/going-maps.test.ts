@@ -71,7 +71,7 @@ describe.each<DeletedMaps>(["let go", "hold on", "come back twice"])("chains of 
     expect(runs.count).toBe(1);
   });
 
-  it("a question that finds no answer is asked again", async () => {
+  it("a question that finds no answer is retried", async () => {
     const { table, remove } = await withMap(kernel);
     let trouble = true;
     const runs = dryRuns(kernel, () => {

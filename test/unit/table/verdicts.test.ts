@@ -10,7 +10,7 @@ import { Dice } from "../proxier/support/dice.js";
 const MAPS = ["m", "n"];
 const ELEMENTS = 8;
 
-/** What is wanted, beside the table that wants it. */
+/** What is desired, beside the table that wants it. */
 class Wants {
   /** The chain that each element of each map goes to. */
   readonly #goes = new Map<string, string>();

@@ -227,7 +227,7 @@ describe("events that do not come", () => {
     expect(heard.at(-1)).toBe("chain theirs added or changed");
   });
 
-  it("a monitor that cannot be opened is retried, later and later", async () => {
+  it("a monitor that cannot be opened is retried, with backoff", async () => {
     await watch.close();
     const monitor = kernel.monitor.bind(kernel);
     let refusals = 3;

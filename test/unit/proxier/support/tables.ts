@@ -24,7 +24,7 @@ export async function readTables(kernel: Kernel): Promise<TableView[]> {
 }
 
 /**
- * As lines, sorted. Left out: sizes (sets grow, and stay), the names of anonymous sets (numbers), clients that affinity remembers,
+ * As lines, sorted. Skipped: sizes (sets grow, and stay), the names of anonymous sets (numbers), clients that affinity remembers,
  * at which index of a list an endpoint stands (that the indices have no holes is checked), and which number affinity gives it.
  */
 export function normalForm(tables: readonly TableView[]): string[] {

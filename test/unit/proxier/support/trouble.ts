@@ -1,4 +1,4 @@
-/** What goes wrong at random: refusals, lost replies and events, broken dumps, and others' hands on the tables. */
+/** What goes wrong at random: refusals, lost replies and events, broken dumps, and other processes' changes on the tables. */
 import type { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import type { Op, OpKind, TableRef } from "../../../../src/kernel/types.js";
 import type { Dice } from "./dice.js";
