@@ -60,7 +60,7 @@ const tiers: readonly Tier[] = [
   { name: "packets", what: "real packets through the real kernel", runs: "in-namespaces" },
   { name: "nft", what: "what nft prints of our table", runs: "in-namespaces" },
   { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
-  { name: "package", what: "npm pack, installed and run in a clean root", runs: "plain", apart: true },
+  { name: "package", what: "npm pack, installed and run in a clean root", runs: "in-namespaces", apart: true },
 ];
 
 const { values: options, positionals: filters } = parseArgs({
@@ -186,8 +186,15 @@ function tally(tier: Tier, report: Report | undefined, failure: string | undefin
   return { passed: report?.numPassedTests ?? 0, failed, skipped, notes };
 }
 
+/** See test/library/clean-root.ts. Returns what went wrong. */
+function makeCleanRoot(): string | undefined {
+  const { status } = spawnSync(process.execPath, ["test/library/clean-root.ts"], { cwd: root, stdio: "inherit" });
+  return status === 0 ? undefined : "could not pack and install the package; see above";
+}
+
 /** What a tier needs from outside, as its namespaces have no way out. Returns what went wrong. */
 function prepare(tier: Tier): string | undefined {
+  if (tier.name === "package") return makeCleanRoot();
   if (tier.name !== "nft" || options["nft-versions"] !== "all") return undefined;
   try {
     for (const suite of suites) fetchNft(suite);

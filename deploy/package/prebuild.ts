@@ -60,8 +60,11 @@ function nativeFiles(...endings: readonly string[]): readonly string[] {
 function digest(name: string): string {
   const hash = createHash("sha256").update(`${name} ${JSON.stringify(platforms[name])}`);
   const inputs = [...nativeFiles(".cc", ".h", ".hpp"), "deploy/package/prebuild.ts", "deploy/package/musl.c"];
-  for (const file of [...inputs, "deploy/package/zig/package-lock.json", "package-lock.json"]) {
+  for (const file of [...inputs, "deploy/package/zig/package-lock.json"]) {
     hash.update(`${file}\0`).update(readFileSync(path.join(root, file)));
+  }
+  for (const module of ["node-addon-api", `node-linux-${process.arch}`]) {
+    hash.update(readFileSync(path.join(root, "node_modules", module, "package.json")));
   }
   return hash.digest("hex");
 }

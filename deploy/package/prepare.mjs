@@ -2,6 +2,7 @@
  * What `npm pack` and `npm publish` run before and after: the package holds the library alone.
  *
  *   node deploy/package/prepare.mjs           builds dist/ and prebuilds/, and writes the published package.json
+ *                                             NFT_PROXIER_PLATFORMS="linux-x64-glibc …": for these platforms alone
  *   node deploy/package/prepare.mjs --after   puts the checkout's own package.json back
  *
  * The checkout's package.json is that of the program: client-node, zod and the pinned Node are no business of the library's users.
@@ -88,7 +89,8 @@ function publishedManifest(manifest, packages) {
 restore();
 if (!process.argv.includes("--after")) {
   const manifest = JSON.parse(fs.readFileSync(manifestFile, "utf8"));
-  run("node", "deploy/bootstrap.mjs", "--", "deploy/package/prebuild.ts");
+  const platforms = (process.env.NFT_PROXIER_PLATFORMS ?? "").split(" ").filter((name) => name !== "");
+  run("node", "deploy/bootstrap.mjs", "--", "deploy/package/prebuild.ts", ...platforms);
   const { files, packages } = reachable(Object.values(manifest.exports).map((entry) => entry.default));
   writeIgnoreFile(files);
   const published = publishedManifest(manifest, packages);

@@ -5,9 +5,7 @@ import { FieldCodec, FieldError, type FieldsValue } from "./fields.js";
 import { parseVerdict, verdictText, type VerdictText } from "./verdicts.js";
 
 /** What a set or map is: its key, what it maps to, how large it may grow. */
-export type SetSpec = Omit<FullSetSpec, "deferLeftovers">;
-
-type Fields = readonly FieldType[];
+export interface SetSpec extends Omit<FullSetSpec, "deferLeftovers"> {}
 
 /** What `Table.set` returns for a specification. */
 export type ElementsOf<Spec extends SetSpec> = Spec extends { readonly interval: true }
@@ -16,7 +14,7 @@ export type ElementsOf<Spec extends SetSpec> = Spec extends { readonly interval:
     ? DynamicSet
     : Spec extends { readonly data: "verdict" }
       ? VerdictMap<Spec["key"]>
-      : Spec extends { readonly data: infer Data extends Fields }
+      : Spec extends { readonly data: infer Data extends readonly FieldType[] }
         ? DataMap<Spec["key"], Data>
         : PlainSet<Spec["key"]>;
 
@@ -35,14 +33,17 @@ export function checkFieldTypes({ set, key, data }: SetSpec): void {
 
 /** A set that packets fill (`update`): the program only declares it. */
 export class DynamicSet {
+  /** @internal */
   constructor(readonly spec: SetSpec) {}
 }
 
 /** What sets and maps have in common. Keys that are bytes have every field of a concatenation padded to 4 bytes. */
-abstract class Keyed<Key extends Fields> {
+abstract class Keyed<Key extends readonly FieldType[]> {
+  /** @internal */
   protected readonly elements: ElementSet;
   readonly #keys: FieldCodec;
 
+  /** @internal */
   constructor(elements: ElementSet) {
     this.elements = elements;
     this.#keys = new FieldCodec(`set ${elements.spec.set}, key`, elements.spec.key);
@@ -66,13 +67,14 @@ abstract class Keyed<Key extends Fields> {
     this.elements.clear();
   }
 
+  /** @internal */
   protected packKey(key: unknown): Uint8Array {
     return this.#keys.pack(key);
   }
 }
 
 /** A set: keys alone. */
-export class PlainSet<Key extends Fields = Fields> extends Keyed<Key> {
+export class PlainSet<Key extends readonly FieldType[] = readonly FieldType[]> extends Keyed<Key> {
   /** The element comes with the next apply. False: it was desired already. Throws FieldError. */
   put(key: FieldsValue<Key> | Uint8Array): boolean {
     return this.elements.put(this.packKey(key));
@@ -80,12 +82,16 @@ export class PlainSet<Key extends Fields = Fields> extends Keyed<Key> {
 }
 
 /** A map from keys to values. */
-export class DataMap<Key extends Fields = Fields, Data extends Fields = Fields> extends Keyed<Key> {
+export class DataMap<
+  Key extends readonly FieldType[] = readonly FieldType[],
+  Data extends readonly FieldType[] = readonly FieldType[],
+> extends Keyed<Key> {
   readonly #data: FieldCodec;
 
+  /** @internal */
   constructor(elements: ElementSet) {
     super(elements);
-    this.#data = new FieldCodec(`map ${elements.spec.set}, data`, elements.spec.data as Fields);
+    this.#data = new FieldCodec(`map ${elements.spec.set}, data`, elements.spec.data as readonly FieldType[]);
   }
 
   /** The key maps to this with the next apply. False: it was desired already. Throws FieldError. */
@@ -107,10 +113,11 @@ export interface VerdictNumbers {
 }
 
 /** A map from keys to verdicts. */
-export class VerdictMap<Key extends Fields = Fields> extends Keyed<Key> {
+export class VerdictMap<Key extends readonly FieldType[] = readonly FieldType[]> extends Keyed<Key> {
   readonly #numbers: VerdictNumbers;
   readonly #data = new Uint32Array(1);
 
+  /** @internal */
   constructor(elements: ElementSet, numbers: VerdictNumbers) {
     super(elements);
     this.#numbers = numbers;
@@ -134,6 +141,7 @@ export class VerdictMap<Key extends Fields = Fields> extends Keyed<Key> {
 export class NetworkSet {
   readonly #elements: ElementSet;
 
+  /** @internal */
   constructor(elements: ElementSet) {
     this.#elements = elements;
   }

@@ -24,10 +24,10 @@ import {
 import { type ChainSpec, fullChain, fullRule, type Rule } from "./rules.js";
 
 /** What a table is. */
-export type TableOptions = Pick<
+export interface TableOptions extends Pick<
   EngineOptions,
   "family" | "name" | "comment" | "own" | "ownerMark" | "refreshIntervalMs" | "postWriteIntervalMs"
->;
+> {}
 
 /** Rules of ours in a chain of another table. */
 export interface Insertion extends Omit<FullInsertion, "rules"> {

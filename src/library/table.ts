@@ -18,7 +18,9 @@ export type { NftKernelOptions } from "../kernel/nft-kernel.js";
 export { TableError } from "../table/index.js";
 export type {
   Action,
+  AddressTypeName,
   ApplyResult,
+  CtStateName,
   Drift,
   FaultyObject,
   Features,
@@ -28,6 +30,7 @@ export type {
   Match,
   OperationCounts,
   PortRange,
+  TcpFlagName,
   WatchOptions,
 } from "../table/index.js";
 export { DataMap, DynamicSet, NetworkSet, PlainSet, VerdictMap, type ElementsOf, type SetSpec } from "./elements.js";

@@ -1,0 +1,112 @@
+/**
+ * The published package, as a stranger gets it: packed, installed where there is no compiler, and in a root that holds the C library,
+ * Node and the installed package alone. Needs the npm registry and Debian's archive, so it is made outside of the tests' namespaces:
+ *
+ *   node test/library/clean-root.ts     writes build/package/
+ */
+import { spawnSync } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { mustRun, unpacked } from "../lab/debian.ts";
+
+const checkout = path.resolve(import.meta.dirname, "..", "..");
+export const directory = path.join(checkout, "build", "package");
+/** What the examples see as `/`; the project is in /app. */
+export const cleanRoot = path.join(directory, "root");
+export const reportFile = path.join(directory, "report.json");
+export const muslRoot = path.join(directory, "musl", "root");
+
+/** What was seen on the way. */
+export interface Report {
+  /** Of the tarball, bytes; and unpacked. */
+  readonly size: number;
+  readonly unpackedSize: number;
+  readonly files: readonly string[];
+  /** Packages in node_modules after the installation. */
+  readonly installed: readonly string[];
+  /** What npm said when it installed. */
+  readonly output: string;
+}
+
+/** npm of this machine, on the pinned Node, seeing no other program: nothing could compile. */
+function withoutCompiler(): Record<string, string> {
+  const bin = path.join(directory, "bin");
+  mkdirSync(bin, { recursive: true });
+  symlinkSync(process.execPath, path.join(bin, "node"));
+  symlinkSync("/bin/sh", path.join(bin, "sh"));
+  return { PATH: bin };
+}
+
+/** What npm tells install scripts, so that node-gyp compiles without a download. */
+export function compilers(): Record<string, string> {
+  return {
+    npm_config_node_gyp: path.resolve(npmScript(), "../../node_modules/node-gyp/bin/node-gyp.js"),
+    npm_config_nodedir: path.join(checkout, "node_modules", `node-linux-${process.arch}`),
+  };
+}
+
+function npmScript(): string {
+  const npm = mustRun("sh", ["-c", 'readlink -f "$(command -v npm)"']).trim();
+  if (!npm.endsWith(".js")) throw new Error(`npm is no script of Node's: ${npm}`);
+  return npm;
+}
+
+function pack(): { tarball: string; size: number; unpackedSize: number; files: string[] } {
+  const output = mustRun("npm", ["pack", "--json", `--pack-destination=${directory}`], { cwd: checkout });
+  const [packed] = JSON.parse(output) as {
+    filename: string;
+    size: number;
+    unpackedSize: number;
+    files: { path: string }[];
+  }[];
+  const { filename, size, unpackedSize, files } = packed;
+  return { tarball: path.join(directory, filename), size, unpackedSize, files: files.map((file) => file.path) };
+}
+
+/** Installs the tarball in an empty project. Returns what npm said. */
+function install(tarball: string): string {
+  const project = path.join(cleanRoot, "app");
+  mkdirSync(project, { recursive: true });
+  writeFileSync(path.join(project, "package.json"), '{ "name": "stranger", "private": true, "type": "module" }\n');
+  const result = spawnSync(
+    process.execPath,
+    [npmScript(), "install", "--foreground-scripts", "--no-audit", "--no-fund", tarball],
+    { cwd: project, env: { ...process.env, ...withoutCompiler() }, encoding: "utf8", timeout: 300_000 },
+  );
+  const output = `${result.stdout}${result.stderr}`;
+  if (result.status !== 0) throw new Error(`npm install ended with ${result.status}: ${output}`);
+  return output;
+}
+
+function installedPackages(): string[] {
+  const modules = path.join(cleanRoot, "app", "node_modules");
+  return readdirSync(modules).filter((name) => !name.startsWith("."));
+}
+
+/** A Debian of another kind, for its C library alone. */
+function fetchLibraries(name: string, packages: readonly string[]): void {
+  const download = (archive: { download(names: readonly string[]): void }): void => archive.download(packages);
+  unpacked(path.join(directory, name), "bookworm", `the C library for ${name}`, download);
+}
+
+function main(): void {
+  for (const name of ["root", "bin"]) rmSync(path.join(directory, name), { recursive: true, force: true });
+  mkdirSync(directory, { recursive: true });
+  fetchLibraries("glibc", ["libc6", "libstdc++6", "libgcc-s1"]);
+  fetchLibraries("musl", ["musl", "musl-dev"]);
+  // Its links are absolute: /lib/ld-linux… is made relative to the root by the copy.
+  cpSync(path.join(directory, "glibc", "root"), cleanRoot, { recursive: true, verbatimSymlinks: true });
+  const { tarball, ...packed } = pack();
+  const output = install(tarball);
+  mkdirSync(path.join(cleanRoot, "usr/bin"), { recursive: true });
+  mkdirSync(path.join(cleanRoot, "proc"), { recursive: true });
+  cpSync(process.execPath, path.join(cleanRoot, "usr/bin/node"), { dereference: true });
+  cpSync(path.join(cleanRoot, "app/node_modules/nft-proxier/examples"), path.join(cleanRoot, "app/examples"), {
+    recursive: true,
+  });
+  const report: Report = { ...packed, installed: installedPackages(), output };
+  writeFileSync(reportFile, `${JSON.stringify(report, undefined, 2)}\n`);
+  if (!existsSync(path.join(cleanRoot, "usr/bin/node"))) throw new Error("there is no Node in the clean root");
+}
+
+if (import.meta.main) main();

@@ -1,0 +1,151 @@
+/** The programs in examples/, as their readers run them, on the real kernel and with packets. */
+import { once } from "node:events";
+import { mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { Namespace } from "../lab/namespace.ts";
+import { patience } from "../lab/patience.ts";
+
+/** The machine that the programs run on, its client, and a machine behind it. */
+let host: Namespace;
+let client: Namespace;
+let behind: Namespace;
+
+/** Where the programs run. */
+export interface Place {
+  /** Runs a program of Node's: the command ahead of its path. */
+  readonly node: readonly string[];
+  /** The examples' directory, and one for files, as the programs see them. */
+  readonly examples: string;
+  readonly files: string;
+  /** What they see as `/`. */
+  readonly root: string;
+}
+
+/** Greets whoever connects, and keeps the connection. */
+async function serve(namespace: Namespace, port: number, greeting: string): Promise<void> {
+  const script = `net.createServer((s) => { s.on("error", () => {}); s.write("${greeting}"); }).listen(${port}, () => console.log("ready"))`;
+  const child = namespace.spawn([process.execPath, "-e", script], { stdio: ["ignore", "pipe", "inherit"] });
+  await once(child.stdout!, "data");
+}
+
+/** What so many connections at once are greeted with, in at most `ms`; those without a greeting are not in the list. */
+async function connect(
+  address: string,
+  port: number,
+  count = 1,
+  ms = patience(400),
+  from = "192.0.2.2",
+): Promise<string[]> {
+  const script = `const all = [];
+    for (let i = 0; i < ${count}; i++)
+      net.connect({ port: ${port}, host: "${address}", localAddress: "${from}" }).on("data", (d) => { all.push(String(d)); if (all.length === ${count}) end(); }).on("error", () => {});
+    const end = () => { console.log(JSON.stringify(all)); process.exit(); };
+    setTimeout(end, ${ms});`;
+  return JSON.parse(await client.mustRun([process.execPath, "-e", script])) as string[];
+}
+
+async function startLab(): Promise<void> {
+  [host, client, behind] = await Promise.all(["host", "client", "behind"].map((name) => Namespace.create(name)));
+  await host.ip([
+    "link set lo up",
+    "link add client type veth peer name eth0 netns client",
+    "link add behind type veth peer name eth0 netns behind",
+    "address add 192.0.2.1/24 dev client",
+    "address add 198.51.100.1/24 dev behind",
+    "link set client up",
+    "link set behind up",
+  ]);
+  await client.ip(["address add 192.0.2.2/24 dev eth0", "address add 192.0.2.3/24 dev eth0", "link set eth0 up"]);
+  await behind.ip(["address add 198.51.100.2/24 dev eth0", "link set eth0 up"]);
+  await host.sysctl({ "net.ipv4.ip_forward": 1, "net.netfilter.nf_conntrack_acct": 1 });
+  await serve(host, 8000, "host");
+  await serve(behind, 80, "behind");
+}
+
+/** Declares the tests of all examples, and the network that they run in. */
+export function testExamples(place: Place): void {
+  const example = (name: string, ...args: readonly string[]): string[] => [
+    ...place.node,
+    path.join(place.examples, `${name}.ts`),
+    ...args,
+  ];
+  beforeAll(startLab);
+  afterAll(async () => {
+    await Promise.all([host, client, behind].map((namespace) => namespace.destroy()));
+  });
+  beforeEach(async () => {
+    await host.mustRun(["nft", "flush", "ruleset"]);
+    expect(await connect("192.0.2.1", 8000)).toEqual(["host"]);
+  });
+
+  test("blocklist drops packets from the networks in the file, and writes the difference when it changes", async () => {
+    const file = path.join(place.files, "blocklist");
+    const write = (text: string): void => writeFileSync(path.join(place.root, file), text);
+    mkdirSync(path.join(place.root, place.files), { recursive: true });
+    write("192.0.2.0/25 # the client\n203.0.113.7\n2001:db8::/32\n");
+    const written = await host.mustRun(example("blocklist", file));
+    expect(written).toMatch(/^3 networks; 1 transactions: \d+ elements added, 0 deleted$/m);
+    expect(await connect("192.0.2.1", 8000)).toEqual([]);
+    expect(await host.mustRun(example("blocklist", file))).toContain("; 0 transactions: 0 elements added, 0 deleted");
+    write("203.0.113.7\n2001:db8::/32\n");
+    expect(await host.mustRun(example("blocklist", file))).toContain(
+      "2 networks; 1 transactions: 0 elements added, 2 deleted",
+    );
+    expect(await connect("192.0.2.1", 8000)).toEqual(["host"]);
+    await host.mustRun(example("blocklist", "--remove"));
+    expect(await host.mustRun(["nft", "list", "tables"])).toBe("");
+  });
+
+  test("port-forwarder sends connections to the machine behind, and prints its table", async () => {
+    expect(await connect("192.0.2.1", 8080)).toEqual([]);
+    const table = await host.mustRun(example("port-forwarder", "tcp:8080=198.51.100.2:80", "udp:53=198.51.100.3:53"));
+    expect(table).toContain("tcp . 8080 : 198.51.100.2 . 80");
+    expect(await connect("192.0.2.1", 8080)).toEqual(["behind"]);
+    expect(await connect("192.0.2.1", 8000)).toEqual(["host"]);
+    const refused = await host.run(example("port-forwarder", "tcp:8080=198.51.100.2:80000"));
+    expect([refused.code, refused.stderr]).toEqual([
+      1,
+      expect.stringContaining("expected a port from 0 to 65535, found 80000"),
+    ]);
+    await host.mustRun(example("port-forwarder"));
+    expect(await connect("192.0.2.1", 8080)).toEqual([]);
+  });
+
+  test("rate-limiter lets so many new connections a second through", async () => {
+    await host.mustRun(example("rate-limiter", "8000", "2"));
+    const greetings = await connect("192.0.2.1", 8000, 20);
+    expect(greetings.length).toBeGreaterThanOrEqual(2);
+    expect(greetings.length).toBeLessThan(20);
+    const dropped = /counter packets (\d+) .* drop comment "beyond the rate"/.exec(
+      await host.mustRun(["nft", "list", "ruleset"]),
+    );
+    expect(Number(dropped?.[1])).toBeGreaterThan(0);
+    await host.mustRun(example("rate-limiter", "--remove"));
+    expect(await connect("192.0.2.1", 8000, 20, patience(2000))).toHaveLength(20);
+  });
+
+  test("watcher prints who changed the ruleset", async () => {
+    const child = host.spawn(example("watcher"), { stdio: ["ignore", "pipe", "inherit"] });
+    const exited = once(child, "exit");
+    let output = "";
+    child.stdout!.setEncoding("utf8").on("data", (text: string) => (output += text));
+    await expect.poll(() => output).toContain("listening\n");
+    await host.mustRun(["nft", "add table ip stranger; add chain ip stranger forward"]);
+    await host.mustRun(example("rate-limiter", "8000", "2"));
+    await expect
+      .poll(() => output)
+      .toMatch(/: nft \(thread \d+\): new table ip stranger, new chain ip stranger forward$/m);
+    await expect.poll(() => output).toMatch(/new chain inet rate-limiter limited/);
+    // `ip netns exec` has become the program itself.
+    child.kill("SIGTERM");
+    expect((await exited)[0]).toBe(0);
+  });
+
+  test("top-talkers prints the clients with the most connections", async () => {
+    await host.mustRun(example("rate-limiter", "9", "1")); // what looks at a connection's state makes the kernel track it
+    expect(await connect("192.0.2.1", 8000, 100, patience(5000), "192.0.2.3")).toHaveLength(100);
+    const output = await host.mustRun(example("top-talkers", "1"));
+    expect(output).toMatch(/^192\.0\.2\.3 +100 connections +[1-9]\d+ bytes\n\d+ of \d+ entries\n$/);
+  });
+}

@@ -1,0 +1,180 @@
+/** The published package in a root that holds nothing but Node, the C library and what `npm install` made; see clean-root.ts. */
+import { spawnSync } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { beforeAll, describe, expect, test } from "vitest";
+import { mustRun } from "../lab/debian.ts";
+import { cleanRoot, compilers, directory, muslRoot, type Report, reportFile } from "./clean-root.ts";
+import { testExamples } from "./examples.ts";
+
+const checkout = path.resolve(import.meta.dirname, "../..");
+const installed = path.join(cleanRoot, "app", "node_modules", "nft-proxier");
+const inside = ["chroot", cleanRoot, "/usr/bin/node"];
+let report: Report;
+
+beforeAll(() => {
+  report = JSON.parse(readFileSync(reportFile, "utf8")) as Report;
+  // The mount namespace is the tests' own.
+  mustRun("mount", ["--rbind", "/proc", path.join(cleanRoot, "proc")]);
+});
+
+/** Runs a module of the project's, given as text, in the clean root. */
+function runInside(text: string): { readonly code: number | null; readonly output: string } {
+  writeFileSync(path.join(cleanRoot, "app", "program.mjs"), text);
+  const { status, stdout, stderr } = spawnSync(inside[0], [...inside.slice(1), "/app/program.mjs"], {
+    encoding: "utf8",
+  });
+  return { code: status, output: `${stdout}${stderr}` };
+}
+
+describe("the tarball", () => {
+  test("is a few MB, and holds the library alone", () => {
+    console.log(`tarball ${report.size} bytes, ${report.unpackedSize} unpacked, ${report.files.length} files`);
+    expect(report.size).toBeLessThan(4 * 2 ** 20);
+    const ofProgram = /^dist\/(main|cli|config|daemon|node|observe|proxier|ruleset|source)\b|\.map$/;
+    expect(report.files.filter((file) => ofProgram.test(file))).toEqual([]);
+    expect(report.files).toEqual(expect.arrayContaining(["dist/library/table.js", "dist/library/conntrack.d.ts"]));
+    const tops = new Set(report.files.map((file) => file.split("/")[0]));
+    expect([...tops].toSorted()).toEqual(
+      [
+        "LICENSE",
+        "README.md",
+        "binding.gyp",
+        "deploy",
+        "dist",
+        "docs",
+        "examples",
+        "native",
+        "package.json",
+        "prebuilds",
+      ].toSorted(),
+    );
+  });
+
+  test("brings the addon for four platforms", () => {
+    const addons = report.files.filter((file) => file.endsWith(".node")).map((file) => file.split("/")[1]);
+    expect(addons.toSorted()).toEqual(["linux-arm64-glibc", "linux-arm64-musl", "linux-x64-glibc", "linux-x64-musl"]);
+  });
+
+  test("leaves the checkout's package.json as it was", () => {
+    const { private: isPrivate, bin } = JSON.parse(readFileSync(path.join(checkout, "package.json"), "utf8")) as {
+      private: boolean;
+      bin: object;
+    };
+    expect([isPrivate, bin]).toEqual([true, { "nft-proxier": "dist/main.js" }]);
+  });
+});
+
+describe("npm install", () => {
+  test("brings one dependency and compiles nothing", () => {
+    expect(report.installed.toSorted()).toEqual(["nft-proxier", "node-addon-api"]);
+    expect(report.output).not.toContain("compiling");
+    expect(existsSync(path.join(installed, "build"))).toBe(false);
+  });
+
+  test("says what is missing where it has to compile and cannot", () => {
+    const copy = path.join(directory, "without-prebuilds");
+    rmSync(copy, { recursive: true, force: true });
+    cpSync(installed, copy, { recursive: true });
+    rmSync(path.join(copy, "prebuilds"), { recursive: true });
+    const env = { PATH: path.join(directory, "bin") };
+    const done = spawnSync(process.execPath, ["deploy/package/install.mjs"], { cwd: copy, env, encoding: "utf8" });
+    expect(done.status).toBe(1);
+    expect(done.stderr).toContain(`there is no prebuilt addon for linux-${process.arch}-glibc; compiling it`);
+    expect(done.stderr).toContain("apt-get install g++ make python3 libnftnl-dev libmnl-dev");
+  });
+
+  test("compiles the addon where there is no prebuilt one", () => {
+    const copy = path.join(directory, "compiled", "node_modules", "nft-proxier");
+    rmSync(path.join(directory, "compiled"), { recursive: true, force: true });
+    cpSync(path.dirname(installed), path.dirname(copy), { recursive: true });
+    rmSync(path.join(copy, "prebuilds"), { recursive: true });
+    const env = { ...process.env, ...compilers() };
+    const done = spawnSync(process.execPath, ["deploy/package/install.mjs"], { cwd: copy, env, encoding: "utf8" });
+    expect(`${done.status} ${done.status === 0 ? "" : done.stdout + done.stderr}`).toBe("0 ");
+    const program =
+      'import("nft-proxier/table").then(async (m) => { await (await m.openKernel()).close(); console.log("open"); })';
+    const cwd = path.dirname(path.dirname(copy));
+    expect(mustRun(process.execPath, ["-e", program], { cwd })).toBe("open\n");
+  });
+});
+
+describe("in the clean root", () => {
+  test("there is neither a compiler nor a library of netfilter's", () => {
+    expect(readdirSync(path.join(cleanRoot, "usr/bin"))).toEqual(["node"]);
+    const libraries = ["app", "lib", "usr"].flatMap((top) =>
+      readdirSync(path.join(cleanRoot, top), { recursive: true, encoding: "utf8" })
+        .filter((file) => /lib(nftnl|mnl)\./.test(file))
+        .map((file) => `${top}/${file}`),
+    );
+    expect(libraries.filter((file) => !file.startsWith("app/node_modules/nft-proxier/prebuilds/"))).toEqual([]);
+  });
+
+  test("deeper paths are refused", () => {
+    const text = 'await import("nft-proxier/dist/table/table.js").catch((error) => console.log(error.code));';
+    expect(runInside(text)).toEqual({ code: 0, output: "ERR_PACKAGE_PATH_NOT_EXPORTED\n" });
+  });
+
+  test("a program is type-checked by the package's declarations alone", () => {
+    const project = path.join(cleanRoot, "app");
+    writeFileSync(
+      path.join(project, "typed.ts"),
+      `import { openKernel, Table } from "nft-proxier/table";
+import { openConntrack } from "nft-proxier/conntrack";
+const table = new Table(await openKernel(), { family: "ip", name: "typed" });
+const map = table.set({ set: "m", key: ["ipv4_addr", "inet_service"], data: ["ipv4_addr"] });
+map.put(["192.0.2.1", 80], "192.0.2.2");
+// @ts-expect-error a port is a number
+map.put(["192.0.2.1", "80"], "192.0.2.2");
+export const entries: number = await (await openConntrack()).count();
+`,
+    );
+    const options = [
+      "--ignoreConfig",
+      "--noEmit",
+      "--strict",
+      "--module",
+      "nodenext",
+      "--target",
+      "es2023",
+      "--types",
+      "",
+    ];
+    const tsc = path.join(checkout, "node_modules", ".bin", "tsc");
+    expect(spawnSync(tsc, [...options, "typed.ts"], { cwd: project, encoding: "utf8" }).stdout).toBe("");
+  });
+
+  describe("the examples run:", () => {
+    testExamples({ node: inside, examples: "/app/examples", files: "/app/files", root: cleanRoot });
+  });
+});
+
+describe("on musl", () => {
+  // There is no Node for musl in the registries: a program of ours stands for it that has Node's functions as stubs.
+  test("the prebuilt addon and its libraries load", () => {
+    const addon = path.join(installed, "prebuilds", `linux-${process.arch}-musl`, "nft_proxier.node");
+    const symbols = mustRun("nm", ["-D", "--undefined-only", addon]).matchAll(/ U ((?:napi|node_api)_\w+)/g);
+    const work = path.join(directory, "musl-check");
+    mkdirSync(work, { recursive: true });
+    const source = `#include <dlfcn.h>
+#include <stdio.h>
+${[...symbols].map(([, name]) => `int ${name}(void) { return 0; }`).join("\n")}
+int main(int argc, char **argv) {
+  void *addon = dlopen(argv[1], RTLD_NOW);
+  if (addon == NULL) return puts(dlerror()), 1;
+  return puts(dlsym(addon, "napi_register_module_v1") == NULL ? "no entry point" : "loaded"), 0;
+}
+`;
+    writeFileSync(path.join(work, "check.c"), source);
+    const triplet = `${process.arch === "arm64" ? "aarch64" : "x86_64"}-linux-musl`;
+    const libraries = path.join(muslRoot, "usr/lib", triplet);
+    // The C library is its own loader.
+    const loader = path.join("lib", triplet, "libc.so");
+    const [start, prologue, epilogue] = ["crt1.o", "crti.o", "crtn.o"].map((name) => path.join(libraries, name));
+    const program = path.join(work, "check");
+    const headers = ["-nostdinc", "-isystem", path.join(muslRoot, "usr/include", triplet)];
+    const objects = [start, prologue, path.join(work, "check.c"), path.join(muslRoot, loader), epilogue];
+    mustRun("cc", ["-no-pie", "-fno-pie", ...headers, "-nostdlib", "-rdynamic", ...objects, "-o", program]);
+    expect(spawnSync(path.join(muslRoot, loader), [program, addon], { encoding: "utf8" }).stdout).toBe("loaded\n");
+  });
+});
