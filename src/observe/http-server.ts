@@ -28,7 +28,7 @@ export interface HttpRequest {
   readonly accept: string;
   /** Resolves with the request's body, "" when there is none; undefined when it broke off or is too long. */
   readonly body: Promise<string | undefined>;
-  /** Aborted when nobody waits for the answer any more. */
+  /** Aborted when the client does not wait for the answer any more. */
   readonly signal: AbortSignal;
 }
 

@@ -12,7 +12,7 @@ export interface Trial<Item> {
   works(items: readonly Item[]): Promise<boolean>;
 }
 
-export interface Findings<Item> {
+export interface SearchResult<Item> {
   /** Refused one by one. They are back. */
   readonly refused: readonly Item[];
   /** Not in force, and not to blame as far as is known. They are desired. */
@@ -23,14 +23,14 @@ export interface Findings<Item> {
 const MOST_TO_BLAME_ALONE = 2;
 
 /** All items together have been refused. */
-export async function findRefused<Item>(items: readonly Item[], trial: Trial<Item>): Promise<Findings<Item>> {
+export async function findRefused<Item>(items: readonly Item[], trial: Trial<Item>): Promise<SearchResult<Item>> {
   const refused: Item[] = [];
   let open: (readonly Item[])[] = [];
   let passed = 0;
   let failed = 0;
   const most = 2 * Math.ceil(Math.log2(items.length + 1)) + 8;
   /** None is to blame. */
-  const giveUp = async (): Promise<Findings<Item>> => {
+  const giveUp = async (): Promise<SearchResult<Item>> => {
     const untried = [...refused, ...open.flat()];
     await trial.forward(untried);
     return { refused: [], untried };

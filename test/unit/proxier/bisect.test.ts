@@ -1,7 +1,7 @@
 /** Finding who is refused, by halves: whom it blames, what it leaves desired, and how many refusals it takes. */
 import { describe, expect, it } from "vitest";
 
-import { findRefused, type Findings, type Trial } from "../../../src/proxier/bisect.js";
+import { findRefused, type SearchResult, type Trial } from "../../../src/proxier/bisect.js";
 
 const range = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
 
@@ -34,7 +34,7 @@ class Kernel implements Trial<number> {
     return true;
   }
 
-  find(): Promise<Findings<number>> {
+  find(): Promise<SearchResult<number>> {
     return findRefused([...this.desired], this);
   }
 }
