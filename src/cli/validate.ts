@@ -3,7 +3,6 @@ import { type Problem, ServiceModel } from "../model/index.js";
 import { createLogger } from "../base/logger.js";
 import { ManifestDirectoryError, type ManifestProblem, ManifestSource } from "../source/manifests/source.js";
 import { FilePositions, type Position } from "../source/manifests/positions.js";
-import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { ValidateOptions } from "./options.js";
 import { decoderFor, nodeName, readConfig } from "./setup.js";
 import { writeOut } from "./stdio.js";
@@ -50,7 +49,12 @@ export async function validateCommand(options: ValidateOptions): Promise<number>
   });
   const findings: Finding[] = [];
   try {
-    await source.start(new ModelSink(model));
+    await source.start({
+      upsert: (object) => void (object.kind !== "Node" && model.upsert(object)),
+      remove: (kind, name) => void (kind !== "Node" && model.remove(kind, name)),
+      synced: ignore,
+      flush: ignore,
+    });
     findings.push(...(await findingsOf(source, model, options.manifests)));
   } catch (error) {
     if (!(error instanceof ManifestDirectoryError)) throw error;
@@ -67,26 +71,6 @@ export async function validateCommand(options: ValidateOptions): Promise<number>
       : [...findings.map(lineOf), summaryOf(findings, served)].join("\n");
   await writeOut(`${text}\n`);
   return valid ? 0 : 1;
-}
-
-/** What the proxier makes of objects before it looks at a node or a kernel. */
-class ModelSink implements ObjectSink {
-  readonly #model: ServiceModel;
-
-  constructor(model: ServiceModel) {
-    this.#model = model;
-  }
-
-  upsert(object: KubeObject): void {
-    if (object.kind !== "Node") this.#model.upsert(object);
-  }
-
-  remove(kind: KubeKind, name: string): void {
-    if (kind !== "Node") this.#model.remove(kind, name);
-  }
-
-  synced(): void {}
-  flush(): void {}
 }
 
 async function findingsOf(source: ManifestSource, model: ServiceModel, directory: string): Promise<Finding[]> {
