@@ -15,59 +15,54 @@ export interface Attribution {
 /** Sets whose keys begin with a service's address, protocol and port, or its protocol and node port. */
 const SERVICE_KEYED = /^(services|nodeports|endpoints|nodeport-endpoints|no-endpoint|firewall-ips|reset)(-|$)/;
 
-function latin1(bytes: Uint8Array): string {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1");
+/** Tells one element from all others. */
+function elementId(set: string, key: Uint8Array): string {
+  return `${set} ${Buffer.from(key.buffer, key.byteOffset, key.byteLength).toString("latin1")}`;
 }
 
 /** The owners of faulty objects, found in one walk over the services however many faults there are. */
 export class FaultOwners {
   readonly #expander: ServiceExpander;
-  /** By set, by key: undefined until the owner is found. */
-  readonly #elements = new Map<string, Map<string, string | undefined>>();
-  readonly #names = new Map<string, string | undefined>();
+  /** By chain or set, and by element: undefined until the owner is found. */
+  readonly #owners = new Map<string, string | undefined>();
+  /** That faulty elements are in. */
+  readonly #sets = new Set<string>();
 
   constructor(faults: readonly FaultyObject[], expander: ServiceExpander) {
     this.#expander = expander;
     for (const { set, key, chain } of faults) {
       const name = chain ?? set;
-      if (name !== undefined) this.#names.set(name, undefined);
+      if (name !== undefined) this.#owners.set(name, undefined);
       if (set === undefined || key === undefined) continue;
-      let keys = this.#elements.get(set);
-      if (keys === undefined) this.#elements.set(set, (keys = new Map()));
-      keys.set(latin1(key), undefined);
+      this.#owners.set(elementId(set, key), undefined);
+      this.#sets.add(set);
     }
   }
 
   /** The first service that is found to have an object is its owner. */
   look(service: string, ports: readonly (ServicePortState & { readonly own: OwnObjects })[]): void {
+    const found = (id: string): void => {
+      if (this.#owners.has(id) && this.#owners.get(id) === undefined) this.#owners.set(id, service);
+    };
+    const element = ({ spec: { set } }: ElementSet, key: Uint8Array): void => {
+      if (this.#sets.has(set)) found(elementId(set, key));
+    };
+    const to: Expansion = {
+      element,
+      endpoints: (set, key, base, { length }) => {
+        for (let i = 0; i < length; i++) element(set, key.at(base + i));
+      },
+      list: () => undefined,
+    };
     for (const port of ports) {
-      for (const { name } of port.own) {
-        if (this.#names.has(name) && this.#names.get(name) === undefined) this.#names.set(name, service);
-      }
-      if (this.#elements.size > 0) this.#expander.expand(port, this.#lookFor(service));
+      for (const { name } of port.own) found(name);
+      if (this.#sets.size > 0) this.#expander.expand(port, to);
     }
   }
 
   of({ set, key, chain }: FaultyObject): string | undefined {
-    const byKey = set === undefined || key === undefined ? undefined : this.#elements.get(set)?.get(latin1(key));
-    const name = chain ?? set;
-    return byKey ?? (name === undefined ? undefined : this.#names.get(name));
-  }
-
-  #lookFor(service: string): Expansion {
-    const compare = (set: ElementSet, key: Uint8Array): void => {
-      const keys = this.#elements.get(set.spec.set);
-      if (keys === undefined) return;
-      const text = latin1(key);
-      if (keys.has(text) && keys.get(text) === undefined) keys.set(text, service);
-    };
-    return {
-      element: compare,
-      endpoints: (set, key, base, { length }) => {
-        for (let i = 0; i < length; i++) compare(set, key.at(base + i));
-      },
-      list: () => undefined,
-    };
+    const byKey = set === undefined || key === undefined ? undefined : this.#owners.get(elementId(set, key));
+    return byKey ?? this.#owners.get(chain ?? set ?? "");
   }
 }
 

@@ -201,16 +201,9 @@ export class FamilyRuleset {
 
   /** Gives the endpoints their indices: those that they had, as the last state or else the kernel's table tells. */
   #order(view: ServicePortView, before: ServicePortState | undefined): ServicePortState {
-    const { clusterEndpoints, localEndpoints } = view;
-    const cluster =
-      before === undefined
-        ? this.#orderInKernel(view, "cluster", clusterEndpoints)
-        : assignIndices(before.cluster, clusterEndpoints);
-    const local =
-      before === undefined
-        ? this.#orderInKernel(view, "local", localEndpoints)
-        : assignIndices(before.local, localEndpoints);
-    return { view, cluster, local };
+    const order = (kind: "cluster" | "local", desired: EndpointList): EndpointList =>
+      before === undefined ? this.#orderInKernel(view, kind, desired) : assignIndices(before[kind], desired);
+    return { view, cluster: order("cluster", view.clusterEndpoints), local: order("local", view.localEndpoints) };
   }
 
   /** After a restart: the order in which the kernel's table, perhaps written by an earlier run, holds a list. */

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { normalizeExpr } from "../../src/kernel/normalize.js";
 import type { BaseChain, Expr, Family, Kernel } from "../../src/kernel/types.js";
 import { Table, type Rule } from "../../src/table/index.js";
-import { anonymousContent } from "../../src/table/rules/comparable.js";
+import { anonymousContent } from "../../src/table/rules/diff.js";
 import { endpoint, indexed, serviceTable, vip } from "./table/build.js";
 import { CASES, setsOf, type Case } from "./table/statements.js";
 import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";

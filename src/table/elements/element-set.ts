@@ -132,7 +132,7 @@ export class TrackedElements implements ElementSet {
     const head = this.#readHead(key);
     for (let i = 0; i < count; i++) {
       const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
-      this.#retain(map.findOrInsertHashed(this.#key, 0, hash), data, i * map.dataWords);
+      this.#retain(map.findOrInsert(this.#key, 0, hash), data, i * map.dataWords);
     }
   }
 
@@ -141,7 +141,7 @@ export class TrackedElements implements ElementSet {
     const head = this.#readHead(key);
     for (let i = 0; i < count; i++) {
       const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
-      const row = map.findHashed(this.#key, 0, hash);
+      const row = map.find(this.#key, 0, hash);
       if (row >= 0 && (this.#rows.of(row) & DESIRED) !== 0) this.#release(row, deferred);
     }
   }
@@ -151,7 +151,7 @@ export class TrackedElements implements ElementSet {
     const head = this.#readHead(key);
     for (let i = 0; i < count; i++) {
       const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
-      const row = map.findHashed(this.#key, 0, hash);
+      const row = map.find(this.#key, 0, hash);
       if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return false;
       if (!this.#rows.kernelHolds(row, data, i * map.dataWords)) return false;
     }

@@ -124,23 +124,19 @@ export class PackedMap {
     return (hash & ~NEIGHBOURS) | (last & NEIGHBOURS);
   }
 
-  /** Row of the key that starts at `key[at]`, or -1. */
-  find(key: Int32Array, at = 0): number {
-    return this.findHashed(key, at, this.hashOf(this.hashOfHead(key, at), key[at + this.keyWords - 1]));
+  #hash(key: Int32Array, at: number): number {
+    return this.hashOf(this.hashOfHead(key, at), key[at + this.keyWords - 1]);
   }
 
-  findHashed(key: Int32Array, at: number, hash: number): number {
+  /** Row of the key that starts at `key[at]`, or -1. */
+  find(key: Int32Array, at = 0, hash = this.#hash(key, at)): number {
     const { slots, mask } = this.#tableOf(hash);
     const slot = this.#slotOf(slots, mask, key, at, hash);
     return slots[slot * 2] - 1;
   }
 
   /** Row of the key, made when it is not there yet; a new row has state and uses 0. */
-  findOrInsert(key: Int32Array, at = 0): number {
-    return this.findOrInsertHashed(key, at, this.hashOf(this.hashOfHead(key, at), key[at + this.keyWords - 1]));
-  }
-
-  findOrInsertHashed(key: Int32Array, at: number, hash: number): number {
+  findOrInsert(key: Int32Array, at = 0, hash = this.#hash(key, at)): number {
     const table = this.#tableOf(hash);
     const { slots, mask } = table;
     const slot = this.#slotOf(slots, mask, key, at, hash);
@@ -178,7 +174,7 @@ export class PackedMap {
   remove(row: number): void {
     const words = this.words(row);
     const at = this.at(row);
-    const hash = this.hashOf(this.hashOfHead(words, at + KEY), words[at + this.dataWord - 1]);
+    const hash = this.#hash(words, at + KEY);
     const table = this.#tableOf(hash);
     const { slots, mask } = table;
     let hole = hash & mask;

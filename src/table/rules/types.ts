@@ -4,6 +4,7 @@
  * A value that a packet carries is a `Field`; a `Statement` is one match or one action; a rule is statements
  * in order. `lower.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
  */
+import type { AddressType, TcpFlag } from "../../kernel/constants.js";
 import type { BaseChain, Family, Verdict } from "../../kernel/types.js";
 import type { InvalidationCause } from "../sync/invalidations.js";
 
@@ -27,10 +28,9 @@ export type Field =
 /** A port or an inclusive range of ports. */
 export type PortRange = number | readonly [from: number, to: number];
 
-export type TcpFlagName = "fin" | "syn" | "rst" | "psh" | "ack" | "urg" | "ecn" | "cwr";
+export type TcpFlagName = keyof typeof TcpFlag;
 export type CtStateName = "new" | "established" | "related" | "invalid" | "untracked";
-export type AddressTypeName =
-  "unspec" | "unicast" | "local" | "broadcast" | "anycast" | "multicast" | "blackhole" | "unreachable" | "prohibit";
+export type AddressTypeName = keyof typeof AddressType;
 
 /** Conditions: the rule goes on to its next statement only when they hold. */
 export type Match =

@@ -6,7 +6,7 @@ import { Hook } from "../../kernel/constants.js";
 import { TrackedElements } from "../elements/element-set.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
-import { prepareRule, type References, type DesiredChain } from "../rules/comparable.js";
+import { prepareRule, type References, type DesiredChain } from "../rules/diff.js";
 import { checkSetSpec, packedBytes } from "../rules/schema.js";
 import { checkComment, checkName } from "../rules/text.js";
 import type { ChainSpec, SetSpec } from "../rules/types.js";

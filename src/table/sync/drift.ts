@@ -35,10 +35,13 @@ export class DriftReport {
   }
 
   elements(set: string, { gone, added, changed }: ElementDrift): void {
-    const parts = [countOf(gone, "gone"), countOf(added, "added"), countOf(changed, "changed")].filter(
-      (part) => part !== undefined,
-    );
-    if (parts.length > 0) this.say(`set ${set}: elements ${parts.join(", ")}`);
+    this.counts(`set ${set}: elements`, { gone, added, changed });
+  }
+
+  /** "WHAT 1 gone, 2 added", unless all are none. */
+  counts(what: string, counts: Readonly<Record<string, number>>): void {
+    const parts = Object.entries(counts).flatMap(([word, count]) => (count === 0 ? [] : `${count} ${word}`));
+    if (parts.length > 0) this.say(`${what} ${parts.join(", ")}`);
   }
 
   /** Undefined when nothing differed. */
@@ -46,10 +49,6 @@ export class DriftReport {
     if (this.#total === 0) return undefined;
     return { causes: this.causes, changes: this.#changes, total: this.#total, tableDeleted: this.#tableDeleted };
   }
-}
-
-function countOf(count: number, word: string): string | undefined {
-  return count === 0 ? undefined : `${count} ${word}`;
 }
 
 /** Two reads behind one apply, as one. */
@@ -114,8 +113,7 @@ function compareNames<T>(
 function compareRules(name: string, before: KernelChain, after: KernelChain, report: DriftReport): void {
   const edits = editScript(before.rules, after.rules, sameRule);
   const count = (kind: string): number => edits.filter(({ edit }) => edit === kind).length;
-  const parts = [countOf(count("delete"), "gone"), countOf(count("add"), "added")].filter((part) => part !== undefined);
-  if (parts.length > 0) report.say(`chain ${name}: rules ${parts.join(", ")}`);
+  report.counts(`chain ${name}: rules`, { gone: count("delete"), added: count("add") });
 }
 
 /** As nft lists them. */

@@ -13,7 +13,7 @@ import type {
 } from "../../kernel/types.js";
 import type { TableFacts } from "../quirks.js";
 import type { Period } from "./announcements.js";
-import { anonymousContent, canonicalExprs, type ComparableRule, referencesOf } from "../rules/comparable.js";
+import { anonymousContent, canonicalExprs, type ComparableRule, referencesOf } from "../rules/diff.js";
 import { commentOf } from "../rules/text.js";
 
 /** What the kernel is known to hold of our table. */

@@ -11,7 +11,7 @@ import { Backoff } from "../../base/backoff.js";
 import { KernelError } from "../../kernel/errors.js";
 import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../kernel/types.js";
 import type { Phases, RuleOp } from "./plan.js";
-import { prepareRule, type PreparedRule } from "../rules/comparable.js";
+import { prepareRule, type PreparedRule } from "../rules/diff.js";
 import { printRule } from "../rules/statements.js";
 import { checkComment, checkName, commentOf } from "../rules/text.js";
 import type { Insertion, Rule, TableOptions } from "../rules/types.js";
@@ -19,9 +19,8 @@ import type { Insertion, Rule, TableOptions } from "../rules/types.js";
 /** 16 characters of base64url: 96 bits. */
 const HASH_CHARACTERS = 16;
 const HASH = /^[A-Za-z0-9_-]{16}$/;
-/** First wait before a chain that is not there is looked for again, ms; doubles up to the longest. */
-const FIRST_RETRY_MS = 1000;
-const LONGEST_RETRY_MS = 60_000;
+/** Between looks for a chain that is not there. */
+const RETRY = { firstMs: 1000, longestMs: 60_000 };
 
 interface MarkedRule {
   readonly rule: PreparedRule;
@@ -72,7 +71,7 @@ export class Insertions {
   readonly #ownerMark: string | undefined;
   readonly #targets = new Map<string, Target>();
   #sweepDue: boolean;
-  readonly #backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
+  readonly #backoff = new Backoff(RETRY);
   #retryAt: number | undefined;
 
   constructor({ ownerMark }: Pick<TableOptions, "ownerMark">) {
@@ -214,7 +213,7 @@ export class Insertions {
       // Nothing can be changed in a table that another program owns.
       if (owner !== undefined && owner !== kernel.portId) continue;
       const ref = { family, table };
-      for (const rule of (await rulesOf(kernel, ref)) ?? []) {
+      for (const rule of (await orAbsent(() => kernel.rules(ref))) ?? []) {
         const key = keyOf(ref, rule.chain);
         const rules = found.get(key);
         if (rules === undefined) found.set(key, [rule]);
@@ -310,11 +309,6 @@ async function readChain(kernel: Kernel, ref: TableRef, chain: string): Promise<
     if (!(await kernel.chains(ref)).some((info) => info.chain === chain)) return undefined;
     return kernel.rules(ref, chain);
   });
-}
-
-/** Undefined when the table is not there. */
-function rulesOf(kernel: Kernel, ref: TableRef): Promise<RuleInfo[] | undefined> {
-  return orAbsent(() => kernel.rules(ref));
 }
 
 async function orAbsent<T>(read: () => Promise<T>): Promise<T | undefined> {

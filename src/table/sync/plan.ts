@@ -13,7 +13,7 @@ import { sameExprs } from "../../kernel/normalize.js";
 import { editScript } from "../rules/diff.js";
 import type { PackedChange } from "../elements/element-set.js";
 import { fateOf, tableFlags } from "../quirks.js";
-import type { ComparableRule, PreparedRule, DesiredChain } from "../rules/comparable.js";
+import type { ComparableRule, PreparedRule, DesiredChain } from "../rules/diff.js";
 import type { KernelChain, KernelRule, KernelState } from "./dump.js";
 import { commentData } from "../rules/text.js";
 import type { FaultyObject, OperationCounts } from "../rules/types.js";
