@@ -11,13 +11,13 @@ export type TableDeclarations = Pick<DeclaredTable, "chain" | "removeChain" | "s
 export class DeclaredTable {
   readonly ref: TableRef;
   protected readonly desired: DesiredState;
-  readonly #comment: { readonly comment?: string };
+  readonly #comment: string | undefined;
 
   constructor({ family, name, comment }: Pick<TableOptions, "family" | "name" | "comment">) {
     checkName("table", name);
     checkComment(`table ${name}`, comment);
     this.ref = { family, table: name };
-    this.#comment = comment === undefined ? {} : { comment };
+    this.#comment = comment;
     this.desired = new DesiredState(name, family);
   }
 
@@ -55,15 +55,7 @@ export class DeclaredTable {
    * added by it to chains that have to be there.
    */
   render(): string {
-    const { sets, chains, verdicts } = this.desired;
-    return renderTable({
-      ...this.ref,
-      ...this.#comment,
-      sets: [...sets.values()].map((record) => record.elements),
-      chains: [...chains.values()].map((chain) => chain.spec),
-      verdicts,
-      insertions: this.renderInsertions(),
-    });
+    return renderTable(this.ref, this.#comment, this.desired, this.renderInsertions());
   }
 
   /** Lines that add our rules to others' chains. */

@@ -5,6 +5,7 @@ import { readU32 } from "../elements/bytes.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
 import type { VerdictRegistry } from "../elements/verdicts.js";
+import type { DesiredState } from "../sync/desired.js";
 import { durationText, printVerdict } from "./actions.js";
 import { classidText, hex, type StatementOptions } from "./fields.js";
 import { addressText } from "../../base/ip-ranges.js";
@@ -12,30 +13,24 @@ import { padded, sizeFor } from "./schema.js";
 import { printRule } from "./statements.js";
 import { type ChainSpec, FIELD_BYTES, type FieldType, type SetSpec } from "./types.js";
 
-export interface RenderInput extends TableRef {
-  readonly comment?: string;
-  readonly sets: readonly TrackedElements[];
-  readonly chains: readonly ChainSpec[];
-  readonly verdicts: VerdictRegistry;
-  /** Lines that add our rules to others' chains. */
-  readonly insertions?: readonly string[];
-}
-
 /**
  * The table as text that `nft -f` (>= 1.0.6) loads in place of the one that is there. Sets, chains and elements come in
  * a stable order, so that two renderings of the same state are the same text.
+ * @param insertions lines that add our rules to others' chains.
  */
-export function renderTable(input: RenderInput): string {
-  const name = `${input.family} ${input.table}`;
-  const specs = new Map(input.sets.map((set) => [set.spec.set, set.spec]));
-  const options: StatementOptions = { family: input.family, setSpec: (set) => specs.get(set) };
+export function renderTable(
+  { family, table }: TableRef,
+  comment: string | undefined,
+  { sets, chains, verdicts, setSpec }: Pick<DesiredState, "sets" | "chains" | "verdicts" | "setSpec">,
+  insertions: readonly string[],
+): string {
+  const name = `${family} ${table}`;
   const lines = [`add table ${name}`, `delete table ${name}`, `table ${name} {`];
-  if (input.comment !== undefined) lines.push(`\tcomment "${input.comment}"`, "");
-  for (const set of input.sets) lines.push(...renderSet(set, input.verdicts), "");
-  for (const chain of input.chains) lines.push(...renderChain(chain, options), "");
+  if (comment !== undefined) lines.push(`\tcomment "${comment}"`, "");
+  for (const { elements } of sets.values()) lines.push(...renderSet(elements, verdicts), "");
+  for (const { spec } of chains.values()) lines.push(...renderChain(spec, { family, setSpec }), "");
   if (lines.at(-1) === "") lines.pop();
   lines.push("}");
-  const { insertions = [] } = input;
   if (insertions.length > 0) lines.push("", "# in chains of other tables, which have to be there", ...insertions);
   return `${lines.join("\n")}\n`;
 }
