@@ -47,3 +47,18 @@ export async function inSlices(count: number, work: (from: number, to: number) =
     work(from, Math.min(from + SLICE, count));
   }
 }
+
+/** Writes each as soon as the one before is through; the next is prepared meanwhile. */
+export async function inTurn<T>(all: AsyncIterable<T>, write: (one: T) => Promise<void>): Promise<void> {
+  let writing = Promise.resolve();
+  try {
+    for await (const one of all) {
+      await writing;
+      writing = write(one);
+      // While the next one is prepared its failure has no listener yet; the await that follows gets it.
+      writing.catch(() => undefined);
+    }
+  } finally {
+    await writing;
+  }
+}

@@ -4,7 +4,7 @@ import type { Logger } from "../base/logger.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { FORMER_SERVICE_MAPS, TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
-import { servedClaims } from "../ruleset/served-claims.js";
+import { servedClaims } from "./served-claims.js";
 import { type ApplyResult, type Clock, joinResults, probeRejectPrerouting, Table, TableError } from "../table/index.js";
 import type { ProxierObserver } from "./observer.js";
 import type { Contention } from "./contention.js";

@@ -15,7 +15,6 @@ export interface Attribution {
 /** Sets whose keys begin with a service's address, protocol and port, or its protocol and node port. */
 const SERVICE_KEYED = /^(services|nodeports|endpoints|nodeport-endpoints|no-endpoint|firewall-ips|reset)(-|$)/;
 
-/** Tells one element from all others. */
 function elementId(set: string, key: Uint8Array): string {
   return `${set} ${Buffer.from(key.buffer, key.byteOffset, key.byteLength).toString("latin1")}`;
 }
@@ -25,7 +24,6 @@ export class FaultOwners {
   readonly #expander: ServiceExpander;
   /** By chain or set, and by element: undefined until the owner is found. */
   readonly #owners = new Map<string, string | undefined>();
-  /** That faulty elements are in. */
   readonly #sets = new Set<string>();
 
   constructor(faults: readonly FaultyObject[], expander: ServiceExpander) {

@@ -100,7 +100,6 @@ function twinOf(list: ListValue): number {
   return packList({ ...list, kind: "cluster" });
 }
 
-/** An endpoint's number, of the list whose number the packet has. */
 function drawNumber(count: number): Statement {
   const draw: Field = { field: "numgen", mode: "random", modulus: count };
   return { action: "priority-map", key: ["priority", draw], map: SetName.stickyDraws };

@@ -17,7 +17,6 @@ function writePort(into: Uint8Array, offset: number, port: number): void {
   into[offset + 1] = port & 0xff;
 }
 
-/** The same as a word in memory. */
 function portWord(port: number): number {
   return LITTLE_ENDIAN ? (port >>> 8) | ((port & 0xff) << 8) : port << 16;
 }

@@ -20,7 +20,6 @@ import { declareSets, declareSkeleton, type RulesetOptions } from "./skeleton.js
 
 export type { RulesetOptions };
 
-/** A service port with the chains and sets that it has for itself. */
 type PortRecord = ServicePortState & { readonly own: OwnObjects };
 
 /** What a service has in the table, to come back to. */
@@ -186,7 +185,6 @@ export class FamilyRuleset {
     }
   }
 
-  /** Removes what only the former ports of a service had for themselves. */
   #removeOwn(before: ServiceState, after: ServiceState): void {
     if (before.every((port) => port.own.length === 0)) return;
     const kept = new Set(after.flatMap((port) => port.own.map((object) => `${object.kind} ${object.name}`)));

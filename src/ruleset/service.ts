@@ -34,7 +34,6 @@ export interface Expansion {
   list(value: number): void;
 }
 
-/** The maps that serve VIPs, or their twins that serve node ports. */
 interface Maps {
   readonly nodePort: boolean;
   readonly services: ElementSet;
@@ -174,7 +173,6 @@ function listOf({ cluster, local }: ServicePortState, kind: DrawKind): EndpointL
 
 const NONE: readonly string[] = Object.freeze([]);
 
-/** VIPs that not everybody may reach. */
 function guarded({ sourceRanges, loadBalancerIPs, guards }: ServicePortView): readonly string[] {
   const own = sourceRanges === undefined ? NONE : loadBalancerIPs;
   if (guards === undefined) return own;

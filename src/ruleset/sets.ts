@@ -12,12 +12,10 @@ export type ElementSets = Readonly<Record<Role, ElementSet>> & { readonly endpoi
 
 const LIST = "1 cluster, 2 masqueraded, 3 local, 4 by source, 5-7 affinity; +8: node port";
 
-/** Which list each VIP or node port draws from. */
 function lists(set: string, key: readonly FieldType[], comment: string): SetSpec {
   return { set, key, data: ["classid"], size: "auto", comment };
 }
 
-/** What becomes of packets. */
 function verdicts(set: string, key: readonly FieldType[], comment: string): SetSpec {
   return { set, key, data: "verdict", size: "auto", comment };
 }

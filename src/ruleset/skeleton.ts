@@ -78,7 +78,6 @@ function nodePortMatch(options: SkeletonOptions, input: boolean): Statement[] {
   return input ? [notLoopback] : [{ match: "address-type", direction: "destination", type: "local" }, notLoopback];
 }
 
-/** Rules of `services`, which both DNAT hooks jump to. */
 function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   const toClusterIP: Match = { match: "in-set", key: ["daddr"], set: SetName.clusterIPs };
   const mark = markForMasquerade(options.masqueradeBit);

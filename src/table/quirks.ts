@@ -206,7 +206,6 @@ function probeDeletedMaps(kernel: Kernel, family: Family): Promise<boolean | und
   ]);
 }
 
-/** A chain in a table of its own. */
 function chainOps(family: Family, base?: BaseChain, userdata?: Uint8Array): Op[] {
   const ref = { family, table: TABLE } as const;
   const chain: Op = {
@@ -220,7 +219,6 @@ function chainOps(family: Family, base?: BaseChain, userdata?: Uint8Array): Op[]
   return [{ op: "add", kind: "table", ...ref }, chain];
 }
 
-/** A base chain with one rule, in a table of its own. */
 function ruleOps(family: Family, type: "nat" | "filter", hook: number, priority: number, ...exprs: Expr[]): Op[] {
   const rule: Op = { op: "add", kind: "rule", family, table: TABLE, chain: "probe", exprs };
   return [...chainOps(family, { type, hook, priority }), rule];

@@ -1,5 +1,6 @@
 import { performance } from "node:perf_hooks";
 
+import { inTurn } from "../base/time-slice.js";
 import { TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
 import { nextGeneration } from "../kernel/generation.js";
@@ -12,7 +13,7 @@ import { CheckSchedule } from "./sync/check-schedule.js";
 import { insertionDrift, joined } from "./sync/drift.js";
 import { CommitFailure, TableError, toTableError } from "./sync/results.js";
 import { Insertions, type OpenTarget } from "./sync/insertions.js";
-import { chainsAhead, inTurn, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
+import { chainsAhead, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { type CheckOutcome, checkTable, ObservedTable, type Reading } from "./sync/observed.js";
 import { buildPlan, holdsChains, Phases, type Plan, type PlanInput, type PlannedOp } from "./sync/plan.js";
 import { faultyObjects, sumOf, toResult } from "./sync/results.js";
@@ -43,7 +44,6 @@ export class Table extends DeclaredTable {
   readonly #checks: CheckSchedule;
   readonly #observed: ObservedTable;
   readonly #quirks: Quirks;
-  /** Of the socket that commits. */
   #port: number;
   /** Found by reads, and not undone yet. */
   #drift: Drift | undefined;
@@ -361,7 +361,6 @@ export class Table extends DeclaredTable {
     return table !== undefined && fateOf(table, this.#observed.own, this.#kernel.portId) === "theirs";
   }
 
-  /** Throws TableError when another program owns the table. */
   #checkOwner(): void {
     const { table } = this.#observed.state;
     if (this.#isTheirs(table)) throw this.#notOurs(table);
@@ -417,7 +416,6 @@ export class Table extends DeclaredTable {
     return results.reduce(sumOf);
   }
 
-  /** Commits the plan, and notes that it is in force. */
   async #write(plan: Plan, expect: { generation: number | undefined }): Promise<ApplyResult> {
     const commit = await this.#commit(plan.ops, expect.generation);
     if (commit !== undefined && expect.generation !== undefined) expect.generation = nextGeneration(expect.generation);

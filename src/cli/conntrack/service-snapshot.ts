@@ -13,7 +13,7 @@ import type { IpFamily, ServiceTarget } from "../../model/types.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/facts.js";
 import type { Logger } from "../../base/logger.js";
 import { Metrics } from "../../observe/metrics.js";
-import { servedClaims } from "../../ruleset/served-claims.js";
+import { servedClaims } from "../../proxier/served-claims.js";
 import { AccessDeniedError, ConnectionSettingsError } from "../../source/kubernetes/errors.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../source/types.js";
 import { UserError } from "../stdio.js";

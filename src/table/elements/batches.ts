@@ -94,7 +94,6 @@ function roomFor(buffer: Int32Array<ArrayBuffer>, length: number): Int32Array<Ar
   return larger;
 }
 
-/** The bytes of records of padded keys and data, without the padding. */
 function unpadded(
   words: Int32Array<ArrayBuffer>,
   { count, keyLen, dataLen }: Widths & { readonly count: number },

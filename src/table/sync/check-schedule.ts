@@ -4,7 +4,7 @@ import type { Clock } from "../rules/types.js";
 const LONGEST_CHECK_MS = 60_000;
 
 /**
- * When to read the kernel although nothing was asked for: some time after a write (somebody who restores an older
+ * When to read the kernel although nothing was asked for: some time after a write (another process that restores an older
  * state does so right behind us), at doubling distances, then at the refresh interval.
  */
 export class CheckSchedule {

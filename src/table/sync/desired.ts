@@ -207,7 +207,6 @@ function countUse(uses: Map<string, number>, name: string, by: number): void {
   else uses.set(name, now);
 }
 
-/** Whether the same rows can hold the elements of both. */
 function sameShape(a: SetSpec, b: SetSpec): boolean {
   const data = (spec: SetSpec): string => (spec.data === "verdict" ? "verdict" : String(packedBytes(spec.data ?? [])));
   return (

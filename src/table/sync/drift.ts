@@ -51,7 +51,6 @@ export class DriftReport {
   }
 }
 
-/** Two reads behind one apply, as one. */
 export function joined(a: Drift | undefined, b: Drift | undefined): Drift | undefined {
   if (a === undefined || b === undefined) return a ?? b;
   return {
@@ -62,7 +61,6 @@ export function joined(a: Drift | undefined, b: Drift | undefined): Drift | unde
   };
 }
 
-/** Of rules in other programs' chains. */
 export function insertionDrift(changes: readonly string[]): Drift | undefined {
   if (changes.length === 0) return undefined;
   const report = new DriftReport(new Set<InvalidationCause>(["foreign"]));
@@ -116,7 +114,6 @@ function compareRules(name: string, before: KernelChain, after: KernelChain, rep
   report.counts(`chain ${name}: rules`, { gone: count("delete"), added: count("add") });
 }
 
-/** As nft lists them. */
 function describeFlags(flags: number): string {
   const known = Object.entries(TableFlag).filter(([, flag]) => (flags & flag) !== 0);
   const rest = known.reduce((left, [, flag]) => left & ~flag, flags);

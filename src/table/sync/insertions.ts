@@ -262,7 +262,6 @@ export class Insertions {
       phases.addRule(ref, rule, before(firstKept), { kind: "rule", chain }, comment);
   }
 
-  /** How the chain differs from what is desired; empty: not at all. */
   #driftOf(target: Target, rules: readonly RuleInfo[] | undefined): string[] {
     const { ref, chain, insert, append } = target;
     const where = `chain ${chain} of table ${ref.family} ${ref.table}`;
@@ -302,7 +301,6 @@ function mark(source: Rule, { family, mode }: Insertion, ownerMark: string, seen
   return { rule, comment, text: printRule({ ...source, comment }, { family }) };
 }
 
-/** Undefined when the table or the chain is not there. */
 async function readChain(kernel: Kernel, ref: TableRef, chain: string): Promise<RuleInfo[] | undefined> {
   return orAbsent(async () => {
     if (!(await kernel.tables(ref.family)).some((table) => table.table === ref.table)) return undefined;

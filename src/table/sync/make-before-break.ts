@@ -67,11 +67,8 @@ export interface Piece {
 /** The elements that were taken for one apply, until each is in force or given back. */
 export class Outgoing {
   readonly #sets: readonly SetSnapshot[];
-  /** Sets that are not packed yet. */
   readonly #unpacked: Set<SetSnapshot>;
-  /** Sets that some of is packed. */
   readonly #begun = new Set<SetSnapshot>();
-  /** Packed, and not in force. */
   readonly #open = new Set<OutgoingSet>();
   #settling = Promise.resolve();
 
@@ -144,19 +141,4 @@ export class Outgoing {
 
 function elementsIn(change: PackedChange | undefined): number {
   return (change?.adds?.count ?? 0) + (change?.deletes?.count ?? 0);
-}
-
-/** Writes each as soon as the one before is through; the next is prepared meanwhile. */
-export async function inTurn<T>(all: AsyncIterable<T>, write: (one: T) => Promise<void>): Promise<void> {
-  let writing = Promise.resolve();
-  try {
-    for await (const one of all) {
-      await writing;
-      writing = write(one);
-      // While the next one is prepared its failure has no listener yet; the await that follows gets it.
-      writing.catch(() => undefined);
-    }
-  } finally {
-    await writing;
-  }
 }

@@ -73,7 +73,6 @@ export function noCounts(): Counts {
   return { table: zero(), chain: zero(), rule: zero(), set: zero(), element: zero() };
 }
 
-/** In the order in which they go out. */
 const PHASES = [
   "addTable",
   "removeRules",
@@ -224,7 +223,6 @@ function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, phas
   phases.settle.push(() => void state.chains.set(name, { base, comment, rules }));
 }
 
-/** Adds the chain, or updates its policy. */
 function pushChain(ref: TableRef, { spec }: DesiredChain, phases: Phases, kernel: KernelChain | undefined): void {
   const { chain } = spec;
   const base = spec.base === undefined ? {} : { base: { ...spec.base, policy: spec.base.policy ?? "accept" } as const };

@@ -5,7 +5,6 @@ import { joined } from "./drift.js";
 import { noCounts, type Counts, type PlannedOp } from "./plan.js";
 import type { ApplyResult, FaultyObject } from "../rules/types.js";
 
-/** Two applies, as one. */
 export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
   const drift = joined(a.drift, b.drift);
   const resynced = a.resynced ?? b.resynced;
@@ -19,7 +18,6 @@ export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
   };
 }
 
-/** Of two transactions of one apply. */
 export function sumOf(a: ApplyResult, b: ApplyResult): ApplyResult {
   const operations = noCounts();
   for (const [kind, counts] of Object.entries(operations) as [keyof Counts, { add: number; delete: number }][]) {
@@ -94,7 +92,6 @@ export class TableError extends Error {
   }
 }
 
-/** A commit that failed, with the objects at fault. */
 export class CommitFailure extends Error {
   constructor(
     readonly kernelError: KernelError,
@@ -104,7 +101,6 @@ export class CommitFailure extends Error {
   }
 }
 
-/** Wraps anything that a kernel call threw. */
 export function toTableError(table: string, error: unknown, faulty: readonly FaultyObject[] = []): TableError {
   if (error instanceof TableError) return error;
   if (!(error instanceof KernelError))

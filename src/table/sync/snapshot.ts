@@ -22,7 +22,6 @@ export interface Snapshot {
   readonly retired: readonly string[];
 }
 
-/** What becomes of a set. */
 interface SetFate {
   readonly name: string;
   readonly action: SetPlan["action"];

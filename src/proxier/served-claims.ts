@@ -2,10 +2,9 @@
 import { strideOf } from "../kernel/element-batch.js";
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
-import { type ServiceClaim, unpackServiceKey } from "./keys.js";
-import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "./names.js";
+import { type ServiceClaim, unpackServiceKey } from "../ruleset/keys.js";
+import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
 
-/** The maps that name VIPs and node ports, with endpoints or without. */
 const NAMING: ReadonlySet<string> = new Set([
   SetName.services,
   SetName.nodePorts,
