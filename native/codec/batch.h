@@ -24,7 +24,7 @@ size_t LargestBatch();
 // The error of one that is larger.
 Failure BatchTooLarge();
 
-// Anonymous memory. Pages that nobody touches cost nothing, so it may be as large as an upper bound.
+// Anonymous memory. Pages that are never touched cost nothing, so it may be as large as an upper bound.
 class Region {
  public:
   Region() = default;
@@ -68,7 +68,7 @@ class Batch {
   void Reserve();
   // Where all packed records go, in order of the operations.
   uint8_t* Source() const { return region_.data() + region_.size() - source_size_; }
-  // Whether listeners of events would be told of a great many objects, for each of which the kernel makes a message of
+  // Whether listeners of events would receive a great many objects, for each of which the kernel makes a message of
   // its own first: a page of memory and a microsecond each, all of them held until the commit is through.
   bool loud() const { return objects_ > kLoudObjects; }
 

@@ -110,7 +110,7 @@ uint8_t* ElementEncoder::EncodeRecord(uint8_t* out) {
     out = PutNestedValue(out, NFTA_SET_ELEM_KEY, key, layout.key_len);
     if (layout.key_end) out = PutNestedValue(out, NFTA_SET_ELEM_KEY_END, key_end, layout.key_len);
   }
-  // The end of an interval has neither data nor timeouts (nft_add_set_elem), and a removal is told by the key.
+  // The end of an interval has neither data nor timeouts (nft_add_set_elem), and a removal needs the key alone.
   if (!removes_ && (flags & NFT_SET_ELEM_INTERVAL_END) == 0) {
     if (layout.verdict_map) {
       const uint32_t index = Load32(data);

@@ -122,7 +122,7 @@ bool DecodeAttr(const AttrView& attr, uint32_t depth, AttrValue* value) {
       return true;
     case AttrKind::String: {
       const std::string_view text = attr.Text();
-      // Exactly one NUL, at the end: anything else would not come back as it was.
+      // Exactly one NUL, at the end: anything else would not survive the way there and back.
       if (text.empty() || text.size() + 1 != attr.length) return false;
       value->text = std::string(text);
       return true;

@@ -24,7 +24,7 @@ class ConntrackReading {
 
   // Entries that the kernel sent.
   uint64_t seen() const { return seen_; }
-  // Entries may be missing, or told twice.
+  // Entries may be missing, or sent twice.
   bool interrupted() const { return interrupted_; }
   // The table changed its shape.
   void Interrupt() { interrupted_ = true; }

@@ -1,4 +1,4 @@
-// Which entries are meant: patterns over the bytes of a record, made by src/conntrack/filter.ts.
+// Which entries are meant: patterns over the bytes of a record, made by src/conntrack/table/filter.ts.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// What a dump need not hand over: entries whose original destination matters to nobody, and those that are answered as
-// they should be. Made by src/conntrack/prefilter.ts; the layout is described in src/conntrack/types.ts
+// What a dump need not hand over: entries whose original destination is no service's, and those that are answered by
+// an endpoint of theirs. Made by src/conntrack/reconcile/prefilter.ts; the layout is described in src/conntrack/table/types.ts
 // (ConntrackPrefilter).
 #pragma once
 
@@ -21,7 +21,7 @@ class ConntrackPrefilter {
 
   // Checks and indexes what the constructor took; once, on whatever thread comes first. Throws Failure "invalid".
   void Prepare();
-  // After Prepare. True: nobody asks for this entry.
+  // After Prepare. True: this entry need not be handed over.
   bool Skips(const ConntrackRecord& record) const;
 
  private:

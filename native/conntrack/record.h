@@ -1,5 +1,5 @@
 // One conntrack entry as bytes of a fixed shape: what the decoder makes, what crosses to JS, what patterns compare.
-// src/conntrack/record.ts has the same layout.
+// src/conntrack/table/encode.ts has the same layout.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace nftp {
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "src/conntrack/record.ts reads records as little-endian"
+#error "src/conntrack/table/encode.ts reads records as little-endian"
 #endif
 
 // Bits of `parts`.

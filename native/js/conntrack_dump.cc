@@ -110,7 +110,7 @@ class JsDump : public ConntrackSource, public std::enable_shared_from_this<JsDum
   // Tells `reads` of those that are over.
   JsDump(Reads* reads, ConntrackTablePtr table, const ConntrackFilter& filter,
          std::unique_ptr<ConntrackPrefilter> prefilter)
-      : told_(reads), table_(std::move(table)), dump_(table_->Dump(filter)), prefilter_(std::move(prefilter)) {}
+      : owner_(reads), table_(std::move(table)), dump_(table_->Dump(filter)), prefilter_(std::move(prefilter)) {}
 
   // True: it has to be given turns.
   bool Add(std::unique_ptr<Read> read) {
@@ -125,7 +125,7 @@ class JsDump : public ConntrackSource, public std::enable_shared_from_this<JsDum
   // True: the read is over.
   bool Advance(Read* read);
 
-  Reads* const told_;
+  Reads* const owner_;
   const ConntrackTablePtr table_;
   const std::unique_ptr<ConntrackDump> dump_;
   const std::unique_ptr<ConntrackPrefilter> prefilter_;  // may be null
@@ -134,13 +134,13 @@ class JsDump : public ConntrackSource, public std::enable_shared_from_this<JsDum
 };
 
 // A read that is over.
-struct Told {
+struct Finished {
   std::unique_ptr<Read> read;
   Reads* reads;
 };
 
-void SettleTold(Napi::Env env, Napi::Function, std::nullptr_t*, Told* told);
-using ToMain = Napi::TypedThreadSafeFunction<std::nullptr_t, Told, SettleTold>;
+void SettleRead(Napi::Env env, Napi::Function, std::nullptr_t*, Finished* finished);
+using ToMain = Napi::TypedThreadSafeFunction<std::nullptr_t, Finished, SettleRead>;
 
 // The reads of an environment, its instance data.
 class Reads {
@@ -170,9 +170,9 @@ class Reads {
   }
 
   // On the reader's thread.
-  void Tell(std::unique_ptr<Read> read) {
-    auto told = std::make_unique<Told>(Told{std::move(read), this});
-    if (to_main_.NonBlockingCall(told.get()) == napi_ok) static_cast<void>(told.release());
+  void Deliver(std::unique_ptr<Read> read) {
+    auto finished = std::make_unique<Finished>(Finished{std::move(read), this});
+    if (to_main_.NonBlockingCall(finished.get()) == napi_ok) static_cast<void>(finished.release());
   }
 
   void Settled(Napi::Env env) {
@@ -190,13 +190,13 @@ class Reads {
   ConntrackReader reader_;
 };
 
-void SettleTold(Napi::Env env, Napi::Function, std::nullptr_t*, Told* data) {
-  const std::unique_ptr<Told> told(data);
+void SettleRead(Napi::Env env, Napi::Function, std::nullptr_t*, Finished* data) {
+  const std::unique_ptr<Finished> finished(data);
   // The environment is ending.
   if (env == nullptr) return;
   const Napi::HandleScope scope(env);
-  told->reads->Settled(env);
-  told->read->Settle(env);
+  finished->reads->Settled(env);
+  finished->read->Settle(env);
 }
 
 bool JsDump::Turn() {
@@ -210,7 +210,7 @@ bool JsDump::Turn() {
   reads_.pop_front();
   const bool more = !reads_.empty();
   lock.unlock();
-  told_->Tell(std::move(done));
+  owner_->Deliver(std::move(done));
   return more;
 }
 

@@ -145,7 +145,7 @@ Body BodyToJs(Env env, const nlmsghdr* message) {
 }  // namespace
 
 void ForEachMessage(const uint8_t* data, size_t length, const std::function<void(const nlmsghdr*)>& on_message) {
-  // Aligned, whatever the caller's view is, and nobody else's to change.
+  // Aligned, whatever the caller's view is, and no other code's to change.
   std::vector<uint64_t> aligned((length + 7) / 8);
   if (length != 0) std::memcpy(aligned.data(), data, length);
   const auto* at = reinterpret_cast<const uint8_t*>(aligned.data());

@@ -84,7 +84,7 @@ class OpenMonitor : public JsMonitor {
     for (const auto& item : source_->Take()) {
       if (!self_) return;  // closed, perhaps by the callback
       const Napi::HandleScope scope(env);
-      std::visit([&](const auto& told) { Tell(env, callback, told); }, item);
+      std::visit([&](const auto& received) { Tell(env, callback, received); }, item);
     }
   }
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kMaxNames = 1 << 20;
 
-// A verdict map names each verdict once; two tables' worth of chains is more than anybody needs.
+// A verdict map names each verdict once; two tables' worth of chains is more than any table needs.
 constexpr uint32_t kMaxVerdicts = 1 << 20;
 constexpr uint32_t kMaxFields = 16;  // NFT_REG32_COUNT
 constexpr size_t kMaxTypeName = 15;
@@ -131,7 +131,7 @@ ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, Lo
     parts->verdicts = verdicts;
     parts->verdict_count = ReadArrayLength(env, verdicts, kMaxVerdicts, Where(at, "verdicts"));
     op.verdicts.reserve(parts->verdict_count);
-    // A removal is told by its key and may leave the data out.
+    // A removal needs the key alone, and may come without data.
     if (layout.data_len == 0) {
       layout.verdict_map = false;
     } else if (layout.data_len != 4) {

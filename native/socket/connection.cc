@@ -46,7 +46,7 @@ std::string ReadFirstLine(const char* path) {
 // The kernel's generation is never 0.
 uint32_t NextGeneration(uint32_t id) { return id + 1 == 0 ? 1 : id + 1; }
 
-// What a monitor would have been told of a commit by this thread, without its events.
+// What a monitor would have received of a commit by this thread, without its events.
 ChangeBatch OwnBatch(uint32_t generation, uint32_t port) {
   ChangeBatch batch;
   batch.generation = generation;
@@ -57,7 +57,7 @@ ChangeBatch OwnBatch(uint32_t generation, uint32_t port) {
 }
 
 // The kernel tells every listener of events the name of the thread that committed (NFTA_GEN_PROC_NAME): "libuv-worker"
-// would tell nobody anything.
+// would send no event.
 class BorrowedThreadName {
  public:
   BorrowedThreadName() {
@@ -195,7 +195,7 @@ CommitResult Connection::Send(Batch& batch) {
   next_seq_ = batch.last_seq() + 2;
   result.encode_ns = Now() - start;
   if (batch.messages() == 0) {
-    // Nothing to send and so nobody who would compare the generation.
+    // Nothing to send, and so no reply that would compare the generation.
     if (batch.options().expect_generation && Generation().id != *batch.options().expect_generation) {
       throw Failure("stale", "the ruleset's generation is not the expected one", kERestart);
     }
@@ -359,7 +359,7 @@ GenInfo Connection::Generation() const {
         generation = DecodeGen(message);
         found = true;
       });
-  if (!found) throw Failure("no-nftables", "the kernel told no generation", 0);
+  if (!found) throw Failure("no-nftables", "the kernel sent no generation", 0);
   // The process in this reply is the one that asks.
   generation.pid.reset();
   generation.name.reset();

@@ -30,7 +30,7 @@ ListenerOptions RulesetEvents(const MonitorOptions& options) {
 
 }  // namespace
 
-bool ChangeGrouper::Wanted(const EventView& event) const {
+bool ChangeGrouper::Asked(const EventView& event) const {
   if (options_.all_tables) return true;
   for (const TableRef& table : options_.tables) {
     if (table.family == event.family && table.table == event.table) return true;
@@ -63,7 +63,7 @@ bool ChangeGrouper::Add(const nlmsghdr* message, ChangeBatch* batch) {
   }
   if (options_.skip_port && message->nlmsg_pid == *options_.skip_port) return false;
   EventView view;
-  if (!DecodeEvent(message, &view) || !Wanted(view)) return false;
+  if (!DecodeEvent(message, &view) || !Asked(view)) return false;
   ChangeEvent event{operation,   view.family,  std::string(view.table), std::string(view.name),
                     view.handle, view.elements};
   if (IsElements(operation)) {

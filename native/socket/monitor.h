@@ -58,7 +58,7 @@ class ChangeGrouper {
   size_t pending() const { return current_.events.size(); }
 
  private:
-  bool Wanted(const EventView& event) const;
+  bool Asked(const EventView& event) const;
 
   const MonitorOptions options_;
   ChangeBatch current_;

@@ -4,7 +4,7 @@ import { constants } from "node:os";
 export interface Fault {
   /** Index into the `ops` that were passed to `commit`. */
   readonly op: number;
-  /** For an `elements` operation: index of the record at fault, when the kernel told. */
+  /** For an `elements` operation: index of the record at fault, when the kernel named it. */
   readonly element?: number;
   /** Symbolic errno: "ENOENT". */
   readonly errno: string;

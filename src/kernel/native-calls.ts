@@ -58,7 +58,7 @@ export class NativeCalls {
   }
 }
 
-/** Calls a handler of events. What it throws surfaces in its own turn, so that the events behind this one are told as well. */
+/** Calls a handler of events. What it throws surfaces in its own turn, so that the events behind this one are delivered as well. */
 export function rethrowLater(handle: () => void): void {
   try {
     handle();

@@ -74,7 +74,7 @@ function portRange<E extends ExprOf<"nat"> | ExprOf<"masq"> | ExprOf<"redir">>(e
   return dropZero({ ...expr, ...range, flags: all }, "flags");
 }
 
-/** Dumped as it was sent. */
+/** The kernel dumps it unchanged. */
 const same = <E>(expr: E): E => expr;
 
 const NORMALIZERS: Normalizers = {

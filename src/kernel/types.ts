@@ -395,11 +395,11 @@ export interface ChangeBatch {
 }
 
 export interface MonitorHandlers {
-  /** One call per commit by anybody. */
+  /** One call per commit, whoever made it. */
   onBatch(batch: ChangeBatch): void;
   /**
    * The kernel dropped events (ENOBUFS), or another process committed while a large commit of this kernel object kept its monitors
-   * from listening: whoever listens must read everything again.
+   * from listening: a listener must resync.
    */
   onLost(): void;
   /** The stream ended for good. */
@@ -416,7 +416,7 @@ export interface MonitorOptions {
 export interface AddressHandlers {
   /**
    * `addresses()` may have another answer than before: an address came, went or changed its state. Many at once may be
-   * told as one. A link's new name alone is not told.
+   * one call. A link's new name alone is none.
    */
   onChange(): void;
   /** The kernel dropped events (ENOBUFS): read `addresses()` again. */
@@ -450,8 +450,8 @@ export interface InterfaceAddress {
  */
 export interface Kernel {
   /**
-   * Netlink port id of the socket that commits: how events tell ours from others', and tables their owner. Another one after a commit
-   * that failed because the socket was no more: what it owned is then nobody's.
+   * Netlink port id of the socket that commits: tells our events from other processes', and names a table's owner. Another one after a commit
+   * that failed because the socket was no more: what it owned then has no owner.
    */
   readonly portId: number;
   commit(ops: readonly Op[], options?: CommitOptions): Promise<CommitResult>;
@@ -469,10 +469,10 @@ export interface Kernel {
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch>;
   /** Interface addresses of the namespace (rtnetlink), whatever their state: tentative and deprecated ones, links that are down. */
   addresses(): Promise<InterfaceAddress[]>;
-  /** Subscribed when the promise resolves: a change that `addresses()` called after that does not show is told. */
+  /** Subscribed when the promise resolves: a change that `addresses()` called after that does not show is reported. */
   watchAddresses(handlers: AddressHandlers): Promise<Monitor>;
   /**
-   * Listening has its price: while anybody listens, the kernel makes an event for each element of each commit, all of them held until
+   * Listening has its price: while any process listens, the kernel makes an event for each element of each commit, all of them held until
    * it is through (4 KB and 1 µs each, on Linux 6.18: at half a million elements 2 GB and 7 s). Monitors with `skipOwn` therefore do
    * not listen while this object's own commits of more than 1,000 elements are under way.
    */

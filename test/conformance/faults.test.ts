@@ -28,7 +28,7 @@ test("a refusal to come names the operation that it was meant for, once", async 
   expect((await kernel.chains(T)).map(({ chain }) => chain)).toEqual(["a", "b", "c"]);
 });
 
-test("a lost reply: the commit is in force, but nobody knows", async () => {
+test("a lost reply: the commit is in force, and its outcome unknown", async () => {
   const kernel = new FakeKernel();
   kernel.loseReply();
   await expect(kernel.commit([newTable()])).rejects.toMatchObject({ code: "unknown-outcome", errno: "ENOBUFS" });

@@ -25,7 +25,7 @@ let spoil: (op: Op) => Op;
 let telling: boolean;
 let refused: number;
 let now: number;
-let told: string[];
+let reported: string[];
 let proxier: Proxier;
 
 /** Opens the kernel, whose commits `spoil` gets into its hands, and starts a proxier on it. */
@@ -46,13 +46,13 @@ async function start(open: OpenKernelWorld): Promise<() => Promise<void>> {
   telling = true;
   refused = 0;
   now = 1_000_000;
-  told = [];
+  reported = [];
   proxier = makeProxier(kernel, {
     clock: { now: () => now },
     observers: [
       {
-        quarantined: ({ service }) => void told.push(`quarantined ${service}`),
-        released: ({ service }) => void told.push(`released ${service}`),
+        quarantined: ({ service }) => void reported.push(`quarantined ${service}`),
+        released: ({ service }) => void reported.push(`released ${service}`),
       },
     ],
   });
@@ -136,7 +136,7 @@ function amongMany(): void {
       telling = tells;
       proxier.synced();
       await write();
-      expect(told.toSorted()).toEqual([...wrong].map((i) => `aside bench/svc-${i}`).toSorted());
+      expect(reported.toSorted()).toEqual([...wrong].map((i) => `quarantined bench/svc-${i}`).toSorted());
       const all = new Set(Array.from({ length: 5000 }, (_, i) => i));
       expect(await served(5000)).toEqual(new Set([...all].filter((i) => !wrong.has(i))));
       // Where no refusal names an element, log2(n) for each; what is said to be missing is looked at, and tried once more.
@@ -146,7 +146,7 @@ function amongMany(): void {
       now += 1000;
       await write();
       expect(await served(5000)).toEqual(all);
-      expect(told.slice(4).toSorted()).toEqual([...wrong].map((i) => `released bench/svc-${i}`).toSorted());
+      expect(reported.slice(4).toSorted()).toEqual([...wrong].map((i) => `released bench/svc-${i}`).toSorted());
     });
   });
 }
@@ -194,13 +194,13 @@ function each(): void {
     proxier.synced();
     await write();
     expect(met).toBeGreaterThan(0);
-    expect(told).toEqual(["quarantined bench/svc-1"]);
+    expect(reported).toEqual(["quarantined bench/svc-1"]);
     expect(await served(2)).toEqual(new Set([0]));
     spoil = (op) => op;
     now += 1000;
     await write();
     expect(await served(2)).toEqual(new Set([0, 1]));
-    expect(told.at(-1)).toBe("released bench/svc-1");
+    expect(reported.at(-1)).toBe("released bench/svc-1");
   });
 
   test.each<[string, (op: Op) => Op]>([
@@ -240,7 +240,7 @@ function each(): void {
     put(3, [5, 6]);
     await write();
     expect(met).toBeGreaterThan(0);
-    expect(told).toEqual(["quarantined bench/svc-1"]);
+    expect(reported).toEqual(["quarantined bench/svc-1"]);
     expect(await served(4)).toEqual(new Set([0, 1, 2, 3]));
     spoil = (op) => op;
     now += 1000;

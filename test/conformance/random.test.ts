@@ -1,6 +1,6 @@
 /**
  * Random batches on both kernels side by side: every answer, everything left behind and every event must be the same.
- * The fake is only worth something while it says what the kernel says, also in cases that nobody thought of.
+ * The fake is only worth something while it says what the kernel says, also in cases that no row describes.
  */
 import { release } from "node:os";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -294,8 +294,8 @@ each(`both kernels agree, seed %i${note}`, async (seed) => {
   for (let number = 0; number < BATCHES; number++) {
     const drafts = number % 20 === 0 ? room : generator.batch();
     const ops = drafts.map((draft) => draft((_chain, index) => BigInt(index)));
-    const wanted = await play(real, drafts);
-    expect(await play(fake, drafts), `batch ${number} of seed ${seed}: ${describe(ops)}`).toEqual(wanted);
+    const expected = await play(real, drafts);
+    expect(await play(fake, drafts), `batch ${number} of seed ${seed}: ${describe(ops)}`).toEqual(expected);
   }
   await real.world.close();
   await fake.world.close();

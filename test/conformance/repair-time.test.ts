@@ -1,4 +1,4 @@
-/** How long the tables of a large cluster are away when somebody deletes them, beside the time that the kernel takes to load them. */
+/** How long the tables of a large cluster are away when another process deletes them, beside the time that the kernel takes to load them. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
@@ -49,7 +49,7 @@ test(
   async () => {
     const own: number[] = [];
     const commit = kernel.commit.bind(kernel);
-    // What is done while the kernel works on a part of it keeps nobody waiting.
+    // What is done while the kernel works on a part of it holds no other work up.
     let since = 0;
     let before = 0;
     kernel.commit = async (ops, options) => {

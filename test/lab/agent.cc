@@ -111,7 +111,7 @@ std::string run(lab::Servers& servers, std::istringstream& words) {
   throw std::runtime_error("unknown command " + verb);
 }
 
-/// A thread that nobody waits for. Made detached: pthread_detach, which std::thread::detach calls, may in glibc read a
+/// A thread that is not joined. Made detached: pthread_detach, which std::thread::detach calls, may in glibc read a
 /// thread that has just ended and freed itself.
 void runDetached(std::function<void()> work) {
   pthread_attr_t attributes;

@@ -104,7 +104,7 @@ export class Agent {
     return answer["outcomes"] as readonly Outcome[];
   }
 
-  /** Resolves when flows are told to end: who answered, in order. */
+  /** Resolves when flows are asked to end: who answered, in order. */
   async flow(spec: FlowSpec): Promise<readonly FlowAnswers[]> {
     const { protocol, source, destination, port, sourcePort, intervalMs } = spec;
     const words = [protocol, source, destination, port, sourcePort, intervalMs];

@@ -1,5 +1,5 @@
 // How long the first packets of a connection take from a client's socket to a server's, through a node between them:
-// the first, the second of a connection that nobody has answered, and one after an answer.
+// the first, the second of a connection without an answer yet, and one after an answer.
 //
 //   first-packet COUNT PATH...     PATH is
 //   LABEL|CLIENT_NS|SERVER_NS|SOURCE|FIRST_DESTINATION|DESTINATIONS|PORT|SERVER_PORT
@@ -195,7 +195,7 @@ void run(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) paths.emplace_back(argv[i], ends);
   std::mt19937 random(20240229);
   for (int i = 0; i < count; ++i) {
-    // In another order each time: nobody always comes behind the same one.
+    // In another order each time: none always comes behind the same one.
     const size_t offset = random() % paths.size();
     for (size_t j = 0; j < paths.size(); ++j)
       paths[(offset + j) % paths.size()].connectOnce(static_cast<uint32_t>(random()));

@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr uint16_t kNobody = 0xfe;
+constexpr uint16_t kNoSubsystem = 0xfe;
 
 bool IsNetfilter(int fd) {
   int protocol = 0;
@@ -28,7 +28,7 @@ void Redirect(std::vector<uint8_t>* bytes) {
     std::memcpy(&header, bytes->data() + at, sizeof header);
     if (header.nlmsg_len < sizeof header || header.nlmsg_len > bytes->size() - at) return;
     if (NFNL_SUBSYS_ID(header.nlmsg_type) != NFNL_SUBSYS_CTNETLINK) continue;
-    header.nlmsg_type = static_cast<uint16_t>(kNobody << 8 | NFNL_MSG_TYPE(header.nlmsg_type));
+    header.nlmsg_type = static_cast<uint16_t>(kNoSubsystem << 8 | NFNL_MSG_TYPE(header.nlmsg_type));
     std::memcpy(bytes->data() + at, &header, sizeof header);
   }
 }

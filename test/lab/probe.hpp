@@ -281,10 +281,10 @@ class SctpProbe {
     getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &pending, &size);  // else the next receive reports it
     while (auto got = receive(fd_.get())) take(*got);
     const auto now = Clock::now();
-    std::vector<uint16_t> late;
+    std::vector<uint16_t> expired;
     for (const auto& [port, flight] : flights_)
-      if (now >= flight.deadline) late.push_back(port);
-    for (const uint16_t port : late) end(port, "\"result\":\"timeout\"");
+      if (now >= flight.deadline) expired.push_back(port);
+    for (const uint16_t port : expired) end(port, "\"result\":\"timeout\"");
   }
 
   /// The socket sees every SCTP packet that arrives here: only the true reply to one of ours counts.

@@ -17,12 +17,12 @@ async function ip(lines: readonly string[]): Promise<void> {
 
 const many = Array.from({ length: 2000 }, (_, i) => `198.18.${i >> 8}.${i & 255}`);
 
-test("thousands of changes are told in far fewer calls, the last of them behind the last change", async () => {
+test("thousands of changes are reported in far fewer calls, the last of them after the last change", async () => {
   const { kernel } = lab();
-  let told = 0;
+  let reported = 0;
   let seen: string[] = [];
   let reading = Promise.resolve();
-  // A dump that is interrupted is interrupted by a change, which will be told.
+  // A dump that is interrupted is interrupted by a change, which will be reported.
   const read = async (): Promise<void> => {
     const addresses = await kernel.addresses().catch((error: unknown) => {
       if (error instanceof KernelError && error.code === "interrupted") return undefined;
@@ -32,7 +32,7 @@ test("thousands of changes are told in far fewer calls, the last of them behind 
   };
   const monitor = await kernel.watchAddresses({
     onChange: () => {
-      told++;
+      reported++;
       reading = reading.then(read);
     },
     onLost: () => {
@@ -48,7 +48,7 @@ test("thousands of changes are told in far fewer calls, the last of them behind 
   await expect.poll(() => seen.length).toBe(0);
   await monitor.close();
   await reading;
-  expect(told).toBeLessThan(2 * many.length);
+  expect(reported).toBeLessThan(2 * many.length);
 });
 
 test("a main thread that is busy loses nothing that matters: one call tells of all that happened", async () => {
@@ -71,13 +71,13 @@ test("a main thread that is busy loses nothing that matters: one call tells of a
   await monitor.close();
 });
 
-test("events that did not fit the buffer are told as lost, and what is read then is right", async () => {
+test("events that did not fit the buffer are reported as lost, and what is read then is right", async () => {
   const { open } = lab();
   const kernel = await open({ receiveBufferBytes: 4096 });
-  const told = { lost: 0 };
+  const reported = { lost: 0 };
   const monitor = await kernel.watchAddresses({
     onChange: () => undefined,
-    onLost: () => void told.lost++,
+    onLost: () => void reported.lost++,
     onError: (error) => {
       throw error;
     },
@@ -86,13 +86,13 @@ test("events that did not fit the buffer are told as lost, and what is read then
     "link add burst0 type veth peer name peer2",
     ...many.map((each) => `address add ${each}/32 dev burst0`),
   ];
-  for (let round = 0; round < 50 && told.lost === 0; round++) {
+  for (let round = 0; round < 50 && reported.lost === 0; round++) {
     await ip(burst);
     // All addresses go at once, in one turn of the kernel; a reader on another core can be fast enough all the same.
     await ip(["link delete burst0"]);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-  expect(told.lost).toBeGreaterThan(0);
+  expect(reported.lost).toBeGreaterThan(0);
   expect(await kernel.addresses()).toEqual([]);
   await monitor.close();
 });
@@ -110,7 +110,7 @@ test("closing with a watch open leaves nothing behind, and a link that goes take
   await kernel.close();
 });
 
-test("an IPv6 address that goes when its link goes down is told", async () => {
+test("an IPv6 address that goes when its link goes down is reported", async () => {
   const { kernel } = lab();
   await ip([
     "link add down0 type veth peer name peer1",

@@ -147,7 +147,7 @@ describe("flows of real packets", () => {
 });
 
 describe("the kernel filters where it can", () => {
-  test("so that it sends little more than what is desired", async () => {
+  test("so that it sends little more than what matches", async () => {
     await table.deleteMatching({});
     for (let i = 0; i < 300; i++) {
       await table.create(flow({ vip: `10.96.1.${i % 10}`, clientPort: 1000 + i, protocol: i % 3 === 0 ? 6 : 17 }));
@@ -173,7 +173,7 @@ describe("the kernel filters where it can", () => {
 });
 
 describe("a kernel that refuses a filter", () => {
-  test("is not asked for filters any more; what is told and deleted is the same", async () => {
+  test("is not asked for filters any more; what is dumped and deleted is the same", async () => {
     const addon = loadAddon();
     const own = await addon.conntrackOpen({ netns });
     const packed = (filter: ConntrackFilter): Uint8Array => packPatterns(compileFilter(filter, "test"));
@@ -198,25 +198,25 @@ describe("a kernel that refuses a filter", () => {
 });
 
 describe("events", () => {
-  test("that the kernel had to drop are told as lost, and the stream goes on", async () => {
+  test("that the kernel had to drop are reported as lost, and the stream goes on", async () => {
     const small = await NetlinkConntrack.open({ netns, receiveBufferBytes: 1 });
-    const told = { fresh: 0, lost: 0 };
+    const received = { fresh: 0, lost: 0 };
     const stream = await small.events({
-      onNew: () => void told.fresh++,
-      onLost: () => void told.lost++,
+      onNew: () => void received.fresh++,
+      onLost: () => void received.lost++,
       onError: (error) => {
         throw error;
       },
     });
-    for (let round = 0; round < 50 && told.lost === 0; round++) {
+    for (let round = 0; round < 50 && received.lost === 0; round++) {
       await Promise.all(Array.from({ length: 300 }, (_, i) => table.create(flow({ clientPort: 1000 + i }))));
       await table.deleteMatching({});
       await sleep(20);
     }
-    expect(told.lost).toBeGreaterThan(0);
-    const before = told.fresh;
+    expect(received.lost).toBeGreaterThan(0);
+    const before = received.fresh;
     await table.create(flow());
-    await expect.poll(() => told.fresh).toBeGreaterThan(before);
+    await expect.poll(() => received.fresh).toBeGreaterThan(before);
     await stream.close();
     await small.close();
     await table.deleteMatching({});

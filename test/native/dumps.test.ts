@@ -200,7 +200,7 @@ describe("elements", () => {
     ]);
   });
 
-  test("a set that was described wrongly is told, not guessed", async () => {
+  test("a set that was described wrongly is an error, not a guess", async () => {
     const { kernel } = lab();
     const info = addresses("s");
     await kernel.commit([addTable(t), addSet(t, info), elements("add", t, "s", manyAddresses(1))]);
@@ -253,7 +253,7 @@ test("elements() of a set that the kernel is resizing tells every element once",
   const pieces = Array.from({ length: PIECES }, (_, i) =>
     elements("add", t, "s", manyAddresses(PIECE, 0x0a000000 + i * PIECE)),
   );
-  const told: string[] = [];
+  const counts: string[] = [];
   for (let round = 0; round < ROUNDS; round++) {
     await kernel.commit([addTable(t), addSet(t, info)]);
     // One by one, to fit any send buffer.
@@ -261,11 +261,11 @@ test("elements() of a set that the kernel is resizing tells every element once",
     const { count, bytes } = await kernel.elements(t, info);
     const view = new DataView(bytes.buffer, bytes.byteOffset);
     const distinct = new Set(Array.from({ length: count }, (_, i) => view.getUint32(4 * i)));
-    told.push(`${count}, ${distinct.size} of them distinct`);
+    counts.push(`${count}, ${distinct.size} of them distinct`);
     await kernel.commit([dropTable(t)]);
   }
   const whole = `${PIECE * PIECES}, ${PIECE * PIECES} of them distinct`;
-  expect(told).toEqual(told.map(() => whole));
+  expect(counts).toEqual(counts.map(() => whole));
 });
 
 test("addresses of the namespace's interfaces", async () => {

@@ -22,7 +22,7 @@ interface Listener {
   readonly batches: ChangeBatch[];
   readonly monitor: Monitor;
   lost: number;
-  /** Resolves when the commit that led to this generation was told. */
+  /** Resolves when the commit that led to this generation was reported. */
   until(generation: number): Promise<ChangeBatch>;
 }
 
@@ -61,7 +61,7 @@ async function listen(kernel: NftKernel, options?: MonitorOptions): Promise<List
   return listener;
 }
 
-test("a commit by another process: every event, whose it was, and the generation behind it", async () => {
+test("a commit by another process: every event, whose it was, and the generation after it", async () => {
   const { kernel, open } = lab();
   const other = await open();
   const listener = await listen(kernel);
@@ -139,7 +139,7 @@ test("only the tables that were asked for", async () => {
   await none.monitor.close();
 });
 
-test("a dry run and a refused commit change nothing and are not told", async () => {
+test("a dry run and a refused commit change nothing and are not reported", async () => {
   const { kernel, open } = lab();
   const other = await open();
   const listener = await listen(kernel);
@@ -169,7 +169,7 @@ test("the elements of a large commit are one event", async () => {
   await listener.monitor.close();
 });
 
-test("nothing is heard of a large commit of our own but that it was; others' meanwhile are told as lost", async () => {
+test("of a large commit of our own only its end is reported; other processes' meanwhile are reported as lost", async () => {
   const { kernel, open } = lab();
   const other = await open();
   const listener = await listen(kernel);
@@ -192,7 +192,7 @@ test("nothing is heard of a large commit of our own but that it was; others' mea
   expect((await listener.until(id + 4)).events).toMatchObject([{ kind: "chain", name: "d" }]);
   expect(listener.lost).toBe(0);
 
-  // Somebody who commits all the time: what is not told as a batch is told as lost.
+  // A process that commits all the time: what is not reported as a batch is reported as lost.
   const end = new AbortController();
   const theirs = (async (): Promise<number> => {
     let commits = 0;
@@ -241,7 +241,7 @@ test("a foreign change that is still being announced is not lost behind a large 
     for (let now = id; now === id; now = (await kernel.generation()).id);
     await kernel.commit([elements("add", ours, "s", manyAddresses(2000, 0x0c000000 + round * 2000))]);
     await foreign;
-    // Told behind everything that was queued before it.
+    // Reported after everything that was queued before it.
     await other.commit([addChain(theirs, `fence-${round}`)]);
     await listener.until(id + 3);
     expect(deleted()).toBe(round + 1);
@@ -257,7 +257,7 @@ test("a foreign change that is still being announced is not lost behind a large 
   await listener.monitor.close();
 });
 
-test("events that the kernel had to drop are told as lost, and the stream goes on", async () => {
+test("events that the kernel had to drop are reported as lost, and the stream goes on", async () => {
   const { open } = lab();
   const small = await open({ receiveBufferBytes: 1 });
   const other = await open();
@@ -282,13 +282,13 @@ test("events that the kernel had to drop are told as lost, and the stream goes o
   await listener.monitor.close();
 });
 
-test("nothing is told behind close(), which may be called from a handler and twice", async () => {
+test("nothing is reported after close(), which may be called from a handler and twice", async () => {
   const { kernel, open } = lab();
   const other = await open();
-  const told: number[] = [];
+  const received: number[] = [];
   const monitor: Monitor = await kernel.monitor({
     onBatch: (batch) => {
-      told.push(batch.generation);
+      received.push(batch.generation);
       void monitor.close();
     },
     onLost: () => undefined,
@@ -296,9 +296,9 @@ test("nothing is told behind close(), which may be called from a handler and twi
   });
   const { id } = await kernel.generation();
   await Promise.all([1, 2, 3, 4].map((i) => other.commit([addTable(ip(`close-${i}`))])));
-  await expect.poll(() => told).not.toEqual([]);
+  await expect.poll(() => received).not.toEqual([]);
   await new Promise((resolve) => setTimeout(resolve, 100));
-  expect(told).toEqual([id + 1]);
+  expect(received).toEqual([id + 1]);
   await monitor.close();
   await other.commit([1, 2, 3, 4].map((i) => dropTable(ip(`close-${i}`))));
 });

@@ -30,7 +30,7 @@ describe("a transaction", () => {
     ["answerLost", true],
     ["answerCutOff", true],
     ["socketDiesBeforeTheAnswer", false],
-  ])("takes effect once, whether that was told or not (%s)", (name, samePort) => {
+  ])("takes effect once, whether its outcome is known or not (%s)", (name, samePort) => {
     const resynced = "the outcome of a transaction is not known";
     expect(outcome[name]).toEqual({ met: 1, resynced, transactions: 1, again: 0, elements: 301, samePort });
   });
@@ -57,7 +57,7 @@ test.each([
   expect(outcome[name]).toEqual({ ...failed, elements: 3000, transactions: 0 });
 });
 
-test("events that do not arrive are told as lost, a socket that is no more as an error", () => {
+test("events that do not arrive are reported as lost, a dead socket as an error", () => {
   const heard = ["batch", "lost", "batch", "lost", "batch", "system"];
   expect(outcome["events"]).toEqual({ met: [0, 1, 1, 1], heard, tables: 0 });
 });
@@ -68,7 +68,7 @@ describe("connection tracking", () => {
     expect(outcome["conntrackAnswers"]).toEqual([lost, lost, lost, [1, "system", true, 9]]);
   });
 
-  test("a deletion whose answer is lost is told neither as done nor as failed", () => {
+  test("a deletion whose answer is lost is reported neither as done nor as failed", () => {
     const lost = [1, "unknown-outcome", 0];
     expect(outcome["conntrackDeletions"]).toEqual([lost, lost, lost]);
   });

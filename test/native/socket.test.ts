@@ -44,7 +44,7 @@ test("the commit fails, nothing of it is in force, and the next one goes through
   await kernel.commit([{ op: "delete", kind: "table", ...t }]);
 });
 
-test("what the socket owned is nobody's, and can be claimed by the new one", async () => {
+test("what the socket owned has no owner, and can be claimed by the new one", async () => {
   const { open, netns } = lab();
   const kernel = await open();
   const owned = { ...addTable(ip("owned")), flags: TableFlag.owner | TableFlag.persist };

@@ -65,7 +65,7 @@ export function changes(current: CurrentConntrackWorld): void {
 
   test("entries of every kind are deleted together, and what is gone is counted", async () => {
     const { table } = current();
-    const wanted = [
+    const created = [
       flow({ endpoint: "10.1.0.3" }),
       flow({ client: "fd00::7", vip: "fd96::a", endpoint: "fd01::3" }),
       flow({ protocol: 6 }, { state: "ESTABLISHED" }),
@@ -76,10 +76,10 @@ export function changes(current: CurrentConntrackWorld): void {
       flow({ protocol: 50, clientPort: 0, port: 0 }),
       { ...flow({ clientPort: 5 }), original: { ...flow({ clientPort: 5 }).original, zone: 2 } },
     ];
-    for (const entry of wanted) await table.create(entry);
+    for (const entry of created) await table.create(entry);
     await table.create(flow({ clientPort: 2 }));
     const listed = (await all(table)).filter(({ original }) => original.sourcePort !== 2);
-    expect(listed).toHaveLength(wanted.length);
+    expect(listed).toHaveLength(created.length);
     await table.delete(listed[3]);
     // The entries of a dump itself, and copies of them.
     const views: Parameters<typeof table.deleteAll>[0][number][] = [];
@@ -87,7 +87,7 @@ export function changes(current: CurrentConntrackWorld): void {
     expect(views).toHaveLength(2);
     const rest = listed.filter(({ family }, i) => family === "ip" && i !== 3);
     expect(await table.deleteAll([...views, listed[3], ...rest])).toEqual({
-      deleted: wanted.length - 1,
+      deleted: created.length - 1,
       absent: 1,
       interrupted: false,
       absentAt: [views.length],
@@ -103,7 +103,7 @@ export function changes(current: CurrentConntrackWorld): void {
     expect(await table.deleteAll(odd)).toEqual({ deleted: 350, absent: 0, interrupted: false, absentAt: [] });
     const even = await all(table);
     expect(even.every(({ original }) => original.sourcePort % 2 === 0)).toBe(true);
-    // Which ones are absent is told across the batches that the addon makes of them.
+    // Which ones are absent comes together from the batches that the addon makes of them.
     const mixed = odd.flatMap((gone, i) => [gone, even[i]]);
     expect(await table.deleteAll(mixed)).toEqual({
       deleted: 350,

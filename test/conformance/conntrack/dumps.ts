@@ -72,7 +72,7 @@ export function dumps(current: CurrentConntrackWorld): void {
     expect(again.entries).toBe(1);
   });
 
-  test("entries may be deleted while they are told", async () => {
+  test("entries may be deleted while they are dumped", async () => {
     const { table } = current();
     let deleted = 0;
     await table.dump({}, async (chunk) => {
@@ -85,13 +85,13 @@ export function dumps(current: CurrentConntrackWorld): void {
 
   test("close() waits for what runs; everything behind it fails with `closed`", async () => {
     const { table } = current();
-    let told = 0;
+    let dumped = 0;
     const dump = table.dump({}, async (chunk) => {
-      told += chunk.length;
+      dumped += chunk.length;
       await sleep(1);
     });
     await Promise.all([table.close(), table.close()]);
-    expect(told).toBe(MANY);
+    expect(dumped).toBe(MANY);
     await dump;
     const entry = { ...flow(), id: 1, status: 0, mark: 0, zone: 0 };
     const calls = [

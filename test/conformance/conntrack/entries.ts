@@ -9,11 +9,11 @@ const { confirmed, seenReply, assured, sourceNat, destinationNat, sourceNatDone,
 const NAT_DONE = sourceNatDone | destinationNatDone;
 
 export function entries(current: CurrentConntrackWorld): void {
-  test("an entry is told with all that it was made with", async () => {
+  test("an entry is listed with all that it was made with", async () => {
     const { table } = current();
-    const wanted = flow({}, { mark: 0x4001, status: seenReply | assured });
-    const entry = plainEntry(await made(table, wanted));
-    const { original, reply } = wanted;
+    const created = flow({}, { mark: 0x4001, status: seenReply | assured });
+    const entry = plainEntry(await made(table, created));
+    const { original, reply } = created;
     expect(entry).toMatchObject({ family: "ip", original, reply, mark: 0x4001, zone: 0 });
     expect(entry.status).toBe(confirmed | seenReply | assured);
     expect(entry.timeout).toBeGreaterThan(590);
@@ -55,10 +55,10 @@ export function entries(current: CurrentConntrackWorld): void {
     ["a protocol without ports", flow({ protocol: 50, clientPort: 0, port: 0 }), 0],
     ["a zone", flow({}, { zone: 7 }), 0],
   ];
-  test.each(kinds)("%s", async (_, wanted, status) => {
+  test.each(kinds)("%s", async (_, created, status) => {
     const { table } = current();
-    const entry = plainEntry(await made(table, wanted));
-    const { family, original, reply, zone = 0, state } = wanted;
+    const entry = plainEntry(await made(table, created));
+    const { family, original, reply, zone = 0, state } = created;
     expect(entry).toMatchObject({ family, original, reply, zone, ...(state !== undefined && { state }) });
     expect("state" in entry).toBe(state !== undefined);
     expect(entry.status & ~confirmed).toBe(status);
@@ -112,10 +112,10 @@ export function entries(current: CurrentConntrackWorld): void {
 
   test("an entry is found by its reply, too", async () => {
     const { table } = current();
-    const wanted = flow({ endpoint: "10.1.0.3", endpointPort: 5353 });
-    const { id } = await made(table, wanted);
-    expect((await table.lookup("ip", wanted.reply))?.id).toBe(id);
-    expect(await table.lookup("ip", inverted(wanted.original))).toBeUndefined();
+    const created = flow({ endpoint: "10.1.0.3", endpointPort: 5353 });
+    const { id } = await made(table, created);
+    expect((await table.lookup("ip", created.reply))?.id).toBe(id);
+    expect(await table.lookup("ip", inverted(created.original))).toBeUndefined();
   });
 
   test("what cannot be an entry is refused before the kernel is asked", async () => {

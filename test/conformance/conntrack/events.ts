@@ -4,23 +4,28 @@ import type { ConntrackTable } from "../../../src/conntrack/table/types.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { flow, made } from "../../support/conntrack-entries.ts";
 
-/** What a listener was told: "new 40000", "destroy 40000". */
-class Told {
+/** What a listener received: "new 40000", "destroy 40000". */
+class Received {
   readonly events: string[] = [];
   readonly faults: unknown[] = [];
   #stream: { close(): Promise<void> } | undefined;
 
-  static async open(table: ConntrackTable, kinds: readonly ("new" | "destroy")[] = ["new", "destroy"]): Promise<Told> {
-    const told = new Told();
-    told.#stream = await table.events({
-      ...(kinds.includes("new") && { onNew: ({ original }) => void told.events.push(`new ${original.sourcePort}`) }),
-      ...(kinds.includes("destroy") && {
-        onDestroy: ({ original }) => void told.events.push(`destroy ${original.sourcePort}`),
+  static async open(
+    table: ConntrackTable,
+    kinds: readonly ("new" | "destroy")[] = ["new", "destroy"],
+  ): Promise<Received> {
+    const received = new Received();
+    received.#stream = await table.events({
+      ...(kinds.includes("new") && {
+        onNew: ({ original }) => void received.events.push(`new ${original.sourcePort}`),
       }),
-      onLost: () => void told.faults.push("lost"),
-      onError: (error) => void told.faults.push(error),
+      ...(kinds.includes("destroy") && {
+        onDestroy: ({ original }) => void received.events.push(`destroy ${original.sourcePort}`),
+      }),
+      onLost: () => void received.faults.push("lost"),
+      onError: (error) => void received.faults.push(error),
     });
-    return told;
+    return received;
   }
 
   /** Waits for so many events. */
@@ -35,16 +40,16 @@ class Told {
 }
 
 export function events(current: CurrentConntrackWorld): void {
-  test("entries that come and go are told in their order", async () => {
+  test("entries that come and go are reported in their order", async () => {
     const { table } = current();
-    const told = await Told.open(table);
+    const received = await Received.open(table);
     const first = await made(table, flow({ clientPort: 1 }));
     await table.create(flow({ clientPort: 2 }));
     await table.delete(first);
     await table.deleteMatching({});
-    expect(await told.until(4)).toEqual(["new 1", "new 2", "destroy 1", "destroy 2"]);
-    expect(told.faults).toEqual([]);
-    await told.close();
+    expect(await received.until(4)).toEqual(["new 1", "new 2", "destroy 1", "destroy 2"]);
+    expect(received.faults).toEqual([]);
+    await received.close();
   });
 
   test("an event has the entry's tuples and id", async () => {
@@ -64,34 +69,34 @@ export function events(current: CurrentConntrackWorld): void {
     await stream.close();
   });
 
-  test("only what is asked for is told", async () => {
+  test("only the kinds asked for are reported", async () => {
     const { table } = current();
-    const fresh = await Told.open(table, ["new"]);
-    const gone = await Told.open(table, ["destroy"]);
-    const none = await Told.open(table, []);
+    const fresh = await Received.open(table, ["new"]);
+    const gone = await Received.open(table, ["destroy"]);
+    const none = await Received.open(table, []);
     for (let i = 1; i <= 3; i++) await table.create(flow({ clientPort: i }));
     await table.deleteMatching({});
     expect(await fresh.until(3)).toEqual(["new 1", "new 2", "new 3"]);
     expect([...(await gone.until(3))].sort()).toEqual(["destroy 1", "destroy 2", "destroy 3"]);
     expect(none.events).toEqual([]);
-    for (const told of [fresh, gone, none]) await told.close();
+    for (const received of [fresh, gone, none]) await received.close();
   });
 
-  test("nothing is told behind close(), which may be called from a handler and twice", async () => {
+  test("nothing is reported after close(), which may be called from a handler and twice", async () => {
     const { table } = current();
-    const told: number[] = [];
+    const received: number[] = [];
     const stream = await table.events({
       onNew: ({ original }) => {
-        told.push(original.sourcePort);
+        received.push(original.sourcePort);
         void stream.close();
       },
       onLost: () => undefined,
       onError: () => undefined,
     });
     await Promise.all([1, 2, 3, 4].map((clientPort) => table.create(flow({ clientPort }))));
-    await expect.poll(() => told, { interval: 10 }).not.toEqual([]);
+    await expect.poll(() => received, { interval: 10 }).not.toEqual([]);
     await sleep(100);
-    expect(told).toHaveLength(1);
+    expect(received).toHaveLength(1);
     await stream.close();
   });
 }

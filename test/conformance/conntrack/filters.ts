@@ -95,22 +95,22 @@ export function filters(current: CurrentConntrackWorld): void {
 
   test("a dump tells what the filter means, and all of it", async () => {
     await fill();
-    for (const [filter, wanted] of ROWS) expect([filter, await names(filter)]).toEqual([filter, wanted]);
+    for (const [filter, expected] of ROWS) expect([filter, await names(filter)]).toEqual([filter, expected]);
   });
 
   test("deleteMatching deletes what the filter means, and nothing else", async () => {
     const { table } = current();
-    for (const [filter, wanted] of ROWS) {
+    for (const [filter, expected] of ROWS) {
       await table.deleteMatching({});
       await fill();
       const outcome = await table.deleteMatching(filter);
-      expect([filter, outcome]).toEqual([filter, { deleted: wanted.length, absent: 0, interrupted: false }]);
+      expect([filter, outcome]).toEqual([filter, { deleted: expected.length, absent: 0, interrupted: false }]);
       const left = Object.keys(ENTRIES).map(Number);
-      expect([filter, await names({})]).toEqual([filter, left.filter((name) => !wanted.includes(name))]);
+      expect([filter, await names({})]).toEqual([filter, left.filter((name) => !expected.includes(name))]);
     }
   });
 
-  test("on a filter that is not wholly understood nothing is told and nothing deleted", async () => {
+  test("of a filter that is not wholly understood nothing is dumped and nothing deleted", async () => {
     const { table } = current();
     await fill();
     const wrong: readonly unknown[] = [
@@ -136,12 +136,12 @@ export function filters(current: CurrentConntrackWorld): void {
       { zone: -1 },
     ];
     for (const filter of wrong as readonly ConntrackFilter[]) {
-      const told: unknown[] = [];
-      const dump = await refusal(table.dump(filter, (chunk) => void told.push(chunk)));
+      const dumped: unknown[] = [];
+      const dump = await refusal(table.dump(filter, (chunk) => void dumped.push(chunk)));
       expect([filter, dump.code, dump.details.action]).toEqual([filter, "invalid", "dump"]);
       const deletion = await refusal(table.deleteMatching(filter));
       expect([filter, deletion.code, deletion.details.action]).toEqual([filter, "invalid", "delete matching"]);
-      expect(told).toEqual([]);
+      expect(dumped).toEqual([]);
     }
     expect(await table.count()).toBe(Object.keys(ENTRIES).length);
   });

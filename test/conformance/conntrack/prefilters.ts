@@ -1,4 +1,4 @@
-/** Dumps that skip what no prefilter asks for: the same in C++ as maySkip says it in a few lines. */
+/** Dumps that skip what no service asks for: the same in C++ as maySkip says it in a few lines. */
 import { expect, test } from "vitest";
 import { maySkip, PrefilterBuilder } from "../../../src/conntrack/reconcile/prefilter.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackPrefilter } from "../../../src/conntrack/table/types.js";

@@ -20,9 +20,9 @@ class Watcher {
     return watcher;
   }
 
-  /** Waits until more changes than so many have been told. */
+  /** Waits until more changes than so many have been reported. */
   async more(than: number): Promise<void> {
-    await expect.poll(() => this.changes, { interval: 10, message: "changes told" }).toBeGreaterThan(than);
+    await expect.poll(() => this.changes, { interval: 10, message: "changes reported" }).toBeGreaterThan(than);
   }
 }
 
@@ -47,7 +47,7 @@ export function addresses(current: Current): void {
     expect([four.family, four.interfaceIndex, six.family, six.interfaceIndex]).toEqual(["ip", 1, "ip6", 1]);
   });
 
-  test("whoever watches is told of an address that comes, and of one that goes, and then finds it so", async () => {
+  test("a watcher hears of an address that comes, and of one that goes, and then finds it so", async () => {
     const { kernel, changeAddress } = current();
     const watcher = await Watcher.open(kernel);
     for (const cidr of [FOUR, SIX]) {
@@ -64,7 +64,7 @@ export function addresses(current: Current): void {
     expect(watcher.faults).toEqual([]);
   });
 
-  test("every watcher is told, on whatever connection", async () => {
+  test("every watcher hears of it, on whatever connection", async () => {
     const { kernel, other, changeAddress } = current();
     const watchers = [await Watcher.open(kernel), await Watcher.open(kernel), await Watcher.open(await other())];
     await changeAddress("add", FOUR);
@@ -72,7 +72,7 @@ export function addresses(current: Current): void {
     for (const { monitor } of watchers) await monitor?.close();
   });
 
-  test("nothing is told after close, nor when the connection has been closed", async () => {
+  test("no change is reported after close, nor when the connection has been closed", async () => {
     const { kernel, other, changeAddress } = current();
     const them = await other();
     const watchers = [await Watcher.open(kernel), await Watcher.open(them)];

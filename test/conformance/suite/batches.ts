@@ -29,7 +29,7 @@ const room = [
 ];
 
 export function batches(current: Current): void {
-  test("all or nothing, and every fault is told", async () => {
+  test("all or nothing, and every fault is named", async () => {
     const { kernel } = current();
     await kernel.commit(room);
     const before = await snapshot(kernel);

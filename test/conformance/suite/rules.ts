@@ -24,7 +24,7 @@ import {
 } from "../../support/operations.ts";
 import { runCases, type Case, type Current } from "../cases.js";
 
-/** A rule that can be told from others by its address. */
+/** A rule with an address that no other has. */
 const to = (last: number): Expr[] => [
   daddr,
   { type: "cmp", sreg: 1, op: CmpOp.eq, data: ip(`10.0.0.${last}`) },
@@ -84,7 +84,7 @@ const placing: Case[] = [
     then: async ({ kernel }) => expect(await order(kernel)).toEqual([1, 8, 2, 7, 3]),
   },
   {
-    title: "comes back as it was sent",
+    title: "is dumped as it was sent",
     given: room,
     when: [{ op: "add", kind: "rule", ...T, chain: "c", exprs: to(5), userdata: Uint8Array.of(0, 2, 120, 0) }],
     then: async ({ kernel }) => {

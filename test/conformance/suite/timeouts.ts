@@ -18,9 +18,9 @@ async function left(kernel: Kernel): Promise<number> {
 }
 
 /** The kernel counts in ticks, and the test takes its time: seconds where the machine stands still meanwhile. */
-function expectAbout(actual: number, wanted: number): void {
-  expect(actual).toBeLessThanOrEqual(wanted);
-  expect(actual).toBeGreaterThan(wanted - 9_000);
+function expectAbout(actual: number, expected: number): void {
+  expect(actual).toBeLessThanOrEqual(expected);
+  expect(actual).toBeGreaterThan(expected - 9_000);
 }
 
 export function timeouts(current: Current): void {

@@ -69,7 +69,7 @@ export function applying(kernel: () => Kernel): void {
     expect(await kernel().sets(OWN)).toEqual([]);
   });
 
-  it("refuses to leave something wanted without what it names, and takes it once that is there", async () => {
+  it("refuses to leave something desired without what it names, and takes it once that is there", async () => {
     const { table, service, vips } = serviceTable(kernel());
     service(1, 2);
     await table.apply();

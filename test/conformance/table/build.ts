@@ -128,7 +128,7 @@ export class TestClock implements Clock {
   }
 }
 
-/** A rule that does nothing but count, told from others by its comment. */
+/** A rule that does nothing but count, known by its comment. */
 export const named = (comment: string): { statements: [typeof counter]; comment: string } => ({
   statements: [counter],
   comment,

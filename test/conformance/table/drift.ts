@@ -1,4 +1,4 @@
-/** Other processes' changes on our table, our rules in theirs, and the rest. */
+/** Changes of other processes to our table, and our rules in theirs. */
 import { beforeEach, expect, it } from "vitest";
 import type { Kernel, Op } from "../../../src/kernel/types.js";
 import { TableWatch } from "../../../src/table/sync/watch.js";

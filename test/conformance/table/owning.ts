@@ -1,4 +1,4 @@
-/** A table that nobody else can change: made, claimed, handed over, given up. */
+/** A table that no other process can change: made, claimed, handed over, given up. */
 import { beforeEach, expect, it } from "vitest";
 
 import { TableFlag } from "../../../src/kernel/constants.js";
@@ -134,7 +134,7 @@ export function owning(world: () => KernelWorld): void {
     expect(await facts(kernel)).toEqual({ flags: OWNED, owner: kernel.portId });
   });
 
-  it("a table that somebody makes his own under our hands is noticed when it is written to", async () => {
+  it("a table that another process has come to own is noticed when it is written to", async () => {
     const { table, service } = plain();
     await table.apply();
     await other.commit([deleteTable, { op: "add", kind: "table", ...OWN, flags: OWNED }]);
@@ -169,7 +169,7 @@ export function owning(world: () => KernelWorld): void {
     expect(await content(kernel)).toEqual(before);
   });
 
-  it("is removed by its owner, and by anybody when that is gone", async () => {
+  it("is removed by its owner, and by any process when that is gone", async () => {
     const { table } = owned();
     await table.apply();
     expect(operations(await table.destroy())).toBe("table -1");

@@ -24,7 +24,7 @@ const element = (key: Uint8Array, address: string): Op => ({
   elements: pack([{ key, data: endpoint(address) }]),
 });
 
-/** What somebody may do, and what undoes it. */
+/** What another process may do, and the operations that undo it. */
 const DEEDS: Readonly<
   Record<string, { does: (kernel: Kernel) => Op[] | Promise<Op[]>; undone: string; said: string }>
 > = {

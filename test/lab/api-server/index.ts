@@ -21,7 +21,7 @@
  *     api.compact();                              // history gone: old watches and continue tokens get 410
  *     for (const watch of await api.watching("services")) watch.cut({ midLine: true }); // or end(), stall(), error(410), raw(), bookmark()
  *     await api.down(); await api.up();           // connections refused, then the same port again
- *     api.tokens.clear(); api.tokens.add("new");  // Bearer tokens that count; empty: nobody is asked
+ *     api.tokens.clear(); api.tokens.add("new");  // Bearer tokens that count; empty: none is needed
  *
  * What it saw: `api.requests` (method, path, query, status) and `api.events`.
  */
@@ -57,7 +57,7 @@ export interface ApiServerOptions {
   readonly port?: number;
   /** Speak TLS. By default a certificate of an authority of its own for `host` and localhost; `api.ca` has the authority's. */
   readonly tls?: Partial<CertificateOptions>;
-  /** Bearer tokens that count. Default: nobody is asked who he is. A client certificate of the authority counts too. */
+  /** Bearer tokens that count. Default: none is needed. A client certificate of the authority counts too. */
   readonly tokens?: readonly string[];
   /** Allow every verb, for kubectl. Default: only what system:node-proxier allows. */
   readonly allowAll?: boolean;
@@ -198,7 +198,7 @@ export class ApiServer {
     const deadline = AbortSignal.timeout(timeoutMs);
     for (let open = this.watches(resource); ; open = this.watches(resource)) {
       if (open.length > 0) return open;
-      if (deadline.aborted) throw new Error(`nobody watches ${resource}`);
+      if (deadline.aborted) throw new Error(`no client watches ${resource}`);
       await once(this.#opened, "watch", { signal: deadline }).catch(() => undefined);
     }
   }
@@ -208,7 +208,7 @@ export class ApiServer {
     this.#store.compact();
   }
 
-  /** Counts resourceVersions on without a change that anybody sees. */
+  /** Counts resourceVersions on without a change to any object that is served. */
   advance(by = 1): void {
     this.#store.advance(by);
   }

@@ -128,7 +128,7 @@ export class Store {
     }
   }
 
-  /** Counts revisions on, as writes to objects that nobody watches do. */
+  /** Counts revisions on, as writes to objects that are not served do. */
   advance(by: number): void {
     this.#revision += by;
   }

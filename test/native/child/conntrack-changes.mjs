@@ -2,7 +2,7 @@
  * Fills the conntrack table of the network namespace that it was started in, all of it entries of services that are in
  * order, has a proxier write those services, and changes one endpoint at a time: in turns while nothing else is done, while
  * the reconciler passes over everything, and while it looks at single services. Prints how long each change took.
- * Where it is so is told by how the three compare: they are made in turns, as the machine may be busy elsewhere.
+ * How the three compare shows where it is so: they are made in turns, as the machine may be busy elsewhere.
  *
  * Arguments: the lab's program, entries, rounds, changes of each kind per round
  */

@@ -83,7 +83,7 @@ const cases = {
   noBufferToSend: () => unsent(ENOBUFS),
   socketDiesBeforeTheTransaction: () => unsent(EBADF),
 
-  /** The transaction is refused, and nobody is told. */
+  /** The transaction is refused, and no event comes. */
   async refusalLost() {
     const { id } = await kernel.generation();
     lose();
@@ -97,7 +97,7 @@ const cases = {
   dumpCutOff: () => unread(() => truncate()),
   dumpSocketDies: () => unread(() => fail(RECEIVE, EBADF, 1, 1)),
 
-  /** Events that do not arrive are told as lost, a socket that is no more as an error, and neither keeps others from it. */
+  /** Events that do not arrive are reported as lost, a dead socket as an error, and neither keeps the others from working. */
   async events() {
     const heard = [];
     const monitor = await kernel.monitor({
@@ -127,7 +127,7 @@ const cases = {
     return { met: calls, heard, tables };
   },
 
-  /** Single requests share a socket: a late answer is not taken for that to another question. */
+  /** Single requests share a socket: a delayed answer is not taken for that to another question. */
   async conntrackAnswers() {
     await conntrack.create(flow);
     const outcomes = [];
@@ -142,7 +142,7 @@ const cases = {
     return outcomes;
   },
 
-  /** Deletions whose answer is lost are not told as done, nor as failed. */
+  /** Deletions whose answer is lost are not reported as done, nor as failed. */
   async conntrackDeletions() {
     const outcomes = [];
     for (const order of [() => lose(), () => truncate(), () => fail(RECEIVE, ENOBUFS)]) {
@@ -185,7 +185,7 @@ async function unanswered(order) {
   order();
   const { resynced } = await table.apply();
   const calls = met()[RECEIVE];
-  // Once, and not a second time because nobody knew.
+  // Once, and not a second time because the first outcome was unknown.
   const transactions = (await kernel.generation()).id - id;
   const again = (await table.apply()).transactions;
   const elements = await inForce();
