@@ -32,7 +32,7 @@ const WORDS: readonly (readonly [not: RegExp, say: string])[] = [
 /** Names that are kept: what dashboards and alerts are made of. */
 const KEPT = /nftproxier_services_set_aside(?:_total)?/g;
 
-const SOURCES = "{ts,mjs,cc,h,md}";
+const SOURCES = "{ts,mjs,cc,h,hpp,md}";
 
 /** Where the words are looked for. */
 const WHERE: readonly string[] = ["*.md", `{deploy,docs,examples,native,src,test}/**/*.${SOURCES}`];

@@ -1,6 +1,6 @@
 // What a dump need not hand over: entries whose original destination is no service's, and those that are answered by
-// an endpoint of theirs. Made by src/conntrack/reconcile/prefilter.ts; the layout is described in src/conntrack/table/types.ts
-// (ConntrackPrefilter).
+// an endpoint of theirs. Made by src/conntrack/reconcile/prefilter.ts; src/conntrack/table/types.ts describes the
+// layout (ConntrackPrefilter).
 #pragma once
 
 #include <bitset>

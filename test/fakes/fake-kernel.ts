@@ -113,7 +113,7 @@ export class FakeKernel implements Kernel {
     if (options.addresses !== undefined) this.setAddresses(options.addresses);
   }
 
-  /** Another socket in the same namespace: what it commits is another process's to this one. */
+  /** Another socket in the same namespace: this one takes its commits for those of another process. */
   asOther(portId?: number, name = "other"): FakeKernel {
     return new FakeKernel({ process: { pid: this.process.pid + 1, name } }, this.shared, portId);
   }

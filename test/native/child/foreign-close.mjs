@@ -190,7 +190,7 @@ const cases = {
     return { after: after.map((text) => text.split(" ")[0]), harmed: harmed([stolen]) };
   },
 
-  /** Listeners cannot go on: they say so with the next event, and what has their number is kept. */
+  /** Listeners cannot go on: they say so with the next event, and what has their number is not touched. */
   async listeners() {
     const kernel = await NftKernel.open();
     const conntrack = await NetlinkConntrack.open();
