@@ -112,7 +112,9 @@ test("a load that fails says what is missing", () => {
   try {
     const absent = failure(path.join(directory, "absent.node"));
     expect(absent).toMatchObject({ code: "addon", details: { action: "load addon" } });
-    expect(absent.message).toMatch(/absent\.node is not there, and no prebuilt addon for linux-\S+: run `npm run build`.*libnftnl-dev/);
+    expect(absent.message).toMatch(
+      /absent\.node is not there, and no prebuilt addon for linux-\S+: run `npm run build`.*libnftnl-dev/,
+    );
     const broken = path.join(directory, "broken.node");
     writeFileSync(broken, "this is no library");
     expect(failure(broken).message).toMatch(/remove build\/, and run `npm run build`/);

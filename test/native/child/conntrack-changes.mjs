@@ -9,12 +9,12 @@
 import { execFileSync } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
 import { defaultConfig } from "../../../dist/config/index.js";
-import { BEYOND_KUBE_PROXY } from "../../../dist/conntrack/reconcile/decide.js";
 import { FormerTargets } from "../../../dist/conntrack/reconcile/former-targets.js";
 import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
 import { Reconciler } from "../../../dist/conntrack/reconcile/reconciler.js";
 import { NftKernel } from "../../../dist/kernel/nft-kernel.js";
 import { Proxier } from "../../../dist/proxier/proxier.js";
+import { decoded } from "../../bench/decoded.ts";
 import { report } from "./addon.mjs";
 
 const program = process.argv[2];
@@ -61,8 +61,8 @@ const proxier = new Proxier({
 const tracked = entries / 100;
 for (let n = 0; n < tracked + CHANGING; n++) {
   const [port, target] = n < tracked ? [DNS, { ...DNS, port: 5353 }] : [HTTP, { ...HTTP, port: 8080 }];
-  proxier.upsert({ kind: "Service", object: service(n, port) });
-  proxier.upsert({ kind: "EndpointSlice", object: slice(n, target) });
+  proxier.upsert(decoded({ kind: "Service", object: service(n, port) }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: slice(n, target) }));
 }
 proxier.synced();
 await proxier.sync();
@@ -74,10 +74,9 @@ const reconciler = new Reconciler({
   model: proxier.model,
   former: new FormerTargets(),
   nodePortAddresses: async () => ["192.0.2.10"],
-  switches: BEYOND_KUBE_PROXY,
   log,
   settleMs: 2 ** 30,
-  restFactor: 0,
+  pauseFactor: 0,
   onPass: (pass) => {
     passes++;
     passedMs += pass.ms;
@@ -89,7 +88,7 @@ async function change() {
   const n = tracked + (serial % CHANGING);
   const from = 1 + (Math.floor(serial++ / CHANGING) % 6);
   const start = performance.now();
-  proxier.upsert({ kind: "EndpointSlice", object: slice(n, { ...HTTP, port: 8080 }, from) });
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: slice(n, { ...HTTP, port: 8080 }, from) }));
   const { ok, families } = await proxier.sync();
   const totalMs = performance.now() - start;
   if (!ok || families[0].outcome.result.total === 0) throw new Error("nothing was written");

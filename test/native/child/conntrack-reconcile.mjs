@@ -7,11 +7,11 @@
  */
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
-import { BEYOND_KUBE_PROXY } from "../../../dist/conntrack/reconcile/decide.js";
 import { FormerTargets } from "../../../dist/conntrack/reconcile/former-targets.js";
 import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
 import { Reconciler } from "../../../dist/conntrack/reconcile/reconciler.js";
 import { ServiceModel } from "../../../dist/model/index.js";
+import { decoded } from "../../bench/decoded.ts";
 import { report } from "./addon.mjs";
 import { memory, timed, wantsMore, watchLoop } from "./measure.mjs";
 
@@ -28,13 +28,15 @@ lab("fill", String(entries));
 function put(model, n, from = 0) {
   const metadata = { name: `s${n}`, namespace: "default" };
   const ports = [{ name: "dns", port: 53, protocol: "UDP" }];
-  model.upsertService({ metadata, spec: { clusterIP: address(0x0a600000 + n), ports } });
-  model.upsertSlice({
+  const service = { metadata, spec: { clusterIP: address(0x0a600000 + n), ports } };
+  const slice = {
     metadata: { ...metadata, labels: { "kubernetes.io/service-name": metadata.name } },
     addressType: "IPv4",
     ports: [{ ...ports[0], port: 5353 }],
     endpoints: Array.from({ length: 10 }, (_, i) => ({ addresses: [address(0x0a000000 + n * 16 + from + i)] })),
-  });
+  };
+  model.upsert(decoded({ kind: "Service", object: service }));
+  model.upsert(decoded({ kind: "EndpointSlice", object: slice }));
 }
 const model = new ServiceModel({ families: ["ip"], node: { nodeName: "here" }, onProblem: () => undefined });
 for (let n = 0; n < entries / 100; n++) put(model, n);
@@ -45,10 +47,9 @@ const reconciler = new Reconciler({
   model,
   former: new FormerTargets(),
   nodePortAddresses: async () => ["192.0.2.10"],
-  switches: BEYOND_KUBE_PROXY,
   log,
   settleMs: 2 ** 30,
-  restFactor: 0,
+  pauseFactor: 0,
   onPass: (pass) => (last = pass),
 });
 async function everything() {
