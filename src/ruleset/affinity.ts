@@ -94,8 +94,10 @@ export class StickyNumbers {
     const list = before?.sticky?.list ?? this.#list(view, taken);
     taken.add(list);
     const inKernel = new Map<number | string, number>();
-    const order = (kind: Kind, wanted: EndpointList): EndpointList =>
-      before?.sticky === undefined ? this.#inKernel(list, kind, wanted, inKernel) : assignIndices(before[kind], wanted);
+    const order = (kind: Kind, desired: EndpointList): EndpointList =>
+      before?.sticky === undefined
+        ? this.#inKernel(list, kind, desired, inKernel)
+        : assignIndices(before[kind], desired);
     const cluster = order("cluster", view.clusterEndpoints);
     const local = order("local", view.localEndpoints);
     const known = before?.sticky?.endpoints ?? inKernel;
@@ -120,16 +122,16 @@ export class StickyNumbers {
   }
 
   /** As the kernel's table, perhaps written by an earlier run, has them in order; adds their numbers to `known`. */
-  #inKernel(list: number, kind: Kind, wanted: EndpointList, known: Map<number | string, number>): EndpointList {
-    const indexOf = this.#keys.finder(wanted);
+  #inKernel(list: number, kind: Kind, desired: EndpointList, known: Map<number | string, number>): EndpointList {
+    const indexOf = this.#keys.finder(desired);
     const stood: number[] = [];
     for (;;) {
       const drawn = this.#sets.stickyDraws.kernelValue(packNumbers(stickyList(kind, list), stood.length));
-      if (drawn === undefined) return arrange(stood, wanted);
+      if (drawn === undefined) return arrange(stood, desired);
       const number = unpackNumber(drawn);
       const index = indexOf(numbered(this.#sets, kind).kernelValue(packNumber(number)));
       stood.push(index);
-      if (index >= 0) known.set(wanted.id(index), number);
+      if (index >= 0) known.set(desired.id(index), number);
     }
   }
 

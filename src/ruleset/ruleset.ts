@@ -76,14 +76,14 @@ export class FamilyRuleset {
     this.#declare();
   }
 
-  /** Wants those that the kernel's table has, once it has been read. */
+  /** Declares those that the kernel's table has, once it has been read. */
   keepServiceCIDRs(): void {
     this.#sets.serviceCIDRs.keepLeftovers();
     this.#declare();
   }
 
   /**
-   * Wants exactly these views of `service` ("namespace/name"); none: it is gone. Throws RangeError for what cannot be expressed; then
+   * Declares exactly these views of `service` ("namespace/name"); none: it is gone. Throws RangeError for what cannot be expressed; then
    * nothing has changed.
    */
   update(service: string, views: readonly ServicePortView[]): void {
@@ -102,7 +102,7 @@ export class FamilyRuleset {
     return this.#ports.get(service) ?? NOTHING;
   }
 
-  /** Wants of the service exactly what `state` once said, endpoint by endpoint. */
+  /** Declares of the service exactly what `state` once said, endpoint by endpoint. */
   restore(service: string, state: ServiceState): void {
     this.#replace(service, state, this.#ports.get(service) ?? NOTHING);
   }
@@ -118,7 +118,7 @@ export class FamilyRuleset {
     else this.#ports.set(service, after);
   }
 
-  /** What the kernel's table serves though no service wants it: left by an earlier run, or by the table taken over. */
+  /** What the kernel's table serves though no service asks for it: left by an earlier run, or by the table taken over. */
   leftoverClaims(): ServiceClaim[] {
     const { services, nodePorts, noEndpointServices, noEndpointNodePorts } = this.#sets;
     const claims: ServiceClaim[] = [];
@@ -162,9 +162,9 @@ export class FamilyRuleset {
   }
 
   #replaceNodePortIPs(): void {
-    const wanted = this.#options.nodePortAddresses === "all" ? [] : this.#options.nodePortAddresses;
+    const desired = this.#options.nodePortAddresses === "all" ? [] : this.#options.nodePortAddresses;
     this.#sets.nodePortIPs.clear();
-    for (const address of wanted) this.#sets.nodePortIPs.put(this.#keys.address(address));
+    for (const address of desired) this.#sets.nodePortIPs.put(this.#keys.address(address));
   }
 
   #declareOwn(state: ServicePortState): OwnObjects {
@@ -205,8 +205,8 @@ export class FamilyRuleset {
   }
 
   /** After a restart: the order in which the kernel's table, perhaps written by an earlier run, holds a list. */
-  #orderInKernel(view: ServicePortView, kind: "cluster" | "local", wanted: EndpointList): EndpointList {
-    if (wanted.length === 0) return wanted;
+  #orderInKernel(view: ServicePortView, kind: "cluster" | "local", desired: EndpointList): EndpointList {
+    if (desired.length === 0) return desired;
     const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
     const internal = (kind === "local") === view.internalPolicyLocal ? view.clusterIP : undefined;
     const vip = internal ?? external;
@@ -217,12 +217,12 @@ export class FamilyRuleset {
         : this.#keys.vip(vip, view.protocol, view.port);
     const set = vip === undefined ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shardOf(key.service)];
     // Most lists stand there just as they are desired: told without building anything.
-    if (set.kernelValue(key.at(base)) === undefined) return wanted;
-    if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(wanted), wanted.length)) return wanted;
-    const indexOf = this.#keys.finder(wanted);
+    if (set.kernelValue(key.at(base)) === undefined) return desired;
+    if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(desired), desired.length)) return desired;
+    const indexOf = this.#keys.finder(desired);
     return arrange(
-      Array.from({ length: wanted.length }, (_, i) => indexOf(set.kernelValue(key.at(base + i)))),
-      wanted,
+      Array.from({ length: desired.length }, (_, i) => indexOf(set.kernelValue(key.at(base + i)))),
+      desired,
     );
   }
 

@@ -24,7 +24,7 @@ export function setSpecs(family: IpFamily): Readonly<Record<Role, SetSpec> & { e
   const address: FieldType = family === "ip" ? "ipv4_addr" : "ipv6_addr";
   const service: readonly FieldType[] = [address, "inet_proto", "inet_service"];
   const nodePort: readonly FieldType[] = ["inet_proto", "inet_service"];
-  /** Of a service's lists: what packets may still draw goes late. */
+  /** Of a service's lists: what packets may still draw goes after a grace period. */
   const endpoints = (set: string, key: readonly FieldType[], comment: string): SetSpec => {
     const data: readonly FieldType[] = [address, "inet_service"];
     return { set, key: [...key, "index"], data, size: "auto", deferLeftovers: true, comment };

@@ -160,7 +160,7 @@ export class TrackedElements implements ElementSet {
 
   delete(key: Uint8Array, deferred = false): boolean {
     const row = this.#desiredRow(key);
-    if (row >= 0) this.#unwant(row, deferred);
+    if (row >= 0) this.#undesire(row, deferred);
     return row >= 0;
   }
 
@@ -199,7 +199,7 @@ export class TrackedElements implements ElementSet {
   }
 
   clear(): void {
-    for (let row = 0; row < this.#map.rows; row++) if ((this.#rows.of(row) & DESIRED) !== 0) this.#unwant(row, false);
+    for (let row = 0; row < this.#map.rows; row++) if ((this.#rows.of(row) & DESIRED) !== 0) this.#undesire(row, false);
   }
 
   /** Calls `visit` with every desired element, as views that are valid during the call. */
@@ -421,7 +421,7 @@ export class TrackedElements implements ElementSet {
       this.#verdicts.retain(data[at]);
       if (isDesired) this.#verdicts.release(words[place + map.dataWord]);
     }
-    this.#rows.want(row, data, at);
+    this.#rows.desire(row, data, at);
     return true;
   }
 
@@ -431,7 +431,7 @@ export class TrackedElements implements ElementSet {
   }
 
   #release(row: number, deferred: boolean): void {
-    if (--this.#map.words(row)[this.#map.at(row) + USES] <= 0) this.#unwant(row, deferred);
+    if (--this.#map.words(row)[this.#map.at(row) + USES] <= 0) this.#undesire(row, deferred);
   }
 
   #isDesired(words: Int32Array, place: number, data: Int32Array, at: number): boolean {
@@ -439,10 +439,10 @@ export class TrackedElements implements ElementSet {
     return true;
   }
 
-  #unwant(row: number, deferred: boolean): void {
+  #undesire(row: number, deferred: boolean): void {
     if (this.#taken !== undefined) this.#freeze(row);
     this.#verdicts?.release(this.#map.words(row)[this.#map.at(row) + this.#map.dataWord]);
-    this.#rows.unwant(row, deferred ? DEFERRED : 0);
+    this.#rows.undesire(row, deferred ? DEFERRED : 0);
   }
 
   #desiredRow(key: Uint8Array): number {

@@ -108,7 +108,7 @@ export class Rows {
   }
 
   /** Desires the row with the data at `data[at]`, which it is not desired with yet. */
-  want(row: number, data: Int32Array, at: number): void {
+  desire(row: number, data: Int32Array, at: number): void {
     const { dataWords } = this.#map;
     const words = this.#map.words(row);
     const place = this.#map.at(row);
@@ -140,7 +140,7 @@ export class Rows {
   }
 
   /** No longer desires the row. `flag`: DEFERRED, or none. */
-  unwant(row: number, flag: number): void {
+  undesire(row: number, flag: number): void {
     const words = this.#map.words(row);
     const place = this.#map.at(row);
     const state = words[place + STATE];

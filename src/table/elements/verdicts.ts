@@ -1,7 +1,7 @@
 import type { Verdict } from "../../kernel/types.js";
 
 /**
- * Verdicts as small numbers, and how often wanted elements use each: so that verdict maps keep 4 bytes an element, and removing
+ * Verdicts as small numbers, and how often desired elements use each: so that verdict maps keep 4 bytes an element, and removing
  * a chain that is still in use is noticed without walking the maps.
  */
 export class VerdictRegistry {
@@ -24,7 +24,7 @@ export class VerdictRegistry {
   }
 
   /**
-   * The kernel has no such chain, and so no element that goes there: what nobody wants either gives its number up. Chains of services
+   * The kernel has no such chain, and so no element that goes there: what is not desired gives its number up. Chains of services
    * come and go for as long as the program runs.
    */
   forget(chain: string): void {
@@ -55,7 +55,7 @@ export class VerdictRegistry {
     return targetOf(this.get(id));
   }
 
-  /** Number of wanted elements with a jump or goto to the chain. */
+  /** Number of desired elements with a jump or goto to the chain. */
   usesOf(chain: string): number {
     let uses = 0;
     for (const key of keysOf(chain)) {

@@ -95,7 +95,7 @@ export function referencesOf(exprs: readonly Expr[]): References {
   return { chains, sets };
 }
 
-/** One step of an edit script, in the order of the wanted list. */
+/** One step of an edit script, in the order of the desired list. */
 export type Edit =
   | { readonly edit: "keep"; readonly from: number; readonly to: number }
   | { readonly edit: "delete"; readonly from: number }

@@ -105,14 +105,14 @@ function dataOf(spec: SetSpec): Pick<SetInfo, "dataType" | "dataLen"> {
 export function serves(kernel: SetInfo, spec: SetSpec): boolean {
   // Asked of the same two at every change of the set's elements.
   if (servedBy.get(spec) === kernel) return true;
-  const wanted = setInfo(spec, undefined);
-  const timeouts = (kernel.timeout ?? 0n) - (wanted.timeout ?? 0n);
+  const desired = setInfo(spec, undefined);
+  const timeouts = (kernel.timeout ?? 0n) - (desired.timeout ?? 0n);
   const answer =
-    kernel.flags === wanted.flags &&
-    kernel.keyType === wanted.keyType &&
-    kernel.keyLen === wanted.keyLen &&
-    kernel.dataType === wanted.dataType &&
-    (wanted.dataLen === undefined || kernel.dataLen === wanted.dataLen) &&
+    kernel.flags === desired.flags &&
+    kernel.keyType === desired.keyType &&
+    kernel.keyLen === desired.keyLen &&
+    kernel.dataType === desired.dataType &&
+    (desired.dataLen === undefined || kernel.dataLen === desired.dataLen) &&
     timeouts <= TIMEOUT_SLACK_MS &&
     timeouts >= -TIMEOUT_SLACK_MS &&
     (spec.dynamic === true || commentOf(kernel.userdata, "set") === spec.comment);

@@ -65,9 +65,9 @@ export function setUserdata(
 /** The comment in userdata that nft or this program wrote; other entries are passed over. */
 export function commentOf(userdata: Uint8Array | undefined, kind: "set" | "other" = "other"): string | undefined {
   if (userdata === undefined) return undefined;
-  const wanted = kind === "set" ? SET_COMMENT : COMMENT;
+  const desired = kind === "set" ? SET_COMMENT : COMMENT;
   for (let at = 0; at + 2 <= userdata.length; at += 2 + userdata[at + 1]) {
-    if (userdata[at] !== wanted) continue;
+    if (userdata[at] !== desired) continue;
     const text = Buffer.from(userdata.subarray(at + 2, at + 2 + userdata[at + 1])).toString();
     return text.endsWith("\0") ? text.slice(0, -1) : text;
   }

@@ -243,7 +243,7 @@ export interface ElementSet {
   clear(): void;
 }
 
-/** Rules of ours inside a chain that somebody else owns. */
+/** Rules of ours inside a chain that another process owns. */
 export interface Insertion {
   readonly family: Family;
   readonly table: string;
@@ -259,7 +259,7 @@ export interface OperationCounts {
 }
 
 export interface ApplyResult {
-  /** 0 when the kernel already held what is wanted; several when new chains (`targetsFirst`) or elements (`pieceElements`) went first. */
+  /** 0 when the kernel already held what is desired; several when new chains (make-before-break) or elements (`pieceElements`) went first. */
   readonly transactions: number;
   /** Elements count each; a replaced element is one delete and one add. */
   readonly operations: Readonly<Record<"table" | "chain" | "rule" | "set" | "element", OperationCounts>>;
@@ -274,15 +274,15 @@ export interface ApplyResult {
   readonly applyAgainMs?: number;
   /** Insertions that wait because the other table or chain is not there ("ip filter FORWARD"). Absent: none. */
   readonly deferred?: readonly string[];
-  /** Chains that nobody wants and that stay, without rules, because the kernel calls them busy. Absent: none. */
+  /** Chains that are not desired and that stay, without rules, because the kernel calls them busy. Absent: none. */
   readonly busy?: readonly string[];
   /** Why the kernel was read before, when it was. */
   readonly resynced?: string;
-  /** What that read found to be otherwise than it was left: somebody else's doing, which this apply undid. */
+  /** What that read found to be otherwise than it was left: another process's doing, which this apply undid. */
   readonly drift?: Drift;
 }
 
-/** How the kernel's table differed from what it was thought to hold. */
+/** How the kernel's table differed from what it was observed to hold. */
 export interface Drift {
   /** Why it was read. */
   readonly causes: ReadonlySet<InvalidationCause>;
@@ -296,7 +296,7 @@ export interface Drift {
 
 export interface ApplyOptions {
   /**
-   * False: what somebody else did to the table is left alone for now, unless nothing can be known without a read. What changed is
+   * False: what another process did to the table is left alone for now, unless nothing can be known without a read. What changed is
    * written on top if the kernel takes that; if not, apply fails with "stale". Default true.
    */
   readonly repair?: boolean;

@@ -16,11 +16,11 @@ import type { SetRecord, DesiredState } from "./desired.js";
 export interface Reading {
   /** Why it was done. */
   readonly reason: string;
-  /** All sets were read, not only those in doubt. */
+  /** All sets were read, not only those invalidated. */
   readonly whole: boolean;
   /** Generation that all of it belongs to; absent: only a part was read, or it changed all the time. */
   readonly generation?: number;
-  /** What was not as thought. Absent: nothing, or nothing was thought before. */
+  /** What was not as observed. Absent: nothing, or nothing was observed before. */
   readonly drift?: Drift;
 }
 
@@ -40,7 +40,7 @@ export class ObservedTable {
     this.#desired = desired;
   }
 
-  /** Reads what is in doubt. Everything wanted is compared with it by the next transaction. */
+  /** Reads what is invalidated. Everything desired is compared with it by the next transaction. */
   async read(): Promise<Reading> {
     const scope = this.invalidations.begin();
     try {
@@ -82,7 +82,7 @@ export class ObservedTable {
     }
   }
 
-  /** Dumps the table with the elements of those wanted sets that `picks` picks. */
+  /** Dumps the table with the elements of those desired sets that `picks` picks. */
   dump(picks: (set: string) => boolean): Promise<TableDump> {
     const { sets, chains } = this.#desired;
     return dumpTable(this.#kernel, this.#ref, {
@@ -96,7 +96,7 @@ export class ObservedTable {
     });
   }
 
-  /** Whether everything but elements is as thought, and the sets whose elements can be compared. */
+  /** Whether everything but elements is as observed, and the sets whose elements can be compared. */
   async compareStructure(): Promise<{ readonly same: boolean; readonly sets: readonly string[] }> {
     const { state } = await this.dump(() => false);
     const report = new DriftReport(new Set());
@@ -105,7 +105,7 @@ export class ObservedTable {
     return { same: report.finish() === undefined, sets: sets.map(({ set }) => set) };
   }
 
-  /** Whether the kernel's set has exactly the elements that it is thought to have. Also true when nothing is thought of it any more. */
+  /** Whether the kernel's set has exactly the elements that it was observed to have. Also true when nothing is known of it any more. */
   async compareElements(set: string): Promise<boolean> {
     const info = this.state.sets.get(set);
     const record = this.#comparable(set, info);
@@ -140,7 +140,7 @@ export class ObservedTable {
       }
       const wasKnown = record.known;
       const drift = await this.#load(name, record, batch);
-      // Nobody wants a retired set: its elements were not read, so that nothing can be said of them.
+      // A retired set is not desired: its elements were not read, so that nothing can be said of them.
       const comparable = wasKnown && this.#desired.sets.get(name) === record;
       if (inDetail && comparable && before.sets.has(name) && state.sets.has(name)) report.elements(name, drift);
       record.known = !state.sets.has(name) || elements.has(name);
@@ -162,7 +162,7 @@ export class ObservedTable {
   }
 }
 
-/** Whether the kernel's set holds elements that the wanted one's rows can stand for. */
+/** Whether the kernel's set holds elements that the desired one's rows can stand for. */
 function isReadable(kernel: SetInfo, { elements: { spec } }: SetRecord): boolean {
   return spec.dynamic !== true && serves(kernel, spec);
 }

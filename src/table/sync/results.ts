@@ -72,9 +72,9 @@ export function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): Fa
 }
 
 /**
- * `apply()`, `load()` or `destroy()` failed. Nothing of the transaction is in force and what is wanted stays wanted, so that
- * a later `apply()` tries again. `code` is the kernel port's; "invalid" also stands for a wanted state that
- * contradicts itself (a rule that names a chain which is not wanted).
+ * `apply()`, `load()` or `destroy()` failed. Nothing of the transaction is in force and what is desired stays desired, so that
+ * a later `apply()` tries again. `code` is the kernel port's; "invalid" also stands for a desired state that
+ * contradicts itself (a rule that names a chain which is not desired).
  */
 export class TableError extends Error {
   override readonly name = "TableError";

@@ -3,7 +3,7 @@ import { Backoff } from "../../base/backoff.js";
 import type { ChangeBatch, ChangeEvent, Kernel, Monitor } from "../../kernel/types.js";
 import type { Table } from "../table.js";
 
-/** What somebody else did to one table in one transaction. */
+/** What another process did to one table in one transaction. */
 export interface ForeignChange {
   /** In words, one per object. */
   readonly changes: readonly string[];
