@@ -127,7 +127,6 @@ function rememberRules({ list, clients, rewrite, timeoutMs }: StickyList): Rule[
 
 const CLIENT_KEY: readonly Field[] = ["saddr", "priority"];
 
-/** One of the first `count` numbers of the list. */
 function draw(list: number, count: number): Statement[] {
   const chain = drawChainName({ kind: "sticky", count, shard: 0, nodePort: false });
   return [{ action: "set-priority", value: list }, verdict("jump", chain)];

@@ -103,7 +103,6 @@ const PROTOCOL_NAMES = new Map<number, string>(
   Object.entries(IpProto).map(([name, number]) => [number, name === "icmpv6" ? "ipv6-icmp" : name]),
 );
 
-/** Packed fields of a key or of data. */
 export function printPacked(fields: readonly FieldType[], bytes: Uint8Array): string {
   let at = 0;
   return fields
