@@ -66,7 +66,7 @@ describe("manifests", () => {
     expect([six.code, await tables()]).toEqual([0, BOTH]);
     const none = await once({}, undefined);
     expect(none.code).toBe(0);
-    expect(none.stderr).toContain("loopback is taken for it: set bindAddress");
+    expect(none.stderr).toContain("node IP missing; using loopback");
   });
 
   test("IPv4 alone where IPv6 is disabled, and it says why", async () => {

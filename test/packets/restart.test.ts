@@ -131,8 +131,8 @@ describe.each(["SIGTERM", "SIGKILL"] as const)("after %s, with the same input", 
     expect(failures).toEqual([]);
     expect(connections).toBeGreaterThan(100);
     expect(writes(log).map(({ msg, transactions }) => `${msg} ${transactions}`)).toEqual([
-      "nothing to write 0",
-      "nothing to write 0",
+      "nothing written 0",
+      "nothing written 0",
     ]);
     // The load may have made clients known that were not.
     const known = (text: string): string => text.replaceAll(/\n\t\telements = \{[^}]*\}/g, "");
