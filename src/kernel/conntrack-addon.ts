@@ -1,5 +1,5 @@
 /**
- * The addon's functions for connection tracking, with their types. Entries cross as bytes: src/conntrack/record.ts.
+ * The addon's functions for connection tracking, with their types. Entries cross as bytes: src/conntrack/table/decode.ts.
  * Errors, thrown or rejected, are `NativeError`s.
  */
 import type { NativeError } from "./native-error.js";

@@ -63,7 +63,7 @@ export function isSticky(value: number): boolean {
   return kind > STICKY && kind < NODE_PORT;
 }
 
-/** Endpoints' numbers (affinity.ts) are these bits, and others behind them: `6b00:0` and up, as nft prints them. */
+/** Endpoints' numbers (sticky-numbers.ts) are these bits, and others behind them: `6b00:0` and up, as nft prints them. */
 export const ENDPOINT_NUMBERS = { mask: 0xff000000, value: 0x6b000000, count: 2 ** 24 } as const;
 
 /** The shard of a VIP's endpoints: a hash of its packed address, protocol and port. */

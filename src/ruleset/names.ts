@@ -116,3 +116,26 @@ const COMMENT_BYTES = 128;
 export function ownComment(id: string): { comment?: string } {
   return /^[\x20-\x7e]*$/.test(id) && !id.includes('"') ? { comment: id.slice(0, COMMENT_BYTES) } : {};
 }
+
+/** Of the chains and the set of a service port's own. */
+export interface OwnNames {
+  /** Of the load-balancer IPs that no other service guards too. */
+  readonly firewall: string;
+  readonly draw: Readonly<Record<DrawKind, string>>;
+  readonly remember: Readonly<Record<"cluster" | "local", string>>;
+  readonly clients: string;
+  /** Of a VIP that other services guard too. */
+  sharedFirewall(address: string): string;
+}
+
+export function ownNames(view: ServicePortView): OwnNames {
+  const parts = portParts(view);
+  const base = ownName(parts);
+  return {
+    firewall: `source-ranges-${base}`,
+    draw: { cluster: `sticky-cluster-${base}`, masq: `sticky-masq-${base}`, local: `sticky-local-${base}` },
+    remember: { cluster: `sticky-cluster-remember-${base}`, local: `sticky-local-remember-${base}` },
+    clients: `sticky-clients-${base}`,
+    sharedFirewall: (address) => `source-ranges-${ownName([...parts, "shared", address.replaceAll(":", ".")])}`,
+  };
+}

@@ -6,7 +6,7 @@ import type { EndpointList } from "../model/endpoints.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { ElementSet, FaultyObject, TableDeclarations } from "../table/index.js";
 import { DrawChains } from "./draw-chains.js";
-import { StickyNumbers } from "./affinity.js";
+import { StickyNumbers } from "./sticky-numbers.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
 import { KeyPacker, type ServiceClaim, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";

@@ -6,11 +6,10 @@ import type { EndpointList } from "../model/endpoints.js";
 import type { Verdict } from "../kernel/types.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/index.js";
-import { expandSticky, type Sticky } from "./affinity.js";
+import { expandSticky, type Sticky } from "./sticky-numbers.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
 import { bySource, packList, shardOf, stickyList } from "./list-values.js";
-import { ChainName, type DrawKind, LOCAL_INDEX_BASE } from "./names.js";
-import { ownNames } from "./own-chains.js";
+import { ChainName, type DrawKind, LOCAL_INDEX_BASE, ownNames } from "./names.js";
 import type { ElementSets } from "./sets.js";
 
 /** A service port with what the table has to remember of it between changes. */
@@ -133,7 +132,7 @@ export class ServiceExpander {
     else to.element(maps.noEndpoints, key.service, this.#refusal(state.view));
   }
 
-  /** Says in `into` which list the key draws from, and what stands in that; with affinity all VIPs and the node port have it in common (affinity.ts). */
+  /** Says in `into` which list the key draws from, and what stands in that; with affinity all VIPs and the node port have it in common (sticky-numbers.ts). */
   #list(state: ServicePortState, key: ServiceKey, maps: Maps, kind: DrawKind, into: ElementSet, to: Expansion): void {
     const { nodePort } = maps;
     if (state.sticky !== undefined) {

@@ -2,7 +2,7 @@
  * The declarative Table's vocabulary: rules as typed data (text is only a rendering), chains, sets and maps.
  *
  * A value that a packet carries is a `Field`; a `Statement` is one match or one action; a rule is statements
- * in order. `lower.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
+ * in order. `statements.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
  */
 import type { AddressType, TcpFlag } from "../../kernel/constants.js";
 import type { BaseChain, Family, Verdict } from "../../kernel/types.js";
@@ -333,11 +333,11 @@ export interface TableOptions {
   readonly refreshIntervalMs?: number;
   /** First check after a write; doubles until refreshIntervalMs. 0 (default): none. */
   readonly postWriteIntervalMs?: number;
-  /** When more elements than this are to be written that no packet can see yet, they go first, so many a transaction (pieces.ts). Default 16,384. */
+  /** When more elements than this are to be written that no packet can see yet, they go first, so many a transaction (make-before-break.ts). Default 16,384. */
   readonly pieceElements?: number;
   /**
    * While we run, nobody else can change the table, and `flush ruleset` passes it by; when we end it stays, and the next of us
-   * claims it with a transaction that holds nothing else (ownership.ts). Where the kernel cannot (before Linux 6.9; `Table.owned()` tells), a
+   * claims it with a transaction that holds nothing else (quirks.ts). Where the kernel cannot (before Linux 6.9; `Table.owned()` tells), a
    * table as any other. A table that was made with the other choice is made anew, in one transaction: rule counters and what packets put into
    * dynamic sets are lost then. Default false.
    */

@@ -49,15 +49,15 @@ export interface SetPlan {
 export interface PlanInput {
   readonly ref: TableRef;
   readonly comment: string | undefined;
-  /** Whether the table is to be owned, by the socket with this port (ownership.ts). */
+  /** Whether the table is to be owned, by the socket with this port (quirks.ts). */
   readonly own: boolean;
   readonly portId: number;
   readonly state: KernelState;
   readonly chains: readonly ChainPlan[];
   readonly sets: readonly SetPlan[];
-  /** Verdict maps that go are emptied first: see quirks/. */
+  /** Verdict maps that go are emptied first: see quirks.ts. */
   readonly flushMaps: boolean;
-  /** Chains that cannot be deleted: see busy-chains.ts. */
+  /** Chains that cannot be deleted: see quirks.ts. */
   readonly busy: ReadonlySet<string>;
 }
 

@@ -1,6 +1,6 @@
 /** What documents link to, and the files that they name, are there. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 
 const ROOT = join(import.meta.dirname, "../../..");
@@ -15,6 +15,9 @@ const documents = [
       : [],
   ),
 ];
+
+/** Of other directories than those that are looked through. */
+const elsewhere = new Set(["demo.ts", "prebuild.ts", "vitest.config.ts"]);
 
 /** Where a name in backticks may be meant to start. */
 const BASES = ["", "src", "test", "src/table", "src/ruleset"];
@@ -54,3 +57,21 @@ function headings(text: string): Set<string> {
     ),
   );
 }
+
+test("comments name no TypeScript file that is not there", () => {
+  const sources = ["src", "test"].flatMap((directory) =>
+    readdirSync(join(ROOT, directory), { recursive: true, encoding: "utf8" })
+      .filter((name) => name.endsWith(".ts") && !name.includes("node_modules"))
+      .map((name) => join(directory, name)),
+  );
+  const there = new Set(sources.map((name) => basename(name)));
+  const stale = sources.flatMap((source) =>
+    readFileSync(join(ROOT, source), "utf8")
+      .split("\n")
+      .filter((line) => /^\s*(\*|\/\/|\/\*)/.test(line))
+      .flatMap((line) => [...line.matchAll(/(?<![\w`.-])(?:[\w-]+\/)*([a-z][\w-]*\.ts)\b/g)].map(([, name]) => name))
+      .filter((name) => !there.has(name ?? "") && !elsewhere.has(name ?? ""))
+      .map((name) => `${source}: ${name}`),
+  );
+  expect(stale).toEqual([]);
+});

@@ -1,4 +1,4 @@
-/** Chains that the kernel does not let go though nothing refers to them: it has counted wrong, as 6.1.176 does (going-maps.ts). */
+/** Chains that the kernel does not let go though nothing refers to them: it has counted wrong, as 6.1.176 does (quirks.ts). */
 import { beforeEach, expect, it } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";

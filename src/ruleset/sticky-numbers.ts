@@ -2,7 +2,7 @@
  * ClientIP affinity: packets fill a set for each service port with the client's address and the number of the endpoint that it was sent
  * to. A number stands for one endpoint of one service port, from the moment that it joins until it goes, and never for another. So the
  * elements of `sticky-cluster` and `sticky-local` decide who is remembered: an endpoint that goes takes its number along, all its clients
- * are forgotten in the same transaction, and one that comes back has a new number. The service port's chains (own-chains.ts) carry the number
+ * are forgotten in the same transaction, and one that comes back has a new number. The service port's chains (affinity-chains.ts) carry the number
  * as the packet's priority from one look-up to the next.
  *
  * Not done, though it works and would need no rule for each endpoint: a map from client to number instead of the set (`meta priority set ip saddr
