@@ -177,7 +177,7 @@ export interface SetSpec {
   readonly data?: "verdict" | readonly FieldType[];
   /** Elements are ranges. A key of one field only. */
   readonly interval?: boolean;
-  /** Filled by packets (`update`), its elements are not the Table's and are left alone. */
+  /** Filled by packets (`update`), its elements are not the Table's and are kept. */
   readonly dynamic?: boolean;
   /** Default timeout of an element in ms; 0: elements may have one (the `timeout` flag) but none by default. Absent: no timeouts. */
   readonly timeoutMs?: number;
@@ -296,7 +296,7 @@ export interface Drift {
 
 export interface ApplyOptions {
   /**
-   * False: what another process did to the table is left alone for now, unless nothing can be known without a read. What changed is
+   * False: what another process did to the table is kept for now, unless nothing can be known without a read. What changed is
    * written on top if the kernel takes that; if not, apply fails with "stale". Default true.
    */
   readonly repair?: boolean;

@@ -42,7 +42,7 @@ export class TableWatch {
   #opening: Promise<void> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
   #opened = false;
-  /** That our commits came from when it was opened: what they change is left out. */
+  /** That our commits came from when it was opened: what they change is ignored. */
   #port = 0;
   #closed = false;
 
@@ -151,7 +151,7 @@ export class TableWatch {
   }
 
   #again(error: unknown): void {
-    // What happens until it listens again is not heard.
+    // What happens until it listens again is lost.
     this.#opened = true;
     if (this.#closed) return;
     const waitMs = this.#backoff.next();
