@@ -97,6 +97,6 @@ function onTerminal(environment: Record<string, string>): string {
 }
 
 test("createLogger() writes text with colours on a terminal, without them where NO_COLOR is set", () => {
-  expect(onTerminal({})).toMatch(/^ts=\S+ level=\u001b\[32minfo\u001b\[0m msg=done\r?\n$/);
+  expect(onTerminal({}).replaceAll("\u001b", "ESC")).toMatch(/^ts=\S+ level=ESC\[32minfoESC\[0m msg=done\r?\n$/);
   expect(onTerminal({ NO_COLOR: "1" })).toMatch(/^ts=\S+ level=info msg=done\r?\n$/);
 });
