@@ -8,12 +8,8 @@ import type { ChainSpec, Field, FieldType, Rule, SetSpec, Statement } from "../t
 import { stickyList } from "./list-values.js";
 import { ChainName, drawChainName, ownComment, type OwnNames } from "./names.js";
 import type { ServicePortState } from "./service.js";
-import { markForMasquerade, type SkeletonOptions } from "./skeleton.js";
+import { goto, jump, markForMasquerade, type SkeletonOptions } from "./skeleton.js";
 import { numberOf, usesList } from "./sticky-numbers.js";
-
-function verdict(how: "goto" | "jump", chain: string): Statement {
-  return { action: "verdict", verdict: { verdict: how, chain } };
-}
 
 /**
  * Clients that a service port remembers: spoofed ones can make it no more. A multiple of 65,536 on purpose: the kernel reserves buckets
@@ -38,9 +34,9 @@ function listRules({ list, numbers, clients }: StickyList, remember: string): Ru
   const known = numbers.map((value): Statement[] => [
     { action: "set-priority", value },
     { match: "in-set", key, set: clients },
-    verdict("goto", remember),
+    goto(remember),
   ]);
-  return [...known, draw(list, numbers.length), [verdict("goto", remember)]].map((statements) => ({ statements }));
+  return [...known, draw(list, numbers.length), [goto(remember)]].map((statements) => ({ statements }));
 }
 
 /**
@@ -49,16 +45,16 @@ function listRules({ list, numbers, clients }: StickyList, remember: string): Ru
  * index there is always one.
  */
 function rememberRules({ list, clients, rewrite, timeoutMs }: StickyList): Rule[] {
-  const jump = verdict("jump", rewrite);
+  const toEndpoint = jump(rewrite);
   const update: Statement = { action: "update", set: clients, key: CLIENT_KEY, timeoutMs };
-  return [[update], [jump], draw(list, 1), [jump]].map((statements) => ({ statements }));
+  return [[update], [toEndpoint], draw(list, 1), [toEndpoint]].map((statements) => ({ statements }));
 }
 
 const CLIENT_KEY: readonly Field[] = ["saddr", "priority"];
 
 function draw(list: number, count: number): Statement[] {
   const chain = drawChainName({ kind: "sticky", count, shard: 0, nodePort: false });
-  return [{ action: "set-priority", value: list }, verdict("jump", chain)];
+  return [{ action: "set-priority", value: list }, jump(chain)];
 }
 
 /** Declares the set and the chains of a service port with affinity; of others nothing. */
@@ -85,7 +81,7 @@ export function declareAffinity(
     table.chain({ chain: names.draw[kind], rules: listRules(list, names.remember[kind]), ...ownComment(view.id) });
     if (kind === "cluster" && !view.externalPolicyLocal) {
       const mark = markForMasquerade(options.masqueradeBit);
-      const rules = [{ statements: [mark] }, { statements: [verdict("goto", names.draw.cluster)] }];
+      const rules = [{ statements: [mark] }, { statements: [goto(names.draw.cluster)] }];
       table.chain({ chain: names.draw.masq, rules });
     }
   }

@@ -51,12 +51,7 @@ function declareFirewalls(objects: Objects, view: ServicePortView, names: OwnNam
   }
 }
 
-export interface OwnObject {
-  readonly kind: "chain" | "set";
-  readonly name: string;
-}
-
-export type OwnObjects = readonly OwnObject[];
+export type OwnObjects = readonly { readonly kind: "chain" | "set"; readonly name: string }[];
 
 /** Most service ports need none. */
 export function needsOwnObjects({ sourceRanges, guards, affinitySeconds }: ServicePortView): boolean {
@@ -78,7 +73,7 @@ export function declareOwnObjects(
 }
 
 class Objects {
-  readonly made: OwnObject[] = [];
+  readonly made: OwnObjects[number][] = [];
   constructor(readonly table: TableDeclarations) {}
 
   chain(spec: ChainSpec): void {

@@ -39,7 +39,7 @@ export interface SkeletonOptions extends RulesetOptions {
 const SERVICE_KEY: readonly Field[] = ["daddr", "l4proto", "dport"];
 const NODE_PORT_KEY: readonly Field[] = ["l4proto", "dport"];
 
-const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "jump", chain } });
+export const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "jump", chain } });
 export const goto = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "goto", chain } });
 const drop: Statement = { action: "verdict", verdict: { verdict: "drop" } };
 const stateNew: Statement = { match: "ct-state", states: ["new"] };
