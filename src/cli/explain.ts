@@ -13,7 +13,7 @@ import { UserError, writeOut } from "./stdio.js";
 /** Version of the report in JSON: fields may be added to it, none changes or goes. */
 const REPORT = { apiVersion: "nft-proxier.dev/v1", kind: "Explanation" } as const;
 
-/** RFC 5737 and 3849: a client that is nobody's. */
+/** RFC 5737 and 3849: addresses for documentation, which stand for a client outside. */
 const OUTSIDE = { ip: "192.0.2.1", ip6: "2001:db8::1" } as const;
 const SOURCE_PORT = 40_000;
 

@@ -1,6 +1,6 @@
 /**
- * The daemon's socket: JSON over HTTP on a unix socket that root alone may open. Nothing is computed while nobody asks, and nothing that is
- * sent to it can change anything: GET alone.
+ * The daemon's socket: JSON over HTTP on a unix socket that root alone may open. Nothing is computed before a request, and no request
+ * can change anything: GET alone.
  */
 import { chmod, mkdir, rm } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
@@ -65,7 +65,7 @@ export class ControlServer {
     await rm(this.#path, { force: true });
     await new Promise<void>((resolve, reject) => {
       this.#server.once("error", reject);
-      // Nobody else can have it open before its mode is set.
+      // No other user can open it before its mode is set.
       const before = process.umask(0o177);
       this.#server.listen(this.#path, () => {
         this.#server.off("error", reject);

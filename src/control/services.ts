@@ -7,7 +7,7 @@ import type { EndpointStatus, ServicePortStatus, ServiceState } from "./types.js
 
 export type ListedModel = Pick<ServiceModel, "services" | "views" | "targets" | "lostClaims">;
 
-/** What is known of a service beside its objects. */
+/** A service's state in the kernel, which its objects do not tell. */
 export interface ServiceStates {
   /** Written at least once since the start. */
   inForce(family: IpFamily): boolean;

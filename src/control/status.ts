@@ -1,4 +1,4 @@
-/** How things stand: what observers were told, kept for whoever asks. */
+/** The daemon's status: what observers were told, for the commands that ask. */
 import { release } from "node:os";
 import type { IpFamily } from "../model/types.js";
 import type { ServiceModel } from "../model/index.js";
