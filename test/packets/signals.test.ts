@@ -1,7 +1,7 @@
 /** What signals do to the program, as PID 1 of a PID namespace: there, what it does not catch is lost. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -39,7 +39,8 @@ interface Started {
 }
 
 function children(pid: number): number[] {
-  const text = readFileSync(`/proc/${pid}/task/${pid}/children`, "latin1").trim();
+  const file = `/proc/${pid}/task/${pid}/children`;
+  const text = existsSync(file) ? readFileSync(file, "latin1").trim() : "";
   return text === "" ? [] : text.split(" ").map(Number);
 }
 
@@ -74,20 +75,30 @@ function waitedMs(pid: number): number {
   }
 }
 
+/** Of each processor, how long its host has run something else, ms: steal of /proc/stat, in ticks of 10 ms. */
+function stolenMs(): number[] {
+  const lines = readFileSync("/proc/stat", "latin1").matchAll(/^cpu\d+ (.*)$/gm);
+  return Array.from(lines, ([, columns = ""]) => Number(columns.split(" ")[7] ?? "0") * 10);
+}
+
 /**
  * Signals, and returns how long the program took to end, ms; undefined: longer than the limit, without the time in which other
- * programs had the cores.
+ * programs had the cores, or another machine of the same host.
  */
 async function endBy(signal: NodeJS.Signals, { parent, pid }: Started, limitMs: number): Promise<number | undefined> {
   const ended = once(parent, "exit").then(() => true);
   const from = performance.now();
   const waitedBefore = waitedMs(pid);
+  const stolenBefore = stolenMs();
   process.kill(pid, signal);
   const since = (): number => performance.now() - from;
-  while (since() - Math.max(0, waitedMs(pid) - waitedBefore) < limitMs) {
+  const withoutCore = (): number =>
+    Math.max(0, waitedMs(pid) - waitedBefore) + Math.max(...stolenMs().map((ms, cpu) => ms - (stolenBefore[cpu] ?? 0)));
+  while (since() - withoutCore() < limitMs) {
     if (await Promise.race([ended, sleep(20, false, { ref: false })])) return since();
   }
-  process.kill(pid, "SIGKILL");
+  // It may end just now.
+  if (children(parent.pid!).includes(pid)) process.kill(pid, "SIGKILL");
   await ended;
   return undefined;
 }
