@@ -395,7 +395,7 @@ export interface ChangeBatch {
 }
 
 export interface MonitorHandlers {
-  /** One call per commit, whoever made it. */
+  /** One call per commit, our own included. */
   onBatch(batch: ChangeBatch): void;
   /**
    * The kernel dropped events (ENOBUFS), or another process committed while a large commit of this kernel object kept its monitors

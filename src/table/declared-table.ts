@@ -4,7 +4,7 @@ import { checkComment, checkName } from "./rules/text.js";
 import type { ChainSpec, ElementSet, SetSpec, TableOptions } from "./rules/types.js";
 import { DesiredState } from "./sync/desired.js";
 
-/** What is said of a table's content, whoever brings it somewhere: to the kernel (`Table`) or to text (`DeclaredTable`). */
+/** Declarations of a table's content, for the kernel (`Table`) or as text (`DeclaredTable`). */
 export type TableDeclarations = Pick<DeclaredTable, "chain" | "removeChain" | "set" | "removeSet" | "verdictId">;
 
 /** A table that is declared and printed, and that no kernel ever sees. */

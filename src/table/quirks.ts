@@ -8,7 +8,7 @@
  *   back itself, once as its map does. Nothing shows it but that the chain stays busy, for as long as the table lives.
  * - Chains that are not desired, and that the kernel calls busy although nothing that it shows refers to them. Kernels have counted the uses
  *   of chains wrong more than once. Such a chain stays, without rules, and all else that is to go does go; each full read has it tried again.
- * - Tables that nobody else can change: NFT_TABLE_F_OWNER with NFT_TABLE_F_PERSIST (Linux 6.9). While the socket lives that made or claimed
+ * - Tables that no other process can change: NFT_TABLE_F_OWNER with NFT_TABLE_F_PERSIST (Linux 6.9). While the socket lives that made or claimed
  *   such a table, others' changes are refused and their `flush ruleset` passes it by; when the socket closes, the table stays, and the next
  *   one can claim it; no event tells of that (nft_rcv_nl_event). The flags can neither be given to a plain table nor taken away
  *   (nf_tables_updtable): then it is made anew.
@@ -54,7 +54,7 @@ export interface Features {
   readonly deletedMapsLetGo: boolean;
 }
 
-/** What is known of one table's kernel. */
+/** Quirks of the kernel that one table is in. */
 export class Quirks {
   readonly #kernel: Kernel;
   readonly #family: Family;
@@ -123,7 +123,7 @@ export function tableFlags(own: boolean): number {
   return own ? OWNED : 0;
 }
 
-/** What is known of a table that is there. */
+/** Observed flags and owner of a table. */
 export interface TableFacts {
   readonly flags: number;
   /** Netlink port of the owner. */

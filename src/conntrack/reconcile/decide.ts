@@ -44,7 +44,7 @@ export interface FormerTarget {
   readonly endpoints: ReadonlySet<string> | undefined;
 }
 
-/** What is known of one family's services, asked for one original destination at a time. Addresses are canonical. */
+/** Knowledge of one family's services, asked for one original destination at a time. Addresses are canonical. */
 export interface Knowledge {
   readonly family: IpFamily;
   vip(address: string, protocol: Protocol, port: number): KnownTarget | undefined;

@@ -298,7 +298,7 @@ export class TrackedElements implements ElementSet {
   }
 
   /**
-   * Replaces what is known of the kernel by a dump; no dump: the set is not there.
+   * Replaces the observed state by a dump; no dump: the set is not there.
    * @param first nothing was known before: what is not desired is an earlier run's.
    */
   async load(batch?: ElementBatch, first = false): Promise<Loaded> {

@@ -26,7 +26,7 @@ const TABLES = 1 << TABLE_BITS;
 /** Of the last word of a key: entries with the same other bits are neighbours. */
 const NEIGHBOURS = 7;
 
-/** Words of a row ahead of its key: what is known of it (rows.ts), and how often it is desired. */
+/** Words of a row ahead of its key: its state (rows.ts), and how often it is desired. */
 export const STATE = 0;
 export const USES = 1;
 export const KEY = 2;

@@ -1,5 +1,5 @@
 /**
- * What is known of the elements of a set, one row each: desired, in the kernel, or still to be written. A DeltaTracker, as Calico Felix
+ * State of the elements of a set, one row each: desired, in the kernel, or still to be written. A DeltaTracker, as Calico Felix
  * calls it, of both sides in one word:
  *
  *      desired   in the kernel   the kernel's data

@@ -35,7 +35,7 @@ export interface StatementOptions {
   readonly setSpec?: (name: string) => SetSpec | undefined;
 }
 
-/** What is known of the packet at this point of the rule, and what has been emitted. */
+/** State of the packet at this point of the rule, and what has been emitted. */
 export interface LowerContext extends StatementOptions {
   readonly exprs: Expr[];
   readonly anonymous: AnonymousSet[];

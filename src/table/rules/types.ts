@@ -336,7 +336,7 @@ export interface TableOptions {
   /** When more elements than this are to be written that no packet can see yet, they go first, so many a transaction (make-before-break.ts). Default 16,384. */
   readonly pieceElements?: number;
   /**
-   * While we run, nobody else can change the table, and `flush ruleset` passes it by; when we end it stays, and the next of us
+   * While we run, no other process can change the table, and `flush ruleset` passes it by; when we end it stays, and the next of us
    * claims it with a transaction that holds nothing else (quirks.ts). Where the kernel cannot (before Linux 6.9; `Table.owned()` tells), a
    * table as any other. A table that was made with the other choice is made anew, in one transaction: rule counters and what packets put into
    * dynamic sets are lost then. Default false.

@@ -28,7 +28,7 @@ export interface DirtyNames {
 export class DesiredState {
   readonly chains = new Map<string, DesiredChain>();
   readonly sets = new Map<string, SetRecord>();
-  /** Removed sets that the kernel may still hold: back with what is known of them when they are declared again. */
+  /** Removed sets that the kernel may still hold: back with their observed state when they are declared again. */
   readonly retired = new Map<string, SetRecord>();
   readonly verdicts = new VerdictRegistry();
   /**
