@@ -61,7 +61,7 @@ while (
   const grouped = await timed(() => table.dump({}, look));
   const stop = watchLoop();
   await table.dump({}, grouping().look);
-  const blockedMs = stop();
+  const blockedMs = await stop();
   passes.push({ bareMs: bare.ms, passMs: pass.ms, groupedMs: grouped.ms, groups: groups.size, blockedMs });
 }
 

@@ -77,7 +77,7 @@ while (
   const pass = await timed(everything);
   const stop = watchLoop();
   await everything();
-  passes.push({ bareMs: bare.ms, passMs: pass.ms, blockedMs: stop() });
+  passes.push({ bareMs: bare.ms, passMs: pass.ms, blockedMs: await stop() });
 }
 
 put(model, 7, 10);

@@ -1,11 +1,11 @@
 /**
  * Commits half a million elements and reads them back; says how far resident memory rose above what it was before, at
- * its peak, and how long the event loop was held. Time in which the scheduler gave the core to other work does not
- * count: it says how busy the machine is.
+ * its peak, and how long the event loop was held.
  */
-import { readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { performance } from "node:perf_hooks";
 import { addon, load, prepared, report } from "./addon.mjs";
+import { memory, watchLoop } from "./measure.mjs";
 
 const COUNT = 500_000;
 /**
@@ -17,49 +17,16 @@ const LAST_ROUND_MS = 90_000;
 const connection = await addon.open();
 const { ops, ref, set } = load(COUNT);
 
-/** Peak of resident memory, bytes, since the last reset. */
-const peak = () => Number(/VmHWM:\s+(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))[1]) * 1024;
-const resident = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))[1]) * 1024;
-
-/** Nanoseconds that the main thread was ready to run and had no core (schedstat's second number). */
-function waited() {
-  try {
-    return Number(readFileSync("/proc/thread-self/schedstat", "utf8").split(" ")[1]);
-  } catch {
-    return 0; // a kernel without CONFIG_SCHED_INFO
-  }
-}
-
-/** Watches the event loop with a timer of a millisecond; `stop()` gives the longest time, ms, that it was held. */
-function watchLoop() {
-  let longest = 0;
-  let last = performance.now();
-  let lastWaited = waited();
-  const look = () => {
-    const now = performance.now();
-    const nowWaited = waited();
-    longest = Math.max(longest, now - last - (nowWaited - lastWaited) / 1e6);
-    last = now;
-    lastWaited = nowWaited;
-  };
-  const timer = setInterval(look, 1);
-  return () => {
-    look();
-    clearInterval(timer);
-    return longest;
-  };
-}
-
 async function measure(work) {
   globalThis.gc();
   await new Promise((resolve) => setTimeout(resolve, 20));
   // 5: the peak begins anew.
   writeFileSync("/proc/self/clear_refs", "5");
-  const before = resident();
+  const before = memory("VmRSS");
   const stop = watchLoop();
   const result = await work();
   await new Promise((resolve) => setTimeout(resolve, 5));
-  return { result, grown: peak() - before, blockedMs: stop() };
+  return { result, grown: memory("VmHWM") - before, blockedMs: await stop() };
 }
 
 /** Encodes and sends in one batch; where the send buffer is too small for that, only the elements are copied. */
