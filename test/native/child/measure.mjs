@@ -51,7 +51,8 @@ const waitedMs = () => Number(schedstat().split(" ")[1] ?? "0") / 1e6;
 
 /** Of each processor, how long its host has run something else, ms: steal of /proc/stat, in ticks of 10 ms. */
 const stat = reader("/proc/stat");
-const stolenMs = () => Array.from(stat().matchAll(/^cpu\d+ (.*)$/gm), ([, all]) => Number(all.split(" ")[7] ?? "0") * 10);
+const stolenMs = () =>
+  Array.from(stat().matchAll(/^cpu\d+ (.*)$/gm), ([, all]) => Number(all.split(" ")[7] ?? "0") * 10);
 
 /** The host's other machines take longer than this, and the kernel has counted it some ticks later. */
 const LOOK_INTO_MS = 10;
