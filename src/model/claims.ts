@@ -153,6 +153,11 @@ export class Claims {
     return this.#contested > 0;
   }
 
+  /** Services that have a claim which another one has too. */
+  rivals(): Iterable<string> {
+    return this.#rivals.keys();
+  }
+
   /** Whether the service has a claim that another one has too. */
   hasRivals(service: string): boolean {
     return this.#rivals.has(service);

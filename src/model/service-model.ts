@@ -84,6 +84,7 @@ export class ServiceModel {
   #changed: ServiceEntry[] | undefined;
   readonly #cidrs = new Map<string, readonly Prefix[]>();
   #mergedCIDRs: Record<IpFamily, readonly string[]> = { ip: NONE, ip6: NONE };
+  readonly #counts = { ip: { services: 0, endpoints: 0 }, ip6: { services: 0, endpoints: 0 } };
 
   /** Those with `dirty`. */
   #dirty: ServiceEntry[] = [];
@@ -152,11 +153,12 @@ export class ServiceModel {
     return this.#problems.present();
   }
 
-  /** What services claim and others have, at present. Walks all of them where there is any. */
+  /** What services claim and others have, at present: looks only at those that share a claim. */
   *lostClaims(): Iterable<Problem> {
     const claims = this.#families.map((family) => [family, this.#claims[family]] as const);
-    if (!claims.some(([, ofFamily]) => ofFamily.contested)) return;
-    for (const { name, record } of this.#services.values()) {
+    const rivals = new Set(claims.flatMap(([, ofFamily]) => [...ofFamily.rivals()]));
+    for (const name of rivals) {
+      const record = this.#services.get(name)?.record;
       if (record === undefined) continue;
       for (const [field, reason] of lossesOf(record, claims, "all")) {
         yield { kind: "Service", object: name, field, reason };
@@ -193,17 +195,15 @@ export class ServiceModel {
 
   /**
    * How much is served in a family: services with a ClusterIP there, and ready endpoints in their slices, each address of a slice
-   * once. Walks all of it: for a start, a status, an end, never for a change.
+   * once.
    */
   counts(family: IpFamily): ServedCounts {
-    let services = 0;
-    let endpoints = 0;
-    for (const { record, slices } of this.#services.values()) {
-      if (record?.[family] === undefined) continue;
-      services++;
-      for (const slice of slices) if (slice.family === family) endpoints += readyEndpoints(slice);
-    }
-    return { services, endpoints };
+    return { ...this.#counts[family] };
+  }
+
+  /** Services that changed since the last `takeDirty`. */
+  get dirtyServices(): number {
+    return this.#dirty.length;
   }
 
   /** The service ports of a service in a family, from the present state; none when it is gone or not served there. */
@@ -351,6 +351,7 @@ export class ServiceModel {
     const before = entry.record;
     if (before !== undefined && isDeepStrictEqual(before, record)) return false;
     entry.record = record;
+    this.#countService(entry, before, record);
     this.#claim(before, record);
     this.#markChanged(entry);
     return true;
@@ -372,6 +373,7 @@ export class ServiceModel {
     if (entry?.record === undefined) return false;
     const before = entry.record;
     entry.record = undefined;
+    this.#countService(entry, before, undefined);
     this.#claim(before, undefined);
     this.#markChanged(entry);
     return true;
@@ -397,6 +399,22 @@ export class ServiceModel {
     if (record === undefined && slices.length === 0 && !dirty && !changed) this.#services.delete(name);
   }
 
+  #countService(entry: ServiceEntry, before: ServiceRecord | undefined, after: ServiceRecord | undefined): void {
+    for (const family of this.#families) {
+      const by = Number(after?.[family] !== undefined) - Number(before?.[family] !== undefined);
+      if (by === 0) continue;
+      this.#counts[family].services += by;
+      for (const slice of entry.slices) {
+        if (slice.family === family) this.#counts[family].endpoints += by * readyEndpoints(slice);
+      }
+    }
+  }
+
+  /** Of a service that is served in the slice's family. */
+  #countSlice({ record }: ServiceEntry, slice: SliceRecord, by: 1 | -1): void {
+    if (record?.[slice.family] !== undefined) this.#counts[slice.family].endpoints += by * readyEndpoints(slice);
+  }
+
   #claim(before: ServiceRecord | undefined, after: ServiceRecord | undefined): void {
     for (const family of this.#families) this.#claims[family].put(before, after);
   }
@@ -408,8 +426,11 @@ export class ServiceModel {
       if (before.service !== record.service) this.#dropSlice(record.name);
     }
     const entry = this.#entry(record.service);
-    if (before?.service === record.service) this.#rememberSlice(before);
-    else this.#noteChanged(entry);
+    if (before?.service === record.service) {
+      this.#rememberSlice(before);
+      this.#countSlice(entry, before, -1);
+    } else this.#noteChanged(entry);
+    this.#countSlice(entry, record, 1);
     this.#slices.set(record.name, record);
     entry.slices = withSlice(entry.slices, record);
     this.#touch(entry);
@@ -422,6 +443,7 @@ export class ServiceModel {
     this.#slices.delete(name);
     this.#rememberSlice(before);
     const entry = this.#entry(before.service);
+    this.#countSlice(entry, before, -1);
     entry.slices = entry.slices.filter((slice) => slice !== before);
     this.#touch(entry);
     this.#dropIfEmpty(entry);

@@ -411,3 +411,30 @@ test("counts: services with an address in the family, and the ready endpoints of
   model.removeService("default/web");
   expect(model.counts("ip")).toEqual({ services: 1, endpoints: 0 });
 });
+
+test("counts follow every change of slices and services", () => {
+  const { model } = newModel();
+  const is = (services: number, endpoints: number) => expect(model.counts("ip")).toEqual({ services, endpoints });
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", "10.1.0.2"]));
+  is(0, 0);
+  model.upsertService(service("web"));
+  is(1, 2);
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", "10.1.0.2", "10.1.0.3"]));
+  is(1, 3);
+  model.upsertService(service("web", { sessionAffinity: "ClientIP" }));
+  is(1, 3);
+  model.upsertSlice(slice("web-1", "other", ["10.1.0.1"]));
+  is(1, 0);
+  model.upsertService(service("other", { clusterIP: "10.0.0.2" }));
+  is(2, 1);
+  model.upsertService(service("other", { clusterIP: "fd00::2", ipFamilies: ["IPv6"] }));
+  is(1, 0);
+  model.upsertService(service("other", { clusterIP: "10.0.0.2" }));
+  model.removeSlice("default/web-1");
+  is(2, 0);
+  model.removeSlice("default/web-1");
+  model.removeService("default/other");
+  model.removeService("default/web");
+  is(0, 0);
+  expect(model.counts("ip6")).toEqual({ services: 0, endpoints: 0 });
+});
