@@ -1,6 +1,6 @@
 import { stringify } from "yaml";
 import type { EndpointStatus, ServiceList, ServicePortStatus } from "../control/types.js";
-import { columns } from "./columns.js";
+import { columns } from "../base/columns.js";
 import type { ServicesOptions } from "./options.js";
 import { answerOf, jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";

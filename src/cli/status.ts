@@ -1,7 +1,7 @@
 import { ask, DaemonAway, NotFound } from "../control/client.js";
 import { defaultSocketPath } from "../control/socket-path.js";
 import type { EventList, FamilyStatus, StatusReport } from "../control/types.js";
-import { columns } from "./columns.js";
+import { columns } from "../base/columns.js";
 import type { StatusOptions } from "./options.js";
 import { UserError, writeOut } from "./stdio.js";
 

@@ -1,6 +1,6 @@
 /** What `explain` makes of its words, and of what it found. */
 import { expect, test } from "vitest";
-import { explanationText, ownerOf, packetOf } from "../../../src/cli/explain.js";
+import { explanationText, ownerOf, packetOf } from "../../../src/explain/report.js";
 import type { ServicePortStatus } from "../../../src/control/types.js";
 
 test.each([
