@@ -15,6 +15,7 @@
         "native/codec/failure.cc",
         "native/codec/message_decoder.cc",
         "native/codec/op_codec.cc",
+        "native/codec/trace_decoder.cc",
         "native/conntrack/codec.cc",
         "native/conntrack/dump.cc",
         "native/conntrack/filter.cc",
@@ -43,7 +44,8 @@
         "native/socket/legacy_tables.cc",
         "native/socket/listener.cc",
         "native/socket/monitor.cc",
-        "native/socket/socket.cc"
+        "native/socket/socket.cc",
+        "native/socket/trace_monitor.cc"
       ],
       "include_dirs": ["native"],
       "defines": ["NAPI_CPP_EXCEPTIONS", "NAPI_VERSION=9", "NODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS", "_GNU_SOURCE"],

@@ -173,6 +173,11 @@ Napi::Value Addresses(const Napi::CallbackInfo& info) {
   return ListTask<InterfaceAddress>(info.Env(), "dump addresses", [connection] { return connection->Addresses(); });
 }
 
+Napi::Value Links(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  return ListTask<LinkName>(info.Env(), "dump interfaces", [connection] { return connection->Links(); });
+}
+
 Napi::Value LegacyChainsOf(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
@@ -216,6 +221,14 @@ Napi::Value WatchAddresses(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   return MonitorTask<AddressMonitor>(info.Env(), info[1], [connection] {
     return std::make_shared<AddressMonitor>(connection->netns(), connection->options().receive_buffer);
+  });
+}
+
+// trace(connection, callback): as monitor().
+Napi::Value Trace(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  return MonitorTask<TraceMonitor>(info.Env(), info[1], [connection] {
+    return std::make_shared<TraceMonitor>(connection->netns(), connection->options().receive_buffer);
   });
 }
 
@@ -273,12 +286,14 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   add("sets", Guarded<Sets>);
   add("elements", Guarded<Elements>);
   add("addresses", Guarded<Addresses>);
+  add("links", Guarded<Links>);
   add("legacyChains", Guarded<LegacyChainsOf>);
   add("decodeLegacyChains", Guarded<DecodeLegacy>);
   add("legacyForwardDrops", Guarded<LegacyForwardDropsOf>);
   add("decodeLegacyDrop", Guarded<DecodeDrop>);
   add("monitor", Guarded<OpenMonitor>);
   add("watchAddresses", Guarded<WatchAddresses>);
+  add("trace", Guarded<Trace>);
   add("closeMonitor", Guarded<CloseMonitor>);
   add("releaseMemory", Guarded<ReleaseMemory>);
   AddConntrack(env, exports);

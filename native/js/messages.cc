@@ -137,6 +137,8 @@ Body BodyToJs(Env env, const nlmsghdr* message) {
       return {"elements", ElementListToJs(env, message)};
     case NFT_MSG_NEWGEN:
       return {"generation", ToJs(env, DecodeGen(message))};
+    case NFT_MSG_TRACE:
+      return {"trace", ToJs(env, DecodeTrace(message))};
     default:
       return {"unknown", Object::New(env)};
   }

@@ -24,6 +24,10 @@ void Tell(Napi::Env env, Napi::Function callback, const ConntrackEvents& events)
   callback.Call({Napi::String::New(env, "events"), RecordsToJs(env, events.records)});
 }
 
+void Tell(Napi::Env env, Napi::Function callback, const TraceEvents& traced) {
+  callback.Call({Napi::String::New(env, "events"), ToJs(env, traced.events)});
+}
+
 void Tell(Napi::Env env, Napi::Function callback, const EventsLost&) {
   callback.Call({Napi::String::New(env, "lost"), env.Undefined()});
 }
@@ -105,5 +109,6 @@ std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::shared_ptr<Source> 
 template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<Monitor>, Napi::Function);
 template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<AddressMonitor>, Napi::Function);
 template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<ConntrackMonitor>, Napi::Function);
+template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<TraceMonitor>, Napi::Function);
 
 }  // namespace nftp

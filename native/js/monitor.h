@@ -9,6 +9,7 @@
 #include "socket/address_monitor.h"
 #include "socket/connection.h"
 #include "socket/monitor.h"
+#include "socket/trace_monitor.h"
 
 namespace nftp {
 
@@ -26,13 +27,14 @@ class JsMonitor {
 };
 
 // Starts to call `callback(kind, value)`, for a Monitor with "batch", "lost" and "error", for an AddressMonitor with
-// "change", "lost" and "error", for a ConntrackMonitor with "events", "lost" and "error"; `callback` must not throw.
-// Keeps itself and the event loop alive until Close(), or the environment's end. Throws Failure.
+// "change", "lost" and "error", for a ConntrackMonitor and a TraceMonitor with "events", "lost" and "error"; `callback`
+// must not throw. Keeps itself and the event loop alive until Close(), or the environment's end. Throws Failure.
 template <typename Source>
 std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::shared_ptr<Source> source, Napi::Function callback);
 
 extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<Monitor>, Napi::Function);
 extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<AddressMonitor>, Napi::Function);
 extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<ConntrackMonitor>, Napi::Function);
+extern template std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env, std::shared_ptr<TraceMonitor>, Napi::Function);
 
 }  // namespace nftp

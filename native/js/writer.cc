@@ -245,6 +245,34 @@ Value ToJs(Env env, const InterfaceAddress& address) {
   return object;
 }
 
+Value ToJs(Env env, const LinkName& link) {
+  Object object = Object::New(env);
+  object.Set("index", Number(env, link.index));
+  object.Set("name", Text(env, link.name));
+  return object;
+}
+
+Value ToJs(Env env, const TraceEvent& event) {
+  Object object = Object::New(env);
+  object.Set("id", Number(env, event.id));
+  object.Set("type", Number(env, event.type));
+  object.Set("nfproto", Number(env, event.nfproto));
+  object.Set("family", Text(env, FamilyText(event.family)));
+  object.Set("table", Text(env, event.table));
+  object.Set("chain", Text(env, event.chain));
+  if (event.rule) object.Set("rule", Big(env, *event.rule));
+  if (event.verdict) object.Set("verdict", ToJs(env, *event.verdict));
+  SetOptional(object, "policy", event.policy);
+  SetOptional(object, "mark", event.mark);
+  SetOptional(object, "iif", event.iif);
+  SetOptional(object, "oif", event.oif);
+  if (event.network) object.Set("network", ToJs(env, *event.network));
+  if (event.transport) object.Set("transport", ToJs(env, *event.transport));
+  SetOptional(object, "ctId", event.ct_id);
+  SetOptional(object, "ctState", event.ct_state);
+  return object;
+}
+
 Value ToJs(Env env, const CommitResult& result) {
   Object object = Object::New(env);
   object.Set("bytes", Number(env, static_cast<double>(result.bytes)));

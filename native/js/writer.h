@@ -9,6 +9,7 @@
 #include "codec/element_codec.h"
 #include "codec/failure.h"
 #include "codec/model.h"
+#include "codec/trace_decoder.h"
 #include "socket/connection.h"
 #include "socket/monitor.h"
 
@@ -22,6 +23,8 @@ Napi::Value ToJs(Napi::Env env, const GenInfo& info);
 Napi::Value ToJs(Napi::Env env, const InterfaceAddress& address);
 Napi::Value ToJs(Napi::Env env, const CommitResult& result);
 Napi::Value ToJs(Napi::Env env, const ChangeBatch& batch);
+Napi::Value ToJs(Napi::Env env, const LinkName& link);
+Napi::Value ToJs(Napi::Env env, const TraceEvent& event);
 Napi::Value ToJs(Napi::Env env, const Bytes& bytes);
 Napi::Value ToJs(Napi::Env env, const Verdict& verdict);
 Napi::Value ToJs(Napi::Env env, const std::string& text);

@@ -51,21 +51,27 @@ InterfaceAddress DecodeAddress(const nlmsghdr* message) {
 
 }  // namespace
 
-std::vector<InterfaceAddress> Connection::Addresses() const {
-  std::unordered_map<uint32_t, std::string> names;
+std::vector<LinkName> Connection::Links() const {
   ReadSockets sockets(1, [this] { return std::make_unique<NetlinkSocket>(netns_, NETLINK_ROUTE); });
-  const RouteRequest<ifinfomsg> links(RTM_GETLINK);
+  std::vector<LinkName> links;
+  const RouteRequest<ifinfomsg> request(RTM_GETLINK);
   RunRequest(
-      sockets, &links.header, "dump interfaces", [&] { names.clear(); },
+      sockets, &request.header, "dump interfaces", [&] { links.clear(); },
       [&](const nlmsghdr* message) {
         if (message->nlmsg_type != RTM_NEWLINK) return;
         const auto body = BodyOf<ifinfomsg>(message);
         for (AttrReader reader(message, sizeof(ifinfomsg)); reader.Next();) {
-          if (reader.attr().type() == IFLA_IFNAME) {
-            names[static_cast<uint32_t>(body.ifi_index)] = std::string(reader.attr().Text());
-          }
+          if (reader.attr().type() != IFLA_IFNAME) continue;
+          links.push_back({static_cast<uint32_t>(body.ifi_index), std::string(reader.attr().Text())});
         }
       });
+  return links;
+}
+
+std::vector<InterfaceAddress> Connection::Addresses() const {
+  std::unordered_map<uint32_t, std::string> names;
+  for (LinkName& link : Links()) names[link.index] = std::move(link.name);
+  ReadSockets sockets(1, [this] { return std::make_unique<NetlinkSocket>(netns_, NETLINK_ROUTE); });
   std::vector<InterfaceAddress> addresses;
   const RouteRequest<ifaddrmsg> request(RTM_GETADDR);
   RunRequest(

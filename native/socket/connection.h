@@ -33,6 +33,11 @@ struct CommitResult {
   uint64_t encode_ns = 0;
 };
 
+struct LinkName {
+  uint32_t index = 0;
+  std::string name;
+};
+
 struct InterfaceAddress {
   uint8_t family = 0;  // AF_INET or AF_INET6
   Bytes address;
@@ -64,6 +69,8 @@ class Connection {
   // Fills the collector with the elements of a set.
   void Elements(const TableRef& table, const std::string& set, ElementCollector* collector) const;
   std::vector<InterfaceAddress> Addresses() const;
+  // Every network interface, whether it has addresses or not.
+  std::vector<LinkName> Links() const;
 
   // Events of this namespace. The monitor does not listen while a loud batch is committed (Batch::loud), unless it
   // wants to hear of our own commits: the generation shows whether another process committed meanwhile (SendUnheard),

@@ -54,6 +54,7 @@ export const MetaKey = {
   iiftype: 8,
   oiftype: 9,
   skuid: 10,
+  nftrace: 12,
   nfproto: 15,
   l4proto: 16,
   pkttype: 19,
@@ -109,6 +110,8 @@ export const TcpFlag = {
   ecn: 0x40,
   cwr: 0x80,
 } as const;
+/** NFT_TRACETYPE_*. */
+export const TraceType = { policy: 1, return: 2, rule: 3 } as const;
 /** NFPROTO_*. */
 export const NfProto = { inet: 1, ip: 2, arp: 3, netdev: 5, bridge: 7, ip6: 10 } as const;
 

@@ -18,6 +18,7 @@ import type {
   SetInfo,
   TableInfo,
   TableRef,
+  TraceEvent,
 } from "./types.js";
 
 /** Handles: only what made one can take it. */
@@ -44,12 +45,27 @@ export interface NativeMonitorOptions {
 }
 
 export type NativeMonitorCallback = (kind: "batch" | "lost" | "error", value: ChangeBatch | Error | undefined) => void;
+export type NativeTraceCallback = (
+  kind: "events" | "lost" | "error",
+  value: readonly TraceEvent[] | Error | undefined,
+) => void;
 export type NativeAddressCallback = (kind: "change" | "lost" | "error", value: Error | undefined) => void;
 
 /** One netlink message in the form that tests look at. */
 export interface DecodedMessage {
   readonly kind:
-    "begin" | "end" | "table" | "chain" | "rule" | "set" | "elements" | "generation" | "error" | "done" | "unknown";
+    | "begin"
+    | "end"
+    | "table"
+    | "chain"
+    | "rule"
+    | "set"
+    | "elements"
+    | "generation"
+    | "trace"
+    | "error"
+    | "done"
+    | "unknown";
   /** nlmsg_type, nlmsg_flags and nlmsg_seq. */
   readonly type: number;
   readonly flags: number;
@@ -82,6 +98,8 @@ export interface NativeNftAddon {
   sets(connection: NativeConnection, table: TableRef): Promise<SetDump[]>;
   elements(connection: NativeConnection, table: TableRef, set: SetInfo): Promise<ElementBatch>;
   addresses(connection: NativeConnection): Promise<InterfaceAddress[]>;
+  /** Network interfaces by their index. */
+  links(connection: NativeConnection): Promise<{ readonly index: number; readonly name: string }[]>;
   /** Chains that users made in a table of the older iptables; see `NftKernel.legacyChains`. */
   legacyChains(connection: NativeConnection, table: TableRef): Promise<string[]>;
   /** Whether a table's chain FORWARD drops by policy; see `NftKernel.legacyForwardDrops`. */
@@ -96,7 +114,8 @@ export interface NativeNftAddon {
     callback: NativeMonitorCallback,
   ): Promise<NativeMonitor>;
   watchAddresses(connection: NativeConnection, callback: NativeAddressCallback): Promise<NativeMonitor>;
-  /** For both kinds. */
+  trace(connection: NativeConnection, callback: NativeTraceCallback): Promise<NativeMonitor>;
+  /** For all kinds. */
   closeMonitor(monitor: NativeMonitor): void;
   /** Memory that is free, and not the system's yet, goes back to it; V8 begins to collect, in steps. */
   releaseMemory(): Promise<void>;

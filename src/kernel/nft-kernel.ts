@@ -12,6 +12,7 @@ import type {
   NativeMonitor,
   NativeMonitorCallback,
   NativeOpenOptions,
+  NativeTraceCallback,
 } from "./nft-addon.js";
 import type {
   AddressHandlers,
@@ -33,6 +34,8 @@ import type {
   SetInfo,
   TableInfo,
   TableRef,
+  TraceEvent,
+  TraceHandlers,
 } from "./types.js";
 
 export interface NftKernelOptions {
@@ -168,6 +171,24 @@ export class NftKernel implements Kernel {
     );
   }
 
+  /**
+   * Packets whose `meta nftrace` a rule has set, by whatever process, as rules meet them. As `monitor`; a listener costs commits nothing (the
+   * group is NFNLGRP_NFTRACE), and packets that are not traced next to nothing.
+   */
+  async trace(handlers: TraceHandlers): Promise<Monitor> {
+    return this.#calls.run("trace", async () =>
+      this.#opened(await this.#addon.trace(this.#connection, deliverTraces(handlers))),
+    );
+  }
+
+  /** Names of all network interfaces by their index. */
+  async interfaceNames(): Promise<ReadonlyMap<number, string>> {
+    return this.#calls.run("dump interfaces", async () => {
+      const links = await this.#addon.links(this.#connection);
+      return new Map(links.map(({ index, name }) => [index, name]));
+    });
+  }
+
   #opened(handle: NativeMonitor): Monitor {
     return this.#calls.stream(() => this.#addon.closeMonitor(handle));
   }
@@ -202,5 +223,14 @@ function deliverAddresses(handlers: AddressHandlers): NativeAddressCallback {
       if (kind === "change") handlers.onChange();
       else if (kind === "lost") handlers.onLost();
       else handlers.onError(translate(value, "watch addresses") as Error);
+    });
+}
+
+function deliverTraces(handlers: TraceHandlers): NativeTraceCallback {
+  return (kind, value) =>
+    rethrowLater(() => {
+      if (kind === "events") handlers.onEvents(value as readonly TraceEvent[]);
+      else if (kind === "lost") handlers.onLost();
+      else handlers.onError(translate(value, "trace") as Error);
     });
 }

@@ -425,6 +425,45 @@ export interface AddressHandlers {
   onError(error: Error): void;
 }
 
+/**
+ * What one rule, or the end of a chain, did with a packet whose `meta nftrace` is set (NFTA_TRACE_*). Only rules that matched are told, and
+ * the packet's headers and interfaces once for each base chain.
+ */
+export interface TraceEvent extends TableRef {
+  /** The same for a packet until it leaves this namespace, or comes back to it through the loopback interface. */
+  readonly id: number;
+  /** NFT_TRACETYPE_*, as `TraceType` names them. */
+  readonly type: number;
+  /** NFPROTO_*, of the packet. */
+  readonly nfproto: number;
+  readonly chain: string;
+  /** Handle of the rule; absent at the end of a chain. */
+  readonly rule?: bigint;
+  /** Of a rule, or of a chain that is returned from; "?": the packet was taken out of the hook's way (NF_STOLEN). */
+  readonly verdict?: { readonly verdict: Verdict["verdict"] | "?"; readonly chain?: string };
+  /** NF_DROP (0) or NF_ACCEPT (1), at the end of a base chain. */
+  readonly policy?: number;
+  readonly mark?: number;
+  /** Indices of interfaces. */
+  readonly iif?: number;
+  readonly oif?: number;
+  /** Begin of the IP header, and of the header behind it: 40 and 20 bytes at most. */
+  readonly network?: Uint8Array;
+  readonly transport?: Uint8Array;
+  /** Linux 6.16: id of the conntrack entry (CTA_ID), and the packet's `ct state` bits. */
+  readonly ctId?: number;
+  readonly ctState?: number;
+}
+
+export interface TraceHandlers {
+  /** In the kernel's order. */
+  onEvents(events: readonly TraceEvent[]): void;
+  /** The kernel dropped some (ENOBUFS). */
+  onLost(): void;
+  /** The stream ended for good. */
+  onError(error: Error): void;
+}
+
 export interface Monitor {
   close(): Promise<void>;
 }

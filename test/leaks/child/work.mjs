@@ -90,6 +90,7 @@ const quiet = {
   onLost: () => undefined,
   onError: () => undefined,
   onChange: () => undefined,
+  onEvents: () => undefined,
 };
 const listening = { ...quiet, onNew: () => undefined, onDestroy: () => undefined };
 
@@ -200,6 +201,10 @@ const monitors = {
   },
   "monitors of addresses": async ({ kernel }) => {
     const monitor = await kernel.watchAddresses(quiet);
+    await monitor.close();
+  },
+  "listeners to packet traces": async ({ kernel }) => {
+    const monitor = await kernel.trace(quiet);
     await monitor.close();
   },
   "streams of conntrack events": async (lab, i) => {

@@ -28,8 +28,10 @@ async function work({ number, octet, end, count, netns }) {
     onLost: () => undefined,
     onError: () => undefined,
     onChange: () => undefined,
+    onEvents: () => undefined,
   };
   await lab.kernel.monitor(quiet);
+  await lab.kernel.trace(quiet);
   await lab.kernel.watchAddresses(quiet);
   await lab.conntrack.events({ ...quiet, onNew: () => undefined });
   void lab.kernel.rules(lab.ref);
