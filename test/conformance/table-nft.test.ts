@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
 import { normalizeExpr } from "../../src/kernel/normalize.js";
-import type { BaseChain, Expr, Family, Kernel } from "../../src/kernel/types.js";
+import type { BaseChain, Expr, Family, Kernel, TableRef } from "../../src/kernel/types.js";
 import { Table, type Rule } from "../../src/table/index.js";
 import { anonymousContent } from "../../src/table/rules/diff.js";
 import { endpoint, indexed, serviceTable, vip } from "./table/build.js";
@@ -39,28 +39,38 @@ const BASES: Record<NonNullable<Case["chain"]>, BaseChain> = {
   srcnat: { type: "nat", hook: 4, priority: 100 },
 };
 
-function tableOf(name: string, { family, chain, statements }: Case): Table {
+function probeOf(item: Case): string {
+  return `probe-${CASES.indexOf(item)}`;
+}
+
+/** A table with a base chain for each case. */
+function tableOf(name: string, family: Family, cases: readonly Case[]): Table {
   const table = new Table(world.kernel, { family, name });
   for (const spec of setsOf(family)) table.set(spec);
   table.chain({ chain: "target", rules: [] });
-  table.chain({ chain: "probe", base: BASES[chain ?? "filter"], rules: [{ statements, comment: "a comment" }] });
+  for (const item of cases) {
+    const base = BASES[item.chain ?? "filter"];
+    table.chain({ chain: probeOf(item), base, rules: [{ statements: item.statements, comment: "a comment" }] });
+  }
   return table;
 }
 
-/** The chain "probe" of both tables as nft prints it, from one run: starting it is most of what these tests take. */
-function listProbes(family: Family): readonly string[] {
-  const listed = nft(undefined, "list", "ruleset", family);
-  return ["ours", "theirs"].map((table) => {
-    const [, chain] =
-      new RegExp(`^table ${family} ${table} {$.*?^\\tchain probe {\n(.*?)^\\t}$`, "ms").exec(listed) ?? [];
-    return chain ?? expect.fail(`nft lists no chain "probe" of ${table}: ${listed}`);
-  });
+/** What nft prints of each chain, by table and name. */
+function listChains(family: Family): ReadonlyMap<string, string> {
+  const tables = nft(undefined, "list", "ruleset", family).matchAll(/^table \S+ (\S+) {$(.*?)^}$/gms);
+  return new Map(
+    [...tables].flatMap(([, table = "", text = ""]) =>
+      [...text.matchAll(/^\tchain (\S+) {\n(.*?)^\t}$/gms)].map(([, chain = "", rules = ""]): [string, string] => [
+        `${table} ${chain}`,
+        rules,
+      ]),
+    ),
+  );
 }
 
 /** The rule's expressions with anonymous sets by content. */
-async function heldExprs(kernel: Kernel, family: Family, table: string): Promise<Expr[]> {
-  const ref = { family, table };
-  const [rule] = await kernel.rules(ref, "probe");
+async function heldExprs(kernel: Kernel, ref: TableRef, chain: string): Promise<Expr[]> {
+  const [rule] = await kernel.rules(ref, chain);
   const sets = new Map((await kernel.sets(ref)).map((set) => [set.set, set]));
   const exprs: Expr[] = [];
   for (const expr of rule.exprs) {
@@ -73,27 +83,40 @@ async function heldExprs(kernel: Kernel, family: Family, table: string): Promise
 }
 
 describe.each(["ip", "ip6", "inet"] as const)("rules in a table of family %s", (family) => {
-  it.each(CASES.filter((item) => item.family === family))("$name", async (item) => {
-    const ours = tableOf("ours", item);
-    const theirs = tableOf("theirs", item);
-    try {
-      await ours.apply();
-      if (item.listOnly === true) {
-        expect(nft(undefined, "list", "chain", family, "ours", "probe")).toContain(
-          theirs.render().match(/\t\t(update .*) comment/)?.[1],
-        );
-        return;
-      }
-      nft(theirs.render(), "-f", "-");
-      expect(await heldExprs(world.kernel, family, "ours")).toEqual(await heldExprs(world.kernel, family, "theirs"));
-      const [listed, theirsListed] = listProbes(family);
-      expect(listed).toContain("a comment");
-      expect(listed).toBe(theirsListed);
-      expect((await tableOf("ours", item).apply()).transactions).toBe(0);
-    } finally {
-      await ours.destroy();
-      await theirs.destroy();
+  const cases = CASES.filter((item) => item.family === family);
+  let tables: readonly Table[] = [];
+  let listed: ReadonlyMap<string, string> = new Map();
+
+  // All at once: starting nft takes far longer than what it does for a rule.
+  beforeAll(async () => {
+    const ours = tableOf("ours", family, cases);
+    const forNft = cases.filter((item) => item.listOnly !== true);
+    const theirs = tableOf("theirs", family, forNft);
+    tables = [ours, theirs];
+    await ours.apply();
+    nft(theirs.render(), "-f", "-");
+    listed = listChains(family);
+  });
+  afterAll(async () => {
+    for (const table of tables) await table.destroy();
+  });
+
+  it.each(cases)("$name", async (item) => {
+    const chain = probeOf(item);
+    const ours = listed.get(`ours ${chain}`);
+    expect(ours).toContain("a comment");
+    if (item.listOnly === true) {
+      const [, rule] = /\t\t(update .*) comment/.exec(tableOf("theirs", family, [item]).render()) ?? [];
+      expect(ours).toContain(rule ?? expect.fail("the text has no such rule"));
+      return;
     }
+    const held = (table: string): Promise<Expr[]> => heldExprs(world.kernel, { family, table }, chain);
+    expect(await held("ours")).toEqual(await held("theirs"));
+    expect(ours).toBe(listed.get(`theirs ${chain}`));
+  });
+
+  it("are found in the kernel as they were applied", async () => {
+    expect((await tableOf("ours", family, cases).apply()).transactions).toBe(0);
   });
 });
 
