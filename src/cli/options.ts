@@ -49,6 +49,20 @@ export interface ExplainOptions {
   readonly socket?: string;
 }
 
+export interface TraceOptions {
+  readonly output: (typeof STATUS_FORMATS)[number];
+  /** Ends behind so many packets. */
+  readonly count?: number;
+  /** Ends behind so long, ms; 0: with a signal alone. */
+  readonly for: number;
+  /** Print only those that end in a reject or a drop. */
+  readonly dropped?: boolean;
+  readonly allPackets?: boolean;
+  /** Although the words may mean all traffic. */
+  readonly force?: boolean;
+  readonly socket?: string;
+}
+
 /** What kube-proxy has no name for. */
 export interface OwnOptions {
   /** Directory of manifests to serve instead of what an API server says; undefined: the API server. */

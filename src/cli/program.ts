@@ -1,5 +1,6 @@
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { closest } from "../config/closest.js";
+import { parseDuration } from "../config/duration.js";
 import type { GcInterval } from "../conntrack/service.js";
 import { LOG_LEVELS, type LogLevel } from "../base/logger.js";
 import { UserError } from "./stdio.js";
@@ -19,6 +20,7 @@ import {
   type ServicesOptions,
   STATUS_FORMATS,
   type StatusOptions,
+  type TraceOptions,
   VALIDATE_FORMATS,
   type ValidateOptions,
 } from "./options.js";
@@ -120,6 +122,18 @@ function ownProblems(given: ReadonlyMap<string, string>): string[] {
       return problem ?? [];
     return `--${GC_INTERVAL_FLAG}=${value}: ${GC_INTERVAL_RANGE}`;
   });
+}
+
+function positive(text: string): number {
+  if (/^[1-9]\d{0,8}$/.test(text)) return Number(text);
+  throw new InvalidArgumentError("It is a number from 1 on.");
+}
+
+/** Milliseconds. */
+function duration(text: string): number {
+  const ms = parseDuration(text);
+  if (ms !== undefined && ms >= 0) return ms;
+  throw new InvalidArgumentError("It is a duration: 30s, 5m, 0.");
 }
 
 function readGcInterval(text: string): GcInterval {
@@ -270,6 +284,36 @@ function addQuestions(command: (name: string, description: string) => Command, d
     .action(async (words: string[], options: ExplainOptions) => {
       const { explainCommand } = await import("./explain.js");
       done(await explainCommand(words, options));
+    });
+
+  command("trace", "live packets: where they come in, the endpoint drawn, what becomes of them, and who dropped them")
+    .argument(
+      "<words...>",
+      "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT, or NAMESPACE/NAME[:PORT]; SOURCE and DESTINATION may be networks, DESTINATION `any`",
+    )
+    .addOption(new Option("--count <packets>", "end behind so many").argParser(positive))
+    .addOption(
+      new Option("--for <duration>", "end behind so long; 0: with Ctrl-C").argParser(duration).default(30_000, "30s"),
+    )
+    .option("--dropped", "print only packets that are rejected, dropped, or never seen again")
+    .option("--all-packets", "those of open connections, too; by default the first of each, which alone are translated")
+    .option("--force", "also for all ports of an address, all addresses of a network, or any destination")
+    .addOption(
+      new Option("-o, --output <format>", "text or json, a line a packet").choices(STATUS_FORMATS).default("text"),
+    )
+    .addOption(socket())
+    .addHelpText(
+      "after",
+      "\nExit code 0: packets were printed; 1: none; 2: wrong words. Needs Linux 5.12; its table goes with the command, however it ends.",
+    )
+    .action(async (words: string[], options: TraceOptions, self: Command) => {
+      const { traceCommand, RequestError } = await import("./trace.js");
+      try {
+        done(await traceCommand(words, options));
+      } catch (error) {
+        if (error instanceof RequestError) self.error(`error: ${error.message}`);
+        throw error;
+      }
     });
 
   command("services", "services in force on this node, with their endpoints where one is named")

@@ -43,9 +43,12 @@ function addressesOf({ clusterIP, externalIPs, loadBalancerIPs }: ServicePortSta
   return [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
 }
 
+/** Where a packet goes to. */
+export type Addressed = Pick<PacketSpec, "family" | "protocol" | "destination" | "destinationPort">;
+
 /** Whose address and port, or node port, it is. */
 export function ownerOf(
-  { family, protocol, destination, destinationPort }: PacketSpec,
+  { family, protocol, destination, destinationPort }: Addressed,
   services: readonly ServicePortStatus[],
 ): ServicePortStatus | undefined {
   const same = services.filter((each) => each.family === family && each.protocol.toLowerCase() === protocol);
@@ -127,6 +130,6 @@ export function explanationText(
   return `${[...lines, "", ...notes.map((note) => `note: ${note}`)].join("\n")}\n`;
 }
 
-function withPort(address: string, port: number): string {
+export function withPort(address: string, port: number): string {
   return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
 }

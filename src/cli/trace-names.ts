@@ -1,0 +1,80 @@
+import { DaemonAway } from "../control/client.js";
+import type { EndpointStatus, ServiceList, ServicePortStatus } from "../control/types.js";
+import { ownerOf } from "../explain/report.js";
+import type { TraceRequest } from "../trace/request.js";
+import type { PacketNames } from "../trace/text.js";
+import type { TracedPacket } from "../trace/types.js";
+import { answerOf } from "./status.js";
+import { UserError } from "./stdio.js";
+
+/** An answer about a service's endpoints is used for so long, ms. */
+const KEEP_MS = 5000;
+
+interface Kept {
+  readonly until: number;
+  readonly ports: Promise<readonly ServicePortStatus[]>;
+}
+
+/** Whose addresses they are, by the daemon; without one nothing has a name. */
+export class TraceNames {
+  readonly #socket: string | undefined;
+  readonly #services: readonly ServicePortStatus[];
+  readonly #kept = new Map<string, Kept>();
+
+  private constructor(
+    socket: string | undefined,
+    services: readonly ServicePortStatus[],
+    /** False: no daemon answers, and nothing has a name. */
+    readonly known: boolean,
+    /** Ports of the service that is asked for by name. */
+    readonly requested: readonly ServicePortStatus[],
+  ) {
+    this.#socket = socket;
+    this.#services = services;
+  }
+
+  /** Rejects with a UserError where a service is named and no daemon answers, or there is none of this name. */
+  static async load(socket: string | undefined, { to }: TraceRequest): Promise<TraceNames> {
+    let services: readonly ServicePortStatus[];
+    try {
+      services = (await answerOf<ServiceList>(socket, "services")).items;
+    } catch (error) {
+      if (!(error instanceof UserError) || !(error.cause instanceof DaemonAway) || "service" in to) throw error;
+      return new TraceNames(socket, [], false, []);
+    }
+    if (!("service" in to)) return new TraceNames(socket, services, true, []);
+    const [namespace, name] = to.service;
+    const requested = services.filter((each) => each.namespace === namespace && each.name === name);
+    if (requested.length === 0) {
+      throw new UserError(`${namespace}/${name} is not served: \`nft-proxier services\` lists what is`);
+    }
+    return new TraceNames(socket, services, true, requested);
+  }
+
+  async of({ family, protocol, packet, translated }: TracedPacket): Promise<PacketNames> {
+    const { destination, destinationPort } = packet;
+    const service = ownerOf({ family, protocol, destination, destinationPort }, this.#services);
+    if (service === undefined || translated === undefined) return service === undefined ? {} : { service };
+    const ports = await this.#describe(service);
+    const same = ports.find(
+      (each) => each.family === family && each.port === service.port && each.protocol === service.protocol,
+    );
+    const endpoint = same?.endpoints?.find(
+      ({ address, port }: EndpointStatus) => address === translated.destination && port === translated.destinationPort,
+    );
+    return { service, ...(endpoint !== undefined && { endpoint }) };
+  }
+
+  #describe({ namespace, name }: ServicePortStatus): Promise<readonly ServicePortStatus[]> {
+    const id = `${namespace}/${name}`;
+    const before = this.#kept.get(id);
+    if (before !== undefined && before.until > Date.now()) return before.ports;
+    // A service that went, or a daemon that did, meanwhile: the packet is told without its endpoint's place.
+    const ports = answerOf<ServiceList>(this.#socket, "services", namespace, name).then(
+      ({ items }) => items,
+      () => [],
+    );
+    this.#kept.set(id, { until: Date.now() + KEEP_MS, ports });
+    return ports;
+  }
+}

@@ -1,0 +1,169 @@
+/**
+ * Which packets are traced, and the table whose rules mark them (`meta nftrace set 1`). A rule marks; what rules of whatever table do
+ * with the packet from there on, the kernel tells (NFNLGRP_NFTRACE). Pure.
+ */
+import type { Transport } from "../explain/packet.js";
+import { CmpOp, Hook, MetaKey, PayloadBase, TableFlag, TcpFlag, VERDICT_REGISTER } from "../kernel/constants.js";
+import type { Expr, Op, TableRef } from "../kernel/types.js";
+import type { IpFamily } from "../model/types.js";
+import type { Match, Rule, Statement } from "../table/index.js";
+import { lowerRule } from "../table/rules/statements.js";
+
+export interface TraceTarget {
+  readonly family: IpFamily;
+  /** At least one. */
+  readonly protocols: readonly Transport[];
+  /** Canonical addresses and CIDRs; "node": whatever is an address of this node, as node ports are served; "any". */
+  readonly destinations: readonly string[] | "node" | "any";
+  /** Empty: all. */
+  readonly ports: readonly number[];
+}
+
+export interface TraceFilter {
+  /** A packet is traced that is for one of them. */
+  readonly targets: readonly TraceTarget[];
+  /** Canonical address or CIDR that it comes from, of the targets' family; absent: from anywhere. */
+  readonly source?: string;
+  /** Those of open connections too, which NAT chains do not see. */
+  readonly allPackets: boolean;
+}
+
+/** Packets that are traced each second at most, and at once: some 1,000 messages, a hundredth of a core. */
+export const PACKETS_PER_SECOND = 50;
+
+/** Chains of the trace table. Those without rules see the packet as other tables have left it: translated, with its interfaces. */
+export const TraceChain = {
+  mark: "mark",
+  preroutingFirst: "prerouting-first",
+  preroutingTracked: "prerouting-tracked",
+  outputFirst: "output-first",
+  outputTracked: "output-tracked",
+  inputLast: "input-last",
+  postroutingLast: "postrouting-last",
+} as const;
+
+/** Ahead of NF_IP_PRI_RAW (-300), and so of what drops there. */
+const FIRST = -350;
+/** Behind NF_IP_PRI_CONNTRACK (-200), ahead of all that translates (-100) and of our own chains (-110). */
+const TRACKED = -190;
+/** Behind all chains, ahead of NF_IP_PRI_CONNTRACK_CONFIRM (INT_MAX). */
+const LAST = 2 ** 31 - 2;
+
+/** The INIT chunk's number, RFC 9260. */
+const SCTP_INIT = 1;
+
+/** Named by the process: several may trace at once. */
+export function traceTable(pid: number): TableRef {
+  return { family: "inet", table: `nft-proxier-trace-${pid}` };
+}
+
+/** Operations that make the table; it goes with the netlink socket that commits them (NFT_TABLE_F_OWNER, Linux 5.12). */
+export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
+  const rules = new Rules(ref);
+  const ops: Op[] = [{ op: "create", kind: "table", ...ref, flags: TableFlag.owner }];
+  const chain = (name: string, hook?: number, priority = 0): void => {
+    const base = hook === undefined ? {} : { base: { type: "filter", hook, priority, policy: "accept" } as const };
+    ops.push({ op: "add", kind: "chain", ...ref, chain: name, ...base });
+  };
+  chain(TraceChain.mark);
+  chain(TraceChain.preroutingFirst, Hook.prerouting, FIRST);
+  chain(TraceChain.outputFirst, Hook.output, FIRST);
+  if (!filter.allPackets) {
+    chain(TraceChain.preroutingTracked, Hook.prerouting, TRACKED);
+    chain(TraceChain.outputTracked, Hook.output, TRACKED);
+  }
+  chain(TraceChain.inputLast, Hook.input, LAST);
+  chain(TraceChain.postroutingLast, Hook.postrouting, LAST);
+  rules.mark();
+  for (const target of filter.targets) rules.of(target, filter);
+  return [...ops, ...rules.ops];
+}
+
+/** Whole networks, so that a rule is of one family whatever else it matches. */
+const ANYWHERE = { ip: "0.0.0.0/0", ip6: "::/0" } as const;
+
+function matchesOf(target: TraceTarget, protocol: Transport, source: string | undefined): Match[] {
+  const { family, destinations, ports } = target;
+  const nets = typeof destinations === "string" ? [ANYWHERE[family]] : destinations;
+  return [
+    { match: "address", direction: "destination", nets },
+    { match: "protocol", protocol },
+    ...(source === undefined ? [] : [{ match: "address", direction: "source", nets: [source] } as const]),
+    ...(ports.length === 0 ? [] : [{ match: "port", direction: "destination", ports } as const]),
+    ...(destinations === "node" ? [{ match: "address-type", direction: "destination", type: "local" } as const] : []),
+  ];
+}
+
+/** Begins a connection, or everything else does. Undefined: the protocol's packets do not tell. */
+function opening(protocol: Transport, negate: boolean): Expr[] | undefined {
+  const op = negate ? CmpOp.neq : CmpOp.eq;
+  const byte = (offset: number): Expr => ({ type: "payload", base: PayloadBase.transport, offset, len: 1, dreg: 1 });
+  if (protocol === "tcp") {
+    const mask = Uint8Array.of(TcpFlag.syn | TcpFlag.ack);
+    const flags: Expr = { type: "bitwise", sreg: 1, dreg: 1, len: 1, op: 0, mask, xor: Uint8Array.of(0) };
+    return [byte(13), flags, { type: "cmp", sreg: 1, op, data: Uint8Array.of(TcpFlag.syn) }];
+  }
+  if (protocol === "sctp") return [byte(12), { type: "cmp", sreg: 1, op, data: Uint8Array.of(SCTP_INIT) }];
+  return undefined;
+}
+
+class Rules {
+  readonly ops: Op[] = [];
+  readonly #ref: TableRef;
+  #sets = 0;
+
+  constructor(ref: TableRef) {
+    this.#ref = ref;
+  }
+
+  /** One limit for all rules; what it holds back is counted. */
+  mark(): void {
+    const { exprs } = lowerRule({ statements: [{ action: "counter" }] }, { family: "inet" });
+    this.#rule(TraceChain.mark, exprs);
+    const burst = PACKETS_PER_SECOND;
+    const limit: Rule = { statements: [{ action: "limit", rate: PACKETS_PER_SECOND, per: "second", burst }] };
+    this.#rule(TraceChain.mark, [
+      ...lowerRule(limit, { family: "inet" }).exprs,
+      { type: "immediate", dreg: 1, data: Uint8Array.of(1) },
+      { type: "meta", key: MetaKey.nftrace, sreg: 1 },
+    ]);
+  }
+
+  of(target: TraceTarget, { source, allPackets }: TraceFilter): void {
+    for (const protocol of target.protocols) {
+      const matches = matchesOf(target, protocol, source);
+      const first = allPackets ? [] : opening(protocol, false);
+      if (first !== undefined) this.#both(TraceChain.preroutingFirst, TraceChain.outputFirst, matches, first);
+      if (allPackets) continue;
+      // What no connection tracking has seen yet, and what it cannot place.
+      const tracked: Statement[] = [...matches, { match: "ct-state", states: ["new", "invalid", "untracked"] }];
+      const rest = opening(protocol, true) ?? [];
+      this.#both(TraceChain.preroutingTracked, TraceChain.outputTracked, tracked, rest);
+    }
+  }
+
+  #both(prerouting: string, output: string, matches: readonly Statement[], more: readonly Expr[]): void {
+    for (const chain of [prerouting, output]) {
+      const { exprs, anonymous } = lowerRule({ statements: matches }, { family: "inet" });
+      const before = this.#sets;
+      for (const { info, elements } of anonymous) {
+        const id = ++this.#sets;
+        this.ops.push({ op: "add", kind: "set", ...this.#ref, ...info, id });
+        this.ops.push({ op: "add", kind: "elements", ...this.#ref, set: info.set, setId: id, elements });
+      }
+      const renumbered = exprs.map((expr) =>
+        expr.type === "lookup" && expr.setId !== undefined ? { ...expr, setId: expr.setId + before } : expr,
+      );
+      const goto: Expr = {
+        type: "immediate",
+        dreg: VERDICT_REGISTER,
+        data: { verdict: "goto", chain: TraceChain.mark },
+      };
+      this.#rule(chain, [...renumbered, ...more, goto]);
+    }
+  }
+
+  #rule(chain: string, exprs: readonly Expr[]): void {
+    this.ops.push({ op: "add", kind: "rule", ...this.#ref, chain, exprs });
+  }
+}

@@ -1,0 +1,81 @@
+/** A packet in two lines. */
+import type { EndpointStatus, ServicePortStatus } from "../control/types.js";
+import { withPort } from "../explain/report.js";
+import type { TracedBy, TracedPacket } from "./types.js";
+
+/** Who is who, by the daemon. */
+export interface PacketNames {
+  readonly service?: ServicePortStatus;
+  readonly endpoint?: EndpointStatus;
+}
+
+export function serviceText({ namespace, name, portName }: ServicePortStatus): string {
+  return `${namespace}/${name}${portName === "" ? "" : `:${portName}`}`;
+}
+
+export function packetText(traced: TracedPacket, { service, endpoint }: PacketNames): string {
+  const { at, protocol, packet, translated, masqueraded } = traced;
+  const time = timeText(at);
+  const from = withPort(packet.source, packet.sourcePort);
+  const to = withPort(packet.destination, packet.destinationPort);
+  const name = service === undefined ? "" : ` ${serviceText(service)}`;
+  const first = `${time} ${protocol} ${from} → ${to}${name}, ${cameFrom(traced)}`;
+  const parts: string[] = [];
+  if (translated !== undefined) {
+    const where = endpoint === undefined ? "" : endpoint.local ? " (this node)" : " (another node)";
+    parts.push(`→ ${withPort(translated.destination, translated.destinationPort)}${where}`);
+    if (masqueraded) parts.push(`masqueraded as ${withPort(translated.source, translated.sourcePort)}`);
+  }
+  parts.push(fateText(traced));
+  return `${first}\n${" ".repeat(time.length)} ${parts.join(", ")}`;
+}
+
+function cameFrom({ in: input }: TracedPacket): string {
+  return input === undefined ? "from this node" : `in by ${input}`;
+}
+
+function fateText({ verdict, out, by, reply }: TracedPacket): string {
+  const where = by === undefined ? "" : byText(by);
+  switch (verdict) {
+    case "accepted":
+      return `out by ${out ?? "?"}${replyText(reply)}`;
+    case "delivered":
+      return `to a socket of this node${replyText(reply)}`;
+    case "rejected":
+      return `REJECTED by ${where}`;
+    case "dropped":
+      return `DROPPED by ${where}`;
+    case "queued":
+      return `queued to a program by ${where}`;
+    case "vanished":
+      return `VANISHED behind ${where}, which accepted it: no route, rp_filter, forwarding off, or rules outside of nf_tables`;
+    case "unknown":
+      return "what became of it is unknown: the kernel dropped messages, or the trace ended";
+  }
+}
+
+function byText({ table, chain, hook, rule }: TracedBy): string {
+  const at = hook === "" ? "" : ` at ${hook}`;
+  return rule === undefined ? `the policy of ${table} ${chain}${at}` : `${table} ${chain}${at} (rule handle ${rule})`;
+}
+
+function replyText(reply: TracedPacket["reply"]): string {
+  switch (reply) {
+    case "yes":
+      return ", answered";
+    case "no":
+      return ", NO ANSWER within a second";
+    case "untracked":
+      return ", not tracked: no answer can be told";
+    case undefined:
+      return "";
+  }
+}
+
+/** Of the day, in the machine's zone. */
+function timeText(at: number): string {
+  const date = new Date(at);
+  const two = (value: number): string => String(value).padStart(2, "0");
+  const ms = String(date.getMilliseconds()).padStart(3, "0");
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${ms}`;
+}

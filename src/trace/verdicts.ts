@@ -1,0 +1,43 @@
+/** What ended a packet, in words: the hook, and whether the rule sent an error. Read from the kernel when it is needed. */
+import type { ChainInfo, Expr, Kernel, RuleInfo, TraceEvent } from "../kernel/types.js";
+import type { FoldedPacket } from "./fold.js";
+import type { TracedBy, TracedVerdict } from "./types.js";
+
+const HOOKS = ["prerouting", "input", "forward", "output", "postrouting"] as const;
+
+/** Chains may change while we look: what is gone is not named. */
+export class Verdicts {
+  readonly #kernel: Kernel;
+
+  constructor(kernel: Kernel) {
+    this.#kernel = kernel;
+  }
+
+  async of({ end, event, base }: FoldedPacket): Promise<{ verdict: TracedVerdict; by?: TracedBy }> {
+    if (end === "accepted" || end === "delivered") return { verdict: end };
+    const by = {
+      table: `${event.family} ${event.table}`,
+      chain: event.chain,
+      hook: await this.#hook(base),
+      ...(event.rule !== undefined && { rule: String(event.rule) }),
+    };
+    return { verdict: end === "dropped" && (await this.#rejects(event)) ? "rejected" : end, by };
+  }
+
+  async #hook({ family, table, chain }: TraceEvent): Promise<string> {
+    const [found] = await this.#kernel.chains({ family, table }, [chain]).catch((): ChainInfo[] => []);
+    return HOOKS[found?.base?.hook ?? -1] ?? "";
+  }
+
+  async #rejects({ family, table, chain, rule }: TraceEvent): Promise<boolean> {
+    if (rule === undefined) return false;
+    const rules = await this.#kernel.rules({ family, table }, chain).catch((): RuleInfo[] => []);
+    return rules.find(({ handle }) => handle === rule)?.exprs.some(isReject) ?? false;
+  }
+}
+
+/** nf_tables' own, or that of iptables-nft. */
+function isReject(expr: Expr): boolean {
+  if (expr.type === "reject") return true;
+  return expr.type === "opaque" && expr.name === "target" && Buffer.from(expr.data).includes("REJECT\0");
+}
