@@ -32,6 +32,7 @@ export default defineConfig({
         extends: true,
         test: { name: "package", include: ["test/library/package.test.ts"], hookTimeout: patience(1800_000) },
       },
+      { extends: true, test: { name: "page", include: ["test/page/**/*.test.ts"] } },
       {
         extends: true,
         test: { name: "nft", include: ["test/nft-versions/**/*.test.ts"], hookTimeout: patience(300_000) },

@@ -2,9 +2,10 @@
 /**
  * Brings a checkout from nothing to ready: Debian packages, npm packages with the pinned Node, the addon, dist/.
  *
- *   node deploy/bootstrap.mjs [--lint] [--asan] [-- SCRIPT ARGS...]
+ *   node deploy/bootstrap.mjs [--lint] [--asan] [--browser] [-- SCRIPT ARGS...]
  *
  * --lint  also the C++ formatter and linter
+ * --browser  also Chromium, for the status page's tests
  * --asan  also a second addon under AddressSanitizer and UBSan, in build-asan/
  * --      when all is in place, run SCRIPT with the pinned Node and exit with its code
  *
@@ -39,6 +40,7 @@ const lintRequirements = [
   { package: "clang-format", command: "clang-format", for: "formatting C++" },
   { package: "clang-tidy", command: "clang-tidy", for: "linting C++" },
 ];
+const browserRequirements = [{ package: "chromium", command: "chromium", for: "the status page's tests" }];
 
 let worked = false;
 
@@ -295,12 +297,17 @@ function removeOrphans(dist) {
 
 function ensureDist() {
   const output = path.join(root, "dist", "main.js");
-  const inputs = digest([...filesUnder("src"), "tsconfig.json"], packageVersion("typescript"));
+  const inputs = digest(
+    [...filesUnder("src"), "tsconfig.json", "deploy/page.mjs"],
+    packageVersion("typescript"),
+    packageVersion("rolldown"),
+  );
   unlessStamped("dist", inputs, output, () => {
     step("compiling TypeScript to dist/", () => {
       runOrFail("compiling TypeScript", path.join(binDirectory, "tsc"), ["-p", "tsconfig.json"], {
         env: childEnvironment(),
       });
+      runOrFail("building the status page", pinnedNode, ["deploy/page.mjs", "dist/page/page.html"]);
       removeOrphans("dist");
       fs.chmodSync(output, 0o755);
     });
@@ -323,11 +330,15 @@ function main() {
   const separator = args.indexOf("--");
   const options = separator === -1 ? args : args.slice(0, separator);
   const script = separator === -1 ? [] : args.slice(separator + 1);
-  const unknown = options.find((option) => option !== "--lint" && option !== "--asan");
-  if (unknown !== undefined) fail(`unknown option ${unknown}; there are --lint, --asan and -- SCRIPT`);
+  const unknown = options.find((option) => !["--lint", "--asan", "--browser"].includes(option));
+  if (unknown !== undefined) fail(`unknown option ${unknown}; there are --lint, --asan, --browser and -- SCRIPT`);
 
   checkPlatform();
-  ensurePackages(options.includes("--lint") ? [...requirements, ...lintRequirements] : requirements);
+  ensurePackages([
+    ...requirements,
+    ...(options.includes("--lint") ? lintRequirements : []),
+    ...(options.includes("--browser") ? browserRequirements : []),
+  ]);
   ensureNpmPackages();
   ensureAddon();
   if (options.includes("--asan")) ensureSanitizedAddon();

@@ -30,6 +30,7 @@ export function checks(options: { cpp: boolean; fix: boolean }): Check[] {
   const { fix } = options;
   const list: Check[] = [
     { name: "types of src/", command: bin("tsc"), args: ["--noEmit", "-p", "."] },
+    { name: "types of the status page", command: bin("tsc"), args: ["-p", "src/page/browser"] },
     { name: "types of test/ and deploy/", command: bin("tsc"), args: ["--noEmit", "-p", "test"] },
     { name: "words", command: process.execPath, args: ["--no-warnings", "test/words.ts"] },
     { name: "oxlint", command: bin("oxlint"), args: ["--deny-warnings", ...(fix ? ["--fix"] : [])] },

@@ -60,6 +60,7 @@ const tiers: readonly Tier[] = [
   { name: "packets", what: "real packets through the real kernel", runs: "in-namespaces" },
   { name: "nft", what: "what nft prints of our table", runs: "in-namespaces" },
   { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
+  { name: "page", what: "the status page in Chromium", runs: "in-namespaces", apart: true },
   { name: "package", what: "npm pack, installed and run in a clean root", runs: "in-namespaces", apart: true },
 ];
 

@@ -52,6 +52,9 @@ const { output } = await bundle.write({
   comments: false,
 });
 
+mkdirSync(path.join(target, "dist", "page"), { recursive: true });
+cpSync(path.join(root, "dist", "page", "page.html"), path.join(target, "dist", "page", "page.html"));
+
 const modules = output.flatMap((chunk) => (chunk.type === "chunk" ? chunk.moduleIds : []));
 const folders = modules.flatMap((module) => packageOf(module) ?? []);
 const packages = [...new Set([...folders, `node_modules/${NOT_BUNDLED}`])].sort();

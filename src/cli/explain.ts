@@ -1,15 +1,14 @@
 import { DaemonAway } from "../control/client.js";
 import type { ServiceList, ServicePortStatus } from "../control/types.js";
-import { type Explanation, explainPacket } from "../explain/explain.js";
 import type { PacketSpec } from "../explain/packet.js";
-import { explanationText, notesOn, ownerOf, PacketError, packetOf } from "../explain/report.js";
+import { PacketError, packetOf, type Report, reportOn, reportText } from "../explain/report.js";
 import type { ExplainOptions } from "./options.js";
 import { openKernel } from "./setup.js";
 import { answerOf, jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";
 
 /** Version of the report in JSON: fields may be added to it, none changes or goes. */
-const REPORT = { apiVersion: "nft-proxier.dev/v1", kind: "Explanation" } as const;
+const KIND = { apiVersion: "nft-proxier.dev/v1", kind: "Explanation" } as const;
 
 /**
  * `explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT`: what the rules in the kernel do with the first packet of such a connection; none is
@@ -18,20 +17,13 @@ const REPORT = { apiVersion: "nft-proxier.dev/v1", kind: "Explanation" } as cons
 export async function explainCommand(words: readonly string[], options: ExplainOptions): Promise<number> {
   const spec = packet(words, options.in ?? "");
   const kernel = await openKernel();
-  let explanation: Explanation;
+  let report: Report;
   try {
-    explanation = await explainPacket(kernel, spec);
+    report = await reportOn(spec, kernel, () => servicesOf(options.socket));
   } finally {
     await kernel.close();
   }
-  const known = await servicesOf(options.socket);
-  const notes = notesOn(spec, explanation, known);
-  const service = known === undefined ? undefined : ownerOf(spec, known);
-  await writeOut(
-    options.output === "json"
-      ? jsonText({ ...REPORT, packet: spec, ...(service && { service }), ...explanation, notes })
-      : explanationText(spec, explanation, service, notes),
-  );
+  await writeOut(options.output === "json" ? jsonText({ ...KIND, ...report }) : reportText(report));
   return 0;
 }
 

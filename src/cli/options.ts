@@ -73,6 +73,8 @@ export interface OwnOptions {
   readonly allowIncomplete: boolean;
   /** Where `status` and `services` ask; "": nowhere. Default: a path that the network namespace names. */
   readonly controlSocket?: string;
+  /** Whether the metrics port has the status page. Default: where it listens on loopback. */
+  readonly statusPage?: boolean;
   /** Garbage collection of the connection tracking table in the background. Default "adaptive". */
   readonly gcInterval?: GcInterval;
 }
@@ -100,6 +102,7 @@ export const OWN_FLAGS: readonly FlagSpec[] = flagSpecs(false, [
   ["allow-incomplete", "bool", "", "", "", "with --manifests: write at the start although something of them cannot be read or served"],
   ["own-table", "bool", "", "", "", "no other process may change the tables while this runs (Linux 6.9; kube-proxy needs `cleanup` first then)"],
   [CONTROL_SOCKET_FLAG, "string", "path", "", "", CONTROL_SOCKET_USAGE],
+  ["status-page", "bool", "", "", "", "a page for people at /status of the metrics port; it shows names and addresses of services to all who can reach that. By default where the port listens on loopback"],
   [GC_INTERVAL_FLAG, "duration", "duration", "", "", "between two garbage collections of the connection tracking table; 0: none in the background. By default it adapts to what they find, 10s to 30m"],
 ]);
 

@@ -151,6 +151,7 @@ function ownOptions(given: ReadonlyMap<string, string>): OwnOptions {
     ownTable: isSet("own-table"),
     allowIncomplete: isSet("allow-incomplete"),
     ...(interval !== undefined && { gcInterval: interval }),
+    ...(given.has("status-page") && { statusPage: isSet("status-page") }),
     ...(given.has(CONTROL_SOCKET_FLAG) && { controlSocket: given.get(CONTROL_SOCKET_FLAG) ?? "" }),
   };
 }

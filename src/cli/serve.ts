@@ -104,6 +104,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       version: programVersion(),
       manifests,
       node: options.pages,
+      ...(own.statusPage !== undefined && { statusPage: own.statusPage }),
       ...onTables,
       gcInterval: own.gcInterval ?? "adaptive",
       controlSocket: controlSocketOf(own.controlSocket),

@@ -111,7 +111,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     if (what === "status" && path.length === 1) return Promise.resolve(this.status());
     if (what === "events" && path.length === 1) return Promise.resolve(this.events());
     if (what !== "services") return undefined;
-    if (path.length === 1) return this.#services();
+    if (path.length === 1) return this.services();
     return path.length === 3 ? this.#service(`${namespace}/${name}`) : undefined;
   };
 
@@ -141,7 +141,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     return { apiVersion: API_VERSION, kind: "EventList", items: this.#events };
   }
 
-  async #services(): Promise<ServiceList> {
+  async services(): Promise<ServiceList> {
     const { model, families } = this.#options;
     return { apiVersion: API_VERSION, kind: "ServiceList", items: await listServices(model, families, this) };
   }

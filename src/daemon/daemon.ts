@@ -8,6 +8,7 @@
  *
  * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
  */
+import { hostname } from "node:os";
 import type { ProxyConfig } from "../config/index.js";
 import { ControlServer } from "../control/server.js";
 import { StatusBoard } from "../control/status.js";
@@ -24,6 +25,11 @@ import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../source/manifests/source.js";
 import type { ObjectSink } from "../source/types.js";
 import type { Clock } from "../table/index.js";
+import { packetOf, reportOn, reportText } from "../explain/report.js";
+import { type HttpHandler, parseListenAddress, textReply } from "../observe/http-server.js";
+import { isLoopback } from "../node/facts.js";
+import { statusPage } from "../page/status-page.js";
+import { WriteHistory } from "../page/write-history.js";
 import { Closers } from "./closers.js";
 import { type Cluster, openCluster } from "./cluster.js";
 import { followConntrack } from "./conntrack-follower.js";
@@ -53,6 +59,8 @@ export interface DaemonOptions {
   readonly node: { readonly configz: unknown; readonly flagz: string } | undefined;
   /** Keep other processes from changing the tables while it runs. */
   readonly ownTable: boolean;
+  /** Whether the metrics port has the status page. Default: where it listens on loopback. */
+  readonly statusPage?: boolean;
   /** Where `status` and `services` ask; absent: nowhere. */
   readonly controlSocket?: string | undefined;
   /** Of the connection tracking table, in the background. Default "adaptive". */
@@ -80,6 +88,8 @@ class Daemon {
   readonly #options: DaemonOptions;
   readonly #closers: Closers;
   readonly #observation: Observation;
+  /** Once there is something to be shown. */
+  #page: HttpHandler | undefined;
 
   constructor(options: DaemonOptions, closers: Closers) {
     this.#options = options;
@@ -118,7 +128,9 @@ class Daemon {
 
   async #listen(pages: { configz: unknown; flagz: string }, events: EventRecorder): Promise<void> {
     const { config, nodeName, log, version } = this.#options;
-    const options = { config, nodeName, events, log, version, pages };
+    const page: HttpHandler = (request) => this.#page?.(request) ?? textReply(503, "starting: see the log\n");
+    const shared = { config, nodeName, events, log, version, pages };
+    const options = { ...shared, ...(this.#showsPage && { statusPage: page }) };
     for (const server of configuredPorts(options, this.#observation)) {
       this.#closers.add(() => server.close());
       await server.start();
@@ -166,9 +178,15 @@ class Daemon {
     onStatusRequest(() => status.say());
   }
 
+  /** Names and addresses of all services are for this node's users alone, unless somebody decides otherwise. */
+  get #showsPage(): boolean {
+    const { config, node, statusPage } = this.#options;
+    if (node === undefined || config.metricsBindAddress === "") return false;
+    return statusPage ?? isLoopback(parseListenAddress(config.metricsBindAddress).host);
+  }
+
   async #answer(proxier: Proxier): Promise<void> {
-    const { log, version, nodeName, controlSocket } = this.#options;
-    if (controlSocket === undefined) return;
+    const { log, version, nodeName, controlSocket, kernel } = this.#options;
     const { families } = this.#options.families;
     const board = new StatusBoard({
       version,
@@ -178,6 +196,14 @@ class Daemon {
       health: this.#observation.health,
     });
     proxier.observe(board);
+    if (this.#showsPage) {
+      const history = new WriteHistory();
+      proxier.observe(history);
+      const explain = async (words: readonly string[]): Promise<string> =>
+        reportText(await reportOn(packetOf(words, ""), kernel, async () => (await board.services()).items));
+      this.#page = statusPage({ answers: board.route, history, hostNames: [nodeName, hostname()], explain });
+    }
+    if (controlSocket === undefined) return;
     const server = new ControlServer(controlSocket, board.route, log);
     this.#closers.add(() => server.close());
     await server.start();

@@ -4,6 +4,7 @@ import type { HealthCheck, IpFamily } from "../model/types.js";
 import type { EventRecorder } from "../base/events.js";
 import { ProxyHealth } from "../observe/health.js";
 import type { Logger } from "../base/logger.js";
+import type { HttpHandler } from "../observe/http-server.js";
 import { Metrics } from "../observe/metrics.js";
 import { TableMetrics } from "../observe/table-metrics.js";
 import { healthPort, metricsPort, type PortOptions, type ServedPort } from "../observe/ports.js";
@@ -45,18 +46,20 @@ export interface ServerOptions {
   readonly version: string;
   /** What the metrics port shows of the configuration. */
   readonly pages: { readonly configz: unknown; readonly flagz: string };
+  /** Absent: there is none. */
+  readonly statusPage?: HttpHandler;
 }
 
 /** The health port and the metrics port, as far as they are configured. Nothing is listened on yet. */
 export function configuredPorts(options: ServerOptions, { metrics, health }: Observation): ServedPort[] {
-  const { config, nodeName, events, log, version, pages } = options;
+  const { config, nodeName, events, log, version, pages, statusPage } = options;
   const { healthzBindAddress, metricsBindAddress, bindAddressHardFail: hardFail, enableProfiling } = config;
   const at = (address: string): PortOptions => ({ address, hardFail, nodeName, events, log });
   const servers: ServedPort[] = [];
   if (healthzBindAddress !== "") servers.push(healthPort(at(healthzBindAddress), health, metrics));
   if (metricsBindAddress !== "") {
     const shown = { configz: () => pages.configz, flagz: () => pages.flagz };
-    const contents = { metrics, version, enableProfiling, log, ...shown };
+    const contents = { metrics, version, enableProfiling, log, ...shown, ...(statusPage && { statusPage }) };
     servers.push(metricsPort(at(metricsBindAddress), contents));
   }
   return servers;

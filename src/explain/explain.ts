@@ -2,6 +2,7 @@
  * What the rules in the kernel do with the first packet of a connection, without sending one: through every base chain of every
  * table on its way, in their order. Where rules draw an endpoint, each number that may be drawn is followed.
  */
+import { TimeSlice } from "../base/time-slice.js";
 import { formatAddress } from "../base/ip.js";
 import { AddressType, Hook } from "../kernel/constants.js";
 import type { Kernel } from "../kernel/types.js";
@@ -49,6 +50,7 @@ export async function explainPacket(kernel: Kernel, spec: PacketSpec): Promise<E
   const unknown = new Set<string>();
   let draws = 1;
   const outcomes: Outcome[] = [];
+  const slice = new TimeSlice();
   for (let draw = 0; draw < Math.min(draws, MOST_DRAWS); draw++) {
     const world: World = {
       ruleset,
@@ -59,6 +61,7 @@ export async function explainPacket(kernel: Kernel, spec: PacketSpec): Promise<E
       onUnknown: (what) => unknown.add(what),
     };
     outcomes.push(await walk(spec, world));
+    if (slice.spent) await slice.yield();
   }
   return { ...summary(outcomes), steps, unknown: [...unknown] };
 }

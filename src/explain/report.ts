@@ -3,7 +3,8 @@ import { readFileSync } from "node:fs";
 import { columns } from "../base/columns.js";
 import { familyOf, parseAddress } from "../base/ip.js";
 import type { ServicePortStatus } from "../control/types.js";
-import type { ExplainedVerdict, Explanation } from "./explain.js";
+import type { Kernel } from "../kernel/types.js";
+import { type ExplainedVerdict, type Explanation, explainPacket } from "./explain.js";
 import type { PacketSpec, Transport } from "./packet.js";
 
 /** RFC 5737 and 3849: addresses for documentation, which stand for a client outside. */
@@ -58,8 +59,29 @@ export function ownerOf(
   );
 }
 
-/** @param services all of this node; undefined: no daemon answers. */
-export function notesOn(
+export interface Report extends Explanation {
+  readonly packet: PacketSpec;
+  /** Whose address and port it is. */
+  readonly service?: ServicePortStatus;
+  readonly notes: readonly string[];
+}
+
+/**
+ * What the kernel does with such a packet, and what else is to be known about it.
+ * @param services all of this node; undefined: no daemon answers. Asked for behind the kernel.
+ */
+export async function reportOn(
+  packet: PacketSpec,
+  kernel: Kernel,
+  services: () => Promise<readonly ServicePortStatus[] | undefined>,
+): Promise<Report> {
+  const explanation = await explainPacket(kernel, packet);
+  const known = await services();
+  const service = known === undefined ? undefined : ownerOf(packet, known);
+  return { packet, ...(service && { service }), ...explanation, notes: notesOn(packet, explanation, known) };
+}
+
+function notesOn(
   spec: PacketSpec,
   { verdict, unknown }: Explanation,
   services: readonly ServicePortStatus[] | undefined,
@@ -101,13 +123,8 @@ const VERDICTS: Readonly<Record<ExplainedVerdict, string>> = {
   mixed: "depends on the endpoint that is drawn",
 };
 
-export function explanationText(
-  spec: PacketSpec,
-  { verdict, endpoints, steps }: Explanation,
-  service: ServicePortStatus | undefined,
-  notes: readonly string[],
-): string {
-  const { protocol, source, destination, destinationPort } = spec;
+export function reportText({ packet, verdict, endpoints, steps, service, notes }: Report): string {
+  const { protocol, source, destination, destinationPort } = packet;
   const lines = [`${protocol} ${source} → ${withPort(destination, destinationPort)}: ${VERDICTS[verdict]}`];
   if (service !== undefined) {
     const { namespace, name, portName, state, reason } = service;

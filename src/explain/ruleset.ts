@@ -106,8 +106,10 @@ export class Ruleset {
   }
 }
 
-/** Elements of one set, to look up as the kernel does. */
+/** Elements of one set, to look up as the kernel does. Those of a plain map, which may be many, stay the bytes that they came as. */
 class Elements {
+  readonly #batch: ElementBatch;
+  readonly #isPlain: boolean;
   readonly #byKey = new Map<string, Element>();
   /** By key, where elements are ranges. */
   readonly #ranges: Element[] = [];
@@ -115,7 +117,10 @@ class Elements {
   #catchall: Element | undefined;
 
   constructor(set: SetDump, batch: ElementBatch) {
+    this.#batch = batch;
     this.#interval = (set.flags & SetFlag.interval) !== 0;
+    this.#isPlain = !this.#interval && batchLayout(batch).flags < 0;
+    if (this.#isPlain) return;
     for (const element of elementsOf(batch)) {
       if (element.catchall) this.#catchall = element;
       else if (this.#interval) this.#ranges.push(element);
@@ -126,8 +131,19 @@ class Elements {
   }
 
   find(key: Uint8Array): Found | undefined {
+    if (this.#isPlain) return this.#inBytes(key);
     const found = this.#interval ? this.#inRanges(key) : this.#byKey.get(hex(key));
     return found ?? this.#catchall;
+  }
+
+  #inBytes(key: Uint8Array): Element | undefined {
+    const { bytes } = this.#batch;
+    const { stride } = batchLayout(this.#batch);
+    const all = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    for (let at = all.indexOf(key); at >= 0; at = all.indexOf(key, at + 1)) {
+      if (at % stride === 0) return elementAt(this.#batch, at / stride);
+    }
+    return undefined;
   }
 
   #inRanges(key: Uint8Array): Element | undefined {
@@ -150,26 +166,24 @@ function fieldsWithin(key: Uint8Array, from: Uint8Array, to: Uint8Array): boolea
 }
 
 function* elementsOf(batch: ElementBatch): Generator<Element> {
+  for (let i = 0; i < batch.count; i++) yield elementAt(batch, i);
+}
+
+function elementAt(batch: ElementBatch, index: number): Element {
   const layout = batchLayout(batch);
   const { bytes, keyLen, dataLen, verdicts } = batch;
-  const view = new Uint32Array(1);
-  const u32 = (at: number): number => {
-    new Uint8Array(view.buffer).set(bytes.subarray(at, at + 4));
-    return view[0] ?? 0;
+  const at = index * layout.stride;
+  const u32 = (from: number): number => new Uint32Array(bytes.slice(from, from + 4).buffer)[0] ?? 0;
+  const flags = layout.flags < 0 ? 0 : u32(at + layout.flags);
+  const data = layout.data < 0 ? undefined : bytes.slice(at + layout.data, at + layout.data + dataLen);
+  const verdict = data === undefined ? undefined : verdicts?.[u32(at + layout.data)];
+  return {
+    key: bytes.slice(at, at + keyLen),
+    ...(layout.keyEnd >= 0 && { keyEnd: bytes.slice(at + layout.keyEnd, at + layout.keyEnd + keyLen) }),
+    end: (flags & ElementFlag.intervalEnd) !== 0,
+    catchall: (flags & ElementFlag.catchall) !== 0,
+    ...(verdict !== undefined ? { verdict } : data !== undefined && { data }),
   };
-  for (let i = 0; i < batch.count; i++) {
-    const at = i * layout.stride;
-    const flags = layout.flags < 0 ? 0 : u32(at + layout.flags);
-    const data = layout.data < 0 ? undefined : bytes.slice(at + layout.data, at + layout.data + dataLen);
-    const verdict = data === undefined ? undefined : verdicts?.[u32(at + layout.data)];
-    yield {
-      key: bytes.slice(at, at + keyLen),
-      ...(layout.keyEnd >= 0 && { keyEnd: bytes.slice(at + layout.keyEnd, at + layout.keyEnd + keyLen) }),
-      end: (flags & ElementFlag.intervalEnd) !== 0,
-      catchall: (flags & ElementFlag.catchall) !== 0,
-      ...(verdict !== undefined ? { verdict } : data !== undefined && { data }),
-    };
-  }
 }
 
 function hex(bytes: Uint8Array): string {

@@ -4,6 +4,7 @@
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { isIP, isIPv6, type Socket } from "node:net";
+import { pipeline } from "node:stream/promises";
 import { Backoff, type BackoffOptions } from "../base/backoff.js";
 
 /** Where to listen. */
@@ -24,6 +25,8 @@ export interface HttpRequest {
   /** Without the query, as it was sent: "/healthz". */
   readonly path: string;
   readonly query: URLSearchParams;
+  /** The server that the client means, with its port; "" when there is none. */
+  readonly host: string;
   /** "" when there is none. */
   readonly accept: string;
   /** Resolves with the request's body, "" when there is none; undefined when it broke off or is too long. */
@@ -36,8 +39,14 @@ export interface HttpReply {
   readonly status: number;
   /** Content-Type. */
   readonly type: string;
-  readonly body: string;
+  /** Parts are sent as they come, and asked for as the client takes them. */
+  readonly body: string | AsyncIterable<string>;
   readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** One whose body is there at once. */
+export interface WholeReply extends HttpReply {
+  readonly body: string;
 }
 
 export type HttpHandler = (request: HttpRequest) => HttpReply | Promise<HttpReply>;
@@ -45,11 +54,11 @@ export type HttpHandler = (request: HttpRequest) => HttpReply | Promise<HttpRepl
 const PLAIN_TEXT = "text/plain; charset=utf-8";
 export const JSON_TYPE = "application/json";
 
-export function textReply(status: number, body: string): HttpReply {
+export function textReply(status: number, body: string): WholeReply {
   return { status, type: PLAIN_TEXT, body };
 }
 
-export function jsonReply(value: unknown): HttpReply {
+export function jsonReply(value: unknown): WholeReply {
   return { status: 200, type: JSON_TYPE, body: JSON.stringify(value) };
 }
 
@@ -200,7 +209,7 @@ export class HttpServer {
       answer(request, response, handler).catch((error: unknown) => {
         onRequestFailed(error);
         if (response.headersSent) response.destroy();
-        else send(request, response, textReply(500, "internal error\n"));
+        else void send(request, response, textReply(500, "internal error\n"));
       });
     });
     this.#server.setTimeout(IDLE_TIMEOUT_MS);
@@ -307,8 +316,8 @@ async function answer(request: IncomingMessage, response: ServerResponse, handle
   if (target === undefined) return send(request, response, textReply(400, "the request's target is no path\n"));
   const gone = new AbortController();
   response.once("close", () => gone.abort());
-  const { accept = "" } = headers;
-  send(request, response, await handler({ ...target, method, accept, body, signal: gone.signal }));
+  const { accept = "", host = "" } = headers;
+  await send(request, response, await handler({ ...target, method, host, accept, body, signal: gone.signal }));
 }
 
 /** Reads it whether the handler wants it or not: the connection's next request comes after it. */
@@ -337,12 +346,21 @@ function parseTarget(target: string): { path: string; query: URLSearchParams } |
   return url?.host ? { path: url.pathname, query: url.searchParams } : undefined;
 }
 
-function send(request: IncomingMessage, response: ServerResponse, reply: HttpReply): void {
-  response.writeHead(reply.status, {
-    "Content-Type": reply.type,
+/** Rejects where parts of the body cannot be had; a client that goes in their midst is no failure. */
+async function send(request: IncomingMessage, response: ServerResponse, reply: HttpReply): Promise<void> {
+  const { status, type, body, headers } = reply;
+  const isWhole = typeof body === "string";
+  response.writeHead(status, {
+    "Content-Type": type,
     "X-Content-Type-Options": "nosniff",
-    "Content-Length": Buffer.byteLength(reply.body),
-    ...reply.headers,
+    ...(isWhole && { "Content-Length": Buffer.byteLength(body) }),
+    ...headers,
   });
-  response.end(request.method === "HEAD" ? undefined : reply.body);
+  if (request.method === "HEAD") return void response.end();
+  if (isWhole) return void response.end(body);
+  try {
+    await pipeline(body, response);
+  } catch (error) {
+    if (!response.destroyed || response.errored) throw error;
+  }
 }

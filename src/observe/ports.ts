@@ -54,7 +54,11 @@ export function healthPort(options: PortOptions, health: ProxyHealth, metrics: M
 /** The metrics port (`metricsBindAddress`). Throws a TypeError for an address that is none. */
 export function metricsPort(options: PortOptions, contents: MetricsPortContents): ServedPort {
   const routes = routesOf(contents);
-  const handler: HttpHandler = (request) => routes.get(request.path)?.(request) ?? NOT_FOUND;
+  const { statusPage } = contents;
+  const handler: HttpHandler = (request) => {
+    if (statusPage !== undefined && /^\/status(\/|$)/.test(request.path)) return statusPage(request);
+    return routes.get(request.path)?.(request) ?? NOT_FOUND;
+  };
   return servedPort(options, "metrics", "FailedToStartMetricServer", handler);
 }
 
@@ -115,6 +119,8 @@ export interface MetricsPortContents {
   readonly enableProfiling: boolean;
   /** Of this program: "0.1.0". */
   readonly version: string;
+  /** Of /status and what is below; absent: there is none. */
+  readonly statusPage?: HttpHandler;
   /** Its level can be set here, with profiling. */
   readonly log: Logger;
   /** Unix ms; by default the system's clock. */
@@ -140,7 +146,11 @@ function routesOf(contents: MetricsPortContents): ReadonlyMap<string, HttpHandle
   routes.set("/statusz", (request) =>
     statusz(request, { startedAt: performance.timeOrigin, now: now(), version, paths: foldersOf(paths) }),
   );
-  const paths = [...routes.keys(), ...(enableProfiling ? ["/debug/flags/v", "/debug/pprof/"] : [])].sort();
+  const paths = [
+    ...routes.keys(),
+    ...(contents.statusPage ? ["/status"] : []),
+    ...(enableProfiling ? ["/debug/flags/v", "/debug/pprof/"] : []),
+  ].sort();
   // kube-proxy has nothing there; the API server has this.
   routes.set("/", () => jsonReply({ paths }));
   if (enableProfiling) for (const [path, handler] of debugRoutes(log)) routes.set(path, handler);

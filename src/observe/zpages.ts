@@ -2,7 +2,7 @@
  * /statusz and /flagz, as k8s.io/apiserver/pkg/server/{statusz,flagz} of release 1.36 write them: text for people, and
  * JSON (config.k8s.io/v1beta1) for whoever asks for exactly that.
  */
-import { type HttpReply, type HttpRequest, jsonReply, textReply } from "./http-server.js";
+import { type WholeReply, type HttpRequest, jsonReply, textReply } from "./http-server.js";
 import { KUBE_PROXY_VERSION } from "./kube-proxy-metrics.js";
 
 /** What these pages call us: those who look for kube-proxy shall find it. */
@@ -24,7 +24,7 @@ export interface ProcessStatus {
   readonly paths: readonly string[];
 }
 
-export function statusz(request: HttpRequest, status: ProcessStatus): HttpReply {
+export function statusz(request: HttpRequest, status: ProcessStatus): WholeReply {
   const { startedAt, now, version, paths } = status;
   const seconds = Math.max(0, Math.floor((now - startedAt) / 1000));
   const binaryVersion = `nft-proxier ${version}`;
@@ -45,7 +45,7 @@ export function statusz(request: HttpRequest, status: ProcessStatus): HttpReply 
 }
 
 /** `text` has a line "name=value" for each flag. */
-export function flagz(request: HttpRequest, text: string): HttpReply {
+export function flagz(request: HttpRequest, text: string): WholeReply {
   return negotiated(request, "Flagz", {
     text: () => head("flagz") + text,
     fields: () => ({
@@ -64,7 +64,7 @@ interface Page {
 }
 
 /** The first form of those asked for that there is; without an Accept header: text. */
-function negotiated({ accept }: HttpRequest, kind: string, page: Page): HttpReply {
+function negotiated({ accept }: HttpRequest, kind: string, page: Page): WholeReply {
   const form =
     accept.trim() === ""
       ? "text"

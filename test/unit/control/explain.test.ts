@@ -1,6 +1,6 @@
 /** What `explain` makes of its words, and of what it found. */
 import { expect, test } from "vitest";
-import { explanationText, ownerOf, packetOf } from "../../../src/explain/report.js";
+import { ownerOf, packetOf, reportText } from "../../../src/explain/report.js";
 import type { ServicePortStatus } from "../../../src/control/types.js";
 
 test.each([
@@ -54,12 +54,16 @@ test("whose address it is: a VIP with port and protocol, or a node port", () => 
 test("the text: verdict, service, endpoints with their odds, the way, notes", () => {
   const endpoints = [{ address: "10.244.0.5", port: 8080, share: 0.05, masqueraded: true }];
   const steps = [{ hook: "prerouting", table: "ip kube-proxy", chain: "services", text: "services: … → 15:1" }];
-  const text = explanationText(
-    packetOf(["10.96.0.80:80"], ""),
-    { verdict: "endpoint", endpoints, steps, unknown: [] },
-    web,
-    ["a note"],
-  );
+  const packet = packetOf(["10.96.0.80:80"], "");
+  const text = reportText({
+    packet,
+    service: web,
+    verdict: "endpoint",
+    endpoints,
+    steps,
+    unknown: [],
+    notes: ["a note"],
+  });
   expect(text).toBe(`tcp 192.0.2.1 → 10.96.0.80:80: goes to an endpoint
 service demo/web:http: in-force
 

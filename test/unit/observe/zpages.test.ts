@@ -12,7 +12,7 @@ const STATUS = {
 
 function accepting(accept: string): HttpRequest {
   const { signal } = new AbortController();
-  return { method: "GET", path: "", query: new URLSearchParams(), accept, body: Promise.resolve(""), signal };
+  return { method: "GET", path: "", query: new URLSearchParams(), host: "", accept, body: Promise.resolve(""), signal };
 }
 
 describe("statusz", () => {

@@ -1,0 +1,111 @@
+/** What the browser runs: shows what comes in at /status/stream, while the page can be seen. */
+import type { StatusEvent, StatusReport } from "../../control/types.js";
+import type { PageExplanation, PageUpdate } from "../types.js";
+import { byId, duration, inputById, make } from "./dom.js";
+import { clock, Plot } from "./plot.js";
+import { ServiceTable } from "./services.js";
+
+/** All services again, at most this often. */
+const SERVICES_MS = 10_000;
+
+const plot = new Plot();
+const services = new ServiceTable();
+let servicesAt = 0;
+/** What the services looked like when they were loaded, as far as the status tells. */
+let servicesMark = "";
+let source: EventSource | undefined;
+
+function say(text: string, colour: string): void {
+  const pill = byId("health");
+  pill.textContent = text;
+  pill.className = `pill ${colour}`;
+}
+
+function show(update: PageUpdate): void {
+  const { now, status } = update;
+  const problems = status.problems.length;
+  if (problems > 0) say(`${problems} problem${problems === 1 ? "" : "s"}`, "bad");
+  else say(status.healthy ? "healthy" : "behind", status.healthy ? "good" : "bad");
+  byId("node").textContent = status.nodeName;
+  document.title = `${status.nodeName} · nft-proxier`;
+  byId("about").textContent =
+    `nft-proxier ${status.version}, Linux ${status.kernel}, up ${duration(status.uptimeMs)}, node time ${clock(now)}`;
+  showProblems(status);
+  showTiles(status, now);
+  const waiting = Math.max(0, ...status.families.map(({ pendingMs }) => pendingMs));
+  plot.add(now, update.writes, waiting);
+  byId("plot").replaceChildren(plot.draw(now));
+  byId("plot-range").textContent = plot.summary();
+  if (update.events !== undefined) showEvents(update.events);
+  const mark = JSON.stringify([status.families.map(({ pendingMs: _, ...rest }) => rest), update.writes.at(-1)]);
+  if (mark !== servicesMark && performance.now() - servicesAt > SERVICES_MS) loadServices(mark);
+}
+
+function loadServices(mark: string): void {
+  servicesAt = performance.now();
+  services.load().then(
+    () => (servicesMark = mark),
+    (error: unknown) => (byId("shown").textContent = String(error)),
+  );
+}
+
+function showProblems({ problems }: StatusReport): void {
+  const section = byId("problems");
+  section.hidden = problems.length === 0;
+  section.replaceChildren(
+    ...problems.map(({ what, remedy }) => make("p", "", make("span", "bad", what), make("span", "quiet", remedy))),
+  );
+}
+
+function showTiles({ families, lastRepair }: StatusReport, now: number): void {
+  const tiles: [string, string][] = families.flatMap(({ family, services: count, endpoints, inForce }) => {
+    const name = family === "ip" ? "IPv4" : "IPv6";
+    return [
+      [`${name} services${inForce ? "" : " (not in force)"}`, count.toLocaleString()],
+      [`${name} endpoints`, endpoints.toLocaleString()],
+    ];
+  });
+  tiles.push(["oldest change waits", duration(Math.max(0, ...families.map(({ pendingMs }) => pendingMs)))]);
+  tiles.push(["last repair", lastRepair === undefined ? "none" : `${duration(now - lastRepair.at)} ago`]);
+  byId("tiles").replaceChildren(
+    ...tiles.map(([title, value]) => make("div", "", make("b", "", value), make("span", "quiet", title))),
+  );
+}
+
+function showEvents(events: readonly StatusEvent[]): void {
+  const lines = events.toReversed().map(({ at, type, message }) => {
+    const time = make("time", "", new Date(at).toLocaleString([], { hourCycle: "h23" }));
+    return make("li", "", time, make("span", type === "warning" ? "warn" : "", message));
+  });
+  byId("events").replaceChildren(...(lines.length > 0 ? lines : [make("li", "quiet", "none since the start")]));
+}
+
+async function explain(packet: string): Promise<void> {
+  const output = byId("explanation");
+  output.hidden = false;
+  output.textContent = "…";
+  const response = await fetch(`/status/v1/explain?packet=${encodeURIComponent(packet)}`);
+  output.textContent = response.ok ? ((await response.json()) as PageExplanation).text : await response.text();
+}
+
+byId("explain").addEventListener("submit", (event) => {
+  event.preventDefault();
+  explain(inputById("packet").value).catch((error: unknown) => {
+    byId("explanation").textContent = String(error);
+  });
+});
+
+/** The daemon computes only while the page can be seen. */
+function follow(): void {
+  if (document.hidden) {
+    source?.close();
+    source = undefined;
+    return;
+  }
+  if (source !== undefined) return;
+  source = new EventSource("/status/stream");
+  source.addEventListener("message", ({ data }: MessageEvent<string>) => show(JSON.parse(data) as PageUpdate));
+  source.addEventListener("error", () => say("the daemon does not answer", "bad"));
+}
+document.addEventListener("visibilitychange", follow);
+follow();

@@ -1,0 +1,192 @@
+/**
+ * The status page: one HTML document without outside assets, and the JSON that it shows. It can change nothing, and nothing is computed while no
+ * browser asks.
+ */
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { isIP } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import { TimeSlice } from "../base/time-slice.js";
+import type { Route } from "../control/server.js";
+import type { EventList, ServiceList, StatusReport } from "../control/types.js";
+import {
+  type HttpHandler,
+  type HttpReply,
+  JSON_TYPE,
+  jsonReply,
+  NOT_FOUND,
+  textReply,
+} from "../observe/http-server.js";
+import { PacketError } from "../explain/report.js";
+import type { PageExplanation, PageUpdate } from "./types.js";
+import { BUCKET_MS, type WriteHistory } from "./write-history.js";
+
+export const STATUS_PAGE = "/status";
+
+/** The document, as deploy/page.mjs puts it together; found from dist/page/ and from the image's dist/chunks/ alike. */
+const DOCUMENT = new URL("../page/page.html", import.meta.url);
+
+const UPDATE_MS = 2_000;
+/** Pages that are looked at at a time. */
+const MAX_STREAMS = 8;
+/** Of a packet that is to be explained. */
+const MAX_WORDS_LENGTH = 300;
+
+export interface StatusPageOptions {
+  /** What the control socket answers. */
+  readonly answers: Route;
+  readonly history: WriteHistory;
+  /** Names, beside addresses and localhost, by which browsers may ask: the node's. */
+  readonly hostNames: readonly string[];
+  /** Of the words of `nft-proxier explain`; rejects with what is wrong with them. */
+  readonly explain: (words: readonly string[]) => Promise<string>;
+  /** Unix ms; by default the system's clock. */
+  readonly now?: () => number;
+}
+
+/** Of all paths from STATUS_PAGE on. */
+export function statusPage(options: StatusPageOptions): HttpHandler {
+  const page = new StatusPage(options);
+  return (request) => page.answer(request);
+}
+
+class StatusPage {
+  readonly #options: StatusPageOptions;
+  readonly #hosts: ReadonlySet<string>;
+  #document: Promise<HttpReply> | undefined;
+  #streams = 0;
+  #explaining = false;
+
+  constructor(options: StatusPageOptions) {
+    this.#options = options;
+    this.#hosts = new Set(["localhost", ...options.hostNames.map((name) => name.toLowerCase())]);
+  }
+
+  async answer({ method, path, host, query, signal }: Parameters<HttpHandler>[0]): Promise<HttpReply> {
+    if (method !== "GET" && method !== "HEAD") {
+      return { ...textReply(405, "GET only\n"), headers: { Allow: "GET, HEAD" } };
+    }
+    if (!this.#isOurs(host)) return textReply(403, `${REBINDING}\n`);
+    const words = path.slice(STATUS_PAGE.length + 1).split("/");
+    if (path === STATUS_PAGE) return (this.#document ??= documentReply());
+    if (words[0] === "stream" && words.length === 1) return this.#stream(method, signal);
+    if (words[0] !== "v1") return NOT_FOUND;
+    if (words[1] === "explain" && words.length === 2) return this.#explain(query.get("packet") ?? "");
+    return this.#json(words.slice(1));
+  }
+
+  /**
+   * A page of another site can make its own name resolve to this address, and would read the answers as its own (DNS rebinding). It cannot do so by
+   * an address, or by a name that is not its own.
+   */
+  #isOurs(host: string): boolean {
+    const name = host.replace(/:\d*$/, "").toLowerCase();
+    return this.#hosts.has(name) || isIP(name.replace(/^\[(.*)\]$/, "$1")) !== 0;
+  }
+
+  async #json(words: readonly string[]): Promise<HttpReply> {
+    let path: readonly string[];
+    try {
+      path = words.map(decodeURIComponent);
+    } catch {
+      return NOT_FOUND;
+    }
+    const body = await this.#options.answers(path);
+    if (body === undefined) return NOT_FOUND;
+    return { status: 200, type: JSON_TYPE, body: jsonParts(body), headers: NOT_STORED };
+  }
+
+  #stream(method: string, signal: AbortSignal): HttpReply {
+    if (this.#streams >= MAX_STREAMS) return textReply(503, `${MAX_STREAMS} pages are looked at already\n`);
+    const body = method === "HEAD" ? "" : this.#updates(signal);
+    return { status: 200, type: "text/event-stream", body, headers: NOT_STORED };
+  }
+
+  async *#updates(signal: AbortSignal): AsyncGenerator<string> {
+    this.#streams++;
+    try {
+      let sent: { readonly at: number; readonly lastEvent: number | undefined } | undefined;
+      while (!signal.aborted) {
+        const update: PageUpdate = await this.#update(sent);
+        sent = { at: update.now, lastEvent: update.events === undefined ? sent?.lastEvent : update.events.at(-1)?.at };
+        yield `data: ${JSON.stringify(update)}\n\n`;
+        await sleep(UPDATE_MS, undefined, { signal, ref: false }).catch(() => undefined);
+      }
+    } finally {
+      this.#streams--;
+    }
+  }
+
+  async #update(
+    sent: { readonly at: number; readonly lastEvent: number | undefined } | undefined,
+  ): Promise<PageUpdate> {
+    const { answers, history, now = Date.now } = this.#options;
+    const status = (await answers(["status"])) as StatusReport;
+    const { items } = (await answers(["events"])) as EventList;
+    const at = now();
+    const changed = sent === undefined || items.at(-1)?.at !== sent.lastEvent;
+    const writes = history.buckets(sent === undefined ? 0 : sent.at - BUCKET_MS);
+    return { now: at, status, writes, ...(changed && { events: items }) };
+  }
+
+  /** One at a time: it reads from the kernel. */
+  async #explain(text: string): Promise<HttpReply> {
+    if (text.length > MAX_WORDS_LENGTH) return textReply(400, "that is no packet\n");
+    if (this.#explaining) return textReply(429, "another packet is being explained\n");
+    this.#explaining = true;
+    try {
+      const explanation: PageExplanation = { text: await this.#options.explain(text.split(/\s+/).filter(Boolean)) };
+      return { ...jsonReply(explanation), headers: NOT_STORED };
+    } catch (error) {
+      if (error instanceof PacketError) return textReply(400, `${error.message}\n`);
+      throw error;
+    } finally {
+      this.#explaining = false;
+    }
+  }
+}
+
+const REBINDING =
+  "this page answers to an address, to localhost and to the node's name: another site's page could read it otherwise";
+const NOT_STORED = { "Cache-Control": "no-store" } as const;
+
+/** Nothing but what is in the document itself is run, and nothing but this server is asked. */
+async function documentReply(): Promise<HttpReply> {
+  const body = await readFile(DOCUMENT, "utf8");
+  const hashOf = (tag: string): string => {
+    const content = new RegExp(`<${tag}[^>]*>(.*?)</${tag}>`, "s").exec(body)?.[1] ?? "";
+    return `'sha256-${createHash("sha256").update(content).digest("base64")}'`;
+  };
+  const policy = [
+    "default-src 'none'",
+    `script-src ${hashOf("script")}`,
+    `style-src ${hashOf("style")}`,
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ];
+  const headers = {
+    "Content-Security-Policy": policy.join("; "),
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+  };
+  return { status: 200, type: "text/html; charset=utf-8", body, headers };
+}
+
+/** A list of thousands of services would hold the event loop for tens of ms if it were written in one go. */
+async function* jsonParts(body: unknown): AsyncGenerator<string> {
+  const { items, ...rest } = body as Partial<ServiceList>;
+  if (items === undefined) return yield JSON.stringify(body);
+  yield `${JSON.stringify(rest).slice(0, -1)},"items":[`;
+  const slice = new TimeSlice();
+  let part = "";
+  for (const [i, item] of items.entries()) {
+    part += `${i === 0 ? "" : ","}${JSON.stringify(item)}`;
+    if (!slice.spent) continue;
+    yield part;
+    part = "";
+    await slice.yield();
+  }
+  yield `${part}]}`;
+}

@@ -1,0 +1,142 @@
+/** The status page as a person sees it, in a real browser on the node. */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Cluster } from "../packets/support/cluster.ts";
+import { clusterAddress, serviceObjects, type ServiceSpec } from "../packets/support/objects.ts";
+import { Browser } from "./browser.ts";
+
+/** Screenshots of the last run. */
+const PICTURES = path.resolve(import.meta.dirname, "../../build/page");
+const PAGE = "http://127.0.0.1:10249/status";
+const MANY = 10_000;
+
+const NAMES = ["checkout", "cart", "catalog", "search", "payments", "ledger", "auth", "sessions", "mail", "images"];
+const shop: readonly ServiceSpec[] = NAMES.map((name, i) => ({
+  name,
+  n: i + 1,
+  endpoints: i === 4 ? [] : ["a", "b", { pod: "r1", ready: i % 3 > 0 }].slice(0, 1 + (i % 3)),
+  protocols: ["tcp"],
+  ...(i % 4 === 3 && { external: "Local" as const }),
+}));
+
+let cluster: Cluster;
+let browser: Browser;
+let daemon: ChildProcess;
+let args: readonly string[];
+
+beforeAll(async () => {
+  mkdirSync(PICTURES, { recursive: true });
+  cluster = await Cluster.create();
+  args = await cluster.write(shop.flatMap((service) => serviceObjects(cluster.lab, service)));
+  daemon = cluster.start(args);
+  daemon.stderr?.resume();
+  browser = await Browser.open(cluster.node);
+  await browser.resize(1200, 1000);
+});
+afterAll(async () => {
+  await browser.close();
+  if (daemon.exitCode === null) {
+    daemon.kill("SIGTERM");
+    await once(daemon, "exit");
+  }
+  await cluster.destroy();
+});
+
+/** Until the page says so. */
+function shows(selector: string): ReturnType<typeof expect.poll<string>> {
+  return expect.poll(() => browser.text(selector));
+}
+
+test("health, figures and services come by themselves; names are text", async () => {
+  await expect
+    .poll(async () => {
+      await browser.goTo(PAGE);
+      return browser.evaluate<string>("document.title");
+    })
+    .toContain("nft-proxier");
+  await shows("#health").toMatch(/^(healthy|\d+ problems?)$/);
+  await shows("#tiles").toMatch(/IPv4 services/i);
+  await shows("#rows").toContain("default/checkout:tcp");
+  await shows("#shown").toMatch(/^\d+$/);
+  expect(browser.errors).toEqual([]);
+});
+
+test("a search, an order, and one service with its endpoints as bars", async () => {
+  const fill = (value: string): Promise<unknown> =>
+    browser.evaluate(
+      `(() => { const search = document.querySelector("#search"); search.value = ${JSON.stringify(value)}; search.dispatchEvent(new Event("input")); })()`,
+    );
+  await fill("checkout 80");
+  await shows("#shown").toMatch(/^2 of \d+$/);
+  await fill("");
+  await browser.evaluate(`document.querySelector("#titles button:last-child").click()`);
+  await shows("#rows .row:first-child").toContain("rejected");
+  await fill("catalog");
+  await browser.evaluate(`document.querySelector("#rows .row").click()`);
+  await shows("#detail").toContain("33 % of new connections");
+  const widths = await browser.evaluate<string[]>(
+    `[...document.querySelectorAll(".share i")].map((bar) => bar.style.width)`,
+  );
+  expect(widths.filter((width) => width === "100%")).toHaveLength(6);
+  await fill("");
+});
+
+test("a packet is explained; words that are none are answered with what is meant", async () => {
+  const ask = (words: string): Promise<unknown> =>
+    browser.evaluate(
+      `document.querySelector("#packet").value = ${JSON.stringify(words)}; document.querySelector("#explain").requestSubmit()`,
+    );
+  await ask("10.96");
+  await shows("#explanation").toContain("not an address and port");
+  await ask(`${clusterAddress(1).ip}:80`);
+  await shows("#explanation").toContain("service default/checkout:tcp: in-force");
+});
+
+test("who changed the table is among the events, seconds later", async () => {
+  await cluster.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
+  await shows("#events").toMatch(/nft \(pid \d+\) changed the IPv4 table/);
+  await shows("#tiles").toMatch(/ago\s+last repair/);
+  await shows("#plot-range").toMatch(/in the last 10 minutes/);
+  for (const [name, scheme, width] of [
+    ["light", "light", 1200],
+    ["dark", "dark", 1200],
+    ["phone", "dark", 390],
+  ] as const) {
+    await browser.prefer(scheme);
+    await browser.resize(width, width > 400 ? 1000 : 1600, width < 400);
+    // Nothing hangs over the edge of a phone.
+    expect(await browser.evaluate<number>("document.documentElement.scrollWidth")).toBeLessThanOrEqual(width);
+    await browser.screenshot(path.join(PICTURES, `${name}.webp`));
+  }
+  await browser.resize(1200, 1000);
+  expect(browser.errors).toEqual([]);
+});
+
+test(`${MANY} services: the page holds a screenful of them, wherever one scrolls`, async () => {
+  const address = (n: number): string => `10.97.${n >> 8}.${n & 255}`;
+  const many = Array.from({ length: MANY }, (_, n) => ({
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: { name: `many-${n}`, namespace: "many" },
+    spec: { clusterIP: address(n), clusterIPs: [address(n)], ports: [{ port: 80, protocol: "TCP" }] },
+  }));
+  const [, manifests = ""] = args;
+  writeFileSync(path.join(manifests, "many.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items: many }));
+  await shows("#shown").toMatch(/^10\d{3}$/);
+  const rows = (): Promise<number> => browser.evaluate("document.querySelectorAll('#rows .row').length");
+  expect(await rows()).toBeLessThan(60);
+  await browser.evaluate(`document.querySelectorAll("#titles button")[0].click()`);
+  await browser.evaluate("document.querySelector('#scroller').scrollTop = 1e9");
+  await shows("#rows .row:last-child").toContain(`many/many-${MANY - 1}`);
+  expect(await rows()).toBeLessThan(60);
+  expect(browser.errors).toEqual([]);
+});
+
+test("the page says so when the daemon goes", async () => {
+  daemon.kill("SIGTERM");
+  await once(daemon, "exit");
+  await shows("#health").toBe("the daemon does not answer");
+});
