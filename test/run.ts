@@ -12,6 +12,7 @@ import path from "node:path";
 import { parseArgs } from "node:util";
 import { checks, passes, root } from "./checks.ts";
 import { fetchNft, suites } from "./nft-versions/debian-nft.ts";
+import { promtool } from "./page/promtool.ts";
 
 interface Tier {
   readonly name: string;
@@ -60,7 +61,7 @@ const tiers: readonly Tier[] = [
   { name: "packets", what: "real packets through the real kernel", runs: "in-namespaces" },
   { name: "nft", what: "what nft prints of our table", runs: "in-namespaces" },
   { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
-  { name: "page", what: "the status page in Chromium", runs: "in-namespaces", apart: true },
+  { name: "page", what: "the status page in Chromium; dashboard and alerts", runs: "in-namespaces", apart: true },
   { name: "package", what: "npm pack, installed and run in a clean root", runs: "in-namespaces", apart: true },
 ];
 
@@ -114,7 +115,8 @@ function sanitizerEnvironment(): Record<string, string> {
 function tierEnvironment(): Record<string, string> {
   return {
     ...(options.nightly ? { NIGHTLY: "1" } : {}),
-    ...(options.asan ? sanitizerEnvironment() : {}),
+    // Sanitized programs take several times as long.
+    ...(options.asan ? { NFT_PROXIER_SLOW: process.env["NFT_PROXIER_SLOW"] ?? "3", ...sanitizerEnvironment() } : {}),
     NFT_VERSIONS: options["nft-versions"],
     ...(process.stdout.isTTY ? {} : { NO_COLOR: "1" }),
   };
@@ -196,12 +198,12 @@ function makeCleanRoot(): string | undefined {
 /** What a tier needs from outside, as its namespaces have no way out. Returns what went wrong. */
 function prepare(tier: Tier): string | undefined {
   if (tier.name === "package") return makeCleanRoot();
-  if (tier.name !== "nft" || options["nft-versions"] !== "all") return undefined;
   try {
-    for (const suite of suites) fetchNft(suite);
+    if (tier.name === "page") promtool();
+    if (tier.name === "nft" && options["nft-versions"] === "all") for (const suite of suites) fetchNft(suite);
     return undefined;
   } catch (error) {
-    return `could not fetch the nft of other releases: ${String(error)}`;
+    return `could not fetch packages of Debian: ${String(error)}`;
   }
 }
 

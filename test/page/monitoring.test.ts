@@ -1,0 +1,51 @@
+/** deploy/monitoring: every metric in it is one that a daemon serves, and promtool takes the alerts. */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { mustRun } from "../lab/debian.ts";
+import { Cluster } from "../packets/support/cluster.ts";
+import { serviceObjects } from "../packets/support/objects.ts";
+import { promtool } from "./promtool.ts";
+
+const root = path.resolve(import.meta.dirname, "../..");
+const monitoring = path.join(root, "deploy", "monitoring");
+
+let cluster: Cluster;
+let daemon: ChildProcess;
+
+beforeAll(async () => {
+  cluster = await Cluster.create([{ name: "a", on: "node" }]);
+  daemon = cluster.start(await cluster.write(serviceObjects(cluster.lab, { name: "web", n: 1, endpoints: ["a"] })));
+  daemon.stderr?.resume();
+});
+afterAll(async () => {
+  daemon.kill("SIGTERM");
+  if (daemon.exitCode === null) await once(daemon, "exit");
+  await cluster.destroy();
+});
+
+async function servedNames(): Promise<ReadonlySet<string>> {
+  const { stdout } = await cluster.node.run(["curl", "-sf", "http://127.0.0.1:10249/metrics"]);
+  return new Set(Array.from(stdout.matchAll(/^# TYPE (\S+)/gm), ([, name = ""]) => name));
+}
+
+test.each(["alerts.yaml", "dashboard.json"])("%s: every metric in it is served", async (file) => {
+  await expect.poll(async () => (await servedNames()).size).toBeGreaterThan(0);
+  const served = await servedNames();
+  const text = readFileSync(path.join(monitoring, file), "utf8");
+  const used = new Set(text.match(/\b(?:nftproxier|kubeproxy|process)_[a-z0-9_]+/g));
+  expect(used.size).toBeGreaterThan(5);
+  const isServed = (name: string): boolean =>
+    served.has(name) || served.has(name.replace(/_(?:bucket|sum|count)$/, ""));
+  expect([...used].filter((name) => !isServed(name))).toEqual([]);
+});
+
+test("promtool takes the alerts, and they fire when they should", () => {
+  const program = promtool();
+  expect(mustRun(program, ["check", "rules", path.join(monitoring, "alerts.yaml")])).toContain(
+    "SUCCESS: 7 rules found",
+  );
+  expect(mustRun(program, ["test", "rules", path.join(monitoring, "alerts_test.yaml")])).toContain("SUCCESS");
+});
