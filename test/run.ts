@@ -254,7 +254,10 @@ function selectTiers(): readonly Tier[] {
 
 /** What is no part of `npm test`, and why. */
 const apart: readonly { readonly command: string; readonly why: string }[] = [
-  { command: "test:nightly", why: "long: 1,000,000 fuzz inputs, 200 kills, 12,000 random steps" },
+  {
+    command: "test:nightly",
+    why: "long: 1,000,000 fuzz inputs, 100,000 to the control socket, 200 kills, 12,000 random steps",
+  },
   { command: "test:leaks", why: "long: 10,000 of everything under LeakSanitizer" },
   { command: "test:asan", why: "long: a second build, under sanitizers" },
   { command: "test:endurance", why: "long: two minutes of changes under traffic" },

@@ -2,12 +2,13 @@
  * The daemon's socket: JSON over HTTP on a unix socket that root alone may open. Nothing is computed before a request, and no request
  * can change anything: GET alone.
  */
-import { chmod, mkdir, rm } from "node:fs/promises";
+import { chmod, lstat, mkdir, readdir, rm } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { createConnection } from "node:net";
-import { dirname } from "node:path";
+import { basename, dirname, join } from "node:path";
 import type { Logger } from "../base/logger.js";
 import { reasonOf } from "../base/unknown.js";
+import { isDefaultName } from "./socket-path.js";
 
 /** Answers a path below "/v1/"; undefined: there is none such. */
 export type Route = (path: readonly string[]) => Promise<unknown> | undefined;
@@ -42,6 +43,8 @@ export class ControlServer {
       await this.#listen();
       this.#listening = true;
       this.#log.debug({ path: this.#path }, "control socket open");
+      // Elsewhere such names may be another program's.
+      if (isDefaultName(basename(this.#path))) await removeStaleSockets(dirname(this.#path), this.#log);
     } catch (error) {
       this.#log.info(
         { path: this.#path, reason: reasonOf(error) },
@@ -79,15 +82,42 @@ export class ControlServer {
 }
 
 async function isAnswered(path: string): Promise<boolean> {
+  return (await answerTo(path)) === "connected";
+}
+
+/** "connected", or the code of the error: ECONNREFUSED of a socket that nothing listens on. */
+async function answerTo(path: string): Promise<string | undefined> {
   return new Promise((resolve) => {
     const socket = createConnection(path);
-    const end = (answered: boolean) => () => {
+    const end = (answer: string | undefined): void => {
       socket.destroy();
-      resolve(answered);
+      resolve(answer);
     };
-    socket.once("connect", end(true));
-    socket.once("error", end(false));
+    socket.once("connect", () => end("connected"));
+    socket.once("error", (error: NodeJS.ErrnoException) => end(error.code));
   });
+}
+
+/** A socket that is younger may be one whose daemon does not listen on it yet, ms. */
+const STALE_MS = 60_000;
+
+/**
+ * Removes sockets that killed daemons of other network namespaces left in this directory: those with a name of this program's own that refuse. Never
+ * rejects.
+ */
+export async function removeStaleSockets(directory: string, log: Logger, staleMs = STALE_MS): Promise<void> {
+  try {
+    for (const name of (await readdir(directory)).filter(isDefaultName)) {
+      const path = join(directory, name);
+      const stat = await lstat(path);
+      if (!stat.isSocket() || Date.now() - stat.ctimeMs < staleMs) continue;
+      if ((await answerTo(path)) !== "ECONNREFUSED") continue;
+      await rm(path, { force: true });
+      log.debug({ path }, "socket of a killed daemon removed");
+    }
+  } catch (error) {
+    log.debug({ directory, reason: reasonOf(error) }, "looking for sockets of killed daemons failed");
+  }
 }
 
 async function answer(request: IncomingMessage, response: ServerResponse, route: Route): Promise<void> {
