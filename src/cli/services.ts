@@ -5,11 +5,18 @@ import type { ServicesOptions } from "./options.js";
 import { answerOf, jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";
 
-/** `services [NS/NAME]`: what is in force, by the daemon. Exit code 0; 1 when no daemon answers, or it serves no such service. */
+/**
+ * `services [NS/NAME]`: what is in force, by the daemon, or without names by the kernel alone. Exit code 0; 1 when nothing is in force, the
+ * service that is named is not served, or no daemon answers that knows names.
+ */
 export async function servicesCommand(name: string | undefined, options: ServicesOptions): Promise<number> {
   const { output, headers = true, socket } = options;
-  const path = name === undefined ? [] : serviceName(name);
-  const list = await listOf(socket, path);
+  if (name === undefined) {
+    const { allServices } = await import("./kernel-services.js");
+    await writeOut(await allServices(options, (list) => textOf(list, output, headers)));
+    return 0;
+  }
+  const list = await listOf(socket, serviceName(name));
   await writeOut(textOf(list, output, headers));
   return 0;
 }

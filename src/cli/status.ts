@@ -1,7 +1,9 @@
 import { ask, DaemonAway, NotFound } from "../control/client.js";
 import { defaultSocketPath } from "../control/socket-path.js";
-import type { EventList, FamilyStatus, StatusReport } from "../control/types.js";
+import type { ApiStatus, EventList, FamilyStatus, StatusProblem, StatusReport } from "../control/types.js";
+import type { Kernel } from "../kernel/types.js";
 import { columns } from "../base/columns.js";
+import type { KernelStatus } from "./kernel-view.js";
 import type { StatusOptions } from "./options.js";
 import { UserError, writeOut } from "./stdio.js";
 
@@ -17,15 +19,47 @@ export async function answerOf<T>(socket: string | undefined, ...path: readonly 
   }
 }
 
-/** `status`: one screen, problems first. Exit code 0: there are none; 1: there are, or no daemon answers. */
+/**
+ * What `daemon` answers; where no daemon answers, what the kernel alone tells instead: `lacking` is said on stderr. Where the daemon may not be asked
+ * (another user), the kernel may not either.
+ */
+export async function answerOrKernel<T, K>(
+  daemon: () => Promise<T>,
+  lacking: string,
+  fallback: (kernel: Kernel, away: string) => Promise<K>,
+): Promise<{ readonly daemon: T } | { readonly kernel: K }> {
+  try {
+    return { daemon: await daemon() };
+  } catch (error) {
+    if (!(error instanceof UserError) || !(error.cause instanceof DaemonAway) || !error.cause.absent) throw error;
+    const { openKernel } = await import("./setup.js");
+    const kernel = await openKernel();
+    try {
+      const answer = await fallback(kernel, error.message);
+      process.stderr.write(`nft-proxier: ${error.message} From the kernel alone: ${lacking}\n`);
+      return { kernel: answer };
+    } finally {
+      await kernel.close();
+    }
+  }
+}
+
+/**
+ * `status`: one screen, problems first. Exit code 0: there are none; 1: there are; that no daemon answers is one, and then what the kernel
+ * alone tells is shown.
+ */
 export async function statusCommand({ output, events = false, socket }: StatusOptions): Promise<number> {
   if (events) {
     const list = await answerOf<EventList>(socket, "events");
     await writeOut(output === "json" ? jsonText(list) : eventText(list));
     return 0;
   }
-  const report = await answerOf<StatusReport>(socket, "status");
-  await writeOut(output === "json" ? jsonText(report) : statusText(report));
+  const { kernelStatus } = await import("./kernel-view.js");
+  const lacking = "names, endpoints' state, what is pending or refused, and events cannot be known.";
+  const answer = await answerOrKernel(() => answerOf<StatusReport>(socket, "status"), lacking, kernelStatus);
+  const report = "daemon" in answer ? answer.daemon : answer.kernel;
+  if (output === "json") await writeOut(jsonText(report));
+  else await writeOut("daemon" in answer ? statusText(answer.daemon) : kernelStatusText(answer.kernel));
   return report.problems.length === 0 ? 0 : 1;
 }
 
@@ -41,8 +75,8 @@ function eventText({ items }: EventList): string {
 
 export function statusText(report: StatusReport, now = Date.now()): string {
   const { problems, families, version, kernel, nodeName, uptimeMs, ignored, lastRepair } = report;
-  const lines = problems.flatMap(({ what, remedy }) => [`PROBLEM  ${what}`, `         ${remedy}`]);
-  if (lines.length > 0) lines.push("");
+  const { api, conntrack, missingFeatures, pendingServices } = report;
+  const lines = problemLines(problems);
   const by = lastRepair === undefined || lastRepair.by.length === 0 ? "another process" : lastRepair.by.join(", ");
   const repair =
     lastRepair === undefined
@@ -52,12 +86,52 @@ export function statusText(report: StatusReport, now = Date.now()): string {
   const rows = [
     ["node", nodeName],
     ["daemon", `nft-proxier ${version}, up ${durationText(uptimeMs)}, Linux ${kernel}`],
+    ["API server", apiText(api)],
     ...families.map((family) => [FAMILY[family.family], familyText(family)]),
+    ["pending", pendingServices === 0 ? "nothing" : `${pendingServices} services`],
+    ...families.map((family) => [`${FAMILY[family.family]} node ports`, nodePortsText(family)]),
+    ["conntrack", fillText(conntrack)],
+    ["kernel lacks", missingFeatures.length === 0 ? "nothing" : missingFeatures.join("; ")],
     ["ignored", ignored === 0 ? "nothing" : `${ignored} objects or fields cannot be served`],
     ["last change by others", repair],
     ["health", report.healthy ? "ok" : "changes have waited too long"],
   ];
   return `${[...lines, ...columns(rows)].join("\n")}\n`;
+}
+
+function problemLines(problems: readonly StatusProblem[]): string[] {
+  const lines = problems.flatMap(({ what, remedy }) => [`PROBLEM  ${what}`, `         ${remedy}`]);
+  return lines.length > 0 ? [...lines, ""] : [];
+}
+
+function apiText(api: ApiStatus | undefined): string {
+  if (api === undefined) return "none: objects come from manifests";
+  const { server, connected, silentMs } = api;
+  const heard = silentMs === undefined ? "no answer yet" : `last heard of ${durationText(silentMs)} ago`;
+  return `${server}: ${connected ? "connected" : "not connected"}, ${heard}`;
+}
+
+function nodePortsText({ nodePortAddresses: addresses }: FamilyStatus): string {
+  if (addresses === undefined) return "not known yet";
+  if (addresses === "all") return "on every local address but loopback";
+  return addresses.length === 0 ? "on no address" : `on ${addresses.join(", ")}`;
+}
+
+function fillText(fill: StatusReport["conntrack"]): string {
+  if (fill === undefined) return "not loaded";
+  const { entries, max } = fill;
+  return `${entries} of ${max} entries (${max === 0 ? 0 : Math.floor((100 * entries) / max)} %)`;
+}
+
+function kernelStatusText({ families, conntrack, problems }: KernelStatus): string {
+  const rows = [
+    ...families.map(({ family, inForce, entries }) => [
+      FAMILY[family],
+      inForce ? `in force: ${entries} VIPs and node ports` : "no table",
+    ]),
+    ["conntrack", fillText(conntrack)],
+  ];
+  return `${[...problemLines(problems), ...columns(rows)].join("\n")}\n`;
 }
 
 function familyText({ inForce, services, endpoints, pendingMs }: FamilyStatus): string {

@@ -7,6 +7,13 @@ const TIMEOUT_MS = 5_000;
 /** No daemon answers there; the message says why, and what to do. */
 export class DaemonAway extends Error {
   override readonly name = "DaemonAway";
+  /** Nothing answers there; otherwise it may not be asked, or answers with an error. */
+  readonly absent: boolean;
+
+  constructor(message: string, absent: boolean, options?: ErrorOptions) {
+    super(message, options);
+    this.absent = absent;
+  }
 }
 
 /** The daemon answered that there is no such thing. */
@@ -23,12 +30,14 @@ export async function ask(socketPath: string, ...path: readonly string[]): Promi
   const { status, body } = await get(socketPath, url);
   if (status === 200) return JSON.parse(body);
   if (status === 404) throw new NotFound(path.join("/"));
-  throw new DaemonAway(`the daemon at ${socketPath} answered ${status}: ${body.slice(0, 200)}`);
+  throw new DaemonAway(`the daemon at ${socketPath} answered ${status}: ${body.slice(0, 200)}`, false);
 }
 
 function get(socketPath: string, url: string): Promise<{ readonly status: number; readonly body: string }> {
   return new Promise((resolve, reject) => {
-    const failed = (error: unknown): void => reject(new DaemonAway(whyAway(socketPath, error), { cause: error }));
+    const failed = (error: unknown): void => {
+      reject(new DaemonAway(whyAway(socketPath, error), isAbsent(error), { cause: error }));
+    };
     const asked = request({ socketPath, path: url, timeout: TIMEOUT_MS }, (response) => {
       const chunks: Buffer[] = [];
       response.on("data", (chunk: Buffer) => chunks.push(chunk));
@@ -41,14 +50,18 @@ function get(socketPath: string, url: string): Promise<{ readonly status: number
   });
 }
 
+function isAbsent(error: unknown): boolean {
+  return codeOf(error) !== "EACCES" && codeOf(error) !== "EPERM";
+}
+
+function codeOf(error: unknown): unknown {
+  return error instanceof Error && "code" in error ? error.code : undefined;
+}
+
 function whyAway(socketPath: string, error: unknown): string {
-  const code = error instanceof Error && "code" in error ? error.code : undefined;
-  if (isNoEntry(error) || code === "ECONNREFUSED") {
-    return (
-      `no daemon answers at ${socketPath}: does one run in this network namespace? ` +
-      "What it left in the kernel is still in force: nft list map ip kube-proxy services"
-    );
+  if (isNoEntry(error) || codeOf(error) === "ECONNREFUSED") {
+    return `no daemon answers at ${socketPath}: does one run in this network namespace?`;
   }
-  if (code === "EACCES" || code === "EPERM") return `${socketPath}: only root may ask the daemon`;
+  if (!isAbsent(error)) return `${socketPath}: only root may ask the daemon`;
   return `the daemon at ${socketPath} does not answer: ${reasonOf(error)}`;
 }

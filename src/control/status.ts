@@ -1,6 +1,6 @@
 /** The daemon's status: what observers were told, for the commands that ask. */
 import { release } from "node:os";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { ServiceModel } from "../model/index.js";
 import type { ProxyHealth } from "../observe/health.js";
 import type {
@@ -10,9 +10,15 @@ import type {
   QuarantineReport,
   SyncReport,
 } from "../proxier/observer.js";
+import type { Logger } from "../base/logger.js";
+import { TimeSlice } from "../base/time-slice.js";
+import type { SamplePacket } from "../explain/firewalls.js";
+import { EventRing } from "./event-ring.js";
+import type { NodeLook } from "./node-look.js";
 import { describeService, listServices, type ServiceStates } from "./services.js";
 import {
   API_VERSION,
+  type ApiStatus,
   type EventList,
   type LastRepair,
   type ServiceList,
@@ -21,8 +27,10 @@ import {
   type StatusReport,
 } from "./types.js";
 
-/** Repairs, refusals, takeovers: a few a day where all is well. */
-const KEPT_EVENTS = 300;
+/** What another process did to a table is a problem for so long after it has been undone, ms: it may do it again. */
+const RECENT_MS = 60_000;
+/** Services that are looked at for one with an endpoint. */
+const MOST_SAMPLED = 100;
 /** Of one kind of problem, this many are named; how many more there are is said. */
 const NAMED = 10;
 
@@ -31,11 +39,23 @@ export interface StatusBoardOptions {
   readonly nodeName: string;
   /** The families that are served. */
   readonly families: readonly IpFamily[];
-  readonly model: Pick<ServiceModel, "counts" | "services" | "views" | "targets" | "lostClaims" | "problems">;
+  readonly model: Pick<
+    ServiceModel,
+    "counts" | "dirtyServices" | "services" | "views" | "targets" | "lostClaims" | "problems"
+  >;
   readonly health: Pick<ProxyHealth, "healthy" | "pendingMs" | "nodeIneligibleReason">;
+  /** How the node stands beside the rules; default: nothing is looked at. */
+  readonly lookAtNode?: (samples: readonly SamplePacket[]) => Promise<NodeLook>;
+  /** Undefined: there is no API server. */
+  readonly api?: () => ApiStatus | undefined;
+  /** What this kernel lacks. Default: nothing. */
+  readonly missingFeatures?: () => Promise<readonly string[]>;
   /** Unix ms. */
   readonly now?: () => number;
 }
+
+/** A part of the daemon that knows what is wrong with it. Called for each status, so it must be cheap. */
+export type ProblemSource = () => Iterable<StatusProblem>;
 
 const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 
@@ -45,13 +65,27 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   readonly #inForce = new Set<IpFamily>();
   readonly #failing = new Set<IpFamily>();
   readonly #quarantined: Readonly<Record<IpFamily, Map<string, string>>> = { ip: new Map(), ip6: new Map() };
-  readonly #events: StatusEvent[] = [];
+  readonly #nodePorts = new Map<IpFamily, "all" | readonly string[]>();
+  readonly #sources: ProblemSource[] = [];
+  readonly #events: EventRing;
+  #eventsLost: { readonly at: number; readonly reason: string } | undefined;
   #contended: ContentionReport | undefined;
   #lastRepair: LastRepair | undefined;
 
   constructor(options: StatusBoardOptions) {
     this.#options = options;
     this.#now = options.now ?? Date.now;
+    this.#events = new EventRing(this.#now);
+  }
+
+  /** One more part that knows of problems; those of parts that are added first come first. */
+  ask(source: ProblemSource): void {
+    this.#sources.push(source);
+  }
+
+  /** Logs what happened, oldest first. */
+  say(log: Logger): void {
+    this.#events.say(log);
   }
 
   synced({ family, ok, work }: SyncReport): void {
@@ -75,6 +109,15 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       "warning",
       `${who} changed the ${FAMILY[family]} table: ${named(told)}; repaired in ${Math.round(ms)} ms`,
     );
+  }
+
+  eventsLost(reason: string): void {
+    this.#eventsLost = { at: this.#now(), reason };
+    this.#note("warning", `${reason}: everything is compared with the kernel`);
+  }
+
+  nodePortAddresses(family: IpFamily, addresses: "all" | readonly string[]): void {
+    this.#nodePorts.set(family, addresses);
   }
 
   contended(report: ContentionReport): void {
@@ -108,15 +151,19 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   /** What is asked for at "/v1/…" (types.ts); undefined: there is none such. */
   readonly route = (path: readonly string[]): Promise<unknown> | undefined => {
     const [what, namespace, name] = path;
-    if (what === "status" && path.length === 1) return Promise.resolve(this.status());
+    if (what === "status" && path.length === 1) return this.status();
     if (what === "events" && path.length === 1) return Promise.resolve(this.events());
     if (what !== "services") return undefined;
     if (path.length === 1) return this.services();
     return path.length === 3 ? this.#service(`${namespace}/${name}`) : undefined;
   };
 
-  status(): StatusReport {
-    const { version, nodeName, families, model, health } = this.#options;
+  /** Never rejects. */
+  async status(): Promise<StatusReport> {
+    const { version, nodeName, families, model, health, lookAtNode, missingFeatures } = this.#options;
+    const [look, missing] = await Promise.all([lookAtNode?.(this.#samples()), missingFeatures?.()]);
+    const ignored = await this.#ignored();
+    const api = this.#options.api?.();
     return {
       apiVersion: API_VERSION,
       kind: "Status",
@@ -130,15 +177,20 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
         inForce: this.#inForce.has(family),
         ...model.counts(family),
         pendingMs: Math.round(health.pendingMs(family)),
+        ...(this.#nodePorts.has(family) && { nodePortAddresses: this.#nodePorts.get(family)! }),
       })),
-      ignored: [...model.problems()].length,
+      pendingServices: model.dirtyServices,
+      ...(api !== undefined && { api }),
+      ...(look?.conntrack !== undefined && { conntrack: look.conntrack }),
+      missingFeatures: missing ?? [],
+      ignored: ignored.count,
       ...(this.#lastRepair !== undefined && { lastRepair: this.#lastRepair }),
-      problems: this.#problems(),
+      problems: [...this.#problems(look), ...ignored.problems],
     };
   }
 
   events(): EventList {
-    return { apiVersion: API_VERSION, kind: "EventList", items: this.#events };
+    return { apiVersion: API_VERSION, kind: "EventList", items: this.#events.items };
   }
 
   async services(): Promise<ServiceList> {
@@ -153,13 +205,36 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   #note(type: StatusEvent["type"], message: string): void {
-    this.#events.push({ at: this.#now(), type, message });
-    if (this.#events.length > KEPT_EVENTS) this.#events.shift();
+    this.#events.note(type, message);
   }
 
   /** Worst first. */
-  #problems(): StatusProblem[] {
-    return [...this.#writing(), ...this.#node(), ...this.#refused(), ...this.#ignored()];
+  #problems(look: NodeLook | undefined): StatusProblem[] {
+    const ofParts = this.#sources.flatMap((source) => [...source()]);
+    return [
+      ...this.#writing(),
+      ...ofParts,
+      ...this.#node(),
+      ...(look?.problems ?? []),
+      ...this.#disturbed(),
+      ...this.#refused(),
+    ];
+  }
+
+  /** One packet for each family that has an endpoint: of a pod that calls a service. */
+  #samples(): SamplePacket[] {
+    return this.#options.families.flatMap((family) => {
+      let seen = 0;
+      for (const service of this.#options.model.services()) {
+        if (++seen > MOST_SAMPLED) break;
+        for (const view of this.#options.model.views(family, service)) {
+          const [endpoint] = view.clusterEndpoints;
+          if (endpoint === undefined || view.clusterIP === undefined) continue;
+          return [sampleOf(family, view, view.clusterIP, endpoint)];
+        }
+      }
+      return [];
+    });
   }
 
   *#writing(): Iterable<StatusProblem> {
@@ -181,7 +256,39 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     }
   }
 
+  /** What other processes did lately. */
+  *#disturbed(): Iterable<StatusProblem> {
+    const repair = this.#lastRepair;
+    const now = this.#now();
+    if (repair !== undefined && now - repair.at < RECENT_MS && this.#contended === undefined) {
+      const { family, by, changes, ms, at } = repair;
+      const what =
+        `${by.join(", ") || "another process"} changed the ${FAMILY[family]} table ${seconds(now - at)} ago: ` +
+        `${named(changes)}; repaired in ${Math.round(ms)} ms`;
+      yield {
+        what,
+        remedy: "keep that program from the tables named kube-proxy, or start with --own-table (Linux 6.9)",
+      };
+    }
+    if (this.#eventsLost !== undefined && now - this.#eventsLost.at < RECENT_MS) {
+      const { at, reason } = this.#eventsLost;
+      const what = `${reason} ${seconds(now - at)} ago: changes by others in that time were found by comparing everything with the kernel`;
+      yield {
+        what,
+        remedy: "services are right again; `nft monitor` shows which program changes nf_tables in masses",
+      };
+    }
+  }
+
   *#node(): Iterable<StatusProblem> {
+    for (const [family, addresses] of this.#nodePorts) {
+      if (addresses.length > 0) continue;
+      const remedy = "change nodePortAddresses, or give an interface such an address";
+      yield {
+        what: `node ports answer on no ${FAMILY[family]} address: no interface has one inside nodePortAddresses`,
+        remedy,
+      };
+    }
     const reason = this.#options.health.nodeIneligibleReason;
     if (reason !== undefined) yield { what: reason, remedy: "load balancers send this node nothing (/healthz is 503)" };
   }
@@ -198,14 +305,50 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       yield { what: `${all.length - NAMED} more services are quarantined`, remedy: "nft-proxier services" };
   }
 
-  *#ignored(): Iterable<StatusProblem> {
-    const all = [...this.#options.model.lostClaims(), ...this.#options.model.problems()];
-    for (const { kind, object, field, reason } of all.slice(0, NAMED)) {
-      yield { what: `${kind} ${object} ${field}: ${reason}`, remedy: `change the ${kind}; the rest of it is served` };
+  /** However many there are, the event loop gets its turns. */
+  async #ignored(): Promise<{ readonly count: number; readonly problems: readonly StatusProblem[] }> {
+    const { model } = this.#options;
+    const slice = new TimeSlice();
+    const problems: StatusProblem[] = [];
+    let lost = 0;
+    let ignored = 0;
+    for (const of of ["lostClaims", "problems"] as const) {
+      for (const { kind, object, field, reason } of model[of]()) {
+        if (of === "lostClaims") lost++;
+        else ignored++;
+        const remedy = `change the ${kind}; the rest of it is served`;
+        if (problems.length < NAMED) problems.push({ what: `${kind} ${object} ${field}: ${reason}`, remedy });
+        if (slice.spent) await slice.yield();
+      }
     }
-    if (all.length > NAMED)
-      yield { what: `${all.length - NAMED} more fields are ignored`, remedy: "the log names each" };
+    const more = lost + ignored - problems.length;
+    if (more > 0) problems.push({ what: `${more} more fields are ignored`, remedy: "the log names each" });
+    return { count: ignored, problems };
   }
+}
+
+const SAMPLE_PORT = 40_000;
+
+function sampleOf(
+  family: IpFamily,
+  { protocol, port }: ServicePortView,
+  vip: string,
+  endpoint: SamplePacket["endpoint"],
+): SamplePacket {
+  const packet = {
+    family,
+    protocol: protocol.toLowerCase() as SamplePacket["packet"]["protocol"],
+    source: endpoint.address,
+    sourcePort: SAMPLE_PORT,
+    destination: vip,
+    destinationPort: port,
+    inInterface: "",
+  };
+  return { packet, endpoint: { address: endpoint.address, port: endpoint.port } };
+}
+
+function seconds(ms: number): string {
+  return `${Math.round(ms / 1000)} s`;
 }
 
 function named(words: readonly string[]): string {

@@ -71,6 +71,23 @@ export interface FamilyStatus {
   readonly endpoints: number;
   /** How long the oldest change, or the table's repair, has waited, ms; 0: none does. */
   readonly pendingMs: number;
+  /** Where node ports answer; "all": on every local address but loopback. Absent before the first write. */
+  readonly nodePortAddresses?: "all" | readonly string[];
+}
+
+/** How the API server is reached. */
+export interface ApiStatus {
+  /** URL. */
+  readonly server: string;
+  readonly connected: boolean;
+  /** Since it last said anything, ms: a minute at most where all is well. Absent: it has not. */
+  readonly silentMs?: number;
+}
+
+/** Entries of the connection tracking table, and how many it has room for. */
+export interface ConntrackStatus {
+  readonly entries: number;
+  readonly max: number;
 }
 
 /** What an operator has to know, worst first. */
@@ -102,6 +119,14 @@ export interface StatusReport {
   readonly uptimeMs: number;
   readonly healthy: boolean;
   readonly families: readonly FamilyStatus[];
+  /** Services whose change is not in the desired table yet. */
+  readonly pendingServices: number;
+  /** Absent: objects come from manifests. */
+  readonly api?: ApiStatus;
+  /** Absent: the kernel has no connection tracker loaded. */
+  readonly conntrack?: ConntrackStatus;
+  /** What this kernel lacks, and what that means; none where it has everything. */
+  readonly missingFeatures: readonly string[];
   /** Objects and fields that cannot be served. */
   readonly ignored: number;
   readonly lastRepair?: LastRepair;

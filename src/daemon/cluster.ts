@@ -4,13 +4,15 @@ import type { EventRecorder } from "../base/events.js";
 import type { Logger } from "../base/logger.js";
 import type { Metrics } from "../observe/metrics.js";
 import { ObjectDecoder } from "../source/decode/decoder.js";
-import type { ObjectSource } from "../source/types.js";
+import type { KubernetesSource } from "../source/kubernetes/source.js";
 
 /** For Events that wait when the program ends, ms: less than the whole end may take. */
 const EVENTS_GRACE_MS = 200;
 
 export interface Cluster {
-  readonly source: ObjectSource;
+  readonly source: KubernetesSource;
+  /** URL of the API server. */
+  readonly server: string;
   readonly events: EventRecorder;
   /** What the server says it is ("v1.36.0"); undefined: it does not. */
   version(): Promise<string | undefined>;
@@ -44,6 +46,7 @@ export async function openCluster(options: ClusterOptions): Promise<Cluster> {
   const events = new kubernetes.KubernetesEventRecorder({ connection, nodeName, log });
   return {
     source: new kubernetes.KubernetesSource({ connection, decoder, nodeName, log, deniedIsFinal }),
+    server: connection.server,
     events,
     version: () => kubernetes.serverVersion(connection, ending.signal),
     close: async () => {

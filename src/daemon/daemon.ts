@@ -11,9 +11,11 @@
 import { hostname } from "node:os";
 import type { ProxyConfig } from "../config/index.js";
 import { ControlServer } from "../control/server.js";
+import { lookAtNode } from "../control/node-look.js";
 import { StatusBoard } from "../control/status.js";
 import type { GcInterval } from "../conntrack/service.js";
 import { reportForwarding } from "../node/forwarding.js";
+import { oldKernelWarning } from "../node/kernel-release.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
 import { LeftoverRemoval } from "../leftovers/index.js";
@@ -36,7 +38,16 @@ import { followConntrack } from "./conntrack-follower.js";
 import { KubernetesEvents } from "./kubernetes-events.js";
 import { MemoryRelease } from "./memory-release.js";
 import { ReadingGate, tableInForce } from "./reading.js";
+import {
+  apiProblems,
+  apiStatus,
+  healthCheckProblems,
+  manifestProblems,
+  nodeProblems,
+  portProblems,
+} from "./problems.js";
 import { StatusLog } from "./status-log.js";
+import type { ServedPort } from "../observe/ports.js";
 import { configuredPorts, Observation, serviceHealth } from "./servers.js";
 
 export interface DaemonOptions {
@@ -90,6 +101,7 @@ class Daemon {
   readonly #observation: Observation;
   /** Once there is something to be shown. */
   #page: HttpHandler | undefined;
+  #ports: readonly ServedPort[] = [];
 
   constructor(options: DaemonOptions, closers: Closers) {
     this.#options = options;
@@ -109,8 +121,10 @@ class Daemon {
       await this.#listen(node, events);
     }
     await this.#reportForwarding();
-    const proxier = await this.#proxier(events);
-    return this.#serve(proxier, cluster);
+    const proxier = this.#proxier();
+    const board = await this.#answer(proxier, cluster);
+    await this.#follow(proxier, events, board);
+    return this.#serve(proxier, board, cluster);
   }
 
   async #reportForwarding(): Promise<void> {
@@ -131,17 +145,17 @@ class Daemon {
     const page: HttpHandler = (request) => this.#page?.(request) ?? textReply(503, "starting: see the log\n");
     const shared = { config, nodeName, events, log, version, pages };
     const options = { ...shared, ...(this.#showsPage && { statusPage: page }) };
-    for (const server of configuredPorts(options, this.#observation)) {
+    this.#ports = configuredPorts(options, this.#observation);
+    for (const server of this.#ports) {
       this.#closers.add(() => server.close());
       await server.start();
     }
   }
 
-  /** The proxier with everything that follows what it does. */
-  async #proxier(events: EventRecorder): Promise<Proxier> {
-    const { config, nodeName, kernel, log, clock, node, ownTable, gcInterval } = this.#options;
+  #proxier(): Proxier {
+    const { config, nodeName, kernel, log, clock, ownTable } = this.#options;
     const { families } = this.#options.families;
-    const { observers, metrics } = this.#observation;
+    const { observers } = this.#observation;
     const options = {
       config,
       nodeName,
@@ -156,26 +170,22 @@ class Daemon {
     };
     const proxier = new Proxier(options);
     this.#closers.add(() => proxier.stop());
-    this.#logStatus(proxier);
-    await this.#answer(proxier);
+    return proxier;
+  }
+
+  /** Everything that follows what the proxier does. */
+  async #follow(proxier: Proxier, events: EventRecorder, board: StatusBoard): Promise<void> {
+    const { nodeName, kernel, log, node, gcInterval } = this.#options;
+    const { families } = this.#options.families;
+    const { metrics } = this.#observation;
     const recorder = new KubernetesEvents(events, nodeName, (service) => proxier.model.uidOf(service));
     proxier.observe(recorder);
     const memory = new MemoryRelease(() => kernel.releaseMemory());
     this.#closers.add(() => memory.close());
     proxier.observe(memory);
     this.#closers.add(await followConntrack({ proxier, families, metrics, log, ...(gcInterval && { gcInterval }) }));
-    if (node !== undefined) this.#followNode(proxier, events);
+    if (node !== undefined) this.#followNode(proxier, events, board);
     recorder.started();
-    return proxier;
-  }
-
-  #logStatus(proxier: Proxier): void {
-    const { log, version, onStatusRequest } = this.#options;
-    const { families } = this.#options.families;
-    const { health } = this.#observation;
-    const status = new StatusLog({ log, version, families, model: proxier.model, health });
-    proxier.observe(status);
-    onStatusRequest(() => status.say());
   }
 
   /** Names and addresses of all services are for this node's users alone, unless somebody decides otherwise. */
@@ -185,16 +195,23 @@ class Daemon {
     return statusPage ?? isLoopback(parseListenAddress(config.metricsBindAddress).host);
   }
 
-  async #answer(proxier: Proxier): Promise<void> {
-    const { log, version, nodeName, controlSocket, kernel } = this.#options;
+  /** How things stand: in the log when a signal asks for it, and on the socket. */
+  async #answer(proxier: Proxier, cluster: Cluster | undefined): Promise<StatusBoard> {
+    const { kernel, log, version, nodeName, manifests, controlSocket, onStatusRequest } = this.#options;
     const { families } = this.#options.families;
+    const shared = { version, families, model: proxier.model, health: this.#observation.health };
+    const status = new StatusLog({ ...shared, log });
     const board = new StatusBoard({
-      version,
+      ...shared,
       nodeName,
-      families,
-      model: proxier.model,
-      health: this.#observation.health,
+      lookAtNode: (samples) => lookAtNode({ kernel, samples }),
+      missingFeatures: () => this.#missingFeatures(proxier),
+      ...(cluster !== undefined && { api: () => apiStatus(cluster) }),
     });
+    if (cluster !== undefined) board.ask(() => apiProblems(cluster));
+    if (manifests !== undefined) board.ask(() => manifestProblems(manifests));
+    board.ask(() => portProblems(this.#ports));
+    proxier.observe(status);
     proxier.observe(board);
     if (this.#showsPage) {
       const history = new WriteHistory();
@@ -203,13 +220,28 @@ class Daemon {
         reportText(await reportOn(packetOf(words, ""), kernel, async () => (await board.services()).items));
       this.#page = statusPage({ answers: board.route, history, hostNames: [nodeName, hostname()], explain });
     }
-    if (controlSocket === undefined) return;
+    onStatusRequest(() => {
+      status.say();
+      board.say(log);
+    });
+    if (controlSocket === undefined) return board;
     const server = new ControlServer(controlSocket, board.route, log);
     this.#closers.add(() => server.close());
     await server.start();
+    return board;
   }
 
-  #followNode(proxier: Proxier, events: EventRecorder): void {
+  async #missingFeatures(proxier: Proxier): Promise<readonly string[]> {
+    const { noIPv6 } = this.#options.families;
+    const old = oldKernelWarning();
+    return [
+      ...(noIPv6 === undefined ? [] : [`IPv6: ${noIPv6}`]),
+      ...(await proxier.missingFeatures()),
+      ...(old === undefined ? [] : [old]),
+    ];
+  }
+
+  #followNode(proxier: Proxier, events: EventRecorder, board: StatusBoard): void {
     const { nodeName, kernel, log } = this.#options;
     const { families } = this.#options.families;
     const health = serviceHealth({ nodeName, events, log }, this.#observation, (family, service) =>
@@ -217,6 +249,7 @@ class Daemon {
     );
     this.#closers.add(() => health.close());
     proxier.observe(health);
+    board.ask(() => healthCheckProblems(health));
     const legacyChains = kernel.legacyChains.bind(kernel);
     const leftovers = new LeftoverRemoval({ kernel, log, families, legacyChains });
     this.#closers.add(() => leftovers.done());
@@ -233,7 +266,7 @@ class Daemon {
     return gate;
   }
 
-  async #serve(proxier: Proxier, cluster: Cluster | undefined): Promise<number> {
+  async #serve(proxier: Proxier, board: StatusBoard, cluster: Cluster | undefined): Promise<number> {
     const { config, nodeName, log, families, ended, manifests } = this.#options;
     const source = manifests ?? cluster!.source;
     const fatal = Promise.withResolvers<NodeError>();
@@ -241,6 +274,7 @@ class Daemon {
     const onNode = this.#observation.health.node.bind(this.#observation.health);
     const gate = new NodeGate(proxier, { ...node, onNode, onFatal: fatal.resolve });
     this.#closers.add(() => gate.stop());
+    board.ask(() => nodeProblems(gate, nodeName));
     const sink = manifests === undefined ? gate : await this.#behindReading(gate, proxier, manifests);
     this.#closers.add(() => source.stop());
     // The first lists of an API server may take forever; a directory that cannot be read is an end.

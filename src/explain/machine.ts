@@ -50,6 +50,8 @@ export interface World {
   readonly ruleset: Ruleset;
   /** Canonical addresses of this node. */
   readonly localAddresses: ReadonlySet<string>;
+  /** It cannot be known which interfaces the packet comes in and leaves by. Default: in by the packet's, and out by none that has a name. */
+  readonly interfacesUnknown?: boolean;
   /** Which of the numbers that `numgen` may give it gives, counted from 0. */
   readonly draw: number;
   /** Told how many numbers there are, where one is drawn. */
@@ -253,8 +255,10 @@ export class Machine {
         // Ethertype.
         return family === "ip" ? Uint8Array.of(0x08, 0x00) : Uint8Array.of(0x86, 0xdd);
       case MetaKey.iifname:
+        if (this.#world.interfacesUnknown === true) throw new Unknown("iifname");
         return interfaceBytes(inInterface);
       case MetaKey.oifname:
+        if (this.#world.interfacesUnknown === true) throw new Unknown("oifname");
         return interfaceBytes(this.#outInterface);
       case MetaKey.pkttype:
         return Uint8Array.of(0);

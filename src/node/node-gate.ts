@@ -104,6 +104,17 @@ export class NodeGate implements ObjectSink {
     if (this.#state === "open") this.#sink.flush();
   }
 
+  /** What of this node's Node object is missing: it is waited for, or (addresses) given up. Undefined: nothing. */
+  get missing(): "addresses" | "podCIDRs" | undefined {
+    if (this.#timer !== undefined) return this.#timer.waitsFor;
+    return this.#state === "open" && this.#onLoopback ? "addresses" : undefined;
+  }
+
+  /** Nothing is written before something comes. */
+  get waiting(): boolean {
+    return this.#timer !== undefined;
+  }
+
   /** Ends all waiting; nothing is passed on any more. */
   stop(): void {
     if (this.#state !== "failed") this.#state = "stopped";
@@ -206,6 +217,12 @@ export class NodeGate implements ObjectSink {
     this.#clearTimer();
     this.#state = "failed";
     this.#options.onFatal(error);
+  }
+
+  get #onLoopback(): boolean {
+    const { config, nodeName } = this.#options;
+    const { nodeIPs, primary } = nodeFacts(config, nodeName, this.#node);
+    return isLoopback(nodeIPs[primary]);
   }
 
   get #byNodeCIDR(): boolean {

@@ -230,6 +230,11 @@ export class HttpServer {
     return this.#backoff.failures > 0;
   }
 
+  /** Why the last attempt of `open` failed; undefined: it did not. */
+  get failure(): string | undefined {
+    return this.failing ? this.#told : undefined;
+  }
+
   /** One attempt; rejects with a ListenError, and may be called again then. */
   async listen(): Promise<void> {
     const attempt = this.#listen();

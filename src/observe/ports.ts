@@ -37,6 +37,8 @@ export interface PortOptions {
 export interface ServedPort {
   /** The port that it listens on; undefined while it does not. */
   readonly port: number | undefined;
+  /** Why listening fails at present: the address, the reason and its code; undefined: it does not. */
+  readonly failure: string | undefined;
   /**
    * Resolves after the first attempt, whatever came of it. With `hardFail` it rejects with a ListenError when it failed,
    * and an Event tells of it.
@@ -87,6 +89,9 @@ function servedPort(options: PortOptions, what: string, reason: string, handler:
   return {
     get port() {
       return server.port;
+    },
+    get failure() {
+      return server.failure;
     },
     start,
     close: () => server.close(),

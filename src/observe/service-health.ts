@@ -63,6 +63,12 @@ export class ServiceHealth implements ProxierObserver {
     if (ok && services.length > 0) this.#families[family].apply(services);
   }
 
+  /** Health checks that cannot be opened at present: whose, and why. */
+  *failures(): Iterable<{ readonly service: string; readonly reason: string }> {
+    yield* this.#families.ip.failures();
+    yield* this.#families.ip6.failures();
+  }
+
   /** Resolves when every port is free. */
   async close(): Promise<void> {
     await Promise.all([this.#families.ip.close(), this.#families.ip6.close()]);
@@ -159,6 +165,12 @@ class FamilyHealthChecks {
       }
     }
     return { listening, failed };
+  }
+
+  *failures(): Iterable<{ readonly service: string; readonly reason: string }> {
+    for (const [service, { listeners }] of this.#servers) {
+      for (const { failure } of listeners.values()) if (failure !== undefined) yield { service, reason: failure };
+    }
   }
 
   async close(): Promise<void> {

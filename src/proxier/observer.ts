@@ -109,6 +109,8 @@ export interface ProxierObserver {
   /** Another process changed the table; that is not undone before a `synced` without `repairPending`. */
   drifted?(family: IpFamily): void;
   repaired?(report: RepairReport): void;
+  /** The kernel dropped events of the tables, or nothing listened for a while: everything is compared with the kernel now. */
+  eventsLost?(reason: string): void;
   /** Told once until `uncontended`; of all families. */
   contended?(report: ContentionReport): void;
   uncontended?(): void;

@@ -143,6 +143,18 @@ export class Proxier implements ObjectSink {
     return this.#options.localAddresses?.() ?? this.#localAddresses.current();
   }
 
+  /** What the rules would use and this kernel does not have, as far as it has been probed. */
+  async missingFeatures(): Promise<readonly string[]> {
+    const missing: string[] = [];
+    for (const family of this.#families) {
+      if ((await family.rejectsInPrerouting()) === false)
+        missing.push(`${family.family}: reject in prerouting (Linux 5.9)`);
+    }
+    if (this.#options.ownTable === true && !(await this.#families[0]?.table.owned()))
+      missing.push("tables that outlive their owner, for --own-table (Linux 6.9)");
+    return missing;
+  }
+
   /** Tells one more observer of what happens from now on. */
   observe(observer: ProxierObserver): void {
     this.#observers.push(observer);
@@ -403,6 +415,9 @@ export class Proxier implements ObjectSink {
       this.#families,
       this.#log,
       (inMs) => this.#requestIn(inMs),
+      (reason) => {
+        for (const observer of this.#observers) observer.eventsLost?.(reason);
+      },
       typeof options === "object" ? options : {},
     );
   }

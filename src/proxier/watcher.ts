@@ -31,12 +31,16 @@ export class Watcher {
   #checking: Promise<void> | undefined;
   #closed = false;
 
-  /** @param request asks for a write, in so many ms. */
+  /**
+   * @param request asks for a write, in so many ms.
+   * @param onLost told when events were lost.
+   */
   constructor(
     kernel: Kernel,
     families: readonly FamilyProxier[],
     log: Logger,
     request: (inMs: number) => void,
+    onLost: (reason: string) => void,
     options: WatcherOptions = {},
   ) {
     this.#families = families;
@@ -57,6 +61,7 @@ export class Watcher {
         },
         lost: (reason) => {
           this.#log.warn({ reason }, "events lost; resyncing");
+          onLost(reason);
           this.#request(Math.min(...families.map(({ repair }) => repair.waitMs())));
         },
         failed: (error, retryMs) => this.#log.error({ err: error, retryMs }, "watching the tables failed; retrying"),

@@ -50,6 +50,10 @@ export function bySource(nodePort: boolean): number {
   return pack(BY_SOURCE, nodePort, 0, 0);
 }
 
+export function isBySource(value: number): boolean {
+  return ((value >>> 20) & 0xf & ~NODE_PORT) === BY_SOURCE;
+}
+
 /** Service ports with ClientIP affinity are told apart by a number below this: their lists are none of ENDPOINT_NUMBERS then. */
 export const STICKY_NUMBERS = 2 ** 26;
 

@@ -176,6 +176,10 @@ test("SIGUSR1 logs the status and opens no port; SIGHUP and SIGUSR2 are logged a
   await expect.poll(() => withMessage(started, "rules in force").length).toBe(1);
   process.kill(started.pid, "SIGUSR1");
   await expect.poll(() => withMessage(started, "status").length).toBe(1);
+  await expect.poll(() => withMessage(started, "event").length).toBe(2);
+  expect(withMessage(started, "event").map(({ event }) => event)).toContain(
+    "IPv4 rules in force: 1 services, 0 endpoints",
+  );
   expect(withMessage(started, "status")[0]).toMatchObject({
     healthy: true,
     ip: { inForce: true, services: 1, endpoints: 0, pendingMs: 0 },

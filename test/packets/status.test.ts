@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { eventually } from "../lab/eventually.ts";
 import type { Finished } from "../lab/namespace.ts";
 import { Cluster } from "./support/cluster.ts";
-import { serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { clusterAddress, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "b"] };
 const empty: ServiceSpec = { name: "empty", n: 2, endpoints: [] };
@@ -78,10 +78,27 @@ test("another user is refused", async () => {
   expect(stderr).toContain("only root may ask the daemon");
 });
 
-test("without a daemon the message says so", async () => {
+test("without a daemon the kernel alone is asked, and what it cannot know is said", async () => {
   daemon.kill("SIGTERM");
   await once(daemon, "exit");
-  const { code, stderr } = await ask("services");
-  expect(code).toBe(1);
-  expect(stderr).toContain("no daemon answers");
+  const services = await ask("services");
+  expect(services.code).toBe(0);
+  expect(services.stderr).toMatch(/no daemon answers at .* From the kernel alone: names, .* cannot be known/);
+  const vip = clusterAddress(1).ip.replaceAll(".", "\\.");
+  for (const protocol of ["TCP", "UDP", "SCTP"]) {
+    expect(services.stdout).toMatch(new RegExp(`^${vip}:80 +${protocol} +(cluster, masqueraded|cluster) +2$`, "m"));
+    expect(services.stdout).toMatch(new RegExp(`^node port 30001 \\(IPv6\\) +${protocol} +.* 2$`, "m"));
+    expect(services.stdout).toMatch(new RegExp(`^10\\.96\\.1\\.2:80 +${protocol} +rejected +0$`, "m"));
+  }
+  const status = await ask("status");
+  expect(status.code).toBe(1);
+  expect(status.stdout).toMatch(/^PROBLEM +no daemon answers/);
+  expect(status.stdout).toMatch(/^IPv4 +in force: \d+ VIPs and node ports$/m);
+  const named = await ask("services", "default/web");
+  expect(named.code).toBe(1);
+  expect(named.stderr).toContain("no daemon answers");
+  await cluster.command(["cleanup"]);
+  const empty = await ask("services");
+  expect(empty.code).toBe(1);
+  expect(empty.stderr).toContain("no table kube-proxy is here");
 });

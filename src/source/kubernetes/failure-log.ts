@@ -1,7 +1,20 @@
 /** Logs failures that last: when they begin, now and then while they last, and when they are over. */
 import type { Logger } from "../../base/logger.js";
 
+/** Something that goes wrong at present. */
+export interface OngoingFailure {
+  /** What the log says of it, and why. */
+  readonly message: string;
+  readonly reason: string;
+  /** What may help, where that is known. */
+  readonly hint?: string;
+  /** How long it has lasted, ms. */
+  readonly ms: number;
+}
+
 interface Failure {
+  message: string;
+  fields: Readonly<Record<string, unknown>>;
   readonly since: number;
   /** The line logged last; undefined: none yet. */
   logged: string | undefined;
@@ -29,13 +42,30 @@ export class FailureLog {
     return this.#open.has(topic);
   }
 
+  /** Failures that last, without those whose next attempt may well succeed. */
+  ongoing(): readonly OngoingFailure[] {
+    return [...this.#open.values()].flatMap(({ message, fields, since, logged }) => {
+      if (logged === undefined) return [];
+      const { reason, hint } = fields;
+      const ms = this.#now() - since;
+      return [
+        { message, reason: typeof reason === "string" ? reason : "", ...(typeof hint === "string" && { hint }), ms },
+      ];
+    });
+  }
+
   /** @param quiet the next attempt may well succeed: not logged yet. */
   failed(topic: string, message: string, fields: Readonly<Record<string, unknown>>, quiet = false): void {
     const now = this.#now();
     let failure = this.#open.get(topic);
     if (failure === undefined) {
-      this.#open.set(topic, (failure = { since: now, logged: undefined, loggedAt: -Infinity, attempts: 0 }));
+      this.#open.set(
+        topic,
+        (failure = { message, fields, since: now, logged: undefined, loggedAt: -Infinity, attempts: 0 }),
+      );
     }
+    failure.message = message;
+    failure.fields = fields;
     failure.attempts++;
     const text = `${message} ${JSON.stringify(fields)}`;
     const wait = text === failure.logged ? this.#repeatMs : failure.logged === undefined ? 0 : NEW_REASON_MS;

@@ -33,6 +33,8 @@ export interface ReflectorOptions {
   readonly log: Logger;
   /** Called after every answer of the server that is no failure. */
   readonly onAnswer: () => void;
+  /** Called whenever bytes of a list or watch come in. */
+  readonly onHeard?: () => void;
   /** Given: 401 and 403 are final, and passed to it instead of logged. Default: retried with backoff. */
   readonly onDenied?: (error: AccessDeniedError) => void;
 }
@@ -154,6 +156,7 @@ export class Reflector {
       onAnswer: () => this.#onAnswer(),
     });
     for await (const chunk of answer) {
+      this.#options.onHeard?.();
       this.#timeSlice.begin();
       for (const item of body.push(chunk)) {
         const name = this.#take(item);
@@ -196,6 +199,7 @@ export class Reflector {
 
   async #takeEvents(body: WatchBody, chunk: Buffer): Promise<void> {
     this.#stalls = 0;
+    this.#options.onHeard?.();
     this.#timeSlice.begin();
     let changed = false;
     try {

@@ -5,7 +5,7 @@ import type { ApiConnection } from "./connection.js";
 import { Reflector, type ReflectorSink } from "./reflector.js";
 import { resources } from "./resources.js";
 import { type Timing, TIMING } from "./timing.js";
-import { FailureLog } from "./failure-log.js";
+import { FailureLog, type OngoingFailure } from "./failure-log.js";
 
 export interface KubernetesSourceOptions {
   /** Not closed by the source. */
@@ -27,6 +27,9 @@ export class KubernetesSource implements ObjectSource {
   readonly #options: KubernetesSourceOptions;
   readonly #abort = new AbortController();
   #running: Promise<unknown> | undefined;
+  #failureLog: FailureLog | undefined;
+  /** When the server last said anything, ms of performance.now(). */
+  #heard: number | undefined;
 
   constructor(options: KubernetesSourceOptions) {
     this.#options = options;
@@ -41,6 +44,7 @@ export class KubernetesSource implements ObjectSource {
     const { connection, decoder, nodeName, log, deniedIsFinal = false } = this.#options;
     const timing = { ...TIMING, ...this.#options.timing };
     const failureLog = new FailureLog(log, timing.repeatLogMs);
+    this.#failureLog = failureLog;
     const ended = Promise.withResolvers<void>();
     signal.addEventListener("abort", () => ended.resolve(), { once: true });
     const guarded = new GuardedSink(sink, signal);
@@ -52,6 +56,7 @@ export class KubernetesSource implements ObjectSource {
       failureLog,
       log,
       onAnswer: () => wakeAll(),
+      onHeard: () => (this.#heard = performance.now()),
       ...(deniedIsFinal && { onDenied: ended.reject }),
     };
     const reflectors = resources(nodeName).map((resource) => new Reflector({ resource, ...shared }));
@@ -70,6 +75,12 @@ export class KubernetesSource implements ObjectSource {
     sink.synced(kinds);
     sink.flush();
     for (const reflector of pending) void reflector.listed.then(() => guarded.listed(reflector.resource.kind));
+  }
+
+  /** How the server is reached: what fails at present, and how long ago it last said anything, ms (a bookmark a minute, where all is well). */
+  get health(): { readonly failures: readonly OngoingFailure[]; readonly silentMs?: number } {
+    const failures = this.#failureLog?.ongoing() ?? [];
+    return { failures, ...(this.#heard !== undefined && { silentMs: performance.now() - this.#heard }) };
   }
 
   /** Resolves when nothing more will reach the sink. */

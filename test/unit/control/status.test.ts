@@ -1,5 +1,5 @@
 /** What `status` and `services` say of what has happened. */
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { StatusBoard } from "../../../src/control/status.js";
 import type { EventList, ServiceList } from "../../../src/control/types.js";
 import { durationText, statusText } from "../../../src/cli/status.js";
@@ -44,10 +44,12 @@ test("before the first write everything is pending, and that is a problem", asyn
   model.upsertService(service("web"));
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
   expect((await listed()).items).toMatchObject([{ name: "web", state: "pending" }]);
-  expect(board.status().problems.map(({ what }) => what)).toEqual(["no IPv4 rules have been written since the start"]);
+  expect((await board.status()).problems.map(({ what }) => what)).toEqual([
+    "no IPv4 rules have been written since the start",
+  ]);
   write();
   expect((await listed()).items).toMatchObject([{ name: "web", state: "in-force", serving: 1, total: 1 }]);
-  expect(board.status()).toMatchObject({
+  expect(await board.status()).toMatchObject({
     problems: [],
     families: [{ family: "ip", inForce: true, services: 1, endpoints: 1 }],
   });
@@ -68,7 +70,7 @@ test("each state has its reason", async () => {
     refused: ["quarantined", "EINVAL: no"],
     late: ["shadowed", expect.stringContaining("10.0.0.1") as string],
   });
-  expect(board.status().problems.map(({ what }) => what)).toEqual([
+  expect((await board.status()).problems.map(({ what }) => what)).toEqual([
     "IPv4 of default/refused is quarantined: EINVAL: no",
     expect.stringContaining("Service default/late spec.externalIPs"),
   ]);
@@ -100,7 +102,7 @@ test("a named service has its endpoints and their shares; an unknown one is not 
   expect(text).toMatch(/10\.1\.0\.3:8080 +another node +not serving +- +-/);
 });
 
-test("who changed a table, and how soon that was undone, is in status and events", () => {
+test("who changed a table, and how soon that was undone, is in status and events", async () => {
   const { board, write, setNow } = setUp();
   write();
   setNow(5_000);
@@ -112,7 +114,7 @@ test("who changed a table, and how soon that was undone, is in status and events
     operations: 9,
   } as const;
   board.repaired({ family: "ip", ...report, ms: 12.3 });
-  const text = statusText(board.status(), 65_000);
+  const text = statusText(await board.status(), 65_000);
   expect(text).toMatch(/last change by others +IPv4, 1m ago, by nft \(pid 7\): the table deleted; undone in 12 ms/);
   const { items } = board.events();
   expect(items).toEqual([
@@ -121,12 +123,12 @@ test("who changed a table, and how soon that was undone, is in status and events
   ]);
 });
 
-test("problems come first, with what to do", () => {
+test("problems come first, with what to do", async () => {
   const { board, write } = setUp({ healthy: false, nodeIneligibleReason: "Node here is being deleted" });
   write();
   write(false);
   board.contended({ by: ["nft-proxier (pid 9)"], hint: "end one of the two" });
-  const { problems } = board.status();
+  const { problems } = await board.status();
   expect(problems.map(({ what }) => what)).toEqual([
     "the kernel refuses the IPv4 table",
     "changes have waited too long to be written",
@@ -134,10 +136,10 @@ test("problems come first, with what to do", () => {
     "Node here is being deleted",
   ]);
   expect(problems.every(({ remedy }) => remedy.length > 0)).toBe(true);
-  expect(statusText(board.status()).split("\n")[0]).toBe("PROBLEM  the kernel refuses the IPv4 table");
+  expect(statusText(await board.status()).split("\n")[0]).toBe("PROBLEM  the kernel refuses the IPv4 table");
   board.uncontended();
   write();
-  expect(board.status().problems.map(({ what }) => what)).not.toContain("the kernel refuses the IPv4 table");
+  expect((await board.status()).problems.map(({ what }) => what)).not.toContain("the kernel refuses the IPv4 table");
 });
 
 test("events are the last 300", async () => {
@@ -146,6 +148,81 @@ test("events are the last 300", async () => {
   const { items } = (await board.route(["events"])) as EventList;
   expect(items).toHaveLength(300);
   expect(items.at(-1)?.message).toContain("s499");
+});
+
+test("a status looks at a few services, however many there are", async () => {
+  const { model, board, write } = setUp();
+  for (let i = 0; i < 10_000; i++) {
+    model.upsertService(service(`s${i}`, { clusterIP: `10.1.${i >> 8}.${i & 255}` }));
+  }
+  write();
+  let walked = 0;
+  const services = model.services.bind(model);
+  model.services = function* () {
+    for (const name of services()) {
+      walked++;
+      yield name;
+    }
+  };
+  const views = vi.spyOn(model, "views");
+  const targets = vi.spyOn(model, "targets");
+  expect(await board.status()).toMatchObject({ problems: [], families: [{ services: 10_000 }] });
+  expect(walked).toBeLessThan(200);
+  expect(views.mock.calls.length).toBeLessThan(200);
+  expect(targets).not.toHaveBeenCalled();
+});
+
+test("parts of the daemon are asked for each status, and the event loop gets its turns among many problems", async () => {
+  const { model, board, write } = setUp();
+  write();
+  for (let i = 0; i < 4000; i++) {
+    const externalIPs = [`192.0.${i >> 9}.${(i >> 1) & 255}`];
+    model.upsertService(service(`s${i}`, { clusterIP: `10.1.${i >> 8}.${i & 255}`, externalIPs }));
+  }
+  let broken = true;
+  board.ask(() => (broken ? [{ what: "a part is broken", remedy: "mend it" }] : []));
+  let turns = 0;
+  const watch = setInterval(() => turns++);
+  const { problems } = await board.status();
+  clearInterval(watch);
+  expect(turns).toBeGreaterThan(0);
+  expect(problems).toHaveLength(12);
+  expect(problems[0]).toEqual({ what: "a part is broken", remedy: "mend it" });
+  expect(problems.at(-1)?.what).toMatch(/^\d+ more fields are ignored$/);
+  broken = false;
+  expect((await board.status()).problems).toHaveLength(11);
+});
+
+test("what others did is a problem for a minute", async () => {
+  const { board, write, setNow } = setUp();
+  write();
+  setNow(10_000);
+  board.eventsLost("events were lost");
+  board.repaired({
+    family: "ip",
+    cause: "changed",
+    found: [],
+    changes: ["chain services deleted"],
+    by: [],
+    operations: 1,
+    ms: 7,
+  });
+  setNow(69_000);
+  expect((await board.status()).problems.map(({ what }) => what)).toEqual([
+    "another process changed the IPv4 table 59 s ago: chain services deleted; repaired in 7 ms",
+    expect.stringMatching(/^events were lost 59 s ago/) as string,
+  ]);
+  setNow(70_001);
+  expect((await board.status()).problems).toEqual([]);
+});
+
+test("node ports that answer nowhere are a problem; where they answer is shown", async () => {
+  const { board, write } = setUp();
+  write();
+  board.nodePortAddresses("ip", ["192.0.2.1"]);
+  expect(statusText(await board.status())).toMatch(/^IPv4 node ports +on 192\.0\.2\.1$/m);
+  board.nodePortAddresses("ip", []);
+  expect((await board.status()).problems[0]?.what).toMatch(/^node ports answer on no IPv4 address/);
 });
 
 test.each([

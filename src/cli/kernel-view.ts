@@ -1,0 +1,146 @@
+/** What the kernel alone tells where no daemon answers: what is in force, without names, reasons and history. */
+import { batchLayout } from "../kernel/element-batch.js";
+import type { Kernel, SetDump, Verdict } from "../kernel/types.js";
+import type { IpFamily, Protocol } from "../model/types.js";
+import { API_VERSION, type StatusProblem } from "../control/types.js";
+import { conntrackFill, type ConntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
+import { unpackNumber, unpackServiceKey } from "../ruleset/keys.js";
+import { isBySource, isSticky, unpackList } from "../ruleset/list-values.js";
+import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
+
+/** A VIP and port, or a node port, as the maps have it. */
+export interface KernelService {
+  readonly family: IpFamily;
+  /** "": a node port, on this node's addresses. */
+  readonly address: string;
+  /** Undefined: none of those that services have. */
+  readonly protocol: Protocol | undefined;
+  readonly port: number;
+  /** What new connections draw from, or what becomes of them. */
+  readonly list:
+    | "cluster"
+    | "cluster, masqueraded"
+    | "local"
+    | "by source"
+    | "by client"
+    | "rejected"
+    | "dropped"
+    | "another layout";
+  /** Undefined: the maps do not say (affinity; tables of another layout). */
+  readonly endpoints?: number;
+}
+
+export interface KernelServiceList {
+  readonly apiVersion: typeof API_VERSION;
+  readonly kind: "KernelServiceList";
+  readonly items: readonly KernelService[];
+}
+
+const FAMILIES = ["ip", "ip6"] as const;
+const LISTS = { cluster: "cluster", masq: "cluster, masqueraded", local: "local", sticky: "by client" } as const;
+
+/** Undefined: neither family has a table. Rejects with KernelError. */
+export async function kernelServices(kernel: Kernel): Promise<KernelServiceList | undefined> {
+  const tables = await Promise.all(FAMILIES.map((family) => kernel.tables(family)));
+  const present = FAMILIES.filter((_, i) => tables[i]?.some(({ table }) => table === TABLE_NAME));
+  if (present.length === 0) return undefined;
+  const items = await Promise.all(present.map((family) => servicesOf(kernel, family)));
+  return { apiVersion: API_VERSION, kind: "KernelServiceList", items: items.flat() };
+}
+
+async function servicesOf(kernel: Kernel, family: IpFamily): Promise<KernelService[]> {
+  const sets = new Map((await kernel.sets({ family, table: TABLE_NAME })).map((set) => [set.set, set]));
+  const read = (name: string): Promise<readonly MapEntry[]> => entriesOf(kernel, family, sets.get(name));
+  const found: KernelService[] = [];
+  for (const [of, cluster] of [
+    [SetName.services, SetName.servicesCluster],
+    [SetName.nodePorts, SetName.nodePortsCluster],
+  ] as const) {
+    const byKey = new Map((await read(cluster)).map(({ key, value }) => [hex(key), value]));
+    for (const { key, value } of await read(of)) {
+      found.push({ family, ...unpackServiceKey(key, family), ...listOf(value, byKey.get(hex(key))) });
+    }
+  }
+  for (const name of [SetName.noEndpointServices, SetName.noEndpointNodePorts, ...FORMER_SERVICE_MAPS]) {
+    const other = FORMER_SERVICE_MAPS.includes(name);
+    for (const { key, verdict } of await read(name)) {
+      const list = other ? "another layout" : verdict?.verdict === "drop" ? "dropped" : "rejected";
+      found.push({ family, ...unpackServiceKey(key, family), list, ...(!other && { endpoints: 0 }) });
+    }
+  }
+  return found;
+}
+
+/** @param ofCluster what a packet from inside the cluster draws from, where its source decides. */
+function listOf(value: number, ofCluster: number | undefined): Pick<KernelService, "list" | "endpoints"> {
+  if (isSticky(value)) return { list: "by client" };
+  if (!isBySource(value)) {
+    const { kind, count } = unpackList(value);
+    return { list: LISTS[kind], endpoints: count };
+  }
+  const counted = ofCluster !== undefined && !isSticky(ofCluster);
+  return { list: "by source", ...(counted && { endpoints: unpackList(ofCluster).count }) };
+}
+
+interface MapEntry {
+  readonly key: Uint8Array;
+  /** Of a data map. */
+  readonly value: number;
+  readonly verdict?: Verdict;
+}
+
+async function entriesOf(kernel: Kernel, family: IpFamily, set: SetDump | undefined): Promise<readonly MapEntry[]> {
+  if (set === undefined) return [];
+  const batch = await kernel.elements({ family, table: TABLE_NAME }, set);
+  const { stride, data } = batchLayout(batch);
+  return Array.from({ length: batch.count }, (_, i) => {
+    const at = i * stride;
+    const value = data < 0 ? 0 : unpackNumber(batch.bytes.subarray(at + data, at + data + 4));
+    const verdict = batch.verdicts?.[value];
+    return { key: batch.bytes.subarray(at, at + batch.keyLen), value, ...(verdict && { verdict }) };
+  });
+}
+
+function hex(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString("hex");
+}
+
+export interface KernelStatus {
+  readonly apiVersion: typeof API_VERSION;
+  readonly kind: "KernelStatus";
+  readonly families: readonly {
+    readonly family: IpFamily;
+    readonly inForce: boolean;
+    /** VIPs and node ports with a protocol each. */
+    readonly entries: number;
+  }[];
+  readonly conntrack?: ConntrackFill;
+  readonly problems: readonly StatusProblem[];
+}
+
+/** Always with a problem: no daemon answers. Rejects with KernelError. */
+export async function kernelStatus(kernel: Kernel, away: string): Promise<KernelStatus> {
+  const services = await kernelServices(kernel);
+  const tables = await Promise.all(FAMILIES.map((family) => kernel.tables(family)));
+  const families = FAMILIES.map((family, i) => ({
+    family,
+    inForce: tables[i]?.some(({ table }) => table === TABLE_NAME) ?? false,
+    entries: services?.items.filter((item) => item.family === family).length ?? 0,
+  }));
+  const problems: StatusProblem[] = [
+    { what: away, remedy: "what is in force stays so, but no change of services reaches it: start the daemon" },
+  ];
+  if (services === undefined) {
+    problems.push({ what: `no table ${TABLE_NAME}: services are not served`, remedy: "start the daemon" });
+  }
+  for (const { family, entries } of families) {
+    if (entries === 0 || (await readSysctl(FORWARDING[family])) !== 0) continue;
+    problems.push({ what: `${FORWARDING[family]} is 0`, remedy: `sysctl -w ${FORWARDING[family]}=1` });
+  }
+  const conntrack = await conntrackFill();
+  if (conntrack !== undefined && isFull(conntrack)) {
+    const what = `the connection tracking table is full (${conntrack.entries} of ${conntrack.max})`;
+    problems.push({ what, remedy: "raise net.netfilter.nf_conntrack_max" });
+  }
+  return { apiVersion: API_VERSION, kind: "KernelStatus", families, ...(conntrack && { conntrack }), problems };
+}

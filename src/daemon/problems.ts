@@ -1,0 +1,69 @@
+/** What parts of the daemon know to be wrong with them, as `status` says it. Nothing of it is kept: parts are asked when somebody asks. */
+import type { ApiStatus, StatusProblem } from "../control/types.js";
+import type { NodeGate } from "../node/node-gate.js";
+import type { ServedPort } from "../observe/ports.js";
+import type { ServiceHealth } from "../observe/service-health.js";
+import type { ManifestSource } from "../source/manifests/source.js";
+import type { Cluster } from "./cluster.js";
+
+/** Of one kind of problem, this many are named; how many more there are is said. */
+const NAMED = 10;
+
+export function apiProblems({ source, server }: Cluster): StatusProblem[] {
+  return source.health.failures.map(({ message, reason, hint, ms }) => {
+    const what = `${message} (${server}, for ${Math.round(ms / 1000)} s): ${reason}`;
+    return {
+      what,
+      remedy: hint ?? "is the API server up, and can this node reach it? What was last heard of stays in force",
+    };
+  });
+}
+
+export function apiStatus({ source, server }: Cluster): ApiStatus {
+  const { failures, silentMs } = source.health;
+  const connected = failures.length === 0 && silentMs !== undefined;
+  return { server, connected, ...(silentMs !== undefined && { silentMs: Math.round(silentMs) }) };
+}
+
+export function manifestProblems(source: Pick<ManifestSource, "problems">): StatusProblem[] {
+  const problems = source.problems().map(({ file, line, column, reason, remedy, served }): StatusProblem => {
+    const place = [file, line, column].filter((part) => part !== undefined).join(":");
+    const stays = served === "last" ? "; its last good version is served" : "";
+    return {
+      what: `manifest ${place}: ${reason}${stays}`,
+      remedy: remedy ?? "correct it; `nft-proxier validate` shows all",
+    };
+  });
+  return few(problems, "manifests", "`nft-proxier validate` shows all");
+}
+
+export function nodeProblems(gate: Pick<NodeGate, "missing" | "waiting">, nodeName: string): StatusProblem[] {
+  const { missing, waiting } = gate;
+  if (missing === undefined) return [];
+  const what = missing === "addresses" ? "address" : "podCIDRs";
+  const then = waiting ? "nothing is written before it has, for a while" : "node ports answer on all local addresses";
+  const remedy =
+    missing === "addresses" ? "--hostname-override, or bindAddress" : "a controller that allocates podCIDRs";
+  return [
+    { what: `Node ${nodeName} has no ${what}: ${then}`, remedy: `kubectl get node ${nodeName} -o wide; ${remedy}` },
+  ];
+}
+
+export function portProblems(ports: readonly Pick<ServedPort, "failure">[]): StatusProblem[] {
+  return ports.flatMap(({ failure }) =>
+    failure === undefined ? [] : [{ what: failure, remedy: "ss -ltnp shows who has it; retried every 5 s" }],
+  );
+}
+
+export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): StatusProblem[] {
+  const problems = Array.from(health.failures(), ({ service, reason }) => ({
+    what: `health check of ${service}: ${reason}`,
+    remedy: "load balancers take this node for one without its endpoints; ss -ltnp shows who has the port; retried",
+  }));
+  return few(problems, "health checks", "the log names each");
+}
+
+function few(problems: StatusProblem[], what: string, remedy: string): StatusProblem[] {
+  if (problems.length <= NAMED) return problems;
+  return [...problems.slice(0, NAMED), { what: `${problems.length - NAMED} more ${what} have problems`, remedy }];
+}

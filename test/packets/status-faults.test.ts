@@ -1,0 +1,335 @@
+/**
+ * Twelve faults of a node, each made for real: `status` names it with what to do and ends with 1, and when it is mended `status` ends with
+ * 0 again.
+ */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { eventually } from "../lab/eventually.ts";
+import type { KubeJson } from "../lab/api-server/index.ts";
+import { patience } from "../lab/patience.ts";
+import { Api } from "./support/api.ts";
+import { Cluster, MAIN } from "./support/cluster.ts";
+import {
+  clusterAddress,
+  configuration,
+  type Manifest,
+  nodeObject,
+  serviceCIDRObject,
+  serviceObject,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+
+const HEALTH_PORT = 10_256;
+/** A repair is a problem for a minute, and then the test looks again. */
+const MINUTE_MS = patience(90_000);
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+const checked: ServiceSpec = { name: "checked", n: 2, endpoints: ["a"], external: "Local" };
+const CHECK_PORT = 32_100;
+
+let cluster: Cluster;
+let api: Api;
+let directory: string;
+let socket: string;
+let daemon: Daemon;
+
+/** A daemon of the node's, and what it logs. */
+class Daemon {
+  readonly process: ChildProcess;
+  log = "";
+
+  constructor(command: readonly string[]) {
+    this.process = cluster.lab.node.spawn([process.execPath, ...command], { stdio: ["ignore", "ignore", "pipe"] });
+    this.process.stderr?.on("data", (chunk: Buffer) => (this.log += chunk.toString()));
+  }
+
+  async end(): Promise<void> {
+    if (this.process.exitCode !== null) return;
+    const exited = once(this.process, "exit");
+    this.process.kill("SIGTERM");
+    await exited;
+  }
+}
+
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-faults-"));
+  socket = join(directory, "daemon.sock");
+  cluster = await Cluster.create([{ name: "a", on: "node" }]);
+  api = await Api.start(cluster.lab.node);
+  await put(nodeObject(), serviceCIDRObject(), ...serviceObjects(cluster.lab, web));
+  daemon = await serve();
+  await isWell();
+});
+afterAll(async () => {
+  await daemon.end();
+  await cluster.destroy();
+  await rm(directory, { recursive: true, force: true });
+});
+
+const put = (...objects: readonly Manifest[]): Promise<void> =>
+  api.call("put", objects as unknown as readonly KubeJson[]);
+
+/** As in a cluster: kube-proxy's command line, and its ports. `preload`: a module that makes a fault. */
+async function serve(preload?: string): Promise<Daemon> {
+  const kubeconfig = join(directory, "kubeconfig");
+  await writeFile(kubeconfig, api.kubeconfig);
+  const config = {
+    ...configuration(),
+    clientConnection: { kubeconfig },
+    healthzBindAddress: `0.0.0.0:${HEALTH_PORT}`,
+    metricsBindAddress: "127.0.0.1:10249",
+  };
+  const file = join(directory, "config.json");
+  await writeFile(file, JSON.stringify(config));
+  const node = preload === undefined ? [] : ["--import", pathToFileURL(preload).href];
+  return new Daemon([...node, MAIN, "--config", file, "--control-socket", socket]);
+}
+
+interface Report {
+  readonly problems: readonly { readonly what: string; readonly remedy: string }[];
+}
+
+async function report(): Promise<Report & { readonly code: number }> {
+  const { code, stdout, stderr } = await cluster.command(["status", "-o", "json", "--socket", socket]);
+  if (stdout === "") throw new Error(`status: exit ${code}: ${stderr}`);
+  return { ...(JSON.parse(stdout) as Report), code };
+}
+
+/** `status` says it, with a remedy, and ends with 1. */
+async function isTold(what: RegExp, remedy: RegExp): Promise<void> {
+  await eventually(async () => {
+    const { code, problems } = await report();
+    const found = problems.find((problem) => what.test(problem.what));
+    if (found === undefined) throw new Error(`${String(what)} is not among ${JSON.stringify(problems)}\n${daemon.log}`);
+    expect(found.remedy).toMatch(remedy);
+    expect(code).toBe(1);
+  });
+}
+
+/** No problem, but for what is given, of which a minute is told. */
+async function isWell(but?: RegExp): Promise<void> {
+  await eventually(async () => {
+    const { code, problems } = await report();
+    const others = problems.filter(({ what }) => but?.test(what) !== true);
+    expect(others).toEqual([]);
+    expect(code).toBe(problems.length === 0 ? 0 : 1);
+  });
+}
+
+test("the API server is away", async () => {
+  await api.call("down");
+  await isTold(/connection to the API server failed.*\(http.*, for \d+ s\)/, /stays in force/);
+  const { stdout } = await cluster.command(["status", "--socket", socket]);
+  expect(stdout).toMatch(/^API server +http\S+: not connected, last heard of \S+ ago$/m);
+  await api.call("up");
+  await isWell();
+});
+
+test("a VIP that another service has", async () => {
+  const clash = { ...serviceObject({ name: "xenon", n: 9, endpoints: [] }) };
+  const spec = clash["spec"] as Manifest;
+  const externalIPs = [clusterAddress(web.n).ip];
+  await put({ ...clash, spec: { ...spec, externalIPs } });
+  await isTold(/Service default\/xenon spec\.externalIPs: .* belongs to default\/web/, /change the Service/);
+  await api.call("delete", "Service", "default/xenon");
+  await isWell();
+});
+
+test("no forwarding", async () => {
+  await cluster.node.sysctl({ "net.ipv4.ip_forward": 0 });
+  await isTold(/net\.ipv4\.ip_forward is 0/, /sysctl -w net\.ipv4\.ip_forward=1/);
+  await cluster.node.sysctl({ "net.ipv4.ip_forward": 1, "net.ipv6.conf.all.forwarding": 0 });
+  await isTold(/net\.ipv6\.conf\.all\.forwarding is 0/, /sysctl -w net\.ipv6/);
+  await cluster.node.sysctl({ "net.ipv6.conf.all.forwarding": 1 });
+  await isWell();
+});
+
+test("another program's chain drops: by policy or by a rule; one that lets services pass is no problem", async () => {
+  const nft = (text: string): Promise<string> => cluster.lab.node.mustRun(["nft", "-f", "-"], { input: text });
+  await nft(
+    "table inet wall { chain wall-forward { type filter hook forward priority 5; policy drop; ct state established accept; }; }",
+  );
+  const told = /chain wall-forward \(hook forward\) of table inet wall drops packets of pods/;
+  await isTold(told, /nft insert rule inet wall wall-forward ct status dnat accept/);
+  // What the remedy says, done.
+  await cluster.lab.node.mustRun([
+    "nft",
+    "insert",
+    "rule",
+    "inet",
+    "wall",
+    "wall-forward",
+    "ct",
+    "status",
+    "dnat",
+    "accept",
+  ]);
+  await isWell();
+  await nft(
+    "delete table inet wall; table ip wall { chain wall-forward { type filter hook forward priority 5; tcp dport 8080 drop; udp dport 8080 drop; sctp dport 8080 drop; }; }",
+  );
+  await isTold(/chain wall-forward .* of table ip wall drops/, /nft insert rule/);
+  await nft("delete table ip wall");
+  await isWell();
+});
+
+test("the connection tracking table is full", async () => {
+  const fill = [
+    "import socket, itertools",
+    "count = int(open('/proc/sys/net/netfilter/nf_conntrack_max').read())",
+    "to = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); to.bind(('0.0.0.0', 9))",
+    "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+    "for i in range(int(count * 0.97)):",
+    "    s.sendto(b'', ('127.%d.%d.%d' % (1 + (i >> 16), (i >> 8) & 255, i & 255), 9))",
+  ].join("\n");
+  await cluster.node.sysctl({ "net.netfilter.nf_conntrack_udp_timeout": 600 });
+  await cluster.lab.node.mustRun(["python3", "-c", fill]);
+  await isTold(/connection tracking table is full to 9\d %/, /raise net\.netfilter\.nf_conntrack_max/);
+  await cluster.lab.node.mustRun(["conntrack", "-F"]);
+  await isWell();
+});
+
+test(
+  "a port that another program has: the metrics', and a service's health check",
+  { timeout: 2 * MINUTE_MS },
+  async () => {
+    const listener = await occupy(CHECK_PORT);
+    const spec = { healthCheckNodePort: CHECK_PORT };
+    await put(...serviceObjects(cluster.lab, { ...checked, spec }));
+    await isTold(/health check of default\/checked: listening on .*32100 failed: .* \(EADDRINUSE\)/, /ss -ltnp/);
+    await listener.end();
+    await isWell();
+    await api.call("delete", "Service", "default/checked");
+    await daemon.end();
+    const other = await occupy(HEALTH_PORT);
+    daemon = await serve();
+    await isTold(/listening on 0\.0\.0\.0:10256 failed: another program/, /ss -ltnp/);
+    await other.end();
+    await isWell();
+  },
+);
+
+async function occupy(port: number): Promise<{ end(): Promise<void> }> {
+  const script = `require("node:net").createServer().listen(${port}, "::", () => console.log("listening"))`;
+  const child = cluster.lab.node.spawn([process.execPath, "-e", script], { stdio: ["ignore", "pipe", "inherit"] });
+  await once(child.stdout!, "data");
+  return {
+    end: async () => {
+      const exited = once(child, "exit");
+      child.kill();
+      await exited;
+    },
+  };
+}
+
+test("the Node has no address: it is waited for", async () => {
+  await daemon.end();
+  const node = nodeObject();
+  await put({ ...node, status: {} });
+  daemon = await serve();
+  await isTold(/Node node-1 has no address: nothing is written before/, /kubectl get node node-1/);
+  await put(node);
+  await isWell();
+});
+
+test("a service that the kernel refuses", { timeout: 2 * MINUTE_MS }, async () => {
+  await daemon.end();
+  const good = join(directory, "good");
+  const preload = join(directory, "refuse.mjs");
+  // The kernel's own refusal: of the service's own chain, whose name is made longer than the kernel takes.
+  await writeFile(
+    preload,
+    `import { existsSync } from "node:fs";
+     const { NftKernel } = await import(${JSON.stringify(new URL("kernel/nft-kernel.js", pathToFileURL(MAIN)).href)});
+     const commit = NftKernel.prototype.commit;
+     const spoil = (op) => op.kind === "chain" && op.chain.includes("refused") ? { ...op, chain: op.chain.padEnd(300, "x") } : op;
+     NftKernel.prototype.commit = function (ops, options) {
+       return commit.call(this, existsSync(${JSON.stringify(good)}) ? ops : ops.map(spoil), options);
+     };`,
+  );
+  daemon = await serve(preload);
+  await isWell();
+  await put(...serviceObjects(cluster.lab, { name: "refused", n: 3, endpoints: ["a"], ranges: ["198.51.100.0/25"] }));
+  await isTold(/of default\/refused is quarantined/, /retried with backoff/);
+  await writeFile(good, "");
+  await isWell();
+  await api.call("delete", "Service", "default/refused");
+});
+
+test("a manifest that cannot be parsed", async () => {
+  await daemon.end();
+  const args = await cluster.write(serviceObjects(cluster.lab, web));
+  daemon = new Daemon([MAIN, "run", ...args, "--control-socket", socket]);
+  await isWell();
+  const broken = join(args[1], "broken.yaml");
+  await writeFile(broken, "kind: Service\n  metadata: [");
+  await isTold(/manifest broken\.yaml:\d+:\d+: /, /validate/);
+  await rm(broken);
+  await isWell();
+});
+
+const RECENT = /changed the IPv[46] table|events were lost/;
+
+/** Whether the kernel had to drop messages of a netfilter socket here: the columns Eth and Drops of /proc/net/netlink. */
+async function droppedEvents(): Promise<boolean> {
+  const text = await cluster.lab.node.mustRun(["cat", "/proc/net/netlink"]);
+  return text.split("\n").some((line) => {
+    const [, protocol, , , , , , , drops] = line.trim().split(/\s+/);
+    return protocol === "12" && Number(drops) > 0;
+  });
+}
+
+test("events are lost, as the kernel had no room for them", { timeout: 2 * MINUTE_MS }, async () => {
+  // Stopped, it reads none until its socket's 64 MiB are full.
+  const elements = Array.from({ length: 60_000 }, (_, i) => `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}`).join(", ");
+  const flood = `add table ip flood\nadd set ip flood s { type ipv4_addr; }\nadd element ip flood s { ${elements} }\n`;
+  daemon.process.kill("SIGSTOP");
+  try {
+    for (let round = 0; round < 40 && !(await droppedEvents()); round++) {
+      await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: flood });
+      await cluster.lab.node.mustRun(["nft", "flush", "set", "ip", "flood", "s"]);
+    }
+    expect(await droppedEvents()).toBe(true);
+  } finally {
+    daemon.process.kill("SIGCONT");
+  }
+  await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "flood"]);
+  await isTold(/events were lost \d+ s ago/, /nft monitor/);
+  await isWell(RECENT);
+});
+
+test("a table that another process deleted", async () => {
+  await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
+  await isTold(
+    /nft \(pid \d+\) changed the IPv4 table \d+ s ago: the table deleted; repaired in \d+ ms/,
+    /--own-table/,
+  );
+  await isWell(RECENT);
+});
+
+test("two proxiers; and a minute after the last repair all is well", { timeout: 4 * MINUTE_MS }, async () => {
+  const objects = [
+    nodeObject(),
+    serviceCIDRObject(),
+    ...serviceObjects(cluster.lab, { name: "other", n: 7, endpoints: ["a"] }),
+  ];
+  const other = join(directory, "other.json");
+  await mkdir(join(directory, "other"));
+  await writeFile(
+    join(directory, "other", "all.json"),
+    JSON.stringify({ apiVersion: "v1", kind: "List", items: objects }),
+  );
+  await writeFile(other, JSON.stringify(configuration()));
+  const args = ["run", "--manifests", join(directory, "other"), "--config", other, "--control-socket", ""];
+  const rival = new Daemon([MAIN, ...args]);
+  await isTold(/nft-proxier \(pid \d+\) keeps changing the tables/, /end one of them/);
+  await rival.end();
+  await isWell(RECENT);
+  await expect.poll(async () => (await report()).code, { timeout: MINUTE_MS, interval: 1000 }).toBe(0);
+});
