@@ -6,6 +6,7 @@ import { cpSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } 
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { parseArgs } from "node:util";
 import { parseAllDocuments, stringify } from "yaml";
 import type { Namespace } from "../../test/lab/namespace.ts";
 import { Lab, PLAN, type Pod } from "../../test/lab/topology.ts";
@@ -17,6 +18,8 @@ const REQUESTS = 150;
 const CLUSTER_IP = { ip: "10.96.0.80", ip6: "fd00:10:96::80" };
 const LOAD_BALANCER_IP = "203.0.113.80";
 const NODE_PORT = 30080;
+const METRICS_PORT = 10249;
+const { values: options } = parseArgs({ options: { page: { type: "boolean", default: false } } });
 
 interface Slice {
   readonly kind: string;
@@ -149,6 +152,23 @@ async function ask(lab: Lab, pod: Pod): Promise<void> {
   }
 }
 
+/** Keeps all of it up, with requests, until Ctrl-C. */
+async function offerPage(lab: Lab): Promise<void> {
+  const socket = path.join(mkdtempSync(path.join(tmpdir(), "nft-proxier-page-")), "page.sock");
+  const relay = path.join(import.meta.dirname, "relay.mjs");
+  const child = lab.node.spawn([process.execPath, relay, socket, String(METRICS_PORT)], { stdio: "inherit" });
+  const load = new Load(lab.client, `http://${LOAD_BALANCER_IP}/`, "until-told");
+  heading("The page");
+  say("In another terminal of this machine, as the same user:");
+  say(`    node deploy/demo/relay.mjs 8080 ${socket}`);
+  say("and in a browser: http://127.0.0.1:8080/status. Ctrl-C here ends all of it.");
+  // A terminal's Ctrl-C comes to every process of the demo, and from each to the next: more than once.
+  await new Promise((resolve) => process.on("SIGINT", resolve).on("SIGTERM", resolve));
+  await load.stop().catch(() => undefined);
+  child.kill("SIGTERM");
+  rmSync(path.dirname(socket), { recursive: true, force: true });
+}
+
 async function story(lab: Lab, directory: string): Promise<void> {
   const [web1, web2, web3, web4, shell] = lab.pods as [Pod, Pod, Pod, Pod, Pod];
   const servers = await Promise.all([web1, web2, web3, web4].map(startPod));
@@ -156,7 +176,7 @@ async function story(lab: Lab, directory: string): Promise<void> {
   say(
     `node-a ${PLAN.node.ip} runs the proxier; ${web1.name} and ${web2.name} are pods on it, ${web3.name} is on node-b`,
   );
-  const proxier = new ProxierProcess(lab.node, directory, path.join(examples, "config.yaml"));
+  const proxier = new ProxierProcess(lab.node, directory, path.join(examples, "config.yaml"), options.page);
   try {
     const [ip, ip6] = await Promise.all([proxier.synced("ip", 0), proxier.synced("ip6", 0)]);
     say(`the services of deploy/examples are in the kernel: IPv4 ${ip.operations} operations, IPv6 ${ip6.operations}`);
@@ -165,6 +185,8 @@ async function story(lab: Lab, directory: string): Promise<void> {
     await takeAway(lab, proxier, directory, [web2, web3, web4], () => stopPod(servers[0]));
     await showRuleset(lab);
     await ask(lab, shell);
+    if (options.page) await offerPage(lab);
+    else say("The same to look at, in a browser: npm run demo -- --page");
   } finally {
     await proxier.stop();
   }

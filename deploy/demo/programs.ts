@@ -85,14 +85,16 @@ export interface LogLine {
   readonly kernelMs?: number;
 }
 
-/** `nft-proxier run` in the node's namespace, and its log. */
+/** nft-proxier in the node's namespace, and its log. */
 export class ProxierProcess {
   readonly #child: ChildProcess;
   readonly log: LogLine[] = [];
   #ended: string | undefined;
 
-  constructor(node: Namespace, manifests: string, config: string) {
-    const command = [process.execPath, MAIN, "run", "--manifests", manifests, "--config", config];
+  /** @param page with kube-proxy's ports, the status page on the metrics port; else `run`, which listens on nothing. */
+  constructor(node: Namespace, manifests: string, config: string, page: boolean) {
+    const own = page ? ["--hostname-override=node-a"] : ["run"];
+    const command = [process.execPath, MAIN, ...own, "--manifests", manifests, "--config", config];
     this.#child = node.spawn(command, { stdio: ["ignore", "inherit", "pipe"] });
     this.#child.once("exit", (code, signal) => (this.#ended = `ended with ${signal ?? `code ${code}`}`));
     void this.#read();
