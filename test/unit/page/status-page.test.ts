@@ -1,10 +1,13 @@
-import { createHash } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { createConnection } from "node:net";
 import { describe, expect, test } from "vitest";
-import type { HttpReply } from "../../../src/observe/http-server.js";
+import { type HttpReply, HttpServer } from "../../../src/observe/http-server.js";
 // As built: the document is put together then.
 import { statusPage } from "../../../dist/page/status-page.js";
 import { WriteHistory } from "../../../dist/page/write-history.js";
 import { PacketError } from "../../../dist/explain/report.js";
+import { patience } from "../../lab/patience.ts";
 
 const services = Array.from({ length: 2_000 }, (_, i) => ({ namespace: "demo", name: `s${i}` }));
 const BODIES: Readonly<Record<string, unknown>> = {
@@ -20,8 +23,8 @@ interface Ask {
   readonly signal?: AbortSignal;
 }
 
-function page(): (target: string, ask?: Ask) => Promise<HttpReply> {
-  const handler = statusPage({
+function handlerOfPage(): ReturnType<typeof statusPage> {
+  return statusPage({
     answers: (path) => {
       const body = BODIES[path.join("/")];
       return body === undefined ? undefined : Promise.resolve(body);
@@ -31,6 +34,10 @@ function page(): (target: string, ask?: Ask) => Promise<HttpReply> {
     explain: (words) =>
       words.length === 1 ? Promise.resolve(`about ${words[0]}`) : Promise.reject(new PacketError("no packet")),
   });
+}
+
+function page(): (target: string, ask?: Ask) => Promise<HttpReply> {
+  const handler = handlerOfPage();
   return async (target, { host = "127.0.0.1:10249", method = "GET", signal = new AbortController().signal } = {}) => {
     const [path = "", query] = target.split("?");
     return handler({
@@ -155,6 +162,51 @@ describe("the stream", () => {
     if (typeof first === "object") await first.return?.();
     expect(typeof (await open())).toBe("object");
   });
+});
+
+const NOISE = process.env["NIGHTLY"] === "1" ? 100_000 : 2_000;
+const HEADS = [
+  "GET /status",
+  "GET /status/v1/services/",
+  "GET /status/v1/explain?packet=",
+  "POST /status HTTP/1.1\r\n",
+  "GET /status/v1/status HTTP/1.1\r\nHost: ",
+  "HEAD /status/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
+];
+
+test(`${NOISE} requests of noise neither end nor hold it`, { timeout: patience(30_000 + 5 * NOISE) }, async () => {
+  const failures: unknown[] = [];
+  const address = { host: "127.0.0.1", port: 0 };
+  const server = new HttpServer({
+    address,
+    handler: handlerOfPage(),
+    onRequestFailed: (error) => failures.push(error),
+  });
+  await server.listen();
+  const raw = async (bytes: Uint8Array): Promise<string> => {
+    const socket = createConnection({ host: "127.0.0.1", port: server.port ?? 0 });
+    let answer = "";
+    socket.on("data", (part: Buffer) => (answer += part.toString("latin1")));
+    socket.on("error", () => undefined);
+    await once(socket, "connect");
+    socket.end(bytes);
+    await once(socket, "close");
+    return answer;
+  };
+  for (let sent = 0; sent < NOISE; sent += 10) {
+    const batch = Array.from({ length: 10 }, (_, i) => {
+      const end = i % 2 === 0 ? " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" : "\r\n\r\n";
+      return raw(
+        Buffer.concat([Buffer.from(HEADS[i % HEADS.length] ?? ""), randomBytes((sent + i) % 300), Buffer.from(end)]),
+      );
+    });
+    for (const answer of await Promise.all(batch))
+      expect(answer).toMatch(/^(HTTP\/1\.1 (200|400|403|404|405|429|431) |$)/);
+  }
+  expect(failures).toEqual([]);
+  const whole = await fetch(`http://127.0.0.1:${server.port}/status/v1/services`);
+  expect(await whole.json()).toEqual(BODIES["services"]);
+  await server.close();
 });
 
 test("writes are kept in buckets of two seconds for ten minutes, what the kernel held already is none", () => {
