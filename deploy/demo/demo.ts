@@ -2,16 +2,18 @@
  * `npm run demo`: what this is for, within a minute. A node, pods and an outside client as network namespaces; the real
  * proxier on the manifests of deploy/examples; real requests. Exits with 1 if a single request failed.
  */
+import { once } from "node:events";
 import { cpSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import type { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { parseAllDocuments, stringify } from "yaml";
 import type { Namespace } from "../../test/lab/namespace.ts";
 import { Lab, PLAN, type Pod } from "../../test/lab/topology.ts";
 import { bars, failures, heading, say } from "./print.ts";
-import { Load, MAIN, ProxierProcess, startPod, stopPod } from "./programs.ts";
+import { lines, Load, MAIN, ProxierProcess, startPod, stopPod } from "./programs.ts";
 
 const examples = path.resolve(import.meta.dirname, "..", "examples");
 const REQUESTS = 150;
@@ -152,6 +154,31 @@ async function ask(lab: Lab, pod: Pod): Promise<void> {
   }
 }
 
+/** The same of live packets: three requests, each a connection whose first packet is traced. */
+async function trace(lab: Lab, pod: Pod): Promise<void> {
+  const words = ["trace", "demo/web", "--count", "3"];
+  say(`$ nft-proxier ${words.join(" ")}`);
+  const command = lab.node.spawn([process.execPath, MAIN, ...words], { stdio: ["ignore", "pipe", "pipe"] });
+  const ended = once(command, "exit");
+  const show = async (stream: Readable | null, onLine: () => void): Promise<void> => {
+    for await (const line of lines(stream)) {
+      say(`    ${line}`);
+      onLine();
+    }
+  };
+  const started = Promise.withResolvers<void>();
+  const shown = Promise.all([show(command.stderr, started.resolve), show(command.stdout, () => undefined)]);
+  await Promise.race([started.promise, ended]);
+  const requests = [
+    [lab.client, `http://${LOAD_BALANCER_IP}/`],
+    [lab.client, `http://${PLAN.node.ip}:${NODE_PORT}/`],
+    [pod.namespace, `http://[${CLUSTER_IP.ip6}]/`],
+  ] as const;
+  for (const [from, url] of requests) failed += (await new Load(from, url, 1).finished()).failures.length;
+  await ended;
+  await shown;
+}
+
 /** Keeps all of it up, with requests, until Ctrl-C. */
 async function offerPage(lab: Lab): Promise<void> {
   const socket = path.join(mkdtempSync(path.join(tmpdir(), "nft-proxier-page-")), "page.sock");
@@ -185,6 +212,7 @@ async function story(lab: Lab, directory: string): Promise<void> {
     await takeAway(lab, proxier, directory, [web2, web3, web4], () => stopPod(servers[0]));
     await showRuleset(lab);
     await ask(lab, shell);
+    await trace(lab, shell);
     if (options.page) await offerPage(lab);
     else say("The same to look at, in a browser: npm run demo -- --page");
   } finally {

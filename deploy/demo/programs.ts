@@ -15,7 +15,8 @@ export const PORT = 8080;
 /** The program. */
 export const MAIN = path.join(root, "dist", "main.js");
 
-function lines(stream: Readable | null): AsyncIterable<string> {
+/** What a program prints, once it was started with a pipe. */
+export function lines(stream: Readable | null): AsyncIterable<string> {
   if (stream === null) throw new Error("the program was started without a pipe");
   return createInterface({ input: stream });
 }

@@ -18,7 +18,8 @@ interface Kept {
 /** Whose addresses they are, by the daemon; without one nothing has a name. */
 export class TraceNames {
   readonly #socket: string | undefined;
-  readonly #services: readonly ServicePortStatus[];
+  #services: readonly ServicePortStatus[];
+  #readAt = Date.now();
   readonly #kept = new Map<string, Kept>();
 
   private constructor(
@@ -53,7 +54,9 @@ export class TraceNames {
 
   async of({ family, protocol, packet, translated }: TracedPacket): Promise<PacketNames> {
     const { destination, destinationPort } = packet;
-    const service = ownerOf({ family, protocol, destination, destinationPort }, this.#services);
+    const addressed = { family, protocol, destination, destinationPort };
+    let service = ownerOf(addressed, this.#services);
+    if (service === undefined && (await this.#readAgain())) service = ownerOf(addressed, this.#services);
     if (service === undefined || translated === undefined) return service === undefined ? {} : { service };
     const ports = await this.#describe(service);
     const same = ports.find(
@@ -63,6 +66,16 @@ export class TraceNames {
       ({ address, port }: EndpointStatus) => address === translated.destination && port === translated.destinationPort,
     );
     return { service, ...(endpoint !== undefined && { endpoint }) };
+  }
+
+  /** Services that came meanwhile. True: there may be others. */
+  async #readAgain(): Promise<boolean> {
+    if (!this.known || Date.now() - this.#readAt < KEEP_MS) return false;
+    this.#readAt = Date.now();
+    // Where the daemon is away, those of before are named.
+    const list = await answerOf<ServiceList>(this.#socket, "services").catch(() => undefined);
+    this.#services = list?.items ?? this.#services;
+    return list !== undefined;
   }
 
   #describe({ namespace, name }: ServicePortStatus): Promise<readonly ServicePortStatus[]> {

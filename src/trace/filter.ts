@@ -52,9 +52,9 @@ const LAST = 2 ** 31 - 2;
 /** The INIT chunk's number, RFC 9260. */
 const SCTP_INIT = 1;
 
-/** Named by the process: several may trace at once. */
-export function traceTable(pid: number): TableRef {
-  return { family: "inet", table: `nft-proxier-trace-${pid}` };
+/** Named by the netlink port of its owner, of which a namespace has no two: several programs may trace at once. */
+export function traceTable(portId: number): TableRef {
+  return { family: "inet", table: `nft-proxier-trace-${portId}` };
 }
 
 /** Operations that make the table; it goes with the netlink socket that commits them (NFT_TABLE_F_OWNER, Linux 5.12). */

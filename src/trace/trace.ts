@@ -23,6 +23,9 @@ export interface TraceHandlers {
   onError(error: Error): void;
 }
 
+/** What a trace asks of nf_tables. */
+export type TraceKernel = Pick<NftKernel, "portId" | "commit" | "chains" | "rules" | "trace" | "interfaceNames">;
+
 /** The kernel cannot remove the table with its owner; nothing was written. */
 export class NoOwnedTables extends Error {
   override readonly name = "NoOwnedTables";
@@ -31,11 +34,11 @@ export class NoOwnedTables extends Error {
 const SETTLE_MS = 100;
 
 export class PacketTrace {
-  readonly #kernel: NftKernel;
-  readonly #conntrack: ConntrackTable;
+  readonly #kernel: TraceKernel;
+  readonly #conntrack: Pick<ConntrackTable, "lookup">;
   readonly #handlers: TraceHandlers;
   readonly #verdicts: Verdicts;
-  readonly #table: TableRef = traceTable(process.pid);
+  readonly #table: TableRef;
   readonly #ended = new AbortController();
   readonly #telling = new Set<Promise<void>>();
   readonly #names: Map<number, string>;
@@ -45,12 +48,13 @@ export class PacketTrace {
   #losses = 0;
 
   private constructor(
-    kernel: NftKernel,
-    conntrack: ConntrackTable,
+    kernel: TraceKernel,
+    conntrack: Pick<ConntrackTable, "lookup">,
     names: ReadonlyMap<number, string>,
     handlers: TraceHandlers,
   ) {
     this.#kernel = kernel;
+    this.#table = traceTable(kernel.portId);
     this.#conntrack = conntrack;
     this.#handlers = handlers;
     this.#verdicts = new Verdicts(kernel);
@@ -64,8 +68,8 @@ export class PacketTrace {
    * the kernel's socket. Rejects with NoOwnedTables before Linux 5.12, and with KernelError.
    */
   static async start(
-    kernel: NftKernel,
-    conntrack: ConntrackTable,
+    kernel: TraceKernel,
+    conntrack: Pick<ConntrackTable, "lookup">,
     filter: TraceFilter,
     handlers: TraceHandlers,
   ): Promise<PacketTrace> {

@@ -7,9 +7,9 @@ const HOOKS = ["prerouting", "input", "forward", "output", "postrouting"] as con
 
 /** Chains may change while we look: what is gone is not named. */
 export class Verdicts {
-  readonly #kernel: Kernel;
+  readonly #kernel: Pick<Kernel, "chains" | "rules">;
 
-  constructor(kernel: Kernel) {
+  constructor(kernel: Pick<Kernel, "chains" | "rules">) {
     this.#kernel = kernel;
   }
 

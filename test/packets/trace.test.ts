@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAddress } from "../../src/base/ip.ts";
+import { PACKETS_PER_SECOND } from "../../src/trace/filter.ts";
 import type { TracedPacket } from "../../src/trace/types.ts";
 import type { Outcome, Transport } from "../lab/agent.ts";
 import { eventually } from "../lab/eventually.ts";
@@ -311,6 +312,51 @@ test.each([
 ])("%s is refused with exit code 2", async (words, message) => {
   const { code, stderr } = await cluster.command(["trace", ...words, "--socket", socket]);
   expect([code, stderr.includes(message), stderr]).toEqual([2, true, stderr]);
+});
+
+test("--all-packets has those of open connections as well", { timeout: 60_000 }, async () => {
+  const tracing = await Tracing.start(["default/plain", "--all-packets"]);
+  const [flow] = flows(["client"], [clusterIP(plain)], ["tcp"]);
+  const outcome = await send(flow);
+  await eventually(() => expect(tracing.lines.length).toBeGreaterThan(3));
+  const endpoints = new Set(tracing.lines.map(({ translated }) => translated?.destination));
+  expect(endpoints).toEqual(new Set([addressOf(outcome.result === "ok" ? outcome.name : "", "ip")]));
+  await tracing.interrupt();
+});
+
+test("a burst is traced up to the limit, and no connection notices", { timeout: 120_000 }, async () => {
+  const tracing = await Tracing.start(["any", "--force"]);
+  const began = Date.now();
+  const { ip } = clusterIP(plain).address;
+  const probe = { protocol: "udp", source: PLAN.client.ip, destination: ip, port: 80, count: 3000 } as const;
+  const outcomes = await cluster
+    .source("client")
+    .namespace.agent()
+    .probe({ ...probe, timeoutMs: 5000 });
+  expect(outcomes.filter(({ result }) => result !== "ok")).toEqual([]);
+  const seconds = (Date.now() - began) / 1000;
+  expect(await tracing.interrupt()).toBe(0);
+  expect(tracing.lines.length).toBeGreaterThanOrEqual(PACKETS_PER_SECOND);
+  expect(tracing.lines.length).toBeLessThanOrEqual(PACKETS_PER_SECOND * (seconds + 3));
+  const matched = Number(/; (\d+) matched/.exec(tracing.stderr)?.[1]);
+  expect(matched).toBeGreaterThanOrEqual(3000);
+});
+
+test("a reader that goes ends it, without an error and without a table", { timeout: 60_000 }, async () => {
+  const words = [process.execPath, cluster.main, "trace", "default/plain", "--for", "0", "--socket", socket];
+  const piped = cluster.node.spawn(["sh", "-c", '"$@" | head -n 1', "sh", ...words], {
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+  let stderr = "";
+  piped.stderr?.setEncoding("utf8").on("data", (text: string) => (stderr += text));
+  const ended = once(piped, "close");
+  await eventually(() => expect(stderr).toContain("tracing "));
+  const client = async (): Promise<void> => void (await send(flows(["client"], [clusterIP(plain)], ["tcp"])[0]));
+  // The second finds that the reader is gone.
+  for (let i = 0; piped.exitCode === null && i < 100; i++) await client();
+  await ended;
+  expect(stderr).not.toMatch(/Error|EPIPE/);
+  expect(await tables()).not.toContain("trace");
 });
 
 test("without a daemon packets are told by their addresses, and a name is an error", { timeout: 60_000 }, async () => {
