@@ -56,6 +56,13 @@ class StatusPage {
   #document: Promise<HttpReply> | undefined;
   #streams = 0;
   #explaining = false;
+  #shared:
+    | {
+        readonly at: number;
+        readonly status: Promise<unknown> | undefined;
+        readonly events: Promise<unknown> | undefined;
+      }
+    | undefined;
 
   constructor(options: StatusPageOptions) {
     this.#options = options;
@@ -120,13 +127,22 @@ class StatusPage {
   async #update(
     sent: { readonly at: number; readonly lastEvent: number | undefined } | undefined,
   ): Promise<PageUpdate> {
-    const { answers, history, now = Date.now } = this.#options;
-    const status = (await answers(["status"])) as StatusReport;
-    const { items } = (await answers(["events"])) as EventList;
+    const { history, now = Date.now } = this.#options;
     const at = now();
+    const { status, items } = await this.#latest(at);
     const changed = sent === undefined || items.at(-1)?.at !== sent.lastEvent;
     const writes = history.buckets(sent === undefined ? 0 : sent.at - BUCKET_MS);
     return { now: at, status, writes, ...(changed && { events: items }) };
+  }
+
+  /** Pages that are looked at at the same time share an answer: a status looks at the kernel, too. */
+  async #latest(at: number): Promise<{ readonly status: StatusReport; readonly items: EventList["items"] }> {
+    if (this.#shared === undefined || at - this.#shared.at >= UPDATE_MS / 2) {
+      const { answers } = this.#options;
+      this.#shared = { at, status: answers(["status"]), events: answers(["events"]) };
+    }
+    const { status, events } = this.#shared;
+    return { status: (await status) as StatusReport, items: ((await events) as EventList).items };
   }
 
   /** One at a time: it reads from the kernel. */

@@ -57,7 +57,7 @@ function showProblems({ problems }: StatusReport): void {
   );
 }
 
-function showTiles({ families, lastRepair }: StatusReport, now: number): void {
+function showTiles({ families, lastRepair, api, conntrack }: StatusReport, now: number): void {
   const tiles: [string, string][] = families.flatMap(({ family, services: count, endpoints, inForce }) => {
     const name = family === "ip" ? "IPv4" : "IPv6";
     return [
@@ -67,6 +67,11 @@ function showTiles({ families, lastRepair }: StatusReport, now: number): void {
   });
   tiles.push(["oldest change waits", duration(Math.max(0, ...families.map(({ pendingMs }) => pendingMs)))]);
   tiles.push(["last repair", lastRepair === undefined ? "none" : `${duration(now - lastRepair.at)} ago`]);
+  if (api !== undefined) tiles.push(["API server", api.connected ? "connected" : "away"]);
+  if (conntrack !== undefined) {
+    const fill = `${((100 * conntrack.entries) / conntrack.max).toFixed(1)} %`;
+    tiles.push([`of ${conntrack.max.toLocaleString()} connections tracked`, fill]);
+  }
   byId("tiles").replaceChildren(
     ...tiles.map(([title, value]) => make("div", "", make("b", "", value), make("span", "quiet", title))),
   );
