@@ -1,7 +1,8 @@
-import { DaemonAway } from "../control/client.js";
-import type { ServiceList, ServicePortStatus } from "../control/types.js";
+import { DaemonAway, NotFound } from "../control/client.js";
+import type { ServiceList, StatusReport } from "../control/types.js";
+import { openConnections } from "../explain/connections.js";
 import type { PacketSpec } from "../explain/packet.js";
-import { PacketError, packetOf, type Report, reportOn, reportText } from "../explain/report.js";
+import { PacketError, packetOf, type Report, reportOn, reportText, type Sources } from "../explain/report.js";
 import type { ExplainOptions } from "./options.js";
 import { openKernel } from "./setup.js";
 import { answerOf, jsonText } from "./status.js";
@@ -19,7 +20,7 @@ export async function explainCommand(words: readonly string[], options: ExplainO
   const kernel = await openKernel();
   let report: Report;
   try {
-    report = await reportOn(spec, kernel, () => servicesOf(options.socket));
+    report = await reportOn(spec, kernel, sourcesOf(options.socket));
   } finally {
     await kernel.close();
   }
@@ -36,12 +37,26 @@ function packet(words: readonly string[], inInterface: string): PacketSpec {
   }
 }
 
-/** Undefined: no daemon answers. */
-async function servicesOf(socket: string | undefined): Promise<readonly ServicePortStatus[] | undefined> {
+function sourcesOf(socket: string | undefined): Sources {
+  return {
+    services: async () => (await answerIfAny<ServiceList>(socket, "services"))?.items,
+    endpointsOf: async ({ namespace, name }) =>
+      (await answerIfAny<ServiceList>(socket, "services", namespace, name))?.items ?? [],
+    nodePortAddresses: async (family) => {
+      const status = await answerIfAny<StatusReport>(socket, "status");
+      return status?.families.find((each) => each.family === family)?.nodePortAddresses;
+    },
+    openConnections,
+  };
+}
+
+/** Undefined: no daemon answers, or there is nothing of it. */
+async function answerIfAny<T>(socket: string | undefined, ...path: readonly string[]): Promise<T | undefined> {
   try {
-    return (await answerOf<ServiceList>(socket, "services")).items;
+    return await answerOf<T>(socket, ...path);
   } catch (error) {
-    if (error instanceof UserError && error.cause instanceof DaemonAway) return undefined;
+    if (error instanceof UserError && (error.cause instanceof DaemonAway || error.cause instanceof NotFound))
+      return undefined;
     throw error;
   }
 }

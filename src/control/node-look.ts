@@ -4,6 +4,7 @@ import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import { reasonOf } from "../base/unknown.js";
 import { conntrackFill, type ConntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
+import { TABLE_NAME } from "../ruleset/names.js";
 import type { StatusProblem } from "./types.js";
 
 export interface NodeLook {
@@ -51,7 +52,7 @@ function conntrackProblem(fill: ConntrackFill | undefined): StatusProblem[] {
 
 async function firewallProblems(kernel: Kernel, samples: readonly SamplePacket[]): Promise<StatusProblem[]> {
   try {
-    const found = await Promise.all(samples.map((sample) => droppingChains(kernel, sample)));
+    const found = await Promise.all(samples.map((sample) => droppingChains(kernel, sample, TABLE_NAME)));
     // An inet chain that drops in both families is one problem.
     const texts = new Map(found.flat().flatMap((chain) => firewallProblem(chain)));
     return Array.from(texts, ([what, remedy]) => ({ what, remedy }));

@@ -12,6 +12,7 @@ import type {
 } from "../proxier/observer.js";
 import type { Logger } from "../base/logger.js";
 import { TimeSlice } from "../base/time-slice.js";
+import type { Sources } from "../explain/report.js";
 import type { SamplePacket } from "../explain/firewalls.js";
 import { EventRing } from "./event-ring.js";
 import type { NodeLook } from "./node-look.js";
@@ -188,6 +189,13 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       problems: [...this.#problems(look), ...ignored.problems],
     };
   }
+
+  /** As an explanation asks for it. */
+  readonly sources: Omit<Sources, "openConnections"> = {
+    services: async () => (await this.services()).items,
+    endpointsOf: async ({ namespace, name }) => (await this.#service(`${namespace}/${name}`))?.items ?? [],
+    nodePortAddresses: (family) => Promise.resolve(this.#nodePorts.get(family)),
+  };
 
   events(): EventList {
     return { apiVersion: API_VERSION, kind: "EventList", items: this.#events.items };

@@ -27,6 +27,7 @@ import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../source/manifests/source.js";
 import type { ObjectSink } from "../source/types.js";
 import type { Clock } from "../table/index.js";
+import { openConnections } from "../explain/connections.js";
 import { packetOf, reportOn, reportText } from "../explain/report.js";
 import { type HttpHandler, parseListenAddress, textReply } from "../observe/http-server.js";
 import { isLoopback } from "../node/facts.js";
@@ -217,7 +218,7 @@ class Daemon {
       const history = new WriteHistory();
       proxier.observe(history);
       const explain = async (words: readonly string[]): Promise<string> =>
-        reportText(await reportOn(packetOf(words, ""), kernel, async () => (await board.services()).items));
+        reportText(await reportOn(packetOf(words, ""), kernel, { ...board.sources, openConnections }));
       this.#page = statusPage({ answers: board.route, history, hostNames: [nodeName, hostname()], explain });
     }
     onStatusRequest(() => {

@@ -37,7 +37,7 @@ export interface Explanation {
 }
 
 /** Numbers that are followed; a list may be longer, its endpoints are alike. */
-const MOST_DRAWS = 4096;
+export const MOST_DRAWS = 4096;
 
 type Outcome =
   { readonly end: "untouched" | "rejected" | "dropped" } | { readonly end: "endpoint"; readonly state: PacketState };

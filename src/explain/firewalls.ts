@@ -5,7 +5,6 @@
 import { Hook, Priority, TableFlag } from "../kernel/constants.js";
 import type { ChainInfo, Kernel, TableRef } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
-import { TABLE_NAME } from "../ruleset/names.js";
 import { Machine, type World } from "./machine.js";
 import { initialState, type PacketSpec } from "./packet.js";
 import { Ruleset } from "./ruleset.js";
@@ -37,11 +36,18 @@ const HOOKS = [
 /** A table with more rules is not judged: reading them would take longer than an answer may. */
 const MOST_RULES = 2000;
 
-/** Rejects with KernelError when the ruleset cannot be read. */
-export async function droppingChains(kernel: Kernel, { packet, endpoint }: SamplePacket): Promise<DroppingChain[]> {
+/**
+ * Rejects with KernelError when the ruleset cannot be read.
+ * @param ours name of the tables that are not another program's: they may hold more chains than a look-around may read.
+ */
+export async function droppingChains(
+  kernel: Kernel,
+  { packet, endpoint }: SamplePacket,
+  ours: string,
+): Promise<DroppingChain[]> {
   const ruleset = new Ruleset(kernel, packet.family);
   const found: DroppingChain[] = [];
-  for (const { ref, info } of await foreignBaseChains(kernel, packet.family)) {
+  for (const { ref, info } of await foreignBaseChains(kernel, packet.family, ours)) {
     const { base, chain } = info;
     const hook = HOOKS.find(([number]) => number === base?.hook);
     if (base === undefined || hook === undefined || base.type === "nat") continue;
@@ -58,15 +64,15 @@ export async function droppingChains(kernel: Kernel, { packet, endpoint }: Sampl
   return found;
 }
 
-/** Our own table is skipped: it may hold more chains than a look-around may read. */
 async function foreignBaseChains(
   kernel: Kernel,
   family: IpFamily,
+  ours: string,
 ): Promise<readonly { readonly ref: TableRef; readonly info: ChainInfo }[]> {
   const tables = (await kernel.tables()).filter(
     (each) =>
       (each.family === "inet" || each.family === family) &&
-      each.table !== TABLE_NAME &&
+      each.table !== ours &&
       (each.flags & TableFlag.dormant) === 0,
   );
   const found: { ref: TableRef; info: ChainInfo }[] = [];

@@ -73,3 +73,8 @@ export function addressTypeOf(address: string, local: ReadonlySet<string>): numb
   const multicast = address.includes(":") ? first === 0xff : first >= 224 && first < 240;
   return multicast ? AddressType.multicast : AddressType.unicast;
 }
+
+/** An IPv6 address in brackets. */
+export function withPort(address: string, port: number): string {
+  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+}

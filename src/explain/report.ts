@@ -1,11 +1,20 @@
 /** An explanation in words: which packet is meant, whose address it goes to, what else is to be known about it. */
-import { readFileSync } from "node:fs";
 import { columns } from "../base/columns.js";
 import { familyOf, parseAddress } from "../base/ip.js";
 import type { ServicePortStatus } from "../control/types.js";
+import type { IpFamily } from "../model/types.js";
 import type { Kernel } from "../kernel/types.js";
 import { type ExplainedVerdict, type Explanation, explainPacket } from "./explain.js";
-import type { PacketSpec, Transport } from "./packet.js";
+import { type PacketSpec, type Transport, withPort } from "./packet.js";
+import {
+  addressesOf,
+  differenceNotes,
+  nearestNotes,
+  nodeNotes,
+  nodePortNotes,
+  type OpenConnections,
+  openNotes,
+} from "./surroundings.js";
 
 /** RFC 5737 and 3849: addresses for documentation, which stand for a client outside. */
 const OUTSIDE = { ip: "192.0.2.1", ip6: "2001:db8::1" } as const;
@@ -40,10 +49,6 @@ export function packetOf(words: readonly string[], inInterface: string): PacketS
   return { family, protocol, source, sourcePort: SOURCE_PORT, destination, destinationPort: port, inInterface };
 }
 
-function addressesOf({ clusterIP, externalIPs, loadBalancerIPs }: ServicePortStatus): readonly string[] {
-  return [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
-}
-
 /** Where a packet goes to. */
 export type Addressed = Pick<PacketSpec, "family" | "protocol" | "destination" | "destinationPort">;
 
@@ -63,56 +68,47 @@ export interface Report extends Explanation {
   readonly packet: PacketSpec;
   /** Whose address and port it is. */
   readonly service?: ServicePortStatus;
+  /** Connections that are open, by their endpoint. */
+  readonly open?: readonly OpenConnections[];
   readonly notes: readonly string[];
 }
 
-/**
- * What the kernel does with such a packet, and what else is to be known about it.
- * @param services all of this node; undefined: no daemon answers. Asked for behind the kernel.
- */
-export async function reportOn(
-  packet: PacketSpec,
-  kernel: Kernel,
-  services: () => Promise<readonly ServicePortStatus[] | undefined>,
-): Promise<Report> {
+/** What is asked beside the kernel's rules, behind them. */
+export interface Sources {
+  /** All of this node; undefined: no daemon answers. */
+  services(): Promise<readonly ServicePortStatus[] | undefined>;
+  /** The ports of one service with its endpoints, as desired; none: it is not served. */
+  endpointsOf(service: ServicePortStatus): Promise<readonly ServicePortStatus[]>;
+  /** Where node ports answer; undefined: not known. */
+  nodePortAddresses(family: IpFamily): Promise<"all" | readonly string[] | undefined>;
+  /** Connections that are open from the packet's sender (undefined: from any) to its destination. */
+  openConnections(to: Addressed, source: string | undefined): Promise<readonly OpenConnections[]>;
+}
+
+/** What the kernel does with such a packet, and what else is to be known about it. */
+export async function reportOn(packet: PacketSpec, kernel: Kernel, sources: Sources): Promise<Report> {
   const explanation = await explainPacket(kernel, packet);
-  const known = await services();
-  const service = known === undefined ? undefined : ownerOf(packet, known);
-  return { packet, ...(service && { service }), ...explanation, notes: notesOn(packet, explanation, known) };
-}
-
-function notesOn(
-  spec: PacketSpec,
-  { verdict, unknown }: Explanation,
-  services: readonly ServicePortStatus[] | undefined,
-): string[] {
-  const notes = ["an open connection keeps the endpoint that it has: nft-proxier conntrack list"];
+  const source = packet.source === OUTSIDE[packet.family] ? undefined : packet.source;
+  const open = await sources.openConnections(packet, source);
+  const services = await sources.services();
+  const service = services === undefined ? undefined : ownerOf(packet, services);
+  const notes = openNotes(open, explanation);
   if (services === undefined) notes.push("no daemon answers: which service this is cannot be said");
-  else if (ownerOf(spec, services) === undefined) notes.push(...nearest(spec, services));
-  if (verdict === "rejected")
-    notes.push("the kernel limits such errors (net.ipv4.icmp_ratelimit): some clients see a timeout");
-  const forwarding = spec.family === "ip" ? "ipv4/ip_forward" : "ipv6/conf/all/forwarding";
-  if (verdict === "endpoint" && setting(forwarding) === "0") {
-    notes.push(`net.${forwarding.replaceAll("/", ".")} is 0: this node forwards nothing to endpoints elsewhere`);
+  else if (service === undefined) notes.push(...nearestNotes(packet, services));
+  else {
+    const desired = (await sources.endpointsOf(service)).find((each) => isSamePort(each, service));
+    notes.push(...differenceNotes(explanation, desired));
+    const addresses = await sources.nodePortAddresses(packet.family);
+    notes.push(...nodePortNotes(packet, explanation, service, addresses));
   }
-  for (const what of unknown) notes.push(`could not be judged from outside, and was taken not to match: ${what}`);
-  return notes;
+  notes.push(...(await nodeNotes(packet, explanation)));
+  for (const what of explanation.unknown)
+    notes.push(`could not be judged from outside, and was taken not to match: ${what}`);
+  return { packet, ...(service && { service }), ...explanation, ...(open.length > 0 && { open }), notes };
 }
 
-function setting(name: string): string | undefined {
-  try {
-    return readFileSync(`/proc/sys/net/${name}`, "utf8").trim();
-  } catch {
-    return undefined;
-  }
-}
-
-/** Ports that are served at this address, where this one is not. */
-function nearest({ destination }: PacketSpec, services: readonly ServicePortStatus[]): string[] {
-  const there = services.filter((each) => addressesOf(each).includes(destination));
-  if (there.length === 0) return ["no service has this address"];
-  const ports = there.map(({ namespace, name, port, protocol }) => `${port}/${protocol} of ${namespace}/${name}`);
-  return [`no service has this port and protocol; served at this address: ${ports.join(", ")}`];
+function isSamePort(a: ServicePortStatus, b: ServicePortStatus): boolean {
+  return a.family === b.family && a.protocol === b.protocol && a.port === b.port;
 }
 
 const VERDICTS: Readonly<Record<ExplainedVerdict, string>> = {
@@ -145,8 +141,4 @@ export function reportText({ packet, verdict, endpoints, steps, service, notes }
     lines.push("", endpoints.length > 1 ? "way of the first of them" : "way", ...columns(rows));
   }
   return `${[...lines, "", ...notes.map((note) => `note: ${note}`)].join("\n")}\n`;
-}
-
-export function withPort(address: string, port: number): string {
-  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
 }

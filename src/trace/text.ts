@@ -1,6 +1,6 @@
 /** A packet in two lines. */
 import type { EndpointStatus, ServicePortStatus } from "../control/types.js";
-import { withPort } from "../explain/report.js";
+import { withPort } from "../explain/packet.js";
 import type { TracedBy, TracedPacket } from "./types.js";
 
 /** Who is who, by the daemon. */

@@ -1,6 +1,8 @@
 /** What `explain` makes of its words, and of what it found. */
 import { expect, test } from "vitest";
 import { ownerOf, packetOf, reportText } from "../../../src/explain/report.js";
+import type { Explanation } from "../../../src/explain/explain.js";
+import { differenceNotes } from "../../../src/explain/surroundings.js";
 import type { ServicePortStatus } from "../../../src/control/types.js";
 
 test.each([
@@ -75,4 +77,23 @@ way
 
 note: a note
 `);
+});
+
+test("what the kernel draws from is compared with what the daemon desires", () => {
+  const drawn = (...addresses: readonly string[]): Explanation => ({
+    verdict: "endpoint",
+    endpoints: addresses.map((address) => ({ address, port: 8080, share: 1 / addresses.length, masqueraded: false })),
+    steps: [],
+    unknown: [],
+  });
+  const endpoint = (address: string, clusterShare: number, localShare: number) => ({
+    ...{ address, port: 8080, local: localShare > 0, serving: true, clusterShare, localShare },
+  });
+  const desired = { ...web, endpoints: [endpoint("10.1.0.1", 0.5, 1), endpoint("10.1.0.2", 0.5, 0)] };
+  expect(differenceNotes(drawn("10.1.0.2", "10.1.0.1"), desired)).toEqual([]);
+  expect(differenceNotes(drawn("10.1.0.1"), desired)).toEqual([]);
+  expect(differenceNotes(drawn("10.1.0.1", "10.1.0.9"), desired)).toEqual([
+    "the kernel has 10.1.0.9:8080 beside what is desired and lacks 10.1.0.2:8080: a change is pending, or was refused (nft-proxier status)",
+  ]);
+  expect(differenceNotes(drawn("10.1.0.9"), web)).toEqual([]);
 });

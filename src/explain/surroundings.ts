@@ -1,0 +1,166 @@
+/** What beside the rules decides over a packet, or is to be known of its way: notes on an explanation. Nothing here rejects. */
+import { addressBytes } from "../base/ip.js";
+import type { ServicePortStatus } from "../control/types.js";
+import { conntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
+import { routeTo } from "../node/routes.js";
+import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain.js";
+import type { PacketSpec } from "./packet.js";
+import { withPort } from "./packet.js";
+
+/** Open connections of the packet's sender to its destination that have one endpoint in common. */
+export interface OpenConnections {
+  readonly address: string;
+  readonly port: number;
+  readonly count: number;
+}
+
+/** Routes are looked up for this many endpoints. */
+const MOST_ROUTES = 16;
+/** Of a list of names, so many are said. */
+const NAMED = 5;
+/** Type 3, destination unreachable, among those that icmp_ratelimit holds for (net/ipv4/icmp.c). */
+const UNREACHABLE = 1 << 3;
+
+/** The node's settings, routes and connection tracking. */
+export async function nodeNotes(packet: PacketSpec, explanation: Explanation): Promise<string[]> {
+  const notes = await Promise.all([
+    rejections(packet, explanation),
+    forwarding(packet, explanation),
+    routes(explanation.endpoints),
+    reversePath(packet),
+    fullTable(),
+  ]);
+  return notes.flat();
+}
+
+async function rejections({ family }: PacketSpec, { verdict, steps }: Explanation): Promise<string[]> {
+  if (verdict !== "rejected" || !steps.some(({ text }) => text.includes("ICMP"))) return [];
+  const name = family === "ip" ? "net.ipv4.icmp_ratelimit" : "net.ipv6.icmp.ratelimit";
+  const [limit, mask] = await Promise.all([readSysctl(name), readSysctl("net.ipv4.icmp_ratemask")]);
+  if (limit === 0 || (family === "ip" && mask !== undefined && (mask & UNREACHABLE) === 0)) return [];
+  return [`the kernel limits such errors (${name} is ${limit ?? "not readable"}): some clients see a timeout`];
+}
+
+async function forwarding({ family }: PacketSpec, { verdict }: Explanation): Promise<string[]> {
+  if (verdict !== "endpoint" || (await readSysctl(FORWARDING[family])) !== 0) return [];
+  return [`${FORWARDING[family]} is 0: this node forwards nothing to endpoints elsewhere`];
+}
+
+async function routes(endpoints: readonly ExplainedEndpoint[]): Promise<string[]> {
+  const addresses = [...new Set(endpoints.map(({ address }) => address))].slice(0, MOST_ROUTES);
+  const found = await Promise.all(addresses.map(async (address) => ({ address, route: await routeTo(address) })));
+  const lost = found.filter(({ route }) => route === "none").map(({ address }) => address);
+  return lost.length === 0
+    ? []
+    : [`no route to ${named(lost)} in the main table: packets to it end here (ip route get)`];
+}
+
+/** Of IPv4 alone; before any rule of ours (net/ipv4/fib_frontend.c, fib_validate_source). */
+async function reversePath({ family, source, inInterface }: PacketSpec): Promise<string[]> {
+  if (family !== "ip") return [];
+  const names = ["all", ...(inInterface === "" ? [] : [inInterface])];
+  const values = await Promise.all(names.map((name) => readSysctl(`net.ipv4.conf.${name}.rp_filter`)));
+  // The larger of the two counts; 1 is strict, 2 loose.
+  if (Math.max(...values.map((value) => value ?? 0)) !== 1) return [];
+  const back = await routeTo(source);
+  if (back === "unknown") return [];
+  if (back === "none")
+    return [`rp_filter is strict, and there is no route back to ${source}: dropped before the rules`];
+  const { interfaceName } = back;
+  if (inInterface === interfaceName) return [];
+  return inInterface === ""
+    ? [`rp_filter is strict: from ${source} it must come in by ${interfaceName}, or it is dropped before the rules`]
+    : [`rp_filter is strict, and the way back to ${source} is by ${interfaceName}: dropped before the rules`];
+}
+
+async function fullTable(): Promise<string[]> {
+  const fill = await conntrackFill();
+  if (fill === undefined || !isFull(fill)) return [];
+  const { entries, max } = fill;
+  return [`the connection tracking table is full (${entries} of ${max}): new connections are dropped`];
+}
+
+/** A connection that is open goes where it went first. */
+export function openNotes(open: readonly OpenConnections[], { endpoints }: Explanation): string[] {
+  if (open.length === 0) return ["an open connection keeps the endpoint that it has: nft-proxier conntrack list"];
+  const drawn = new Set(endpoints.map(({ address, port }) => withPort(address, port)));
+  const texts = open.map(({ address, port, count }) => {
+    const name = withPort(address, port);
+    return `${name} (${count}${drawn.has(name) ? "" : ", which new connections do not get"})`;
+  });
+  return [`open connections from there do not meet these rules, and stay at ${named(texts)}`];
+}
+
+/** What the rules draw from, beside what the daemon desires. */
+export function differenceNotes(explanation: Explanation, desired: ServicePortStatus | undefined): string[] {
+  const endpoints = desired?.endpoints;
+  if (endpoints === undefined || explanation.verdict !== "endpoint") return [];
+  // Of longer lists not every number was followed.
+  if (endpoints.length > MOST_DRAWS) return [];
+  const present = explanation.endpoints.map(({ address, port }) => withPort(address, port));
+  const lists = (["clusterShare", "localShare"] as const).map((share) =>
+    endpoints.filter((each) => each[share] > 0).map(({ address, port }) => withPort(address, port)),
+  );
+  const missingIn = (list: readonly string[], from: readonly string[]): string[] => {
+    const has = new Set(list);
+    return [...new Set(from)].filter((name) => !has.has(name));
+  };
+  if (lists.some((list) => missingIn(list, present).length === 0 && missingIn(present, list).length === 0)) return [];
+  const [more, less] = [missingIn(lists.flat(), present), missingIn(present, lists.flat())];
+  const parts = [
+    ...(more.length > 0 ? [`has ${named(more)} beside what is desired`] : []),
+    ...(less.length > 0 ? [`lacks ${named(less)}`] : []),
+  ];
+  if (parts.length === 0) return [];
+  return [`the kernel ${parts.join(" and ")}: a change is pending, or was refused (nft-proxier status)`];
+}
+
+/** Ports that are served at this address, or the service whose address is next to it. */
+export function nearestNotes({ family, destination }: PacketSpec, services: readonly ServicePortStatus[]): string[] {
+  const there = services.filter((each) => addressesOf(each).includes(destination));
+  if (there.length > 0) {
+    const ports = there.map(({ namespace, name, port, protocol }) => `${port}/${protocol} of ${namespace}/${name}`);
+    return [`no service has this port and protocol; served at this address: ${ports.join(", ")}`];
+  }
+  const sought = numberOf(destination);
+  let nearest: { readonly text: string; readonly distance: bigint } | undefined;
+  for (const service of services) {
+    if (service.family !== family) continue;
+    for (const address of addressesOf(service)) {
+      const away = numberOf(address) - sought;
+      const distance = away < 0n ? -away : away;
+      if (nearest !== undefined && nearest.distance <= distance) continue;
+      const { namespace, name, port, protocol } = service;
+      nearest = { distance, text: `${withPort(address, port)}/${protocol} of ${namespace}/${name}` };
+    }
+  }
+  return [`no service has this address${nearest === undefined ? "" : `; the nearest is ${nearest.text}`}`];
+}
+
+/** A node port at an address where node ports do not answer. */
+export function nodePortNotes(
+  { destination, destinationPort }: PacketSpec,
+  { verdict }: Explanation,
+  service: ServicePortStatus | undefined,
+  addresses: "all" | readonly string[] | undefined,
+): string[] {
+  if (verdict !== "untouched" || service?.nodePort !== destinationPort || addresses === undefined) return [];
+  if (addressesOf(service).includes(destination)) return [];
+  const where = addresses === "all" ? "every local address but loopback" : addresses.join(", ") || "no address";
+  return [
+    `node port ${destinationPort} is ${service.namespace}/${service.name}'s, but node ports answer on ${where}, not on ${destination}`,
+  ];
+}
+
+export function addressesOf({ clusterIP, externalIPs, loadBalancerIPs }: ServicePortStatus): readonly string[] {
+  return [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
+}
+
+function numberOf(address: string): bigint {
+  return BigInt(`0x${Buffer.from(addressBytes(address) ?? []).toString("hex") || "0"}`);
+}
+
+function named(words: readonly string[]): string {
+  const more = words.length - NAMED;
+  return words.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+}

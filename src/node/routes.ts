@@ -1,0 +1,73 @@
+/** Routes of this network namespace as /proc shows them: of IPv4 the main table, of IPv6 every table. */
+import { readFile } from "node:fs/promises";
+import { endianness } from "node:os";
+import { join } from "node:path";
+import { addressBytes, familyOf } from "../base/ip.js";
+
+/** linux/route.h, linux/ipv6_route.h */
+const RTF_UP = 0x1;
+const RTF_REJECT = 0x200;
+
+interface Route {
+  readonly network: Uint8Array;
+  readonly prefixLength: number;
+  readonly interfaceName: string;
+  readonly flags: number;
+}
+
+/**
+ * Where a packet to an address leaves by: the name of an interface. "none": no route; "unknown": routes cannot be read. Rules that name other
+ * tables (ip rule) are not looked at.
+ */
+export async function routeTo(
+  address: string,
+  root = "/",
+): Promise<{ readonly interfaceName: string } | "none" | "unknown"> {
+  const bytes = addressBytes(address);
+  const file = familyOf(address) === "ip" ? "proc/net/route" : "proc/net/ipv6_route";
+  try {
+    const routes = (await readFile(join(root, file), "latin1"))
+      .split("\n")
+      .flatMap(file.endsWith("/route") ? ipv4 : ipv6);
+    const fitting = routes.filter((route) => bytes !== undefined && covers(route, bytes));
+    const best = fitting.reduce<Route | undefined>(
+      (so, route) => (so === undefined || route.prefixLength > so.prefixLength ? route : so),
+      undefined,
+    );
+    return best === undefined || (best.flags & RTF_REJECT) !== 0 ? "none" : { interfaceName: best.interfaceName };
+  } catch {
+    return "unknown";
+  }
+}
+
+/** net/ipv4/fib_trie.c, fib_route_seq_show: addresses in the host's byte order. */
+function ipv4(line: string): Route[] {
+  const [interfaceName, destination, , flags, , , , mask] = line.split(/\s+/);
+  if (mask === undefined || !/^[0-9A-F]{8}$/.test(mask)) return [];
+  const bytes = (hex: string): Uint8Array => {
+    const read = Buffer.from(hex, "hex");
+    return endianness() === "LE" ? read.toReversed() : read;
+  };
+  const prefixLength = bytes(mask).reduce((sum, byte) => sum + byte.toString(2).replaceAll("0", "").length, 0);
+  return up({ network: bytes(destination), prefixLength, interfaceName, flags: Number.parseInt(flags, 16) });
+}
+
+/** net/ipv6/route.c, rt6_info_route. */
+function ipv6(line: string): Route[] {
+  const [destination, length, , , , , , , flags, interfaceName] = line.trim().split(/\s+/);
+  if (interfaceName === undefined) return [];
+  const network = Buffer.from(destination, "hex");
+  return up({ network, prefixLength: Number.parseInt(length, 16), interfaceName, flags: Number.parseInt(flags, 16) });
+}
+
+function up(route: Route): Route[] {
+  return (route.flags & RTF_UP) === 0 ? [] : [route];
+}
+
+function covers({ network, prefixLength }: Route, address: Uint8Array): boolean {
+  for (let at = 0, left = prefixLength; left > 0; at++, left -= 8) {
+    const mask = left >= 8 ? 0xff : (0xff << (8 - left)) & 0xff;
+    if (((network[at] ?? 0) & mask) !== ((address[at] ?? 0) & mask)) return false;
+  }
+  return true;
+}

@@ -1,0 +1,134 @@
+/** `explain` looks around: what beside the rules decides over a packet is said, as this node has it. */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
+import { eventually } from "../lab/eventually.ts";
+import { PLAN } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { entryTo, GONE } from "./support/entries.ts";
+import { clusterAddress, nodePortOf, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+const empty: ServiceSpec = { name: "empty", n: 2, endpoints: [] };
+const VIP = clusterAddress(web.n).ip;
+
+let cluster: Cluster;
+let directory: string;
+let socket: string;
+let daemon: ChildProcess;
+beforeAll(async () => {
+  cluster = await Cluster.create([{ name: "a", on: "node" }]);
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-explain-"));
+  socket = join(directory, "daemon.sock");
+  const args = await cluster.write([web, empty].flatMap((service) => serviceObjects(cluster.lab, service)));
+  daemon = cluster.start(["run", ...args, "--control-socket", socket]);
+  daemon.stderr?.resume();
+  await eventually(async () =>
+    expect((await cluster.command(["status", "--socket", socket])).stdout).toContain("in force: 2 services"),
+  );
+});
+afterAll(async () => {
+  daemon.kill("SIGTERM");
+  await once(daemon, "exit");
+  await cluster.destroy();
+  await rm(directory, { recursive: true });
+});
+
+interface Told {
+  readonly verdict: string;
+  readonly notes: readonly string[];
+  readonly open?: unknown;
+  readonly steps: readonly { readonly table: string; readonly text: string }[];
+}
+
+async function explain(...words: readonly string[]): Promise<Told> {
+  const { code, stdout, stderr } = await cluster.command(["explain", ...words, "-o", "json", "--socket", socket]);
+  if (code !== 0) throw new Error(stderr);
+  return JSON.parse(stdout) as Told;
+}
+
+const notesOf = async (...words: readonly string[]): Promise<readonly string[]> => (await explain(...words)).notes;
+
+test("where all is well there is nothing to note but that open connections stay", async () => {
+  const { verdict, notes } = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
+  expect(verdict).toBe("endpoint");
+  expect(notes).toEqual(["an open connection keeps the endpoint that it has: nft-proxier conntrack list"]);
+});
+
+test("an unknown address: the nearest service; a wrong port: those that there are", async () => {
+  expect(await notesOf("tcp", "10.96.1.9:80")).toContainEqual(
+    expect.stringMatching(/^no service has this address; the nearest is 10\.96\.1\.2:80\/\w+ of default\/empty$/),
+  );
+  const notes = await notesOf("tcp", `${VIP}:81`);
+  expect(notes.join()).toMatch(/no service has this port and protocol; .* 80\/TCP of default\/web/);
+});
+
+test("a node port at an address where node ports do not answer", async () => {
+  const notes = await notesOf("tcp", PLAN.client.ip, `${PLAN.nodeSecond.ip}:${nodePortOf(web.n)}`);
+  expect(notes).toContain(
+    `node port ${nodePortOf(web.n)} is default/web's, but node ports answer on ${PLAN.node.ip}, not on ${PLAN.nodeSecond.ip}`,
+  );
+});
+
+test("connections that are open decide instead of the rules", async () => {
+  const table = await NetlinkConntrack.open({ netns: `/run/netns/${cluster.lab.node.name}` });
+  try {
+    const shared = { family: "ip", protocol: "tcp", destination: VIP, port: 80, state: "ESTABLISHED" } as const;
+    const a = cluster.lab.pod("a").address.ip;
+    for (const sourcePort of [1001, 1002]) await table.create(entryTo({ ...shared, sourcePort, endpoint: a }));
+    await table.create(entryTo({ ...shared, sourcePort: 1003, endpoint: GONE.ip }));
+    const told = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
+    expect(told.notes).toContain(
+      `open connections from there do not meet these rules, and stay at ${a}:8080 (2), ${GONE.ip}:8080 (1, which new connections do not get)`,
+    );
+    expect(told.open).toEqual([
+      { address: a, port: 8080, count: 2 },
+      { address: GONE.ip, port: 8080, count: 1 },
+    ]);
+    // Another client's are none of this one's.
+    expect(await explain("tcp", PLAN.clientSecond.ip, `${VIP}:80`)).not.toHaveProperty("open");
+  } finally {
+    await table.close();
+  }
+});
+
+test("no route, no forwarding, a strict rp_filter", async () => {
+  const a = cluster.lab.pod("a").address.ip;
+  const route = (await cluster.lab.node.mustRun(["ip", "route", "show", `${a}/32`])).trim().split(/\s+/);
+  await cluster.lab.node.mustRun(["ip", "route", "replace", "unreachable", `${a}/32`]);
+  await cluster.node.sysctl({ "net.ipv4.ip_forward": 0, "net.ipv4.conf.all.rp_filter": 1 });
+  try {
+    const notes = (await notesOf("tcp", PLAN.client.ip, `${VIP}:80`, "--in", "lo")).join("\n");
+    expect(notes).toMatch(new RegExp(`^no route to ${a} in the main table`, "m"));
+    expect(notes).toMatch(/^net\.ipv4\.ip_forward is 0/m);
+    expect(notes).toMatch(
+      new RegExp(`^rp_filter is strict, and the way back to ${PLAN.client.ip} is by \\w+: dropped`, "m"),
+    );
+  } finally {
+    await cluster.node.sysctl({ "net.ipv4.ip_forward": 1, "net.ipv4.conf.all.rp_filter": 0 });
+    await cluster.lab.node.mustRun(["ip", "route", "replace", ...route]);
+  }
+});
+
+test("another program's chain that drops is the step at which it ends", async () => {
+  const wall = "table inet wall { chain pass { type filter hook forward priority 5; policy drop; }; }";
+  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: wall });
+  try {
+    const { verdict, steps } = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
+    expect(verdict).toBe("dropped");
+    expect(steps.at(-1)).toMatchObject({ table: "inet wall", text: "dropped by the chain's policy" });
+  } finally {
+    await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", "wall"]);
+  }
+});
+
+test("an ICMP error is one that the kernel limits", async () => {
+  await cluster.node.sysctl({ "net.ipv4.icmp_ratelimit": 1000 });
+  const { verdict, notes } = await explain("udp", PLAN.client.ip, `${clusterAddress(empty.n).ip}:80`);
+  expect(verdict).toBe("rejected");
+  expect(notes.join()).toMatch(/net\.ipv4\.icmp_ratelimit is \d+\): some clients see a timeout/);
+});
