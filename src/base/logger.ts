@@ -1,5 +1,6 @@
 /** Structured log, one line a message: JSON, or logfmt for people. Fields are named as Kubernetes' components name them. */
 import type { Level, Logger, LoggerOptions } from "pino";
+import type { LogTail } from "./log-tail.js";
 
 export type { Logger } from "pino";
 
@@ -48,16 +49,30 @@ function errorFields(error: Error): Record<string, unknown> {
   return { err: error.message, ...(code === undefined ? { stack: error.stack } : { code }) };
 }
 
-/** A logger that writes to stderr. stdout stays free for output. */
-export async function createLogger(level: LogLevel, format: LogFormat = ""): Promise<Logger> {
+/**
+ * A logger that writes to stderr. stdout stays free for output.
+ * @param tail gets every line as it is written, without colours.
+ */
+export async function createLogger(level: LogLevel, format: LogFormat = "", tail?: LogTail): Promise<Logger> {
   // Help and versions need the names of the levels alone.
   const { pino } = await import("pino");
   const stderr = pino.destination({ dest: 2, sync: true });
   const { isTTY } = process.stderr;
-  if (format === "json" || (format === "" && !isTTY)) return pino(loggerOptions(level), stderr);
+  if (format === "json" || (format === "" && !isTTY)) {
+    if (tail === undefined) return pino(loggerOptions(level), stderr);
+    const write = (line: string): void => {
+      tail.keep(line);
+      stderr.write(line);
+    };
+    return pino(loggerOptions(level), { write });
+  }
   // https://no-color.org
   const coloured = isTTY && (process.env["NO_COLOR"] ?? "") === "" && process.env["TERM"] !== "dumb";
-  return pino(loggerOptions(level), { write: (line) => void stderr.write(logfmt(line, coloured)) });
+  const write = (line: string): void => {
+    tail?.keep(logfmt(line));
+    stderr.write(logfmt(line, coloured));
+  };
+  return pino(loggerOptions(level), { write });
 }
 
 /** A line of JSON as one line of logfmt: `ts=… level=info msg=synced family=ip`; fields of objects as `object.field`. */

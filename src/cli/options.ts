@@ -42,6 +42,12 @@ export interface ServicesOptions {
   readonly socket?: string;
 }
 
+export interface DiagnoseOptions {
+  /** Path; "-": stdout. Default: a name with host and time, in the working directory. */
+  readonly output?: string;
+  readonly socket?: string;
+}
+
 export interface ExplainOptions {
   readonly output: (typeof STATUS_FORMATS)[number];
   /** Interface that the packet comes in by. */

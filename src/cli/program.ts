@@ -12,6 +12,7 @@ import {
   GC_INTERVAL_FLAG,
   GC_INTERVAL_RANGE,
   gcInterval,
+  type DiagnoseOptions,
   type ExplainOptions,
   type ManifestOptions,
   OWN_FLAGS,
@@ -315,6 +316,14 @@ function addQuestions(command: (name: string, description: string) => Command, d
         if (error instanceof RequestError) self.error(`error: ${error.message}`);
         throw error;
       }
+    });
+
+  command("diagnose", "one file for a bug report: status, configuration, ruleset, metrics, log; secrets are removed")
+    .option("-o, --output <file>", "where to write the gzipped tar; -: stdout. By default a name with host and time")
+    .addOption(socket())
+    .action(async (options: DiagnoseOptions) => {
+      const { diagnoseCommand } = await import("./diagnose/command.js");
+      done(await diagnoseCommand(options));
     });
 
   command("services", "services in force on this node, with their endpoints where one is named")

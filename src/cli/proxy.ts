@@ -2,6 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { reasonOf } from "../base/unknown.js";
 import { type LoadedConfig, toYAML } from "../config/index.js";
 import { watchConfig } from "../config/watch.js";
+import { LogTail } from "../base/log-tail.js";
 import { createLogger, levelOf, type Logger } from "../base/logger.js";
 import { UserError } from "./stdio.js";
 import { configFile, parseConfigFile, resolveConfig } from "./flag-config.js";
@@ -21,7 +22,8 @@ export async function proxyCommand(options: ProxyOptions, start: typeof serve = 
   const { flags, own } = options;
   const loaded = await resolveConfig(flags);
   const { config, document, warnings, notes } = loaded;
-  const log = await createLogger(levelOf(config.logging.verbosity), config.logging.format);
+  const logTail = new LogTail();
+  const log = await createLogger(levelOf(config.logging.verbosity), config.logging.format, logTail);
   for (const warning of warnings) log.warn(warning);
   for (const note of notes) log.info(note);
   const { "write-config-to": written = "", cleanup = false, "init-only": initOnly = false } = flags;
@@ -36,7 +38,7 @@ export async function proxyCommand(options: ProxyOptions, start: typeof serve = 
   const changed = new AbortController();
   const stop = watchFile(options, loaded, log, () => changed.abort());
   try {
-    const code = await start(config, { log, own, pages, signal: changed.signal });
+    const code = await start(config, { log, logTail, own, pages, signal: changed.signal });
     return changed.signal.aborted ? 1 : code;
   } finally {
     stop();

@@ -5,6 +5,7 @@ import { defaultSocketPath } from "../control/socket-path.js";
 import { nameProcess } from "../node/processes.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
 import { ListenError } from "../observe/http-server.js";
+import { LogTail } from "../base/log-tail.js";
 import { createLogger, type Logger } from "../base/logger.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { ConnectionSettingsError } from "../source/kubernetes/errors.js";
@@ -30,6 +31,8 @@ const END_LIMIT_MS = 300;
 
 export interface ServeOptions {
   readonly log: Logger;
+  /** The log's last lines, for a bug report. */
+  readonly logTail?: LogTail;
   readonly own: OwnOptions;
   /** Write both families of the manifests once and return. */
   readonly once?: boolean;
@@ -57,7 +60,8 @@ export async function runCommand(
     readonly controlSocket?: string;
   },
 ): Promise<number> {
-  const log = await createLogger(options.logLevel);
+  const logTail = new LogTail();
+  const log = await createLogger(options.logLevel, "", logTail);
   const config = await readConfig(options.config, log);
   const {
     manifests,
@@ -71,7 +75,7 @@ export async function runCommand(
     ...(controlSocket !== undefined && { controlSocket }),
   };
   const own = { manifests, ownTable, allowIncomplete, ...more };
-  return serve(config, { log, own, once: options.once ?? false });
+  return serve(config, { log, logTail, own, once: options.once ?? false });
 }
 
 /**
@@ -108,6 +112,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       ...onTables,
       gcInterval: own.gcInterval ?? "adaptive",
       controlSocket: controlSocketOf(own.controlSocket),
+      logTail: options.logTail,
       ...daemonSignals(log, options.signal),
     });
   } catch (error) {

@@ -5,6 +5,7 @@
  *     GET /v1/events                     → EventList
  *     GET /v1/services                   → ServiceList, a line for each service port and family
  *     GET /v1/services/NAMESPACE/NAME    → ServiceList of one service, with its endpoints
+ *     GET /v1/diagnosis                  → Diagnosis
  */
 import type { IpFamily, Protocol } from "../model/types.js";
 
@@ -145,4 +146,18 @@ export interface EventList {
   readonly kind: "EventList";
   /** The last few hundred, oldest first. */
   readonly items: readonly StatusEvent[];
+}
+
+/** What a bug report needs of the daemon. It may hold secrets: `diagnose` removes what looks like one. */
+export interface Diagnosis {
+  readonly apiVersion: typeof API_VERSION;
+  readonly kind: "Diagnosis";
+  /** KubeProxyConfiguration in force. */
+  readonly configuration: unknown;
+  /** A line "name=value" for each flag; "" where there are none. */
+  readonly flags: string;
+  /** As Prometheus reads them. */
+  readonly metrics: string;
+  /** The last lines of the log, oldest first. */
+  readonly log: string;
 }

@@ -10,9 +10,10 @@
  */
 import { hostname } from "node:os";
 import type { ProxyConfig } from "../config/index.js";
-import { ControlServer } from "../control/server.js";
+import { ControlServer, type Route } from "../control/server.js";
 import { lookAtNode } from "../control/node-look.js";
 import { StatusBoard } from "../control/status.js";
+import { API_VERSION, type Diagnosis } from "../control/types.js";
 import type { GcInterval } from "../conntrack/service.js";
 import { reportForwarding } from "../node/forwarding.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
@@ -22,6 +23,7 @@ import { LeftoverRemoval } from "../leftovers/index.js";
 import type { KernelFamilies, NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { type EventRecorder, NO_EVENTS } from "../base/events.js";
+import type { LogTail } from "../base/log-tail.js";
 import type { Logger } from "../base/logger.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../source/manifests/source.js";
@@ -58,6 +60,8 @@ export interface DaemonOptions {
   readonly families: KernelFamilies;
   readonly clock: Clock;
   readonly log: Logger;
+  /** The log's last lines, for a bug report. */
+  readonly logTail?: LogTail | undefined;
   readonly version: string;
   /** Objects instead of an API server's. */
   readonly manifests: ManifestSource | undefined;
@@ -226,10 +230,24 @@ class Daemon {
       board.say(log);
     });
     if (controlSocket === undefined) return board;
-    const server = new ControlServer(controlSocket, board.route, log);
+    // The status page has no such route: what it tells is for who may open the socket.
+    const route: Route = (path) => (path.join("/") === "diagnosis" ? this.#diagnosis() : board.route(path));
+    const server = new ControlServer(controlSocket, route, log);
     this.#closers.add(() => server.close());
     await server.start();
     return board;
+  }
+
+  async #diagnosis(): Promise<Diagnosis> {
+    const { config, node, logTail } = this.#options;
+    return {
+      apiVersion: API_VERSION,
+      kind: "Diagnosis",
+      configuration: node?.configz ?? config,
+      flags: node?.flagz ?? "",
+      metrics: await this.#observation.metrics.render(),
+      log: logTail?.text ?? "",
+    };
   }
 
   async #missingFeatures(proxier: Proxier): Promise<readonly string[]> {

@@ -23,7 +23,7 @@ interface TableContents {
   readonly sets: ReadonlyMap<string, SetDump>;
 }
 
-interface Element extends Found {
+export interface Element extends Found {
   readonly key: Uint8Array;
   readonly keyEnd?: Uint8Array;
   readonly end: boolean;
@@ -165,7 +165,8 @@ function fieldsWithin(key: Uint8Array, from: Uint8Array, to: Uint8Array): boolea
   return true;
 }
 
-function* elementsOf(batch: ElementBatch): Generator<Element> {
+/** Elements of a batch, one after the other. */
+export function* elementsOf(batch: ElementBatch): Generator<Element> {
   for (let i = 0; i < batch.count; i++) yield elementAt(batch, i);
 }
 

@@ -24,8 +24,8 @@ let logged: Line[] = [];
 
 vi.mock("../../../src/base/logger.js", async (original) => ({
   ...(await original<object>()),
-  createLogger: (...options: unknown[]) => {
-    created.push(options);
+  createLogger: (level: unknown, format: unknown) => {
+    created.push([level, format]);
     const sink = new Writable({
       write: (chunk: Buffer, _encoding, done) => {
         logged.push(JSON.parse(String(chunk)) as Line);

@@ -1,0 +1,122 @@
+import { readFile, writeFile } from "node:fs/promises";
+import { hostname, networkInterfaces, release } from "node:os";
+import { gzipSync } from "node:zlib";
+import { reasonOf } from "../../base/unknown.js";
+import type { Diagnosis } from "../../control/types.js";
+import type { NftKernel } from "../../kernel/nft-kernel.js";
+import { FORWARDING, readSysctl } from "../../node/packet-settings.js";
+import { kernelStatus } from "../kernel-view.js";
+import type { DiagnoseOptions } from "../options.js";
+import { openKernel } from "../setup.js";
+import { answerOf } from "../status.js";
+import { UserError } from "../stdio.js";
+import { programVersion } from "../version.js";
+import { redactText, withoutSecrets } from "./redact.js";
+import { kernelJson, rulesetOf } from "./ruleset.js";
+import { type ArchivedFile, tarOf } from "./tar.js";
+
+const SYSCTLS = [
+  ...Object.values(FORWARDING),
+  "net.ipv4.conf.all.rp_filter",
+  "net.ipv4.icmp_ratelimit",
+  "net.netfilter.nf_conntrack_count",
+  "net.netfilter.nf_conntrack_max",
+  "net.netfilter.nf_conntrack_buckets",
+  "net.netfilter.nf_conntrack_tcp_loose",
+  "net.netfilter.nf_conntrack_acct",
+  "net.bridge.bridge-nf-call-iptables",
+  "net.bridge.bridge-nf-call-ip6tables",
+  "net.core.rmem_max",
+];
+
+/**
+ * `diagnose [-o FILE]`: one gzipped tar file for a bug report. Exit code 0: it is written; what could not be had is named in its
+ * `missing.txt` and on stderr. 1: the kernel cannot be read, or the file not be written.
+ */
+export async function diagnoseCommand({ output, socket }: DiagnoseOptions): Promise<number> {
+  const kernel = await openKernel();
+  const at = new Date();
+  const name = `nft-proxier-${hostname()}-${at.toISOString().replaceAll(/[-:]|\.\d+/g, "")}`;
+  try {
+    const { files, missing } = await collect(kernel, socket);
+    const named = files.map((file) => ({ ...file, name: `${name.slice(0, 70)}/${file.name}` }));
+    const archive = gzipSync(tarOf(named, at.getTime()));
+    const path = output ?? `${name}.tar.gz`;
+    await write(path, archive);
+    for (const line of missing) process.stderr.write(`nft-proxier: not in the file: ${line}\n`);
+    if (path !== "-")
+      process.stderr.write(`nft-proxier: ${path} written, ${archive.length} bytes: look at it before you send it\n`);
+    return 0;
+  } finally {
+    await kernel.close();
+  }
+}
+
+async function write(path: string, archive: Buffer): Promise<void> {
+  if (path === "-") {
+    await new Promise<void>((resolve) => process.stdout.write(archive, () => resolve()));
+    return;
+  }
+  try {
+    // Names and addresses of services are for root alone, as the socket is.
+    await writeFile(path, archive, { mode: 0o600 });
+  } catch (error) {
+    throw new UserError(`${reasonOf(error)}; -o FILE writes elsewhere, -o - to stdout`, { cause: error });
+  }
+}
+
+interface Collected {
+  readonly files: readonly ArchivedFile[];
+  /** What could not be had, and why. */
+  readonly missing: readonly string[];
+}
+
+async function collect(kernel: NftKernel, socket: string | undefined): Promise<Collected> {
+  const files: ArchivedFile[] = [];
+  const missing: string[] = [];
+  const add = async (name: string, read: () => Promise<string>): Promise<void> => {
+    try {
+      files.push({ name, text: redactText(await read()) });
+    } catch (error) {
+      missing.push(`${name}: ${reasonOf(error)}`);
+    }
+  };
+  const json = (value: unknown): string => `${kernelJson(withoutSecrets(value))}\n`;
+  await add("versions.json", async () =>
+    json({ program: programVersion(), node: process.version, kernel: release(), os: await osRelease() }),
+  );
+  for (const what of ["status", "events", "services"]) {
+    await add(`${what}.json`, async () => json(await answerOf(socket, what)));
+  }
+  let diagnosis: Diagnosis | undefined;
+  await add("configuration.json", async () => {
+    diagnosis = await answerOf<Diagnosis>(socket, "diagnosis");
+    return json(diagnosis.configuration);
+  });
+  if (diagnosis === undefined) {
+    await add("kernel-status.json", async () => json(await kernelStatus(kernel, "no daemon answered")));
+  } else {
+    const { flags, metrics, log } = diagnosis;
+    await add("flags.txt", () => Promise.resolve(flags));
+    await add("metrics.txt", () => Promise.resolve(metrics));
+    await add("log.txt", () => Promise.resolve(log));
+  }
+  await add("ruleset.json", async () => json(await rulesetOf(kernel)));
+  await add("sysctls.json", async () => json(await sysctls()));
+  await add("interfaces.json", () => Promise.resolve(json(networkInterfaces())));
+  for (const file of ["route", "ipv6_route", "netlink"]) {
+    await add(`proc-net-${file}.txt`, () => readFile(`/proc/net/${file}`, "utf8"));
+  }
+  if (missing.length > 0) files.push({ name: "missing.txt", text: redactText(`${missing.join("\n")}\n`) });
+  return { files, missing };
+}
+
+async function osRelease(): Promise<string> {
+  const text = await readFile("/etc/os-release", "utf8").catch(() => "");
+  return /^PRETTY_NAME="?([^"\n]*)/m.exec(text)?.[1] ?? "unknown";
+}
+
+async function sysctls(): Promise<Readonly<Record<string, number | null>>> {
+  const values = await Promise.all(SYSCTLS.map(async (name) => [name, (await readSysctl(name)) ?? null] as const));
+  return Object.fromEntries(values);
+}

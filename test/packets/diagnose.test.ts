@@ -1,0 +1,122 @@
+/** `diagnose`: one file with what a bug report needs, and nothing that opens a door. */
+import { once } from "node:events";
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { KubeJson } from "../lab/api-server/index.ts";
+import { eventually } from "../lab/eventually.ts";
+import { mustRun } from "../lab/namespace.ts";
+import { Api } from "./support/api.ts";
+import { Cluster } from "./support/cluster.ts";
+import { configuration, nodeObject, serviceCIDRObject, serviceObjects } from "./support/objects.ts";
+
+const SECRET = "open-sesame-4711";
+
+let cluster: Cluster;
+let directory: string;
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-diagnose-"));
+  cluster = await Cluster.create([{ name: "a", on: "node" }]);
+});
+afterAll(async () => {
+  await cluster.destroy();
+  await rm(directory, { recursive: true });
+});
+
+/** Its files, by name. */
+async function unpacked(archive: string): Promise<ReadonlyMap<string, string>> {
+  const into = await mkdtemp(join(directory, "unpacked-"));
+  await mustRun("tar", ["-xzf", archive, "-C", into]);
+  const [name] = await readdir(into);
+  expect(name).toMatch(/^nft-proxier-.+-\d{8}T\d{6}Z$/);
+  const files = await readdir(join(into, name));
+  return new Map(
+    await Promise.all(files.map(async (file) => [file, await readFile(join(into, name, file), "utf8")] as const)),
+  );
+}
+
+test("with a daemon in a cluster: all of it, and no secret", async () => {
+  const api = await Api.start(cluster.lab.node, { tokens: [SECRET] });
+  const objects = [
+    nodeObject(),
+    serviceCIDRObject(),
+    ...serviceObjects(cluster.lab, { name: "web", n: 1, endpoints: ["a"] }),
+  ];
+  await api.call("put", objects as unknown as readonly KubeJson[]);
+  const kubeconfig = {
+    apiVersion: "v1",
+    kind: "Config",
+    clusters: [{ name: "c", cluster: { server: api.url } }],
+    contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
+    "current-context": "c",
+    users: [{ name: "u", user: { token: SECRET } }],
+  };
+  await writeFile(join(directory, "kubeconfig"), JSON.stringify(kubeconfig));
+  const config = { ...configuration(), clientConnection: { kubeconfig: join(directory, "kubeconfig") } };
+  await writeFile(join(directory, "config.json"), JSON.stringify(config));
+  const socket = join(directory, "daemon.sock");
+  const daemon = cluster.start(["--config", join(directory, "config.json"), "--control-socket", socket]);
+  daemon.stderr?.resume();
+  await eventually(async () => expect((await cluster.command(["status", "--socket", socket])).code).toBe(0));
+  // It says why it is refused, and what it was refused with must not be in what it says.
+  await api.call("accept", ["another"]);
+  await api.call("cut", "services");
+  await eventually(async () =>
+    expect((await cluster.command(["status", "--socket", socket])).stdout).toContain("check the token"),
+  );
+  const archive = join(directory, "report.tar.gz");
+  const { code, stderr } = await cluster.command(["diagnose", "-o", archive, "--socket", socket]);
+  expect({ code, stderr }).toMatchObject({
+    code: 0,
+    stderr: expect.stringMatching(/^nft-proxier: .* written/) as string,
+  });
+  expect((await stat(archive)).mode & 0o777).toBe(0o600);
+  const files = await unpacked(archive);
+  expect([...files.keys()].sort()).toEqual([
+    "configuration.json",
+    "events.json",
+    "flags.txt",
+    "interfaces.json",
+    "log.txt",
+    "metrics.txt",
+    "proc-net-ipv6_route.txt",
+    "proc-net-netlink.txt",
+    "proc-net-route.txt",
+    "ruleset.json",
+    "services.json",
+    "status.json",
+    "sysctls.json",
+    "versions.json",
+  ]);
+  for (const [name, text] of files) expect(`${name}: ${text}`).not.toContain(SECRET);
+  expect(files.get("configuration.json")).toContain(join(directory, "kubeconfig"));
+  expect(files.get("log.txt")).toContain("rules in force");
+  expect(files.get("flags.txt")).toContain(`config=${join(directory, "config.json")}`);
+  expect(files.get("metrics.txt")).toContain("kubeproxy_sync_proxy_rules");
+  expect(files.get("services.json")).toContain('"name": "web"');
+  const ruleset = JSON.parse(files.get("ruleset.json") ?? "") as {
+    ours: { sets: { set: string; elements: string[] }[] }[];
+  };
+  const services = ruleset.ours[0]?.sets.find(({ set }) => set === "services")?.elements ?? [];
+  expect(services).toContainEqual(expect.stringMatching(/^10\.96\.1\.1 \. tcp \. 80 → [0-9a-f]+:1$/));
+  daemon.kill("SIGTERM");
+  await once(daemon, "exit");
+});
+
+test("without a daemon: what the kernel has, and what is missing by name", async () => {
+  const archive = join(directory, "alone.tar.gz");
+  const { code, stderr } = await cluster.command(["diagnose", "-o", archive]);
+  expect(code).toBe(0);
+  expect(stderr).toMatch(/^nft-proxier: not in the file: services\.json: no daemon answers/m);
+  const files = await unpacked(archive);
+  expect(files.get("missing.txt")).toMatch(/^status\.json: no daemon answers/m);
+  expect(files.get("ruleset.json")).toContain("10.96.1.1 . tcp . 80");
+  expect(files.get("kernel-status.json")).toContain('"KernelStatus"');
+});
+
+test("a file that cannot be written is an error", async () => {
+  const { code, stderr } = await cluster.command(["diagnose", "-o", join(directory, "none", "x.tar.gz")]);
+  expect(code).toBe(1);
+  expect(stderr).toMatch(/ENOENT.*-o FILE writes elsewhere/);
+});
