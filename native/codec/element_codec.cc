@@ -44,6 +44,21 @@ uint8_t* Put64(uint8_t* out, uint16_t type, uint64_t value) {
   return out + sizeof wire;
 }
 
+constexpr char kCounter[] = "counter";
+constexpr size_t kCounterData = 2 * (kAttrHeader + sizeof(uint64_t));
+// NFTA_SET_ELEM_EXPR with its name and its data.
+constexpr size_t kCounterBound = 2 * kAttrHeader + Align4(sizeof kCounter) + kAttrHeader + kCounterData;
+
+uint8_t* PutCounter(uint8_t* out, uint64_t packets, uint64_t bytes) {
+  out = PutHeader(out, NFTA_SET_ELEM_EXPR | NLA_F_NESTED, kCounterBound - kAttrHeader);
+  out = PutHeader(out, NFTA_EXPR_NAME, sizeof kCounter);
+  std::memcpy(out, kCounter, sizeof kCounter);
+  out += Align4(sizeof kCounter);
+  out = PutHeader(out, NFTA_EXPR_DATA | NLA_F_NESTED, kCounterData);
+  out = Put64(out, NFTA_COUNTER_BYTES, bytes);
+  return Put64(out, NFTA_COUNTER_PACKETS, packets);
+}
+
 bool Removes(Verb verb) { return verb == Verb::Delete || verb == Verb::Destroy; }
 
 }  // namespace
@@ -66,7 +81,8 @@ ElementPlan PlanElements(const Op& op, const ElementsOp& elements) {
       plan.record_bound += 2 * kAttrHeader + Align4(layout.data_len);
       if (!layout.flags) record_least += 2 * kAttrHeader + Align4(layout.data_len);
     }
-    plan.record_bound += (layout.timeouts ? 12u : 0u) + (layout.expirations ? 12u : 0u);
+    plan.record_bound +=
+        (layout.timeouts ? 12u : 0u) + (layout.expirations ? 12u : 0u) + (layout.counters ? kCounterBound : 0u);
   }
   if (layout.flags) plan.record_bound += kFlags;
   plan.least = elements.count * record_least;
@@ -94,7 +110,7 @@ ElementEncoder::ElementEncoder(const Op& op, const ElementsOp& elements, const u
 
 uint8_t* ElementEncoder::EncodeRecord(uint8_t* out) {
   const ElementLayout& layout = elements_.layout;
-  uint8_t record[2 * kMaxKeyLen + kMaxDataLen + 20];
+  uint8_t record[2 * kMaxKeyLen + kMaxDataLen + 36];
   std::memcpy(record, source_ + record_ * layout.stride(), layout.stride());
   const uint8_t* key = record;
   const uint8_t* key_end = key + layout.key_len;
@@ -130,6 +146,12 @@ uint8_t* ElementEncoder::EncodeRecord(uint8_t* out) {
     }
     if (layout.expirations) {
       if (const uint64_t left = Load64(tail); left != 0) out = Put64(out, NFTA_SET_ELEM_EXPIRATION, left);
+      tail += sizeof(uint64_t);
+    }
+    if (layout.counters) {
+      // Without one the kernel begins at zero.
+      const uint64_t packets = Load64(tail);
+      if (packets != 0) out = PutCounter(out, packets, Load64(tail + sizeof packets));
     }
   }
   PutHeader(start, NFTA_LIST_ELEM | NLA_F_NESTED, static_cast<size_t>(out - start) - kAttrHeader);
@@ -142,7 +164,8 @@ size_t ElementEncoder::EncodeMessage(uint32_t seq, uint8_t* at, const uint8_t* l
     throw Failure::Invalid("batch is larger than computed");
   }
   const MessageKind kind = KindOf(op_);
-  nlmsghdr* message = BeginMessage(at, kind.type, kind.flags, op_.ref.family, seq);
+  nlmsghdr* message = BeginMessage(at, kind.type, static_cast<uint16_t>(kind.flags | (elements_.echo ? NLM_F_ECHO : 0)),
+                                   op_.ref.family, seq);
   AttrWriter writer(message, limit);
   writer.String(NFTA_SET_ELEM_LIST_TABLE, op_.ref.table);
   writer.String(NFTA_SET_ELEM_LIST_SET, elements_.set);
@@ -186,6 +209,7 @@ ElementLayout LayoutOf(const SetInfo& set) {
   layout.flags = interval && !layout.key_end;
   layout.timeouts = (set.flags & NFT_SET_TIMEOUT) != 0;
   layout.expirations = layout.timeouts;
+  layout.counters = set.exprs.size() == 1 && set.exprs.front().name == kCounter;
   return layout;
 }
 
@@ -198,6 +222,25 @@ const uint8_t* ValueOf(const AttrView& nest, uint32_t length, const char* what) 
                            " bytes, the set was said to have " + std::to_string(length));
   }
   throw Malformed(std::string("element with a ") + what + " without a value");
+}
+
+struct Counter {
+  uint64_t packets = 0;
+  uint64_t bytes = 0;
+};
+
+// Of an element's expression; zeros when it is none.
+Counter CounterOf(const AttrView& expr) {
+  Counter counter;
+  for (AttrReader reader(expr); reader.Next();) {
+    if (reader.attr().type() == NFTA_EXPR_NAME && reader.attr().Text() != kCounter) return {};
+    if (reader.attr().type() != NFTA_EXPR_DATA) continue;
+    for (AttrReader data(reader.attr()); data.Next();) {
+      if (data.attr().type() == NFTA_COUNTER_PACKETS) counter.packets = data.attr().U64();
+      if (data.attr().type() == NFTA_COUNTER_BYTES) counter.bytes = data.attr().U64();
+    }
+  }
+  return counter;
 }
 
 }  // namespace
@@ -264,6 +307,7 @@ void ElementCollector::Widen(const ElementLayout& wider) {
     move(layout_.flags, wider.flags, 4);
     move(layout_.timeouts, wider.timeouts, 8);
     move(layout_.expirations, wider.expirations, 8);
+    move(layout_.counters, wider.counters, 16);
   }
   bytes_ = std::move(wide);
   layout_ = wider;
@@ -288,6 +332,7 @@ void ElementCollector::AddElement(const AttrView& nest) {
   uint64_t expiration = 0;
   bool has_timeout = false;
   uint64_t timeout = 0;
+  Counter counter;
   for (AttrReader reader(nest); reader.Next();) {
     const AttrView& attr = reader.attr();
     switch (attr.type()) {
@@ -309,6 +354,9 @@ void ElementCollector::AddElement(const AttrView& nest) {
         break;
       case NFTA_SET_ELEM_EXPIRATION:
         expiration = attr.U64();
+        break;
+      case NFTA_SET_ELEM_EXPR:
+        if (layout_.counters) counter = CounterOf(attr);
         break;
       default:
         break;
@@ -350,6 +398,10 @@ void ElementCollector::AddElement(const AttrView& nest) {
   if (layout_.flags) put(&flags, sizeof flags);
   if (layout_.timeouts) put(&timeout, sizeof timeout);
   if (layout_.expirations) put(&expiration, sizeof expiration);
+  if (layout_.counters) {
+    put(&counter.packets, sizeof counter.packets);
+    put(&counter.bytes, sizeof counter.bytes);
+  }
   ++count_;
 }
 

@@ -155,13 +155,21 @@ TableInfo DecodeTable(const nlmsghdr* message) {
   return info;
 }
 
-std::string_view TableOfChain(const nlmsghdr* message) {
+namespace {
+
+std::string_view TextIn(const nlmsghdr* message, uint16_t type) {
   HeaderOf(message);
   for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) {
-    if (reader.attr().type() == NFTA_CHAIN_TABLE) return reader.attr().Text();
+    if (reader.attr().type() == type) return reader.attr().Text();
   }
   return {};
 }
+
+}  // namespace
+
+std::string_view TableOfChain(const nlmsghdr* message) { return TextIn(message, NFTA_CHAIN_TABLE); }
+std::string_view TableOfElements(const nlmsghdr* message) { return TextIn(message, NFTA_SET_ELEM_LIST_TABLE); }
+std::string_view SetOfElements(const nlmsghdr* message) { return TextIn(message, NFTA_SET_ELEM_LIST_SET); }
 
 ChainInfo DecodeChain(const nlmsghdr* message) {
   ChainInfo info;

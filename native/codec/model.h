@@ -66,10 +66,12 @@ struct ElementLayout {
   bool flags = false;
   bool timeouts = false;
   bool expirations = false;
+  // Packets and bytes of each element's counter.
+  bool counters = false;
 
   uint32_t stride() const {
     return key_len * (key_end ? 2u : 1u) + data_len + (flags ? 4u : 0u) + (timeouts ? 8u : 0u) +
-           (expirations ? 8u : 0u);
+           (expirations ? 8u : 0u) + (counters ? 16u : 0u);
   }
 };
 
@@ -124,6 +126,8 @@ struct ElementsOp {
   std::string set;
   std::optional<uint32_t> set_id;
   ElementLayout layout;
+  // The kernel tells the committer of each element as it was in the end (NLM_F_ECHO).
+  bool echo = false;
   uint64_t count = 0;
   std::vector<Verdict> verdicts;
 };

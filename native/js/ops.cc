@@ -125,6 +125,8 @@ ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, Lo
   layout.flags = OptionalBool(env, batch, "flags", at);
   layout.timeouts = OptionalBool(env, batch, "timeouts", at);
   layout.expirations = OptionalBool(env, batch, "expirations", at);
+  layout.counters = OptionalBool(env, batch, "counters", at);
+  op.echo = OptionalBool(env, object, "echo", where);
   const napi_value verdicts = Get(env, batch, "verdicts");
   layout.verdict_map = !IsAbsent(env, verdicts);
   if (layout.verdict_map) {

@@ -279,6 +279,15 @@ Value ToJs(Env env, const CommitResult& result) {
   object.Set("messages", Number(env, static_cast<double>(result.messages)));
   object.Set("kernelNs", Number(env, static_cast<double>(result.kernel_ns)));
   object.Set("encodeNs", Number(env, static_cast<double>(result.encode_ns)));
+  if (result.echoes.empty()) return object;
+  Napi::Array echoes = Napi::Array::New(env, result.echoes.size());
+  for (uint32_t i = 0; i < result.echoes.size(); ++i) {
+    Object echo = Object::New(env);
+    echo.Set("op", Number(env, result.echoes[i].op));
+    echo.Set("elements", ElementsToJs(env, std::move(*result.echoes[i].elements)));
+    echoes.Set(i, echo);
+  }
+  object.Set("echoes", echoes);
   return object;
 }
 
@@ -312,6 +321,7 @@ Value ElementsToJs(Env env, ElementCollector&& collector) {
   if (layout.flags) object.Set("flags", Napi::Boolean::New(env, true));
   if (layout.timeouts) object.Set("timeouts", Napi::Boolean::New(env, true));
   if (layout.expirations) object.Set("expirations", Napi::Boolean::New(env, true));
+  if (layout.counters) object.Set("counters", Napi::Boolean::New(env, true));
   auto bytes = std::make_unique<std::vector<uint8_t>>(collector.TakeBytes());
   std::vector<uint8_t>* raw = bytes.get();
   if (raw->empty()) {

@@ -75,6 +75,8 @@ class BorrowedThreadName {
   bool named_ = false;
 };
 
+bool Same(const TableRef& a, const TableRef& b) { return a.family == b.family && a.table == b.table; }
+
 }  // namespace
 
 Connection::Connection(const ConnectionOptions& options)
@@ -141,7 +143,38 @@ void Connection::Drain(const std::function<void(const nlmsghdr*)>& on_message, b
   }
 }
 
-void Connection::CollectReplies(const Batch& batch) {
+namespace {
+
+// Collectors for what the operations with `echo` delete.
+std::vector<CommitResult::Echo> EchoesOf(const Batch& batch) {
+  std::vector<CommitResult::Echo> echoes;
+  for (uint32_t index = 0; index < batch.ops().size(); ++index) {
+    const auto* elements = std::get_if<ElementsOp>(&batch.ops()[index].body);
+    if (elements == nullptr || !elements->echo) continue;
+    SetInfo set;
+    set.key_len = elements->layout.key_len;
+    set.exprs.emplace_back().name = "counter";
+    echoes.push_back({index, std::make_shared<ElementCollector>(set)});
+  }
+  return echoes;
+}
+
+void AddEcho(const Batch& batch, const nlmsghdr* message, const std::vector<CommitResult::Echo>& echoes) {
+  if (message->nlmsg_type != (NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_DELSETELEM)) return;
+  const TableRef table{FamilyOf(message), std::string(TableOfElements(message))};
+  const std::string_view set = SetOfElements(message);
+  for (const CommitResult::Echo& echo : echoes) {
+    const Op& op = batch.ops()[echo.op];
+    if (std::get<ElementsOp>(op.body).set != set || !Same(op.ref, table)) continue;
+    echo.elements->Add(message);
+    return;
+  }
+}
+
+}  // namespace
+
+void Connection::CollectReplies(const Batch& batch, CommitResult* result) {
+  std::vector<CommitResult::Echo> echoes = EchoesOf(batch);
   std::vector<Fault> faults;
   std::string described;
   int batch_error = 0;
@@ -149,7 +182,7 @@ void Connection::CollectReplies(const Batch& batch) {
   bool lost = false;
   Drain(
       [&](const nlmsghdr* message) {
-        if (message->nlmsg_type != NLMSG_ERROR) return;
+        if (message->nlmsg_type != NLMSG_ERROR) return AddEcho(batch, message, echoes);
         const ErrorReply reply = DecodeError(message);
         if (reply.error == 0) {
           acknowledged |= reply.seq == batch.last_seq();
@@ -180,7 +213,10 @@ void Connection::CollectReplies(const Batch& batch) {
   if (batch_error != 0) {
     throw Failure("refused", "the kernel refused the batch as a whole: " + DescribeErrno(batch_error), batch_error);
   }
-  if (acknowledged) return;
+  if (acknowledged) {
+    result->echoes = std::move(echoes);
+    return;
+  }
   throw Failure("unknown-outcome",
                 lost ? "the kernel's replies to a batch were lost: read what is in force"
                      : "the kernel did not answer a batch: read what is in force",
@@ -222,7 +258,7 @@ CommitResult Connection::Send(Batch& batch) {
     throw Failure::System("sending a batch of " + std::to_string(batch.size()) + " bytes, of which nothing is in force",
                           error);
   }
-  CollectReplies(batch);
+  CollectReplies(batch, &result);
   return result;
 }
 
@@ -378,12 +414,6 @@ std::vector<TableInfo> Connection::Tables(uint8_t family) const {
   return tables;
 }
 
-namespace {
-
-bool Same(const TableRef& a, const TableRef& b) { return a.family == b.family && a.table == b.table; }
-
-}  // namespace
-
 std::vector<ChainInfo> Connection::Chains(const TableRef& table,
                                           const std::optional<std::vector<std::string>>& names) const {
   std::vector<ChainInfo> chains;
@@ -456,6 +486,26 @@ void Connection::Elements(const TableRef& table, const std::string& set, Element
   } catch (const Failure& failure) {
     if (failure.error() != ENOENT) throw;
     throw Failure("not-found", "there is no set " + table.table + " " + set, ENOENT);
+  }
+}
+
+void Connection::ElementsByKey(const TableRef& table, const std::string& set, uint32_t key_len, const Bytes& keys,
+                               ElementCollector* collector) const {
+  for (size_t at = 0; at + key_len <= keys.size(); at += key_len) {
+    NfTablesRequest request(NFT_MSG_GETSETELEM, 0, table.family);
+    AttrWriter& writer = request.writer();
+    writer.String(NFTA_SET_ELEM_LIST_TABLE, table.table);
+    writer.String(NFTA_SET_ELEM_LIST_SET, set);
+    nlattr* const list = writer.Nest(NFTA_SET_ELEM_LIST_ELEMENTS);
+    nlattr* const element = writer.Nest(NFTA_LIST_ELEM);
+    nlattr* const key = writer.Nest(NFTA_SET_ELEM_KEY);
+    writer.Put(NFTA_DATA_VALUE, keys.data() + at, key_len);
+    writer.EndNest(key);
+    writer.EndNest(element);
+    writer.EndNest(list);
+    RunRequest(
+        read_sockets_, request.message(), "read elements", [] {},
+        [&](const nlmsghdr* message) { collector->Add(message); }, true);
   }
 }
 

@@ -1,4 +1,3 @@
-import { stringify } from "yaml";
 import type { ServiceList } from "../control/types.js";
 import { columns } from "../base/columns.js";
 import { type KernelService, type KernelServiceList, kernelServices } from "./kernel-view.js";
@@ -9,7 +8,7 @@ import { UserError } from "./stdio.js";
 /** All services by the daemon, or by the kernel alone where none answers. Rejects with a UserError where neither tells. */
 export async function allServices(
   { output, headers = true, socket }: ServicesOptions,
-  text: (list: ServiceList) => string,
+  text: (list: ServiceList) => Promise<string>,
 ): Promise<string> {
   const lacking = "names, state and endpoints that are not ready cannot be known.";
   const answer = await answerOrKernel(
@@ -24,13 +23,13 @@ export async function allServices(
   return "daemon" in answer ? text(answer.daemon) : kernelServicesText(answer.kernel, output, headers);
 }
 
-export function kernelServicesText(
+export async function kernelServicesText(
   list: KernelServiceList,
   format: ServicesOptions["output"],
   headers: boolean,
-): string {
+): Promise<string> {
   if (format === "json") return jsonText(list);
-  if (format === "yaml") return stringify(list);
+  if (format === "yaml") return (await import("yaml")).stringify(list);
   const { items } = list;
   if (format === "name") return items.map((item) => `${addressText(item)}/${item.protocol ?? "?"}\n`).join("");
   if (items.length === 0) return headers ? "no services are served\n" : "";

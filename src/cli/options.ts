@@ -2,6 +2,7 @@ import { parseDuration } from "../config/duration.js";
 import type { GcInterval } from "../conntrack/service.js";
 import type { LogLevel } from "../base/logger.js";
 import type { FlagValues } from "./go-flags.js";
+import { SERVICE_COUNTERS, type ServiceCounters } from "../ruleset/service-counters.js";
 import { type FlagSpec, flagSpecs } from "./kube-proxy-flags.js";
 
 /** What commands that read manifests are given. */
@@ -39,6 +40,16 @@ export interface ServicesOptions {
   readonly output: (typeof SERVICE_FORMATS)[number];
   /** False: `--no-headers`. */
   readonly headers?: boolean;
+  /** Go on, and print what changes. */
+  readonly watch?: boolean;
+  readonly socket?: string;
+}
+
+export interface TopOptions {
+  /** Screens; absent: until it is ended, and one where there is no terminal. */
+  readonly count?: number;
+  /** Between two of them, ms. */
+  readonly interval: number;
   readonly socket?: string;
 }
 
@@ -83,6 +94,10 @@ export interface OwnOptions {
   readonly statusPage?: boolean;
   /** Garbage collection of the connection tracking table in the background. Default "adaptive". */
   readonly gcInterval?: GcInterval;
+  /** Which connections are counted. Default "service". */
+  readonly serviceCounters?: ServiceCounters;
+  /** Series of the metric with connections, at most; 0: no such metric. Default: see ConnectionMetrics. */
+  readonly connectionSeries?: number;
 }
 
 /** A command line without a sub-command, every value checked by itself. */
@@ -94,6 +109,23 @@ export interface ProxyOptions {
 export const CONTROL_SOCKET_FLAG = "control-socket";
 export const CONTROL_SOCKET_USAGE =
   "unix socket on which `status` and `services` ask, for root alone; empty: none. By default /run/nft-proxier/ with a name of this network namespace's own";
+
+export const COUNTERS_FLAG = "service-counters";
+export const COUNTERS_USAGE =
+  "what the kernel counts of connections: service, endpoint (each of them too: 16 bytes for each CPU and list of theirs), or off (Linux 5.7)";
+export const SERIES_FLAG = "connection-series";
+export const SERIES_USAGE =
+  "services' ports that the metric nftproxier_service_connections_total names at most, the first by name; 0: no such metric";
+
+/** What is counted, of the flag's value; undefined: that one is none. */
+export function serviceCounters(text: string): ServiceCounters | undefined {
+  return SERVICE_COUNTERS.find((one) => one === text);
+}
+
+/** Of the flag's value; undefined: that one is none. */
+export function connectionSeries(text: string): number | undefined {
+  return /^\d{1,6}$/.test(text) ? Number(text) : undefined;
+}
 
 export const GC_INTERVAL_FLAG = "conntrack-gc-interval";
 export const GC_INTERVAL_RANGE = "must be 0, or from 10s to 24h";
@@ -109,6 +141,8 @@ export const OWN_FLAGS: readonly FlagSpec[] = flagSpecs(false, [
   ["own-table", "bool", "", "", "", "no other process may change the tables while this runs (Linux 6.9; kube-proxy needs `cleanup` first then)"],
   [CONTROL_SOCKET_FLAG, "string", "path", "", "", CONTROL_SOCKET_USAGE],
   ["status-page", "bool", "", "", "", "a page for people at /status of the metrics port; it shows names and addresses of services to all who can reach that. By default where the port listens on loopback"],
+  [COUNTERS_FLAG, "string", "what", "service", "", COUNTERS_USAGE],
+  [SERIES_FLAG, "integer", "number", "2000", "", SERIES_USAGE],
   [GC_INTERVAL_FLAG, "duration", "duration", "", "", "between two garbage collections of the connection tracking table; 0: none in the background. By default it adapts to what they find, 10s to 30m"],
 ]);
 

@@ -7,8 +7,13 @@ import { UserError } from "./stdio.js";
 import { flagSpec, fromGo, problemOf, readBool, readFlags } from "./go-flags.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 import {
+  connectionSeries,
   CONTROL_SOCKET_FLAG,
   CONTROL_SOCKET_USAGE,
+  COUNTERS_FLAG,
+  COUNTERS_USAGE,
+  SERIES_FLAG,
+  serviceCounters,
   GC_INTERVAL_FLAG,
   GC_INTERVAL_RANGE,
   gcInterval,
@@ -21,10 +26,12 @@ import {
   type ServicesOptions,
   STATUS_FORMATS,
   type StatusOptions,
+  type TopOptions,
   type TraceOptions,
   VALIDATE_FORMATS,
   type ValidateOptions,
 } from "./options.js";
+import { SERVICE_COUNTERS, type ServiceCounters } from "../ruleset/service-counters.js";
 import { printVersion } from "./version.js";
 
 /** Exit codes: 0 done, 1 failed, 2 wrong command line. */
@@ -119,9 +126,9 @@ function ownProblems(given: ReadonlyMap<string, string>): string[] {
     const value = given.get(spec.name);
     if (value === undefined) return [];
     const problem = problemOf(spec, value);
-    if (problem !== undefined || spec.name !== GC_INTERVAL_FLAG || gcInterval(value) !== undefined)
-      return problem ?? [];
-    return `--${GC_INTERVAL_FLAG}=${value}: ${GC_INTERVAL_RANGE}`;
+    if (problem !== undefined) return problem;
+    const check = VALUE_CHECKS[spec.name];
+    return check === undefined || check.read(value) !== undefined ? [] : `--${spec.name}=${value}: ${check.range}`;
   });
 }
 
@@ -136,6 +143,13 @@ function duration(text: string): number {
   if (ms !== undefined && ms >= 0) return ms;
   throw new InvalidArgumentError("It is a duration: 30s, 5m, 0.");
 }
+
+/** Of our own flags, what the type does not say. */
+const VALUE_CHECKS: Readonly<Record<string, { read(text: string): unknown; readonly range: string }>> = {
+  [GC_INTERVAL_FLAG]: { read: gcInterval, range: GC_INTERVAL_RANGE },
+  [COUNTERS_FLAG]: { read: serviceCounters, range: `must be one of ${SERVICE_COUNTERS.join(", ")}` },
+  [SERIES_FLAG]: { read: connectionSeries, range: "must be from 0 to 999999" },
+};
 
 function readGcInterval(text: string): GcInterval {
   const interval = gcInterval(text);
@@ -153,7 +167,17 @@ function ownOptions(given: ReadonlyMap<string, string>): OwnOptions {
     allowIncomplete: isSet("allow-incomplete"),
     ...(interval !== undefined && { gcInterval: interval }),
     ...(given.has("status-page") && { statusPage: isSet("status-page") }),
+    ...countingOptions(given.get(COUNTERS_FLAG), given.get(SERIES_FLAG)),
     ...(given.has(CONTROL_SOCKET_FLAG) && { controlSocket: given.get(CONTROL_SOCKET_FLAG) ?? "" }),
+  };
+}
+
+function countingOptions(what = "", series = ""): Pick<OwnOptions, "serviceCounters" | "connectionSeries"> {
+  const counters = serviceCounters(what);
+  const most = connectionSeries(series);
+  return {
+    ...(counters !== undefined && { serviceCounters: counters }),
+    ...(most !== undefined && { connectionSeries: most }),
   };
 }
 
@@ -205,6 +229,7 @@ function addCommands(root: Command, done: Done): void {
       ).argParser(readGcInterval),
     )
     .option(`--${CONTROL_SOCKET_FLAG} <path>`, CONTROL_SOCKET_USAGE)
+    .addOption(new Option(`--${COUNTERS_FLAG} <what>`, COUNTERS_USAGE).choices(SERVICE_COUNTERS).default("service"))
     .addOption(logLevel())
     .action(
       async (
@@ -213,6 +238,7 @@ function addCommands(root: Command, done: Done): void {
           ownTable?: boolean;
           conntrackGcInterval?: GcInterval;
           controlSocket?: string;
+          serviceCounters: ServiceCounters;
           logLevel: LogLevel;
         },
         self: Command,
@@ -332,10 +358,26 @@ function addQuestions(command: (name: string, description: string) => Command, d
       new Option("-o, --output <format>", SERVICE_FORMATS.join(", ")).choices(SERVICE_FORMATS).default("table"),
     )
     .option("--no-headers", "no line of titles")
+    .option("-w, --watch", "go on, and print the lines that change, but for their connections alone")
     .addOption(socket())
     .action(async (name: string | undefined, options: ServicesOptions) => {
       const { servicesCommand } = await import("./services.js");
       done(await servicesCommand(name, options));
+    });
+
+  command("top", "services by the connections they get, or one service's endpoints; q ends it")
+    .argument("[service]", "NAMESPACE/NAME: its endpoints, where the daemon counts them (--service-counters=endpoint)")
+    .addOption(
+      new Option(
+        "-n, --count <screens>",
+        "end behind so many; without a terminal they are printed one after the other, by default one",
+      ).argParser(positive),
+    )
+    .addOption(new Option("-d, --interval <duration>", "between two of them").argParser(duration).default(2000, "2s"))
+    .addOption(socket())
+    .action(async (name: string | undefined, options: TopOptions) => {
+      const { topCommand } = await import("./top.js");
+      done(await topCommand(name, options));
     });
 }
 

@@ -95,7 +95,7 @@ class ManifestObjects implements ObjectSink {
       const table = new DeclaredTable({ family, name: TABLE_NAME, comment: TABLE_COMMENT });
       const options = rulesetOptions(this.#config, facts, family, nodePorts.addresses);
       // The same objects are to give the same text: numbers of endpoints with affinity begin at 0, not anywhere.
-      return { family, table, ruleset: new FamilyRuleset(table, family, options, 0) };
+      return { family, table, ruleset: new FamilyRuleset(table, family, options, { firstNumber: 0 }) };
     });
     const { services } = this.model.takeDirty();
     for (const { family, ruleset } of tables) {

@@ -21,6 +21,7 @@ import {
   openKernel,
   readConfig,
 } from "./setup.js";
+import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { programVersion } from "./version.js";
 
 /**
@@ -58,6 +59,7 @@ export async function runCommand(
     readonly ownTable?: boolean;
     readonly conntrackGcInterval?: GcInterval;
     readonly controlSocket?: string;
+    readonly serviceCounters?: ServiceCounters;
   },
 ): Promise<number> {
   const logTail = new LogTail();
@@ -69,10 +71,12 @@ export async function runCommand(
     allowIncomplete = false,
     conntrackGcInterval: gcInterval,
     controlSocket,
+    serviceCounters,
   } = options;
   const more = {
     ...(gcInterval !== undefined && { gcInterval }),
     ...(controlSocket !== undefined && { controlSocket }),
+    ...(serviceCounters !== undefined && { serviceCounters }),
   };
   const own = { manifests, ownTable, allowIncomplete, ...more };
   return serve(config, { log, logTail, own, once: options.once ?? false });
@@ -97,7 +101,8 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
     const shared = { config, nodeName: nodeName(config), kernel, families, log, clock: MONOTONIC_CLOCK };
     const manifests =
       own.manifests === undefined ? undefined : manifestSource(own.manifests, decoderFor(config), !once, log);
-    const onTables = { ownTable: own.ownTable, allowIncomplete: own.allowIncomplete };
+    const { ownTable, allowIncomplete, serviceCounters = "service", connectionSeries } = own;
+    const onTables = { ownTable, allowIncomplete, serviceCounters };
     if (once && manifests !== undefined) {
       const { writeOnce } = await import("../daemon/once.js");
       return await writeOnce({ ...shared, ...onTables, source: manifests });
@@ -111,6 +116,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       ...(own.statusPage !== undefined && { statusPage: own.statusPage }),
       ...onTables,
       gcInterval: own.gcInterval ?? "adaptive",
+      ...(connectionSeries !== undefined && { connectionSeries }),
       controlSocket: controlSocketOf(own.controlSocket),
       logTail: options.logTail,
       ...daemonSignals(log, options.signal),

@@ -3,6 +3,7 @@ import { TimeSlice } from "../base/time-slice.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServiceModel } from "../model/index.js";
 import type { IpFamily, ServicePortView, ServiceTarget } from "../model/types.js";
+import type { PortConnections } from "../ruleset/connection-counts.js";
 import type { EndpointStatus, ServicePortStatus, ServiceState } from "./types.js";
 
 export type ListedModel = Pick<ServiceModel, "services" | "views" | "targets" | "lostClaims">;
@@ -15,18 +16,29 @@ export interface ServiceStates {
   quarantineReason(family: IpFamily, service: string): string | undefined;
 }
 
+/** What has been counted of "namespace/name", by port; empty: nothing is. */
+export interface ServiceConnections {
+  connections(family: IpFamily, service: string): readonly PortConnections[];
+  /** Between the two readings that it tells of. */
+  readonly intervalMs: number | undefined;
+}
+
+const NOT_COUNTED: ServiceConnections = { connections: () => [], intervalMs: undefined };
+
 /** All service ports of the families, by name; the event loop gets its turns meanwhile. */
 export async function listServices(
   model: ListedModel,
   families: readonly IpFamily[],
   states: ServiceStates,
+  counted = NOT_COUNTED,
 ): Promise<ServicePortStatus[]> {
   const slice = new TimeSlice();
   const lost = lossesByService(model);
   const names = [...model.services()].sort();
   const found: ServicePortStatus[] = [];
   for (const service of names) {
-    for (const family of families) found.push(...portsOf(model, family, service, { states, lost, details: false }));
+    for (const family of families)
+      found.push(...portsOf(model, family, service, { states, lost, counted, details: false }));
     if (slice.spent) await slice.yield();
   }
   return found;
@@ -38,9 +50,10 @@ export function describeService(
   families: readonly IpFamily[],
   states: ServiceStates,
   service: string,
+  counted = NOT_COUNTED,
 ): ServicePortStatus[] {
   const lost = lossesByService(model);
-  return families.flatMap((family) => portsOf(model, family, service, { states, lost, details: true }));
+  return families.flatMap((family) => portsOf(model, family, service, { states, lost, counted, details: true }));
 }
 
 function lossesByService(model: ListedModel): ReadonlyMap<string, string> {
@@ -54,18 +67,26 @@ function lossesByService(model: ListedModel): ReadonlyMap<string, string> {
 interface Beside {
   readonly states: ServiceStates;
   readonly lost: ReadonlyMap<string, string>;
+  readonly counted: ServiceConnections;
   readonly details: boolean;
 }
 
 function portsOf(model: ListedModel, family: IpFamily, service: string, beside: Beside): ServicePortStatus[] {
   const targets = new Map(model.targets(family, service).map((target) => [target.id, target]));
-  return model.views(family, service).map((view) => statusOf(family, view, targets.get(view.id), beside));
+  const ports = beside.counted.connections(family, service);
+  return model.views(family, service).map((view) => {
+    const port = ports.find(({ portName, protocol }) => portName === view.portName && protocol === view.protocol);
+    return {
+      ...statusOf(family, view, { target: targets.get(view.id), port }, beside),
+      ...rateOf(port, beside.counted),
+    };
+  });
 }
 
 function statusOf(
   family: IpFamily,
   view: ServicePortView,
-  target: ServiceTarget | undefined,
+  { target, port }: { readonly target: ServiceTarget | undefined; readonly port: PortConnections | undefined },
   beside: Beside,
 ): ServicePortStatus {
   const [namespace = "", name = ""] = view.service.split("/");
@@ -87,9 +108,10 @@ function statusOf(
     affinitySeconds: view.affinitySeconds,
     serving: serving.filter(Boolean).length,
     total: serving.length,
+    ...(port !== undefined && { connections: port.connections }),
     state,
     ...(reason !== undefined && { reason }),
-    ...(beside.details && target !== undefined && { endpoints: endpointsOf(view, target) }),
+    ...(beside.details && target !== undefined && { endpoints: endpointsOf(view, target, port?.endpoints) }),
   };
 }
 
@@ -112,13 +134,27 @@ function stateOf(
   return { state: "in-force" };
 }
 
-function endpointsOf(view: ServicePortView, target: ServiceTarget): EndpointStatus[] {
+function rateOf(
+  port: PortConnections | undefined,
+  { intervalMs }: ServiceConnections,
+): Pick<ServicePortStatus, "connectionsPerSecond"> {
+  // One that began anew has none.
+  if (port === undefined || intervalMs === undefined || port.connections < port.before) return {};
+  return { connectionsPerSecond: Math.round(((port.connections - port.before) / intervalMs) * 1e5) / 100 };
+}
+
+function endpointsOf(
+  view: ServicePortView,
+  target: ServiceTarget,
+  counted: ReadonlyMap<string, number> | undefined,
+): EndpointStatus[] {
   const cluster = sharesIn(view.clusterEndpoints);
   const local = sharesIn(view.localEndpoints);
   return target.endpoints.map((endpoint, i) => {
     const key = `${endpoint.address} ${endpoint.port}`;
     const shares = { clusterShare: cluster.get(key) ?? 0, localShare: local.get(key) ?? 0 };
-    return { ...endpoint, serving: target.serving[i] ?? false, ...shares };
+    const connections = counted === undefined ? {} : { connections: counted.get(key) ?? 0 };
+    return { ...endpoint, serving: target.serving[i] ?? false, ...shares, ...connections };
   });
 }
 

@@ -28,6 +28,11 @@ export interface EndpointStatus {
   /** Of new connections by policy Cluster, 0 to 1; and by policy Local, 0 where no policy is Local. */
   readonly clusterShare: number;
   readonly localShare: number;
+  /** Since it stands where it does in the service's lists; absent: endpoints' connections are not counted. */
+  readonly connections?: number;
+  /** Tracked connections, open and not yet; the command adds them, from the kernel's table. */
+  readonly open?: number;
+  readonly halfOpen?: number;
 }
 
 export interface ServicePortStatus {
@@ -50,6 +55,10 @@ export interface ServicePortStatus {
   /** Endpoints that take traffic, and all that slices name. */
   readonly serving: number;
   readonly total: number;
+  /** Connections that were given an endpoint, since the service is served; absent: they are not counted. */
+  readonly connections?: number;
+  /** Between the last two readings; absent: there were none of late. */
+  readonly connectionsPerSecond?: number;
   readonly state: ServiceState;
   /** Why it is not in force. */
   readonly reason?: string;

@@ -12,6 +12,7 @@ import { hostname } from "node:os";
 import type { ProxyConfig } from "../config/index.js";
 import { ControlServer, type Route } from "../control/server.js";
 import { lookAtNode } from "../control/node-look.js";
+import { ServiceBoard } from "../control/service-board.js";
 import { StatusBoard } from "../control/status.js";
 import { API_VERSION, type Diagnosis } from "../control/types.js";
 import type { GcInterval } from "../conntrack/service.js";
@@ -21,6 +22,8 @@ import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
 import { LeftoverRemoval } from "../leftovers/index.js";
 import type { KernelFamilies, NodeError } from "../node/families.js";
+import { registerConnectionMetrics } from "../observe/connection-metrics.js";
+import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { NodeGate } from "../node/node-gate.js";
 import { type EventRecorder, NO_EVENTS } from "../base/events.js";
 import type { LogTail } from "../base/log-tail.js";
@@ -77,6 +80,10 @@ export interface DaemonOptions {
   readonly ownTable: boolean;
   /** Whether the metrics port has the status page. Default: where it listens on loopback. */
   readonly statusPage?: boolean;
+  /** Which connections are counted. */
+  readonly serviceCounters: ServiceCounters;
+  /** See ConnectionMetricsOptions.series. */
+  readonly connectionSeries?: number;
   /** Where `status` and `services` ask; absent: nowhere. */
   readonly controlSocket?: string | undefined;
   /** Of the connection tracking table, in the background. Default "adaptive". */
@@ -158,7 +165,7 @@ class Daemon {
   }
 
   #proxier(): Proxier {
-    const { config, nodeName, kernel, log, clock, ownTable } = this.#options;
+    const { config, nodeName, kernel, log, clock, ownTable, serviceCounters } = this.#options;
     const { families } = this.#options.families;
     const { observers } = this.#observation;
     const options = {
@@ -172,6 +179,7 @@ class Daemon {
       watch: true,
       trackReleased: true,
       ownTable,
+      serviceCounters,
     };
     const proxier = new Proxier(options);
     this.#closers.add(() => proxier.stop());
@@ -218,12 +226,14 @@ class Daemon {
     board.ask(() => portProblems(this.#ports));
     proxier.observe(status);
     proxier.observe(board);
+    const services = this.#countServices(proxier);
+    const answers: Route = (path) => services.route(path, board) ?? board.route(path);
     if (this.#showsPage) {
       const history = new WriteHistory();
       proxier.observe(history);
       const explain = async (words: readonly string[]): Promise<string> =>
         reportText(await reportOn(packetOf(words, ""), kernel, { ...board.sources, openConnections }));
-      this.#page = statusPage({ answers: board.route, history, hostNames: [nodeName, hostname()], explain });
+      this.#page = statusPage({ answers, history, hostNames: [nodeName, hostname()], explain });
     }
     onStatusRequest(() => {
       status.say();
@@ -231,7 +241,7 @@ class Daemon {
     });
     if (controlSocket === undefined) return board;
     // The status page has no such route: what it tells is for who may open the socket.
-    const route: Route = (path) => (path.join("/") === "diagnosis" ? this.#diagnosis() : board.route(path));
+    const route: Route = (path) => (path.join("/") === "diagnosis" ? this.#diagnosis() : answers(path));
     const server = new ControlServer(controlSocket, route, log);
     this.#closers.add(() => server.close());
     await server.start();
@@ -248,6 +258,16 @@ class Daemon {
       metrics: await this.#observation.metrics.render(),
       log: logTail?.text ?? "",
     };
+  }
+
+  /** Services with their connections, for metrics and for those who ask. */
+  #countServices(proxier: Proxier): ServiceBoard {
+    const { clock, serviceCounters, connectionSeries: series } = this.#options;
+    const { families } = this.#options.families;
+    const services = new ServiceBoard({ families, proxier, clock, counters: serviceCounters });
+    const { registry } = this.#observation.metrics;
+    registerConnectionMetrics(registry, services, { families, ...(series !== undefined && { series }) });
+    return services;
   }
 
   async #missingFeatures(proxier: Proxier): Promise<readonly string[]> {

@@ -15,7 +15,7 @@ const HINT = "complete what is named, or use --allow-incomplete";
 
 export type OnceOptions = Pick<
   DaemonOptions,
-  "config" | "nodeName" | "kernel" | "families" | "clock" | "log" | "ownTable" | "allowIncomplete"
+  "config" | "nodeName" | "kernel" | "families" | "clock" | "log" | "ownTable" | "allowIncomplete" | "serviceCounters"
 > & {
   readonly source: ManifestSource;
 };

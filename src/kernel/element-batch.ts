@@ -8,13 +8,17 @@ export interface BatchLayout {
   readonly flags: number;
   readonly timeout: number;
   readonly expiration: number;
+  readonly counter: number;
   /** Bytes per record. */
   readonly stride: number;
 }
 
-type BatchShape = Pick<ElementBatch, "keyLen" | "dataLen" | "keyEnd" | "flags" | "timeouts" | "expirations">;
+type BatchShape = Pick<
+  ElementBatch,
+  "keyLen" | "dataLen" | "keyEnd" | "flags" | "timeouts" | "expirations" | "counters"
+>;
 
-/** Where the columns of a batch of this shape lie: key, key end, data, flags, timeout, expiration, without gaps. */
+/** Where the columns of a batch of this shape lie: key, key end, data, flags, timeout, expiration, counter, without gaps. */
 export function batchLayout(shape: BatchShape): BatchLayout {
   let at = shape.keyLen;
   const column = (present: boolean | undefined, bytes: number): number => {
@@ -27,7 +31,8 @@ export function batchLayout(shape: BatchShape): BatchLayout {
   const flags = column(shape.flags, 4);
   const timeout = column(shape.timeouts, 8);
   const expiration = column(shape.expirations, 8);
-  return { key: 0, keyEnd, data, flags, timeout, expiration, stride: at };
+  const counter = column(shape.counters, 16);
+  return { key: 0, keyEnd, data, flags, timeout, expiration, counter, stride: at };
 }
 
 /** Bytes of one record. */

@@ -236,7 +236,9 @@ export interface ElementBatch {
   readonly timeouts?: boolean;
   /** Each record then has 8 bytes: ms until it expires, host order. 0 for none. */
   readonly expirations?: boolean;
-  /** count * strideOf(batch) bytes: key, key end, data, flags, timeout, expiration. */
+  /** Each record then has 16 bytes: packets and bytes of its counter, host order. Of sets whose only expression is a counter. */
+  readonly counters?: boolean;
+  /** count * strideOf(batch) bytes: key, key end, data, flags, timeout, expiration, counter. */
   readonly bytes: Uint8Array;
 }
 
@@ -316,6 +318,8 @@ export type Op =
       readonly set: string;
       readonly setId?: number;
       readonly elements: ElementBatch;
+      /** The result has the deleted elements as they were in the end (NLM_F_ECHO): a page of the kernel's memory each, so not for many. */
+      readonly echo?: boolean;
     } & TableRef)
   /** Empties a set or map. */
   | ({ readonly op: "flush"; readonly kind: "elements"; readonly set: string } & TableRef);
@@ -337,6 +341,8 @@ export interface CommitResult {
   readonly kernelNs: number;
   /** Nanoseconds spent encoding, off the main thread. */
   readonly encodeNs: number;
+  /** What operations with `echo` deleted, without data, counters in their last state. */
+  readonly echoes?: readonly { readonly op: number; readonly elements: ElementBatch }[];
 }
 
 export interface TableInfo extends TableRef {
@@ -506,6 +512,11 @@ export interface Kernel {
   sets(table: TableRef): Promise<SetDump[]>;
   /** Throws ENOENT when there is no such set. Right after many were added, an element may be in the dump twice: the kernel's hash grows. */
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch>;
+  /**
+   * Those of these keys, one behind the other, that are there; at once, some microseconds each: for the few that the next commit is about.
+   * Throws KernelError.
+   */
+  elementsByKey(table: TableRef, set: SetInfo, keys: Uint8Array): ElementBatch;
   /** Interface addresses of the namespace (rtnetlink), whatever their state: tentative and deprecated ones, links that are down. */
   addresses(): Promise<InterfaceAddress[]>;
   /** Subscribed when the promise resolves: a change that `addresses()` called after that does not show is reported. */

@@ -2,10 +2,19 @@ import type { Kernel } from "../kernel/types.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
+import type { PortConnections } from "../ruleset/connection-counts.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { FORMER_SERVICE_MAPS, TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
 import { servedClaims } from "./served-claims.js";
-import { type ApplyResult, type Clock, joinResults, probeRejectPrerouting, Table, TableError } from "../table/index.js";
+import {
+  type ApplyResult,
+  type Clock,
+  joinResults,
+  probeElementCounters,
+  probeRejectPrerouting,
+  Table,
+  TableError,
+} from "../table/index.js";
 import type { ProxierObserver } from "./observer.js";
 import type { Contention } from "./contention.js";
 import { Quarantine } from "./quarantine.js";
@@ -58,6 +67,7 @@ export class FamilyProxier {
   readonly repair: FamilyRepair;
   readonly owner: OwnerWait;
   readonly #kernel: Kernel;
+  readonly #request: () => void;
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #observers: readonly ProxierObserver[];
@@ -66,6 +76,7 @@ export class FamilyProxier {
   /** Chains that the kernel does not let go, as they were last said. */
   #busy: ReadonlySet<string> = new Set();
   #rejectsInPrerouting: boolean | undefined;
+  #countsConnections: boolean | undefined;
   /** What was served before the first write by maps that we do not have. */
   #former: readonly ServiceClaim[] = [];
 
@@ -84,6 +95,7 @@ export class FamilyProxier {
       own: ownTable,
       ...(pieceElements === undefined ? {} : { pieceElements }),
     });
+    this.#request = request;
     this.repair = new FamilyRepair(family, this.table, { log, clock, observers, contention, syncPeriodMs });
     this.owner = new OwnerWait(family, this.table, { log, clock, syncPeriodMs, request });
   }
@@ -106,12 +118,27 @@ export class FamilyProxier {
     return this.#rejectsInPrerouting;
   }
 
+  /** Whether the elements of maps can count (Linux 5.7); as `rejectsInPrerouting`. */
+  async countsConnections(): Promise<boolean | undefined> {
+    try {
+      this.#countsConnections ??= (await probeElementCounters(this.#kernel, this.family)) === true;
+    } catch (error) {
+      this.#log.debug({ family: this.family, err: error }, "probing the kernel failed; retrying with the next write");
+    }
+    return this.#countsConnections;
+  }
+
+  /** What the service's ports have counted, as of the last `table.readCounters()`; empty: nothing is counted. */
+  connections(service: string): readonly PortConnections[] {
+    return this.#services?.ruleset.connections(service) ?? [];
+  }
+
   /** Takes the options that hold from now on. */
   setOptions(options: RulesetOptions): void {
     if (this.#options !== undefined && JSON.stringify(this.#options) === JSON.stringify(options)) return;
     this.#options = options;
     if (this.#services !== undefined) return this.#services.ruleset.setOptions(options);
-    const ruleset = new FamilyRuleset(this.table, this.family, options);
+    const ruleset = new FamilyRuleset(this.table, this.family, options, { onCarried: this.#request });
     const parts = { family: this.family, ruleset, log: this.#log, clock: this.#clock, observers: this.#observers };
     this.#services = { ruleset, quarantine: new Quarantine(parts) };
   }
@@ -132,6 +159,7 @@ export class FamilyProxier {
   /** Reads the kernel's table, so that what is already right is known before anything is desired. */
   async load(): Promise<void> {
     await this.table.load();
+    this.#services?.ruleset.keepCarried();
     this.#former = await servedClaims(this.#kernel, this.family, new Set(FORMER_SERVICE_MAPS));
   }
 

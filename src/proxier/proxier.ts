@@ -20,6 +20,8 @@ import { LocalAddresses } from "../node/local-addresses.js";
 import { problemLogger, takeOverLogger } from "./model-log.js";
 import type { ProxierObserver, SyncReport, SyncWork } from "./observer.js";
 import { Pace } from "./pace.js";
+import type { PortConnections } from "../ruleset/connection-counts.js";
+import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { rulesetOptions } from "./ruleset-options.js";
 import { TriggerTimes } from "./triggers.js";
 import { Watcher, type WatcherOptions } from "./watcher.js";
@@ -40,6 +42,8 @@ export interface ProxierOptions {
    * the tables are like any other. Default: no.
    */
   readonly ownTable?: boolean;
+  /** What is counted, where the kernel can; the tables are made anew where they are otherwise. Default "off". */
+  readonly serviceCounters?: ServiceCounters;
   /** See TableOptions.pieceElements. */
   readonly pieceElements?: number;
   /** Watch what other processes do to the tables, and repair it. Default: no. */
@@ -52,6 +56,8 @@ export interface ProxierOptions {
 
 /** While changes keep coming, they are written together at most this far apart, ms. */
 const BATCH_MS = 20;
+
+const NO_COUNTERS = "counters of map elements, for --service-counters (Linux 5.7)";
 
 const PEERS_IN_PROC: PeerLookup = { portOpen: netfilterPortOpen, processOf: processOfThread };
 
@@ -101,6 +107,8 @@ export class Proxier implements ObjectSink {
   readonly #written = new Set<IpFamily>();
   readonly #watcher: Watcher | undefined;
   readonly #contention: Contention;
+  /** Undefined: nothing is to be counted, or the kernel has not been asked yet. */
+  #counts: boolean | undefined;
 
   constructor(options: ProxierOptions) {
     this.#options = options;
@@ -152,7 +160,18 @@ export class Proxier implements ObjectSink {
     }
     if (this.#options.ownTable === true && !(await this.#families[0]?.table.owned()))
       missing.push("tables that outlive their owner, for --own-table (Linux 6.9)");
+    if (this.#counts === false) missing.push(NO_COUNTERS);
     return missing;
+  }
+
+  /** Reads what the kernel has counted, for `connections`. */
+  async readCounters(): Promise<void> {
+    await Promise.all(this.#families.map(({ table }) => table.readCounters()));
+  }
+
+  /** Connections of "namespace/name" since its elements came, as of the last reading; empty: they are not counted. */
+  connections(family: IpFamily, service: string): readonly PortConnections[] {
+    return this.#families.find((one) => one.family === family)?.connections(service) ?? [];
   }
 
   /** Tells one more observer of what happens from now on. */
@@ -450,7 +469,15 @@ export class Proxier implements ObjectSink {
       const rejectInPrerouting = await family.rejectsInPrerouting();
       this.#nodeChanged ||= rejectInPrerouting === undefined;
       const options = rulesetOptions(config, facts, family.family, nodePorts.addresses);
-      family.setOptions(rejectInPrerouting === undefined ? options : { ...options, rejectInPrerouting });
+      const { serviceCounters = "off" } = this.#options;
+      const counts = serviceCounters !== "off" && (await family.countsConnections()) !== false;
+      if (serviceCounters !== "off") this.#counts = counts;
+      if (this.#counts === false) this.#warnOnce(`this kernel has no ${NO_COUNTERS}: connections are not counted`);
+      family.setOptions({
+        ...options,
+        counters: counts ? serviceCounters : "off",
+        ...(rejectInPrerouting !== undefined && { rejectInPrerouting }),
+      });
       for (const observer of this.#observers) observer.nodePortAddresses?.(family.family, nodePorts.addresses);
     }
   }

@@ -52,6 +52,7 @@ export function bySource(nodePort: boolean): number {
 
 export function isBySource(value: number): boolean {
   return ((value >>> 20) & 0xf & ~NODE_PORT) === BY_SOURCE;
+  return value === bySource(false) || value === bySource(true);
 }
 
 /** Service ports with ClientIP affinity are told apart by a number below this: their lists are none of ENDPOINT_NUMBERS then. */

@@ -34,6 +34,8 @@ export const SetName = {
   serviceCIDRs: "service-cidrs",
   resetServices: "reset-services",
   resetNodePorts: "reset-nodeports",
+  servicesCarried: "services-carried",
+  nodePortsCarried: "nodeports-carried",
 } as const;
 
 /** Maps of VIPs and of node ports that kube-proxy has, and that we had in their place once: verdict maps. */

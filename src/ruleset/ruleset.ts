@@ -5,10 +5,12 @@
 import type { EndpointList } from "../model/endpoints.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { ElementSet, FaultyObject, TableDeclarations } from "../table/index.js";
+import { connectionsOf, type PortConnections } from "./connection-counts.js";
+import type { ServiceCounters } from "./service-counters.js";
 import { DrawChains } from "./draw-chains.js";
 import { StickyNumbers } from "./sticky-numbers.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
-import { KeyPacker, type ServiceClaim, unpackServiceKey } from "./keys.js";
+import { KeyPacker, packNumber, type ServiceClaim, unpackNumber, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { arrange, assignIndices } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
@@ -28,6 +30,13 @@ export type ServiceState = readonly PortRecord[];
 const NOTHING: ServiceState = Object.freeze([]);
 const NO_OBJECTS: OwnObjects = Object.freeze([]);
 
+export interface FamilyRulesetParts {
+  /** Where the numbers of endpoints with affinity begin; by default anywhere, see StickyNumbers. */
+  readonly firstNumber?: number;
+  /** Called when there is more to write: connections that came while an element was replaced. */
+  readonly onCarried?: () => void;
+}
+
 export class FamilyRuleset {
   readonly family: IpFamily;
   readonly #table: TableDeclarations;
@@ -39,15 +48,27 @@ export class FamilyRuleset {
   readonly #draws: DrawChains;
   readonly #onDemand: RulesOnDemand;
   readonly #deferring: ReadonlySet<ElementSet>;
+  readonly #counters: ServiceCounters;
+  readonly #onCarried: () => void;
   #options: RulesetOptions;
 
-  /** @param firstNumber where the numbers of endpoints with affinity begin; by default anywhere, see StickyNumbers. */
-  constructor(table: TableDeclarations, family: IpFamily, options: RulesetOptions, firstNumber?: number) {
+  constructor(
+    table: TableDeclarations,
+    family: IpFamily,
+    options: RulesetOptions,
+    { firstNumber, onCarried = () => undefined }: FamilyRulesetParts = {},
+  ) {
+    this.#onCarried = onCarried;
     this.family = family;
     this.#table = table;
     this.#keys = new KeyPacker(family);
     this.#options = options;
-    this.#sets = declareSets(table, family);
+    this.#counters = options.counters ?? "off";
+    this.#sets = declareSets(table, family, {
+      counters: this.#counters,
+      missed: (key, packets) => this.#carry(key, packets),
+      gone: (key) => void this.#carried(key)?.delete(key),
+    });
     this.#onDemand = new RulesOnDemand(this.#sets, () => this.#declare());
     this.#declare();
     this.#draws = new DrawChains(table, this.#sets.dispatch, options.masqueradeBit);
@@ -130,6 +151,42 @@ export class FamilyRuleset {
 
   services(): IterableIterator<string> {
     return this.#ports.keys();
+  }
+
+  /** What an earlier run has carried, once the kernel's table has been read. */
+  keepCarried(): void {
+    const { services, nodePorts, servicesCarried, nodePortsCarried } = this.#sets;
+    for (const [served, carried] of [
+      [services, servicesCarried],
+      [nodePorts, nodePortsCarried],
+    ] as const) {
+      const kept: [Uint8Array, Uint8Array][] = [];
+      carried?.forEachLeftover((key) => {
+        const value = carried.kernelValue(key);
+        if (value !== undefined && served.kernelValue(key) !== undefined) kept.push([key.slice(), value.slice()]);
+      });
+      for (const [key, value] of kept) carried?.put(key, value);
+    }
+  }
+
+  /** Connections that no element has counted, of the VIP or node port with this key. */
+  #carry(key: Uint8Array, packets: number): void {
+    const carried = this.#carried(key);
+    const former = carried?.get(key);
+    carried?.put(key, packNumber((former === undefined ? 0 : unpackNumber(former)) + packets));
+    this.#onCarried();
+  }
+
+  #carried(key: Uint8Array): ElementSet | undefined {
+    const { nodePorts, servicesCarried, nodePortsCarried } = this.#sets;
+    return key.length === nodePorts.keyLen ? nodePortsCarried : servicesCarried;
+  }
+
+  /** What the service's ports have counted, as of the last reading of the table's counters; empty: nothing is counted. */
+  connections(service: string): PortConnections[] {
+    if (this.#counters === "off") return [];
+    const ports = this.#ports.get(service) ?? NOTHING;
+    return ports.map((port) => connectionsOf(port, this.#sets, this.#keys, this.#counters));
   }
 
   /** Drops chains and rules that nothing has needed for `forMs`, by default a while. `now`: ms, monotonic. */

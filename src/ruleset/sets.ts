@@ -1,38 +1,66 @@
 /** The sets and maps of the table, which services fill. Those that kube-proxy has too are of the same type as its own. */
 import type { IpFamily } from "../model/types.js";
-import type { ElementSet, FieldType, SetSpec } from "../table/index.js";
+import type { Counters, ElementSet, FieldType, SetSpec } from "../table/index.js";
 import { unpackNumber } from "./keys.js";
+import { carriesCount } from "./connection-counts.js";
+import type { ServiceCounters } from "./service-counters.js";
 import { isSticky, SHARDS } from "./list-values.js";
 import { endpointsName, SetName } from "./names.js";
 
 type Role = keyof typeof SetName;
 
 /** The element sets that services fill, by role; `endpoints` by shard. */
-export type ElementSets = Readonly<Record<Role, ElementSet>> & { readonly endpoints: readonly ElementSet[] };
+export type ElementSets = Readonly<Record<Exclude<Role, CarriedRole>, ElementSet>> &
+  Readonly<Partial<Record<CarriedRole, ElementSet>>> & { readonly endpoints: readonly ElementSet[] };
+
+/** Only there where connections are counted. */
+export type CarriedRole = "servicesCarried" | "nodePortsCarried";
+
+/** What is counted, and who keeps what the maps of services cannot (connection-counts.ts). */
+export interface Counting extends Pick<Counters, "missed" | "gone"> {
+  readonly counters: ServiceCounters;
+}
+
+export const NOT_COUNTING: Counting = { counters: "off" };
 
 const LIST = "1 cluster, 2 masqueraded, 3 local, 4 by source, 5-7 affinity; +8: node port";
-
-function lists(set: string, key: readonly FieldType[], comment: string): SetSpec {
-  return { set, key, data: ["classid"], size: "auto", comment };
-}
 
 function verdicts(set: string, key: readonly FieldType[], comment: string): SetSpec {
   return { set, key, data: "verdict", size: "auto", comment };
 }
 
-export function setSpecs(family: IpFamily): Readonly<Record<Role, SetSpec> & { endpoints: readonly SetSpec[] }> {
+export function setSpecs(
+  family: IpFamily,
+  { counters, missed, gone }: Counting = NOT_COUNTING,
+): Readonly<
+  Record<Exclude<Role, CarriedRole>, SetSpec> &
+    Partial<Record<CarriedRole, SetSpec>> & { endpoints: readonly SetSpec[] }
+> {
+  const carrying = { carries: carriesCount, ...(missed && { missed }) };
+  const ofLists = counters === "off" ? {} : { counters: carrying };
+  const ofServices = counters === "off" ? {} : { counters: { ...carrying, ...(gone && { gone }) } };
+  /** No packet looks here. */
+  const carried = (set: string, key: readonly FieldType[]): SetSpec => {
+    const comment = "connections that came while an element was replaced, which the new one does not count";
+    return { set, key, data: ["mark"], comment };
+  };
+  /** An element that has another endpoint begins anew. */
+  const ofEndpoints = counters === "endpoint" ? { counters: { carries: () => false } } : {};
+  const lists = (set: string, key: readonly FieldType[], comment: string): SetSpec => {
+    return { set, key, data: ["classid"], size: "auto", ...ofLists, comment };
+  };
   const address: FieldType = family === "ip" ? "ipv4_addr" : "ipv6_addr";
   const service: readonly FieldType[] = [address, "inet_proto", "inet_service"];
   const nodePort: readonly FieldType[] = ["inet_proto", "inet_service"];
   /** Of a service's lists: what packets may still draw goes after a grace period. */
   const endpoints = (set: string, key: readonly FieldType[], comment: string): SetSpec => {
     const data: readonly FieldType[] = [address, "inet_service"];
-    return { set, key: [...key, "index"], data, size: "auto", deferLeftovers: true, comment };
+    return { set, key: [...key, "index"], data, size: "auto", deferLeftovers: true, ...ofEndpoints, comment };
   };
   /** What is not here is forgotten by all clients, at once. */
   const numbered = (set: string): SetSpec => {
     const comment = "ClientIP affinity: endpoint of each number that clients are remembered with";
-    return { set, key: ["classid"], data: [address, "inet_service"], size: "auto", comment };
+    return { set, key: ["classid"], data: [address, "inet_service"], size: "auto", ...ofEndpoints, comment };
   };
   const forPods = "policy Local: list for pods and the node";
   const forOthers = "policy Local: list for everybody else";
@@ -57,10 +85,16 @@ export function setSpecs(family: IpFamily): Readonly<Record<Role, SetSpec> & { e
       "vmap to drop or reject packets to service nodeports with no endpoints",
     ),
     firewallIPs: verdicts(SetName.firewallIPs, service, "destinations that are subject to LoadBalancerSourceRanges"),
-    services: lists(SetName.services, service, `15:3 = list 1, endpoints-5, 3 (hex) endpoints; ${LIST}`),
+    services: {
+      ...lists(SetName.services, service, `15:3 = list 1, endpoints-5, 3 (hex) endpoints; ${LIST}`),
+      ...ofServices,
+    },
     servicesCluster: lists(SetName.servicesCluster, service, forPods),
     servicesLocal: lists(SetName.servicesLocal, service, forOthers),
-    nodePorts: lists(SetName.nodePorts, nodePort, `90:3 = list 1 of a node port, 3 (hex) endpoints; ${LIST}`),
+    nodePorts: {
+      ...lists(SetName.nodePorts, nodePort, `90:3 = list 1 of a node port, 3 (hex) endpoints; ${LIST}`),
+      ...ofServices,
+    },
     nodePortsCluster: lists(SetName.nodePortsCluster, nodePort, forPods),
     nodePortsLocal: lists(SetName.nodePortsLocal, nodePort, forOthers),
     // A packet that has found the value before a new start looks here after it. The chain of a service port's own goes at once.
@@ -95,5 +129,9 @@ export function setSpecs(family: IpFamily): Readonly<Record<Role, SetSpec> & { e
       size: "auto",
       comment: "node ports of services that reset connections to removed endpoints",
     },
+    ...(counters !== "off" && {
+      servicesCarried: carried(SetName.servicesCarried, service),
+      nodePortsCarried: carried(SetName.nodePortsCarried, nodePort),
+    }),
   };
 }

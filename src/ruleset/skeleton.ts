@@ -5,10 +5,11 @@
 import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
 import type { Field, Match, Rule, SetSpec, Statement, TableDeclarations } from "../table/index.js";
+import type { ServiceCounters } from "./service-counters.js";
 import { bySource, ENDPOINT_NUMBERS } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse } from "./on-demand.js";
-import { type ElementSets, setSpecs } from "./sets.js";
+import { type Counting, type ElementSets, setSpecs } from "./sets.js";
 
 /** What tells traffic of this node's pods from other traffic, for one family. */
 export type LocalDetector =
@@ -28,6 +29,8 @@ export interface RulesetOptions {
   readonly nodePortAddresses: "all" | readonly string[];
   /** The kernel knows `reject` in prerouting (Linux 5.9); default true. */
   readonly rejectInPrerouting?: boolean;
+  /** Connections that the maps of services count (Linux 5.7), from the beginning on; default "off". */
+  readonly counters?: ServiceCounters;
 }
 
 export interface SkeletonOptions extends RulesetOptions {
@@ -114,7 +117,7 @@ const TO_SERVICES: readonly Rule[] = [
 
 /**
  * externalTrafficPolicy Local: pods draw from the cluster list, the node too but masqueraded, all others from the local list. A list without
- * endpoints is in no map, and changes nothing.
+ * endpoints is in no map, and the next rule is tried. Each packet that is rewritten is found in one of the two: they count (connection-counts.ts).
  */
 function localPolicyRules(
   options: SkeletonOptions,
@@ -127,15 +130,15 @@ function localPolicyRules(
   const fromNode: Match = { match: "address-type", direction: "source", type: "local" };
   const cluster = listOf(key, clusterLists);
   return [
-    rule(listOf(key, localLists)),
-    ...(fromPod === undefined ? [] : [rule(fromPod, cluster)]),
+    ...(fromPod === undefined ? [] : [rule(fromPod, cluster, dispatch)]),
     rule(
       ...(notFromPod === undefined ? [] : [notFromPod]),
       fromNode,
       cluster,
       markForMasquerade(options.masqueradeBit),
+      dispatch,
     ),
-    rule(dispatch),
+    rule(listOf(key, localLists), dispatch),
   ];
 }
 
@@ -181,9 +184,9 @@ function numberedRules(map: string): Rule[] {
 }
 
 /** Declares all shared sets of one family in `table`, and returns them. */
-export function declareSets(table: TableDeclarations, family: IpFamily): ElementSets {
+export function declareSets(table: TableDeclarations, family: IpFamily, counting?: Counting): ElementSets {
   return Object.fromEntries(
-    Object.entries(setSpecs(family)).map(([role, spec]: [string, SetSpec | readonly SetSpec[]]) => [
+    Object.entries(setSpecs(family, counting)).map(([role, spec]: [string, SetSpec | readonly SetSpec[]]) => [
       role,
       "set" in spec ? table.set(spec) : spec.map((shard) => table.set(shard)),
     ]),

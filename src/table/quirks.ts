@@ -52,6 +52,8 @@ export interface Features {
   readonly chainUserdata: boolean;
   /** A verdict map that is deleted lets go of its chains at once (Linux 6.4, 5.10.188, 6.1.36). */
   readonly deletedMapsLetGo: boolean;
+  /** Maps whose elements have counters (Linux 5.7). */
+  readonly elementCounters: boolean;
 }
 
 /** Quirks of the kernel that one table is in. */
@@ -186,6 +188,20 @@ export function probeRejectPrerouting(kernel: Kernel, family: Family): Promise<b
   return takesUnless("EOPNOTSUPP", kernel, ruleOps(family, "filter", Hook.prerouting, Priority.filter, reject));
 }
 
+/** Maps whose elements count the packets that find them (Linux 5.7). Undefined: the kernel refuses something else about it. */
+export function probeElementCounters(kernel: Kernel, family: Family): Promise<boolean | undefined> {
+  const ref = { family, table: TABLE } as const;
+  const map = { set: "probe", flags: SetFlag.map, keyType: DataTypeId.integer, keyLen: 4, dataLen: 4 } as const;
+  const counted = { ...map, dataType: DataTypeId.mark, exprs: [{ type: "counter" }] } as const;
+  // NFTA_SET_EXPR is not known before: the kernel ignores it, and refuses the element's.
+  const elements: ElementBatch = { count: 1, keyLen: 4, dataLen: 4, counters: true, bytes: new Uint8Array(24).fill(1) };
+  return takesUnless("EOPNOTSUPP", kernel, [
+    { op: "add", kind: "table", ...ref },
+    { op: "add", kind: "set", ...ref, ...counted },
+    { op: "add", kind: "elements", ...ref, set: "probe", elements },
+  ]);
+}
+
 function probeDeletedMaps(kernel: Kernel, family: Family): Promise<boolean | undefined> {
   const ref = { family, table: TABLE } as const;
   const elements: ElementBatch = {
@@ -246,5 +262,6 @@ async function probeFeatures(kernel: Kernel, family: Family): Promise<Features> 
     fib: await takes(...ruleOps(family, "filter", Hook.prerouting, Priority.filter, addrtype)),
     chainUserdata: await takes(...chainOps(family, undefined, Uint8Array.of(0, 2, 0x78, 0))),
     deletedMapsLetGo: (await probeDeletedMaps(kernel, family)) === true,
+    elementCounters: (await probeElementCounters(kernel, family)) === true,
   };
 }

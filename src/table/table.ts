@@ -4,7 +4,7 @@ import { inTurn } from "../base/time-slice.js";
 import { TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
 import { nextGeneration } from "../kernel/generation.js";
-import type { ChangeBatch, ChangeEvent, CommitResult, Kernel } from "../kernel/types.js";
+import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, SetInfo } from "../kernel/types.js";
 import { DeclaredTable } from "./declared-table.js";
 import { type Features, fateOf, Quirks, type TableFacts } from "./quirks.js";
 import type { ApplyOptions, ApplyResult, Clock, Drift, Insertion, TableOptions } from "./rules/types.js";
@@ -13,10 +13,10 @@ import { CheckSchedule } from "./sync/check-schedule.js";
 import { insertionDrift, joined } from "./sync/drift.js";
 import { CommitFailure, TableError, toTableError } from "./sync/results.js";
 import { Insertions, type OpenTarget } from "./sync/insertions.js";
-import { chainsAhead, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
+import { chainsAhead, type EndedElements, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { type CheckOutcome, checkTable, ObservedTable, type Reading } from "./sync/observed.js";
 import { buildPlan, holdsChains, Phases, type Plan, type PlanInput, type PlannedOp } from "./sync/plan.js";
-import { faultyObjects, sumOf, toResult } from "./sync/results.js";
+import { endedElements, faultyObjects, sumOf, toResult } from "./sync/results.js";
 import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges, describeForeignChanges } from "./sync/watch.js";
 
@@ -57,6 +57,10 @@ export class Table extends DeclaredTable {
     this.#options = options;
     this.#clock = options.clock ?? { now: () => performance.now() };
     this.#observed = new ObservedTable(kernel, this.ref, this.desired);
+    this.desired.counterSource = {
+      byKey: (set, keys) => this.#counted(set, (info) => kernel.elementsByKey(this.ref, info, keys)),
+      all: async (set) => this.#counted(set, (info) => kernel.elements(this.ref, info)),
+    };
     this.#quirks = new Quirks(kernel, options.family);
     this.#insertions = new Insertions(options);
     this.#checks = new CheckSchedule(this.#clock, options.postWriteIntervalMs ?? 0, options.refreshIntervalMs ?? 0);
@@ -151,6 +155,22 @@ export class Table extends DeclaredTable {
     } catch (error) {
       throw toTableError(this.#options.name, error);
     }
+  }
+
+  /** Reads what the elements of sets with counters have counted, for `ElementSet.count`. Throws TableError. */
+  async readCounters(): Promise<void> {
+    try {
+      for (const { elements, known } of this.desired.sets.values()) if (known) await elements.readCounters();
+    } catch (error) {
+      // A set that was made anew meanwhile is read the next time.
+      if (!(error instanceof KernelError) || error.code !== "not-found") throw toTableError(this.#options.name, error);
+    }
+  }
+
+  /** Undefined: the kernel has no such set, or one without counters. */
+  #counted<T>(set: string, read: (info: SetInfo) => T): T | undefined {
+    const info = this.#observed.state.sets.get(set);
+    return info?.exprs === undefined || info.exprs.length === 0 ? undefined : read(info);
   }
 
   /** Brings the kernel to what is desired. Throws TableError; then nothing has changed, and everything stays desired. */
@@ -399,8 +419,12 @@ export class Table extends DeclaredTable {
       );
       const flushMaps = mapsGo && (await this.#quirks.mapsMustBeEmptied());
       const chains = last ? snapshot.chains : [];
-      results.push(await this.#write(buildPlan({ ...this.#planBasis(), chains, sets, flushMaps }, phases), expect));
-      outgoing.settle(sets, this.#clock.now() + gracePeriodMs);
+      const { result, ends } = await this.#write(
+        buildPlan({ ...this.#planBasis(), chains, sets, flushMaps }, phases),
+        expect,
+      );
+      results.push(result);
+      outgoing.settle(sets, this.#clock.now() + gracePeriodMs, ends);
     };
     try {
       results.push(...(await this.#writeChainsAhead(snapshot, expect)));
@@ -416,11 +440,14 @@ export class Table extends DeclaredTable {
     return results.reduce(sumOf);
   }
 
-  async #write(plan: Plan, expect: { generation: number | undefined }): Promise<ApplyResult> {
+  async #write(
+    plan: Plan,
+    expect: { generation: number | undefined },
+  ): Promise<{ readonly result: ApplyResult; readonly ends: EndedElements }> {
     const commit = await this.#commit(plan.ops, expect.generation);
     if (commit !== undefined && expect.generation !== undefined) expect.generation = nextGeneration(expect.generation);
     plan.settle();
-    return toResult(commit, plan.counts);
+    return { result: toResult(commit, plan.counts), ends: endedElements(plan.ops, commit) };
   }
 
   #planBasis(): Omit<PlanInput, "chains" | "sets" | "flushMaps"> {
@@ -440,7 +467,7 @@ export class Table extends DeclaredTable {
     const first = chainsAhead(snapshot, this.#observed.state);
     if (first === undefined) return [];
     try {
-      return [await this.#write(buildPlan({ ...this.#planBasis(), ...first, flushMaps: false }), expect)];
+      return [(await this.#write(buildPlan({ ...this.#planBasis(), ...first, flushMaps: false }), expect)).result];
     } catch (error) {
       if (error instanceof CommitFailure && error.kernelError.code === "refused") return [];
       throw error;

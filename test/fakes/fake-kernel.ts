@@ -272,6 +272,17 @@ export class FakeKernel implements Kernel {
     return pack(set, this.shared.now());
   }
 
+  elementsByKey(ref: TableRef, info: SetInfo, keys: Uint8Array): ElementBatch {
+    this.checkOpen("read elements");
+    const set = this.shared.state.find(ref)?.sets.get(info.set);
+    const { keyLen } = info;
+    if (set === undefined) return { count: 0, keyLen, dataLen: 0, bytes: new Uint8Array() };
+    const texts = Array.from({ length: keys.length / keyLen }, (_, i) =>
+      Buffer.from(keys.subarray(i * keyLen, (i + 1) * keyLen)).toString("latin1"),
+    );
+    return pack(set, this.shared.now(), new Set(texts));
+  }
+
   async addresses(): Promise<InterfaceAddress[]> {
     await this.beginDump("dump addresses");
     return [...this.shared.state.addresses];
@@ -406,12 +417,12 @@ function setDump(ref: TableRef, set: SetState): SetDump {
 }
 
 /** All elements that have not expired; sets of intervals in the kernel's order, from the highest down. */
-function pack(set: SetState, now: number): ElementBatch {
+function pack(set: SetState, now: number, keys?: ReadonlySet<string>): ElementBatch {
   const all =
     set.sorted === undefined
       ? [...set.elements.values()]
       : [...set.elements.values()].filter((e) => e.catchall).concat(set.sorted.toReversed());
-  const elements = all.filter((element) => !isExpired(element, now));
+  const elements = all.filter((element) => !isExpired(element, now) && keys?.has(element.key) !== false);
   const timed = set.has(SetFlag.timeout);
   const shape = {
     keyLen: set.info.keyLen,
@@ -419,6 +430,7 @@ function pack(set: SetState, now: number): ElementBatch {
     ...(set.ranges && { keyEnd: true }),
     ...((set.has(SetFlag.interval) || elements.some(({ catchall }) => catchall)) && { flags: true }),
     ...(timed && { timeouts: true, expirations: true }),
+    ...(set.info.exprs?.length === 1 && set.info.exprs[0].type === "counter" && { counters: true }),
   };
   const layout = batchLayout(shape);
   const bytes = Buffer.alloc(elements.length * layout.stride);
@@ -432,6 +444,10 @@ function pack(set: SetState, now: number): ElementBatch {
       bytes.writeUInt32LE(intern(element.verdict, verdicts, interned), at + layout.data);
     else if (layout.data >= 0) bytes.write(element.data, at + layout.data, "latin1");
     if (layout.flags >= 0) bytes.writeUInt32LE(flagsOf(element), at + layout.flags);
+    if (layout.counter >= 0) {
+      bytes.writeBigUInt64LE(element.count?.packets ?? 0n, at + layout.counter);
+      bytes.writeBigUInt64LE(element.count?.bytes ?? 0n, at + layout.counter + 8);
+    }
     if (!timed) return;
     bytes.writeBigUInt64LE(element.timeout ?? 0n, at + layout.timeout);
     const left = element.expiresAt === Infinity ? 0 : Math.max(1, Math.round(element.expiresAt - now));

@@ -56,6 +56,7 @@ test("a service that the kernel refuses has an Event, found by its uid; the othe
     manifests: undefined,
     node: undefined,
     ownTable: false,
+    serviceCounters: "off",
     allowIncomplete: false,
     ended,
     onStatusRequest: () => undefined,

@@ -44,12 +44,22 @@ test("services lists what is in force, and what is rejected", async () => {
   const { code, stdout } = await ask("services");
   expect(code).toBe(0);
   const rows = stdout.split("\n").map((line) => line.split(/\s{2,}/));
-  expect(rows[0]).toEqual(["SERVICE", "PORT", "ADDRESS", "NODE PORT", "POLICY", "READY", "STATE"]);
+  expect(rows[0]).toEqual([
+    "SERVICE",
+    "PORT",
+    "ADDRESS",
+    "NODE PORT",
+    "POLICY",
+    "READY",
+    "CONNECTIONS",
+    "RATE",
+    "STATE",
+  ]);
   const of = (name: string) =>
     rows.filter(([service = ""]) => service.includes(`/${name}:`) || service.endsWith(`/${name}`));
   expect(of("web").length).toBeGreaterThan(0);
-  for (const row of of("web")) expect(row.slice(-2)).toEqual(["2/2", "in-force"]);
-  for (const row of of("empty")) expect(row.slice(-2)).toEqual(["0/0", "rejected"]);
+  for (const row of of("web")) expect([row.at(-4), row.at(-1)]).toEqual(["2/2", "in-force"]);
+  for (const row of of("empty")) expect([row.at(-4), row.at(-1)]).toEqual(["0/0", "rejected"]);
 });
 
 test("a named one comes with its endpoints; one that is not served is an error", async () => {

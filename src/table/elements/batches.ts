@@ -5,6 +5,7 @@ import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../../kernel/types.js";
 import { rangeRecords } from "../rules/intervals.js";
 import { wordsFor } from "./bytes.js";
+import { writeCount } from "./counters.js";
 import { KEY, type PackedMap } from "./packed-map.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
@@ -12,6 +13,11 @@ export interface Widths {
   readonly keyLen: number;
   readonly dataLen: number;
 }
+
+type Shape = Widths & { readonly count: number; readonly counters?: boolean };
+
+/** Packets and bytes, 64 bits each. */
+const COUNTER_WORDS = 4;
 
 export interface PackedBatches {
   readonly adds?: ElementBatch;
@@ -22,6 +28,7 @@ export interface PackedBatches {
 export class BatchWriter {
   #adds: Int32Array<ArrayBuffer>;
   #addCount = 0;
+  readonly #stride: number;
   #deletes = new Int32Array(16);
   #deleteCount = 0;
   readonly #used: Verdict[] = [];
@@ -33,14 +40,21 @@ export class BatchWriter {
     readonly verdicts: VerdictRegistry | undefined,
     /** About as many additions are to come. */
     additions: number,
+    /** Each addition has a counter. */
+    readonly counters = false,
   ) {
-    this.#adds = new Int32Array(additions * (map.keyWords + map.dataWords));
+    this.#stride = map.keyWords + map.dataWords + (counters ? COUNTER_WORDS : 0);
+    this.#adds = new Int32Array(additions * this.#stride);
   }
 
-  add(row: number, data: Int32Array, at: number): void {
+  add(row: number, data: Int32Array, at: number, packets = 0, bytes = 0): void {
     const { keyWords, dataWords } = this.map;
-    const to = this.#addCount++ * (keyWords + dataWords);
-    const adds = (this.#adds = roomFor(this.#adds, to + keyWords + dataWords));
+    const to = this.#addCount++ * this.#stride;
+    const adds = (this.#adds = roomFor(this.#adds, to + this.#stride));
+    if (packets > 0) {
+      writeCount(adds, to + keyWords + dataWords, packets);
+      writeCount(adds, to + keyWords + dataWords + 2, bytes);
+    }
     const words = this.map.words(row);
     const from = this.map.at(row) + KEY;
     for (let i = 0; i < keyWords; i++) adds[to + i] = words[from + i];
@@ -59,12 +73,13 @@ export class BatchWriter {
   /** `ranges`: keys are ranges, first and last value. */
   finish(ranges: boolean): PackedBatches {
     const { keyLen, dataLen } = this.widths;
-    const batch = (words: Int32Array<ArrayBuffer>, shape: Widths & { readonly count: number }): ElementBatch => {
+    const batch = (words: Int32Array<ArrayBuffer>, shape: Shape): ElementBatch => {
       const packed = { ...shape, bytes: unpadded(words, shape) };
       return ranges ? rangeElements(packed) : packed;
     };
     const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
-    const adds = { count: this.#addCount, keyLen, dataLen, ...verdicts };
+    const counters = this.counters ? { counters: true } : {};
+    const adds = { count: this.#addCount, keyLen, dataLen, ...verdicts, ...counters };
     const deletes = { count: this.#deleteCount, keyLen, dataLen: 0 };
     return {
       ...(adds.count > 0 ? { adds: batch(this.#adds, adds) } : {}),
@@ -94,10 +109,11 @@ function roomFor(buffer: Int32Array<ArrayBuffer>, length: number): Int32Array<Ar
   return larger;
 }
 
-function unpadded(
-  words: Int32Array<ArrayBuffer>,
-  { count, keyLen, dataLen }: Widths & { readonly count: number },
-): Uint8Array {
+function unpadded(words: Int32Array<ArrayBuffer>, { count, keyLen, dataLen, counters }: Shape): Uint8Array {
+  // Keys and data of sets with counters are whole words.
+  if (counters === true) {
+    return new Uint8Array(words.buffer, words.byteOffset, count * (keyLen + dataLen + COUNTER_WORDS * 4));
+  }
   const keyBytes = wordsFor(keyLen) * 4;
   const from = keyBytes + wordsFor(dataLen) * 4;
   const padded = new Uint8Array(words.buffer, words.byteOffset, count * from);

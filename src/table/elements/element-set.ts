@@ -19,6 +19,8 @@
 import type { ElementBatch, Verdict } from "../../kernel/types.js";
 import type { ElementSet, SetSpec } from "../rules/types.js";
 import { inSlices } from "../../base/time-slice.js";
+import { strideOf } from "../../kernel/element-batch.js";
+import { counterWord, ElementCounters, readCount } from "./counters.js";
 import { BatchWriter, eachRecord, type PackedBatches, type RecordVisitor } from "./batches.js";
 import { bytesAt, wordsFor } from "./bytes.js";
 import { KEY, PackedMap, RowList, USES } from "./packed-map.js";
@@ -49,6 +51,8 @@ export interface PackedChange extends PackedBatches {
   /** Rows whose grace period begins with this transaction. */
   readonly deferredRows: RowList;
   readonly otherRows: RowList;
+  /** The kernel is to tell what the elements that are deleted have counted. */
+  readonly counted: boolean;
 }
 
 export interface ElementDrift {
@@ -71,7 +75,19 @@ export interface TrackerOptions {
   /** Rows are ranges, first and last value, which the kernel holds as one or two elements with flags. */
   readonly ranges?: boolean;
   readonly onDirty?: () => void;
+  /** Of sets with counters; undefined: the kernel has none, or cannot be asked. */
+  readonly counterSource?: () => CounterSource | undefined;
 }
+
+/** Reads elements of a set with counters from the kernel. */
+export interface CounterSource {
+  /** Those of these keys, at once. */
+  byKey(set: string, keys: Uint8Array): ElementBatch | undefined;
+  all(set: string): Promise<ElementBatch | undefined>;
+}
+
+/** As many elements that are to be replaced are asked for one by one, some microseconds each, and not by a dump. */
+const MOST_BY_KEY = 100;
 
 /** One set's elements. `Table` alone calls what `ElementSet` does not have. */
 export class TrackedElements implements ElementSet {
@@ -86,6 +102,8 @@ export class TrackedElements implements ElementSet {
   readonly #keyBytes: Uint8Array;
   readonly #data: Int32Array;
   readonly #dataBytes: Uint8Array;
+  readonly #counters: ElementCounters | undefined;
+  readonly #counterSource: () => CounterSource | undefined;
   #taken: Taken | undefined;
   readonly #frozen = new Map<number, Frozen>();
 
@@ -96,7 +114,10 @@ export class TrackedElements implements ElementSet {
     this.keyLen = options.keyLen;
     this.dataLen = options.dataLen;
     this.#map = new PackedMap(wordsFor(this.keyLen), wordsFor(this.dataLen));
-    this.#rows = new Rows(this.#map, options.onDirty);
+    const counters = spec.counters === undefined ? undefined : new ElementCounters();
+    this.#counters = counters;
+    this.#counterSource = options.counterSource ?? (() => undefined);
+    this.#rows = new Rows(this.#map, options.onDirty, counters && ((row) => this.#freed(counters, row)));
     this.#verdicts = options.verdicts;
     this.#ranges = options.ranges ?? false;
     this.#key = new Int32Array(this.#map.keyWords);
@@ -178,6 +199,53 @@ export class TrackedElements implements ElementSet {
     return row < 0 ? undefined : this.#desiredData(row);
   }
 
+  count(key: Uint8Array): number {
+    const row = this.#countedRow(key);
+    return row < 0 ? 0 : (this.#counters?.packets(row) ?? 0);
+  }
+
+  countBefore(key: Uint8Array): number {
+    const row = this.#countedRow(key);
+    return row < 0 ? 0 : (this.#counters?.before(row) ?? 0);
+  }
+
+  #countedRow(key: Uint8Array): number {
+    if (this.#counters === undefined) return -1;
+    this.#readKey(key);
+    return this.#map.find(this.#key);
+  }
+
+  get counted(): boolean {
+    return this.#counters !== undefined;
+  }
+
+  /** Reads what the kernel's elements have counted; beside whatever else is done. */
+  async readCounters(): Promise<void> {
+    const counters = this.#counters;
+    if (counters === undefined) return;
+    counters.beginReading();
+    counters.keepBefore();
+    try {
+      const batch = await this.#counterSource()?.all(this.spec.set);
+      if (batch !== undefined) await this.#noteCounters(batch);
+    } finally {
+      counters.endReading();
+    }
+  }
+
+  async #noteCounters(batch: ElementBatch): Promise<void> {
+    const counterAt = counterWord(batch);
+    if (counterAt < 0) return;
+    await this.eachRecord(batch, (words, at) => {
+      const row = this.#map.find(words, at);
+      if (row >= 0) this.#noteCounter(row, words, at + counterAt);
+    });
+  }
+
+  #noteCounter(row: number, words: Int32Array, at: number): void {
+    this.#counters?.note(row, readCount(words, at), readCount(words, at + 2));
+  }
+
   kernelValue(key: Uint8Array): Uint8Array | undefined {
     if (this.kernelSize === 0) return undefined;
     this.#readKey(key);
@@ -229,9 +297,11 @@ export class TrackedElements implements ElementSet {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
     const additions = Math.min(most, taken.every ? this.#map.size : this.#rows.pendingAdds);
-    const writer = new BatchWriter(this.#map, this, this.#verdicts, additions);
+    const writer = new BatchWriter(this.#map, this, this.#verdicts, additions, this.#counters !== undefined);
+    if (this.#counters !== undefined) await this.#readReplaced(taken, most);
     const change = {
       full: taken.full && !taken.begun,
+      counted: this.#counters !== undefined,
       addRows: new RowList(additions),
       deleteRows: new RowList(),
       deferredRows: new RowList(),
@@ -251,8 +321,33 @@ export class TrackedElements implements ElementSet {
     return this.#taken !== undefined;
   }
 
-  /** The transaction is in force: the kernel holds what was sent. Grace periods that begin with it end at `due`. */
-  async settle(change: PackedChange, due: number): Promise<void> {
+  #freed(counters: ElementCounters, row: number): void {
+    counters.freed(row);
+    this.spec.counters?.gone?.(this.#keyAt(row).slice());
+  }
+
+  /** What the elements have counted that the taken rows replace. */
+  async #readReplaced(taken: Taken, most: number): Promise<void> {
+    if (this.kernelSize === 0) return;
+    const source = this.#counterSource();
+    const keys: Uint8Array[] = [];
+    for (let i = taken.packed; i < Math.min(taken.limit, taken.packed + most); i++) {
+      const row = taken.every ? i : taken.rows.rows[i];
+      const state = this.#rows.of(row);
+      if (this.#rows.isInKernel(state) && (taken.full || !this.#rows.isInForce(state))) keys.push(this.#keyAt(row));
+    }
+    if (source === undefined || keys.length === 0) return;
+    const { set } = this.spec;
+    const batch = keys.length > MOST_BY_KEY ? await source.all(set) : source.byKey(set, Buffer.concat(keys));
+    if (batch !== undefined) await this.#noteCounters(batch);
+  }
+
+  /**
+   * The transaction is in force: the kernel holds what was sent. Grace periods that begin with it end at `due`. `ends`: the elements that it
+   * deleted, with what they had counted.
+   */
+  async settle(change: PackedChange, due: number, ends?: ElementBatch): Promise<void> {
+    if (this.#counters?.replacingAny === true) await this.#settleCounters(this.#counters, change, ends);
     if (change.full) this.#rows.forgetKernel();
     const { deleteRows } = change;
     for (let i = 0; i < deleteRows.length; i++) this.#rows.dropKernel(deleteRows.rows[i]);
@@ -262,8 +357,24 @@ export class TrackedElements implements ElementSet {
     await this.#rows.finishAll(change.otherRows);
   }
 
+  async #settleCounters(counters: ElementCounters, { addRows }: PackedChange, ends?: ElementBatch): Promise<void> {
+    const ended = new Map<number, number>();
+    if (ends !== undefined) {
+      const counterAt = counterWord(ends);
+      await this.eachRecord(ends, (words, at) => {
+        ended.set(this.#map.find(words, at), readCount(words, at + counterAt));
+      });
+    }
+    for (let i = 0; i < addRows.length; i++) {
+      const row = addRows.rows[i];
+      const missed = counters.replaced(row, ended.get(row));
+      if (missed > 0) this.spec.counters?.missed?.(this.#keyAt(row).slice(), missed);
+    }
+  }
+
   /** The transaction is not in force: everything that was taken is to be done again. */
   async abort(change: PackedChange): Promise<void> {
+    for (let i = 0; i < change.addRows.length; i++) this.#counters?.aborted(change.addRows.rows[i]);
     for (let i = 0; i < change.deferredRows.length; i++) this.#rows.markDirty(change.deferredRows.rows[i]);
     for (const list of [change.addRows, change.deleteRows, change.otherRows]) await this.#rows.finishAll(list);
   }
@@ -309,8 +420,11 @@ export class TrackedElements implements ElementSet {
     }
     this.#rows.forgetKernel(true);
     const drift = { gone: 0, added: 0, changed: 0 };
+    const counterAt = this.#counters === undefined ? -1 : counterWord(batch);
     const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
-      const how = this.#rows.found(this.#map.findOrInsert(words, at), data, dataAt);
+      const row = this.#map.findOrInsert(words, at);
+      if (counterAt >= 0) this.#noteCounter(row, words, at + counterAt);
+      const how = this.#rows.found(row, data, dataAt);
       if (how !== undefined) drift[how]++;
     });
     const { deferLeftovers = false } = this.spec;
@@ -371,7 +485,8 @@ export class TrackedElements implements ElementSet {
         writer.delete(row);
         change.deleteRows.push(row);
       }
-      writer.add(row, data, dataAt);
+      if (this.#counters === undefined) writer.add(row, data, dataAt);
+      else this.#addCounted(this.#counters, row, { data, dataAt, inKernel }, writer);
       change.addRows.push(row);
     } else if ((state & DEFERRED) !== 0 && inKernel) {
       change.deferredRows.push(row);
@@ -382,6 +497,21 @@ export class TrackedElements implements ElementSet {
       writer.delete(row);
       change.deleteRows.push(row);
     } else change.otherRows.push(row);
+  }
+
+  /** The element goes on counting where the one that was there ends. */
+  #addCounted(
+    counters: ElementCounters,
+    row: number,
+    { data, dataAt, inKernel }: { readonly data: Int32Array; readonly dataAt: number; readonly inKernel: boolean },
+    writer: BatchWriter,
+  ): void {
+    const { carries = (): boolean => true } = this.spec.counters ?? {};
+    const former = bytesAt(this.#rows.kernelWords(row), this.#rows.kernelAt(row), this.dataLen);
+    const goesOn = !inKernel || carries(former, bytesAt(data, dataAt, this.dataLen));
+    const packets = goesOn ? counters.packets(row) : 0;
+    if (inKernel || packets > 0) counters.replacing(row, packets, inKernel && goesOn);
+    writer.add(row, data, dataAt, packets, counters.bytes(row));
   }
 
   /** The kernel holds what the additions from `from` to `to` said. */
@@ -395,7 +525,7 @@ export class TrackedElements implements ElementSet {
   }
 
   #sent(batch: ElementBatch | undefined, index: number): Int32Array {
-    const at = index * (this.keyLen + this.dataLen) + this.keyLen;
+    const at = index * (batch === undefined ? 0 : strideOf(batch)) + this.keyLen;
     for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = batch?.bytes[at + i] ?? 0;
     if (this.#verdicts !== undefined) this.#data[0] = this.#verdicts.id(verdictAt(batch, this.#data[0]));
     return this.#data;

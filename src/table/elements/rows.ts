@@ -33,6 +33,7 @@ const ONE_GENERATION = FLAGS + 1;
 export class Rows {
   readonly #map: PackedMap;
   readonly #onDirty: (() => void) | undefined;
+  readonly #onFree: ((row: number) => void) | undefined;
   #dirty = new RowList();
   #dirtyBit = DIRTY_EVEN;
   #allDirty = false;
@@ -47,9 +48,11 @@ export class Rows {
   #kernelSize = 0;
   #pendingAdds = 0;
 
-  constructor(map: PackedMap, onDirty: (() => void) | undefined) {
+  /** @param onFree called with each row right before it is free. */
+  constructor(map: PackedMap, onDirty: (() => void) | undefined, onFree?: (row: number) => void) {
     this.#map = map;
     this.#onDirty = onDirty;
+    this.#onFree = onFree;
   }
 
   get size(): number {
@@ -310,6 +313,7 @@ export class Rows {
     if (isDesired ? !inKernel || (state & DIFFERS) !== 0 : inKernel && (state & DEFERRED) === 0) this.markDirty(row);
     else if (!isDesired && !inKernel && (state & DIRTY) === 0) {
       if ((state & DEFERRED) !== 0) this.#due.delete(row);
+      this.#onFree?.(row);
       this.#map.remove(row);
     }
   }

@@ -47,6 +47,7 @@ function renderSet(set: TrackedElements, verdicts: VerdictRegistry): string[] {
   if (size !== undefined) lines.push(`\t\tsize ${size}`);
   if (flags.length > 0) lines.push(`\t\tflags ${flags.join(",")}`);
   if (spec.timeoutMs !== undefined && spec.timeoutMs > 0) lines.push(`\t\ttimeout ${durationText(spec.timeoutMs)}`);
+  if (spec.counters !== undefined) lines.push("\t\tcounter");
   if (spec.comment !== undefined) lines.push(`\t\tcomment "${spec.comment}"`);
   const elements = renderElements(set, verdicts);
   if (elements.length > 0) lines.push(`\t\telements = { ${elements.join(",\n\t\t\t     ")} }`);

@@ -1,6 +1,7 @@
 /** Set specifications in the kernel's terms. */
 import { DATA_VERDICT, DataTypeId, SetFlag } from "../../kernel/constants.js";
-import type { SetInfo } from "../../kernel/types.js";
+import { sameExprs } from "../../kernel/normalize.js";
+import type { Expr, SetInfo } from "../../kernel/types.js";
 import { ceilPowerOfTwo } from "../elements/packed-map.js";
 import { checkComment, checkName, commentOf, setUserdata } from "./text.js";
 import { FIELD_BYTES, type FieldType, type SetSpec } from "./types.js";
@@ -61,6 +62,8 @@ export function checkSetSpec(spec: SetSpec): void {
     throw new RangeError(`set ${spec.set}: size ${spec.size}`);
 }
 
+const COUNTER: readonly Expr[] = [{ type: "counter" }];
+
 /** What to create the set with. `size` is the resolved bound. */
 export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
   // Of a concatenation nft knows each field's order by its type; of a single one it must be told.
@@ -77,6 +80,7 @@ export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
     keyType: typeId(spec.key),
     keyLen: packedBytes(spec.key),
     ...dataOf(spec),
+    ...(spec.counters === undefined ? {} : { exprs: COUNTER }),
     ...(size === undefined ? {} : { size }),
     ...(spec.timeoutMs !== undefined && spec.timeoutMs > 0 ? { timeout: BigInt(spec.timeoutMs) } : {}),
     ...(userdata === undefined ? {} : { userdata }),
@@ -115,6 +119,7 @@ export function serves(kernel: SetInfo, spec: SetSpec): boolean {
     (desired.dataLen === undefined || kernel.dataLen === desired.dataLen) &&
     timeouts <= TIMEOUT_SLACK_MS &&
     timeouts >= -TIMEOUT_SLACK_MS &&
+    sameExprs(kernel.exprs ?? [], desired.exprs ?? []) &&
     (spec.dynamic === true || commentOf(kernel.userdata, "set") === spec.comment);
   if (answer) servedBy.set(spec, kernel);
   return answer;

@@ -192,7 +192,21 @@ export interface SetSpec {
    * elements packets may still look up under a verdict that goes away in the same transaction. A function tells which of them.
    */
   readonly deferLeftovers?: boolean | ((key: Uint8Array) => boolean);
+  /**
+   * Each element counts the packets that find it (Linux 5.7). An element that is replaced goes on counting where the former one ended, unless
+   * `carries` says that the two are not about the same thing; `ElementSet.count` tells, as of the last `Table.readCounters()`.
+   */
+  readonly counters?: Counters;
   readonly comment?: string;
+}
+
+export interface Counters {
+  /** Of the data before and after, as views; default: always. */
+  readonly carries?: (before: Uint8Array, after: Uint8Array) => boolean;
+  /** These packets found the element that was replaced, and came too late for the new one to be told of. */
+  readonly missed?: (key: Uint8Array, packets: number) => void;
+  /** The element is neither desired nor in the kernel any more. */
+  readonly gone?: (key: Uint8Array) => void;
 }
 
 /**
@@ -232,6 +246,10 @@ export interface ElementSet {
   releaseList(key: Uint8Array, base: number, count: number, deferred: boolean): void;
   /** Whether the kernel is known to hold all elements of such a list with this data. */
   kernelHoldsList(key: Uint8Array, base: number, data: Int32Array, count: number): boolean;
+  /** Packets that the element has counted, as of the last reading; 0 where there is none. Of sets with `counters`. */
+  count(key: Uint8Array): number;
+  /** The same as of the reading before that. */
+  countBefore(key: Uint8Array): number;
   /** Calls `visit` with every key that the kernel is known to hold and that is not desired, as a view that is valid during the call. */
   forEachLeftover(visit: (key: Uint8Array) => void): void;
   /** Interval sets only: desires what the kernel is known to hold. */

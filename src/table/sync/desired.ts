@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 
 import type { Family } from "../../kernel/types.js";
 import { Hook } from "../../kernel/constants.js";
-import { TrackedElements } from "../elements/element-set.js";
+import { type CounterSource, TrackedElements } from "../elements/element-set.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
 import { prepareRule, type References, type DesiredChain } from "../rules/diff.js";
@@ -41,6 +41,8 @@ export class DesiredState {
   #dirtyChains = new Set<string>();
   #dirtySets = new Set<string>();
   #targets = new Set<string>();
+  /** Where sets with counters are read; undefined: there is no kernel. */
+  counterSource: CounterSource | undefined;
   readonly #chainUses = new Map<string, number>();
   readonly #setUses = new Map<string, number>();
 
@@ -188,7 +190,7 @@ export class DesiredState {
       return new TrackedElements(spec, { keyLen, dataLen: 4, verdicts: this.verdicts, onDirty });
     }
     const dataLen = spec.data === undefined ? 0 : packedBytes(spec.data);
-    return new TrackedElements(spec, { keyLen, dataLen, onDirty });
+    return new TrackedElements(spec, { keyLen, dataLen, onDirty, counterSource: () => this.counterSource });
   }
 
   #unref(chain: DesiredChain | undefined): void {
@@ -210,6 +212,9 @@ function countUse(uses: Map<string, number>, name: string, by: number): void {
 function sameShape(a: SetSpec, b: SetSpec): boolean {
   const data = (spec: SetSpec): string => (spec.data === "verdict" ? "verdict" : String(packedBytes(spec.data ?? [])));
   return (
-    packedBytes(a.key) === packedBytes(b.key) && data(a) === data(b) && (a.interval === true) === (b.interval === true)
+    packedBytes(a.key) === packedBytes(b.key) &&
+    data(a) === data(b) &&
+    (a.interval === true) === (b.interval === true) &&
+    (a.counters === undefined) === (b.counters === undefined)
   );
 }

@@ -15,6 +15,7 @@
  * the kernel looks at all elements of a map for each rule that comes to name it. Elements with verdicts do not go ahead, for their chains
  * may come with the last transaction; nor do ranges, whose two ends belong together.
  */
+import type { ElementBatch } from "../../kernel/types.js";
 import type { PackedChange } from "../elements/element-set.js";
 import { chainServes, type PlanInput, type SetPlan } from "./plan.js";
 import type { SetSnapshot, Snapshot } from "./snapshot.js";
@@ -64,6 +65,9 @@ export interface Piece {
   readonly last: boolean;
 }
 
+/** By set: elements that a transaction deleted, with what they had counted. */
+export type EndedElements = ReadonlyMap<string, ElementBatch>;
+
 /** The elements that were taken for one apply, until each is in force or given back. */
 export class Outgoing {
   readonly #sets: readonly SetSnapshot[];
@@ -101,14 +105,21 @@ export class Outgoing {
   }
 
   /** These are in force. They are noted while others are written: `settled` waits for that. Grace periods that begin with it end at `due`. */
-  settle(sets: readonly OutgoingSet[], due: number): void {
+  settle(sets: readonly OutgoingSet[], due: number, ends: EndedElements): void {
     for (const set of sets) this.#open.delete(set);
-    this.#settling = this.#settleAfter(this.#settling, sets, due);
+    this.#settling = this.#settleAfter(this.#settling, sets, due, ends);
   }
 
-  async #settleAfter(former: Promise<void>, sets: readonly OutgoingSet[], due: number): Promise<void> {
+  async #settleAfter(
+    former: Promise<void>,
+    sets: readonly OutgoingSet[],
+    due: number,
+    ends: EndedElements,
+  ): Promise<void> {
     await former;
-    for (const { taken, change } of sets) if (change !== undefined) await taken?.settle(change, due);
+    for (const { name, taken, change } of sets) {
+      if (change !== undefined) await taken?.settle(change, due, ends.get(name));
+    }
   }
 
   settled(): Promise<void> {

@@ -385,6 +385,7 @@ export function others(world: () => KernelWorld): void {
       fib: true,
       chainUserdata: true,
       deletedMapsLetGo: true,
+      elementCounters: true,
     });
     expect(await kernel().tables()).toEqual([]);
     expect(table.features()).toBe(table.features());

@@ -96,8 +96,10 @@ test("a named service has its endpoints and their shares; an unknown one is not 
   ]);
   expect(board.route(["services", "default", "nope"])).toBeUndefined();
   expect(board.route(["services", "default"])).toBeUndefined();
-  const text = textOf(await listed("default", "web"), "table", true);
-  expect(text).toContain("default/web  80/TCP  10.0.0.1  30080      external Local  2/3    in-force");
+  const text = await textOf(await listed("default", "web"), "table", true);
+  expect(text).toContain(
+    "default/web  80/TCP  10.0.0.1  30080      external Local  2/3    -            -     in-force",
+  );
   expect(text).toMatch(/10\.1\.0\.2:8080 +this node +serving +50 % +100 %/);
   expect(text).toMatch(/10\.1\.0\.3:8080 +another node +not serving +- +-/);
 });

@@ -44,6 +44,13 @@ class Records {
     return this.number(record, this.at.expiration);
   }
 
+  /** What its counter begins with; undefined: 0. */
+  count(record: number): ElementState["count"] {
+    if (this.at.counter < 0) return undefined;
+    const start = record * this.at.stride + this.at.counter;
+    return { packets: this.bytes.readBigUInt64LE(start), bytes: this.bytes.readBigUInt64LE(start + 8) };
+  }
+
   verdict(record: number): Verdict | undefined {
     const { verdicts } = this.batch;
     return verdicts?.[this.bytes.readUInt32LE(record * this.at.stride + this.at.data)];
@@ -189,6 +196,7 @@ class Adder {
     const target = verdict === undefined ? undefined : this.target(verdict);
     return {
       ...identity,
+      count: records.count(record),
       data: verdict === undefined ? data : "",
       verdict,
       target,

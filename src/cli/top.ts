@@ -1,0 +1,161 @@
+/** `top`: the services, or one service's endpoints, that get the most connections. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { columns } from "../base/columns.js";
+import type { ServiceList } from "../control/types.js";
+import type { TopOptions } from "./options.js";
+import { rateText, servicesOf } from "./services.js";
+import { writeOut } from "./stdio.js";
+
+/** Lines of a screen that is none. */
+const LINES = 20;
+/** Above the rows: what is counted, and titles; and one line below them, for the prompt. */
+const FRAME = 4;
+
+/** One service port, or one endpoint. */
+export interface TopRow {
+  readonly cells: readonly string[];
+  readonly connections: number;
+  /** By the daemon; undefined: it has not been asked of late. */
+  readonly perSecond: number | undefined;
+}
+
+interface Sample {
+  readonly at: number;
+  readonly rows: ReadonlyMap<string, number>;
+}
+
+/**
+ * A screen every `interval`, until `q` or Ctrl-C, or as often as `count` says; without a terminal one after the other, once unless `count` says
+ * otherwise. Exit code 0; 1 when no daemon answers, or nothing is counted.
+ */
+export async function topCommand(name: string | undefined, options: TopOptions): Promise<number> {
+  const { count = process.stdout.isTTY ? Infinity : 1, interval, socket } = options;
+  const screen = process.stdout.isTTY ? new Screen() : undefined;
+  try {
+    let before: Sample | undefined;
+    for (let round = 0; round < count; round++) {
+      if (round > 0) await Promise.race([sleep(interval), screen?.ended].filter((one) => one !== undefined));
+      if (screen?.isEnded === true) return 0;
+      const list = await servicesOf(name, socket);
+      const rows = topRows(list);
+      if (rows === undefined) {
+        screen?.close();
+        process.stderr.write(`nft-proxier: ${notCounted(name, list)}\n`);
+        return 1;
+      }
+      const sample = {
+        at: performance.now(),
+        rows: new Map(rows.map((row) => [row.cells.join(" "), row.connections])),
+      };
+      const lines = (process.stdout.rows || LINES + FRAME) - FRAME;
+      const text = topText(rows, { name, sample, before, lines: screen === undefined ? LINES : lines });
+      if (screen === undefined) await writeOut(`${round === 0 ? "" : "\n"}${text}\n`);
+      else screen.show(text);
+      before = sample;
+    }
+    return 0;
+  } finally {
+    screen?.close();
+  }
+}
+
+function notCounted(name: string | undefined, { items }: ServiceList): string {
+  if (items.every(({ connections }) => connections === undefined)) {
+    return "connections are not counted: the daemon was started with --service-counters=off, or Linux is older than 5.7";
+  }
+  return `${name} has no endpoints, or theirs are not counted: start the daemon with --service-counters=endpoint`;
+}
+
+/** Undefined: nothing is counted. */
+export function topRows({ items }: ServiceList): TopRow[] | undefined {
+  const rows = items.flatMap((item): TopRow[] => {
+    const { namespace, name, portName, port, protocol, family, connections } = item;
+    if (connections === undefined) return [];
+    const service = `${namespace}/${name}${portName === "" ? "" : `:${portName}`}`;
+    const cells = [service, `${port}/${protocol}`, family === "ip" ? "IPv4" : "IPv6"];
+    if (item.endpoints === undefined) return [{ cells, connections, perSecond: item.connectionsPerSecond }];
+    return item.endpoints.flatMap((endpoint) =>
+      endpoint.connections === undefined
+        ? []
+        : [{ cells: [...cells, addressText(endpoint)], connections: endpoint.connections, perSecond: undefined }],
+    );
+  });
+  return rows.length === 0 ? undefined : rows;
+}
+
+function addressText({ address, port }: { readonly address: string; readonly port: number }): string {
+  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+}
+
+interface View {
+  readonly name: string | undefined;
+  readonly sample: Sample;
+  readonly before: Sample | undefined;
+  readonly lines: number;
+}
+
+/** The rows with the highest rates, those with the most connections first among equals. */
+export function topText(rows: readonly TopRow[], { name, sample, before, lines }: View): string {
+  const rated = rows
+    .map((row) => ({ ...row, rate: rateOf(row, sample, before) }))
+    .sort((a, b) => (b.rate ?? -1) - (a.rate ?? -1) || b.connections - a.connections);
+  const total = rated.reduce((sum, { rate = 0 }) => sum + rate, 0);
+  const title = ["SERVICE", "PORT", "FAMILY", ...(rows.some(({ cells }) => cells.length > 3) ? ["ENDPOINT"] : [])];
+  const body = rated
+    .slice(0, lines)
+    .map(({ cells, rate, connections }) => [...cells, rateText(rate), String(connections)]);
+  const [titles = "", ...texts] = columns([[...title, "RATE", "CONNECTIONS"], ...body]);
+  const of = name === undefined ? `${rows.length} service ports` : `${rows.length} endpoints of ${name}`;
+  const head = `${of}, ${rateText(total)} new connections${before === undefined ? "" : " between the last two looks"}`;
+  return [head, "", titles, ...texts].join("\n");
+}
+
+function rateOf(row: TopRow, sample: Sample, before: Sample | undefined): number | undefined {
+  if (before === undefined) return row.perSecond;
+  const former = before.rows.get(row.cells.join(" "));
+  // A new one, or one that began anew, has had no time.
+  if (former === undefined || row.connections < former) return undefined;
+  return ((row.connections - former) / (sample.at - before.at)) * 1000;
+}
+
+/** The terminal's other screen: what was there before is there again at the end. */
+class Screen {
+  readonly ended: Promise<void>;
+  isEnded = false;
+  #open = true;
+  readonly #end = Promise.withResolvers<void>();
+
+  constructor() {
+    this.ended = this.#end.promise;
+    process.stdout.write("\x1b[?1049h\x1b[?25l");
+    if (process.stdin.isTTY) process.stdin.setRawMode(true);
+    process.stdin.on("data", this.#onKey).resume();
+    process.once("SIGINT", this.#stop).once("SIGTERM", this.#stop);
+  }
+
+  show(text: string): void {
+    const lines = text.split("\n").map((line) => line.slice(0, process.stdout.columns || undefined));
+    // Titles in bold, as other programs of the kind have them; https://no-color.org
+    const plain = process.env["NO_COLOR"] !== undefined && process.env["NO_COLOR"] !== "";
+    if (!plain && lines[2] !== undefined) lines[2] = `\x1b[1m${lines[2]}\x1b[22m`;
+    process.stdout.write(`\x1b[H${lines.join("\x1b[K\r\n")}\x1b[K\x1b[J`);
+  }
+
+  close(): void {
+    if (!this.#open) return;
+    this.#open = false;
+    process.stdin.off("data", this.#onKey).pause();
+    if (process.stdin.isTTY) process.stdin.setRawMode(false);
+    process.off("SIGINT", this.#stop).off("SIGTERM", this.#stop);
+    process.stdout.write("\x1b[?25h\x1b[?1049l");
+  }
+
+  readonly #onKey = (keys: Buffer): void => {
+    if (/[qQ\x03]/.test(keys.toString("latin1"))) this.#stop();
+  };
+
+  readonly #stop = (): void => {
+    this.isEnded = true;
+    this.#end.resolve();
+  };
+}

@@ -1,0 +1,78 @@
+/** Connections of services, as the kernel counts them. Read from the kernel with each scrape, and not else. */
+import { Counter, Gauge, type Registry } from "prom-client";
+import { TimeSlice } from "../base/time-slice.js";
+import type { IpFamily } from "../model/types.js";
+import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
+
+const DEFAULT_SERIES = 2000;
+const LABELS = ["namespace", "service", "port", "protocol", "ip_family"] as const;
+type Label = (typeof LABELS)[number];
+const NAME = "nftproxier_service_connections_total";
+
+/** One service port of one family. */
+export interface CountedPort {
+  readonly family: IpFamily;
+  readonly namespace: string;
+  readonly service: string;
+  /** "80" or, where it has a name, that. */
+  readonly port: string;
+  readonly protocol: string;
+  readonly connections: number;
+}
+
+export interface ConnectionSource {
+  /** In an order that stays, by name. */
+  ports(): Promise<Iterable<CountedPort>>;
+  /** What is in force. */
+  counts(family: IpFamily): { readonly services: number; readonly endpoints: number };
+}
+
+export interface ConnectionMetricsOptions {
+  readonly families: readonly IpFamily[];
+  /** Series of the counter at most, the first by name; 0: there is none. Default 2,000. */
+  readonly series?: number;
+}
+
+/** Registers its metrics. */
+export function registerConnectionMetrics(
+  registry: Registry,
+  source: ConnectionSource,
+  { families, series = DEFAULT_SERIES }: ConnectionMetricsOptions,
+): void {
+  for (const what of ["services", "endpoints"] as const) {
+    const gauge: Gauge<"ip_family"> = new Gauge({
+      name: `nftproxier_${what}`,
+      help: what === "services" ? "Services that are served" : "Endpoints that take traffic",
+      labelNames: ["ip_family"],
+      registers: [registry],
+      collect: () => {
+        for (const family of families) gauge.set(FAMILY_LABELS[family], source.counts(family)[what]);
+      },
+    });
+  }
+  if (series === 0) return;
+  const omitted = new Gauge({
+    name: "nftproxier_service_connections_omitted_series",
+    help: `Service ports that ${NAME} does not name: more than --connection-series`,
+    registers: [registry],
+  });
+  const connections: Counter<Label> = new Counter({
+    name: NAME,
+    help: "New connections to a service's addresses and node port that were given an endpoint, as the kernel counts them",
+    labelNames: LABELS,
+    registers: [registry],
+    collect: async () => {
+      const slice = new TimeSlice();
+      let all = 0;
+      const ports = await source.ports();
+      // The kernel's numbers, not ours: they may begin anew.
+      connections.reset();
+      for (const { family, namespace, service, port, protocol, connections: count } of ports) {
+        if (++all > series) continue;
+        connections.inc({ namespace, service, port, protocol, ...FAMILY_LABELS[family] }, count);
+        if (slice.spent) await slice.yield();
+      }
+      omitted.set(Math.max(0, all - series));
+    },
+  });
+}

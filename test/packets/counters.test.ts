@@ -1,0 +1,200 @@
+/** Connections of services, counted by the kernel: every one of them once, whatever happens to the tables meanwhile. */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { ServiceList, ServicePortStatus } from "../../src/control/types.js";
+import { eventually } from "../lab/eventually.ts";
+import { Cluster } from "./support/cluster.ts";
+import {
+  clusterIP,
+  loadBalancer,
+  nodeObject,
+  nodePort,
+  serviceCIDRObject,
+  serviceObjects,
+  type ServiceSpec,
+  type Target,
+} from "./support/objects.ts";
+
+const SERVICES = 50;
+const CONNECTIONS = 10_000;
+/** To each service at a time: what changes meanwhile comes between them. */
+const AT_ONCE = 10;
+
+/** Every fifth has policy Local, every seventh affinity. */
+function specs(endpoints: readonly string[]): ServiceSpec[] {
+  return Array.from({ length: SERVICES }, (_, i) => ({
+    name: `web-${i + 1}`,
+    n: i + 1,
+    endpoints,
+    protocols: ["tcp"],
+    families: ["ip"],
+    ...(i % 5 === 4 ? { external: "Local" as const } : {}),
+    ...(i % 7 === 6 ? { affinitySeconds: 3600 } : {}),
+  }));
+}
+const services = specs(["a", "b"]);
+/** Policy Local and no endpoint here: packets from outside are dropped. */
+const far: ServiceSpec = {
+  name: "far",
+  n: 60,
+  endpoints: ["r1"],
+  protocols: ["tcp"],
+  families: ["ip"],
+  external: "Local",
+};
+
+let cluster: Cluster;
+let directory: string;
+let socket: string;
+let args: readonly string[];
+let daemon: ChildProcess;
+let log = "";
+beforeAll(async () => {
+  cluster = await Cluster.create([
+    { name: "a", on: "node" },
+    { name: "b", on: "node" },
+    { name: "r1", on: "remote" },
+  ]);
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-counters-"));
+  socket = join(directory, "daemon.sock");
+  args = await cluster.write(objects(services));
+  await start();
+});
+afterAll(async () => {
+  if (daemon.exitCode === null && daemon.signalCode === null) await end("SIGKILL");
+  await rm(directory, { recursive: true });
+  await cluster.destroy();
+});
+
+const objects = (list: readonly ServiceSpec[]) =>
+  [...list, far].flatMap((service) => serviceObjects(cluster.lab, service));
+
+/** In place of what the daemon reads, in one step. */
+async function edit(list: readonly ServiceSpec[]): Promise<void> {
+  const [, manifests = ""] = args;
+  const items = [nodeObject(), serviceCIDRObject(), ...objects(list)];
+  await writeFile(join(directory, "edited"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+  await rename(join(directory, "edited"), join(manifests, "objects.json"));
+}
+
+async function start(...more: readonly string[]): Promise<void> {
+  daemon = cluster.start(["run", ...args, "--control-socket", socket, ...more]);
+  log = "";
+  daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  await eventually(async () => expect((await cluster.command(["status", "--socket", socket])).code).toBe(0));
+}
+
+async function end(signal: NodeJS.Signals): Promise<void> {
+  const ended = once(daemon, "exit");
+  daemon.kill(signal);
+  await ended;
+}
+
+async function list(): Promise<readonly ServicePortStatus[]> {
+  const { stdout } = await cluster.command(["services", "-o", "json", "--socket", socket]);
+  return (JSON.parse(stdout) as ServiceList).items;
+}
+
+/** By service. A reading is good for a second. */
+async function counted(): Promise<Record<string, number | undefined>> {
+  return Object.fromEntries((await list()).map(({ name, connections }) => [name, connections]));
+}
+
+const opened: Record<string, number> = { far: 0 };
+
+/** Connections to all services' ClusterIPs, load-balancer IPs or node ports, in turns, from a client outside and a pod. */
+async function connect(round: number): Promise<void> {
+  const ways: readonly ((service: ServiceSpec) => Target)[] = [clusterIP, loadBalancer, nodePort];
+  const way = ways[round % ways.length];
+  const { namespace, address } = cluster.source(round % 2 === 0 ? "client" : "b");
+  for (const service of services) {
+    const { address: to, port } = way(service);
+    const outcomes = await namespace.agent().probe({
+      protocol: "tcp",
+      ...(address ? { source: address.ip } : {}),
+      destination: to.ip,
+      port,
+      count: AT_ONCE,
+      timeoutMs: 20_000,
+    });
+    expect(outcomes.map(({ result }) => result)).toEqual(outcomes.map(() => "ok"));
+    opened[service.name] = (opened[service.name] ?? 0) + AT_ONCE;
+  }
+}
+
+const ROUNDS = CONNECTIONS / SERVICES / AT_ONCE;
+
+test(`${CONNECTIONS} connections over ${SERVICES} services are counted, through scaling, a kill and a repair`, async () => {
+  let scaling = true;
+  let scaled = 0;
+  const scale = (async () => {
+    for (; scaling; scaled++) await edit(specs(scaled % 2 === 0 ? ["a", "b", "r1"] : ["a", "b"]));
+  })();
+  for (let round = 0; round < ROUNDS; round++) {
+    await connect(round);
+    if (round === 6) await end("SIGKILL");
+    if (round === 7) await start();
+  }
+  scaling = false;
+  await scale;
+  expect(scaled).toBeGreaterThan(3);
+  await eventually(async () => expect(await counted()).toEqual(opened));
+});
+
+test("what policy Local drops for want of an endpoint is not counted", async () => {
+  const { address, port } = loadBalancer(far);
+  const outcomes = await cluster
+    .source("client")
+    .namespace.agent()
+    .probe({ protocol: "tcp", destination: address.ip, port, count: 5, timeoutMs: 1500 });
+  expect(outcomes.map(({ result }) => result)).not.toContain("ok");
+  await eventually(async () => expect(await counted()).toEqual(opened));
+});
+
+test("a table that another process deletes comes back with what had been counted when it was last read", async () => {
+  await cluster.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
+  await eventually(async () => expect(await counted()).toEqual(opened));
+  const table = await cluster.node.mustRun(["nft", "list", "table", "ip", "kube-proxy"]);
+  expect(table).toContain("10.96.1.1 . tcp . 80 counter packets ");
+  await connect(0);
+  await eventually(async () => expect(await counted()).toEqual(opened));
+});
+
+test("services NS/NAME tells what is open at each endpoint, top what gets connections", async () => {
+  const { namespace } = cluster.source("client");
+  const { address, port } = clusterIP(services[0]);
+  const keep = await namespace
+    .agent()
+    .probe({ protocol: "tcp", destination: address.ip, port, count: 3, timeoutMs: 20_000 });
+  expect(keep.every(({ result }) => result === "ok")).toBe(true);
+  opened["web-1"] = (opened["web-1"] ?? 0) + 3;
+  const one = await cluster.command(["services", "default/web-1", "--socket", socket]);
+  expect(one.stdout).toMatch(/ENDPOINT +WHERE +STATE +SHARE +LOCAL SHARE +OPEN +HALF OPEN/);
+  const top = await cluster.command(["top", "-n", "2", "-d", "1100ms", "--socket", socket]);
+  expect(top.code).toBe(0);
+  expect(top.stdout.match(/^SERVICE +PORT +FAMILY +RATE +CONNECTIONS$/gm)).toHaveLength(2);
+  expect(top.stdout).not.toContain("\x1b");
+});
+
+test("--service-counters=off and back: one transaction each, no connection fails", async () => {
+  for (const what of ["off", "endpoint", "service"] as const) {
+    await end("SIGTERM");
+    const during = connect(1);
+    await start("--service-counters", what);
+    expect(firstWrite("ip")).toMatchObject({ msg: "synced", transactions: 1 });
+    await during;
+    const counts = Object.values(await counted());
+    if (what === "off") expect(counts.every((count) => count === undefined)).toBe(true);
+    else expect(counts.every((count) => count !== undefined)).toBe(true);
+  }
+});
+
+/** What the daemon says of the first transactions that it sent. */
+function firstWrite(family: string): unknown {
+  const lines = log.split("\n").filter((line) => line.startsWith("{"));
+  return lines.map((line) => JSON.parse(line) as Record<string, unknown>).find((line) => line["family"] === family);
+}
