@@ -33,7 +33,8 @@ export const PACKETS_PER_SECOND = 50;
 
 /** Chains of the trace table. Those without rules see the packet as other tables have left it: translated, with its interfaces. */
 export const TraceChain = {
-  mark: "mark",
+  /** Not "mark": nft could not read a file with a chain of that name. */
+  traced: "traced",
   preroutingFirst: "prerouting-first",
   preroutingTracked: "prerouting-tracked",
   outputFirst: "output-first",
@@ -65,7 +66,7 @@ export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
     const base = hook === undefined ? {} : { base: { type: "filter", hook, priority, policy: "accept" } as const };
     ops.push({ op: "add", kind: "chain", ...ref, chain: name, ...base });
   };
-  chain(TraceChain.mark);
+  chain(TraceChain.traced);
   chain(TraceChain.preroutingFirst, Hook.prerouting, FIRST);
   chain(TraceChain.outputFirst, Hook.output, FIRST);
   if (!filter.allPackets) {
@@ -119,10 +120,10 @@ class Rules {
   /** One limit for all rules; what it holds back is counted. */
   mark(): void {
     const { exprs } = lowerRule({ statements: [{ action: "counter" }] }, { family: "inet" });
-    this.#rule(TraceChain.mark, exprs);
+    this.#rule(TraceChain.traced, exprs);
     const burst = PACKETS_PER_SECOND;
     const limit: Rule = { statements: [{ action: "limit", rate: PACKETS_PER_SECOND, per: "second", burst }] };
-    this.#rule(TraceChain.mark, [
+    this.#rule(TraceChain.traced, [
       ...lowerRule(limit, { family: "inet" }).exprs,
       { type: "immediate", dreg: 1, data: Uint8Array.of(1) },
       { type: "meta", key: MetaKey.nftrace, sreg: 1 },
@@ -157,7 +158,7 @@ class Rules {
       const goto: Expr = {
         type: "immediate",
         dreg: VERDICT_REGISTER,
-        data: { verdict: "goto", chain: TraceChain.mark },
+        data: { verdict: "goto", chain: TraceChain.traced },
       };
       this.#rule(chain, [...renumbered, ...more, goto]);
     }

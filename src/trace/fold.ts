@@ -117,7 +117,7 @@ export class TraceFold {
     const known = this.#open.get(event.id);
     if (event.network === undefined || !this.#isOwn(event)) return known;
     // Only our rules lead to the chain that marks: another program's traces pass our other chains, too.
-    const marked = event.chain === TraceChain.mark || event.verdict?.chain === TraceChain.mark;
+    const marked = event.chain === TraceChain.traced || event.verdict?.chain === TraceChain.traced;
     if (known !== undefined && !marked) return known;
     const headers = readHeaders(event.network, event.transport);
     if (headers === undefined) return known;

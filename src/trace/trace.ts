@@ -115,7 +115,7 @@ export class PacketTrace {
 
   /** By the counter ahead of the limit. */
   async #matched(): Promise<number> {
-    const [first] = await this.#kernel.rules(this.#table, TraceChain.mark).catch(() => []);
+    const [first] = await this.#kernel.rules(this.#table, TraceChain.traced).catch(() => []);
     const counter = first?.exprs.find((expr) => expr.type === "counter");
     return Number(counter?.packets ?? 0n);
   }

@@ -37,7 +37,7 @@ const mark = (
   id,
   ...rule,
   ...own,
-  chain: TraceChain.mark,
+  chain: TraceChain.traced,
   rule: 9n,
   verdict: { verdict: "continue" },
   ...(from === "outside" && { iif: 7 }),

@@ -122,14 +122,14 @@ test("the table is owned, made new, and limits what it marks", () => {
   });
   const rules = ops.flatMap((op) => (op.kind === "rule" && op.op === "add" ? [op] : []));
   const marking = rules
-    .filter(({ chain }) => chain === TraceChain.mark)
+    .filter(({ chain }) => chain === TraceChain.traced)
     .map(({ exprs }) => exprs.map(({ type }) => type));
   expect(marking).toEqual([["counter"], ["limit", "immediate", "meta"]]);
   // Of connections that begin and of those that tracking cannot place, for what this node gets and what it sends.
   const per = new Map<string, number>();
   for (const { chain } of rules) per.set(chain, (per.get(chain) ?? 0) + 1);
   expect(Object.fromEntries(per)).toEqual({
-    mark: 2,
+    traced: 2,
     "prerouting-first": 2,
     "prerouting-tracked": 3,
     "output-first": 2,

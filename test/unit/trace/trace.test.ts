@@ -52,7 +52,7 @@ class FakeKernel implements TraceKernel {
 const marked: TraceEvent = {
   id: 1,
   ...ref,
-  chain: TraceChain.mark,
+  chain: TraceChain.traced,
   type: TraceType.rule,
   nfproto: NfProto.ip,
   rule: 9n,
@@ -113,7 +113,7 @@ test.each([refusal("EINVAL", 3), refusal("EPERM"), new KernelError("no-permissio
 test("the end removes the table, and tells what matched", async () => {
   const trace = await start();
   const counter: Expr = { type: "counter", packets: 12n, bytes: 0n };
-  kernel.rulesThere = [{ ...ref, chain: TraceChain.mark, handle: 1n, exprs: [counter] }];
+  kernel.rulesThere = [{ ...ref, chain: TraceChain.traced, handle: 1n, exprs: [counter] }];
   expect(await trace.stop()).toEqual({ matched: 12, losses: 0 });
   expect(kernel.committed.at(-1)).toEqual([{ op: "delete", kind: "table", ...ref }]);
   expect(kernel.open).toBe(0);
