@@ -298,7 +298,7 @@ function removeOrphans(dist) {
 function ensureDist() {
   const output = path.join(root, "dist", "main.js");
   const inputs = digest(
-    [...filesUnder("src"), "tsconfig.json", "deploy/page.mjs"],
+    [...filesUnder("src"), "tsconfig.json", "deploy/page.mjs", "deploy/man.mjs"],
     packageVersion("typescript"),
     packageVersion("rolldown"),
   );
@@ -309,6 +309,7 @@ function ensureDist() {
       });
       runOrFail("building the status page", pinnedNode, ["deploy/page.mjs", "dist/page/page.html"]);
       removeOrphans("dist");
+      runOrFail("writing the manual page", pinnedNode, ["deploy/man.mjs", "dist/man/nft-proxier.8"]);
       fs.chmodSync(output, 0o755);
     });
   });

@@ -1,9 +1,11 @@
-import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
+import { Argument, Command, CommanderError, InvalidArgumentError, Option } from "commander";
+import { completionScript, type Shell, SHELLS } from "./completion.js";
 import { closest } from "../config/closest.js";
 import { parseDuration } from "../config/duration.js";
 import type { GcInterval } from "../conntrack/service.js";
 import { LOG_LEVELS, type LogLevel } from "../base/logger.js";
-import { UserError } from "./stdio.js";
+import { type CommandOutline, outlineOf } from "./outline.js";
+import { UserError, writeOut } from "./stdio.js";
 import { flagSpec, fromGo, problemOf, readBool, readFlags } from "./go-flags.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 import {
@@ -86,6 +88,11 @@ async function program(name: string, argv: readonly string[], done: Done): Promi
     .exitOverride();
   if (argv.includes("conntrack")) (await import("./conntrack/command-line.js")).addConntrackCommands(conntrack, done);
   return root;
+}
+
+/** All of it, for what is generated of it. */
+export async function commandOutline(): Promise<readonly CommandOutline[]> {
+  return outlineOf(await program("nft-proxier", ["conntrack"], () => undefined));
 }
 
 /** No sub-command: kube-proxy's flags and ours. */
@@ -250,6 +257,7 @@ function addCommands(root: Command, done: Done): void {
     );
 
   addQuestions(command, done);
+  addCompletion(command, done);
 
   command("render", "print the ruleset as `nft -f` loads it; touches no kernel and needs no rights")
     .addOption(manifests())
@@ -284,6 +292,16 @@ function addCommands(root: Command, done: Done): void {
     .action(async (options: { logLevel: LogLevel }) => {
       const { cleanupCommand } = await import("./cleanup.js");
       done(await cleanupCommand(options));
+    });
+}
+
+function addCompletion(command: (name: string, description: string) => Command, done: Done): void {
+  command("completion", "print a script with which a shell completes this command line")
+    .addArgument(new Argument("<shell>", "whose: bash, zsh or fish").choices(SHELLS))
+    .addHelpText("after", "\nbash: source <(nft-proxier completion bash); fish: nft-proxier completion fish | source")
+    .action(async (shell: Shell) => {
+      await writeOut(completionScript(shell, await commandOutline()));
+      done(0);
     });
 }
 
