@@ -6,7 +6,7 @@ import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { createConnection, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { ask, DaemonAway, NotFound } from "../../../src/control/client.js";
 import { ControlServer, removeStaleSockets } from "../../../src/control/server.js";
 import { patience } from "../../lab/patience.ts";
@@ -75,6 +75,17 @@ test("a failing answer is an error of that request, and logged", async () => {
   await expect(ask(path, "fails")).rejects.toThrow(/answered 500.*no such luck/);
   expect(said().map(({ msg }) => msg)).toEqual(["control request failed", "control request failed"]);
   expect(await ask(path, "echo")).toEqual({ words: ["echo"] });
+});
+
+test("a long list arrives whole, and is never made into text in one piece", async () => {
+  const items = Array.from({ length: 5001 }, (_, i) => ({ i, text: `ä"${i}` }));
+  await serve(() => Promise.resolve({ kind: "List", items, more: 1 }));
+  const stringify = vi.spyOn(JSON, "stringify");
+  const list = await ask(path, "list");
+  const longest = Math.max(...stringify.mock.results.map(({ value }) => String(value).length));
+  stringify.mockRestore();
+  expect(list).toEqual({ kind: "List", more: 1, items });
+  expect(longest).toBeLessThan(20_000);
 });
 
 test("GET alone is answered", async () => {
