@@ -281,7 +281,9 @@ function onNewer(): void {
     expect(outcomes.filter(({ result }) => result !== "ok")).toEqual([]);
     const seconds = (Date.now() - began) / 1000;
     expect(await tracing.interrupt()).toBe(0);
-    expect(tracing.lines.length).toBeGreaterThanOrEqual(PACKETS_PER_SECOND);
+    // In a user namespace the receive buffer holds fewer messages than the burst makes; then that is said.
+    const told = tracing.lines.length >= PACKETS_PER_SECOND || tracing.stderr.includes("the kernel dropped messages");
+    expect([told, tracing.stderr]).toEqual([true, tracing.stderr]);
     expect(tracing.lines.length).toBeLessThanOrEqual(PACKETS_PER_SECOND * (seconds + 3));
     const matched = Number(/; (\d+) matched/.exec(tracing.stderr)?.[1]);
     expect(matched).toBeGreaterThanOrEqual(3000);
