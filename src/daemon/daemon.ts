@@ -8,21 +8,14 @@
  *
  * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
  */
-import { hostname } from "node:os";
 import type { ProxyConfig } from "../config/index.js";
-import { ControlServer, type Route } from "../control/server.js";
-import { lookAtNode } from "../control/node-look.js";
-import { ServiceBoard } from "../control/service-board.js";
-import { StatusBoard } from "../control/status.js";
-import { API_VERSION, type Diagnosis } from "../control/types.js";
+import type { StatusBoard } from "../control/status.js";
 import type { GcInterval } from "../conntrack/service.js";
 import { reportForwarding } from "../node/forwarding.js";
-import { oldKernelWarning } from "../node/kernel-release.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
 import { LeftoverRemoval } from "../leftovers/index.js";
 import type { KernelFamilies, NodeError } from "../node/families.js";
-import { registerConnectionMetrics } from "../observe/connection-metrics.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { NodeGate } from "../node/node-gate.js";
 import { type EventRecorder, NO_EVENTS } from "../base/events.js";
@@ -32,27 +25,15 @@ import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../source/manifests/source.js";
 import type { ObjectSink } from "../source/types.js";
 import type { Clock } from "../table/index.js";
-import { openConnections } from "../explain/connections.js";
-import { packetOf, reportOn, reportText } from "../explain/report.js";
-import { type HttpHandler, parseListenAddress, textReply } from "../observe/http-server.js";
-import { isLoopback } from "../node/facts.js";
-import { statusPage } from "../page/status-page.js";
-import { WriteHistory } from "../page/write-history.js";
+import { type HttpHandler, textReply } from "../observe/http-server.js";
+import { Answers, showsPage } from "./answers.js";
 import { Closers } from "./closers.js";
 import { type Cluster, openCluster } from "./cluster.js";
 import { followConntrack } from "./conntrack-follower.js";
 import { KubernetesEvents } from "./kubernetes-events.js";
 import { MemoryRelease } from "./memory-release.js";
 import { ReadingGate, tableInForce } from "./reading.js";
-import {
-  apiProblems,
-  apiStatus,
-  healthCheckProblems,
-  manifestProblems,
-  nodeProblems,
-  portProblems,
-} from "./problems.js";
-import { StatusLog } from "./status-log.js";
+import { healthCheckProblems, nodeProblems } from "./problems.js";
 import type { ServedPort } from "../observe/ports.js";
 import { configuredPorts, Observation, serviceHealth } from "./servers.js";
 
@@ -156,7 +137,7 @@ class Daemon {
     const { config, nodeName, log, version } = this.#options;
     const page: HttpHandler = (request) => this.#page?.(request) ?? textReply(503, "starting: see the log\n");
     const shared = { config, nodeName, events, log, version, pages };
-    const options = { ...shared, ...(this.#showsPage && { statusPage: page }) };
+    const options = { ...shared, ...(showsPage(this.#options) && { statusPage: page }) };
     this.#ports = configuredPorts(options, this.#observation);
     for (const server of this.#ports) {
       this.#closers.add(() => server.close());
@@ -201,83 +182,13 @@ class Daemon {
     recorder.started();
   }
 
-  /** Names and addresses of all services are for this node's users alone, unless somebody decides otherwise. */
-  get #showsPage(): boolean {
-    const { config, node, statusPage } = this.#options;
-    if (node === undefined || config.metricsBindAddress === "") return false;
-    return statusPage ?? isLoopback(parseListenAddress(config.metricsBindAddress).host);
-  }
-
-  /** How things stand: in the log when a signal asks for it, and on the socket. */
   async #answer(proxier: Proxier, cluster: Cluster | undefined): Promise<StatusBoard> {
-    const { kernel, log, version, nodeName, manifests, controlSocket, onStatusRequest } = this.#options;
-    const { families } = this.#options.families;
-    const shared = { version, families, model: proxier.model, health: this.#observation.health };
-    const status = new StatusLog({ ...shared, log });
-    const board = new StatusBoard({
-      ...shared,
-      nodeName,
-      lookAtNode: (samples) => lookAtNode({ kernel, samples }),
-      missingFeatures: () => this.#missingFeatures(proxier),
-      ...(cluster !== undefined && { api: () => apiStatus(cluster) }),
-    });
-    if (cluster !== undefined) board.ask(() => apiProblems(cluster));
-    if (manifests !== undefined) board.ask(() => manifestProblems(manifests));
-    board.ask(() => portProblems(this.#ports));
-    proxier.observe(status);
-    proxier.observe(board);
-    const services = this.#countServices(proxier);
-    const answers: Route = (path) => services.route(path, board) ?? board.route(path);
-    if (this.#showsPage) {
-      const history = new WriteHistory();
-      proxier.observe(history);
-      const explain = async (words: readonly string[]): Promise<string> =>
-        reportText(await reportOn(packetOf(words, ""), kernel, { ...board.sources, openConnections }));
-      this.#page = statusPage({ answers, history, hostNames: [nodeName, hostname()], explain });
-    }
-    onStatusRequest(() => {
-      status.say();
-      board.say(log);
-    });
-    if (controlSocket === undefined) return board;
-    // The status page has no such route: what it tells is for who may open the socket.
-    const route: Route = (path) => (path.join("/") === "diagnosis" ? this.#diagnosis() : answers(path));
-    const server = new ControlServer(controlSocket, route, log);
-    this.#closers.add(() => server.close());
-    await server.start();
-    return board;
-  }
-
-  async #diagnosis(): Promise<Diagnosis> {
-    const { config, node, logTail } = this.#options;
-    return {
-      apiVersion: API_VERSION,
-      kind: "Diagnosis",
-      configuration: node?.configz ?? config,
-      flags: node?.flagz ?? "",
-      metrics: await this.#observation.metrics.render(),
-      log: logTail?.text ?? "",
-    };
-  }
-
-  /** Services with their connections, for metrics and for those who ask. */
-  #countServices(proxier: Proxier): ServiceBoard {
-    const { clock, serviceCounters, connectionSeries: series } = this.#options;
-    const { families } = this.#options.families;
-    const services = new ServiceBoard({ families, proxier, clock, counters: serviceCounters });
-    const { registry } = this.#observation.metrics;
-    registerConnectionMetrics(registry, services, { families, ...(series !== undefined && { series }) });
-    return services;
-  }
-
-  async #missingFeatures(proxier: Proxier): Promise<readonly string[]> {
-    const { noIPv6 } = this.#options.families;
-    const old = oldKernelWarning();
-    return [
-      ...(noIPv6 === undefined ? [] : [`IPv6: ${noIPv6}`]),
-      ...(await proxier.missingFeatures()),
-      ...(old === undefined ? [] : [old]),
-    ];
+    const parts = { proxier, cluster, observation: this.#observation, ports: this.#ports };
+    const answers = new Answers(this.#options, parts);
+    this.#page = answers.page;
+    this.#closers.add(() => answers.close());
+    await answers.start();
+    return answers.board;
   }
 
   #followNode(proxier: Proxier, events: EventRecorder, board: StatusBoard): void {

@@ -33,6 +33,12 @@ const COLUMNS: readonly Column[] = [
     of: ({ serving, total }) => `${serving}/${total}`,
     by: ({ serving }) => serving,
   },
+  {
+    title: "Connections",
+    classes: "wide number",
+    of: connectionsOf,
+    by: ({ connectionsPerSecond = 0, connections = 0 }) => connectionsPerSecond * 1e12 + connections,
+  },
   { title: "State", classes: "", of: ({ state }) => state, by: ({ state }) => STATES.indexOf(state) },
 ];
 const COLOURS: Readonly<Record<ServiceState, string>> = {
@@ -161,6 +167,14 @@ function addressOf({ clusterIP, externalIPs, loadBalancerIPs, port }: ServicePor
   return first === undefined ? "" : withPort(first, port);
 }
 
+/** "1,204 (3.1/s)"; "" where they are not counted. */
+function connectionsOf({ connections, connectionsPerSecond = 0 }: ServicePortStatus): string {
+  if (connections === undefined) return "";
+  const rate =
+    connectionsPerSecond === 0 ? "" : ` (${connectionsPerSecond.toFixed(connectionsPerSecond < 10 ? 1 : 0)}/s)`;
+  return `${connections.toLocaleString()}${rate}`;
+}
+
 function portDetails(service: ServicePortStatus): HTMLElement[] {
   const { family, port, protocol, reason, externalIPs, loadBalancerIPs, endpoints = [] } = service;
   const facts = [
@@ -192,6 +206,7 @@ function endpointLine(endpoint: EndpointStatus, longest: number): HTMLElement {
   bar.style.width = `${(100 * share) / longest}%`;
   const words = [
     `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} % of new connections`,
+    ...(endpoint.connections === undefined ? [] : [`${endpoint.connections.toLocaleString()} so far`]),
     ...(endpoint.local ? ["on this node"] : []),
     ...(endpoint.serving ? [] : ["takes no traffic"]),
   ];

@@ -1,0 +1,141 @@
+/** What operators are answered: in the log when a signal asks, on the control socket, on the status page. */
+import { hostname } from "node:os";
+import { lookAtNode } from "../control/node-look.js";
+import { ControlServer, type Route } from "../control/server.js";
+import { ServiceBoard } from "../control/service-board.js";
+import { StatusBoard } from "../control/status.js";
+import { API_VERSION, type Diagnosis } from "../control/types.js";
+import { openConnections } from "../explain/connections.js";
+import { packetOf, reportOn, reportText } from "../explain/report.js";
+import { isLoopback } from "../node/facts.js";
+import { oldKernelWarning } from "../node/kernel-release.js";
+import { registerConnectionMetrics } from "../observe/connection-metrics.js";
+import { type HttpHandler, parseListenAddress } from "../observe/http-server.js";
+import type { ServedPort } from "../observe/ports.js";
+import { statusPage } from "../page/status-page.js";
+import { WriteHistory } from "../page/write-history.js";
+import type { Proxier } from "../proxier/proxier.js";
+import type { Cluster } from "./cluster.js";
+import type { DaemonOptions } from "./daemon.js";
+import { apiProblems, apiStatus, manifestProblems, portProblems } from "./problems.js";
+import type { Observation } from "./servers.js";
+import { StatusLog } from "./status-log.js";
+
+/** What is asked about. */
+export interface AnsweredParts {
+  readonly proxier: Proxier;
+  /** Undefined: objects come from manifests. */
+  readonly cluster: Cluster | undefined;
+  readonly observation: Observation;
+  readonly ports: readonly ServedPort[];
+}
+
+/** Names and addresses of all services are for this node's users alone, unless it is asked for. */
+export function showsPage({ config, node, statusPage: asked }: DaemonOptions): boolean {
+  if (node === undefined || config.metricsBindAddress === "") return false;
+  return asked ?? isLoopback(parseListenAddress(config.metricsBindAddress).host);
+}
+
+export class Answers {
+  readonly board: StatusBoard;
+  /** Of the status page; undefined: there is none. */
+  readonly page: HttpHandler | undefined;
+  readonly #options: DaemonOptions;
+  readonly #parts: AnsweredParts;
+  readonly #route: Route;
+  #server: ControlServer | undefined;
+
+  constructor(options: DaemonOptions, parts: AnsweredParts) {
+    this.#options = options;
+    this.#parts = parts;
+    const { log, version, onStatusRequest } = options;
+    const { proxier, observation } = parts;
+    const { families } = options.families;
+    const status = new StatusLog({ version, families, model: proxier.model, health: observation.health, log });
+    this.board = this.#statusBoard();
+    proxier.observe(status);
+    proxier.observe(this.board);
+    const services = this.#countServices();
+    this.#route = (path) => services.route(path, this.board) ?? this.board.route(path);
+    this.page = showsPage(options) ? this.#statusPage() : undefined;
+    onStatusRequest(() => {
+      status.say();
+      this.board.say(log);
+    });
+  }
+
+  /** Never rejects: what cannot be listened on is logged. */
+  async start(): Promise<void> {
+    const { controlSocket, log } = this.#options;
+    if (controlSocket === undefined) return;
+    // The status page has no such route: what it tells is for who may open the socket.
+    const route: Route = (path) => (path.join("/") === "diagnosis" ? this.#diagnosis() : this.#route(path));
+    this.#server = new ControlServer(controlSocket, route, log);
+    await this.#server.start();
+  }
+
+  async close(): Promise<void> {
+    await this.#server?.close();
+  }
+
+  #statusBoard(): StatusBoard {
+    const { kernel, version, nodeName, manifests } = this.#options;
+    const { proxier, cluster, observation, ports } = this.#parts;
+    const board = new StatusBoard({
+      version,
+      nodeName,
+      families: this.#options.families.families,
+      model: proxier.model,
+      health: observation.health,
+      lookAtNode: (samples) => lookAtNode({ kernel, samples }),
+      missingFeatures: () => this.#missingFeatures(),
+      ...(cluster !== undefined && { api: () => apiStatus(cluster) }),
+    });
+    if (cluster !== undefined) board.ask(() => apiProblems(cluster));
+    if (manifests !== undefined) board.ask(() => manifestProblems(manifests));
+    board.ask(() => portProblems(ports));
+    return board;
+  }
+
+  #statusPage(): HttpHandler {
+    const { kernel, nodeName } = this.#options;
+    const history = new WriteHistory();
+    this.#parts.proxier.observe(history);
+    const explain = async (words: readonly string[]): Promise<string> =>
+      reportText(await reportOn(packetOf(words, ""), kernel, { ...this.board.sources, openConnections }));
+    return statusPage({ answers: this.#route, history, hostNames: [nodeName, hostname()], explain });
+  }
+
+  /** Services with their connections, for metrics and for those who ask. */
+  #countServices(): ServiceBoard {
+    const { clock, serviceCounters, connectionSeries: series } = this.#options;
+    const { families } = this.#options.families;
+    const { proxier, observation } = this.#parts;
+    const services = new ServiceBoard({ families, proxier, clock, counters: serviceCounters });
+    const { registry } = observation.metrics;
+    registerConnectionMetrics(registry, services, { families, ...(series !== undefined && { series }) });
+    return services;
+  }
+
+  async #diagnosis(): Promise<Diagnosis> {
+    const { config, node, logTail } = this.#options;
+    return {
+      apiVersion: API_VERSION,
+      kind: "Diagnosis",
+      configuration: node?.configz ?? config,
+      flags: node?.flagz ?? "",
+      metrics: await this.#parts.observation.metrics.render(),
+      log: logTail?.text ?? "",
+    };
+  }
+
+  async #missingFeatures(): Promise<readonly string[]> {
+    const { noIPv6 } = this.#options.families;
+    const old = oldKernelWarning();
+    return [
+      ...(noIPv6 === undefined ? [] : [`IPv6: ${noIPv6}`]),
+      ...(await this.#parts.proxier.missingFeatures()),
+      ...(old === undefined ? [] : [old]),
+    ];
+  }
+}
