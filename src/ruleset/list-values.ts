@@ -51,7 +51,6 @@ export function bySource(nodePort: boolean): number {
 }
 
 export function isBySource(value: number): boolean {
-  return ((value >>> 20) & 0xf & ~NODE_PORT) === BY_SOURCE;
   return value === bySource(false) || value === bySource(true);
 }
 

@@ -7,6 +7,8 @@ import { createConnection, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { StatusBoard } from "../../../src/control/status.js";
+import { newModel, service } from "../model/objects.js";
 import { ask, DaemonAway, NotFound } from "../../../src/control/client.js";
 import { ControlServer, removeStaleSockets } from "../../../src/control/server.js";
 import { patience } from "../../lab/patience.ts";
@@ -142,10 +144,19 @@ test("a directory that cannot be made keeps no daemon from its work", async () =
 const NOISE = process.env["NIGHTLY"] === "1" ? 100_000 : 2000;
 
 test(`${NOISE} requests of noise neither end nor hold it`, { timeout: patience(30_000 + 5 * NOISE) }, async () => {
-  await serve();
+  const { model } = newModel();
+  for (let i = 0; i < 20; i++) model.upsertService(service(`s${i}`, { clusterIP: `10.0.0.${i + 1}` }));
+  const health = { healthy: true, pendingMs: () => 0, nodeIneligibleReason: undefined };
+  const board = new StatusBoard({ version: "1", nodeName: "here", families: ["ip"], model, health });
+  await serve((words) => (words[0] === "echo" ? routes(words) : board.route(words)));
+  const whole = " HTTP/1.1\r\nHost: x\r\n";
   const heads = [
     "GET /v1/",
     "GET /v1/services/",
+    `GET /v1/services${whole}`,
+    "GET /v1/services/default/s1",
+    `GET /v1/status${whole}X: `,
+    "GET /v1/events?",
     "GET ",
     "POST /v1/x HTTP/1.1\r\n",
     "",
