@@ -1,12 +1,13 @@
 /**
  * A full load, single changes and a restart at one size, in this process and namespace. Prints one line of JSON (`Measured`).
- * Needs --expose-gc. Arguments: services endpoints changes
+ * Needs --expose-gc. Arguments: services endpoints changes [what is counted]
  */
 import { freshPod, makeSlice, podsOf } from "./cluster.ts";
 import { collect, quantile, tell } from "./lib.ts";
 import { type Blocked, LoopWatch } from "./loop-watch.ts";
 import { feed, makeObjects, newProxier, openKernel, type Sample, timed } from "./proxier.ts";
 import { decoded } from "./decoded.ts";
+import type { ServiceCounters } from "../../dist/ruleset/service-counters.js";
 
 export interface Changes {
   readonly operations: number;
@@ -47,11 +48,12 @@ async function watched(work: () => Promise<Sample>): Promise<Sample & { blocked:
   return { ...sample, blocked: watch.stop() };
 }
 
-const [services, endpoints, changes] = process.argv.slice(2).map(Number);
+const [services, endpoints, changes] = process.argv.slice(2, 5).map(Number);
+const counting = process.argv[5] === undefined ? {} : { serviceCounters: process.argv[5] as ServiceCounters };
 const kernel = await openKernel();
 const objects = makeObjects(services, endpoints);
 
-const proxier = newProxier(kernel);
+const proxier = newProxier(kernel, counting);
 const load = await watched(() => timed(proxier, () => feed(proxier, objects)));
 
 const watch = new LoopWatch();
@@ -79,7 +81,7 @@ const blocked = watch.stop();
 await proxier.stop();
 
 // A restart on the table as it is now, with nothing to change.
-const again = newProxier(kernel);
+const again = newProxier(kernel, counting);
 const current = objects.map(([service, slice], i) => {
   const now = pods.get(i);
   return [service, now === undefined ? slice : makeSlice(i, now)] as const;

@@ -27,6 +27,8 @@ export function newProxier(kernel: NftKernel, options: Partial<ProxierOptions> =
     clock: { now: () => performance.now() },
     localAddresses: () => Promise.resolve([]),
     watch: true,
+    // As the program does.
+    serviceCounters: "service",
     ...options,
   });
 }

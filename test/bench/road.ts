@@ -61,6 +61,8 @@ export interface Served {
   /** "none", "edits" alone, "kube-proxy" (its rules), or the directory of a build of this program. */
   readonly by: string;
   readonly services: number;
+  /** What it counts; absent: as it does by default. */
+  readonly counters?: string;
   /** A file for `nft -f` that changes what was written. */
   readonly edits?: string;
 }
@@ -70,13 +72,25 @@ const SERVE = fileURLToPath(new URL("serve.ts", import.meta.url));
 const AT_ONCE = 250;
 
 /** Serves on the road's node; what another protocol had there before goes. */
-export async function serve({ node }: Road, { by, services, edits }: Served, protocol: Protocol): Promise<void> {
+export async function serve(
+  { node }: Road,
+  { by, services, counters, edits }: Served,
+  protocol: Protocol,
+): Promise<void> {
   if (by === "kube-proxy") {
     for (const lines of kubeProxyRules(services, protocol)) {
       await node.mustRun(["nft", "-f", "-"], { input: `${lines.join("\n")}\n`, timeoutMs: 600_000 });
     }
   } else if (by !== "none" && by !== "edits") {
-    await promisify(execFile)(process.execPath, ["--no-warnings", SERVE, by, node.name, String(services), protocol]);
+    await promisify(execFile)(process.execPath, [
+      "--no-warnings",
+      SERVE,
+      by,
+      node.name,
+      String(services),
+      protocol,
+      ...(counters === undefined ? [] : [counters]),
+    ]);
   }
   if (edits !== undefined) await node.mustRun(["nft", "-f", "-"], { input: await readFile(edits, "utf8") });
 }

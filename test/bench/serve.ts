@@ -1,5 +1,5 @@
 /**
- * Writes services with a build of this program into a network namespace, and ends. Arguments: build netns services protocol
+ * Writes services with a build of this program into a network namespace, and ends. Arguments: build netns services protocol [what is counted]
  */
 import { resolve } from "node:path";
 
@@ -8,15 +8,20 @@ import type { Protocol } from "./cluster.ts";
 import type * as Proxier from "./proxier.ts";
 import { CLUSTER_CIDR, ENDPOINTS, NODE_IP, SERVICE_CIDR } from "./road.ts";
 import { decoded } from "./decoded.ts";
+import type { ServiceCounters } from "../../dist/ruleset/service-counters.js";
 
-const [build, netns, services, protocol] = process.argv.slice(2);
+const [build, netns, services, protocol, counters] = process.argv.slice(2);
 const from = resolve(build);
 const { defaultConfig } = (await import(`${from}/dist/config/index.js`)) as typeof Config;
 const { feed, makeObjects, newProxier, openKernel } = (await import(`${from}/test/bench/proxier.ts`)) as typeof Proxier;
 
 const kernel = await openKernel(netns);
 const config = { ...defaultConfig(), bindAddress: NODE_IP, clusterCIDRs: [CLUSTER_CIDR] };
-const proxier = newProxier(kernel, { watch: false, config });
+const proxier = newProxier(kernel, {
+  watch: false,
+  config,
+  ...(counters !== undefined && { serviceCounters: counters as ServiceCounters }),
+});
 proxier.upsert(
   decoded({
     kind: "ServiceCIDR",

@@ -21,7 +21,7 @@ import type { ElementSet, SetSpec } from "../rules/types.js";
 import { inSlices } from "../../base/time-slice.js";
 import { strideOf } from "../../kernel/element-batch.js";
 import { counterWord, ElementCounters, readCount } from "./counters.js";
-import { BatchWriter, eachRecord, type PackedBatches, type RecordVisitor } from "./batches.js";
+import { BatchWriter, eachOfFew, eachRecord, type PackedBatches, type RecordVisitor } from "./batches.js";
 import { bytesAt, wordsFor } from "./bytes.js";
 import { KEY, PackedMap, RowList, USES } from "./packed-map.js";
 import { DEFERRED, DESIRED, Rows } from "./rows.js";
@@ -298,7 +298,8 @@ export class TrackedElements implements ElementSet {
     if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
     const additions = Math.min(most, taken.every ? this.#map.size : this.#rows.pendingAdds);
     const writer = new BatchWriter(this.#map, this, this.#verdicts, additions, this.#counters !== undefined);
-    if (this.#counters !== undefined) await this.#readReplaced(taken, most);
+    const reading = this.#counters === undefined ? undefined : this.#readReplaced(taken, most);
+    if (reading !== undefined) await reading;
     const change = {
       full: taken.full && !taken.begun,
       counted: this.#counters !== undefined,
@@ -326,9 +327,9 @@ export class TrackedElements implements ElementSet {
     this.spec.counters?.gone?.(this.#keyAt(row).slice());
   }
 
-  /** What the elements have counted that the taken rows replace. */
-  async #readReplaced(taken: Taken, most: number): Promise<void> {
-    if (this.kernelSize === 0) return;
+  /** What the elements have counted that the taken rows replace: of a few at once, of many once the promise is done. */
+  #readReplaced(taken: Taken, most: number): Promise<void> | undefined {
+    if (this.kernelSize === 0) return undefined;
     const source = this.#counterSource();
     const keys: Uint8Array[] = [];
     for (let i = taken.packed; i < Math.min(taken.limit, taken.packed + most); i++) {
@@ -336,10 +337,21 @@ export class TrackedElements implements ElementSet {
       const state = this.#rows.of(row);
       if (this.#rows.isInKernel(state) && (taken.full || !this.#rows.isInForce(state))) keys.push(this.#keyAt(row));
     }
-    if (source === undefined || keys.length === 0) return;
+    if (source === undefined || keys.length === 0) return undefined;
     const { set } = this.spec;
-    const batch = keys.length > MOST_BY_KEY ? await source.all(set) : source.byKey(set, Buffer.concat(keys));
-    if (batch !== undefined) await this.#noteCounters(batch);
+    if (keys.length > MOST_BY_KEY) return source.all(set).then((all) => all && this.#noteCounters(all));
+    const batch = source.byKey(set, keys.length === 1 ? keys[0] : Buffer.concat(keys));
+    if (batch !== undefined) this.#noteFew(batch);
+    return undefined;
+  }
+
+  #noteFew(batch: ElementBatch): void {
+    const counterAt = counterWord(batch);
+    if (counterAt < 0) return;
+    eachOfFew(batch, (words, at) => {
+      const row = this.#map.find(words, at);
+      if (row >= 0) this.#noteCounter(row, words, at + counterAt);
+    });
   }
 
   /**
@@ -347,7 +359,7 @@ export class TrackedElements implements ElementSet {
    * deleted, with what they had counted.
    */
   async settle(change: PackedChange, due: number, ends?: ElementBatch): Promise<void> {
-    if (this.#counters?.replacingAny === true) await this.#settleCounters(this.#counters, change, ends);
+    if (this.#counters?.replacingAny === true) this.#settleCounters(this.#counters, change, ends);
     if (change.full) this.#rows.forgetKernel();
     const { deleteRows } = change;
     for (let i = 0; i < deleteRows.length; i++) this.#rows.dropKernel(deleteRows.rows[i]);
@@ -357,11 +369,11 @@ export class TrackedElements implements ElementSet {
     await this.#rows.finishAll(change.otherRows);
   }
 
-  async #settleCounters(counters: ElementCounters, { addRows }: PackedChange, ends?: ElementBatch): Promise<void> {
+  #settleCounters(counters: ElementCounters, { addRows }: PackedChange, ends?: ElementBatch): void {
     const ended = new Map<number, number>();
     if (ends !== undefined) {
       const counterAt = counterWord(ends);
-      await this.eachRecord(ends, (words, at) => {
+      eachOfFew(ends, (words, at) => {
         ended.set(this.#map.find(words, at), readCount(words, at + counterAt));
       });
     }
