@@ -47,14 +47,22 @@ export function holdYoungGeneration(): void {
   growBy(1);
 }
 
+let limiting: PerformanceObserver | undefined;
+
 /** From here on it grows as it needs to until it is large enough, and then stays so. */
 export function limitYoungGeneration(): void {
-  const observer = new PerformanceObserver(() => {
+  limiting = new PerformanceObserver(() => {
     const size = getHeapSpaceStatistics().find((space) => space.space_name === "new_space")?.space_size ?? 0;
     if (size < ENOUGH) return;
     growBy(1);
-    observer.disconnect();
+    limiting?.disconnect();
   });
-  observer.observe({ entryTypes: ["gc"] });
+  limiting.observe({ entryTypes: ["gc"] });
+  growBy(2);
+}
+
+/** For a command that reads one large answer, prints it and ends: nothing waits in its pauses, and collections would be half of its work. */
+export function letYoungGenerationGrow(): void {
+  limiting?.disconnect();
   growBy(2);
 }

@@ -8,6 +8,8 @@ import { writeOut } from "./stdio.js";
 
 /** Lines of a screen that is none. */
 const LINES = 20;
+/** q, Q, and Ctrl-C, which is a key like others while the terminal hands on each. */
+const ENDING = new Set([0x71, 0x51, 0x03]);
 /** Above the rows: what is counted, and titles; and one line below them, for the prompt. */
 const FRAME = 4;
 
@@ -151,7 +153,7 @@ class Screen {
   }
 
   readonly #onKey = (keys: Buffer): void => {
-    if (/[qQ\x03]/.test(keys.toString("latin1"))) this.#stop();
+    if (keys.some((key) => ENDING.has(key))) this.#stop();
   };
 
   readonly #stop = (): void => {

@@ -129,17 +129,17 @@ async function connect(round: number): Promise<void> {
 const ROUNDS = CONNECTIONS / SERVICES / AT_ONCE;
 
 test(`${CONNECTIONS} connections over ${SERVICES} services are counted, through scaling, a kill and a repair`, async () => {
-  let scaling = true;
+  const over = new AbortController();
   let scaled = 0;
   const scale = (async () => {
-    for (; scaling; scaled++) await edit(specs(scaled % 2 === 0 ? ["a", "b", "r1"] : ["a", "b"]));
+    for (; !over.signal.aborted; scaled++) await edit(specs(scaled % 2 === 0 ? ["a", "b", "r1"] : ["a", "b"]));
   })();
   for (let round = 0; round < ROUNDS; round++) {
     await connect(round);
     if (round === 6) await end("SIGKILL");
     if (round === 7) await start();
   }
-  scaling = false;
+  over.abort();
   await scale;
   expect(scaled).toBeGreaterThan(3);
   await eventually(async () => expect(await counted()).toEqual(opened));
