@@ -39,7 +39,7 @@ export class ServiceBoard implements ConnectionSource {
 
   async ports(): Promise<CountedPort[]> {
     if (this.#options.counters === "off") return [];
-    await this.#readings.read();
+    await this.#read();
     const { families, proxier } = this.#options;
     const slice = new TimeSlice();
     const ports: CountedPort[] = [];
@@ -73,7 +73,7 @@ export class ServiceBoard implements ConnectionSource {
     });
   }
 
-  /** What cannot be read is told as it was last. */
+  /** What cannot be read is told as it was last: other metrics of the same scrape must not go with it. */
   async #read(): Promise<void> {
     if (this.#options.counters !== "off") await this.#readings.read().catch(() => undefined);
   }

@@ -51,28 +51,37 @@ export function registerConnectionMetrics(
     });
   }
   if (series === 0) return;
-  const omitted = new Gauge({
-    name: "nftproxier_service_connections_omitted_series",
-    help: `Service ports that ${NAME} does not name: more than --connection-series`,
-    registers: [registry],
-  });
+  let collecting = Promise.resolve(0);
   const connections: Counter<Label> = new Counter({
     name: NAME,
     help: "New connections to a service's addresses and node port that were given an endpoint, as the kernel counts them",
     labelNames: LABELS,
     registers: [registry],
     collect: async () => {
-      const slice = new TimeSlice();
-      let all = 0;
-      const ports = await source.ports();
-      // The kernel's numbers, not ours: they may begin anew.
-      connections.reset();
-      for (const { family, namespace, service, port, protocol, connections: count } of ports) {
-        if (++all > series) continue;
-        connections.inc({ namespace, service, port, protocol, ...FAMILY_LABELS[family] }, count);
-        if (slice.spent) await slice.yield();
-      }
-      omitted.set(Math.max(0, all - series));
+      collecting = collect(connections, source, series);
+      await collecting;
     },
   });
+  // Behind the counter: of the same scrape.
+  const omitted: Gauge = new Gauge({
+    name: "nftproxier_service_connections_omitted_series",
+    help: `Service ports that ${NAME} does not name: more than --connection-series`,
+    registers: [registry],
+    collect: async () => omitted.set(await collecting),
+  });
+}
+
+/** Returns how many service ports have no series. */
+async function collect(connections: Counter<Label>, source: ConnectionSource, series: number): Promise<number> {
+  const slice = new TimeSlice();
+  let all = 0;
+  const ports = await source.ports();
+  // The kernel's numbers, not ours: they may begin anew.
+  connections.reset();
+  for (const { family, namespace, service, port, protocol, connections: count } of ports) {
+    if (++all > series) continue;
+    connections.inc({ namespace, service, port, protocol, ...FAMILY_LABELS[family] }, count);
+    if (slice.spent) await slice.yield();
+  }
+  return Math.max(0, all - series);
 }

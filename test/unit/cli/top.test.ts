@@ -1,0 +1,71 @@
+/** What `top` makes of the daemon's answers. */
+import { expect, test } from "vitest";
+import { topRows, topText } from "../../../src/cli/top.js";
+import type { ServiceList, ServicePortStatus } from "../../../src/control/types.js";
+
+const port = (name: string, more: Partial<ServicePortStatus>): ServicePortStatus => ({
+  namespace: "default",
+  name,
+  portName: "",
+  protocol: "TCP",
+  port: 80,
+  family: "ip",
+  externalIPs: [],
+  loadBalancerIPs: [],
+  nodePort: 0,
+  internalTrafficPolicy: "Cluster",
+  externalTrafficPolicy: "Cluster",
+  affinitySeconds: 0,
+  serving: 1,
+  total: 1,
+  state: "in-force",
+  ...more,
+});
+const list = (...items: ServicePortStatus[]): ServiceList => ({
+  apiVersion: "nft-proxier.dev/v1",
+  kind: "ServiceList",
+  items,
+});
+const sampleOf = (items: ServiceList, at: number) => {
+  const rows = topRows(items) ?? [];
+  return { rows, sample: { at, rows: new Map(rows.map((row) => [row.cells.join(" "), row.connections])) } };
+};
+const namesOf = (text: string): string[] =>
+  text
+    .split("\n")
+    .slice(3)
+    .map((line) => line.split(/\s+/)[0] ?? "");
+
+test("rows are in the order of their rates between two looks; of equal ones more connections come first", () => {
+  const [a, b, c] = ["a", "b", "c"];
+  const before = sampleOf(
+    list(port(a, { connections: 100 }), port(b, { connections: 0 }), port(c, { connections: 7 })),
+    0,
+  ).sample;
+  const now = sampleOf(
+    list(port(a, { connections: 100 }), port(b, { connections: 30 }), port(c, { connections: 7 })),
+    2000,
+  );
+  const text = topText(now.rows, { name: undefined, sample: now.sample, before, lines: 10 });
+  expect(namesOf(text)).toEqual(["default/b", "default/a", "default/c"]);
+  expect(text).toContain("3 service ports, 15/s new connections between the last two looks");
+});
+
+test("one that began anew has no rate; at the first look the daemon's rate counts", () => {
+  const before = sampleOf(list(port("a", { connections: 100 })), 0).sample;
+  const now = sampleOf(list(port("a", { connections: 1, connectionsPerSecond: 2.5 })), 1000);
+  const again = topText(now.rows, { name: undefined, sample: now.sample, before, lines: 10 });
+  expect(again).toMatch(/default\/a +80\/TCP +IPv4 +- +1$/);
+  const first = topText(now.rows, { name: undefined, sample: now.sample, before: undefined, lines: 10 });
+  expect(first).toMatch(/default\/a +80\/TCP +IPv4 +2\.5\/s +1$/);
+});
+
+test("no more lines than there is room for", () => {
+  const now = sampleOf(list(...["a", "b", "c"].map((name) => port(name, { connections: 1 }))), 0);
+  const text = topText(now.rows, { name: undefined, sample: now.sample, before: undefined, lines: 2 });
+  expect(namesOf(text)).toHaveLength(2);
+});
+
+test("where nothing is counted there is nothing to show", () => {
+  expect(topRows(list(port("a", {})))).toBeUndefined();
+});

@@ -1,0 +1,54 @@
+/** The metrics of services' connections. */
+import { Registry } from "prom-client";
+import { expect, test } from "vitest";
+import { registerConnectionMetrics, type CountedPort } from "../../../src/observe/connection-metrics.js";
+
+const port = (service: string, connections: number): CountedPort => ({
+  family: "ip",
+  namespace: "default",
+  service,
+  port: "http",
+  protocol: "TCP",
+  connections,
+});
+
+function metrics(ports: () => CountedPort[], series?: number): { readonly registry: Registry; reads(): number } {
+  const registry = new Registry();
+  let reads = 0;
+  const source = {
+    ports: () => {
+      reads++;
+      return Promise.resolve(ports());
+    },
+    counts: () => ({ services: 3, endpoints: 7 }),
+  };
+  registerConnectionMetrics(registry, source, { families: ["ip"], ...(series !== undefined && { series }) });
+  return { registry, reads: () => reads };
+}
+
+test("a scrape reads the kernel's numbers, also where they begin anew; services that went have no series", async () => {
+  let now = [port("a", 5), port("b", 1)];
+  const { registry, reads } = metrics(() => now);
+  expect(reads()).toBe(0);
+  const first = await registry.metrics();
+  expect(first).toContain(
+    'nftproxier_service_connections_total{namespace="default",service="a",port="http",protocol="TCP",ip_family="IPv4"} 5',
+  );
+  expect(first).toContain("# TYPE nftproxier_service_connections_total counter");
+  expect(first).toContain('nftproxier_services{ip_family="IPv4"} 3');
+  expect(first).toContain('nftproxier_endpoints{ip_family="IPv4"} 7');
+  now = [port("a", 2)];
+  const second = await registry.metrics();
+  expect(second).toMatch(/service="a".*\} 2$/m);
+  expect(second).not.toContain('service="b"');
+});
+
+test("series are bounded, and what is omitted is counted; 0: no such metric, and nothing is read", async () => {
+  const three = [port("a", 1), port("b", 1), port("c", 1)];
+  const text = await metrics(() => three, 2).registry.metrics();
+  expect(text.match(/^nftproxier_service_connections_total\{/gm)).toHaveLength(2);
+  expect(text).toContain("nftproxier_service_connections_omitted_series 1");
+  const none = metrics(() => three, 0);
+  expect(await none.registry.metrics()).not.toContain("nftproxier_service_connections");
+  expect(none.reads()).toBe(0);
+});

@@ -1,0 +1,127 @@
+/** Sets whose elements count: what goes on over replacements, repairs and readings that overlap them. */
+import { beforeEach, expect, test } from "vitest";
+import type { ElementBatch } from "../../../src/kernel/types.js";
+import { TrackedElements } from "../../../src/table/elements/element-set.js";
+import type { SetSpec } from "../../../src/table/index.js";
+
+let held: Map<number, { readonly data: number; readonly packets: number }>;
+let missed: [key: number, packets: number][];
+let gone: number[];
+let elements: TrackedElements;
+const spec: SetSpec = {
+  set: "counted",
+  key: ["mark"],
+  data: ["mark"],
+  counters: {
+    carries: (before, after) => number(before) < 100 && number(after) < 100,
+    missed: (key, packets) => missed.push([number(key), packets]),
+    gone: (key) => gone.push(number(key)),
+  },
+};
+
+beforeEach(() => {
+  held = new Map();
+  missed = [];
+  gone = [];
+  elements = new TrackedElements(spec, {
+    keyLen: 4,
+    dataLen: 4,
+    counterSource: () => ({
+      byKey: (_, keys) => batchOf((key) => new Uint32Array(keys.slice().buffer).includes(key)),
+      all: () => Promise.resolve(batchOf(() => true)),
+    }),
+  });
+});
+
+const bytes = (value: number): Uint8Array => new Uint8Array(new Uint32Array([value]).buffer);
+const number = (of: Uint8Array): number => new Uint32Array(of.slice().buffer)[0];
+
+function batchOf(picks: (key: number) => boolean): ElementBatch {
+  const records = [...held].filter(([key]) => picks(key));
+  const words = new Uint32Array(records.flatMap(([key, { data, packets }]) => [key, data, packets, 0, 0, 0]));
+  return { count: records.length, keyLen: 4, dataLen: 4, counters: true, bytes: new Uint8Array(words.buffer) };
+}
+
+/** Writes what is desired; `more` packets come to each element that is replaced, right before. */
+async function write(more = 0, during: () => Promise<void> = async () => undefined): Promise<void> {
+  elements.take(false);
+  const change = await elements.pack();
+  await during();
+  const ends = new Map([...held].map(([key, { packets }]) => [key, packets + more]));
+  const deleted = new Uint32Array(change.deletes?.bytes.slice().buffer ?? new ArrayBuffer(0));
+  for (const key of deleted) held.delete(key);
+  const added = new Uint32Array(change.adds?.bytes.slice().buffer ?? new ArrayBuffer(0));
+  for (let at = 0; at < added.length; at += 6) held.set(added[at], { data: added[at + 1], packets: added[at + 2] });
+  const words = new Uint32Array([...deleted].flatMap((key) => [key, ends.get(key) ?? 0, 0, 0, 0]));
+  const told: ElementBatch = {
+    count: deleted.length,
+    keyLen: 4,
+    dataLen: 0,
+    counters: true,
+    bytes: new Uint8Array(words.buffer),
+  };
+  await elements.settle(change, 0, told);
+}
+
+function count(key: number, packets: number): void {
+  const element = held.get(key);
+  if (element !== undefined) held.set(key, { ...element, packets: element.packets + packets });
+}
+
+test("an element that is replaced goes on counting; what came meanwhile is told", async () => {
+  elements.put(bytes(1), bytes(10));
+  await write();
+  count(1, 5);
+  elements.put(bytes(1), bytes(11));
+  await write(3);
+  expect(held.get(1)).toEqual({ data: 11, packets: 5 });
+  expect(missed).toEqual([[1, 3]]);
+  count(1, 2);
+  await elements.readCounters();
+  expect(elements.count(bytes(1))).toBe(7);
+});
+
+test("one that comes to count something else begins at 0", async () => {
+  elements.put(bytes(1), bytes(10));
+  await write();
+  count(1, 5);
+  elements.put(bytes(1), bytes(100));
+  await write(3);
+  expect([held.get(1), missed]).toEqual([{ data: 100, packets: 0 }, []]);
+  expect(elements.count(bytes(1))).toBe(0);
+});
+
+test("a dump that was under way while an element was replaced does not bring back what that had counted", async () => {
+  elements.put(bytes(1), bytes(10));
+  await write();
+  count(1, 5);
+  elements.put(bytes(1), bytes(100));
+  // The dump is from before the transaction.
+  await write(0, () => elements.readCounters());
+  expect(elements.count(bytes(1))).toBe(0);
+});
+
+test("what another process deletes comes back with what was read last", async () => {
+  elements.put(bytes(1), bytes(10));
+  await write();
+  count(1, 5);
+  await elements.readCounters();
+  count(1, 4);
+  held.clear();
+  await elements.load(batchOf(() => true));
+  await write();
+  expect(held.get(1)).toEqual({ data: 10, packets: 5 });
+});
+
+test("one that is no longer desired is gone, and another with its key begins at 0", async () => {
+  elements.put(bytes(1), bytes(10));
+  await write();
+  count(1, 5);
+  await elements.readCounters();
+  elements.delete(bytes(1));
+  await write();
+  expect(gone).toEqual([1]);
+  elements.put(bytes(1), bytes(10));
+  await write();
+  expect(held.get(1)).toEqual({ data: 10, packets: 0 });
+});
