@@ -261,7 +261,7 @@ const apart: readonly { readonly command: string; readonly why: string }[] = [
   { command: "test:leaks", why: "long: 10,000 of everything under LeakSanitizer" },
   { command: "test:asan", why: "long: a second build, under sanitizers" },
   { command: "test:endurance", why: "long: two minutes of changes under traffic" },
-  { command: "test:kernels", why: "long, downloads: other kernels, emulated" },
+  { command: "test:kernels", why: "long, downloads: other kernels" },
   { command: "test:nft", why: "downloads: nft of other releases" },
   { command: "test:package", why: "downloads: a cross compiler, a Debian root" },
   { command: "bench", why: "needs a quiet machine" },

@@ -3,29 +3,35 @@ import { copyFileSync, existsSync, mkdirSync, readdirSync, rmSync } from "node:f
 import path from "node:path";
 import { type Archive, mustRun, unpacked } from "../lab/debian.ts";
 
-const cache = path.resolve(import.meta.dirname, "..", "..", "build", "kernels");
+/** Where kernels and what their guests run on are kept. */
+export const kernelCache = path.resolve(import.meta.dirname, "..", "..", "build", "kernels");
 
 /** A release of Debian and the line of kernels that it has. */
 export interface DebianKernel {
   readonly suite: string;
   /** As the user names it; "newest" is whatever is newest. */
   readonly name: string;
+  /** How a guest runs unless emulation is asked for: where it was seen to, User Mode Linux, which is far quicker. */
+  readonly machine: Machine;
 }
 
+export type Machine = "uml" | "qemu";
+
 export const debianKernels: readonly DebianKernel[] = [
-  { suite: "bullseye", name: "5.10" },
-  { suite: "bookworm", name: "6.1" },
-  { suite: "trixie", name: "6.12" },
-  { suite: "sid", name: "newest" },
+  { suite: "bullseye", name: "5.10", machine: "qemu" },
+  { suite: "bookworm", name: "6.1", machine: "qemu" },
+  { suite: "trixie", name: "6.12", machine: "qemu" },
+  { suite: "sid", name: "newest", machine: "uml" },
 ];
 
 export interface UnpackedKernel {
+  readonly machine: Machine;
   /** As `uname -r` says it. */
   readonly release: string;
-  /** The bzImage. */
+  /** For qemu the bzImage, else a program. */
   readonly image: string;
-  /** What becomes /lib/modules/RELEASE: modules, not compressed, and their index. */
-  readonly modules: string;
+  /** What becomes /lib/modules/RELEASE: modules, not compressed, and their index. Absent: the kernel has everything built in. */
+  readonly modules?: string;
 }
 
 /** Parts of the module tree that network namespaces, links, nf_tables, connection tracking and SCTP are in. */
@@ -33,7 +39,7 @@ const MODULES = ["kernel/net", "kernel/lib", "kernel/crypto", "kernel/arch/x86/c
 
 /** BusyBox, statically linked: the guest's init and its small commands, and here what indexes and unpacks modules. */
 export function busybox(): string {
-  const directory = path.join(cache, "busybox");
+  const directory = path.join(kernelCache, "busybox");
   const root = unpacked(directory, "bookworm", "busybox", (archive) => archive.download(["busybox-static"]));
   const found = ["bin/busybox", "usr/bin/busybox"]
     .map((name) => path.join(root, name))
@@ -58,7 +64,7 @@ function packagesOf(archive: Archive): readonly string[] {
 
 /** Downloads and unpacks a release's kernel unless that was done lately. Needs the network; throws with apt's words. */
 export function fetchKernel(kernel: DebianKernel): UnpackedKernel {
-  const directory = path.join(cache, kernel.suite);
+  const directory = path.join(kernelCache, kernel.suite);
   const root = unpacked(directory, kernel.suite, "the kernel", (archive) => archive.download(packagesOf(archive)));
   const tree = ["usr/lib/modules", "lib/modules"].map((name) => path.join(root, name)).find((name) => existsSync(name));
   const release = tree === undefined ? undefined : readdirSync(tree)[0];
@@ -68,7 +74,7 @@ export function fetchKernel(kernel: DebianKernel): UnpackedKernel {
   );
   if (image === undefined) throw new Error(`the kernel of ${kernel.suite} has no image`);
   const modules = prepareModules(path.join(tree, release), path.join(directory, "prepared"), release);
-  return { release, image, modules };
+  return { machine: "qemu", release, image, modules };
 }
 
 function filesUnder(directory: string): string[] {

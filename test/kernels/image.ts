@@ -155,7 +155,7 @@ export function writeJob(
 ): void {
   const archive = new CpioWriter(file);
   const leaveOut = (to: string): boolean => without.includes(path.basename(to, ".ko"));
-  copyTree(archive, kernel.modules, `usr/lib/modules/${kernel.release}`, leaveOut);
+  if (kernel.modules !== undefined) copyTree(archive, kernel.modules, `usr/lib/modules/${kernel.release}`, leaveOut);
   const quote = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`;
   const lines = Object.entries(job).map(([name, value]) => `${name}=${quote(value)}\n`);
   archive.file("job", Buffer.from(lines.join("")));

@@ -7,9 +7,7 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 /bin/busybox mount -t sysfs sysfs /sys
 /bin/busybox mount -t devtmpfs devtmpfs /dev
 # What the image already has stays: those are the real ones.
-for applet in $(/bin/busybox --list-full); do
-  [ -e "/$applet" ] || ln -s /bin/busybox "/$applet" 2>/dev/null || true
-done
+/bin/busybox --install -s 2> /dev/null
 ip link set lo up
 stty -F /dev/ttyS1 raw 2>/dev/null
 # Open for as long as the guest lives: when the last one closes a serial line, the kernel waits only so long for what was written

@@ -1,14 +1,16 @@
 /**
- * `npm run test:kernels`: boots Debian's kernels one after another in qemu, and runs tiers of the tests inside.
+ * `npm run test:kernels`: boots Debian's kernels, and runs tiers of the tests inside.
  *
- *   node test/kernels/run.ts [--only 5.10,6.1,6.12,newest] [--tiers packets,conformance] [--minutes N]
- *                            [--without MODULE,…] [--monitor SOCKET] [FILTER...]
+ *   node test/kernels/run.ts [--only 5.10,6.1,6.12,newest] [--tiers packets,conformance] [--minutes N] [--guests N]
+ *                            [--qemu] [--without MODULE,…] [--monitor SOCKET] [FILTER...]
  *
  * --only     these kernels instead of all
  * --tiers    these tiers; default: conformance and packets
  * --minutes  how long one kernel may take before its guest is killed; default 60
- * --without  modules that the guest has not, "nf_conntrack_netlink" say: kernels are built without this and that
- * --monitor  a Unix socket to be made, on which qemu takes commands: `stop` pauses the guest, `cont` lets it go on
+ * --guests   how many run side by side; default 2, or 1 where one is emulated
+ * --qemu     Debian's own builds, emulated, also where User Mode Linux of Debian's sources would do, which is far quicker
+ * --without  modules that the guest has not, "nf_conntrack_netlink" say: kernels are built without this and that (--qemu)
+ * --monitor  a Unix socket to be made, on which qemu takes commands: `stop` pauses the guest, `cont` lets it go on (--qemu)
  * FILTER     only test files whose path contains it
  *
  * The last line is `N passed, N failed, N skipped`. The exit code is 0 only if nothing failed.
@@ -19,9 +21,17 @@ import { parseArgs } from "node:util";
 import { root } from "../checks.ts";
 import { buildAgent } from "../lab/agent.ts";
 import { bundleProgram } from "./bundle.ts";
-import { type DebianKernel, debianKernels, fetchKernel, type UnpackedKernel } from "./debian-kernels.ts";
+import {
+  type DebianKernel,
+  debianKernels,
+  fetchKernel,
+  kernelCache,
+  type Machine,
+  type UnpackedKernel,
+} from "./debian-kernels.ts";
 import { type GuestEvent, runGuest } from "./guest.ts";
 import { writeJob, writeUserland } from "./image.ts";
+import { buildUml, missingTools } from "./uml.ts";
 
 const { values: options, positionals: filters } = parseArgs({
   allowPositionals: true,
@@ -29,16 +39,17 @@ const { values: options, positionals: filters } = parseArgs({
     only: { type: "string" },
     tiers: { type: "string", default: "conformance,packets" },
     minutes: { type: "string", default: "60" },
+    guests: { type: "string" },
+    qemu: { type: "boolean", default: false },
     without: { type: "string", default: "" },
     monitor: { type: "string" },
   },
 });
 
-/** By how much longer than on hardware the tests wait for things under emulation. */
-const SLOW = 10;
+/** By how much longer than on hardware the tests wait for things: a guest by itself has one processor, which others want, too. */
+const SLOW = { qemu: 10, uml: 4 };
 /** Tests that take longer are told of while the guest runs: else an hour can pass in which nothing is said. */
 const LONG_MS = 60_000;
-const directory = path.join(root, "build", "kernels");
 /** Test files in which no kernel takes part: `npm test` runs them, and a guest has nothing to say to them. */
 const KERNEL_FREE = [
   "test/conformance/*fake.test.ts",
@@ -61,24 +72,29 @@ function fail(message: string): never {
   process.exit(1);
 }
 
-function checkMachine(): void {
+function checkMachine(machines: ReadonlySet<Machine>): void {
   if (process.arch !== "x64")
     fail("the guests are x86-64 and run this machine's programs: an x86-64 machine is needed");
   const directories = (process.env["PATH"] ?? "").split(":");
-  if (!directories.some((name) => existsSync(path.join(name, "qemu-system-x86_64")))) {
-    fail("qemu is missing. Install it with:\n\n    sudo apt-get install -y --no-install-recommends qemu-system-x86\n");
+  const isThere = (program: string): boolean => directories.some((name) => existsSync(path.join(name, program)));
+  const missing = machines.has("uml") ? [...missingTools(isThere)] : [];
+  if (machines.has("qemu") && !isThere("qemu-system-x86_64")) missing.push("qemu-system-x86");
+  if (missing.length > 0) {
+    const what = `programs that ${machines.has("uml") ? "compile and " : ""}run kernels are missing`;
+    fail(`${what}. Install them with:\n\n    sudo apt-get install -y --no-install-recommends ${missing.join(" ")}\n`);
   }
-  for (const tool of ["apt-get", "apt-cache", "dpkg-deb"]) {
-    if (!directories.some((name) => existsSync(path.join(name, tool))))
-      fail(`${tool} is missing; Debian's kernels are fetched with it`);
-  }
+  for (const tool of ["apt-get", "apt-cache", "dpkg-deb"])
+    if (!isThere(tool)) fail(`${tool} is missing; Debian's kernels are fetched with it`);
 }
 
 function selectKernels(): readonly DebianKernel[] {
-  if (options.only === undefined) return debianKernels;
+  // Modules are in Debian's own builds alone, and a monitor is qemu's.
+  const emulate = options.qemu || options.without !== "" || options.monitor !== undefined;
+  const kernels = debianKernels.map((kernel) => (emulate ? { ...kernel, machine: "qemu" as const } : kernel));
+  if (options.only === undefined) return kernels;
   return options.only.split(",").map((name) => {
-    const kernel = debianKernels.find((candidate) => candidate.name === name || candidate.suite === name);
-    return kernel ?? fail(`no kernel "${name}"; there are ${debianKernels.map((one) => one.name).join(", ")}`);
+    const kernel = kernels.find((candidate) => candidate.name === name || candidate.suite === name);
+    return kernel ?? fail(`no kernel "${name}"; there are ${kernels.map((one) => one.name).join(", ")}`);
   });
 }
 
@@ -163,12 +179,13 @@ class Progress {
 }
 
 async function testKernel(kernel: DebianKernel, unpacked: UnpackedKernel, userland: string): Promise<Result> {
-  const own = path.join(directory, kernel.suite);
+  const own = path.join(kernelCache, `${kernel.suite}-guest`);
+  mkdirSync(own, { recursive: true });
   const initramfs = path.join(own, "initramfs");
   const consoleFile = path.join(own, "console.log");
   const job = path.join(own, "job.cpio");
   const orders = {
-    SLOW: String(SLOW),
+    SLOW: String(SLOW[unpacked.machine]),
     TIERS: options.tiers.replaceAll(",", " "),
     FILTERS: filters.join(" "),
     EXCLUDED: KERNEL_FREE.join(" "),
@@ -179,7 +196,7 @@ async function testKernel(kernel: DebianKernel, unpacked: UnpackedKernel, userla
   const progress = new Progress(kernel.name.padEnd(6));
   progress.say(`booting ${unpacked.release}; its console goes to ${path.relative(root, consoleFile)}`);
   const failure = await runGuest({
-    image: unpacked.image,
+    kernel: unpacked,
     initramfs,
     console: consoleFile,
     limitMs: Number(options.minutes) * 60_000,
@@ -208,14 +225,15 @@ function summarize(results: readonly Result[]): void {
 }
 
 async function main(): Promise<void> {
-  checkMachine();
   const selected = selectKernels();
-  mkdirSync(directory, { recursive: true });
+  const machines = new Set(selected.map(({ machine }) => machine));
+  checkMachine(machines);
+  mkdirSync(kernelCache, { recursive: true });
   buildAgent();
-  const userland = path.join(directory, "userland.cpio");
+  const userland = path.join(kernelCache, "userland.cpio");
   const kernelFree = KERNEL_FREE.map((pattern) => globSync(pattern, { cwd: root }));
   for (const [i, files] of kernelFree.entries()) if (files.length === 0) fail(`no file is ${KERNEL_FREE[i]} any more`);
-  const bundle = path.join(directory, "bundle");
+  const bundle = path.join(kernelCache, "bundle");
   await bundleProgram(bundle);
   writeUserland(userland, bundle);
   console.log(`not run, as no kernel takes part in them: ${kernelFree.flat().join(", ")}`);
@@ -224,10 +242,20 @@ async function main(): Promise<void> {
   // The guest that runs is killed by its own handlers: what it had told is in the summary.
   const stop = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.abort());
+  const waiting: [DebianKernel, UnpackedKernel][] = [];
   for (const kernel of selected) {
-    if (stop.signal.aborted) break;
-    results.push(await testKernel(kernel, fetchKernel(kernel), userland));
+    const say = (text: string): void => console.log(`${kernel.name.padEnd(6)} ${text}`);
+    waiting.push([kernel, kernel.machine === "uml" ? await buildUml(kernel, say) : fetchKernel(kernel)]);
   }
+  const next = async (): Promise<void> => {
+    const first = waiting.shift();
+    if (first === undefined || stop.signal.aborted) return;
+    results.push(await testKernel(...first, userland));
+    await next();
+  };
+  // An emulated guest takes two processors by itself.
+  const guests = Number(options.guests ?? (machines.has("qemu") ? 1 : 2));
+  await Promise.all(Array.from({ length: guests }, next));
   summarize(results);
 }
 
