@@ -22,7 +22,6 @@ import {
   type ApiStatus,
   type EventList,
   type LastRepair,
-  type ServiceList,
   type StatusEvent,
   type StatusProblem,
   type StatusReport,
@@ -149,14 +148,12 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     return this.#quarantined[family].get(service);
   }
 
-  /** What is asked for at "/v1/…" (types.ts); undefined: there is none such. */
+  /** "/v1/status" and "/v1/events" (types.ts); undefined: it is another path. */
   readonly route = (path: readonly string[]): Promise<unknown> | undefined => {
-    const [what, namespace, name] = path;
-    if (what === "status" && path.length === 1) return this.status();
-    if (what === "events" && path.length === 1) return Promise.resolve(this.events());
-    if (what !== "services") return undefined;
-    if (path.length === 1) return this.services();
-    return path.length === 3 ? this.#service(`${namespace}/${name}`) : undefined;
+    const [what] = path;
+    if (path.length !== 1) return undefined;
+    if (what === "status") return this.status();
+    return what === "events" ? Promise.resolve(this.events()) : undefined;
   };
 
   /** Never rejects. */
@@ -192,24 +189,14 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   /** As an explanation asks for it. */
   readonly sources: Omit<Sources, "openConnections"> = {
-    services: async () => (await this.services()).items,
-    endpointsOf: async ({ namespace, name }) => (await this.#service(`${namespace}/${name}`))?.items ?? [],
+    services: () => listServices(this.#options.model, this.#options.families, this),
+    endpointsOf: ({ namespace, name }) =>
+      Promise.resolve(describeService(this.#options.model, this.#options.families, this, `${namespace}/${name}`)),
     nodePortAddresses: (family) => Promise.resolve(this.#nodePorts.get(family)),
   };
 
   events(): EventList {
     return { apiVersion: API_VERSION, kind: "EventList", items: this.#events.items };
-  }
-
-  async services(): Promise<ServiceList> {
-    const { model, families } = this.#options;
-    return { apiVersion: API_VERSION, kind: "ServiceList", items: await listServices(model, families, this) };
-  }
-
-  #service(service: string): Promise<ServiceList> | undefined {
-    const { model, families } = this.#options;
-    const items = describeService(model, families, this, service);
-    return items.length === 0 ? undefined : Promise.resolve({ apiVersion: API_VERSION, kind: "ServiceList", items });
   }
 
   #note(type: StatusEvent["type"], message: string): void {
