@@ -27,7 +27,8 @@ afterAll(async () => {
 });
 
 async function servedNames(): Promise<ReadonlySet<string>> {
-  const { stdout } = await cluster.node.run(["curl", "-sf", "http://127.0.0.1:10249/metrics"]);
+  const ask = `process.stdout.write(await (await fetch("http://127.0.0.1:10249/metrics")).text())`;
+  const { stdout } = await cluster.node.run([process.execPath, "--input-type=module", "-e", ask]);
   return new Set(Array.from(stdout.matchAll(/^# TYPE (\S+)/gm), ([, name = ""]) => name));
 }
 

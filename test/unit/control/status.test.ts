@@ -37,7 +37,7 @@ function setUp(health: Partial<{ healthy: boolean; pendingMs: number; nodeInelig
     });
   };
   const proxier = { model, readCounters: () => Promise.resolve(), connections: () => [] };
-  const clock = { now: () => now } as Clock;
+  const clock: Clock = { now: () => now };
   const services = new ServiceBoard({ families: ["ip"], proxier, clock, counters: "off" });
   const ask = (...path: readonly string[]): Promise<unknown> | undefined =>
     services.route(["services", ...path], board);
