@@ -88,9 +88,9 @@ function lines(log: string): Line[] {
 
 const lastLine = ({ stderr }: Finished): Line | undefined => lines(stderr).at(-1);
 
-/** Both tables with every handle: shows what was written anew. Empty: there are none. */
+/** Both tables with every handle, without what they count: shows what was written anew. Empty: there are none. */
 async function tables(): Promise<string> {
-  return cluster.node.mustRun(["nft", "-a", "list", "ruleset"]);
+  return cluster.node.mustRun(["nft", "-s", "-a", "list", "ruleset"]);
 }
 
 function start(...flags: readonly string[]): { readonly child: ChildProcess; readonly log: () => string } {
