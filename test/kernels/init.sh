@@ -6,6 +6,8 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sysfs /sys
 /bin/busybox mount -t devtmpfs devtmpfs /dev
+/bin/busybox mkdir /dev/pts
+/bin/busybox mount -t devpts devpts /dev/pts
 # What the image already has stays: those are the real ones.
 /bin/busybox --install -s 2> /dev/null
 ip link set lo up
