@@ -1,4 +1,4 @@
-/** What parts of the daemon know to be wrong with them, as `status` says it. Nothing of it is kept: parts are asked when somebody asks. */
+/** What parts of the daemon know to be wrong with them, as `status` says it. Nothing of it is kept: parts are asked on request. */
 import type { ApiStatus, StatusProblem } from "../control/types.js";
 import type { NodeGate } from "../node/node-gate.js";
 import type { ServedPort } from "../observe/ports.js";

@@ -1,7 +1,7 @@
 /**
  * What the elements of one set have counted. The kernel's own number is the total: an element that is replaced is written with what the
  * former one had counted by then, so that the next start finds it there. What came in between the kernel tells with the commit
- * (NLM_F_ECHO): that is in no element, and whoever declared the set may keep it (`Counters.missed`):
+ * (NLM_F_ECHO): that is in no element, and the set's declarer may keep it (`Counters.missed`):
  *
  *     read of the former element          k       the new one is written with k
  *     commit, and the former one's end    f       missed: f - k
@@ -37,7 +37,7 @@ export class ElementCounters {
     return this.#before[row] ?? 0;
   }
 
-  /** A reading begins: what is known is that of the reading before. */
+  /** A reading begins: what was read last becomes the reading before. */
   keepBefore(): void {
     this.#before = Float64Array.from({ length: this.#read.length / 2 }, (_, row) => this.packets(row));
   }
