@@ -9,6 +9,7 @@ import { Cluster } from "./support/cluster.ts";
 import { clusterIP, everyWay, POD_PORT, serviceObjects, type ServiceSpec, type Target } from "./support/objects.ts";
 import { Tracked } from "./support/tracked.ts";
 import { patience } from "../lab/patience.ts";
+import { watchStolen } from "../lab/stolen.ts";
 
 const UNRELATED = 10_000;
 const INTERVAL_MS = patience(10);
@@ -17,6 +18,8 @@ const GOAL_MS = patience(50);
 const BUSY_MS = patience(250);
 /** Where every replacement must have been noticed, be the machine ever so busy. */
 const LIMIT_MS = patience(2000);
+/** Of the processors' time. Where the host takes more, nothing of ours is as quick as that. */
+const MUCH_STOLEN = 0.1;
 /** Many: on a busy machine some are disturbed. */
 const REPLACEMENTS = 10;
 const PAUSE_MS = patience(700);
@@ -63,6 +66,7 @@ const identity = ({ id, original, reply }: { id: number; original: object; reply
 test(`of ${UNRELATED} other flows each one keeps its entry, while senders follow the replaced endpoint`, async () => {
   await tracked.apply(objects(moving("a"), steady));
   await makeUnrelated();
+  const stolen = watchStolen();
   const before = new Set((await tracked.entries()).map(identity));
   expect(before.size).toBeGreaterThanOrEqual(UNRELATED);
 
@@ -90,8 +94,9 @@ test(`of ${UNRELATED} other flows each one keeps its entry, while senders follow
   const report = process.env["RECOVERY_REPORT"];
   if (report !== undefined) writeFileSync(report, JSON.stringify(Object.fromEntries(delays)));
   // A processor that others keep busy delays some (`npm run bench -- conntrack` tells the longest); none longer than LIMIT_MS.
-  expect([...delays].filter(([, times]) => Math.min(...times) > GOAL_MS)).toEqual([]);
-  expect([...delays].filter(([, times]) => median(times) > BUSY_MS)).toEqual([]);
+  const factor = stolen() > MUCH_STOLEN ? 5 : 1;
+  expect([...delays].filter(([, times]) => Math.min(...times) > factor * GOAL_MS)).toEqual([]);
+  expect([...delays].filter(([, times]) => median(times) > factor * BUSY_MS)).toEqual([]);
   expect([...delays].filter(([, times]) => Math.max(...times) > LIMIT_MS)).toEqual([]);
 
   const after = new Set((await tracked.entries()).map(identity));

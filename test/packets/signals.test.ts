@@ -10,6 +10,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
 import { Namespace } from "../lab/namespace.ts";
 import { patience } from "../lab/patience.ts";
+import { stolenMs } from "../lab/stolen.ts";
 import { Api } from "./support/api.ts";
 import { MAIN } from "./support/cluster.ts";
 import { configuration, nodeObject, serviceObject } from "./support/objects.ts";
@@ -73,12 +74,6 @@ function waitedMs(pid: number): number {
   } catch {
     return 0; // ended, or a kernel without CONFIG_SCHED_INFO
   }
-}
-
-/** Of each processor, how long its host has run something else, ms: steal of /proc/stat, in ticks of 10 ms. */
-function stolenMs(): number[] {
-  const lines = readFileSync("/proc/stat", "latin1").matchAll(/^cpu\d+ (.*)$/gm);
-  return Array.from(lines, ([, columns = ""]) => Number(columns.split(" ")[7] ?? "0") * 10);
 }
 
 /**
