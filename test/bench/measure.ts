@@ -49,7 +49,8 @@ async function watched(work: () => Promise<Sample>): Promise<Sample & { blocked:
 }
 
 const [services, endpoints, changes] = process.argv.slice(2, 5).map(Number);
-const counting = process.argv[5] === undefined ? {} : { serviceCounters: process.argv[5] as ServiceCounters };
+/** As the program does by default, unless another way is asked for. */
+const counting = { serviceCounters: (process.argv[5] ?? "service") as ServiceCounters };
 const kernel = await openKernel();
 const objects = makeObjects(services, endpoints);
 
