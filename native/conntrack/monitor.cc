@@ -14,10 +14,8 @@ namespace {
 // The kernel charges each event with about 1 KiB.
 constexpr size_t kDefaultReceiveBuffer = 8 << 20;
 constexpr size_t kDatagram = 1 << 14;
-// Events that wait for a stuck main thread, at 160 bytes each; what comes behind them is lost.
+// Events that wait for a stuck main thread, at 160 bytes each.
 constexpr size_t kMaxQueued = 1 << 16;
-// Events that the main thread gets in one piece.
-constexpr size_t kMaxDelivered = 512;
 
 ListenerOptions Subscription(const ConntrackMonitorOptions& options) {
   ListenerOptions listener;
@@ -34,14 +32,14 @@ ListenerOptions Subscription(const ConntrackMonitorOptions& options) {
 }  // namespace
 
 ConntrackMonitor::ConntrackMonitor(const NetNamespace& netns, const ConntrackMonitorOptions& options)
-    : listener_(netns, Subscription(options)) {}
+    : queue_(kMaxQueued), listener_(netns, Subscription(options)) {}
 
 void ConntrackMonitor::Start(std::function<void()> wake) {
-  wake_ = std::move(wake);
+  queue_.Start(std::move(wake));
   listener_.Start({
       [this](const nlmsghdr* message) { Add(message); },
-      [this] { Push(EventsLost{}); },
-      [this](Failure failure) { Push(MonitorFailed{std::move(failure)}); },
+      [this] { queue_.Push(EventsLost{}); },
+      [this](Failure failure) { queue_.Push(MonitorFailed{std::move(failure)}); },
   });
 }
 
@@ -50,55 +48,7 @@ void ConntrackMonitor::Add(const nlmsghdr* message) {
   ConntrackRecord record;
   if (!DecodeConntrack(message, &record)) return;
   record.event = NFNL_MSG_TYPE(message->nlmsg_type) == IPCTNL_MSG_CT_DELETE ? kEventDestroy : kEventNew;
-  if (!Queue(record)) Push(EventsLost{});
-}
-
-// False when there is no room.
-bool ConntrackMonitor::Queue(const ConntrackRecord& record) {
-  bool first;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (queued_ >= kMaxQueued) return false;
-    ++queued_;
-    first = items_.empty();
-    auto* last = first ? nullptr : std::get_if<ConntrackEvents>(&items_.back());
-    if (last == nullptr || last->records.size() >= kMaxDelivered) {
-      last = &std::get<ConntrackEvents>(items_.emplace_back(ConntrackEvents{}));
-    }
-    last->records.push_back(record);
-  }
-  if (first) wake_();
-  return true;
-}
-
-void ConntrackMonitor::Push(ConntrackItem item) {
-  bool first;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    first = items_.empty();
-    // Lost twice without an event between is lost once.
-    if (!first && std::holds_alternative<EventsLost>(item) && std::holds_alternative<EventsLost>(items_.back())) return;
-    items_.push_back(std::move(item));
-  }
-  if (first) wake_();
-}
-
-std::vector<ConntrackItem> ConntrackMonitor::Take() {
-  std::vector<ConntrackItem> taken;
-  bool more;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!items_.empty()) {
-      taken.push_back(std::move(items_.front()));
-      items_.pop_front();
-    }
-    more = !items_.empty();
-    if (const auto* events = taken.empty() ? nullptr : std::get_if<ConntrackEvents>(&taken.front())) {
-      queued_ -= events->records.size();
-    }
-  }
-  if (more && !stopped_) wake_();
-  return taken;
+  queue_.Add(record);
 }
 
 }  // namespace nftp

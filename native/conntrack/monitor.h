@@ -2,23 +2,14 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <functional>
-#include <mutex>
-#include <variant>
 #include <vector>
 
 #include "conntrack/record.h"
+#include "socket/event_queue.h"
 #include "socket/listener.h"
-#include "socket/monitor.h"
 
 namespace nftp {
-
-// Some events in their order; each record's `event` says which.
-struct ConntrackEvents {
-  ConntrackRecords records;
-};
-using ConntrackItem = std::variant<ConntrackEvents, EventsLost, MonitorFailed>;
 
 struct ConntrackMonitorOptions {
   bool created = false;
@@ -37,23 +28,18 @@ class ConntrackMonitor {
   // `wake` is called, on the monitor's thread, when items are there to take and none were before; and by Take().
   void Start(std::function<void()> wake);
   // At most one item: the event loop gets its turn before the next, for which `wake` is called.
-  std::vector<ConntrackItem> Take();
+  // Each record's `event` says what became of the entry.
+  std::vector<EventQueue<ConntrackRecord>::Item> Take() { return queue_.Take(); }
   // Ends the thread and waits for it. No wake() behind this. On the thread that takes.
   void Stop() {
-    stopped_ = true;
+    queue_.Stop();
     listener_.Stop();
   }
 
  private:
   void Add(const nlmsghdr* message);
-  bool Queue(const ConntrackRecord& record);
-  void Push(ConntrackItem item);
 
-  std::function<void()> wake_;
-  std::mutex mutex_;
-  std::deque<ConntrackItem> items_;
-  size_t queued_ = 0;
-  bool stopped_ = false;
+  EventQueue<ConntrackRecord> queue_;
   Listener listener_;
 };
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "js/conntrack.h"
 #include "js/writer.h"
@@ -20,12 +21,12 @@ void Tell(Napi::Env env, Napi::Function callback, const AddressesChanged&) {
   callback.Call({Napi::String::New(env, "change"), env.Undefined()});
 }
 
-void Tell(Napi::Env env, Napi::Function callback, const ConntrackEvents& events) {
-  callback.Call({Napi::String::New(env, "events"), RecordsToJs(env, events.records)});
+void Tell(Napi::Env env, Napi::Function callback, const std::vector<ConntrackRecord>& events) {
+  callback.Call({Napi::String::New(env, "events"), RecordsToJs(env, events)});
 }
 
-void Tell(Napi::Env env, Napi::Function callback, const TraceEvents& traced) {
-  callback.Call({Napi::String::New(env, "events"), ToJs(env, traced.events)});
+void Tell(Napi::Env env, Napi::Function callback, const std::vector<TraceEvent>& events) {
+  callback.Call({Napi::String::New(env, "events"), ToJs(env, events)});
 }
 
 void Tell(Napi::Env env, Napi::Function callback, const EventsLost&) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "socket/listener.h"
-#include "socket/monitor.h"
 
 namespace nftp {
 

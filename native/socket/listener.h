@@ -24,6 +24,12 @@ struct ListenerOptions {
   const char* thread = "";    // at most 15 characters
 };
 
+// What monitors hand out where events are missing, or have ended.
+struct EventsLost {};
+struct MonitorFailed {
+  Failure failure;
+};
+
 class Listener {
  public:
   // Called on the thread. A Failure that `message` throws is a message lost.

@@ -33,10 +33,6 @@ struct ChangeBatch {
   std::vector<ChangeEvent> events;
 };
 
-struct EventsLost {};
-struct MonitorFailed {
-  Failure failure;
-};
 using MonitorItem = std::variant<ChangeBatch, EventsLost, MonitorFailed>;
 
 struct MonitorOptions {

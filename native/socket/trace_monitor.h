@@ -3,21 +3,13 @@
 
 #include <cstddef>
 #include <functional>
-#include <mutex>
-#include <variant>
 #include <vector>
 
 #include "codec/trace_decoder.h"
+#include "socket/event_queue.h"
 #include "socket/listener.h"
-#include "socket/monitor.h"
 
 namespace nftp {
-
-// Some events in their order.
-struct TraceEvents {
-  std::vector<TraceEvent> events;
-};
-using TraceItem = std::variant<TraceEvents, EventsLost, MonitorFailed>;
 
 class TraceMonitor {
  public:
@@ -27,21 +19,18 @@ class TraceMonitor {
   TraceMonitor(const TraceMonitor&) = delete;
   TraceMonitor& operator=(const TraceMonitor&) = delete;
 
-  // `wake` is called, on the monitor's thread, when items are there to take and none were before.
+  // `wake` is called, on the monitor's thread, when items are there to take and none were before; and by Take().
   void Start(std::function<void()> wake);
-  std::vector<TraceItem> Take();
-  // Ends the thread and waits for it. No wake() behind this.
-  void Stop() { listener_.Stop(); }
+  // At most one item: the event loop gets its turn before the next, for which `wake` is called.
+  std::vector<EventQueue<TraceEvent>::Item> Take() { return queue_.Take(); }
+  // Ends the thread and waits for it. No wake() behind this. On the thread that takes.
+  void Stop() {
+    queue_.Stop();
+    listener_.Stop();
+  }
 
  private:
-  void Add(const nlmsghdr* message);
-  bool Queue(TraceEvent event);
-  void Push(TraceItem item);
-
-  std::function<void()> wake_;
-  std::mutex mutex_;
-  std::vector<TraceItem> items_;
-  size_t queued_ = 0;
+  EventQueue<TraceEvent> queue_;
   Listener listener_;
 };
 

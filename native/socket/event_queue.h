@@ -1,0 +1,95 @@
+// Events between the thread of a monitor and the one that takes them, with what went wrong where it did.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "socket/listener.h"
+
+namespace nftp {
+
+template <typename Event>
+class EventQueue {
+ public:
+  using Events = std::vector<Event>;
+  using Item = std::variant<Events, EventsLost, MonitorFailed>;
+
+  // `room`: for events that wait for a stuck main thread; what comes behind them is lost.
+  explicit EventQueue(size_t room) : room_(room) {}
+
+  // `wake` is called when items are there to take and none were before; and by Take().
+  void Start(std::function<void()> wake) { wake_ = std::move(wake); }
+  // No wake() by Take() behind this. On the thread that takes.
+  void Stop() { stopped_ = true; }
+
+  void Add(Event event) {
+    if (!Append(std::move(event))) Push(EventsLost{});
+  }
+
+  void Push(Item item) {
+    bool first;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      first = items_.empty();
+      // Lost twice without an event between is lost once.
+      if (!first && Is<EventsLost>(item) && Is<EventsLost>(items_.back())) return;
+      items_.push_back(std::move(item));
+    }
+    if (first) wake_();
+  }
+
+  // At most one item: the event loop gets its turn before the next, for which `wake` is called.
+  std::vector<Item> Take() {
+    std::vector<Item> taken;
+    bool more;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (items_.empty()) return taken;
+      taken.push_back(std::move(items_.front()));
+      items_.pop_front();
+      if (const auto* events = std::get_if<Events>(&taken.front())) queued_ -= events->size();
+      more = !items_.empty();
+    }
+    if (more && !stopped_) wake_();
+    return taken;
+  }
+
+ private:
+  // Events that the main thread gets in one piece.
+  static constexpr size_t kMostAtOnce = 512;
+
+  template <typename Kind>
+  static bool Is(const Item& item) {
+    return std::holds_alternative<Kind>(item);
+  }
+
+  // False when there is no room.
+  bool Append(Event event) {
+    bool first;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (queued_ >= room_) return false;
+      ++queued_;
+      first = items_.empty();
+      auto* last = first ? nullptr : std::get_if<Events>(&items_.back());
+      if (last == nullptr || last->size() >= kMostAtOnce) last = &std::get<Events>(items_.emplace_back(Events{}));
+      last->push_back(std::move(event));
+    }
+    if (first) wake_();
+    return true;
+  }
+
+  const size_t room_;
+  std::function<void()> wake_;
+  std::mutex mutex_;
+  std::deque<Item> items_;
+  size_t queued_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace nftp
