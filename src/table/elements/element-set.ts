@@ -12,48 +12,20 @@
  *   └────────────┘ ◄── load (a dump)
  *
  * Both sides live in one row (rows.ts), so a change costs one look-up, and a transaction costs as many steps as there are
- * changes, whatever the size. `take` freezes the desired state in O(1): a row that changes before it is packed
- * keeps its frozen value in `#frozen` (copy on write), so that packing may let the event loop run in between and the
- * transaction is still one moment's state of all sets.
+ * changes, whatever the size. packing.ts has the way from dirty rows to what is sent, counted-rows.ts what elements count.
  */
 import type { ElementBatch, Verdict } from "../../kernel/types.js";
 import type { ElementSet, SetSpec } from "../rules/types.js";
 import { inSlices } from "../../base/time-slice.js";
 import { strideOf } from "../../kernel/element-batch.js";
-import { counterWord, ElementCounters, readCount } from "./counters.js";
-import { BatchWriter, eachOfFew, eachRecord, type PackedBatches, type RecordVisitor } from "./batches.js";
+import { eachRecord, type RecordVisitor } from "./batches.js";
 import { bytesAt, wordsFor } from "./bytes.js";
-import { KEY, PackedMap, RowList, USES } from "./packed-map.js";
+import { CountedRows, type CounterSource } from "./counted-rows.js";
+import { counterWord } from "./counters.js";
+import { KEY, PackedMap, USES } from "./packed-map.js";
+import { type PackedChange, Packing } from "./packing.js";
 import { DEFERRED, DESIRED, Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
-
-interface Frozen {
-  readonly state: number;
-  readonly data: Int32Array;
-}
-
-interface Taken {
-  readonly full: boolean;
-  /** Every row below `limit`; otherwise the first `limit` of `rows`. */
-  readonly every: boolean;
-  readonly rows: RowList;
-  readonly limit: number;
-  packed: number;
-  /** The part that makes the set is packed. */
-  begun: boolean;
-}
-
-export interface PackedChange extends PackedBatches {
-  /** The set is created anew: everything desired is added, nothing deleted singly. */
-  readonly full: boolean;
-  readonly addRows: RowList;
-  readonly deleteRows: RowList;
-  /** Rows whose grace period begins with this transaction. */
-  readonly deferredRows: RowList;
-  readonly otherRows: RowList;
-  /** The kernel is to tell what the elements that are deleted have counted. */
-  readonly counted: boolean;
-}
 
 export interface ElementDrift {
   readonly gone: number;
@@ -79,33 +51,20 @@ export interface TrackerOptions {
   readonly counterSource?: () => CounterSource | undefined;
 }
 
-/** Reads elements of a set with counters from the kernel. */
-export interface CounterSource {
-  /** Those of these keys, at once. */
-  byKey(set: string, keys: Uint8Array): ElementBatch | undefined;
-  all(set: string): Promise<ElementBatch | undefined>;
-}
-
-/** As many elements that are to be replaced are asked for one by one, some microseconds each, and not by a dump. */
-const MOST_BY_KEY = 100;
-
 /** One set's elements. `Table` alone calls what `ElementSet` does not have. */
 export class TrackedElements implements ElementSet {
   readonly keyLen: number;
   readonly dataLen: number;
   readonly #map: PackedMap;
   readonly #verdicts: VerdictRegistry | undefined;
-  readonly #ranges: boolean;
   readonly #rows: Rows;
   /** The key that is being looked up, and the data that is being put, as words. */
   readonly #key: Int32Array;
   readonly #keyBytes: Uint8Array;
   readonly #data: Int32Array;
   readonly #dataBytes: Uint8Array;
-  readonly #counters: ElementCounters | undefined;
-  readonly #counterSource: () => CounterSource | undefined;
-  #taken: Taken | undefined;
-  readonly #frozen = new Map<number, Frozen>();
+  readonly #counted: CountedRows | undefined;
+  readonly #packing: Packing;
 
   constructor(
     public spec: SetSpec,
@@ -114,12 +73,13 @@ export class TrackedElements implements ElementSet {
     this.keyLen = options.keyLen;
     this.dataLen = options.dataLen;
     this.#map = new PackedMap(wordsFor(this.keyLen), wordsFor(this.dataLen));
-    const counters = spec.counters === undefined ? undefined : new ElementCounters();
-    this.#counters = counters;
-    this.#counterSource = options.counterSource ?? (() => undefined);
-    this.#rows = new Rows(this.#map, options.onDirty, counters && ((row) => this.#freed(counters, row)));
-    this.#verdicts = options.verdicts;
-    this.#ranges = options.ranges ?? false;
+    this.#rows = new Rows(this.#map, options.onDirty, spec.counters && ((row) => this.#counted?.freed(row)));
+    const { verdicts, ranges = false, counterSource = (): undefined => undefined } = options;
+    this.#verdicts = verdicts;
+    this.#counted = spec.counters && new CountedRows(this.#map, this.#rows, this, counterSource);
+    const { keyLen, dataLen } = this;
+    const set = { name: spec.set, keyLen, dataLen, verdicts, ranges };
+    this.#packing = new Packing(this.#map, this.#rows, set, this.#counted);
     this.#key = new Int32Array(this.#map.keyWords);
     this.#keyBytes = new Uint8Array(this.#key.buffer);
     this.#data = new Int32Array(this.#map.dataWords);
@@ -200,50 +160,20 @@ export class TrackedElements implements ElementSet {
   }
 
   count(key: Uint8Array): number {
-    const row = this.#countedRow(key);
-    return row < 0 ? 0 : (this.#counters?.packets(row) ?? 0);
+    if (this.#counted === undefined) return 0;
+    this.#readKey(key);
+    return this.#counted.packets(this.#key);
   }
 
   countBefore(key: Uint8Array): number {
-    const row = this.#countedRow(key);
-    return row < 0 ? 0 : (this.#counters?.before(row) ?? 0);
-  }
-
-  #countedRow(key: Uint8Array): number {
-    if (this.#counters === undefined) return -1;
+    if (this.#counted === undefined) return 0;
     this.#readKey(key);
-    return this.#map.find(this.#key);
-  }
-
-  get counted(): boolean {
-    return this.#counters !== undefined;
+    return this.#counted.before(this.#key);
   }
 
   /** Reads what the kernel's elements have counted; beside whatever else is done. */
   async readCounters(): Promise<void> {
-    const counters = this.#counters;
-    if (counters === undefined) return;
-    counters.beginReading();
-    counters.keepBefore();
-    try {
-      const batch = await this.#counterSource()?.all(this.spec.set);
-      if (batch !== undefined) await this.#noteCounters(batch);
-    } finally {
-      counters.endReading();
-    }
-  }
-
-  async #noteCounters(batch: ElementBatch): Promise<void> {
-    const counterAt = counterWord(batch);
-    if (counterAt < 0) return;
-    await this.eachRecord(batch, (words, at) => {
-      const row = this.#map.find(words, at);
-      if (row >= 0) this.#noteCounter(row, words, at + counterAt);
-    });
-  }
-
-  #noteCounter(row: number, words: Int32Array, at: number): void {
-    this.#counters?.note(row, readCount(words, at), readCount(words, at + 2));
+    await this.#counted?.read();
   }
 
   kernelValue(key: Uint8Array): Uint8Array | undefined {
@@ -287,71 +217,16 @@ export class TrackedElements implements ElementSet {
 
   /** Freezes what is desired now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
   take(full: boolean): void {
-    const every = full || this.#rows.allDirty;
-    const rows = this.#rows.takeDirty();
-    this.#taken = { full, every, rows, limit: every ? this.#map.rows : rows.length, packed: 0, begun: false };
+    this.#packing.take(full);
   }
 
   /** Packs what `take` froze, or the next `most` rows of it: `packing` tells whether there is more. Yields to the event loop now and then. */
-  async pack(most = Infinity): Promise<PackedChange> {
-    const taken = this.#taken;
-    if (taken === undefined) throw new Error(`set ${this.spec.set}: nothing was taken`);
-    const additions = Math.min(most, taken.every ? this.#map.size : this.#rows.pendingAdds);
-    const writer = new BatchWriter(this.#map, this, this.#verdicts, additions, this.#counters !== undefined);
-    const reading = this.#counters === undefined ? undefined : this.#readReplaced(taken, most);
-    if (reading !== undefined) await reading;
-    const change = {
-      full: taken.full && !taken.begun,
-      counted: this.#counters !== undefined,
-      addRows: new RowList(additions),
-      deleteRows: new RowList(),
-      deferredRows: new RowList(),
-      otherRows: new RowList(),
-    };
-    const from = taken.packed;
-    await inSlices(Math.min(taken.limit - from, most), (_, to) => this.#packUpTo(from + to, taken, change, writer));
-    taken.begun = true;
-    if (taken.packed === taken.limit) {
-      this.#taken = undefined;
-      this.#frozen.clear();
-    }
-    return { ...change, ...writer.finish(this.#ranges) };
+  pack(most?: number): Promise<PackedChange> {
+    return this.#packing.pack(most);
   }
 
   get packing(): boolean {
-    return this.#taken !== undefined;
-  }
-
-  #freed(counters: ElementCounters, row: number): void {
-    counters.freed(row);
-    this.spec.counters?.gone?.(this.#keyAt(row).slice());
-  }
-
-  /** What the elements have counted that the taken rows replace: of a few at once, of many once the promise is done. */
-  #readReplaced(taken: Taken, most: number): Promise<void> | undefined {
-    if (this.kernelSize === 0) return undefined;
-    const source = this.#counterSource();
-    const keys: Uint8Array[] = [];
-    for (let i = taken.packed; i < Math.min(taken.limit, taken.packed + most); i++) {
-      const row = taken.every ? i : taken.rows.rows[i];
-      const state = this.#rows.of(row);
-      if (this.#rows.isInKernel(state) && (taken.full || !this.#rows.isInForce(state))) keys.push(this.#keyAt(row));
-    }
-    if (source === undefined || keys.length === 0) return undefined;
-    const { set } = this.spec;
-    if (keys.length > MOST_BY_KEY) return source.all(set).then((all) => all && this.#noteCounters(all));
-    const batch = source.byKey(set, keys.length === 1 ? keys[0] : Buffer.concat(keys));
-    if (batch !== undefined) this.#noteFew(batch);
-    return undefined;
-  }
-
-  #noteFew(batch: ElementBatch): void {
-    const counterAt = counterWord(batch);
-    if (counterAt < 0) return;
-    eachOfFew(batch, (words, at) => {
-      const row = this.#map.find(words, at);
-      if (row >= 0) this.#noteCounter(row, words, at + counterAt);
-    });
+    return this.#packing.underWay;
   }
 
   /**
@@ -359,7 +234,7 @@ export class TrackedElements implements ElementSet {
    * deleted, with what they had counted.
    */
   async settle(change: PackedChange, due: number, ends?: ElementBatch): Promise<void> {
-    if (this.#counters?.replacingAny === true) this.#settleCounters(this.#counters, change, ends);
+    this.#counted?.settle(change, ends);
     if (change.full) this.#rows.forgetKernel();
     const { deleteRows } = change;
     for (let i = 0; i < deleteRows.length; i++) this.#rows.dropKernel(deleteRows.rows[i]);
@@ -369,24 +244,9 @@ export class TrackedElements implements ElementSet {
     await this.#rows.finishAll(change.otherRows);
   }
 
-  #settleCounters(counters: ElementCounters, { addRows }: PackedChange, ends?: ElementBatch): void {
-    const ended = new Map<number, number>();
-    if (ends !== undefined) {
-      const counterAt = counterWord(ends);
-      eachOfFew(ends, (words, at) => {
-        ended.set(this.#map.find(words, at), readCount(words, at + counterAt));
-      });
-    }
-    for (let i = 0; i < addRows.length; i++) {
-      const row = addRows.rows[i];
-      const missed = counters.replaced(row, ended.get(row));
-      if (missed > 0) this.spec.counters?.missed?.(this.#keyAt(row).slice(), missed);
-    }
-  }
-
   /** The transaction is not in force: everything that was taken is to be done again. */
   async abort(change: PackedChange): Promise<void> {
-    for (let i = 0; i < change.addRows.length; i++) this.#counters?.aborted(change.addRows.rows[i]);
+    this.#counted?.abort(change);
     for (let i = 0; i < change.deferredRows.length; i++) this.#rows.markDirty(change.deferredRows.rows[i]);
     for (const list of [change.addRows, change.deleteRows, change.otherRows]) await this.#rows.finishAll(list);
   }
@@ -432,10 +292,10 @@ export class TrackedElements implements ElementSet {
     }
     this.#rows.forgetKernel(true);
     const drift = { gone: 0, added: 0, changed: 0 };
-    const counterAt = this.#counters === undefined ? -1 : counterWord(batch);
+    const counterAt = this.#counted === undefined ? -1 : counterWord(batch);
     const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
       const row = this.#map.findOrInsert(words, at);
-      if (counterAt >= 0) this.#noteCounter(row, words, at + counterAt);
+      if (counterAt >= 0) this.#counted?.note(row, words, at + counterAt);
       const how = this.#rows.found(row, data, dataAt);
       if (how !== undefined) drift[how]++;
     });
@@ -472,60 +332,6 @@ export class TrackedElements implements ElementSet {
     return { ...drift, gone: this.#rows.kernelSize - found };
   }
 
-  #packUpTo(end: number, taken: Taken, change: Omit<PackedChange, keyof PackedBatches>, writer: BatchWriter): void {
-    for (; taken.packed < end; taken.packed++) {
-      const row = taken.every ? taken.packed : taken.rows.rows[taken.packed];
-      if (this.#rows.of(row) !== 0) this.#packRow(row, taken.full, change, writer);
-    }
-  }
-
-  #packRow(row: number, full: boolean, change: Omit<PackedChange, keyof PackedBatches>, writer: BatchWriter): void {
-    const map = this.#map;
-    const rows = this.#rows;
-    const frozen = this.#frozen.size === 0 ? undefined : this.#frozen.get(row);
-    const present = rows.untake(row);
-    const { state, data } = frozen ?? { state: present, data: map.words(row) };
-    const dataAt = frozen === undefined ? map.at(row) + map.dataWord : 0;
-    const inKernel = rows.isInKernel(present);
-    if ((state & DESIRED) !== 0) {
-      const same = frozen === undefined ? rows.isInForce(present) : inKernel && rows.kernelHolds(row, data, dataAt);
-      if (same && !full) {
-        change.otherRows.push(row);
-        return;
-      }
-      if (inKernel && !full) {
-        writer.delete(row);
-        change.deleteRows.push(row);
-      }
-      if (this.#counters === undefined) writer.add(row, data, dataAt);
-      else this.#addCounted(this.#counters, row, { data, dataAt, inKernel }, writer);
-      change.addRows.push(row);
-    } else if ((state & DEFERRED) !== 0 && inKernel) {
-      change.deferredRows.push(row);
-      if (!full) return;
-      writer.add(row, rows.kernelWords(row), rows.kernelAt(row));
-      change.addRows.push(row);
-    } else if (inKernel && !full) {
-      writer.delete(row);
-      change.deleteRows.push(row);
-    } else change.otherRows.push(row);
-  }
-
-  /** The element goes on counting where the one that was there ends. */
-  #addCounted(
-    counters: ElementCounters,
-    row: number,
-    { data, dataAt, inKernel }: { readonly data: Int32Array; readonly dataAt: number; readonly inKernel: boolean },
-    writer: BatchWriter,
-  ): void {
-    const { carries = (): boolean => true } = this.spec.counters ?? {};
-    const former = bytesAt(this.#rows.kernelWords(row), this.#rows.kernelAt(row), this.dataLen);
-    const goesOn = !inKernel || carries(former, bytesAt(data, dataAt, this.dataLen));
-    const packets = goesOn ? counters.packets(row) : 0;
-    if (inKernel || packets > 0) counters.replacing(row, packets, inKernel && goesOn);
-    writer.add(row, data, dataAt, packets, counters.bytes(row));
-  }
-
   /** The kernel holds what the additions from `from` to `to` said. */
   #settleAdds({ adds, addRows }: PackedChange, from: number, to: number): void {
     for (let i = from; i < to; i++) {
@@ -558,7 +364,7 @@ export class TrackedElements implements ElementSet {
     const place = map.at(row);
     const isDesired = (this.#rows.of(row) & DESIRED) !== 0;
     if (isDesired && this.#isDesired(words, place + map.dataWord, data, at)) return false;
-    if (this.#taken !== undefined) this.#freeze(row);
+    if (this.#packing.underWay) this.#packing.freeze(row);
     if (this.#verdicts !== undefined) {
       this.#verdicts.retain(data[at]);
       if (isDesired) this.#verdicts.release(words[place + map.dataWord]);
@@ -582,7 +388,7 @@ export class TrackedElements implements ElementSet {
   }
 
   #undesire(row: number, deferred: boolean): void {
-    if (this.#taken !== undefined) this.#freeze(row);
+    if (this.#packing.underWay) this.#packing.freeze(row);
     this.#verdicts?.release(this.#map.words(row)[this.#map.at(row) + this.#map.dataWord]);
     this.#rows.undesire(row, deferred ? DEFERRED : 0);
   }
@@ -599,20 +405,6 @@ export class TrackedElements implements ElementSet {
 
   #desiredData(row: number): Uint8Array {
     return bytesAt(this.#map.words(row), this.#map.at(row) + this.#map.dataWord, this.dataLen);
-  }
-
-  /** Keeps the frozen value of a row that changes between take and pack. */
-  #freeze(row: number): void {
-    const state = this.#rows.of(row);
-    if (!this.#isTaken(row, state) || this.#frozen.has(row)) return;
-    const from = this.#map.at(row) + this.#map.dataWord;
-    this.#frozen.set(row, { state, data: this.#map.words(row).slice(from, from + this.#map.dataWords) });
-  }
-
-  #isTaken(row: number, state: number): boolean {
-    const taken = this.#taken;
-    if (taken === undefined) return false;
-    return taken.every ? row >= taken.packed && row < taken.limit : this.#rows.isTaken(state);
   }
 
   #readKey(key: Uint8Array): void {

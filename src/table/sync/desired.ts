@@ -3,7 +3,8 @@ import { isDeepStrictEqual } from "node:util";
 
 import type { Family } from "../../kernel/types.js";
 import { Hook } from "../../kernel/constants.js";
-import { type CounterSource, TrackedElements } from "../elements/element-set.js";
+import type { CounterSource } from "../elements/counted-rows.js";
+import { TrackedElements } from "../elements/element-set.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
 import { prepareRule, type References, type DesiredChain } from "../rules/diff.js";

@@ -16,7 +16,7 @@
  * may come with the last transaction; nor do ranges, whose two ends belong together.
  */
 import type { ElementBatch } from "../../kernel/types.js";
-import type { PackedChange } from "../elements/element-set.js";
+import type { PackedChange } from "../elements/packing.js";
 import { chainServes, type PlanInput, type SetPlan } from "./plan.js";
 import type { SetSnapshot, Snapshot } from "./snapshot.js";
 import { type KernelState, packetsComeBy } from "./dump.js";
