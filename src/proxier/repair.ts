@@ -121,7 +121,7 @@ export class FamilyRepair {
   notice({ changes, process, portId }: ForeignChange): void {
     this.drifted();
     this.#contention.noticed();
-    const noticed = (this.#noticed ??= this.#nothing());
+    const noticed = (this.#noticed ??= nothingSince(this.#clock.now()));
     noticed.transactions++;
     for (const change of changes) if (noticed.changes.size < MAX_CHANGES) noticed.changes.add(change);
     if (process !== undefined && noticed.by.size < MAX_NAMES) noticed.by.add(`${process.name} (pid ${process.pid})`);
@@ -158,7 +158,8 @@ export class FamilyRepair {
       if (!this.#table.invalidated) this.#noticed = undefined;
       return;
     }
-    const noticed = this.#noticed ?? this.#nothing();
+    // What a read finds by itself is known of since the read began.
+    const noticed = this.#noticed ?? nothingSince(began);
     this.#noticed = undefined;
     const contended = this.#contention.repaired(this.#family, [...noticed.writers.values()], this.#pace.isLongest);
     this.#pace.repaired(now, contended);
@@ -177,10 +178,10 @@ export class FamilyRepair {
     );
     for (const observer of this.#observers) observer.repaired?.(report);
   }
+}
 
-  #nothing(): Noticed {
-    return { since: this.#clock.now(), transactions: 0, changes: new Set(), by: new Set(), writers: new Map() };
-  }
+function nothingSince(since: number): Noticed {
+  return { since, transactions: 0, changes: new Set(), by: new Set(), writers: new Map() };
 }
 
 function causeOf({ causes, tableDeleted }: Drift): RepairCause {

@@ -313,7 +313,8 @@ describe("a table that another process changes", () => {
   });
 
   it("so that a write of ours is refused is repaired with that write, and counted as that", async () => {
-    proxier = make({ watch: false });
+    let looks = 0;
+    proxier = make({ watch: false, clock: { now: () => performance.now() + ++looks / 1000 } });
     await begin();
     const shard = shardOf(new KeyPacker("ip").vip("10.96.0.1", "TCP", 80).service);
     const endpoints = endpointsName(shard);
@@ -322,6 +323,8 @@ describe("a table that another process changes", () => {
     proxier.flush();
     await pass(100);
     expect(repairs).toMatchObject([{ cause: "conflict", found: [`set ${endpoints}: elements 2 gone`], changes: [] }]);
+    // Since the write began: nobody had noticed before.
+    expect(repairs[0].ms).toBeGreaterThan(0);
     expect(await snapshot(kernel)).toEqual(await writtenFor([3, 4]));
   });
 
