@@ -13,7 +13,7 @@ import { busybox, type UnpackedKernel } from "./debian-kernels.ts";
 const GUEST_ROOT = "repo";
 
 /** The programs that tests start, of this machine; BusyBox has the rest. */
-const PROGRAMS = ["ip", "nft", "unshare", "nsenter", "mount", "flock", "setpriv", "script", "bash"];
+const PROGRAMS = ["ip", "nft", "unshare", "nsenter", "mount", "flock", "setpriv", "script", "bash", "ss"];
 /** Small tables that those programs read, where this machine has them. */
 const DATA = ["etc/protocols", "etc/services", "etc/iproute2", "usr/share/iproute2", "etc/ssl/openssl.cnf"];
 /** Of /usr: where distributions have it merged, and where they have not, these are links to its directories. */

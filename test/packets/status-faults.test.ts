@@ -13,7 +13,7 @@ import { eventually } from "../lab/eventually.ts";
 import type { KubeJson } from "../lab/api-server/index.ts";
 import { patience } from "../lab/patience.ts";
 import { Api } from "./support/api.ts";
-import { Cluster, MAIN } from "./support/cluster.ts";
+import { Cluster, MAIN, UNBUNDLED_MAIN } from "./support/cluster.ts";
 import {
   clusterAddress,
   configuration,
@@ -38,6 +38,8 @@ let api: Api;
 let directory: string;
 let socket: string;
 let daemon: Daemon;
+/** Where the manifests of the daemon are that has no API server. */
+let manifests: string;
 
 /** A daemon of the node's, and what it logs. */
 class Daemon {
@@ -87,8 +89,8 @@ async function serve(preload?: string): Promise<Daemon> {
   };
   const file = join(directory, "config.json");
   await writeFile(file, JSON.stringify(config));
-  const node = preload === undefined ? [] : ["--import", pathToFileURL(preload).href];
-  return new Daemon([...node, MAIN, "--config", file, "--control-socket", socket]);
+  const program = preload === undefined ? [MAIN] : ["--import", pathToFileURL(preload).href, UNBUNDLED_MAIN];
+  return new Daemon([...program, "--config", file, "--control-socket", socket]);
 }
 
 interface Report {
@@ -246,7 +248,7 @@ test("a service that the kernel refuses", { timeout: 2 * MINUTE_MS }, async () =
   await writeFile(
     preload,
     `import { existsSync } from "node:fs";
-     const { NftKernel } = await import(${JSON.stringify(new URL("kernel/nft-kernel.js", pathToFileURL(MAIN)).href)});
+     const { NftKernel } = await import(${JSON.stringify(new URL("kernel/nft-kernel.js", pathToFileURL(UNBUNDLED_MAIN)).href)});
      const commit = NftKernel.prototype.commit;
      const spoil = (op) => op.kind === "chain" && op.chain.includes("refused") ? { ...op, chain: op.chain.padEnd(300, "x") } : op;
      NftKernel.prototype.commit = function (ops, options) {
@@ -267,7 +269,8 @@ test("a manifest that cannot be parsed", async () => {
   const args = await cluster.write(serviceObjects(cluster.lab, web));
   daemon = new Daemon([MAIN, "run", ...args, "--control-socket", socket]);
   await isWell();
-  const broken = join(args[1], "broken.yaml");
+  manifests = args[1];
+  const broken = join(manifests, "broken.yaml");
   await writeFile(broken, "kind: Service\n  metadata: [");
   await isTold(/manifest broken\.yaml:\d+:\d+: /, /validate/);
   await rm(broken);
@@ -302,6 +305,14 @@ test("events are lost, as the kernel had no room for them", { timeout: 2 * MINUT
   await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "flood"]);
   await isTold(/events were lost \d+ s ago/, /nft monitor/);
   await isWell(RECENT);
+  // What is left of the events is read by now, and the tables are: who changes them next is heard.
+  const late = join(manifests, "late.json");
+  const items = serviceObjects(cluster.lab, { name: "late", n: 4, endpoints: ["a"] });
+  await writeFile(late, JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+  await eventually(async () => {
+    const { stdout } = await cluster.command(["services", "default/late", "--socket", socket]);
+    expect(stdout).toMatch(/ in-force/);
+  });
 });
 
 test("a table that another process deleted", async () => {

@@ -15,6 +15,8 @@ import { configuration, type Manifest, nodeObject, POD_PORT, serviceCIDRObject, 
 /** The command under test; NFT_PROXIER_MAIN names another build of it. */
 export const MAIN =
   process.env["NFT_PROXIER_MAIN"] ?? join(dirname(fileURLToPath(import.meta.url)), "../../../dist/main.js");
+/** The same in its own files, for tests that put something in place of one: in guests MAIN is a single file. */
+export const UNBUNDLED_MAIN = join(dirname(fileURLToPath(import.meta.url)), "../../../dist/main.js");
 
 /** a, b: pods of this node, each on a link of its own; c: one on the bridge; r1, r2: pods of the remote node. */
 export const PODS: readonly PodOptions[] = [
