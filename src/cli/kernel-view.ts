@@ -26,7 +26,7 @@ export interface KernelService {
     | "rejected"
     | "dropped"
     | "another layout";
-  /** Undefined: the maps do not say (affinity; tables of another layout). */
+  /** Undefined: the maps do not say (affinity, slots; tables of another layout). */
   readonly endpoints?: number;
 }
 
@@ -75,11 +75,12 @@ async function servicesOf(kernel: Kernel, family: IpFamily): Promise<KernelServi
 function listOf(value: number, ofCluster: number | undefined): Pick<KernelService, "list" | "endpoints"> {
   if (isSticky(value)) return { list: "by client" };
   if (!isBySource(value)) {
-    const { kind, count } = unpackList(value);
-    return { list: LISTS[kind], endpoints: count };
+    const list = unpackList(value);
+    return { list: LISTS[list.kind], ...(list.slots === undefined && { endpoints: list.count }) };
   }
-  const counted = ofCluster !== undefined && !isSticky(ofCluster);
-  return { list: "by source", ...(counted && { endpoints: unpackList(ofCluster).count }) };
+  if (ofCluster === undefined || isSticky(ofCluster)) return { list: "by source" };
+  const { slots, count } = unpackList(ofCluster);
+  return { list: "by source", ...(slots === undefined && { endpoints: count }) };
 }
 
 interface MapEntry {

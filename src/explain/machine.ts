@@ -32,6 +32,7 @@ import {
   transportHeader,
 } from "./packet.js";
 import type { Found, HookedChain, Ruleset } from "./ruleset.js";
+import { jhash } from "./jhash.js";
 import { keyText, valueText } from "./text.js";
 
 /** What becomes of the packet in one base chain. */
@@ -204,6 +205,10 @@ export class Machine {
         this.#world.onDraw(expr.modulus);
         this.#write(expr.dreg, u32((expr.offset ?? 0) + (this.#world.draw % expr.modulus)));
         return "next";
+      case "hash":
+        if (expr.sreg === undefined) throw new Unknown("symhash");
+        this.#write(expr.dreg, u32(hashed(this.#read(expr.sreg, expr.len ?? 0), expr)));
+        return "next";
       case "counter":
       case "limit":
       case "log":
@@ -374,6 +379,11 @@ export class Machine {
     this.#registers.fill(0, at, at + Math.ceil(bytes.length / 4) * 4);
     this.#registers.set(bytes, at);
   }
+}
+
+/** nft_jhash_eval: a number below the modulus by where the hash lies in its range. */
+function hashed(data: Uint8Array, { seed = 0, modulus, offset = 0 }: Extract<Expr, { type: "hash" }>): number {
+  return Number((BigInt(jhash(data, seed)) * BigInt(modulus)) >> 32n) + offset;
 }
 
 function holds(op: number, order: number): boolean {

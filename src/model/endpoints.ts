@@ -116,7 +116,7 @@ export class EndpointList implements Iterable<Endpoint> {
   }
 
   /** Those at these indices, in this order. */
-  pick(indices: readonly number[]): EndpointList {
+  pick(indices: readonly number[] | Uint16Array): EndpointList {
     const count = wordsOf(this.family);
     const words: number[] = [];
     for (const index of indices) for (let i = 0; i < count; i++) words.push(this.words[index * count + i]);
@@ -125,8 +125,8 @@ export class EndpointList implements Iterable<Endpoint> {
       this.family,
       indices.length,
       words,
-      typeof ports === "number" ? ports : indices.map((index) => ports[index]),
-      locals && indices.map((index) => locals[index]),
+      typeof ports === "number" ? ports : Array.from(indices, (index) => ports[index]),
+      locals && Array.from(indices, (index) => locals[index]),
     );
   }
 

@@ -1,5 +1,6 @@
 /** What is kept of objects: only what their meaning depends on, decoded once by the source that they come from. */
 import type { IpFamily, Prefix } from "../base/ip.js";
+import type { Balance } from "./balance.js";
 import type { Hints } from "./categorize.js";
 import type { EndpointList } from "./endpoints.js";
 import type { Protocol } from "./types.js";
@@ -35,6 +36,8 @@ export interface ServiceRecord {
   readonly externalPolicyLocal: boolean;
   /** 0: no affinity. */
   readonly affinitySeconds: number;
+  /** Annotations nft-proxier.dev/balance and those beside it; undefined: by chance, all endpoints alike. */
+  readonly balance: Balance | undefined;
   /** Annotation nft-proxier.dev/reset-removed-endpoints: TCP connections to an endpoint that is gone are to be reset. */
   readonly resetRemovedEndpoints: boolean;
   /**

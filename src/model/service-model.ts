@@ -315,6 +315,7 @@ export class ServiceModel {
       // Not spread: V8 would write each property behind it singly.
       guards: this.#guards(family, record, port, held),
       affinitySeconds: record.affinitySeconds,
+      balance: record.balance,
       clusterEndpoints: lists.cluster,
       localEndpoints: lists.local,
       hasAnyEndpoint: lists.any,

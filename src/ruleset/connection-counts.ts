@@ -7,7 +7,7 @@ import { type KeyPacker, packNumber, type ServiceKey, unpackNumber } from "./key
 import { isBySource, shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import type { ServiceCounters } from "./service-counters.js";
-import type { ServicePortState } from "./service.js";
+import { placesOf, type ServicePortState } from "./service.js";
 import type { ElementSet } from "../table/index.js";
 import type { ElementSets } from "./sets.js";
 import { numberOf } from "./sticky-numbers.js";
@@ -61,8 +61,8 @@ export function connectionsOf(
     if (counters !== "endpoint" || state.sticky !== undefined) return;
     const endpoints = nodePort ? sets.nodePortEndpoints : sets.endpoints[shardOf(service)];
     for (const [list, base] of [
-      [state.cluster, 0],
-      [state.local, LOCAL_INDEX_BASE],
+      [placesOf(state, "cluster"), 0],
+      [placesOf(state, "local"), LOCAL_INDEX_BASE],
     ] as const) {
       let index = 0;
       for (const { address, port } of list)

@@ -105,9 +105,16 @@ function drawNumber(count: number): Statement {
   return { action: "priority-map", key: ["priority", draw], map: SetName.stickyDraws };
 }
 
-function drawFrom({ kind, count, shard, nodePort }: ListValue): Statement {
+const HASHED = { "source-ip": ["saddr"], "source-ip-port": ["saddr", "sport"] } as const;
+/** Any, but the same on every node, and in every version: "nftp". */
+const SEED = 0x6e667470;
+
+function drawFrom({ kind, count, shard, nodePort, slots }: ListValue): Statement {
   const offset = kind === "local" ? { offset: LOCAL_INDEX_BASE } : {};
-  const draw: Field = { field: "numgen", mode: "random", modulus: count, ...offset };
+  const draw: Field =
+    slots === undefined || slots === "chance"
+      ? { field: "numgen", mode: "random", modulus: count, ...offset }
+      : { field: "jhash", of: HASHED[slots], modulus: count, seed: SEED, ...offset };
   const [map, key]: readonly [string, Field[]] = nodePort
     ? [SetName.nodePortEndpoints, ["l4proto", "dport", draw]]
     : [endpointsName(shard), ["daddr", "l4proto", "dport", draw]];

@@ -3,6 +3,7 @@
  * One 32-bit number, which packets carry as their priority from the look-up of the service to the look-up in `dispatch`, and which nft prints
  * as a classid, two numbers in hex: `15:3` is kind 1, shard 5, 3 endpoints.
  */
+import type { Balance } from "../model/balance.js";
 import type { DrawKind } from "./names.js";
 
 /** Endpoint maps of VIPs: one large map would take the kernel a walk from its start for every 32 KiB of a dump. */
@@ -10,12 +11,16 @@ export const SHARDS = 16;
 
 export interface ListValue {
   readonly kind: DrawKind | "sticky";
-  /** Below 2 ** 24. */
+  /** Below 2 ** 23; of slots below 2 ** 16. */
   readonly count: number;
   /** Below SHARDS; 0 for a node port. */
   readonly shard: number;
   readonly nodePort: boolean;
+  /** What decides which of so many slots (slots.ts) is drawn; absent: they are endpoints, drawn by chance. */
+  readonly slots?: SlotDraw;
 }
+
+export type SlotDraw = Balance["by"];
 
 const KINDS = ["sticky", "cluster", "masq", "local"] as const;
 /** No VIP has a list of kind 0: it is what the chains of service ports with ClientIP affinity draw from. */
@@ -24,24 +29,30 @@ const BY_SOURCE = 4;
 /** Added to a list's kind: the service port has ClientIP affinity. */
 const STICKY = 4;
 const NODE_PORT = 8;
+/** The first 8 bits of a list of slots: `8015:400` draws from 1,024 of them. No list has as many endpoints. */
+const SLOT_DRAWS: readonly (SlotDraw | undefined)[] = ["source-ip", "source-ip-port", "chance"];
+const FIRST_SLOT_DRAW = 0x80;
 
 function pack(kind: number, nodePort: boolean, shard: number, count: number): number {
   const number = nodePort ? kind + NODE_PORT : kind;
   return (((count >>> 16) << 24) | (number << 20) | (shard << 16) | (count & 0xffff)) >>> 0;
 }
 
-export function packList({ kind, count, shard, nodePort }: ListValue): number {
-  return pack(KIND_NUMBER[kind], nodePort, shard, count);
+export function packList({ kind, count, shard, nodePort, slots }: ListValue): number {
+  const draw = slots === undefined ? 0 : (FIRST_SLOT_DRAW + SLOT_DRAWS.indexOf(slots)) << 16;
+  return pack(KIND_NUMBER[kind], nodePort, shard, draw + count);
 }
 
 /** Of a number that packList gave. */
 export function unpackList(value: number): ListValue {
   const kind = (value >>> 20) & 0xf;
+  const slots = SLOT_DRAWS[(value >>> 24) - FIRST_SLOT_DRAW];
   return {
     kind: KINDS[kind & ~NODE_PORT],
-    count: ((value >>> 24) << 16) | (value & 0xffff),
+    count: (slots === undefined ? (value >>> 24) << 16 : 0) | (value & 0xffff),
     shard: (value >>> 16) & 0xf,
     nodePort: (kind & NODE_PORT) !== 0,
+    ...(slots !== undefined && { slots }),
   };
 }
 

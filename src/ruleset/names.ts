@@ -79,9 +79,10 @@ export type DrawKind = "cluster" | "masq" | "local";
  * Chain that draws one of `count` endpoints of a shard; node ports have twins of their own, their key has no address. Of kind "sticky":
  * that draws an endpoint's number, for the chains of service ports with affinity.
  */
-export function drawChainName({ kind, count, shard, nodePort }: ListValue): string {
+export function drawChainName({ kind, count, shard, nodePort, slots }: ListValue): string {
   if (kind === "sticky") return `sticky-draw-${count}`;
-  return nodePort ? `np-${kind}-${count}` : `${kind}-${count}-${shard.toString(16)}`;
+  const how = slots === undefined ? kind : `${kind}-by-${slots}`;
+  return nodePort ? `np-${how}-${count}` : `${how}-${count}-${shard.toString(16)}`;
 }
 
 /** Longest chain and set name that we make; the kernel takes 255 bytes. */

@@ -2,6 +2,7 @@
  * The desired table of one family: service port views in, desired elements and chains out. A change of one service touches
  * that service's elements alone; nothing here grows with the cluster.
  */
+import type { Balance } from "../model/balance.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { ElementSet, FaultyObject, TableDeclarations } from "../table/index.js";
@@ -18,6 +19,7 @@ import { RulesOnDemand } from "./on-demand.js";
 import { declareOwnObjects, needsOwnObjects, type OwnObjects } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
 import type { ElementSets } from "./sets.js";
+import { slotsOf } from "./slots.js";
 import { declareSets, declareSkeleton, type RulesetOptions } from "./skeleton.js";
 
 export type { RulesetOptions };
@@ -113,7 +115,9 @@ export class FamilyRuleset {
     const states = views.map((view) =>
       view.affinitySeconds > 0
         ? this.#sticky.order(view, sameIn(before, view), lists)
-        : this.#order(view, sameIn(before, view)),
+        : view.balance === undefined
+          ? this.#order(view, sameIn(before, view))
+          : slotted(view, view.balance),
     );
     this.#replace(service, states, before);
   }
@@ -231,7 +235,7 @@ export class FamilyRuleset {
 
   /** Declares what the states need for themselves; when that fails, what `before` needs is declared as it was. */
   #declareAll(states: readonly ServicePortState[], before: ServiceState): PortRecord[] {
-    const after = states.map(({ view, cluster, local, sticky }) => ({ view, cluster, local, sticky, own: NO_OBJECTS }));
+    const after = states.map((state) => ({ ...state, own: NO_OBJECTS }));
     try {
       for (const port of after) port.own = this.#declareOwn(port);
       return after;
@@ -299,6 +303,12 @@ export class FamilyRuleset {
     endpoints: (set, key, base, { length }) => set.releaseList(key.service, base, length, true),
     list: (value) => this.#draws.release(value),
   };
+}
+
+/** Slots depend on nothing that was before. */
+function slotted(view: ServicePortView, balance: Balance): ServicePortState {
+  const { clusterEndpoints: cluster, localEndpoints: local } = view;
+  return { view, cluster, local, slots: slotsOf(balance, cluster, local) };
 }
 
 function sameIn(ports: ServiceState, { portName, protocol }: ServicePortView): PortRecord | undefined {

@@ -6,6 +6,7 @@ import type { EndpointList } from "../model/endpoints.js";
 import type { Verdict } from "../kernel/types.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/index.js";
+import type { Slots } from "./slots.js";
 import { expandSticky, type Sticky } from "./sticky-numbers.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
 import { bySource, packList, shardOf, stickyList } from "./list-values.js";
@@ -19,6 +20,8 @@ export interface ServicePortState {
   readonly cluster: EndpointList;
   /** Endpoint at each index of the local list (index LOCAL_INDEX_BASE + i in the maps). */
   readonly local: EndpointList;
+  /** Which endpoint of the two lists stands in each slot, where the view asks for a balance. */
+  readonly slots?: Slots | undefined;
   /** With affinity: what its clients are remembered with. */
   readonly sticky?: Sticky | undefined;
 }
@@ -141,9 +144,11 @@ export class ServiceExpander {
       to.element(this.#sets.dispatch, packNumber(value), this.#goto(ownNames(state.view).draw[kind]));
       return;
     }
-    const list = listOf(state, kind);
+    const list = placesOf(state, kind);
     const shard = nodePort ? 0 : shardOf(key.service);
-    const value = packList({ kind, count: list.length, shard, nodePort });
+    const { balance } = state.view;
+    const slots = balance === undefined ? {} : { slots: balance.by };
+    const value = packList({ kind, count: list.length, shard, nodePort, ...slots });
     to.list(value);
     to.element(into, key.service, packNumber(value));
     to.endpoints(maps.endpoints[shard], key, kind === "local" ? LOCAL_INDEX_BASE : 0, list);
@@ -168,6 +173,12 @@ export class ServiceExpander {
 
 function listOf({ cluster, local }: ServicePortState, kind: DrawKind): EndpointList {
   return kind === "local" ? local : cluster;
+}
+
+/** What stands in the map: the endpoints, or the slots with an endpoint each. */
+export function placesOf({ cluster, local, slots }: ServicePortState, kind: DrawKind): EndpointList {
+  if (kind === "local") return slots === undefined ? local : local.pick(slots.local);
+  return slots === undefined ? cluster : cluster.pick(slots.cluster);
 }
 
 const NONE: readonly string[] = Object.freeze([]);

@@ -97,6 +97,7 @@ describe.each(nfts)("nft of $name", ({ command, version }) => {
     for (const address of ["10.96.0.80", "203.0.113.43", "fd00:10:96::80", "fd00:10:244::85"]) {
       expect(result.stdout).toContain(address);
     }
+    expect(result.stdout).toContain("jhash");
     // The clients that the affinity maps remember are in it too.
     expect(result.stdout).toContain(words === "-s list" ? "timeout" : "expires");
     if (words === "-j list") expect(JSON.parse(result.stdout)).toHaveProperty("nftables");

@@ -25,6 +25,14 @@ const SERVICES: readonly ServiceSpec[] = [
   { name: "far-edge", n: 4, endpoints: ["r1"], external: "Local" },
   { name: "sticky", n: 5, endpoints: ["b"], affinitySeconds: 60 },
   { name: "inside", n: 6, endpoints: ["b", "r2"], internal: "Local" },
+  {
+    name: "hashed",
+    n: 8,
+    endpoints: ["a", "b", "r1"],
+    metadata: {
+      annotations: { "nft-proxier.dev/balance": "consistent", "nft-proxier.dev/balance-slots": "256" },
+    },
+  },
   { name: "guarded", n: 7, endpoints: ["c"], ranges: ["198.51.100.0/25", "2001:db8:2::/65"] },
 ];
 const SOURCES = ["a", "b", "c", "client", "clientSecond", "node", "remoteNode"] as const;

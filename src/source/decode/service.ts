@@ -2,6 +2,7 @@
 import { familyOf, type IpFamily, mergePrefixes, type Prefix } from "../../base/ip.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../../model/records.js";
+import { readBalance } from "./balance.js";
 import {
   addressOf,
   choiceOf,
@@ -74,6 +75,7 @@ export function decodeService(
     "spec.externalTrafficPolicy",
     problems,
   );
+  const affinitySeconds = readAffinity(spec, problems);
   return {
     name,
     uid: textOf(metadata["uid"], "metadata.uid", problems),
@@ -83,7 +85,8 @@ export function decodeService(
     ip6,
     internalPolicyLocal: internalPolicy === "Local",
     externalPolicyLocal: externalPolicy === "Local" && reachable,
-    affinitySeconds: readAffinity(spec, problems),
+    affinitySeconds,
+    balance: readBalance(metadata, affinitySeconds > 0, problems),
     resetRemovedEndpoints: readReset(metadata, problems),
     healthCheckPort:
       type === "LoadBalancer" && externalPolicy === "Local"

@@ -10,9 +10,10 @@ import {
   PayloadBase,
   register,
 } from "../../kernel/constants.js";
+import { registerWord } from "../../kernel/normalize.js";
 import type { ElementBatch, Expr, Family, SetInfo } from "../../kernel/types.js";
 import { padded } from "./schema.js";
-import { FIELD_BYTES, type Field, type FieldType, type SetSpec } from "./types.js";
+import { FIELD_BYTES, type Field, type FieldType, type HashField, type SetSpec } from "./types.js";
 
 /** An anonymous set that comes with a rule; its `lookup` names it by `setId`, its index + 1. */
 export interface AnonymousSet {
@@ -191,12 +192,18 @@ const FIELDS: Readonly<Record<Extract<Field, string>, FieldKind>> = {
   priority: meta("priority", "classid"),
 };
 
-function numgen({ mode, modulus, offset = 0 }: Exclude<Field, string>): FieldKind {
+type NumgenField = Extract<Field, { field: "numgen" }>;
+
+function checkModulus(what: string, modulus: number, offset: number): void {
+  if (!Number.isInteger(modulus) || modulus < 1 || modulus + offset > 0xffffffff)
+    throw new RangeError(`${what} mod ${modulus} offset ${offset}`);
+}
+
+function numgen({ mode, modulus, offset = 0 }: NumgenField): FieldKind {
   return {
     types: ["index", "mark"],
     load({ exprs }, dreg) {
-      if (!Number.isInteger(modulus) || modulus < 1 || modulus + offset > 0xffffffff)
-        throw new RangeError(`numgen mod ${modulus} offset ${offset}`);
+      checkModulus("numgen", modulus, offset);
       const ngType = mode === "random" ? NumgenType.random : NumgenType.incremental;
       exprs.push({ type: "numgen", dreg, modulus, ngType, ...(offset === 0 ? {} : { offset }) });
       return FIELD_BYTES.index;
@@ -205,8 +212,39 @@ function numgen({ mode, modulus, offset = 0 }: Exclude<Field, string>): FieldKin
   };
 }
 
+const WORDS = 16;
+/** What is hashed is loaded where nft loads it: 4 words behind the key, whose last word is the number. */
+const HASHED_BEHIND = 5;
+
+function jhash({ of, modulus, seed, offset = 0 }: HashField): FieldKind {
+  return {
+    types: ["index", "mark"],
+    load(context, dreg) {
+      checkModulus("jhash", modulus, offset);
+      // In an inet table the rule's other fields have told the family.
+      const type =
+        context.nfproto === NfProto.ip ? "ipv4_addr" : context.nfproto === NfProto.ip6 ? "ipv6_addr" : undefined;
+      const first = registerWord(dreg) + HASHED_BEHIND;
+      let word = first;
+      for (const field of of) {
+        if (word < WORDS) word += padded(FIELDS[field].load(context, register(word), type)) / 4;
+        else throw new RangeError("jhash and the key before it do not fit the kernel's registers");
+      }
+      if (word === first || word > WORDS) throw new RangeError("jhash of nothing, or of too much");
+      const len = (word - first) * 4;
+      const at = offset === 0 ? {} : { offset };
+      // NFT_HASH_JENKINS
+      context.exprs.push({ type: "hash", sreg: register(first), dreg, len, modulus, seed, ...at, hashType: 0 });
+      return FIELD_BYTES.index;
+    },
+    print: (ip) =>
+      `jhash ${of.map((field) => FIELDS[field].print(ip)).join(" . ")} mod ${modulus} seed ${hex(seed)}${offset === 0 ? "" : ` offset ${offset}`}`,
+  };
+}
+
 function kindOf(field: Field): FieldKind {
-  return typeof field === "string" ? FIELDS[field] : numgen(field);
+  if (typeof field === "string") return FIELDS[field];
+  return field.field === "numgen" ? numgen(field) : jhash(field);
 }
 
 /** Loads a concatenation from word 0 on and returns its words. `set` tells field types where the family does not. */
@@ -222,8 +260,10 @@ export function loadKey(context: LowerContext, key: readonly Field[], set: strin
   }
   let word = 0;
   for (const [index, field] of key.entries()) {
+    if (typeof field !== "string" && field.field === "jhash" && index < key.length - 1)
+      throw new RangeError(`set ${set}: jhash stands last in a key`);
     word += padded(kindOf(field).load(context, register(word), types?.[index])) / 4;
-    if (word > 16) throw new RangeError(`set ${set}: a key of more than 64 bytes`);
+    if (word > WORDS) throw new RangeError(`set ${set}: a key of more than 64 bytes`);
   }
   return word;
 }

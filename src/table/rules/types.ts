@@ -23,7 +23,20 @@ export type Field =
   | "ct-saddr"
   | "ct-daddr"
   /** A number from 0 (or `offset`) up, below `offset + modulus`. */
-  | { readonly field: "numgen"; readonly mode: "random" | "inc"; readonly modulus: number; readonly offset?: number };
+  | { readonly field: "numgen"; readonly mode: "random" | "inc"; readonly modulus: number; readonly offset?: number }
+  | HashField;
+
+/**
+ * A number of the same range that is always the same for the same fields `of` the packet, on every machine of the same byte order. Stands
+ * last in a key: nft would read what follows as one more field of `of`.
+ */
+export interface HashField {
+  readonly field: "jhash";
+  readonly of: readonly Extract<Field, string>[];
+  readonly modulus: number;
+  readonly seed: number;
+  readonly offset?: number;
+}
 
 /** A port or an inclusive range of ports. */
 export type PortRange = number | readonly [from: number, to: number];

@@ -153,6 +153,23 @@ function natCases(family: Family, address: string): Case[] {
     dstnat("dnat to an address", { action: "dnat", address }),
     dstnat("dnat to address and port", tcp, { action: "dnat", address, port: 8080 }),
     dstnat("dnat through a map", { action: "dnat-map", key, map: "endpoints", data: "address-port" }),
+    dstnat("dnat through a map by a hash of the source", {
+      action: "dnat-map",
+      key: ["daddr", "l4proto", "dport", { field: "jhash", of: ["saddr"], modulus: 1024, seed: 7 }],
+      map: "endpoints",
+      data: "address-port",
+    }),
+    dstnat("dnat through a map by a hash of source and port, with offset", {
+      action: "dnat-map",
+      key: [
+        "daddr",
+        "l4proto",
+        "dport",
+        { field: "jhash", of: ["saddr", "sport"], modulus: 1024, seed: 0x6e667470, offset: 65_536 },
+      ],
+      map: "endpoints",
+      data: "address-port",
+    }),
     dstnat("dnat through a map with offset", {
       action: "dnat-map",
       key: ["daddr", "l4proto", "dport", numgen(2, 65_536)],

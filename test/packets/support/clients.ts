@@ -1,0 +1,66 @@
+/** Many clients: addresses of the outside client, and who serves them. */
+import type { Outcome, Transport } from "../../lab/agent.ts";
+import type { AddressPair, Family } from "../../lab/topology.ts";
+import type { Cluster } from "./cluster.ts";
+import type { Target } from "./objects.ts";
+
+/** Addresses that `addClients` gives to the client. */
+export function clientAddresses(count: number): readonly AddressPair[] {
+  return Array.from({ length: count }, (_, i) => ({
+    ip: `198.51.100.${20 + i}`,
+    ip6: `2001:db8:2::${(0x20 + i).toString(16)}`,
+  }));
+}
+
+export async function addClients({ lab }: Cluster, clients: readonly AddressPair[]): Promise<void> {
+  await lab.client.ip(
+    clients.flatMap(({ ip, ip6 }) => [`address add ${ip}/32 dev eth0`, `address add ${ip6}/128 dev eth0 nodad`]),
+  );
+}
+
+/** Name of the pod, or the outcome as text. */
+export function answerOf(outcome: Outcome): string {
+  return outcome.result === "ok" ? outcome.name : outcome.result;
+}
+
+export interface Connections {
+  readonly to: Target;
+  readonly family: Family;
+  readonly protocol: Transport;
+  /** An address of the client's. */
+  readonly source: AddressPair;
+  readonly count?: number;
+  readonly sourcePort?: number;
+}
+
+/** How many of the connections each pod answers, one after the other. */
+export async function answers(cluster: Cluster, connections: Connections): Promise<ReadonlyMap<string, number>> {
+  const { to, family, protocol, source, count = 1, sourcePort } = connections;
+  const outcomes = await cluster.lab.client.agent().probe({
+    protocol,
+    source: source[family],
+    destination: to.address[family],
+    port: to.port,
+    count,
+    timeoutMs: 10_000,
+    ...(sourcePort === undefined ? {} : { sourcePort }),
+  });
+  const counts = new Map<string, number>();
+  for (const outcome of outcomes) {
+    const name = answerOf(outcome);
+    counts.set(name, (counts.get(name) ?? 0) + outcome.count);
+  }
+  return counts;
+}
+
+/** Runs `work` on each item, so many at a time; results in order. */
+export async function inParallel<Item, Result>(
+  items: readonly Item[],
+  most: number,
+  work: (item: Item) => Promise<Result>,
+): Promise<Result[]> {
+  const results: Result[] = [];
+  for (let at = 0; at < items.length; at += most)
+    results.push(...(await Promise.all(items.slice(at, at + most).map(work))));
+  return results;
+}

@@ -1,0 +1,75 @@
+/** What changes of a consistent service write: the slots that differ, in one transaction; and nothing where no service asks for slots. */
+import { describe, expect, it } from "vitest";
+import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
+import type { Proxier } from "../../../src/proxier/proxier.js";
+import type { ApplyResult } from "../../../src/table/rules/types.js";
+import { makeProxier } from "../proxier/support/proxier.js";
+import { decoded } from "../../support/decoded.js";
+import { service, slice } from "../model/objects.ts";
+
+const CONSISTENT = { annotations: { "nft-proxier.dev/balance": "consistent" } };
+const pods = (count: number): string[] => Array.from({ length: count }, (_, i) => `10.1.0.${i + 1}`);
+
+let now = 0;
+
+async function sync(proxier: Proxier): Promise<ApplyResult> {
+  const { families } = await proxier.sync();
+  const { outcome } = families[0];
+  if (!outcome.ok) throw outcome.error;
+  return outcome.result;
+}
+
+function put(proxier: Proxier, object: V1Service, endpoints: V1EndpointSlice): void {
+  proxier.upsert(decoded({ kind: "Service", object }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: endpoints }));
+}
+
+async function started(metadata: Record<string, unknown>, kernel = new FakeKernel()): Promise<Proxier> {
+  const proxier = makeProxier(kernel, { clock: { now: () => now } });
+  put(proxier, service("web", {}, { metadata }), slice("web-1", "web", pods(10)));
+  proxier.synced();
+  await sync(proxier);
+  return proxier;
+}
+
+describe("a consistent service", () => {
+  it("writes an endpoint that goes as the slots that it had, each deleted and added, in one transaction", async () => {
+    const proxier = await started(CONSISTENT);
+    put(proxier, service("web", {}, { metadata: CONSISTENT }), slice("web-1", "web", pods(9)));
+    const { transactions, operations, total } = await sync(proxier);
+    const { add, delete: gone } = operations.element;
+    expect({ transactions, others: total - add - gone }).toEqual({ transactions: 1, others: 0 });
+    expect(add).toBe(gone);
+    // A tenth of 1,024, a tenth more at most, and 2 % of the others.
+    expect(add).toBeGreaterThan(80);
+    expect(add).toBeLessThan(133);
+  });
+
+  it("is not written again by the next start, in whatever order endpoints come", async () => {
+    const kernel = new FakeKernel();
+    await started(CONSISTENT, kernel);
+    const again = makeProxier(kernel, { clock: { now: () => now } });
+    put(again, service("web", {}, { metadata: CONSISTENT }), slice("web-1", "web", pods(10).toReversed()));
+    again.synced();
+    expect((await sync(again)).transactions).toBe(0);
+  });
+
+  it("leaves what packets under way may still draw for a while when the list takes fewer slots", async () => {
+    const proxier = await started(CONSISTENT);
+    put(proxier, service("web"), slice("web-1", "web", pods(10)));
+    const first = await sync(proxier);
+    // Slots 0 to 9 are the endpoints' now, each replaced where it had another one; the class and the chain are new.
+    expect(first.operations.element.delete).toBeLessThanOrEqual(11);
+    now += 10_000;
+    expect((await sync(proxier)).operations.element.delete).toBe(1024 - 10);
+  });
+});
+
+it("a service that does not ask for slots has none, and no chain draws by a hash", async () => {
+  const kernel = new FakeKernel();
+  await started({}, kernel);
+  const rules = await kernel.rules({ family: "ip", table: "kube-proxy" });
+  expect(rules.length).toBeGreaterThan(10);
+  expect(rules.flatMap(({ exprs }) => exprs.map(({ type }) => type))).not.toContain("hash");
+});

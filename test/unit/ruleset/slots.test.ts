@@ -1,0 +1,84 @@
+/** What clients of a consistent service see when endpoints come and go, from the slots alone. */
+import { describe, expect, it } from "vitest";
+import { EndpointList } from "../../../src/model/endpoints.js";
+import { SLOT_COUNTS } from "../../../src/model/balance.js";
+import { assignSlots, slotCount } from "../../../src/ruleset/slots.js";
+
+const FAMILIES = ["ip", "ip6"] as const;
+type Family = (typeof FAMILIES)[number];
+
+/** The first `count` pods of a cluster with 20 on each node; `without` are not among them. */
+function pods(family: Family, count: number, without: readonly number[] = []): EndpointList {
+  const all = Array.from({ length: count }, (_, i) => {
+    const [node, pod] = [Math.floor(i / 20), 5 + (i % 20)];
+    const address = family === "ip" ? `10.244.${node}.${pod}` : `fd00:10:244:${node.toString(16)}::${pod.toString(16)}`;
+    return { address, port: 8080, local: false };
+  });
+  return EndpointList.of(
+    family,
+    all.filter((_, i) => !without.includes(i)),
+  );
+}
+
+/** Who serves each of 16,384 clients, spread evenly over the hash's range. */
+function served(list: EndpointList, count = slotCount(list.length, { slots: 0 })): (number | string)[] {
+  const slots = assignSlots(list, count);
+  return Array.from({ length: 16_384 }, (_, i) => list.id(slots[Math.floor((i * count) / 16_384)]));
+}
+
+/** Share of the clients of others than the endpoint at `gone` that another one serves without it. */
+function moved(family: Family, count: number, gone: number, slots?: number): number {
+  const all = pods(family, count);
+  const before = served(all, slots);
+  const after = served(pods(family, count, [gone]), slots);
+  const id = all.id(gone);
+  const others = before.flatMap((endpoint, i) => (endpoint === id ? [] : [endpoint !== after[i]]));
+  return others.filter(Boolean).length / others.length;
+}
+
+describe.each(FAMILIES)("slots of %s endpoints", (family) => {
+  it.each([2, 3, 5, 10, 20, 32, 50, 100, 128, 200, 1000])(
+    "%i: one that goes moves at most 2 % of the others' clients",
+    (count) => {
+      for (const gone of [0, count >> 1, count - 1]) expect(moved(family, count, gone)).toBeLessThanOrEqual(0.02);
+    },
+  );
+
+  it("move no more when the list takes the step to more slots", () => {
+    expect([32, 33].map((count) => slotCount(count, { slots: 0 }))).toEqual([1024, 4096]);
+    for (const gone of [0, 16, 32]) expect(moved(family, 33, gone)).toBeLessThanOrEqual(0.02);
+  });
+
+  it.each(SLOT_COUNTS)("of %i as asked for, as well", (slots) => {
+    for (const count of [2, 8]) expect(moved(family, count, 1, slots)).toBeLessThanOrEqual(0.02);
+  });
+
+  it.each([2, 3, 10, 32, 33, 100, 128, 129, 300, 1000])(
+    "%i: none has much more than its share, and each has some",
+    (count) => {
+      const list = pods(family, count);
+      const slots = assignSlots(list, slotCount(count, { slots: 0 }));
+      const counts = Array.from({ length: count }, () => 0);
+      for (const endpoint of slots) counts[endpoint]++;
+      const share = slots.length / count;
+      expect(Math.max(...counts)).toBeLessThanOrEqual(Math.ceil(share * 1.1));
+      expect(Math.min(...counts)).toBeGreaterThan(0);
+    },
+  );
+
+  it("do not depend on the order in which endpoints came", () => {
+    const list = pods(family, 40);
+    const other = list.pick(Array.from({ length: 40 }, (_, i) => (i * 7) % 40));
+    expect(served(other)).toEqual(served(list));
+  });
+});
+
+describe("the number of slots", () => {
+  it("is what is asked for, but never less than endpoints", () => {
+    expect(slotCount(5, { slots: 256 })).toBe(256);
+    expect(slotCount(300, { slots: 256 })).toBe(16_384);
+    expect([1, 32, 33, 128, 129, 16_384].map((count) => slotCount(count, { slots: 0 }))).toEqual([
+      1024, 1024, 4096, 4096, 16_384, 16_384,
+    ]);
+  });
+});
