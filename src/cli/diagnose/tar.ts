@@ -34,7 +34,8 @@ function header(name: string, size: number, mtime: number): Buffer {
   octal(size, 124, 11);
   octal(Math.floor(mtime / 1000), 136, 11);
   // The checksum is of the header with blanks in its place.
-  block.write("        0ustar\u000000", 148, "latin1");
+  block.write("        0", 148, "latin1");
+  block.write("ustar\u000000", 257, "latin1");
   octal(
     block.reduce((sum, byte) => sum + byte, 0),
     148,

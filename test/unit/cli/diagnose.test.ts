@@ -17,6 +17,8 @@ test("tar reads what was archived: names, sizes, times, contents", () => {
   expect(tar(["-t"], archive).split("\n")).toEqual([...files.map(({ name }) => name), long, ""]);
   expect(tar(["-tv"], archive)).toMatch(/^-rw------- 0\/0 +3 2026-01-02 03:04 dir\/file-1$/m);
   for (const { name, text } of files) expect(tar(["-xO", name], archive)).toBe(text);
+  // POSIX.1-1988: magic and version. GNU tar reads archives without, too; BusyBox's refuses them.
+  expect(archive.toString("latin1", 257, 265)).toBe("ustar\u000000");
   expect(() => tarOf([{ name: `${long}x`, text: "" }], 0)).toThrow(RangeError);
 });
 
