@@ -48,11 +48,11 @@ export const drop: Statement = { action: "verdict", verdict: { verdict: "drop" }
 export const accept: Statement = { action: "verdict", verdict: { verdict: "accept" } };
 export const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "jump", chain } });
 
-export function draw(count: number): Rule {
+export function draw(count: number, map = "endpoints"): Rule {
   return rule({
     action: "dnat-map",
     key: ["daddr", "l4proto", "dport", { field: "numgen", mode: "random", modulus: count }],
-    map: "endpoints",
+    map,
     data: "address-port",
   });
 }

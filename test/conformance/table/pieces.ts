@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 import type { CommitOptions, Kernel, Op } from "../../../src/kernel/types.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
-import { drop, endpoint, ENDPOINTS, indexed, NAME, operations, OWN, rule, serviceTable } from "./build.js";
+import { draw, endpoint, ENDPOINTS, indexed, NAME, operations, OWN, serviceTable } from "./build.js";
 
 const PIECE = 100;
 /** Of one service, so that there is one verdict, and an element that is not written ahead. */
@@ -105,19 +105,7 @@ export function pieces(world: () => KernelWorld): void {
     const former = await inForce();
     const successor = table.set({ ...ENDPOINTS, set: "successor" });
     for (let i = 0; i < ENDPOINT_COUNT; i++) successor.put(indexed(1, i), endpoint("10.0.1.1"));
-    table.chain({
-      chain: "draw-2",
-      rules: [
-        rule(
-          {
-            match: "in-set",
-            key: ["daddr", "l4proto", "dport", { field: "numgen", mode: "random", modulus: 2 }],
-            set: "successor",
-          },
-          drop,
-        ),
-      ],
-    });
+    table.chain({ chain: "draw-2", rules: [draw(2, "successor")] });
     table.removeSet("endpoints");
     const seen: unknown[] = [];
     beforeCommits(kernel, async () => void seen.push([await inForce(), await elementsIn("successor")]));
