@@ -20,6 +20,7 @@ export type {
   Action,
   AddressTypeName,
   ApplyResult,
+  CtDirectionName,
   CtStateName,
   Drift,
   FaultyObject,

@@ -14,6 +14,8 @@ import type { Expr, Family, Verdict } from "../../kernel/types.js";
 import { targetOf } from "../elements/verdicts.js";
 import {
   classidText,
+  connectionAddress,
+  headerField,
   hex,
   hostU32,
   loadKey,
@@ -223,6 +225,35 @@ const update: StatementKind<Of<"update">> = {
   },
 };
 
+/** enum nft_payload_csum_types, nft_payload_csum_flags; of the IPv4 header, which has one of its own (RFC 791). */
+const CSUM_INET = 1;
+const CSUM_PSEUDO_HEADER = 1;
+const IPV4_CHECKSUM_OFFSET = 10;
+
+const setAddress: StatementKind<Of<"set-address">> = {
+  lower(context, { direction, to }) {
+    const { family, exprs } = context;
+    if (family !== "ip" && family !== "ip6") throw new RangeError(`set-address in a table of family ${family}`);
+    const version = family === "ip" ? 4 : 6;
+    if (typeof to !== "string") exprs.push(connectionAddress(version, to.direction === "source", to.ct));
+    else {
+      const bytes = addressBytes(to);
+      if ((bytes.length === 4) !== (version === 4))
+        throw new RangeError(`an address of the other family in a table of family ${family}: ${to}`);
+      exprs.push(immediate(bytes));
+    }
+    const { base, offset, len } = headerField(version, direction === "source");
+    const checksum = version === 4 ? { csumType: CSUM_INET, csumOffset: IPV4_CHECKSUM_OFFSET } : { csumType: 0 };
+    exprs.push({ type: "payload", base, offset, len, sreg: 1, ...checksum, csumFlags: CSUM_PSEUDO_HEADER });
+  },
+  print({ direction, to }, { family }) {
+    const ip = family === "ip6" ? "ip6" : "ip";
+    const end = (which: "source" | "destination"): string => `${ip} ${which === "source" ? "saddr" : "daddr"}`;
+    const value = typeof to === "string" ? addressText(addressBytes(to)) : `ct ${to.ct} ${end(to.direction)}`;
+    return `${end(direction)} set ${value}`;
+  },
+};
+
 export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> } = {
   log,
   limit,
@@ -231,6 +262,7 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
   update,
   "set-mark": setMark,
   "dnat-map": dnatMap,
+  "set-address": setAddress,
   counter: {
     lower: ({ exprs }) => void exprs.push({ type: "counter" }),
     print: () => "counter",

@@ -13,7 +13,7 @@ import {
 import { registerWord } from "../../kernel/normalize.js";
 import type { ElementBatch, Expr, Family, SetInfo } from "../../kernel/types.js";
 import { padded } from "./schema.js";
-import { FIELD_BYTES, type Field, type FieldType, type HashField, type SetSpec } from "./types.js";
+import { type CtDirectionName, FIELD_BYTES, type Field, type FieldType, type HashField, type SetSpec } from "./types.js";
 
 /** An anonymous set that comes with a rule; its `lookup` names it by `setId`, its index + 1. */
 export interface AnonymousSet {
@@ -141,15 +141,21 @@ function address(source: boolean): FieldKind {
   };
 }
 
+/** enum ip_conntrack_dir, linux/netfilter/nf_conntrack_tuple_common.h */
+export const CT_DIRECTION: Readonly<Record<CtDirectionName, number>> = { original: 0, reply: 1 };
+
+/** An address of the packet's connection. No guard: the kernel ends the rule when the connection is of the other family. */
+export function connectionAddress(version: 4 | 6, source: boolean, ct: CtDirectionName, dreg = 1): Expr {
+  const key = version === 4 ? (source ? CtKey.srcIp : CtKey.dstIp) : source ? CtKey.srcIp6 : CtKey.dstIp6;
+  return { type: "ct", key, dreg, direction: CT_DIRECTION[ct] };
+}
+
 function ctAddress(source: boolean): FieldKind {
   return {
     types: ADDRESS,
     load(context, dreg, type) {
       const version = addressVersion(context, type);
-      // No guard: the kernel ends the rule when the connection is of the other family.
-      const key = version === 4 ? (source ? CtKey.srcIp : CtKey.dstIp) : source ? CtKey.srcIp6 : CtKey.dstIp6;
-      // IP_CT_DIR_ORIGINAL
-      context.exprs.push({ type: "ct", key, dreg, direction: 0 });
+      context.exprs.push(connectionAddress(version, source, "original", dreg));
       return version === 4 ? 4 : 16;
     },
     print: (ip) => `ct original ${ip} ${source ? "saddr" : "daddr"}`,

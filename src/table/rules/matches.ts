@@ -21,6 +21,8 @@ import {
   ANONYMOUS_NAME,
   classidText,
   compare,
+  connectionAddress,
+  CT_DIRECTION,
   headerField,
   hex,
   hostU32,
@@ -68,8 +70,11 @@ function networksOf({ nets }: Of<"address">): { version: 4 | 6; bytes: 4 | 16; r
 const address: StatementKind<Of<"address">> = {
   lower(context, match) {
     const { version, bytes, ranges } = networksOf(match);
-    requireNfproto(context, version === 4 ? NfProto.ip : NfProto.ip6);
-    const field = headerField(version, match.direction === "source");
+    // Of a connection of the other family the kernel has no such address, and ends the rule.
+    const guarded = match.ct === undefined || context.family !== "inet";
+    if (guarded) requireNfproto(context, version === 4 ? NfProto.ip : NfProto.ip6);
+    const source = match.direction === "source";
+    const field = match.ct === undefined ? headerField(version, source) : connectionAddress(version, source, match.ct);
     const prefix = ranges.length === 1 ? prefixLength(ranges[0], bytes * 8) : undefined;
     if (prefix === undefined) {
       const type = version === 4 ? DataTypeId.ipv4_addr : DataTypeId.ipv6_addr;
@@ -82,12 +87,14 @@ const address: StatementKind<Of<"address">> = {
     const ones = (1n << BigInt(bytes * 8)) - 1n;
     const mask = isWhole ? [] : [masked(numberToBytes(ones ^ (ones >> BigInt(prefix)), bytes))];
     const data = numberToBytes(ranges[0].from, bytes).slice(0, len);
-    context.exprs.push({ ...field, len }, ...mask, compare(data, match.negate));
+    // A part of the header can be loaded; a connection's address is loaded whole, and its beginning compared.
+    context.exprs.push(field.type === "payload" ? { ...field, len } : field, ...mask, compare(data, match.negate));
   },
   print(match) {
     const { version, bytes, ranges } = networksOf(match);
     const texts = ranges.map((range) => rangeText(range, bytes));
-    return `${version === 4 ? "ip" : "ip6"} ${match.direction === "source" ? "saddr" : "daddr"} ${not(match.negate)}${either(texts)}`;
+    const of = match.ct === undefined ? "" : `ct ${match.ct} `;
+    return `${of}${version === 4 ? "ip" : "ip6"} ${match.direction === "source" ? "saddr" : "daddr"} ${not(match.negate)}${either(texts)}`;
   },
 };
 
@@ -251,6 +258,11 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
     },
     print: ({ states, negate }) =>
       negate === true ? `ct state & ${flagsText(states)} == 0` : `ct state ${states.join(",")}`,
+  },
+  "ct-direction": {
+    lower: ({ exprs }, { direction }) =>
+      void exprs.push({ type: "ct", key: CtKey.direction, dreg: 1 }, compare(Uint8Array.of(CT_DIRECTION[direction]))),
+    print: ({ direction }) => `ct direction ${direction}`,
   },
   "ct-status": {
     lower: (context, { status, negate }) => pushBits(context, CtKey.status, CtStatus[status], negate),

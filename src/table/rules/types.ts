@@ -43,6 +43,8 @@ export type PortRange = number | readonly [from: number, to: number];
 
 export type TcpFlagName = keyof typeof TcpFlag;
 export type CtStateName = "new" | "established" | "related" | "invalid" | "untracked";
+/** Direction of a packet, or of one of the two tuples, of a connection. */
+export type CtDirectionName = "original" | "reply";
 export type AddressTypeName = keyof typeof AddressType;
 
 /** Conditions: the rule goes on to its next statement only when they hold. */
@@ -53,6 +55,8 @@ export type Match =
       readonly direction: "source" | "destination";
       readonly nets: readonly string[];
       readonly negate?: boolean;
+      /** Of the packet's connection as it was before any rewriting (original), or as its answers are (reply), instead of the packet's own. */
+      readonly ct?: CtDirectionName;
     }
   /** Transport port in any of the ranges; any number of them. Implies nothing about the protocol. */
   | {
@@ -83,6 +87,8 @@ export type Match =
   /** Of these flags of a TCP segment, just those of `set` are set; other protocols never match. */
   | { readonly match: "tcp-flags"; readonly among: readonly TcpFlagName[]; readonly set: readonly TcpFlagName[] }
   | { readonly match: "ct-state"; readonly states: readonly CtStateName[]; readonly negate?: boolean }
+  /** original: the packet goes from who opened the connection; reply: to it. */
+  | { readonly match: "ct-direction"; readonly direction: CtDirectionName }
   | { readonly match: "ct-status"; readonly status: "dnat" | "snat"; readonly negate?: boolean }
   /** (packet mark & mask) == value. mask defaults to all ones. A bit clear: value 0; not clear: value 0 with negate. */
   | { readonly match: "mark"; readonly mask?: number; readonly value: number; readonly negate?: boolean }
@@ -114,6 +120,16 @@ export type Action =
    */
   | { readonly action: "priority-map"; readonly key: readonly Field[]; readonly map: string }
   | { readonly action: "notrack" }
+  /**
+   * An address in the packet's header rewritten, with its checksums, and nothing else: the connection is tracked as it was, and its other packets
+   * stay as they are.
+   */
+  | {
+      readonly action: "set-address";
+      readonly direction: "source" | "destination";
+      /** A constant, or an address that the connection has in one direction. In a table of family ip or ip6. */
+      readonly to: string | { readonly ct: CtDirectionName; readonly direction: "source" | "destination" };
+    }
   /** accept, drop, return, continue, jump, goto. */
   | { readonly action: "verdict"; readonly verdict: Verdict }
   /** The verdict that a verdict map holds for the concatenated fields; goes on when there is none. */

@@ -64,6 +64,9 @@ function matches(net: (n: number) => string): [string, ...Statement[]][] {
     ["a concatenation in a set", { match: "in-set", key: ["saddr", "daddr", "l4proto", "dport"], set: "hairpin" }],
     ["an interface and a mark in a set", { match: "in-set", key: ["iifname", "mark"], set: "interfaces" }],
     ["original addresses in a set", { match: "in-set", key: CT, set: "connections" }],
+    ["an original address", { match: "address", ct: "original", direction: "source", nets: [net(0)] }],
+    ["not an answer's address", { match: "address", ct: "reply", direction: "source", nets: [net(1)], negate: true }],
+    ["an answer's addresses", { match: "address", ct: "reply", direction: "destination", nets: [net(0), net(2)] }],
   ];
 }
 
@@ -101,6 +104,8 @@ const COMMON: [string, ...Statement[]][] = [
   ["conntrack states", { match: "ct-state", states: ["established", "related"] }],
   ["not conntrack states", { match: "ct-state", states: ["invalid", "untracked"], negate: true }],
   ["not one conntrack state", { match: "ct-state", states: ["invalid"], negate: true }],
+  ["conntrack direction", { match: "ct-direction", direction: "reply" }],
+  ["conntrack direction, original", { match: "ct-direction", direction: "original" }],
   ["conntrack status", { match: "ct-status", status: "dnat" }],
   ["not conntrack status", { match: "ct-status", status: "snat", negate: true }],
   ["mark", { match: "mark", value: 0x4000 }],
@@ -222,6 +227,17 @@ function natCases(family: Family, address: string): Case[] {
   ];
 }
 
+function headerCases(family: Family, to: string): Case[] {
+  const origin = { ct: "original", direction: "source" } as const;
+  const own = { ct: "reply", direction: "destination" } as const;
+  const set = (name: string, ...statements: Statement[]): Case => ({ name, family, statements });
+  return [
+    set("source set to an address", { action: "set-address", direction: "source", to }),
+    set("destination set to who opened", { action: "set-address", direction: "destination", to: origin }),
+    set("destination set to where answers go", { action: "set-address", direction: "destination", to: own }),
+  ];
+}
+
 function familyCases(family: Family, net: (n: number) => string, version: 4 | 6): Case[] {
   const icmp = (name: string, type: number, code?: number, negate = false): Case => ({
     name,
@@ -243,6 +259,7 @@ function familyCases(family: Family, net: (n: number) => string, version: 4 | 6)
     icmp("icmp type and code", version === 4 ? 3 : 1, 4),
     icmp("not icmp type", version === 4 ? 8 : 128, undefined, true),
     icmp("not icmp type and code", version === 4 ? 3 : 1, 4, true),
+    ...(family === "inet" ? [] : headerCases(family, version === 4 ? "192.0.2.1" : "2001:db8::1")),
     ...natCases(family, version === 4 ? "10.1.2.3" : "fd00::1:2"),
   ];
 }

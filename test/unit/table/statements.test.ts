@@ -75,6 +75,25 @@ describe("lowering", () => {
     expect(() => lower("ip", { match: "tcp-flags", among: ["syn"], set: ["rst"] })).toThrow(/not among/);
   });
 
+  it("rewrites an address with the checksums that hold it", () => {
+    expect(lower("ip", { action: "set-address", direction: "source", to: "192.0.2.1" })).toEqual([
+      { type: "immediate", dreg: 1, data: bytes("c0000201") },
+      { type: "payload", base: 1, offset: 12, len: 4, sreg: 1, csumType: 1, csumOffset: 10, csumFlags: 1 },
+    ]);
+    const to = { ct: "reply", direction: "destination" } as const;
+    expect(lower("ip6", { action: "set-address", direction: "destination", to })).toEqual([
+      { type: "ct", key: 22, dreg: 1, direction: 1 },
+      { type: "payload", base: 1, offset: 24, len: 16, sreg: 1, csumType: 0, csumFlags: 1 },
+    ]);
+  });
+
+  it("loads a connection's address whole, and compares its beginning", () => {
+    expect(lower("ip", { match: "address", ct: "original", direction: "source", nets: ["127.0.0.0/8"] })).toEqual([
+      { type: "ct", key: 19, dreg: 1, direction: 0 },
+      { type: "cmp", sreg: 1, op: 0, data: bytes("7f") },
+    ]);
+  });
+
   it("compares a prefix of an interface's name without its end", () => {
     expect(lower("ip", { match: "interface", direction: "in", name: "eth*" })).toEqual([
       { type: "meta", key: 6, dreg: 1 },
@@ -135,6 +154,8 @@ describe("protocols", () => {
   });
 });
 
+const rewritten = (to: string): Statement => ({ action: "set-address", direction: "source", to });
+
 const REFUSED: [string, RegExp, Family, Statement][] = [
   ["no networks", /without networks/, "ip", { match: "address", direction: "source", nets: [] }],
   ["an IPv6 network in an ip table", /family ip/, "ip", { match: "address", direction: "source", nets: ["fd00::/8"] }],
@@ -179,6 +200,9 @@ const REFUSED: [string, RegExp, Family, Statement][] = [
   ["a rate of nothing", /rate/, "ip", { action: "limit", rate: 0, per: "second" }],
   ["dnat to nothing", /without address/, "ip", { action: "dnat" }],
   ["dnat to the other family", /family ip/, "ip", { action: "dnat", address: "fd00::1" }],
+  ["an address rewritten in a table of both families", /family inet/, "inet", rewritten("192.0.2.1")],
+  ["an address rewritten to the other family's", /other family/, "ip6", rewritten("192.0.2.1")],
+  ["an address rewritten to a name", /IP address/, "ip", rewritten("localhost")],
   ["a name as address", /IP address/, "ip", { action: "dnat", address: "localhost" }],
 ];
 
