@@ -42,9 +42,9 @@ function sourcesOf(socket: string | undefined): Sources {
     services: async () => (await answerIfAny<ServiceList>(socket, "services"))?.items,
     endpointsOf: async ({ namespace, name }) =>
       (await answerIfAny<ServiceList>(socket, "services", namespace, name))?.items ?? [],
-    nodePortAddresses: async (family) => {
+    nodePorts: async (family) => {
       const status = await answerIfAny<StatusReport>(socket, "status");
-      return status?.families.find((each) => each.family === family)?.nodePortAddresses;
+      return status?.families.find((each) => each.family === family);
     },
     openConnections,
   };

@@ -93,7 +93,7 @@ class ManifestObjects implements ObjectSink {
       const nodePorts = nodePortAddresses(this.#config, facts, family, local);
       if (nodePorts.warning !== undefined) this.#log.warn(nodePorts.warning);
       const table = new DeclaredTable({ family, name: TABLE_NAME, comment: TABLE_COMMENT });
-      const options = rulesetOptions(this.#config, facts, family, nodePorts.addresses);
+      const options = rulesetOptions(this.#config, facts, family, nodePorts);
       // The same objects are to give the same text: numbers of endpoints with affinity begin at 0, not anywhere.
       return { family, table, ruleset: new FamilyRuleset(table, family, options, { firstNumber: 0 }) };
     });

@@ -1,6 +1,13 @@
 import { ask, DaemonAway, NotFound } from "../control/client.js";
 import { defaultSocketPath } from "../control/socket-path.js";
-import type { ApiStatus, EventList, FamilyStatus, StatusProblem, StatusReport } from "../control/types.js";
+import {
+  type ApiStatus,
+  type EventList,
+  type FamilyStatus,
+  nodePortPlaces,
+  type StatusProblem,
+  type StatusReport,
+} from "../control/types.js";
 import type { Kernel } from "../kernel/types.js";
 import { columns } from "../base/columns.js";
 import type { KernelStatus } from "./kernel-view.js";
@@ -111,10 +118,9 @@ function apiText(api: ApiStatus | undefined): string {
   return `${server}: ${connected ? "connected" : "not connected"}, ${heard}`;
 }
 
-function nodePortsText({ nodePortAddresses: addresses }: FamilyStatus): string {
-  if (addresses === undefined) return "not known yet";
-  if (addresses === "all") return "on every local address but loopback";
-  return addresses.length === 0 ? "on no address" : `on ${addresses.join(", ")}`;
+function nodePortsText(family: FamilyStatus): string {
+  const places = nodePortPlaces(family);
+  return places === undefined ? "not known yet" : `on ${places}`;
 }
 
 function fillText(fill: StatusReport["conntrack"]): string {

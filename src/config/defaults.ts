@@ -5,12 +5,14 @@
  */
 import { familyOf } from "../base/ip.js";
 import { API_VERSION, KIND, type ConfigInput } from "./schema.js";
+import { asksForLocalhost, expandNodePortAddresses } from "./node-port-addresses.js";
 import type { Endpoint } from "./values.js";
 
 const SYNC_PERIOD_MS = 30_000;
 const MASQUERADE_BIT = 14;
 const HEALTHZ_PORT = 10_256;
 const METRICS_PORT = 10_249;
+const IPV4_LOOPBACK = "127.0.0.0/8";
 
 /** Servers that a command line has turned off. */
 export interface Off {
@@ -26,7 +28,6 @@ export function withDefaults(input: ConfigInput, off: Off = {}) {
   const [any, local] = familyOf(bindAddress) === "ip" ? ["0.0.0.0", "127.0.0.1"] : ["::", "::1"];
   const listen = (endpoint: Endpoint | undefined, host: string, port: number): Endpoint =>
     endpoint === undefined ? { host, port } : { host: endpoint.host || any, port: endpoint.port };
-  const nodePortAddresses = input.nodePortAddresses ?? [];
   return {
     apiVersion: API_VERSION,
     kind: KIND,
@@ -60,7 +61,7 @@ export function withDefaults(input: ConfigInput, off: Off = {}) {
       interfaceNamePrefix: input.detectLocal?.interfaceNamePrefix ?? "",
     },
     clusterCIDR: input.clusterCIDR ?? "",
-    nodePortAddresses: nodePortAddresses.length > 0 ? nodePortAddresses : ["primary"],
+    nodePortAddresses: nodePortAddressesOf(input),
     oomScoreAdj: input.oomScoreAdj ?? -999,
     conntrack: {
       maxPerCore: input.conntrack?.maxPerCore ?? 32_768,
@@ -75,6 +76,25 @@ export function withDefaults(input: ConfigInput, off: Off = {}) {
     portRange: input.portRange ?? "",
     windowsRunAsService: input.windowsRunAsService ?? false,
   };
+}
+
+function nodePortAddressesOf(input: ConfigInput): readonly string[] {
+  const list = listedNodePortAddresses(input);
+  return takesLocalhostOver(input) ? [...list, IPV4_LOOPBACK] : list;
+}
+
+function listedNodePortAddresses({ nodePortAddresses = [] }: ConfigInput): readonly string[] {
+  return nodePortAddresses.length > 0 ? nodePortAddresses : ["primary"];
+}
+
+/**
+ * Written for kube-proxy's iptables mode: it says itself that node ports answer on 127.0.0.1, no mode is set, so that the mode was iptables, and
+ * `nodePortAddresses` holds loopback addresses, as it does there where it is not set. That mode does it with IPv4 alone.
+ */
+export function takesLocalhostOver(input: ConfigInput): boolean {
+  if ((input.mode ?? "") !== "" || input.iptables?.localhostNodePorts !== true) return false;
+  const written = expandNodePortAddresses(input.nodePortAddresses ?? []);
+  return (written.length === 0 || written.includes("0.0.0.0/0")) && !asksForLocalhost(written);
 }
 
 function loggingDefaults(input: ConfigInput["logging"]) {

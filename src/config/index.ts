@@ -1,3 +1,4 @@
 export { type ConfigDocument, toYAML } from "./document.js";
 export { configFromFlags, defaultConfig, loadConfig, parseConfig, type LoadedConfig, type Overrides } from "./load.js";
 export { ConfigError, type ConfigProblem, type DetectLocalMode, type ProxyConfig } from "./types.js";
+export { expandNodePortAddresses, isLoopbackCIDR, servesLocalhost } from "./node-port-addresses.js";

@@ -5,7 +5,7 @@ import { isFields, reasonOf } from "../base/unknown.js";
 import { closest } from "./closest.js";
 import { type Effective, type Off, withDefaults } from "./defaults.js";
 import { type ConfigDocument, formatEndpoint, toDocument } from "./document.js";
-import { ALLOW_SERVICE_EXTERNAL_IPS, type FieldNames, notesOf, warningsOf } from "./notes.js";
+import { ALLOW_SERVICE_EXTERNAL_IPS, type FieldNames, LOCALHOST_NODE_PORTS, notesOf, warningsOf } from "./notes.js";
 import { parseText } from "./parse.js";
 import { API_VERSION, configSchema, KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem, type ProxyConfig } from "./types.js";
@@ -189,6 +189,7 @@ function toConfig(effective: Effective, master: string): ProxyConfig {
     detectLocalMode: effective.detectLocalMode,
     detectLocal: effective.detectLocal,
     nodePortAddresses: effective.nodePortAddresses,
+    localhostNodePorts: featureGates[LOCALHOST_NODE_PORTS] ?? true,
     nftables: {
       masqueradeAll: nftables.masqueradeAll,
       masqueradeBit: nftables.masqueradeBit,

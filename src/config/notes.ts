@@ -1,12 +1,16 @@
 /** What is worth saying about a configuration that is right: what has no effect, and where kube-proxy would differ. */
 import { closest } from "./closest.js";
-import type { Effective } from "./defaults.js";
+import { type Effective, takesLocalhostOver } from "./defaults.js";
 import { formatDuration } from "./duration.js";
+import { asksForLocalhost } from "./node-port-addresses.js";
 import type { ConfigInput } from "./schema.js";
 import { parseClusterCIDR } from "./values.js";
 
 /** The gate that decides something here too: false ignores spec.externalIPs (Kubernetes 1.36, KEP-5707). */
 export const ALLOW_SERVICE_EXTERNAL_IPS = "AllowServiceExternalIPs";
+
+/** Of Kubernetes 1.37 (KEP-6032), where it has to be true for node ports on loopback; here `nodePortAddresses` is enough, and false forbids them. */
+export const LOCALHOST_NODE_PORTS = "KubeProxyNFTablesLocalhostNodePorts";
 
 /** Gates of Kubernetes 1.36 that bear on kube-proxy; setting them changes nothing here. */
 const WITHOUT_EFFECT = [
@@ -28,7 +32,7 @@ const WITHOUT_EFFECT = [
   "WinOverlay",
 ];
 
-const KNOWN_GATES: readonly string[] = [ALLOW_SERVICE_EXTERNAL_IPS, ...WITHOUT_EFFECT];
+const KNOWN_GATES: readonly string[] = [ALLOW_SERVICE_EXTERNAL_IPS, LOCALHOST_NODE_PORTS, ...WITHOUT_EFFECT];
 
 /** A sentence for each gate that is not known (kube-proxy stops at one; here it has no effect); `field` is what the setting is called where it was written. */
 function gateWarnings(gates: Readonly<Record<string, boolean>>, field: string): string[] {
@@ -49,7 +53,7 @@ export function warningsOf(effective: Effective, name: FieldNames): string[] {
   const { clusterCIDR, detectLocalMode, featureGates, nodePortAddresses } = effective;
   const warnings = [
     ...gateWarnings(featureGates, name("featureGates")),
-    ...loopbackWarnings(nodePortAddresses, name("nodePortAddresses")),
+    ...loopbackWarnings(featureGates, nodePortAddresses, name),
   ];
   const pods = parseClusterCIDR(clusterCIDR);
   if (detectLocalMode === "ClusterCIDR" && clusterCIDR.trim() === "") {
@@ -62,16 +66,17 @@ export function warningsOf(effective: Effective, name: FieldNames): string[] {
   return warnings;
 }
 
-/** CIDRs of loopback addresses, where node ports never answer. */
-function loopbackWarnings(nodePortAddresses: readonly string[], name: string): string[] {
-  const loopback = nodePortAddresses.filter(isLoopbackCIDR);
-  if (loopback.length === 0) return [];
-  const iptables = loopback.some((cidr) => cidr.startsWith("127."))
-    ? "; kube-proxy's iptables mode answered on 127.0.0.1, with iptables.localhostNodePorts"
-    : "";
+/** Loopback addresses that are asked for and forbidden. */
+function loopbackWarnings(
+  gates: Readonly<Record<string, boolean>>,
+  nodePortAddresses: readonly string[],
+  name: FieldNames,
+): string[] {
+  const allowed = gates[LOCALHOST_NODE_PORTS] ?? true;
+  if (allowed || !asksForLocalhost(nodePortAddresses)) return [];
   return [
-    `${name}: ${loopback.join(", ")} is ignored: node ports never answer on loopback, as in kube-proxy's nftables mode${iptables}. ` +
-      "From the node itself use the service's ClusterIP and port, or one of the node's own IPs and the node port",
+    `${name("nodePortAddresses")} has loopback addresses, and ${name("featureGates")} says ${LOCALHOST_NODE_PORTS}=false: ` +
+      "node ports do not answer on them",
   ];
 }
 
@@ -87,10 +92,17 @@ export function notesOf(input: ConfigInput, effective: Effective, name: FieldNam
         `they answered on all addresses (${name("nodePortAddresses")}: 0.0.0.0/0 and ::/0 for that)`,
     );
   }
-  if (iptables.localhostNodePorts && (unset || nodePortAddresses.includes("0.0.0.0/0"))) {
+  const localhost = name("iptables.localhostNodePorts");
+  const asked = asksForLocalhost(nodePortAddresses);
+  if (takesLocalhostOver(input)) {
+    notes.push(
+      `${name("mode")} is not set and ${localhost} is true: node ports answer on 127.0.0.0/8 too, as in kube-proxy's iptables mode ` +
+        `(${localhost}: false for not)`,
+    );
+  } else if (iptables.localhostNodePorts && !asked && (unset || nodePortAddresses.includes("0.0.0.0/0"))) {
     notes.push(
       `${name("mode")} is not set and means nftables: node ports do not answer on 127.0.0.1, as they did in kube-proxy's ` +
-        `iptables mode (${name("iptables.localhostNodePorts")})`,
+        `iptables mode (${name("nodePortAddresses")}: primary and localhost for that)`,
     );
   }
   if (iptables.masqueradeAll && !nftables.masqueradeAll) {
@@ -124,6 +136,3 @@ function loggingNotes({ logging }: ConfigInput, name: FieldNames): string[] {
     `${name("logging.vmodule")} names source files of kube-proxy, which this program has not: ${name("logging.verbosity")} counts alone`,
   ];
 }
-
-/** Of a CIDR in canonical form. */
-const isLoopbackCIDR = (cidr: string): boolean => cidr.startsWith("127.") || cidr === "::1/128";

@@ -44,8 +44,10 @@ export interface ProxyConfig {
     /** Not empty in mode InterfaceNamePrefix. */
     readonly interfaceNamePrefix: string;
   };
-  /** Canonical CIDRs, or ["primary"]. */
+  /** Canonical CIDRs, and the words of `node-port-addresses.ts`. */
   readonly nodePortAddresses: readonly string[];
+  /** Loopback addresses in it are served. False: feature gate KubeProxyNFTablesLocalhostNodePorts is, in so many words. */
+  readonly localhostNodePorts: boolean;
   readonly nftables: {
     readonly masqueradeAll: boolean;
     /** 0 to 31. */

@@ -1,7 +1,9 @@
 /** Kinds of values in a KubeProxyConfiguration, each with what is said of a wrong one. */
 import { z } from "zod";
 import { parseAddress, parseCIDR } from "../base/ip.js";
+import { closest } from "./closest.js";
 import { parseDuration } from "./duration.js";
+import { NODE_PORT_WORDS } from "./node-port-addresses.js";
 
 const INT32_MAX = 2 ** 31 - 1;
 
@@ -49,14 +51,6 @@ export const address = string.transform((text, context) => {
   return z.NEVER;
 });
 
-/** Canonical. */
-const cidr = string.transform((text, context) => {
-  const prefix = parseCIDR(text.trim());
-  if (prefix !== undefined) return prefix.text;
-  context.issues.push({ code: "custom", input: text, message: `${JSON.stringify(text)} is not a CIDR` });
-  return z.NEVER;
-});
-
 /** Where a server listens; host "": on all addresses. */
 export interface Endpoint {
   /** Canonical, without brackets. */
@@ -79,12 +73,33 @@ export const endpoint = (defaultPort: number) =>
     return z.NEVER;
   });
 
+/** CIDRs, canonical, and words; each once. */
 export const nodePortAddresses = z
-  .array(z.union([z.literal("primary"), cidr], { error: 'must be a CIDR, or "primary"' }), "must be a list")
-  .refine(
-    (list) => list.length < 2 || !list.includes("primary"),
-    '"primary" stands alone: it cannot be combined with CIDRs',
-  );
+  .array(
+    string.transform((text, context) => {
+      const entry = text.trim();
+      if (NODE_PORT_WORDS.includes(entry)) return entry;
+      const prefix = parseCIDR(entry);
+      if (prefix !== undefined) return prefix.text;
+      context.issues.push({ code: "custom", input: text, message: nodePortAddressProblem(entry) });
+      return z.NEVER;
+    }),
+    "must be a list",
+  )
+  .transform((list) => [...new Set(list)]);
+
+function nodePortAddressProblem(entry: string): string {
+  const written = JSON.stringify(entry);
+  const forms = `a CIDR, ${NODE_PORT_WORDS.slice(0, -1)
+    .map((word) => `"${word}"`)
+    .join(", ")} or "${NODE_PORT_WORDS.at(-1)}"`;
+  const address = parseAddress(entry);
+  if (address !== undefined) {
+    return `${written} is an address, and must be ${forms}: did you mean ${address}/${address.includes(":") ? 128 : 32}?`;
+  }
+  const guess = closest(entry, NODE_PORT_WORDS);
+  return `${written} must be ${forms}${guess === undefined ? "" : `: did you mean "${guess}"?`}`;
+}
 
 /** Interface names are shorter than IFNAMSIZ (16, linux/if.h) and hold no slash or white space. */
 export const interfaceName = string.regex(/^[^\s/]{0,15}$/, "must be an interface name of at most 15 characters");

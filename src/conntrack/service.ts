@@ -69,7 +69,7 @@ export class ConntrackService implements ProxierObserver {
   /** Undefined: garbage is not collected in the background. */
   readonly #runner: GcRunner | undefined;
   readonly #pressure: PressureMonitor;
-  readonly #nodePorts = new Map<IpFamily, "all" | readonly string[]>();
+  readonly #nodePorts = new Map<IpFamily, { told: "all" | readonly string[]; localhost: readonly string[] }>();
   readonly #begun = new Set<IpFamily>();
   /** Endpoints that went, by family and service, until the write that says so. */
   readonly #gone: Record<IpFamily, Gone> = { ip: new Map(), ip6: new Map() };
@@ -138,8 +138,8 @@ export class ConntrackService implements ProxierObserver {
   }
 
   /** ProxierObserver. */
-  nodePortAddresses(family: IpFamily, addresses: "all" | readonly string[]): void {
-    this.#nodePorts.set(family, addresses);
+  nodePortAddresses(family: IpFamily, told: "all" | readonly string[], localhost: readonly string[] = []): void {
+    this.#nodePorts.set(family, { told, localhost });
   }
 
   /** ProxierObserver: the kernel took a family's rules, or not. */
@@ -208,8 +208,11 @@ export class ConntrackService implements ProxierObserver {
   }
 
   async #nodePortAddresses(family: IpFamily): Promise<Iterable<string>> {
-    const told = this.#nodePorts.get(family) ?? [];
-    return nodePortAddressesOf(family, told, told === "all" ? await this.#options.localAddresses() : []);
+    const { told, localhost } = this.#nodePorts.get(family) ?? { told: [], localhost: [] };
+    return [
+      ...nodePortAddressesOf(family, told, told === "all" ? await this.#options.localAddresses() : []),
+      ...localhost,
+    ];
   }
 }
 

@@ -24,6 +24,7 @@ import {
   type LastRepair,
   type StatusEvent,
   type StatusProblem,
+  type NodePortStatus,
   type StatusReport,
 } from "./types.js";
 
@@ -65,7 +66,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   readonly #inForce = new Set<IpFamily>();
   readonly #failing = new Set<IpFamily>();
   readonly #quarantined: Readonly<Record<IpFamily, Map<string, string>>> = { ip: new Map(), ip6: new Map() };
-  readonly #nodePorts = new Map<IpFamily, "all" | readonly string[]>();
+  readonly #nodePorts = new Map<IpFamily, NodePortStatus>();
   readonly #sources: ProblemSource[] = [];
   readonly #events: EventRing;
   #eventsLost: { readonly at: number; readonly reason: string } | undefined;
@@ -116,8 +117,9 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     this.#note("warning", `${reason}: everything is compared with the kernel`);
   }
 
-  nodePortAddresses(family: IpFamily, addresses: "all" | readonly string[]): void {
-    this.#nodePorts.set(family, addresses);
+  nodePortAddresses(family: IpFamily, addresses: "all" | readonly string[], localhost: readonly string[] = []): void {
+    const answer = { nodePortAddresses: addresses, ...(localhost.length > 0 && { localhostNodePorts: localhost }) };
+    this.#nodePorts.set(family, answer);
   }
 
   contended(report: ContentionReport): void {
@@ -175,7 +177,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
         inForce: this.#inForce.has(family),
         ...model.counts(family),
         pendingMs: Math.round(health.pendingMs(family)),
-        ...(this.#nodePorts.has(family) && { nodePortAddresses: this.#nodePorts.get(family)! }),
+        ...this.#nodePorts.get(family),
       })),
       pendingServices: model.dirtyServices,
       ...(api !== undefined && { api }),
@@ -192,7 +194,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     services: () => listServices(this.#options.model, this.#options.families, this),
     endpointsOf: ({ namespace, name }) =>
       Promise.resolve(describeService(this.#options.model, this.#options.families, this, `${namespace}/${name}`)),
-    nodePortAddresses: (family) => Promise.resolve(this.#nodePorts.get(family)),
+    nodePorts: (family) => Promise.resolve(this.#nodePorts.get(family)),
   };
 
   events(): EventList {
@@ -276,8 +278,8 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   *#node(): Iterable<StatusProblem> {
-    for (const [family, addresses] of this.#nodePorts) {
-      if (addresses.length > 0) continue;
+    for (const [family, { nodePortAddresses: addresses = [], localhostNodePorts }] of this.#nodePorts) {
+      if (addresses.length > 0 || localhostNodePorts !== undefined) continue;
       const remedy = "change nodePortAddresses, or give an interface such an address";
       yield {
         what: `node ports answer on no ${FAMILY[family]} address: no interface has one inside nodePortAddresses`,

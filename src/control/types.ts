@@ -72,7 +72,23 @@ export interface ServiceList {
   readonly items: readonly ServicePortStatus[];
 }
 
-export interface FamilyStatus {
+/** Where node ports answer in one family. */
+export interface NodePortStatus {
+  /** "all": on every local address but loopback. Absent before the first write. */
+  readonly nodePortAddresses?: "all" | readonly string[];
+  /** CIDRs of loopback addresses where they answer as well. Absent: none. */
+  readonly localhostNodePorts?: readonly string[];
+}
+
+/** The same in words, behind "node ports answer on"; undefined: not known. */
+export function nodePortPlaces({ nodePortAddresses, localhostNodePorts = [] }: NodePortStatus): string | undefined {
+  if (nodePortAddresses === undefined) return undefined;
+  if (nodePortAddresses === "all" && localhostNodePorts.length === 0) return "every local address but loopback";
+  const named = [...(nodePortAddresses === "all" ? ["every other local address"] : nodePortAddresses)];
+  return [...localhostNodePorts, ...named].join(", ") || "no address";
+}
+
+export interface FamilyStatus extends NodePortStatus {
   readonly family: IpFamily;
   /** Written at least once since the start. */
   readonly inForce: boolean;
@@ -81,8 +97,6 @@ export interface FamilyStatus {
   readonly endpoints: number;
   /** How long the oldest change, or the table's repair, has waited, ms; 0: none does. */
   readonly pendingMs: number;
-  /** Where node ports answer; "all": on every local address but loopback. Absent before the first write. */
-  readonly nodePortAddresses?: "all" | readonly string[];
 }
 
 /** How the API server is reached. */

@@ -1,5 +1,6 @@
 /** What operators are answered: in the log when a signal asks, on the control socket, on the status page. */
 import { hostname } from "node:os";
+import { servesLocalhost } from "../config/index.js";
 import { lookAtNode } from "../control/node-look.js";
 import { ControlServer, type Route } from "../control/server.js";
 import { ServiceBoard } from "../control/service-board.js";
@@ -10,6 +11,7 @@ import { packetOf, reportOn, reportText } from "../explain/report.js";
 import { isLoopback } from "../node/facts.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { registerConnectionMetrics } from "../observe/connection-metrics.js";
+import { registerLocalhostMetrics } from "../observe/localhost-metrics.js";
 import { type HttpHandler, parseListenAddress } from "../observe/http-server.js";
 import type { ServedPort } from "../observe/ports.js";
 import { statusPage } from "../page/status-page.js";
@@ -113,6 +115,8 @@ export class Answers {
     const { proxier, observation } = this.#parts;
     const services = new ServiceBoard({ families, proxier, clock, counters: serviceCounters });
     const { registry } = observation.metrics;
+    const nodePorts = proxier.localhostNodePorts.bind(proxier);
+    if (servesLocalhost(this.#options.config)) registerLocalhostMetrics(registry, { families, nodePorts });
     registerConnectionMetrics(registry, services, { families, ...(series !== undefined && { series }) });
     return services;
   }

@@ -85,6 +85,7 @@ async function walk(spec: PacketSpec, world: World): Promise<Outcome> {
   const early = await runHook(machine, world, first, state);
   if (early !== undefined) return early;
   for (const hook of hooks()) {
+    if (fromHere && hook === Hook.prerouting) state.inInterface = "lo";
     const end = await runHook(machine, world, hook, state);
     if (end !== undefined) return end;
   }

@@ -225,12 +225,22 @@ export class Machine {
     }
   }
 
-  #payload({ base, offset, len, dreg }: Extract<Expr, { type: "payload" }>): Effect {
-    if (dreg === undefined) return "next";
+  #payload({ base, offset, len, dreg, sreg }: Extract<Expr, { type: "payload" }>): Effect {
+    if (dreg === undefined) return sreg === undefined ? "next" : this.#rewrite(base, offset, this.#read(sreg, len));
     if (base !== PayloadBase.network && base !== PayloadBase.transport) throw new Unknown("link layer header");
     const header = base === PayloadBase.network ? this.#network : this.#transport;
     if (offset + len > header.length) return "break";
     this.#write(dreg, header.subarray(offset, offset + len));
+    return "next";
+  }
+
+  /** An address in the header; nothing else that is written decides over a first packet. */
+  #rewrite(base: number, offset: number, bytes: Uint8Array): Effect {
+    const [source, destination, length] = this.#spec.family === "ip" ? [12, 16, 4] : [8, 24, 16];
+    if (base !== PayloadBase.network || bytes.length !== length) return "next";
+    if (offset === source) this.#state.source = formatAddress(bytes);
+    if (offset === destination) this.#state.destination = formatAddress(bytes);
+    this.#network = networkHeader(this.#spec, this.#state);
     return "next";
   }
 
@@ -246,7 +256,7 @@ export class Machine {
   }
 
   #metaValue(key: number): Uint8Array {
-    const { family, protocol, inInterface } = this.#spec;
+    const { family, protocol } = this.#spec;
     switch (key) {
       case MetaKey.mark:
         return u32(this.#state.mark);
@@ -261,7 +271,7 @@ export class Machine {
         return family === "ip" ? Uint8Array.of(0x08, 0x00) : Uint8Array.of(0x86, 0xdd);
       case MetaKey.iifname:
         if (this.#world.interfacesUnknown === true) throw new Unknown("iifname");
-        return interfaceBytes(inInterface);
+        return interfaceBytes(this.#state.inInterface);
       case MetaKey.oifname:
         if (this.#world.interfacesUnknown === true) throw new Unknown("oifname");
         return interfaceBytes(this.#outInterface);
@@ -354,7 +364,7 @@ export class Machine {
   #fib(result: number, flags: number): number {
     if (result === FibResult.oif && (flags & FibFlag.present) !== 0) return 1;
     if (result !== FibResult.addrtype) throw new Unknown("route of a packet");
-    const address = (flags & FibFlag.saddr) !== 0 ? this.#spec.source : this.#state.destination;
+    const address = (flags & FibFlag.saddr) !== 0 ? this.#state.source : this.#state.destination;
     return addressTypeOf(address, this.#world.localAddresses);
   }
 

@@ -21,15 +21,20 @@ export interface PacketSpec {
 export interface PacketState {
   mark: number;
   priority: number;
+  /** As its header has it by now. */
+  source: string;
   /** Where it goes by now. */
   destination: string;
   destinationPort: number;
   translated: boolean;
   masqueraded: boolean;
+  /** Interface that it has come in by; "": none, or not known. */
+  inInterface: string;
 }
 
-export function initialState({ destination, destinationPort }: PacketSpec): PacketState {
-  return { mark: 0, priority: 0, destination, destinationPort, translated: false, masqueraded: false };
+export function initialState({ source, destination, destinationPort, inInterface }: PacketSpec): PacketState {
+  const rewritten = { translated: false, masqueraded: false };
+  return { mark: 0, priority: 0, source, destination, destinationPort, ...rewritten, inInterface };
 }
 
 /** Of an address, in network order. Throws a RangeError for what is none. */
@@ -51,7 +56,7 @@ export function networkHeader(spec: PacketSpec, state: PacketState): Uint8Array 
   header[0] = ip4 ? 0x45 : 0x60;
   header[ip4 ? 8 : 7] = 64;
   header[ip4 ? 9 : 6] = IpProto[spec.protocol];
-  header.set(bytesOf(spec.source), ip4 ? 12 : 8);
+  header.set(bytesOf(state.source), ip4 ? 12 : 8);
   header.set(bytesOf(state.destination), ip4 ? 16 : 24);
   return header;
 }

@@ -1,8 +1,9 @@
 /** An explanation in words: which packet is meant, whose address it goes to, what else is to be known about it. */
 import { columns } from "../base/columns.js";
 import { familyOf, parseAddress } from "../base/ip.js";
-import type { ServicePortStatus } from "../control/types.js";
+import type { NodePortStatus, ServicePortStatus } from "../control/types.js";
 import type { IpFamily } from "../model/types.js";
+import { isLoopback } from "../node/facts.js";
 import type { Kernel } from "../kernel/types.js";
 import { type ExplainedVerdict, type Explanation, explainPacket } from "./explain.js";
 import { type PacketSpec, type Transport, withPort } from "./packet.js";
@@ -18,6 +19,7 @@ import {
 
 /** RFC 5737 and 3849: addresses for documentation, which stand for a client outside. */
 const OUTSIDE = { ip: "192.0.2.1", ip6: "2001:db8::1" } as const;
+const LOOPBACK = { ip: "127.0.0.1", ip6: "::1" } as const;
 const SOURCE_PORT = 40_000;
 
 const TRANSPORTS: readonly string[] = ["tcp", "udp", "sctp"] satisfies readonly Transport[];
@@ -42,7 +44,9 @@ export function packetOf(words: readonly string[], inInterface: string): PacketS
     throw new PacketError(`${words.join(" ")}: not an address and port; ${usage}`);
   }
   const family = familyOf(destination);
-  const source = from === undefined ? OUTSIDE[family] : parseAddress(from);
+  // Nobody but this node sends to its loopback addresses.
+  const sender = isLoopback(destination) ? LOOPBACK[family] : OUTSIDE[family];
+  const source = from === undefined ? sender : parseAddress(from);
   if (source === undefined || familyOf(source) !== family) {
     throw new PacketError(`${from}: not an address of the destination's family; ${usage}`);
   }
@@ -80,7 +84,7 @@ export interface Sources {
   /** The ports of one service with its endpoints, as desired; none: it is not served. */
   endpointsOf(service: ServicePortStatus): Promise<readonly ServicePortStatus[]>;
   /** Where node ports answer; undefined: not known. */
-  nodePortAddresses(family: IpFamily): Promise<"all" | readonly string[] | undefined>;
+  nodePorts(family: IpFamily): Promise<NodePortStatus | undefined>;
   /** Connections that are open from the packet's sender (undefined: from any) to its destination. */
   openConnections(to: Addressed, source: string | undefined): Promise<readonly OpenConnections[]>;
 }
@@ -98,8 +102,8 @@ export async function reportOn(packet: PacketSpec, kernel: Kernel, sources: Sour
   else {
     const desired = (await sources.endpointsOf(service)).find((each) => isSamePort(each, service));
     notes.push(...differenceNotes(explanation, desired));
-    const addresses = await sources.nodePortAddresses(packet.family);
-    notes.push(...nodePortNotes(packet, explanation, service, addresses));
+    const nodePorts = await sources.nodePorts(packet.family);
+    notes.push(...nodePortNotes(packet, explanation, service, nodePorts));
   }
   notes.push(...(await nodeNotes(packet, explanation)));
   for (const what of explanation.unknown)

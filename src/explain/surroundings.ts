@@ -1,6 +1,6 @@
 /** What beside the rules decides over a packet, or is to be known of its way: notes on an explanation. Nothing here rejects. */
 import { addressBytes } from "../base/ip.js";
-import type { ServicePortStatus } from "../control/types.js";
+import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../control/types.js";
 import { conntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
 import { routeTo } from "../node/routes.js";
 import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain.js";
@@ -142,11 +142,11 @@ export function nodePortNotes(
   { destination, destinationPort }: PacketSpec,
   { verdict }: Explanation,
   service: ServicePortStatus | undefined,
-  addresses: "all" | readonly string[] | undefined,
+  nodePorts: NodePortStatus | undefined,
 ): string[] {
-  if (verdict !== "untouched" || service?.nodePort !== destinationPort || addresses === undefined) return [];
+  const where = nodePorts === undefined ? undefined : nodePortPlaces(nodePorts);
+  if (verdict !== "untouched" || service?.nodePort !== destinationPort || where === undefined) return [];
   if (addressesOf(service).includes(destination)) return [];
-  const where = addresses === "all" ? "every local address but loopback" : addresses.join(", ") || "no address";
   return [
     `node port ${destinationPort} is ${service.namespace}/${service.name}'s, but node ports answer on ${where}, not on ${destination}`,
   ];

@@ -3,9 +3,10 @@
  * the addresses that node ports answer on. Pure functions of the configuration, the Node object and the interfaces.
  */
 import type { V1Node } from "@kubernetes/client-node";
-import type { ProxyConfig } from "../config/index.js";
+import { expandNodePortAddresses, isLoopbackCIDR, type ProxyConfig } from "../config/index.js";
 import { familyOf, parseAddress, parseCIDR, type Prefix, prefixContains } from "../base/ip.js";
 import type { IpFamily, NodeContext } from "../model/types.js";
+import type { LocalhostNodePorts } from "../ruleset/localhost.js";
 import type { LocalDetector } from "../ruleset/skeleton.js";
 
 const ZONE_LABEL = "topology.kubernetes.io/zone";
@@ -48,6 +49,8 @@ export function hostIPs(node: V1Node | undefined): string[] {
 }
 
 export const isUnspecified = (address: string): boolean => address === "0.0.0.0" || address === "::";
+/** fe80::/10 (RFC 4291): of no use without an interface. */
+const isLinkLocal = (address: string): boolean => /^fe[89ab]/.test(address);
 export const isLoopback = (address: string): boolean => address.startsWith("127.") || address === "::1";
 
 function prefixesOf(cidrs: unknown): Prefix[] {
@@ -95,42 +98,88 @@ export function localDetector(config: ProxyConfig, facts: NodeFacts, family: IpF
   }
 }
 
-/** The CIDRs that select node-port addresses in one family; empty: every local address. */
-function nodePortCIDRs(config: ProxyConfig, facts: NodeFacts, family: IpFamily): string[] {
-  if (config.nodePortAddresses.length === 1 && config.nodePortAddresses[0] === "primary") {
-    const nodeIP = facts.nodeIPs[family];
-    if (isLoopback(nodeIP)) return [];
-    return [`${nodeIP}/${family === "ip" ? 32 : 128}`];
-  }
-  return cidrsOf(family, config.nodePortAddresses);
+/** Where node ports answer in one family. */
+export interface NodePortPlaces {
+  /** "all": every local address but loopback. */
+  readonly addresses: "all" | readonly string[];
+  /** Absent: not on loopback. */
+  readonly localhost?: LocalhostNodePorts;
+  readonly warning?: string;
 }
 
 /**
- * Where node ports answer: on the interface addresses inside `nodePortAddresses`, never on loopback. A family without an
- * entry, or with 0.0.0.0/0 or ::/0: on every local address.
+ * Where node ports answer: on the interface addresses inside `nodePortAddresses`, and on those loopback addresses that it names. A family without an
+ * entry, or with 0.0.0.0/0 or ::/0: on every local address but loopback.
  */
 export function nodePortAddresses(
   config: ProxyConfig,
   facts: NodeFacts,
   family: IpFamily,
   local: readonly LocalAddress[],
-): { addresses: "all" | readonly string[]; warning?: string } {
+): NodePortPlaces {
   const version = family === "ip" ? "IPv4" : "IPv6";
-  const cidrs = nodePortCIDRs(config, facts, family);
+  const listed = expandNodePortAddresses(config.nodePortAddresses);
+  const nodeIP = facts.nodeIPs[family];
+  const primary = !listed.includes("primary") ? [] : isLoopback(nodeIP) ? undefined : [hostPrefix(nodeIP)];
+  const cidrs = [
+    ...(primary ?? []),
+    ...cidrsOf(
+      family,
+      listed.filter((entry) => entry !== "primary"),
+    ),
+  ];
+  const unknown = `no ${version} address of this node is known`;
   if (cidrs.length === 0) {
-    if (!config.nodePortAddresses.includes("primary")) return { addresses: "all" };
-    const warning = `no ${version} address of this node is known: node ports answer on all of its local addresses of that family`;
-    return { addresses: "all", warning };
+    if (primary !== undefined) return { addresses: "all" };
+    return { addresses: "all", warning: `${unknown}: node ports answer on all of its local addresses of that family` };
   }
-  const networks = prefixesOf(cidrs);
-  if (networks.some(({ length }) => length === 0)) return { addresses: "all" };
-  const inside = local
+  const loopback = cidrs.filter(isLoopbackCIDR);
+  const { warning: problem, ...localhost } = localhostOf(config, { family, nets: loopback, nodeIP, local });
+  const others = cidrs.filter((cidr) => !isLoopbackCIDR(cidr));
+  const networks = prefixesOf(others);
+  if (networks.some(({ length }) => length === 0)) {
+    return { addresses: "all", ...localhost, ...(problem !== undefined && { warning: problem }) };
+  }
+  const own = local.map(({ address }) => address).filter((address) => !isLoopback(address));
+  const inside = own.filter((address) => networks.some((network) => prefixContains(network, address)));
+  const addresses = [...new Set(inside)].sort();
+  if (addresses.length === 0 && others.length > 0) {
+    const warning = `no interface has an address inside ${others.join(", ")}: node ports answer on no ${version} address`;
+    return { addresses, ...localhost, warning: "localhost" in localhost ? `${warning} but loopback` : warning };
+  }
+  const missing =
+    primary === undefined ? `${unknown}: node ports answer on no other ${version} address than loopback` : undefined;
+  const warning = problem ?? (addresses.length === 0 ? missing : undefined);
+  return { addresses, ...localhost, ...(warning !== undefined && { warning }) };
+}
+
+function hostPrefix(address: string): string {
+  return `${address}/${address.includes(":") ? 128 : 32}`;
+}
+
+interface LocalhostParts {
+  readonly family: IpFamily;
+  /** Loopback CIDRs that are asked for. */
+  readonly nets: readonly string[];
+  readonly nodeIP: string;
+  readonly local: readonly LocalAddress[];
+}
+
+/** Node ports on loopback need an address of this node under which their packets are routed: its own IP, if an interface has that. */
+function localhostOf(
+  { localhostNodePorts }: ProxyConfig,
+  { family, nets, nodeIP, local }: LocalhostParts,
+): Pick<NodePortPlaces, "localhost" | "warning"> {
+  if (nets.length === 0 || !localhostNodePorts) return {};
+  const own = local
+    .filter((one) => one.family === family)
     .map(({ address }) => address)
-    .filter((address) => networks.some((network) => prefixContains(network, address)));
-  const addresses = [...new Set(inside.filter((address) => !isLoopback(address)))].sort();
-  if (addresses.length > 0) return { addresses };
-  return {
-    addresses,
-    warning: `no interface has an address inside ${cidrs.join(", ")}${inside.length > 0 ? " but loopback's" : ""}: node ports answer on no ${version} address`,
-  };
+    .filter((address) => !isLoopback(address) && !isLinkLocal(address));
+  const source = own.includes(nodeIP) ? nodeIP : own.toSorted()[0];
+  if (source === undefined) {
+    return {
+      warning: `node ports do not answer on ${nets.join(", ")}: no interface has an address to route their packets with`,
+    };
+  }
+  return { localhost: { nets, source } };
 }

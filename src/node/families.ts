@@ -5,7 +5,7 @@
  */
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { ProxyConfig } from "../config/index.js";
+import { expandNodePortAddresses, type ProxyConfig } from "../config/index.js";
 import { familyOf, parseAddress } from "../base/ip.js";
 import type { IpFamily } from "../model/types.js";
 import { isUnspecified, localDetector, type NodeFacts } from "./facts.js";
@@ -115,7 +115,7 @@ export function checkFamilies(config: ProxyConfig, facts: NodeFacts, kernel: Ker
 
 /** Node ports on more addresses than may have been meant. (`primary` without a node IP is told of where it is resolved.) */
 function nodePortWarnings(config: ProxyConfig, { primary, podCIDRs }: NodeFacts): string[] {
-  const cidrs = config.nodePortAddresses;
+  const cidrs = expandNodePortAddresses(config.nodePortAddresses);
   if (cidrs.includes("primary")) return [];
   const other: IpFamily = primary === "ip" ? "ip6" : "ip";
   const dual = [config.clusterCIDRs, cidrs, podCIDRs].some(isDual);

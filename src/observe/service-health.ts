@@ -4,6 +4,7 @@
  * on the addresses that node ports answer on.
  */
 import { Gauge, type Registry } from "prom-client";
+import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { HealthCheck, IpFamily } from "../model/types.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import type { EventRecorder } from "../base/events.js";
@@ -54,8 +55,12 @@ export class ServiceHealth implements ProxierObserver {
   }
 
   /** Moves the servers of a family; before the first call it has none. */
-  nodePortAddresses(family: IpFamily, addresses: NodePortAddresses): void {
-    this.#families[family].setAddresses(addresses);
+  nodePortAddresses(family: IpFamily, addresses: NodePortAddresses, localhost: readonly string[] = []): void {
+    // Of loopback the addresses of the interface, as kube-proxy.
+    const loopback = [family === "ip" ? "127.0.0.1" : "::1"].filter((address) =>
+      localhost.some((net) => prefixContains(parseCIDR(net)!, address)),
+    );
+    this.#families[family].setAddresses(addresses === "all" ? addresses : [...addresses, ...loopback]);
   }
 
   /** Only of rules that are in force a load balancer is told. */

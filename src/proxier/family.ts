@@ -129,6 +129,10 @@ export class FamilyProxier {
   }
 
   /** What the service's ports have counted, as of the last `table.readCounters()`; empty: nothing is counted. */
+  get localhostNodePorts(): number {
+    return this.#services?.ruleset.localhostNodePorts ?? 0;
+  }
+
   connections(service: string): readonly PortConnections[] {
     return this.#services?.ruleset.connections(service) ?? [];
   }

@@ -104,8 +104,11 @@ export interface ProxierObserver {
   /** Told once, before the first write: what the tables that were found serve, and no service has. */
   found?(claims: readonly ServedClaim[]): void;
   synced?(report: SyncReport): void;
-  /** Where node ports answer from now on; "all": on every local address but loopback. */
-  nodePortAddresses?(family: IpFamily, addresses: "all" | readonly string[]): void;
+  /**
+   * Where node ports answer from now on; "all": on every local address but loopback.
+   * @param localhost CIDRs of loopback addresses on which they answer as well.
+   */
+  nodePortAddresses?(family: IpFamily, addresses: "all" | readonly string[], localhost: readonly string[]): void;
   /** Another process changed the table; that is not undone before a `synced` without `repairPending`. */
   drifted?(family: IpFamily): void;
   repaired?(report: RepairReport): void;

@@ -170,6 +170,10 @@ export class Proxier implements ObjectSink {
   }
 
   /** Connections of "namespace/name" since its elements came, as of the last reading; empty: they are not counted. */
+  localhostNodePorts(family: IpFamily): number {
+    return this.#families.find((one) => one.family === family)?.localhostNodePorts ?? 0;
+  }
+
   connections(family: IpFamily, service: string): readonly PortConnections[] {
     return this.#families.find((one) => one.family === family)?.connections(service) ?? [];
   }
@@ -468,7 +472,7 @@ export class Proxier implements ObjectSink {
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
       const rejectInPrerouting = await family.rejectsInPrerouting();
       this.#nodeChanged ||= rejectInPrerouting === undefined;
-      const options = rulesetOptions(config, facts, family.family, nodePorts.addresses);
+      const options = rulesetOptions(config, facts, family.family, nodePorts);
       const { serviceCounters = "off" } = this.#options;
       const counts = serviceCounters !== "off" && (await family.countsConnections()) !== false;
       if (serviceCounters !== "off") this.#counts = counts;
@@ -478,7 +482,10 @@ export class Proxier implements ObjectSink {
         counters: counts ? serviceCounters : "off",
         ...(rejectInPrerouting !== undefined && { rejectInPrerouting }),
       });
-      for (const observer of this.#observers) observer.nodePortAddresses?.(family.family, nodePorts.addresses);
+      const { addresses, localhost } = nodePorts;
+      for (const observer of this.#observers) {
+        observer.nodePortAddresses?.(family.family, addresses, localhost?.nets ?? []);
+      }
     }
   }
 

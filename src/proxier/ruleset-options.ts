@@ -1,20 +1,21 @@
 import type { ProxyConfig } from "../config/index.js";
 import type { IpFamily } from "../model/types.js";
-import { localDetector, type NodeFacts } from "../node/facts.js";
+import { localDetector, type NodeFacts, type NodePortPlaces } from "../node/facts.js";
 import type { RulesetOptions } from "../ruleset/ruleset.js";
 
-/** What a family's rules depend on besides services, all but what the kernel can do. `nodePorts`: addresses that node ports answer on. */
+/** What a family's rules depend on besides services, all but what the kernel can do. `nodePorts`: where node ports answer. */
 export function rulesetOptions(
   config: ProxyConfig,
   facts: NodeFacts,
   family: IpFamily,
-  nodePorts: "all" | readonly string[],
+  nodePorts: NodePortPlaces,
 ): RulesetOptions {
   return {
     masqueradeAll: config.nftables.masqueradeAll,
     masqueradeBit: config.nftables.masqueradeBit,
     detector: localDetector(config, facts, family),
-    nodePortAddresses: nodePorts,
+    nodePortAddresses: nodePorts.addresses,
+    ...(nodePorts.localhost !== undefined && { localhost: nodePorts.localhost }),
     nodeIP: facts.nodeIPs[family],
   };
 }

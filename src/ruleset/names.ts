@@ -64,6 +64,9 @@ export const ChainName = {
   nodePortLocal: "nodeport-local",
   stickyCluster: "sticky-cluster",
   stickyLocal: "sticky-local",
+  localhostNodePorts: "localhost-nodeports",
+  localhostPrerouting: "localhost-prerouting",
+  localhostInput: "localhost-input",
 } as const;
 
 /** Local lists of a service use the indices from here on, cluster lists those below: more than a node can hold in memory. */

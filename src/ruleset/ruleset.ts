@@ -153,6 +153,11 @@ export class FamilyRuleset {
     return claims;
   }
 
+  /** Node ports that answer on loopback, each with its protocol: those with an endpoint. */
+  get localhostNodePorts(): number {
+    return this.#options.localhost === undefined ? 0 : this.#sets.nodePorts.size;
+  }
+
   services(): IterableIterator<string> {
     return this.#ports.keys();
   }

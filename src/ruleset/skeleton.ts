@@ -5,6 +5,15 @@
 import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
 import type { Field, Match, Rule, SetSpec, Statement, TableDeclarations } from "../table/index.js";
+import {
+  declareAnswers,
+  followingRules,
+  LOOPBACK,
+  type LocalhostNodePorts,
+  martianRules,
+  sourceForRouting,
+  toLocalhost,
+} from "./localhost.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { bySource, ENDPOINT_NUMBERS } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
@@ -27,6 +36,8 @@ export interface RulesetOptions {
   readonly nodeIP?: string;
   /** Addresses that node ports answer on; "all": every local one but loopback, instead of the elements of `nodeport-ips`. */
   readonly nodePortAddresses: "all" | readonly string[];
+  /** Node ports answer on loopback addresses as well; absent: on none. */
+  readonly localhost?: LocalhostNodePorts;
   /** The kernel knows `reject` in prerouting (Linux 5.9); default true. */
   readonly rejectInPrerouting?: boolean;
   /** Connections that the maps of services count (Linux 5.7), from the beginning on; default "off". */
@@ -75,8 +86,8 @@ function detectorMatch(detector: LocalDetector, negate: boolean): Match | undefi
 
 function nodePortMatch(options: SkeletonOptions, input: boolean): Statement[] {
   if (options.nodePortAddresses !== "all") return [{ match: "in-set", key: ["daddr"], set: SetName.nodePortIPs }];
-  const loopback = options.family === "ip" ? "127.0.0.0/8" : "::1";
-  const notLoopback: Match = { match: "address", direction: "destination", nets: [loopback], negate: true };
+  const nets = [LOOPBACK[options.family]];
+  const notLoopback: Match = { match: "address", direction: "destination", nets, negate: true };
   // In input every destination is local already.
   return input ? [notLoopback] : [{ match: "address-type", direction: "destination", type: "local" }, notLoopback];
 }
@@ -98,6 +109,17 @@ function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
     rules.push(fromSource(true, ChainName.nodePortLocal));
   }
   return rules;
+}
+
+/** From this node alone: what comes in by a wire for a loopback address is no one's. Masqueraded, whichever list it draws from. */
+function localhostRules(localhost: LocalhostNodePorts, masqueradeBit: number): Rule[] {
+  const found = listOf(NODE_PORT_KEY, SetName.nodePorts);
+  const rules = [
+    rule(found, markForMasquerade(masqueradeBit), sourceForRouting(localhost), dispatch),
+    rule({ match: "priority", value: bySource(true) }, goto(ChainName.nodePortLocal)),
+  ];
+  // Twice, as TO_SERVICES.
+  return [...rules, ...rules];
 }
 
 /**
@@ -161,6 +183,14 @@ function resetRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   return rules;
 }
 
+/** The same of node ports on loopback addresses, where this node sends. */
+function localhostResets({ localhost }: SkeletonOptions, inUse: InUse): Rule[] {
+  if (localhost === undefined || !inUse.has("resetNodePorts")) return [];
+  const notOpening: Match = { match: "tcp-flags", among: ["syn"], set: [] };
+  const toNodePort: Match = { match: "in-set", key: NODE_PORT_KEY, set: SetName.resetNodePorts };
+  return [rule(stateNew, notOpening, toLocalhost(localhost), toNodePort, reset)];
+}
+
 function postroutingRules(bit: number): Rule[] {
   const value = (1 << bit) >>> 0;
   const { mask: numbers, value: number } = ENDPOINT_NUMBERS;
@@ -216,8 +246,21 @@ export function declareSkeleton(table: TableDeclarations, options: SkeletonOptio
   const nat = (chain: string, hook: number, priority: number, rules: readonly Rule[]): void =>
     table.chain({ chain, base: { type: "nat", hook, priority }, rules });
   nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, TO_SERVICES);
-  nat(ChainName.natOutput, Hook.output, Priority.dstnat, TO_SERVICES);
+  nat(ChainName.natOutput, Hook.output, Priority.dstnat, [...declareLocalhost(table, options, inUse), ...TO_SERVICES]);
   nat(ChainName.natPostrouting, Hook.postrouting, Priority.srcnat, postroutingRules(options.masqueradeBit));
+}
+
+/** Returns the rules that lead to node ports on loopback. */
+function declareLocalhost(table: TableDeclarations, options: SkeletonOptions, inUse: InUse): Rule[] {
+  const { family, localhost, masqueradeBit } = options;
+  declareAnswers(table, family, localhost);
+  const chain = ChainName.localhostNodePorts;
+  if (localhost === undefined || !inUse.has("nodePorts")) {
+    table.removeChain(chain);
+    return [];
+  }
+  table.chain({ chain, rules: localhostRules(localhost, masqueradeBit) });
+  return [rule(toLocalhost(localhost), jump(chain))];
 }
 
 /** The base chains that judge. One without rules is not there: its hook alone costs every packet. */
@@ -244,16 +287,23 @@ function declareFilters(table: TableDeclarations, options: SkeletonOptions, inUs
     : [];
   const resets = resetRules(options, inUse);
   const early = Priority.dstnat - 10;
+  const { family, localhost } = options;
   const atPrerouting = options.rejectInPrerouting !== false ? [...firewall, ...resets] : firewall;
-  filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, atPrerouting);
-  filter(ChainName.filterOutputPreDnat, Hook.output, early, [...firewall, ...resets]);
+  filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, [
+    ...martianRules(family, localhost),
+    ...atPrerouting,
+  ]);
+  filter(ChainName.filterOutputPreDnat, Hook.output, early, [
+    ...followingRules(family, localhost),
+    ...firewall,
+    ...resets,
+    ...localhostResets(options, inUse),
+  ]);
+  const noEndpoint: Statement = { action: "vmap", key: NODE_PORT_KEY, map: SetName.noEndpointNodePorts };
   const noEndpointNodePorts = inUse.has("noEndpointNodePorts")
     ? [
-        rule(...nodePortMatch(options, true), {
-          action: "vmap",
-          key: NODE_PORT_KEY,
-          map: SetName.noEndpointNodePorts,
-        }),
+        rule(...nodePortMatch(options, true), noEndpoint),
+        ...(localhost === undefined ? [] : [rule(toLocalhost(localhost), noEndpoint)]),
       ]
     : [];
   const toNode = check(ChainName.nodeCheck, [...noEndpointNodePorts, ...noEndpointServices]);

@@ -69,7 +69,7 @@ function answersAt(served: readonly AddressName[], only: Pick<Row, "families"> =
           } satisfies Row,
         ]),
     {
-      rule: "loopback is never served",
+      rule: "loopback, which nothing asks for, is not served",
       from: "nodeItself",
       to: [web, edge, empty].map((service) => nodePort(service, LOOPBACK)),
       expect: "untouched",
@@ -86,6 +86,11 @@ describe("by default: primary, the node's own IPs", () => {
 describe("primary, written out", () => {
   beforeAll(() => apply({ nodePortAddresses: ["primary"] }));
   testRows(() => cluster, answersAt(["node"]));
+});
+
+describe("primary beside CIDRs", () => {
+  beforeAll(() => apply({ nodePortAddresses: ["primary", "198.51.100.0/24", "2001:db8:2::/64"] }));
+  testRows(() => cluster, answersAt(["node", "nodeOutside"]));
 });
 
 describe("primary, from bindAddress without a Node object", () => {
@@ -113,7 +118,7 @@ describe("CIDRs of both families", () => {
 });
 
 describe("CIDRs that hold an address of the loopback interface", () => {
-  beforeAll(() => apply({ nodePortAddresses: ["192.0.2.64/26", "127.0.0.0/8", "2001:db8:77::/64", "::1/128"] }));
+  beforeAll(() => apply({ nodePortAddresses: ["192.0.2.64/26", "2001:db8:77::/64"] }));
   testRows(() => cluster, answersAt(["nodeOnLoopback"]));
 });
 
@@ -123,6 +128,11 @@ describe("CIDRs of one family: the other gets all its addresses", () => {
     () => cluster,
     [...answersAt(["nodeOutside"], { families: ["ip"] }), ...answersAt(ADDRESSES, { families: ["ip6"] })],
   );
+});
+
+describe("all: every local address", () => {
+  beforeAll(() => apply({ nodePortAddresses: ["all"] }));
+  testRows(() => cluster, answersAt(ADDRESSES));
 });
 
 describe("0.0.0.0/0 and ::/0: every local address", () => {

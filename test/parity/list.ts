@@ -52,7 +52,7 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["feature-gates"],
     ours: "same",
-    note: "`AllowServiceExternalIPs` has its meaning, no other gate has one here; an unknown one is a warning, kube-proxy stops",
+    note: "`AllowServiceExternalIPs` has its meaning; `KubeProxyNFTablesLocalhostNodePorts` (1.37) is needed for nothing, and false forbids node ports on loopback; no other gate has a meaning here; an unknown one is a warning, kube-proxy stops",
   },
 ];
 
@@ -100,7 +100,12 @@ const TRAFFIC: readonly ParityRow[] = [
   {
     flags: ["nodeport-addresses"],
     ours: "better",
-    note: "by default `primary`, as in kube-proxy's nftables mode; addresses that come and go on the interfaces are followed by the kernel's events",
+    note: "by default `primary`, as in kube-proxy's nftables mode; addresses that come and go on the interfaces are followed by the kernel's events. `localhost`, `all` and `primary` beside others as in 1.37 (KEP-6032, alpha there and off without a feature gate); loopback addresses in the list are served by the kernel: TCP, UDP and SCTP, all of 127.0.0.0/8 that the list has, and ::1, where kube-proxy relays TCP to 127.0.0.1 and ::1 in a process. With policy Local the node draws from all endpoints there, as at its other addresses and in the iptables mode; kube-proxy 1.37's relay from this node's alone",
+  },
+  {
+    flags: ["iptables-localhost-nodeports"],
+    ours: "better",
+    note: "written out as true, with `mode` unset and `nodePortAddresses` unset or with 0.0.0.0/0: node ports answer on 127.0.0.0/8, as in the iptables mode, and a note says so; else another mode's, as in kube-proxy's nftables mode",
   },
 ];
 
@@ -202,6 +207,19 @@ const METRICS: readonly ParityRow[] = [
       "kubeproxy_conntrack_reconciler_deleted_entries_total",
     ],
     ours: "same",
+  },
+  {
+    metrics: ["kubeproxy_nftables_localhost_nodeport_listeners"],
+    ours: "same",
+    note: "of 1.37; there where node ports answer on loopback. Node ports with an endpoint, by protocol: rules answer, no socket listens",
+  },
+  {
+    metrics: [
+      "kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
+      "kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
+    ],
+    ours: "same",
+    note: "of 1.37; always 0: a rule needs no free port, and UDP and SCTP are served",
   },
   { metrics: ["kubeproxy_proxy_healthz_total", "kubeproxy_proxy_livez_total"], ours: "same" },
   {

@@ -99,8 +99,10 @@ export class ServiceSnapshot {
     if (options.manifests !== undefined) await fromManifests(options.manifests, config, sink, log);
     else await fromCluster(config, name, sink, log);
     const facts = nodeFacts(config, name, sink.node);
-    const addresses = (family: IpFamily): readonly string[] =>
-      nodePortAddressesOf(family, nodePortAddresses(config, facts, family, local).addresses, local);
+    const addresses = (family: IpFamily): readonly string[] => {
+      const { addresses: told, localhost } = nodePortAddresses(config, facts, family, local);
+      return [...nodePortAddressesOf(family, told, local), ...(localhost?.nets ?? [])];
+    };
     return new ServiceSnapshot(sink, { ip: addresses("ip"), ip6: addresses("ip6") });
   }
 

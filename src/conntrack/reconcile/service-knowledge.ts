@@ -2,6 +2,7 @@
  * What the decision asks, answered from the model. Nothing of the model is copied but what one pass has asked about: at
  * 50,000 services that would be the size of the model again.
  */
+import { parseCIDR, type Prefix, prefixContains } from "../../base/ip.js";
 import { NODE_PORT } from "../../model/claims.js";
 import type { ServiceModel } from "../../model/index.js";
 import type { IpFamily, Protocol, ServiceTarget } from "../../model/types.js";
@@ -13,8 +14,8 @@ import type { FormerTargets } from "./former-targets.js";
 export type TargetSource = Pick<ServiceModel, "targets" | "ownerOf" | "services" | "takeReleased" | "endpointsAmong">;
 
 /**
- * Where node ports answer: the addresses that are told, or "all" of this node's. Not on loopback, where they are never served:
- * what has such a number there is a local program's.
+ * Where node ports answer: the addresses that are told, or "all" of this node's. Not on loopback, which is told of by itself
+ * where they are served there: what has such a number there else is a local program's.
  */
 export function nodePortAddressesOf(
   family: IpFamily,
@@ -40,17 +41,25 @@ const MAX_CACHED = 4096;
  */
 export class ServiceKnowledge implements Knowledge {
   readonly family: IpFamily;
-  /** Where node ports answer. */
-  readonly nodePortAddresses: ReadonlySet<string>;
+  /** Where node ports answer, as a prefilter has it; the unspecified address where that is a network as well, which no prefilter tells. */
+  readonly nodePortAddresses: readonly string[];
+  readonly #addresses: ReadonlySet<string>;
+  readonly #networks: readonly Prefix[];
   readonly #model: TargetSource;
   readonly #former: FormerTargets;
   readonly #services = new Map<string, readonly FoundTarget[]>();
 
-  constructor(model: TargetSource, former: FormerTargets, family: IpFamily, nodePortAddresses: Iterable<string>) {
+  /** @param nodePorts where node ports answer: addresses, and CIDRs. */
+  constructor(model: TargetSource, former: FormerTargets, family: IpFamily, nodePorts: Iterable<string>) {
     this.#model = model;
     this.#former = former;
     this.family = family;
-    this.nodePortAddresses = new Set(nodePortAddresses);
+    const whole = family === "ip" ? "/32" : "/128";
+    const places = Array.from(nodePorts, (place) => (place.endsWith(whole) ? place.slice(0, -whole.length) : place));
+    this.#addresses = new Set(places.filter((place) => !place.includes("/")));
+    this.#networks = places.flatMap((place) => (place.includes("/") ? (parseCIDR(place) ?? []) : []));
+    const anywhere = family === "ip" ? "0.0.0.0" : "::";
+    this.nodePortAddresses = this.#networks.length > 0 ? [anywhere] : [...this.#addresses];
   }
 
   vip(address: string, protocol: Protocol, port: number): FoundTarget | undefined {
@@ -77,7 +86,7 @@ export class ServiceKnowledge implements Knowledge {
   }
 
   isNodePortAddress(address: string): boolean {
-    return this.nodePortAddresses.has(address);
+    return this.#addresses.has(address) || this.#networks.some((network) => prefixContains(network, address));
   }
 
   targetsOf(service: string): readonly FoundTarget[] {

@@ -13,7 +13,14 @@ import {
 import { registerWord } from "../../kernel/normalize.js";
 import type { ElementBatch, Expr, Family, SetInfo } from "../../kernel/types.js";
 import { padded } from "./schema.js";
-import { type CtDirectionName, FIELD_BYTES, type Field, type FieldType, type HashField, type SetSpec } from "./types.js";
+import {
+  type CtDirectionName,
+  FIELD_BYTES,
+  type Field,
+  type FieldType,
+  type HashField,
+  type SetSpec,
+} from "./types.js";
 
 /** An anonymous set that comes with a rule; its `lookup` names it by `setId`, its index + 1. */
 export interface AnonymousSet {

@@ -77,6 +77,14 @@ describe("KubeProxyConfiguration: fields that are used", () => {
     ],
     ["nodePortAddresses: [192.168.1.1/24, '::/0']", { nodePortAddresses: ["192.168.1.0/24", "::/0"] }],
     ["nodePortAddresses: [primary]", { nodePortAddresses: ["primary"] }],
+    [
+      "nodePortAddresses: [primary, ' localhost ', 127.0.0.1/8, all, primary]",
+      { nodePortAddresses: ["primary", "localhost", "127.0.0.0/8", "all"], localhostNodePorts: true },
+    ],
+    [
+      "nodePortAddresses: [localhost]\nfeatureGates: {KubeProxyNFTablesLocalhostNodePorts: false}",
+      { nodePortAddresses: ["localhost"], localhostNodePorts: false },
+    ],
     ["nodePortAddresses: []", { nodePortAddresses: ["primary"] }],
     ["nodePortAddresses: null", { nodePortAddresses: ["primary"] }],
     [
@@ -121,7 +129,7 @@ logging:
 bindAddressHardFail: true
 enableProfiling: false
 showHiddenMetricsForVersion: "1.35"
-iptables: {masqueradeBit: 14, masqueradeAll: false, localhostNodePorts: true, syncPeriod: 30s, minSyncPeriod: 1s}
+iptables: {masqueradeBit: 14, masqueradeAll: false, localhostNodePorts: false, syncPeriod: 30s, minSyncPeriod: 1s}
 ipvs:
   syncPeriod: 30s
   minSyncPeriod: 0s
@@ -194,11 +202,24 @@ describe("KubeProxyConfiguration: what is wrong", () => {
       "detectLocal: {bridgeInterface: sixteen-letters!}",
       "detectLocal.bridgeInterface: must be an interface name of at most 15 characters",
     ],
-    ["nodePortAddresses: [10.0.0.0/8, 10.0.0.1]", 'nodePortAddresses[1]: must be a CIDR, or "primary"'],
     [
-      "nodePortAddresses: [primary, 10.0.0.0/8]",
-      'nodePortAddresses: "primary" stands alone: it cannot be combined with CIDRs',
+      "nodePortAddresses: [10.0.0.0/8, 10.0.0.1]",
+      'nodePortAddresses[1]: "10.0.0.1" is an address, and must be a CIDR, "primary", "all" or "localhost": did you mean 10.0.0.1/32?',
     ],
+    [
+      "nodePortAddresses: ['::1']",
+      'nodePortAddresses[0]: "::1" is an address, and must be a CIDR, "primary", "all" or "localhost": did you mean ::1/128?',
+    ],
+    [
+      "nodePortAddresses: [primary, Localhost]",
+      'nodePortAddresses[1]: "Localhost" must be a CIDR, "primary", "all" or "localhost": did you mean "localhost"?',
+    ],
+    ["nodePortAddresses: ['']", 'nodePortAddresses[0]: "" must be a CIDR, "primary", "all" or "localhost"'],
+    [
+      "nodePortAddresses: [127.0.0.0/33]",
+      'nodePortAddresses[0]: "127.0.0.0/33" must be a CIDR, "primary", "all" or "localhost"',
+    ],
+    ["nodePortAddresses: [1]", "nodePortAddresses[0]: must be a string"],
     ["nodePortAddresses: 10.0.0.0/8", "nodePortAddresses: must be a list"],
     ["nftables: {masqueradeBit: 32}", "nftables.masqueradeBit: must be from 0 to 31"],
     ["nftables: {masqueradeBit: -1}", "nftables.masqueradeBit: must be from 0 to 31"],

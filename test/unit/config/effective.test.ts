@@ -46,6 +46,7 @@ describe("effective configuration: kubeadm's stock configuration", () => {
       detectLocalMode: "ClusterCIDR",
       detectLocal: { bridgeInterface: "", interfaceNamePrefix: "" },
       nodePortAddresses: ["primary"],
+      localhostNodePorts: true,
       nftables: { masqueradeAll: false, masqueradeBit: 14, minSyncPeriodMs: 0, syncPeriodMs: 30_000 },
       oomScoreAdj: -999,
       conntrack: {
@@ -161,23 +162,24 @@ describe("effective configuration: values", () => {
     expect(warnings).toEqual(['clusterCIDR: "nonsense" is not a CIDR; in mode NodeCIDR it is not used']);
   });
 
-  test.each<[string, string[]]>([
-    ["nodePortAddresses: [127.0.0.0/8]", ["127.0.0.0/8", "iptables mode answered on 127.0.0.1", "ClusterIP"]],
-    ["nodePortAddresses: [10.0.0.0/8, 127.0.0.1/32, '::1/128']", ["127.0.0.1/32, ::1/128 is ignored"]],
-    ["nodePortAddresses: ['::1/128']", ["::1/128 is ignored"]],
-  ])("a list that names loopback is told that node ports never answer there: %s", (line, words) => {
-    const { warnings, notes } = parse(`clusterCIDR: 10.0.0.0/8\n${line}`);
-    expect(warnings).toHaveLength(1);
-    for (const word of ["nodePortAddresses: ", ...words]) expect(warnings[0]).toContain(word);
-    expect(notes.join()).not.toContain("127.0.0.1");
-  });
-
-  test.each(["[0.0.0.0/0]", "[primary]", "['::/0']", "[10.0.0.0/8]"])(
-    "a list that does not name loopback is not: nodePortAddresses %s",
+  test.each(["[127.0.0.0/8]", "[primary, localhost]", "['::1/128']", "[0.0.0.0/0]", "[all]", "['::/0']"])(
+    "loopback addresses may be in the list: nodePortAddresses %s",
     (list) => {
-      expect(parse(`clusterCIDR: 10.0.0.0/8\nnodePortAddresses: ${list}`).warnings).toEqual([]);
+      const body = `clusterCIDR: 10.0.0.0/8\nnodePortAddresses: ${list}\nfeatureGates: `;
+      for (const gates of ["{}", "{KubeProxyNFTablesLocalhostNodePorts: true}"]) {
+        expect(parse(body + gates).warnings).toEqual([]);
+      }
     },
   );
+
+  test("a feature gate that forbids loopback addresses wins over the list, which is said", () => {
+    const gate = "clusterCIDR: 10.0.0.0/8\nfeatureGates: {KubeProxyNFTablesLocalhostNodePorts: false}";
+    expect(parse(`${gate}\nnodePortAddresses: [primary, localhost]`).warnings).toEqual([
+      "nodePortAddresses has loopback addresses, and featureGates says KubeProxyNFTablesLocalhostNodePorts=false: " +
+        "node ports do not answer on them",
+    ]);
+    expect(parse(`${gate}\nnodePortAddresses: [all]`).warnings).toEqual([]);
+  });
 
   test("an unknown field in a list is named with its index", () => {
     const body = "clusterCIDR: 10.0.0.0/8\nlogging: {vmodule: [{filePattern: a, verbosity: 1, verbosty: 2}]}";
@@ -208,6 +210,33 @@ describe("effective configuration: feature gates", () => {
   });
 });
 
+describe("effective configuration: iptables.localhostNodePorts", () => {
+  const list = (body: string) => parse(`clusterCIDR: 10.0.0.0/8\n${body}`).config.nodePortAddresses;
+
+  test("counts where it is written, no mode is, and the list does not say otherwise", () => {
+    expect(list("iptables: {localhostNodePorts: true}")).toEqual(["primary", "127.0.0.0/8"]);
+    expect(list("nodePortAddresses: [0.0.0.0/0]\niptables: {localhostNodePorts: true}")).toEqual([
+      "0.0.0.0/0",
+      "127.0.0.0/8",
+    ]);
+  });
+
+  test.each([
+    "",
+    "iptables: {localhostNodePorts: null}",
+    "iptables: {localhostNodePorts: false}",
+    "mode: nftables\niptables: {localhostNodePorts: true}",
+  ])("counts for nothing: %s", (body) => {
+    expect(list(body)).toEqual(["primary"]);
+  });
+
+  test("a list that leaves loopback out, or has it, is kept", () => {
+    const on = "iptables: {localhostNodePorts: true}";
+    expect(list(`nodePortAddresses: [10.0.0.0/8]\n${on}`)).toEqual(["10.0.0.0/8"]);
+    expect(list(`nodePortAddresses: [0.0.0.0/0, 127.0.0.1/32]\n${on}`)).toEqual(["0.0.0.0/0", "127.0.0.1/32"]);
+  });
+});
+
 describe("effective configuration: notes", () => {
   const notes = (body: string) => parse(`clusterCIDR: 10.0.0.0/8\n${body}`).notes;
 
@@ -219,6 +248,12 @@ describe("effective configuration: notes", () => {
     ["nodePortAddresses: [10.0.0.0/8]", []],
     ["nodePortAddresses: [0.0.0.0/0]", ["127.0.0.1"]],
     ["nodePortAddresses: [primary]", []],
+    ["nodePortAddresses: [primary, localhost]", []],
+    ["nodePortAddresses: [127.0.0.0/8]", []],
+    ["nodePortAddresses: [primary]\niptables: {localhostNodePorts: true}", []],
+    ["nodePortAddresses: [0.0.0.0/0]\niptables: {localhostNodePorts: true}", ["node ports answer on 127.0.0.0/8 too"]],
+    ["iptables: {localhostNodePorts: true}", ["0.0.0.0/0", "node ports answer on 127.0.0.0/8 too"]],
+    ["mode: nftables\niptables: {localhostNodePorts: true}", []],
     ["iptables: {localhostNodePorts: false}", ["0.0.0.0/0"]],
     ["nodePortAddresses: [primary]\niptables: {masqueradeAll: true}", ["iptables.masqueradeAll is true"]],
     ["nodePortAddresses: [primary]\niptables: {masqueradeAll: true}\nnftables: {masqueradeAll: true}", []],

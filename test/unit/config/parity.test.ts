@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import { z } from "zod";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
 import { configSchema } from "../../../src/config/schema.js";
+import { registerLocalhostMetrics } from "../../../src/observe/localhost-metrics.js";
 import { Metrics } from "../../../src/observe/metrics.js";
 import { SliMetrics } from "../../../src/observe/sli-metrics.js";
 import { PARITY } from "../../parity/list.js";
@@ -39,6 +40,7 @@ test("every field that is accepted is listed, and the other way round", () => {
 
 test("every metric of kube-proxy's that is said to be there is there, and no other", () => {
   const metrics = new Metrics({ families: ["ip", "ip6"], version: "0.0.0" });
+  registerLocalhostMetrics(metrics.registry, { families: ["ip", "ip6"], nodePorts: () => 0 });
   const registries = [metrics.registry, new SliMetrics().registry];
   const present = registries.flatMap((registry) => registry.getMetricsAsArray().map(({ name }) => name));
   const listed = PARITY.flatMap((row) => (row.metrics ?? []).map((name) => ({ name, ours: row.ours })));

@@ -114,6 +114,42 @@ describe("nodePortAddresses", () => {
     expect(answer(["192.0.2.0/24", "127.0.0.0/8"])).toEqual(["192.0.2.1", "192.0.2.2"]);
     expect(answer(["198.51.100.0/24"])).toEqual([]);
   });
+  it("primary may stand beside CIDRs", () => {
+    expect(answer(["primary", "10.0.0.0/8"])).toEqual(["10.0.0.1", "192.0.2.1"]);
+    expect(answer(["primary", "2001:db8::/32"], "ip6")).toEqual(["2001:db8::1"]);
+  });
+  it("all is every local address, and of loopback none", () => {
+    for (const family of ["ip", "ip6"] as const) {
+      const result = nodePortAddresses(config({ nodePortAddresses: ["all"] }), facts, family, interfaces);
+      expect(result).toEqual({ addresses: "all" });
+    }
+  });
+  it("localhost is loopback of both families, beside whatever else is listed", () => {
+    const places = (entries: string[], family: "ip" | "ip6", changes: Partial<ProxyConfig> = {}) =>
+      nodePortAddresses(config({ nodePortAddresses: entries, ...changes }), facts, family, interfaces);
+    const four = { nets: ["127.0.0.0/8"], source: "192.0.2.1" };
+    expect(places(["localhost"], "ip")).toEqual({ addresses: [], localhost: four });
+    expect(places(["primary", "localhost"], "ip")).toEqual({ addresses: ["192.0.2.1"], localhost: four });
+    expect(places(["all", "localhost"], "ip")).toEqual({ addresses: "all", localhost: four });
+    expect(places(["127.0.0.1/32", "0.0.0.0/0"], "ip").localhost).toEqual({ ...four, nets: ["127.0.0.1/32"] });
+    expect(places(["localhost"], "ip6").localhost).toEqual({ nets: ["::1/128"], source: "2001:db8::1" });
+    expect(places(["127.0.0.0/8"], "ip6")).toEqual({ addresses: "all" });
+    expect(places(["localhost"], "ip", { localhostNodePorts: false })).toEqual({ addresses: [] });
+  });
+  it("localhost and primary without a node IP is loopback alone, with a warning", () => {
+    const both = config({ nodePortAddresses: ["primary", "localhost"] });
+    expect(nodePortAddresses(both, facts, "ip6", interfaces)).toEqual({
+      addresses: [],
+      localhost: { nets: ["::1/128"], source: "2001:db8::1" },
+      warning: "no IPv6 address of this node is known: node ports answer on no other IPv6 address than loopback",
+    });
+  });
+  it("localhost needs an address of the node that is none of loopback or of one link alone", () => {
+    const both = config({ nodePortAddresses: ["localhost"] });
+    const result = nodePortAddresses(both, facts, "ip6", local("::1", "fe80::1"));
+    expect(result.localhost).toBeUndefined();
+    expect(result.warning).toContain("node ports do not answer on ::1/128");
+  });
   it("a family without an entry, and a zero CIDR, is every local address", () => {
     expect(answer(["192.0.2.0/24"], "ip6")).toBe("all");
     expect(answer(["0.0.0.0/0"])).toBe("all");

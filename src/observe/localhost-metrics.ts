@@ -1,0 +1,45 @@
+/**
+ * kube-proxy's metrics of node ports on loopback (Kubernetes 1.37, KEP-6032; alpha), registered where they are asked for. Its TCP listeners are
+ * a process's sockets, and it refuses the other protocols; here rules do all of it, so that nothing can fail to listen and no protocol is refused.
+ */
+import { Counter, Gauge, type Registry } from "prom-client";
+import type { IpFamily } from "../model/types.js";
+import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
+
+const PREFIX = "kubeproxy_nftables_localhost_nodeport_";
+
+export interface LocalhostMetricsOptions {
+  readonly families: readonly IpFamily[];
+  /** Node ports, each with its protocol, that answer on loopback at present. */
+  readonly nodePorts: (family: IpFamily) => number;
+}
+
+/** Registers its metrics. */
+export function registerLocalhostMetrics(registry: Registry, { families, nodePorts }: LocalhostMetricsOptions): void {
+  const registers = [registry];
+  const listeners: Gauge<"ip_family"> = new Gauge({
+    name: `${PREFIX}listeners`,
+    help: "[ALPHA] Number of node ports, by protocol, that answer on loopback addresses",
+    labelNames: ["ip_family"],
+    registers,
+    collect: () => {
+      for (const family of families) listeners.set(FAMILY_LABELS[family], nodePorts(family));
+    },
+  });
+  const failures = new Counter({
+    name: `${PREFIX}listener_creation_failures_total`,
+    help: "[ALPHA] Number of node ports that could not be listened on; always 0, as rules answer and not sockets",
+    labelNames: ["ip_family"],
+    registers,
+  });
+  const rejected = new Counter({
+    name: `${PREFIX}rejected_packets_total`,
+    help: "[ALPHA] Number of packets rejected on localhost node ports for their protocol; always 0, as all are served",
+    labelNames: ["ip_family", "protocol"],
+    registers,
+  });
+  for (const family of families) {
+    failures.inc(FAMILY_LABELS[family], 0);
+    for (const protocol of ["UDP", "SCTP"]) rejected.inc({ ...FAMILY_LABELS[family], protocol }, 0);
+  }
+}
