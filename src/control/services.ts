@@ -1,5 +1,6 @@
 /** Services as an operator asks for them, from the model as it is now. */
 import { TimeSlice } from "../base/time-slice.js";
+import { weightsOf } from "../model/balance.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServiceModel } from "../model/index.js";
 import type { IpFamily, ServicePortView, ServiceTarget } from "../model/types.js";
@@ -148,8 +149,8 @@ function endpointsOf(
   target: ServiceTarget,
   counted: ReadonlyMap<string, number> | undefined,
 ): EndpointStatus[] {
-  const cluster = sharesIn(view.clusterEndpoints);
-  const local = sharesIn(view.localEndpoints);
+  const cluster = sharesIn(view.clusterEndpoints, view);
+  const local = sharesIn(view.localEndpoints, view);
   return target.endpoints.map((endpoint, i) => {
     const key = `${endpoint.address} ${endpoint.port}`;
     const shares = { clusterShare: cluster.get(key) ?? 0, localShare: local.get(key) ?? 0 };
@@ -159,6 +160,9 @@ function endpointsOf(
 }
 
 /** By "address port": of new connections that draw from the list. */
-function sharesIn(list: EndpointList): ReadonlyMap<string, number> {
-  return new Map(Array.from(list, ({ address, port }) => [`${address} ${port}`, 1 / list.length]));
+function sharesIn(list: EndpointList, { balance }: ServicePortView): ReadonlyMap<string, number> {
+  const weights = balance && weightsOf(list, balance);
+  const total = weights?.reduce((sum, weight) => sum + weight, 0) ?? list.length;
+  let index = 0;
+  return new Map(Array.from(list, ({ address, port }) => [`${address} ${port}`, (weights?.[index++] ?? 1) / total]));
 }

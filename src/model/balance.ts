@@ -1,10 +1,28 @@
-/** How a service asks its connections to be spread, where it asks for more than chance. */
+/** How a service asks its connections to be spread, where it asks for more than chance. Pure. */
+import type { CandidateList } from "./categorize.js";
+import type { EndpointList } from "./endpoints.js";
 
 export interface Balance {
   /** What of a connection decides on its endpoint, on every node alike; "chance": it is drawn. */
   readonly by: BalanceKey | "chance";
   /** Slots of each list; 0: by the number of endpoints. */
   readonly slots: number;
+  /** Undefined: all endpoints alike. */
+  readonly weights: Weights | undefined;
+}
+
+/** Whoever is not named has weight 1. */
+export interface Weights {
+  /** By name of the zone. */
+  readonly zones: ReadonlyMap<string, number>;
+  /** By canonical address: goes before the zone's. */
+  readonly addresses: ReadonlyMap<string, number>;
+}
+
+/** The same for the endpoints that there are. */
+export interface EndpointBalance extends Omit<Balance, "weights"> {
+  /** By EndpointList.id, where the weight is not 1; 0: no connections while another has more. Undefined: all alike. */
+  readonly weights: ReadonlyMap<number | string, number> | undefined;
 }
 
 export const BALANCE_KEYS = ["source-ip", "source-ip-port"] as const;
@@ -12,3 +30,22 @@ export type BalanceKey = (typeof BALANCE_KEYS)[number];
 
 /** Slots that a list may have. Each is an element of the kernel's map, for each VIP. */
 export const SLOT_COUNTS = [256, 1024, 4096, 16_384] as const;
+
+export const MAX_WEIGHT = 1000;
+
+export function endpointBalance({ by, slots, weights }: Balance, { endpoints, zones }: CandidateList): EndpointBalance {
+  if (weights === undefined) return { by, slots, weights };
+  const ofEndpoints = new Map<number | string, number>();
+  for (let i = 0; i < endpoints.length; i++) {
+    const weight = weights.addresses.get(endpoints.address(i)) ?? weights.zones.get(zones?.[i] ?? "") ?? 1;
+    if (weight !== 1) ofEndpoints.set(endpoints.id(i), weight);
+  }
+  return { by, slots, weights: ofEndpoints.size === 0 ? undefined : ofEndpoints };
+}
+
+/** Of the list's endpoints; undefined: all alike, as also where all have 0. */
+export function weightsOf(list: EndpointList, { weights }: EndpointBalance): readonly number[] | undefined {
+  if (weights === undefined) return undefined;
+  const ofList = Array.from({ length: list.length }, (_, i) => weights.get(list.id(i)) ?? 1);
+  return ofList.every((weight) => weight === ofList[0]) ? undefined : ofList;
+}

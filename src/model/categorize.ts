@@ -22,6 +22,8 @@ export interface CandidateList {
   readonly states: readonly number[];
   /** Undefined when no endpoint has hints. */
   readonly hints: readonly Hints[] | undefined;
+  /** Undefined when no endpoint has a zone; "": it has none. */
+  readonly zones: readonly string[] | undefined;
 }
 
 /** Which of the two lists something draws from; the other one stays empty. */

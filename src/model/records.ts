@@ -67,6 +67,8 @@ export interface SliceRecord {
   readonly states: readonly number[];
   /** Undefined when no endpoint has hints. */
   readonly hints: readonly Hints[] | undefined;
+  /** Undefined when no endpoint has a zone; "": it has none. */
+  readonly zones: readonly string[] | undefined;
 }
 
 /** What a source hands on of an object. */

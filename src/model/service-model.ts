@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { mergePrefixes, type Prefix } from "../base/ip.js";
+import { endpointBalance } from "./balance.js";
 import { addLocalReady, categorize, isUsable } from "./categorize.js";
 import { Claims, NODE_PORT } from "./claims.js";
 import { guardsOf, lossesOf, takeOvers } from "./clashes.js";
@@ -315,7 +316,7 @@ export class ServiceModel {
       // Not spread: V8 would write each property behind it singly.
       guards: this.#guards(family, record, port, held),
       affinitySeconds: record.affinitySeconds,
-      balance: record.balance,
+      balance: record.balance && endpointBalance(record.balance, candidates),
       clusterEndpoints: lists.cluster,
       localEndpoints: lists.local,
       hasAnyEndpoint: lists.any,

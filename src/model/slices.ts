@@ -15,7 +15,8 @@ export function sameSlice(a: SliceRecord, b: SliceRecord): boolean {
     sameItems(a.ports, b.ports, (x, y) => x.name === y.name && x.protocol === y.protocol && x.port === y.port) &&
     a.endpoints.equals(b.endpoints) &&
     (a.states === b.states || sameItems(a.states, b.states, (x, y) => x === y)) &&
-    isDeepStrictEqual(a.hints, b.hints)
+    isDeepStrictEqual(a.hints, b.hints) &&
+    (a.zones === b.zones || sameItems(a.zones ?? [], b.zones ?? [], (x, y) => x === y))
   );
 }
 
@@ -63,8 +64,8 @@ export function candidatesOf(
     }
   }
   if (only === undefined) return NO_CANDIDATES;
-  const { endpoints, states, hints } = only;
-  return { endpoints: endpoints.onPort(port), states, hints };
+  const { endpoints, states, hints, zones } = only;
+  return { endpoints: endpoints.onPort(port), states, hints, zones };
 }
 
 /** How many of its endpoints are ready. */
@@ -74,7 +75,7 @@ export function readyEndpoints({ states }: Pick<SliceRecord, "states">): number 
   return ready;
 }
 
-const NO_CANDIDATES: CandidateList = { endpoints: NO_ENDPOINTS, states: [], hints: undefined };
+const NO_CANDIDATES: CandidateList = { endpoints: NO_ENDPOINTS, states: [], hints: undefined, zones: undefined };
 
 function mergeSlices(
   slices: readonly SliceRecord[],
@@ -98,6 +99,7 @@ class MergedCandidates {
   readonly #locals: boolean[] = [];
   readonly #states: number[] = [];
   #hints: Hints[] | undefined;
+  #zones: string[] | undefined;
   /** By EndpointList.id. */
   readonly #positions = new Map<number | string, number>();
 
@@ -107,6 +109,7 @@ class MergedCandidates {
 
   add(slice: SliceRecord, port: number): void {
     if (slice.hints !== undefined) this.#hints ??= this.#states.map(() => NO_HINTS);
+    if (slice.zones !== undefined) this.#zones ??= this.#states.map(() => "");
     const endpoints = slice.endpoints.onPort(port);
     const width = wordsOf(this.#family);
     for (let i = 0; i < endpoints.length; i++) {
@@ -123,13 +126,14 @@ class MergedCandidates {
       this.#locals[at] = endpoints.isLocal(i);
       this.#states[at] = state;
       if (this.#hints !== undefined) this.#hints[at] = slice.hints?.[i] ?? NO_HINTS;
+      if (this.#zones !== undefined) this.#zones[at] = slice.zones?.[i] ?? "";
     }
   }
 
   list(): CandidateList {
     const locals = this.#locals.includes(true) ? this.#locals : undefined;
     const endpoints = new EndpointList(this.#family, this.#ports.length, this.#words, this.#ports, locals);
-    return { endpoints, states: this.#states, hints: this.#hints };
+    return { endpoints, states: this.#states, hints: this.#hints, zones: this.#zones };
   }
 }
 

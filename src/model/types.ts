@@ -4,7 +4,7 @@
  */
 
 import type { IpFamily } from "../base/ip.js";
-import type { Balance } from "./balance.js";
+import type { EndpointBalance } from "./balance.js";
 import type { EndpointList } from "./endpoints.js";
 
 export type { IpFamily } from "../base/ip.js";
@@ -44,7 +44,7 @@ export interface ServicePortView {
   /** 0: no affinity. */
   readonly affinitySeconds: number;
   /** Absent: by chance, all endpoints alike. Never beside affinity. */
-  readonly balance?: Balance | undefined;
+  readonly balance?: EndpointBalance | undefined;
   /** Policy Cluster draws from these. No order. */
   readonly clusterEndpoints: EndpointList;
   /** Policy Local draws from these; empty also when no policy is Local. No order. */

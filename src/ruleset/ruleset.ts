@@ -2,7 +2,7 @@
  * The desired table of one family: service port views in, desired elements and chains out. A change of one service touches
  * that service's elements alone; nothing here grows with the cluster.
  */
-import type { Balance } from "../model/balance.js";
+import type { EndpointBalance } from "../model/balance.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { ElementSet, FaultyObject, TableDeclarations } from "../table/index.js";
@@ -311,7 +311,7 @@ export class FamilyRuleset {
 }
 
 /** Slots depend on nothing that was before. */
-function slotted(view: ServicePortView, balance: Balance): ServicePortState {
+function slotted(view: ServicePortView, balance: EndpointBalance): ServicePortState {
   const { clusterEndpoints: cluster, localEndpoints: local } = view;
   return { view, cluster, local, slots: slotsOf(balance, cluster, local) };
 }

@@ -6,7 +6,7 @@
  * already. So an endpoint that goes leaves its own slots, and hardly another moves: at most 2 % with 2 to 1,000 endpoints.
  * Maglev's table spreads them more evenly, but moves 6 % of the others' slots with ten endpoints in 251 slots, and 2.3 % in 1,021.
  */
-import type { Balance } from "../model/balance.js";
+import { type Balance, type EndpointBalance, weightsOf } from "../model/balance.js";
 import { type EndpointList, wordsOf } from "../model/endpoints.js";
 
 /** Up to so many endpoints, a list has so many slots. */
@@ -25,6 +25,7 @@ const SCORES: Readonly<Record<number, number>> = { 256: 1024, 1024: 1024, 4096: 
 /** How much more than its share an endpoint may have. */
 const BOUND = 1.1;
 
+/** @param endpoints of lists with weights: how many of the least weight there would be. */
 export function slotCount(endpoints: number, { slots }: Pick<Balance, "slots">): number {
   if (slots >= endpoints && slots > 0) return slots;
   return STEPS.find(([most]) => endpoints <= most)?.[1] ?? 0;
@@ -39,19 +40,41 @@ export interface Slots {
 const EMPTY = new Uint16Array();
 
 /** Of lists as a view has them. */
-export function slotsOf(balance: Balance, cluster: EndpointList, local: EndpointList): Slots {
-  const assign = (list: EndpointList): Uint16Array =>
-    list.length === 0 ? EMPTY : assignSlots(list, slotCount(list.length, balance));
+export function slotsOf(balance: EndpointBalance, cluster: EndpointList, local: EndpointList): Slots {
+  const assign = (list: EndpointList): Uint16Array => {
+    if (list.length === 0) return EMPTY;
+    const weights = weightsOf(list, balance);
+    const count = slotCount(weights === undefined ? list.length : Math.ceil(sum(weights) / least(weights)), balance);
+    return assignSlots(list, count, weights, balance.by === "chance");
+  };
   return { cluster: assign(cluster), local: assign(local) };
 }
 
-/** Which of the endpoints stands in each slot. */
-export function assignSlots(list: EndpointList, count: number): Uint16Array {
-  return new Assignment(list, count).run();
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, number) => total + number, 0);
+}
+
+function least(weights: readonly number[]): number {
+  return Math.min(...weights.filter((weight) => weight > 0));
+}
+
+/**
+ * Which of the endpoints stands in each slot.
+ * @param exact each has its share and no more, which moves more of them when one goes: for draws by chance.
+ */
+export function assignSlots(
+  list: EndpointList,
+  count: number,
+  weights?: readonly number[],
+  exact = false,
+): Uint16Array {
+  return new Assignment(list, count, weights, exact).run();
 }
 
 class Assignment {
   readonly #hashes: Int32Array;
+  readonly #weights: readonly number[] | undefined;
+  /** How many slots each may have. */
   readonly #bounds: readonly number[];
   readonly #slots: Uint16Array;
   /** Of the endpoint that each slot has, and of those that have turned it away: only lower ones are asked. */
@@ -59,10 +82,12 @@ class Assignment {
   /** How many neighbouring scores make a slot, or how many slots have one in common. */
   readonly #scoreOf: (slot: number) => number;
 
-  constructor(list: EndpointList, count: number) {
-    if (list.length > count) throw new RangeError(`${list.length} endpoints for ${count} slots`);
+  constructor(list: EndpointList, count: number, weights: readonly number[] | undefined, exact: boolean) {
     this.#hashes = Int32Array.from({ length: list.length }, (_, i) => hashOf(list, i));
-    this.#bounds = Array.from({ length: list.length }, () => Math.ceil((BOUND * count) / list.length));
+    this.#weights = weights;
+    const total = weights === undefined ? list.length : sum(weights);
+    const shares = Array.from({ length: list.length }, (_, i) => ((weights?.[i] ?? 1) * count) / total);
+    this.#bounds = exact ? wholeShares(shares, this.#hashes) : shares.map((share) => Math.ceil(BOUND * share));
     this.#slots = new Uint16Array(count);
     this.#scores = new Float64Array(count).fill(Infinity);
     const scale = (SCORES[count] ?? count) / count;
@@ -75,7 +100,7 @@ class Assignment {
     while (asking.length > 0) {
       for (const slot of asking) {
         const endpoint = this.#ask(slot);
-        held[endpoint < 0 ? leastHeld(held) : endpoint].push(slot);
+        held[endpoint < 0 ? this.#withRoom(held) : endpoint].push(slot);
       }
       asking = held.flatMap((slots, endpoint) => this.#turnAway(slots, this.#bounds[endpoint]));
     }
@@ -88,9 +113,9 @@ class Assignment {
     const place = Math.imul(this.#scoreOf(slot) + 1, 0x9e3779b1);
     const below = this.#scores[slot];
     let best = -1;
-    let highest = -1;
+    let highest = -Infinity;
     for (let i = 0; i < this.#hashes.length; i++) {
-      const score = mix(mix(this.#hashes[i] ^ place) + this.#hashes[i]);
+      const score = this.#score(i, place);
       if (score < below && score > highest) {
         highest = score;
         best = i;
@@ -100,18 +125,40 @@ class Assignment {
     return best;
   }
 
+  /** Of two endpoints the one with twice the weight has the higher score twice as often. */
+  #score(endpoint: number, place: number): number {
+    const score = mix(mix(this.#hashes[endpoint] ^ place) + this.#hashes[endpoint]);
+    if (this.#weights === undefined) return score;
+    const weight = this.#weights[endpoint];
+    return weight === 0 ? -Infinity : Math.log((score + 0.5) / 2 ** 32) / weight;
+  }
+
+  #withRoom(held: readonly (readonly number[])[]): number {
+    const room = (endpoint: number): number => this.#bounds[endpoint] - held[endpoint].length;
+    return held.reduce((most, _, endpoint) => (room(endpoint) > room(most) ? endpoint : most), 0);
+  }
+
   /** Those beyond the bound, lowest scores first; slots with a score in common in an order of their own. */
   #turnAway(slots: number[], bound: number): number[] {
     if (slots.length <= bound) return [];
-    slots.sort((a, b) => this.#scores[b] - this.#scores[a] || mix(b) - mix(a));
+    slots.sort((a, b) => compare(this.#scores[b], this.#scores[a]) || mix(b) - mix(a));
     return slots.splice(bound);
   }
 }
 
-function leastHeld(held: readonly (readonly number[])[]): number {
-  let least = 0;
-  for (let i = 1; i < held.length; i++) if (held[i].length < held[least].length) least = i;
-  return least;
+/** Shares as whole numbers of the same sum: what is left over goes to the largest rests. */
+function wholeShares(shares: readonly number[], hashes: Int32Array): number[] {
+  const whole = shares.map(Math.floor);
+  const left = Math.round(sum(shares) - sum(whole));
+  const rest = (i: number): number => shares[i] - whole[i];
+  const byRest = Array.from(shares.keys()).sort((a, b) => rest(b) - rest(a) || hashes[a] - hashes[b]);
+  for (const i of byRest.slice(0, left)) whole[i]++;
+  return whole;
+}
+
+/** Where none was left to ask the score is -Infinity. */
+function compare(a: number, b: number): number {
+  return a === b ? 0 : a - b;
 }
 
 /** Of an endpoint's address and port. */

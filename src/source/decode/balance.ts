@@ -1,26 +1,54 @@
 /** Annotations that say how a service's connections are spread. What cannot be read asks for nothing, with a report. */
 import { type Fields, isFields } from "../../base/unknown.js";
-import { type Balance, BALANCE_KEYS, SLOT_COUNTS } from "../../model/balance.js";
+import { parseAddress } from "../../base/ip.js";
+import { type Balance, BALANCE_KEYS, MAX_WEIGHT, SLOT_COUNTS, type Weights } from "../../model/balance.js";
 import { type FieldProblems, show } from "./fields.js";
 
 const PREFIX = "nft-proxier.dev/";
 const BALANCE = `${PREFIX}balance`;
 const KEY = `${PREFIX}balance-key`;
 const SLOTS = `${PREFIX}balance-slots`;
+const WEIGHTS = `${PREFIX}weights`;
 const MODES = ["random", "consistent"] as const;
 
 /** Undefined: drawn at random, of all endpoints alike. */
 export function readBalance(metadata: Fields, hasAffinity: boolean, problems: FieldProblems): Balance | undefined {
   const annotations = metadata["annotations"];
-  if (!isFields(annotations) || annotations[BALANCE] === undefined) return undefined;
-  if (choice(annotations, BALANCE, MODES, problems) !== "consistent") return undefined;
+  if (!isFields(annotations)) return undefined;
+  const weights = readWeights(annotations[WEIGHTS], problems);
+  const consistent = choice(annotations, BALANCE, MODES, problems) === "consistent";
+  if (!consistent && weights === undefined) return undefined;
   if (hasAffinity) {
-    problems.report(field(BALANCE), "is ignored: with sessionAffinity ClientIP a client keeps its endpoint already");
+    const why = "is ignored: with sessionAffinity ClientIP a client keeps its endpoint already";
+    problems.report(field(consistent ? BALANCE : WEIGHTS), why);
     return undefined;
   }
-  const by = choice(annotations, KEY, BALANCE_KEYS, problems);
+  const by = consistent ? choice(annotations, KEY, BALANCE_KEYS, problems) : "chance";
   const slots = Number(choice(annotations, SLOTS, ["0", ...SLOT_COUNTS.map(String)], problems));
-  return { by, slots };
+  return { by, slots, weights };
+}
+
+/** "zone=a:3, 10.244.1.7:5, [fd00::7]:0": what stands behind the last colon is the weight. */
+function readWeights(value: unknown, problems: FieldProblems): Weights | undefined {
+  if (value === undefined) return undefined;
+  const zones = new Map<string, number>();
+  const addresses = new Map<string, number>();
+  const refuse = (what: unknown, why: string): undefined => {
+    problems.report(field(WEIGHTS), `${show(what)} ${why}; all endpoints are alike`);
+  };
+  if (typeof value !== "string") return refuse(value, "is not text");
+  for (const item of value.split(",").map((part) => part.trim())) {
+    const [, name = "", number = ""] = /^(\S+):(\d{1,4})$/.exec(item) ?? [];
+    if (name === "" || Number(number) > MAX_WEIGHT) {
+      return refuse(item, `is not zone=NAME:WEIGHT or ADDRESS:WEIGHT with a weight of 0 to ${MAX_WEIGHT}`);
+    }
+    const zone = name.startsWith("zone=") ? name.slice("zone=".length) : undefined;
+    const address = zone === undefined ? parseAddress(name.replace(/^\[(.*)\]$/, "$1")) : undefined;
+    if (address !== undefined) addresses.set(address, Number(number));
+    else if (zone !== undefined && zone !== "") zones.set(zone, Number(number));
+    else return refuse(item, "names neither a zone nor an IP address");
+  }
+  return { zones, addresses };
 }
 
 function field(annotation: string): string {

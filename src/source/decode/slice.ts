@@ -61,9 +61,9 @@ export function decodeSlice(
   }
   const service = `${name.slice(0, name.indexOf("/"))}/${serviceName}`;
   const ports = readSlicePorts(fields, options.intern, problems);
-  const { endpoints, states, hints } = readEndpoints(fields, family, ports[0]?.port ?? 0, options, problems);
+  const { endpoints, states, hints, zones } = readEndpoints(fields, family, ports[0]?.port ?? 0, options, problems);
   if (ports.length === 0 || endpoints.length === 0) return unused;
-  return { record: { name, service, family, ports, endpoints, states, hints }, counted, trigger };
+  return { record: { name, service, family, ports, endpoints, states, hints, zones }, counted, trigger };
 }
 
 function readTrigger(metadata: Fields, family: IpFamily): SliceObject["trigger"] {
@@ -106,7 +106,7 @@ function isRepeated(ports: readonly SlicePort[], count: number, name: string, pr
   return false;
 }
 
-type EndpointColumns = Pick<SliceRecord, "endpoints" | "states" | "hints">;
+type EndpointColumns = Pick<SliceRecord, "endpoints" | "states" | "hints" | "zones">;
 
 function readEndpoints(
   fields: Fields,
@@ -122,6 +122,7 @@ function readEndpoints(
   let locals: boolean[] | undefined;
   let count = 0;
   let hints: Hints[] | undefined;
+  let zones: string[] | undefined;
   // Up to here a search through the list is faster than a map.
   const seen = items.length > 16 ? new Map<number | string, number>() : undefined;
   for (let i = 0; i < items.length; i++) {
@@ -135,6 +136,7 @@ function readEndpoints(
     if (!readEndpointAddress(item, family, words, count * width, problems)) continue;
     const local = textOf(item["nodeName"], ".nodeName", problems) === nodeName;
     const state = readConditions(item, problems);
+    const zone = item["zone"] === undefined ? "" : textOf(item["zone"], ".zone", problems);
     const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], intern, problems);
     const id = seen && addressId(words, count * width, width);
     let at = seen === undefined ? positionOf(words, count, width) : (seen.get(id ?? 0) ?? -1);
@@ -149,12 +151,15 @@ function readEndpoints(
     if (locals !== undefined) locals[at] = local;
     if (hint !== NO_HINTS) hints ??= items.map(() => NO_HINTS);
     if (hints !== undefined) hints[at] = hint;
+    if (zone !== "") zones ??= items.map(() => "");
+    if (zones !== undefined) zones[at] = zone === "" ? "" : intern(zone);
   }
   problems.leave();
   cut(words, count * width);
   if (hints !== undefined) cut(hints, count);
+  if (zones !== undefined) cut(zones, count);
   const endpoints = new EndpointList(family, count, words, port, locals);
-  return { endpoints, states: sharedStates(states, count), hints };
+  return { endpoints, states: sharedStates(states, count), hints, zones };
 }
 
 /** By length: states of endpoints that are all ready and serving. */

@@ -47,8 +47,17 @@ export function chiSquaredTail(statistic: number, degrees: number): number {
 
 /** The probability that a fair draw spreads at least as unevenly as `counts` (one for each choice, zeros included). */
 export function evenSpreadProbability(counts: readonly number[]): number {
+  return weightedSpreadProbability(
+    counts,
+    counts.map(() => 1),
+  );
+}
+
+/** The same of a draw with weights. */
+export function weightedSpreadProbability(counts: readonly number[], weights: readonly number[]): number {
   if (counts.length < 2) throw new RangeError("a spread needs two choices");
-  const expected = counts.reduce((sum, count) => sum + count, 0) / counts.length;
-  const statistic = counts.reduce((sum, count) => sum + (count - expected) ** 2 / expected, 0);
+  const sum = (numbers: readonly number[]): number => numbers.reduce((total, number) => total + number, 0);
+  const expected = weights.map((weight) => (sum(counts) * weight) / sum(weights));
+  const statistic = sum(counts.map((count, i) => (count - expected[i]) ** 2 / expected[i]));
   return chiSquaredTail(statistic, counts.length - 1);
 }

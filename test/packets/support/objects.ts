@@ -26,6 +26,7 @@ export interface EndpointSpec {
   readonly terminating?: boolean;
   readonly forNodes?: readonly string[];
   readonly forZones?: readonly string[];
+  readonly zone?: string;
 }
 
 export interface ServiceSpec {
@@ -154,6 +155,7 @@ function endpointObject(lab: Lab, family: Family, given: string | EndpointSpec):
   return {
     addresses: [pod.address[family]],
     nodeName: pod.on === "node" ? NODE : REMOTE_NODE,
+    ...(spec.zone === undefined ? {} : { zone: spec.zone }),
     ...(Object.keys(conditions).length > 0 ? { conditions } : {}),
     ...(Object.keys(hints).length > 0 ? { hints } : {}),
   };

@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { EndpointList } from "../../../src/model/endpoints.js";
 import { SLOT_COUNTS } from "../../../src/model/balance.js";
-import { assignSlots, slotCount } from "../../../src/ruleset/slots.js";
+import { assignSlots, slotCount, slotsOf } from "../../../src/ruleset/slots.js";
 
 const FAMILIES = ["ip", "ip6"] as const;
 type Family = (typeof FAMILIES)[number];
@@ -70,6 +70,41 @@ describe.each(FAMILIES)("slots of %s endpoints", (family) => {
     const list = pods(family, 40);
     const other = list.pick(Array.from({ length: 40 }, (_, i) => (i * 7) % 40));
     expect(served(other)).toEqual(served(list));
+  });
+});
+
+describe("slots with weights", () => {
+  const list = pods("ip", 4);
+  const counted = (slots: Uint16Array): number[] => [0, 1, 2, 3].map((i) => slots.filter((one) => one === i).length);
+
+  it("are what the weights say, to a whole slot, where chance draws", () => {
+    expect(counted(assignSlots(list, 1024, [1, 2, 5, 0], true))).toEqual([128, 256, 640, 0]);
+    const thirds = counted(assignSlots(list, 1024, [1, 1, 1, 0], true));
+    expect(thirds.toSorted((a, b) => a - b)).toEqual([0, 341, 341, 342]);
+  });
+
+  it("are hardly more where the client decides, and others' clients stay when a weight changes", () => {
+    const weights = [1, 2, 5, 4];
+    const [before, after] = [weights, weights.with(3, 0)].map((w) => assignSlots(list, 4096, w));
+    for (const [i, count] of counted(before).entries()) {
+      expect(count).toBeLessThanOrEqual(Math.ceil((1.1 * 4096 * weights[i]) / 12));
+      expect(count).toBeGreaterThan((0.8 * 4096 * weights[i]) / 12);
+    }
+    expect(counted(after)[3]).toBe(0);
+    expect(before.filter((endpoint, slot) => endpoint !== 3 && after[slot] !== endpoint).length).toBeLessThan(
+      4096 * 0.02,
+    );
+  });
+
+  it("are as many as the least weight needs", () => {
+    const weights = new Map([[list.id(0), 1000]]);
+    const { cluster } = slotsOf({ by: "chance", slots: 0, weights }, list, pods("ip", 0));
+    expect(cluster.length).toBe(16_384);
+    expect(
+      counted(cluster)
+        .slice(1)
+        .toSorted((a, b) => a - b),
+    ).toEqual([16, 16, 17]);
   });
 });
 

@@ -1,6 +1,7 @@
 /** Annotations nft-proxier.dev/balance…: what a service asks for, and what is said of values that mean nothing. */
 import { describe, expect, it } from "vitest";
-import { newModel, service } from "../model/objects.ts";
+import { weightsOf } from "../../../src/model/balance.js";
+import { newModel, service, slice } from "../model/objects.ts";
 
 function read(annotations: Record<string, unknown>, spec: Record<string, unknown> = {}) {
   const { model, problems, view } = newModel();
@@ -20,6 +21,11 @@ describe("the annotation balance", () => {
     [{}, undefined],
     [{ balance: "random" }, undefined],
     [{ balance: "consistent" }, { by: "source-ip", slots: 0 }],
+    [{ weights: "zone=b:1" }, { by: "chance", slots: 0 }],
+    [
+      { balance: "consistent", weights: "zone=b:1" },
+      { by: "source-ip", slots: 0 },
+    ],
     [
       { balance: "consistent", "balance-key": "source-ip-port" },
       { by: "source-ip-port", slots: 0 },
@@ -34,6 +40,19 @@ describe("the annotation balance", () => {
 
   it.each<[Record<string, unknown>, string, string]>([
     [{ balance: "maglev" }, "balance", '"maglev" is none of random, consistent; random is assumed'],
+    [
+      { weights: "zone=a" },
+      "weights",
+      '"zone=a" is not zone=NAME:WEIGHT or ADDRESS:WEIGHT with a weight of 0 to 1000; all endpoints are alike',
+    ],
+    [
+      { weights: "zone=a:1,zone=b:1001" },
+      "weights",
+      '"zone=b:1001" is not zone=NAME:WEIGHT or ADDRESS:WEIGHT with a weight of 0 to 1000; all endpoints are alike',
+    ],
+    [{ weights: "zone=:1" }, "weights", '"zone=:1" names neither a zone nor an IP address; all endpoints are alike'],
+    [{ weights: "web-0:1" }, "weights", '"web-0:1" names neither a zone nor an IP address; all endpoints are alike'],
+    [{ weights: 3 }, "weights", "3 is not text; all endpoints are alike"],
     [{ balance: true }, "balance", "true is none of random, consistent; random is assumed"],
     [
       { balance: "consistent", "balance-key": "ip" },
@@ -47,6 +66,23 @@ describe("the annotation balance", () => {
     ],
   ])("%j is named and ignored", (annotations, name, reason) => {
     expect(read(annotations).problems).toEqual([named(name, reason)]);
+  });
+
+  it.each(["ip", "ip6"] as const)("gives %s endpoints weights by zone and by address, which goes first", (family) => {
+    const { model, problems, view } = newModel();
+    const v6 = family === "ip6";
+    const address = (host: number): string => (v6 ? `fd00::${host}` : `10.1.0.${host}`);
+    const annotations = prefixed({ weights: ` zone=a:3 ,zone=b:0, ${v6 ? "[fd00:0::3]" : "10.1.0.3"}:7` });
+    model.upsertService(service("web", v6 ? { clusterIP: "fd00::1:1" } : {}, { metadata: { annotations } }));
+    const zones = ["a", "b", "a", "c", undefined];
+    const endpoints = zones.map((zone, i) => ({ addresses: [address(i + 1)], ...(zone !== undefined && { zone }) }));
+    const rest = v6 ? { addressType: "IPv6" } : {};
+    // Of two slices, one of which names no zone at all.
+    model.upsertSlice(slice("web-1", "web", endpoints.slice(0, 4), rest));
+    model.upsertSlice(slice("web-2", "web", endpoints.slice(4), rest));
+    const { balance, clusterEndpoints } = view("web", family);
+    expect(problems).toEqual([]);
+    expect(balance === undefined ? undefined : weightsOf(clusterEndpoints, balance)).toEqual([3, 0, 7, 1, 1]);
   });
 
   it("is ignored beside ClientIP affinity, which is said", () => {
