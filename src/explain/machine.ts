@@ -238,8 +238,11 @@ export class Machine {
   #rewrite(base: number, offset: number, bytes: Uint8Array): Effect {
     const [source, destination, length] = this.#spec.family === "ip" ? [12, 16, 4] : [8, 24, 16];
     if (base !== PayloadBase.network || bytes.length !== length) return "next";
-    if (offset === source) this.#state.source = formatAddress(bytes);
-    if (offset === destination) this.#state.destination = formatAddress(bytes);
+    const address = formatAddress(bytes);
+    if (offset === source) this.#state.source = address;
+    else if (offset === destination) this.#state.destination = address;
+    else return "next";
+    this.#step(`${offset === source ? "source" : "destination"} set to ${address} for the routing`);
     this.#network = networkHeader(this.#spec, this.#state);
     return "next";
   }
