@@ -12,7 +12,7 @@ export const ALLOW_SERVICE_EXTERNAL_IPS = "AllowServiceExternalIPs";
 /** Of Kubernetes 1.37 (KEP-6032), where it has to be true for node ports on loopback; here `nodePortAddresses` is enough, and false forbids them. */
 export const LOCALHOST_NODE_PORTS = "KubeProxyNFTablesLocalhostNodePorts";
 
-/** Gates of Kubernetes 1.36 that bear on kube-proxy; setting them changes nothing here. */
+/** Gates of Kubernetes 1.36 and 1.37 that bear on kube-proxy; setting them changes nothing here. */
 const WITHOUT_EFFECT = [
   "AllAlpha",
   "AllBeta",
@@ -20,9 +20,11 @@ const WITHOUT_EFFECT = [
   "ComponentStatusz",
   "ContextualLogging",
   "KubeProxyDrainingTerminatingNodes",
+  "KubeProxyIPVS",
   "LoggingAlphaOptions",
   "LoggingBetaOptions",
   "MultiCIDRServiceAllocator",
+  "NFTablesNetlink",
   "NFTablesProxyMode",
   "NativeHistograms",
   "PreferSameTrafficDistribution",

@@ -1,4 +1,4 @@
-/** Node ports at all addresses of the node: connections of local programs over loopback are theirs. */
+/** Node ports at all addresses of the node: connections of local programs over loopback are theirs, unless node ports answer there. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -53,4 +53,24 @@ test("an entry to a node port's number on loopback stays when the endpoint is re
   const done = await cluster.command(["conntrack", "gc", "--orphans", "--no-headers", ...args]);
   expect([done.code, done.stdout]).toEqual([0, ""]);
   expect(await Promise.all(FAMILIES.map((family) => entriesTo(LOOPBACK[family])))).toEqual(before);
+});
+
+test("where node ports answer on loopback, entries there go with their endpoint as well", async () => {
+  await tracked.stop();
+  tracked = await Tracked.start(cluster, { nodePortAddresses: ["primary", "localhost"] });
+  await tracked.apply(serviceObjects(cluster.lab, moving("a")));
+  const destinations = ["127.0.0.1", "127.0.0.2", "::1"];
+  const ask = async (): Promise<string[]> => {
+    // Each from the same port again, that it is one connection as long as its entry lasts.
+    const probes = destinations.map((destination, index) =>
+      cluster.node.agent().probe({ protocol: "udp", destination, port, sourcePort: 40_001 + index }),
+    );
+    return (await Promise.all(probes))
+      .flat()
+      .map((outcome) => (outcome.result === "ok" ? outcome.name : outcome.result));
+  };
+  // What a program had on loopback before is the service's from now on.
+  await expect.poll(ask).toEqual(["a", "a", "a"]);
+  await tracked.apply(serviceObjects(cluster.lab, moving("b")));
+  await expect.poll(ask).toEqual(["b", "b", "b"]);
 });

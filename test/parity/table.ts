@@ -1,13 +1,35 @@
+import { LATER } from "./later.ts";
 import { PARITY, type ParityRow } from "./list.ts";
 
-/** docs/parity.md holds the table between these. */
-export const BEGIN = "<!-- made by test/parity/write.ts from test/parity/list.ts -->";
-export const END = "<!-- end of what is made -->";
+/** docs/parity.md holds each table between two lines. */
+interface Place {
+  readonly begin: string;
+  readonly end: string;
+  readonly make: () => string;
+}
+
+const PLACES: readonly Place[] = [
+  {
+    begin: "<!-- made by test/parity/write.ts from test/parity/list.ts -->",
+    end: "<!-- end of what is made -->",
+    make: parityTable,
+  },
+  {
+    begin: "<!-- made by test/parity/write.ts from test/parity/later.ts -->",
+    end: "<!-- end of what is made of later releases -->",
+    make: laterTable,
+  },
+];
 
 /** Markdown: one row for each entry, names in code. */
-export function parityTable(): string {
+function parityTable(): string {
   const rows = PARITY.map((row) => `| ${namesOf(row)} | ${row.ours} | ${row.note ?? ""} |`);
   return ["| flag, field or metric of kube-proxy 1.36 | ours | |", "|---|---|---|", ...rows].join("\n");
+}
+
+function laterTable(): string {
+  const rows = LATER.map(({ release, what, source, here }) => `| ${release} | ${what} | ${source} | ${here} |`);
+  return ["| release | kube-proxy | source | here |", "|---|---|---|---|", ...rows].join("\n");
 }
 
 function namesOf({ flags = [], fields = [], metrics = [] }: ParityRow): string {
@@ -15,17 +37,12 @@ function namesOf({ flags = [], fields = [], metrics = [] }: ParityRow): string {
   return names.map((name) => `\`${name}\``).join(" ");
 }
 
-/** What is between the marks; undefined when they are not there. */
-export function tableIn(readme: string): string | undefined {
-  const from = readme.indexOf(BEGIN);
-  const to = readme.indexOf(END);
-  return from < 0 || to < from ? undefined : readme.slice(from + BEGIN.length, to).trim();
-}
-
-/** The text with the table of now between the marks. Throws when there are none. */
-export function withTable(readme: string): string {
-  const from = readme.indexOf(BEGIN);
-  const to = readme.indexOf(END);
-  if (from < 0 || to < from) throw new Error(`docs/parity.md has no ${BEGIN} before ${END}`);
-  return `${readme.slice(0, from + BEGIN.length)}\n${parityTable()}\n${readme.slice(to)}`;
+/** The text with the tables of now. Throws where a place is missing. */
+export function withTables(text: string): string {
+  return PLACES.reduce((so, { begin, end, make }) => {
+    const from = so.indexOf(begin);
+    const to = so.indexOf(end);
+    if (from < 0 || to < from) throw new Error(`docs/parity.md has no ${begin} before ${end}`);
+    return `${so.slice(0, from + begin.length)}\n${make()}\n${so.slice(to)}`;
+  }, text);
 }

@@ -1,6 +1,6 @@
-/** Writes the table of test/parity/list.ts into docs/parity.md: node test/parity/write.ts */
+/** Writes the tables of test/parity/list.ts and later.ts into docs/parity.md: node test/parity/write.ts */
 import { readFileSync, writeFileSync } from "node:fs";
-import { withTable } from "./table.ts";
+import { withTables } from "./table.ts";
 
 const document = new URL("../../docs/parity.md", import.meta.url);
-writeFileSync(document, withTable(readFileSync(document, "utf8")));
+writeFileSync(document, withTables(readFileSync(document, "utf8")));

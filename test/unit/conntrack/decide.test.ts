@@ -39,6 +39,19 @@ function prefilterOf(family: IpFamily) {
   return prefilter.build();
 }
 
+test("node ports answer in whole networks, too: those of loopback", () => {
+  const at = (places: readonly string[]) => new ServiceKnowledge(model, former, "ip", places);
+  const wide = at(["192.0.2.10", "127.0.0.0/8"]);
+  expect(["192.0.2.10", "127.0.0.1", "127.200.0.1", "192.0.2.9"].map((one) => wide.isNodePortAddress(one))).toEqual([
+    true,
+    true,
+    true,
+    false,
+  ]);
+  expect(wide.nodePortAddresses).toEqual(["0.0.0.0"]);
+  expect(at(["192.0.2.10", "127.0.0.1/32"]).nodePortAddresses).toEqual(["192.0.2.10", "127.0.0.1"]);
+});
+
 test("the cases show every reason there is", () => {
   const reasons = new Set(CASES.map((one) => one.expect));
   const never = [...KEPT, ...DELETED].filter((reason) => !reasons.has(reason));

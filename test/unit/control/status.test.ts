@@ -229,6 +229,12 @@ test("node ports that answer nowhere are a problem; where they answer is shown",
   write();
   board.nodePortAddresses("ip", ["192.0.2.1"]);
   expect(statusText(await board.status())).toMatch(/^IPv4 node ports +on 192\.0\.2\.1$/m);
+  board.nodePortAddresses("ip", ["192.0.2.1"], ["127.0.0.0/8"]);
+  expect(statusText(await board.status())).toMatch(/^IPv4 node ports +on 127\.0\.0\.0\/8, 192\.0\.2\.1$/m);
+  board.nodePortAddresses("ip", "all", ["127.0.0.0/8"]);
+  expect(statusText(await board.status())).toMatch(/^IPv4 node ports +on 127\.0\.0\.0\/8, every other local address$/m);
+  board.nodePortAddresses("ip", [], ["127.0.0.0/8"]);
+  expect((await board.status()).problems).toEqual([]);
   board.nodePortAddresses("ip", []);
   expect((await board.status()).problems[0]?.what).toMatch(/^node ports answer on no IPv4 address/);
 });

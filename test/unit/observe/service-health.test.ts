@@ -235,6 +235,17 @@ describe("addresses", () => {
     expect(await status(port)).toBe("ECONNREFUSED");
   });
 
+  test("on loopback where node ports answer there", async () => {
+    const port = await freePort();
+    checks.nodePortAddresses("ip", ["127.0.0.2"], ["127.0.0.0/8"]);
+    update("ip", "default/web", wanted(port));
+    written();
+    await opened(port);
+    checks.nodePortAddresses("ip", ["127.0.0.2"], ["127.0.0.3/32"]);
+    await opened(port, "127.0.0.2");
+    expect(await status(port)).toBe("ECONNREFUSED");
+  });
+
   test("servers follow the addresses", async () => {
     const port = await freePort();
     update("ip", "default/web", wanted(port));
