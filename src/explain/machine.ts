@@ -209,20 +209,32 @@ export class Machine {
         if (expr.sreg === undefined) throw new Unknown("symhash");
         this.#write(expr.dreg, u32(hashed(this.#read(expr.sreg, expr.len ?? 0), expr)));
         return "next";
-      case "counter":
       case "limit":
+      case "connlimit":
+        return this.#withinLimit(expr);
+      case "dynset": {
+        const beyond = expr.exprs?.find(isBeyond);
+        return beyond === undefined ? "next" : this.#withinLimit(beyond, expr.set);
+      }
+      case "counter":
       case "log":
       case "quota":
       case "last":
-      case "connlimit":
       case "notrack":
-      case "dynset":
       case "objref":
         // They count, or hold only in excess: one packet passes.
         return "next";
       default:
         throw new Unknown(expr.type === "opaque" ? expr.name : expr.type);
     }
+  }
+
+  /** What has been counted cannot be read: taken to be within. */
+  #withinLimit(expr: Extract<Expr, { type: "limit" | "connlimit" }>, set?: string): Effect {
+    if (!isBeyond(expr)) return "next";
+    const what = expr.type === "limit" ? "rate" : `limit of ${expr.count} connections`;
+    this.#step(`${set === undefined ? "" : `${set}: `}the ${what} is taken to be not exceeded`);
+    return "break";
   }
 
   #payload({ base, offset, len, dreg, sreg }: Extract<Expr, { type: "payload" }>): Effect {
@@ -392,6 +404,11 @@ export class Machine {
     this.#registers.fill(0, at, at + Math.ceil(bytes.length / 4) * 4);
     this.#registers.set(bytes, at);
   }
+}
+
+/** NFT_LIMIT_F_INV and NFT_CONNLIMIT_F_INV: holds in excess. */
+function isBeyond(expr: Expr): expr is Extract<Expr, { type: "limit" | "connlimit" }> {
+  return (expr.type === "limit" || expr.type === "connlimit") && ((expr.flags ?? 0) & 1) !== 0;
 }
 
 /** nft_jhash_eval: a number below the modulus by where the hash lies in its range. */

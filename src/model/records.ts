@@ -3,6 +3,7 @@ import type { IpFamily, Prefix } from "../base/ip.js";
 import type { Balance } from "./balance.js";
 import type { Hints } from "./categorize.js";
 import type { EndpointList } from "./endpoints.js";
+import type { Limits } from "./limits.js";
 import type { Protocol } from "./types.js";
 
 export interface ServicePortRecord {
@@ -38,6 +39,8 @@ export interface ServiceRecord {
   readonly affinitySeconds: number;
   /** Annotations nft-proxier.dev/balance and those beside it; undefined: by chance, all endpoints alike. */
   readonly balance: Balance | undefined;
+  /** Annotations nft-proxier.dev/max-connections and those beside it; undefined: none. */
+  readonly limits: Limits | undefined;
   /** Annotation nft-proxier.dev/reset-removed-endpoints: TCP connections to an endpoint that is gone are to be reset. */
   readonly resetRemovedEndpoints: boolean;
   /**

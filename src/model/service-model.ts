@@ -316,6 +316,7 @@ export class ServiceModel {
       // Not spread: V8 would write each property behind it singly.
       guards: this.#guards(family, record, port, held),
       affinitySeconds: record.affinitySeconds,
+      limits: record.limits,
       balance: record.balance && endpointBalance(record.balance, candidates),
       clusterEndpoints: lists.cluster,
       localEndpoints: lists.local,

@@ -5,6 +5,7 @@
 
 import type { IpFamily } from "../base/ip.js";
 import type { EndpointBalance } from "./balance.js";
+import type { Limits } from "./limits.js";
 import type { EndpointList } from "./endpoints.js";
 
 export type { IpFamily } from "../base/ip.js";
@@ -45,6 +46,8 @@ export interface ServicePortView {
   readonly affinitySeconds: number;
   /** Absent: by chance, all endpoints alike. Never beside affinity. */
   readonly balance?: EndpointBalance | undefined;
+  /** Absent: any number of connections. */
+  readonly limits?: Limits | undefined;
   /** Policy Cluster draws from these. No order. */
   readonly clusterEndpoints: EndpointList;
   /** Policy Local draws from these; empty also when no policy is Local. No order. */

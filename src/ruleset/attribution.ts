@@ -13,7 +13,7 @@ export interface Attribution {
 }
 
 /** Sets whose keys begin with a service's address, protocol and port, or its protocol and node port. */
-const SERVICE_KEYED = /^(services|nodeports|endpoints|nodeport-endpoints|no-endpoint|firewall-ips|reset)(-|$)/;
+const SERVICE_KEYED = /^(services|nodeports|endpoints|nodeport-endpoints|no-endpoint|firewall-ips|reset|limited)(-|$)/;
 
 function elementId(set: string, key: Uint8Array): string {
   return `${set} ${Buffer.from(key.buffer, key.byteOffset, key.byteLength).toString("latin1")}`;
@@ -51,6 +51,7 @@ export class FaultOwners {
         for (let i = 0; i < length; i++) element(set, key.at(base + i));
       },
       list: () => undefined,
+      limits: () => undefined,
     };
     for (const port of ports) {
       for (const { name } of port.own) found(name);

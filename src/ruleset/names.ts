@@ -34,6 +34,9 @@ export const SetName = {
   serviceCIDRs: "service-cidrs",
   resetServices: "reset-services",
   resetNodePorts: "reset-nodeports",
+  limitedServices: "limited-services",
+  limitedNodePorts: "limited-nodeports",
+  limits: "limits",
   servicesCarried: "services-carried",
   nodePortsCarried: "nodeports-carried",
 } as const;

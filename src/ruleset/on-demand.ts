@@ -18,6 +18,8 @@ const ROLES = [
   "nodePorts",
   "noEndpointServices",
   "noEndpointNodePorts",
+  "limitedServices",
+  "limitedNodePorts",
 ] as const satisfies readonly (keyof ElementSets)[];
 
 export type OnDemandRole = (typeof ROLES)[number];

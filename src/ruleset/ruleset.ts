@@ -4,11 +4,14 @@
  */
 import type { EndpointBalance } from "../model/balance.js";
 import type { EndpointList } from "../model/endpoints.js";
+import type { Limits } from "../model/limits.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { ElementSet, FaultyObject, TableDeclarations } from "../table/index.js";
 import { connectionsOf, type PortConnections } from "./connection-counts.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { DrawChains } from "./draw-chains.js";
+import { LimitChains } from "./limit-chains.js";
+import { isLimited, numberLimits, type PortLimits } from "./limits.js";
 import { StickyNumbers } from "./sticky-numbers.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
 import { KeyPacker, packNumber, type ServiceClaim, unpackNumber, unpackServiceKey } from "./keys.js";
@@ -48,6 +51,7 @@ export class FamilyRuleset {
   readonly #sets: ElementSets;
   readonly #ports = new Map<string, ServiceState>();
   readonly #draws: DrawChains;
+  readonly #limits: LimitChains;
   readonly #onDemand: RulesOnDemand;
   readonly #deferring: ReadonlySet<ElementSet>;
   readonly #counters: ServiceCounters;
@@ -73,6 +77,7 @@ export class FamilyRuleset {
     });
     this.#onDemand = new RulesOnDemand(this.#sets, () => this.#declare());
     this.#declare();
+    this.#limits = new LimitChains(table, family, options.rejectInPrerouting !== false);
     this.#draws = new DrawChains(table, this.#sets.dispatch, options.masqueradeBit);
     // What packets that are under way look up after what they found in the former state.
     const { endpoints, nodePortEndpoints, hairpin, stickyDraws } = this.#sets;
@@ -91,6 +96,7 @@ export class FamilyRuleset {
       for (const port of record) if (port.own.length > 0) this.#declareOwn(port);
     }
     this.#draws.masqueradeBit = options.masqueradeBit;
+    this.#limits.rejects = options.rejectInPrerouting !== false;
   }
 
   /** Packets to these networks that no service has are dropped. */
@@ -112,14 +118,21 @@ export class FamilyRuleset {
   update(service: string, views: readonly ServicePortView[]): void {
     const before = this.#ports.get(service) ?? NOTHING;
     const lists = new Set<number>();
-    const states = views.map((view) =>
-      view.affinitySeconds > 0
-        ? this.#sticky.order(view, sameIn(before, view), lists)
-        : view.balance === undefined
-          ? this.#order(view, sameIn(before, view))
-          : slotted(view, view.balance),
-    );
+    const states = views.map((view) => {
+      const former = sameIn(before, view);
+      const state =
+        view.affinitySeconds > 0
+          ? this.#sticky.order(view, former, lists)
+          : view.balance === undefined
+            ? this.#order(view, former)
+            : slotted(view, view.balance);
+      return view.limits === undefined ? state : { ...state, limits: this.#numbered(view, view.limits, former) };
+    });
     this.#replace(service, states, before);
+  }
+
+  #numbered(view: ServicePortView, limits: Limits, before: ServicePortState | undefined): PortLimits {
+    return numberLimits(view, limits, before, (number) => isLimited(this.#sets.limits, number));
   }
 
   /** What the service has here, as the last update or restore of it left it. */
@@ -202,6 +215,7 @@ export class FamilyRuleset {
   collectUnused(now: number, forMs?: number): void {
     this.#draws.collectUnused(now, forMs);
     this.#onDemand.collectUnused(now, forMs);
+    this.#limits.collectUnused(now, forMs);
   }
 
   /**
@@ -297,6 +311,7 @@ export class FamilyRuleset {
     endpoints: (set, key, base, endpoints) =>
       set.retainList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length),
     list: (value) => this.#draws.use(value),
+    limits: (limits) => this.#limits.use(limits),
   };
 
   /**
@@ -307,6 +322,7 @@ export class FamilyRuleset {
     element: (set, key) => set.release(key, this.#deferring.has(set)),
     endpoints: (set, key, base, { length }) => set.releaseList(key.service, base, length, true),
     list: (value) => this.#draws.release(value),
+    limits: (limits) => this.#limits.release(limits),
   };
 }
 

@@ -4,8 +4,10 @@
  */
 import type { EndpointList } from "../model/endpoints.js";
 import type { Verdict } from "../kernel/types.js";
+import type { Limits } from "../model/limits.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/index.js";
+import { limitChain, limitKey, type PortLimits } from "./limits.js";
 import type { Slots } from "./slots.js";
 import { expandSticky, type Sticky } from "./sticky-numbers.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
@@ -22,6 +24,8 @@ export interface ServicePortState {
   readonly local: EndpointList;
   /** Which endpoint of the two lists stands in each slot, where the view asks for a balance. */
   readonly slots?: Slots | undefined;
+  /** Where the view asks for limits. */
+  readonly limits?: PortLimits | undefined;
   /** With affinity: what its clients are remembered with. */
   readonly sticky?: Sticky | undefined;
 }
@@ -34,6 +38,8 @@ export interface Expansion {
   endpoints(set: ElementSet, key: ServiceKey, base: number, endpoints: EndpointList): void;
   /** One element leads to the chain that draws from such a list (packList). */
   list(value: number): void;
+  /** One element leads to the chain of such limits. */
+  limits(limits: Limits): void;
 }
 
 interface Maps {
@@ -97,6 +103,7 @@ export class ServiceExpander {
     }
     if (view.nodePort !== 0) this.#external(state, keys.nodePort(view.protocol, view.nodePort), this.#nodePorts, to);
     if (view.resetRemovedEndpoints) this.#resets(view, to);
+    if (state.limits !== undefined) this.#limit(view, state.limits, to);
     expandSticky(state, this.#sets, keys, to);
     this.#hairpins(view, state.cluster, to);
     this.#hairpins(view, state.local, to);
@@ -130,6 +137,19 @@ export class ServiceExpander {
     if (local.length > 0) this.#list(state, key, maps, "local", maps.local, to);
   }
 
+  #limit(view: ServicePortView, limits: PortLimits, to: Expansion): void {
+    const keys = this.#keys;
+    const { protocol, port, nodePort } = view;
+    const own = view.clusterIP === undefined ? [] : [view.clusterIP];
+    to.limits(limits.limits);
+    to.element(this.#sets.limits, limitKey(limits), this.#jump(limitChain(limits.limits)));
+    for (const address of [...own, ...view.externalIPs, ...view.loadBalancerIPs]) {
+      to.element(this.#sets.limitedServices, keys.vip(address, protocol, port).service, limitKey(limits));
+    }
+    if (nodePort === 0) return;
+    to.element(this.#sets.limitedNodePorts, keys.nodePort(protocol, nodePort).service, limitKey(limits));
+  }
+
   #serve(state: ServicePortState, key: ServiceKey, maps: Maps, kind: DrawKind, to: Expansion): void {
     if (listOf(state, kind).length > 0) this.#list(state, key, maps, kind, maps.services, to);
     else to.element(maps.noEndpoints, key.service, this.#refusal(state.view));
@@ -160,6 +180,10 @@ export class ServiceExpander {
 
   #goto(chain: string): Uint8Array {
     return packNumber(this.#verdictId({ verdict: "goto", chain }));
+  }
+
+  #jump(chain: string): Uint8Array {
+    return packNumber(this.#verdictId({ verdict: "jump", chain }));
   }
 
   /** Only an endpoint on this node can send a packet that comes back to itself through this table. */

@@ -62,6 +62,9 @@ export function setSpecs(
     const comment = "ClientIP affinity: endpoint of each number that clients are remembered with";
     return { set, key: ["classid"], data: [address, "inet_service"], size: "auto", ...ofEndpoints, comment };
   };
+  const limited = (set: string, key: readonly FieldType[]): SetSpec => {
+    return { set, key, data: ["classid"], size: "auto", comment: "number that connections are limited by" };
+  };
   const forPods = "policy Local: list for pods and the node";
   const forOthers = "policy Local: list for everybody else";
   return {
@@ -129,6 +132,9 @@ export function setSpecs(
       size: "auto",
       comment: "node ports of services that reset connections to removed endpoints",
     },
+    limitedServices: limited(SetName.limitedServices, service),
+    limitedNodePorts: limited(SetName.limitedNodePorts, nodePort),
+    limits: verdicts(SetName.limits, ["classid"], "chain that limits the service port with this number"),
     ...(counters !== "off" && {
       servicesCarried: carried(SetName.servicesCarried, service),
       nodePortsCarried: carried(SetName.nodePortsCarried, nodePort),

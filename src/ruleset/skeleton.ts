@@ -97,6 +97,11 @@ function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   const mark = markForMasquerade(options.masqueradeBit);
   const notLocal = detectorMatch(options.detector, true);
   const rules: Rule[] = [];
+  const limit: Statement = { action: "vmap", key: ["priority"], map: SetName.limits };
+  if (inUse.has("limitedServices")) rules.push(rule(listOf(SERVICE_KEY, SetName.limitedServices), limit));
+  if (inUse.has("limitedNodePorts")) {
+    rules.push(rule(...nodePortMatch(options, false), listOf(NODE_PORT_KEY, SetName.limitedNodePorts), limit));
+  }
   if (options.masqueradeAll) rules.push(rule(toClusterIP, mark));
   // The source first: it takes no look-up.
   else if (notLocal !== undefined) rules.push(rule(notLocal, toClusterIP, mark));

@@ -4,6 +4,7 @@
  */
 import { spawnSync } from "node:child_process";
 import { createSocket } from "node:dgram";
+import { createConnection } from "node:net";
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import { beforeAll, describe, expect, it } from "vitest";
@@ -41,6 +42,13 @@ function send(family: "udp4" | "udp6", address: string, port: number): Promise<v
       else reject(error);
     });
   });
+}
+
+/** One SYN to a service, whose endpoint never answers. */
+function connectAndLeave(address: string, port: number): void {
+  const socket = createConnection({ host: address, port });
+  socket.on("error", () => undefined);
+  setTimeout(() => socket.destroy(), 1000);
 }
 
 const nfts = [
@@ -82,6 +90,8 @@ beforeAll(async () => {
   const proxier = run([process.execPath, main, "run", "--manifests", manifests, "--config", config, "--once"]);
   expect(proxier.stderr + proxier.stdout, "what run --once says").not.toContain('"level":"error"');
   expect(proxier.status).toBe(0);
+  // Counted by the limits of demo/cache.
+  for (const address of ["10.96.0.111", "fd00:10:96::111"]) connectAndLeave(address, 6379);
   await send("udp4", "10.96.0.90", 9000);
   await send("udp6", "fd00:10:96::90", 9000);
 });
@@ -98,6 +108,10 @@ describe.each(nfts)("nft of $name", ({ command, version }) => {
       expect(result.stdout).toContain(address);
     }
     expect(result.stdout).toContain("jhash");
+    if (words !== "-j list") {
+      expect(result.stdout).toMatch(/limit rate over 10\/second burst 20 packets/);
+      expect(result.stdout).toMatch(/ct count over 50/);
+    }
     // The clients that the affinity maps remember are in it too.
     expect(result.stdout).toContain(words === "-s list" ? "timeout" : "expires");
     if (words === "-j list") expect(JSON.parse(result.stdout)).toHaveProperty("nftables");

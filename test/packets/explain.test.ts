@@ -31,7 +31,12 @@ const SERVICES: readonly ServiceSpec[] = [
     n: 8,
     endpoints: ["a", "b", "r1"],
     metadata: {
-      annotations: { "nft-proxier.dev/balance": "consistent", "nft-proxier.dev/balance-slots": "256" },
+      annotations: {
+        "nft-proxier.dev/balance": "consistent",
+        "nft-proxier.dev/balance-slots": "256",
+        "nft-proxier.dev/max-connections": "100000",
+        "nft-proxier.dev/rate-per-client": "100000/second",
+      },
     },
   },
   { name: "guarded", n: 7, endpoints: ["c"], ranges: ["198.51.100.0/25", "2001:db8:2::/65"] },

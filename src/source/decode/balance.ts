@@ -2,29 +2,29 @@
 import { type Fields, isFields } from "../../base/unknown.js";
 import { parseAddress } from "../../base/ip.js";
 import { type Balance, BALANCE_KEYS, MAX_WEIGHT, SLOT_COUNTS, type Weights } from "../../model/balance.js";
+import { annotationChoice, annotationField } from "./annotations.js";
 import { type FieldProblems, show } from "./fields.js";
 
-const PREFIX = "nft-proxier.dev/";
-const BALANCE = `${PREFIX}balance`;
-const KEY = `${PREFIX}balance-key`;
-const SLOTS = `${PREFIX}balance-slots`;
-const WEIGHTS = `${PREFIX}weights`;
+const BALANCE = "balance";
+const KEY = "balance-key";
+const SLOTS = "balance-slots";
+const WEIGHTS = "weights";
 const MODES = ["random", "consistent"] as const;
 
 /** Undefined: drawn at random, of all endpoints alike. */
 export function readBalance(metadata: Fields, hasAffinity: boolean, problems: FieldProblems): Balance | undefined {
   const annotations = metadata["annotations"];
   if (!isFields(annotations)) return undefined;
-  const weights = readWeights(annotations[WEIGHTS], problems);
-  const consistent = choice(annotations, BALANCE, MODES, problems) === "consistent";
+  const weights = readWeights(annotations[annotationField(WEIGHTS).key], problems);
+  const consistent = annotationChoice(annotations, BALANCE, MODES, problems) === "consistent";
   if (!consistent && weights === undefined) return undefined;
   if (hasAffinity) {
     const why = "is ignored: with sessionAffinity ClientIP a client keeps its endpoint already";
-    problems.report(field(consistent ? BALANCE : WEIGHTS), why);
+    problems.report(annotationField(consistent ? BALANCE : WEIGHTS).path, why);
     return undefined;
   }
-  const by = consistent ? choice(annotations, KEY, BALANCE_KEYS, problems) : "chance";
-  const slots = Number(choice(annotations, SLOTS, ["0", ...SLOT_COUNTS.map(String)], problems));
+  const by = consistent ? annotationChoice(annotations, KEY, BALANCE_KEYS, problems) : "chance";
+  const slots = Number(annotationChoice(annotations, SLOTS, ["0", ...SLOT_COUNTS.map(String)], problems));
   return { by, slots, weights };
 }
 
@@ -34,7 +34,7 @@ function readWeights(value: unknown, problems: FieldProblems): Weights | undefin
   const zones = new Map<string, number>();
   const addresses = new Map<string, number>();
   const refuse = (what: unknown, why: string): undefined => {
-    problems.report(field(WEIGHTS), `${show(what)} ${why}; all endpoints are alike`);
+    problems.report(annotationField(WEIGHTS).path, `${show(what)} ${why}; all endpoints are alike`);
   };
   if (typeof value !== "string") return refuse(value, "is not text");
   for (const item of value.split(",").map((part) => part.trim())) {
@@ -49,24 +49,4 @@ function readWeights(value: unknown, problems: FieldProblems): Weights | undefin
     else return refuse(item, "names neither a zone nor an IP address");
   }
   return { zones, addresses };
-}
-
-function field(annotation: string): string {
-  return `metadata.annotations["${annotation}"]`;
-}
-
-/** The first of `allowed` is the default. */
-function choice<T extends string>(
-  annotations: Fields,
-  name: string,
-  allowed: readonly [T, ...T[]],
-  problems: FieldProblems,
-): T {
-  const value = annotations[name];
-  const [unset] = allowed;
-  if (value === undefined) return unset;
-  const chosen = allowed.find((one) => one === value);
-  if (chosen !== undefined) return chosen;
-  problems.report(field(name), `${show(value)} is none of ${allowed.join(", ")}; ${unset} is assumed`);
-  return unset;
 }

@@ -3,6 +3,7 @@ import { familyOf, type IpFamily, mergePrefixes, type Prefix } from "../../base/
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../../model/records.js";
 import { readBalance } from "./balance.js";
+import { readLimits } from "./limits.js";
 import {
   addressOf,
   choiceOf,
@@ -86,6 +87,7 @@ export function decodeService(
     internalPolicyLocal: internalPolicy === "Local",
     externalPolicyLocal: externalPolicy === "Local" && reachable,
     affinitySeconds,
+    limits: readLimits(metadata, problems),
     balance: readBalance(metadata, affinitySeconds > 0, problems),
     resetRemovedEndpoints: readReset(metadata, problems),
     healthCheckPort:

@@ -32,13 +32,14 @@ import {
 import { portText } from "./matches.js";
 import { addressBytes, addressText } from "../../base/ip-ranges.js";
 import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./text.js";
-import type { Action } from "./types.js";
+import { type Action, LIMIT_SECONDS } from "./types.js";
 
 type Of<K extends Action["action"]> = Extract<Action, { action: K }>;
 
 /** nft's default: it always sends a burst. */
 const DEFAULT_BURST = 5;
-const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } as const;
+/** NFT_LIMIT_F_INV and NFT_CONNLIMIT_F_INV: holds beyond the limit. */
+const BEYOND = 1;
 const LOG_LEVELS = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"];
 
 export function printVerdict(verdict: Verdict): string {
@@ -70,11 +71,15 @@ const log: StatementKind<Of<"log">> = {
   },
 };
 
+function packetRate({ rate, per, burst = DEFAULT_BURST }: Omit<Of<"limit">, "action">, flags: number): Expr {
+  if (!Number.isSafeInteger(rate) || rate < 1) throw new RangeError(`not a rate: ${rate}`);
+  // NFT_LIMIT_PKTS
+  return { type: "limit", rate: BigInt(rate), unit: BigInt(LIMIT_SECONDS[per]), burst, limitType: 0, flags };
+}
+
 const limit: StatementKind<Of<"limit">> = {
-  lower({ exprs }, { rate, per, burst = DEFAULT_BURST }) {
-    if (!Number.isSafeInteger(rate) || rate < 1) throw new RangeError(`not a rate: ${rate}`);
-    // NFT_LIMIT_PKTS
-    exprs.push({ type: "limit", rate: BigInt(rate), unit: BigInt(LIMIT_SECONDS[per]), burst, limitType: 0, flags: 0 });
+  lower({ exprs }, action) {
+    exprs.push(packetRate(action, 0));
   },
   print: ({ rate, per, burst = DEFAULT_BURST }) => `limit rate ${rate}/${per} burst ${burst} packets`,
 };
@@ -254,12 +259,38 @@ const setAddress: StatementKind<Of<"set-address">> = {
   },
 };
 
+const connectionsOver: StatementKind<Of<"connections-over">> = {
+  lower(context, { key, set, count }) {
+    if (!Number.isSafeInteger(count) || count < 1) throw new RangeError(`not a number of connections: ${count}`);
+    loadKey(context, key, set);
+    const exprs: Expr[] = [{ type: "connlimit", count, flags: BEYOND }];
+    context.exprs.push({ type: "dynset", set, op: DynsetOp.add, sregKey: 1, exprs });
+  },
+  print: ({ key, set, count }, options) => `add @${set} { ${printKey(key, set, options)} ct count over ${count} }`,
+};
+
+const rateOver: StatementKind<Of<"rate-over">> = {
+  lower(context, action) {
+    const { key, set, timeoutMs } = action;
+    loadKey(context, key, set);
+    const exprs = [packetRate(action, BEYOND)];
+    const timeout = BigInt(timeoutMs);
+    context.exprs.push({ type: "dynset", set, op: DynsetOp.update, sregKey: 1, timeout, exprs });
+  },
+  print({ key, set, timeoutMs, rate, per, burst }, options) {
+    const limited = `limit rate over ${rate}/${per} burst ${burst} packets`;
+    return `update @${set} { ${printKey(key, set, options)} timeout ${durationText(timeoutMs)} ${limited} }`;
+  },
+};
+
 export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> } = {
   log,
   limit,
   masquerade,
   reject,
   update,
+  "connections-over": connectionsOver,
+  "rate-over": rateOver,
   "set-mark": setMark,
   "dnat-map": dnatMap,
   "set-address": setAddress,

@@ -162,7 +162,30 @@ export type Action =
       readonly timeoutMs?: number;
       /** Maps only: the constant that the key maps to, an address with or without a port. An entry that is there keeps its data. nft 0.9.8 aborts on listing address and port here; later ones print it. */
       readonly data?: { readonly address: string; readonly port?: number };
+    }
+  /**
+   * The connection is one of more than `count` open ones that came here with the same key: else the rule ends. Counted in a dynamic set; the
+   * element keeps the count that it began with. In a NAT chain, which sees the first packet of a connection alone, just `count` are let by.
+   */
+  | {
+      readonly action: "connections-over";
+      readonly set: string;
+      readonly key: readonly Field[];
+      readonly count: number;
+    }
+  /** More packets than the rate came here with the same key: else the rule ends. An element that waits for longer than `timeoutMs` begins anew. */
+  | {
+      readonly action: "rate-over";
+      readonly set: string;
+      readonly key: readonly Field[];
+      readonly rate: number;
+      readonly per: keyof typeof LIMIT_SECONDS;
+      readonly burst: number;
+      readonly timeoutMs: number;
     };
+
+/** Units of a rate. */
+export const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } as const;
 
 export type Statement = Match | Action;
 

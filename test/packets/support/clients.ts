@@ -31,18 +31,19 @@ export interface Connections {
   readonly source: AddressPair;
   readonly count?: number;
   readonly sourcePort?: number;
+  readonly timeoutMs?: number;
 }
 
 /** How many of the connections each pod answers, one after the other. */
 export async function answers(cluster: Cluster, connections: Connections): Promise<ReadonlyMap<string, number>> {
-  const { to, family, protocol, source, count = 1, sourcePort } = connections;
+  const { to, family, protocol, source, count = 1, sourcePort, timeoutMs = 10_000 } = connections;
   const outcomes = await cluster.lab.client.agent().probe({
     protocol,
     source: source[family],
     destination: to.address[family],
     port: to.port,
     count,
-    timeoutMs: 10_000,
+    timeoutMs,
     ...(sourcePort === undefined ? {} : { sourcePort }),
   });
   const counts = new Map<string, number>();

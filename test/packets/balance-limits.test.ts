@@ -1,0 +1,206 @@
+/** Annotations that limit connections: just as many get through as they say, by all ways in together, and nobody else notices. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+
+import type { Transport } from "../lab/agent.ts";
+import { eventually } from "../lab/eventually.ts";
+import { patience } from "../lab/patience.ts";
+import { type AddressPair, FAMILIES, type Family, PLAN } from "../lab/topology.ts";
+import { answers, type Connections } from "./support/clients.ts";
+import { Cluster } from "./support/cluster.ts";
+import { Conversation, startEchoServer } from "./support/conversation.ts";
+import {
+  clusterIP,
+  everyWay,
+  loadBalancer,
+  type Manifest,
+  serviceObjects,
+  type ServiceSpec,
+  type Target,
+} from "./support/objects.ts";
+
+const ECHO_PORT = 9999;
+const PODS = ["a", "r1"];
+/** Their connections stay in the table when they have been answered. */
+const LASTING: readonly Transport[] = ["udp", "sctp"];
+const COMBINATIONS = FAMILIES.flatMap((family) => LASTING.map((protocol) => [family, protocol] as const));
+
+function limited(name: string, n: number, annotations: Readonly<Record<string, string>>): ServiceSpec {
+  const prefixed = Object.entries(annotations).map(([key, value]) => [`nft-proxier.dev/${key}`, value]);
+  return { name, n, endpoints: PODS, metadata: { annotations: Object.fromEntries(prefixed) as Manifest } };
+}
+
+const few = limited("few", 1, { "max-connections": "7" });
+const fewToo = limited("few-too", 2, { "max-connections": "7" });
+const fewDropped = limited("few-dropped", 3, { "max-connections": "7", "over-limit": "drop" });
+const each = limited("each", 4, { "max-connections-per-client": "5" });
+const slow = limited("slow", 5, { "rate-per-client": "3/hour burst 6" });
+const again = limited("again", 6, { "rate-per-client": "1/second burst 2" });
+const both = limited("both", 7, { "max-connections": "8", "max-connections-per-client": "5" });
+const later: ServiceSpec = { name: "later", n: 8, endpoints: PODS };
+const free: ServiceSpec = { name: "free", n: 9, endpoints: PODS };
+const chat: ServiceSpec = { ...limited("chat", 10, { "max-connections": "2" }), endpoints: ["a"], protocols: ["tcp"] };
+const local: ServiceSpec = {
+  ...limited("local", 11, { "max-connections": "4" }),
+  external: "Local",
+  internal: "Local",
+};
+const services = [few, fewToo, fewDropped, each, slow, again, both, later, free, local];
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await Cluster.create();
+  const { namespace, address } = cluster.lab.pod("a");
+  for (const family of FAMILIES) await startEchoServer(namespace, address[family], ECHO_PORT);
+  await apply(services);
+});
+afterAll(async () => {
+  await cluster.destroy();
+});
+const open: Conversation[] = [];
+afterEach(() => {
+  for (const conversation of open.splice(0)) conversation.close();
+});
+
+async function apply(given: readonly ServiceSpec[]): Promise<void> {
+  const onEcho = serviceObjects(cluster.lab, chat).map((object) =>
+    object["kind"] === "Service"
+      ? object
+      : { ...object, ports: (object["ports"] as Manifest[]).map((port) => ({ ...port, port: ECHO_PORT })) },
+  );
+  await cluster.apply([...given.flatMap((service) => serviceObjects(cluster.lab, service)), ...onEcho]);
+}
+
+interface Tally {
+  served: number;
+  /** By what the others were told. */
+  readonly others: Record<string, number>;
+}
+
+async function tally(
+  targets: readonly Target[],
+  count: number,
+  rest: Omit<Connections, "to" | "count">,
+): Promise<Tally> {
+  const found: Tally = { served: 0, others: {} };
+  for (const to of targets) {
+    const counts = await answers(cluster, { to, count, ...rest });
+    for (const [answer, times] of counts) {
+      if (PODS.includes(answer)) found.served += times;
+      else found.others[answer] = (found.others[answer] ?? 0) + times;
+    }
+  }
+  return found;
+}
+
+const from = (family: Family, protocol: Transport, source: AddressPair = PLAN.client) => ({ family, protocol, source });
+const total = ({ others }: Tally): number => Object.values(others).reduce((sum, times) => sum + times, 0);
+
+describe("max-connections", () => {
+  test.for(COMBINATIONS)(
+    "just as many, whichever way they come, the others refused: %s %s",
+    async ([family, protocol]) => {
+      const found = await tally(everyWay(few), 5, from(family, protocol));
+      expect(found.served).toBe(7);
+      expect(Object.keys(found.others)).not.toContain("timeout");
+      expect(total(found)).toBe(13);
+    },
+  );
+
+  test.for(COMBINATIONS)(
+    "of each service for itself, though their limits are the same: %s %s",
+    async ([family, protocol]) => {
+      const found = await tally([clusterIP(fewToo)], 20, from(family, protocol));
+      expect(found.served).toBe(7);
+      const neighbour = await tally(everyWay(free), 20, from(family, protocol));
+      expect(neighbour).toEqual({ served: 80, others: {} });
+    },
+  );
+
+  test.for(FAMILIES)("the others dropped, where it says so: %s", async (family) => {
+    const found = await tally([loadBalancer(fewDropped)], 12, { ...from(family, "udp"), timeoutMs: 500 });
+    expect(found).toEqual({ served: 7, others: { timeout: 5 } });
+  });
+
+  test.for(FAMILIES)("also with policies Local: %s", async (family) => {
+    const found = await tally(everyWay(local), 3, from(family, "udp"));
+    expect(found.served).toBe(4);
+  });
+
+  test.for(FAMILIES)("of TCP those that are open: %s", async (family) => {
+    const to = clusterIP(chat);
+    const connect = async (): Promise<void> => {
+      open.push(await Conversation.open(cluster.lab.client, to.address[family], to.port));
+    };
+    await connect();
+    await connect();
+    await expect(connect()).rejects.toThrow("ECONNREFUSED");
+    for (const conversation of open) expect(await conversation.say("still here")).toBe("still here");
+    open.pop()?.close();
+    await eventually(connect);
+    for (const conversation of open) expect(await conversation.say("and now")).toBe("and now");
+    await expect(connect()).rejects.toThrow("ECONNREFUSED");
+  });
+});
+
+describe("max-connections-per-client", () => {
+  test.for(COMBINATIONS)("just as many of each: %s %s", async ([family, protocol]) => {
+    for (const source of [PLAN.client, PLAN.clientSecond]) {
+      const found = await tally([clusterIP(each), loadBalancer(each)], 9, from(family, protocol, source));
+      expect(found.served).toBe(5);
+      expect(total(found)).toBe(13);
+    }
+  });
+
+  test.for(FAMILIES)("beside max-connections: what a client is refused does not count for all: %s", async (family) => {
+    const first = await tally([clusterIP(both)], 20, from(family, "udp"));
+    const second = await tally([clusterIP(both)], 20, from(family, "udp", PLAN.clientSecond));
+    expect([first.served, second.served]).toEqual([5, 3]);
+  });
+});
+
+describe("rate-per-client", () => {
+  test.for(FAMILIES.flatMap((family) => (["tcp", "udp", "sctp"] as const).map((p) => [family, p] as const)))(
+    "the burst, and then none until time has passed: %s %s",
+    async ([family, protocol]) => {
+      for (const source of [PLAN.client, PLAN.clientSecond]) {
+        const found = await tally(everyWay(slow), 4, from(family, protocol, source));
+        expect(found.served).toBe(6);
+        expect(total(found)).toBe(10);
+      }
+    },
+  );
+
+  test.for(FAMILIES)("more once time has passed: %s", async (family) => {
+    const first = await tally([clusterIP(again)], 30, from(family, "tcp"));
+    expect(first.served).toBeGreaterThanOrEqual(2);
+    expect(first.served).toBeLessThan(30);
+    await new Promise((resolve) => setTimeout(resolve, patience(2500)));
+    const second = await tally([clusterIP(again)], 1, from(family, "tcp"));
+    expect(second.served).toBe(1);
+  });
+});
+
+test("turned on while it serves, and off again", async () => {
+  const serve = (): Promise<Tally> => tally([clusterIP(later)], 12, from("ip", "udp"));
+  expect((await serve()).served).toBe(12);
+  const { metadata } = few;
+  await apply(services.map((service) => (service === later ? { ...later, metadata: metadata ?? {} } : service)));
+  // Those that were open before are not counted.
+  expect((await serve()).served).toBe(7);
+  expect((await serve()).served).toBe(0);
+  await apply(services);
+  expect((await serve()).served).toBe(12);
+});
+
+test("`explain` says that limits are taken to be kept, and where a connection goes then", async () => {
+  const { stdout, code } = await cluster.command([
+    "explain",
+    "udp",
+    "198.51.100.77",
+    `${clusterIP(both).address.ip}:80`,
+  ]);
+  expect(code).toBe(0);
+  expect(stdout).toContain("goes to an endpoint");
+  expect(stdout).toContain("limit-connections: the limit of 8 connections is taken to be not exceeded");
+  expect(stdout).toContain("limit-client-connections: the limit of 5 connections is taken to be not exceeded");
+});
