@@ -2,8 +2,8 @@
 import { expect, test } from "vitest";
 import { ownerOf, packetOf, reportText } from "../../../src/explain/report.js";
 import type { Explanation } from "../../../src/explain/explain.js";
-import { differenceNotes } from "../../../src/explain/surroundings.js";
-import type { ServicePortStatus } from "../../../src/control/types.js";
+import { differenceNotes, nodePortNotes } from "../../../src/explain/surroundings.js";
+import type { NodePortStatus, ServicePortStatus } from "../../../src/control/types.js";
 
 test.each([
   [["10.96.0.80:80"], { protocol: "tcp", source: "192.0.2.1", destination: "10.96.0.80", destinationPort: 80 }],
@@ -77,6 +77,27 @@ way
 
 note: a note
 `);
+});
+
+test("to loopback it is this node that sends, where no sender is named", () => {
+  expect(packetOf(["127.0.0.2:30080"], "")).toMatchObject({ source: "127.0.0.1", destination: "127.0.0.2" });
+  expect(packetOf(["udp", "[::1]:30080"], "")).toMatchObject({ source: "::1", protocol: "udp" });
+  expect(packetOf(["192.0.2.9", "127.0.0.1:30080"], "").source).toBe("192.0.2.9");
+});
+
+test("where node ports answer is said of one that is asked for elsewhere", () => {
+  const untouched: Explanation = { verdict: "untouched", endpoints: [], steps: [], unknown: [] };
+  const packet = packetOf(["127.0.0.1:30080"], "");
+  const notes = (nodePorts: NodePortStatus) => nodePortNotes(packet, untouched, web, nodePorts);
+  expect(notes({ nodePortAddresses: ["192.0.2.10"] })).toEqual([
+    "node port 30080 is demo/web's, but node ports answer on 192.0.2.10, not on 127.0.0.1",
+  ]);
+  expect(notes({ nodePortAddresses: "all" })).toEqual([
+    "node port 30080 is demo/web's, but node ports answer on every local address but loopback, not on 127.0.0.1",
+  ]);
+  const second = { nodePortAddresses: "all", localhostNodePorts: ["127.0.0.2/32"] } as const;
+  expect(notes(second)[0]).toContain("answer on 127.0.0.2/32, every other local address, not on 127.0.0.1");
+  expect(notes({})).toEqual([]);
 });
 
 test("what the kernel draws from is compared with what the daemon desires", () => {
