@@ -212,7 +212,7 @@ class FamilyRun {
 
   async #prefilter(known: ServiceKnowledge): Promise<ConntrackPrefilter> {
     const { model, former } = this.#options;
-    const prefilter = new PrefilterBuilder(this.#family, known.nodePortAddresses, "orphans");
+    const prefilter = new PrefilterBuilder(this.#family, known.prefilterAddresses, "orphans");
     const timeSlice = new TimeSlice(SLICE_MS);
     for (const service of [...model.services()]) {
       for (const target of model.targets(this.#family, service)) prefilter.addTarget(target);

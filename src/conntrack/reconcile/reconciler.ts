@@ -187,7 +187,7 @@ export class Reconciler {
   async #passMany(family: IpFamily, scope: Scope): Promise<boolean> {
     const known = await this.#knowledge(family);
     const started = this.#now();
-    const prefilter = new PrefilterBuilder(family, known.nodePortAddresses);
+    const prefilter = new PrefilterBuilder(family, known.prefilterAddresses);
     await this.#fillPrefilter(prefilter, family, scope);
     const tally: Tally = { entries: 0, deleted: 0, reasons: {} };
     if (!prefilter.empty) {

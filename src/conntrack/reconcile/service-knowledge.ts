@@ -41,25 +41,29 @@ const MAX_CACHED = 4096;
  */
 export class ServiceKnowledge implements Knowledge {
   readonly family: IpFamily;
-  /** Where node ports answer, as a prefilter has it; the unspecified address where that is a network as well, which no prefilter tells. */
+  /** Where node ports answer: addresses, and CIDRs. */
   readonly nodePortAddresses: readonly string[];
+  /** The same as a prefilter has it: the unspecified address where one is a network, which no prefilter tells. */
+  readonly prefilterAddresses: readonly string[];
   readonly #addresses: ReadonlySet<string>;
   readonly #networks: readonly Prefix[];
   readonly #model: TargetSource;
   readonly #former: FormerTargets;
   readonly #services = new Map<string, readonly FoundTarget[]>();
 
-  /** @param nodePorts where node ports answer: addresses, and CIDRs. */
-  constructor(model: TargetSource, former: FormerTargets, family: IpFamily, nodePorts: Iterable<string>) {
+  constructor(model: TargetSource, former: FormerTargets, family: IpFamily, nodePortAddresses: Iterable<string>) {
     this.#model = model;
     this.#former = former;
     this.family = family;
     const whole = family === "ip" ? "/32" : "/128";
-    const places = Array.from(nodePorts, (place) => (place.endsWith(whole) ? place.slice(0, -whole.length) : place));
+    this.nodePortAddresses = [...nodePortAddresses];
+    const places = this.nodePortAddresses.map((place) =>
+      place.endsWith(whole) ? place.slice(0, -whole.length) : place,
+    );
     this.#addresses = new Set(places.filter((place) => !place.includes("/")));
     this.#networks = places.flatMap((place) => (place.includes("/") ? (parseCIDR(place) ?? []) : []));
     const anywhere = family === "ip" ? "0.0.0.0" : "::";
-    this.nodePortAddresses = this.#networks.length > 0 ? [anywhere] : [...this.#addresses];
+    this.prefilterAddresses = this.#networks.length > 0 ? [anywhere] : [...this.#addresses];
   }
 
   vip(address: string, protocol: Protocol, port: number): FoundTarget | undefined {

@@ -48,8 +48,9 @@ test("node ports answer in whole networks, too: those of loopback", () => {
     true,
     false,
   ]);
-  expect(wide.nodePortAddresses).toEqual(["0.0.0.0"]);
-  expect(at(["192.0.2.10", "127.0.0.1/32"]).nodePortAddresses).toEqual(["192.0.2.10", "127.0.0.1"]);
+  expect(at(wide.nodePortAddresses).isNodePortAddress("127.0.0.9")).toBe(true);
+  expect(wide.prefilterAddresses).toEqual(["0.0.0.0"]);
+  expect(at(["192.0.2.10", "127.0.0.1/32"]).prefilterAddresses).toEqual(["192.0.2.10", "127.0.0.1"]);
 });
 
 test("the cases show every reason there is", () => {
