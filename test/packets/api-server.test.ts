@@ -118,7 +118,8 @@ test("a watch event reaches packets, and loses no connection", async () => {
     }
   });
   expect(failures).toEqual([]);
-  expect(connections).toBeGreaterThan(100);
+  // All changes can be through within a second.
+  expect(connections).toBeGreaterThan(30);
 });
 
 test("the health and metrics ports answer as kube-proxy's", async () => {
