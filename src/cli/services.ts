@@ -145,13 +145,13 @@ function endpointLines(item: ServicePortStatus, headers: boolean): string[] {
 }
 
 function endpointRow(endpoint: EndpointStatus): string[] {
-  const { address, port, local, serving, clusterShare, localShare, connections, open, halfOpen } = endpoint;
+  const { address, port, local, serving, draining, clusterShare, localShare, connections, open, halfOpen } = endpoint;
   const text = address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
   return [
     "",
     text,
     local ? "this node" : "another node",
-    serving ? "serving" : "not serving",
+    draining === true ? "draining" : serving ? "serving" : "not serving",
     share(clusterShare),
     share(localShare),
     ...[connections, open, halfOpen].flatMap((count) => (count === undefined ? [] : String(count))),

@@ -7,6 +7,7 @@ import type { IpFamily } from "../model/types.js";
 import type { LocalAddress } from "../node/facts.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
+import { Drains } from "./reconcile/drains.js";
 import { type Claim, FormerTargets } from "./reconcile/former-targets.js";
 import { GarbageCollector, type GcReason, type GcReport, type GcRequest } from "./gc/collector.js";
 import { GcRunner, type GcWatcher } from "./gc/schedule.js";
@@ -64,6 +65,7 @@ const MOST_GONE = 8;
 export class ConntrackService implements ProxierObserver {
   readonly #options: ConntrackServiceOptions;
   readonly #former = new FormerTargets();
+  readonly #drains: Drains;
   readonly #reconciler: Reconciler;
   readonly #collector: GarbageCollector;
   /** Undefined: garbage is not collected in the background. */
@@ -76,7 +78,12 @@ export class ConntrackService implements ProxierObserver {
 
   constructor(options: ConntrackServiceOptions) {
     this.#options = options;
-    const { table, model, families, log, gcInterval = "adaptive", observers = [] } = options;
+    const { table, families, log, gcInterval = "adaptive", observers = [] } = options;
+    this.#drains = new Drains({
+      model: options.model,
+      onOver: (family, service, endpoints) => this.#reconciler.request(family, [[service, endpoints]], []),
+    });
+    const model = this.#drains.source();
     const nodePortAddresses = (family: IpFamily) => this.#nodePortAddresses(family);
     const shared = { table, model, former: this.#former, nodePortAddresses };
     const resets = options.settings === undefined ? undefined : new ResetCheck(options.settings, log);
@@ -185,6 +192,7 @@ export class ConntrackService implements ProxierObserver {
 
   /** Ends; resolves when nothing of it runs any more. The table stays open: it is its owner's. */
   async stop(): Promise<void> {
+    this.#drains.stop();
     await Promise.all([this.#reconciler.stop(), this.#runner?.stop(), this.#pressure.stop()]);
   }
 

@@ -155,7 +155,8 @@ function endpointsOf(
     const key = `${endpoint.address} ${endpoint.port}`;
     const shares = { clusterShare: cluster.get(key) ?? 0, localShare: local.get(key) ?? 0 };
     const connections = counted === undefined ? {} : { connections: counted.get(key) ?? 0 };
-    return { ...endpoint, serving: target.serving[i] ?? false, ...shares, ...connections };
+    const draining = target.draining?.[i] === true ? { draining: true } : {};
+    return { ...endpoint, serving: target.serving[i] ?? false, ...draining, ...shares, ...connections };
   });
 }
 

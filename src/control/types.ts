@@ -25,6 +25,8 @@ export interface EndpointStatus {
   readonly local: boolean;
   /** Ready, or serving while it terminates. */
   readonly serving: boolean;
+  /** It terminates, and its connections are kept for the service's drain-seconds. */
+  readonly draining?: boolean;
   /** Of new connections by policy Cluster, 0 to 1; and by policy Local, 0 where no policy is Local. */
   readonly clusterShare: number;
   readonly localShare: number;

@@ -43,6 +43,8 @@ export interface ServiceRecord {
   readonly limits: Limits | undefined;
   /** Annotation nft-proxier.dev/reset-removed-endpoints: TCP connections to an endpoint that is gone are to be reset. */
   readonly resetRemovedEndpoints: boolean;
+  /** Annotation nft-proxier.dev/drain-seconds: how long connections to an endpoint that terminates are kept; 0: until it is gone. */
+  readonly drainSeconds: number;
   /**
    * Where a load balancer asks this node about the service; 0: nowhere. Only one of type LoadBalancer with an external policy
    * Local has such a port.

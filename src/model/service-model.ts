@@ -1,13 +1,23 @@
 import { isDeepStrictEqual } from "node:util";
 import { mergePrefixes, type Prefix } from "../base/ip.js";
 import { endpointBalance } from "./balance.js";
-import { addLocalReady, categorize, isUsable } from "./categorize.js";
+import { addLocalReady, isUsable } from "./categorize.js";
 import { Claims, NODE_PORT } from "./claims.js";
 import { guardsOf, lossesOf, takeOvers } from "./clashes.js";
 import { ProblemLog } from "./problem-log.js";
 import type { FamilyRecord, ModelObject, ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
 import { candidatesOf, readyEndpoints, sameSlice, withSlice } from "./slices.js";
-import { endpointsAmong, type Held, portId, releasedClaims, releasedEndpoints, resets, targetOf } from "./targets.js";
+import {
+  drainingAmong,
+  endpointsAmong,
+  type Held,
+  listsOf,
+  portId,
+  releasedClaims,
+  releasedEndpoints,
+  resets,
+  targetOf,
+} from "./targets.js";
 import type {
   HealthCheck,
   IpFamily,
@@ -223,7 +233,14 @@ export class ServiceModel {
     return record.ports.map((port) => {
       const held = this.#held(family, record, addresses, port);
       const candidates = candidatesOf(slices, family, port.name, port.protocol);
-      return targetOf(record, port, held, candidates);
+      if (record.drainSeconds === 0) return targetOf(record, port, held, candidates, undefined);
+      return targetOf(
+        record,
+        port,
+        held,
+        candidates,
+        drainingAmong(candidates, listsOf(record, held, candidates, this.#node)),
+      );
     });
   }
 
@@ -293,13 +310,8 @@ export class ServiceModel {
   ): ServicePortView {
     const held = this.#held(family, record, addresses, port);
     const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = held;
-    const external = externalIPs.length > 0 || loadBalancerIPs.length > 0 || nodePort !== 0;
     const candidates = candidatesOf(slices, family, port.name, port.protocol);
-    const lists = categorize(candidates, this.#node, {
-      // An external policy Local needs the cluster list too: pods and the node itself draw from it.
-      cluster: !record.internalPolicyLocal || external,
-      local: record.internalPolicyLocal || (record.externalPolicyLocal && external),
-    });
+    const lists = listsOf(record, held, candidates, this.#node);
     return {
       service: record.name,
       id: portId(record, port),

@@ -1,9 +1,9 @@
 /** Service ports as connections that exist already see them, and what services gave up. Pure. */
-import { READY, SERVING, type CandidateList } from "./categorize.js";
+import { type CandidateList, type Categories, categorize, READY, SERVING, TERMINATING } from "./categorize.js";
 import type { GivenUp } from "./claims.js";
 import { EndpointList } from "./endpoints.js";
 import type { ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
-import type { IpFamily, Protocol, ReleasedClaim, ReleasedEndpoints, ServiceTarget } from "./types.js";
+import type { IpFamily, NodeContext, Protocol, ReleasedClaim, ReleasedEndpoints, ServiceTarget } from "./types.js";
 
 /** What a service port may serve. */
 export interface Held {
@@ -20,7 +20,7 @@ export function portId(record: ServiceRecord, port: ServicePortRecord): string {
 }
 
 export function resets(record: ServiceRecord, port: ServicePortRecord): boolean {
-  return record.resetRemovedEndpoints && port.protocol === "TCP";
+  return (record.resetRemovedEndpoints || record.drainSeconds > 0) && port.protocol === "TCP";
 }
 
 export function targetOf(
@@ -28,6 +28,7 @@ export function targetOf(
   port: ServicePortRecord,
   held: Held,
   { endpoints, states }: CandidateList,
+  draining: readonly boolean[] | undefined,
 ): ServiceTarget {
   const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = held;
   return {
@@ -39,9 +40,38 @@ export function targetOf(
     nodePort,
     resetRemovedEndpoints: resets(record, port),
     endpoints: [...endpoints],
+    drainSeconds: record.drainSeconds,
+    draining,
     // Ready counts even where serving does not (publishNotReadyAddresses): new connections are sent there.
     serving: states.map(takesTraffic),
   };
+}
+
+/** What the connections of a service port draw from. */
+export function listsOf(
+  record: ServiceRecord,
+  { externalIPs, loadBalancerIPs, nodePort }: Held,
+  candidates: CandidateList,
+  node: NodeContext,
+): Categories {
+  const external = externalIPs.length > 0 || loadBalancerIPs.length > 0 || nodePort !== 0;
+  return categorize(candidates, node, {
+    // An external policy Local needs the cluster list too: pods and the node itself draw from it.
+    cluster: !record.internalPolicyLocal || external,
+    local: record.internalPolicyLocal || (record.externalPolicyLocal && external),
+  });
+}
+
+/** Which endpoints terminate and are in none of the lists that connections draw from; undefined: none. */
+export function drainingAmong(
+  { endpoints, states }: CandidateList,
+  { cluster, local }: Pick<Categories, "cluster" | "local">,
+): readonly boolean[] | undefined {
+  if (!states.some((state) => (state & TERMINATING) !== 0)) return undefined;
+  const drawn = new Set<number | string>();
+  for (const list of [cluster, local]) for (let i = 0; i < list.length; i++) drawn.add(list.id(i));
+  const draining = states.map((state, i) => (state & TERMINATING) !== 0 && !drawn.has(endpoints.id(i)));
+  return draining.includes(true) ? draining : undefined;
 }
 
 function takesTraffic(state: number): boolean {

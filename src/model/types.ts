@@ -93,6 +93,10 @@ export interface ServiceTarget {
   readonly resetRemovedEndpoints: boolean;
   /** Every endpoint that some slice names, in whatever state. */
   readonly endpoints: readonly Endpoint[];
+  /** How long connections to an endpoint that terminates are kept; 0: until it is gone. */
+  readonly drainSeconds: number;
+  /** For each endpoint: it terminates and is in no list, so that it gets no new connections. Undefined: none of them, or it is not asked for. */
+  readonly draining: readonly boolean[] | undefined;
   /** For each of them: it takes traffic, be it that it is ready or that it is serving, terminating or not. */
   readonly serving: readonly boolean[];
 }

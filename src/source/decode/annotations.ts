@@ -24,3 +24,14 @@ export function annotationChoice<T extends string>(
   problems.report(path, `${show(value)} is none of ${allowed.join(", ")}; ${unset} is assumed`);
   return unset;
 }
+
+/** A number from 1 to `most`; 0: absent, and with a report anything else. */
+export function annotationNumber(annotations: Fields, name: string, most: number, problems: FieldProblems): number {
+  const { key, path } = annotationField(name);
+  const value = annotations[key];
+  if (value === undefined) return 0;
+  const number = typeof value === "string" && /^\d{1,7}$/.test(value) ? Number(value) : 0;
+  if (number >= 1 && number <= most) return number;
+  problems.report(path, `${show(value)} is not a number from 1 to ${most}; it is ignored`);
+  return 0;
+}

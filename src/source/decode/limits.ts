@@ -1,7 +1,7 @@
 /** Annotations that limit a service's connections. What cannot be read limits nothing, with a report. */
 import { type Fields, isFields } from "../../base/unknown.js";
 import { LIMIT_ACTIONS, type Limits, MAX_LIMIT, type Rate, RATE_UNITS } from "../../model/limits.js";
-import { annotationChoice, annotationField } from "./annotations.js";
+import { annotationChoice, annotationField, annotationNumber } from "./annotations.js";
 import { type FieldProblems, show } from "./fields.js";
 
 const CONNECTIONS = "max-connections";
@@ -12,8 +12,8 @@ const ACTION = "over-limit";
 export function readLimits(metadata: Fields, problems: FieldProblems): Limits | undefined {
   const annotations = metadata["annotations"];
   if (!isFields(annotations)) return undefined;
-  const connections = readCount(annotations, CONNECTIONS, problems);
-  const clientConnections = readCount(annotations, CLIENT_CONNECTIONS, problems);
+  const connections = annotationNumber(annotations, CONNECTIONS, MAX_LIMIT, problems);
+  const clientConnections = annotationNumber(annotations, CLIENT_CONNECTIONS, MAX_LIMIT, problems);
   const rate = readRate(annotations, problems);
   if (connections === 0 && clientConnections === 0 && rate === undefined) return undefined;
   return {
@@ -22,16 +22,6 @@ export function readLimits(metadata: Fields, problems: FieldProblems): Limits | 
     rate,
     action: annotationChoice(annotations, ACTION, LIMIT_ACTIONS, problems),
   };
-}
-
-function readCount(annotations: Fields, name: string, problems: FieldProblems): number {
-  const { key, path } = annotationField(name);
-  const value = annotations[key];
-  if (value === undefined) return 0;
-  const count = typeof value === "string" && /^\d{1,7}$/.test(value) ? Number(value) : 0;
-  if (count >= 1 && count <= MAX_LIMIT) return count;
-  problems.report(path, `${show(value)} is not a number from 1 to ${MAX_LIMIT}; nothing is limited`);
-  return 0;
 }
 
 /** "10/second", "10/second burst 20": as nft writes it. Without a burst it is that of a second's, or 5. */

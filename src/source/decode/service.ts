@@ -2,6 +2,7 @@
 import { familyOf, type IpFamily, mergePrefixes, type Prefix } from "../../base/ip.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../../model/records.js";
+import { annotationNumber } from "./annotations.js";
 import { readBalance } from "./balance.js";
 import { readLimits } from "./limits.js";
 import {
@@ -29,6 +30,8 @@ const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
 const DEFAULT_AFFINITY_SECONDS = 10800;
 /** The API server's upper bound of it: a day. */
 const MAX_AFFINITY_SECONDS = 86400;
+/** A day. */
+const MAX_DRAIN_SECONDS = 86_400;
 const NONE: readonly never[] = Object.freeze([]);
 const POLICIES = ["Cluster", "Local"] as const;
 const TYPES = ["ClusterIP", "NodePort", "LoadBalancer"] as const;
@@ -90,6 +93,7 @@ export function decodeService(
     limits: readLimits(metadata, problems),
     balance: readBalance(metadata, affinitySeconds > 0, problems),
     resetRemovedEndpoints: readReset(metadata, problems),
+    drainSeconds: readDrain(metadata, problems),
     healthCheckPort:
       type === "LoadBalancer" && externalPolicy === "Local"
         ? portOf(spec["healthCheckNodePort"], "spec.healthCheckNodePort", problems)
@@ -108,6 +112,11 @@ function readReset(metadata: Fields, problems: FieldProblems): boolean {
     `${show(value)} is neither "true" nor "false"; "false" is assumed`,
   );
   return false;
+}
+
+function readDrain(metadata: Fields, problems: FieldProblems): number {
+  const annotations = metadata["annotations"];
+  return isFields(annotations) ? annotationNumber(annotations, "drain-seconds", MAX_DRAIN_SECONDS, problems) : 0;
 }
 
 type ClusterIPs = Record<IpFamily, string | undefined>;

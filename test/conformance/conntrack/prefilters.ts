@@ -23,6 +23,8 @@ function target(family: IpFamily, n: number, protocol: Protocol, endpoints: read
     addresses: [at(family, `10.96.0.${n}`)],
     nodePort: 30_000 + n,
     resetRemovedEndpoints: protocol === "TCP",
+    drainSeconds: 0,
+    draining: undefined,
     endpoints: endpoints.map((e) => ({ address: at(family, `10.1.0.${e}`), port: 53, local: false })),
     serving: endpoints.map((e) => e % 7 !== 0),
   };

@@ -110,6 +110,19 @@ test("a named service has its endpoints and their shares; an unknown one is not 
   expect(text).toMatch(/10\.1\.0\.3:8080 +another node +not serving +- +-/);
 });
 
+test("shares are by weight, and an endpoint whose connections are on their way out is draining", async () => {
+  const { model, listed, write } = setUp();
+  const annotations = { "nft-proxier.dev/weights": "10.1.0.1:3", "nft-proxier.dev/drain-seconds": "30" };
+  model.upsertService(service("web", {}, { metadata: { annotations } }));
+  const conditions = { ready: false, serving: true, terminating: true };
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", "10.1.0.2", { addresses: ["10.1.0.3"], conditions }]));
+  write();
+  const text = await textOf(await listed("default", "web"), "table", true);
+  expect(text).toMatch(/10\.1\.0\.1:8080 +another node +serving +75 %/);
+  expect(text).toMatch(/10\.1\.0\.2:8080 +another node +serving +25 %/);
+  expect(text).toMatch(/10\.1\.0\.3:8080 +another node +draining +- +-/);
+});
+
 test("who changed a table, and how soon that was undone, is in status and events", async () => {
   const { board, write, setNow } = setUp();
   write();

@@ -29,10 +29,10 @@ describe("limits", () => {
   });
 
   it.each<[string, unknown, string]>([
-    ["max-connections", "0", '"0" is not a number from 1 to 1000000; nothing is limited'],
-    ["max-connections", "ten", '"ten" is not a number from 1 to 1000000; nothing is limited'],
-    ["max-connections", 10, "10 is not a number from 1 to 1000000; nothing is limited"],
-    ["max-connections-per-client", "1000001", '"1000001" is not a number from 1 to 1000000; nothing is limited'],
+    ["max-connections", "0", '"0" is not a number from 1 to 1000000; it is ignored'],
+    ["max-connections", "ten", '"ten" is not a number from 1 to 1000000; it is ignored'],
+    ["max-connections", 10, "10 is not a number from 1 to 1000000; it is ignored"],
+    ["max-connections-per-client", "1000001", '"1000001" is not a number from 1 to 1000000; it is ignored'],
     [
       "rate-per-client",
       "10/day",

@@ -1,0 +1,169 @@
+/** Annotation nft-proxier.dev/drain-seconds: what becomes of open connections while their endpoint terminates. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+
+import { eventually } from "../lab/eventually.ts";
+import { patience } from "../lab/patience.ts";
+import { FAMILIES } from "../lab/topology.ts";
+import { answers } from "./support/clients.ts";
+import { Cluster } from "./support/cluster.ts";
+import { Conversation, startEchoServer } from "./support/conversation.ts";
+import {
+  clusterIP,
+  type EndpointSpec,
+  everyWay,
+  type Manifest,
+  nodePort,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+import { Tracked } from "./support/tracked.ts";
+
+const ECHO_PORT = 9999;
+const DRAIN_SECONDS = patience(6);
+const SOURCES = ["b", "client", "node"];
+
+let cluster: Cluster;
+let tracked: Tracked;
+beforeAll(async () => {
+  cluster = await Cluster.create([
+    { name: "a", on: "node" },
+    { name: "b", on: "node" },
+    { name: "r1", on: "remote" },
+  ]);
+  const { namespace, address } = cluster.lab.pod("a");
+  for (const family of FAMILIES) await startEchoServer(namespace, address[family], ECHO_PORT);
+  tracked = await Tracked.start(cluster);
+});
+afterAll(async () => {
+  await tracked.stop();
+  await cluster.destroy();
+});
+const open: Conversation[] = [];
+afterEach(async () => {
+  for (const conversation of open.splice(0)) conversation.close();
+  await tracked.apply([]);
+});
+
+const terminating = (serving: boolean): EndpointSpec => ({ pod: "a", ready: false, serving, terminating: true });
+
+function spec(endpoints: ServiceSpec["endpoints"], more: Partial<ServiceSpec> = {}): ServiceSpec {
+  const annotations = { "nft-proxier.dev/drain-seconds": String(DRAIN_SECONDS) };
+  return { name: "chat", n: 1, endpoints, metadata: { annotations }, ...more };
+}
+
+/** TCP on the echo server's port. */
+async function apply(endpoints: ServiceSpec["endpoints"], more: Partial<ServiceSpec> = {}): Promise<number> {
+  const objects = serviceObjects(cluster.lab, spec(endpoints, { protocols: ["tcp"], ...more })).map((object) =>
+    object["kind"] === "Service"
+      ? object
+      : { ...object, ports: (object["ports"] as Manifest[]).map((port) => ({ ...port, port: ECHO_PORT })) },
+  );
+  await tracked.apply(objects);
+  await tracked.conntrack.idle();
+  return performance.now();
+}
+
+async function connect(): Promise<readonly { readonly name: string; readonly conversation: Conversation }[]> {
+  const ways = [clusterIP(spec([])), nodePort(spec([]))];
+  const made = SOURCES.flatMap((from) =>
+    ways.flatMap((to) =>
+      FAMILIES.map(async (family) => {
+        const conversation = await Conversation.open(cluster.source(from).namespace, to.address[family], to.port);
+        open.push(conversation);
+        return { name: `${family} ${from} → ${to.name}`, conversation };
+      }),
+    ),
+  );
+  return Promise.all(made);
+}
+
+type Connections = Awaited<ReturnType<typeof connect>>;
+const say = (connections: Connections, word: string): Promise<string[]> =>
+  Promise.all(connections.map(async ({ name, conversation }) => `${name}: ${await conversation.say(word)}`));
+const all = (connections: Connections, answer: string): string[] => connections.map(({ name }) => `${name}: ${answer}`);
+
+const until = (at: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, at - performance.now()));
+
+describe("TCP", () => {
+  test.each([true, false])("goes on for so long, and is then reset; serving: %s", async (serving) => {
+    await apply(["a"]);
+    const connections = await connect();
+    expect(await say(connections, "before")).toEqual(all(connections, "before"));
+    const began = await apply([terminating(serving), "r1"]);
+    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    await until(began + DRAIN_SECONDS * 500);
+    // Another change of the service does not begin the time anew.
+    await apply([terminating(serving), "r1", "b"]);
+    const half = await say(connections, "half");
+    // A machine that stands still cannot be early.
+    if (performance.now() < began + DRAIN_SECONDS * 950) expect(half).toEqual(all(connections, "half"));
+    await until(began + DRAIN_SECONDS * 1000);
+    await eventually(async () =>
+      expect(await tracked.entries({ family: "ip", original: { destinationPort: 80 } })).toEqual([]),
+    );
+    await tracked.conntrack.settled(patience(10_000));
+    expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
+  });
+
+  test("is reset at once when the endpoint is gone before", async () => {
+    await apply(["a"]);
+    const connections = await connect();
+    await apply([terminating(true), "r1"]);
+    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    await apply(["r1"]);
+    expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
+  });
+
+  test("goes on when the endpoint is back, and while it is the last one that serves", async () => {
+    await apply(["a"]);
+    const connections = await connect();
+    const began = await apply([terminating(true), "r1"]);
+    await apply(["a", "r1"]);
+    await apply([terminating(true)]);
+    await until(began + DRAIN_SECONDS * 1000 + 500);
+    await tracked.conntrack.settled(patience(10_000));
+    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+  });
+
+  test("goes on where the service does not ask", async () => {
+    await apply(["a"], { metadata: {} });
+    const connections = await connect();
+    const began = await apply([terminating(false), "r1"], { metadata: {} });
+    await until(began + DRAIN_SECONDS * 1000 + 500);
+    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+  });
+});
+
+test.each([true, false])(
+  "flows of UDP and SCTP are kept for so long, and then removed; serving: %s",
+  async (serving) => {
+    const put = async (endpoints: ServiceSpec["endpoints"]): Promise<void> => {
+      await tracked.apply(serviceObjects(cluster.lab, spec(endpoints)));
+      await tracked.conntrack.idle();
+    };
+    const source = cluster.source("client").address!;
+    const flows = async (): Promise<number> => {
+      const found = await tracked.entries({});
+      const ofA = Object.values<string>(cluster.lab.pod("a").address);
+      return found.filter(({ original, reply }) => original.protocol !== 6 && ofA.includes(reply.source)).length;
+    };
+    await put(["a"]);
+    const ways = everyWay(spec([]));
+    for (const protocol of ["udp", "sctp"] as const)
+      for (const family of FAMILIES) for (const to of ways) await answers(cluster, { to, family, protocol, source });
+    const before = await flows();
+    expect(before).toBe(ways.length * 4);
+    await put([terminating(serving), "r1"]);
+    const began = performance.now();
+    await until(began + DRAIN_SECONDS * 400);
+    await tracked.conntrack.settled(patience(10_000));
+    // SCTP associations that are shut down go by themselves after 3 s.
+    const udp = ways.length * 2;
+    if (performance.now() < began + DRAIN_SECONDS * 900) expect(await flows()).toBeGreaterThanOrEqual(udp);
+    // New ones have gone elsewhere all the while.
+    const fresh = await answers(cluster, { to: ways[0], family: "ip", protocol: "udp", source, count: 20 });
+    expect([...fresh.keys()]).toEqual(["r1"]);
+    await eventually(async () => expect(await flows()).toBe(0));
+    expect(performance.now() - began).toBeGreaterThanOrEqual(DRAIN_SECONDS * 1000 - 50);
+  },
+);

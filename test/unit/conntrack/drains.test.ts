@@ -1,0 +1,110 @@
+/** When connections to endpoints that terminate are ended, of services that ask for it. */
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { Drains } from "../../../src/conntrack/reconcile/drains.js";
+import type { GoneEndpoint } from "../../../src/conntrack/reconcile/scope.js";
+import { newModel, service, slice } from "../model/objects.ts";
+
+beforeEach(() => {
+  vi.useFakeTimers();
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+const READY = { ready: true };
+const TERMINATING = { ready: false, serving: true, terminating: true };
+const DEAF = { ready: false, serving: false, terminating: true };
+
+function setUp(annotations: Record<string, string> = { "nft-proxier.dev/drain-seconds": "30" }) {
+  const { model, problems } = newModel({ trackReleased: true });
+  model.upsertService(service("web", {}, { metadata: { annotations } }));
+  const over: GoneEndpoint[][] = [];
+  const drains = new Drains({
+    model,
+    now: () => Date.now(),
+    onOver: (_family, _service, endpoints) => over.push([...endpoints]),
+  });
+  const source = drains.source();
+  const endpoints = (...conditions: object[]): void => {
+    const list = conditions.map((each, i) => ({ addresses: [`10.1.0.${i + 1}`], conditions: each }));
+    model.upsertSlice(slice("web-1", "web", list));
+  };
+  /** "1+": serves, as connections see it; "1-": does not. */
+  const seen = (): string =>
+    source
+      .targets("ip", "default/web")
+      .flatMap((t) => t.endpoints.map(({ address }, i) => `${address.slice(7)}${t.serving[i] ? "+" : "-"}`))
+      .join(" ");
+  return { drains, model, problems, endpoints, seen, over };
+}
+
+it("keeps them for the time, whether the endpoint says that it is serving or not, and then takes it for gone", () => {
+  const { endpoints, seen, over } = setUp();
+  endpoints(READY, TERMINATING, DEAF);
+  expect(seen()).toBe("1+ 2+ 3+");
+  vi.advanceTimersByTime(29_000);
+  expect([seen(), over]).toEqual(["1+ 2+ 3+", []]);
+  vi.advanceTimersByTime(1000);
+  expect(over.flat().map(({ address, port, protocol }) => `${address}:${port}/${protocol}`)).toEqual([
+    "10.1.0.2:8080/TCP",
+    "10.1.0.3:8080/TCP",
+  ]);
+  expect(seen()).toBe("1+");
+});
+
+it("has a time for each endpoint", () => {
+  const { endpoints, seen, over } = setUp();
+  endpoints(READY, TERMINATING, READY);
+  seen();
+  vi.advanceTimersByTime(20_000);
+  endpoints(READY, TERMINATING, TERMINATING);
+  expect(seen()).toBe("1+ 2+ 3+");
+  vi.advanceTimersByTime(10_000);
+  expect([seen(), over.length]).toEqual(["1+ 3+", 1]);
+  vi.advanceTimersByTime(20_000);
+  expect([seen(), over.length]).toEqual(["1+", 2]);
+});
+
+it("begins anew for one that was ready again, and not at all for one that new connections go to", () => {
+  const { endpoints, seen, over } = setUp();
+  endpoints(READY, TERMINATING);
+  seen();
+  vi.advanceTimersByTime(20_000);
+  endpoints(READY, READY);
+  seen();
+  endpoints(READY, TERMINATING);
+  seen();
+  vi.advanceTimersByTime(20_000);
+  expect([seen(), over]).toEqual(["1+ 2+", []]);
+  endpoints(TERMINATING, TERMINATING);
+  seen();
+  vi.advanceTimersByTime(60_000);
+  expect([seen(), over]).toEqual(["1+ 2+", []]);
+});
+
+it("has nothing to do with services that do not ask, or are gone", () => {
+  const { endpoints, seen, model, over, drains } = setUp({});
+  endpoints(READY, TERMINATING, DEAF);
+  expect(seen()).toBe("1+ 2+ 3-");
+  expect(vi.getTimerCount()).toBe(0);
+  const asking = setUp();
+  asking.endpoints(READY, TERMINATING);
+  asking.seen();
+  expect(vi.getTimerCount()).toBe(1);
+  asking.model.removeService("default/web");
+  vi.advanceTimersByTime(60_000);
+  expect([asking.over, over, vi.getTimerCount()]).toEqual([[], [], 0]);
+  drains.stop();
+  model.removeService("default/web");
+});
+
+it("names a time that means nothing, and keeps connections until the endpoint is gone", () => {
+  const { endpoints, seen, problems } = setUp({ "nft-proxier.dev/drain-seconds": "5m" });
+  expect(problems).toEqual([
+    'Service default/web metadata.annotations["nft-proxier.dev/drain-seconds"]: "5m" is not a number from 1 to 86400; it is ignored',
+  ]);
+  endpoints(READY, TERMINATING);
+  seen();
+  vi.advanceTimersByTime(1e9);
+  expect(seen()).toBe("1+ 2+");
+});
