@@ -39,6 +39,7 @@
         "native/js/writer.cc",
         "native/socket/address_monitor.cc",
         "native/socket/addresses.cc",
+        "native/socket/carried_counts.cc",
         "native/socket/connection.cc",
         "native/socket/dump.cc",
         "native/socket/legacy_tables.cc",

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <utility>
 
 #include "codec/element_codec.h"
@@ -41,7 +42,10 @@ std::optional<size_t> ExpressionAt(const uint8_t* message, size_t offset) {
 
 }  // namespace
 
-size_t LargestBatch() { return static_cast<size_t>(INT_MAX) & ~(static_cast<size_t>(sysconf(_SC_PAGESIZE)) - 1); }
+size_t LargestBatch() {
+  static const size_t largest = static_cast<size_t>(INT_MAX) & ~(static_cast<size_t>(sysconf(_SC_PAGESIZE)) - 1);
+  return largest;
+}
 
 Failure BatchTooLarge() {
   return Failure("too-large",
@@ -51,13 +55,23 @@ Failure BatchTooLarge() {
 }
 
 Region::Region(size_t size) : size_(size) {
+  if (size <= kSmall) {
+    data_ = static_cast<uint8_t*>(std::calloc(size, 1));
+    if (data_ == nullptr) throw Failure::System("memory for a batch", ENOMEM);
+    return;
+  }
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw Failure::System("memory for a batch of " + std::to_string(size) + " bytes", errno);
   data_ = static_cast<uint8_t*>(memory);
 }
 
 Region::~Region() {
-  if (data_ != nullptr) munmap(data_, size_);
+  if (data_ == nullptr) return;
+  if (size_ <= kSmall) {
+    std::free(data_);
+  } else {
+    munmap(data_, size_);
+  }
 }
 
 void Region::swap(Region& other) noexcept {
@@ -82,7 +96,32 @@ void Batch::AddOp(Op op) {
   if (least_ > LargestBatch()) throw BatchTooLarge();
 }
 
-void Batch::Reserve() { region_ = Region(kBeginBound + bound_ + kEndBound); }
+void Batch::Reserve() {
+  AskForEnds();
+  region_ = Region(kBeginBound + bound_ + kEndBound);
+}
+
+// Has the kernel tell of what is deleted where elements of the same set carry on counters.
+void Batch::AskForEnds() {
+  for (const Op& op : ops_) {
+    const auto* added = std::get_if<ElementsOp>(&op.body);
+    if (added == nullptr || added->carried.empty()) continue;
+    for (Op& other : ops_) {
+      auto* deleted = std::get_if<ElementsOp>(&other.body);
+      if (deleted == nullptr || other.verb != Verb::Delete || deleted->set != added->set) continue;
+      if (other.ref.family != op.ref.family || other.ref.table != op.ref.table) continue;
+      deleted->echo = deleted->count <= kMostEchoed;
+    }
+  }
+}
+
+uint8_t* Batch::Record(uint32_t op, uint64_t record) const {
+  uint8_t* at = Source();
+  for (uint32_t before = 0; before < op; ++before) {
+    if (const ElementsOp* elements = RecordsOf(ops_[before])) at += elements->count * elements->layout.stride();
+  }
+  return at + record * std::get<ElementsOp>(ops_[op].body).layout.stride();
+}
 
 size_t Batch::EncodeElements(uint32_t index, const uint8_t** source, size_t at, size_t limit) {
   const Op& op = ops_[index];

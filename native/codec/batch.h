@@ -24,7 +24,8 @@ size_t LargestBatch();
 // The error of one that is larger.
 Failure BatchTooLarge();
 
-// Anonymous memory. Pages that are never touched cost nothing, so it may be as large as an upper bound.
+// Zeroed memory. Of a large one, pages that are never touched cost nothing, so it may be as large as an upper bound; a
+// small one comes from the heap, as to unmap memory costs an interrupt on every processor that runs a thread of ours.
 class Region {
  public:
   Region() = default;
@@ -42,6 +43,8 @@ class Region {
   size_t size() const { return size_; }
 
  private:
+  static constexpr size_t kSmall = 1 << 14;
+
   void swap(Region& other) noexcept;
   uint8_t* data_ = nullptr;
   size_t size_ = 0;
@@ -68,6 +71,8 @@ class Batch {
   void Reserve();
   // Where all packed records go, in order of the operations.
   uint8_t* Source() const { return region_.data() + region_.size() - source_size_; }
+  // One of them. Not once the batch is encoded.
+  uint8_t* Record(uint32_t op, uint64_t record) const;
   // Whether listeners of events would receive a great many objects, for each of which the kernel makes a message of
   // its own first: a page of memory and a microsecond each, all of them held until the commit is through.
   bool loud() const { return objects_ > kLoudObjects; }
@@ -98,9 +103,12 @@ class Batch {
     uint64_t first_record;
     uint32_t op;
   };
+  void AskForEnds();
   size_t EncodeElements(uint32_t index, const uint8_t** source, size_t at, size_t limit);
 
   static constexpr uint64_t kLoudObjects = 1000;
+  // Deletions of one operation that the kernel is asked to tell of: each is a page of its memory until all is through.
+  static constexpr uint64_t kMostEchoed = 1000;
 
   BatchOptions options_;
   std::vector<Op> ops_;

@@ -224,14 +224,18 @@ const uint8_t* ValueOf(const AttrView& nest, uint32_t length, const char* what) 
   throw Malformed(std::string("element with a ") + what + " without a value");
 }
 
-struct Counter {
-  uint64_t packets = 0;
-  uint64_t bytes = 0;
-};
+// Likewise, of any length; empty when it is not there.
+std::string_view BytesOfValue(const AttrView& nest) {
+  for (AttrReader reader(nest); reader.Next();) {
+    const AttrView& attr = reader.attr();
+    if (attr.type() == NFTA_DATA_VALUE) return {reinterpret_cast<const char*>(attr.data), attr.length};
+  }
+  return {};
+}
 
 // Of an element's expression; zeros when it is none.
-Counter CounterOf(const AttrView& expr) {
-  Counter counter;
+ElementCounter CounterOf(const AttrView& expr) {
+  ElementCounter counter;
   for (AttrReader reader(expr); reader.Next();) {
     if (reader.attr().type() == NFTA_EXPR_NAME && reader.attr().Text() != kCounter) return {};
     if (reader.attr().type() != NFTA_EXPR_DATA) continue;
@@ -244,6 +248,22 @@ Counter CounterOf(const AttrView& expr) {
 }
 
 }  // namespace
+
+void ForEachCounter(const nlmsghdr* message,
+                    const std::function<void(std::string_view, const ElementCounter&)>& visit) {
+  for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) {
+    if (reader.attr().type() != NFTA_SET_ELEM_LIST_ELEMENTS) continue;
+    for (AttrReader list(reader.attr()); list.Next();) {
+      std::string_view key;
+      AttrView expr;
+      for (AttrReader element(list.attr()); element.Next();) {
+        if (element.attr().type() == NFTA_SET_ELEM_KEY) key = BytesOfValue(element.attr());
+        if (element.attr().type() == NFTA_SET_ELEM_EXPR) expr = element.attr();
+      }
+      if (!key.empty() && expr.data != nullptr) visit(key, CounterOf(expr));
+    }
+  }
+}
 
 ElementCollector::ElementCollector(const SetInfo& set)
     : initial_(LayoutOf(set)),
@@ -332,7 +352,7 @@ void ElementCollector::AddElement(const AttrView& nest) {
   uint64_t expiration = 0;
   bool has_timeout = false;
   uint64_t timeout = 0;
-  Counter counter;
+  ElementCounter counter;
   for (AttrReader reader(nest); reader.Next();) {
     const AttrView& attr = reader.attr();
     switch (attr.type()) {

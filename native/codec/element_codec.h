@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -53,6 +56,13 @@ class ElementEncoder {
 // Which record of an element message the byte at `offset` of it belongs to, counted from the message's first.
 // Returns false when it belongs to none.
 bool RecordAtOffset(const uint8_t* message, size_t offset, uint64_t* record);
+
+struct ElementCounter {
+  uint64_t packets = 0;
+  uint64_t bytes = 0;
+};
+// Calls `visit` with key and counter of each element in a message that has both; the key is valid during the call.
+void ForEachCounter(const nlmsghdr* message, const std::function<void(std::string_view, const ElementCounter&)>& visit);
 
 // Collects dumped elements as packed records.
 class ElementCollector {

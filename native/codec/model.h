@@ -126,7 +126,10 @@ struct ElementsOp {
   std::string set;
   std::optional<uint32_t> set_id;
   ElementLayout layout;
-  // The kernel tells the committer of each element as it was in the end (NLM_F_ECHO).
+  // Of elements to be added: records that go on counting where the kernel's elements with their keys are
+  // (CarriedCounts).
+  std::vector<uint32_t> carried;
+  // Of elements to be deleted: the kernel tells the committer of each as it was in the end (NLM_F_ECHO).
   bool echo = false;
   uint64_t count = 0;
   std::vector<Verdict> verdicts;

@@ -168,19 +168,6 @@ Napi::Value Elements(const Napi::CallbackInfo& info) {
       });
 }
 
-// elementsByKey(connection, table, set, keys): at once, on the calling thread.
-Napi::Value ElementsByKey(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
-  const ConnectionPtr connection = ConnectionOf(info);
-  const TableRef table = ReadTableRef(env, info[1]);
-  const SetInfo set = ReadSetInfo(env, info[2]);
-  const ByteView keys = ReadBytes(env, info[3], Where(std::string("keys")));
-  if (keys.length % set.key_len != 0) throw Failure::Invalid("keys: expected keys of " + std::to_string(set.key_len));
-  ElementCollector collector(set);
-  connection->ElementsByKey(table, set.set, set.key_len, Bytes(keys.data, keys.data + keys.length), &collector);
-  return ElementsToJs(env, std::move(collector));
-}
-
 Napi::Value Addresses(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   return ListTask<InterfaceAddress>(info.Env(), "dump addresses", [connection] { return connection->Addresses(); });
@@ -298,7 +285,6 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   add("rules", Guarded<Rules>);
   add("sets", Guarded<Sets>);
   add("elements", Guarded<Elements>);
-  add("elementsByKey", Guarded<ElementsByKey>);
   add("addresses", Guarded<Addresses>);
   add("links", Guarded<Links>);
   add("legacyChains", Guarded<LegacyChainsOf>);

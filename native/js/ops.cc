@@ -126,7 +126,9 @@ ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, Lo
   layout.timeouts = OptionalBool(env, batch, "timeouts", at);
   layout.expirations = OptionalBool(env, batch, "expirations", at);
   layout.counters = OptionalBool(env, batch, "counters", at);
-  op.echo = OptionalBool(env, object, "echo", where);
+  const napi_value carry = Get(env, object, "carry");
+  if (!IsAbsent(env, carry)) op.carried = ReadIndices(env, carry, op.count, Where(where, "carry"));
+  if (!op.carried.empty() && !layout.counters) Where(where, "carry").Fail("the elements have no counters");
   const napi_value verdicts = Get(env, batch, "verdicts");
   layout.verdict_map = !IsAbsent(env, verdicts);
   if (layout.verdict_map) {

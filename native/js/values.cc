@@ -1,6 +1,7 @@
 #include "js/values.h"
 
 #include <cmath>
+#include <utility>
 
 #include "codec/op_codec.h"
 
@@ -86,19 +87,37 @@ std::string ReadText(Napi::Env env, napi_value value, size_t longest, const Wher
   return text;
 }
 
-ByteView ReadBytes(Napi::Env env, napi_value value, const Where& where) {
+namespace {
+
+// Fails with `expected` unless it is a typed array of this type. A detached buffer: no entries.
+template <typename T>
+std::pair<const T*, size_t> ReadTypedArray(Napi::Env env, napi_value value, napi_typedarray_type wanted,
+                                           const char* expected, const Where& where) {
   bool is_typed_array = false;
   Check(env, napi_is_typedarray(env, value, &is_typed_array));
-  if (!is_typed_array) where.Fail("expected a Uint8Array");
+  if (!is_typed_array) where.Fail(expected);
   napi_typedarray_type type;
   void* data = nullptr;
-  ByteView view;
-  Check(env, napi_get_typedarray_info(env, value, &type, &view.length, &data, nullptr, nullptr));
-  if (type != napi_uint8_array) where.Fail("expected a Uint8Array");
-  view.data = static_cast<const uint8_t*>(data);
-  // A detached buffer.
-  if (view.data == nullptr) view.length = 0;
-  return view;
+  size_t length = 0;
+  Check(env, napi_get_typedarray_info(env, value, &type, &length, &data, nullptr, nullptr));
+  if (type != wanted) where.Fail(expected);
+  return {static_cast<const T*>(data), data == nullptr ? 0 : length};
+}
+
+}  // namespace
+
+ByteView ReadBytes(Napi::Env env, napi_value value, const Where& where) {
+  const auto [data, length] = ReadTypedArray<uint8_t>(env, value, napi_uint8_array, "expected a Uint8Array", where);
+  return {data, length};
+}
+
+std::vector<uint32_t> ReadIndices(Napi::Env env, napi_value value, uint64_t end, const Where& where) {
+  const auto [data, length] = ReadTypedArray<uint32_t>(env, value, napi_uint32_array, "expected a Uint32Array", where);
+  std::vector<uint32_t> indices(data, data + length);
+  for (const uint32_t index : indices) {
+    if (index >= end) where.Fail("expected numbers below " + std::to_string(end));
+  }
+  return indices;
 }
 
 Bytes ReadByteCopy(Napi::Env env, napi_value value, size_t longest, const Where& where) {

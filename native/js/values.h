@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "js/reader.h"
 
@@ -26,6 +27,8 @@ bool ReadBool(Napi::Env env, napi_value value, const Where& where);
 // No NUL, 1..`longest` bytes as UTF-8.
 std::string ReadText(Napi::Env env, napi_value value, size_t longest, const Where& where);
 Bytes ReadByteCopy(Napi::Env env, napi_value value, size_t longest, const Where& where);
+// The numbers of a Uint32Array, each below `end`.
+std::vector<uint32_t> ReadIndices(Napi::Env env, napi_value value, uint64_t end, const Where& where);
 uint32_t ReadArrayLength(Napi::Env env, napi_value value, uint32_t longest, const Where& where);
 napi_value GetElement(Napi::Env env, napi_value array, uint32_t index);
 

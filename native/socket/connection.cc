@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <fstream>
@@ -23,6 +24,8 @@ namespace {
 constexpr int kERestart = 85;  // ERESTART: the generation was not the expected one
 // Faults come one datagram each; a batch of many bad operations needs room for them.
 constexpr size_t kReplyBuffer = 8 << 20;
+// One of them, or an element: none is larger than a page and what belongs to it (NLMSG_GOODSIZE).
+constexpr size_t kReplyRoom = 1 << 14;
 // netlink_sendmsg takes at most sk_sndbuf - 32.
 constexpr size_t kSendOverhead = 32;
 constexpr size_t kMaxDescribedFaults = 5;
@@ -82,7 +85,7 @@ bool Same(const TableRef& a, const TableRef& b) { return a.family == b.family &&
 Connection::Connection(const ConnectionOptions& options)
     : options_(options),
       netns_(options.netns.empty() ? NetNamespace() : NetNamespace(options.netns)),
-      receive_buffer_(1 << 16) {
+      receive_buffer_(NetlinkSocket::kMostAtOnce * kReplyRoom) {
   OpenSocket();
   // Says at once when nf_tables is not there or not for us.
   static_cast<void>(Generation());
@@ -124,57 +127,33 @@ Failure TooLarge(size_t limit) {
 
 }  // namespace
 
+// Reads what is there.
 void Connection::Drain(const std::function<void(const nlmsghdr*)>& on_message, bool* lost) {
+  std::array<ssize_t, NetlinkSocket::kMostAtOnce> lengths{};
   for (;;) {
-    const ssize_t got = socket_->Receive(receive_buffer_.data(), receive_buffer_.size(), MSG_DONTWAIT);
+    const int got = socket_->ReceiveReady(receive_buffer_.data(), kReplyRoom, &lengths);
     if (got == -EAGAIN) return;
     if (got < 0) {
       // Replies were dropped, or the socket is no more. What was received still counts.
       *lost = true;
-      if (got == -ENOBUFS || got == -EMSGSIZE) continue;
-      NoteError(static_cast<int>(-got));
+      if (got == -ENOBUFS) continue;
+      NoteError(-got);
       return;
     }
-    int left = static_cast<int>(got);
-    for (auto* message = reinterpret_cast<const nlmsghdr*>(receive_buffer_.data()); mnl_nlmsg_ok(message, left);
-         message = mnl_nlmsg_next(message, &left)) {
-      on_message(message);
+    for (size_t i = 0; i < static_cast<size_t>(got); ++i) {
+      *lost |= lengths[i] < 0;
+      int left = static_cast<int>(lengths[i]);
+      for (auto* message = reinterpret_cast<const nlmsghdr*>(receive_buffer_.data() + i * kReplyRoom);
+           mnl_nlmsg_ok(message, left); message = mnl_nlmsg_next(message, &left)) {
+        on_message(message);
+      }
     }
+    // There were no more.
+    if (static_cast<size_t>(got) < lengths.size()) return;
   }
 }
 
-namespace {
-
-// Collectors for what the operations with `echo` delete.
-std::vector<CommitResult::Echo> EchoesOf(const Batch& batch) {
-  std::vector<CommitResult::Echo> echoes;
-  for (uint32_t index = 0; index < batch.ops().size(); ++index) {
-    const auto* elements = std::get_if<ElementsOp>(&batch.ops()[index].body);
-    if (elements == nullptr || !elements->echo) continue;
-    SetInfo set;
-    set.key_len = elements->layout.key_len;
-    set.exprs.emplace_back().name = "counter";
-    echoes.push_back({index, std::make_shared<ElementCollector>(set)});
-  }
-  return echoes;
-}
-
-void AddEcho(const Batch& batch, const nlmsghdr* message, const std::vector<CommitResult::Echo>& echoes) {
-  if (message->nlmsg_type != (NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_DELSETELEM)) return;
-  const TableRef table{FamilyOf(message), std::string(TableOfElements(message))};
-  const std::string_view set = SetOfElements(message);
-  for (const CommitResult::Echo& echo : echoes) {
-    const Op& op = batch.ops()[echo.op];
-    if (std::get<ElementsOp>(op.body).set != set || !Same(op.ref, table)) continue;
-    echo.elements->Add(message);
-    return;
-  }
-}
-
-}  // namespace
-
-void Connection::CollectReplies(const Batch& batch, CommitResult* result) {
-  std::vector<CommitResult::Echo> echoes = EchoesOf(batch);
+void Connection::CollectReplies(const Batch& batch, CarriedCounts* counts) {
   std::vector<Fault> faults;
   std::string described;
   int batch_error = 0;
@@ -182,7 +161,7 @@ void Connection::CollectReplies(const Batch& batch, CommitResult* result) {
   bool lost = false;
   Drain(
       [&](const nlmsghdr* message) {
-        if (message->nlmsg_type != NLMSG_ERROR) return AddEcho(batch, message, echoes);
+        if (message->nlmsg_type != NLMSG_ERROR) return counts->End(message);
         const ErrorReply reply = DecodeError(message);
         if (reply.error == 0) {
           acknowledged |= reply.seq == batch.last_seq();
@@ -213,19 +192,43 @@ void Connection::CollectReplies(const Batch& batch, CommitResult* result) {
   if (batch_error != 0) {
     throw Failure("refused", "the kernel refused the batch as a whole: " + DescribeErrno(batch_error), batch_error);
   }
-  if (acknowledged) {
-    result->echoes = std::move(echoes);
-    return;
-  }
+  if (acknowledged) return;
   throw Failure("unknown-outcome",
                 lost ? "the kernel's replies to a batch were lost: read what is in force"
                      : "the kernel did not answer a batch: read what is in force",
                 lost ? ENOBUFS : 0);
 }
 
+// Reads what elements that are replaced have counted, on the socket that commits: right before the commit.
+void Connection::ReadCounts(CarriedCounts* counts, CommitResult* result) {
+  std::vector<uint8_t> requests;
+  for (size_t first = 0; first < counts->size();) {
+    const uint32_t seq = next_seq_;
+    const size_t asked = counts->Request(first, seq, &requests);
+    next_seq_ += static_cast<uint32_t>(asked);
+    const uint64_t sent = Now();
+    // Where it fails, the commit will, too.
+    if (socket_->Send(requests.data(), requests.size()) != 0) return;
+    result->kernel_ns += Now() - sent;
+    bool lost = false;
+    Drain(
+        [&](const nlmsghdr* message) {
+          const uint32_t number = message->nlmsg_seq - seq;
+          if (message->nlmsg_type != NLMSG_ERROR && number < asked) counts->Read(first + number, message);
+        },
+        &lost);
+    first += asked;
+  }
+}
+
 CommitResult Connection::Send(Batch& batch) {
   CommitResult result;
+  CarriedCounts counts(&batch);
   const size_t limit = RaiseSendBuffer(batch.bound());
+  ReadCounts(&counts, &result);
+  // A reply that was left behind would be taken for one to this batch.
+  bool lost = false;
+  if (counts.size() == 0) Drain([](const nlmsghdr*) {}, &lost);
   const uint64_t start = Now();
   if (!batch.Encode(next_seq_, limit)) throw TooLarge(limit);
   next_seq_ = batch.last_seq() + 2;
@@ -239,15 +242,12 @@ CommitResult Connection::Send(Batch& batch) {
   }
   result.bytes = batch.size();
   result.messages = batch.messages();
-  // A reply that was left behind would be taken for one to this batch.
-  bool lost = false;
-  Drain([](const nlmsghdr*) {}, &lost);
   int error;
   {
     const BorrowedThreadName name;
     const uint64_t sent = Now();
     error = socket_->Send(batch.data(), batch.size());
-    result.kernel_ns = Now() - sent;
+    result.kernel_ns += Now() - sent;
   }
   if (error == EMSGSIZE) {
     throw Failure("too-large",
@@ -258,7 +258,8 @@ CommitResult Connection::Send(Batch& batch) {
     throw Failure::System("sending a batch of " + std::to_string(batch.size()) + " bytes, of which nothing is in force",
                           error);
   }
-  CollectReplies(batch, &result);
+  CollectReplies(batch, &counts);
+  result.carried = counts.Take();
   return result;
 }
 
@@ -344,7 +345,7 @@ CommitResult Connection::SendUnheard(Batch& batch) {
     for (const std::shared_ptr<Monitor>& monitor : monitors) monitor->Tell(missed);
   };
   try {
-    const CommitResult result = Send(batch);
+    CommitResult result = Send(batch);
     come_back(true);
     return result;
   } catch (...) {
@@ -365,7 +366,7 @@ CommitResult Connection::Commit(Batch& batch) {
   const std::lock_guard<std::mutex> lock(commit_mutex_);
   try {
     if (dead_) OpenSocket();
-    const CommitResult result = batch.loud() && !batch.options().dry_run ? SendUnheard(batch) : Send(batch);
+    CommitResult result = batch.loud() && !batch.options().dry_run ? SendUnheard(batch) : Send(batch);
     batch.Release();
     return result;
   } catch (...) {
@@ -486,26 +487,6 @@ void Connection::Elements(const TableRef& table, const std::string& set, Element
   } catch (const Failure& failure) {
     if (failure.error() != ENOENT) throw;
     throw Failure("not-found", "there is no set " + table.table + " " + set, ENOENT);
-  }
-}
-
-void Connection::ElementsByKey(const TableRef& table, const std::string& set, uint32_t key_len, const Bytes& keys,
-                               ElementCollector* collector) const {
-  for (size_t at = 0; at + key_len <= keys.size(); at += key_len) {
-    NfTablesRequest request(NFT_MSG_GETSETELEM, 0, table.family);
-    AttrWriter& writer = request.writer();
-    writer.String(NFTA_SET_ELEM_LIST_TABLE, table.table);
-    writer.String(NFTA_SET_ELEM_LIST_SET, set);
-    nlattr* const list = writer.Nest(NFTA_SET_ELEM_LIST_ELEMENTS);
-    nlattr* const element = writer.Nest(NFTA_LIST_ELEM);
-    nlattr* const key = writer.Nest(NFTA_SET_ELEM_KEY);
-    writer.Put(NFTA_DATA_VALUE, keys.data() + at, key_len);
-    writer.EndNest(key);
-    writer.EndNest(element);
-    writer.EndNest(list);
-    RunRequest(
-        read_sockets_, request.message(), "read elements", [] {},
-        [&](const nlmsghdr* message) { collector->Add(message); }, true);
   }
 }
 

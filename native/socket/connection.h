@@ -14,6 +14,7 @@
 #include "codec/batch.h"
 #include "codec/element_codec.h"
 #include "codec/model.h"
+#include "socket/carried_counts.h"
 #include "socket/dump.h"
 #include "socket/monitor.h"
 #include "socket/socket.h"
@@ -31,12 +32,7 @@ struct CommitResult {
   uint64_t messages = 0;
   uint64_t kernel_ns = 0;
   uint64_t encode_ns = 0;
-  // What an operation with `echo` deleted, as it was in the end: its counters are.
-  struct Echo {
-    uint32_t op = 0;
-    std::shared_ptr<ElementCollector> elements;
-  };
-  std::vector<Echo> echoes;
+  std::vector<CarriedCounts::OfOp> carried;
 };
 
 struct LinkName {
@@ -74,10 +70,6 @@ class Connection {
   std::vector<SetDump> Sets(const TableRef& table) const;
   // Fills the collector with the elements of a set.
   void Elements(const TableRef& table, const std::string& set, ElementCollector* collector) const;
-  // The same of those elements with these keys, one behind the other, that are there. A few microseconds each, without
-  // waiting for a commit: may be called on the main thread.
-  void ElementsByKey(const TableRef& table, const std::string& set, uint32_t key_len, const Bytes& keys,
-                     ElementCollector* collector) const;
   std::vector<InterfaceAddress> Addresses() const;
   // Every network interface, whether it has addresses or not.
   std::vector<LinkName> Links() const;
@@ -94,7 +86,8 @@ class Connection {
   size_t RaiseSendBuffer(size_t bytes);
   void Drain(const std::function<void(const nlmsghdr*)>& on_message, bool* lost);
   CommitResult Send(Batch& batch);
-  void CollectReplies(const Batch& batch, CommitResult* result);
+  void ReadCounts(CarriedCounts* counts, CommitResult* result);
+  void CollectReplies(const Batch& batch, CarriedCounts* counts);
   CommitResult SendUnheard(Batch& batch);
   bool AwaitAnnouncements();
   // The generation in force, all events of which have been sent; absent: the kernel does not say. Throws Failure.

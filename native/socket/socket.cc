@@ -166,4 +166,31 @@ ssize_t NetlinkSocket::Receive(void* buffer, size_t length, int flags) const {
   }
 }
 
+int NetlinkSocket::ReceiveReady(uint8_t* buffer, size_t room, std::array<ssize_t, kMostAtOnce>* lengths) const {
+  std::array<sockaddr_nl, kMostAtOnce> from{};
+  std::array<iovec, kMostAtOnce> pieces{};
+  std::array<mmsghdr, kMostAtOnce> messages{};
+  for (size_t i = 0; i < kMostAtOnce; ++i) {
+    pieces[i] = {buffer + i * room, room};
+    msghdr& header = messages[i].msg_hdr;
+    header.msg_name = &from[i];
+    header.msg_namelen = sizeof from[i];
+    header.msg_iov = &pieces[i];
+    header.msg_iovlen = 1;
+  }
+  int got = 0;
+  do {
+    got = recvmmsg(fd(), messages.data(), kMostAtOnce, MSG_DONTWAIT, nullptr);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return -errno;
+  for (size_t i = 0; i < static_cast<size_t>(got); ++i) {
+    if ((messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) {
+      (*lengths)[i] = -EMSGSIZE;
+    } else {
+      (*lengths)[i] = from[i].nl_pid != 0 ? 0 : static_cast<ssize_t>(messages[i].msg_len);
+    }
+  }
+  return got;
+}
+
 }  // namespace nftp

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -76,6 +77,11 @@ class NetlinkSocket {
   int Send(const void* data, size_t length) const;
   // One datagram; -errno on failure. EINTR is retried; a datagram larger than the buffer is -EMSGSIZE.
   ssize_t Receive(void* buffer, size_t length, int flags) const;
+  // Datagrams that are there, each into `room` bytes of `buffer`, with one system call. `lengths`: of each, -EMSGSIZE
+  // for one that is larger, 0 for one that is not the kernel's. Returns how many, fewer than kMostAtOnce when that is
+  // all; -errno on failure, -EAGAIN when there are none.
+  static constexpr size_t kMostAtOnce = 4;
+  int ReceiveReady(uint8_t* buffer, size_t room, std::array<ssize_t, kMostAtOnce>* lengths) const;
 
  private:
   Fd fd_;

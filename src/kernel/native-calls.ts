@@ -36,16 +36,6 @@ export class NativeCalls {
     }
   }
 
-  /** The same of a call that does not wait. */
-  now<T>(action: string, call: () => T): T {
-    if (this.closed) throw new KernelError("closed", `${action}: the ${this.#what} is closed`, { action });
-    try {
-      return call();
-    } catch (error) {
-      throw translate(error, action);
-    }
-  }
-
   /** A stream that is ended by whoever closes it, or with the handle. `end` is called once. */
   stream(end: () => void): Stream {
     const stream: Stream = {

@@ -97,7 +97,6 @@ export interface NativeNftAddon {
   rules(connection: NativeConnection, table: TableRef, chain?: string): Promise<RuleInfo[]>;
   sets(connection: NativeConnection, table: TableRef): Promise<SetDump[]>;
   elements(connection: NativeConnection, table: TableRef, set: SetInfo): Promise<ElementBatch>;
-  elementsByKey(connection: NativeConnection, table: TableRef, set: SetInfo, keys: Uint8Array): ElementBatch;
   addresses(connection: NativeConnection): Promise<InterfaceAddress[]>;
   /** Network interfaces by their index. */
   links(connection: NativeConnection): Promise<{ readonly index: number; readonly name: string }[]>;

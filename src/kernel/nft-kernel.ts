@@ -129,10 +129,6 @@ export class NftKernel implements Kernel {
     return this.#calls.run("dump elements", async () => this.#addon.elements(this.#connection, table, set));
   }
 
-  elementsByKey(table: TableRef, set: SetInfo, keys: Uint8Array): ElementBatch {
-    return this.#calls.now("read elements", () => this.#addon.elementsByKey(this.#connection, table, set, keys));
-  }
-
   async addresses(): Promise<InterfaceAddress[]> {
     return this.#calls.run("dump addresses", async () => this.#addon.addresses(this.#connection));
   }

@@ -318,8 +318,11 @@ export type Op =
       readonly set: string;
       readonly setId?: number;
       readonly elements: ElementBatch;
-      /** The result has the deleted elements as they were in the end (NLM_F_ECHO): a page of the kernel's memory each, so not for many. */
-      readonly echo?: boolean;
+      /**
+       * Indices of elements to be added that go on counting where the kernel's elements of the same keys end, which the same transaction
+       * deletes: those are read right before it is sent. One that cannot be read leaves what `elements` says. The result has the counts.
+       */
+      readonly carry?: Uint32Array;
     } & TableRef)
   /** Empties a set or map. */
   | ({ readonly op: "flush"; readonly kind: "elements"; readonly set: string } & TableRef);
@@ -333,6 +336,16 @@ export interface CommitOptions {
   readonly dryRun?: boolean;
 }
 
+/** Counters of elements that replaced others. */
+export interface CarriedCounts {
+  readonly op: number;
+  /**
+   * For each of the operation's `carry`: packets and bytes that it began with, and packets that the former element counted after it was read,
+   * as the kernel told with the transaction. Of more than 1,000 deleted elements it is not asked: 0.
+   */
+  readonly counts: Float64Array;
+}
+
 export interface CommitResult {
   /** Bytes of the batch as sent. */
   readonly bytes: number;
@@ -341,8 +354,8 @@ export interface CommitResult {
   readonly kernelNs: number;
   /** Nanoseconds spent encoding, off the main thread. */
   readonly encodeNs: number;
-  /** What operations with `echo` deleted, without data, counters in their last state. */
-  readonly echoes?: readonly { readonly op: number; readonly elements: ElementBatch }[];
+  /** Of operations with `carry`. */
+  readonly carried?: readonly CarriedCounts[];
 }
 
 export interface TableInfo extends TableRef {
@@ -512,11 +525,6 @@ export interface Kernel {
   sets(table: TableRef): Promise<SetDump[]>;
   /** Throws ENOENT when there is no such set. Right after many were added, an element may be in the dump twice: the kernel's hash grows. */
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch>;
-  /**
-   * Those of these keys, one behind the other, that are there; at once, some microseconds each: for the few that the next commit is about.
-   * Throws KernelError.
-   */
-  elementsByKey(table: TableRef, set: SetInfo, keys: Uint8Array): ElementBatch;
   /** Interface addresses of the namespace (rtnetlink), whatever their state: tentative and deprecated ones, links that are down. */
   addresses(): Promise<InterfaceAddress[]>;
   /** Subscribed when the promise resolves: a change that `addresses()` called after that does not show is reported. */

@@ -4,7 +4,7 @@ import { inTurn } from "../base/time-slice.js";
 import { TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
 import { nextGeneration } from "../kernel/generation.js";
-import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, SetInfo } from "../kernel/types.js";
+import type { ChangeBatch, ChangeEvent, CommitResult, ElementBatch, Kernel } from "../kernel/types.js";
 import { DeclaredTable } from "./declared-table.js";
 import { type Features, fateOf, Quirks, type TableFacts } from "./quirks.js";
 import type { ApplyOptions, ApplyResult, Clock, Drift, Insertion, TableOptions } from "./rules/types.js";
@@ -13,10 +13,10 @@ import { CheckSchedule } from "./sync/check-schedule.js";
 import { insertionDrift, joined } from "./sync/drift.js";
 import { CommitFailure, TableError, toTableError } from "./sync/results.js";
 import { Insertions, type OpenTarget } from "./sync/insertions.js";
-import { chainsAhead, type EndedElements, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
+import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { type CheckOutcome, checkTable, ObservedTable, type Reading } from "./sync/observed.js";
 import { buildPlan, holdsChains, Phases, type Plan, type PlanInput, type PlannedOp } from "./sync/plan.js";
-import { endedElements, faultyObjects, sumOf, toResult } from "./sync/results.js";
+import { carriedBySet, faultyObjects, sumOf, toResult } from "./sync/results.js";
 import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges, describeForeignChanges } from "./sync/watch.js";
 
@@ -57,10 +57,7 @@ export class Table extends DeclaredTable {
     this.#options = options;
     this.#clock = options.clock ?? { now: () => performance.now() };
     this.#observed = new ObservedTable(kernel, this.ref, this.desired);
-    this.desired.counterSource = {
-      byKey: (set, keys) => this.#counted(set, (info) => kernel.elementsByKey(this.ref, info, keys)),
-      all: async (set) => this.#counted(set, (info) => kernel.elements(this.ref, info)),
-    };
+    this.desired.counterSource = (set) => this.#counted(set);
     this.#quirks = new Quirks(kernel, options.family);
     this.#insertions = new Insertions(options);
     this.#checks = new CheckSchedule(this.#clock, options.postWriteIntervalMs ?? 0, options.refreshIntervalMs ?? 0);
@@ -168,9 +165,9 @@ export class Table extends DeclaredTable {
   }
 
   /** Undefined: the kernel has no such set, or one without counters. */
-  #counted<T>(set: string, read: (info: SetInfo) => T): T | undefined {
+  async #counted(set: string): Promise<ElementBatch | undefined> {
     const info = this.#observed.state.sets.get(set);
-    return info?.exprs === undefined || info.exprs.length === 0 ? undefined : read(info);
+    return info?.exprs === undefined || info.exprs.length === 0 ? undefined : this.#kernel.elements(this.ref, info);
   }
 
   /** Brings the kernel to what is desired. Throws TableError; then nothing has changed, and everything stays desired. */
@@ -419,12 +416,12 @@ export class Table extends DeclaredTable {
       );
       const flushMaps = mapsGo && (await this.#quirks.mapsMustBeEmptied());
       const chains = last ? snapshot.chains : [];
-      const { result, ends } = await this.#write(
+      const { result, carried } = await this.#write(
         buildPlan({ ...this.#planBasis(), chains, sets, flushMaps }, phases),
         expect,
       );
       results.push(result);
-      outgoing.settle(sets, this.#clock.now() + gracePeriodMs, ends);
+      outgoing.settle(sets, this.#clock.now() + gracePeriodMs, carried);
     };
     try {
       results.push(...(await this.#writeChainsAhead(snapshot, expect)));
@@ -443,11 +440,11 @@ export class Table extends DeclaredTable {
   async #write(
     plan: Plan,
     expect: { generation: number | undefined },
-  ): Promise<{ readonly result: ApplyResult; readonly ends: EndedElements }> {
+  ): Promise<{ readonly result: ApplyResult; readonly carried: CarriedBySet }> {
     const commit = await this.#commit(plan.ops, expect.generation);
     if (commit !== undefined && expect.generation !== undefined) expect.generation = nextGeneration(expect.generation);
     plan.settle();
-    return { result: toResult(commit, plan.counts), ends: endedElements(plan.ops, commit) };
+    return { result: toResult(commit, plan.counts), carried: carriedBySet(plan.ops, commit) };
   }
 
   #planBasis(): Omit<PlanInput, "chains" | "sets" | "flushMaps"> {

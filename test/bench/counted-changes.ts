@@ -35,14 +35,18 @@ for (let i = 0; i < changes; i++) {
     ["replaced", other],
     ["scaled", pods.slice(1)],
   ] as const) {
-    // In another order each time.
-    for (let j = 0; j < variants.length; j++) {
-      const variant = variants[(i + j) % variants.length];
+    // In another order each time, and behind another one: who comes behind its like finds its code in the caches.
+    for (const variant of shuffled(variants)) {
       const change = { kind: "EndpointSlice", object: makeSlice(index, now) } as const;
       const sample = await timed(variant.proxier, () => variant.proxier.upsert(decoded(change)));
       if (sample.transactions === 1) variant[into].push(sample);
     }
   }
+}
+
+function shuffled<T>(list: readonly T[]): T[] {
+  const rest = [...list];
+  return list.map(() => rest.splice(Math.floor(Math.random() * rest.length), 1)[0]);
 }
 
 const us = (samples: readonly Sample[], of: (sample: Sample) => number): string =>

@@ -9,6 +9,7 @@ import { ElementFlag, SetFlag, TableFlag } from "../../src/kernel/constants.js";
 import { batchLayout } from "../../src/kernel/element-batch.js";
 import { KernelError, type Fault } from "../../src/kernel/errors.js";
 import { runBatch } from "./kernel/batch.ts";
+import { carryCounts } from "./kernel/carry.ts";
 import { checkOps, sizeOf } from "./kernel/ops/check.ts";
 import {
   byAge,
@@ -189,7 +190,8 @@ export class FakeKernel implements Kernel {
     const started = performance.now();
     const inject = (op: Op, index: number): Refusal | undefined => this.injected(op, index);
     const dryRun = options.dryRun === true;
-    const outcome = runBatch(state, ops, { portId: this.portId, now: this.shared.now(), dryRun, inject });
+    const counts = carryCounts(state, ops);
+    const outcome = runBatch(state, counts.ops, { portId: this.portId, now: this.shared.now(), dryRun, inject });
     if (outcome.refused) throw refused(ops, outcome.errno, outcome.faults);
     if (!dryRun) {
       this.commits.push(ops);
@@ -200,7 +202,14 @@ export class FakeKernel implements Kernel {
       throw new KernelError("unknown-outcome", "the kernel's reply was lost", { action: "commit", errno: "ENOBUFS" });
     }
     const bytes = ops.reduce((sum, op) => sum + sizeOf(op), 0);
-    return { bytes, messages: ops.length + 2, kernelNs: Math.round((performance.now() - started) * 1e6), encodeNs: 0 };
+    const kernelNs = Math.round((performance.now() - started) * 1e6);
+    return {
+      bytes,
+      messages: ops.length + 2,
+      kernelNs,
+      encodeNs: 0,
+      ...(counts.carried && { carried: counts.carried }),
+    };
   }
 
   private injected(op: Op, index: number): Refusal | undefined {
@@ -270,17 +279,6 @@ export class FakeKernel implements Kernel {
         errno: "ENOENT",
       });
     return pack(set, this.shared.now());
-  }
-
-  elementsByKey(ref: TableRef, info: SetInfo, keys: Uint8Array): ElementBatch {
-    this.checkOpen("read elements");
-    const set = this.shared.state.find(ref)?.sets.get(info.set);
-    const { keyLen } = info;
-    if (set === undefined) return { count: 0, keyLen, dataLen: 0, bytes: new Uint8Array() };
-    const texts = Array.from({ length: keys.length / keyLen }, (_, i) =>
-      Buffer.from(keys.subarray(i * keyLen, (i + 1) * keyLen)).toString("latin1"),
-    );
-    return pack(set, this.shared.now(), new Set(texts));
   }
 
   async addresses(): Promise<InterfaceAddress[]> {
@@ -417,12 +415,12 @@ function setDump(ref: TableRef, set: SetState): SetDump {
 }
 
 /** All elements that have not expired; sets of intervals in the kernel's order, from the highest down. */
-function pack(set: SetState, now: number, keys?: ReadonlySet<string>): ElementBatch {
+function pack(set: SetState, now: number): ElementBatch {
   const all =
     set.sorted === undefined
       ? [...set.elements.values()]
       : [...set.elements.values()].filter((e) => e.catchall).concat(set.sorted.toReversed());
-  const elements = all.filter((element) => !isExpired(element, now) && keys?.has(element.key) !== false);
+  const elements = all.filter((element) => !isExpired(element, now));
   const timed = set.has(SetFlag.timeout);
   const shape = {
     keyLen: set.info.keyLen,

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <utility>
 
 namespace {
 
@@ -129,6 +130,27 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, 
   got = next(fd, message, flags);
   message->msg_iov[0].iov_len = room;
   return fate == kLoses ? Fail(kReceive) : got;
+}
+
+// One by one, as above.
+__attribute__((visibility("default"))) int recvmmsg(int fd, mmsghdr* messages, unsigned int count, int flags,
+                                                    timespec*) {
+  // The kernel keeps an error behind the first datagram for the next call.
+  static thread_local int kept = 0;
+  if (kept != 0) {
+    errno = std::exchange(kept, 0);
+    return -1;
+  }
+  for (unsigned int i = 0; i < count; ++i) {
+    const ssize_t got = recvmsg(fd, &messages[i].msg_hdr, flags);
+    if (got < 0 && i == 0) return -1;
+    if (got < 0) {
+      if (errno != EAGAIN) kept = errno;
+      return static_cast<int>(i);
+    }
+    messages[i].msg_len = static_cast<unsigned int>(got);
+  }
+  return static_cast<int>(count);
 }
 
 __attribute__((visibility("default"))) int poll(pollfd* fds, nfds_t count, int timeout) {

@@ -1,8 +1,9 @@
-/** Elements with counters: written with what they begin at, read one by one and in a dump, and told of when they go. */
+/** Elements with counters: written with what they begin at, read in a dump, and carried over to those that replace them. */
+import { availableParallelism } from "node:os";
 import { expect, test } from "vitest";
-import { DataTypeId, SetFlag } from "../../src/kernel/constants.js";
-import type { ElementBatch, SetInfo } from "../../src/kernel/types.js";
-import { addTable, dropTable, ip, useLab } from "./lab.js";
+import { DataTypeId, Hook, SetFlag } from "../../src/kernel/constants.js";
+import type { ElementBatch, Op, SetInfo } from "../../src/kernel/types.js";
+import { addRule, addTable, dropTable, inside, ip, useLab } from "./lab.js";
 
 const lab = useLab();
 const table = ip("counters");
@@ -51,7 +52,13 @@ const two: Counted = { key: 2, data: 20, packets: 7n, bytes: 420n };
 const many: Counted = { key: 3, data: 30, packets: 2n ** 40n + 1n, bytes: 2n ** 50n + 3n };
 const keys = (...of: readonly number[]): Uint8Array => new Uint8Array(new Uint32Array(of).buffer);
 
-test("elements begin where they are told to; a dump and a look at single ones tell so", async () => {
+const adding = { op: "add", kind: "elements", ...table, set: "map" } as const;
+const remove = (...of: readonly number[]): Op => {
+  const elements: ElementBatch = { count: of.length, keyLen: 4, dataLen: 0, bytes: keys(...of) };
+  return { op: "delete", kind: "elements", ...table, set: "map", elements };
+};
+
+test("elements begin where they are told to; a dump tells so", async () => {
   const { kernel } = lab();
   await kernel.commit([
     addTable(table),
@@ -60,26 +67,93 @@ test("elements begin where they are told to; a dump and a look at single ones te
   ]);
   expect((await kernel.sets(table))[0]?.exprs).toMatchObject([{ type: "counter" }]);
   expect(read(await kernel.elements(table, map))).toEqual([one, two, many]);
-  expect(read(kernel.elementsByKey(table, map, keys(3, 2)))).toEqual([two, many]);
-  expect(kernel.elementsByKey(table, map, keys(4)).count).toBe(0);
 });
 
-test("with echo, the commit tells what the deleted elements had counted, though others take their place in it", async () => {
+test("elements that carry on begin where those end whose places they take, and the others where they are told to", async () => {
   const { kernel } = lab();
-  const gone: ElementBatch = { count: 2, keyLen: 4, dataLen: 0, bytes: keys(2, 3) };
   const result = await kernel.commit([
-    { op: "delete", kind: "elements", ...table, set: "map", elements: gone, echo: true },
-    { op: "add", kind: "elements", ...table, set: "map", elements: batch({ ...two, data: 21 }) },
+    remove(2, 3),
+    {
+      ...adding,
+      elements: batch({ ...many, data: 31, packets: 1n, bytes: 1n }, { ...two, data: 21, packets: 5n, bytes: 50n }),
+      carry: new Uint32Array([0]),
+    },
   ]);
-  expect(result.echoes?.map(({ op, elements }) => [op, read(elements)])).toEqual([
-    [
-      0,
-      [
-        { ...two, data: 0 },
-        { ...many, data: 0 },
-      ],
-    ],
+  expect(result.carried).toEqual([{ op: 1, counts: new Float64Array([2 ** 40 + 1, 2 ** 50 + 3, 0]) }]);
+  expect(read(await kernel.elements(table, map))).toEqual([
+    one,
+    { ...two, data: 21, packets: 5n, bytes: 50n },
+    { ...many, data: 31 },
   ]);
-  expect(read(await kernel.elements(table, map))).toEqual([one, { ...two, data: 21 }]);
+});
+
+test("one whose key the kernel does not have begins where it is told to", async () => {
+  const { kernel } = lab();
+  const four: Counted = { key: 4, data: 40, packets: 4n, bytes: 44n };
+  const result = await kernel.commit([
+    remove(1),
+    {
+      ...adding,
+      elements: batch(four, { ...one, data: 11, packets: 9n, bytes: 9n }),
+      carry: new Uint32Array([0, 1]),
+    },
+  ]);
+  expect(result.carried).toEqual([{ op: 1, counts: new Float64Array([4, 44, 0, 0, 0, 0]) }]);
+  expect(read(await kernel.elements(table, map))[3]).toEqual(four);
+  expect(read(await kernel.elements(table, map))[0]).toEqual({ ...one, data: 11 });
+});
+
+test("packets that come while elements are replaced are counted by one or told as missed, every one", async () => {
+  const { kernel, netns } = lab();
+  const base = { type: "filter", hook: Hook.output, priority: 0 } as const;
+  await inside(netns, "ip link set lo up");
+  await kernel.commit([
+    { op: "add", kind: "chain", ...table, chain: "out", base },
+    addRule(table, "out", [
+      { type: "counter" },
+      { type: "immediate", dreg: 1, data: keys(3) },
+      { type: "lookup", set: "map", sreg: 1, dreg: 2 },
+    ]),
+  ]);
+  const before = await packetsOf(3);
+  let missed = 0;
+  let replaced = 0;
+  // Until one came between the look at an element and its end, where two processors can do that.
+  for (let round = 0; round < 10 && (round === 0 || (missed === 0 && availableParallelism() > 1)); round++) {
+    const send = "(for i in {1..10000}; do echo x > /dev/udp/127.0.0.1/7777 || true; done)";
+    const sending = inside(netns, `${send} & ${send} & wait`);
+    const over = new AbortController();
+    void sending.finally(() => over.abort());
+    for (; !over.signal.aborted; replaced++) {
+      const elements = batch({ ...many, data: replaced, packets: 0n, bytes: 0n });
+      const { carried } = await kernel.commit([remove(3), { ...adding, elements, carry: new Uint32Array([0]) }]);
+      missed += carried?.[0]?.counts[2] ?? 0;
+    }
+    await sending;
+  }
+  const [{ exprs }] = await kernel.rules(table, "out");
+  const sent = Number(exprs[0]?.type === "counter" ? exprs[0].packets : 0);
+  expect(sent).toBeGreaterThanOrEqual(20_000);
+  expect(replaced).toBeGreaterThan(100);
+  expect(missed > 0 || availableParallelism() === 1).toBe(true);
+  // A packet is lost that had found the former element, and counts only after the kernel told of its end: some ten instructions later.
+  const lost = sent - ((await packetsOf(3)) - before + missed);
+  expect(lost).toBeGreaterThanOrEqual(0);
+  expect(lost).toBeLessThanOrEqual(sent / 1000);
+
+  async function packetsOf(wanted: number): Promise<number> {
+    return Number(read(await kernel.elements(table, map)).find(({ key }) => key === wanted)?.packets ?? 0n);
+  }
+});
+
+test("indices that are none, or counters that are not there, are refused", async () => {
+  const { kernel } = lab();
+  const elements = batch(one);
+  await expect(kernel.commit([{ ...adding, elements, carry: new Uint32Array([1]) }])).rejects.toMatchObject({
+    code: "invalid",
+  });
+  const bare: ElementBatch = { count: 1, keyLen: 4, dataLen: 4, bytes: new Uint8Array(8) };
+  const carry = new Uint32Array([0]);
+  await expect(kernel.commit([{ ...adding, elements: bare, carry }])).rejects.toMatchObject({ code: "invalid" });
   await kernel.commit([dropTable(table)]);
 });

@@ -1,5 +1,6 @@
 /** What the tests of the addon share: a kernel in a namespace of its own, operations in few words, child processes. */
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll } from "vitest";
 import { DataTypeId } from "../../src/kernel/constants.js";
@@ -89,6 +90,12 @@ export async function kernelError(promise: Promise<unknown>): Promise<KernelErro
   );
   if (error instanceof KernelError) return error;
   throw error;
+}
+
+/** Runs a shell script in a namespace; rejects when it fails. */
+export async function inside(netns: string, script: string): Promise<void> {
+  const [code] = (await once(spawn("nsenter", [`--net=${netns}`, "bash", "-c", script]), "exit")) as [number];
+  if (code !== 0) throw new Error(`ended with ${code}: ${script}`);
 }
 
 /** Runs a script of test/native/child, `wrapper` before node, and parses the JSON of its last line. */

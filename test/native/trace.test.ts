@@ -1,6 +1,4 @@
 /** What the addon makes of NFT_MSG_TRACE, and its listener to packets of the real kernel. */
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { expect, test } from "vitest";
 import { loadAddon } from "../../src/kernel/addon.js";
 import { Hook, MetaKey, NfProto, TraceType } from "../../src/kernel/constants.js";
@@ -8,7 +6,7 @@ import type { NftKernel } from "../../src/kernel/nft-kernel.js";
 import type { Op, TraceEvent } from "../../src/kernel/types.js";
 import { attr, be, entryMessage, nest } from "./conntrack-messages.js";
 import { mutate, Random } from "./fuzz.js";
-import { addChain, addTable, dropTable, ip, useLab } from "./lab.js";
+import { addChain, addTable, dropTable, inside, ip, useLab } from "./lab.js";
 
 const lab = useLab();
 const addon = loadAddon();
@@ -103,10 +101,6 @@ test(`${INPUTS} spoilt messages: taken or refused, FUZZ_SEED=${seed}`, { timeout
   expect(taken).toBeLessThan(INPUTS);
 });
 
-const inside = async (netns: string, script: string): Promise<void> => {
-  const [code] = (await once(spawn("nsenter", [`--net=${netns}`, "bash", "-c", script]), "exit")) as [number];
-  expect(code).toBe(0);
-};
 const ref = ip("traced");
 /** Marks every packet that this namespace sends, and drops it at its end. */
 const marking: readonly Op[] = [

@@ -6,7 +6,7 @@ import type { ElementBatch, Verdict } from "../../kernel/types.js";
 import { rangeRecords } from "../rules/intervals.js";
 import { wordsFor } from "./bytes.js";
 import { writeCount } from "./counters.js";
-import { KEY, type PackedMap } from "./packed-map.js";
+import { KEY, type PackedMap, RowList } from "./packed-map.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
 export interface Widths {
@@ -22,6 +22,8 @@ const COUNTER_WORDS = 4;
 export interface PackedBatches {
   readonly adds?: ElementBatch;
   readonly deletes?: ElementBatch;
+  /** Indices of `adds` that go on counting where the kernel's elements end. */
+  readonly carry?: Uint32Array;
 }
 
 /** Writes rows' elements, and the few verdicts that they use, into buffers that grow. */
@@ -31,6 +33,7 @@ export class BatchWriter {
   readonly #stride: number;
   #deletes = new Int32Array(16);
   #deleteCount = 0;
+  #carry: RowList | undefined;
   readonly #used: Verdict[] = [];
   readonly #numbers = new Map<number, number>();
 
@@ -62,6 +65,12 @@ export class BatchWriter {
     else for (let i = 0; i < dataWords; i++) adds[to + keyWords + i] = data[at + i];
   }
 
+  /** The next addition goes on counting where the kernel's element of its key ends. */
+  carryNext(): void {
+    this.#carry ??= new RowList();
+    this.#carry.push(this.#addCount);
+  }
+
   delete(row: number): void {
     const { keyWords } = this.map;
     const to = this.#deleteCount++ * keyWords;
@@ -84,6 +93,7 @@ export class BatchWriter {
     return {
       ...(adds.count > 0 ? { adds: batch(this.#adds, adds) } : {}),
       ...(deletes.count > 0 ? { deletes: batch(this.#deletes, deletes) } : {}),
+      ...(this.#carry && { carry: this.#carry.rows.subarray(0, this.#carry.length) }),
     };
   }
 
@@ -152,12 +162,6 @@ export async function eachRecord(
     }
   });
   return complete;
-}
-
-/** The same of a batch without verdicts and flags, at once. */
-export function eachOfFew(batch: ElementBatch, visit: (words: Int32Array, at: number) => void): void {
-  const { stride, words } = wordsOf(batch);
-  for (let i = 0; i < batch.count; i++) visit(words, i * stride);
 }
 
 /** The records as words; keys or data of 1 or 2 bytes are padded first. */

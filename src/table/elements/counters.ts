@@ -1,22 +1,19 @@
 /**
  * What the elements of one set have counted. The kernel's own number is the total: an element that is replaced is written with what the
- * former one had counted by then, so that the next start finds it there. What came in between the kernel tells with the commit
- * (NLM_F_ECHO): that is in no element, and the set's declarer may keep it (`Counters.missed`):
+ * former one had counted by then, so that the next start finds it there. What came in between the kernel tells with the commit:
+ * that is in no element, and the set's declarer may keep it (`Counters.missed`):
  *
- *     read of the former element          k       the new one is written with k
- *     commit, and the former one's end    f       missed: f - k
+ *     read of the former element, by the thread that commits     k       the new one is written with k
+ *     commit, and the former one's end                           f       missed: f - k
  *
- * Rows that are being replaced, or were while a dump was under way, keep what they have: the dump may be from before or after.
+ * Rows that are being written, or were while a dump was under way, keep what they have: the dump may be from before or after.
  */
 import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch } from "../../kernel/types.js";
 
-interface Replacement {
-  /** Packets of the former element when it was read. */
-  readonly read: number;
-  readonly written: number;
-  /** The new element goes on where the former ends. */
-  readonly carries: boolean;
+interface Written {
+  readonly packets: number;
+  readonly bytes: number;
 }
 
 export class ElementCounters {
@@ -24,8 +21,8 @@ export class ElementCounters {
   #read = new Float64Array(32);
   /** By row: the total as of the reading before. */
   #before = new Float64Array(0);
-  readonly #replaced = new Map<number, Replacement>();
-  /** Rows whose element was replaced since the dump began. */
+  readonly #writing = new Map<number, Written>();
+  /** Rows whose element was written since the dump began. */
   #settled: Set<number> | undefined;
 
   packets(row: number): number {
@@ -57,47 +54,42 @@ export class ElementCounters {
 
   /** The kernel's element has counted this. */
   note(row: number, packets: number, bytes: number): void {
-    if (this.#replaced.has(row) || this.#settled?.has(row) === true) return;
-    this.#put(row, packets, bytes);
+    if (this.#writing.has(row) || this.#settled?.has(row) === true) return;
+    this.put(row, packets, bytes);
   }
 
-  /** The row is being written with `written`; what was there has counted what was noted of it last. */
-  replacing(row: number, written: number, carries: boolean): void {
-    this.#replaced.set(row, { read: this.packets(row), written, carries });
+  /** The row is being written with this. */
+  writing(row: number, packets: number, bytes: number): void {
+    this.#writing.set(row, { packets, bytes });
   }
 
-  get replacingAny(): boolean {
-    return this.#replaced.size > 0;
+  get writingAny(): boolean {
+    return this.#writing.size > 0;
   }
 
-  /**
-   * What was being written is in force. `end`: what the former element had counted in the end, where the kernel told. Returns what of that
-   * the new one does not have.
-   */
-  replaced(row: number, end: number | undefined): number {
-    const replacement = this.#replaced.get(row);
-    if (replacement === undefined) return 0;
-    const { read, written, carries } = replacement;
-    this.#replaced.delete(row);
-    this.#put(row, written, carries ? this.bytes(row) : 0);
+  /** What was being written is in force. */
+  written(row: number): void {
+    const written = this.#writing.get(row);
+    if (written === undefined) return;
+    this.#writing.delete(row);
+    this.put(row, written.packets, written.bytes);
     this.#settled?.add(row);
-    return carries && end !== undefined ? Math.max(0, end - read) : 0;
   }
 
   /** It is not. */
   aborted(row: number): void {
-    this.#replaced.delete(row);
+    this.#writing.delete(row);
   }
 
   /** The row is another element's from now on. */
   freed(row: number): void {
-    this.#replaced.delete(row);
+    this.#writing.delete(row);
     if (row * 2 + 1 < this.#read.length) this.#read.fill(0, row * 2, row * 2 + 2);
     if (row < this.#before.length) this.#before[row] = 0;
     this.#settled?.add(row);
   }
 
-  #put(row: number, packets: number, bytes: number): void {
+  put(row: number, packets: number, bytes: number): void {
     if (row * 2 + 1 >= this.#read.length) {
       const larger = new Float64Array(Math.max(row * 2 + 2, this.#read.length * 2));
       larger.set(this.#read);

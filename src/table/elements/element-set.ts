@@ -47,8 +47,8 @@ export interface TrackerOptions {
   /** Rows are ranges, first and last value, which the kernel holds as one or two elements with flags. */
   readonly ranges?: boolean;
   readonly onDirty?: () => void;
-  /** Of sets with counters; undefined: the kernel has none, or cannot be asked. */
-  readonly counterSource?: () => CounterSource | undefined;
+  /** Of sets with counters. */
+  readonly counterSource?: CounterSource;
 }
 
 /** One set's elements. `Table` alone calls what `ElementSet` does not have. */
@@ -74,7 +74,7 @@ export class TrackedElements implements ElementSet {
     this.dataLen = options.dataLen;
     this.#map = new PackedMap(wordsFor(this.keyLen), wordsFor(this.dataLen));
     this.#rows = new Rows(this.#map, options.onDirty, spec.counters && ((row) => this.#counted?.freed(row)));
-    const { verdicts, ranges = false, counterSource = (): undefined => undefined } = options;
+    const { verdicts, ranges = false, counterSource = () => Promise.resolve(undefined) } = options;
     this.#verdicts = verdicts;
     this.#counted = spec.counters && new CountedRows(this.#map, this.#rows, this, counterSource);
     const { keyLen, dataLen } = this;
@@ -230,11 +230,11 @@ export class TrackedElements implements ElementSet {
   }
 
   /**
-   * The transaction is in force: the kernel holds what was sent. Grace periods that begin with it end at `due`. `ends`: the elements that it
-   * deleted, with what they had counted.
+   * The transaction is in force: the kernel holds what was sent. Grace periods that begin with it end at `due`. `carried`: the counts of
+   * `change.carry` (CommitResult.carried).
    */
-  async settle(change: PackedChange, due: number, ends?: ElementBatch): Promise<void> {
-    this.#counted?.settle(change, ends);
+  async settle(change: PackedChange, due: number, carried?: Float64Array): Promise<void> {
+    this.#counted?.settle(change, carried);
     if (change.full) this.#rows.forgetKernel();
     const { deleteRows } = change;
     for (let i = 0; i < deleteRows.length; i++) this.#rows.dropKernel(deleteRows.rows[i]);

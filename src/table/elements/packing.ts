@@ -15,7 +15,7 @@ interface Frozen {
   readonly data: Int32Array;
 }
 
-export interface Taken {
+interface Taken {
   readonly full: boolean;
   /** Every row below `limit`; otherwise the first `limit` of `rows`. */
   readonly every: boolean;
@@ -38,8 +38,6 @@ interface RowChanges {
 export interface PackedChange extends PackedBatches, RowChanges {
   /** The set is created anew: everything desired is added, nothing deleted singly. */
   readonly full: boolean;
-  /** The kernel is to tell what the elements that are deleted have counted. */
-  readonly counted: boolean;
 }
 
 export interface PackedSet extends Widths {
@@ -94,11 +92,8 @@ export class Packing {
     const { counted } = this;
     const additions = Math.min(most, taken.every ? this.map.size : this.rows.pendingAdds);
     const writer = new BatchWriter(this.map, this.set, this.set.verdicts, additions, counted !== undefined);
-    const reading = counted?.readReplaced(taken, most);
-    if (reading !== undefined) await reading;
     const change = {
       full: taken.full && !taken.begun,
-      counted: counted !== undefined,
       addRows: new RowList(additions),
       deleteRows: new RowList(),
       deferredRows: new RowList(),

@@ -42,8 +42,8 @@ export class DesiredState {
   #dirtyChains = new Set<string>();
   #dirtySets = new Set<string>();
   #targets = new Set<string>();
-  /** Where sets with counters are read; undefined: there is no kernel. */
-  counterSource: CounterSource | undefined;
+  /** Where sets with counters are read. */
+  counterSource: CounterSource = () => Promise.resolve(undefined);
   readonly #chainUses = new Map<string, number>();
   readonly #setUses = new Map<string, number>();
 
@@ -191,7 +191,7 @@ export class DesiredState {
       return new TrackedElements(spec, { keyLen, dataLen: 4, verdicts: this.verdicts, onDirty });
     }
     const dataLen = spec.data === undefined ? 0 : packedBytes(spec.data);
-    return new TrackedElements(spec, { keyLen, dataLen, onDirty, counterSource: () => this.counterSource });
+    return new TrackedElements(spec, { keyLen, dataLen, onDirty, counterSource: (set) => this.counterSource(set) });
   }
 
   #unref(chain: DesiredChain | undefined): void {

@@ -15,7 +15,6 @@
  * the kernel looks at all elements of a map for each rule that comes to name it. Elements with verdicts do not go ahead, for their chains
  * may come with the last transaction; nor do ranges, whose two ends belong together.
  */
-import type { ElementBatch } from "../../kernel/types.js";
 import type { PackedChange } from "../elements/packing.js";
 import { chainServes, type PlanInput, type SetPlan } from "./plan.js";
 import type { SetSnapshot, Snapshot } from "./snapshot.js";
@@ -65,8 +64,8 @@ export interface Piece {
   readonly last: boolean;
 }
 
-/** By set: elements that a transaction deleted, with what they had counted. */
-export type EndedElements = ReadonlyMap<string, ElementBatch>;
+/** By set: what its elements in a transaction have carried over (CommitResult.carried). */
+export type CarriedBySet = ReadonlyMap<string, Float64Array>;
 
 /** The elements that were taken for one apply, until each is in force or given back. */
 export class Outgoing {
@@ -105,20 +104,20 @@ export class Outgoing {
   }
 
   /** These are in force. They are noted while others are written: `settled` waits for that. Grace periods that begin with it end at `due`. */
-  settle(sets: readonly OutgoingSet[], due: number, ends: EndedElements): void {
+  settle(sets: readonly OutgoingSet[], due: number, carried: CarriedBySet): void {
     for (const set of sets) this.#open.delete(set);
-    this.#settling = this.#settleAfter(this.#settling, sets, due, ends);
+    this.#settling = this.#settleAfter(this.#settling, sets, due, carried);
   }
 
   async #settleAfter(
     former: Promise<void>,
     sets: readonly OutgoingSet[],
     due: number,
-    ends: EndedElements,
+    carried: CarriedBySet,
   ): Promise<void> {
     await former;
     for (const { name, taken, change } of sets) {
-      if (change !== undefined) await taken?.settle(change, due, ends.get(name));
+      if (change !== undefined) await taken?.settle(change, due, carried.get(name));
     }
   }
 

@@ -21,9 +21,6 @@ import type { FaultyObject, OperationCounts } from "../rules/types.js";
 /** What an operation is about, for its faults. */
 export type Origin = Omit<FaultyObject, "errno" | "text" | "key" | "position">;
 
-/** Each is a page of the kernel's memory until the transaction is through. */
-const MOST_ECHOED = 1000;
-
 export interface PlannedOp {
   readonly op: Op;
   readonly origin: Origin;
@@ -194,8 +191,9 @@ function planSet({ ref, state, flushMaps }: PlanInput, plan: SetPlan, phases: Ph
     ["addElements", "add", change?.adds],
   ] as const) {
     if (elements === undefined) continue;
-    const echo = op === "delete" && change?.counted === true && elements.count <= MOST_ECHOED ? { echo: true } : {};
-    phases.push(phase, ref, { op, kind: "elements", set, elements, ...echo }, { kind: "element", set }, elements.count);
+    const carry = op === "add" && change?.carry !== undefined ? { carry: change.carry } : {};
+    const operation = { op, kind: "elements", set, elements, ...carry } as const;
+    phases.push(phase, ref, operation, { kind: "element", set }, elements.count);
   }
 }
 

@@ -1,6 +1,6 @@
 /** What an apply says of itself, and of what was at fault. */
 import { KernelError, type KernelErrorCode } from "../../kernel/errors.js";
-import type { CommitResult, ElementBatch } from "../../kernel/types.js";
+import type { CommitResult } from "../../kernel/types.js";
 import { joined } from "./drift.js";
 import { noCounts, type Counts, type PlannedOp } from "./plan.js";
 import type { ApplyResult, FaultyObject } from "../rules/types.js";
@@ -47,14 +47,13 @@ export function toResult(commit: CommitResult | undefined, counts: Counts): Appl
   };
 }
 
-/** By set: what the kernel told of the elements that a commit deleted. */
-export function endedElements(ops: readonly PlannedOp[], commit: CommitResult | undefined): Map<string, ElementBatch> {
-  const ended = new Map<string, ElementBatch>();
-  for (const { op: index, elements } of commit?.echoes ?? []) {
+export function carriedBySet(ops: readonly PlannedOp[], commit: CommitResult | undefined): Map<string, Float64Array> {
+  const carried = new Map<string, Float64Array>();
+  for (const { op: index, counts } of commit?.carried ?? []) {
     const op = ops[index]?.op;
-    if (op?.kind === "elements") ended.set(op.set, elements);
+    if (op?.kind === "elements") carried.set(op.set, counts);
   }
-  return ended;
+  return carried;
 }
 
 /** The kernel's faults in terms of our objects. */
