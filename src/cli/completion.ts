@@ -38,7 +38,7 @@ function bash(outline: readonly CommandOutline[]): string {
   return `# ${PROGRAM} completion for bash: source <(${PROGRAM} completion bash)
 _nft_proxier() {
   local current="\${COMP_WORDS[COMP_CWORD]}" before="\${COMP_WORDS[COMP_CWORD-1]}" path="" words="" word
-  for word in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+  for word in "\${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}"; do
     case "$path:$word" in
 ${paths.join("\n")}
     esac

@@ -1,6 +1,9 @@
 /** What is generated of the command line's definitions: shells complete all of it, and the manual page names all of it. */
 import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { completionScript } from "../../../src/cli/completion.js";
 import { manPage } from "../../../src/cli/man.js";
@@ -52,3 +55,72 @@ test.skipIf(!existsSync("/usr/bin/groff"))("groff reads the manual page without 
   expect(stdout).toMatch(/nft[-‐−]proxier status \[options\]/);
   expect(stdout.replaceAll(/\s+/g, " ")).toContain("One of: table, wide, json, yaml, name.");
 });
+
+/** What a line becomes with a Tab behind it, in an interactive zsh: each as it stands then. */
+const ZSH = `
+zmodload zsh/zpty
+zpty shell "TERM=dumb HOME=/nonexistent zsh -f -i"
+zpty -w shell "PS1=; source $1; show() { print -r -- \\"<<\\$BUFFER>>\\"; BUFFER= }; zle -N show; bindkey '^X' show; print re''ady"
+zpty -r -m shell line "*ready*"
+for words in "\${@:2}"; do
+  zpty -w -n shell "$words"$'\\t\\C-x'
+  zpty -r -m shell line "*<<*>>*"
+  print -r -- "\${\${line##*<<}%%>>*}"
+done
+zpty -d shell`;
+
+async function withScript<T>(shell: "zsh" | "fish", use: (path: string) => T): Promise<T> {
+  const directory = await mkdtemp(join(tmpdir(), "nft-proxier-completion-"));
+  try {
+    const path = join(directory, "script");
+    await writeFile(path, completionScript(shell, outline));
+    return use(path);
+  } finally {
+    await rm(directory, { recursive: true });
+  }
+}
+
+/** Words, and what they become. */
+const COMPLETED = [
+  ["nft-proxier st", "status"],
+  ["nft-proxier services --no", "--no-headers"],
+  ["nft-proxier services default/web --output w", "wide"],
+  ["nft-proxier conntrack l", "list"],
+  ["nft-proxier conntrack list --ser", "--service"],
+  ["nft-proxier completion z", "zsh"],
+] as const;
+
+test.skipIf(!existsSync("/usr/bin/zsh"))(
+  "a zsh (Debian's package zsh, where it is) completes the same",
+  async () => {
+    const lines = COMPLETED.map(([line]) => line);
+    const { stdout } = await withScript("zsh", (path) =>
+      spawnSync("zsh", ["-f", "-c", ZSH, "zsh", path, ...lines], { encoding: "utf8", timeout: 60_000 }),
+    );
+    expect(
+      stdout
+        .trimEnd()
+        .split("\n")
+        .map((line) => line.trim().split(" ").at(-1)),
+    ).toEqual(COMPLETED.map(([, word]) => word));
+  },
+  90_000,
+);
+
+test.skipIf(!existsSync("/usr/bin/fish"))(
+  "a fish (Debian's package fish, where it is) completes the same",
+  async () => {
+    const complete = COMPLETED.map(([line]) => `complete -C '${line}'`).join("\n");
+    const { stdout, stderr } = await withScript("fish", (path) =>
+      spawnSync("fish", ["--no-config", "-c", `source ${path}\n${complete}`], { encoding: "utf8", timeout: 60_000 }),
+    );
+    expect(stderr).toBe("");
+    expect(
+      stdout
+        .trimEnd()
+        .split("\n")
+        .map((line) => line.split("\t")[0]),
+    ).toEqual(COMPLETED.map(([, word]) => word));
+  },
+  90_000,
+);
