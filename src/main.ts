@@ -1,7 +1,13 @@
 #!/usr/bin/env node
 import { basename } from "node:path";
 import { installSignalHandlers } from "./base/signals.js";
-import { holdYoungGeneration, limitYoungGeneration, nodeProblem, setUpCollector } from "./base/runtime.js";
+import {
+  holdYoungGeneration,
+  letYoungGenerationGrow,
+  limitYoungGeneration,
+  nodeProblem,
+  setUpCollector,
+} from "./base/runtime.js";
 import { ignoreGoneReader } from "./cli/stdio.js";
 
 // Ahead of all else: what comes before is lost to PID 1.
@@ -13,15 +19,19 @@ if (problem !== undefined) {
   process.exit(1);
 }
 
+const [, calledFile = "", firstWord = "-"] = process.argv;
+const staysInMemory = firstWord === "run" || firstWord.startsWith("-");
 // Ahead of the program's modules: reading them is the first that makes it grow.
-holdYoungGeneration();
-setUpCollector();
+if (staysInMemory) {
+  holdYoungGeneration();
+  setUpCollector();
+} else letYoungGenerationGrow();
 
 try {
   const { main } = await import("./cli/program.js");
-  limitYoungGeneration();
+  if (staysInMemory) limitYoungGeneration();
   ignoreGoneReader();
-  const calledAs = basename(process.argv[1] ?? "") === "kube-proxy" ? "kube-proxy" : "nft-proxier";
+  const calledAs = basename(calledFile) === "kube-proxy" ? "kube-proxy" : "nft-proxier";
   process.exitCode = await main(process.argv.slice(2), calledAs);
 } catch (error) {
   process.stderr.write(`nft-proxier: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);

@@ -48,6 +48,34 @@ export async function inSlices(count: number, work: (from: number, to: number) =
   }
 }
 
+/** Names that are put in order in one piece: a ms or two. */
+const SORTED = 2_048;
+
+/** The names in the order of their code units; the array is not to be used any more. */
+export async function sortedInSlices(names: string[]): Promise<string[]> {
+  let runs: string[][] = [];
+  for (let from = 0; from < names.length; from += SORTED) {
+    runs.push(names.slice(from, from + SORTED).sort());
+    await yieldToEventLoop();
+  }
+  while (runs.length > 1) {
+    const merged: string[][] = [];
+    for (let i = 0; i < runs.length; i += 2)
+      merged.push(i + 1 < runs.length ? await merge(runs[i], runs[i + 1]) : runs[i]);
+    runs = merged;
+  }
+  return runs[0] ?? [];
+}
+
+async function merge(a: readonly string[], b: readonly string[]): Promise<string[]> {
+  const merged: string[] = [];
+  let [i, j] = [0, 0];
+  await inSlices(a.length + b.length, (from, to) => {
+    for (let at = from; at < to; at++) merged.push(j >= b.length || (i < a.length && a[i] <= b[j]) ? a[i++] : b[j++]);
+  });
+  return merged;
+}
+
 /** Writes each as soon as the one before is through; the next is prepared meanwhile. */
 export async function inTurn<T>(all: AsyncIterable<T>, write: (one: T) => Promise<void>): Promise<void> {
   let writing = Promise.resolve();

@@ -2,7 +2,8 @@ import { type ReadLegacyChains, removeLeftovers } from "../leftovers/index.js";
 import { createLogger, type Logger, type LogLevel } from "../base/logger.js";
 import { TABLE_NAME } from "../ruleset/names.js";
 import { Table } from "../table/index.js";
-import { MONOTONIC_CLOCK, openKernel } from "./setup.js";
+import { openKernel } from "./open-kernel.js";
+import { MONOTONIC_CLOCK } from "./setup.js";
 
 const FAMILIES = ["ip", "ip6"] as const;
 

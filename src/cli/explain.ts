@@ -1,10 +1,19 @@
 import { DaemonAway, NotFound } from "../control/client.js";
-import type { ServiceList, StatusReport } from "../control/types.js";
+import { ownerPath } from "../control/owner-path.js";
+import type { ServiceList, ServicePortStatus, StatusReport } from "../control/types.js";
 import { openConnections } from "../explain/connections.js";
 import type { PacketSpec } from "../explain/packet.js";
-import { PacketError, packetOf, type Report, reportOn, reportText, type Sources } from "../explain/report.js";
+import {
+  type Addressed,
+  PacketError,
+  packetOf,
+  type Report,
+  reportOn,
+  reportText,
+  type Sources,
+} from "../explain/report.js";
 import type { ExplainOptions } from "./options.js";
-import { openKernel } from "./setup.js";
+import { openKernel } from "./open-kernel.js";
 import { answerOf, jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";
 
@@ -39,15 +48,28 @@ function packet(words: readonly string[], inInterface: string): PacketSpec {
 
 function sourcesOf(socket: string | undefined): Sources {
   return {
-    services: async () => (await answerIfAny<ServiceList>(socket, "services"))?.items,
-    endpointsOf: async ({ namespace, name }) =>
-      (await answerIfAny<ServiceList>(socket, "services", namespace, name))?.items ?? [],
+    ownerOf: (to) => ownerAsked(socket, to),
+    services: async () => (await answerIfAny<ServiceList>(socket, "services"))?.items ?? [],
     nodePorts: async (family) => {
       const status = await answerIfAny<StatusReport>(socket, "status");
       return status?.families.find((each) => each.family === family);
     },
     openConnections,
   };
+}
+
+async function ownerAsked(
+  socket: string | undefined,
+  to: Addressed,
+): Promise<readonly ServicePortStatus[] | undefined> {
+  try {
+    return (await answerOf<ServiceList>(socket, ...ownerPath(to))).items;
+  } catch (error) {
+    if (!(error instanceof UserError)) throw error;
+    if (error.cause instanceof NotFound) return [];
+    if (error.cause instanceof DaemonAway) return undefined;
+    throw error;
+  }
 }
 
 /** Undefined: no daemon answers, or there is nothing of it. */

@@ -1,26 +1,20 @@
-import type { ServiceList } from "../control/types.js";
+import type { Kernel } from "../kernel/types.js";
 import { columns } from "../base/columns.js";
 import { type KernelService, type KernelServiceList, kernelServices } from "./kernel-view.js";
 import type { ServicesOptions } from "./options.js";
-import { answerOf, answerOrKernel, jsonText } from "./status.js";
+import { jsonText } from "./status.js";
 import { UserError } from "./stdio.js";
 
-/** All services by the daemon, or by the kernel alone where none answers. Rejects with a UserError where neither tells. */
-export async function allServices(
-  { output, headers = true, socket }: ServicesOptions,
-  text: (list: ServiceList) => Promise<string>,
+/** What the kernel's tables serve. Rejects with a UserError where there are none. */
+export async function servicesByKernel(
+  kernel: Kernel,
+  away: string,
+  output: ServicesOptions["output"],
+  headers: boolean,
 ): Promise<string> {
-  const lacking = "names, state and endpoints that are not ready cannot be known.";
-  const answer = await answerOrKernel(
-    () => answerOf<ServiceList>(socket, "services"),
-    lacking,
-    async (kernel, away) => {
-      const list = await kernelServices(kernel);
-      if (list === undefined) throw new UserError(`${away} And no table kube-proxy is here: services are not served.`);
-      return list;
-    },
-  );
-  return "daemon" in answer ? text(answer.daemon) : kernelServicesText(answer.kernel, output, headers);
+  const list = await kernelServices(kernel);
+  if (list === undefined) throw new UserError(`${away} And no table kube-proxy is here: services are not served.`);
+  return kernelServicesText(list, output, headers);
 }
 
 export async function kernelServicesText(

@@ -10,17 +10,10 @@ import { createLogger, type Logger } from "../base/logger.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { ConnectionSettingsError } from "../source/kubernetes/errors.js";
 import { ManifestDirectoryError } from "../source/manifests/source.js";
+import { openKernel } from "./open-kernel.js";
 import { UserError } from "./stdio.js";
 import type { ManifestOptions, OwnOptions } from "./options.js";
-import {
-  availableFamilies,
-  decoderFor,
-  manifestSource,
-  MONOTONIC_CLOCK,
-  nodeName,
-  openKernel,
-  readConfig,
-} from "./setup.js";
+import { availableFamilies, decoderFor, manifestSource, MONOTONIC_CLOCK, nodeName, readConfig } from "./setup.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { programVersion } from "./version.js";
 

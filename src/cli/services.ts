@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { EndpointStatus, ServiceList, ServicePortStatus } from "../control/types.js";
+import { rowOf, titleOf } from "../control/service-row.js";
+import type { ServiceList, ServicePortStatus, ServiceTable } from "../control/types.js";
 import { columns } from "../base/columns.js";
 import type { ServicesOptions } from "./options.js";
-import { answerOf, jsonText } from "./status.js";
+import { answerOrKernel, itemsOf, jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";
 
 /**
@@ -12,20 +13,43 @@ import { UserError, writeOut } from "./stdio.js";
 export async function servicesCommand(name: string | undefined, options: ServicesOptions): Promise<number> {
   const { output, headers = true, watch = false, socket } = options;
   if (watch) return watchServices(name, options);
-  if (name === undefined) {
-    const { allServices } = await import("./kernel-services.js");
-    await writeOut(await allServices(options, (list) => textOf(list, output, headers)));
-    return 0;
+  if (name === undefined) await writeOut(await allServices(options));
+  else {
+    const { withConnections } = await import("./endpoint-connections.js");
+    await writeOut(await textOf(await withConnections(await servicesOf(name, socket)), output, headers));
   }
-  const { withConnections } = await import("./endpoint-connections.js");
-  const list = await withConnections(await servicesOf(name, socket));
-  await writeOut(await textOf(list, output, headers));
   return 0;
+}
+
+/** By the daemon, or by the kernel alone where none answers. Rejects with a UserError where neither tells. */
+async function allServices({ output, headers = true, socket }: ServicesOptions): Promise<string> {
+  const lacking = "names, state and endpoints that are not ready cannot be known.";
+  const answer = await answerOrKernel(
+    () => textByDaemon(output, headers, socket),
+    lacking,
+    async (kernel, away) => (await import("./kernel-services.js")).servicesByKernel(kernel, away, output, headers),
+  );
+  return "daemon" in answer ? answer.daemon : answer.kernel;
+}
+
+async function textByDaemon(
+  output: ServicesOptions["output"],
+  headers: boolean,
+  socket: string | undefined,
+): Promise<string> {
+  if (output === "table") {
+    const rows: (readonly string[])[] = [];
+    const table = await itemsOf(socket, ["table"], (some) => rows.push(...(some as ServiceTable["items"])));
+    return linesText((table as Omit<ServiceTable, "items">).columns, rows, headers);
+  }
+  if (output !== "wide") return textOf(await servicesOf(undefined, socket), output, headers);
+  const { withConnectionsLeft } = await import("./endpoint-connections.js");
+  return textOf(await withConnectionsLeft(await listOf(socket, ["endpoints"])), output, headers);
 }
 
 /** All services, or the one that is named "NAMESPACE/NAME" with its endpoints, as the daemon answers. */
 export function servicesOf(name: string | undefined, socket: string | undefined): Promise<ServiceList> {
-  return listOf(socket, name === undefined ? [] : serviceName(name));
+  return listOf(socket, name === undefined ? ["services"] : ["services", ...serviceName(name)]);
 }
 
 /** Between two looks, ms. */
@@ -73,11 +97,13 @@ function serviceName(text: string): readonly [string, string] {
 
 async function listOf(socket: string | undefined, path: readonly string[]): Promise<ServiceList> {
   try {
-    return await answerOf<ServiceList>(socket, "services", ...path);
+    const items: ServicePortStatus[] = [];
+    const head = await itemsOf(socket, path, (some) => items.push(...(some as ServiceList["items"])));
+    return { ...(head as Omit<ServiceList, "items">), items };
   } catch (error) {
     if (!(error instanceof UserError) || !error.message.startsWith("services/")) throw error;
     const hint = "it does not exist, has no ClusterIP, or is headless; `nft-proxier services` lists what is served";
-    throw new UserError(`${path.join("/")} is not served: ${hint}`, { cause: error });
+    throw new UserError(`${path.slice(1).join("/")} is not served: ${hint}`, { cause: error });
   }
 }
 
@@ -89,81 +115,19 @@ export async function textOf(list: ServiceList, format: ServicesOptions["output"
     return [...new Set(items.map(({ namespace, name }) => `service/${namespace}/${name}\n`))].join("");
   }
   const wide = format === "wide";
-  const title = titleOf(wide);
+  const { EndpointLines } = await import("./endpoint-lines.js");
+  const endpoints = new EndpointLines(headers);
+  for (const item of items) endpoints.add(item);
   const rows = items.map((item) => rowOf(item, wide));
-  const lines = columns(headers ? [title, ...rows] : rows);
-  if (items.length === 0 && headers) return "no services are served\n";
-  const endpoints = items.flatMap((item) => endpointLines(item, headers));
-  return `${[...lines, ...endpoints].join("\n")}\n`;
+  return linesText(titleOf(wide), rows, headers, endpoints.lines());
 }
 
-function titleOf(wide: boolean): string[] {
-  const title = ["SERVICE", "PORT", "ADDRESS", "NODE PORT", "POLICY", "READY", "CONNECTIONS", "RATE", "STATE"];
-  return wide ? [...title, "REASON"] : title;
-}
-
-function rowOf(item: ServicePortStatus, wide: boolean): string[] {
-  const { clusterIP, externalIPs, loadBalancerIPs } = item;
-  const addresses = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
-  return [
-    `${item.namespace}/${item.name}${item.portName === "" ? "" : `:${item.portName}`}`,
-    `${item.port}/${item.protocol}`,
-    addresses.length > 0 ? addresses.join(",") : "-",
-    item.nodePort === 0 ? "-" : String(item.nodePort),
-    policyText(item),
-    `${item.serving}/${item.total}`,
-    item.connections === undefined ? "-" : String(item.connections),
-    rateText(item.connectionsPerSecond),
-    item.state,
-    ...(wide ? [item.reason ?? "-"] : []),
-  ];
-}
-
-/** "Cluster", or which of the two policies is Local. */
-function policyText({ internalTrafficPolicy, externalTrafficPolicy }: ServicePortStatus): string {
-  const [inside, outside] = [internalTrafficPolicy === "Local", externalTrafficPolicy === "Local"];
-  if (inside && outside) return "Local";
-  if (inside) return "internal Local";
-  return outside ? "external Local" : "Cluster";
-}
-
-function endpointLines(item: ServicePortStatus, headers: boolean): string[] {
-  const { endpoints } = item;
-  if (endpoints === undefined) return [];
-  const counted = endpoints.some(({ connections }) => connections !== undefined);
-  const tracked = endpoints.some(({ open }) => open !== undefined);
-  const title = ["", "ENDPOINT", "WHERE", "STATE", "SHARE", "LOCAL SHARE"];
-  if (counted) title.push("CONNECTIONS");
-  if (tracked) title.push("OPEN", "HALF OPEN");
-  const rows = endpoints.map(endpointRow);
-  const family = item.family === "ip" ? "IPv4" : "IPv6";
-  const head = [
-    "",
-    `${item.portName === "" ? "" : `${item.portName} `}${item.port}/${item.protocol} ${family}: endpoints`,
-  ];
-  return [...head, ...columns(headers ? [title, ...rows] : rows)];
-}
-
-function endpointRow(endpoint: EndpointStatus): string[] {
-  const { address, port, local, serving, draining, clusterShare, localShare, connections, open, halfOpen } = endpoint;
-  const text = address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
-  return [
-    "",
-    text,
-    local ? "this node" : "another node",
-    draining === true ? "draining" : serving ? "serving" : "not serving",
-    share(clusterShare),
-    share(localShare),
-    ...[connections, open, halfOpen].flatMap((count) => (count === undefined ? [] : String(count))),
-  ];
-}
-
-/** Of new connections: "12/s". */
-export function rateText(perSecond: number | undefined): string {
-  if (perSecond === undefined) return "-";
-  return `${perSecond.toFixed(perSecond > 0 && perSecond < 10 ? 1 : 0)}/s`;
-}
-
-function share(of: number): string {
-  return of === 0 ? "-" : `${(of * 100).toFixed(of < 0.1 ? 1 : 0)} %`;
+function linesText(
+  title: readonly string[],
+  rows: readonly (readonly string[])[],
+  headers: boolean,
+  more: readonly string[] = [],
+): string {
+  if (rows.length === 0 && headers) return "no services are served\n";
+  return `${[...columns(headers ? [title, ...rows] : rows), ...more].join("\n")}\n`;
 }

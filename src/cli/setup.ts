@@ -1,8 +1,6 @@
 import { hostname, networkInterfaces } from "node:os";
 import { reasonOf } from "../base/unknown.js";
 import { ConfigError, defaultConfig, loadConfig, type ProxyConfig } from "../config/index.js";
-import { KernelError } from "../kernel/errors.js";
-import { NftKernel } from "../kernel/nft-kernel.js";
 import { parseAddress } from "../base/ip.js";
 import type { LocalAddress } from "../node/facts.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
@@ -41,16 +39,6 @@ export function availableFamilies(log: Logger): KernelFamilies {
     log.info({ reason: kernel.noIPv6 }, "this kernel has no IPv6: only the IPv4 table is written");
   }
   return kernel;
-}
-
-/** The kernel of this network namespace. Throws a UserError that says what is missing: rights, nf_tables, the addon. */
-export async function openKernel(): Promise<NftKernel> {
-  try {
-    return await NftKernel.open();
-  } catch (error) {
-    if (error instanceof KernelError) throw new UserError(error.message, { cause: error });
-    throw error;
-  }
 }
 
 /** Addresses of this machine's interfaces, without netlink: it needs neither rights nor the addon. */

@@ -1,4 +1,4 @@
-import { ask, DaemonAway, NotFound } from "../control/client.js";
+import { ask, askForItems, DaemonAway, NotFound } from "../control/client.js";
 import { defaultSocketPath } from "../control/socket-path.js";
 import {
   type ApiStatus,
@@ -18,12 +18,21 @@ const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 
 /** The daemon's answer. Rejects with a UserError where it is away, or knows nothing of it. */
 export async function answerOf<T>(socket: string | undefined, ...path: readonly string[]): Promise<T> {
-  try {
-    return (await ask(socket ?? defaultSocketPath(), ...path)) as T;
-  } catch (error) {
-    if (error instanceof DaemonAway || error instanceof NotFound) throw new UserError(error.message, { cause: error });
-    throw error;
-  }
+  return (await ask(socket ?? defaultSocketPath(), ...path).catch(explained)) as T;
+}
+
+/** The same of a list: items are handed on as they come, and the answer is what is beside them. */
+export async function itemsOf(
+  socket: string | undefined,
+  path: readonly string[],
+  onItems: (items: readonly unknown[]) => void,
+): Promise<object> {
+  return askForItems(socket ?? defaultSocketPath(), path, onItems).catch(explained);
+}
+
+function explained(error: unknown): never {
+  if (error instanceof DaemonAway || error instanceof NotFound) throw new UserError(error.message, { cause: error });
+  throw error;
 }
 
 /**
@@ -39,7 +48,7 @@ export async function answerOrKernel<T, K>(
     return { daemon: await daemon() };
   } catch (error) {
     if (!(error instanceof UserError) || !(error.cause instanceof DaemonAway) || !error.cause.absent) throw error;
-    const { openKernel } = await import("./setup.js");
+    const { openKernel } = await import("./open-kernel.js");
     const kernel = await openKernel();
     try {
       const answer = await fallback(kernel, error.message);
@@ -61,9 +70,12 @@ export async function statusCommand({ output, events = false, socket }: StatusOp
     await writeOut(output === "json" ? jsonText(list) : eventText(list));
     return 0;
   }
-  const { kernelStatus } = await import("./kernel-view.js");
   const lacking = "names, endpoints' state, what is pending or refused, and events cannot be known.";
-  const answer = await answerOrKernel(() => answerOf<StatusReport>(socket, "status"), lacking, kernelStatus);
+  const answer = await answerOrKernel(
+    () => answerOf<StatusReport>(socket, "status"),
+    lacking,
+    async (kernel, away) => (await import("./kernel-view.js")).kernelStatus(kernel, away),
+  );
   const report = "daemon" in answer ? answer.daemon : answer.kernel;
   if (output === "json") await writeOut(jsonText(report));
   else await writeOut("daemon" in answer ? statusText(answer.daemon) : kernelStatusText(answer.kernel));

@@ -1,9 +1,10 @@
 /** `top`: the services, or one service's endpoints, that get the most connections. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { columns } from "../base/columns.js";
+import { rateText } from "../control/service-row.js";
 import type { ServiceList } from "../control/types.js";
 import type { TopOptions } from "./options.js";
-import { rateText, servicesOf } from "./services.js";
+import { servicesOf } from "./services.js";
 import { writeOut } from "./stdio.js";
 
 /** Lines of a screen that is none. */

@@ -9,7 +9,7 @@ import { NoOwnedTables, PacketTrace } from "../trace/trace.js";
 import { isDropped, type TracedPacket, type TraceTotals } from "../trace/types.js";
 import { Output, ReaderGone } from "./conntrack/output.js";
 import type { TraceOptions } from "./options.js";
-import { openKernel } from "./setup.js";
+import { openKernel } from "./open-kernel.js";
 import { UserError } from "./stdio.js";
 import { TraceNames } from "./trace-names.js";
 

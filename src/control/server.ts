@@ -7,8 +7,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createConnection } from "node:net";
 import { basename, dirname, join } from "node:path";
 import type { Logger } from "../base/logger.js";
-import { yieldToEventLoop } from "../base/time-slice.js";
 import { reasonOf } from "../base/unknown.js";
+import { jsonParts } from "./json-parts.js";
 import { isDefaultName } from "./socket-path.js";
 
 /** Answers a path below "/v1/"; undefined: there is none such. */
@@ -129,37 +129,32 @@ async function answer(request: IncomingMessage, response: ServerResponse, route:
   const path = pathOf(request.url ?? "");
   const body = path === undefined ? undefined : await route(path);
   if (body === undefined) return send(response, 404, { error: `nothing at ${request.url ?? ""}` });
-  if (isLongList(body)) return sendList(response, body);
-  send(response, 200, body);
+  await sendParts(response, body);
 }
 
-/** Items that are written in one piece: some ms at most. */
-const PIECE = 256;
+/** A reader that takes nothing for so long has gone away, ms. */
+const STALLED_MS = 10_000;
 
-function isLongList(body: unknown): body is { readonly items: readonly unknown[] } {
-  return (
-    typeof body === "object" &&
-    body !== null &&
-    "items" in body &&
-    Array.isArray(body.items) &&
-    body.items.length > PIECE
-  );
-}
-
-/** As `send`, in pieces between which the event loop gets its turns: 10,000 services as one text hold it for 30 ms. */
-async function sendList(
-  response: ServerResponse,
-  { items, ...head }: { readonly items: readonly unknown[] },
-): Promise<void> {
+/** What is made waits until the reader has taken what was made before. */
+async function sendParts(response: ServerResponse, body: unknown): Promise<void> {
   response.writeHead(200, { "content-type": "application/json" });
-  response.write(`${JSON.stringify(head).slice(0, -1)},"items":[`);
-  for (let from = 0; from < items.length && !response.destroyed; from += PIECE) {
-    const piece = JSON.stringify(items.slice(from, from + PIECE)).slice(1, -1);
-    // What the reader has not taken yet waits in memory, as it would in one piece.
-    response.write(from === 0 ? piece : `,${piece}`);
-    await yieldToEventLoop();
+  response.setTimeout(STALLED_MS, () => response.destroy());
+  for await (const part of jsonParts(body)) {
+    if (!response.write(part)) await drained(response);
+    if (response.destroyed) return;
   }
-  response.end("]}");
+  response.end();
+}
+
+function drained(response: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      response.off("drain", done).off("close", done);
+      resolve();
+    };
+    response.on("drain", done).on("close", done);
+    if (response.destroyed) done();
+  });
 }
 
 /** The words below "/v1/"; undefined: it is not there, or not to be decoded. */

@@ -1,13 +1,19 @@
 /** Services with what the kernel has counted of them: for the commands that ask, and for metrics. */
-import { TimeSlice } from "../base/time-slice.js";
+import { TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
 import type { ServiceModel } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
 import type { ConnectionSource, CountedPort } from "../observe/connection-metrics.js";
 import { ConnectionReadings, type CountingProxier } from "../proxier/connection-readings.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import type { Clock } from "../table/index.js";
-import { describeService, listServices, type ListedModel, type ServiceStates } from "./services.js";
-import { API_VERSION, type ServiceList } from "./types.js";
+import type { Sources } from "../explain/report.js";
+import { PiecewiseList } from "./json-parts.js";
+import { ownerPath, ownerQuestion } from "./owner-path.js";
+import { describeService, type ListedModel, type Listing, servicesInPieces, type ServiceStates } from "./services.js";
+import { rowOf, titleOf } from "./service-row.js";
+import { API_VERSION, type ServiceList, type ServicePortStatus } from "./types.js";
+
+const HEAD = { apiVersion: API_VERSION, kind: "ServiceList" } as const;
 
 export interface ServiceBoardOptions {
   readonly families: readonly IpFamily[];
@@ -25,12 +31,14 @@ export class ServiceBoard implements ConnectionSource {
     this.#readings = new ConnectionReadings(options.proxier, options.clock);
   }
 
-  /** "/v1/services…"; undefined: it is another path, or a service that is not served. */
+  /** "/v1/services…", "/v1/table", "/v1/endpoints" and "/v1/owner/…"; undefined: it is another path, or nothing that is served. */
   route(path: readonly string[], states: ServiceStates): Promise<unknown> | undefined {
-    const [what, namespace, name] = path;
-    if (what !== "services") return undefined;
-    if (path.length === 1) return this.#list(states);
-    return path.length === 3 ? this.#describe(`${namespace}/${name}`, states) : undefined;
+    const [what, ...rest] = path;
+    if (what === "owner") return this.#ownerOf(path, states);
+    if (what === "table" && rest.length === 0) return this.#table(states);
+    if (what !== "services" && what !== "endpoints") return undefined;
+    if (rest.length === 0) return this.#list(states, what === "endpoints");
+    return what === "services" && rest.length === 2 ? this.#describe(rest.join("/"), states) : undefined;
   }
 
   counts(family: IpFamily): { readonly services: number; readonly endpoints: number } {
@@ -57,24 +65,60 @@ export class ServiceBoard implements ConnectionSource {
     return ports;
   }
 
-  async #list(states: ServiceStates): Promise<ServiceList> {
-    const { families, proxier } = this.#options;
+  /** What an explanation asks for. */
+  sources(states: ServiceStates): Pick<Sources, "ownerOf" | "services"> {
+    return {
+      ownerOf: async (to) => (await this.#ownerOf(ownerPath(to), states))?.items ?? [],
+      services: () => this.#all(states),
+    };
+  }
+
+  async #all(states: ServiceStates): Promise<ServicePortStatus[]> {
+    const all: ServicePortStatus[] = [];
+    for await (const piece of servicesInPieces(this.#listing(states), false)) {
+      all.push(...piece);
+      await yieldToEventLoop();
+    }
+    return all;
+  }
+
+  async #list(states: ServiceStates, details: boolean): Promise<PiecewiseList> {
     await this.#read();
-    const items = await listServices(proxier.model, families, states, this.#readings);
-    return { apiVersion: API_VERSION, kind: "ServiceList", items };
+    return new PiecewiseList(HEAD, servicesInPieces(this.#listing(states), details));
+  }
+
+  async #table(states: ServiceStates): Promise<PiecewiseList> {
+    await this.#read();
+    const head = { apiVersion: API_VERSION, kind: "ServiceTable", columns: titleOf(false) } as const;
+    return new PiecewiseList(head, rowsOf(servicesInPieces(this.#listing(states), false)));
   }
 
   #describe(service: string, states: ServiceStates): Promise<ServiceList> | undefined {
+    const listing = this.#listing(states);
+    if (describeService(listing, service).length === 0) return undefined;
+    return this.#read().then(() => ({ ...HEAD, items: describeService(listing, service) }));
+  }
+
+  #ownerOf(path: readonly string[], states: ServiceStates): Promise<ServiceList> | undefined {
+    const asked = ownerQuestion(path);
+    if (asked === undefined) return undefined;
+    const { family, protocol, port, address } = asked;
+    const { model } = this.#options.proxier;
+    const owner = model.ownerOf(family, address, protocol, port) ?? model.ownerOf(family, "", protocol, port);
+    return owner === undefined ? undefined : this.#describe(owner, states);
+  }
+
+  #listing(states: ServiceStates): Listing {
     const { families, proxier } = this.#options;
-    if (describeService(proxier.model, families, states, service).length === 0) return undefined;
-    return this.#read().then(() => {
-      const items = describeService(proxier.model, families, states, service, this.#readings);
-      return { apiVersion: API_VERSION, kind: "ServiceList", items };
-    });
+    return { model: proxier.model, families, states, counted: this.#readings };
   }
 
   /** What cannot be read is told as it was last: other metrics of the same scrape must not go with it. */
   async #read(): Promise<void> {
     if (this.#options.counters !== "off") await this.#readings.read().catch(() => undefined);
   }
+}
+
+async function* rowsOf(pieces: AsyncIterable<readonly ServicePortStatus[]>): AsyncGenerator<string[][]> {
+  for await (const piece of pieces) yield piece.map((item) => rowOf(item, false));
 }

@@ -1,13 +1,18 @@
 /** Services as an operator asks for them, from the model as it is now. */
-import { TimeSlice } from "../base/time-slice.js";
+import { sortedInSlices, TimeSlice } from "../base/time-slice.js";
 import { weightsOf } from "../model/balance.js";
+import { READY, SERVING, TERMINATING } from "../model/categorize.js";
+import type { DescribedEndpoint } from "../model/endpoint-details.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServiceModel } from "../model/index.js";
-import type { IpFamily, ServicePortView, ServiceTarget } from "../model/types.js";
+import type { EndpointCounts, IpFamily, ServicePortView } from "../model/types.js";
 import type { PortConnections } from "../ruleset/connection-counts.js";
 import type { EndpointStatus, ServicePortStatus, ServiceState } from "./types.js";
 
-export type ListedModel = Pick<ServiceModel, "services" | "views" | "targets" | "lostClaims">;
+export type ListedModel = Pick<
+  ServiceModel,
+  "services" | "views" | "endpoints" | "endpointCounts" | "targets" | "ownerOf" | "lostClaims"
+>;
 
 /** A service's state in the kernel, which its objects do not tell. */
 export interface ServiceStates {
@@ -26,35 +31,40 @@ export interface ServiceConnections {
 
 const NOT_COUNTED: ServiceConnections = { connections: () => [], intervalMs: undefined };
 
-/** All service ports of the families, by name; the event loop gets its turns meanwhile. */
-export async function listServices(
-  model: ListedModel,
-  families: readonly IpFamily[],
-  states: ServiceStates,
-  counted = NOT_COUNTED,
-): Promise<ServicePortStatus[]> {
-  const slice = new TimeSlice();
+/** Services that are told of, and what of them beside the model. */
+export interface Listing {
+  readonly model: ListedModel;
+  readonly families: readonly IpFamily[];
+  readonly states: ServiceStates;
+  /** Default: nothing is counted. */
+  readonly counted?: ServiceConnections;
+}
+
+/** Of a piece of the list: making it, and then writing it, are to be done in one turn of the event loop. ms */
+const PIECE_MS = 3;
+
+/** All service ports of the families, by name, some at a time; who takes them lets the event loop have its turns. */
+export async function* servicesInPieces(listing: Listing, details: boolean): AsyncGenerator<ServicePortStatus[]> {
+  const { model, families } = listing;
   const lost = lossesByService(model);
-  const names = [...model.services()].sort();
-  const found: ServicePortStatus[] = [];
+  const slice = new TimeSlice(PIECE_MS);
+  const names = await sortedInSlices([...model.services()]);
+  slice.begin();
+  let piece: ServicePortStatus[] = [];
   for (const service of names) {
-    for (const family of families)
-      found.push(...portsOf(model, family, service, { states, lost, counted, details: false }));
-    if (slice.spent) await slice.yield();
+    for (const family of families) piece.push(...portsOf(listing, family, service, lost, details));
+    if (!slice.spent) continue;
+    yield piece;
+    piece = [];
+    slice.begin();
   }
-  return found;
+  yield piece;
 }
 
 /** One service with its endpoints; empty: it is not served. */
-export function describeService(
-  model: ListedModel,
-  families: readonly IpFamily[],
-  states: ServiceStates,
-  service: string,
-  counted = NOT_COUNTED,
-): ServicePortStatus[] {
-  const lost = lossesByService(model);
-  return families.flatMap((family) => portsOf(model, family, service, { states, lost, counted, details: true }));
+export function describeService(listing: Listing, service: string): ServicePortStatus[] {
+  const lost = lossesByService(listing.model);
+  return listing.families.flatMap((family) => portsOf(listing, family, service, lost, true));
 }
 
 function lossesByService(model: ListedModel): ReadonlyMap<string, string> {
@@ -65,21 +75,32 @@ function lossesByService(model: ListedModel): ReadonlyMap<string, string> {
   return lost;
 }
 
-interface Beside {
-  readonly states: ServiceStates;
-  readonly lost: ReadonlyMap<string, string>;
-  readonly counted: ServiceConnections;
-  readonly details: boolean;
-}
-
-function portsOf(model: ListedModel, family: IpFamily, service: string, beside: Beside): ServicePortStatus[] {
-  const targets = new Map(model.targets(family, service).map((target) => [target.id, target]));
-  const ports = beside.counted.connections(family, service);
-  return model.views(family, service).map((view) => {
+function portsOf(
+  { model, states, counted = NOT_COUNTED }: Listing,
+  family: IpFamily,
+  service: string,
+  lost: ReadonlyMap<string, string>,
+  details: boolean,
+): ServicePortStatus[] {
+  const views = model.views(family, service);
+  if (views.length === 0) return [];
+  const counts = model.endpointCounts(family, service);
+  const endpoints = details ? model.endpoints(family, service) : [];
+  const ports = counted.connections(family, service);
+  return views.map((view, i) => {
     const port = ports.find(({ portName, protocol }) => portName === view.portName && protocol === view.protocol);
     return {
-      ...statusOf(family, view, { target: targets.get(view.id), port }, beside),
-      ...rateOf(port, beside.counted),
+      ...statusOf(family, view, counts[i], port),
+      ...rateOf(port, counted),
+      ...stateOf(family, view, states, lost),
+      ...(details && {
+        endpoints: endpointsOf(
+          view,
+          endpoints[i] ?? [],
+          drainingOf(model, family, view, endpoints[i]),
+          port?.endpoints,
+        ),
+      }),
     };
   });
 }
@@ -87,12 +108,10 @@ function portsOf(model: ListedModel, family: IpFamily, service: string, beside: 
 function statusOf(
   family: IpFamily,
   view: ServicePortView,
-  { target, port }: { readonly target: ServiceTarget | undefined; readonly port: PortConnections | undefined },
-  beside: Beside,
-): ServicePortStatus {
+  counts: EndpointCounts,
+  port: PortConnections | undefined,
+): Omit<ServicePortStatus, "state"> {
   const [namespace = "", name = ""] = view.service.split("/");
-  const { state, reason } = stateOf(family, view, beside);
-  const serving = target?.serving ?? [];
   return {
     namespace,
     name,
@@ -107,12 +126,8 @@ function statusOf(
     internalTrafficPolicy: policy(view.internalPolicyLocal),
     externalTrafficPolicy: policy(view.externalPolicyLocal),
     affinitySeconds: view.affinitySeconds,
-    serving: serving.filter(Boolean).length,
-    total: serving.length,
+    ...counts,
     ...(port !== undefined && { connections: port.connections }),
-    state,
-    ...(reason !== undefined && { reason }),
-    ...(beside.details && target !== undefined && { endpoints: endpointsOf(view, target, port?.endpoints) }),
   };
 }
 
@@ -124,7 +139,8 @@ function policy(local: boolean): "Cluster" | "Local" {
 function stateOf(
   family: IpFamily,
   view: ServicePortView,
-  { states, lost }: Beside,
+  states: ServiceStates,
+  lost: ReadonlyMap<string, string>,
 ): { readonly state: ServiceState; readonly reason?: string } {
   const refusal = states.quarantineReason(family, view.service);
   if (refusal !== undefined) return { state: "quarantined", reason: refusal };
@@ -146,18 +162,46 @@ function rateOf(
 
 function endpointsOf(
   view: ServicePortView,
-  target: ServiceTarget,
+  endpoints: readonly DescribedEndpoint[],
+  draining: ReadonlySet<string>,
   counted: ReadonlyMap<string, number> | undefined,
 ): EndpointStatus[] {
   const cluster = sharesIn(view.clusterEndpoints, view);
   const local = sharesIn(view.localEndpoints, view);
-  return target.endpoints.map((endpoint, i) => {
-    const key = `${endpoint.address} ${endpoint.port}`;
-    const shares = { clusterShare: cluster.get(key) ?? 0, localShare: local.get(key) ?? 0 };
-    const connections = counted === undefined ? {} : { connections: counted.get(key) ?? 0 };
-    const draining = target.draining?.[i] === true ? { draining: true } : {};
-    return { ...endpoint, serving: target.serving[i] ?? false, ...draining, ...shares, ...connections };
+  return endpoints.map(({ address, port, local: isLocal, state, pod, node, zone, hints }) => {
+    const key = `${address} ${port}`;
+    return {
+      ...{ address, port, local: isLocal },
+      ...{ ready: has(state, READY), serving: has(state, SERVING), terminating: has(state, TERMINATING) },
+      ...(draining.has(key) && { draining: true }),
+      ...(pod !== "" && { pod }),
+      ...(node !== "" && { node }),
+      ...(zone !== "" && { zone }),
+      ...(hints.nodes.length > 0 && { forNodes: hints.nodes }),
+      ...(hints.zones.length > 0 && { forZones: hints.zones }),
+      ...{ clusterShare: cluster.get(key) ?? 0, localShare: local.get(key) ?? 0 },
+      ...(counted !== undefined && { connections: counted.get(key) ?? 0 }),
+    };
   });
+}
+
+const NONE: ReadonlySet<string> = new Set();
+
+/** "address port" of those whose connections are kept though they terminate. */
+function drainingOf(
+  model: ListedModel,
+  family: IpFamily,
+  { id, service }: ServicePortView,
+  endpoints: readonly DescribedEndpoint[] = [],
+): ReadonlySet<string> {
+  if (!endpoints.some(({ state }) => has(state, TERMINATING))) return NONE;
+  const target = model.targets(family, service).find((each) => each.id === id);
+  const kept = target?.endpoints.filter((_, i) => target.draining?.[i]) ?? [];
+  return new Set(kept.map(({ address, port }) => `${address} ${port}`));
+}
+
+function has(state: number, condition: number): boolean {
+  return (state & condition) !== 0;
 }
 
 /** By "address port": of new connections that draw from the list. */

@@ -12,11 +12,10 @@ import type {
 } from "../proxier/observer.js";
 import type { Logger } from "../base/logger.js";
 import { TimeSlice } from "../base/time-slice.js";
-import type { Sources } from "../explain/report.js";
 import type { SamplePacket } from "../explain/firewalls.js";
 import { EventRing } from "./event-ring.js";
 import type { NodeLook } from "./node-look.js";
-import { describeService, listServices, type ServiceStates } from "./services.js";
+import type { ServiceStates } from "./services.js";
 import {
   API_VERSION,
   type ApiStatus,
@@ -40,10 +39,7 @@ export interface StatusBoardOptions {
   readonly nodeName: string;
   /** The families that are served. */
   readonly families: readonly IpFamily[];
-  readonly model: Pick<
-    ServiceModel,
-    "counts" | "dirtyServices" | "services" | "views" | "targets" | "lostClaims" | "problems"
-  >;
+  readonly model: Pick<ServiceModel, "counts" | "dirtyServices" | "services" | "views" | "lostClaims" | "problems">;
   readonly health: Pick<ProxyHealth, "healthy" | "pendingMs" | "nodeIneligibleReason">;
   /** How the node stands beside the rules; default: nothing is looked at. */
   readonly lookAtNode?: (samples: readonly SamplePacket[]) => Promise<NodeLook>;
@@ -189,13 +185,10 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     };
   }
 
-  /** As an explanation asks for it. */
-  readonly sources: Omit<Sources, "openConnections"> = {
-    services: () => listServices(this.#options.model, this.#options.families, this),
-    endpointsOf: ({ namespace, name }) =>
-      Promise.resolve(describeService(this.#options.model, this.#options.families, this, `${namespace}/${name}`)),
-    nodePorts: (family) => Promise.resolve(this.#nodePorts.get(family)),
-  };
+  /** Where node ports answer; undefined: not known yet. */
+  nodePortsOf(family: IpFamily): NodePortStatus | undefined {
+    return this.#nodePorts.get(family);
+  }
 
   events(): EventList {
     return { apiVersion: API_VERSION, kind: "EventList", items: this.#events.items };

@@ -4,7 +4,11 @@
  *     GET /v1/status                     → StatusReport
  *     GET /v1/events                     → EventList
  *     GET /v1/services                   → ServiceList, a line for each service port and family
+ *     GET /v1/table                      → ServiceTable, the same as cells: a third of the bytes
  *     GET /v1/services/NAMESPACE/NAME    → ServiceList of one service, with its endpoints
+ *     GET /v1/endpoints                  → ServiceList of all services, each with its endpoints
+ *     GET /v1/owner/ip|ip6/TCP|UDP|SCTP/PORT[/ADDRESS]
+ *                                        → ServiceList of the service that has the port at the address, or else the node port, with its endpoints
  *     GET /v1/diagnosis                  → Diagnosis
  */
 import type { IpFamily, Protocol } from "../model/types.js";
@@ -23,10 +27,19 @@ export interface EndpointStatus {
   readonly port: number;
   /** On this node. */
   readonly local: boolean;
-  /** Ready, or serving while it terminates. */
+  /** Its conditions, as its slice says. Those that are ready take new connections; where none is, those that serve and terminate. */
+  readonly ready: boolean;
   readonly serving: boolean;
+  readonly terminating: boolean;
   /** It terminates, and its connections are kept for the service's drain-seconds. */
   readonly draining?: boolean;
+  /** Name of its pod; "namespace/name" where that is not the service's namespace. Absent, as the next ones: not said. */
+  readonly pod?: string;
+  readonly node?: string;
+  readonly zone?: string;
+  /** Nodes and zones that it is for. */
+  readonly forNodes?: readonly string[];
+  readonly forZones?: readonly string[];
   /** Of new connections by policy Cluster, 0 to 1; and by policy Local, 0 where no policy is Local. */
   readonly clusterShare: number;
   readonly localShare: number;
@@ -64,7 +77,7 @@ export interface ServicePortStatus {
   readonly state: ServiceState;
   /** Why it is not in force. */
   readonly reason?: string;
-  /** Where one service was asked for. */
+  /** Where they were asked for. */
   readonly endpoints?: readonly EndpointStatus[];
 }
 
@@ -88,6 +101,13 @@ export function nodePortPlaces({ nodePortAddresses, localhostNodePorts = [] }: N
   if (nodePortAddresses === "all" && localhostNodePorts.length === 0) return "every local address but loopback";
   const named = [...(nodePortAddresses === "all" ? ["every other local address"] : nodePortAddresses)];
   return [...localhostNodePorts, ...named].join(", ") || "no address";
+}
+
+export interface ServiceTable {
+  readonly apiVersion: typeof API_VERSION;
+  readonly kind: "ServiceTable";
+  readonly columns: readonly string[];
+  readonly items: readonly (readonly string[])[];
 }
 
 export interface FamilyStatus extends NodePortStatus {

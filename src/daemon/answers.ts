@@ -1,6 +1,7 @@
 /** What operators are answered: in the log when a signal asks, on the control socket, on the status page. */
 import { hostname } from "node:os";
 import { servesLocalhost } from "../config/index.js";
+import type { IpFamily } from "../model/types.js";
 import { lookAtNode } from "../control/node-look.js";
 import { ControlServer, type Route } from "../control/server.js";
 import { ServiceBoard } from "../control/service-board.js";
@@ -59,7 +60,7 @@ export class Answers {
     proxier.observe(this.board);
     const services = this.#countServices();
     this.#route = (path) => services.route(path, this.board) ?? this.board.route(path);
-    this.page = showsPage(options) ? this.#statusPage() : undefined;
+    this.page = showsPage(options) ? this.#statusPage(services) : undefined;
     onStatusRequest(() => {
       status.say();
       this.board.say(log);
@@ -99,12 +100,17 @@ export class Answers {
     return board;
   }
 
-  #statusPage(): HttpHandler {
+  #statusPage(services: ServiceBoard): HttpHandler {
     const { kernel, nodeName } = this.#options;
     const history = new WriteHistory();
     this.#parts.proxier.observe(history);
+    const sources = {
+      ...services.sources(this.board),
+      nodePorts: (family: IpFamily) => Promise.resolve(this.board.nodePortsOf(family)),
+      openConnections,
+    };
     const explain = async (words: readonly string[]): Promise<string> =>
-      reportText(await reportOn(packetOf(words, ""), kernel, { ...this.board.sources, openConnections }));
+      reportText(await reportOn(packetOf(words, ""), kernel, sources));
     return statusPage({ answers: this.#route, history, hostNames: [nodeName, hostname()], explain });
   }
 

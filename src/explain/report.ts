@@ -1,11 +1,11 @@
 /** An explanation in words: which packet is meant, whose address it goes to, what else is to be known about it. */
 import { columns } from "../base/columns.js";
 import { familyOf, parseAddress } from "../base/ip.js";
-import type { NodePortStatus, ServicePortStatus } from "../control/types.js";
+import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../control/types.js";
 import type { IpFamily } from "../model/types.js";
 import { isLoopback } from "../node/facts.js";
 import type { Kernel } from "../kernel/types.js";
-import { type ExplainedVerdict, type Explanation, explainPacket } from "./explain.js";
+import { type ExplainedEndpoint, type ExplainedVerdict, type Explanation, explainPacket } from "./explain.js";
 import { type PacketSpec, type Transport, withPort } from "./packet.js";
 import {
   addressesOf,
@@ -68,8 +68,12 @@ export function ownerOf(
   );
 }
 
+/** An endpoint, and whose it is; absent: not known. */
+export type NamedEndpoint = ExplainedEndpoint & Pick<EndpointStatus, "pod" | "node" | "zone">;
+
 export interface Report extends Explanation {
   readonly packet: PacketSpec;
+  readonly endpoints: readonly NamedEndpoint[];
   /** Whose address and port it is. */
   readonly service?: ServicePortStatus;
   /** Connections that are open, by their endpoint. */
@@ -79,10 +83,13 @@ export interface Report extends Explanation {
 
 /** What is asked beside the kernel's rules, behind them. */
 export interface Sources {
-  /** All of this node; undefined: no daemon answers. */
-  services(): Promise<readonly ServicePortStatus[] | undefined>;
-  /** The ports of one service with its endpoints, as desired; none: it is not served. */
-  endpointsOf(service: ServicePortStatus): Promise<readonly ServicePortStatus[]>;
+  /**
+   * The ports, with their endpoints as desired, of the service that has this address and port, or else this node port; none: no service has it; undefined:
+   * no daemon answers.
+   */
+  ownerOf(to: Addressed): Promise<readonly ServicePortStatus[] | undefined>;
+  /** Of all of this node; asked where none has it. */
+  services(): Promise<readonly ServicePortStatus[]>;
   /** Where node ports answer; undefined: not known. */
   nodePorts(family: IpFamily): Promise<NodePortStatus | undefined>;
   /** Connections that are open from the packet's sender (undefined: from any) to its destination. */
@@ -94,25 +101,36 @@ export async function reportOn(packet: PacketSpec, kernel: Kernel, sources: Sour
   const explanation = await explainPacket(kernel, packet);
   const source = packet.source === OUTSIDE[packet.family] ? undefined : packet.source;
   const open = await sources.openConnections(packet, source);
-  const services = await sources.services();
-  const service = services === undefined ? undefined : ownerOf(packet, services);
+  const ports = await sources.ownerOf(packet);
+  const owner = ports === undefined ? undefined : ownerOf(packet, ports);
   const notes = openNotes(open, explanation);
-  if (services === undefined) notes.push("no daemon answers: which service this is cannot be said");
-  else if (service === undefined) notes.push(...nearestNotes(packet, services));
+  if (ports === undefined) notes.push("no daemon answers: which service this is cannot be said");
+  else if (owner === undefined) notes.push(...nearestNotes(packet, await sources.services()));
   else {
-    const desired = (await sources.endpointsOf(service)).find((each) => isSamePort(each, service));
-    notes.push(...differenceNotes(explanation, desired));
+    notes.push(...differenceNotes(explanation, owner));
     const nodePorts = await sources.nodePorts(packet.family);
-    notes.push(...nodePortNotes(packet, explanation, service, nodePorts));
+    notes.push(...nodePortNotes(packet, explanation, owner, nodePorts));
   }
   notes.push(...(await nodeNotes(packet, explanation)));
   for (const what of explanation.unknown)
     notes.push(`could not be judged from outside, and was taken not to match: ${what}`);
-  return { packet, ...(service && { service }), ...explanation, ...(open.length > 0 && { open }), notes };
+  const { endpoints: desired, ...service } = owner ?? {};
+  const endpoints = explanation.endpoints.map((each) => ({ ...each, ...detailsOf(each, desired) }));
+  const asked = owner === undefined ? {} : { service: service as ServicePortStatus };
+  return { packet, ...asked, ...explanation, endpoints, ...(open.length > 0 && { open }), notes };
 }
 
-function isSamePort(a: ServicePortStatus, b: ServicePortStatus): boolean {
-  return a.family === b.family && a.protocol === b.protocol && a.port === b.port;
+function detailsOf(
+  { address, port }: ExplainedEndpoint,
+  desired: readonly EndpointStatus[] = [],
+): Pick<EndpointStatus, "pod" | "node" | "zone"> {
+  const same = desired.find((each) => each.address === address && each.port === port);
+  const { pod, node, zone } = same ?? {};
+  return {
+    ...(pod !== undefined && { pod }),
+    ...(node !== undefined && { node }),
+    ...(zone !== undefined && { zone }),
+  };
 }
 
 const VERDICTS: Readonly<Record<ExplainedVerdict, string>> = {
@@ -132,11 +150,13 @@ export function reportText({ packet, verdict, endpoints, steps, service, notes }
     lines.push(`service ${namespace}/${name}${port}: ${state}${reason === undefined ? "" : ` (${reason})`}`);
   }
   if (endpoints.length > 0) {
-    const rows = endpoints.map(({ address, port, share, masqueraded }) => [
+    const known = (["pod", "node", "zone"] as const).filter((detail) => endpoints.some((each) => each[detail]));
+    const rows = endpoints.map((endpoint) => [
       "",
-      withPort(address, port),
-      `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`,
-      masqueraded ? "sees an address of this node" : "sees the sender's address",
+      withPort(endpoint.address, endpoint.port),
+      ...known.map((detail) => endpoint[detail] ?? "-"),
+      `${(endpoint.share * 100).toFixed(endpoint.share < 0.1 ? 1 : 0)} %`,
+      endpoint.masqueraded ? "sees an address of this node" : "sees the sender's address",
     ]);
     lines.push("", "endpoints", ...columns(rows));
   }

@@ -2,6 +2,7 @@
 import type { IpFamily, Prefix } from "../base/ip.js";
 import type { Balance } from "./balance.js";
 import type { Hints } from "./categorize.js";
+import type { EndpointDetails } from "./endpoint-details.js";
 import type { EndpointList } from "./endpoints.js";
 import type { Limits } from "./limits.js";
 import type { Protocol } from "./types.js";
@@ -74,6 +75,8 @@ export interface SliceRecord {
   readonly hints: readonly Hints[] | undefined;
   /** Undefined when no endpoint has a zone; "": it has none. */
   readonly zones: readonly string[] | undefined;
+  /** Undefined: the slice names neither pods nor nodes. */
+  readonly details: EndpointDetails | undefined;
 }
 
 /** What a source hands on of an object. */

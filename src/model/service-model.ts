@@ -6,6 +6,7 @@ import { Claims, NODE_PORT } from "./claims.js";
 import { guardsOf, lossesOf, takeOvers } from "./clashes.js";
 import { ProblemLog } from "./problem-log.js";
 import type { FamilyRecord, ModelObject, ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
+import { describedEndpoints, type DescribedEndpoint, sameDetails } from "./endpoint-details.js";
 import { candidatesOf, readyEndpoints, sameSlice, withSlice } from "./slices.js";
 import {
   drainingAmong,
@@ -16,9 +17,11 @@ import {
   releasedClaims,
   releasedEndpoints,
   resets,
+  takesTraffic,
   targetOf,
 } from "./targets.js";
 import type {
+  EndpointCounts,
   HealthCheck,
   IpFamily,
   NodeContext,
@@ -244,6 +247,31 @@ export class ServiceModel {
     });
   }
 
+  /** Every endpoint of each of the service ports, as `views` has them, with what operators are told of it. */
+  endpoints(family: IpFamily, service: string): DescribedEndpoint[][] {
+    return this.#ports(family, service, (slices, { name, protocol }) =>
+      describedEndpoints(slices, family, name, protocol),
+    );
+  }
+
+  /** The same, counted: those that take traffic, and all. */
+  endpointCounts(family: IpFamily, service: string): EndpointCounts[] {
+    return this.#ports(family, service, (slices, { name, protocol }) => {
+      const { states } = candidatesOf(slices, family, name, protocol);
+      return { serving: states.filter(takesTraffic).length, total: states.length };
+    });
+  }
+
+  #ports<T>(
+    family: IpFamily,
+    service: string,
+    of: (slices: readonly SliceRecord[], port: ServicePortRecord) => T,
+  ): T[] {
+    const { record, slices } = this.#services.get(service) ?? NO_SERVICE;
+    if (record?.[family] === undefined || !this.#families.includes(family)) return [];
+    return record.ports.map((port) => of(slices, port));
+  }
+
   /** The service that has an address and port, or (`address` "") a node port; undefined when none has. */
   ownerOf(family: IpFamily, address: string, protocol: Protocol, port: number): string | undefined {
     return this.#claims[family].owner(address, protocol, port);
@@ -437,7 +465,10 @@ export class ServiceModel {
   #putSlice(record: SliceRecord): boolean {
     const before = this.#slices.get(record.name);
     if (before !== undefined) {
-      if (sameSlice(before, record)) return false;
+      if (sameSlice(before, record)) {
+        if (!sameDetails(before, record)) this.#replaceSlice(this.#entry(record.service), record);
+        return false;
+      }
       if (before.service !== record.service) this.#dropSlice(record.name);
     }
     const entry = this.#entry(record.service);
@@ -446,10 +477,14 @@ export class ServiceModel {
       this.#countSlice(entry, before, -1);
     } else this.#noteChanged(entry);
     this.#countSlice(entry, record, 1);
-    this.#slices.set(record.name, record);
-    entry.slices = withSlice(entry.slices, record);
+    this.#replaceSlice(entry, record);
     this.#touch(entry);
     return true;
+  }
+
+  #replaceSlice(entry: ServiceEntry, record: SliceRecord): void {
+    this.#slices.set(record.name, record);
+    entry.slices = withSlice(entry.slices, record);
   }
 
   #dropSlice(name: string): boolean {

@@ -74,7 +74,8 @@ export function drainingAmong(
   return draining.includes(true) ? draining : undefined;
 }
 
-function takesTraffic(state: number): boolean {
+/** An endpoint in this state may have connections, and go on with them. */
+export function takesTraffic(state: number): boolean {
   return (state & (READY | SERVING)) !== 0;
 }
 

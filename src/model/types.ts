@@ -145,6 +145,13 @@ export interface HealthCheck {
   readonly localEndpoints: number;
 }
 
+/** How many endpoints a service port has. */
+export interface EndpointCounts {
+  /** Ready, or serving, terminating or not. */
+  readonly serving: number;
+  readonly total: number;
+}
+
 /** How much a family serves: ServiceModel.counts. */
 export interface ServedCounts {
   /** Services with a ClusterIP of the family. */

@@ -6,9 +6,9 @@ import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { isIP } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { TimeSlice } from "../base/time-slice.js";
+import { jsonParts } from "../control/json-parts.js";
 import type { Route } from "../control/server.js";
-import type { EventList, ServiceList, StatusReport } from "../control/types.js";
+import type { EventList, StatusReport } from "../control/types.js";
 import {
   type HttpHandler,
   type HttpReply,
@@ -188,21 +188,4 @@ async function documentReply(): Promise<HttpReply> {
     "Cache-Control": "no-cache",
   };
   return { status: 200, type: "text/html; charset=utf-8", body, headers };
-}
-
-/** A list of thousands of services would hold the event loop for tens of ms if it were written in one go. */
-async function* jsonParts(body: unknown): AsyncGenerator<string> {
-  const { items, ...rest } = body as Partial<ServiceList>;
-  if (items === undefined) return yield JSON.stringify(body);
-  yield `${JSON.stringify(rest).slice(0, -1)},"items":[`;
-  const slice = new TimeSlice();
-  let part = "";
-  for (const [i, item] of items.entries()) {
-    part += `${i === 0 ? "" : ","}${JSON.stringify(item)}`;
-    if (!slice.spent) continue;
-    yield part;
-    part = "";
-    await slice.yield();
-  }
-  yield `${part}]}`;
 }

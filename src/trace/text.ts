@@ -22,12 +22,18 @@ export function packetText(traced: TracedPacket, { service, endpoint }: PacketNa
   const first = `${time} ${protocol} ${from} → ${to}${name}, ${cameFrom(traced)}`;
   const parts: string[] = [];
   if (translated !== undefined) {
-    const where = endpoint === undefined ? "" : endpoint.local ? " (this node)" : " (another node)";
-    parts.push(`→ ${withPort(translated.destination, translated.destinationPort)}${where}`);
+    const whose = endpoint === undefined ? "" : endpointText(endpoint);
+    parts.push(`→ ${withPort(translated.destination, translated.destinationPort)}${whose}`);
     if (masqueraded) parts.push(`masqueraded as ${withPort(translated.source, translated.sourcePort)}`);
   }
   parts.push(fateText(traced));
   return `${first}\n${" ".repeat(time.length)} ${parts.join(", ")}`;
+}
+
+/** " web-7d4b9c6d5f-x2x4q (this node)", " web-7d4b9c6d5f-x2x4q (node-2, terminating)" */
+function endpointText({ pod, node = "another node", local, terminating }: EndpointStatus): string {
+  const where = [local ? "this node" : node, ...(terminating ? ["terminating"] : [])];
+  return `${pod === undefined ? "" : ` ${pod}`} (${where.join(", ")})`;
 }
 
 function cameFrom({ in: input }: TracedPacket): string {

@@ -1,6 +1,7 @@
 /** What is aimed at, and whether a run got there. */
 import { type Aim, atMost } from "./aim.ts";
 import type { Cluster } from "./api.ts";
+import type { Commands } from "./commands.ts";
 import { conntrackAims } from "./conntrack.ts";
 import type { Growth, Used } from "./growth.ts";
 import { median } from "./lib.ts";
@@ -21,6 +22,16 @@ function loop(what: string, { heldMs, wallMs, ownMs }: Blocked): Aim {
 }
 
 const MB = 2 ** 20;
+
+/** Answers of a screen or two; the endpoints of all services are a file of 100,000 lines. */
+function ofCommands({ startMs, commands }: Commands): Aim[] {
+  return commands
+    .filter(({ command }) => command !== "services -o wide")
+    .flatMap(({ command, cpuMs, blocked }) => [
+      atMost(`${command}, CPU`, 300, cpuMs, "ms", `${startMs.toFixed(0)} of them its start`),
+      loop(`the daemon, by ${command}`, blocked),
+    ]);
+}
 
 function ofServices(sizes: readonly Measured[]): Aim[] {
   const at = (services: number): Measured => {
@@ -116,7 +127,8 @@ function ofCluster(cluster: Watched<Cluster>): Aim[] {
 }
 
 export function aims(results: Results): Aim[] {
-  const { services, kernel, rolling, repair, check, affinity, memory, growth, packets, cluster, conntrack } = results;
+  const { services, kernel, rolling, repair, check, affinity, memory, growth, packets, cluster, conntrack, commands } =
+    results;
   const list: Aim[] = services === undefined ? [] : ofServices(services);
   if (kernel !== undefined) {
     const size = `${kernel.services} x ${kernel.endpoints}`;
@@ -172,5 +184,6 @@ export function aims(results: Results): Aim[] {
   if (packets !== undefined) list.push(...ofPackets(packets));
   if (cluster !== undefined) list.push(...ofCluster(cluster));
   if (conntrack !== undefined) list.push(...conntrackAims(conntrack));
+  if (commands !== undefined) list.push(...ofCommands(commands));
   return list;
 }

@@ -61,6 +61,12 @@ export function makeSlice(index: number, pods: readonly number[], protocol: Prot
       addresses: [podAddress(pod)],
       conditions: { ready: true, serving: true, terminating: false },
       nodeName: `node-${pod % 100}`,
+      zone: `zone-${(pod % 100) % 3}`,
+      targetRef: {
+        kind: "Pod",
+        namespace: "bench",
+        name: `${serviceName(index)}-7d4b9c6d5f-${pod.toString(36).padStart(5, "0")}`,
+      },
     })),
   };
 }

@@ -2,12 +2,12 @@
  * The program with manifests as its source: resident memory, and the time until all of it is in the kernel; or how long its event
  * loop is held by that. Prints one line of JSON (`Memory`, `Blocked`). Arguments: services endpoints [watch]
  */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { makeService, makeSlice, podsOf } from "./cluster.ts";
 import { memoryOf, tell } from "./lib.ts";
+import { writeManifests } from "./manifests.ts";
 import { Program } from "./program.ts";
 
 export interface Memory {
@@ -20,23 +20,12 @@ export interface Memory {
 
 const [services, endpoints] = process.argv.slice(2).map(Number);
 const watchLoop = process.argv[4] === "watch";
-/** Objects of one file: a Service and its slice for each of them. */
-const PER_FILE = 100;
 /** What follows the load at once is over by then. */
 const REST_MS = 3_000;
 
-function writeManifests(directory: string): void {
-  for (let at = 0; at < services; at += PER_FILE) {
-    const numbers = Array.from({ length: Math.min(PER_FILE, services - at) }, (_, i) => at + i);
-    const items = numbers.flatMap((i) => [makeService(i), makeSlice(i, podsOf(i, endpoints))]);
-    const name = `${String(at / PER_FILE).padStart(5, "0")}.json`;
-    writeFileSync(join(directory, name), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
-  }
-}
-
 const directory = mkdtempSync(join(tmpdir(), "nft-proxier-bench-"));
 try {
-  writeManifests(directory);
+  writeManifests(directory, services, endpoints);
   const program = await Program.start(
     ["run", "--manifests", directory],
     watchLoop,

@@ -12,7 +12,7 @@ export interface LogLine {
   readonly operations?: number;
 }
 
-const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
+export const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
 const WATCH = fileURLToPath(new URL("./watch-loop.ts", import.meta.url));
 const START_LIMIT_MS = 120_000;
 
@@ -21,9 +21,9 @@ export class Program {
   /** From its start to what it was waited for, ms. */
   readonly startedMs: number;
   readonly #process: ChildProcess;
-  readonly #blocked: Promise<Blocked | undefined>;
+  readonly #blocked: LoopReports;
 
-  private constructor(child: ChildProcess, startedMs: number, blocked: Promise<Blocked | undefined>) {
+  private constructor(child: ChildProcess, startedMs: number, blocked: LoopReports) {
     this.#process = child;
     this.pid = child.pid!;
     this.startedMs = startedMs;
@@ -38,7 +38,7 @@ export class Program {
     const flags = watchLoop ? ["--no-warnings", "--import", WATCH] : [];
     const start = performance.now();
     const child = spawn(process.execPath, [...flags, MAIN, ...args], { stdio: ["ignore", "ignore", "pipe"] });
-    const blocked = Promise.withResolvers<Blocked | undefined>();
+    const blocked = new LoopReports();
     const startedMs = await new Promise<number>((resolve, reject) => {
       const limit = setTimeout(() => reject(new Error("the program did not get there in time")), START_LIMIT_MS);
       child.once("exit", (code) => {
@@ -46,27 +46,54 @@ export class Program {
         clearTimeout(limit);
       });
       const lines = createInterface({ input: child.stderr });
-      lines.once("close", () => blocked.resolve(undefined));
+      lines.once("close", () => blocked.end());
       lines.on("line", (text) => {
         const line = JSON.parse(text) as LogLine & Partial<Blocked>;
         if (line.level === "error") process.stderr.write(`${text}\n`);
         const { msg, heldMs, wallMs, ownMs } = line;
         if (msg === "event loop" && heldMs !== undefined && wallMs !== undefined && ownMs !== undefined) {
-          blocked.resolve({ heldMs, wallMs, ownMs });
+          blocked.take({ heldMs, wallMs, ownMs });
         }
         if (!until(line)) return;
         clearTimeout(limit);
         resolve(performance.now() - start);
       });
     });
-    return new Program(child, startedMs, blocked.promise);
+    return new Program(child, startedMs, blocked);
+  }
+
+  /** How long its event loop was held since the last call; it was started with `watchLoop`. */
+  async blocked(): Promise<Blocked> {
+    const next = this.#blocked.next();
+    this.#process.kill("SIGUSR2");
+    const blocked = await next;
+    if (blocked === undefined) throw new Error("the program ended");
+    return blocked;
   }
 
   /** Ends it. Returns how long its event loop was held, if that was asked for. */
   async end(): Promise<Blocked | undefined> {
-    const ended = new Promise((resolve) => this.#process.once("exit", resolve));
+    const next = this.#blocked.next();
     this.#process.kill("SIGTERM");
-    await ended;
-    return this.#blocked;
+    return next;
+  }
+}
+
+/** What watch-loop.ts says, one after the other. */
+class LoopReports {
+  #next = Promise.withResolvers<Blocked | undefined>();
+
+  /** The next that comes; undefined: the program ended without one. */
+  next(): Promise<Blocked | undefined> {
+    return this.#next.promise;
+  }
+
+  take(blocked: Blocked): void {
+    this.#next.resolve(blocked);
+    this.#next = Promise.withResolvers();
+  }
+
+  end(): void {
+    this.#next.resolve(undefined);
   }
 }

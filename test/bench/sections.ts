@@ -2,6 +2,7 @@
 import type { Affinity } from "./affinity.ts";
 import type { Cluster } from "./api.ts";
 import type { Check } from "./check.ts";
+import type { Commands } from "./commands.ts";
 import { type ConntrackResult, measureConntrack } from "./conntrack.ts";
 import type { Growth } from "./growth.ts";
 import type { KernelMemory } from "./kernel-memory.ts";
@@ -34,6 +35,7 @@ export interface Results {
   packets?: Packets;
   cluster?: Watched<Cluster>;
   conntrack?: ConntrackResult;
+  commands?: Commands;
 }
 
 const SIZES: readonly Size[] = [
@@ -51,6 +53,7 @@ const MEMORY_SIZES = SIZES.slice(1, 3);
 const ROLLING = { services: 10_000, endpoints: 10, changes: 1_000 };
 const GROWTH = { services: 5_000, endpoints: 10, changes: 100_000 };
 const CLUSTER = { services: 10_000, endpoints: 10, changes: 1_000, watchedChanges: 100 };
+const COMMANDS = { services: 10_000, endpoints: 10 };
 const PACKETS = { services: 50_000, connections: 12_000, perRound: 5_000 };
 /** Within what is repaired without a wait. */
 const REPAIRS = { services: 10_000, endpoints: 10, times: 5 };
@@ -208,6 +211,12 @@ function measureCluster(): Watched<Cluster> {
   return { services, endpoints, ...measured, blocked };
 }
 
+function measureCommands(rounds: number): Commands {
+  const { services, endpoints } = COMMANDS;
+  say(`commands beside a daemon, ${text(COMMANDS)}`);
+  return inNamespace("commands.ts", [services, endpoints, 3 * rounds]) as Commands;
+}
+
 /** In the order in which they run. */
 export const SECTIONS: Readonly<Record<keyof Results, (into: Results, rounds: number) => void>> = {
   services: (into, rounds) => (into.services = measureServices(rounds)),
@@ -221,4 +230,5 @@ export const SECTIONS: Readonly<Record<keyof Results, (into: Results, rounds: nu
   packets: (into, rounds) => (into.packets = measurePackets(rounds)),
   cluster: (into) => (into.cluster = measureCluster()),
   conntrack: (into) => (into.conntrack = measureConntrack()),
+  commands: (into, rounds) => (into.commands = measureCommands(rounds)),
 };

@@ -8,9 +8,21 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { eventually } from "../lab/eventually.ts";
 import type { Finished } from "../lab/namespace.ts";
 import { Cluster } from "./support/cluster.ts";
+import type { ServiceList } from "../../src/control/types.ts";
+import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
+import { entryTo } from "./support/entries.ts";
 import { clusterAddress, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "b"] };
+/** A pod that has ended its work, and one in its place. */
+const shop: ServiceSpec = {
+  name: "shop",
+  n: 3,
+  endpoints: [
+    { pod: "a", named: "shop-7d4b-a", zone: "zone-1", serving: true, ready: false, terminating: true },
+    { pod: "b", named: "shop-7d4b-b", zone: "zone-2" },
+  ],
+};
 const empty: ServiceSpec = { name: "empty", n: 2, endpoints: [] };
 
 let cluster: Cluster;
@@ -24,7 +36,7 @@ beforeAll(async () => {
   ]);
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-status-"));
   socket = join(directory, "daemon.sock");
-  const args = await cluster.write([web, empty].flatMap((service) => serviceObjects(cluster.lab, service)));
+  const args = await cluster.write([web, empty, shop].flatMap((service) => serviceObjects(cluster.lab, service)));
   daemon = cluster.start(["run", ...args, "--control-socket", socket]);
   daemon.stderr?.resume();
   await eventually(async () => expect((await ask("status")).code).toBe(0));
@@ -64,10 +76,34 @@ test("services lists what is in force, and what is rejected", async () => {
 
 test("a named one comes with its endpoints; one that is not served is an error", async () => {
   const { stdout } = await ask("services", "default/web");
-  expect(stdout).toMatch(new RegExp(`${cluster.lab.pod("a").address.ip}:8080 +this node +serving +50 %`));
+  expect(stdout).toMatch(new RegExp(`${cluster.lab.pod("a").address.ip}:8080 +node-1 +yes +ready,serving +50 %`));
   const missing = await ask("services", "default/nope");
   expect(missing.code).toBe(1);
   expect(missing.stderr).toContain("default/nope is not served");
+});
+
+test("of endpoints pod, node and zone are told, and the connections left on those that terminate", async () => {
+  const [a, b] = ["a", "b"].map((pod) => `${cluster.lab.pod(pod).address.ip}:8080`);
+  const table = await NetlinkConntrack.open({ netns: `/run/netns/${cluster.lab.node.name}` });
+  const connection = { family: "ip", protocol: "tcp", sourcePort: 40_001, state: "ESTABLISHED" } as const;
+  const endpoint = cluster.lab.pod("a").address.ip;
+  await table.create(entryTo({ ...connection, destination: clusterAddress(3).ip, port: 80, endpoint }));
+  await table.close();
+  const named = (await ask("services", "default/shop")).stdout;
+  expect(named).toMatch(new RegExp(`^ +${a} +shop-7d4b-a +node-1 +zone-1 +yes +serving,terminating +- +1 +0$`, "m"));
+  expect(named).toMatch(new RegExp(`^ +${b} +shop-7d4b-b +node-1 +zone-2 +yes +ready,serving +100 % +0 +0$`, "m"));
+  expect(named).toMatch(/endpoints terminate; connections left: 1 open, 0 half open\n$/);
+  const wide = (await ask("services", "-o", "wide")).stdout;
+  expect(wide).toMatch(
+    new RegExp(`^default/shop:\\S+ +80/TCP +${a} +shop-7d4b-a .* serving,terminating +- +1 +0$`, "m"),
+  );
+  const { stdout } = await ask("services", "default/shop", "-o", "json");
+  const { items } = JSON.parse(stdout) as ServiceList;
+  const tcp = items.find(({ family, protocol }) => family === "ip" && protocol === "TCP");
+  expect(tcp?.endpoints?.[0]).toMatchObject({ pod: "shop-7d4b-a", node: "node-1", zone: "zone-1", terminating: true });
+  expect((await ask("explain", `${clusterAddress(3).ip}:80`)).stdout).toMatch(
+    new RegExp(`${b} +shop-7d4b-b +node-1 +zone-2 +100 %`),
+  );
 });
 
 test("status tells who changed the table last", async () => {

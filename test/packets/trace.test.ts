@@ -28,7 +28,15 @@ const plain: ServiceSpec = { name: "plain", n: 1, endpoints: ["a", "r1"] };
 const empty: ServiceSpec = { name: "empty", n: 2, endpoints: [] };
 const edge: ServiceSpec = { name: "edge", n: 3, endpoints: ["a", "r1"], external: "Local" };
 const inside: ServiceSpec = { name: "inside", n: 4, endpoints: ["b", "r2"], internal: "Local" };
-const sticky: ServiceSpec = { name: "sticky", n: 5, endpoints: ["b", "r1"], affinitySeconds: 60 };
+const sticky: ServiceSpec = {
+  name: "sticky",
+  n: 5,
+  endpoints: [
+    { pod: "b", named: "sticky-0" },
+    { pod: "r1", named: "sticky-1" },
+  ],
+  affinitySeconds: 60,
+};
 /** Its endpoint is what another program's table drops packets to. */
 const blocked: ServiceSpec = { name: "blocked", n: 6, endpoints: ["c"] };
 const SERVICES = [plain, empty, edge, inside, sticky, blocked];
@@ -111,6 +119,9 @@ function onNewer(): void {
         expect([line.verdict, line.reply]).toEqual(["accepted", "yes"]);
         expect(line.service).toBe(`default/${service.name}:${flow.protocol}`);
         expect(line.endpoint?.local).toBe(!outcome.name.startsWith("r"));
+        expect(line.endpoint?.pod).toBe(
+          service === sticky ? { b: "sticky-0", r1: "sticky-1" }[outcome.name] : undefined,
+        );
         expect(line.in).toBe(
           flow.from === "node" ? undefined : { client: "eth1", remoteNode: "eth0", a: "pod0", b: "pod1" }[flow.from],
         );

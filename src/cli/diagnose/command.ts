@@ -7,7 +7,7 @@ import type { NftKernel } from "../../kernel/nft-kernel.js";
 import { FORWARDING, readSysctl } from "../../node/packet-settings.js";
 import { kernelStatus } from "../kernel-view.js";
 import type { DiagnoseOptions } from "../options.js";
-import { openKernel } from "../setup.js";
+import { openKernel } from "../open-kernel.js";
 import { answerOf } from "../status.js";
 import { UserError } from "../stdio.js";
 import { programVersion } from "../version.js";

@@ -204,16 +204,21 @@ function endpointLine(endpoint: EndpointStatus, longest: number): HTMLElement {
   const share = shareOf(endpoint);
   const bar = make("i");
   bar.style.width = `${(100 * share) / longest}%`;
+  const { pod, node, zone, ready, serving, terminating } = endpoint;
+  const takesTraffic = ready || serving;
   const words = [
     `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} % of new connections`,
     ...(endpoint.connections === undefined ? [] : [`${endpoint.connections.toLocaleString()} so far`]),
-    ...(endpoint.local ? ["on this node"] : []),
-    ...(endpoint.serving ? [] : ["takes no traffic"]),
+    ...(pod === undefined ? [] : [pod]),
+    ...(node === undefined ? [] : [endpoint.local ? `${node} (this node)` : node]),
+    ...(node === undefined && endpoint.local ? ["on this node"] : []),
+    ...(zone === undefined ? [] : [zone]),
+    ...(terminating ? [serving ? "terminating" : "terminating, not serving"] : ready ? [] : ["not ready"]),
   ];
   return make(
     "div",
     "endpoint",
-    make("span", endpoint.serving ? "" : "quiet", withPort(endpoint.address, endpoint.port)),
+    make("span", takesTraffic ? "" : "quiet", withPort(endpoint.address, endpoint.port)),
     make("span", "share", bar),
     make("span", "quiet", words.join(", ")),
   );

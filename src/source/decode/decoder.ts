@@ -1,4 +1,5 @@
 import type { V1Node } from "@kubernetes/client-node";
+import { DetailPacker } from "../../model/endpoint-details.js";
 import { parseAddress } from "../../base/ip.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { KubeKind, KubeObject } from "../types.js";
@@ -29,7 +30,12 @@ export class ObjectDecoder {
 
   constructor({ nodeName, allowExternalIPs = true, onPod }: DecoderOptions) {
     this.#onPod = onPod;
-    this.#options = { nodeName, allowExternalIPs, intern: (text) => this.#intern(text) };
+    this.#options = {
+      nodeName,
+      allowExternalIPs,
+      intern: (text) => this.#intern(text),
+      details: new DetailPacker(),
+    };
   }
 
   /** @param name "namespace/name", or the name alone for cluster-wide kinds. */

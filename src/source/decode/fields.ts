@@ -4,6 +4,7 @@
  */
 import { parseAddress, parseCIDR, type Prefix } from "../../base/ip.js";
 import { type Fields, isFields } from "../../base/unknown.js";
+import type { DetailPacker } from "../../model/endpoint-details.js";
 import type { Protocol } from "../../model/types.js";
 
 /** What decoding depends on besides the object. */
@@ -14,6 +15,7 @@ export interface DecodeOptions {
   readonly allowExternalIPs: boolean;
   /** One string for equal strings: a port name is in memory once. */
   readonly intern: (text: string) => string;
+  readonly details: DetailPacker;
 }
 
 /**

@@ -61,9 +61,10 @@ export function decodeSlice(
   }
   const service = `${name.slice(0, name.indexOf("/"))}/${serviceName}`;
   const ports = readSlicePorts(fields, options.intern, problems);
-  const { endpoints, states, hints, zones } = readEndpoints(fields, family, ports[0]?.port ?? 0, options, problems);
+  const columns = readEndpoints(name, fields, family, ports[0]?.port ?? 0, options, problems);
+  const { endpoints, states, hints, zones, details } = columns;
   if (ports.length === 0 || endpoints.length === 0) return unused;
-  return { record: { name, service, family, ports, endpoints, states, hints, zones }, counted, trigger };
+  return { record: { name, service, family, ports, endpoints, states, hints, zones, details }, counted, trigger };
 }
 
 function readTrigger(metadata: Fields, family: IpFamily): SliceObject["trigger"] {
@@ -106,13 +107,14 @@ function isRepeated(ports: readonly SlicePort[], count: number, name: string, pr
   return false;
 }
 
-type EndpointColumns = Pick<SliceRecord, "endpoints" | "states" | "hints" | "zones">;
+type EndpointColumns = Pick<SliceRecord, "endpoints" | "states" | "hints" | "zones" | "details">;
 
 function readEndpoints(
+  name: string,
   fields: Fields,
   family: IpFamily,
   port: number,
-  { intern, nodeName }: DecodeOptions,
+  { intern, nodeName, details }: DecodeOptions,
   problems: FieldProblems,
 ): EndpointColumns {
   const items = listOf(fields["endpoints"], "endpoints", problems);
@@ -123,6 +125,10 @@ function readEndpoints(
   let count = 0;
   let hints: Hints[] | undefined;
   let zones: string[] | undefined;
+  const namespace = name.slice(0, name.indexOf("/"));
+  const pods = sized<string>(items.length + 1);
+  const codes = sized<string>(items.length);
+  details.begin(items.length);
   // Up to here a search through the list is faster than a map.
   const seen = items.length > 16 ? new Map<number | string, number>() : undefined;
   for (let i = 0; i < items.length; i++) {
@@ -134,7 +140,7 @@ function readEndpoints(
     }
     // Behind those that there are: it stays where it is unless the address is among them.
     if (!readEndpointAddress(item, family, words, count * width, problems)) continue;
-    const local = textOf(item["nodeName"], ".nodeName", problems) === nodeName;
+    const node = textOf(item["nodeName"], ".nodeName", problems);
     const state = readConditions(item, problems);
     const zone = item["zone"] === undefined ? "" : textOf(item["zone"], ".zone", problems);
     const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], intern, problems);
@@ -147,6 +153,9 @@ function readEndpoints(
       continue;
     }
     states[at] = state;
+    pods[at] = podOf(item["targetRef"], namespace);
+    codes[at] = details.codeOf(node);
+    const local = node === nodeName;
     if (local) locals ??= items.map(() => false);
     if (locals !== undefined) locals[at] = local;
     if (hint !== NO_HINTS) hints ??= items.map(() => NO_HINTS);
@@ -156,10 +165,20 @@ function readEndpoints(
   }
   problems.leave();
   cut(words, count * width);
+  cut(pods, count + 1);
+  cut(codes, count);
   if (hints !== undefined) cut(hints, count);
   if (zones !== undefined) cut(zones, count);
   const endpoints = new EndpointList(family, count, words, port, locals);
-  return { endpoints, states: sharedStates(states, count), hints, zones };
+  return { endpoints, states: sharedStates(states, count), hints, zones, details: details.pack(pods, codes) };
+}
+
+/** "" where it is none: nothing is served by it, so nothing is said of it. */
+function podOf(target: unknown, namespace: string): string {
+  if (!isFields(target) || target["kind"] !== "Pod") return "";
+  const { name, namespace: own } = target;
+  if (typeof name !== "string") return "";
+  return typeof own !== "string" || own === "" || own === namespace ? name : `${own}/${name}`;
 }
 
 /** By length: states of endpoints that are all ready and serving. */

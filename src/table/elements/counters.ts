@@ -36,7 +36,9 @@ export class ElementCounters {
 
   /** A reading begins: what was read last becomes the reading before. */
   keepBefore(): void {
-    this.#before = Float64Array.from({ length: this.#read.length / 2 }, (_, row) => this.packets(row));
+    const rows = this.#read.length / 2;
+    if (this.#before.length !== rows) this.#before = new Float64Array(rows);
+    for (let row = 0; row < rows; row++) this.#before[row] = this.#read[row * 2];
   }
 
   bytes(row: number): number {

@@ -27,6 +27,8 @@ export interface EndpointSpec {
   readonly forNodes?: readonly string[];
   readonly forZones?: readonly string[];
   readonly zone?: string;
+  /** Name of the Pod object; default: the slice names none. */
+  readonly named?: string;
 }
 
 export interface ServiceSpec {
@@ -156,6 +158,7 @@ function endpointObject(lab: Lab, family: Family, given: string | EndpointSpec):
     addresses: [pod.address[family]],
     nodeName: pod.on === "node" ? NODE : REMOTE_NODE,
     ...(spec.zone === undefined ? {} : { zone: spec.zone }),
+    ...(spec.named === undefined ? {} : { targetRef: { kind: "Pod", name: spec.named } }),
     ...(Object.keys(conditions).length > 0 ? { conditions } : {}),
     ...(Object.keys(hints).length > 0 ? { hints } : {}),
   };

@@ -13,7 +13,7 @@ import { type Target, TRANSPORTS } from "./objects.ts";
 /** A line of `-o json`. */
 export type Line = TracedPacket & {
   readonly service?: string;
-  readonly endpoint?: { readonly address: string; readonly local: boolean };
+  readonly endpoint?: { readonly address: string; readonly local: boolean; readonly pod?: string };
 };
 
 export interface Flow {

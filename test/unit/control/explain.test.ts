@@ -108,7 +108,8 @@ test("what the kernel draws from is compared with what the daemon desires", () =
     unknown: [],
   });
   const endpoint = (address: string, clusterShare: number, localShare: number) => ({
-    ...{ address, port: 8080, local: localShare > 0, serving: true, clusterShare, localShare },
+    ...{ address, port: 8080, local: localShare > 0, ready: true, serving: true, terminating: false },
+    ...{ clusterShare, localShare },
   });
   const desired = { ...web, endpoints: [endpoint("10.1.0.1", 0.5, 1), endpoint("10.1.0.2", 0.5, 0)] };
   expect(differenceNotes(drawn("10.1.0.2", "10.1.0.1"), desired)).toEqual([]);

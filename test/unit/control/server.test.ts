@@ -9,7 +9,8 @@ import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { StatusBoard } from "../../../src/control/status.js";
 import { newModel, service } from "../model/objects.js";
-import { ask, DaemonAway, NotFound } from "../../../src/control/client.js";
+import { ask, askForItems, DaemonAway, NotFound } from "../../../src/control/client.js";
+import { PiecewiseList } from "../../../src/control/json-parts.js";
 import { ControlServer, removeStaleSockets } from "../../../src/control/server.js";
 import { patience } from "../../lab/patience.ts";
 import { keptIn } from "../../support/log.ts";
@@ -63,6 +64,29 @@ test("only its user may open it", async () => {
 test("words of a path arrive as they were sent", async () => {
   await serve();
   expect(await ask(path, "echo", "a/b", "ä %")).toEqual({ words: ["echo", "a/b", "ä %"] });
+});
+
+test("a list arrives some items at a time, whole, and in order", async () => {
+  const items = Array.from({ length: 2_000 }, (_, i) => ({ name: `s${i}`, text: "line\nbreak ".repeat(20) }));
+  await serve((words) => (words[0] === "list" ? Promise.resolve({ kind: "List", items }) : undefined));
+  const pieces: (readonly unknown[])[] = [];
+  expect(await askForItems(path, ["list"], (some) => pieces.push(some))).toEqual({ kind: "List" });
+  expect(pieces.length).toBeGreaterThan(5);
+  expect(pieces.flat()).toEqual(items);
+  expect(await ask(path, "list")).toEqual({ kind: "List", items });
+  await expect(askForItems(path, ["nothing"], () => undefined)).rejects.toThrow(NotFound);
+});
+
+test("an answer that ends too early is an error, not a short list", async () => {
+  const broken = async function* () {
+    yield [1, 2];
+    await Promise.resolve();
+    throw new Error("no such luck");
+  };
+  await serve(() => Promise.resolve(new PiecewiseList({}, broken())));
+  await expect(askForItems(path, ["list"], () => undefined)).rejects.toThrow(DaemonAway);
+  await expect(ask(path, "list")).rejects.toThrow(DaemonAway);
+  expect(said().map(({ msg }) => msg)).toEqual(["control request failed", "control request failed"]);
 });
 
 test("what is not there is told from a daemon that is away", async () => {

@@ -1,8 +1,9 @@
 /** What `status` and `services` say of what has happened. */
 import { expect, test, vi } from "vitest";
+import { jsonParts } from "../../../src/control/json-parts.js";
 import { ServiceBoard } from "../../../src/control/service-board.js";
 import { StatusBoard } from "../../../src/control/status.js";
-import type { EventList, ServiceList } from "../../../src/control/types.js";
+import type { EventList, ServiceList, ServiceTable } from "../../../src/control/types.js";
 import { durationText, statusText } from "../../../src/cli/status.js";
 import { textOf } from "../../../src/cli/services.js";
 import type { Clock } from "../../../src/table/index.js";
@@ -41,8 +42,15 @@ function setUp(health: Partial<{ healthy: boolean; pendingMs: number; nodeInelig
   const services = new ServiceBoard({ families: ["ip"], proxier, clock, counters: "off" });
   const ask = (...path: readonly string[]): Promise<unknown> | undefined =>
     services.route(["services", ...path], board);
-  const listed = async (...path: readonly string[]): Promise<ServiceList> => (await ask(...path)) as ServiceList;
-  return { model, board, write, ask, listed, setNow: (ms: number) => (now = ms) };
+  /** As the socket tells it. */
+  const told = async (...path: readonly string[]): Promise<unknown> => {
+    let text = "";
+    for await (const part of jsonParts(await services.route(path, board))) text += part;
+    return JSON.parse(text);
+  };
+  const listed = async (...path: readonly string[]): Promise<ServiceList> =>
+    (await told("services", ...path)) as ServiceList;
+  return { model, board, services, write, ask, told, listed, setNow: (ms: number) => (now = ms) };
 }
 
 test("before the first write everything is pending, and that is a problem", async () => {
@@ -89,16 +97,31 @@ test("a named service has its endpoints and their shares; an unknown one is not 
   model.upsertService(
     service("web", { externalTrafficPolicy: "Local", type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }),
   );
-  const draining = { addresses: ["10.1.0.3"], conditions: { ready: false, serving: false } };
-  const local = { addresses: ["10.1.0.2"], nodeName: "here" };
+  const draining = {
+    ...{ addresses: ["10.1.0.3"], conditions: { ready: false, serving: false, terminating: true } },
+    ...{ targetRef: { kind: "Pod", name: "web-7d4b-b" }, zone: "b", hints: { forZones: [{ name: "b" }] } },
+  };
+  const local = {
+    ...{ addresses: ["10.1.0.2"], nodeName: "here", zone: "a" },
+    targetRef: { kind: "Pod", namespace: "default", name: "web-7d4b-a" },
+  };
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1", local, draining]));
   write();
   const [port] = (await listed("default", "web")).items;
   expect(port).toMatchObject({ serving: 2, total: 3, externalTrafficPolicy: "Local", nodePort: 30_080 });
   expect(port?.endpoints).toEqual([
-    { address: "10.1.0.1", port: 8080, local: false, serving: true, clusterShare: 0.5, localShare: 0 },
-    { address: "10.1.0.2", port: 8080, local: true, serving: true, clusterShare: 0.5, localShare: 1 },
-    { address: "10.1.0.3", port: 8080, local: false, serving: false, clusterShare: 0, localShare: 0 },
+    {
+      ...{ address: "10.1.0.1", port: 8080, local: false, ready: true, serving: true, terminating: false },
+      ...{ node: "n1", clusterShare: 0.5, localShare: 0 },
+    },
+    {
+      ...{ address: "10.1.0.2", port: 8080, local: true, ready: true, serving: true, terminating: false },
+      ...{ pod: "web-7d4b-a", node: "here", zone: "a", clusterShare: 0.5, localShare: 1 },
+    },
+    {
+      ...{ address: "10.1.0.3", port: 8080, local: false, ready: false, serving: false, terminating: true },
+      ...{ pod: "web-7d4b-b", zone: "b", forZones: ["b"], clusterShare: 0, localShare: 0 },
+    },
   ]);
   expect(ask("default", "nope")).toBeUndefined();
   expect(ask("default")).toBeUndefined();
@@ -106,8 +129,52 @@ test("a named service has its endpoints and their shares; an unknown one is not 
   expect(text).toContain(
     "default/web  80/TCP  10.0.0.1  30080      external Local  2/3    -            -     in-force",
   );
-  expect(text).toMatch(/10\.1\.0\.2:8080 +this node +serving +50 % +100 %/);
-  expect(text).toMatch(/10\.1\.0\.3:8080 +another node +not serving +- +-/);
+  expect(text).toContain(`
+  ENDPOINT       POD         NODE  ZONE  HINTS   LOCAL  STATE          SHARE  LOCAL SHARE
+  10.1.0.1:8080  -           n1    -     -       no     ready,serving  50 %   -
+  10.1.0.2:8080  web-7d4b-a  here  a     -       yes    ready,serving  50 %   100 %
+  10.1.0.3:8080  web-7d4b-b  -     b     zone=b  no     terminating    -      -
+`);
+});
+
+test("-o wide lists the endpoints of all services, and what is left on those that terminate", async () => {
+  const { model, told, write } = setUp();
+  for (const [i, name] of ["web", "api"].entries()) {
+    model.upsertService(service(name, { clusterIP: `10.0.0.${i + 1}` }));
+    const ending = { addresses: [`10.1.${i}.2`], conditions: { ready: false, serving: true, terminating: true } };
+    model.upsertSlice(slice(`${name}-1`, name, [`10.1.${i}.1`, ending]));
+  }
+  write();
+  const list = (await told("endpoints")) as ServiceList;
+  const items = list.items.map((item) => ({
+    ...item,
+    endpoints: item.endpoints!.map((endpoint) =>
+      endpoint.terminating ? { ...endpoint, open: 7, halfOpen: 1 } : endpoint,
+    ),
+  }));
+  const lines = (await textOf({ ...list, items }, "wide", true)).split("\n").map((line) => line.split(/\s{2,}/));
+  expect(lines.slice(4, 7)).toEqual([
+    ["SERVICE", "PORT", "ENDPOINT", "NODE", "LOCAL", "STATE", "SHARE", "OPEN", "HALF OPEN"],
+    ["default/api", "80/TCP", "10.1.1.1:8080", "n1", "no", "ready,serving", "100 %", "-", "-"],
+    ["default/api", "80/TCP", "10.1.1.2:8080", "-", "no", "serving,terminating", "-", "7", "1"],
+  ]);
+  expect(lines.at(-2)).toEqual(["2 endpoints terminate; connections left: 14 open, 2 half open"]);
+});
+
+test("the table, and whose an address is", async () => {
+  const { model, services, board, told, write } = setUp();
+  model.upsertService(service("web", { type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }));
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
+  write();
+  const table = (await told("table")) as ServiceTable;
+  expect(table.columns).toHaveLength(9);
+  expect(table.items).toEqual([["default/web", "80/TCP", "10.0.0.1", "30080", "Cluster", "1/1", "-", "-", "in-force"]]);
+  const web = { items: [{ name: "web", endpoints: [{ address: "10.1.0.1" }] }] };
+  expect(await told("owner", "ip", "TCP", "80", "10.0.0.1")).toMatchObject(web);
+  expect(await told("owner", "ip", "TCP", "30080", "192.0.2.1")).toMatchObject(web);
+  const wrong = ["ip TCP 81 10.0.0.1", "ip UDP 80 10.0.0.1", "ipx TCP 80 10.0.0.1", "ip ICMP 80 10.0.0.1", "ip TCP x"];
+  for (const words of wrong) expect(services.route(["owner", ...words.split(" ")], board)).toBeUndefined();
+  expect(services.route(["table", "more"], board)).toBeUndefined();
 });
 
 test("shares are by weight, and an endpoint whose connections are on their way out is draining", async () => {
@@ -118,9 +185,9 @@ test("shares are by weight, and an endpoint whose connections are on their way o
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1", "10.1.0.2", { addresses: ["10.1.0.3"], conditions }]));
   write();
   const text = await textOf(await listed("default", "web"), "table", true);
-  expect(text).toMatch(/10\.1\.0\.1:8080 +another node +serving +75 %/);
-  expect(text).toMatch(/10\.1\.0\.2:8080 +another node +serving +25 %/);
-  expect(text).toMatch(/10\.1\.0\.3:8080 +another node +draining +- +-/);
+  expect(text).toMatch(/10\.1\.0\.1:8080 .* ready,serving +75 %/);
+  expect(text).toMatch(/10\.1\.0\.2:8080 .* ready,serving +25 %/);
+  expect(text).toMatch(/10\.1\.0\.3:8080 .*serving,terminating,draining +-$/m);
 });
 
 test("who changed a table, and how soon that was undone, is in status and events", async () => {
@@ -186,11 +253,11 @@ test("a status looks at a few services, however many there are", async () => {
     }
   };
   const views = vi.spyOn(model, "views");
-  const targets = vi.spyOn(model, "targets");
+  const endpoints = vi.spyOn(model, "endpoints");
   expect(await board.status()).toMatchObject({ problems: [], families: [{ services: 10_000 }] });
   expect(walked).toBeLessThan(200);
   expect(views.mock.calls.length).toBeLessThan(200);
-  expect(targets).not.toHaveBeenCalled();
+  expect(endpoints).not.toHaveBeenCalled();
 });
 
 test("parts of the daemon are asked for each status, and the event loop gets its turns among many problems", async () => {

@@ -1,0 +1,102 @@
+/** Endpoints of services, a line each: whose they are, how they stand, what they get. */
+import { columns } from "../base/columns.js";
+import { serviceText } from "../control/service-row.js";
+import type { EndpointStatus, ServicePortStatus } from "../control/types.js";
+import { withPort } from "../explain/packet.js";
+
+const TITLES = [
+  ...["ENDPOINT", "POD", "NODE", "ZONE", "HINTS", "LOCAL", "STATE"],
+  ...["SHARE", "LOCAL SHARE", "CONNECTIONS", "OPEN", "HALF OPEN"],
+] as const;
+
+/** One service port's. */
+interface Block {
+  readonly port: ServicePortStatus;
+  readonly rows: readonly (readonly string[])[];
+}
+
+/** Of one service a table for each of its ports; of several services one table, each line of which names its service. */
+export class EndpointLines {
+  readonly #headers: boolean;
+  readonly #blocks: Block[] = [];
+  readonly #left = { endpoints: 0, open: 0, halfOpen: 0 };
+
+  constructor(headers: boolean) {
+    this.#headers = headers;
+  }
+
+  add(port: ServicePortStatus): void {
+    const { endpoints } = port;
+    if (endpoints === undefined) return;
+    const local = port.internalTrafficPolicy === "Local" || port.externalTrafficPolicy === "Local";
+    this.#blocks.push({ port, rows: endpoints.map((endpoint) => rowOf(endpoint, local)) });
+    for (const { terminating, open, halfOpen } of endpoints) {
+      if (!terminating || open === undefined) continue;
+      this.#left.endpoints++;
+      this.#left.open += open;
+      this.#left.halfOpen += halfOpen ?? 0;
+    }
+  }
+
+  lines(): string[] {
+    const services = new Set(this.#blocks.map(({ port: { namespace, name } }) => `${namespace}/${name}`));
+    const tables = services.size > 1 ? this.#oneTable() : this.#blocks.flatMap((block) => this.#tableOf(block));
+    return [...tables, ...this.#leftLines()];
+  }
+
+  #oneTable(): string[] {
+    const rows = this.#blocks.flatMap(({ port, rows: own }) => {
+      const of = [serviceText(port), `${port.port}/${port.protocol}`];
+      return own.map((row) => [...of, ...row]);
+    });
+    return rows.length === 0 ? [] : ["", ...this.#table(["SERVICE", "PORT", ...TITLES], rows)];
+  }
+
+  #tableOf({ port: { portName, port, protocol, family }, rows }: Block): string[] {
+    const title = `${portName === "" ? "" : `${portName} `}${port}/${protocol} ${family === "ip" ? "IPv4" : "IPv6"}`;
+    const indented = rows.map((row) => ["", ...row]);
+    return ["", `${title}: endpoints`, ...this.#table(["", ...TITLES], indented)];
+  }
+
+  /** Without what is not known of any. */
+  #table(titles: readonly string[], rows: readonly (readonly string[])[]): string[] {
+    const shown = titles.map((title, i) => title === "" || rows.some((row) => row[i] !== ""));
+    const cells = rows.map((row) =>
+      row.filter((_, i) => shown[i]).map((cell, i) => (cell === "" && i > 0 ? "-" : cell)),
+    );
+    return columns(this.#headers ? [titles.filter((_, i) => shown[i]), ...cells] : cells);
+  }
+
+  #leftLines(): string[] {
+    const { endpoints, open, halfOpen } = this.#left;
+    if (endpoints === 0 || !this.#headers) return [];
+    const which = endpoints === 1 ? "1 endpoint terminates" : `${endpoints} endpoints terminate`;
+    return ["", `${which}; connections left: ${open} open, ${halfOpen} half open`];
+  }
+}
+
+/** "": not known, or not there. */
+function rowOf(endpoint: EndpointStatus, hasLocalPolicy: boolean): string[] {
+  const { address, port, pod = "", node = "", zone = "", local, connections, open, halfOpen } = endpoint;
+  return [
+    ...[withPort(address, port), pod, node, zone, hintText(endpoint), local ? "yes" : "no", stateText(endpoint)],
+    shareText(endpoint.clusterShare),
+    hasLocalPolicy ? shareText(endpoint.localShare) : "",
+    ...[connections, open, halfOpen].map((count) => (count === undefined ? "" : String(count))),
+  ];
+}
+
+/** "zone=a,zone=b". */
+function hintText({ forNodes = [], forZones = [] }: EndpointStatus): string {
+  return [...forNodes.map((name) => `node=${name}`), ...forZones.map((name) => `zone=${name}`)].join();
+}
+
+/** Its conditions, those that are true: "ready,serving". */
+function stateText({ ready, serving, terminating, draining = false }: EndpointStatus): string {
+  const words = Object.entries({ ready, serving, terminating, draining }).flatMap(([word, is]) => (is ? word : []));
+  return words.join() || "not ready";
+}
+
+function shareText(of: number): string {
+  return of === 0 ? "-" : `${(of * 100).toFixed(of < 0.1 ? 1 : 0)} %`;
+}

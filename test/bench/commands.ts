@@ -1,0 +1,81 @@
+/**
+ * What commands cost beside a daemon that serves many services: CPU of a command from its start to its end, and how long the daemon's event loop is held
+ * by answering it. CPU, for a clock says how busy the machine is. Prints one line of JSON (`Commands`). Arguments: services endpoints rounds
+ */
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { clusterIPOf, serviceName } from "./cluster.ts";
+import { tell } from "./lib.ts";
+import type { Blocked } from "./loop-watch.ts";
+import { MAIN, Program } from "./program.ts";
+import { writeManifests } from "./manifests.ts";
+
+export interface CommandCost {
+  readonly command: string;
+  /** User and system, all threads; the mean of the rounds. */
+  readonly cpuMs: number;
+  /** Of the daemon, meanwhile. */
+  readonly blocked: Blocked;
+}
+
+export interface Commands {
+  /** Of the program that only says its version: what no command can be below. */
+  readonly startMs: number;
+  readonly commands: readonly CommandCost[];
+}
+
+const [services, endpoints, rounds] = process.argv.slice(2).map(Number);
+/** What follows the load at once is over by then. */
+const REST_MS = 3_000;
+
+/** Of processes that this one has waited for, ms: utime and stime of children, in 10 ms (proc_pid_stat(5)). */
+function childrenMs(): number {
+  const fields = readFileSync("/proc/self/stat", "utf8").split(") ")[1]?.split(" ") ?? [];
+  return (Number(fields[13]) + Number(fields[14])) * 10;
+}
+
+/** Mean of `rounds` runs. Throws when one fails in another way than `status`, whose 1 says that there are problems. */
+function cpuOf(args: readonly string[]): number {
+  const before = childrenMs();
+  for (let i = 0; i < rounds; i++) {
+    const { status, stderr } = spawnSync(process.execPath, [MAIN, ...args], { maxBuffer: 1 << 28, encoding: "utf8" });
+    if (status !== 0 && args[0] !== "status") throw new Error(`${args.join(" ")}: ${stderr}`);
+  }
+  return (childrenMs() - before) / rounds;
+}
+
+const directory = mkdtempSync(join(tmpdir(), "nft-proxier-bench-"));
+try {
+  writeManifests(join(directory, "manifests"), services, endpoints);
+  const socket = join(directory, "socket");
+  const program = await Program.start(
+    ["run", "--manifests", join(directory, "manifests"), "--control-socket", socket],
+    true,
+    ({ msg, family, operations = 0 }) => msg === "synced" && family === "ip" && operations >= services,
+  );
+  await sleep(REST_MS);
+  const name = `bench/${serviceName(services >> 1)}`;
+  const lines = [
+    ["status"],
+    ["services"],
+    ["services", "-o", "wide"],
+    ["services", "-o", "json"],
+    ["services", name],
+    ["top", "-n", "1"],
+    ["explain", `${clusterIPOf(services >> 1)}:80`],
+  ];
+  const startMs = cpuOf(["--version"]);
+  const commands: CommandCost[] = [];
+  for (const line of lines) {
+    await program.blocked();
+    const cpuMs = cpuOf([...line, "--socket", socket]);
+    commands.push({ command: line.join(" "), cpuMs, blocked: await program.blocked() });
+  }
+  await program.end();
+  tell({ startMs, commands } satisfies Commands);
+} finally {
+  rmSync(directory, { recursive: true });
+}
