@@ -1,10 +1,10 @@
 /**
  * Variants of rules beside one another, taken in turns:
  *
- *   node test/lab/enter.mjs -- node test/bench/first-packets.ts [--rounds N] [--connections N] NAME=BY[:SERVICES][~COUNTERS][@pods][+EDITS]...
+ *   node test/lab/enter.mjs -- node test/bench/first-packets.ts [--rounds N] [--connections N] NAME=BY[:SERVICES][~COUNTERS][@pods][!ANNOTATIONS][+EDITS]...
  *
  * BY is a directory with a build of this program, "kube-proxy" or "none"; with @pods, and always with "none", the pods themselves are asked.
- * COUNTERS is what --service-counters takes. EDITS is a file for `nft -f` that changes what was written. The first variant is there twice: what the two differ by is noise. Each round has new namespaces. Prints medians
+ * COUNTERS is what --service-counters takes, ANNOTATIONS are NAME=VALUE,… for nft-proxier.dev/NAME of each service. EDITS is a file for `nft -f` that changes what was written. The first variant is there twice: what the two differ by is noise. Each round has new namespaces. Prints medians
  * of the rounds' medians; "added" is to the variant named "none", and as a part of what the variant "kube-proxy" adds.
  */
 import { setTimeout as sleep } from "node:timers/promises";
@@ -23,12 +23,21 @@ interface Variant extends Served {
 }
 
 function parseVariant(text: string): Variant {
-  const parts = /^([^=]+)=([^:+@~]+)(?::(\d+))?(?:~(\w+))?(@pods)?(?:\+(.+))?$/.exec(text);
+  const parts = /^([^=]+)=([^:+@~!]+)(?::(\d+))?(?:~(\w+))?(@pods)?(?:!([^+]+))?(?:\+(.+))?$/.exec(text);
   if (parts === null) throw new Error(`not a variant: ${text}`);
-  const [, name, by, services = String(FEW), counters, pods, edits] = parts;
+  const [, name, by, services = String(FEW), counters, pods, annotations, edits] = parts;
   const to = pods !== undefined || by === "none" ? "pods" : "services";
   const counting = counters === undefined ? {} : { counters };
-  return { name, by, to, services: Number(services), ...counting, ...(edits === undefined ? {} : { edits }) };
+  const asking = annotations === undefined ? {} : { annotations };
+  return {
+    name,
+    by,
+    to,
+    services: Number(services),
+    ...counting,
+    ...asking,
+    ...(edits === undefined ? {} : { edits }),
+  };
 }
 
 async function round(variants: readonly Variant[], connections: number): Promise<Record<string, Moments>> {

@@ -5,11 +5,10 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker } from "node:worker_threads";
-import { ENTER, tell } from "./lib.ts";
+import { ENTER, kernelBytes, tell } from "./lib.ts";
 import { feed, makeObjects, newProxier, openKernel, timed } from "./proxier.ts";
 
 export interface KernelMemory {
@@ -28,15 +27,6 @@ const SAMPLE_MS = 10;
 /** Argument of the process that listens. */
 const LISTEN = "listen";
 const SELF = fileURLToPath(import.meta.url);
-
-/** What the kernel has for objects that it cannot give up, and for large buffers and tables, bytes. */
-function kernelBytes(): number {
-  const text = readFileSync("/proc/meminfo", "utf8");
-  return ["SUnreclaim", "VmallocUsed"].reduce(
-    (sum, field) => sum + 1024 * Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, "m").exec(text)?.[1]),
-    0,
-  );
-}
 
 /** In a thread of its own: tells the peak when it is asked. */
 function sample(): void {

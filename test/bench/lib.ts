@@ -23,6 +23,15 @@ export function memoryOf(pid: number | "self", field: string): number {
   return Number(line?.[1]) * 1024;
 }
 
+/** What the kernel has for objects that it cannot give up, and for large buffers and tables, bytes. */
+export function kernelBytes(): number {
+  const text = readFileSync("/proc/meminfo", "utf8");
+  return ["SUnreclaim", "VmallocUsed"].reduce(
+    (sum, field) => sum + 1024 * Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, "m").exec(text)?.[1]),
+    0,
+  );
+}
+
 /** Collects garbage, so that what was done before is not the business of what is measured now. Needs --expose-gc. */
 export function collect(): void {
   if (globalThis.gc === undefined) throw new Error("node --expose-gc");

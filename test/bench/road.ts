@@ -63,6 +63,8 @@ export interface Served {
   readonly services: number;
   /** What it counts; absent: as it does by default. */
   readonly counters?: string;
+  /** Annotations nft-proxier.dev/NAME of each service, "NAME=VALUE,…". */
+  readonly annotations?: string;
   /** A file for `nft -f` that changes what was written. */
   readonly edits?: string;
 }
@@ -74,7 +76,7 @@ const AT_ONCE = 250;
 /** Serves on the road's node; what another protocol had there before goes. */
 export async function serve(
   { node }: Road,
-  { by, services, counters, edits }: Served,
+  { by, services, counters, annotations, edits }: Served,
   protocol: Protocol,
 ): Promise<void> {
   if (by === "kube-proxy") {
@@ -89,7 +91,8 @@ export async function serve(
       node.name,
       String(services),
       protocol,
-      ...(counters === undefined ? [] : [counters]),
+      counters ?? "",
+      annotations ?? "",
     ]);
   }
   if (edits !== undefined) await node.mustRun(["nft", "-f", "-"], { input: await readFile(edits, "utf8") });

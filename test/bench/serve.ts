@@ -1,5 +1,5 @@
 /**
- * Writes services with a build of this program into a network namespace, and ends. Arguments: build netns services protocol [what is counted]
+ * Writes services with a build of this program into a network namespace, and ends. Arguments: build netns services protocol [what is counted [annotations]]
  */
 import { resolve } from "node:path";
 
@@ -10,7 +10,7 @@ import { CLUSTER_CIDR, ENDPOINTS, NODE_IP, SERVICE_CIDR } from "./road.ts";
 import { decoded } from "./decoded.ts";
 import type { ServiceCounters } from "../../dist/ruleset/service-counters.js";
 
-const [build, netns, services, protocol, counters] = process.argv.slice(2);
+const [build, netns, services, protocol, counters = "", annotations = ""] = process.argv.slice(2);
 const from = resolve(build);
 const { defaultConfig } = (await import(`${from}/dist/config/index.js`)) as typeof Config;
 const { feed, makeObjects, newProxier, openKernel } = (await import(`${from}/test/bench/proxier.ts`)) as typeof Proxier;
@@ -20,7 +20,7 @@ const config = { ...defaultConfig(), bindAddress: NODE_IP, clusterCIDRs: [CLUSTE
 const proxier = newProxier(kernel, {
   watch: false,
   config,
-  ...(counters !== undefined && { serviceCounters: counters as ServiceCounters }),
+  ...(counters !== "" && { serviceCounters: counters as ServiceCounters }),
 });
 proxier.upsert(
   decoded({
@@ -28,7 +28,15 @@ proxier.upsert(
     object: { metadata: { name: "kubernetes" }, spec: { cidrs: [SERVICE_CIDR] } },
   }),
 );
-await feed(proxier, makeObjects(Number(services), ENDPOINTS, protocol as Protocol));
+const asked = annotations === "" ? [] : annotations.split(",").map((text) => text.split("="));
+const prefixed = Object.fromEntries(asked.map(([name, value]) => [`nft-proxier.dev/${name}`, value]));
+const objects = makeObjects(Number(services), ENDPOINTS, protocol as Protocol);
+await feed(
+  proxier,
+  objects.map(([service, slice]) => {
+    return [{ ...service, metadata: { ...service.metadata, annotations: prefixed } }, slice] as const;
+  }),
+);
 const { ok } = await proxier.sync();
 if (!ok) throw new Error("the services could not be written");
 await proxier.stop();
