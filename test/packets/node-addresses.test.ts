@@ -112,22 +112,6 @@ describe("CIDRs", () => {
   });
 });
 
-describe("loopback", () => {
-  test("is never served, and a list that asks for it gets one warning", async () => {
-    const daemon = await start({ nodePortAddresses: ["127.0.0.0/8", "::1/128", "192.0.2.0/24", "2001:db8:1::/64"] });
-    try {
-      const loopback: AddressPair = { ip: "127.0.0.1", ip6: "::1" };
-      await becomes(PLAN.node, SERVED, daemon.log);
-      await expect.poll(daemon.log, { timeout: LIMIT_MS }).toContain("node facts resolved");
-      expect(daemon.log().match(/127\.0\.0\.0\/8, ::1\/128 is ignored/g)).toHaveLength(1);
-      const row = { rule: "", from: "node", to: nodePort(web, loopback), expect: "untouched" } as const;
-      expect(await checkRow(cluster, row)).toEqual([]);
-    } finally {
-      await end(daemon);
-    }
-  });
-});
-
 describe("primary", () => {
   test("the node's own IPs are served from when an interface has them", async () => {
     const daemon = await start({}, nodeObject({ addresses: FAMILIES.map((family) => LATE[family]) }));
