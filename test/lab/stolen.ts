@@ -1,4 +1,4 @@
-/** What the machine's host took from it: time in which other machines of the host ran on its processors. */
+/** What others took of the processors: the machine's host, for other machines of it, and other programs of this one. */
 import { readFileSync } from "node:fs";
 
 /** Of each processor since boot, ms: steal of /proc/stat, in ticks of 10 ms. */
@@ -15,5 +15,24 @@ export function watchStolen(): () => number {
     const now = stolenMs();
     const stolen = now.reduce((sum, ms, cpu) => sum + ms - (before[cpu] ?? 0), 0);
     return stolen / Math.max(1, (performance.now() - from) * now.length);
+  };
+}
+
+/** How long the main thread of a process has been ready to run and had no core, ms: schedstat's second number; 0 once it has ended. */
+function waitedMs(pid: number): number {
+  try {
+    return Number(readFileSync(`/proc/${pid}/schedstat`, "latin1").split(" ")[1] ?? "0") / 1e6;
+  } catch {
+    return 0; // ended, or a kernel without CONFIG_SCHED_INFO
+  }
+}
+
+/** Begins to watch; what it returns says for how long since these processes could not run, as other programs or other machines did, ms. */
+export function watchWithoutCore(...pids: readonly number[]): () => number {
+  const waited = pids.map(waitedMs);
+  const stolen = stolenMs();
+  return () => {
+    const waitedSince = pids.reduce((sum, pid, i) => sum + Math.max(0, waitedMs(pid) - waited[i]), 0);
+    return waitedSince + Math.max(...stolenMs().map((ms, cpu) => ms - (stolen[cpu] ?? 0)));
   };
 }

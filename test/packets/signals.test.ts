@@ -10,7 +10,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
 import { Namespace } from "../lab/namespace.ts";
 import { patience } from "../lab/patience.ts";
-import { stolenMs } from "../lab/stolen.ts";
+import { watchWithoutCore } from "../lab/stolen.ts";
 import { Api } from "./support/api.ts";
 import { MAIN } from "./support/cluster.ts";
 import { configuration, nodeObject, serviceObject } from "./support/objects.ts";
@@ -67,15 +67,6 @@ async function startAsInit(args: readonly string[], node: readonly string[] = []
   }
 }
 
-/** How long the main thread of a process has been ready to run and had no core, ms: schedstat's second number; 0 once it has ended. */
-function waitedMs(pid: number): number {
-  try {
-    return Number(readFileSync(`/proc/${pid}/schedstat`, "latin1").split(" ")[1] ?? "0") / 1e6;
-  } catch {
-    return 0; // ended, or a kernel without CONFIG_SCHED_INFO
-  }
-}
-
 /**
  * Signals, and returns how long the program took to end, ms; undefined: longer than the limit, without the time in which other
  * programs had the cores, or another machine of the same host.
@@ -83,12 +74,9 @@ function waitedMs(pid: number): number {
 async function endBy(signal: NodeJS.Signals, { parent, pid }: Started, limitMs: number): Promise<number | undefined> {
   const ended = once(parent, "exit").then(() => true);
   const from = performance.now();
-  const waitedBefore = waitedMs(pid);
-  const stolenBefore = stolenMs();
+  const withoutCore = watchWithoutCore(pid);
   process.kill(pid, signal);
   const since = (): number => performance.now() - from;
-  const withoutCore = (): number =>
-    Math.max(0, waitedMs(pid) - waitedBefore) + Math.max(...stolenMs().map((ms, cpu) => ms - (stolenBefore[cpu] ?? 0)));
   while (since() - withoutCore() < limitMs) {
     if (await Promise.race([ended, sleep(20, false, { ref: false })])) return since();
   }

@@ -1,6 +1,6 @@
 /**
- * Twelve faults of a node, each made for real: `status` names it with what to do and ends with 1, and when it is mended `status` ends with
- * 0 again.
+ * Twelve faults of a node, each made for real: within a second `status` names it with what to do and ends with 1, and when it is mended
+ * `status` ends with 0 again.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -9,9 +9,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { ask } from "../../src/control/client.js";
 import { eventually } from "../lab/eventually.ts";
 import type { KubeJson } from "../lab/api-server/index.ts";
 import { patience } from "../lab/patience.ts";
+import { watchWithoutCore } from "../lab/stolen.ts";
 import { Api } from "./support/api.ts";
 import { Cluster, MAIN, UNBUNDLED_MAIN } from "./support/cluster.ts";
 import {
@@ -26,6 +28,8 @@ import {
 } from "./support/objects.ts";
 
 const HEALTH_PORT = 10_256;
+/** From a fault until `status` shows it, without the time in which others had the processors. */
+const SHOWN_MS = patience(1000);
 /** A repair is a problem for a minute, and then the test looks again. */
 const MINUTE_MS = patience(90_000);
 
@@ -103,15 +107,29 @@ async function report(): Promise<Report & { readonly code: number }> {
   return { ...(JSON.parse(stdout) as Report), code };
 }
 
-/** `status` says it, with a remedy, and ends with 1. */
-async function isTold(what: RegExp, remedy: RegExp): Promise<void> {
-  await eventually(async () => {
-    const { code, problems } = await report();
+/** Within a second of what `fault` does, `status` says it, with a remedy, and ends with 1. */
+async function isTold(fault: () => Promise<unknown>, what: RegExp, remedy: RegExp): Promise<void> {
+  const among = ({ problems }: Report): Report["problems"][number] => {
     const found = problems.find((problem) => what.test(problem.what));
     if (found === undefined) throw new Error(`${String(what)} is not among ${JSON.stringify(problems)}\n${daemon.log}`);
-    expect(found.remedy).toMatch(remedy);
-    expect(code).toBe(1);
-  });
+    return found;
+  };
+  await fault();
+  const from = performance.now();
+  const withoutCore = watchWithoutCore(daemon.process.pid!, process.pid);
+  // What the command asks: starting a program for each look would take longer than most faults.
+  await eventually(async () => among((await ask(socket, "status")) as Report));
+  const shown = performance.now() - from;
+  const held = withoutCore();
+  const told = await report();
+  expect(among(told).remedy).toMatch(remedy);
+  expect(told.code).toBe(1);
+  expect(shown - held).toBeLessThan(SHOWN_MS);
+}
+
+/** A daemon that was just started answers. */
+async function answers(): Promise<void> {
+  await eventually(() => ask(socket, "status"));
 }
 
 /** No problem, but for what is given, of which a minute is told. */
@@ -125,8 +143,7 @@ async function isWell(but?: RegExp): Promise<void> {
 }
 
 test("the API server is away", async () => {
-  await api.call("down");
-  await isTold(/connection to the API server failed.*\(http.*, for \d+ s\)/, /stays in force/);
+  await isTold(() => api.call("down"), /connection to the API server failed.*\(http.*, for \d+ s\)/, /stays in force/);
   const { stdout } = await cluster.command(["status", "--socket", socket]);
   expect(stdout).toMatch(/^API server +http\S+: not connected, last heard of \S+ ago$/m);
   await api.call("up");
@@ -137,28 +154,36 @@ test("a VIP that another service has", async () => {
   const clash = { ...serviceObject({ name: "xenon", n: 9, endpoints: [] }) };
   const spec = clash["spec"] as Manifest;
   const externalIPs = [clusterAddress(web.n).ip];
-  await put({ ...clash, spec: { ...spec, externalIPs } });
-  await isTold(/Service default\/xenon spec\.externalIPs: .* belongs to default\/web/, /change the Service/);
+  await isTold(
+    () => put({ ...clash, spec: { ...spec, externalIPs } }),
+    /Service default\/xenon spec\.externalIPs: .* belongs to default\/web/,
+    /change the Service/,
+  );
   await api.call("delete", "Service", "default/xenon");
   await isWell();
 });
 
 test("no forwarding", async () => {
-  await cluster.node.sysctl({ "net.ipv4.ip_forward": 0 });
-  await isTold(/net\.ipv4\.ip_forward is 0/, /sysctl -w net\.ipv4\.ip_forward=1/);
-  await cluster.node.sysctl({ "net.ipv4.ip_forward": 1, "net.ipv6.conf.all.forwarding": 0 });
-  await isTold(/net\.ipv6\.conf\.all\.forwarding is 0/, /sysctl -w net\.ipv6/);
+  await isTold(
+    () => cluster.node.sysctl({ "net.ipv4.ip_forward": 0 }),
+    /net\.ipv4\.ip_forward is 0/,
+    /sysctl -w net\.ipv4\.ip_forward=1/,
+  );
+  await isTold(
+    () => cluster.node.sysctl({ "net.ipv4.ip_forward": 1, "net.ipv6.conf.all.forwarding": 0 }),
+    /net\.ipv6\.conf\.all\.forwarding is 0/,
+    /sysctl -w net\.ipv6/,
+  );
   await cluster.node.sysctl({ "net.ipv6.conf.all.forwarding": 1 });
   await isWell();
 });
 
 test("another program's chain drops: by policy or by a rule; one that lets services pass is no problem", async () => {
   const nft = (text: string): Promise<string> => cluster.lab.node.mustRun(["nft", "-f", "-"], { input: text });
-  await nft(
-    "table inet wall { chain wall-forward { type filter hook forward priority 5; policy drop; ct state established accept; }; }",
-  );
+  const wall =
+    "table inet wall { chain wall-forward { type filter hook forward priority 5; policy drop; ct state established accept; }; }";
   const told = /chain wall-forward \(hook forward\) of table inet wall drops packets of pods/;
-  await isTold(told, /nft insert rule inet wall wall-forward ct status dnat accept/);
+  await isTold(() => nft(wall), told, /nft insert rule inet wall wall-forward ct status dnat accept/);
   // What the remedy says, done.
   await cluster.lab.node.mustRun([
     "nft",
@@ -173,10 +198,9 @@ test("another program's chain drops: by policy or by a rule; one that lets servi
     "accept",
   ]);
   await isWell();
-  await nft(
-    "delete table inet wall; table ip wall { chain wall-forward { type filter hook forward priority 5; tcp dport 8080 drop; udp dport 8080 drop; sctp dport 8080 drop; }; }",
-  );
-  await isTold(/chain wall-forward .* of table ip wall drops/, /nft insert rule/);
+  const byRule =
+    "delete table inet wall; table ip wall { chain wall-forward { type filter hook forward priority 5; tcp dport 8080 drop; udp dport 8080 drop; sctp dport 8080 drop; }; }";
+  await isTold(() => nft(byRule), /chain wall-forward .* of table ip wall drops/, /nft insert rule/);
   await nft("delete table ip wall");
   await isWell();
 });
@@ -191,8 +215,11 @@ test("the connection tracking table is full", async () => {
     "    s.sendto(b'', ('127.%d.%d.%d' % (1 + (i >> 16), (i >> 8) & 255, i & 255), 9))",
   ].join("\n");
   await cluster.node.sysctl({ "net.netfilter.nf_conntrack_udp_timeout": 600 });
-  await cluster.lab.node.mustRun(["python3", "-c", fill]);
-  await isTold(/connection tracking table is full to 9\d %/, /raise net\.netfilter\.nf_conntrack_max/);
+  await isTold(
+    () => cluster.lab.node.mustRun(["python3", "-c", fill]),
+    /connection tracking table is full to 9\d %/,
+    /raise net\.netfilter\.nf_conntrack_max/,
+  );
   expect((await cluster.command(["conntrack", "delete", "--all"])).code).toBe(0);
   await isWell();
 });
@@ -203,15 +230,18 @@ test(
   async () => {
     const listener = await occupy(CHECK_PORT);
     const spec = { healthCheckNodePort: CHECK_PORT };
-    await put(...serviceObjects(cluster.lab, { ...checked, spec }));
-    await isTold(/health check of default\/checked: listening on .*32100 failed: .* \(EADDRINUSE\)/, /ss -ltnp/);
+    await isTold(
+      () => put(...serviceObjects(cluster.lab, { ...checked, spec })),
+      /health check of default\/checked: listening on .*32100 failed: .* \(EADDRINUSE\)/,
+      /ss -ltnp/,
+    );
     await listener.end();
     await isWell();
     await api.call("delete", "Service", "default/checked");
     await daemon.end();
     const other = await occupy(HEALTH_PORT);
     daemon = await serve();
-    await isTold(/listening on 0\.0\.0\.0:10256 failed: another program/, /ss -ltnp/);
+    await isTold(answers, /listening on 0\.0\.0\.0:10256 failed: another program/, /ss -ltnp/);
     await other.end();
     await isWell();
   },
@@ -235,7 +265,7 @@ test("the Node has no address: it is waited for", async () => {
   const node = nodeObject();
   await put({ ...node, status: {} });
   daemon = await serve();
-  await isTold(/Node node-1 has no address: nothing is written before/, /kubectl get node node-1/);
+  await isTold(answers, /Node node-1 has no address: nothing is written before/, /kubectl get node node-1/);
   await put(node);
   await isWell();
 });
@@ -257,8 +287,12 @@ test("a service that the kernel refuses", { timeout: 2 * MINUTE_MS }, async () =
   );
   daemon = await serve(preload);
   await isWell();
-  await put(...serviceObjects(cluster.lab, { name: "refused", n: 3, endpoints: ["a"], ranges: ["198.51.100.0/25"] }));
-  await isTold(/of default\/refused is quarantined/, /retried with backoff/);
+  const refused: ServiceSpec = { name: "refused", n: 3, endpoints: ["a"], ranges: ["198.51.100.0/25"] };
+  await isTold(
+    () => put(...serviceObjects(cluster.lab, refused)),
+    /of default\/refused is quarantined/,
+    /retried with backoff/,
+  );
   await writeFile(good, "");
   await isWell();
   await api.call("delete", "Service", "default/refused");
@@ -271,8 +305,7 @@ test("a manifest that cannot be parsed", async () => {
   await isWell();
   manifests = args[1];
   const broken = join(manifests, "broken.yaml");
-  await writeFile(broken, "kind: Service\n  metadata: [");
-  await isTold(/manifest broken\.yaml:\d+:\d+: /, /validate/);
+  await isTold(() => writeFile(broken, "kind: Service\n  metadata: ["), /manifest broken\.yaml:\d+:\d+: /, /validate/);
   await rm(broken);
   await isWell();
 });
@@ -299,11 +332,12 @@ test("events are lost, as the kernel had no room for them", { timeout: 2 * MINUT
       await cluster.lab.node.mustRun(["nft", "flush", "set", "ip", "flood", "s"]);
     }
     expect(await droppedEvents()).toBe(true);
+    await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "flood"]);
+    // Stopped, it could not have said so.
+    await isTold(async () => daemon.process.kill("SIGCONT"), /events were lost \d+ s ago/, /nft monitor/);
   } finally {
     daemon.process.kill("SIGCONT");
   }
-  await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "flood"]);
-  await isTold(/events were lost \d+ s ago/, /nft monitor/);
   await isWell(RECENT);
   // What is left of the events is read by now, and the tables are: who changes them next is heard.
   const late = join(manifests, "late.json");
@@ -316,8 +350,8 @@ test("events are lost, as the kernel had no room for them", { timeout: 2 * MINUT
 });
 
 test("a table that another process deleted", async () => {
-  await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
   await isTold(
+    () => cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]),
     /nft \(pid \d+\) changed the IPv4 table \d+ s ago: the table deleted; repaired in \d+ ms/,
     /--own-table/,
   );
@@ -339,7 +373,8 @@ test("two proxiers; and a minute after the last repair all is well", { timeout: 
   await writeFile(other, JSON.stringify(configuration()));
   const args = ["run", "--manifests", join(directory, "other"), "--config", other, "--control-socket", ""];
   const rival = new Daemon([MAIN, ...args]);
-  await isTold(/nft-proxier \(pid \d+\) keeps changing the tables/, /end one of them/);
+  const hasWritten = (): Promise<void> => eventually(() => expect(rival.log).toContain("rules in force"));
+  await isTold(hasWritten, /nft-proxier \(pid \d+\) keeps changing the tables/, /end one of them/);
   await rival.end();
   await isWell(RECENT);
   await expect.poll(async () => (await report()).code, { timeout: MINUTE_MS, interval: 1000 }).toBe(0);
