@@ -18,9 +18,9 @@ export interface DebianKernel {
 export type Machine = "uml" | "qemu";
 
 export const debianKernels: readonly DebianKernel[] = [
-  { suite: "bullseye", name: "5.10", machine: "qemu" },
-  { suite: "bookworm", name: "6.1", machine: "qemu" },
-  { suite: "trixie", name: "6.12", machine: "qemu" },
+  { suite: "bullseye", name: "5.10", machine: "uml" },
+  { suite: "bookworm", name: "6.1", machine: "uml" },
+  { suite: "trixie", name: "6.12", machine: "uml" },
   { suite: "sid", name: "newest", machine: "uml" },
 ];
 
