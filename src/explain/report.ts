@@ -44,7 +44,7 @@ export function packetOf(words: readonly string[], inInterface: string): PacketS
     throw new PacketError(`${words.join(" ")}: not an address and port; ${usage}`);
   }
   const family = familyOf(destination);
-  // Nobody but this node sends to its loopback addresses.
+  // Only this node sends to its loopback addresses.
   const sender = isLoopback(destination) ? LOOPBACK[family] : OUTSIDE[family];
   const source = from === undefined ? sender : parseAddress(from);
   if (source === undefined || familyOf(source) !== family) {

@@ -11,7 +11,7 @@ export interface Balance {
   readonly weights: Weights | undefined;
 }
 
-/** Whoever is not named has weight 1. */
+/** An endpoint that is not named has weight 1. */
 export interface Weights {
   /** By name of the zone. */
   readonly zones: ReadonlyMap<string, number>;

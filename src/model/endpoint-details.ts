@@ -1,6 +1,6 @@
 /**
  * Whose an endpoint is: its pod and its node. Nothing that is served depends on it, operators alone are told; so it is kept in as little memory as will do,
- * and made into objects when somebody asks.
+ * and made into objects for those that a request is about.
  */
 import type { IpFamily } from "../base/ip.js";
 import { type Hints, NO_HINTS } from "./categorize.js";
@@ -119,7 +119,7 @@ export interface DescribedEndpoint extends Endpoint {
 
 const UNKNOWN = { pod: "", node: "" };
 
-/** The endpoints that `candidatesOf` finds, in the same order, with what is told of them. */
+/** The endpoints that `candidatesOf` finds, in the same order, with their details. */
 export function describedEndpoints(
   slices: readonly SliceRecord[],
   family: IpFamily,

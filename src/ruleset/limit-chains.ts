@@ -7,7 +7,7 @@ import { goto, resetPriority } from "./skeleton.js";
 
 /** How long a chain stays when no service leads to it, ms: the limits may come back. */
 const UNUSED_MS = 60_000;
-/** Clients that are counted at a time: beyond them nobody is limited. A multiple of 65,536, as of MAX_CLIENTS in affinity-chains.ts. */
+/** Clients that are counted at a time: further clients are not limited. A multiple of 65,536, as of MAX_CLIENTS in affinity-chains.ts. */
 const MAX_COUNTED = 2 ** 18;
 /** A client that has not come for so long has its burst again in any case, ms. */
 const MIN_RATE_TIMEOUT = 10_000;

@@ -79,7 +79,7 @@ export function followingRules(family: IpFamily, localhost: LocalhostNodePorts |
 }
 
 /**
- * What comes from elsewhere with a loopback address is nobody's. The kernel drops it by itself as long as `route_localnet` is off, which kube-proxy's
+ * What comes from elsewhere with a loopback address is forged. The kernel drops it by itself as long as `route_localnet` is off, which kube-proxy's
  * iptables mode leaves on; with IPv6 always.
  */
 export function martianRules(family: IpFamily, localhost: LocalhostNodePorts | undefined): Rule[] {

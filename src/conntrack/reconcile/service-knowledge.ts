@@ -14,7 +14,7 @@ import type { FormerTargets } from "./former-targets.js";
 export type TargetSource = Pick<ServiceModel, "targets" | "ownerOf" | "services" | "takeReleased" | "endpointsAmong">;
 
 /**
- * Where node ports answer: the addresses that are told, or "all" of this node's. Not on loopback, which is told of by itself
+ * Where node ports answer: the addresses given, or "all" of this node's. Not on loopback, which is given separately
  * where they are served there: what has such a number there else is a local program's.
  */
 export function nodePortAddressesOf(
