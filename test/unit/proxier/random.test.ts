@@ -101,11 +101,11 @@ class Run {
     if (wait > 0 || this.#dice.chance(30)) await pass(wait);
   }
 
-  /** Long enough for every wait: retries, back-off of repairs, chains that nobody draws from. */
+  /** Long enough for every wait: retries, back-off of repairs, then chains that no service leads to, then the next write. */
   async #quiet(): Promise<void> {
     this.#proxier.flush();
     await pass(100);
-    for (const ms of [30_000, 61_000, 1000]) {
+    for (const ms of [30_000, 61_000, 61_000, 1000]) {
       await pass(ms);
       this.#proxier.flush();
       await pass(100);
