@@ -1,4 +1,5 @@
 /** The observed table: what the kernel holds, how much of that is invalidated, and how a read settles it. */
+import { TimeSlice } from "../../base/time-slice.js";
 import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../kernel/types.js";
 import { Announcements } from "./announcements.js";
 import { Invalidations, type InvalidationScope } from "./invalidations.js";
@@ -132,7 +133,10 @@ export class ObservedTable {
       ? { state: { ...emptyState(), inTheWay: true }, elements: new Map<string, ElementBatch>() }
       : dump;
     this.state = state;
+    // A set is read in slices, but many small ones would still be one long turn of the event loop.
+    const slice = new TimeSlice();
     for (const [name, record] of [...this.#desired.sets, ...this.#desired.retired]) {
+      if (slice.spent) await slice.yield();
       const batch = elements.get(name);
       if (batch === undefined && state.sets.has(name) && !this.#inScope(name, scope)) {
         if (before.unusable.has(name)) state.unusable.add(name);
