@@ -1,25 +1,13 @@
 import { isDeepStrictEqual } from "node:util";
-import { mergePrefixes, type Prefix } from "../base/ip.js";
-import { endpointBalance } from "./balance.js";
-import { addLocalReady, isUsable } from "./categorize.js";
-import { Claims, NODE_PORT } from "./claims.js";
-import { guardsOf, lossesOf, takeOvers } from "./clashes.js";
+import { isUsable } from "./categorize.js";
+import { Claims } from "./claims.js";
+import { lossesOf, takeOvers } from "./clashes.js";
+import { type DescribedEndpoint, sameDetails } from "./endpoint-details.js";
 import { ProblemLog } from "./problem-log.js";
-import type { FamilyRecord, ModelObject, ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
-import { describedEndpoints, type DescribedEndpoint, sameDetails } from "./endpoint-details.js";
+import type { ModelObject, ServiceRecord, SliceRecord } from "./records.js";
+import { ServiceCIDRs } from "./service-cidrs.js";
 import { candidatesOf, readyEndpoints, sameSlice, withSlice } from "./slices.js";
-import {
-  drainingAmong,
-  endpointsAmong,
-  type Held,
-  listsOf,
-  portId,
-  releasedClaims,
-  releasedEndpoints,
-  resets,
-  takesTraffic,
-  targetOf,
-} from "./targets.js";
+import { endpointsAmong, releasedClaims, releasedEndpoints } from "./targets.js";
 import type {
   EndpointCounts,
   HealthCheck,
@@ -33,6 +21,7 @@ import type {
   ServiceTarget,
   TakeOver,
 } from "./types.js";
+import { endpointCountsOf, endpointsOf, healthCheckOf, type ServedService, targetsOf, viewsOf } from "./views.js";
 
 export interface ServiceModelOptions {
   /** The families that are served; objects of another one are ignored. */
@@ -72,7 +61,6 @@ interface ServiceEntry {
   changed: boolean;
 }
 
-const NONE: readonly string[] = Object.freeze([]);
 const NO_SLICES: readonly SliceRecord[] = Object.freeze([]);
 const NO_SERVICE = Object.freeze({ record: undefined, slices: NO_SLICES });
 /** More slices than change between two writes. */
@@ -96,8 +84,7 @@ export class ServiceModel {
   readonly #formerSlices: SliceRecord[] | undefined;
   /** Those with `changed`; undefined: not tracked. */
   #changed: ServiceEntry[] | undefined;
-  readonly #cidrs = new Map<string, readonly Prefix[]>();
-  #mergedCIDRs: Record<IpFamily, readonly string[]> = { ip: NONE, ip6: NONE };
+  readonly #cidrs = new ServiceCIDRs();
   readonly #counts = { ip: { services: 0, endpoints: 0 }, ip6: { services: 0, endpoints: 0 } };
 
   /** Those with `dirty`. */
@@ -146,8 +133,7 @@ export class ServiceModel {
       case "EndpointSlice":
         return this.#families.includes(object.record.family) ? this.#putSlice(object.record) : this.#dropSlice(name);
       case "ServiceCIDR":
-        this.#cidrs.set(name, object.record);
-        return this.#mergeCIDRs();
+        return this.#markCIDRs(this.#cidrs.put(name, object.record));
     }
   }
 
@@ -159,7 +145,7 @@ export class ServiceModel {
 
   /** The ServiceCIDRs of a family: canonical, sorted, without overlap. */
   serviceCIDRs(family: IpFamily): readonly string[] {
-    return this.#mergedCIDRs[family];
+    return this.#cidrs.merged[family];
   }
 
   /** What of the objects cannot be served as it is written. */
@@ -222,54 +208,40 @@ export class ServiceModel {
 
   /** The service ports of a service in a family, from the present state; none when it is gone or not served there. */
   views(family: IpFamily, service: string): ServicePortView[] {
-    const { record, slices } = this.#services.get(service) ?? NO_SERVICE;
-    const addresses = record?.[family];
-    if (record === undefined || addresses === undefined || !this.#families.includes(family)) return [];
-    return record.ports.map((port) => this.#view(family, record, addresses, port, slices));
+    const served = this.#served(family, service);
+    return served === undefined ? [] : viewsOf(served);
   }
 
   /** The same service ports as existing connections see them. */
   targets(family: IpFamily, service: string): ServiceTarget[] {
-    const { record, slices } = this.#services.get(service) ?? NO_SERVICE;
-    const addresses = record?.[family];
-    if (record === undefined || addresses === undefined || !this.#families.includes(family)) return [];
-    return record.ports.map((port) => {
-      const held = this.#held(family, record, addresses, port);
-      const candidates = candidatesOf(slices, family, port.name, port.protocol);
-      if (record.drainSeconds === 0) return targetOf(record, port, held, candidates, undefined);
-      return targetOf(
-        record,
-        port,
-        held,
-        candidates,
-        drainingAmong(candidates, listsOf(record, held, candidates, this.#node)),
-      );
-    });
+    const served = this.#served(family, service);
+    return served === undefined ? [] : targetsOf(served);
   }
 
-  /** Every endpoint of each of the service ports, as `views` has them, with what operators are told of it. */
+  /** Every endpoint of each of the service ports, as `views` has them, with what operators see of it. */
   endpoints(family: IpFamily, service: string): DescribedEndpoint[][] {
-    return this.#ports(family, service, (slices, { name, protocol }) =>
-      describedEndpoints(slices, family, name, protocol),
-    );
+    const served = this.#served(family, service);
+    return served === undefined ? [] : endpointsOf(served);
   }
 
   /** The same, counted: those that take traffic, and all. */
   endpointCounts(family: IpFamily, service: string): EndpointCounts[] {
-    return this.#ports(family, service, (slices, { name, protocol }) => {
-      const { states } = candidatesOf(slices, family, name, protocol);
-      return { serving: states.filter(takesTraffic).length, total: states.length };
-    });
+    const served = this.#served(family, service);
+    return served === undefined ? [] : endpointCountsOf(served);
   }
 
-  #ports<T>(
-    family: IpFamily,
-    service: string,
-    of: (slices: readonly SliceRecord[], port: ServicePortRecord) => T,
-  ): T[] {
+  /** What load balancers ask about a service in a family, from the present state; undefined: nothing. */
+  healthCheck(family: IpFamily, service: string): HealthCheck | undefined {
+    const served = this.#served(family, service);
+    return served && healthCheckOf(served);
+  }
+
+  /** Undefined: gone, or not served in that family. */
+  #served(family: IpFamily, service: string): ServedService | undefined {
     const { record, slices } = this.#services.get(service) ?? NO_SERVICE;
-    if (record?.[family] === undefined || !this.#families.includes(family)) return [];
-    return record.ports.map((port) => of(slices, port));
+    const addresses = record?.[family];
+    if (record === undefined || addresses === undefined || !this.#families.includes(family)) return undefined;
+    return { family, record, addresses, slices, claims: this.#claims[family], node: this.#node };
   }
 
   /** The service that has an address and port, or (`address` "") a node port; undefined when none has. */
@@ -306,87 +278,9 @@ export class ServiceModel {
     return released;
   }
 
-  /** What load balancers ask about a service in a family, from the present state; undefined: nothing. */
-  healthCheck(family: IpFamily, service: string): HealthCheck | undefined {
-    const { record, slices } = this.#services.get(service) ?? NO_SERVICE;
-    if (
-      record === undefined ||
-      record.healthCheckPort === 0 ||
-      record[family] === undefined ||
-      !this.#families.includes(family)
-    ) {
-      return undefined;
-    }
-    const ready = new Set<string>();
-    for (const { name, protocol } of record.ports) {
-      addLocalReady(candidatesOf(slices, family, name, protocol), ready);
-    }
-    return { port: record.healthCheckPort, uid: record.uid, localEndpoints: ready.size };
-  }
-
   /** metadata.uid of a service; "" when it is gone, not served, or does not say. */
   uidOf(service: string): string {
     return this.#services.get(service)?.record?.uid ?? "";
-  }
-
-  #view(
-    family: IpFamily,
-    record: ServiceRecord,
-    addresses: FamilyRecord,
-    port: ServicePortRecord,
-    slices: readonly SliceRecord[],
-  ): ServicePortView {
-    const held = this.#held(family, record, addresses, port);
-    const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = held;
-    const candidates = candidatesOf(slices, family, port.name, port.protocol);
-    const lists = listsOf(record, held, candidates, this.#node);
-    return {
-      service: record.name,
-      id: portId(record, port),
-      portName: port.name,
-      protocol: port.protocol,
-      port: port.port,
-      clusterIP,
-      externalIPs,
-      loadBalancerIPs,
-      nodePort,
-      internalPolicyLocal: record.internalPolicyLocal,
-      externalPolicyLocal: record.externalPolicyLocal,
-      sourceRanges: addresses.sourceRanges,
-      // Not spread: V8 would write each property behind it singly.
-      guards: this.#guards(family, record, port, held),
-      affinitySeconds: record.affinitySeconds,
-      limits: record.limits,
-      balance: record.balance && endpointBalance(record.balance, candidates),
-      clusterEndpoints: lists.cluster,
-      localEndpoints: lists.local,
-      hasAnyEndpoint: lists.any,
-      resetRemovedEndpoints: resets(record, port),
-    };
-  }
-
-  /** Source ranges of others that claim what a service port has. */
-  #guards(family: IpFamily, record: ServiceRecord, port: ServicePortRecord, held: Held): ServicePortView["guards"] {
-    const claims = this.#claims[family];
-    if (!claims.hasRivals(record.name)) return undefined;
-    const { clusterIP, externalIPs, loadBalancerIPs } = held;
-    const vips = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
-    return guardsOf(vips, (address) => claims.others(record, address, port.protocol, port.port));
-  }
-
-  /** What of a service port's claims is its own: all, unless another service has it. */
-  #held(family: IpFamily, record: ServiceRecord, addresses: FamilyRecord, port: ServicePortRecord): Held {
-    const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
-    const { protocol, nodePort } = port;
-    const claims = this.#claims[family];
-    if (!claims.hasRivals(record.name)) return { clusterIP, externalIPs, loadBalancerIPs, nodePort };
-    const has = (address: string, number: number) => claims.loss(record, address, protocol, number) === undefined;
-    return {
-      clusterIP: has(clusterIP, port.port) ? clusterIP : undefined,
-      externalIPs: externalIPs.filter((address) => has(address, port.port)),
-      loadBalancerIPs: loadBalancerIPs.filter((address) => has(address, port.port)),
-      nodePort: nodePort !== 0 && has(NODE_PORT, nodePort) ? nodePort : 0,
-    };
   }
 
   #putService(record: ServiceRecord): boolean {
@@ -407,7 +301,7 @@ export class ServiceModel {
       case "EndpointSlice":
         return this.#dropSlice(name);
       case "ServiceCIDR":
-        return this.#cidrs.delete(name) && this.#mergeCIDRs();
+        return this.#markCIDRs(this.#cidrs.delete(name));
     }
   }
 
@@ -532,14 +426,9 @@ export class ServiceModel {
     this.#changed.push(entry);
   }
 
-  #mergeCIDRs(): boolean {
-    const all = [...this.#cidrs.values()].flat();
-    const merge = (family: IpFamily) => mergePrefixes(all.filter((prefix) => prefix.family === family));
-    const merged = { ip: merge("ip"), ip6: merge("ip6") };
-    if (isDeepStrictEqual(merged, this.#mergedCIDRs)) return false;
-    this.#mergedCIDRs = merged;
-    this.#cidrsDirty = true;
-    return true;
+  #markCIDRs(changed: boolean): boolean {
+    this.#cidrsDirty ||= changed;
+    return changed;
   }
 
   /** Said when a group of changes is over, so that an address that moves between services within it is no clash. */
