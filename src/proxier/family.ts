@@ -128,11 +128,12 @@ export class FamilyProxier {
     return this.#countsConnections;
   }
 
-  /** What the service's ports have counted, as of the last `table.readCounters()`; empty: nothing is counted. */
+  /** Node ports that answer on loopback, each with its protocol: those with an endpoint. */
   get localhostNodePorts(): number {
     return this.#services?.ruleset.localhostNodePorts ?? 0;
   }
 
+  /** What the service's ports have counted, as of the last `table.readCounters()`; empty: nothing is counted. */
   connections(service: string): readonly PortConnections[] {
     return this.#services?.ruleset.connections(service) ?? [];
   }

@@ -12,17 +12,18 @@ import type { SliceObject } from "../model/records.js";
 import type { IpFamily } from "../model/types.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
-import type { ApplyResult, Clock } from "../table/index.js";
+import type { Clock } from "../table/index.js";
 import { Contention, type PeerLookup } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
 import { LocalAddresses } from "../node/local-addresses.js";
 import { problemLogger, takeOverLogger } from "./model-log.js";
-import type { ProxierObserver, SyncReport, SyncWork } from "./observer.js";
+import type { ProxierObserver } from "./observer.js";
 import { Pace } from "./pace.js";
 import type { PortConnections } from "../ruleset/connection-counts.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { rulesetOptions } from "./ruleset-options.js";
+import { SyncReports } from "./sync-reports.js";
 import { TriggerTimes } from "./triggers.js";
 import { Watcher, type WatcherOptions } from "./watcher.js";
 
@@ -50,7 +51,7 @@ export interface ProxierOptions {
   readonly watch?: boolean | WatcherOptions;
   /** What the system tells of processes that change the tables; by default /proc. */
   readonly peers?: PeerLookup;
-  /** The model remembers what services give up, for whoever cleans up behind them (`model.takeReleased`). Default false. */
+  /** The model remembers what services give up, until `model.takeReleased`: connection tracking asks for it. Default false. */
   readonly trackReleased?: boolean;
 }
 
@@ -60,17 +61,6 @@ const BATCH_MS = 20;
 const NO_COUNTERS = "counters of map elements, for --service-counters (Linux 5.7)";
 
 const PEERS_IN_PROC: PeerLookup = { portOpen: netfilterPortOpen, processOf: processOfThread };
-
-/** Changes that are in the desired table, and not yet known to be in the kernel's. */
-interface UnderWay {
-  readonly triggers: number[];
-  /** As the model gave them: one list, unless a write has failed. */
-  readonly services: (readonly string[])[];
-}
-
-function newUnderWay(): UnderWay {
-  return { triggers: [], services: [] };
-}
 
 /** What one write of all families came to. */
 export interface SyncOutcome {
@@ -98,13 +88,11 @@ export class Proxier implements ObjectSink {
   /** When the oldest change that is not written yet came in, ms of the clock. */
   #pendingSince: number | undefined;
   readonly #triggers = new TriggerTimes(Date.now());
-  /** What the next write that succeeds brings into force. */
-  readonly #underWay: Record<IpFamily, UnderWay> = { ip: newUnderWay(), ip6: newUnderWay() };
   readonly #noLocal: Record<IpFamily, NoLocalEndpointsCounter> = {
     ip: new NoLocalEndpointsCounter(),
     ip6: new NoLocalEndpointsCounter(),
   };
-  readonly #written = new Set<IpFamily>();
+  readonly #reports: SyncReports;
   readonly #watcher: Watcher | undefined;
   readonly #contention: Contention;
   /** Undefined: nothing is to be counted, or the kernel has not been asked yet. */
@@ -123,6 +111,7 @@ export class Proxier implements ObjectSink {
     });
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
     const { log, clock, peers = PEERS_IN_PROC } = options;
+    this.#reports = new SyncReports({ log, clock, observers: this.#observers, noLocalEndpoints: this.#noLocal });
     const onOver = (): void => this.#contentionOver();
     this.#contention = new Contention({ log, clock, observers: this.#observers, lookup: peers, onOver });
     this.#families = options.families.map(
@@ -169,11 +158,12 @@ export class Proxier implements ObjectSink {
     await Promise.all(this.#families.map(({ table }) => table.readCounters()));
   }
 
-  /** Connections of "namespace/name" since its elements came, as of the last reading; empty: they are not counted. */
+  /** Node ports that answer on loopback, each with its protocol: those with an endpoint. */
   localhostNodePorts(family: IpFamily): number {
     return this.#families.find((one) => one.family === family)?.localhostNodePorts ?? 0;
   }
 
+  /** Connections of "namespace/name" since its elements came, as of the last reading; empty: they are not counted. */
   connections(family: IpFamily, service: string): readonly PortConnections[] {
     return this.#families.find((one) => one.family === family)?.connections(service) ?? [];
   }
@@ -254,9 +244,7 @@ export class Proxier implements ObjectSink {
     const timeSlice = new TimeSlice();
     const dirty = this.model.takeDirty();
     for (const { family } of this.#families) {
-      const underWay = this.#underWay[family];
-      underWay.triggers.push(...this.#triggers.take(family));
-      if (dirty.services.length > 0) underWay.services.push(dirty.services);
+      this.#reports.underWay(family, this.#triggers.take(family), dirty.services);
     }
     for (const observer of this.#observers) observer.taken?.();
     this.#updateServiceCIDRs(dirty.serviceCIDRs);
@@ -282,14 +270,13 @@ export class Proxier implements ObjectSink {
       await this.prepare();
     } catch (error) {
       this.#log.error({ err: error }, "reading the kernel's tables failed");
-      for (const { family } of this.#families) this.#report(family, started, { ok: false, error });
+      for (const { family } of this.#families) this.#reports.report(family, started, since, { ok: false, error });
       return { ok: false, families: [] };
     }
     const families = await Promise.all(
       this.#families.map(async (family) => {
         const outcome = await family.write(this.#options.clock.now());
-        if (outcome.ok) this.#logWrite(family.family, outcome.result, started, since);
-        this.#report(family.family, started, outcome);
+        this.#reports.report(family.family, started, since, outcome);
         return { family: family.family, outcome };
       }),
     );
@@ -370,47 +357,6 @@ export class Proxier implements ObjectSink {
     if (!this.model.upsert(slice)) return;
     this.#triggers.note(slice);
     this.#changed("EndpointSlice");
-  }
-
-  /** Tells of a write. */
-  #report(family: IpFamily, started: number, outcome: FamilyOutcome): void {
-    const { ok } = outcome;
-    const result = ok ? outcome.result : undefined;
-    const report: SyncReport = {
-      family,
-      ok,
-      full: result?.resynced !== undefined || !this.#written.has(family),
-      ms: performance.now() - started,
-      settled: ok,
-      triggers: ok ? this.#underWay[family].triggers : [],
-      services: ok ? inForce(this.#underWay[family].services, outcome) : [],
-      ...(result === undefined ? {} : { work: workOf(result) }),
-      ...(outcome.ok && outcome.repairPending ? { repairPending: true } : {}),
-    };
-    if (ok) {
-      this.#underWay[family] = newUnderWay();
-      this.#written.add(family);
-    }
-    const attempted = outcome.ok || outcome.owned !== "waiting";
-    for (const observer of this.#observers) {
-      if (attempted) observer.synced?.(report);
-      observer.noLocalEndpoints?.(family, this.#noLocal[family].counts);
-    }
-  }
-
-  #logWrite(family: IpFamily, result: ApplyResult, started: number, since: number): void {
-    const fields = {
-      family,
-      transactions: result.transactions,
-      operations: result.total,
-      bytes: result.bytes,
-      ms: round(performance.now() - started),
-      kernelMs: round(result.kernelNs / 1e6),
-      /** From the first change that this write is about. */
-      latencyMs: round(this.#options.clock.now() - since),
-    };
-    if (result.transactions === 0) this.#log.debug(fields, "nothing written");
-    else this.#log.info(fields, "synced");
   }
 
   async #checkOwnership(): Promise<void> {
@@ -494,23 +440,4 @@ export class Proxier implements ObjectSink {
     this.#warned.add(message);
     this.#log.warn(message);
   }
-}
-
-function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork {
-  return { transactions, operations: total, bytes, kernelMs: kernelNs / 1e6 };
-}
-
-/** Of the services whose changes were under way, those that are in force, and those released from quarantine. */
-function inForce(
-  lists: readonly (readonly string[])[],
-  { quarantined, released }: Extract<FamilyOutcome, { ok: true }>,
-): readonly string[] {
-  if (quarantined.length === 0 && released.length === 0 && lists.length <= 1) return lists[0] ?? [];
-  const all = new Set([...lists.flat(), ...released]);
-  for (const service of quarantined) all.delete(service);
-  return [...all];
-}
-
-function round(ms: number): number {
-  return Math.round(ms * 1000) / 1000;
 }

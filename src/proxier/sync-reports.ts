@@ -1,0 +1,107 @@
+/** What writes are about and came to, for logs and observers: which services and trigger times each brings into force. */
+import { type Logger } from "../base/logger.js";
+import type { NoLocalEndpointsCounter } from "../model/index.js";
+import type { IpFamily } from "../model/types.js";
+import type { ApplyResult, Clock } from "../table/index.js";
+import type { FamilyOutcome } from "./family.js";
+import type { ProxierObserver, SyncReport, SyncWork } from "./observer.js";
+
+export interface SyncReportsOptions {
+  readonly log: Logger;
+  readonly clock: Clock;
+  /** As they are at each report. */
+  readonly observers: readonly ProxierObserver[];
+  readonly noLocalEndpoints: Readonly<Record<IpFamily, NoLocalEndpointsCounter>>;
+}
+
+/** Changes that are in the desired table, and not yet known to be in the kernel's. */
+interface UnderWay {
+  readonly triggers: number[];
+  /** As the model gave them: one list, unless a write has failed. */
+  readonly services: (readonly string[])[];
+}
+
+function newUnderWay(): UnderWay {
+  return { triggers: [], services: [] };
+}
+
+export class SyncReports {
+  readonly #options: SyncReportsOptions;
+  /** What the next write that succeeds brings into force. */
+  readonly #underWay: Record<IpFamily, UnderWay> = { ip: newUnderWay(), ip6: newUnderWay() };
+  readonly #written = new Set<IpFamily>();
+
+  constructor(options: SyncReportsOptions) {
+    this.#options = options;
+  }
+
+  /** What the next write of a family is about, beside what an earlier one failed to write. */
+  underWay(family: IpFamily, triggers: readonly number[], services: readonly string[]): void {
+    const underWay = this.#underWay[family];
+    underWay.triggers.push(...triggers);
+    if (services.length > 0) underWay.services.push(services);
+  }
+
+  /**
+   * Logs a write and reports it to the observers.
+   * @param started when it began, by performance.now(); `since`: when the first change that it is about came, by the clock.
+   */
+  report(family: IpFamily, started: number, since: number, outcome: FamilyOutcome): void {
+    const { ok } = outcome;
+    if (ok) this.#log(family, outcome.result, started, since);
+    const result = ok ? outcome.result : undefined;
+    const report: SyncReport = {
+      family,
+      ok,
+      full: result?.resynced !== undefined || !this.#written.has(family),
+      ms: performance.now() - started,
+      settled: ok,
+      triggers: ok ? this.#underWay[family].triggers : [],
+      services: ok ? inForce(this.#underWay[family].services, outcome) : [],
+      ...(result === undefined ? {} : { work: workOf(result) }),
+      ...(outcome.ok && outcome.repairPending ? { repairPending: true } : {}),
+    };
+    if (ok) {
+      this.#underWay[family] = newUnderWay();
+      this.#written.add(family);
+    }
+    const attempted = outcome.ok || outcome.owned !== "waiting";
+    for (const observer of this.#options.observers) {
+      if (attempted) observer.synced?.(report);
+      observer.noLocalEndpoints?.(family, this.#options.noLocalEndpoints[family].counts);
+    }
+  }
+
+  #log(family: IpFamily, result: ApplyResult, started: number, since: number): void {
+    const fields = {
+      family,
+      transactions: result.transactions,
+      operations: result.total,
+      bytes: result.bytes,
+      ms: round(performance.now() - started),
+      kernelMs: round(result.kernelNs / 1e6),
+      latencyMs: round(this.#options.clock.now() - since),
+    };
+    if (result.transactions === 0) this.#options.log.debug(fields, "nothing written");
+    else this.#options.log.info(fields, "synced");
+  }
+}
+
+function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork {
+  return { transactions, operations: total, bytes, kernelMs: kernelNs / 1e6 };
+}
+
+/** Of the services whose changes were under way, those that are in force, and those released from quarantine. */
+function inForce(
+  lists: readonly (readonly string[])[],
+  { quarantined, released }: Extract<FamilyOutcome, { ok: true }>,
+): readonly string[] {
+  if (quarantined.length === 0 && released.length === 0 && lists.length <= 1) return lists[0] ?? [];
+  const all = new Set([...lists.flat(), ...released]);
+  for (const service of quarantined) all.delete(service);
+  return [...all];
+}
+
+function round(ms: number): number {
+  return Math.round(ms * 1000) / 1000;
+}
