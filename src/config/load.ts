@@ -7,7 +7,7 @@ import { type Effective, type Off, withDefaults } from "./defaults.js";
 import { type ConfigDocument, formatEndpoint, toDocument } from "./document.js";
 import { ALLOW_SERVICE_EXTERNAL_IPS, type FieldNames, LOCALHOST_NODE_PORTS, notesOf, warningsOf } from "./notes.js";
 import { parseText } from "./parse.js";
-import { API_VERSION, configSchema, KIND } from "./schema.js";
+import { API_VERSION, type ConfigInput, configSchema, KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem, type ProxyConfig } from "./types.js";
 import { parseClusterCIDR } from "./values.js";
 
@@ -21,6 +21,8 @@ export interface LoadedConfig {
   readonly warnings: readonly string[];
   /** Whole sentences: where kube-proxy would have done something else. */
   readonly notes: readonly string[];
+  /** What was written, checked, without defaults. */
+  readonly input: ConfigInput;
   /** The file's content; undefined when there was no file. */
   readonly text: string | undefined;
 }
@@ -90,6 +92,7 @@ function complete(value: unknown, { file, overrides, repeated, name }: Origin): 
     document: toDocument(effective),
     warnings: [...slips.map(({ path, message }) => `${path} ${message}`), ...warningsOf(effective, name)],
     notes: notesOf(parsed.data, effective, name),
+    input: parsed.data,
     text: undefined,
   };
 }

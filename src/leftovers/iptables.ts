@@ -37,14 +37,28 @@ const CONCURRENT = new Set(["ENOENT", "EBUSY"]);
  */
 export async function removeIptablesChains(kernel: Kernel, families: readonly IpFamily[]): Promise<TableCleanup[]> {
   const done: TableCleanup[] = [];
-  for (const family of families) {
-    const present = new Set((await kernel.tables(family)).map(({ table }) => table));
-    for (const table of IPTABLES_TABLES) {
-      const cleanup = present.has(table) ? await new TableCleaner(kernel, family, table).run() : undefined;
-      if (cleanup !== undefined) done.push(cleanup);
-    }
+  for (const cleaner of await cleanersOf(kernel, families)) {
+    const cleanup = await cleaner.run();
+    if (cleanup !== undefined) done.push(cleanup);
   }
   return done;
+}
+
+/** One for each of these tables that is there. */
+async function cleanersOf(kernel: Kernel, families: readonly IpFamily[]): Promise<TableCleaner[]> {
+  const found: TableCleaner[] = [];
+  for (const family of families) {
+    const present = new Set((await kernel.tables(family)).map(({ table }) => table));
+    for (const table of IPTABLES_TABLES) if (present.has(table)) found.push(new TableCleaner(kernel, family, table));
+  }
+  return found;
+}
+
+/** What `removeIptablesChains` would do, and nothing of it done. Throws KernelError. */
+export async function findIptablesChains(kernel: Kernel, families: readonly IpFamily[]): Promise<TableCleanup[]> {
+  const cleaners = await cleanersOf(kernel, families);
+  const found = await Promise.all(cleaners.map((cleaner) => cleaner.find()));
+  return found.filter((cleanup) => cleanup !== undefined);
 }
 
 interface CleanupPlan {
@@ -65,6 +79,11 @@ class TableCleaner {
     this.#family = family;
     this.#table = table;
     this.#ref = { family, table };
+  }
+
+  /** What `run` would do; undefined when there is nothing of kube-proxy's. */
+  async find(): Promise<TableCleanup | undefined> {
+    return (await this.#plan())?.result;
   }
 
   /** Undefined when there is nothing of kube-proxy's. */

@@ -26,7 +26,8 @@ export interface ForwardingOptions {
 }
 
 /** A chain that drops what none of its rules accepts. */
-interface DroppingChain {
+export interface DroppingChain {
+  /** "ip", "ip6", "inet". */
   readonly family: string;
   readonly table: string;
   readonly chain: string;
@@ -37,26 +38,45 @@ interface DroppingChain {
 const SETTING: Readonly<Record<IpFamily, string>> = { ip: "bridge-nf-call-iptables", ip6: "bridge-nf-call-ip6tables" };
 const IPTABLES: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
 
+/** A bridge whose ports exchange packets that the node's rules do not see. */
+export interface SkippingBridge {
+  readonly bridge: string;
+  /** "net.bridge.bridge-nf-call-iptables". */
+  readonly setting: string;
+  readonly present: number | string;
+  readonly command: string;
+}
+
 const FIREWALL_HINT =
   "connections to services fail unless it accepts them; kube-proxy's iptables mode accepted some of them there, this program, as its " +
   "nftables mode, does not. Where services do not work, run the command on this node, and keep it in that firewall's configuration";
-const BRIDGE_HINT =
+export const BRIDGE_HINT =
   "a pod that calls a service whose endpoint is on its own bridge gets no answer: run the command on this node if pods are on this bridge";
 
 /** One warning for each chain that drops by policy, and for bridged pods whose packets pass no rules. Never throws. */
 export async function reportForwarding(options: ForwardingOptions): Promise<void> {
   const { log } = options;
   try {
-    for (const chain of [...(await droppingChains(options)), ...(await legacyChains(options))]) {
+    for (const chain of await findDroppingChains(options)) {
       log.warn({ ...chain, policy: "drop", hint: FIREWALL_HINT }, "firewall found that drops forwarded packets");
     }
-    await reportBridges(options);
+    for (const bridge of await findSkippingBridges(options)) {
+      log.warn({ ...bridge, hint: BRIDGE_HINT }, "bridge found whose packets skip this node's rules");
+    }
   } catch (error) {
     log.warn({ err: error }, "looking for firewalls failed");
   }
 }
 
-async function droppingChains({ kernel, families }: ForwardingOptions): Promise<DroppingChain[]> {
+/** Chains that drop forwarded packets by policy, the older iptables' too. Rejects with KernelError. */
+export async function findDroppingChains(options: Omit<ForwardingOptions, "log" | "config">): Promise<DroppingChain[]> {
+  return [...(await droppingChains(options)), ...(await legacyChains(options))];
+}
+
+async function droppingChains({
+  kernel,
+  families,
+}: Pick<ForwardingOptions, "kernel" | "families">): Promise<DroppingChain[]> {
   const found: DroppingChain[] = [];
   for (const { family, table, flags } of await kernel.tables()) {
     const concerned = family === "inet" || ((family === "ip" || family === "ip6") && families.includes(family));
@@ -74,7 +94,7 @@ async function droppingChains({ kernel, families }: ForwardingOptions): Promise<
   return found;
 }
 
-async function legacyChains(options: ForwardingOptions): Promise<DroppingChain[]> {
+async function legacyChains(options: Omit<ForwardingOptions, "log" | "config">): Promise<DroppingChain[]> {
   const { families, legacyForwardDrops, root = "/" } = options;
   const found: DroppingChain[] = [];
   for (const family of legacyForwardDrops === undefined ? [] : families) {
@@ -95,7 +115,12 @@ const iptablesCommand = (program: string): string => `${program} -I FORWARD -m c
  * Pods on one bridge answer each other without a detour through the node's rules, unless the bridge is told to call them: an answer
  * from an endpoint then comes from an address that the client has never called.
  */
-async function reportBridges({ config, families, log, root = "/" }: ForwardingOptions): Promise<void> {
+export async function findSkippingBridges({
+  config,
+  families,
+  root = "/",
+}: Pick<ForwardingOptions, "config" | "families" | "root">): Promise<SkippingBridge[]> {
+  const found: SkippingBridge[] = [];
   for (const bridge of await bridges(root, config)) {
     for (const family of families) {
       const setting = SETTING[family];
@@ -106,18 +131,15 @@ async function reportBridges({ config, families, log, root = "/" }: ForwardingOp
       );
       // Without br_netfilter, whose settings these are, a bridge's own one has no effect.
       if (present !== undefined && (present !== 0 || (own ?? 0) !== 0)) continue;
-      log.warn(
-        {
-          bridge,
-          setting: `net.bridge.${setting}`,
-          present: present ?? "br_netfilter is not loaded",
-          command: `modprobe br_netfilter && sysctl -w net.bridge.${setting}=1`,
-          hint: BRIDGE_HINT,
-        },
-        "bridge found whose packets skip this node's rules",
-      );
+      found.push({
+        bridge,
+        setting: `net.bridge.${setting}`,
+        present: present ?? "br_netfilter is not loaded",
+        command: `modprobe br_netfilter && sysctl -w net.bridge.${setting}=1`,
+      });
     }
   }
+  return found;
 }
 
 /** Names of the bridges that pods may be on: with a port, or named as the pods' in the configuration. */

@@ -10,7 +10,7 @@ import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/index.js";
 import { CtKey, Hook, Priority } from "../kernel/constants.js";
 import type { Kernel } from "../kernel/types.js";
-import { type KernelFiles, readNumber, setNumber } from "./kernel-number.js";
+import { type DesiredNumber, type KernelFiles, readNumber, setNumber } from "./kernel-number.js";
 
 export interface SystemSettingsOptions {
   readonly log: Logger;
@@ -98,27 +98,34 @@ async function applyConntrack(
   if (max === 0 && others.length === 0) return;
   if (loadConntrack !== undefined && (await readNumber(files, MAX_FILE)) === undefined) await loadConntrack();
   if (max > 0) await applyMax(max, files);
-  for (const [name, desired] of others) {
-    const file = `${DIRECTORY}/${name}`;
-    await setNumber(files, { file, desired, remedy: remedy(`sysctl -w net.netfilter.${name}=${desired}`) });
-  }
+  for (const setting of others) await setNumber(files, sysctlSetting(setting));
 }
 
 async function applyMax(max: number, files: KernelFiles): Promise<void> {
-  const inForce = await setNumber(files, {
-    file: MAX_FILE,
-    desired: max,
-    onlyUpwards: true,
-    remedy: remedy(`sysctl -w net.netfilter.nf_conntrack_max=${max}`),
-  });
+  const inForce = await setNumber(files, maxSetting(max));
   // Where the table stays smaller than it should be, so may its hash.
-  const buckets = Math.floor(Math.min(max, inForce ?? max) / ENTRIES_PER_BUCKET);
-  await setNumber(files, {
-    file: HASH_SIZE_FILE,
-    desired: buckets,
-    onlyUpwards: true,
-    remedy: remedy(`echo ${buckets} > /${HASH_SIZE_FILE}`),
-  });
+  await setNumber(files, hashSetting(Math.min(max, inForce ?? max)));
+}
+
+function maxSetting(max: number): DesiredNumber {
+  const command = `sysctl -w net.netfilter.nf_conntrack_max=${max}`;
+  return { file: MAX_FILE, desired: max, onlyUpwards: true, remedy: remedy(command) };
+}
+
+function hashSetting(max: number): DesiredNumber {
+  const buckets = Math.floor(max / ENTRIES_PER_BUCKET);
+  const command = `echo ${buckets} > /${HASH_SIZE_FILE}`;
+  return { file: HASH_SIZE_FILE, desired: buckets, onlyUpwards: true, remedy: remedy(command) };
+}
+
+function sysctlSetting([name, desired]: readonly [name: string, value: number]): DesiredNumber {
+  return { file: `${DIRECTORY}/${name}`, desired, remedy: remedy(`sysctl -w net.netfilter.${name}=${desired}`) };
+}
+
+/** What `applySystemSettings` would bring the connection tracker to. Writes nothing, and never throws. */
+export async function conntrackSettings(config: ConntrackConfig, root = "/"): Promise<DesiredNumber[]> {
+  const max = conntrackMax(config, await onlineCPUs(root));
+  return [...(max > 0 ? [maxSetting(max), hashSetting(max)] : []), ...sysctls(config).map(sysctlSetting)];
 }
 
 /** "0-3,8" as a count; undefined for what is no such list. */
