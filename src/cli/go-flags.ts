@@ -67,6 +67,19 @@ export function fromGo(
   return { words, unknown };
 }
 
+/**
+ * The same behind a command's name: flags of kube-proxy's are spelled out wherever they stand, and other words are kept.
+ * Their values may be words of their own.
+ */
+export function fromGoBehind(argv: readonly string[]): readonly string[] {
+  return argv.map((word) => {
+    const [, written, value] = /^--([^=]+)(=.*)?$/s.exec(longVerbosity(word)) ?? [];
+    const spec = written === undefined ? undefined : flagSpec(written.replaceAll("_", "-"));
+    if (spec === undefined) return word;
+    return `--${spec.name}${value ?? (spec.type === "bool" || spec.type === "version" ? "=true" : "")}`;
+  });
+}
+
 /** `-v`, the only flag with a short form that takes a value, in its long form. */
 function longVerbosity(word: string): string {
   const value = /^-v=?(.*)$/s.exec(word)?.[1];

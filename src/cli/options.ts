@@ -34,6 +34,17 @@ export interface StatusOptions {
   readonly socket?: string;
 }
 
+export const PREFLIGHT_FORMATS = ["text", "json", "yaml"] as const;
+
+/** Beside kube-proxy's flags. */
+export interface PreflightCommandOptions {
+  readonly output: (typeof PREFLIGHT_FORMATS)[number];
+  /** Directory of manifests to look at; absent: what the API server of the configuration says. */
+  readonly manifests?: string;
+  /** The kernel may load its own modules for what is asked of it. */
+  readonly loadModules?: boolean;
+}
+
 export const SERVICE_FORMATS = ["table", "wide", "json", "yaml", "name"] as const;
 
 export interface ServicesOptions {

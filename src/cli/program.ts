@@ -6,7 +6,7 @@ import type { GcInterval } from "../conntrack/service.js";
 import { LOG_LEVELS, type LogLevel } from "../base/logger.js";
 import { type CommandOutline, outlineOf } from "./outline.js";
 import { UserError, writeOut } from "./stdio.js";
-import { flagSpec, fromGo, problemOf, readBool, readFlags } from "./go-flags.js";
+import { flagSpec, fromGo, fromGoBehind, problemOf, readBool, readFlags } from "./go-flags.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 import {
   connectionSeries,
@@ -24,6 +24,8 @@ import {
   type ManifestOptions,
   OWN_FLAGS,
   type OwnOptions,
+  PREFLIGHT_FORMATS,
+  type PreflightCommandOptions,
   SERVICE_FORMATS,
   type ServicesOptions,
   STATUS_FORMATS,
@@ -256,6 +258,7 @@ function addCommands(root: Command, done: Done): void {
       },
     );
 
+  addPreflight(command, done);
   addQuestions(command, done);
   addCompletion(command, done);
 
@@ -292,6 +295,44 @@ function addCommands(root: Command, done: Done): void {
     .action(async (options: { logLevel: LogLevel }) => {
       const { cleanupCommand } = await import("./cleanup.js");
       done(await cleanupCommand(options));
+    });
+}
+
+const PREFLIGHT = "preflight";
+/** Flags of kube-proxy's that say what is to be done instead of serving. */
+const OTHER_ERRANDS: readonly string[] = ["write-config-to", "cleanup", "init-only", "version"];
+/** Those of the others that its help shows; all are read. */
+const SHOWN: readonly string[] = ["config", "hostname-override", "kubeconfig", "nodeport-addresses"];
+
+/** With the command line that the DaemonSet has. */
+function addPreflight(command: (name: string, description: string) => Command, done: Done): void {
+  const given: [name: string, value: string][] = [];
+  const self = command(
+    PREFLIGHT,
+    "what would change on this node with nft-proxier in kube-proxy's place; changes nothing",
+  );
+  for (const spec of KUBE_PROXY_FLAGS.filter(({ name }) => !OTHER_ERRANDS.includes(name))) {
+    const option = flag(spec, (value) => given.push([spec.name, value]));
+    self.addOption(SHOWN.includes(spec.name) ? option : option.hideHelp());
+  }
+  self
+    .option("--manifests <dir>", "look at the objects in this directory; no API server is asked")
+    .option(
+      "--load-modules",
+      "the kernel may load its own modules, as the first start has it do; without, what needs it is skipped",
+    )
+    .addOption(new Option("-o, --output <format>", "text, json or yaml").choices(PREFLIGHT_FORMATS).default("text"))
+    .addHelpText(
+      "after",
+      "\nkube-proxy's other flags mean what they mean to it.\nExit code 0: nothing is in the way; 1: something would fail or be lost; 2: it could not be looked at.",
+    )
+    .action(async (options: PreflightCommandOptions) => {
+      const { values, problems } = readFlags(given);
+      const { flagProblems } = await import("./flag-config.js");
+      const wrong = problems.length > 0 ? problems : flagProblems(values);
+      if (wrong.length > 0) self.error(`error: ${wrong.join("\nerror: ")}`);
+      const { preflightCommand } = await import("./preflight.js");
+      done(await preflightCommand(values, options));
     });
 }
 
@@ -417,7 +458,9 @@ export async function main(argv: readonly string[], name = "nft-proxier"): Promi
   try {
     const { words, unknown } = fromGo(argv, (flagName) => flagSpec(flagName)?.type ?? OWN_TYPES.get(flagName));
     if (unknown.length > 0) unknownFlags(root, unknown);
-    await root.parseAsync(words, { from: "user" });
+    const [first, ...behind] = words;
+    const spelled = first === PREFLIGHT ? [first, ...fromGoBehind(behind)] : words;
+    await root.parseAsync(spelled, { from: "user" });
     return code;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : EXIT_USAGE;

@@ -34,7 +34,7 @@ export interface SnapshotOptions {
 }
 
 /** Takes objects, and keeps what names need. */
-class SnapshotSink implements ObjectSink {
+export class SnapshotSink implements ObjectSink {
   readonly model: ServiceModel;
   readonly #nodeName: string;
   /** Address → "namespace/name". */
@@ -95,9 +95,7 @@ export class ServiceSnapshot {
     if (!tellsServices(options)) return undefined;
     const config = withKubeconfig(await readConfig(options.config, log), options.kubeconfig);
     const name = nodeName(config);
-    const sink = new SnapshotSink(name, log);
-    if (options.manifests !== undefined) await fromManifests(options.manifests, config, sink, log);
-    else await fromCluster(config, name, sink, log);
+    const sink = await readObjects(config, options.manifests, log);
     const facts = nodeFacts(config, name, sink.node);
     const addresses = (family: IpFamily): readonly string[] => {
       const { addresses: told, localhost } = nodePortAddresses(config, facts, family, local);
@@ -161,6 +159,19 @@ export class ServiceSnapshot {
 function withKubeconfig(config: ProxyConfig, kubeconfig: string | undefined): ProxyConfig {
   if (kubeconfig === undefined) return config;
   return { ...config, clientConnection: { ...config.clientConnection, kubeconfig } };
+}
+
+/** The objects of the manifests, or of the API server of the configuration, as of one moment. Rejects with a UserError. */
+export async function readObjects(
+  config: ProxyConfig,
+  manifests: string | undefined,
+  log: Logger,
+): Promise<SnapshotSink> {
+  const name = nodeName(config);
+  const sink = new SnapshotSink(name, log);
+  if (manifests !== undefined) await fromManifests(manifests, config, sink, log);
+  else await fromCluster(config, name, sink, log);
+  return sink;
 }
 
 async function fromManifests(directory: string, config: ProxyConfig, sink: SnapshotSink, log: Logger): Promise<void> {

@@ -1,0 +1,122 @@
+import { release } from "node:os";
+import { reasonOf } from "../base/unknown.js";
+import { createLogger } from "../base/logger.js";
+import { ConfigError, type ProxyConfig } from "../config/index.js";
+import { KernelError } from "../kernel/errors.js";
+import type { NftKernel } from "../kernel/nft-kernel.js";
+import { type KernelFamilies, kernelFamilies } from "../node/families.js";
+import type { ConfigReading } from "../preflight/configuration.js";
+import { type Finding, inOrder, of, problem } from "../preflight/finding.js";
+import { checkModules, mayRead, mayTry, type ModuleFacts, readModules } from "../preflight/modules.js";
+import { objectFacts, type ObjectFacts } from "../preflight/objects.js";
+import { preflight } from "../preflight/preflight.js";
+import { KIND, type PreflightReport, reportText } from "../preflight/report.js";
+import type { SnapshotSink } from "./conntrack/service-snapshot.js";
+import { resolveConfig } from "./flag-config.js";
+import type { FlagValues } from "./go-flags.js";
+import { openKernel } from "./open-kernel.js";
+import type { PreflightCommandOptions } from "./options.js";
+import { interfaceAddresses, nodeName } from "./setup.js";
+import { jsonText } from "./status.js";
+import { UserError, writeOut } from "./stdio.js";
+import { programVersion } from "./version.js";
+
+/** Exit codes: nothing is in the way; something would fail or be lost; the node could not be looked at. */
+const READY = 0;
+const NOT_READY = 1;
+const NOT_LOOKED = 2;
+
+/** `preflight`: what would change on this node with nft-proxier in kube-proxy's place. Reads, and changes nothing. */
+export async function preflightCommand(flags: FlagValues, options: PreflightCommandOptions): Promise<number> {
+  const reading = await readConfiguration(flags);
+  const { config } = reading.loaded;
+  let findings: Finding[];
+  try {
+    findings = await look(reading, options);
+  } catch (error) {
+    if (!(error instanceof UserError) && !(error instanceof KernelError)) throw error;
+    process.stderr.write(`nft-proxier: this node could not be looked at: ${error.message}\n`);
+    return NOT_LOOKED;
+  }
+  const ready = findings.every(({ level }) => level !== "problem");
+  const report = { ...KIND, nodeName: nodeName(config), version: programVersion(), kernel: release(), ready, findings };
+  await writeOut(await textOf(report, options.output));
+  return ready ? READY : NOT_READY;
+}
+
+async function textOf(report: PreflightReport, output: PreflightCommandOptions["output"]): Promise<string> {
+  if (output === "json") return jsonText(report);
+  return output === "yaml" ? (await import("yaml")).stringify(report) : reportText(report);
+}
+
+/** What is wrong with it is a finding; the rest is then looked at with the defaults. */
+async function readConfiguration(flags: FlagValues): Promise<ConfigReading> {
+  try {
+    return { loaded: await resolveConfig(flags) };
+  } catch (error) {
+    if (!(error instanceof UserError) || !(error.cause instanceof ConfigError)) throw error;
+    return { loaded: await resolveConfig({}), refused: error.cause.problems, file: flags.config ?? "command line" };
+  }
+}
+
+async function look(reading: ConfigReading, options: PreflightCommandOptions): Promise<Finding[]> {
+  const { config } = reading.loaded;
+  const families = kernelFamilies();
+  const modules = await readModules(families.families.includes("ip6"));
+  const loads = options.loadModules === true;
+  let kernel: NftKernel | undefined;
+  try {
+    kernel = loads || mayRead(modules) ? await openKernel() : undefined;
+  } catch (error) {
+    if (!(error instanceof UserError) || !isWithoutTables(error.cause)) throw error;
+    return withoutTables(modules, error.message);
+  }
+  try {
+    const { sink, objects } = await readCluster(reading, families, options.manifests);
+    return await preflight({
+      ...{ reading, nodeName: nodeName(config), node: sink?.node, objects, families, modules, kernel },
+      mayTry: loads || mayTry(modules),
+      local: await interfaceAddresses(),
+    });
+  } finally {
+    await kernel?.close();
+  }
+}
+
+function isWithoutTables(error: unknown): boolean {
+  return error instanceof KernelError && error.code === "no-nftables";
+}
+
+function withoutTables(modules: ModuleFacts, message: string): Finding[] {
+  const said = problem(message, "a kernel with nf_tables (CONFIG_NF_TABLES)");
+  return inOrder([...of("kernel", "nf-tables", said), ...checkModules(modules)]);
+}
+
+interface ClusterReading {
+  readonly sink?: SnapshotSink;
+  readonly objects: ObjectFacts;
+}
+
+/** The manifests, or what the API server says; that it cannot be asked is no failure. */
+async function readCluster(
+  reading: ConfigReading,
+  { families }: KernelFamilies,
+  manifests: string | undefined,
+): Promise<ClusterReading> {
+  const { config } = reading.loaded;
+  if ("refused" in reading && manifests === undefined) return { objects: { away: "the configuration cannot be used" } };
+  if (manifests === undefined && !namesServer(config)) return { objects: { away: "no API server is configured" } };
+  const { readObjects } = await import("./conntrack/service-snapshot.js");
+  try {
+    const sink = await readObjects(config, manifests, await createLogger("error"));
+    return { sink, objects: objectFacts(sink.model, families, sink.missing) };
+  } catch (error) {
+    if (manifests !== undefined || !(error instanceof UserError)) throw error;
+    return { objects: { away: reasonOf(error) } };
+  }
+}
+
+/** By the configuration, or as a pod has one. */
+function namesServer({ clientConnection, master }: ProxyConfig): boolean {
+  return clientConnection.kubeconfig !== "" || master !== "" || process.env["KUBERNETES_SERVICE_HOST"] !== undefined;
+}

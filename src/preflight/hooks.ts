@@ -1,0 +1,264 @@
+/** What other programs have on netfilter's hooks, and what of it packets to services meet. */
+import { Hook, Priority, TableFlag } from "../kernel/constants.js";
+import type { BaseChain, Expr, Kernel, RuleInfo, TableRef } from "../kernel/types.js";
+import { IPTABLES_TABLES, isEntryChain, isOwnChain } from "../leftovers/names.js";
+import type { IpFamily } from "../model/types.js";
+import { BRIDGE_HINT, type DroppingChain, type SkippingBridge } from "../node/forwarding.js";
+import { TABLE_NAME } from "../ruleset/names.js";
+import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
+import { isOtherMode, type ModeFacts, modesOf } from "./mode.js";
+
+/** A base chain of another program's, with what its rules lead to; kube-proxy's chains and jumps are not among them. */
+export interface ForeignChain {
+  readonly ref: TableRef;
+  readonly chain: string;
+  readonly base: BaseChain;
+  /** Rules in it and in the chains that it leads to. */
+  readonly rules: number;
+  /** What can accept a packet that comes by: false where nothing but the policy decides. */
+  readonly accepts: boolean;
+  /** Chains with a rule that keeps packets from being tracked. */
+  readonly notrack: readonly string[];
+  /** Chains with a rule that has connections pass the hooks by (flowtables). */
+  readonly offload: readonly string[];
+  /** Names of the chains that it leads to. */
+  readonly leadsTo: readonly string[];
+}
+
+/** Of one base chain more is not read: that would take longer than a look may. */
+const MOST_CHAINS = 500;
+
+/** Rejects with KernelError. */
+export async function readForeignChains(kernel: Kernel, families: readonly IpFamily[]): Promise<ForeignChain[]> {
+  const found: ForeignChain[] = [];
+  for (const { family, table, flags } of await kernel.tables()) {
+    const concerned = family === "inet" || ((family === "ip" || family === "ip6") && families.includes(family));
+    if (!concerned || table === TABLE_NAME || (flags & TableFlag.dormant) !== 0) continue;
+    const ref = { family, table };
+    for (const { chain, base } of await kernel.chains(ref)) {
+      if (base !== undefined) found.push(await new Walk(kernel, ref).from(chain, base));
+    }
+  }
+  return found;
+}
+
+/** The rules that packets meet from a base chain on. */
+class Walk {
+  readonly #kernel: Kernel;
+  readonly #ref: TableRef;
+  #rules = 0;
+  #accepts = false;
+  readonly #notrack = new Set<string>();
+  readonly #offload = new Set<string>();
+
+  constructor(kernel: Kernel, ref: TableRef) {
+    this.#kernel = kernel;
+    this.#ref = ref;
+  }
+
+  async from(chain: string, base: BaseChain): Promise<ForeignChain> {
+    const seen = new Set([chain]);
+    for (const one of seen) {
+      if (seen.size > MOST_CHAINS) {
+        // What was not read may accept.
+        this.#accepts = true;
+        break;
+      }
+      for (const rule of await this.#kernel.rules(this.#ref, one)) {
+        // A set that grows while it is walked is walked to its end.
+        for (const target of this.#look(rule)) seen.add(target);
+      }
+    }
+    seen.delete(chain);
+    const lists = { notrack: [...this.#notrack], offload: [...this.#offload], leadsTo: [...seen] };
+    return { ref: this.#ref, chain, base, rules: this.#rules, accepts: this.#accepts, ...lists };
+  }
+
+  /** Takes note of one rule; returns where it leads. */
+  #look({ chain, exprs }: RuleInfo): string[] {
+    const targets: string[] = [];
+    let accepts = false;
+    for (const expr of exprs) {
+      if (expr.type === "immediate" && "verdict" in expr.data) {
+        const { data } = expr;
+        if ("chain" in data) {
+          if (this.#isProxys(data.chain)) return [];
+          targets.push(data.chain);
+        } else if (data.verdict === "accept" || data.verdict === "queue") accepts = true;
+      }
+      // The verdicts of a map are not looked up: any may accept.
+      if (expr.type === "lookup" && expr.dreg === 0) accepts = true;
+      if (isNotrack(expr)) this.#notrack.add(chain);
+      if (expr.type === "opaque" && expr.name === "flow_offload") this.#offload.add(chain);
+    }
+    this.#rules++;
+    this.#accepts ||= accepts;
+    return targets;
+  }
+
+  /** Jumps that go with kube-proxy, and chains that do. */
+  #isProxys(target: string): boolean {
+    const table = IPTABLES_TABLES.find((name) => name === this.#ref.table);
+    return table !== undefined && (isEntryChain(table, target) || isOwnChain(table, target));
+  }
+}
+
+/** nft's own, or a target of iptables': CT (with --notrack; it may set a zone instead), or the older NOTRACK. */
+function isNotrack(expr: Expr): boolean {
+  if (expr.type === "notrack") return true;
+  if (expr.type !== "opaque" || expr.name !== "target") return false;
+  return /^(CT|NOTRACK)$/.test(xtName(expr.data));
+}
+
+/** NFTA_TARGET_NAME, the first attribute of nft_compat's data (linux/netfilter/nf_tables_compat.h). */
+function xtName(data: Uint8Array): string {
+  return Buffer.from(data.subarray(4, 36)).toString("latin1").replace(/\0.*$/s, "");
+}
+
+export interface HookFacts {
+  readonly mode: ModeFacts;
+  readonly chains: readonly ForeignChain[];
+  /** Of the older iptables: chains in nat that are not kube-proxy's, by family. */
+  readonly legacyNat: readonly { readonly family: IpFamily; readonly chains: readonly string[] }[];
+  /** Chains that drop forwarded packets by policy. */
+  readonly dropping: readonly DroppingChain[];
+  readonly bridges: readonly SkippingBridge[];
+  /** Names of network interfaces. */
+  readonly interfaces: readonly string[];
+}
+
+export function checkHooks(facts: HookFacts): Finding[] {
+  const findings = [
+    ...of("other software", "forward-policy", ...facts.dropping.map((chain) => forwardSaid(chain, facts))),
+    ...of("other software", "input-policy", ...inputSaid(facts)),
+    ...of("other software", "nat-chains", ...natSaid(facts)),
+    ...of("other software", "notrack", ...facts.chains.flatMap(notrackSaid)),
+    ...of("other software", "flowtables", ...offloadSaid(facts.chains)),
+    ...of("other software", "bridges", ...facts.bridges.map(bridgeSaid)),
+    ...of("other software", "ebpf", ...ebpfSaid(facts.interfaces)),
+  ];
+  if (findings.length > 0) return findings;
+  return of("other software", "hooks", ok("no other program's rules are in the way of services"));
+}
+
+/** kube-proxy's iptables mode accepts its own traffic in FORWARD; what nothing else accepts is dropped then. */
+function forwardSaid({ family, table, chain, command }: DroppingChain, { chains, mode }: HookFacts): Said {
+  const where = `chain ${chain} of table ${family} ${table} drops forwarded packets by policy`;
+  const own = chains.find((each) => each.ref.family === family && each.ref.table === table && each.chain === chain);
+  const remedy = `${command}, and keep it in that firewall's configuration`;
+  if (own !== undefined && !own.accepts) {
+    return problem(`${where}, and has no rule that accepts any: packets to services are not passed on`, remedy);
+  }
+  const before = isOtherMode(modesOf(mode)) ? "; kube-proxy accepted its own there, nft-proxier's rules cannot" : "";
+  return note(`${where}: what none of its rules accepts${before}`, `where services do not work: ${remedy}`);
+}
+
+/** kube-proxy's chain KUBE-NODEPORTS in filter accepts the health checks of load balancers. */
+function inputSaid({ chains, mode }: HookFacts): Said[] {
+  const dropping = chains.filter(({ base }) => base.hook === Hook.input && base.policy === "drop");
+  return dropping.map(({ ref, chain, accepts }) => {
+    const where = `chain ${chain} of table ${ref.family} ${ref.table} drops packets to this node by policy`;
+    const remedy =
+      "accept the ports healthCheckNodePort of services there, and the health port 10256 where load balancers ask it";
+    if (mode.healthCheckRules > 0) {
+      return problem(`${where}; kube-proxy accepts health checks of load balancers there, and its rules go`, remedy);
+    }
+    return note(
+      `${where}${accepts ? ", but for what its rules accept" : ""}: health checks and endpoints on the node's own network depend on it`,
+      remedy,
+    );
+  });
+}
+
+/** Of all NAT chains the first that rewrites decides; those of a priority that is the same come first, as they were there before. */
+function natSaid({ chains, legacyNat }: HookFacts): Said[] {
+  const first = chains.filter(
+    ({ base, rules }) =>
+      base.type === "nat" &&
+      (base.hook === Hook.prerouting || base.hook === Hook.output) &&
+      base.priority <= Priority.dstnat &&
+      rules > 0,
+  );
+  const said = first.map(({ ref, chain, base, leadsTo }) => {
+    const hook = base.hook === Hook.prerouting ? "prerouting" : "output";
+    const to = leadsTo.length === 0 ? "" : `, which leads to ${named(leadsTo, 3)}`;
+    const about = [...softwareOf([ref.table, chain, ...leadsTo]), `nat at ${hook}`, `priority ${base.priority}`];
+    return note(
+      `chain ${chain} of table ${ref.family} ${ref.table} (${about.join(", ")})${to}: sees packets before our rules`,
+      `fine for what it rewrites itself (host ports, say); \`nft list chain ${ref.family} ${ref.table} ${chain}\``,
+    );
+  });
+  for (const { family, chains: names } of legacyNat) {
+    if (names.length === 0) continue;
+    const about = [...softwareOf(names), named(names, 3)].join(": ");
+    said.push(
+      note(
+        `nat of the older iptables (${family}) has chains of other programs (${about}), which may see packets before our rules`,
+      ),
+    );
+  }
+  return said;
+}
+
+function notrackSaid({ ref, chain, base, notrack }: ForeignChain): Said[] {
+  if (notrack.length === 0 || base.priority > Priority.dstnat) return [];
+  const by = softwareOf([ref.table, ...notrack]);
+  const about = [...by, `chain ${named(notrack, 3)}`, ...(notrack.includes(chain) ? [] : [`from ${chain}`])];
+  return [
+    note(
+      `table ${ref.family} ${ref.table} keeps packets from being tracked (${about.join(", ")}): those are not rewritten to endpoints`,
+      `fine for what it serves itself, as NodeLocal DNSCache does; \`nft list table ${ref.family} ${ref.table}\``,
+    ),
+  ];
+}
+
+function offloadSaid(chains: readonly ForeignChain[]): Said[] {
+  return chains
+    .filter(({ offload }) => offload.length > 0)
+    .map(({ ref, offload }) =>
+      note(
+        `table ${ref.family} ${ref.table} has connections pass the rules by in a flowtable (${named(offload, 3)}): they keep the endpoint that they have`,
+      ),
+    );
+}
+
+function bridgeSaid({ bridge, setting, present, command }: SkippingBridge): Said {
+  return note(
+    `packets between ports of bridge ${bridge} skip this node's rules (${setting}: ${present})`,
+    `${BRIDGE_HINT}: ${command}`,
+  );
+}
+
+/** Interfaces that Cilium makes. */
+const CILIUM = ["cilium_host", "cilium_net"];
+
+function ebpfSaid(interfaces: readonly string[]): Said[] {
+  if (!CILIUM.some((name) => interfaces.includes(name))) return [];
+  return [
+    note(
+      "Cilium is on this node; where it replaces kube-proxy (kubeProxyReplacement), its programs take packets before any rule",
+      "`cilium status` says KubeProxyReplacement: then neither kube-proxy nor nft-proxier has anything to do",
+    ),
+  ];
+}
+
+/** By the names that programs give their tables and chains. */
+const SOFTWARE: readonly (readonly [name: RegExp, software: string])[] = [
+  [/^cali-/, "Calico"],
+  [/^CILIUM_|^OLD_CILIUM/, "Cilium"],
+  [/^DOCKER/, "Docker"],
+  [/^CNI-HOSTPORT|^CNI-DN-|^cni_hostport|^hostports$/, "the CNI plug-in portmap"],
+  [/^FLANNEL|^flannel/, "flannel"],
+  [/^firewalld$|_public$|_ZONES/, "firewalld"],
+  [/^ISTIO_|^istio/, "Istio"],
+  [/^LIBVIRT/, "libvirt"],
+  [/^NETAVARK|^netavark/, "Podman"],
+  [/^KUBE-ROUTER/, "kube-router"],
+  [/^ANTREA/, "Antrea"],
+  [/^ufw/, "ufw"],
+];
+
+/** Whose they are, where a name tells. */
+function softwareOf(names: readonly string[]): string[] {
+  return SOFTWARE.flatMap(([pattern, software]) => (names.some((name) => pattern.test(name)) ? [software] : []));
+}

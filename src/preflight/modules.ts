@@ -1,0 +1,115 @@
+/**
+ * Which of the kernel modules that the rules need are there. Looked at before anything is asked of nf_tables: a request alone makes the
+ * kernel load what it has on disk, and a look is to change nothing.
+ */
+import { readdir, readFile } from "node:fs/promises";
+import { release } from "node:os";
+import { join } from "node:path";
+import { type Finding, named, note, of, ok, problem } from "./finding.js";
+
+/** on disk: would be loaded with its first use; unknown: not loaded, and where modules are listed cannot be seen. */
+export type ModuleState = "loaded" | "built in" | "on disk" | "missing" | "unknown";
+
+export interface ModuleFacts {
+  /** False: this kernel has no modules, or loads no more of them: nothing is loaded by asking. */
+  readonly loads: boolean;
+  readonly states: ReadonlyMap<string, ModuleState>;
+}
+
+const NF_TABLES = "nf_tables";
+/** Of the rules of services, by the expression or chain type that each has (net/netfilter, net/ipv4/netfilter, net/ipv6/netfilter). */
+const FOR_RULES: readonly string[] = [
+  NF_TABLES,
+  "nf_conntrack",
+  "nf_nat",
+  "nft_chain_nat",
+  "nft_ct",
+  "nft_nat",
+  "nft_masq",
+  "nft_numgen",
+  "nft_fib_ipv4",
+  "nft_reject_ipv4",
+];
+const FOR_IPV6: readonly string[] = ["nft_fib_ipv6", "nft_reject_ipv6"];
+const NETLINK = "nf_conntrack_netlink";
+
+/** Where distributions and `kubectl debug node`, which has the node's root at /host, keep modules. */
+const DIRECTORIES = ["lib/modules", "usr/lib/modules", "host/lib/modules", "host/usr/lib/modules"];
+
+/** Never throws: what cannot be read is not known. */
+export async function readModules(ipv6: boolean, root = "/", kernelRelease = release()): Promise<ModuleFacts> {
+  const names = [...FOR_RULES, ...(ipv6 ? FOR_IPV6 : []), NETLINK];
+  const read = (file: string): Promise<string | undefined> => readFile(join(root, file), "utf8").catch(() => undefined);
+  const loaded = await read("proc/modules");
+  const disabled = (await read("proc/sys/kernel/modules_disabled"))?.trim() === "1";
+  const inSys = new Set(await readdir(join(root, "sys/module")).catch(() => []));
+  const lists = await Promise.all(
+    DIRECTORIES.map(async (directory) => ({
+      builtIn: await read(`${directory}/${kernelRelease}/modules.builtin`),
+      dependencies: await read(`${directory}/${kernelRelease}/modules.dep`),
+    })),
+  );
+  const builtIn = lists.map((list) => list.builtIn ?? "").join("\n");
+  const onDisk = lists.map(({ dependencies }) => dependencies ?? "").join("\n");
+  const listed = lists.some((list) => list.builtIn !== undefined && list.dependencies !== undefined);
+  const isLoaded = (name: string): boolean => inSys.has(name) || new RegExp(`^${name} `, "m").test(loaded ?? "");
+  const stateOf = (name: string): ModuleState => {
+    if (isLoaded(name)) return "loaded";
+    if (fileOf(name, "$").test(builtIn)) return "built in";
+    if (fileOf(name, "(?:\\.(?:gz|xz|zst))?:").test(onDisk)) return "on disk";
+    return listed ? "missing" : "unknown";
+  };
+  return { loads: loaded !== undefined && !disabled, states: new Map(names.map((name) => [name, stateOf(name)])) };
+}
+
+/** Files have hyphens where names have underscores, or not. */
+function fileOf(name: string, end: string): RegExp {
+  return new RegExp(`/${name.replaceAll("_", "[_-]")}\\.ko${end}`, "m");
+}
+
+/** Whether asking the kernel about its tables loads nothing. */
+export function mayRead({ loads, states }: ModuleFacts): boolean {
+  return !loads || isThere(states.get(NF_TABLES));
+}
+
+/** Whether the rules can be tried without loading anything. */
+export function mayTry({ loads, states }: ModuleFacts): boolean {
+  return !loads || [...states].every(([name, state]) => name === NETLINK || isThere(state));
+}
+
+const isThere = (state: ModuleState | undefined): boolean => state === "loaded" || state === "built in";
+
+export function checkModules(facts: ModuleFacts): Finding[] {
+  const { loads, states } = facts;
+  const having = (wanted: ModuleState): string[] =>
+    [...states].flatMap(([name, state]) => (state === wanted ? name : []));
+  if (!loads)
+    return of("kernel", "modules", ok("this kernel loads no modules: what it has is what the rules are tried with"));
+  const missing = having("missing");
+  const said = [];
+  if (missing.length > 0) {
+    const rules = missing.filter((name) => name !== NETLINK);
+    const remedy =
+      "install the rest of the distribution's kernel modules (linux-modules-extra-…, kernel-modules-…), or another kernel";
+    if (rules.length > 0)
+      said.push(problem(`the kernel has no module ${rules.join(", ")}: it would refuse the rules`, remedy));
+    if (missing.includes(NETLINK)) {
+      said.push(
+        note(`the kernel has no module ${NETLINK}: connections to endpoints that are gone are not removed`, remedy),
+      );
+    }
+  }
+  const onDisk = having("on disk");
+  if (onDisk.length > 0)
+    said.push(ok(`not loaded, and loaded by the kernel with the first write: ${named(onDisk, 20)}`));
+  const unknown = having("unknown");
+  if (unknown.length > 0) {
+    const where = "where /lib/modules is mounted, or on the node itself, it can be told";
+    said.push(note(`neither loaded nor known to be there: ${named(unknown, 20)}`, where));
+  }
+  return of(
+    "kernel",
+    "modules",
+    ...(said.length > 0 ? said : [ok("every module that the rules need is loaded or built in")]),
+  );
+}

@@ -1,0 +1,75 @@
+/** What the cluster's objects would come to on this node. Pure. */
+import type { Problem, ServiceModel } from "../model/index.js";
+import type { ServedCounts, ServicePortView } from "../model/types.js";
+import type { IpFamily } from "../model/types.js";
+import { FAMILY_NAMES } from "../node/families.js";
+import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
+
+/** What was read of objects, or why none was. */
+export type ObjectFacts =
+  | {
+      readonly problems: readonly Problem[];
+      readonly lostClaims: readonly Problem[];
+      /** Manifests of which nothing can be read. */
+      readonly missing: readonly string[];
+      readonly counts: readonly (ServedCounts & { readonly family: IpFamily })[];
+      /** Views of each service, by family. */
+      readonly views: ReadonlyMap<IpFamily, ReadonlyMap<string, readonly ServicePortView[]>>;
+    }
+  | { readonly away: string };
+
+export function objectFacts(
+  model: ServiceModel,
+  families: readonly IpFamily[],
+  missing: readonly string[],
+): ObjectFacts {
+  const { services } = model.takeDirty();
+  const views = families.map((family) => {
+    const ofFamily = services.map((service) => [service, model.views(family, service)] as const);
+    return [family, new Map(ofFamily.filter(([, list]) => list.length > 0))] as const;
+  });
+  return {
+    problems: [...model.problems()],
+    lostClaims: [...model.lostClaims()],
+    missing,
+    counts: families.map((family) => ({ family, ...model.counts(family) })),
+    views: new Map(views),
+  };
+}
+
+/** Of one kind so many are named. */
+const MOST_NAMED = 10;
+
+export function checkObjects(facts: ObjectFacts): Finding[] {
+  if ("away" in facts) {
+    const remedy =
+      "--manifests DIR, or a configuration or --kubeconfig that leads to the API server, has them looked at";
+    return of("objects", "objects", note(`services were not looked at: ${facts.away}`, remedy));
+  }
+  const { problems, lostClaims, missing, counts } = facts;
+  const text = ({ kind, object, field, reason }: Problem): string => `${kind} ${object}: ${field}: ${reason}`;
+  const served = counts.map(
+    ({ family, services, endpoints }) => `${services} services with ${endpoints} endpoints by ${FAMILY_NAMES[family]}`,
+  );
+  return of(
+    "objects",
+    "objects",
+    ...missing.map((file) =>
+      problem(`manifest ${file} cannot be read: nothing in it would be served`, "`nft-proxier validate` says why"),
+    ),
+    ...few(problems, "objects have fields that cannot be served", (one) =>
+      problem(`${text(one)}; not served as it is written`, "correct the field, or remove it"),
+    ),
+    ...few(lostClaims, "claims are another service's", (one) =>
+      note(`${text(one)}; not served`, "give one of the two services another address or port"),
+    ),
+    ok(`to be served: ${served.join(", ")}`),
+  );
+}
+
+function few(all: readonly Problem[], what: string, said: (one: Problem) => Said): Said[] {
+  const first = all.slice(0, MOST_NAMED).map(said);
+  const [one] = first;
+  if (one === undefined || all.length <= MOST_NAMED) return first;
+  return [...first, { level: one.level, what: `${all.length - MOST_NAMED} more ${what}` }];
+}

@@ -1,0 +1,30 @@
+/** A report on a node, for people and for programs. */
+import { columns } from "../base/columns.js";
+import { type Finding, type Level, LEVELS } from "./finding.js";
+
+/** Version of the report in JSON and YAML: fields may be added to it, none changes or goes. */
+export const KIND = { apiVersion: "nft-proxier.dev/v1", kind: "PreflightReport" } as const;
+
+export interface PreflightReport {
+  readonly apiVersion: (typeof KIND)["apiVersion"];
+  readonly kind: (typeof KIND)["kind"];
+  readonly nodeName: string;
+  readonly version: string;
+  readonly kernel: string;
+  /** No finding is a problem. */
+  readonly ready: boolean;
+  readonly findings: readonly Finding[];
+}
+
+export function reportText({ nodeName, findings, ready }: PreflightReport): string {
+  const rows = findings.flatMap(({ level, area, what, remedy }) => [
+    [level.toUpperCase(), area, what],
+    ...(remedy === undefined ? [] : [["", "", `to do: ${remedy}`]]),
+  ]);
+  const count = (level: Level): string => {
+    const number = findings.filter((finding) => finding.level === level).length;
+    return `${number} ${level}${number === 1 || level === "ok" ? "" : "s"}`;
+  };
+  const end = ready ? "nothing is in the way" : "something would fail or be lost";
+  return `${[...columns(rows), "", `${nodeName}: ${LEVELS.map(count).join(", ")}: ${end}; nothing was changed`].join("\n")}\n`;
+}

@@ -1,0 +1,377 @@
+/** `preflight` on nodes as kube-proxy and other programs leave them: what it says, what it ends with, and that nothing is changed. */
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { NftKernel } from "../../src/kernel/nft-kernel.ts";
+import type { Finding } from "../../src/preflight/finding.ts";
+import type { PreflightReport } from "../../src/preflight/report.ts";
+import { addLegacyChains } from "../lab/legacy-chains.ts";
+import { setUp } from "../lab/kube-proxy-rules.ts";
+import { Namespace } from "../lab/namespace.ts";
+import { FAMILIES, PLAN } from "../lab/topology.ts";
+import { Cluster, MAIN } from "./support/cluster.ts";
+import { iptablesTables } from "./support/iptables-mode.ts";
+import {
+  configuration,
+  type Manifest,
+  NODE,
+  nodeObject,
+  serviceCIDRObject,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+const sticky: ServiceSpec = { name: "sticky", n: 2, endpoints: ["a"], affinitySeconds: 60, ranges: ["192.0.2.0/24"] };
+
+let cluster: Cluster;
+let kernel: NftKernel;
+let directory: string;
+beforeAll(async () => {
+  cluster = await Cluster.create([{ name: "a", on: "node" }]);
+  kernel = await NftKernel.open({ netns: `/run/netns/${cluster.lab.node.name}` });
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-preflight-"));
+});
+afterAll(async () => {
+  await kernel.close();
+  await cluster.destroy();
+  await rm(directory, { recursive: true, force: true });
+});
+
+let before: string;
+beforeEach(async () => {
+  await cluster.lab.node.mustRun(["nft", "flush", "ruleset"]);
+});
+
+const nft = (input: string): Promise<string> => cluster.lab.node.mustRun(["nft", "-f", "-"], { input: `${input}\n` });
+
+/** Everything that a look could have changed. */
+async function stateOf(node: Namespace): Promise<string> {
+  const parts = await Promise.all([
+    node.mustRun(["nft", "-a", "list", "ruleset"]),
+    node.run(["sysctl", "-a"]).then(({ stdout }) => stdout),
+    node.mustRun([
+      "sh",
+      "-c",
+      "ls /proc/net /sys/module; cat /proc/net/ip_tables_names /proc/net/ip6_tables_names 2>/dev/null || true",
+    ]),
+    node.mustRun(["ip", "-o", "address", "show"]),
+  ]);
+  // What the kernel counts of itself, and of the machine.
+  const counted =
+    /^(?:net\.netfilter\.nf_conntrack_count|kernel\.(?:random|ns_last_pid|pty|sched|perf)|fs\.|net\.ipv4\.tcp_fastopen_key|dev\.)/;
+  return parts
+    .join("\n")
+    .split("\n")
+    .filter((line) => !counted.test(line))
+    .join("\n");
+}
+
+interface Looked {
+  readonly code: number;
+  readonly report: PreflightReport;
+  readonly findings: readonly Finding[];
+}
+
+/** Of each look it is seen that it changes nothing. */
+async function look(args: readonly string[] = [], config: Manifest = configuration()): Promise<Looked> {
+  const file = join(directory, "config.json");
+  await writeFile(file, JSON.stringify(config));
+  before = await stateOf(cluster.lab.node);
+  const { id } = await kernel.generation();
+  const { code, stdout, stderr } = await cluster.command(["preflight", "--config", file, "-o", "json", ...args]);
+  expect((await kernel.generation()).id).toBe(id);
+  expect(await stateOf(cluster.lab.node)).toBe(before);
+  if (stdout === "") throw new Error(`preflight: exit ${code}: ${stderr}`);
+  const report = JSON.parse(stdout) as PreflightReport;
+  return { code, report, findings: report.findings };
+}
+
+const saying = (findings: readonly Finding[], level: Finding["level"], check?: string): string[] =>
+  findings.filter((one) => one.level === level && (check ?? one.check) === one.check).map(({ what }) => what);
+
+/** kube-proxy's configuration where node ports are as they are written. */
+const written = (nodePortAddresses: readonly string[]): Manifest => ({ ...configuration(), nodePortAddresses });
+
+test("an empty network namespace: nothing is in the way, exit code 0, and nothing of it is touched", async () => {
+  const empty = await Namespace.create(`preflight-${process.pid}`);
+  try {
+    const still = await stateOf(empty);
+    const { code, stdout } = await empty.run([process.execPath, MAIN, "preflight"]);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^OK +mode +no rules of kube-proxy's are on this node/m);
+    expect(stdout).toMatch(/^OK +kernel +IPv4: this kernel takes the rules with a service of each kind/m);
+    expect(stdout).toMatch(/: 0 problems, \d+ notes?, \d+ ok: nothing is in the way; nothing was changed\n$/);
+    expect(await stateOf(empty)).toBe(still);
+  } finally {
+    await empty.destroy();
+  }
+});
+
+describe("kube-proxy's modes", () => {
+  test("nftables: its tables are taken over, and nothing is in the way", async () => {
+    const options = { nodeAddresses: "all", serviceCIDR: PLAN.serviceCIDR } as const;
+    const lines = FAMILIES.flatMap((family) =>
+      setUp(family, { ...options, serviceCIDR: options.serviceCIDR[family], clusterCIDR: PLAN.clusterCIDR[family] }),
+    );
+    await nft(lines.join("\n"));
+    const { code, findings } = await look();
+    expect(saying(findings, "problem")).toEqual([]);
+    expect(code).toBe(0);
+    for (const family of FAMILIES) {
+      expect(saying(findings, "ok", "mode")).toContainEqual(
+        expect.stringMatching(`table ${family} kube-proxy is of kube-proxy's nftables mode: taken over`),
+      );
+    }
+  });
+
+  describe("iptables, with iptables-nft", () => {
+    beforeEach(() => nft(FAMILIES.map((family) => iptablesTables(cluster.lab, family, [web])).join("")));
+    afterEach(() => cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 0 }));
+
+    test("its chains are counted, and what others have beside them is none of them", async () => {
+      const { code, findings } = await look([], written(["primary"]));
+      expect(saying(findings, "problem")).toEqual([]);
+      expect(code).toBe(0);
+      expect(saying(findings, "ok", "mode")).toContainEqual(
+        expect.stringMatching(/^ip nat of iptables-nft has \d+ chains of kube-proxy's: removed with 3 jumps/),
+      );
+      expect(saying(findings, "note", "nat-chains")).toContainEqual(
+        expect.stringMatching(
+          /^chain PREROUTING of table ip nat \(Calico, nat at prerouting, priority -100\), which leads to cali-PREROUTING: sees/,
+        ),
+      );
+    });
+
+    test("node ports that would be lost are a problem, until nodePortAddresses is written out", async () => {
+      const { code, findings } = await look(["--manifests", await manifests([])], {
+        ...configuration(),
+        nodePortAddresses: [],
+      });
+      expect(code).toBe(1);
+      expect(saying(findings, "problem")).toEqual([
+        expect.stringMatching(
+          /^node ports answer on all of the node's addresses now, and would answer on .* alone: no more on /,
+        ),
+      ]);
+      expect(saying(findings, "problem")[0]).toContain(`alone: no more on`);
+      expect((await look([], written(["all"]))).code).toBe(0);
+    });
+
+    test("node ports on 127.0.0.1 as well, where the kernel routes them", async () => {
+      await cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 1 });
+      const { code, findings } = await look([], written(["all"]));
+      expect(code).toBe(1);
+      expect(saying(findings, "problem")).toEqual([expect.stringMatching(/^node ports answer on 127\.0\.0\.1 now/)]);
+      expect((await look([], written(["all", "localhost"]))).code).toBe(0);
+    });
+
+    test("health checks that it accepts, where a firewall drops the rest", async () => {
+      await nft(`add rule ip filter KUBE-NODEPORTS tcp dport 32100 counter accept
+        add chain ip filter INPUT { policy drop; }`);
+      const { code, findings } = await look([], written(["primary"]));
+      expect(code).toBe(1);
+      expect(saying(findings, "problem")).toEqual([
+        expect.stringMatching(
+          /^chain INPUT of table ip filter drops packets to this node by policy; kube-proxy accepts health checks/,
+        ),
+      ]);
+      await nft("add chain ip filter INPUT { policy accept; }");
+    });
+  });
+
+  test("iptables, with the older iptables: named, with what to do", async () => {
+    const empty = await Namespace.create(`preflight-legacy-${process.pid}`);
+    try {
+      const legacy = await addLegacyChains(empty.prefix, "ip", "nat", ["KUBE-SERVICES", "KUBE-MARK-MASQ", "DOCKER"]);
+      const { code, stdout } = await empty.run([process.execPath, MAIN, "preflight"]);
+      expect(code).toBe(0);
+      // A kernel that does not have them cannot have rules in them.
+      expect(stdout.includes("ip nat: KUBE-SERVICES and 1 more chains")).toBe(legacy);
+      expect(/nat of the older iptables \(ip\) has chains of other programs \(Docker: DOCKER\)/.test(stdout)).toBe(
+        legacy,
+      );
+    } finally {
+      await empty.destroy();
+    }
+  });
+});
+
+describe("tables of the name kube-proxy", () => {
+  test("another program's is a problem: all in it would go", async () => {
+    await nft("add table ip kube-proxy\nadd chain ip kube-proxy mine");
+    const { code, findings } = await look();
+    expect(code).toBe(1);
+    expect(saying(findings, "problem")).toEqual([
+      expect.stringMatching(/^table ip kube-proxy is there with none of kube-proxy's maps/),
+    ]);
+  });
+
+  test("nft-proxier's own is gone on with", async () => {
+    await cluster.apply(serviceObjects(cluster.lab, web));
+    const { code, findings } = await look();
+    expect(code).toBe(0);
+    expect(saying(findings, "ok", "mode")).toContain("table ip kube-proxy is nft-proxier's: it goes on with it");
+  });
+});
+
+describe("other programs", () => {
+  test("a chain that drops what is forwarded, and accepts nothing, is a problem with a command that mends it", async () => {
+    await nft("add table ip wall\nadd chain ip wall forward { type filter hook forward priority 0; policy drop; }");
+    const { code, findings } = await look();
+    expect(code).toBe(1);
+    const [found, ...more] = findings.filter(({ level }) => level === "problem");
+    expect(more).toEqual([]);
+    expect(found).toMatchObject({
+      area: "other software",
+      check: "forward-policy",
+      what: expect.stringMatching(/^chain forward of table ip wall drops/) as string,
+    });
+    await cluster.lab.node.mustRun(["nft", ...(/nft (.*accept)/.exec(found.remedy ?? "")?.[1] ?? "").split(" ")]);
+    const mended = await look();
+    expect(mended.code).toBe(0);
+    expect(saying(mended.findings, "note", "forward-policy")).toHaveLength(1);
+  });
+
+  test("NAT ahead of ours, rules that track nothing, and packets to this node that a policy drops are notes", async () => {
+    await nft(`
+      add table inet early
+      add chain inet early first { type nat hook prerouting priority -150; }
+      add rule inet early first tcp dport 7 redirect to :8
+      add chain inet early raw { type filter hook prerouting priority -300; }
+      add rule inet early raw udp dport 53 notrack
+      add chain inet early input { type filter hook input priority 0; policy drop; }
+      add rule inet early input accept
+    `);
+    const { code, findings } = await look();
+    expect(code).toBe(0);
+    expect(saying(findings, "note", "nat-chains")).toEqual([
+      expect.stringMatching(
+        /^chain first of table inet early \(nat at prerouting, priority -150\): sees packets before our rules/,
+      ),
+    ]);
+    expect(saying(findings, "note", "notrack")).toEqual([
+      expect.stringMatching(/^table inet early keeps packets from being tracked \(chain raw\)/),
+    ]);
+    expect(saying(findings, "note", "input-policy")).toHaveLength(1);
+  });
+
+  test("NAT behind ours, or without a rule, is none", async () => {
+    await nft(`
+      add table ip other
+      add chain ip other behind { type nat hook prerouting priority -50; }
+      add rule ip other behind tcp dport 7 redirect to :8
+      add chain ip other empty { type nat hook prerouting priority -150; }
+    `);
+    expect(saying((await look()).findings, "note", "nat-chains")).toEqual([]);
+  });
+});
+
+describe("configuration", () => {
+  test("a mode of another proxier is a problem that says what to set", async () => {
+    const { code, findings } = await look([], { ...configuration(), mode: "ipvs" });
+    expect(code).toBe(1);
+    expect(saying(findings, "problem")).toEqual([
+      expect.stringMatching(/config\.json: mode: "ipvs" is another proxier's: set mode to "nftables"/),
+    ]);
+  });
+
+  test("a field that there is not is a note", async () => {
+    const { code, findings } = await look([], { ...configuration(), nodePortAddrs: ["primary"] });
+    expect(code).toBe(0);
+    expect(saying(findings, "note", "config")).toContainEqual(expect.stringMatching(/^nodePortAddrs is not a field/));
+  });
+
+  test("a bridge that is not there is a problem", async () => {
+    const { code, findings } = await look([], {
+      ...configuration(),
+      detectLocalMode: "BridgeInterface",
+      detectLocal: { bridgeInterface: "br-none" },
+    });
+    expect(code).toBe(1);
+    expect(saying(findings, "problem")).toEqual([expect.stringMatching(/^there is no interface br-none/)]);
+  });
+
+  test("a port that another program has is a problem that names it", async () => {
+    const script = "require('node:net').createServer().listen(10256, '0.0.0.0', () => console.log('up'))";
+    const other = cluster.lab.node.spawn([process.execPath, "-e", script], { stdio: ["ignore", "pipe", "inherit"] });
+    await new Promise((resolve) => other.stdout?.once("data", resolve));
+    const { code, findings } = await look([], { ...configuration(), healthzBindAddress: "0.0.0.0:10256" });
+    other.kill();
+    expect(code).toBe(1);
+    expect(saying(findings, "problem")).toEqual([
+      expect.stringMatching(new RegExp(`^healthzBindAddress 0\\.0\\.0\\.0:10256 is taken by \\S+ \\(${other.pid}\\)`)),
+    ]);
+  });
+
+  test("kube-proxy's flags count, spelled as Go takes them", async () => {
+    const { code, stdout } = await cluster.command([
+      "preflight",
+      "--cluster_cidr",
+      PLAN.clusterCIDR.ip,
+      "--masquerade-all",
+      "-v=4",
+      "--proxy-mode=nftables",
+      "-o",
+      "yaml",
+    ]);
+    expect(code).toBe(0);
+    expect(stdout).toContain(`pods are told by clusterCIDR ${PLAN.clusterCIDR.ip}`);
+  });
+});
+
+describe("objects", () => {
+  test("of manifests are tried in the kernel, and what cannot be served is named", async () => {
+    const wrong = { name: "wrong", n: 3, endpoints: ["a"], spec: { externalIPs: ["nowhere"] } };
+    const good = await look(["--manifests", await manifests([web, sticky])]);
+    expect(good.code).toBe(0);
+    expect(good.report.nodeName).toBe(NODE);
+    expect(saying(good.findings, "ok", "rules")).toContainEqual(
+      expect.stringMatching(/^IPv4: this kernel takes the rules with the cluster's services/),
+    );
+    expect(saying(good.findings, "ok", "objects")).toEqual([
+      expect.stringMatching(/2 services with \d+ endpoints by IPv4/),
+    ]);
+    const bad = await look(["--manifests", await manifests([web, wrong])]);
+    expect(bad.code).toBe(1);
+    expect(saying(bad.findings, "problem")).toEqual([
+      expect.stringMatching(/^Service default\/wrong: spec\.externalIPs\[0\]: /),
+    ]);
+  });
+
+  test("that were not looked at are a note", async () => {
+    expect(saying((await look()).findings, "note", "objects")).toEqual([
+      "services were not looked at: no API server is configured",
+    ]);
+  });
+});
+
+/** A directory with these services, and the Node. */
+async function manifests(services: readonly ServiceSpec[]): Promise<string> {
+  const path = await mkdtemp(join(directory, "manifests-"));
+  const items = [
+    nodeObject(),
+    serviceCIDRObject(),
+    ...services.flatMap((service) => serviceObjects(cluster.lab, service)),
+  ];
+  await writeFile(join(path, "objects.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+  return path;
+}
+
+describe("what keeps it from looking ends with 2", () => {
+  test("no CAP_NET_ADMIN", async () => {
+    const rights = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"];
+    const { code, stdout, stderr } = await cluster.commandBehind(rights, ["preflight"]);
+    expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
+    expect(stderr).toMatch(/could not be looked at: .*CAP_NET_ADMIN/);
+  });
+
+  test.each([["--no-such-flag"], ["--conntrack-min=many"], ["--cleanup"], ["--manifests", "/nowhere"]])(
+    "%s",
+    async (...words) => {
+      const { code, stdout } = await cluster.command(["preflight", ...words]);
+      expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
+    },
+  );
+});

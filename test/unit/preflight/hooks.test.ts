@@ -1,0 +1,141 @@
+import { describe, expect, test } from "vitest";
+import { Hook, Priority } from "../../../src/kernel/constants.js";
+import type { BaseChain, Expr, Op } from "../../../src/kernel/types.js";
+import { checkHooks, type ForeignChain, type HookFacts, readForeignChains } from "../../../src/preflight/hooks.js";
+import type { ModeFacts } from "../../../src/preflight/mode.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
+
+const jump = (chain: string): Expr => ({ type: "immediate", dreg: 0, data: { verdict: "jump", chain } });
+const accept: Expr = { type: "immediate", dreg: 0, data: { verdict: "accept" } };
+/** nft_compat's: NFTA_TARGET_NAME, padded to 32 bytes. */
+function target(name: string): Expr {
+  const data = new Uint8Array(36);
+  data.set([36, 0, 1, 0]);
+  data.set(Buffer.from(name), 4);
+  return { type: "opaque", name: "target", data };
+}
+const FORWARD: BaseChain = { type: "filter", hook: Hook.forward, priority: 0, policy: "drop" };
+const NAT: BaseChain = { type: "nat", hook: Hook.prerouting, priority: Priority.dstnat };
+
+async function read(
+  table: string,
+  chains: Readonly<Record<string, { readonly base?: BaseChain; readonly rules?: readonly Expr[][] }>>,
+): Promise<ForeignChain[]> {
+  const kernel = new FakeKernel();
+  const ref = { family: "ip", table } as const;
+  const names = Object.keys(chains);
+  await kernel.commit([
+    { op: "add", kind: "table", ...ref },
+    ...names.map((chain): Op => ({
+      op: "add",
+      kind: "chain",
+      ...ref,
+      chain,
+      ...(chains[chain].base && { base: chains[chain].base }),
+    })),
+    ...names.flatMap((chain) =>
+      (chains[chain].rules ?? []).map((exprs): Op => ({ op: "add", kind: "rule", ...ref, chain, exprs })),
+    ),
+  ]);
+  return readForeignChains(kernel, ["ip", "ip6"]);
+}
+
+const NO_MODE: ModeFacts = { tables: [], iptables: [], iptablesNodePorts: 0, healthCheckRules: 0, foreign: [] };
+const IPTABLES: ModeFacts = {
+  ...NO_MODE,
+  iptables: [{ family: "ip", table: "filter", chains: 5, jumps: 4, kept: [] }],
+};
+const said = (facts: Partial<HookFacts>): string[] =>
+  checkHooks({ mode: NO_MODE, chains: [], legacyNat: [], dropping: [], bridges: [], interfaces: [], ...facts }).map(
+    ({ level, what }) => `${level}: ${what}`,
+  );
+const DROPPING = [{ family: "ip", table: "filter", chain: "FORWARD", command: "iptables -I FORWARD" }];
+
+describe("a policy that drops what is forwarded", () => {
+  test("is a problem where kube-proxy's rules alone accept", async () => {
+    const chains = await read("filter", {
+      FORWARD: { base: FORWARD, rules: [[jump("KUBE-FORWARD")]] },
+      "KUBE-FORWARD": { rules: [[accept]] },
+    });
+    expect(said({ chains, dropping: DROPPING, mode: IPTABLES })).toEqual([
+      expect.stringMatching(/^problem: chain FORWARD of table ip filter drops .* no rule that accepts any/),
+    ]);
+  });
+
+  test("is a note where another program's rule may accept, be it in a chain of its own", async () => {
+    const chains = await read("filter", {
+      FORWARD: { base: FORWARD, rules: [[jump("KUBE-FORWARD")], [jump("FLANNEL-FWD")]] },
+      "KUBE-FORWARD": {},
+      "FLANNEL-FWD": { rules: [[accept]] },
+    });
+    expect(said({ chains, dropping: DROPPING, mode: IPTABLES })).toEqual([
+      expect.stringMatching(/^note: chain FORWARD .*; kube-proxy accepted its own there/),
+    ]);
+  });
+
+  test("is a note for the older iptables, whose rules are not read", () => {
+    expect(said({ dropping: DROPPING })).toEqual([expect.stringMatching(/^note: chain FORWARD/)]);
+  });
+});
+
+describe("NAT", () => {
+  test("jumps of kube-proxy's alone are none", async () => {
+    const chains = await read("nat", {
+      PREROUTING: { base: NAT, rules: [[jump("KUBE-SERVICES")]] },
+      "KUBE-SERVICES": { rules: [[accept]] },
+    });
+    expect(said({ chains })).toEqual(["ok: no other program's rules are in the way of services"]);
+  });
+
+  test("of other programs is named, with whose it is", async () => {
+    const chains = await read("nat", {
+      PREROUTING: { base: NAT, rules: [[jump("CNI-HOSTPORT-DNAT")]] },
+      "CNI-HOSTPORT-DNAT": { rules: [[accept]] },
+    });
+    expect(said({ chains })).toEqual([
+      "note: chain PREROUTING of table ip nat (the CNI plug-in portmap, nat at prerouting, priority -100), which leads to CNI-HOSTPORT-DNAT: sees packets before our rules",
+    ]);
+  });
+
+  test("of the older iptables, too", () => {
+    expect(said({ legacyNat: [{ family: "ip", chains: ["DOCKER"] }] })).toEqual([
+      "note: nat of the older iptables (ip) has chains of other programs (Docker: DOCKER), which may see packets before our rules",
+    ]);
+  });
+});
+
+describe("what is not tracked", () => {
+  const raw: BaseChain = { type: "filter", hook: Hook.prerouting, priority: Priority.raw };
+
+  const ways: readonly (readonly [name: string, expr: Expr])[] = [
+    ["nft's own", { type: "notrack" }],
+    ["iptables' CT", target("CT")],
+    ["the older NOTRACK", target("NOTRACK")],
+  ];
+  test.each(ways)("%s is a note", async (_, expr) => {
+    const chains = await read("raw", { PREROUTING: { base: raw, rules: [[expr]] } });
+    expect(said({ chains })).toEqual([
+      expect.stringMatching(/^note: table ip raw keeps packets from being tracked \(chain PREROUTING\)/),
+    ]);
+  });
+
+  test("other targets are none", async () => {
+    const chains = await read("raw", { PREROUTING: { base: raw, rules: [[target("LOG")]] } });
+    expect(said({ chains })).toEqual([expect.stringMatching(/^ok/)]);
+  });
+});
+
+test("flowtables, bridges and Cilium are notes", () => {
+  const lists = { notrack: [], offload: ["forward"], leadsTo: [] };
+  const ref = { family: "inet", table: "fast" } as const;
+  const base: BaseChain = { ...FORWARD, policy: "accept" };
+  const chains = [{ ref, chain: "forward", base, rules: 1, accepts: false, ...lists }];
+  const bridges = [
+    { bridge: "cni0", setting: "net.bridge.bridge-nf-call-iptables", present: 0, command: "modprobe br_netfilter" },
+  ];
+  expect(said({ chains, bridges, interfaces: ["lo", "cilium_host"] })).toEqual([
+    expect.stringMatching(/^note: table inet fast has connections pass the rules by in a flowtable/),
+    expect.stringMatching(/^note: packets between ports of bridge cni0 skip/),
+    expect.stringMatching(/^note: Cilium is on this node/),
+  ]);
+});
