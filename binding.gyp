@@ -42,6 +42,7 @@
         "native/socket/carried_counts.cc",
         "native/socket/connection.cc",
         "native/socket/dump.cc",
+        "native/socket/exchange.cc",
         "native/socket/legacy_tables.cc",
         "native/socket/listener.cc",
         "native/socket/monitor.cc",

@@ -1,5 +1,6 @@
 // The addon's exports: functions over tagged handles. Everything that may block runs on libuv's pool.
 // There is no global state: each environment (main thread, worker threads) has its own handles.
+#include <linux/netlink.h>
 #include <malloc.h>
 #include <napi.h>
 
@@ -16,6 +17,7 @@
 #include "js/values.h"
 #include "js/writer.h"
 #include "socket/connection.h"
+#include "socket/exchange.h"
 #include "socket/legacy_tables.h"
 
 namespace nftp {
@@ -178,6 +180,33 @@ Napi::Value Links(const Napi::CallbackInfo& info) {
   return ListTask<LinkName>(info.Env(), "dump interfaces", [connection] { return connection->Links(); });
 }
 
+int ReadProtocol(Napi::Env env, napi_value value) {
+  switch (ReadU32(env, value, Where(std::string("protocol")))) {
+    case NETLINK_ROUTE:
+      return NETLINK_ROUTE;
+    case NETLINK_NETFILTER:
+      return NETLINK_NETFILTER;
+    case NETLINK_GENERIC:
+      return NETLINK_GENERIC;
+    default:
+      throw Failure::Invalid("protocol: expected NETLINK_ROUTE, NETLINK_NETFILTER or NETLINK_GENERIC");
+  }
+}
+
+// exchange(connection, protocol, request): the messages of the kernel's answer.
+Napi::Value ExchangeBytes(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const int protocol = ReadProtocol(info.Env(), info[1]);
+  const ByteView view = ReadBytes(info.Env(), info[2], Where(std::string("request")));
+  const Bytes request(view.data, view.data + view.length);
+  return AsyncTask<Bytes>::Run(
+      info.Env(), "netlink request",
+      [connection, protocol, request] {
+        return Exchange(connection->netns(), protocol, request.data(), request.size());
+      },
+      [](Napi::Env env, Bytes&& answer) { return ToJs(env, answer); });
+}
+
 Napi::Value LegacyChainsOf(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
@@ -287,6 +316,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   add("elements", Guarded<Elements>);
   add("addresses", Guarded<Addresses>);
   add("links", Guarded<Links>);
+  add("exchange", Guarded<ExchangeBytes>);
   add("legacyChains", Guarded<LegacyChainsOf>);
   add("decodeLegacyChains", Guarded<DecodeLegacy>);
   add("legacyForwardDrops", Guarded<LegacyForwardDropsOf>);

@@ -67,6 +67,11 @@ export class KernelError extends Error {
   }
 }
 
+/** Whether the kernel answered with one of these errnos ("ENOENT"). */
+export function isErrno(error: unknown, ...errnos: readonly string[]): boolean {
+  return error instanceof KernelError && error.errno !== undefined && errnos.includes(error.errno);
+}
+
 const NAMES = new Map(Object.entries(constants.errno).map(([name, number]) => [number, name]));
 /** Linux errnos that netfilter uses and Node's table lacks. */
 NAMES.set(85, "ERESTART").set(524, "ENOTSUPP");

@@ -100,6 +100,8 @@ export interface NativeNftAddon {
   addresses(connection: NativeConnection): Promise<InterfaceAddress[]>;
   /** Network interfaces by their index. */
   links(connection: NativeConnection): Promise<{ readonly index: number; readonly name: string }[]>;
+  /** The messages of the kernel's answer to one netlink message; see `NftKernel.exchange`. */
+  exchange(connection: NativeConnection, protocol: number, request: Uint8Array): Promise<Uint8Array>;
   /** Chains that users made in a table of the older iptables; see `NftKernel.legacyChains`. */
   legacyChains(connection: NativeConnection, table: TableRef): Promise<string[]>;
   /** Whether a table's chain FORWARD drops by policy; see `NftKernel.legacyForwardDrops`. */

@@ -134,6 +134,15 @@ export class NftKernel implements Kernel {
   }
 
   /**
+   * Sends one netlink message to the kernel and returns the messages that it answers, padded, without the last one that says
+   * that it is done; empty for an acknowledgement. `protocol` is of `NetlinkProtocol`. A dump that was interrupted is read again.
+   * Fails with the kernel's errno, "invalid" where `request` is not one whole request.
+   */
+  async exchange(protocol: number, request: Uint8Array): Promise<Uint8Array> {
+    return this.#calls.run("netlink request", async () => this.#addon.exchange(this.#connection, protocol, request));
+  }
+
+  /**
    * Names of the chains that users made in a table of the older iptables (ip_tables, ip6_tables), which nf_tables knows nothing
    * of. Ask only for tables named in /proc/net/ip_tables_names or ip6_tables_names: the kernel makes one that is not there.
    */

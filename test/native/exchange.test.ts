@@ -1,0 +1,64 @@
+/** Netlink messages that JavaScript encodes and decodes, on the kernel: interfaces, their addresses and routes. */
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import { expect, test } from "vitest";
+import { LinkTable } from "../../src/kernel/netlink/links.js";
+import { NetlinkProtocol } from "../../src/kernel/netlink/message.js";
+import { useLab } from "./lab.js";
+
+const lab = useLab();
+
+async function ip(...lines: readonly string[]): Promise<string> {
+  const running = promisify(execFile)("nsenter", [`--net=${lab().netns}`, "ip", "-batch", "-"]);
+  running.child.stdin?.end(`${lines.join("\n")}\n`);
+  return (await running).stdout;
+}
+
+test("an interface, its addresses and the source of its local routes: read, changed, removed, each twice", async () => {
+  const links = new LinkTable(lab().kernel);
+  await ip(
+    "link set lo up",
+    "address add 192.0.2.1/32 dev lo",
+    "link add vips type bridge",
+    "address add 10.96.0.1/32 dev vips",
+    "address add fd00:96::1/128 dev vips nodad",
+  );
+  expect(await links.link("none")).toBeUndefined();
+  const link = await links.link("vips");
+  expect(link?.kind).toBe("bridge");
+  const index = link!.index;
+  const addresses = [
+    { family: "ip", address: "10.96.0.1", prefixLength: 32 },
+    { family: "ip6", address: "fd00:96::1", prefixLength: 128 },
+  ] as const;
+  expect(await links.addressesOf(index)).toEqual(addresses);
+
+  expect(await links.sourceTo("10.96.0.1")).toBe("10.96.0.1");
+  for (let i = 0; i < 2; i++) await links.setLocalSource(index, "10.96.0.1", "192.0.2.1");
+  expect(await links.sourceTo("10.96.0.1")).toBe("192.0.2.1");
+  expect(await links.sourceTo("198.51.100.1")).toBeUndefined();
+
+  for (let i = 0; i < 2; i++) {
+    await links.deleteLocalRoute(index, "10.96.0.1");
+    for (const address of addresses) await links.deleteAddress(index, address);
+  }
+  expect(await links.addressesOf(index)).toEqual([]);
+  expect(await ip("route show table local dev vips")).toBe("");
+  for (let i = 0; i < 2; i++) await links.deleteLink(index);
+  expect(await links.link("vips")).toBeUndefined();
+});
+
+test("what is not one whole request is refused before it is sent", async () => {
+  const { kernel } = lab();
+  const invalid = expect.objectContaining({ code: "invalid" }) as unknown;
+  const request = (length: number, flags: number): Uint8Array => {
+    const bytes = new Uint8Array(16);
+    new DataView(bytes.buffer).setUint32(0, length, true);
+    new DataView(bytes.buffer).setUint16(6, flags, true);
+    return bytes;
+  };
+  for (const bytes of [new Uint8Array(), new Uint8Array(15), request(17, 1), request(15, 1), request(16, 0)]) {
+    await expect(kernel.exchange(NetlinkProtocol.route, bytes)).rejects.toEqual(invalid);
+  }
+  await expect(kernel.exchange(1, request(16, 1))).rejects.toEqual(invalid);
+});
