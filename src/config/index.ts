@@ -3,3 +3,4 @@ export { configFromFlags, defaultConfig, loadConfig, parseConfig, type LoadedCon
 export type { ConfigInput } from "./schema.js";
 export { ConfigError, type ConfigProblem, type DetectLocalMode, type ProxyConfig } from "./types.js";
 export { expandNodePortAddresses, isLoopbackCIDR, servesLocalhost } from "./node-port-addresses.js";
+export { IPVS_SCHEDULERS, type IpvsSection, ipvsNotes, schedulerNote } from "./ipvs-notes.js";

@@ -1,6 +1,7 @@
 /** Configuration from a file, from flags, or from nothing: parsed, checked, defaults filled in, frozen. */
 import { readFile } from "node:fs/promises";
 import { z } from "zod";
+import { parseCIDR } from "../base/ip.js";
 import { isFields, reasonOf } from "../base/unknown.js";
 import { closest } from "./closest.js";
 import { type Effective, type Off, withDefaults } from "./defaults.js";
@@ -199,6 +200,7 @@ function toConfig(effective: Effective, master: string): ProxyConfig {
       minSyncPeriodMs: nftables.minSyncPeriod,
       syncPeriodMs: nftables.syncPeriod,
     },
+    ipvs: { excludeCIDRs: (effective.ipvs.excludeCIDRs ?? []).flatMap((text) => parseCIDR(text)?.text ?? []) },
     oomScoreAdj: effective.oomScoreAdj,
     conntrack: {
       maxPerCore: conntrack.maxPerCore,

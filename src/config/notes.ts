@@ -2,6 +2,7 @@
 import { closest } from "./closest.js";
 import { type Effective, takesLocalhostOver } from "./defaults.js";
 import { formatDuration } from "./duration.js";
+import { ipvsNotes } from "./ipvs-notes.js";
 import { asksForLocalhost } from "./node-port-addresses.js";
 import type { ConfigInput } from "./schema.js";
 import { parseClusterCIDR } from "./values.js";
@@ -84,7 +85,7 @@ function loopbackWarnings(
 
 /** Whole sentences: what the same configuration means to kube-proxy and not here, once each. */
 export function notesOf(input: ConfigInput, effective: Effective, name: FieldNames): string[] {
-  const notes = loggingNotes(input, name);
+  const notes = [...loggingNotes(input, name), ...ipvsNotes(input.ipvs, name)];
   if ((input.mode ?? "") !== "") return notes;
   const { iptables, nftables, nodePortAddresses } = effective;
   const unset = (input.nodePortAddresses ?? []).length === 0;

@@ -55,6 +55,10 @@ export interface ProxyConfig {
     readonly minSyncPeriodMs: number;
     readonly syncPeriodMs: number;
   };
+  readonly ipvs: {
+    /** Canonical CIDRs, those that can be read: virtual servers of kube-proxy's IPVS mode that stay. */
+    readonly excludeCIDRs: readonly string[];
+  };
   /** -1000 to 1000; undefined: not set. */
   readonly oomScoreAdj: number | undefined;
   readonly conntrack: {

@@ -39,7 +39,7 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["cleanup"],
     ours: "better",
-    note: "also what its other modes left in iptables-nft, without starting iptables; exit code 1 while something is left that only other tools can remove",
+    note: "also what its other modes left in iptables-nft and in IPVS, without starting iptables, ipvsadm or ipset; exit code 1 while something is left that only other tools can remove",
   },
   { flags: ["init-only"], ours: "same" },
   { flags: ["hostname-override"], fields: ["hostnameOverride"], ours: "same" },
@@ -106,6 +106,11 @@ const TRAFFIC: readonly ParityRow[] = [
     flags: ["iptables-localhost-nodeports"],
     ours: "better",
     note: "written out as true, with `mode` unset and `nodePortAddresses` unset or with 0.0.0.0/0: node ports answer on 127.0.0.0/8, as in the iptables mode, and a note says so; else another mode's, as in kube-proxy's nftables mode",
+  },
+  {
+    flags: ["ipvs-exclude-cidrs"],
+    ours: "same",
+    note: "virtual servers in these stay when what the IPVS mode left is removed",
   },
 ];
 

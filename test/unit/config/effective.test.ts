@@ -48,6 +48,7 @@ describe("effective configuration: kubeadm's stock configuration", () => {
       nodePortAddresses: ["primary"],
       localhostNodePorts: true,
       nftables: { masqueradeAll: false, masqueradeBit: 14, minSyncPeriodMs: 0, syncPeriodMs: 30_000 },
+      ipvs: { excludeCIDRs: [] },
       oomScoreAdj: -999,
       conntrack: {
         maxPerCore: 32_768,
