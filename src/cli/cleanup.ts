@@ -13,11 +13,11 @@ export async function cleanupCommand(options: { readonly logLevel: LogLevel }): 
 }
 
 /**
- * Removes the tables of both families, and what kube-proxy's other modes left in the tables of iptables-nft; fine when there
- * is nothing. Exit code 1 when something stays: what the kernel refused, what another process uses, or rules of
+ * Removes the tables of both families, and what kube-proxy's other modes left in the tables of iptables-nft and in IPVS, but for virtual
+ * servers in `excludeCIDRs`; fine when there is nothing. Connections that IPVS has open are cut. Exit code 1 when something stays: what the kernel refused, what another process uses, or rules of
  * kube-proxy's that only other tools can remove; the log names it and says what to do.
  */
-export async function cleanupTables(log: Logger): Promise<number> {
+export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[] = []): Promise<number> {
   const kernel = await openKernel();
   const legacyChains: ReadLegacyChains = (family, table) => kernel.legacyChains(family, table);
   let code = 0;
@@ -34,7 +34,9 @@ export async function cleanupTables(log: Logger): Promise<number> {
         table.close();
       }
     }
-    return (await removeLeftovers({ kernel, log, families: FAMILIES, legacyChains })) ? code : 1;
+    return (await removeLeftovers({ kernel, log, families: FAMILIES, legacyChains, netlink: kernel, excludeCIDRs }))
+      ? code
+      : 1;
   } finally {
     await kernel.close();
   }

@@ -289,7 +289,7 @@ function addCommands(root: Command, done: Done): void {
 
   command(
     "cleanup",
-    "remove the tables ip kube-proxy and ip6 kube-proxy, and what kube-proxy's other modes left in iptables-nft",
+    "remove the tables ip kube-proxy and ip6 kube-proxy, and what kube-proxy's other modes left in iptables-nft and IPVS",
   )
     .addOption(logLevel())
     .action(async (options: { logLevel: LogLevel }) => {

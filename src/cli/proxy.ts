@@ -30,7 +30,7 @@ export async function proxyCommand(options: ProxyOptions, start: typeof serve = 
   if (written !== "") return writeConfig(written, loaded, log);
   if (cleanup) {
     const { cleanupTables } = await import("./cleanup.js");
-    return cleanupTables(log);
+    return cleanupTables(log, config.ipvs.excludeCIDRs);
   }
 
   const pages = { configz: document, flagz: toFlagz(flags) };

@@ -94,7 +94,7 @@ function eventText({ items }: EventList): string {
 
 export function statusText(report: StatusReport, now = Date.now()): string {
   const { problems, families, version, kernel, nodeName, uptimeMs, ignored, lastRepair } = report;
-  const { api, conntrack, missingFeatures, pendingServices } = report;
+  const { api, conntrack, missingFeatures, pendingServices, notes = [] } = report;
   const lines = problemLines(problems);
   const by = lastRepair === undefined || lastRepair.by.length === 0 ? "another process" : lastRepair.by.join(", ");
   const repair =
@@ -113,6 +113,7 @@ export function statusText(report: StatusReport, now = Date.now()): string {
     ["kernel lacks", missingFeatures.length === 0 ? "nothing" : missingFeatures.join("; ")],
     ["ignored", ignored === 0 ? "nothing" : `${ignored} objects or fields cannot be served`],
     ["last change by others", repair],
+    ...notes.map((note) => ["under way", note]),
     ["health", report.healthy ? "ok" : "changes have waited too long"],
   ];
   return `${[...lines, ...columns(rows)].join("\n")}\n`;

@@ -54,6 +54,9 @@ export interface StatusBoardOptions {
 /** A part of the daemon that knows what is wrong with it. Called for each status, so it must be cheap. */
 export type ProblemSource = () => Iterable<StatusProblem>;
 
+/** A part of the daemon that has something under way. As cheap as a ProblemSource. */
+export type NoteSource = () => Iterable<string>;
+
 const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 
 export class StatusBoard implements ProxierObserver, ServiceStates {
@@ -64,6 +67,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   readonly #quarantined: Readonly<Record<IpFamily, Map<string, string>>> = { ip: new Map(), ip6: new Map() };
   readonly #nodePorts = new Map<IpFamily, NodePortStatus>();
   readonly #sources: ProblemSource[] = [];
+  readonly #noteSources: NoteSource[] = [];
   readonly #events: EventRing;
   #eventsLost: { readonly at: number; readonly reason: string } | undefined;
   #contended: ContentionReport | undefined;
@@ -78,6 +82,11 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   /** One more part that knows of problems; those of parts that are added first come first. */
   ask(source: ProblemSource): void {
     this.#sources.push(source);
+  }
+
+  /** One more part that may have something under way. */
+  remark(source: NoteSource): void {
+    this.#noteSources.push(source);
   }
 
   /** Logs what happened, oldest first. */
@@ -160,6 +169,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     const [look, missing] = await Promise.all([lookAtNode?.(this.#samples()), missingFeatures?.()]);
     const ignored = await this.#ignored();
     const api = this.#options.api?.();
+    const notes = this.#noteSources.flatMap((source) => [...source()]);
     return {
       apiVersion: API_VERSION,
       kind: "Status",
@@ -181,6 +191,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       missingFeatures: missing ?? [],
       ignored: ignored.count,
       ...(this.#lastRepair !== undefined && { lastRepair: this.#lastRepair }),
+      ...(notes.length > 0 && { notes }),
       problems: [...this.#problems(look), ...ignored.problems],
     };
   }

@@ -176,6 +176,8 @@ export interface StatusReport {
   /** Objects and fields that cannot be served. */
   readonly ignored: number;
   readonly lastRepair?: LastRepair;
+  /** What goes on and needs nothing done, in words; absent: nothing. */
+  readonly notes?: readonly string[];
   readonly problems: readonly StatusProblem[];
 }
 

@@ -192,7 +192,7 @@ class Daemon {
   }
 
   #followNode(proxier: Proxier, events: EventRecorder, board: StatusBoard): void {
-    const { nodeName, kernel, log } = this.#options;
+    const { config, nodeName, kernel, log } = this.#options;
     const { families } = this.#options.families;
     const health = serviceHealth({ nodeName, events, log }, this.#observation, (family, service) =>
       proxier.model.healthCheck(family, service),
@@ -201,8 +201,10 @@ class Daemon {
     proxier.observe(health);
     board.ask(() => healthCheckProblems(health));
     const legacyChains = kernel.legacyChains.bind(kernel);
-    const leftovers = new LeftoverRemoval({ kernel, log, families, legacyChains });
-    this.#closers.add(() => leftovers.done());
+    const { excludeCIDRs } = config.ipvs;
+    const leftovers = new LeftoverRemoval({ kernel, log, families, legacyChains, netlink: kernel, excludeCIDRs });
+    this.#closers.add(() => leftovers.close());
+    board.remark(() => leftovers.notes);
     proxier.observe(leftovers);
   }
 

@@ -2,7 +2,7 @@
  * What kube-proxy left where nf_tables does not reach: in the tables of the older iptables, and in IPVS. It is found and
  * named; removing it is for the tools that made it.
  */
-import { findIpvs } from "./ipvs.js";
+import { findIpvs } from "./ipvs-look.js";
 import { findLegacy, type ReadLegacyChains } from "./legacy.js";
 
 export type { ReadLegacyChains } from "./legacy.js";

@@ -1,23 +1,220 @@
-/** What kube-proxy's IPVS mode left. */
-import type { ForeignLeftover } from "./foreign.js";
-import { readText } from "./proc-file.js";
+/**
+ * Removes what kube-proxy's IPVS mode left (`ipvsPass`), while the proxier runs: looks, longer and longer apart, until nothing of
+ * it is left. There is no time limit. A connection that carries nothing ends in IPVS by itself (`ipvs.tcpTimeout`, 15 min), so
+ * what is counted after that is in use; and what waits takes no new connections, and costs a look a minute. kube-proxy's own
+ * graceful termination has no limit either.
+ */
+import { parseCIDR, type Prefix } from "../base/ip.js";
+import { Backoff } from "../base/backoff.js";
+import type { Logger } from "../base/logger.js";
+import { reasonOf } from "../base/unknown.js";
+import type { NetlinkExchange } from "../kernel/netlink/exchange.js";
+import type { IpFamily } from "../model/types.js";
+import { ipvsKernel } from "./ipvs-kernel.js";
+import { foundAny, type IpvsKernel, type IpvsPass, ipvsPass, isDone } from "./ipvs-pass.js";
 
-/** Of kube-proxy's IPVS mode: carries the addresses of all services. */
-const IPVS_INTERFACE = "kube-ipvs0";
+/** Between looks: the first, and the longest, ms. The latter is kube-proxy's, between looks at terminating destinations. */
+const FIRST_MS = 2000;
+const LONGEST_MS = 60_000;
+/** Looks at sets that are in use when all else is gone: rules of other programs are not waited for. */
+const BUSY_LOOKS = 5;
+/** Of virtual servers that stay, so many are named. */
+const NAMED = 10;
 
-/** Undefined when there is nothing of kube-proxy's. Never throws. */
-export async function findIpvs(root: string): Promise<ForeignLeftover | undefined> {
-  const seen: string[] = [];
-  const interfaces = await readText(root, "proc/net/dev");
-  const hasInterface = interfaces.split("\n").some((line) => line.trim().startsWith(`${IPVS_INTERFACE}:`));
-  if (hasInterface) seen.push(`interface ${IPVS_INTERFACE}`);
-  // "TCP  0A600001:01BB rr"; addresses of IPv6 are in brackets.
-  const services = (await readText(root, "proc/net/ip_vs")).match(/^(?:TCP|UDP|SCTP) +\S+ /gm)?.length ?? 0;
-  if (services > 0) seen.push(`${services} virtual service${services === 1 ? "" : "s"}`);
-  if (seen.length === 0) return undefined;
-  const commands = [
-    ...(services > 0 ? ["ipvsadm --clear"] : []),
-    ...(hasInterface ? [`ip link delete ${IPVS_INTERFACE}`] : []),
-  ];
-  return { kind: "ipvs", seen: seen.join(", "), command: commands.join(" && ") };
+export interface IpvsRemovalOptions {
+  readonly kernel: IpvsKernel;
+  readonly log: Logger;
+  /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
+  readonly excludeCIDRs?: readonly string[];
+  /** Calls back once in so many ms; returns what cancels it. Default setTimeout. */
+  readonly later?: (work: () => void, ms: number) => () => void;
+}
+
+/** For `IpvsRemovalOptions.kernel`; `root` is where /proc and /sys are. */
+export function ipvsKernelOf(netlink: NetlinkExchange, root = "/"): IpvsKernel {
+  return ipvsKernel(netlink, root);
+}
+
+/**
+ * Removes all of it at once, open connections with it, and logs what was removed. True when nothing of kube-proxy's is left. Never
+ * throws.
+ */
+export async function removeIpvsNow(options: IpvsRemovalOptions, families: readonly IpFamily[]): Promise<boolean> {
+  const { kernel, log } = options;
+  try {
+    const excluded = prefixesOf(options.excludeCIDRs);
+    const pass = await ipvsPass({ kernel, families: new Set(families), excluded, remove: "now" });
+    logStaying(log, pass);
+    if (!foundAny(pass)) return true;
+    log.info(removedFields(total([pass])), "leftovers of kube-proxy's IPVS mode removed");
+    if (pass.busySets.length > 0) logBusy(log, pass);
+    return isDone(pass);
+  } catch (error) {
+    logFailure(log, error);
+    return false;
+  }
+}
+
+/** The same of a running proxier, without a connection cut. */
+export class IpvsRemoval {
+  readonly #options: IpvsRemovalOptions;
+  readonly #excluded: readonly Prefix[];
+  readonly #later: NonNullable<IpvsRemovalOptions["later"]>;
+  readonly #families = new Set<IpFamily>();
+  readonly #passes: IpvsPass[] = [];
+  readonly #backoff = new Backoff({ firstMs: FIRST_MS, longestMs: LONGEST_MS });
+  #cancel: (() => void) | undefined;
+  #work: Promise<void> = Promise.resolve();
+  #busyLooks = 0;
+  #failed = false;
+  #closed = false;
+
+  constructor(options: IpvsRemovalOptions) {
+    this.#options = options;
+    this.#excluded = prefixesOf(options.excludeCIDRs);
+    this.#later = options.later ?? callLater;
+  }
+
+  /** Our rules of the family are in force: what IPVS has of it may go. Resolves after the first look. Never rejects. */
+  async start(family: IpFamily): Promise<void> {
+    this.#families.add(family);
+    this.#backoff.reset();
+    this.#cancel?.();
+    await this.#look();
+  }
+
+  /** What waits, in words; undefined: nothing does. */
+  get note(): string | undefined {
+    const last = this.#passes.at(-1);
+    if (last === undefined || isDone(last)) return undefined;
+    const { waitingServers, openConnections, waitingAddresses, busySets } = last;
+    const parts = [
+      ...(waitingServers > 0
+        ? [`${plural(openConnections, "connection")} of ${plural(waitingServers, "virtual server")} of kube-proxy's`]
+        : []),
+      ...(waitingAddresses.length > 0 ? [`sockets of this node with ${plural(waitingAddresses.length, "VIP")}`] : []),
+      ...(busySets.length > 0 ? [`ipsets in use: ${busySets.join(", ")}`] : []),
+    ];
+    return `IPVS is left to go on until it is idle: ${parts.join("; ")}`;
+  }
+
+  /** No look behind this. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#cancel?.();
+    await this.#work;
+  }
+
+  /** One look at a time, and the next one planned. */
+  #look(): Promise<void> {
+    const before = this.#work;
+    this.#work = (async () => {
+      await before;
+      if (this.#closed) return;
+      this.#cancel?.();
+      const again = await this.#pass();
+      if (again && !this.#closed) this.#cancel = this.#later(() => void this.#look(), this.#backoff.next());
+    })();
+    return this.#work;
+  }
+
+  /** Whether to look again. */
+  async #pass(): Promise<boolean> {
+    const { kernel, log } = this.#options;
+    try {
+      const families = this.#families;
+      const pass = await ipvsPass({ kernel, families, excluded: this.#excluded, remove: "when-idle" });
+      const isFirst = this.#passes.length === 0;
+      this.#passes.push(pass);
+      if (isFirst) this.#logFirst(pass);
+      this.#failed = false;
+      return this.#goOn(pass);
+    } catch (error) {
+      if (!this.#failed) logFailure(log, error);
+      this.#failed = true;
+      return true;
+    }
+  }
+
+  #logFirst(pass: IpvsPass): void {
+    const { log } = this.#options;
+    logStaying(log, pass);
+    if (!foundAny(pass) || isDone(pass)) return;
+    const { waitingServers: virtualServers, openConnections: connections, waitingAddresses, busySets } = pass;
+    const waiting = { virtualServers, connections, addresses: waitingAddresses.length, ipsets: busySets.length };
+    log.info(
+      { ...removedFields(pass), waiting },
+      "leftovers of kube-proxy's IPVS mode: what is idle was removed; the rest goes with its last connection",
+    );
+  }
+
+  #goOn(pass: IpvsPass): boolean {
+    const { log } = this.#options;
+    if (isDone(pass)) {
+      const all = total(this.#passes);
+      if (this.#passes.some(foundAny)) log.info(removedFields(all), "leftovers of kube-proxy's IPVS mode removed");
+      // What another family brings is counted by itself.
+      this.#passes.length = 0;
+      return false;
+    }
+    const onlySets = pass.waitingServers === 0 && pass.waitingAddresses.length === 0;
+    this.#busyLooks = onlySets ? this.#busyLooks + 1 : 0;
+    if (this.#busyLooks < BUSY_LOOKS) return true;
+    logBusy(log, pass);
+    return false;
+  }
+}
+
+function callLater(work: () => void, ms: number): () => void {
+  const timer = setTimeout(work, ms);
+  timer.unref();
+  return () => clearTimeout(timer);
+}
+
+function prefixesOf(cidrs: readonly string[] = []): readonly Prefix[] {
+  return cidrs.flatMap((text) => parseCIDR(text) ?? []);
+}
+
+type Removed = Pick<IpvsPass, "removedServers" | "removedAddresses" | "removedInterface" | "removedSets">;
+
+function total(passes: readonly IpvsPass[]): Removed {
+  const sum = (of: (pass: IpvsPass) => number): number => passes.reduce((so, pass) => so + of(pass), 0);
+  return {
+    removedServers: sum((pass) => pass.removedServers),
+    removedAddresses: sum((pass) => pass.removedAddresses),
+    removedInterface: passes.some((pass) => pass.removedInterface),
+    removedSets: sum((pass) => pass.removedSets),
+  };
+}
+
+function removedFields({ removedServers, removedAddresses, removedInterface, removedSets }: Removed) {
+  return {
+    virtualServers: removedServers,
+    addresses: removedAddresses,
+    interfaces: removedInterface ? 1 : 0,
+    ipsets: removedSets,
+  };
+}
+
+function logStaying(log: Logger, { foreign, excluded }: IpvsPass): void {
+  const say = (servers: readonly string[], message: string): void => {
+    if (servers.length === 0) return;
+    log.info({ virtualServers: servers.slice(0, NAMED), count: servers.length }, message);
+  };
+  say(foreign, "virtual servers kept; not kube-proxy's");
+  say(excluded, "virtual servers kept; in ipvs.excludeCIDRs");
+}
+
+function logBusy(log: Logger, { busySets }: IpvsPass): void {
+  const hint = "remove the iptables rule that matches with them, then run cleanup";
+  log.warn({ ipsets: busySets, hint }, "leftover ipsets of kube-proxy kept; a rule refers to them");
+}
+
+function logFailure(log: Logger, error: unknown): void {
+  const hint = "retried; or run cleanup, or restart the node";
+  log.warn({ err: error, reason: reasonOf(error), hint }, "removing leftovers of kube-proxy's IPVS mode failed");
+}
+
+function plural(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? "" : "s"}`;
 }

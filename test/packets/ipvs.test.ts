@@ -1,0 +1,291 @@
+/**
+ * Where kube-proxy's IPVS mode ran: connections that IPVS has open go on there, new ones come by our rules, and what the mode
+ * left goes when it is idle; other programs' virtual servers stay.
+ */
+import type { ChildProcess } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+
+import { serverText } from "../../src/leftovers/ipvs-names.js";
+import { NftKernel } from "../../src/kernel/nft-kernel.js";
+import { eventually } from "../lab/eventually.ts";
+import { patience } from "../lab/patience.ts";
+import { FAMILIES, type Family, PLAN } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { startEchoServer } from "./support/conversation.ts";
+import { Crowd } from "./support/crowd.ts";
+import { HAS_IPVS, IpvsMode, masqueradeTables, type Place } from "./support/ipvs-mode.ts";
+import { underLoad } from "./support/load.ts";
+import {
+  clusterIP,
+  configuration,
+  everyWay,
+  loadBalancer,
+  nodePort,
+  nodePortOf,
+  POD_PORT,
+  serviceObject,
+  serviceObjects,
+  sliceObject,
+  type Manifest,
+  type ServiceSpec,
+  type Target,
+} from "./support/objects.ts";
+
+/** Pods send back what comes to this port. */
+const ECHO_PORT = 8081;
+/** IPVS's idle times, s: nothing that is closed is counted for long. */
+const TIMEOUTS = [900, 2, 2];
+
+const ENDPOINTS = ["a", "r1"];
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ENDPOINTS };
+/** Of connections that last. */
+const long: ServiceSpec = { name: "long", n: 2, endpoints: ENDPOINTS };
+/** No connection goes there. */
+const idle: ServiceSpec = { name: "idle", n: 3, endpoints: ["b"], affinitySeconds: 10_800 };
+const SERVICES = [web, long, idle];
+
+/** keepalived's, say: at an address of the node, and no node port. */
+const FOREIGN: Place = { protocol: "TCP", address: PLAN.nodeSecond.ip, port: 6443 };
+/** In excludeCIDRs. */
+const EXCLUDED: Place = { protocol: "TCP", address: "203.0.113.250", port: 80 };
+const EXCLUDE_CIDRS = ["203.0.113.248/29"];
+
+let cluster: Cluster;
+let kernel: NftKernel;
+let mode: IpvsMode;
+let directory: string;
+const running = new Set<ChildProcess>();
+let log = "";
+
+// Two lists of tests, not one with some skipped: a kernel without IPVS has nothing to show.
+if (HAS_IPVS) describe("a node that ran kube-proxy's IPVS mode", onIpvs);
+else test.skip("this kernel has no IPVS: guests of test/kernels do", () => undefined);
+
+function objects(): Manifest[] {
+  return [
+    ...serviceObjects(cluster.lab, web),
+    ...serviceObjects(cluster.lab, idle),
+    serviceObject(long),
+    ...FAMILIES.map((family) =>
+      sliceObject(cluster.lab, {
+        name: `long-${family}`,
+        service: "long",
+        family,
+        endpoints: ENDPOINTS,
+        port: ECHO_PORT,
+      }),
+    ),
+  ];
+}
+
+const vipsOf = (family: Family): string[] =>
+  SERVICES.flatMap((service) =>
+    everyWay(service)
+      .slice(0, 3)
+      .map(({ address }) => address[family]),
+  );
+
+/** As kube-proxy leaves it: IPVS serves every service in every way, by TCP and UDP. */
+async function enterIpvsMode(): Promise<void> {
+  const { node } = cluster.lab;
+  mode = await IpvsMode.start(kernel, node, TIMEOUTS);
+  for (const family of FAMILIES) {
+    await mode.bind(vipsOf(family));
+    const prefix = family === "ip" ? "KUBE-" : "KUBE-6-";
+    const clusterIPs: Place[] = [];
+    for (const service of SERVICES) {
+      const port = service === long ? ECHO_PORT : POD_PORT;
+      const pods = service.endpoints.map((pod) => [cluster.lab.pod(pod as string).address[family], port] as const);
+      for (const { address, port: at } of [...everyWay(service), nodePort(service, PLAN.nodeOutside)]) {
+        for (const protocol of ["TCP", "UDP"] as const) {
+          await mode.serve({ protocol, address: address[family], port: at }, pods, service.affinitySeconds);
+        }
+      }
+      clusterIPs.push({ protocol: "TCP", address: clusterIP(service).address[family], port: clusterIP(service).port });
+    }
+    await mode.addressSet(`${prefix}CLUSTER-IP`, family, clusterIPs);
+    for (const protocol of ["TCP", "UDP"]) {
+      await mode.portSet(
+        `${prefix}NODE-PORT-${protocol}`,
+        SERVICES.map(({ n }) => nodePortOf(n)),
+      );
+    }
+  }
+  await mode.serve(FOREIGN, [[cluster.lab.pod("r2").address.ip, POD_PORT]]);
+  await mode.serve(EXCLUDED, [[cluster.lab.pod("r2").address.ip, POD_PORT]]);
+  await mode.portSet("OTHERS", [1, 2]);
+  const tables = masqueradeTables({ ip: vipsOf("ip"), ip6: vipsOf("ip6") });
+  await node.mustRun(["nft", "-f", "-"], { input: tables });
+}
+
+/** Virtual servers and sets that there are. */
+const servers = async (): Promise<string[]> => (await mode.ipvs.virtualServers()).map(serverText).toSorted();
+const OTHERS_SERVERS = [EXCLUDED, FOREIGN]
+  .map(({ protocol, address, port }) => `${protocol} ${address}:${port}`)
+  .toSorted();
+
+async function hasInterface(): Promise<boolean> {
+  return (await cluster.lab.node.run(["ip", "link", "show", "kube-ipvs0"])).code === 0;
+}
+
+/** What was open through IPVS, and the words of its own that it counts. */
+async function counted(): Promise<number> {
+  let sum = 0;
+  for (const server of await mode.ipvs.virtualServers()) {
+    for (const { active } of await mode.ipvs.destinations(server)) sum += active;
+  }
+  return sum;
+}
+
+async function startDaemon(): Promise<ChildProcess> {
+  log = "";
+  const config = configuration({ ipvs: { excludeCIDRs: EXCLUDE_CIDRS, scheduler: "lc" } });
+  const args = await cluster.write(objects(), config);
+  const daemon = cluster.start([...args, "--control-socket", join(directory, "socket")]);
+  running.add(daemon);
+  daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  await expect.poll(() => log, { timeout: patience(60_000) }).toMatch(/"msg":"leftovers of kube-proxy's IPVS mode/);
+  return daemon;
+}
+
+async function endDaemon(daemon: ChildProcess): Promise<void> {
+  const ended = new Promise((resolve) => daemon.once("exit", resolve));
+  daemon.kill("SIGTERM");
+  expect(await ended).toBe(0);
+  running.delete(daemon);
+}
+
+const times = (count: number, { address, port }: Target, family: Family) =>
+  Array.from({ length: count }, () => ({ address: address[family], port }));
+
+/** Connections that last, from each kind of client, in both families. */
+async function openCrowds(): Promise<Crowd[]> {
+  const { client, node } = cluster.lab;
+  const { namespace } = cluster.lab.pod("b");
+  return Promise.all([
+    Crowd.open(client, [...times(60, clusterIP(long), "ip"), ...times(30, clusterIP(long), "ip6")]),
+    Crowd.open(client, [...times(30, nodePort(long), "ip"), ...times(15, nodePort(long), "ip6")]),
+    Crowd.open(client, [...times(15, loadBalancer(long), "ip"), ...times(10, loadBalancer(long), "ip6")]),
+    Crowd.open(namespace, [...times(30, clusterIP(long), "ip"), ...times(15, clusterIP(long), "ip6")]),
+    Crowd.open(node, [...times(20, clusterIP(long), "ip"), ...times(10, clusterIP(long), "ip6")]),
+  ]);
+}
+
+async function expectAlive(crowds: readonly Crowd[], word: string): Promise<void> {
+  for (const crowd of crowds) expect(await crowd.say(word)).toEqual({ ok: crowd.count, ended: [] });
+}
+
+async function statusNotes(): Promise<readonly string[]> {
+  const { stdout } = await cluster.command(["status", "-o", "json", "--socket", join(directory, "socket")]);
+  return (JSON.parse(stdout) as { notes?: readonly string[] }).notes ?? [];
+}
+
+function onIpvs(): void {
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), "nft-proxier-ipvs-"));
+    cluster = await Cluster.create();
+    kernel = await NftKernel.open({ netns: `/run/netns/${cluster.lab.node.name}` });
+    for (const pod of ENDPOINTS) {
+      const { namespace, address } = cluster.lab.pod(pod);
+      for (const family of FAMILIES) await startEchoServer(namespace, address[family], ECHO_PORT);
+    }
+    await enterIpvsMode();
+  });
+  afterAll(async () => {
+    await kernel.close();
+    await cluster.destroy();
+    await rm(directory, { recursive: true, force: true });
+  });
+  afterEach(() => {
+    for (const daemon of running) daemon.kill("SIGKILL");
+    running.clear();
+  });
+
+  const STREAMS = [
+    { from: "client", to: clusterIP(web), protocol: "tcp" },
+    { from: "client", to: nodePort(web), protocol: "udp" },
+    { from: "b", to: clusterIP(web), protocol: "udp" },
+    { from: "node", to: clusterIP(web), protocol: "tcp" },
+    { from: "nodeItself", to: clusterIP(web), protocol: "tcp" },
+    { from: "b", to: loadBalancer(web), protocol: "tcp" },
+  ] as const;
+
+  test("under load: no connection is lost, and what is idle is gone", { timeout: patience(400_000) }, async () => {
+    const crowds = await openCrowds();
+    const open = crowds.reduce((sum, { count }) => sum + count, 0);
+    expect(open).toBeGreaterThanOrEqual(200);
+    expect(await counted()).toBeGreaterThanOrEqual(open);
+    await expectAlive(crowds, "before");
+    const late: Crowd[] = [];
+    let daemon: ChildProcess | undefined;
+    const { connections, failures } = await underLoad(cluster, STREAMS, async () => {
+      daemon = await startDaemon();
+      await expectAlive(crowds, "moved in");
+      // The node's own connections by our rules: they outlive the address that they were opened to.
+      late.push(await Crowd.open(cluster.lab.node, times(10, clusterIP(long), "ip")));
+      late.push(await Crowd.open(cluster.lab.node, times(10, clusterIP(web), "ip6")));
+      expect(late[0].opened.local).toEqual([PLAN.node.ip]);
+      const idleServers = (await servers()).filter((one) => one.includes(clusterIP(idle).address.ip));
+      expect(idleServers).toEqual([]);
+      expect(await statusNotes()).toEqual([
+        expect.stringMatching(
+          /^IPVS is left to go on until it is idle: \d+ connections? of \d+ virtual servers? of kube-proxy's/,
+        ),
+      ]);
+      expect(await hasInterface()).toBe(true);
+      await expectAlive(crowds, "later");
+    });
+    expect(failures).toEqual([]);
+    expect(connections).toBeGreaterThan(50);
+    await expectAlive(crowds, "after the load");
+
+    await Promise.all(crowds.map((crowd) => crowd.close()));
+    await late[1].close();
+    await expect
+      .poll(() => log, { timeout: patience(120_000) })
+      .toMatch(/"msg":"leftovers of kube-proxy's IPVS mode removed"/);
+    expect(await servers()).toEqual(OTHERS_SERVERS);
+    expect(await hasInterface()).toBe(false);
+    expect(await mode.ipset.names()).toEqual(["OTHERS"]);
+    expect(await statusNotes()).toEqual([]);
+    expect(log).toContain("ipvs.scheduler lc: not available");
+    expect(log).toMatch(/"virtualServers":\["TCP 192\.0\.2\.20:6443"\].*not kube-proxy's/);
+    expect(log).toMatch(/"virtualServers":\["TCP 203\.0\.113\.250:80"\].*excludeCIDRs/);
+    await expectAlive(late.slice(0, 1), "without the address");
+    await late[0].close();
+    const after = await underLoad(cluster, STREAMS, () => new Promise((resolve) => setTimeout(resolve, 1000)));
+    expect(after.failures).toEqual([]);
+    await endDaemon(daemon!);
+  });
+
+  test(
+    "cleanup removes all at once; a set that is in use is named, and stays",
+    { timeout: patience(120_000) },
+    async () => {
+      expect((await cluster.command(["cleanup"])).code).toBe(0);
+      for (const { protocol, address, port } of [FOREIGN, EXCLUDED]) {
+        const server = (await mode.ipvs.virtualServers()).find(
+          (one) => serverText(one) === `${protocol} ${address}:${port}`,
+        );
+        await mode.ipvs.remove(server!);
+      }
+      await mode.ipset.destroy("OTHERS");
+      await enterIpvsMode();
+      await mode.listSet("HOLDER", ["KUBE-CLUSTER-IP"]);
+      const crowd = await Crowd.open(cluster.lab.client, times(5, clusterIP(long), "ip"));
+      const { code, stderr } = await cluster.command(["cleanup"]);
+      expect(stderr).toMatch(/"ipsets":\["KUBE-CLUSTER-IP"\].*leftover ipsets of kube-proxy kept/);
+      expect(code).toBe(1);
+      expect(await servers()).toEqual(OTHERS_SERVERS);
+      expect(await hasInterface()).toBe(false);
+      expect((await mode.ipset.names()).toSorted()).toEqual(["HOLDER", "KUBE-CLUSTER-IP", "OTHERS"]);
+      await crowd.close();
+      await mode.ipset.destroy("HOLDER");
+      await eventually(async () => expect((await cluster.command(["cleanup"])).code).toBe(0));
+      expect(await mode.ipset.names()).toEqual(["OTHERS"]);
+    },
+  );
+}
