@@ -82,9 +82,10 @@ export async function ipvsPass(options: IpvsPassOptions): Promise<IpvsPass> {
   return new Pass(options).run();
 }
 
-/** An address of no one's (TEST-NET-1, RFC 5737), which the default route leads to. */
-const ANY_OUTSIDE = "192.0.2.1";
+/** Addresses of no one's (RFC 5737, RFC 3849), which the default route leads to. */
+const ANY_OUTSIDE: Readonly<Record<IpFamily, string>> = { ip: "192.0.2.1", ip6: "2001:db8::1" };
 
+const isLoopback = (address: string): boolean => address.startsWith("127.") || address === "::1";
 /** fe80::/10: the kernel gives each interface one. */
 const isLinkLocal = (address: string): boolean => /^fe[89ab]/.test(address);
 
@@ -132,15 +133,18 @@ class Pass {
   /**
    * A socket of this node that connects to a local address has that address for its own, too: it would break when the address
    * goes, also where the connection is ours by now. From here on new ones have the address that they have on a node without
-   * kube-proxy's interface. The kernel lets such routes of IPv4 be changed, and those of IPv6 not.
+   * kube-proxy's interface.
    */
   async #useOwnSource(): Promise<void> {
     const { links } = this.#options.kernel;
-    const bound = this.#addresses.filter(({ family }) => family === "ip" && this.#serves(family));
-    if (this.#link === undefined || bound.length === 0) return;
-    const source = await links.sourceTo(ANY_OUTSIDE);
-    if (source === undefined || source.startsWith("127.") || bound.some(({ address }) => address === source)) return;
-    for (const { address } of bound) await links.setLocalSource(this.#link.index, address, source);
+    const all = new Set(this.#addresses.map(({ address }) => address));
+    for (const family of this.#options.families) {
+      const bound = this.#addresses.filter((one) => one.family === family && !isLinkLocal(one.address));
+      if (this.#link === undefined || bound.length === 0) continue;
+      const source = await links.sourceTo(ANY_OUTSIDE[family]);
+      if (source === undefined || isLoopback(source) || all.has(source)) continue;
+      for (const { address } of bound) await links.setLocalSource(this.#link.index, address, source);
+    }
   }
 
   async #servers() {
@@ -212,8 +216,8 @@ class Pass {
     for (const address of free) {
       if (bySockets.has(address.address)) continue;
       gone.add(address);
-      // kube-ipvs0 has a /32 or /128 of each; the route of one whose source was changed does not go by itself.
-      if (address.family === "ip") await kernel.links.deleteLocalRoute(this.#link!.index, address.address);
+      // Routes whose source was changed do not go by themselves.
+      await kernel.links.deleteLocalRoute(this.#link!.index, address.address);
       await kernel.links.deleteAddress(this.#link!.index, address);
     }
     const left = this.#addresses.filter((one) => !gone.has(one) && !isLinkLocal(one.address));

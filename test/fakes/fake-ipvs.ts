@@ -1,5 +1,5 @@
 /** What kube-proxy's IPVS mode leaves in a kernel, for decisions; the real one is in guests (test/packets/ipvs.test.ts). */
-import { familyOf } from "../../src/base/ip.js";
+import { familyOf, type IpFamily } from "../../src/base/ip.js";
 import { KernelError } from "../../src/kernel/errors.js";
 import type { Destination, VirtualProtocol, VirtualServer } from "../../src/kernel/netlink/ipvs.js";
 import type { LinkAddress } from "../../src/kernel/netlink/links.js";
@@ -23,7 +23,7 @@ export class FakeIpvs implements IpvsKernel {
   /** Of this node's sockets. */
   readonly sockets = new Set<string>();
   /** What this node's packets to elsewhere come from. */
-  source: string | undefined = "192.0.2.10";
+  readonly source: Record<IpFamily, string | undefined> = { ip: "192.0.2.10", ip6: "2001:db8::10" };
   /** VIP → the source that its local route was given. */
   readonly sources = new Map<string, string>();
   /** The next call fails with this errno. */
@@ -100,7 +100,7 @@ export class FakeIpvs implements IpvsKernel {
       this.bound = undefined;
       return Promise.resolve();
     },
-    sourceTo: () => Promise.resolve(this.source),
+    sourceTo: (destination: string) => Promise.resolve(this.source[familyOf(destination)]),
     setLocalSource: (_index: number, address: string, source: string) => {
       this.sources.set(address, source);
       return Promise.resolve();

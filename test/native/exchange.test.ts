@@ -8,10 +8,19 @@ import { useLab } from "./lab.js";
 
 const lab = useLab();
 
-async function ip(...lines: readonly string[]): Promise<string> {
-  const running = promisify(execFile)("nsenter", [`--net=${lab().netns}`, "ip", "-batch", "-"]);
+const run = promisify(execFile);
+
+/** Lines for `ip -batch`. */
+async function ip(...lines: readonly string[]): Promise<void> {
+  const running = run("nsenter", [`--net=${lab().netns}`, "ip", "-batch", "-"]);
   running.child.stdin?.end(`${lines.join("\n")}\n`);
-  return (await running).stdout;
+  await running;
+}
+
+async function localRoutes(): Promise<string> {
+  const show = (flag: string) =>
+    run("nsenter", [`--net=${lab().netns}`, "ip", flag, "route", "show", "table", "local"]);
+  return (await Promise.all(["-4", "-6"].map(show))).map(({ stdout }) => stdout).join("");
 }
 
 test("an interface, its addresses and the source of its local routes: read, changed, removed, each twice", async () => {
@@ -19,6 +28,7 @@ test("an interface, its addresses and the source of its local routes: read, chan
   await ip(
     "link set lo up",
     "address add 192.0.2.1/32 dev lo",
+    "address add 2001:db8::1/128 dev lo nodad",
     "link add vips type bridge",
     "address add 10.96.0.1/32 dev vips",
     "address add fd00:96::1/128 dev vips nodad",
@@ -33,17 +43,25 @@ test("an interface, its addresses and the source of its local routes: read, chan
   ] as const;
   expect(await links.addressesOf(index)).toEqual(addresses);
 
-  expect(await links.sourceTo("10.96.0.1")).toBe("10.96.0.1");
-  for (let i = 0; i < 2; i++) await links.setLocalSource(index, "10.96.0.1", "192.0.2.1");
-  expect(await links.sourceTo("10.96.0.1")).toBe("192.0.2.1");
+  // An IPv6 address has its local route a moment later.
+  for (const { address } of addresses) await expect.poll(() => links.sourceTo(address)).toBe(address);
+  for (const [address, source] of [
+    ["10.96.0.1", "192.0.2.1"],
+    ["fd00:96::1", "2001:db8::1"],
+  ]) {
+    for (let i = 0; i < 2; i++) await links.setLocalSource(index, address, source);
+    expect(await links.sourceTo(address)).toBe(source);
+  }
   expect(await links.sourceTo("198.51.100.1")).toBeUndefined();
 
   for (let i = 0; i < 2; i++) {
-    await links.deleteLocalRoute(index, "10.96.0.1");
-    for (const address of addresses) await links.deleteAddress(index, address);
+    for (const address of addresses) {
+      await links.deleteLocalRoute(index, address.address);
+      await links.deleteAddress(index, address);
+    }
   }
   expect(await links.addressesOf(index)).toEqual([]);
-  expect(await ip("route show table local dev vips")).toBe("");
+  expect(await localRoutes()).not.toMatch(/10\.96\.0\.1|fd00:96::1/);
   for (let i = 0; i < 2; i++) await links.deleteLink(index);
   expect(await links.link("vips")).toBeUndefined();
 });

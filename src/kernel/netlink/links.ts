@@ -44,11 +44,16 @@ const IFA_LOCAL = 2;
 const RTMSG_LENGTH = 12;
 const RTA_DST = 1;
 const RTA_OIF = 4;
+const RTA_PRIORITY = 6;
 const RTA_PREFSRC = 7;
 const RT_TABLE_LOCAL = 255;
 const RTPROT_KERNEL = 2;
 const RT_SCOPE_HOST = 254;
 const RTN_LOCAL = 2;
+/** LOOPBACK_IFINDEX of every network namespace. */
+const LOOPBACK_INDEX = 1;
+/** Of the route in place of the kernel's, whose metric 0 no request can name. */
+const REPLACED_METRIC = 512;
 
 export interface Link {
   readonly index: number;
@@ -128,25 +133,39 @@ export class LinkTable {
   }
 
   /**
-   * Changes the local route that the kernel made for an IPv4 address of an interface, so that this node's own packets to that
-   * address come from `source` and no longer from the address itself. Throws KernelError.
+   * Has this node's own packets to an address of an interface come from `source`, and no longer from that address itself: by another
+   * source of its local route. In IPv6 the kernel's own route cannot be changed, so that one of `lo` takes its place. Fine when it is
+   * so already. Throws KernelError.
    */
   async setLocalSource(index: number, address: string, source: string): Promise<void> {
     const bytes = addressBytes(address) ?? new Uint8Array();
+    const from = attribute(RTA_PREFSRC, addressBytes(source) ?? new Uint8Array());
+    if (bytes.length === 4) {
+      const flags = RequestFlag.ack | RequestFlag.replace;
+      const attributes = [...localRoute(index, bytes), from];
+      await this.#ask(Message.newRoute, flags, localHeader(bytes), attributes, RTMSG_LENGTH);
+      return;
+    }
     const attributes = [
-      attribute(RTA_DST, bytes),
-      attribute(RTA_OIF, number(index, 4)),
-      attribute(RTA_PREFSRC, addressBytes(source) ?? new Uint8Array()),
+      ...localRoute(LOOPBACK_INDEX, bytes),
+      attribute(RTA_PRIORITY, number(REPLACED_METRIC, 4)),
+      from,
     ];
-    const flags = RequestFlag.ack | RequestFlag.replace;
-    await this.#ask(Message.newRoute, flags, localHeader(bytes), attributes, RTMSG_LENGTH);
+    const flags = RequestFlag.ack | RequestFlag.create | RequestFlag.exclusive;
+    const added = this.#ask(Message.newRoute, flags, localHeader(bytes), attributes, RTMSG_LENGTH);
+    await this.#unless(["EEXIST"], added);
+    await this.#deleteRoute(index, bytes);
   }
 
   /** Removes such a route, which does not go with its address once it has another source. Fine when it is gone. Throws KernelError. */
   async deleteLocalRoute(index: number, address: string): Promise<void> {
     const bytes = addressBytes(address) ?? new Uint8Array();
-    const attributes = [attribute(RTA_DST, bytes), attribute(RTA_OIF, number(index, 4))];
-    const done = this.#ask(Message.deleteRoute, RequestFlag.ack, localHeader(bytes), attributes, RTMSG_LENGTH);
+    await this.#deleteRoute(bytes.length === 4 ? index : LOOPBACK_INDEX, bytes);
+  }
+
+  async #deleteRoute(index: number, destination: Uint8Array): Promise<void> {
+    const route = localRoute(index, destination);
+    const done = this.#ask(Message.deleteRoute, RequestFlag.ack, localHeader(destination), route, RTMSG_LENGTH);
     await this.#unless(["ESRCH", "ENODEV"], done);
   }
 
@@ -180,6 +199,10 @@ function routeHeader(destination: Uint8Array, table: number, scope: number, type
   const family = destination.length === 4 ? AF.ip : AF.ip6;
   const protocol = table === 0 ? 0 : RTPROT_KERNEL;
   return Uint8Array.of(family, destination.length * 8, 0, 0, table, protocol, scope, type, 0, 0, 0, 0);
+}
+
+function localRoute(index: number, destination: Uint8Array): readonly Uint8Array[] {
+  return [attribute(RTA_DST, destination), attribute(RTA_OIF, number(index, 4))];
 }
 
 function localHeader(destination: Uint8Array): Uint8Array {

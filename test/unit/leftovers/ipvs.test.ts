@@ -155,15 +155,19 @@ describe("a look", () => {
   it("lets the node's own connections come from the node's address from then on", async () => {
     node.bind("10.96.0.1", "fd00::1");
     node.serve("TCP", "10.96.0.1", 80, 1);
+    node.serve("TCP", "fd00::1", 80, 1);
     await pass();
-    expect([...node.sources]).toEqual([["10.96.0.1", "192.0.2.10"]]);
+    expect([...node.sources]).toEqual([
+      ["10.96.0.1", "192.0.2.10"],
+      ["fd00::1", "2001:db8::10"],
+    ]);
     node.idle();
     await pass();
     expect([...node.sources]).toEqual([]);
   });
 
   it.each([undefined, "127.0.0.1", "10.96.0.1"])("and changes no route where that would be %s", async (source) => {
-    node.source = source;
+    node.source.ip = source;
     node.bind("10.96.0.1");
     node.serve("TCP", "10.96.0.1", 80, 1);
     await pass();
