@@ -49,7 +49,8 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
   const { problems, lostClaims, missing, counts } = facts;
   const text = ({ kind, object, field, reason }: Problem): string => `${kind} ${object}: ${field}: ${reason}`;
   const served = counts.map(
-    ({ family, services, endpoints }) => `${services} services with ${endpoints} endpoints by ${FAMILY_NAMES[family]}`,
+    ({ family, services, endpoints }) =>
+      `${services} ${services === 1 ? "service" : "services"} with ${endpoints} endpoints by ${FAMILY_NAMES[family]}`,
   );
   return of(
     "objects",

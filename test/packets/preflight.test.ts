@@ -7,9 +7,11 @@ import { NftKernel } from "../../src/kernel/nft-kernel.ts";
 import type { Finding } from "../../src/preflight/finding.ts";
 import type { PreflightReport } from "../../src/preflight/report.ts";
 import { addLegacyChains } from "../lab/legacy-chains.ts";
+import type { KubeJson } from "../lab/api-server/index.ts";
 import { setUp } from "../lab/kube-proxy-rules.ts";
 import { Namespace } from "../lab/namespace.ts";
 import { FAMILIES, PLAN } from "../lab/topology.ts";
+import { Api } from "./support/api.ts";
 import { Cluster, MAIN } from "./support/cluster.ts";
 import { iptablesTables } from "./support/iptables-mode.ts";
 import {
@@ -32,6 +34,8 @@ beforeAll(async () => {
   cluster = await Cluster.create([{ name: "a", on: "node" }]);
   kernel = await NftKernel.open({ netns: `/run/netns/${cluster.lab.node.name}` });
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-preflight-"));
+  // Where the kernel has modules, this is what may load them: from here on nothing does.
+  await cluster.command(["preflight", "--load-modules"]);
 });
 afterAll(async () => {
   await kernel.close();
@@ -337,6 +341,21 @@ describe("objects", () => {
     expect(bad.code).toBe(1);
     expect(saying(bad.findings, "problem")).toEqual([
       expect.stringMatching(/^Service default\/wrong: spec\.externalIPs\[0\]: /),
+    ]);
+  });
+
+  test("of the API server are looked at where the configuration leads to it", async () => {
+    const api = await Api.start(cluster.lab.node);
+    await api.call("put", [
+      ...[nodeObject(), serviceCIDRObject(), ...serviceObjects(cluster.lab, web)],
+    ] as unknown as readonly KubeJson[]);
+    const kubeconfig = join(directory, "kubeconfig");
+    await writeFile(kubeconfig, api.kubeconfig);
+    const { code, findings } = await look([], { ...configuration(), clientConnection: { kubeconfig } });
+    expect(code).toBe(0);
+    expect(saying(findings, "ok", "objects")).toEqual([expect.stringMatching(/^to be served: 1 service with /)]);
+    expect(saying(findings, "ok", "node-ports")).toEqual([
+      expect.stringMatching(`^node ports would answer on ${PLAN.node.ip}, ${PLAN.node.ip6}`),
     ]);
   });
 
