@@ -81,13 +81,19 @@ function aloneProblems(flags: FlagValues): ConfigProblem[] {
   return problems;
 }
 
-/** @throws {UserError} naming everything that is wrong. */
-export async function resolveConfig(flags: FlagValues): Promise<LoadedConfig> {
+/**
+ * @param instead fields of the configuration that take the place of what file and flags say.
+ * @throws {UserError} naming everything that is wrong.
+ */
+export async function resolveConfig(flags: FlagValues, instead: Overrides["fields"] = {}): Promise<LoadedConfig> {
   const file = configFile(flags);
+  const withThem = (overrides: Overrides): Overrides => ({ ...overrides, fields: { ...overrides.fields, ...instead } });
   const warnings = flagWarnings(flags, file);
   try {
     const loaded =
-      file === undefined ? configFromFlags(alone(flags), flagOf) : await loadConfig(file.path, file.overrides);
+      file === undefined
+        ? configFromFlags(withThem(alone(flags)), flagOf)
+        : await loadConfig(file.path, withThem(file.overrides));
     return { ...loaded, warnings: [...warnings, ...loaded.warnings] };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;

@@ -1,7 +1,7 @@
 import { release } from "node:os";
 import { reasonOf } from "../base/unknown.js";
 import { createLogger } from "../base/logger.js";
-import { ConfigError, type ProxyConfig } from "../config/index.js";
+import { ConfigError, type LoadedConfig, type ProxyConfig } from "../config/index.js";
 import { KernelError } from "../kernel/errors.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
@@ -55,7 +55,18 @@ async function readConfiguration(flags: FlagValues): Promise<ConfigReading> {
     return { loaded: await resolveConfig(flags) };
   } catch (error) {
     if (!(error instanceof UserError) || !(error.cause instanceof ConfigError)) throw error;
-    return { loaded: await resolveConfig({}), refused: error.cause.problems, file: flags.config ?? "command line" };
+    const refused = error.cause.problems;
+    return { ...(await besideMode(flags)), refused, file: flags.config ?? "command line" };
+  }
+}
+
+/** Where nothing is refused but another proxier's mode, what the rest says; the defaults where more is. */
+async function besideMode(flags: FlagValues): Promise<{ readonly loaded: LoadedConfig; readonly lookedAt: string }> {
+  try {
+    return { loaded: await resolveConfig(flags, { mode: "nftables" }), lookedAt: "with mode: nftables" };
+  } catch (error) {
+    if (!(error instanceof UserError)) throw error;
+    return { loaded: await resolveConfig({}), lookedAt: "with the defaults" };
   }
 }
 
@@ -99,12 +110,10 @@ interface ClusterReading {
 
 /** The manifests, or what the API server says; that it cannot be asked is no failure. */
 async function readCluster(
-  reading: ConfigReading,
+  { loaded: { config } }: ConfigReading,
   { families }: KernelFamilies,
   manifests: string | undefined,
 ): Promise<ClusterReading> {
-  const { config } = reading.loaded;
-  if ("refused" in reading && manifests === undefined) return { objects: { away: "the configuration cannot be used" } };
   if (manifests === undefined && !namesServer(config)) return { objects: { away: "no API server is configured" } };
   const { readObjects } = await import("./conntrack/service-snapshot.js");
   try {

@@ -16,24 +16,26 @@ import { isOtherMode, type Mode, type ModeFacts, modesOf } from "./mode.js";
 /** What the program's own loader made of file and flags. */
 export type ConfigReading =
   | { readonly loaded: LoadedConfig }
-  /** `loaded`: what is looked at instead. */
-  | { readonly loaded: LoadedConfig; readonly refused: readonly ConfigProblem[]; readonly file: string };
+  | {
+      /** What is looked at instead. */
+      readonly loaded: LoadedConfig;
+      readonly refused: readonly ConfigProblem[];
+      readonly file: string;
+      /** What `loaded` is: "with the defaults". */
+      readonly lookedAt: string;
+    };
 
 export function checkConfig(reading: ConfigReading): Finding[] {
-  if ("refused" in reading) {
-    const { refused, file } = reading;
-    const texts = refused.map(({ path, message }) => `${file}: ${path === "" ? "" : `${path}: `}${message}`);
-    const remedy = "correct it: nft-proxier does not start with it";
-    return of(
-      "configuration",
-      "config",
-      ...texts.map((text) => problem(text, remedy)),
-      note("the rest was looked at with the defaults"),
-    );
-  }
   const { warnings, notes } = reading.loaded;
   const said = [...warnings, ...notes].map((text) => note(text));
-  return of("configuration", "config", ...(said.length > 0 ? said : [ok("read, and nothing in it is ignored")]));
+  if (!("refused" in reading)) {
+    return of("configuration", "config", ...(said.length > 0 ? said : [ok("read, and nothing in it is ignored")]));
+  }
+  const { refused, file, lookedAt } = reading;
+  const wrong = refused.map(({ path, message }) =>
+    problem(`${file}: ${path === "" ? "" : `${path}: `}${message}`, "correct it: nft-proxier does not start with it"),
+  );
+  return of("configuration", "config", ...wrong, note(`the rest was looked at ${lookedAt}`), ...said);
 }
 
 export interface NodePortFacts {

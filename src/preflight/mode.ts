@@ -157,14 +157,16 @@ function ofIptables({ family, table, chains, jumps, kept }: TableCleanup): Said[
   return said;
 }
 
-const PLACES: Readonly<Record<ForeignLeftover["kind"], string>> = {
-  "iptables-legacy": "rules of kube-proxy's in the older iptables",
-  ipvs: "IPVS, as kube-proxy's ipvs mode uses it",
-};
-
 function ofForeign({ kind, seen, command }: ForeignLeftover): Said {
-  return note(
-    `${PLACES[kind]} (${seen}): not removed by nft-proxier, and may take packets first`,
-    `behind the change-over, on this node: ${command}`,
-  );
+  switch (kind) {
+    case "ipvs":
+      return ok(
+        `IPVS of kube-proxy's ipvs mode (${seen}): removed once our rules are in force; what is open goes on until it ends`,
+      );
+    case "iptables-legacy":
+      return note(
+        `rules of kube-proxy's in the older iptables (${seen}): not removed by nft-proxier, and may take packets first`,
+        `behind the change-over, on this node: ${command}`,
+      );
+  }
 }

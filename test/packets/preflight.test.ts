@@ -281,6 +281,20 @@ describe("configuration", () => {
     ]);
   });
 
+  test("the rest of such a configuration is looked at all the same, the IPVS mode's settings too", async () => {
+    const ipvs = { ...configuration(), mode: "ipvs", ipvs: { scheduler: "lc", strictARP: true } };
+    const { findings } = await look([], { ...ipvs, nodePortAddrs: ["primary"] });
+    const notes = saying(findings, "note", "config");
+    expect(notes).toContain("the rest was looked at with mode: nftables");
+    for (const text of [
+      /^nodePortAddrs is not a field/,
+      /^ipvs\.scheduler lc: not available/,
+      /^ipvs\.strictARP is not needed/,
+    ]) {
+      expect(notes).toContainEqual(expect.stringMatching(text));
+    }
+  });
+
   test("a field that there is not is a note", async () => {
     const { code, findings } = await look([], { ...configuration(), nodePortAddrs: ["primary"] });
     expect(code).toBe(0);

@@ -127,7 +127,9 @@ describe("checkConfig", () => {
       { path: "mode", message: "must not be" },
       { path: "", message: "is wrong" },
     ];
-    expect(said(checkConfig({ loaded: load({}), refused, file: "f.yaml" }))).toEqual([
+    expect(
+      said(checkConfig({ loaded: load({ mode: "nftables" }), refused, file: "f.yaml", lookedAt: "with the defaults" })),
+    ).toEqual([
       "problem: f.yaml: mode: must not be",
       "problem: f.yaml: is wrong",
       "note: the rest was looked at with the defaults",
