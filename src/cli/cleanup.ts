@@ -1,5 +1,6 @@
 import { type ReadLegacyChains, removeLeftovers } from "../leftovers/index.js";
 import { createLogger, type Logger, type LogLevel } from "../base/logger.js";
+import { endHandover } from "../handover/removal.js";
 import { TABLE_NAME } from "../ruleset/names.js";
 import { Table } from "../table/index.js";
 import { openKernel } from "./open-kernel.js";
@@ -13,8 +14,9 @@ export async function cleanupCommand(options: { readonly logLevel: LogLevel }): 
 }
 
 /**
- * Removes the tables of both families, and what kube-proxy's other modes left in the tables of iptables-nft and in IPVS, but for virtual
- * servers in `excludeCIDRs`; fine when there is nothing. Connections that IPVS has open are cut. Exit code 1 when something stays: what the kernel refused, what another process uses, or rules of
+ * Removes the tables of both families with the copies of them that `handover` left, and what kube-proxy's other modes left in the tables of
+ * iptables-nft and in IPVS, but for virtual servers in `excludeCIDRs`; fine when there is nothing. Connections that IPVS has open are cut. Exit
+ * code 1 when something stays: what the kernel refused, what another process uses, or rules of
  * kube-proxy's that only other tools can remove; the log names it and says what to do.
  */
 export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[] = []): Promise<number> {
@@ -34,6 +36,7 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
         table.close();
       }
     }
+    if (!(await endHandover({ kernel, log }, FAMILIES))) code = 1;
     return (await removeLeftovers({ kernel, log, families: FAMILIES, legacyChains, netlink: kernel, excludeCIDRs }))
       ? code
       : 1;

@@ -2,6 +2,7 @@
 import { batchLayout } from "../kernel/element-batch.js";
 import type { Kernel, SetDump, Verdict } from "../kernel/types.js";
 import type { IpFamily, Protocol } from "../model/types.js";
+import { handoverProblems } from "../control/node-look.js";
 import { API_VERSION, type StatusProblem } from "../control/types.js";
 import { conntrackFill, type ConntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
 import { unpackNumber, unpackServiceKey } from "../ruleset/keys.js";
@@ -138,6 +139,7 @@ export async function kernelStatus(kernel: Kernel, away: string): Promise<Kernel
     if (entries === 0 || (await readSysctl(FORWARDING[family])) !== 0) continue;
     problems.push({ what: `${FORWARDING[family]} is 0`, remedy: `sysctl -w ${FORWARDING[family]}=1` });
   }
+  problems.push(...(await handoverProblems(kernel)));
   const conntrack = await conntrackFill();
   if (conntrack !== undefined && isFull(conntrack)) {
     const what = `the connection tracking table is full (${conntrack.entries} of ${conntrack.max})`;

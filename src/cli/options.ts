@@ -64,6 +64,14 @@ export interface TopOptions {
   readonly socket?: string;
 }
 
+export interface HandoverOptions {
+  /** How long the copy serves new connections, ms. */
+  readonly for: number;
+  /** Remove the copy instead. */
+  readonly remove?: boolean;
+  readonly logLevel: LogLevel;
+}
+
 export interface DiagnoseOptions {
   /** Path; "-": stdout. Default: a name with host and time, in the working directory. */
   readonly output?: string;

@@ -21,6 +21,7 @@ import {
   gcInterval,
   type DiagnoseOptions,
   type ExplainOptions,
+  type HandoverOptions,
   type ManifestOptions,
   OWN_FLAGS,
   type OwnOptions,
@@ -151,6 +152,13 @@ function duration(text: string): number {
   const ms = parseDuration(text);
   if (ms !== undefined && ms >= 0) return ms;
   throw new InvalidArgumentError("It is a duration: 30s, 5m, 0.");
+}
+
+/** Milliseconds. */
+function handoverTime(text: string): number {
+  const ms = parseDuration(text);
+  if (ms !== undefined && ms >= 1000 && ms <= 86_400_000) return ms;
+  throw new InvalidArgumentError("It is a duration from 1s to 24h.");
 }
 
 /** Of our own flags, what the type does not say. */
@@ -289,12 +297,25 @@ function addCommands(root: Command, done: Done): void {
 
   command(
     "cleanup",
-    "remove the tables ip kube-proxy and ip6 kube-proxy, and what kube-proxy's other modes left in iptables-nft and IPVS",
+    "remove the tables ip kube-proxy and ip6 kube-proxy, copies of a handover, and what kube-proxy's other modes left in iptables-nft and IPVS",
   )
     .addOption(logLevel())
     .action(async (options: { logLevel: LogLevel }) => {
       const { cleanupCommand } = await import("./cleanup.js");
       done(await cleanupCommand(options));
+    });
+
+  command("handover", "leave a copy of what is in force, for new connections until the next program's rules are there")
+    .addOption(
+      new Option("--for <duration>", "time that it serves, 1s to 24h; it follows no change of services")
+        .argParser(handoverTime)
+        .default(300_000, "5m"),
+    )
+    .option("--remove", "remove the copy instead; the next start and cleanup do so, too")
+    .addOption(logLevel())
+    .action(async (options: HandoverOptions) => {
+      const { handoverCommand } = await import("./handover.js");
+      done(await handoverCommand(options));
     });
 }
 

@@ -1,11 +1,14 @@
 /** What of this node keeps packets from services although the rules are in force. Looked at when a status is asked for. */
 import { droppingChains, type DroppingChain, type SamplePacket } from "../explain/firewalls.js";
+import { handoverLeft } from "../handover/handover.js";
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import { reasonOf } from "../base/unknown.js";
 import { conntrackFill, type ConntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
 import { TABLE_NAME } from "../ruleset/names.js";
 import type { StatusProblem } from "./types.js";
+
+const FAMILIES: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
 
 export interface NodeLook {
   /** Absent: no connection tracker is loaded. */
@@ -21,12 +24,13 @@ export interface NodeLookOptions {
 
 /** Never rejects. */
 export async function lookAtNode({ kernel, samples }: NodeLookOptions): Promise<NodeLook> {
-  const [conntrack, forwarding, firewalls] = await Promise.all([
+  const [conntrack, forwarding, firewalls, handovers] = await Promise.all([
     conntrackFill(),
     Promise.all(samples.map(({ packet }) => forwardingProblem(packet.family))),
     firewallProblems(kernel, samples),
+    handoverProblems(kernel),
   ]);
-  const problems = [...forwarding.flat(), ...firewalls, ...conntrackProblem(conntrack)];
+  const problems = [...forwarding.flat(), ...firewalls, ...handovers, ...conntrackProblem(conntrack)];
   return { ...(conntrack !== undefined && { conntrack }), problems };
 }
 
@@ -48,6 +52,19 @@ function conntrackProblem(fill: ConntrackFill | undefined): StatusProblem[] {
         "`nft-proxier conntrack count` shows who fills it",
     },
   ];
+}
+
+/** Copies that `handover` left. Never rejects: a kernel that cannot be read is another problem. */
+export async function handoverProblems(kernel: Kernel): Promise<StatusProblem[]> {
+  const problems = Object.entries(FAMILIES).map(async ([family, name]): Promise<StatusProblem[]> => {
+    const left = await handoverLeft(kernel, family as IpFamily).catch(() => undefined);
+    if (left === undefined) return [];
+    const remedy = "`nft-proxier handover --remove`; the next start removes it, too";
+    if (left === 0) return [{ what: `an expired handover copy of the ${name} rules is there: no packet is served by it`, remedy }];
+    const seconds = Math.ceil(left / 1000);
+    return [{ what: `a handover copy of the ${name} rules serves, for ${seconds}s more, what no other rules do`, remedy }];
+  });
+  return (await Promise.all(problems)).flat();
 }
 
 async function firewallProblems(kernel: Kernel, samples: readonly SamplePacket[]): Promise<StatusProblem[]> {

@@ -14,6 +14,7 @@ import type { GcInterval } from "../conntrack/service.js";
 import { reportForwarding } from "../node/forwarding.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
+import { HandoverRemoval } from "../handover/removal.js";
 import { LeftoverRemoval } from "../leftovers/index.js";
 import type { KernelFamilies, NodeError } from "../node/families.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
@@ -178,6 +179,9 @@ class Daemon {
     this.#closers.add(() => memory.close());
     proxier.observe(memory);
     this.#closers.add(await followConntrack({ proxier, families, metrics, log, ...(gcInterval && { gcInterval }) }));
+    const handover = new HandoverRemoval({ kernel, log });
+    this.#closers.add(() => handover.done());
+    proxier.observe(handover);
     if (node !== undefined) this.#followNode(proxier, events, board);
     recorder.started();
   }

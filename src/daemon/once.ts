@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { endHandover } from "../handover/removal.js";
 import type { NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { Proxier } from "../proxier/proxier.js";
@@ -72,6 +73,7 @@ async function writeReading(proxier: Proxier, options: OnceOptions): Promise<Onc
   const { ok, quarantined } = await write(proxier);
   // What the kernel refused has been said.
   if (!ok) return { code: 1, say: () => undefined };
+  await endHandover({ kernel, log }, families);
   const ignored = countIgnored(reading) + quarantined;
   const counts = families.map((family) => [family, proxier.model.counts(family)] as const);
   const fields = { ...Object.fromEntries(counts), ignored, ...(quarantined > 0 && { quarantined }) };

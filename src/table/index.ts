@@ -2,6 +2,7 @@
 export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
 export { probeElementCounters, probeRejectPrerouting, type Features } from "./quirks.js";
 export { printRule } from "./rules/statements.js";
+export { commentData } from "./rules/text.js";
 export * from "./rules/types.js";
 export { joinResults, TableError } from "./sync/results.js";
 export { TableWatch, type ForeignChange, type WatchHandlers, type WatchOptions } from "./sync/watch.js";

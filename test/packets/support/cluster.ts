@@ -68,13 +68,14 @@ export class Cluster {
     ]);
   }
 
-  /** Every pod answers with its name on POD_PORT, in both families and all three protocols. */
-  static async create(pods: readonly PodOptions[] = PODS): Promise<Cluster> {
+  /** Every pod but the silent ones answers with its name on POD_PORT, in both families and all three protocols. */
+  static async create(pods: readonly PodOptions[] = PODS, silent: readonly string[] = []): Promise<Cluster> {
     if (!existsSync(MAIN)) throw new Error("dist/main.js is missing: npm run build");
     const cluster = new Cluster(await Lab.create({ pods }));
     // Before any test sets its own; where nothing is slow the kernel's own settings stay.
     if (patience(1) > 1) await cluster.node.sysctl(HANDSHAKES);
-    await Promise.all(pods.flatMap(({ name }) => TRANSPORTS.map((t) => cluster.serve(name, t, POD_PORT))));
+    const serving = pods.filter(({ name }) => !silent.includes(name));
+    await Promise.all(serving.flatMap(({ name }) => TRANSPORTS.map((t) => cluster.serve(name, t, POD_PORT))));
     return cluster;
   }
 

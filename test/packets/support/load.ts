@@ -81,3 +81,62 @@ export async function underLoad(
     failures: results.flatMap(({ failures }) => failures),
   };
 }
+
+export interface SteadyLoad extends LoadResult {
+  /** New connections a second, as many as the machine gave, up to what was asked for. */
+  readonly perSecond: number;
+}
+
+/** Connections of one stream that are asked for at once. */
+const BATCH = 100;
+/** Less than the second after which TCP sends once more: a first packet that is lost is a failure. */
+const FIRST_PACKET_MS = 900;
+
+/**
+ * New connections by all streams, in both families, about so many a second, until `work` is done. Unlike `underLoad` it fills the machine: for work
+ * that is over in seconds.
+ */
+export async function underSteadyLoad(
+  cluster: Cluster,
+  streams: readonly Stream[],
+  perSecond: number,
+  work: () => Promise<void>,
+): Promise<SteadyLoad> {
+  const pods = new Set(cluster.lab.pods.map(({ name }) => name));
+  for (const { to } of streams) await cluster.catchUntouched(to.port);
+  const stop = new AbortController();
+  const everyMs = (1000 * BATCH * streams.length * FAMILIES.length) / perSecond;
+  const started = performance.now();
+  const loads = streams.flatMap(({ from, to, protocol }) =>
+    FAMILIES.map(async (family) => {
+      const { namespace, address } = cluster.source(from);
+      const source = address ? { source: address[family] } : {};
+      const where = { destination: to.address[family], port: to.port };
+      const failures: string[] = [];
+      let connections = 0;
+      for (let batch = 1; !stop.signal.aborted; batch++) {
+        const probe = { protocol, ...source, ...where, count: BATCH, concurrency: 25, timeoutMs: FIRST_PACKET_MS };
+        for (const outcome of await namespace.agent().probe(probe)) {
+          connections += outcome.count;
+          const good = outcome.result === "ok" && pods.has(outcome.name);
+          if (!good) failures.push(`${family} ${protocol} ${from} → ${to.name}: ${JSON.stringify(outcome)}`);
+        }
+        await sleep(Math.max(0, started + batch * everyMs - performance.now()));
+      }
+      return { connections, failures };
+    }),
+  );
+  try {
+    await work();
+  } finally {
+    stop.abort();
+  }
+  const results = await Promise.all(loads);
+  const connections = results.reduce((sum, one) => sum + one.connections, 0);
+  const seconds = (performance.now() - started) / 1000;
+  return {
+    connections,
+    perSecond: Math.round(connections / seconds),
+    failures: results.flatMap(({ failures }) => failures),
+  };
+}

@@ -1,0 +1,176 @@
+/**
+ * Changing over, in and back, with 1,000 open connections and thousands of new ones a second: none is lost. IPVS and the older iptables have
+ * their own tests.
+ */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+
+import { NftKernel } from "../../src/kernel/nft-kernel.js";
+import { removeLeftovers } from "../../src/leftovers/index.js";
+import { eventually } from "../lab/eventually.ts";
+import { patience } from "../lab/patience.ts";
+import { FAMILIES } from "../lab/topology.ts";
+import { SILENT } from "../support/log.ts";
+import { Cluster, PODS } from "./support/cluster.ts";
+import { startEchoServer } from "./support/conversation.ts";
+import { Crowd } from "./support/crowd.ts";
+import { iptablesTables } from "./support/iptables-mode.ts";
+import { KubeProxyDouble } from "./support/kube-proxy.ts";
+import { type SteadyLoad, type Stream, underSteadyLoad } from "./support/load.ts";
+import {
+  clusterAddress,
+  clusterIP,
+  nodePort,
+  POD_PORT,
+  SERVICE_PORT,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+
+const OPEN = 1000;
+const NEW_PER_SECOND = 5000;
+/** Between kube-proxy's removal of our table and its own rules. */
+const KUBE_PROXY_STARTS_MS = patience(1000);
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
+const here: ServiceSpec = { name: "here", n: 2, endpoints: ["b"] };
+const echo: ServiceSpec = { name: "echo", n: 3, endpoints: ["e"] };
+const SERVICES = [web, here, echo];
+const STREAMS: readonly Stream[] = [
+  { from: "client", to: clusterIP(web), protocol: "tcp" },
+  { from: "client", to: nodePort(web), protocol: "tcp" },
+  { from: "b", to: clusterIP(web), protocol: "tcp" },
+  { from: "node", to: clusterIP(here), protocol: "tcp" },
+];
+
+let cluster: Cluster;
+let kernel: NftKernel;
+let run: readonly string[];
+beforeAll(async () => {
+  cluster = await Cluster.create([...PODS, { name: "e", on: "node" }], ["e"]);
+  kernel = await NftKernel.open({ netns: `/run/netns/${cluster.node.name}` });
+  const { namespace, address } = cluster.lab.pod("e");
+  for (const family of FAMILIES) await startEchoServer(namespace, address[family], POD_PORT);
+  const objects = SERVICES.flatMap((service) => serviceObjects(cluster.lab, service));
+  run = ["run", ...(await cluster.write(objects))];
+});
+afterAll(async () => {
+  await kernel.close();
+  await cluster.destroy();
+});
+
+const daemons: ChildProcess[] = [];
+afterEach(async () => {
+  await endAll("SIGKILL");
+  await cluster.node.mustRun(["nft", "flush", "ruleset"]);
+});
+
+/** Serving, with its rules in force. */
+async function start(): Promise<void> {
+  const daemon = cluster.start(run);
+  daemons.push(daemon);
+  let log = "";
+  daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  await eventually(() => expect(log.match(/rules in force/g)).toHaveLength(1));
+}
+
+async function endAll(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
+  for (const daemon of daemons.splice(0)) {
+    const exited = once(daemon, "exit");
+    daemon.kill(signal);
+    await exited;
+  }
+}
+
+async function nft(input: string): Promise<void> {
+  await cluster.node.mustRun(["nft", "-f", "-"], { input });
+}
+
+const iptables = (services?: readonly ServiceSpec[]): string =>
+  FAMILIES.map((family) => iptablesTables(cluster.lab, family, services)).join("");
+
+/** kube-proxy starts in iptables mode: it removes the table of its nftables mode, then it lists services, then it writes. */
+async function iptablesModeStarts(): Promise<void> {
+  await nft(FAMILIES.map((family) => `delete table ${family} kube-proxy\n`).join(""));
+  await sleep(KUBE_PROXY_STARTS_MS);
+  await nft(iptables(SERVICES));
+}
+
+async function nftablesModeStarts(): Promise<void> {
+  await Promise.all(FAMILIES.map((family) => new KubeProxyDouble(cluster.lab, family).sync(SERVICES)));
+}
+
+/** The connections that are open before `work` exchange data behind it; new ones are opened all the while. */
+async function changeOver(work: () => Promise<unknown>): Promise<SteadyLoad> {
+  const crowds = await Promise.all(
+    FAMILIES.map((family) =>
+      Crowd.open(cluster.lab.client, [clusterAddress(echo.n)[family]], SERVICE_PORT, OPEN / FAMILIES.length),
+    ),
+  );
+  try {
+    const load = await underSteadyLoad(cluster, STREAMS, NEW_PER_SECOND, async () => {
+      await sleep(200);
+      await work();
+      await sleep(200);
+    });
+    const states = await Promise.all(crowds.map((crowd) => crowd.ask()));
+    expect(states).toEqual(FAMILIES.map(() => ({ answered: OPEN / FAMILIES.length, errors: 0 })));
+    const { connections, perSecond, failures } = load;
+    console.log(`${connections} new connections, ${perSecond} a second: ${failures.length} kinds of failure`);
+    return load;
+  } finally {
+    for (const crowd of crowds) crowd.close();
+  }
+}
+
+async function expectNoFailure(work: () => Promise<unknown>): Promise<void> {
+  const { failures, connections } = await changeOver(work);
+  expect(failures).toEqual([]);
+  expect(connections).toBeGreaterThan(500);
+}
+
+test("in from kube-proxy's nftables mode, and back: no connection is lost", async () => {
+  await nftablesModeStarts();
+  await expectNoFailure(start);
+  await expectNoFailure(async () => {
+    await endAll();
+    await nftablesModeStarts();
+  });
+});
+
+test("in from kube-proxy's iptables mode, and back behind a handover: no connection is lost", async () => {
+  await nft(iptables(SERVICES));
+  await expectNoFailure(async () => {
+    await start();
+    expect(await removeLeftovers({ kernel, log: SILENT, families: FAMILIES, root: "/nowhere" })).toBe(true);
+  });
+  await expectNoFailure(async () => {
+    expect((await cluster.command(["handover"])).code).toBe(0);
+    await endAll();
+    await iptablesModeStarts();
+  });
+});
+
+test("back to kube-proxy's iptables mode without a handover: new connections fail, open ones stay", async () => {
+  await nft(iptables());
+  await start();
+  const { failures } = await changeOver(async () => {
+    await endAll();
+    await iptablesModeStarts();
+  });
+  expect(failures.length).toBeGreaterThan(0);
+});
+
+test("an upgrade, with a handover that nothing needs, and kill -9: no connection is lost", async () => {
+  await start();
+  await expectNoFailure(async () => {
+    expect((await cluster.command(["handover"])).code).toBe(0);
+    await endAll();
+    await start();
+    await endAll("SIGKILL");
+    await start();
+  });
+  expect(await cluster.node.mustRun(["nft", "list", "tables"])).not.toContain("handover");
+});
