@@ -3,12 +3,12 @@
  * by answering it. CPU, for a clock says how busy the machine is. Prints one line of JSON (`Commands`). Arguments: services endpoints rounds
  */
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { clusterIPOf, serviceName } from "./cluster.ts";
-import { tell } from "./lib.ts";
+import { childrenMs, tell } from "./lib.ts";
 import type { Blocked } from "./loop-watch.ts";
 import { MAIN, Program } from "./program.ts";
 import { writeManifests } from "./manifests.ts";
@@ -30,12 +30,6 @@ export interface Commands {
 const [services, endpoints, rounds] = process.argv.slice(2).map(Number);
 /** What follows the load at once is over by then. */
 const REST_MS = 3_000;
-
-/** Of processes that this one has waited for, ms: utime and stime of children, in 10 ms (proc_pid_stat(5)). */
-function childrenMs(): number {
-  const fields = readFileSync("/proc/self/stat", "utf8").split(") ")[1]?.split(" ") ?? [];
-  return (Number(fields[13]) + Number(fields[14])) * 10;
-}
 
 /** Mean of `rounds` runs. Throws when one fails in another way than `status`, whose 1 says that there are problems. */
 function cpuOf(args: readonly string[]): number {

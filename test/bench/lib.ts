@@ -23,6 +23,12 @@ export function memoryOf(pid: number | "self", field: string): number {
   return Number(line?.[1]) * 1024;
 }
 
+/** Of processes that this one has waited for, ms: utime and stime of children, in 10 ms (proc_pid_stat(5)). */
+export function childrenMs(): number {
+  const fields = readFileSync("/proc/self/stat", "utf8").split(") ")[1]?.split(" ") ?? [];
+  return (Number(fields[13]) + Number(fields[14])) * 10;
+}
+
 /** What the kernel has for objects that it cannot give up, and for large buffers and tables, bytes. */
 export function kernelBytes(): number {
   const text = readFileSync("/proc/meminfo", "utf8");

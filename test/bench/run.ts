@@ -1,7 +1,7 @@
 /**
  * `npm run bench`: every figure of test/bench/README.md, measured on this machine in one run, against what is aimed at.
  *
- *   node test/bench/run.ts [--rounds N] [SECTION...]      services kernel rolling repair check affinity memory growth packets cluster conntrack commands
+ *   node test/bench/run.ts [--rounds N] [SECTION...]      services kernel rolling repair check affinity memory growth packets cluster conntrack commands handover
  *
  * Prints progress on stderr, and then tables, the last one with the aims, and the same as JSON. An aim that is missed is
  * a figure, not a failure: the exit code is 0.

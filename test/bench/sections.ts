@@ -5,6 +5,7 @@ import type { Check } from "./check.ts";
 import type { Commands } from "./commands.ts";
 import { type ConntrackResult, measureConntrack } from "./conntrack.ts";
 import type { Growth } from "./growth.ts";
+import type { Handover } from "./handover.ts";
 import type { KernelMemory } from "./kernel-memory.ts";
 import { inNamespace, median } from "./lib.ts";
 import { type Blocked, longest } from "./loop-watch.ts";
@@ -36,6 +37,7 @@ export interface Results {
   cluster?: Watched<Cluster>;
   conntrack?: ConntrackResult;
   commands?: Commands;
+  handover?: Handover[];
 }
 
 const SIZES: readonly Size[] = [
@@ -217,6 +219,13 @@ function measureCommands(rounds: number): Commands {
   return inNamespace("commands.ts", [services, endpoints, 3 * rounds]) as Commands;
 }
 
+function measureHandover(rounds: number): Handover[] {
+  return MEMORY_SIZES.map((size) => {
+    say(`handover, ${text(size)}`);
+    return inNamespace("handover.ts", [size.services, size.endpoints, rounds]) as Handover;
+  });
+}
+
 /** In the order in which they run. */
 export const SECTIONS: Readonly<Record<keyof Results, (into: Results, rounds: number) => void>> = {
   services: (into, rounds) => (into.services = measureServices(rounds)),
@@ -231,4 +240,5 @@ export const SECTIONS: Readonly<Record<keyof Results, (into: Results, rounds: nu
   cluster: (into) => (into.cluster = measureCluster()),
   conntrack: (into) => (into.conntrack = measureConntrack()),
   commands: (into, rounds) => (into.commands = measureCommands(rounds)),
+  handover: (into, rounds) => (into.handover = measureHandover(rounds)),
 };

@@ -58,6 +58,7 @@ function tables({
   packets,
   cluster,
   conntrack,
+  handover,
 }: Results): Row[][] {
   const list: Row[][] = services === undefined ? [] : [services.map(serviceRow)];
   if (kernel !== undefined) {
@@ -155,6 +156,17 @@ function tables({
     ]);
   }
   if (conntrack !== undefined) list.push([conntrackRow(conntrack)], changeRows(conntrack), recoveryRows(conntrack));
+  if (handover !== undefined) {
+    list.push(
+      handover.map(({ services, endpoints, listening, alone, removalMs, rss }) => ({
+        handover: `${services} x ${endpoints}`,
+        "beside a listener, ms (CPU)": `${fixed(listening.wallMs, 0)} (${fixed(listening.cpuMs, 0)})`,
+        "without, ms (CPU)": `${fixed(alone.wallMs, 0)} (${fixed(alone.cpuMs, 0)})`,
+        "removal ms": fixed(removalMs),
+        "resident MB": mb(rss),
+      })),
+    );
+  }
   return list;
 }
 

@@ -1,0 +1,150 @@
+/** What `handover` copies, when it goes, and what a failure leaves. What packets make of it: test/packets/handover.test.ts. */
+import { beforeEach, describe, expect, it } from "vitest";
+
+import { defaultConfig } from "../../../src/config/index.js";
+import { handOver, handoverLeft, removeHandover } from "../../../src/handover/handover.js";
+import { HandoverRemoval } from "../../../src/handover/removal.js";
+import { KernelError } from "../../../src/kernel/errors.js";
+import type { Op } from "../../../src/kernel/types.js";
+import { Proxier } from "../../../src/proxier/proxier.js";
+import { makeService, makeSlice } from "../../bench/cluster.ts";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
+import { decoded } from "../../support/decoded.js";
+import { keptIn, SILENT } from "../../support/log.ts";
+
+const COPY = { family: "ip", table: "nft-proxier-handover" } as const;
+
+let now: number;
+let kernel: FakeKernel;
+beforeEach(() => {
+  now = 1_000;
+  kernel = new FakeKernel({ now: () => now });
+});
+
+/** Services with two endpoints each, in force. */
+async function serve(services: number): Promise<void> {
+  const config = { ...defaultConfig(), bindAddress: "192.0.2.1" };
+  const clock = { now: () => now };
+  const proxier = new Proxier({ config, nodeName: "here", families: ["ip", "ip6"], kernel, log: SILENT, clock });
+  for (let i = 0; i < services; i++) {
+    proxier.upsert(decoded({ kind: "Service", object: makeService(i) }));
+    proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(i, [2 * i, 2 * i + 1]) }));
+  }
+  proxier.synced();
+  expect((await proxier.sync()).ok).toBe(true);
+  await proxier.stop();
+}
+
+async function elements(table: string): Promise<number> {
+  let count = 0;
+  const ref = { family: "ip", table } as const;
+  for (const set of await kernel.sets(ref)) count += (await kernel.elements(ref, set)).count;
+  return count;
+}
+
+const handover = (forMs = 60_000): ReturnType<typeof handOver> =>
+  handOver({ kernel, families: ["ip", "ip6"], forMs });
+
+describe("handOver", () => {
+  it("tells what is in force now, by family", async () => {
+    await serve(3);
+    const [first, second] = await handover();
+    expect([first, second]).toMatchObject([
+      { family: "ip", vips: 3, nodePorts: 0 },
+      { family: "ip6", vips: 0, nodePorts: 0 },
+    ]);
+    expect(first.elements).toBeGreaterThanOrEqual(3 + 6);
+  });
+
+  it("keeps its time limit in the kernel", async () => {
+    await serve(1);
+    await handover(60_000);
+    now += 20_000;
+    expect(await handoverLeft(kernel, "ip")).toBe(40_000);
+    now += 40_000;
+    expect(await handoverLeft(kernel, "ip")).toBe(0);
+  });
+
+  it("leaves no elements of services behind, should nothing remove it", async () => {
+    await serve(20);
+    await handover(60_000);
+    expect(await elements(COPY.table)).toBeGreaterThan(20 * 3);
+    now += 60_000 + 60_000;
+    // Verdicts: one for each count of endpoints.
+    expect(await elements(COPY.table)).toBeLessThan(30);
+    expect(await elements("kube-proxy")).toBeGreaterThan(20 * 3);
+  });
+
+  it("brings its hooks last, with the time limit", async () => {
+    await serve(2);
+    const transactions: (readonly Op[])[] = [];
+    const commit = kernel.commit.bind(kernel);
+    kernel.commit = async (ops, options) => {
+      transactions.push(ops);
+      return commit(ops, options);
+    };
+    await handOver({ kernel, families: ["ip"], forMs: 1000 });
+    const hooked = transactions.map((ops) => ops.some((op) => op.kind === "chain" && "base" in op && op.base !== undefined));
+    expect(hooked).toEqual([false, false, true]);
+  });
+
+  it("removes what is unfinished when the kernel refuses a part", async () => {
+    await serve(2);
+    const commit = kernel.commit.bind(kernel);
+    let commits = 0;
+    kernel.commit = async (ops, options) => {
+      if (++commits === 2) throw new KernelError("system", "commit: ENOMEM", { action: "commit", errno: "ENOMEM" });
+      return commit(ops, options);
+    };
+    await expect(handover()).rejects.toThrow("ENOMEM");
+    expect((await kernel.tables("ip")).map(({ table }) => table)).toEqual(["kube-proxy"]);
+  });
+
+  it("reads once more what changed meanwhile", async () => {
+    await serve(2);
+    const rules = kernel.rules.bind(kernel);
+    let reads = 0;
+    kernel.rules = async (ref, chain) => {
+      if (++reads === 1) await kernel.commit([{ op: "add", kind: "table", family: "ip", table: "other" }]);
+      return rules(ref, chain);
+    };
+    await handOver({ kernel, families: ["ip"], forMs: 1000 });
+    expect(reads).toBe(2);
+  });
+
+  it("copies nothing where no table of ours is", async () => {
+    expect(await handover()).toEqual([]);
+    await kernel.commit([{ op: "add", kind: "table", family: "ip", table: "kube-proxy" }]);
+    expect(await handover()).toEqual([]);
+    expect(await removeHandover(kernel, ["ip", "ip6"])).toEqual([]);
+    expect(await handoverLeft(kernel, "ip")).toBeUndefined();
+  });
+});
+
+describe("HandoverRemoval", () => {
+  it("removes each family's copy when that family's rules are in force, once", async () => {
+    await serve(1);
+    await handover();
+    const logged: Record<string, unknown>[] = [];
+    const removal = new HandoverRemoval({ kernel, log: keptIn(logged) });
+    removal.synced({ family: "ip", ok: false });
+    await removal.done();
+    expect(logged).toEqual([]);
+    removal.synced({ family: "ip", ok: true });
+    removal.synced({ family: "ip", ok: true });
+    await removal.done();
+    expect(logged).toMatchObject([{ family: "ip", msg: "handover copy removed" }]);
+    expect(await handoverLeft(kernel, "ip6")).toBe(60_000);
+  });
+
+  it("says what it could not remove, and goes on", async () => {
+    await serve(1);
+    await handover();
+    kernel.tables = () => Promise.reject(new Error("no answer"));
+    const logged: Record<string, unknown>[] = [];
+    const removal = new HandoverRemoval({ kernel, log: keptIn(logged) });
+    removal.synced({ family: "ip", ok: true });
+    await removal.done();
+    expect(logged).toMatchObject([{ msg: "removing the handover copy failed", hint: expect.stringContaining("--remove") as string }]);
+  });
+});
