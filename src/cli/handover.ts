@@ -26,7 +26,10 @@ export async function handoverCommand(options: HandoverOptions): Promise<number>
       );
     }
     for (const { family, until, ...counts } of done) {
-      log.info({ family, ...counts, until: new Date(until).toISOString() }, "copy in force; it follows no change of services");
+      log.info(
+        { family, ...counts, until: new Date(until).toISOString() },
+        "copy in force; it follows no change of services",
+      );
     }
     return 0;
   } finally {

@@ -60,9 +60,12 @@ export async function handoverProblems(kernel: Kernel): Promise<StatusProblem[]>
     const left = await handoverLeft(kernel, family as IpFamily).catch(() => undefined);
     if (left === undefined) return [];
     const remedy = "`nft-proxier handover --remove`; the next start removes it, too";
-    if (left === 0) return [{ what: `an expired handover copy of the ${name} rules is there: no packet is served by it`, remedy }];
+    if (left === 0)
+      return [{ what: `an expired handover copy of the ${name} rules is there: no packet is served by it`, remedy }];
     const seconds = Math.ceil(left / 1000);
-    return [{ what: `a handover copy of the ${name} rules serves, for ${seconds}s more, what no other rules do`, remedy }];
+    return [
+      { what: `a handover copy of the ${name} rules serves, for ${seconds}s more, what no other rules do`, remedy },
+    ];
   });
   return (await Promise.all(problems)).flat();
 }

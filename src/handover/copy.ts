@@ -35,16 +35,16 @@ export interface Outline {
 
 /** Undefined: packets do not come by this table, or it is not of our making. */
 export function outlineOf(source: SourceTable): Outline | undefined {
-  const rulesOf = (chain: string): readonly RuleInfo[] => source.rules.get(chain) ?? [];
+  const ownRules = (chain: string): readonly RuleInfo[] => source.rules.get(chain) ?? [];
   const looksIn = (set: string) => (rule: CopiedRule) => rule.exprs.some((expr) => setOf(expr) === set);
-  if (!rulesOf(ChainName.services).some(looksIn(SetName.services))) return undefined;
+  if (!ownRules(ChainName.services).some(looksIn(SetName.services))) return undefined;
   const early = [ChainName.filterPreroutingPreDnat, ChainName.filterOutputPreDnat];
   const sourceRanges =
-    early.map((chain) => rulesOf(chain).filter(looksIn(SetName.firewallIPs))).find((rules) => rules.length > 0) ?? [];
+    early.map((chain) => ownRules(chain).filter(looksIn(SetName.firewallIPs))).find((rules) => rules.length > 0) ?? [];
   const hooked: HookedChain[] = [];
   const add = (chain: string, rules: (own: readonly RuleInfo[]) => readonly CopiedRule[]): boolean => {
     const base = source.chains.get(chain)?.base;
-    const copied = base === undefined ? [] : rules(rulesOf(chain));
+    const copied = base === undefined ? [] : rules(ownRules(chain));
     if (base === undefined || copied.length === 0) return false;
     hooked.push({ chain, base: { ...base, priority: base.priority + BEHIND }, rules: copied });
     return true;
@@ -122,7 +122,8 @@ export function* elementOps({ to, reached }: CopyOptions, most: number): Generat
   let ops: Op[] = [];
   let free = most;
   for (const [name, batch] of reached.sets) {
-    for (let from = 0; batch !== undefined && from < batch.count; ) {
+    if (batch === undefined) continue;
+    for (let from = 0; from < batch.count;) {
       const elements = sliceOf(batch, from, Math.min(free, batch.count - from));
       ops.push({ op: "add", kind: "elements", set: copiedName(name), elements, ...to });
       from += elements.count;

@@ -1,5 +1,6 @@
 /** What is in force, as the kernel dumps it, and as much of it as translates packets. */
-import { DATA_VERDICT } from "../kernel/constants.js";
+import { DATA_VERDICT, ElementFlag, SetFlag } from "../kernel/constants.js";
+import { batchLayout } from "../kernel/element-batch.js";
 import type { ChainInfo, ElementBatch, Expr, Kernel, RuleInfo, SetDump, TableRef } from "../kernel/types.js";
 
 /** A table without its elements. */
@@ -79,7 +80,8 @@ async function readInParallel(
     // Without their counters: the copy has none.
     for (let set = unread.pop(); set !== undefined; set = unread.pop()) {
       const { exprs: _, ...plain } = set;
-      take(set, await kernel.elements(set, plain));
+      const batch = await kernel.elements(set, plain);
+      take(set, (set.flags & SetFlag.interval) === 0 ? batch : inOrder(batch));
     }
   };
   try {
@@ -87,6 +89,18 @@ async function readInParallel(
   } finally {
     unread.length = 0;
   }
+}
+
+/** Ranges from the lowest on, each with its begin ahead of its end, as nft adds them: the kernel dumps them the other way round. */
+function inOrder(batch: ElementBatch): ElementBatch {
+  const { stride, flags } = batchLayout(batch);
+  const records = Array.from({ length: batch.count }, (_, i) => {
+    const bytes = batch.bytes.subarray(i * stride, (i + 1) * stride);
+    const end = flags >= 0 && bytes.subarray(flags, flags + 4).some((byte) => byte === ElementFlag.intervalEnd);
+    return { bytes, key: bytes.subarray(0, batch.keyLen), end };
+  });
+  records.sort((a, b) => Buffer.compare(a.key, b.key) || Number(b.end) - Number(a.end));
+  return { ...batch, bytes: Buffer.concat(records.map(({ bytes }) => bytes)) };
 }
 
 /** Sets whose elements carry expressions that a rule gave them (limits of connections): a dump does not have those. */

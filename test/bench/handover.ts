@@ -29,7 +29,8 @@ export interface Handover {
 }
 
 /** In the command, at its end. */
-const TELL_RSS = 'data:text/javascript,process.on("exit",()=>process.stdout.write(String(process.resourceUsage().maxRSS)))';
+const TELL_RSS =
+  'data:text/javascript,process.on("exit",()=>process.stdout.write(String(process.resourceUsage().maxRSS)))';
 
 const [services, endpoints, times] = process.argv.slice(2).map(Number);
 const kernel = await openKernel();

@@ -42,8 +42,11 @@ const guarded: ServiceSpec = {
   name: "guarded",
   n: 6,
   endpoints: ["r1"],
-  // Two, so that the rule has a set of its own.
-  ranges: ["198.51.100.0/25", "192.0.2.128/25", "2001:db8:2::/65", "2001:db8:1:0:8000::/65"],
+  // Several, so that the rule has a set of its own.
+  ranges: [
+    ...["198.51.100.0/25", "0.0.0.0/8", "10.0.0.0/9", "192.0.2.128/25", "203.0.113.0/24", "240.0.0.0/4"],
+    ...["2001:db8:2::/65", "2001:db8:1:0:8000::/65", "2001:db8:ffff::/48"],
+  ],
 };
 const inside: ServiceSpec = { name: "inside", n: 7, endpoints: ["c", "r2"], internal: "Local" };
 /** Its pod answers what it is sent. */
@@ -98,7 +101,10 @@ function served(rule: string): readonly Row[] {
 describe("without a table of ours", () => {
   test("handover says so, and ends with 1", async () => {
     const { code, stderr } = await handover();
-    expect({ code, stderr }).toMatchObject({ code: 1, stderr: expect.stringContaining("nothing to hand over") as string });
+    expect({ code, stderr }).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining("nothing to hand over") as string,
+    });
     expect(stderr).not.toContain("    at ");
   });
 
@@ -121,11 +127,14 @@ describe("the copy by itself", () => {
     await removeTables();
     expect(await remembered()).toEqual(before);
   });
-  testRows(() => cluster, [
-    ...served("copied"),
-    // What rejects is not copied.
-    { rule: "copied", from: "b", to: everyWay(empty), expect: "untouched" },
-  ]);
+  testRows(
+    () => cluster,
+    [
+      ...served("copied"),
+      // What rejects is not copied.
+      { rule: "copied", from: "b", to: everyWay(empty), expect: "untouched" },
+    ],
+  );
 
   test("a second handover finds nothing to copy, and keeps the first", async () => {
     expect((await handover()).code).toBe(1);
@@ -205,13 +214,13 @@ describe("the end of the copy", () => {
 
   test("its time limit: then it translates nothing, and status says so", async () => {
     await oursAgain();
-    await handover("--for", `${patience(2)}s`);
+    await handover("--for", `${patience(4)}s`);
     await removeTables();
     const row: Row = { rule: "", from: "b", to: everyWay(web), expect: "untouched" };
     const inForce: Row = { ...row, to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } };
     expect(await checkRow(cluster, inForce)).toEqual([]);
     expect((await cluster.command(["status"])).stdout).toMatch(/handover copy of the IPv4 rules/);
-    await sleep(patience(2) * 1000);
+    await sleep(patience(4) * 1000);
     expect(await checkRow(cluster, row)).toEqual([]);
     expect((await cluster.command(["status"])).stdout).toMatch(/expired handover copy of the IPv6 rules/);
   });

@@ -51,6 +51,10 @@ describe("the command line", () => {
       ["cleanup", "--help"],
       ["ip kube-proxy", "iptables-nft"],
     ],
+    [
+      ["handover", "--help"],
+      ["--for <duration>", "--remove", "5m"],
+    ],
   ])("%j prints help and is fine", async (argv, words) => {
     expect(await main(argv)).toBe(0);
     for (const word of words) expect(out).toContain(word);
@@ -67,6 +71,8 @@ describe("the command line", () => {
     [["rnu"], "Did you mean run?"],
     [["run", "--manifests", ".", "--conntrack-gc-interval", "9s"], "must be 0, or from 10s to 24h"],
     [["run", "--manifests", ".", "--conntrack-gc-interval", "often"], "must be 0, or from 10s to 24h"],
+    [["handover", "--for", "0"], "from 1s to 24h"],
+    [["handover", "--for", "soon"], "from 1s to 24h"],
     [["run"], "--manifests <dir>"],
     [["validate"], "--manifests <dir>"],
     [["validate", "--manifests", ".", "--output", "xml"], "text, json"],

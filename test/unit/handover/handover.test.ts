@@ -42,8 +42,7 @@ async function elements(table: string): Promise<number> {
   return count;
 }
 
-const handover = (forMs = 60_000): ReturnType<typeof handOver> =>
-  handOver({ kernel, families: ["ip", "ip6"], forMs });
+const handover = (forMs = 60_000): ReturnType<typeof handOver> => handOver({ kernel, families: ["ip", "ip6"], forMs });
 
 describe("handOver", () => {
   it("tells what is in force now, by family", async () => {
@@ -84,7 +83,9 @@ describe("handOver", () => {
       return commit(ops, options);
     };
     await handOver({ kernel, families: ["ip"], forMs: 1000 });
-    const hooked = transactions.map((ops) => ops.some((op) => op.kind === "chain" && "base" in op && op.base !== undefined));
+    const hooked = transactions.map((ops) =>
+      ops.some((op) => op.kind === "chain" && "base" in op && op.base !== undefined),
+    );
     expect(hooked).toEqual([false, false, true]);
   });
 
@@ -145,6 +146,8 @@ describe("HandoverRemoval", () => {
     const removal = new HandoverRemoval({ kernel, log: keptIn(logged) });
     removal.synced({ family: "ip", ok: true });
     await removal.done();
-    expect(logged).toMatchObject([{ msg: "removing the handover copy failed", hint: expect.stringContaining("--remove") as string }]);
+    expect(logged).toMatchObject([
+      { msg: "removing the handover copy failed", hint: expect.stringContaining("--remove") as string },
+    ]);
   });
 });
