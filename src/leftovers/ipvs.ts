@@ -44,9 +44,9 @@ export async function removeIpvsNow(options: IpvsRemovalOptions, families: reado
   try {
     const excluded = prefixesOf(options.excludeCIDRs);
     const pass = await ipvsPass({ kernel, families: new Set(families), excluded, remove: "now" });
-    logStaying(log, pass);
     if (!foundAny(pass)) return true;
-    log.info(removedFields(total([pass])), "leftovers of kube-proxy's IPVS mode removed");
+    logStaying(log, pass);
+    log.info(removedFields(pass), "leftovers of kube-proxy's IPVS mode removed");
     if (pass.busySets.length > 0) logBusy(log, pass);
     return isDone(pass);
   } catch (error) {
@@ -61,7 +61,9 @@ export class IpvsRemoval {
   readonly #excluded: readonly Prefix[];
   readonly #later: NonNullable<IpvsRemovalOptions["later"]>;
   readonly #families = new Set<IpFamily>();
-  readonly #passes: IpvsPass[] = [];
+  #last: IpvsPass | undefined;
+  /** By all looks since nothing was known. */
+  #removed: Removed = NOTHING;
   readonly #backoff = new Backoff({ firstMs: FIRST_MS, longestMs: LONGEST_MS });
   #cancel: (() => void) | undefined;
   #work: Promise<void> = Promise.resolve();
@@ -85,9 +87,8 @@ export class IpvsRemoval {
 
   /** What waits, in words; undefined: nothing does. */
   get note(): string | undefined {
-    const last = this.#passes.at(-1);
-    if (last === undefined || isDone(last)) return undefined;
-    const { waitingServers, openConnections, waitingAddresses, busySets } = last;
+    if (this.#last === undefined || isDone(this.#last)) return undefined;
+    const { waitingServers, openConnections, waitingAddresses, busySets } = this.#last;
     const parts = [
       ...(waitingServers > 0
         ? [`${plural(openConnections, "connection")} of ${plural(waitingServers, "virtual server")} of kube-proxy's`]
@@ -124,9 +125,9 @@ export class IpvsRemoval {
     try {
       const families = this.#families;
       const pass = await ipvsPass({ kernel, families, excluded: this.#excluded, remove: "when-idle" });
-      const isFirst = this.#passes.length === 0;
-      this.#passes.push(pass);
-      if (isFirst) this.#logFirst(pass);
+      if (this.#last === undefined) this.#logFirst(pass);
+      this.#last = pass;
+      this.#removed = together(this.#removed, pass);
       this.#failed = false;
       return this.#goOn(pass);
     } catch (error) {
@@ -138,8 +139,9 @@ export class IpvsRemoval {
 
   #logFirst(pass: IpvsPass): void {
     const { log } = this.#options;
+    if (!foundAny(pass)) return;
     logStaying(log, pass);
-    if (!foundAny(pass) || isDone(pass)) return;
+    if (isDone(pass)) return;
     const { waitingServers: virtualServers, openConnections: connections, waitingAddresses, busySets } = pass;
     const waiting = { virtualServers, connections, addresses: waitingAddresses.length, ipsets: busySets.length };
     log.info(
@@ -151,10 +153,12 @@ export class IpvsRemoval {
   #goOn(pass: IpvsPass): boolean {
     const { log } = this.#options;
     if (isDone(pass)) {
-      const all = total(this.#passes);
-      if (this.#passes.some(foundAny)) log.info(removedFields(all), "leftovers of kube-proxy's IPVS mode removed");
+      if (removedAny(this.#removed)) {
+        log.info(removedFields(this.#removed), "leftovers of kube-proxy's IPVS mode removed");
+      }
       // What another family brings is counted by itself.
-      this.#passes.length = 0;
+      this.#last = undefined;
+      this.#removed = NOTHING;
       return false;
     }
     const onlySets = pass.waitingServers === 0 && pass.waitingAddresses.length === 0;
@@ -177,14 +181,19 @@ function prefixesOf(cidrs: readonly string[] = []): readonly Prefix[] {
 
 type Removed = Pick<IpvsPass, "removedServers" | "removedAddresses" | "removedInterface" | "removedSets">;
 
-function total(passes: readonly IpvsPass[]): Removed {
-  const sum = (of: (pass: IpvsPass) => number): number => passes.reduce((so, pass) => so + of(pass), 0);
+const NOTHING: Removed = { removedServers: 0, removedAddresses: 0, removedInterface: false, removedSets: 0 };
+
+function together(a: Removed, b: Removed): Removed {
   return {
-    removedServers: sum((pass) => pass.removedServers),
-    removedAddresses: sum((pass) => pass.removedAddresses),
-    removedInterface: passes.some((pass) => pass.removedInterface),
-    removedSets: sum((pass) => pass.removedSets),
+    removedServers: a.removedServers + b.removedServers,
+    removedAddresses: a.removedAddresses + b.removedAddresses,
+    removedInterface: a.removedInterface || b.removedInterface,
+    removedSets: a.removedSets + b.removedSets,
   };
+}
+
+function removedAny({ removedServers, removedAddresses, removedInterface, removedSets }: Removed): boolean {
+  return removedServers + removedAddresses + removedSets > 0 || removedInterface;
 }
 
 function removedFields({ removedServers, removedAddresses, removedInterface, removedSets }: Removed) {

@@ -131,13 +131,24 @@ async function hasInterface(): Promise<boolean> {
   return (await cluster.lab.node.run(["ip", "link", "show", "kube-ipvs0"])).code === 0;
 }
 
-/** What was open through IPVS, and the words of its own that it counts. */
+/** Connections that IPVS counts as established. */
 async function counted(): Promise<number> {
   let sum = 0;
   for (const server of await mode.ipvs.virtualServers()) {
     for (const { active } of await mode.ipvs.destinations(server)) sum += active;
   }
   return sum;
+}
+
+/** Of all destinations of a service's virtual servers that are left, of TCP. */
+async function weights(service: ServiceSpec): Promise<ReadonlySet<number>> {
+  const ways = everyWay(service).flatMap(({ address, port }) => FAMILIES.map((family) => `${address[family]} ${port}`));
+  const found = new Set<number>();
+  for (const server of await mode.ipvs.virtualServers()) {
+    if (server.protocol !== "TCP" || !ways.includes(`${server.address} ${server.port}`)) continue;
+    for (const { weight } of await mode.ipvs.destinations(server)) found.add(weight);
+  }
+  return found;
 }
 
 async function startDaemon(): Promise<ChildProcess> {
@@ -236,6 +247,12 @@ function onIpvs(): void {
         ),
       ]);
       expect(await hasInterface()).toBe(true);
+      // Nothing new comes by IPVS, and nothing of the mode masquerades any more: what is open does not need it.
+      expect(await weights(long)).toEqual(new Set([0]));
+      expect(await cluster.lab.node.mustRun(["nft", "list", "tables"])).toContain("table ip nat");
+      for (const family of FAMILIES) {
+        expect(await cluster.lab.node.mustRun(["nft", "list", "table", family, "nat"])).not.toContain("KUBE-");
+      }
       await expectAlive(crowds, "later");
     });
     expect(failures).toEqual([]);
