@@ -1,6 +1,7 @@
 /** `handover`: leaves a copy of what is in force (src/handover/), or removes it. */
 import { createLogger } from "../base/logger.js";
 import { handOver, removeHandover } from "../handover/handover.js";
+import { KernelError } from "../kernel/errors.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../ruleset/names.js";
 import { openKernel } from "./open-kernel.js";
 import type { HandoverOptions } from "./options.js";
@@ -8,7 +9,7 @@ import { UserError } from "./stdio.js";
 
 const FAMILIES = ["ip", "ip6"] as const;
 
-/** Exit code 0. Rejects with a UserError where there is nothing to hand over, and with KernelError. */
+/** Exit code 0. Rejects with a UserError where there is nothing to hand over, or the kernel refuses. */
 export async function handoverCommand(options: HandoverOptions): Promise<number> {
   const log = await createLogger(options.logLevel);
   const kernel = await openKernel();
@@ -32,6 +33,9 @@ export async function handoverCommand(options: HandoverOptions): Promise<number>
       );
     }
     return 0;
+  } catch (error) {
+    if (!(error instanceof KernelError)) throw error;
+    throw new UserError(`${error.message}; what is in force stays, see \`nft list tables\` for copies`, { cause: error });
   } finally {
     await kernel.close();
   }
