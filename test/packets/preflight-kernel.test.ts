@@ -1,0 +1,44 @@
+/**
+ * What `preflight` says of the kernel, beside what the first write comes to there. Kernels with modules, and without some
+ * (`test:kernels -- --qemu --without nft_numgen`), have most to say.
+ */
+import { readFile } from "node:fs/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { PreflightReport } from "../../src/preflight/report.ts";
+import { Cluster } from "./support/cluster.ts";
+import { serviceObjects, type ServiceSpec } from "./support/objects.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+
+/** "": this kernel has none. */
+const modules = async (): Promise<string> => {
+  const text = await readFile("/proc/modules", "utf8").catch(() => "");
+  return text.replaceAll(/ .*/g, "");
+};
+
+let cluster: Cluster;
+/** Options of commands that read manifests. */
+let given: readonly string[];
+beforeAll(async () => {
+  cluster = await Cluster.create([{ name: "a", on: "node" }]);
+  given = await cluster.write(serviceObjects(cluster.lab, web));
+});
+afterAll(() => cluster.destroy());
+
+test("a look has the kernel load no module; where it would, it is said what was not looked at", async () => {
+  const before = await modules();
+  const { stdout } = await cluster.command(["preflight", ...given]);
+  expect(await modules()).toBe(before);
+  const tried = /this kernel takes the rules|refuses/.test(stdout);
+  expect([tried, stdout.includes("the rules were not tried")]).toEqual([tried, !tried]);
+  if (before === "") expect(tried).toBe(true);
+});
+
+test("the rules are no problem where the first write succeeds, and one where it fails", async () => {
+  const { stdout, stderr } = await cluster.command(["preflight", ...given, "--load-modules", "-o", "json"]);
+  if (stdout === "") throw new Error(stderr);
+  const { findings } = JSON.parse(stdout) as PreflightReport;
+  const problems = findings.filter(({ level, area }) => level === "problem" && area === "kernel");
+  const { code } = await cluster.command(["run", ...given, "--once"]);
+  expect({ problems: problems.length > 0, findings }).toEqual({ problems: code !== 0, findings });
+});
