@@ -8,6 +8,7 @@ import { reasonOf } from "../base/unknown.js";
 import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
 import type { ReadLegacyChains } from "../leftovers/foreign.js";
+import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
 import { isOwnChain } from "../leftovers/names.js";
 import type { IpFamily } from "../model/types.js";
 import {
@@ -94,8 +95,9 @@ export async function preflight(options: PreflightOptions): Promise<Finding[]> {
   ]);
 }
 
+/** Without the VIPs that kube-proxy's IPVS mode gives the node: no node port answers there. */
 async function localAddresses(kernel: Kernel): Promise<LocalAddress[]> {
-  const all = await kernel.addresses();
+  const all = (await kernel.addresses()).filter(({ interfaceName }) => interfaceName !== IPVS_INTERFACE);
   const texts = new Map(all.map(({ family, address }) => [formatAddress(address), family]));
   return Array.from(texts, ([address, family]) => ({ family, address }));
 }

@@ -90,6 +90,26 @@ test("the older iptables: kube-proxy's chains are its mode's, others' are named 
   expect(said(findings, "rules")).toEqual([expect.stringMatching(/^ok: IPv4: this kernel takes the rules/)]);
 });
 
+test("VIPs that the IPVS mode gives the node are no addresses that node ports would lose", async () => {
+  await file("proc/net/dev", "Inter-|\n kube-ipvs0: 0 0\n");
+  const kernel = fake();
+  const on = (interfaceName: string, ...address: number[]) => {
+    return {
+      family: "ip",
+      address: Uint8Array.from(address),
+      prefixLength: 32,
+      interfaceIndex: 1,
+      interfaceName,
+    } as const;
+  };
+  kernel.addresses = () => Promise.resolve([on("eth0", 192, 0, 2, 1), on("kube-ipvs0", 10, 96, 0, 1)]);
+  expect(said(await look({ kernel }), "node-ports")).toEqual([
+    expect.stringMatching(/^ok: node ports would answer on/),
+  ]);
+  kernel.addresses = () => Promise.resolve([on("eth0", 192, 0, 2, 1), on("eth1", 10, 96, 0, 1)]);
+  expect(said(await look({ kernel }), "node-ports")).toEqual([expect.stringMatching(/^note: .*no more on/)]);
+});
+
 test("no forwarding, and a full connection tracking table, are notes: they are so now as well", async () => {
   await file("proc/sys/net/ipv4/ip_forward", "0\n");
   await file("proc/sys/net/netfilter/nf_conntrack_count", "1000\n");
