@@ -4,7 +4,7 @@ import type { BaseChain, Expr, Kernel, RuleInfo, TableRef } from "../kernel/type
 import { IPTABLES_TABLES, isEntryChain, isOwnChain } from "../leftovers/names.js";
 import type { IpFamily } from "../model/types.js";
 import { BRIDGE_HINT, type DroppingChain, type SkippingBridge } from "../node/forwarding.js";
-import { TABLE_NAME } from "../ruleset/names.js";
+import { HANDOVER_TABLE, TABLE_NAME } from "../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
 import { isOtherMode, type ModeFacts, modesOf } from "./mode.js";
 
@@ -25,6 +25,9 @@ export interface ForeignChain {
   readonly leadsTo: readonly string[];
 }
 
+/** kube-proxy's, that is, too. */
+const OURS: readonly string[] = [TABLE_NAME, HANDOVER_TABLE];
+
 /** Of one base chain more is not read: that would take longer than a look may. */
 const MOST_CHAINS = 500;
 
@@ -33,7 +36,7 @@ export async function readForeignChains(kernel: Kernel, families: readonly IpFam
   const found: ForeignChain[] = [];
   for (const { family, table, flags } of await kernel.tables()) {
     const concerned = family === "inet" || ((family === "ip" || family === "ip6") && families.includes(family));
-    if (!concerned || table === TABLE_NAME || (flags & TableFlag.dormant) !== 0) continue;
+    if (!concerned || OURS.includes(table) || (flags & TableFlag.dormant) !== 0) continue;
     const ref = { family, table };
     for (const { chain, base } of await kernel.chains(ref)) {
       if (base !== undefined) found.push(await new Walk(kernel, ref).from(chain, base));

@@ -4,7 +4,7 @@ import type { Kernel, TableInfo } from "../kernel/types.js";
 import { findForeignLeftovers, type ForeignLeftover, type ForeignOptions } from "../leftovers/foreign.js";
 import { findIptablesChains, type TableCleanup } from "../leftovers/iptables.js";
 import type { IpFamily } from "../model/types.js";
-import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
+import { FORMER_SERVICE_MAPS, HANDOVER_TABLE, SetName, TABLE_NAME } from "../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
 
 /** A table with the name of kube-proxy's. */
@@ -26,6 +26,8 @@ export interface ModeFacts {
   readonly iptablesNodePorts: number;
   /** Rules of KUBE-NODEPORTS in filter there: node ports for health checks, which it accepts. */
   readonly healthCheckRules: number;
+  /** Families for which `handover` has left a copy that serves. */
+  readonly handover: readonly IpFamily[];
   /** In the older iptables, and IPVS. */
   readonly foreign: readonly ForeignLeftover[];
 }
@@ -40,11 +42,15 @@ export async function readMode(
   options: ForeignOptions,
 ): Promise<ModeFacts> {
   const foreign = await findForeignLeftovers(options);
-  if (kernel === undefined) return { tables: [], iptables: [], iptablesNodePorts: 0, healthCheckRules: 0, foreign };
+  const none = { tables: [], iptables: [], iptablesNodePorts: 0, healthCheckRules: 0, handover: [] };
+  if (kernel === undefined) return { ...none, foreign };
   const tables: ProxyTable[] = [];
+  const handover: IpFamily[] = [];
   for (const family of families) {
-    const table = (await kernel.tables(family)).find((each) => each.table === TABLE_NAME);
+    const present = await kernel.tables(family);
+    const table = present.find((each) => each.table === TABLE_NAME);
     if (table !== undefined) tables.push(await readTable(kernel, family, table));
+    if (present.some((each) => each.table === HANDOVER_TABLE)) handover.push(family);
   }
   const iptables = await findIptablesChains(kernel, families);
   return {
@@ -52,6 +58,7 @@ export async function readMode(
     iptables,
     iptablesNodePorts: await rulesOf(kernel, iptables, "nat"),
     healthCheckRules: await rulesOf(kernel, iptables, "filter"),
+    handover,
     foreign,
   };
 }
@@ -102,6 +109,9 @@ export function isOtherMode(modes: readonly Mode[]): boolean {
 export function checkMode(facts: ModeFacts): Finding[] {
   const said = [
     ...facts.tables.flatMap(ofTable),
+    ...facts.handover.map((family) =>
+      ok(`table ${family} ${HANDOVER_TABLE} is the copy that handover has left: removed once our rules are in force`),
+    ),
     ...facts.iptables.flatMap(ofIptables),
     ...facts.foreign.map(ofForeign),
   ];

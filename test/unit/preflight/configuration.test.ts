@@ -19,7 +19,14 @@ const load = (fields: object) =>
   parseConfig(JSON.stringify({ ...HEAD, clusterCIDR: "10.0.0.0/8", ...fields }), "config");
 const said = (findings: readonly Finding[]): string[] => findings.map(({ level, what }) => `${level}: ${what}`);
 
-const NOTHING: ModeFacts = { tables: [], iptables: [], iptablesNodePorts: 0, healthCheckRules: 0, foreign: [] };
+const NOTHING: ModeFacts = {
+  tables: [],
+  iptables: [],
+  iptablesNodePorts: 0,
+  healthCheckRules: 0,
+  handover: [],
+  foreign: [],
+};
 const MODES: Readonly<Record<Exclude<Mode, "nft-proxier">, ModeFacts>> = {
   nftables: { ...NOTHING, tables: [{ family: "ip", whose: "kube-proxy's", nodePorts: 3 }] },
   iptables: {

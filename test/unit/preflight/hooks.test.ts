@@ -40,7 +40,14 @@ async function read(
   return readForeignChains(kernel, ["ip", "ip6"]);
 }
 
-const NO_MODE: ModeFacts = { tables: [], iptables: [], iptablesNodePorts: 0, healthCheckRules: 0, foreign: [] };
+const NO_MODE: ModeFacts = {
+  tables: [],
+  iptables: [],
+  iptablesNodePorts: 0,
+  healthCheckRules: 0,
+  handover: [],
+  foreign: [],
+};
 const IPTABLES: ModeFacts = {
   ...NO_MODE,
   iptables: [{ family: "ip", table: "filter", chains: 5, jumps: 4, kept: [] }],

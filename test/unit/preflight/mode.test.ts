@@ -1,7 +1,14 @@
 import { describe, expect, test } from "vitest";
 import { checkMode, type ModeFacts, modesOf } from "../../../src/preflight/mode.js";
 
-const NOTHING: ModeFacts = { tables: [], iptables: [], iptablesNodePorts: 0, healthCheckRules: 0, foreign: [] };
+const NOTHING: ModeFacts = {
+  tables: [],
+  iptables: [],
+  iptablesNodePorts: 0,
+  healthCheckRules: 0,
+  handover: [],
+  foreign: [],
+};
 const NAT = { family: "ip", table: "nat", chains: 12, jumps: 3, kept: [] } as const;
 const IPVS = { kind: "ipvs", seen: "interface kube-ipvs0", command: "ip link delete kube-ipvs0" } as const;
 const LEGACY = { kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES", command: "iptables-legacy-restore" } as const;
@@ -30,6 +37,12 @@ describe("modesOf", () => {
 describe("checkMode", () => {
   test("nothing of kube-proxy's is ok", () => {
     expect(said({})).toEqual(["ok: no rules of kube-proxy's are on this node: nothing is taken over or removed"]);
+  });
+
+  test("the copy that a handover left is no other program's, and goes", () => {
+    expect(said({ handover: ["ip"] })).toEqual([
+      "ok: table ip nft-proxier-handover is the copy that handover has left: removed once our rules are in force",
+    ]);
   });
 
   test("what other programs jump to is a note beside what is removed", () => {
