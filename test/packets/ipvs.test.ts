@@ -51,7 +51,7 @@ const SERVICES = [web, long, idle];
 const FOREIGN: Place = { protocol: "TCP", address: PLAN.nodeSecond.ip, port: 6443 };
 /** In excludeCIDRs. */
 const EXCLUDED: Place = { protocol: "TCP", address: "203.0.113.250", port: 80 };
-const EXCLUDE_CIDRS = ["203.0.113.248/29"];
+const CONFIG = configuration({ ipvs: { excludeCIDRs: ["203.0.113.248/29"], scheduler: "lc" } });
 
 let cluster: Cluster;
 let kernel: NftKernel;
@@ -153,8 +153,7 @@ async function weights(service: ServiceSpec): Promise<ReadonlySet<number>> {
 
 async function startDaemon(): Promise<ChildProcess> {
   log = "";
-  const config = configuration({ ipvs: { excludeCIDRs: EXCLUDE_CIDRS, scheduler: "lc" } });
-  const args = await cluster.write(objects(), config);
+  const args = await cluster.write(objects(), CONFIG);
   const daemon = cluster.start([...args, "--control-socket", join(directory, "socket")]);
   running.add(daemon);
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
@@ -258,6 +257,21 @@ function onIpvs(): void {
     expect(failures).toEqual([]);
     expect(connections).toBeGreaterThan(50);
     await expectAlive(crowds, "after the load");
+
+    // A service that is deleted meanwhile is not served by what waits.
+    await cluster.write(
+      objects().filter((one) => !JSON.stringify(one).includes('"long')),
+      CONFIG,
+    );
+    await eventually(async () => {
+      const outcomes = await cluster.lab.client
+        .agent()
+        .probe({ protocol: "tcp", destination: clusterIP(long).address.ip, port: clusterIP(long).port });
+      // An ICMP error: a server that it reached would keep silent.
+      expect(outcomes).toMatchObject([{ result: "unreachable" }]);
+    });
+    expect(await counted()).toBeGreaterThanOrEqual(open);
+    await expectAlive([...crowds, ...late], "without a service");
 
     await Promise.all(crowds.map((crowd) => crowd.close()));
     await expect
