@@ -44,6 +44,13 @@ test("the container is as its manifest says", async () => {
   expect((await node.run([...container(), "touch", "/somewhere"])).stderr).toContain("Read-only file system");
 });
 
+test("preflight looks at the node in it, and tries the rules", async () => {
+  const objects = [web, sticky].flatMap((service) => serviceObjects(cluster.lab, service));
+  const { code, stdout } = await cluster.commandBehind(container(), ["preflight", ...(await cluster.write(objects))]);
+  expect({ code, stdout }).toMatchObject({ code: 0, stdout: expect.stringMatching(/nothing is in the way/) as string });
+  expect(stdout).toMatch(/takes the rules with the cluster's services|the rules were not tried/);
+});
+
 test("the program serves in it", async () => {
   const objects = [web, sticky].flatMap((service) => serviceObjects(cluster.lab, service));
   const done = await cluster.commandBehind(container(), ["run", ...(await cluster.write(objects)), "--once"]);
