@@ -35,7 +35,9 @@ export async function handoverCommand(options: HandoverOptions): Promise<number>
     return 0;
   } catch (error) {
     if (!(error instanceof KernelError)) throw error;
-    throw new UserError(`${error.message}; what is in force stays, see \`nft list tables\` for copies`, { cause: error });
+    throw new UserError(`${error.message}; what is in force stays, see \`nft list tables\` for copies`, {
+      cause: error,
+    });
   } finally {
     await kernel.close();
   }
