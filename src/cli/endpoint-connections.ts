@@ -12,8 +12,7 @@ const HALF_OPEN = new Set(["SYN_SENT", "SYN_RECV", "SYN_SENT2", "CLOSED", "COOKI
 
 /** The list with `open` and `halfOpen` of each endpoint; as it is where connections are not tracked, or may not be read. */
 export function withConnections(list: ServiceList): Promise<ServiceList> {
-  const dumps = list.items.flatMap((item) => Array.from(filtersOf(item), (filter) => ({ filter })));
-  return counted(list, dumps, () => true);
+  return counted(list, list.items.flatMap((item) => [...dumpsOf(item)]), () => true);
 }
 
 /** The same of those alone that terminate: of all services, however many there are, their addresses are few. */
@@ -31,16 +30,23 @@ const MOST_DUMPS = 4;
 
 interface Dump {
   readonly filter: ConntrackFilter;
-  /** Endpoints that it is about; default: all. A filter's addresses may be another part of an entry's. */
-  readonly from?: ReadonlySet<string>;
+  /**
+   * Whether the entry is to be counted here: each is, once. A filter's addresses may be another part of an entry's, and a node port's number may be
+   * that of a service's port. `toVIP`: it was sent to a VIP and port that is listed.
+   */
+  readonly includes: (entry: ConntrackEntry, toVIP: boolean) => boolean;
 }
 
 function dumpsOfSources(family: IpFamily, addresses: readonly string[]): Dump[] {
-  if (addresses.length > MOST_DUMPS * MOST_ADDRESSES) return [{ filter: { family, status: TRANSLATED } }];
+  if (addresses.length > MOST_DUMPS * MOST_ADDRESSES) {
+    return [{ filter: { family, status: TRANSLATED }, includes: () => true }];
+  }
   const dumps: Dump[] = [];
   for (let i = 0; i < addresses.length; i += MOST_ADDRESSES) {
     const some = addresses.slice(i, i + MOST_ADDRESSES);
-    dumps.push({ filter: { family, status: TRANSLATED, addresses: some }, from: new Set(some) });
+    const from = new Set(some);
+    const includes = ({ reply }: ConntrackEntry): boolean => from.has(reply.source);
+    dumps.push({ filter: { family, status: TRANSLATED, addresses: some }, includes });
   }
   return dumps;
 }
@@ -64,10 +70,15 @@ async function counted(
     return list;
   }
   const counts = new Map<string, Count>();
+  const vips = new Set(list.items.flatMap(vipsOf));
   try {
-    for (const { filter, from } of dumps) {
+    for (const { filter, includes: isOf } of dumps) {
       await table.dump(filter, (entries) => {
-        for (const entry of entries) if (from?.has(entry.reply.source) !== false) count(entry, counts);
+        for (const entry of entries) {
+          const { protocol, destination, destinationPort = 0 } = entry.original;
+          const toVIP = vips.has(wayOf(protocol, destination, destinationPort));
+          if (isOf(entry, toVIP)) count(entry, toVIP ? destination : "", counts);
+        }
       });
     }
   } finally {
@@ -81,10 +92,10 @@ function withCounts(
   counts: ReadonlyMap<string, Count>,
   includes: (endpoint: EndpointStatus) => boolean,
 ): ServicePortStatus {
-  const { endpoints, port, nodePort } = item;
+  const { endpoints, nodePort } = item;
   const protocol = protocolNumber(item.protocol) ?? 0;
   if (endpoints?.some(includes) !== true) return item;
-  const ways = addressesOf(item).map((address) => wayOf(protocol, address, port));
+  const ways = vipsOf(item);
   if (nodePort !== 0) ways.push(wayOf(protocol, "", nodePort));
   return {
     ...item,
@@ -101,12 +112,16 @@ function addressesOf({ clusterIP, externalIPs, loadBalancerIPs }: ServicePortSta
   return [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
 }
 
-/** @param address "": any, it is a node port. */
+function vipsOf(item: ServicePortStatus): string[] {
+  return addressesOf(item).map((address) => wayOf(protocolNumber(item.protocol) ?? 0, address, item.port));
+}
+
+/** @param address "": none of a service's, it is a node port. */
 function wayOf(protocol: number, address: string, port: number): string {
   return `${protocol} ${address} ${port}`;
 }
 
-function* filtersOf(item: ServicePortStatus): Generator<ConntrackFilter> {
+function* dumpsOf(item: ServicePortStatus): Generator<Dump> {
   const { family, port, nodePort } = item;
   const protocol = protocolNumber(item.protocol);
   if (protocol === undefined) return;
@@ -114,23 +129,31 @@ function* filtersOf(item: ServicePortStatus): Generator<ConntrackFilter> {
   const status = TRANSLATED;
   for (let i = 0; i < addresses.length; i += MOST_ADDRESSES) {
     const some = addresses.slice(i, i + MOST_ADDRESSES);
-    yield { family, protocol, status, addresses: some, original: { destinationPort: port } };
+    yield {
+      filter: { family, protocol, status, addresses: some, original: { destinationPort: port } },
+      includes: ({ original }, toVIP) => toVIP && some.includes(original.destination),
+    };
   }
-  if (nodePort !== 0) yield { family, protocol, status, original: { destinationPort: nodePort } };
+  if (nodePort === 0) return;
+  yield {
+    filter: { family, protocol, status, original: { destinationPort: nodePort } },
+    includes: (_, toVIP) => !toVIP,
+  };
 }
 
-/** Where it was sent to is where its replies come from. */
-function count({ original, reply, state, status }: ConntrackEntry, counts: Map<string, Count>): void {
+/**
+ * Where it was sent to is where its replies come from.
+ * @param to the VIP that it was sent to; "": it was sent to a node port.
+ */
+function count({ original, reply, state, status }: ConntrackEntry, to: string, counts: Map<string, Count>): void {
   // UDP has no states: it is open once it was answered.
   const answered = state === undefined && (status & CtStatus.seenReply) !== 0;
   const isOpen = answered || (state !== undefined && OPEN.has(state));
   const isHalfOpen = !isOpen && (state === undefined || HALF_OPEN.has(state));
   if (!isOpen && !isHalfOpen) return;
-  for (const address of [original.destination, ""]) {
-    const way = wayOf(original.protocol, address, original.destinationPort ?? 0);
-    const key = `${way} ${reply.source} ${reply.sourcePort ?? 0}`;
-    const known = counts.get(key) ?? { open: 0, halfOpen: 0 };
-    known[isOpen ? "open" : "halfOpen"]++;
-    counts.set(key, known);
-  }
+  const way = wayOf(original.protocol, to, original.destinationPort ?? 0);
+  const key = `${way} ${reply.source} ${reply.sourcePort ?? 0}`;
+  const known = counts.get(key) ?? { open: 0, halfOpen: 0 };
+  known[isOpen ? "open" : "halfOpen"]++;
+  counts.set(key, known);
 }

@@ -7,11 +7,12 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { eventually } from "../lab/eventually.ts";
 import type { Finished } from "../lab/namespace.ts";
+import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import type { ServiceList } from "../../src/control/types.ts";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
 import { entryTo } from "./support/entries.ts";
-import { clusterAddress, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { clusterAddress, nodePortOf, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "b"] };
 /** A pod that has ended its work, and one in its place. */
@@ -24,6 +25,14 @@ const shop: ServiceSpec = {
   ],
 };
 const empty: ServiceSpec = { name: "empty", n: 2, endpoints: [] };
+/** Its port has the number of its node port. */
+const alike: ServiceSpec = {
+  name: "alike",
+  n: 4,
+  endpoints: ["a"],
+  families: ["ip"],
+  spec: { ports: [{ name: "tcp", protocol: "TCP", port: nodePortOf(4), targetPort: 8080, nodePort: nodePortOf(4) }] },
+};
 
 let cluster: Cluster;
 let directory: string;
@@ -36,7 +45,7 @@ beforeAll(async () => {
   ]);
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-status-"));
   socket = join(directory, "daemon.sock");
-  const args = await cluster.write([web, empty, shop].flatMap((service) => serviceObjects(cluster.lab, service)));
+  const args = await cluster.write([web, empty, shop, alike].flatMap((service) => serviceObjects(cluster.lab, service)));
   daemon = cluster.start(["run", ...args, "--control-socket", socket]);
   daemon.stderr?.resume();
   await eventually(async () => expect((await ask("status")).code).toBe(0));
@@ -104,6 +113,19 @@ test("of endpoints pod, node and zone are told, and the connections left on thos
   expect((await ask("explain", `${clusterAddress(3).ip}:80`)).stdout).toMatch(
     new RegExp(`${b} +shop-7d4b-b +node-1 +zone-2 +100 %`),
   );
+});
+
+test("each connection is counted once, also where a service's port has the number of its node port", async () => {
+  const table = await NetlinkConntrack.open({ netns: `/run/netns/${cluster.lab.node.name}` });
+  const endpoint = cluster.lab.pod("a").address.ip;
+  const connection = { family: "ip", protocol: "tcp", state: "ESTABLISHED", port: nodePortOf(4), endpoint } as const;
+  const destinations = [clusterAddress(4).ip, clusterAddress(4).ip, PLAN.node.ip];
+  for (const [i, destination] of destinations.entries())
+    await table.create(entryTo({ ...connection, sourcePort: 41_001 + i, destination }));
+  await table.close();
+  const { stdout } = await ask("services", "default/alike", "-o", "json");
+  const { items } = JSON.parse(stdout) as ServiceList;
+  expect(items.map(({ endpoints }) => endpoints?.map(({ open }) => open))).toEqual([[3]]);
 });
 
 test("status tells who changed the table last", async () => {
