@@ -17,9 +17,8 @@ export interface DrainsOptions {
   readonly now?: () => number;
 }
 
+/** Of one service port. */
 interface Draining {
-  readonly family: IpFamily;
-  readonly service: string;
   /** By "address port": when it began, ms. */
   readonly since: ReadonlyMap<string, number>;
   readonly timer: NodeJS.Timeout | undefined;
@@ -31,8 +30,8 @@ const SLACK_MS = 5;
 export class Drains {
   readonly #options: DrainsOptions;
   readonly #now: () => number;
-  /** By family and ServiceTarget.id: those with a draining endpoint alone. */
-  readonly #draining = new Map<string, Draining>();
+  /** By family and "namespace/name", and by ServiceTarget.id: those with a draining endpoint alone. */
+  readonly #draining = new Map<string, ReadonlyMap<string, Draining>>();
   #stopped = false;
 
   constructor(options: DrainsOptions) {
@@ -48,66 +47,84 @@ export class Drains {
       ownerOf: (...asked) => model.ownerOf(...asked),
       takeReleased: () => model.takeReleased(),
       endpointsAmong: (...asked) => model.endpointsAmong(...asked),
-      targets: (family, service) => model.targets(family, service).map((target) => this.#seen(family, target)),
+      targets: (family, service) => this.#targets(family, service),
     };
   }
 
   stop(): void {
     this.#stopped = true;
-    for (const { timer } of this.#draining.values()) clearTimeout(timer);
+    for (const ports of this.#draining.values()) clearTimers(ports);
     this.#draining.clear();
   }
 
-  #seen(family: IpFamily, target: ServiceTarget): ServiceTarget {
+  #targets(family: IpFamily, service: string): ServiceTarget[] {
+    const targets = this.#options.model.targets(family, service);
+    const key = `${family} ${service}`;
+    const before = this.#draining.get(key);
+    if (before === undefined && targets.every(({ draining }) => draining === undefined)) return targets;
+    const after = new Map<string, Draining>();
+    const seen = targets.map((target) => this.#seen(family, target, before?.get(target.id), after));
+    // Of ports that are no more as well.
+    clearTimers(before);
+    if (after.size > 0) this.#draining.set(key, after);
+    else this.#draining.delete(key);
+    return seen;
+  }
+
+  /** @param after what drains of it is added. */
+  #seen(
+    family: IpFamily,
+    target: ServiceTarget,
+    before: Draining | undefined,
+    after: Map<string, Draining>,
+  ): ServiceTarget {
     const { draining, drainSeconds } = target;
-    const key = `${family} ${target.id}`;
-    if (draining === undefined && !this.#draining.has(key)) return target;
-    const before = this.#draining.get(key)?.since;
+    if (draining === undefined) return target;
     const now = this.#now();
     const over = (since: number): boolean => now - since >= drainSeconds * 1000 - SLACK_MS;
     const since = new Map<string, number>();
     const kept: number[] = [];
     const serving = target.serving.slice();
     for (const [i, { address, port }] of target.endpoints.entries()) {
-      if (draining?.[i] === true) {
-        const began = before?.get(`${address} ${port}`) ?? now;
+      if (draining[i]) {
+        const began = before?.since.get(`${address} ${port}`) ?? now;
         since.set(`${address} ${port}`, began);
         if (over(began)) continue;
         serving[i] = true;
       }
       kept.push(i);
     }
-    this.#note(key, family, target, since);
+    if (since.size > 0 && !this.#stopped) after.set(target.id, { since, timer: this.#timer(family, target, since) });
     return { ...target, endpoints: kept.map((i) => target.endpoints[i]), serving: kept.map((i) => serving[i]) };
   }
 
-  #note(
-    key: string,
+  /** Until the next of these is over; undefined: all are. */
+  #timer(
     family: IpFamily,
-    { service, drainSeconds }: ServiceTarget,
+    { service, id, drainSeconds }: ServiceTarget,
     since: ReadonlyMap<string, number>,
-  ): void {
-    clearTimeout(this.#draining.get(key)?.timer);
-    this.#draining.delete(key);
-    if (since.size === 0 || this.#stopped) return;
+  ): NodeJS.Timeout | undefined {
     const now = this.#now();
     const waits = Array.from(since.values(), (began) => began + drainSeconds * 1000 - now).filter(
       (ms) => ms > SLACK_MS,
     );
-    const timer = waits.length === 0 ? undefined : setTimeout(() => this.#end(key), Math.min(...waits));
-    timer?.unref();
-    this.#draining.set(key, { family, service, since, timer });
+    if (waits.length === 0) return undefined;
+    return setTimeout(() => this.#end(family, service, id), Math.min(...waits)).unref();
   }
 
-  #end(key: string): void {
-    const ended = this.#draining.get(key);
+  #end(family: IpFamily, service: string, id: string): void {
+    const ended = this.#draining.get(`${family} ${service}`)?.get(id);
     if (ended === undefined) return;
-    const { family, service } = ended;
-    const target = this.#options.model.targets(family, service).find(({ id }) => `${family} ${id}` === key);
-    if (target === undefined) return void this.#draining.delete(key);
+    const target = this.#options.model.targets(family, service).find((each) => each.id === id);
+    // It is gone, and so is what was noted of it.
+    if (target === undefined) return void this.#targets(family, service);
     const over = target.endpoints
       .filter(({ address, port }) => ended.since.has(`${address} ${port}`))
       .map(({ address, port }) => ({ address, port, protocol: target.protocol }));
     this.#options.onOver(family, service, over);
   }
+}
+
+function clearTimers(ports: ReadonlyMap<string, Draining> | undefined): void {
+  for (const { timer } of ports?.values() ?? []) clearTimeout(timer);
 }

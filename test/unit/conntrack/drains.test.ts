@@ -98,6 +98,22 @@ it("has nothing to do with services that do not ask, or are gone", () => {
   model.removeService("default/web");
 });
 
+it("keeps nothing of a service that is gone, even if all of its time was over", () => {
+  const { endpoints, seen, model, over } = setUp();
+  endpoints(READY, TERMINATING);
+  seen();
+  vi.advanceTimersByTime(30_000);
+  expect([seen(), over.length, vi.getTimerCount()]).toEqual(["1+", 1, 0]);
+  model.removeService("default/web");
+  expect(seen()).toBe("");
+  model.upsertService(
+    service("web", {}, { metadata: { annotations: { "nft-proxier.dev/drain-seconds": "30" } } }),
+  );
+  expect(seen()).toBe("1+ 2+");
+  vi.advanceTimersByTime(30_000);
+  expect([seen(), over.length]).toEqual(["1+", 2]);
+});
+
 it("names a time that means nothing, and keeps connections until the endpoint is gone", () => {
   const { endpoints, seen, problems } = setUp({ "nft-proxier.dev/drain-seconds": "5m" });
   expect(problems).toEqual([
