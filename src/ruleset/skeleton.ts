@@ -97,11 +97,6 @@ function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   const mark = markForMasquerade(options.masqueradeBit);
   const notLocal = detectorMatch(options.detector, true);
   const rules: Rule[] = [];
-  const limit: Statement = { action: "vmap", key: ["priority"], map: SetName.limits };
-  if (inUse.has("limitedServices")) rules.push(rule(listOf(SERVICE_KEY, SetName.limitedServices), limit));
-  if (inUse.has("limitedNodePorts")) {
-    rules.push(rule(...nodePortMatch(options, false), listOf(NODE_PORT_KEY, SetName.limitedNodePorts), limit));
-  }
   if (options.masqueradeAll) rules.push(rule(toClusterIP, mark));
   // The source first: it takes no look-up.
   else if (notLocal !== undefined) rules.push(rule(notLocal, toClusterIP, mark));
@@ -125,6 +120,17 @@ function localhostRules(localhost: LocalhostNodePorts, masqueradeBit: number): R
   ];
   // Twice, as TO_SERVICES.
   return [...rules, ...rules];
+}
+
+/** Ahead of TO_SERVICES, as a packet that comes there a second time must not count twice. */
+function limitRules(options: SkeletonOptions, inUse: InUse): Rule[] {
+  const limit: Statement = { action: "vmap", key: ["priority"], map: SetName.limits };
+  const rules: Rule[] = [];
+  if (inUse.has("limitedServices")) rules.push(rule(listOf(SERVICE_KEY, SetName.limitedServices), limit));
+  if (inUse.has("limitedNodePorts")) {
+    rules.push(rule(...nodePortMatch(options, false), listOf(NODE_PORT_KEY, SetName.limitedNodePorts), limit));
+  }
+  return rules;
 }
 
 /**
@@ -250,8 +256,9 @@ export function declareSkeleton(table: TableDeclarations, options: SkeletonOptio
   declareFilters(table, options, inUse);
   const nat = (chain: string, hook: number, priority: number, rules: readonly Rule[]): void =>
     table.chain({ chain, base: { type: "nat", hook, priority }, rules });
-  nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, TO_SERVICES);
-  nat(ChainName.natOutput, Hook.output, Priority.dstnat, [...declareLocalhost(table, options, inUse), ...TO_SERVICES]);
+  const toServices = [...limitRules(options, inUse), ...TO_SERVICES];
+  nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, toServices);
+  nat(ChainName.natOutput, Hook.output, Priority.dstnat, [...declareLocalhost(table, options, inUse), ...toServices]);
   nat(ChainName.natPostrouting, Hook.postrouting, Priority.srcnat, postroutingRules(options.masqueradeBit));
 }
 

@@ -44,7 +44,13 @@ const local: ServiceSpec = {
   external: "Local",
   internal: "Local",
 };
-const services = [few, fewToo, fewDropped, each, slow, again, both, later, free, local];
+/** Policy Local, and no endpoint here. */
+const far: ServiceSpec = {
+  ...limited("far", 12, { "rate-per-client": "3/hour burst 6" }),
+  endpoints: ["r1"],
+  external: "Local",
+};
+const services = [few, fewToo, fewDropped, each, slow, again, both, later, free, local, far];
 
 let cluster: Cluster;
 beforeAll(async () => {
@@ -178,6 +184,15 @@ describe("rate-per-client", () => {
     const second = await tally([clusterIP(again)], 1, from(family, "tcp"));
     expect(second.served).toBe(1);
   });
+});
+
+test.for(FAMILIES)("a rate counts a packet once that no endpoint here is to get: %s", async (family) => {
+  const away = await tally([loadBalancer(far)], 4, { ...from(family, "udp"), timeoutMs: 300 });
+  expect(away).toEqual({ served: 0, others: { timeout: 4 } });
+  await apply([...services.filter((service) => service !== far), { ...far, endpoints: PODS }]);
+  const here = await tally([loadBalancer(far)], 4, from(family, "udp"));
+  await apply(services);
+  expect(here.served).toBe(2);
 });
 
 test("turned on while it serves, and off again", async () => {
