@@ -55,7 +55,7 @@ export function servicesOf(name: string | undefined, socket: string | undefined)
 /** Between two looks, ms. */
 const WATCH_MS = 2000;
 
-/** As `kubectl get -w`: the table, then each line that comes to be another. Ends with Ctrl-C, or with the daemon. */
+/** As `kubectl get -w`: the table, then each line that comes to be another. Ends with Ctrl-C, with the daemon, or when a line has no reader. */
 async function watchServices(
   name: string | undefined,
   { output, headers = true, socket }: ServicesOptions,
@@ -70,8 +70,8 @@ async function watchServices(
     const gone = [...shown.keys()].filter((key) => !now.has(key)).map((key) => [...key.split(" "), "gone"]);
     const changed = rows.filter(({ key, state }) => shown.get(key) !== state).map(({ cells }) => cells);
     const lines = columns([titleOf(wide), ...changed]).slice(first && headers ? 0 : 1);
-    if (lines.length + gone.length > 0)
-      await writeOut([...lines, ...gone.map((words) => words.join("  ")), ""].join("\n"));
+    const text = [...lines, ...gone.map((words) => words.join("  ")), ""].join("\n");
+    if (text !== "" && !(await writeOut(text))) return 0;
     shown = now;
     await sleep(WATCH_MS);
   }

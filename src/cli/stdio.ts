@@ -17,9 +17,13 @@ export function ignoreGoneReader(): void {
   });
 }
 
-/** Resolves when the reader, however slow, has taken all of it, or is gone. */
-export function writeOut(text: string): Promise<void> {
+/** Resolves when the reader, however slow, has taken all of it; with false when it is gone. */
+export function writeOut(text: string): Promise<boolean> {
   return new Promise((resolve, reject) => {
-    process.stdout.write(text, (error) => (error == null || isReaderGone(error) ? resolve() : reject(error)));
+    process.stdout.write(text, (error) => {
+      if (error == null) resolve(true);
+      else if (isReaderGone(error)) resolve(false);
+      else reject(error);
+    });
   });
 }

@@ -50,10 +50,10 @@ export async function topCommand(name: string | undefined, options: TopOptions):
         at: performance.now(),
         rows: new Map(rows.map((row) => [row.cells.join(" "), row.connections])),
       };
-      const lines = (process.stdout.rows || LINES + FRAME) - FRAME;
+      const lines = Math.max(0, (process.stdout.rows || LINES + FRAME) - FRAME);
       const text = topText(rows, { name, sample, before, lines: screen === undefined ? LINES : lines });
-      if (screen === undefined) await writeOut(`${round === 0 ? "" : "\n"}${text}\n`);
-      else screen.show(text);
+      if (screen !== undefined) screen.show(text);
+      else if (!(await writeOut(`${round === 0 ? "" : "\n"}${text}\n`))) return 0;
       before = sample;
     }
     return 0;

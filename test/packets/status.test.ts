@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { eventually } from "../lab/eventually.ts";
 import type { Finished } from "../lab/namespace.ts";
+import { patience } from "../lab/patience.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import type { ServiceList } from "../../src/control/types.ts";
@@ -126,6 +127,23 @@ test("each connection is counted once, also where a service's port has the numbe
   const { stdout } = await ask("services", "default/alike", "-o", "json");
   const { items } = JSON.parse(stdout) as ServiceList;
   expect(items.map(({ endpoints }) => endpoints?.map(({ open }) => open))).toEqual([[3]]);
+});
+
+test("top and services --watch end when their reader has gone", async () => {
+  const until = async (command: string, change?: () => Promise<unknown>): Promise<number | null> => {
+    const words = `exec "${process.execPath}" "${cluster.main}" ${command} --socket "${socket}"`;
+    const shell = cluster.node.spawn(["sh", "-c", `(${words}) | head -n 1 >&2`], { stdio: ["ignore", "ignore", "pipe"] });
+    const ended = once(shell, "exit", { signal: AbortSignal.timeout(patience(15_000)) });
+    if (shell.stderr !== null) await once(shell.stderr, "data");
+    await change?.();
+    const [code] = (await ended) as [number | null];
+    return code;
+  };
+  expect(await until("top --count 1000 --interval 100ms")).toBe(0);
+  const write = (services: readonly ServiceSpec[]): Promise<unknown> =>
+    cluster.write(services.flatMap((service) => serviceObjects(cluster.lab, service)));
+  expect(await until("services --watch", () => write([web, shop, alike]))).toBe(0);
+  await write([web, empty, shop, alike]);
 });
 
 test("status tells who changed the table last", async () => {
