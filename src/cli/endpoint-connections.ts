@@ -12,7 +12,11 @@ const HALF_OPEN = new Set(["SYN_SENT", "SYN_RECV", "SYN_SENT2", "CLOSED", "COOKI
 
 /** The list with `open` and `halfOpen` of each endpoint; as it is where connections are not tracked, or may not be read. */
 export function withConnections(list: ServiceList): Promise<ServiceList> {
-  return counted(list, list.items.flatMap((item) => [...dumpsOf(item)]), () => true);
+  return counted(
+    list,
+    list.items.flatMap((item) => [...dumpsOf(item)]),
+    () => true,
+  );
 }
 
 /** The same of those alone that terminate: of all services, however many there are, their addresses are few. */
@@ -75,7 +79,7 @@ async function counted(
     for (const { filter, includes: isOf } of dumps) {
       await table.dump(filter, (entries) => {
         for (const entry of entries) {
-          const { protocol, destination, destinationPort = 0 } = entry.original;
+          const { protocol, destination, destinationPort } = entry.original;
           const toVIP = vips.has(wayOf(protocol, destination, destinationPort));
           if (isOf(entry, toVIP)) count(entry, toVIP ? destination : "", counts);
         }

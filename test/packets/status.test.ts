@@ -46,7 +46,9 @@ beforeAll(async () => {
   ]);
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-status-"));
   socket = join(directory, "daemon.sock");
-  const args = await cluster.write([web, empty, shop, alike].flatMap((service) => serviceObjects(cluster.lab, service)));
+  const args = await cluster.write(
+    [web, empty, shop, alike].flatMap((service) => serviceObjects(cluster.lab, service)),
+  );
   daemon = cluster.start(["run", ...args, "--control-socket", socket]);
   daemon.stderr?.resume();
   await eventually(async () => expect((await ask("status")).code).toBe(0));
@@ -132,7 +134,9 @@ test("each connection is counted once, also where a service's port has the numbe
 test("top and services --watch end when their reader has gone", async () => {
   const until = async (command: string, change?: () => Promise<unknown>): Promise<number | null> => {
     const words = `exec "${process.execPath}" "${cluster.main}" ${command} --socket "${socket}"`;
-    const shell = cluster.node.spawn(["sh", "-c", `(${words}) | head -n 1 >&2`], { stdio: ["ignore", "ignore", "pipe"] });
+    const shell = cluster.node.spawn(["sh", "-c", `(${words}) | head -n 1 >&2`], {
+      stdio: ["ignore", "ignore", "pipe"],
+    });
     const ended = once(shell, "exit", { signal: AbortSignal.timeout(patience(15_000)) });
     if (shell.stderr !== null) await once(shell.stderr, "data");
     await change?.();
