@@ -43,6 +43,13 @@ export function endpointBalance({ by, slots, weights }: Balance, { endpoints, zo
   return { by, slots, weights: ofEndpoints.size === 0 ? undefined : ofEndpoints };
 }
 
+/** Whether lists of the same endpoints are spread the same. */
+export function isSameBalance(a: EndpointBalance, b: EndpointBalance): boolean {
+  if (a.by !== b.by || a.slots !== b.slots || a.weights?.size !== b.weights?.size) return false;
+  for (const [id, weight] of a.weights ?? []) if (b.weights?.get(id) !== weight) return false;
+  return true;
+}
+
 /** Of the list's endpoints; undefined: all alike, as also where all have 0. */
 export function weightsOf(list: EndpointList, { weights }: EndpointBalance): readonly number[] | undefined {
   if (weights === undefined) return undefined;

@@ -2,7 +2,7 @@
  * The desired table of one family: service port views in, desired elements and chains out. A change of one service touches
  * that service's elements alone; nothing here grows with the cluster.
  */
-import type { EndpointBalance } from "../model/balance.js";
+import { type EndpointBalance, isSameBalance } from "../model/balance.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { Limits } from "../model/limits.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
@@ -118,16 +118,17 @@ export class FamilyRuleset {
   update(service: string, views: readonly ServicePortView[]): void {
     const before = this.#ports.get(service) ?? NOTHING;
     const lists = new Set<number>();
-    const states = views.map((view) => {
+    const states: ServicePortState[] = [];
+    for (const view of views) {
       const former = sameIn(before, view);
       const state =
         view.affinitySeconds > 0
           ? this.#sticky.order(view, former, lists)
           : view.balance === undefined
             ? this.#order(view, former)
-            : slotted(view, view.balance);
-      return view.limits === undefined ? state : { ...state, limits: this.#numbered(view, view.limits, former) };
-    });
+            : slotted(view, view.balance, [...before, ...states]);
+      states.push(view.limits === undefined ? state : { ...state, limits: this.#numbered(view, view.limits, former) });
+    }
     this.#replace(service, states, before);
   }
 
@@ -326,10 +327,25 @@ export class FamilyRuleset {
   };
 }
 
-/** Slots depend on nothing that was before. */
-function slotted(view: ServicePortView, balance: EndpointBalance): ServicePortState {
+/**
+ * Slots depend on nothing that was before, but to assign those of a thousand endpoints takes a fifth of a second.
+ * @param known ports of the same service, before or now.
+ */
+function slotted(
+  view: ServicePortView,
+  balance: EndpointBalance,
+  known: readonly ServicePortState[],
+): ServicePortState {
   const { clusterEndpoints: cluster, localEndpoints: local } = view;
-  return { view, cluster, local, slots: slotsOf(balance, cluster, local) };
+  const same = known.find(
+    (one) =>
+      one.slots !== undefined &&
+      one.view.balance !== undefined &&
+      isSameBalance(one.view.balance, balance) &&
+      one.cluster.equals(cluster) &&
+      one.local.equals(local),
+  );
+  return { view, cluster, local, slots: same?.slots ?? slotsOf(balance, cluster, local) };
 }
 
 function sameIn(ports: ServiceState, { portName, protocol }: ServicePortView): PortRecord | undefined {

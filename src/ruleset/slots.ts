@@ -71,6 +71,9 @@ export function assignSlots(
   return new Assignment(list, count, weights, exact).run();
 }
 
+/** So many of its best endpoints a slot looks up at a time: each look goes over all of the list. */
+const LOOKED_UP = 4;
+
 class Assignment {
   readonly #hashes: Int32Array;
   readonly #weights: readonly number[] | undefined;
@@ -79,6 +82,12 @@ class Assignment {
   readonly #slots: Uint16Array;
   /** Of the endpoint that each slot has, and of those that have turned it away: only lower ones are asked. */
   readonly #scores: Float64Array;
+  /** LOOKED_UP for each slot, highest scores first: the endpoints that it asks next, and what their scores are. */
+  readonly #next: Int32Array;
+  readonly #nextScores: Float64Array;
+  /** Of each slot, how many of them there are, and how many have been asked. */
+  readonly #found: Uint8Array;
+  readonly #asked: Uint8Array;
   /** How many neighbouring scores make a slot, or how many slots have one in common. */
   readonly #scoreOf: (slot: number) => number;
 
@@ -90,6 +99,10 @@ class Assignment {
     this.#bounds = exact ? wholeShares(shares, this.#hashes) : shares.map((share) => Math.ceil(BOUND * share));
     this.#slots = new Uint16Array(count);
     this.#scores = new Float64Array(count).fill(Infinity);
+    this.#next = new Int32Array(count * LOOKED_UP);
+    this.#nextScores = new Float64Array(count * LOOKED_UP);
+    this.#found = new Uint8Array(count);
+    this.#asked = new Uint8Array(count);
     const scale = (SCORES[count] ?? count) / count;
     this.#scoreOf = (slot) => Math.floor(slot * scale);
   }
@@ -110,27 +123,59 @@ class Assignment {
 
   /** The next best endpoint; -1: all have been asked, but for one whose score is another's too. */
   #ask(slot: number): number {
-    const place = Math.imul(this.#scoreOf(slot) + 1, 0x9e3779b1);
-    const below = this.#scores[slot];
-    let best = -1;
-    let highest = -Infinity;
-    for (let i = 0; i < this.#hashes.length; i++) {
-      const score = this.#score(i, place);
-      if (score < below && score > highest) {
-        highest = score;
-        best = i;
-      }
-    }
-    this.#scores[slot] = highest;
-    return best;
+    if (this.#asked[slot] === this.#found[slot]) this.#lookUp(slot);
+    const at = slot * LOOKED_UP + this.#asked[slot];
+    const isAny = this.#asked[slot] < this.#found[slot];
+    this.#scores[slot] = isAny ? this.#nextScores[at] : -Infinity;
+    if (!isAny) return -1;
+    this.#asked[slot]++;
+    return this.#next[at];
   }
 
-  /** Of two endpoints the one with twice the weight has the higher score twice as often. */
-  #score(endpoint: number, place: number): number {
+  /** Those with the highest scores below the slot's; of equal ones the first. */
+  #lookUp(slot: number): void {
+    const place = Math.imul(this.#scoreOf(slot) + 1, 0x9e3779b1);
+    const below = this.#scores[slot];
+    const from = slot * LOOKED_UP;
+    let found = 0;
+    let least = -Infinity;
+    for (let i = 0; i < this.#hashes.length; i++) {
+      const score = this.#score(i, place, least);
+      if (score <= least || score >= below) continue;
+      found = this.#insert(i, score, from, found);
+      if (found === LOOKED_UP) least = this.#nextScores[from + LOOKED_UP - 1];
+    }
+    this.#found[slot] = found;
+    this.#asked[slot] = 0;
+  }
+
+  /** Returns how many there are then. */
+  #insert(endpoint: number, score: number, from: number, found: number): number {
+    const scores = this.#nextScores;
+    let at = from + found;
+    while (at > from && scores[at - 1] < score) at--;
+    if (at > from && scores[at - 1] === score) return found;
+    const end = from + Math.min(found, LOOKED_UP - 1);
+    for (let to = end; to > at; to--) {
+      scores[to] = scores[to - 1];
+      this.#next[to] = this.#next[to - 1];
+    }
+    scores[at] = score;
+    this.#next[at] = endpoint;
+    return end - from + 1;
+  }
+
+  /**
+   * Of two endpoints the one with twice the weight has the higher score twice as often.
+   * @param least a score that is no higher may be told as -Infinity: a logarithm takes longer than all else.
+   */
+  #score(endpoint: number, place: number, least: number): number {
     const score = mix(mix(this.#hashes[endpoint] ^ place) + this.#hashes[endpoint]);
     if (this.#weights === undefined) return score;
     const weight = this.#weights[endpoint];
-    return weight === 0 ? -Infinity : Math.log((score + 0.5) / 2 ** 32) / weight;
+    const share = (score + 0.5) / 2 ** 32;
+    // No logarithm is above this.
+    return weight === 0 || (share - 1) / weight <= least ? -Infinity : Math.log(share) / weight;
   }
 
   #withRoom(held: readonly (readonly number[])[]): number {

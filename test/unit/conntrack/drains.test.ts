@@ -106,9 +106,7 @@ it("keeps nothing of a service that is gone, even if all of its time was over", 
   expect([seen(), over.length, vi.getTimerCount()]).toEqual(["1+", 1, 0]);
   model.removeService("default/web");
   expect(seen()).toBe("");
-  model.upsertService(
-    service("web", {}, { metadata: { annotations: { "nft-proxier.dev/drain-seconds": "30" } } }),
-  );
+  model.upsertService(service("web", {}, { metadata: { annotations: { "nft-proxier.dev/drain-seconds": "30" } } }));
   expect(seen()).toBe("1+ 2+");
   vi.advanceTimersByTime(30_000);
   expect([seen(), over.length]).toEqual(["1+", 2]);

@@ -126,3 +126,33 @@ describe("what the kernel refuses", () => {
     expect(owners.at(-1)?.what).toBe("element 10.96.0.9:80/TCP of services: ENOMEM");
   });
 });
+
+describe("slots", () => {
+  const pods = (count: number): EndpointList =>
+    EndpointList.of(
+      "ip",
+      Array.from({ length: count }, (_, i) => ({ address: `10.0.0.${i + 1}`, port: 8080, local: false })),
+    );
+  const weighted = (count: number, weight: number): ServicePortView => {
+    const list = pods(count);
+    const balance = { by: "chance", slots: 256, weights: new Map([[list.id(0), weight]]) } as const;
+    return { ...PLAIN, balance, clusterEndpoints: list };
+  };
+  const slotsOf = (...views: readonly ServicePortView[]): unknown[] => {
+    ruleset.update("shop/web", views);
+    return ruleset.state("shop/web").map(({ slots }) => slots);
+  };
+
+  it("are assigned anew when endpoints or weights change, and not for another change or port", () => {
+    const [first] = slotsOf(weighted(3, 2));
+    const [same, port] = slotsOf(
+      { ...weighted(3, 2), externalIPs: ["192.0.2.9"] },
+      { ...weighted(3, 2), portName: "metrics", port: 81 },
+    );
+    expect(same).toBe(first);
+    expect(port).toBe(first);
+    expect(slotsOf(weighted(3, 3))[0]).not.toEqual(first);
+    expect(slotsOf(weighted(4, 2))[0]).not.toEqual(first);
+    expect(slotsOf(weighted(3, 2))[0]).toEqual(first);
+  });
+});

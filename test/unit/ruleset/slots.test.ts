@@ -1,4 +1,5 @@
 /** What clients of a consistent service see when endpoints come and go, from the slots alone. */
+import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { EndpointList } from "../../../src/model/endpoints.js";
 import { SLOT_COUNTS } from "../../../src/model/balance.js";
@@ -105,6 +106,21 @@ describe("slots with weights", () => {
         .slice(1)
         .toSorted((a, b) => a - b),
     ).toEqual([16, 16, 17]);
+  });
+});
+
+/** Nodes of a cluster run different versions for a while, and a client's endpoint must not depend on which. */
+describe("which endpoint has a slot stays as it was", () => {
+  const weighted = (count: number): number[] => Array.from({ length: count }, (_, i) => (i * 7) % 4);
+  it.each([
+    ["ip", 10, 1024, false, "20e04fe38d02fa07"],
+    ["ip6", 40, 4096, false, "ac9ddffbcddad4b9"],
+    ["ip", 200, 16_384, true, "9187c3180764f865"],
+    ["ip6", 30, 256, true, "d9e5ec21876de807"],
+  ] as const)("%s, %i endpoints, %i slots, weights: %s", (family, count, slots, hasWeights, expected) => {
+    const assigned = assignSlots(pods(family, count), slots, hasWeights ? weighted(count) : undefined);
+    const text = Array.from(assigned).join();
+    expect(createHash("sha256").update(text).digest("hex").slice(0, 16)).toBe(expected);
   });
 });
 
