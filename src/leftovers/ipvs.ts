@@ -16,8 +16,8 @@ import { foundAny, type IpvsKernel, type IpvsPass, ipvsPass, isDone } from "./ip
 /** Between looks: the first, and the longest, ms. The latter is kube-proxy's, between looks at terminating destinations. */
 const FIRST_MS = 2000;
 const LONGEST_MS = 60_000;
-/** Looks at sets that are in use when all else is gone: rules of other programs are not waited for. */
-const BUSY_LOOKS = 5;
+/** Looks at sets that are in use when all else is gone, 15 min: so long another process may keep rules of kube-proxy's from being removed. */
+const BUSY_LOOKS = 20;
 /** Of virtual servers that stay, so many are named. */
 const NAMED = 10;
 

@@ -308,15 +308,16 @@ describe("while the proxier runs", () => {
     expect([node.left, node.bound]).toEqual([[], undefined]);
   });
 
-  it("a set that stays in use is looked at a few times, and named once", async () => {
+  it("a set that stays in use is looked at for 15 minutes, and named once", async () => {
     node.bound = undefined;
     node.sets.set("KUBE-CLUSTER-IP", []);
     node.busySets.add("KUBE-CLUSTER-IP");
     const running = removal();
     await running.start("ip");
     expect(running.note).toContain("ipsets in use: KUBE-CLUSTER-IP");
-    for (let i = 0; i < 4; i++) await look();
-    expect(waits).toHaveLength(4);
+    for (let i = 0; i < 19; i++) await look();
+    expect(waits).toHaveLength(19);
+    expect(waits.reduce((sum, ms) => sum + ms)).toBeGreaterThan(14 * 60_000);
     expect(lines.filter(({ level }) => level === "warn")).toMatchObject([{ ipsets: ["KUBE-CLUSTER-IP"] }]);
   });
 
