@@ -7,7 +7,9 @@ import { LOG_LEVELS, type LogLevel } from "../base/logger.js";
 import { type CommandOutline, outlineOf } from "./outline.js";
 import { UserError, writeOut } from "./stdio.js";
 import { flagSpec, fromGo, fromGoBehind, problemOf, readBool, readFlags } from "./go-flags.js";
+import { flagOption } from "./flag-option.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
+import { addPreflight, PREFLIGHT } from "./preflight-command-line.js";
 import {
   connectionSeries,
   CONTROL_SOCKET_FLAG,
@@ -25,8 +27,6 @@ import {
   type ManifestOptions,
   OWN_FLAGS,
   type OwnOptions,
-  PREFLIGHT_FORMATS,
-  type PreflightCommandOptions,
   SERVICE_FORMATS,
   type ServicesOptions,
   STATUS_FORMATS,
@@ -103,9 +103,9 @@ function addProxy(root: Command, done: Done): void {
   const given: [name: string, value: string][] = [];
   const own = new Map<string, string>();
   for (const spec of KUBE_PROXY_FLAGS) {
-    root.addOption(flag(spec, (value) => given.push([spec.name, value])));
+    root.addOption(flagOption(spec, (value) => given.push([spec.name, value])));
   }
-  for (const spec of OWN_FLAGS) root.addOption(flag(spec, (value) => own.set(spec.name, value)));
+  for (const spec of OWN_FLAGS) root.addOption(flagOption(spec, (value) => own.set(spec.name, value)));
   root.hook("preSubcommand", (_root, command) => {
     const names = [...given.map(([name]) => name), ...own.keys()].map((name) => `--${name}`);
     if (names.length > 0)
@@ -196,14 +196,6 @@ function countingOptions(what = "", series = ""): Pick<OwnOptions, "serviceCount
     ...(counters !== undefined && { serviceCounters: counters }),
     ...(most !== undefined && { connectionSeries: most }),
   };
-}
-
-function flag(spec: FlagSpec, take: (value: string) => void): Option {
-  const short = spec.name === "v" ? "-v, " : "";
-  const value =
-    spec.type === "bool" ? "[bool]" : spec.type === "version" ? `[${spec.placeholder}]` : `<${spec.placeholder}>`;
-  const option = new Option(`${short}--${spec.name} ${value}`, spec.usage).argParser(take);
-  return spec.deprecated === "" ? option : option.hideHelp();
 }
 
 function unknownCommand(root: Command, word: string): never {
@@ -316,44 +308,6 @@ function addCommands(root: Command, done: Done): void {
     .action(async (options: HandoverOptions) => {
       const { handoverCommand } = await import("./handover.js");
       done(await handoverCommand(options));
-    });
-}
-
-const PREFLIGHT = "preflight";
-/** Flags of kube-proxy's that say what is to be done instead of serving. */
-const OTHER_ERRANDS: readonly string[] = ["write-config-to", "cleanup", "init-only", "version"];
-/** Those of the others that its help shows; all are read. */
-const SHOWN: readonly string[] = ["config", "hostname-override", "kubeconfig", "nodeport-addresses"];
-
-/** With the command line that the DaemonSet has. */
-function addPreflight(command: (name: string, description: string) => Command, done: Done): void {
-  const given: [name: string, value: string][] = [];
-  const self = command(
-    PREFLIGHT,
-    "what would change on this node with nft-proxier in kube-proxy's place; changes nothing",
-  );
-  for (const spec of KUBE_PROXY_FLAGS.filter(({ name }) => !OTHER_ERRANDS.includes(name))) {
-    const option = flag(spec, (value) => given.push([spec.name, value]));
-    self.addOption(SHOWN.includes(spec.name) ? option : option.hideHelp());
-  }
-  self
-    .option("--manifests <dir>", "look at the objects in this directory; no API server is asked")
-    .option(
-      "--load-modules",
-      "the kernel may load its own modules, as the first start has it do; without, what needs it is skipped",
-    )
-    .addOption(new Option("-o, --output <format>", "text, json or yaml").choices(PREFLIGHT_FORMATS).default("text"))
-    .addHelpText(
-      "after",
-      "\nkube-proxy's other flags mean what they mean to it.\nExit code 0: nothing is in the way; 1: something would fail or be lost; 2: it could not be looked at.",
-    )
-    .action(async (options: PreflightCommandOptions) => {
-      const { values, problems } = readFlags(given);
-      const { flagProblems } = await import("./flag-config.js");
-      const wrong = problems.length > 0 ? problems : flagProblems(values);
-      if (wrong.length > 0) self.error(`error: ${wrong.join("\nerror: ")}`);
-      const { preflightCommand } = await import("./preflight.js");
-      done(await preflightCommand(values, options));
     });
 }
 

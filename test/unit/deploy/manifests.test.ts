@@ -76,6 +76,9 @@ test("the job that looks at a node has no more rights than the daemon, and write
   expect(container.volumeMounts?.filter(({ readOnly }) => readOnly !== true)).toEqual([]);
   expect([spec.hostNetwork, spec.restartPolicy]).toEqual([true, "Never"]);
   expect(container.command?.slice(0, 2)).toEqual(["/usr/local/bin/nft-proxier", "preflight"]);
+  // As the command in README.md names the node.
+  const named = parse(text("preflight", "job.yaml").replaceAll(/nodeName: .*/g, "nodeName: worker-1")) as V1Job;
+  expect(named).toEqual({ ...job, spec: { ...job.spec, template: { spec: { ...spec, nodeName: "worker-1" } } } });
   const flags = container.command?.slice(2).map((flag) => flag.replace(/^--|=.*/g, "")) ?? [];
   expect(KUBE_PROXY_FLAGS.map(({ name }) => name)).toEqual(expect.arrayContaining(flags));
 });
