@@ -184,6 +184,9 @@ constexpr AttrDesc kLast[] = {
     {"msecs", NFTA_LAST_MSECS, K::U64},
     {"", NFTA_LAST_PAD, K::Padding},
 };
+constexpr AttrDesc kFlowOffload[] = {
+    {"flowtable", NFTA_FLOW_TABLE_NAME, K::String, kRequired},
+};
 
 template <uint32_t N>
 constexpr ExprDesc Desc(const char* name, const AttrDesc (&attrs)[N]) {
@@ -221,6 +224,7 @@ constexpr ExprDesc kExprs[] = {
     Desc("tproxy", kTproxy),
     Desc("queue", kQueue),
     Desc("last", kLast),
+    Desc("flow_offload", kFlowOffload),
 };
 
 }  // namespace

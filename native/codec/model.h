@@ -135,10 +135,18 @@ struct ElementsOp {
   std::vector<Verdict> verdicts;
 };
 
+// A flowtable at the ingress hook of devices. One that is there: devices to be added or, with Verb::Delete, removed.
+struct FlowtableOp {
+  std::string flowtable;
+  int32_t priority = 0;
+  std::optional<uint32_t> flags;
+  std::vector<std::string> devices;
+};
+
 struct Op {
   Verb verb = Verb::Add;
   TableRef ref;
-  std::variant<TableOp, ChainOp, RuleOp, SetOp, ElementsOp> body;
+  std::variant<TableOp, ChainOp, RuleOp, SetOp, ElementsOp, FlowtableOp> body;
 };
 
 struct TableInfo {

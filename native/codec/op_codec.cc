@@ -135,6 +135,21 @@ void EncodeSet(const Op& op, const SetOp& body, uint32_t index, AttrWriter& writ
   }
 }
 
+// With devices, a removal is of those, and else of the flowtable.
+void EncodeFlowtable(const Op& op, const FlowtableOp& body, AttrWriter& writer) {
+  writer.String(NFTA_FLOWTABLE_TABLE, op.ref.table);
+  writer.String(NFTA_FLOWTABLE_NAME, body.flowtable);
+  if (Removes(op.verb) && body.devices.empty()) return;
+  nlattr* const hook = writer.Nest(NFTA_FLOWTABLE_HOOK);
+  writer.U32(NFTA_FLOWTABLE_HOOK_NUM, NF_NETDEV_INGRESS);
+  writer.U32(NFTA_FLOWTABLE_HOOK_PRIORITY, static_cast<uint32_t>(body.priority));
+  nlattr* const devices = writer.Nest(NFTA_FLOWTABLE_HOOK_DEVS);
+  for (const std::string& device : body.devices) writer.String(NFTA_DEVICE_NAME, device);
+  writer.EndNest(devices);
+  writer.EndNest(hook);
+  if (body.flags) writer.U32(NFTA_FLOWTABLE_FLAGS, *body.flags);
+}
+
 // What an operation names, with its message types.
 struct Names {
   const char* kind;
@@ -160,6 +175,9 @@ Names NamesOf(const Op& op) {
     }
     Names operator()(const ElementsOp& elements) const {
       return {"elements", NFT_MSG_NEWSETELEM, NFT_MSG_DELSETELEM, kMsgDestroySetElem, elements.set};
+    }
+    Names operator()(const FlowtableOp& flowtable) const {
+      return {"flowtable", NFT_MSG_NEWFLOWTABLE, NFT_MSG_DELFLOWTABLE, kMsgDestroyFlowtable, flowtable.flowtable};
     }
   };
   return std::visit(Visitor{}, op.body);
@@ -229,6 +247,9 @@ size_t OpBound(const Op& op) {
     size_t operator()(const RuleOp& rule) const { return kFixed + ExprListBound(rule.exprs); }
     size_t operator()(const SetOp& set) const { return kFixed + ExprListBound(set.info.exprs); }
     size_t operator()(const ElementsOp&) const { return kFixed; }
+    size_t operator()(const FlowtableOp& flowtable) const {
+      return kFixed + flowtable.devices.size() * (kAttrHeader + kMaxDeviceName + 1);
+    }
   };
   return std::visit(Visitor{}, op.body);
 }
@@ -256,6 +277,8 @@ size_t EncodeOp(const Op& op, uint32_t index, uint32_t seq, uint8_t* at, const u
     // Without NFTA_SET_ELEM_LIST_ELEMENTS: all of them.
     writer.String(NFTA_SET_ELEM_LIST_TABLE, op.ref.table);
     writer.String(NFTA_SET_ELEM_LIST_SET, elements->set);
+  } else if (const auto* flowtable = std::get_if<FlowtableOp>(&op.body)) {
+    EncodeFlowtable(op, *flowtable, writer);
   }
   return Align4(message->nlmsg_len);
 }

@@ -249,7 +249,16 @@ Napi::Value OpenMonitor(const Napi::CallbackInfo& info) {
 Napi::Value WatchAddresses(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   return MonitorTask<AddressMonitor>(info.Env(), info[1], [connection] {
-    return std::make_shared<AddressMonitor>(connection->netns(), connection->options().receive_buffer);
+    return std::make_shared<AddressMonitor>(connection->netns(), Watched::Addresses,
+                                            connection->options().receive_buffer);
+  });
+}
+
+// watchLinks(connection, callback): as watchAddresses().
+Napi::Value WatchLinks(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  return MonitorTask<AddressMonitor>(info.Env(), info[1], [connection] {
+    return std::make_shared<AddressMonitor>(connection->netns(), Watched::Links, connection->options().receive_buffer);
   });
 }
 
@@ -323,6 +332,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   add("decodeLegacyDrop", Guarded<DecodeDrop>);
   add("monitor", Guarded<OpenMonitor>);
   add("watchAddresses", Guarded<WatchAddresses>);
+  add("watchLinks", Guarded<WatchLinks>);
   add("trace", Guarded<Trace>);
   add("closeMonitor", Guarded<CloseMonitor>);
   add("releaseMemory", Guarded<ReleaseMemory>);

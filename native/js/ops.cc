@@ -51,6 +51,18 @@ Verb ReadVerb(Napi::Env env, napi_value object, const Where& where) {
 
 bool Removes(Verb verb) { return verb == Verb::Delete || verb == Verb::Destroy; }
 
+std::vector<std::string> ReadDevices(Napi::Env env, napi_value object, const Where& where) {
+  std::vector<std::string> names;
+  const napi_value devices = Get(env, object, "devices");
+  if (IsAbsent(env, devices)) return names;
+  const Where at(where, "devices");
+  const uint32_t length = ReadArrayLength(env, devices, kMaxDevices, at);
+  for (uint32_t i = 0; i < length; ++i) {
+    names.push_back(ReadText(env, GetElement(env, devices, i), kMaxDeviceName, Where(at, i)));
+  }
+  return names;
+}
+
 BaseChain ReadBaseChain(Napi::Env env, napi_value value, const Where& where) {
   WantObject(env, value, where);
   BaseChain base;
@@ -64,14 +76,7 @@ BaseChain ReadBaseChain(Napi::Env env, napi_value value, const Where& where) {
     if (name != "accept" && name != "drop") Where(where, "policy").Fail("expected \"accept\" or \"drop\"");
     base.policy = name == "accept" ? NF_ACCEPT : NF_DROP;
   }
-  const napi_value devices = Get(env, value, "devices");
-  if (!IsAbsent(env, devices)) {
-    const Where at(where, "devices");
-    const uint32_t length = ReadArrayLength(env, devices, kMaxDevices, at);
-    for (uint32_t i = 0; i < length; ++i) {
-      base.devices.push_back(ReadText(env, GetElement(env, devices, i), kMaxDeviceName, Where(at, i)));
-    }
-  }
+  base.devices = ReadDevices(env, value, where);
   return base;
 }
 
@@ -200,6 +205,17 @@ TableOp ReadTable(Napi::Env env, napi_value object, const Where& where) {
   return table;
 }
 
+FlowtableOp ReadFlowtable(Napi::Env env, napi_value object, Verb verb, const Where& where) {
+  FlowtableOp flowtable;
+  flowtable.flowtable = RequiredName(env, object, "flowtable", where);
+  flowtable.devices = ReadDevices(env, object, where);
+  if (Removes(verb) && flowtable.devices.empty()) return flowtable;
+  flowtable.priority = static_cast<int32_t>(
+      ReadInteger(env, Get(env, object, "priority"), INT32_MIN, INT32_MAX, Where(where, "priority")));
+  if (!Removes(verb)) flowtable.flags = OptionalU32(env, object, "flags", where);
+  return flowtable;
+}
+
 // Which verbs a kind of object has, as type Op of src/kernel/types.ts says.
 bool Allowed(std::string_view kind, Verb verb) {
   switch (verb) {
@@ -246,6 +262,8 @@ Op ReadOp(Napi::Env env, napi_value value, uint32_t index, LongParts* parts) {
     op.body = ReadRule(env, value, op.verb, where);
   } else if (kind == "set") {
     op.body = ReadSetOp(env, value, op.verb, where);
+  } else if (kind == "flowtable") {
+    op.body = ReadFlowtable(env, value, op.verb, where);
   } else if (kind == "elements") {
     if (op.verb == Verb::Flush) {
       ElementsOp flush;

@@ -12,29 +12,37 @@ namespace {
 constexpr size_t kDefaultReceiveBuffer = 1 << 20;
 constexpr size_t kDatagram = 1 << 15;
 
-ListenerOptions AddressEvents(size_t receive_buffer) {
+ListenerOptions EventsOf(Watched watched, size_t receive_buffer) {
   ListenerOptions options;
   options.protocol = NETLINK_ROUTE;
-  // Links need no group of their own: an address that goes with its link, or with the link's going down (IPv6), is
+  // Addresses need no group of links: an address that goes with its link, or with the link's going down (IPv6), is
   // told.
-  options.groups = {RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR};
+  if (watched == Watched::Addresses) {
+    options.groups = {RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR};
+  } else {
+    options.groups = {RTNLGRP_LINK};
+  }
   options.receive_buffer = receive_buffer != 0 ? receive_buffer : kDefaultReceiveBuffer;
   options.datagram = kDatagram;
-  options.what = "interface address events";
-  options.thread = "addr-monitor";
+  options.what = watched == Watched::Addresses ? "interface address events" : "interface events";
+  options.thread = watched == Watched::Addresses ? "addr-monitor" : "link-monitor";
   return options;
+}
+
+bool Tells(uint16_t type) {
+  return type == RTM_NEWADDR || type == RTM_DELADDR || type == RTM_NEWLINK || type == RTM_DELLINK;
 }
 
 }  // namespace
 
-AddressMonitor::AddressMonitor(const NetNamespace& netns, size_t receive_buffer)
-    : listener_(netns, AddressEvents(receive_buffer)) {}
+AddressMonitor::AddressMonitor(const NetNamespace& netns, Watched watched, size_t receive_buffer)
+    : listener_(netns, EventsOf(watched, receive_buffer)) {}
 
 void AddressMonitor::Start(std::function<void()> wake) {
   wake_ = std::move(wake);
   listener_.Start({
       [this](const nlmsghdr* message) {
-        if (message->nlmsg_type != RTM_NEWADDR && message->nlmsg_type != RTM_DELADDR) return;
+        if (!Tells(message->nlmsg_type)) return;
         Note([](Pending* pending) { pending->changed = true; });
       },
       [this] { Note([](Pending* pending) { pending->lost = true; }); },

@@ -1,4 +1,4 @@
-// Says that interface addresses changed, on a thread of its own. Which, is for a dump to say.
+// Says that interface addresses or links changed, on a thread of its own. Which, is for a dump to say.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,13 @@ namespace nftp {
 struct AddressesChanged {};
 using AddressItem = std::variant<AddressesChanged, EventsLost, MonitorFailed>;
 
+// Links: those that come, go or change, a name or a state of theirs.
+enum class Watched : uint8_t { Addresses, Links };
+
 class AddressMonitor {
  public:
   // Subscribed when the constructor returns. A receive buffer of 0 bytes: one that suffices. Throws Failure.
-  AddressMonitor(const NetNamespace& netns, size_t receive_buffer);
+  AddressMonitor(const NetNamespace& netns, Watched watched, size_t receive_buffer);
   ~AddressMonitor() { Stop(); }
   AddressMonitor(const AddressMonitor&) = delete;
   AddressMonitor& operator=(const AddressMonitor&) = delete;

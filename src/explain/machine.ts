@@ -222,6 +222,7 @@ export class Machine {
       case "last":
       case "notrack":
       case "objref":
+      case "flow_offload":
         // They count, or hold only in excess: one packet passes.
         return "next";
       default:

@@ -19,6 +19,9 @@ export const SetFlag = {
   expr: 0x100,
 } as const;
 
+/** NFT_FLOWTABLE_*. */
+export const FlowtableFlag = { hwOffload: 1, counter: 2 } as const;
+
 export const ElementFlag = { intervalEnd: 1, catchall: 2 } as const;
 
 /** NFT_DATA_VERDICT as a map's data type. */
@@ -69,6 +72,7 @@ export const CtKey = {
   protocol: 10,
   protoSrc: 11,
   protoDst: 12,
+  packets: 14,
   srcIp: 19,
   dstIp: 20,
   srcIp6: 21,

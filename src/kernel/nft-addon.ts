@@ -116,6 +116,8 @@ export interface NativeNftAddon {
     callback: NativeMonitorCallback,
   ): Promise<NativeMonitor>;
   watchAddresses(connection: NativeConnection, callback: NativeAddressCallback): Promise<NativeMonitor>;
+  /** As `watchAddresses`, of links. */
+  watchLinks(connection: NativeConnection, callback: NativeAddressCallback): Promise<NativeMonitor>;
   trace(connection: NativeConnection, callback: NativeTraceCallback): Promise<NativeMonitor>;
   /** For all kinds. */
   closeMonitor(monitor: NativeMonitor): void;

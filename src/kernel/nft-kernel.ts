@@ -25,6 +25,7 @@ import type {
   Generation,
   InterfaceAddress,
   Kernel,
+  LinkHandlers,
   Monitor,
   MonitorHandlers,
   MonitorOptions,
@@ -198,6 +199,13 @@ export class NftKernel implements Kernel {
     });
   }
 
+  /** As `monitor`: that `interfaceNames()` may have another answer than before. */
+  async watchLinks(handlers: LinkHandlers): Promise<Monitor> {
+    return this.#calls.run("watch interfaces", async () =>
+      this.#opened(await this.#addon.watchLinks(this.#connection, deliverAddresses(handlers))),
+    );
+  }
+
   #opened(handle: NativeMonitor): Monitor {
     return this.#calls.stream(() => this.#addon.closeMonitor(handle));
   }
@@ -226,7 +234,7 @@ function deliver(handlers: MonitorHandlers): NativeMonitorCallback {
     });
 }
 
-function deliverAddresses(handlers: AddressHandlers): NativeAddressCallback {
+function deliverAddresses(handlers: AddressHandlers | LinkHandlers): NativeAddressCallback {
   return (kind, value) =>
     rethrowLater(() => {
       if (kind === "change") handlers.onChange();

@@ -130,6 +130,7 @@ const NORMALIZERS: Normalizers = {
       ? { ...expr, num: expr.num ?? 0, total: expr.total ?? 1, flags: expr.flags ?? 0 }
       : { ...expr, flags: expr.flags ?? 0 },
   last: (expr) => without(expr, "set", "msecs"),
+  flow_offload: same,
   opaque: same,
 };
 

@@ -205,6 +205,8 @@ export type Expr =
       readonly sregQnum?: number;
     } & ExprBase)
   | ({ readonly type: "last"; readonly set?: number; readonly msecs?: bigint } & ExprBase)
+  /** Has the packet's connection skip the hooks from now on. Of chains at the forward hook; a connection that cannot: break. */
+  | ({ readonly type: "flow_offload"; readonly flowtable: string } & ExprBase)
   /** An expression the codec has no table for: `data` is NFTA_EXPR_DATA's payload, sent back as it came. */
   | { readonly type: "opaque"; readonly name: string; readonly data: Uint8Array };
 
@@ -325,7 +327,28 @@ export type Op =
       readonly carry?: Uint32Array;
     } & TableRef)
   /** Empties a set or map. */
-  | ({ readonly op: "flush"; readonly kind: "elements"; readonly set: string } & TableRef);
+  | ({ readonly op: "flush"; readonly kind: "elements"; readonly set: string } & TableRef)
+  /**
+   * At the ingress hook of devices, at most 256 in one operation. Of a flowtable that is there: devices that it is to have besides, and
+   * flags that it is to have instead (Linux 5.8).
+   */
+  | ({
+      readonly op: Add;
+      readonly kind: "flowtable";
+      readonly flowtable: string;
+      readonly priority: number;
+      /** NFT_FLOWTABLE_*, as `FlowtableFlag` names them. */
+      readonly flags?: number;
+      readonly devices: readonly string[];
+    } & TableRef)
+  /** With devices: of those alone (Linux 5.8). */
+  | ({
+      readonly op: Remove;
+      readonly kind: "flowtable";
+      readonly flowtable: string;
+      readonly priority?: number;
+      readonly devices?: readonly string[];
+    } & TableRef);
 
 export type OpKind = Op["kind"];
 
@@ -439,6 +462,16 @@ export interface AddressHandlers {
    */
   onChange(): void;
   /** The kernel dropped events (ENOBUFS): read `addresses()` again. */
+  onLost(): void;
+  /** The stream ended for good. */
+  onError(error: Error): void;
+}
+
+/** Who follows network interfaces. */
+export interface LinkHandlers {
+  /** A link came, went or changed: its name or a state of its. Many at once may be one call. */
+  onChange(): void;
+  /** The kernel dropped events (ENOBUFS): read the links again. */
   onLost(): void;
   /** The stream ended for good. */
   onError(error: Error): void;

@@ -131,3 +131,31 @@ test("an IPv6 address that goes when its link goes down is reported", async () =
   await expect.poll(here).toEqual([]);
   await monitor.close();
 });
+
+test("links that come, go or change their name are reported, and addresses are not", async () => {
+  const { kernel } = lab();
+  let changes = 0;
+  const names = async (): Promise<string[]> => [...(await kernel.interfaceNames()).values()];
+  const monitor = await kernel.watchLinks({
+    onChange: () => void changes++,
+    onLost: () => void changes++,
+    onError: (error) => {
+      throw error;
+    },
+  });
+  const reported = async (line: string): Promise<void> => {
+    const before = changes;
+    await ip([line]);
+    await expect.poll(() => changes).toBeGreaterThan(before);
+  };
+  await reported("link add one0 type veth peer name two0");
+  expect(await names()).toEqual(expect.arrayContaining(["one0", "two0"]));
+  await reported("link set two0 name three0");
+  expect(await names()).toContain("three0");
+  await reported("link delete one0");
+  expect(await names()).not.toContain("three0");
+  await monitor.close();
+  const before = changes;
+  await ip(["link add one0 type veth peer name two0", "link delete one0"]);
+  expect(changes).toBe(before);
+});

@@ -21,6 +21,22 @@ const only = (op: Op): Readonly<Record<string, unknown>> => {
   return message.body;
 };
 
+/** A netlink attribute, padded. */
+function attribute(type: number, data: Buffer): Buffer {
+  const bytes = Buffer.alloc((4 + data.length + 3) & ~3);
+  bytes.writeUInt16LE(4 + data.length, 0);
+  bytes.writeUInt16LE(type, 2);
+  data.copy(bytes, 4);
+  return bytes;
+}
+
+/** The attributes of each message, as bytes. */
+function* bodiesOf(bytes: Uint8Array): Generator<Buffer> {
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  for (let at = 0; at < buffer.length; at += (buffer.readUInt32LE(at) + 3) & ~3)
+    yield buffer.subarray(at + 20, at + buffer.readUInt32LE(at));
+}
+
 describe("expressions", () => {
   test.each(
     everyExpr.map((expr) => [JSON.stringify(expr, (_, v: unknown) => (typeof v === "bigint" ? `${v}n` : v)), expr]),
@@ -150,6 +166,41 @@ describe("operations", () => {
     expect(only({ op: "add", kind: "set", ...ref, ...two })).toMatchObject(two);
     const vmap = addresses("v", { flags: SetFlag.map, dataType: DATA_VERDICT });
     expect(only(addSet(ref, vmap))).toMatchObject(vmap);
+  });
+
+  test("flowtable", () => {
+    const flowtable = { kind: "flowtable", ...ref, flowtable: "f" } as const;
+    const [add, devices, whole] = messages([
+      { op: "add", ...flowtable, priority: -5, flags: 2, devices: ["eth0", "a-name-of-15-by"] },
+      { op: "delete", ...flowtable, priority: 0, devices: ["eth0"] },
+      { op: "delete", ...flowtable },
+    ]);
+    expect([add.type, devices.type, whole.type]).toEqual([NEW + 22, NEW + 24, NEW + 24]);
+    const text = (type: number, value: string): Buffer => attribute(type, Buffer.from(`${value}\0`));
+    const number = (type: number, value: number): Buffer => {
+      const bytes = Buffer.alloc(4);
+      bytes.writeInt32BE(value);
+      return attribute(type, bytes);
+    };
+    const hook = (priority: number, ...names: readonly string[]): Buffer => {
+      const list = attribute(0x8000 | 3, Buffer.concat(names.map((name) => text(1, name))));
+      return attribute(0x8000 | 3, Buffer.concat([number(1, 0), number(2, priority), list]));
+    };
+    const named = [text(1, ref.table), text(2, "f")];
+    const sent = addon.encodeBatch([
+      { op: "add", ...flowtable, priority: -5, flags: 2, devices: ["eth0", "a-name-of-15-by"] },
+      { op: "delete", ...flowtable, priority: 0, devices: ["eth0"] },
+      { op: "delete", ...flowtable },
+    ]);
+    // Behind each message's headers of 16 and 4 bytes.
+    const bodies = [...bodiesOf(sent)].slice(1, -1).map((body) => body.toString("hex"));
+    expect(bodies).toEqual(
+      [
+        [...named, hook(-5, "eth0", "a-name-of-15-by"), number(7, 2)],
+        [...named, hook(0, "eth0")],
+        named,
+      ].map((parts) => Buffer.concat(parts).toString("hex")),
+    );
   });
 
   test("sets without an id of their own get different ones", () => {

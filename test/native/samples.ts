@@ -99,6 +99,7 @@ export const full: { readonly [T in Expr["type"]]: readonly Sample<T>[] } = {
     { type: "queue", sregQnum: 1 },
   ],
   last: [{ type: "last", set: 1, msecs: 12345n }],
+  flow_offload: [{ type: "flow_offload", flowtable: "f" }],
   opaque: [
     { type: "opaque", name: "osf", data: bytes(8, 0, 1, 0, 0, 0, 0, 1) },
     { type: "opaque", name: "novel", data: bytes() },

@@ -85,6 +85,8 @@ const PHASES = [
   "addElements",
 ] as const;
 
+/** A declared table has no flowtables. */
+type TableOp = Exclude<Op, { kind: "flowtable" }>;
 type OfAnyTable<T> = T extends unknown ? Omit<T, keyof TableRef> : never;
 
 /** Operations by phase, counted, and what is to be noted once they are in force. */
@@ -99,7 +101,7 @@ export class Phases {
   }
 
   /** `count`: objects that it adds or deletes. */
-  push(phase: (typeof PHASES)[number], ref: TableRef, op: OfAnyTable<Op>, origin: Origin, count = 1): void {
+  push(phase: (typeof PHASES)[number], ref: TableRef, op: OfAnyTable<TableOp>, origin: Origin, count = 1): void {
     this.#ops.get(phase)?.push({ op: { ...op, family: ref.family, table: ref.table }, origin });
     const { kind } = op;
     const counts = this.counts[kind === "elements" ? "element" : kind];

@@ -1,6 +1,7 @@
 import type { Fault } from "../../../src/kernel/errors.js";
 import { addChain, deleteChain } from "./ops/chains.ts";
 import { addElements, deleteElements, flushElements } from "./ops/elements.ts";
+import { addFlowtable, deleteFlowtable } from "./ops/flowtables.ts";
 import { addRule, deleteRule, flushRules } from "./ops/rules.ts";
 import { addSet, deleteSet } from "./ops/sets.ts";
 import { addTable, deleteTable } from "./ops/tables.ts";
@@ -25,6 +26,7 @@ const HANDLERS: Handlers = {
     else if (op.op === "delete" || op.op === "destroy") deleteElements(tx, op);
     else addElements(tx, op);
   },
+  flowtable: (tx, op) => (op.op === "add" || op.op === "create" ? addFlowtable(tx, op) : deleteFlowtable(tx, op)),
 };
 
 export interface BatchOptions {

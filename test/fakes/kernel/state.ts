@@ -182,6 +182,8 @@ function compareEnds(a: Pick<ElementState, "key" | "end">, b: Pick<ElementState,
 export class TableState {
   readonly chains = new Map<string, ChainState>();
   readonly sets = new Map<string, SetState>();
+  /** Names of the devices of each. */
+  readonly flowtables = new Map<string, ReadonlySet<string>>();
   flags: number;
   owner: number | undefined;
   private handles = 0n;
@@ -201,7 +203,7 @@ export class TableState {
 
   /** NFTA_TABLE_USE: anonymous sets are their rules' business. */
   get use(): number {
-    let use = this.chains.size;
+    let use = this.chains.size + this.flowtables.size;
     for (const set of this.sets.values()) if (!set.anonymous) use++;
     return use;
   }

@@ -300,6 +300,10 @@ const INITIALIZERS: Initializers = {
     return {};
   },
   last: accept,
+  flow_offload: (ctx, expr) => {
+    if (!ctx.table.flowtables.has(expr.flowtable)) throw new Refusal("ENOENT");
+    return {};
+  },
   opaque: (ctx, expr) => {
     if (!OTHER_EXPRESSIONS.has(expr.name)) throw new Refusal("ENOENT");
     ctx.registers.trustAll();

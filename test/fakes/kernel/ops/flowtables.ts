@@ -1,0 +1,42 @@
+import { Refusal } from "../state.ts";
+import type { Transaction } from "../transaction.ts";
+import type { Op } from "../../../../src/kernel/types.js";
+import { findTable, unlessAbsent } from "./find.ts";
+
+type FlowtableOp = Extract<Op, { kind: "flowtable" }>;
+
+function put(tx: Transaction, op: FlowtableOp, devices: ReadonlySet<string> | undefined): void {
+  const table = findTable(tx, op);
+  const before = table.flowtables.get(op.flowtable);
+  const set = (state: ReadonlySet<string> | undefined): void => {
+    if (state === undefined) table.flowtables.delete(op.flowtable);
+    else table.flowtables.set(op.flowtable, state);
+  };
+  tx.change(
+    () => set(devices),
+    () => set(before),
+  );
+  tx.note(devices === undefined ? "delete" : "new", "flowtable", table, op.flowtable);
+}
+
+/** nf_tables_newflowtable. Which devices there are is not known here: each name is one. */
+export function addFlowtable(tx: Transaction, op: FlowtableOp): void {
+  const before = findTable(tx, op).flowtables.get(op.flowtable);
+  if (before !== undefined && op.op === "create") throw new Refusal("EEXIST");
+  put(tx, op, new Set([...(before ?? []), ...(op.devices ?? [])]));
+}
+
+/** nf_tables_delflowtable, and nft_delflowtable_hook where it names devices. */
+export function deleteFlowtable(tx: Transaction, op: FlowtableOp): void {
+  const table = unlessAbsent(op.op === "destroy", () => findTable(tx, op));
+  if (table === undefined) return;
+  const before = table.flowtables.get(op.flowtable);
+  if (before === undefined) {
+    if (op.op === "destroy") return;
+    throw new Refusal("ENOENT");
+  }
+  const { devices = [] } = op;
+  if (devices.length === 0) return put(tx, op, undefined);
+  if (devices.some((device) => !before.has(device))) throw new Refusal("ENOENT");
+  put(tx, op, new Set([...before].filter((device) => !devices.includes(device))));
+}
