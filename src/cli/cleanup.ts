@@ -1,4 +1,5 @@
 import { type ReadLegacyChains, removeLeftovers } from "../leftovers/index.js";
+import { removeFlowtable } from "../flowtable/flowtable.js";
 import { createLogger, type Logger, type LogLevel } from "../base/logger.js";
 import { endHandover } from "../handover/removal.js";
 import { TABLE_NAME } from "../ruleset/names.js";
@@ -14,8 +15,8 @@ export async function cleanupCommand(options: { readonly logLevel: LogLevel }): 
 }
 
 /**
- * Removes the tables of both families with the copies of them that `handover` left, and what kube-proxy's other modes left in the tables of
- * iptables-nft and in IPVS, but for virtual servers in `excludeCIDRs`; fine when there is nothing. Connections that IPVS has open are cut. Exit
+ * Removes the tables of both families with the copies of them that `handover` left, the flowtable, and what kube-proxy's other modes left in the
+ * tables of iptables-nft and in IPVS, but for virtual servers in `excludeCIDRs`; fine when there is nothing. Connections that IPVS has open are cut. Exit
  * code 1 when something stays: what the kernel refused, what another process uses, or rules of
  * kube-proxy's that only other tools can remove; the log names it and says what to do.
  */
@@ -37,6 +38,7 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
       }
     }
     if (!(await endHandover({ kernel, log }, FAMILIES))) code = 1;
+    if (!(await removeFlowtable(kernel, log))) code = 1;
     return (await removeLeftovers({ kernel, log, families: FAMILIES, legacyChains, netlink: kernel, excludeCIDRs }))
       ? code
       : 1;

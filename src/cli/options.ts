@@ -117,6 +117,8 @@ export interface OwnOptions {
   readonly serviceCounters?: ServiceCounters;
   /** Series of the metric with connections, at most; 0: no such metric. Default: see ConnectionMetrics. */
   readonly connectionSeries?: number;
+  /** Interfaces between which established connections skip the rules, names or beginnings of names with `*`. */
+  readonly flowtable?: readonly string[];
 }
 
 /** A command line without a sub-command, every value checked by itself. */
@@ -135,6 +137,11 @@ export const COUNTERS_USAGE =
 export const SERIES_FLAG = "connection-series";
 export const SERIES_USAGE =
   "services' ports that the metric nftproxier_service_connections_total names at most, the first by name; 0: no such metric";
+
+export const FLOWTABLE_FLAG = "flowtable";
+export const FLOWTABLE_USAGE =
+  "established TCP connections to services skip all rules, other programs' too, between these interfaces: names, or beginnings of names with *, with commas between them (Linux 6.4; docs/flowtable.md)";
+export const FLOWTABLE_RANGE = "must be names of interfaces, or beginnings of names with * at the end, with commas between them";
 
 /** What is counted, of the flag's value; undefined: that one is none. */
 export function serviceCounters(text: string): ServiceCounters | undefined {
@@ -162,6 +169,7 @@ export const OWN_FLAGS: readonly FlagSpec[] = flagSpecs(false, [
   ["status-page", "bool", "", "", "", "a page for people at /status of the metrics port; it shows names and addresses of services to all who can reach that. By default where the port listens on loopback"],
   [COUNTERS_FLAG, "string", "what", "service", "", COUNTERS_USAGE],
   [SERIES_FLAG, "integer", "number", "2000", "", SERIES_USAGE],
+  [FLOWTABLE_FLAG, "string", "interfaces", "", "", FLOWTABLE_USAGE],
   [GC_INTERVAL_FLAG, "duration", "duration", "", "", "between two garbage collections of the connection tracking table; 0: none in the background. By default it adapts to what they find, 10s to 30m"],
 ]);
 

@@ -1,5 +1,6 @@
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { completionScript, type Shell, SHELLS } from "./completion.js";
+import { parseInterfaces } from "../flowtable/interfaces.js";
 import { closest } from "../config/closest.js";
 import { parseDuration } from "../config/duration.js";
 import type { GcInterval } from "../conntrack/service.js";
@@ -15,6 +16,9 @@ import {
   CONTROL_SOCKET_FLAG,
   CONTROL_SOCKET_USAGE,
   COUNTERS_FLAG,
+  FLOWTABLE_FLAG,
+  FLOWTABLE_RANGE,
+  FLOWTABLE_USAGE,
   COUNTERS_USAGE,
   SERIES_FLAG,
   serviceCounters,
@@ -166,6 +170,7 @@ const VALUE_CHECKS: Readonly<Record<string, { read(text: string): unknown; reado
   [GC_INTERVAL_FLAG]: { read: gcInterval, range: GC_INTERVAL_RANGE },
   [COUNTERS_FLAG]: { read: serviceCounters, range: `must be one of ${SERVICE_COUNTERS.join(", ")}` },
   [SERIES_FLAG]: { read: connectionSeries, range: "must be from 0 to 999999" },
+  [FLOWTABLE_FLAG]: { read: parseInterfaces, range: FLOWTABLE_RANGE },
 };
 
 function readGcInterval(text: string): GcInterval {
@@ -174,16 +179,24 @@ function readGcInterval(text: string): GcInterval {
   return interval;
 }
 
+function readFlowtable(text: string): readonly string[] {
+  const interfaces = parseInterfaces(text);
+  if (interfaces === undefined) throw new InvalidArgumentError(`They ${FLOWTABLE_RANGE}.`);
+  return interfaces;
+}
+
 /** Of values that are right. */
 function ownOptions(given: ReadonlyMap<string, string>): OwnOptions {
   const isSet = (name: string): boolean => readBool(given.get(name) ?? "false");
   const interval = gcInterval(given.get(GC_INTERVAL_FLAG) ?? "");
+  const flowtable = parseInterfaces(given.get(FLOWTABLE_FLAG) ?? "");
   return {
     manifests: given.get("manifests"),
     ownTable: isSet("own-table"),
     allowIncomplete: isSet("allow-incomplete"),
     ...(interval !== undefined && { gcInterval: interval }),
     ...(given.has("status-page") && { statusPage: isSet("status-page") }),
+    ...(flowtable !== undefined && { flowtable }),
     ...countingOptions(given.get(COUNTERS_FLAG), given.get(SERIES_FLAG)),
     ...(given.has(CONTROL_SOCKET_FLAG) && { controlSocket: given.get(CONTROL_SOCKET_FLAG) ?? "" }),
   };
@@ -239,6 +252,9 @@ function addCommands(root: Command, done: Done): void {
     )
     .option(`--${CONTROL_SOCKET_FLAG} <path>`, CONTROL_SOCKET_USAGE)
     .addOption(new Option(`--${COUNTERS_FLAG} <what>`, COUNTERS_USAGE).choices(SERVICE_COUNTERS).default("service"))
+    .addOption(
+      new Option(`--${FLOWTABLE_FLAG} <interfaces>`, FLOWTABLE_USAGE).argParser(readFlowtable).conflicts("once"),
+    )
     .addOption(logLevel())
     .action(
       async (
@@ -248,6 +264,7 @@ function addCommands(root: Command, done: Done): void {
           conntrackGcInterval?: GcInterval;
           controlSocket?: string;
           serviceCounters: ServiceCounters;
+          flowtable?: readonly string[];
           logLevel: LogLevel;
         },
         self: Command,

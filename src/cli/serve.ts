@@ -53,6 +53,7 @@ export async function runCommand(
     readonly conntrackGcInterval?: GcInterval;
     readonly controlSocket?: string;
     readonly serviceCounters?: ServiceCounters;
+    readonly flowtable?: readonly string[];
   },
 ): Promise<number> {
   const logTail = new LogTail();
@@ -65,11 +66,13 @@ export async function runCommand(
     conntrackGcInterval: gcInterval,
     controlSocket,
     serviceCounters,
+    flowtable,
   } = options;
   const more = {
     ...(gcInterval !== undefined && { gcInterval }),
     ...(controlSocket !== undefined && { controlSocket }),
     ...(serviceCounters !== undefined && { serviceCounters }),
+    ...(flowtable !== undefined && { flowtable }),
   };
   const own = { manifests, ownTable, allowIncomplete, ...more };
   return serve(config, { log, logTail, own, once: options.once ?? false });
@@ -110,6 +113,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       ...onTables,
       gcInterval: own.gcInterval ?? "adaptive",
       ...(connectionSeries !== undefined && { connectionSeries }),
+      ...(own.flowtable !== undefined && { flowtable: own.flowtable }),
       controlSocket: controlSocketOf(own.controlSocket),
       logTail: options.logTail,
       ...daemonSignals(log, options.signal),

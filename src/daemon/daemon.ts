@@ -11,6 +11,7 @@
 import type { ProxyConfig } from "../config/index.js";
 import type { StatusBoard } from "../control/status.js";
 import type { GcInterval } from "../conntrack/service.js";
+import { Flowtable, removeFlowtable } from "../flowtable/flowtable.js";
 import { reportForwarding } from "../node/forwarding.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
@@ -34,7 +35,8 @@ import { followConntrack } from "./conntrack-follower.js";
 import { KubernetesEvents } from "./kubernetes-events.js";
 import { MemoryRelease } from "./memory-release.js";
 import { ReadingGate, tableInForce } from "./reading.js";
-import { healthCheckProblems, nodeProblems } from "./problems.js";
+import { flowtableProblems, healthCheckProblems, nodeProblems } from "./problems.js";
+import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
 import type { ServedPort } from "../observe/ports.js";
 import { configuredPorts, Observation, serviceHealth } from "./servers.js";
 
@@ -66,6 +68,8 @@ export interface DaemonOptions {
   readonly serviceCounters: ServiceCounters;
   /** See ConnectionMetricsOptions.series. */
   readonly connectionSeries?: number;
+  /** Interfaces between which established connections skip the rules; absent: none, and what a run before left is removed. */
+  readonly flowtable?: readonly string[];
   /** Where `status` and `services` ask; absent: nowhere. */
   readonly controlSocket?: string | undefined;
   /** Of the connection tracking table, in the background. Default "adaptive". */
@@ -118,6 +122,7 @@ class Daemon {
     const proxier = this.#proxier();
     const board = await this.#answer(proxier, cluster);
     await this.#follow(proxier, events, board);
+    await this.#keepFlowtable(board);
     return this.#serve(proxier, board, cluster);
   }
 
@@ -184,6 +189,21 @@ class Daemon {
     proxier.observe(handover);
     if (node !== undefined) this.#followNode(proxier, events, board);
     recorder.started();
+  }
+
+  async #keepFlowtable(board: StatusBoard): Promise<void> {
+    const { kernel, log, flowtable: interfaces } = this.#options;
+    if (interfaces === undefined) {
+      await removeFlowtable(kernel, log);
+      return;
+    }
+    const { registry } = this.#observation.metrics;
+    const onFailure = registerFlowtableMetrics(registry, () => flowtable.devices.length);
+    const flowtable = new Flowtable({ kernel, log, interfaces, onFailure });
+    this.#closers.add(() => flowtable.close());
+    board.ask(() => flowtableProblems(flowtable));
+    // Services' first write does not wait for it.
+    void flowtable.start();
   }
 
   async #answer(proxier: Proxier, cluster: Cluster | undefined): Promise<StatusBoard> {

@@ -1,5 +1,6 @@
 /** What parts of the daemon know to be wrong with them, as `status` says it. Nothing of it is kept: parts are asked on request. */
 import type { ApiStatus, StatusProblem } from "../control/types.js";
+import type { Flowtable } from "../flowtable/flowtable.js";
 import type { NodeGate } from "../node/node-gate.js";
 import type { ServedPort } from "../observe/ports.js";
 import type { ServiceHealth } from "../observe/service-health.js";
@@ -61,6 +62,15 @@ export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): St
     remedy: "load balancers take this node for one without its endpoints; ss -ltnp shows who has the port; retried",
   }));
   return few(problems, "health checks", "the log names each");
+}
+
+export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "failures">): StatusProblem[] {
+  const stay = "connections go through the rules";
+  const { unsupported } = flowtable;
+  if (unsupported !== undefined)
+    return [{ what: `no flowtable: ${unsupported}`, remedy: `${stay}; remove --flowtable, or use a kernel that has them` }];
+  const problems = flowtable.failures().map((what) => ({ what: `flowtable: ${what}`, remedy: `retried; until then ${stay}` }));
+  return few(problems, "interfaces of the flowtable", "the log names each");
 }
 
 function few(problems: StatusProblem[], what: string, remedy: string): StatusProblem[] {

@@ -1,0 +1,286 @@
+/**
+ * Keeps the flowtable and its interfaces: a table of its own, written in transactions of its own. Whatever fails here, connections
+ * go on through the rules.
+ */
+import { release } from "node:os";
+import { performance } from "node:perf_hooks";
+import { Backoff } from "../base/backoff.js";
+import type { Logger } from "../base/logger.js";
+import { KernelError } from "../kernel/errors.js";
+import type { NftKernel } from "../kernel/nft-kernel.js";
+import type { Monitor, Op } from "../kernel/types.js";
+import { isKernelAtLeast } from "../node/kernel-release.js";
+import { isMeant } from "./interfaces.js";
+import { addDevices, createTable, deleteTable, FLOWTABLE_REF, OFFLOAD_CHAIN, removeDevices } from "./operations.js";
+
+export type FlowtableKernel = Pick<NftKernel, "commit" | "tables" | "rules" | "interfaceNames" | "watchLinks">;
+
+export interface FlowtableOptions {
+  readonly kernel: FlowtableKernel;
+  readonly log: Logger;
+  /** Names, or beginnings of names with a trailing `*`. */
+  readonly interfaces: readonly string[];
+  /** A failure, each time: for a metric. */
+  readonly onFailure?: () => void;
+  /** As `uname -r` says it; default: this kernel's. */
+  readonly kernelRelease?: string;
+  /** Between two looks at whether another process removed it, ms. */
+  readonly checkIntervalMs?: number;
+}
+
+/**
+ * Before, ctnetlink refuses (EBUSY) to delete the entry of an offloaded connection: commit 9b7c68b3911a, "netfilter: ctnetlink: Support
+ * offloaded conntrack entry deletion". Stable releases of 2023 have it, too, but distributions' release names do not say which they are.
+ */
+const SINCE = [6, 4] as const;
+/** A flowtable keeps the names of devices that are gone (nft_flowtable_event no longer removes them); before, that is the kernel's work. */
+const KEEPS_NAMES = [6, 16] as const;
+/** Links change in bursts: a pod's comes, is renamed, gets its addresses. */
+const COALESCE_MS = 100;
+const CHECK_INTERVAL_MS = 60_000;
+const FIRST_RETRY_MS = 200;
+const LONGEST_RETRY_MS = 60_000;
+const WITHOUT = "connections stay in the rules";
+
+/** What the kernel answers to a flowtable without devices where it was built without them (nft_flowtable_type_get). */
+const UNSUPPORTED: readonly (string | undefined)[] = ["ENOENT", "EOPNOTSUPP"];
+
+export class Flowtable {
+  readonly #options: FlowtableOptions;
+  readonly #backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
+  /** Interfaces in it, with their indices: one that was made anew under its name is another. Undefined: it is to be made. */
+  #devices: Map<string, number> | undefined;
+  /** Interfaces that the kernel refuses, and why. */
+  readonly #refused = new Map<string, string>();
+  #failure: string | undefined;
+  #unsupported: string | undefined;
+  #watch: Monitor | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  /** When the timer is due, ms of performance.now(). */
+  #due = Infinity;
+  #check: NodeJS.Timeout | undefined;
+  #running: Promise<void> | undefined;
+  #again = false;
+  #closed = false;
+
+  constructor(options: FlowtableOptions) {
+    this.#options = options;
+  }
+
+  /** Begins; what fails is logged and tried again. Never rejects. */
+  async start(): Promise<void> {
+    const { log, kernelRelease = release(), checkIntervalMs = CHECK_INTERVAL_MS } = this.#options;
+    if (!isKernelAtLeast(kernelRelease, SINCE)) {
+      this.#giveUp(`Linux ${SINCE.join(".")} is needed: before, tracked connections in a flowtable cannot be deleted`);
+      await removeFlowtable(this.#options.kernel, log);
+      return;
+    }
+    await this.#run();
+    if (this.#unsupported !== undefined || this.#closed) return;
+    this.#check = setInterval(() => void this.#lookForTable(), checkIntervalMs);
+    this.#check.unref();
+  }
+
+  /** Interfaces in the flowtable. */
+  get devices(): readonly string[] {
+    return [...(this.#devices?.keys() ?? [])];
+  }
+
+  /** Why there is none, for as long as this runs. */
+  get unsupported(): string | undefined {
+    return this.#unsupported;
+  }
+
+  /** What is wrong and retried. */
+  failures(): readonly string[] {
+    const refused = [...this.#refused].map(([name, reason]) => `interface ${name}: ${reason}`);
+    return this.#failure === undefined ? refused : [this.#failure, ...refused];
+  }
+
+  /** The table stays, as the services' tables do. No write behind this. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    clearInterval(this.#check);
+    await this.#running;
+    await this.#watch?.close();
+    this.#watch = undefined;
+  }
+
+  /** One at a time; a call during one has it run once more. */
+  #run(): Promise<void> {
+    this.#again = true;
+    this.#running ??= this.#reconcileAll().finally(() => {
+      this.#running = undefined;
+    });
+    return this.#running;
+  }
+
+  async #reconcileAll(): Promise<void> {
+    while (this.#again && !this.#closed && this.#unsupported === undefined) {
+      this.#again = false;
+      try {
+        // Subscribed before the read, so that no change falls between the two.
+        await this.#subscribe();
+        await this.#reconcile();
+        this.#settle();
+      } catch (error) {
+        this.#fail(error);
+      }
+    }
+  }
+
+  async #subscribe(): Promise<void> {
+    if (this.#watch !== undefined) return;
+    const changed = (): void => this.#runIn(COALESCE_MS);
+    const onError = (error: Error): void => {
+      this.#watch = undefined;
+      this.#fail(error);
+    };
+    this.#watch = await this.#options.kernel.watchLinks({ onChange: changed, onLost: changed, onError });
+  }
+
+  async #reconcile(): Promise<void> {
+    const { kernel, interfaces, kernelRelease = release() } = this.#options;
+    const names = await kernel.interfaceNames();
+    const meant = new Map([...names].filter(([, name]) => isMeant(name, interfaces)).map(([index, name]) => [name, index]));
+    const devices = this.#devices ?? (await this.#create());
+    if (devices === undefined) return;
+    const gone = [...devices].filter(([name, index]) => meant.get(name) !== index).map(([name]) => name);
+    for (const name of gone) devices.delete(name);
+    if (gone.length > 0 && isKernelAtLeast(kernelRelease, KEEPS_NAMES)) await this.#forget(gone);
+    for (const name of this.#refused.keys()) if (!meant.has(name)) this.#refused.delete(name);
+    const added = [...meant].filter(([name]) => !devices.has(name));
+    await this.#add(new Map(added), devices);
+  }
+
+  /** Undefined: this kernel has no flowtables. */
+  async #create(): Promise<Map<string, number> | undefined> {
+    const { kernel, log, interfaces } = this.#options;
+    try {
+      await kernel.commit(createTable(interfaces));
+    } catch (error) {
+      if (!(error instanceof KernelError) || error.code !== "refused" || !UNSUPPORTED.includes(errnoOf(error))) throw error;
+      this.#giveUp("this kernel was built without them (CONFIG_NF_FLOW_TABLE_INET, CONFIG_NFT_FLOW_OFFLOAD)");
+      await removeFlowtable(kernel, log);
+      return undefined;
+    }
+    log.info({ table: FLOWTABLE_REF.table, interfaces }, "flowtable made");
+    return (this.#devices = new Map());
+  }
+
+  /** All in one transaction; where that is refused, each in its own. */
+  async #add(added: ReadonlyMap<string, number>, devices: Map<string, number>): Promise<void> {
+    if (added.size === 0) return;
+    const names = [...added.keys()];
+    const put = (name: string): void => {
+      devices.set(name, added.get(name)!);
+      this.#refused.delete(name);
+    };
+    if ((await this.#tried(addDevices(names))) === undefined) {
+      names.forEach(put);
+      this.#options.log.info({ added: names, interfaces: devices.size }, "interfaces added to the flowtable");
+      return;
+    }
+    for (const name of names) {
+      const refusal = await this.#tried(addDevices([name]));
+      if (refusal === undefined) put(name);
+      else this.#refuse(name, refusal);
+    }
+  }
+
+  /** One that the kernel has forgotten by itself is no failure. */
+  async #forget(gone: readonly string[]): Promise<void> {
+    if ((await this.#tried(removeDevices(gone))) === undefined) return;
+    for (const name of gone) await this.#tried(removeDevices([name]));
+  }
+
+  /** Undefined: done. Else what the kernel refused; other errors, among them an unknown outcome, are thrown. */
+  async #tried(ops: readonly Op[]): Promise<KernelError | undefined> {
+    try {
+      await this.#options.kernel.commit(ops);
+      return undefined;
+    } catch (error) {
+      if (error instanceof KernelError && error.code === "refused") return error;
+      throw error;
+    }
+  }
+
+  /** One that has gone meanwhile is refused, too; the next look no longer finds it. */
+  #refuse(name: string, error: KernelError): void {
+    if (!this.#refused.has(name)) {
+      this.#options.onFailure?.();
+      this.#options.log.warn({ interface: name, err: error }, "the kernel refused an interface of the flowtable; retrying");
+    }
+    this.#refused.set(name, error.message);
+  }
+
+  #settle(): void {
+    if (this.#unsupported !== undefined) return;
+    if (this.#failure !== undefined) this.#options.log.info("the flowtable is kept again");
+    this.#failure = undefined;
+    if (this.#refused.size > 0) this.#runIn(this.#backoff.next());
+    else this.#backoff.reset();
+  }
+
+  /** What is in the kernel is not known any more: the table is made anew. */
+  #fail(error: unknown): void {
+    if (this.#closed) return;
+    const { log, onFailure } = this.#options;
+    const retryMs = this.#backoff.next();
+    onFailure?.();
+    const level = this.#failure === undefined ? "warn" : "debug";
+    log[level]({ err: error, retryMs }, "keeping the flowtable failed; retrying");
+    this.#failure = error instanceof Error ? error.message : String(error);
+    if (!(error instanceof KernelError) || error.details.action === "commit") this.#devices = undefined;
+    this.#runIn(retryMs);
+  }
+
+  #giveUp(reason: string): void {
+    this.#unsupported = reason;
+    this.#options.onFailure?.();
+    this.#options.log.warn({ reason }, `no flowtable; ${WITHOUT}`);
+  }
+
+  /** An earlier time that is set already stays. */
+  #runIn(ms: number): void {
+    const due = performance.now() + ms;
+    if (this.#closed || this.#unsupported !== undefined || due >= this.#due) return;
+    clearTimeout(this.#timer);
+    this.#due = due;
+    this.#timer = setTimeout(() => {
+      this.#due = Infinity;
+      void this.#run();
+    }, ms);
+  }
+
+  async #lookForTable(): Promise<void> {
+    const { kernel, log } = this.#options;
+    if (this.#devices === undefined || this.#running !== undefined || this.#closed) return;
+    try {
+      const rules = await kernel.rules(FLOWTABLE_REF, OFFLOAD_CHAIN);
+      if (rules.some(({ exprs }) => exprs.some(({ type }) => type === "flow_offload"))) return;
+      log.warn({ table: FLOWTABLE_REF.table }, "another process removed the flowtable; making it again");
+      this.#devices = undefined;
+      await this.#run();
+    } catch (error) {
+      if (!this.#closed) log.debug({ err: error }, "looking for the flowtable failed");
+    }
+  }
+}
+
+const errnoOf = ({ details }: KernelError): string | undefined => details.faults?.[0]?.errno ?? details.errno;
+
+/** Removes the table where there is one. False where that fails: it is logged. Never rejects. */
+export async function removeFlowtable(kernel: Pick<FlowtableKernel, "tables" | "commit">, log: Logger): Promise<boolean> {
+  try {
+    if (!(await kernel.tables("inet")).some(({ table }) => table === FLOWTABLE_REF.table)) return true;
+    await kernel.commit(deleteTable());
+    log.info({ table: FLOWTABLE_REF.table }, "flowtable removed");
+    return true;
+  } catch (error) {
+    log.error({ table: FLOWTABLE_REF.table, err: error }, "the flowtable could not be removed");
+    return false;
+  }
+}

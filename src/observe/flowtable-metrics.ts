@@ -1,0 +1,19 @@
+/** Metrics of the flowtable, registered where one is asked for. */
+import { Counter, Gauge, type Registry } from "prom-client";
+
+/** Registers its metrics. @returns counts a failure. */
+export function registerFlowtableMetrics(registry: Registry, interfaces: () => number): () => void {
+  const registers = [registry];
+  const gauge: Gauge = new Gauge({
+    name: "nftproxier_flowtable_interfaces",
+    help: "Interfaces in the flowtable",
+    registers,
+    collect: () => gauge.set(interfaces()),
+  });
+  const failures = new Counter({
+    name: "nftproxier_flowtable_failures_total",
+    help: "Times that the flowtable could not be kept, or that the kernel refused an interface of it",
+    registers,
+  });
+  return () => failures.inc();
+}

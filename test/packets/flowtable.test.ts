@@ -1,0 +1,328 @@
+/** `--flowtable`: established connections to services skip the rules, and all else of them stays as it is without. */
+import { randomBytes } from "node:crypto";
+import type { ChildProcess } from "node:child_process";
+import { pino } from "pino";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+
+import { Flowtable } from "../../src/flowtable/flowtable.ts";
+import { createTable, FLOWTABLE_REF } from "../../src/flowtable/operations.ts";
+import { NftKernel } from "../../src/kernel/nft-kernel.ts";
+import { eventually } from "../lab/eventually.ts";
+import { patience } from "../lab/patience.ts";
+import { FAMILIES } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { Conversation, startEchoServer } from "./support/conversation.ts";
+import {
+  clusterIP,
+  type EndpointSpec,
+  type Manifest,
+  nodePort,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+import { Tracked } from "./support/tracked.ts";
+
+/** In the tests' own network namespace, and rolled back. */
+async function hasFlowtables(): Promise<boolean> {
+  const kernel = await NftKernel.open();
+  try {
+    await kernel.commit(createTable([]), { dryRun: true });
+    return true;
+  } catch {
+    return false;
+  } finally {
+    await kernel.close();
+  }
+}
+const supported = await hasFlowtables();
+
+const ECHO_PORT = 9999;
+const OFFLOADED = 1 << 14;
+/** More packets than a connection has before it is offloaded. */
+const WORDS = 12;
+const INTERFACES = "eth0,eth1,pod*,cbr0";
+const RESETS = { "nft-proxier.dev/reset-removed-endpoints": "true" };
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await Cluster.create([
+    { name: "a", on: "node" },
+    { name: "b", on: "node" },
+    { name: "c", on: "node", link: "bridge" },
+    { name: "r1", on: "remote" },
+  ]);
+  for (const pod of ["a", "b", "c"]) {
+    const { namespace, address } = cluster.lab.pod(pod);
+    for (const family of FAMILIES) await startEchoServer(namespace, address[family], ECHO_PORT);
+  }
+});
+afterAll(() => cluster.destroy());
+const open: Conversation[] = [];
+afterEach(() => {
+  for (const conversation of open.splice(0)) conversation.close();
+});
+
+function chat(endpoints: ServiceSpec["endpoints"], annotations: Readonly<Record<string, string>> = RESETS): Manifest[] {
+  const spec: ServiceSpec = { name: "chat", n: 1, endpoints, protocols: ["tcp"], metadata: { annotations } };
+  return serviceObjects(cluster.lab, spec).map((object) =>
+    object["kind"] === "Service"
+      ? object
+      : { ...object, ports: (object["ports"] as Manifest[]).map((port) => ({ ...port, port: ECHO_PORT })) },
+  );
+}
+const WAYS = [clusterIP, nodePort].map((way) => way({ name: "chat", n: 1, endpoints: [] }));
+
+interface Named {
+  readonly name: string;
+  readonly conversation: Conversation;
+}
+
+async function connect(sources = ["client", "b"], ways = WAYS): Promise<readonly Named[]> {
+  const made = sources.flatMap((from) =>
+    ways.flatMap((to) =>
+      FAMILIES.map(async (family) => {
+        const conversation = await Conversation.open(cluster.source(from).namespace, to.address[family], to.port);
+        open.push(conversation);
+        return { name: `${family} ${from} → ${to.name}`, conversation };
+      }),
+    ),
+  );
+  return Promise.all(made);
+}
+const say = (connections: readonly Named[], word: string): Promise<string[]> =>
+  Promise.all(connections.map(async ({ name, conversation }) => `${name}: ${await conversation.say(word)}`));
+const all = (connections: readonly Named[], answer: string): string[] =>
+  connections.map(({ name }) => `${name}: ${answer}`);
+
+async function talk(connections: readonly Named[]): Promise<void> {
+  for (let i = 0; i < WORDS; i++) expect(await say(connections, `word ${i}`)).toEqual(all(connections, `word ${i}`));
+}
+
+const table = async (): Promise<string> =>
+  (await cluster.node.run(["nft", "list", "table", FLOWTABLE_REF.family, FLOWTABLE_REF.table])).stdout;
+
+const [where, because] = supported ? [describe, ""] : [describe.skip, ": skipped, as this kernel has no flowtables"];
+
+where(`with a flowtable${because}`, () => {
+  let tracked: Tracked;
+  let kernel: NftKernel;
+  let flowtable: Flowtable;
+  const lines: string[] = [];
+  beforeAll(async () => {
+    tracked = await Tracked.start(cluster);
+    kernel = await NftKernel.open({ netns: `/run/netns/${cluster.node.name}` });
+    const log = pino({ level: "warn" }, { write: (line: string) => void lines.push(line) });
+    flowtable = new Flowtable({ kernel, log, interfaces: INTERFACES.split(","), checkIntervalMs: 200 });
+    await flowtable.start();
+  });
+  afterAll(async () => {
+    await flowtable.close();
+    await kernel.close();
+    await tracked.stop();
+  });
+  afterEach(async () => {
+    await tracked.apply([]);
+    await tracked.conntrack.idle();
+    await tracked.table.deleteMatching({});
+    expect(flowtable.failures()).toEqual([]);
+    expect(lines.splice(0)).toEqual([]);
+  });
+
+  const apply = async (...args: Parameters<typeof chat>): Promise<void> => {
+    await tracked.apply(chat(...args));
+    await tracked.conntrack.idle();
+  };
+  const entries = async () => (await tracked.entries()).filter(({ original }) => original.protocol === 6);
+  const offloaded = async () => (await entries()).filter(({ status }) => (status & OFFLOADED) !== 0);
+  const connectOffloaded = async (...args: Parameters<typeof connect>): Promise<readonly Named[]> => {
+    const connections = await connect(...args);
+    await talk(connections);
+    expect(await offloaded()).toHaveLength(connections.length);
+    return connections;
+  };
+
+  test("nft prints it, with the interfaces that there are", async () => {
+    expect(flowtable.devices.toSorted()).toEqual(["cbr0", "eth0", "eth1", "pod0", "pod1", "pod2"]);
+    const text = await table();
+    expect(text).toContain("devices = { cbr0, eth0, eth1, pod0, pod1, pod2 }");
+    expect(text).toMatch(/counter\n/);
+    expect(text).toContain("ct packets > 20 flow add @services counter packets 0 bytes 0");
+    expect(text).toContain("ct state established ct status dnat meta l4proto tcp goto incoming");
+    expect(text).toContain('iifname "pod*" goto outgoing');
+    expect(text).toContain('oifname "eth0" goto offload');
+  });
+
+  test.each(["a", "c"])("data of both directions arrives as it was sent, and is counted: endpoint %s", async (pod) => {
+    await apply([pod]);
+    const connections = await connectOffloaded();
+    const word = randomBytes(128 << 10).toString("hex");
+    expect(await say(connections, word)).toEqual(all(connections, word));
+    const found = await entries();
+    expect(found).toHaveLength(connections.length);
+    for (const { counters } of found) {
+      expect(counters?.original.bytes).toBeGreaterThan(word.length);
+      expect(counters?.reply.bytes).toBeGreaterThan(word.length);
+    }
+  });
+
+  test("a few packets are not offloaded, nor connections past services or by other interfaces", async () => {
+    await apply(["a"]);
+    const [first] = await connect(["client"], WAYS.slice(0, 1));
+    await first.conversation.say("hello");
+    expect(await entries()).not.toEqual([]);
+    expect(await offloaded()).toEqual([]);
+    const direct = await Conversation.open(cluster.lab.client, cluster.lab.pod("a").address.ip, ECHO_PORT);
+    open.push(direct);
+    await talk([{ name: "direct", conversation: direct }]);
+    await cluster.node.ip(["link set pod1 name other1"]);
+    try {
+      await talk(await connect(["b"], WAYS.slice(0, 1)));
+      expect(await offloaded()).toEqual([]);
+    } finally {
+      await cluster.node.ip(["link set other1 name pod1"]);
+    }
+    await eventually(() => expect(flowtable.devices).toContain("pod1"));
+  });
+
+  test("a removed endpoint's connections are reset where the service asks, with another endpoint or none left", async () => {
+    for (const left of [["r1"], []]) {
+      await apply(["a"]);
+      const connections = await connectOffloaded();
+      await apply(left);
+      expect(await offloaded()).toEqual([]);
+      expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
+    }
+  });
+
+  test("connections go on where the service does not ask, and to endpoints that stay", async () => {
+    await apply(["a"], {});
+    const connections = await connectOffloaded();
+    await apply(["r1"], {});
+    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    await apply([], {});
+    expect(await say(connections, "still there")).toEqual(all(connections, "still there"));
+    expect(await offloaded()).toHaveLength(connections.length);
+  });
+
+  test("connections to an endpoint that terminates are reset when their time is over", async () => {
+    const seconds = patience(2);
+    const annotations = { "nft-proxier.dev/drain-seconds": String(seconds) };
+    const terminating: EndpointSpec = { pod: "a", ready: false, serving: true, terminating: true };
+    await apply(["a"], annotations);
+    const connections = await connectOffloaded();
+    await apply([terminating, "r1"], annotations);
+    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    await eventually(async () => expect(await entries()).toEqual([]));
+    expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
+  });
+
+  test("offloaded connections count for a service's limit until they are closed", async () => {
+    await apply(["a"], { "nft-proxier.dev/max-connections": "1" });
+    const [vip] = WAYS;
+    for (const family of FAMILIES) {
+      const { namespace } = cluster.source("client");
+      const first = await Conversation.open(namespace, vip.address[family], vip.port);
+      open.push(first);
+      await talk([{ name: family, conversation: first }]);
+      const again = async (): Promise<void> => {
+        open.push(await Conversation.open(namespace, vip.address[family], vip.port));
+      };
+      await expect(again()).rejects.toThrow("ECONNREFUSED");
+      first.close();
+      await eventually(again);
+      await expect(again()).rejects.toThrow("ECONNREFUSED");
+      open.pop()?.close();
+    }
+  });
+
+  test("no write fails while interfaces come and go, and new ones are in the flowtable", async () => {
+    await apply(["a"]);
+    const connections = await connectOffloaded(["client"]);
+    for (let i = 0; i < 20; i++) {
+      await cluster.node.ip([`link add podnew${i % 3} type dummy`, `link set podnew${i % 3} up`]);
+      await apply(i % 2 === 0 ? ["a", "b"] : ["a"]);
+      if (i % 3 === 0) await eventually(() => expect(flowtable.devices).toContain("podnew0"));
+      await cluster.node.ip([`link delete podnew${i % 3}`]);
+    }
+    await cluster.node.ip(["link add podlast type dummy"]);
+    await eventually(async () => expect(await table()).toContain("podlast"));
+    await cluster.node.ip(["link set podlast name podrenamed"]);
+    await eventually(() => expect(flowtable.devices).toContain("podrenamed"));
+    await cluster.node.ip(["link delete podrenamed"]);
+    await eventually(() => expect(flowtable.devices).not.toContain("podrenamed"));
+    expect(await table()).not.toMatch(/podnew|podlast|podrenamed/);
+    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    // A link that was gone as it was to be added may have been refused, and said so.
+    lines.splice(0);
+  });
+
+  test("interfaces that another process takes out of it end no connection", async () => {
+    await apply(["a"]);
+    const connections = await connectOffloaded(["client"]);
+    const devices = ["eth1", "pod0"];
+    const theirs = { ...FLOWTABLE_REF, kind: "flowtable", flowtable: "services", priority: 0 } as const;
+    await kernel.commit([{ op: "delete", ...theirs, devices }]);
+    await talk(connections);
+    await kernel.commit([{ op: "add", ...theirs, flags: 2, devices }]);
+    await talk(connections);
+    expect(await offloaded()).toHaveLength(connections.length);
+  });
+
+  test("is made again when another process removed it, and connections go on", async () => {
+    await apply(["a"]);
+    const connections = await connectOffloaded(["client"]);
+    await cluster.node.mustRun(["nft", "delete", "table", FLOWTABLE_REF.family, FLOWTABLE_REF.table]);
+    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    await eventually(async () => expect(await table()).toContain("pod2"));
+    await talk(connections);
+    expect(await offloaded()).toHaveLength(connections.length);
+    expect(lines.splice(0).join()).toContain("another process removed the flowtable");
+  });
+});
+
+describe("the program", () => {
+  let daemon: ChildProcess;
+  let log = "";
+  const begin = async (...flags: readonly string[]): Promise<void> => {
+    log = "";
+    daemon = cluster.start(["run", ...(await cluster.write(chat(["a"]))), ...flags]);
+    daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+    await expect.poll(() => log).toMatch(/"msg":"(synced|nothing written)"[^]*"msg":"(synced|nothing written)"/);
+  };
+  const end = async (): Promise<void> => {
+    const ended = new Promise((resolve) => daemon.once("exit", resolve));
+    daemon.kill("SIGTERM");
+    expect(await ended).toBe(0);
+  };
+
+  test("without the flag leaves no trace, and removes what a run before left", async () => {
+    if (supported) {
+      await begin("--flowtable", INTERFACES);
+      await eventually(async () => expect(await table()).toContain("pod2"));
+      await end();
+      expect(await table()).toContain("pod2");
+    } else {
+      await cluster.node.mustRun(["nft", "add", "table", FLOWTABLE_REF.family, FLOWTABLE_REF.table]);
+    }
+    await begin();
+    await eventually(async () => expect(await table()).toBe(""));
+    await end();
+  });
+
+  test("cleanup removes it", async () => {
+    await cluster.node.mustRun(["nft", "add", "table", FLOWTABLE_REF.family, FLOWTABLE_REF.table]);
+    expect((await cluster.command(["cleanup"])).code).toBe(0);
+    expect(await table()).toBe("");
+  });
+
+  if (!supported)
+    test("says once that the kernel has none, and serves", async () => {
+      await begin("--flowtable", INTERFACES);
+      await eventually(() => expect(log).toContain("no flowtable; connections stay in the rules"));
+      const connections = await connect(["client"]);
+      await talk(connections);
+      await end();
+      expect(log.match(/no flowtable/g)).toHaveLength(1);
+      expect(await table()).toBe("");
+    });
+});

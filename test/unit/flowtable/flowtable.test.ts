@@ -1,0 +1,180 @@
+/** What is written of a flowtable as interfaces come and go, and what follows each kind of failure. The kernel is a fake: it has no devices. */
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { Flowtable, type FlowtableOptions, removeFlowtable } from "../../../src/flowtable/flowtable.js";
+import { FLOWTABLE_REF } from "../../../src/flowtable/operations.js";
+import type { LinkHandlers, Op } from "../../../src/kernel/types.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
+import { keptIn, type LogLine } from "../../support/log.ts";
+
+class LinkedKernel extends FakeKernel {
+  names = new Map([
+    [1, "lo"],
+    [2, "eth0"],
+    [3, "pod1"],
+    [4, "other0"],
+  ]);
+  handlers: LinkHandlers | undefined;
+  watches = 0;
+
+  interfaceNames(): Promise<ReadonlyMap<number, string>> {
+    return Promise.resolve(this.names);
+  }
+
+  watchLinks(handlers: LinkHandlers): Promise<{ close(): Promise<void> }> {
+    this.watches++;
+    this.handlers = handlers;
+    return Promise.resolve({ close: () => Promise.resolve() });
+  }
+
+  async link(change: (names: Map<number, string>) => void): Promise<void> {
+    change(this.names);
+    this.handlers?.onChange();
+    await pass(100);
+  }
+}
+
+let kernel: LinkedKernel;
+let lines: LogLine[];
+let failures: number;
+let subject: Flowtable | undefined;
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  kernel = new LinkedKernel();
+  lines = [];
+  failures = 0;
+});
+afterEach(async () => {
+  await subject?.close();
+  subject = undefined;
+  vi.useRealTimers();
+});
+
+const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
+const said = (): string[] => lines.map(({ level, msg }) => `${level} ${msg}`);
+
+async function start(options: Partial<FlowtableOptions> = {}): Promise<Flowtable> {
+  const onFailure = (): void => void failures++;
+  const shared = { kernel, log: keptIn(lines, "info"), interfaces: ["eth0", "pod*"], onFailure, kernelRelease: "6.12.0" };
+  subject = new Flowtable({ ...shared, ...options });
+  await subject.start();
+  return subject;
+}
+
+const adds = (name: string) => (op: Op) =>
+  op.kind === "flowtable" && op.op === "add" && (op.devices?.includes(name) ?? false);
+const last = (): readonly Op[] | undefined => kernel.commits.at(-1);
+
+test("interfaces that are named are in it, and follow those that come and go", async () => {
+  const flowtable = await start();
+  expect(flowtable.devices).toEqual(["eth0", "pod1"]);
+  await kernel.link((names) => names.set(5, "pod2").set(6, "veth9"));
+  expect(flowtable.devices).toEqual(["eth0", "pod1", "pod2"]);
+  expect(last()).toMatchObject([{ op: "add", kind: "flowtable", flags: 2, devices: ["pod2"] }]);
+  const commits = kernel.commits.length;
+  await kernel.link((names) => names.delete(3));
+  expect(flowtable.devices).toEqual(["eth0", "pod2"]);
+  // That is the kernel's work.
+  expect(kernel.commits).toHaveLength(commits);
+  // Another device under the name of one that was there.
+  await kernel.link((names) => (names.delete(5), names.set(7, "pod2")));
+  expect(last()).toMatchObject([{ op: "add", devices: ["pod2"] }]);
+  expect([failures, flowtable.failures()]).toEqual([0, []]);
+});
+
+test("from Linux 6.16 on, names of interfaces that are gone are removed", async () => {
+  await start({ kernelRelease: "6.16.1" });
+  await kernel.link((names) => names.delete(3));
+  expect(last()).toMatchObject([{ op: "delete", kind: "flowtable", devices: ["pod1"] }]);
+});
+
+test("a continuous change of links does not keep it from being written", async () => {
+  const flowtable = await start();
+  kernel.names.set(5, "pod2");
+  for (let i = 0; i < 4; i++) {
+    kernel.handlers?.onChange();
+    await pass(50);
+  }
+  expect(flowtable.devices).toContain("pod2");
+});
+
+test("256 interfaces go into one operation", async () => {
+  kernel.names = new Map(Array.from({ length: 600 }, (_, i) => [i + 2, `pod${i}`]));
+  const flowtable = await start();
+  expect(flowtable.devices).toHaveLength(600);
+  expect(last()?.map((op) => op.kind === "flowtable" && op.devices?.length)).toEqual([256, 256, 88]);
+});
+
+test("an interface that the kernel refuses keeps no other one out; said and counted once, retried", async () => {
+  kernel.failNext({ when: adds("pod1"), errno: "EOPNOTSUPP" });
+  kernel.failNext({ when: adds("pod1"), errno: "EOPNOTSUPP" });
+  kernel.failNext({ when: adds("pod1"), errno: "EOPNOTSUPP" });
+  const flowtable = await start();
+  expect(flowtable.devices).toEqual(["eth0"]);
+  expect(flowtable.failures()).toMatchObject([expect.stringContaining("interface pod1")]);
+  await pass(60_000);
+  expect(flowtable.devices).toEqual(["eth0", "pod1"]);
+  expect(flowtable.failures()).toEqual([]);
+  expect(failures).toBe(1);
+  expect(said().filter((line) => line.startsWith("warn"))).toEqual([
+    "warn the kernel refused an interface of the flowtable; retrying",
+  ]);
+});
+
+test("a kernel without flowtables is named once, and no table stays", async () => {
+  await kernel.commit([{ op: "add", kind: "table", ...FLOWTABLE_REF }]);
+  kernel.failNext({ when: ({ kind }) => kind === "flowtable", errno: "ENOENT" });
+  const flowtable = await start();
+  expect(flowtable.unsupported).toContain("CONFIG_NFT_FLOW_OFFLOAD");
+  await kernel.link((names) => names.set(5, "pod2"));
+  await pass(120_000);
+  expect(said()).toEqual(["warn no flowtable; connections stay in the rules", "info flowtable removed"]);
+  expect(await kernel.tables("inet")).toEqual([]);
+});
+
+test("before Linux 6.4 nothing is written", async () => {
+  const flowtable = await start({ kernelRelease: "6.1.0-50-amd64" });
+  expect(flowtable.unsupported).toContain("Linux 6.4 is needed");
+  expect(kernel.commits).toEqual([]);
+  expect(kernel.watches).toBe(0);
+});
+
+test("a write whose outcome is not known makes the table anew, and says when that went well", async () => {
+  const flowtable = await start();
+  kernel.loseReply();
+  await kernel.link((names) => names.set(5, "pod2"));
+  expect(flowtable.failures()).toHaveLength(1);
+  await pass(1000);
+  expect(flowtable.failures()).toEqual([]);
+  expect(flowtable.devices).toEqual(["eth0", "pod1", "pod2"]);
+  expect(said().slice(-3)).toEqual(["info flowtable made", "info interfaces added to the flowtable", "info the flowtable is kept again"]);
+  expect(failures).toBe(1);
+});
+
+test("a stream of events that ended is opened again", async () => {
+  const flowtable = await start();
+  kernel.handlers?.onError(new Error("the socket is gone"));
+  kernel.names.set(5, "pod2");
+  await pass(1000);
+  expect(kernel.watches).toBe(2);
+  expect(flowtable.devices).toContain("pod2");
+});
+
+test("is made again within a minute when another process removed it", async () => {
+  const flowtable = await start();
+  await removeFlowtable(kernel.asOther(), keptIn([]));
+  await pass(60_000);
+  expect((await kernel.tables("inet")).map(({ table }) => table)).toEqual([FLOWTABLE_REF.table]);
+  expect(flowtable.devices).toEqual(["eth0", "pod1"]);
+  expect(said()).toContain("warn another process removed the flowtable; making it again");
+});
+
+test("nothing is written behind the end, and the table stays", async () => {
+  const flowtable = await start();
+  await flowtable.close();
+  const commits = kernel.commits.length;
+  await kernel.link((names) => names.set(5, "pod2"));
+  await pass(120_000);
+  expect(kernel.commits).toHaveLength(commits);
+  expect(await kernel.tables("inet")).toHaveLength(1);
+});
