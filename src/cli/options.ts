@@ -141,7 +141,8 @@ export const SERIES_USAGE =
 export const FLOWTABLE_FLAG = "flowtable";
 export const FLOWTABLE_USAGE =
   "established TCP connections to services skip all rules, other programs' too, between these interfaces: names, or beginnings of names with *, with commas between them (Linux 6.4; docs/flowtable.md)";
-export const FLOWTABLE_RANGE = "must be names of interfaces, or beginnings of names with * at the end, with commas between them";
+export const FLOWTABLE_RANGE =
+  "must be names of interfaces, or beginnings of names with * at the end, with commas between them";
 
 /** What is counted, of the flag's value; undefined: that one is none. */
 export function serviceCounters(text: string): ServiceCounters | undefined {

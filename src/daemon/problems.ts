@@ -68,8 +68,12 @@ export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "fa
   const stay = "connections go through the rules";
   const { unsupported } = flowtable;
   if (unsupported !== undefined)
-    return [{ what: `no flowtable: ${unsupported}`, remedy: `${stay}; remove --flowtable, or use a kernel that has them` }];
-  const problems = flowtable.failures().map((what) => ({ what: `flowtable: ${what}`, remedy: `retried; until then ${stay}` }));
+    return [
+      { what: `no flowtable: ${unsupported}`, remedy: `${stay}; remove --flowtable, or use a kernel that has them` },
+    ];
+  const problems = flowtable
+    .failures()
+    .map((what) => ({ what: `flowtable: ${what}`, remedy: `retried; until then ${stay}` }));
   return few(problems, "interfaces of the flowtable", "the log names each");
 }
 

@@ -144,7 +144,9 @@ export class Flowtable {
   async #reconcile(): Promise<void> {
     const { kernel, interfaces, kernelRelease = release() } = this.#options;
     const names = await kernel.interfaceNames();
-    const meant = new Map([...names].filter(([, name]) => isMeant(name, interfaces)).map(([index, name]) => [name, index]));
+    const meant = new Map(
+      [...names].filter(([, name]) => isMeant(name, interfaces)).map(([index, name]) => [name, index]),
+    );
     const devices = this.#devices ?? (await this.#create());
     if (devices === undefined) return;
     const gone = [...devices].filter(([name, index]) => meant.get(name) !== index).map(([name]) => name);
@@ -161,7 +163,8 @@ export class Flowtable {
     try {
       await kernel.commit(createTable(interfaces));
     } catch (error) {
-      if (!(error instanceof KernelError) || error.code !== "refused" || !UNSUPPORTED.includes(errnoOf(error))) throw error;
+      if (!(error instanceof KernelError) || error.code !== "refused" || !UNSUPPORTED.includes(errnoOf(error)))
+        throw error;
       this.#giveUp("this kernel was built without them (CONFIG_NF_FLOW_TABLE_INET, CONFIG_NFT_FLOW_OFFLOAD)");
       await removeFlowtable(kernel, log);
       return undefined;
@@ -211,7 +214,10 @@ export class Flowtable {
   #refuse(name: string, error: KernelError): void {
     if (!this.#refused.has(name)) {
       this.#options.onFailure?.();
-      this.#options.log.warn({ interface: name, err: error }, "the kernel refused an interface of the flowtable; retrying");
+      this.#options.log.warn(
+        { interface: name, err: error },
+        "the kernel refused an interface of the flowtable; retrying",
+      );
     }
     this.#refused.set(name, error.message);
   }
@@ -273,7 +279,10 @@ export class Flowtable {
 const errnoOf = ({ details }: KernelError): string | undefined => details.faults?.[0]?.errno ?? details.errno;
 
 /** Removes the table where there is one. False where that fails: it is logged. Never rejects. */
-export async function removeFlowtable(kernel: Pick<FlowtableKernel, "tables" | "commit">, log: Logger): Promise<boolean> {
+export async function removeFlowtable(
+  kernel: Pick<FlowtableKernel, "tables" | "commit">,
+  log: Logger,
+): Promise<boolean> {
   try {
     if (!(await kernel.tables("inet")).some(({ table }) => table === FLOWTABLE_REF.table)) return true;
     await kernel.commit(deleteTable());

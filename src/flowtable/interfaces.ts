@@ -12,7 +12,5 @@ export function parseInterfaces(text: string): readonly string[] | undefined {
 /** The loopback interface is never meant: nothing is forwarded through it. */
 export function isMeant(name: string, patterns: readonly string[]): boolean {
   if (name === "lo") return false;
-  return patterns.some((pattern) =>
-    pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : name === pattern,
-  );
+  return patterns.some((pattern) => (pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : name === pattern));
 }

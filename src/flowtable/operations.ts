@@ -1,5 +1,16 @@
 /** The flowtable's own table, as operations. Pure. docs/flowtable.md has it as `nft` prints it. */
-import { BitwiseOp, CmpOp, CtKey, CtState, CtStatus, FlowtableFlag, Hook, IpProto, MetaKey, VERDICT_REGISTER } from "../kernel/constants.js";
+import {
+  BitwiseOp,
+  CmpOp,
+  CtKey,
+  CtState,
+  CtStatus,
+  FlowtableFlag,
+  Hook,
+  IpProto,
+  MetaKey,
+  VERDICT_REGISTER,
+} from "../kernel/constants.js";
 import type { Expr, Op, TableRef } from "../kernel/types.js";
 
 /** Beside the services' tables, so that nothing about interfaces can fail a write of theirs. */
@@ -89,7 +100,13 @@ export function createTable(interfaces: readonly string[]): Op[] {
   ];
 }
 
-const rule = (chain: string, exprs: readonly Expr[]): Op => ({ op: "add", kind: "rule", ...FLOWTABLE_REF, chain, exprs });
+const rule = (chain: string, exprs: readonly Expr[]): Op => ({
+  op: "add",
+  kind: "rule",
+  ...FLOWTABLE_REF,
+  chain,
+  exprs,
+});
 
 export function deleteTable(): Op[] {
   return [{ op: "delete", ...TABLE }];

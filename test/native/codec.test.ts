@@ -195,11 +195,9 @@ describe("operations", () => {
     // Behind each message's headers of 16 and 4 bytes.
     const bodies = [...bodiesOf(sent)].slice(1, -1).map((body) => body.toString("hex"));
     expect(bodies).toEqual(
-      [
-        [...named, hook(-5, "eth0", "a-name-of-15-by"), number(7, 2)],
-        [...named, hook(0, "eth0")],
-        named,
-      ].map((parts) => Buffer.concat(parts).toString("hex")),
+      [[...named, hook(-5, "eth0", "a-name-of-15-by"), number(7, 2)], [...named, hook(0, "eth0")], named].map((parts) =>
+        Buffer.concat(parts).toString("hex"),
+      ),
     );
   });
 

@@ -1,4 +1,4 @@
-/** `--flowtable`: established connections to services skip the rules, and all else of them stays as it is without. */
+/** `--flowtable`: established connections to services skip the rules, and nothing else about them changes. */
 import { randomBytes } from "node:crypto";
 import type { ChildProcess } from "node:child_process";
 import { pino } from "pino";

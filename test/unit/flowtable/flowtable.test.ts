@@ -55,7 +55,13 @@ const said = (): string[] => lines.map(({ level, msg }) => `${level} ${msg}`);
 
 async function start(options: Partial<FlowtableOptions> = {}): Promise<Flowtable> {
   const onFailure = (): void => void failures++;
-  const shared = { kernel, log: keptIn(lines, "info"), interfaces: ["eth0", "pod*"], onFailure, kernelRelease: "6.12.0" };
+  const shared = {
+    kernel,
+    log: keptIn(lines, "info"),
+    interfaces: ["eth0", "pod*"],
+    onFailure,
+    kernelRelease: "6.12.0",
+  };
   subject = new Flowtable({ ...shared, ...options });
   await subject.start();
   return subject;
@@ -147,7 +153,11 @@ test("a write whose outcome is not known makes the table anew, and says when tha
   await pass(1000);
   expect(flowtable.failures()).toEqual([]);
   expect(flowtable.devices).toEqual(["eth0", "pod1", "pod2"]);
-  expect(said().slice(-3)).toEqual(["info flowtable made", "info interfaces added to the flowtable", "info the flowtable is kept again"]);
+  expect(said().slice(-3)).toEqual([
+    "info flowtable made",
+    "info interfaces added to the flowtable",
+    "info the flowtable is kept again",
+  ]);
   expect(failures).toBe(1);
 });
 
