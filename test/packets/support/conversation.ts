@@ -57,6 +57,8 @@ export class Conversation {
 
   static async open(namespace: Namespace, address: string, port: number): Promise<Conversation> {
     const child = startScript(namespace, CLIENT, port, address);
+    // A connection that is reset by a packet under way, an acknowledgement say, ends the program before the next word.
+    child.stdin?.on("error", () => undefined);
     await expectLine(child, "connected");
     return new Conversation(child);
   }

@@ -69,6 +69,8 @@ describe("the command line", () => {
     [["run", "--manifest", directory, "--once"], "Did you mean --manifests?"],
     [["run", "--manifests", ".", "--onec"], "Did you mean --once?"],
     [["rnu"], "Did you mean run?"],
+    [["run", "--manifests", ".", "--flowtable", "a/b"], "names of interfaces"],
+    [["run", "--manifests", ".", "--flowtable", "eth0", "--once"], "cannot be used with"],
     [["run", "--manifests", ".", "--conntrack-gc-interval", "9s"], "must be 0, or from 10s to 24h"],
     [["run", "--manifests", ".", "--conntrack-gc-interval", "often"], "must be 0, or from 10s to 24h"],
     [["handover", "--for", "0"], "from 1s to 24h"],

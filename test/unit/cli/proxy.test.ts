@@ -112,6 +112,12 @@ describe("the command line without a sub-command", () => {
     [["serve"], ["unknown command 'serve'"]],
     [["--v=4", "--manifests", "x", "run"], ["--v, --manifests: not ahead of a command"]],
     [["--service-counters=all"], ["--service-counters=all: must be one of service, endpoint, off"]],
+    [
+      ["--flowtable=eth0,*"],
+      [
+        "--flowtable=eth0,*: must be names of interfaces, or beginnings of names with * at the end, with commas between them",
+      ],
+    ],
     [["--connection-series=-1"], ["--connection-series=-1: must be from 0 to 999999"]],
     [["--conntrack-gc-interval=25h"], ["--conntrack-gc-interval=25h: must be 0, or from 10s to 24h"]],
     [["--conntrack-gc-interval=x"], ['--conntrack-gc-interval=x: must be a duration such as "30s"']],
