@@ -51,23 +51,32 @@ export function registerConnectionMetrics(
     });
   }
   if (series === 0) return;
-  let collecting = Promise.resolve(0);
+  let omittedSeries = 0;
+  /** Scrapes that come together share one, which yields to the event loop: each for itself would add to the same series. */
+  let collecting: Promise<void> | undefined;
+  const collectAll = async (): Promise<void> => {
+    try {
+      omittedSeries = await collect(connections, source, series);
+    } finally {
+      collecting = undefined;
+    }
+  };
   const connections: Counter<Label> = new Counter({
     name: NAME,
     help: "New connections to a service's addresses and node port that were given an endpoint, as the kernel counts them",
     labelNames: LABELS,
     registers: [registry],
-    collect: async () => {
-      collecting = collect(connections, source, series);
-      await collecting;
-    },
+    collect: () => (collecting ??= collectAll()),
   });
   // Behind the counter: of the same scrape.
   const omitted: Gauge = new Gauge({
     name: "nftproxier_service_connections_omitted_series",
     help: `Service ports that ${NAME} does not name: more than --connection-series`,
     registers: [registry],
-    collect: async () => omitted.set(await collecting),
+    collect: async () => {
+      await collecting;
+      omitted.set(omittedSeries);
+    },
   });
 }
 

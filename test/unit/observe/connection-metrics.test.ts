@@ -43,6 +43,32 @@ test("a scrape reads the kernel's numbers, also where they begin anew; services 
   expect(second).not.toContain('service="b"');
 });
 
+test("two scrapes at a time tell the same, each series once", async () => {
+  const names = Array.from({ length: 40 }, (_, i) => `s${i}`);
+  const { registry } = metrics(() =>
+    names.map((name) => {
+      const slow = port(name, 3);
+      // As many that the event loop has its turns in between.
+      return Object.defineProperty({ ...slow }, "connections", {
+        get: () => {
+          const until = performance.now() + 1;
+          while (performance.now() < until);
+          return slow.connections;
+        },
+      });
+    }),
+  );
+  const first = registry.metrics();
+  await new Promise((resolve) => setTimeout(resolve, 10));
+  for (const text of await Promise.all([first, registry.metrics()])) {
+    const values = Array.from(
+      text.matchAll(/^nftproxier_service_connections_total\{.*\} (\d+)$/gm),
+      ([, value]) => value,
+    );
+    expect(values).toEqual(names.map(() => "3"));
+  }
+});
+
 test("series are bounded, and what is omitted is counted; 0: no such metric, and nothing is read", async () => {
   const three = [port("a", 1), port("b", 1), port("c", 1)];
   const text = await metrics(() => three, 2).registry.metrics();
