@@ -12,26 +12,19 @@
 #include "js/batch.h"
 #include "js/conntrack.h"
 #include "js/handle.h"
+#include "js/legacy_tables.h"
 #include "js/monitor.h"
 #include "js/reader.h"
 #include "js/values.h"
 #include "js/writer.h"
 #include "socket/connection.h"
 #include "socket/exchange.h"
-#include "socket/legacy_tables.h"
 
 namespace nftp {
 
 namespace {
 
-constexpr napi_type_tag kConnectionTag = {0x6e66742d70726f78, 0x636f6e6e65637469};
 constexpr napi_type_tag kBatchTag = {0x6e66742d70726f78, 0x6261746368626174};
-
-using ConnectionPtr = std::shared_ptr<Connection>;
-
-ConnectionPtr ConnectionOf(const Napi::CallbackInfo& info) {
-  return Unwrap<Connection>(info.Env(), info[0], kConnectionTag, "connection");
-}
 
 Napi::Value Open(const Napi::CallbackInfo& info) {
   const ConnectionOptions options = ReadConnectionOptions(info.Env(), info[0]);
@@ -120,12 +113,6 @@ Napi::Value Generation(const Napi::CallbackInfo& info) {
       [](Napi::Env env, GenInfo&& result) { return ToJs(env, result); });
 }
 
-template <typename T>
-Napi::Value ListTask(Napi::Env env, const char* action, std::function<std::vector<T>()> work) {
-  return AsyncTask<std::vector<T>>::Run(env, action, std::move(work),
-                                        [](Napi::Env e, std::vector<T>&& list) { return ToJs(e, list); });
-}
-
 Napi::Value Tables(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const uint8_t family = ReadOptionalFamily(info.Env(), info[1]);
@@ -205,36 +192,6 @@ Napi::Value ExchangeBytes(const Napi::CallbackInfo& info) {
         return Exchange(connection->netns(), protocol, request.data(), request.size());
       },
       [](Napi::Env env, Bytes&& answer) { return ToJs(env, answer); });
-}
-
-Napi::Value LegacyChainsOf(const Napi::CallbackInfo& info) {
-  const ConnectionPtr connection = ConnectionOf(info);
-  const TableRef table = ReadTableRef(info.Env(), info[1]);
-  return ListTask<std::string>(info.Env(), "read iptables table",
-                               [connection, table] { return LegacyChains(connection->netns(), table); });
-}
-
-Napi::Value LegacyForwardDropsOf(const Napi::CallbackInfo& info) {
-  const ConnectionPtr connection = ConnectionOf(info);
-  const TableRef table = ReadTableRef(info.Env(), info[1]);
-  return AsyncTask<bool>::Run(
-      info.Env(), "read iptables table", [connection, table] { return LegacyForwardDrops(connection->netns(), table); },
-      [](Napi::Env env, bool&& drops) -> Napi::Value { return Napi::Boolean::New(env, drops); });
-}
-
-// decodeLegacyDrop(family, bytes, offset): whether the chain whose last entry is there drops by policy.
-Napi::Value DecodeDrop(const Napi::CallbackInfo& info) {
-  const uint8_t family = ReadOptionalFamily(info.Env(), info[0]);
-  const ByteView view = ReadBytes(info.Env(), info[1], Where(std::string("bytes")));
-  const uint32_t offset = ReadU32(info.Env(), info[2], Where(std::string("offset")));
-  return Napi::Boolean::New(info.Env(), DecodeLegacyDrop(family, view.data, view.length, offset));
-}
-
-// decodeLegacyChains(family, bytes): the chains in a table's entries.
-Napi::Value DecodeLegacy(const Napi::CallbackInfo& info) {
-  const uint8_t family = ReadOptionalFamily(info.Env(), info[0]);
-  const ByteView view = ReadBytes(info.Env(), info[1], Where(std::string("bytes")));
-  return ToJs(info.Env(), DecodeLegacyChains(family, view.data, view.length));
 }
 
 // monitor(connection, options, callback): a promise of a handle. The callback may run before it is resolved.
@@ -326,16 +283,13 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   add("addresses", Guarded<Addresses>);
   add("links", Guarded<Links>);
   add("exchange", Guarded<ExchangeBytes>);
-  add("legacyChains", Guarded<LegacyChainsOf>);
-  add("decodeLegacyChains", Guarded<DecodeLegacy>);
-  add("legacyForwardDrops", Guarded<LegacyForwardDropsOf>);
-  add("decodeLegacyDrop", Guarded<DecodeDrop>);
   add("monitor", Guarded<OpenMonitor>);
   add("watchAddresses", Guarded<WatchAddresses>);
   add("watchLinks", Guarded<WatchLinks>);
   add("trace", Guarded<Trace>);
   add("closeMonitor", Guarded<CloseMonitor>);
   add("releaseMemory", Guarded<ReleaseMemory>);
+  AddLegacyTables(env, exports);
   AddConntrack(env, exports);
   return exports;
 }

@@ -8,17 +8,21 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "codec/failure.h"
 #include "js/async_task.h"
 #include "js/monitor.h"
 #include "js/values.h"
 #include "js/writer.h"
+#include "socket/connection.h"
 
 namespace nftp {
 
 // The tags keep one kind of handle from being taken for another.
 constexpr napi_type_tag kMonitorTag = {0x6e66742d70726f78, 0x6d6f6e69746f726d};
+
+constexpr napi_type_tag kConnectionTag = {0x6e66742d70726f78, 0x636f6e6e65637469};
 
 // An object that has a share of `object` until it is collected or its environment ends. No external: of those that an
 // environment still has when it ends, Node never frees its own part.
@@ -51,6 +55,13 @@ std::shared_ptr<T> Unwrap(Napi::Env env, napi_value value, const napi_type_tag& 
   return object;
 }
 
+using ConnectionPtr = std::shared_ptr<Connection>;
+
+// The connection that a function has for its first argument.
+inline ConnectionPtr ConnectionOf(const Napi::CallbackInfo& info) {
+  return Unwrap<Connection>(info.Env(), info[0], kConnectionTag, "connection");
+}
+
 // Failures of the synchronous part become JS errors of the same form as those of the asynchronous one.
 using Body = Napi::Value (*)(const Napi::CallbackInfo&);
 template <Body body>
@@ -64,6 +75,13 @@ Napi::Value Guarded(const Napi::CallbackInfo& info) {
   } catch (const std::exception& error) {
     throw ErrorToJs(info.Env(), Failure("system", error.what(), 0), "nf_tables");
   }
+}
+
+// A promise of an array.
+template <typename T>
+Napi::Value ListTask(Napi::Env env, const char* action, std::function<std::vector<T>()> work) {
+  return AsyncTask<std::vector<T>>::Run(env, action, std::move(work),
+                                        [](Napi::Env e, std::vector<T>&& list) { return ToJs(e, list); });
 }
 
 // A promise of a monitor's handle. The callback may run before it is resolved.

@@ -1,136 +1,227 @@
 #include "socket/legacy_tables.h"
 
+#include <fcntl.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter_ipv4/ip_tables.h>
 #include <linux/netfilter_ipv6/ip6_tables.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
 
-#include "codec/attr.h"
 #include "codec/failure.h"
 
 namespace nftp {
 
 namespace {
 
-// The table may change between the two questions about it.
+// The table may change between the questions about it, and before it is replaced.
 constexpr int kMostAttempts = 5;
 
 // Both families ask with the same structs and option numbers, each at its own level.
 static_assert(sizeof(ipt_getinfo) == sizeof(ip6t_getinfo) && sizeof(ipt_get_entries) == sizeof(ip6t_get_entries));
-constexpr int kGetInfo = IPT_SO_GET_INFO;
-constexpr int kGetEntries = IPT_SO_GET_ENTRIES;
-static_assert(kGetInfo == IP6T_SO_GET_INFO && kGetEntries == IP6T_SO_GET_ENTRIES);
+static_assert(sizeof(ipt_replace) == sizeof(ip6t_replace));
+static_assert(IPT_SO_GET_INFO == IP6T_SO_GET_INFO && IPT_SO_GET_ENTRIES == IP6T_SO_GET_ENTRIES);
+static_assert(IPT_SO_SET_REPLACE == IP6T_SO_SET_REPLACE && IPT_SO_SET_ADD_COUNTERS == IP6T_SO_SET_ADD_COUNTERS);
 
-bool IsV6(uint8_t family) {
-  if (family != NFPROTO_IPV4 && family != NFPROTO_IPV6) throw Failure::Invalid("family: expected ip or ip6");
-  return family == NFPROTO_IPV6;
-}
+// Memory for much that the kernel writes; a vector would write it first.
+class Buffer {
+ public:
+  explicit Buffer(size_t size) : data_(new uint8_t[size]), size_(size) {}
+  uint8_t* data() const { return data_.get(); }
+  size_t size() const { return size_; }
 
-template <size_t size>
-std::string FixedText(const char (&text)[size]) {
-  return std::string(text, strnlen(text, size));
-}
+ private:
+  // NOLINTNEXTLINE(cppcoreguidelines-avoid-c-arrays)
+  std::unique_ptr<uint8_t[]> data_;
+  size_t size_;
+};
 
-// A chain begins with an entry whose target is ERROR with the chain's name; so does the end of the table.
-template <typename Entry>
-std::vector<std::string> Decode(const uint8_t* data, size_t length) {
-  std::vector<std::string> chains;
-  for (size_t offset = 0; offset < length;) {
-    const size_t left = length - offset;
-    Entry entry;
-    if (left < sizeof entry) throw Malformed("iptables entry cut short");
-    std::memcpy(&entry, data + offset, sizeof entry);
-    const size_t size = entry.next_offset;
-    const size_t at = entry.target_offset;
-    if (size > left || at < sizeof entry || at + sizeof(xt_entry_target) > size) {
-      throw Malformed("iptables entry with a wrong offset");
+struct ReadTable {
+  ipt_getinfo info;
+  Buffer answer;
+
+  const uint8_t* entries() const { return answer.data() + sizeof(ipt_get_entries); }
+  LegacyHooks hooks() const {
+    LegacyHooks hooks;
+    hooks.valid = info.valid_hooks;
+    std::copy(std::begin(info.hook_entry), std::end(info.hook_entry), hooks.entry.begin());
+    std::copy(std::begin(info.underflow), std::end(info.underflow), hooks.underflow.begin());
+    return hooks;
+  }
+};
+
+class TableSocket {
+ public:
+  TableSocket(const NetNamespace& netns, const TableRef& table)
+      : name_(table.table), what_("iptables table " + table.table), level_(LevelOf(table.family)) {
+    if (name_.size() >= sizeof ipt_getinfo::name) throw Failure::Invalid("table: at most 31 bytes");
+    // Any socket of the family will do; a raw one would need CAP_NET_RAW.
+    socket_ = netns.Socket(table.family == NFPROTO_IPV6 ? AF_INET6 : AF_INET, SOCK_DGRAM, 0);
+  }
+
+  ReadTable Read(uint64_t most_bytes) const {
+    for (int attempt = 1;; ++attempt) {
+      const ipt_getinfo info = Info();
+      if (info.size > most_bytes) throw TooLarge(info.size);
+      ReadTable table{info, Buffer(sizeof(ipt_get_entries) + info.size)};
+      // In place: it ends in an array without elements, which C++ does not know as a value.
+      auto* const request = reinterpret_cast<ipt_get_entries*>(table.answer.data());
+      std::memset(request, 0, sizeof *request);
+      std::memcpy(request->name, info.name, sizeof request->name);
+      request->size = info.size;
+      const int error = Ask(IPT_SO_GET_ENTRIES, table.answer.data(), table.answer.size());
+      // The entries may be those of another table of the same length.
+      if (error == 0 && Same(info, Info())) return table;
+      // EAGAIN: the table has another length by now.
+      if (error != 0 && error != EAGAIN) throw Failure::System(what_, error);
+      if (attempt == kMostAttempts) throw Failure::System(what_, EAGAIN);
     }
-    xt_error_target target{};
-    std::memcpy(&target, data + offset + at, std::min(sizeof target, size - at));
-    const bool last = size == left;
-    if (!last && FixedText(target.target.u.user.name) == XT_ERROR_TARGET) chains.push_back(FixedText(target.errorname));
-    offset += size;
   }
-  return chains;
-}
 
-// A built-in chain ends with an entry that has the policy for its verdict: -NF_DROP - 1, or -NF_ACCEPT - 1.
-template <typename Entry>
-bool DropsAt(const uint8_t* data, size_t length, size_t offset) {
-  Entry entry;
-  if (offset > length || length - offset < sizeof entry) throw Malformed("iptables entry cut short");
-  std::memcpy(&entry, data + offset, sizeof entry);
-  const size_t at = entry.target_offset;
-  if (at < sizeof entry || at > length - offset || sizeof(xt_standard_target) > length - offset - at) {
-    throw Malformed("iptables entry with a wrong offset");
+  // Puts the remaining entries in the place of all, and returns the counters of the former ones. Nothing: the table has
+  // changed.
+  std::optional<std::vector<xt_counters>> Replace(const ReadTable& former, const LegacyTable& table,
+                                                  const LegacyRemoval& removal) const {
+    std::vector<xt_counters> counters(former.info.num_entries);
+    const Buffer request(sizeof(ipt_replace) + removal.length);
+    auto* const head = reinterpret_cast<ipt_replace*>(request.data());
+    std::memset(head, 0, sizeof *head);
+    std::memcpy(head->name, former.info.name, sizeof head->name);
+    head->valid_hooks = removal.hooks.valid;
+    head->num_entries = static_cast<uint32_t>(removal.left.size()) + 1;
+    head->size = removal.length;
+    std::copy(removal.hooks.entry.begin(), removal.hooks.entry.end(), std::begin(head->hook_entry));
+    std::copy(removal.hooks.underflow.begin(), removal.hooks.underflow.end(), std::begin(head->underflow));
+    head->num_counters = former.info.num_entries;
+    head->counters = counters.data();
+    WriteRemaining(table, removal, request.data() + sizeof *head);
+    const int error = Tell(IPT_SO_SET_REPLACE, request.data(), request.size());
+    if (error == 0) return counters;
+    if (error == EAGAIN) return std::nullopt;
+    throw Failure::System(what_, error);
   }
-  xt_standard_target target{};
-  std::memcpy(&target, data + offset + at, sizeof target);
-  return target.verdict == -NF_DROP - 1;
-}
 
-// Returns the errno, 0 when the kernel answered.
-int Ask(const Fd& socket, int level, int option, void* answer, size_t size) {
-  auto length = static_cast<socklen_t>(size);
-  return getsockopt(socket.get(), level, option, answer, &length) == 0 ? 0 : errno;
-}
+  // Gives the remaining entries what they had counted. False when the table is another one again.
+  bool AddCounters(const std::vector<xt_counters>& former, const LegacyRemoval& removal) const {
+    const size_t count = removal.left.size() + 1;
+    const Buffer request(sizeof(xt_counters_info) + count * sizeof(xt_counters));
+    auto* const head = reinterpret_cast<xt_counters_info*>(request.data());
+    std::memset(head, 0, request.size());
+    std::memcpy(head->name, name_.c_str(), name_.size() + 1);
+    head->num_counters = static_cast<uint32_t>(count);
+    for (size_t index = 0; index < removal.left.size(); ++index) {
+      std::memcpy(request.data() + sizeof *head + index * sizeof(xt_counters), &former[removal.left[index]],
+                  sizeof(xt_counters));
+    }
+    return Tell(IPT_SO_SET_ADD_COUNTERS, request.data(), request.size()) == 0;
+  }
+
+ private:
+  static int LevelOf(uint8_t family) {
+    if (family == NFPROTO_IPV4) return IPPROTO_IP;
+    if (family == NFPROTO_IPV6) return IPPROTO_IPV6;
+    throw Failure::Invalid("family: expected ip or ip6");
+  }
+
+  Failure TooLarge(uint32_t size) const {
+    return Failure("too-large",
+                   what_ + ": its " + std::to_string(size >> 20) + " MiB do not fit the memory that is free");
+  }
+
+  ipt_getinfo Info() const {
+    ipt_getinfo info{};
+    std::memcpy(info.name, name_.c_str(), name_.size() + 1);
+    const int error = Ask(IPT_SO_GET_INFO, &info, sizeof info);
+    if (error != 0) throw Failure::System(what_, error);
+    return info;
+  }
+
+  static bool Same(const ipt_getinfo& left, const ipt_getinfo& right) {
+    return left.size == right.size && left.num_entries == right.num_entries && left.valid_hooks == right.valid_hooks &&
+           std::equal(std::begin(left.hook_entry), std::end(left.hook_entry), std::begin(right.hook_entry)) &&
+           std::equal(std::begin(left.underflow), std::end(left.underflow), std::begin(right.underflow));
+  }
+
+  // Both return the errno, 0 when the kernel did it.
+  int Ask(int option, void* answer, size_t size) const {
+    auto length = static_cast<socklen_t>(size);
+    return getsockopt(socket_.get(), level_, option, answer, &length) == 0 ? 0 : errno;
+  }
+  int Tell(int option, const void* request, size_t size) const {
+    return setsockopt(socket_.get(), level_, option, request, static_cast<socklen_t>(size)) == 0 ? 0 : errno;
+  }
+
+  std::string name_;
+  std::string what_;
+  int level_;
+  Fd socket_;
+};
+
+// Held until the end of its life. Whoever has it in this way, iptables or kube-proxy, has it exclusively.
+class XtablesLock {
+ public:
+  explicit XtablesLock(const std::string& path) : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY)) {
+    if (!file_.valid()) {
+      missing_ = path + ": " + DescribeErrno(errno);
+      return;
+    }
+    // Not to wait is for the caller, who has better to do with this thread.
+    if (flock(file_.get(), LOCK_EX | LOCK_NB) == 0) return;
+    const int error = errno;
+    busy_ = error == EWOULDBLOCK;
+    missing_ = path + ": " + DescribeErrno(error);
+  }
+
+  // Another process has it.
+  bool busy() const { return busy_; }
+  // Why it is not held; empty: it is.
+  const std::string& missing() const { return missing_; }
+
+ private:
+  Fd file_;
+  bool busy_ = false;
+  std::string missing_;
+};
 
 }  // namespace
 
-std::vector<std::string> DecodeLegacyChains(uint8_t family, const uint8_t* data, size_t length) {
-  return IsV6(family) ? Decode<ip6t_entry>(data, length) : Decode<ipt_entry>(data, length);
+std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes) {
+  const ReadTable read = TableSocket(netns, table).Read(most_bytes);
+  return DecodeLegacyChains(table.family, read.entries(), read.info.size);
 }
 
-namespace {
+bool LegacyForwardDrops(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes) {
+  const ReadTable read = TableSocket(netns, table).Read(most_bytes);
+  if ((read.info.valid_hooks & (1U << NF_INET_FORWARD)) == 0) return false;
+  return DecodeLegacyDrop(table.family, read.entries(), read.info.size, read.info.underflow[NF_INET_FORWARD]);
+}
 
-// The table's entries, and what the kernel says of them.
-std::vector<uint8_t> ReadEntries(const NetNamespace& netns, const TableRef& table, ipt_getinfo& info) {
-  const bool v6 = IsV6(table.family);
-  if (table.table.size() >= sizeof info.name) throw Failure::Invalid("table: at most 31 bytes");
-  // Any socket of the family will do; a raw one would need CAP_NET_RAW.
-  const Fd socket = netns.Socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM, 0);
-  const int level = v6 ? static_cast<int>(IPPROTO_IPV6) : static_cast<int>(IPPROTO_IP);
-  const std::string what = "iptables table " + table.table;
-  for (int attempt = 1;; ++attempt) {
-    std::memcpy(info.name, table.table.c_str(), table.table.size() + 1);
-    int error = Ask(socket, level, kGetInfo, &info, sizeof info);
-    if (error != 0) throw Failure::System(what, error);
-    std::vector<uint8_t> answer(sizeof(ipt_get_entries) + info.size);
-    // In place: it ends in an array without elements, which C++ does not know as a value.
-    auto* const request = reinterpret_cast<ipt_get_entries*>(answer.data());
-    std::memcpy(request->name, info.name, sizeof request->name);
-    request->size = info.size;
-    error = Ask(socket, level, kGetEntries, answer.data(), answer.size());
-    if (error == 0) {
-      answer.erase(answer.begin(), answer.begin() + static_cast<std::ptrdiff_t>(sizeof *request));
-      return answer;
+LegacyOutcome RemoveLegacyChains(const NetNamespace& netns, const TableRef& table, const OwnChains& own,
+                                 const LegacyRemovalOptions& options) {
+  const TableSocket socket(netns, table);
+  const XtablesLock lock(options.lock_file);
+  for (int attempt = 1; attempt <= kMostAttempts; ++attempt) {
+    const ReadTable former = socket.Read(options.most_bytes);
+    const LegacyTable parsed(table.family, former.hooks(), former.entries(), former.info.size);
+    if (parsed.entries().size() + 1 != former.info.num_entries) {
+      throw Failure("system", "not understood: iptables table of another number of entries", EBADMSG);
     }
-    // EAGAIN: the table has another size by now.
-    if (error != EAGAIN || attempt == kMostAttempts) throw Failure::System(what, error);
+    LegacyRemoval removal = PlanRemoval(parsed, own);
+    LegacyOutcome outcome{removal.chains, removal.jumps, std::move(removal.kept), true, lock.missing()};
+    if (removal.nothing()) return outcome;
+    if (lock.busy()) throw Failure("system", "another process holds the lock " + options.lock_file, EAGAIN);
+    const std::optional<std::vector<xt_counters>> counters = socket.Replace(former, parsed, removal);
+    if (!counters) continue;
+    outcome.counters_kept = socket.AddCounters(*counters, removal);
+    return outcome;
   }
-}
-
-}  // namespace
-
-bool DecodeLegacyDrop(uint8_t family, const uint8_t* data, size_t length, size_t offset) {
-  return IsV6(family) ? DropsAt<ip6t_entry>(data, length, offset) : DropsAt<ipt_entry>(data, length, offset);
-}
-
-std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef& table) {
-  ipt_getinfo info{};
-  const std::vector<uint8_t> entries = ReadEntries(netns, table, info);
-  return DecodeLegacyChains(table.family, entries.data(), entries.size());
-}
-
-bool LegacyForwardDrops(const NetNamespace& netns, const TableRef& table) {
-  ipt_getinfo info{};
-  const std::vector<uint8_t> entries = ReadEntries(netns, table, info);
-  if ((info.valid_hooks & (1U << NF_INET_FORWARD)) == 0) return false;
-  return DecodeLegacyDrop(table.family, entries.data(), entries.size(), info.underflow[NF_INET_FORWARD]);
+  throw Failure::System("iptables table " + table.table + ": changed by another process", EAGAIN);
 }
 
 }  // namespace nftp

@@ -75,6 +75,8 @@ export function isErrno(error: unknown, ...errnos: readonly string[]): boolean {
 const NAMES = new Map(Object.entries(constants.errno).map(([name, number]) => [number, name]));
 /** Linux errnos that netfilter uses and Node's table lacks. */
 NAMES.set(85, "ERESTART").set(524, "ENOTSUPP");
+/** Its other name is EWOULDBLOCK. */
+NAMES.set(constants.errno.EAGAIN, "EAGAIN");
 
 /** Symbolic name of a Linux errno, "E<number>" for an unknown one. */
 export function errnoName(errno: number): string {

@@ -2,6 +2,7 @@
  * The addon's functions for nf_tables and addresses, with their types. Errors, thrown or rejected, are `NativeError`s; a getter
  * that throws passes through as it is.
  */
+import type { LegacyChainNames, LegacyRemoval } from "./legacy-tables.js";
 import type { NativeError } from "./native-error.js";
 import type {
   ChainInfo,
@@ -50,6 +51,24 @@ export type NativeTraceCallback = (
   value: readonly TraceEvent[] | Error | undefined,
 ) => void;
 export type NativeAddressCallback = (kind: "change" | "lost" | "error", value: Error | undefined) => void;
+
+/** Where the built-in chains of the five hooks (NF_INET_*) are in a table of the older iptables: a part of struct ipt_getinfo. */
+export interface NativeLegacyHooks {
+  /** 1 << hook; the others' offsets mean nothing. */
+  readonly valid: number;
+  /** Bytes from the table's first entry to the chain's first and last one. */
+  readonly entry: readonly number[];
+  readonly underflow: readonly number[];
+}
+
+/** A table of the older iptables without a program's chains. */
+export interface NativeLegacyTable extends Pick<LegacyRemoval, "chains" | "jumps" | "kept"> {
+  /** Absent, with the two below, when nothing goes. */
+  readonly hooks?: NativeLegacyHooks;
+  readonly bytes?: Uint8Array;
+  /** The former indices of the entries that are left, without the last one, which ends the table. */
+  readonly left?: Uint32Array;
+}
 
 /** One netlink message in the form that tests look at. */
 export interface DecodedMessage {
@@ -102,14 +121,28 @@ export interface NativeNftAddon {
   links(connection: NativeConnection): Promise<{ readonly index: number; readonly name: string }[]>;
   /** The messages of the kernel's answer to one netlink message; see `NftKernel.exchange`. */
   exchange(connection: NativeConnection, protocol: number, request: Uint8Array): Promise<Uint8Array>;
-  /** Chains that users made in a table of the older iptables; see `NftKernel.legacyChains`. */
-  legacyChains(connection: NativeConnection, table: TableRef): Promise<string[]>;
+  /** Chains that users made in a table of the older iptables; see `NftKernel.legacyChains`. Fails with "too-large" beyond `mostBytes`. */
+  legacyChains(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<string[]>;
   /** Whether a table's chain FORWARD drops by policy; see `NftKernel.legacyForwardDrops`. */
-  legacyForwardDrops(connection: NativeConnection, table: TableRef): Promise<boolean>;
+  legacyForwardDrops(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<boolean>;
+  /** See `NftKernel.removeLegacyChains`. */
+  removeLegacyChains(
+    connection: NativeConnection,
+    table: TableRef,
+    own: LegacyChainNames,
+    options: { readonly lockFile: string; readonly mostBytes: number },
+  ): Promise<LegacyRemoval>;
   /** Whether the chain drops whose last entry is at `offset` of a table's entries. Pure. */
   decodeLegacyDrop(family: "ip" | "ip6", bytes: Uint8Array, offset: number): boolean;
   /** The chains from a table's entries, as the kernel hands them out. Pure. */
   decodeLegacyChains(family: "ip" | "ip6", bytes: Uint8Array): string[];
+  /** What `removeLegacyChains` would put in the place of a table with these entries. Pure. */
+  rebuildLegacyTable(
+    family: "ip" | "ip6",
+    hooks: NativeLegacyHooks,
+    bytes: Uint8Array,
+    own: LegacyChainNames,
+  ): NativeLegacyTable;
   monitor(
     connection: NativeConnection,
     options: NativeMonitorOptions,

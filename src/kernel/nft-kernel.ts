@@ -3,6 +3,7 @@
  */
 import { yieldToEventLoop } from "../base/time-slice.js";
 import { loadAddon, type NativeAddon } from "./addon.js";
+import type { LegacyChainNames, LegacyRemoval } from "./legacy-tables.js";
 import { NativeCalls, rethrowLater } from "./native-calls.js";
 import { translate } from "./native-error.js";
 import type {
@@ -50,6 +51,14 @@ export interface NftKernelOptions {
 
 /** Time that reading operations may take before the event loop gets its turn, ms. */
 const SLICE_MS = 5;
+
+/**
+ * How long a table of the older iptables may be, bytes: it is read whole, and in the worst case written whole. Of the memory that this
+ * process may still use, by its control group's limit as well; a process that is ended for its size would be ended again and again.
+ */
+function memoryForTables(): number {
+  return Math.floor(process.availableMemory() / 3);
+}
 
 /** nf_tables in one network namespace. See `Kernel`. */
 export class NftKernel implements Kernel {
@@ -145,18 +154,40 @@ export class NftKernel implements Kernel {
 
   /**
    * Names of the chains that users made in a table of the older iptables (ip_tables, ip6_tables), which nf_tables knows nothing
-   * of. Ask only for tables named in /proc/net/ip_tables_names or ip6_tables_names: the kernel makes one that is not there.
+   * of. Ask only for tables named in /proc/net/ip_tables_names or ip6_tables_names: the kernel makes one that is not there. Like the
+   * next two it reads the whole table, as the kernel has no other way, and fails with "too-large" where the memory for it is not there.
    */
   async legacyChains(family: "ip" | "ip6", table: string): Promise<string[]> {
     return this.#calls.run("read iptables table", async () =>
-      this.#addon.legacyChains(this.#connection, { family, table }),
+      this.#addon.legacyChains(this.#connection, { family, table }, memoryForTables()),
     );
   }
 
   /** Whether the chain FORWARD of the older iptables' table drops by policy. Ask, too, only for tables that are there. */
   async legacyForwardDrops(family: "ip" | "ip6", table: string): Promise<boolean> {
     return this.#calls.run("read iptables table", async () =>
-      this.#addon.legacyForwardDrops(this.#connection, { family, table }),
+      this.#addon.legacyForwardDrops(this.#connection, { family, table }, memoryForTables()),
+    );
+  }
+
+  /**
+   * Takes a program's chains out of a table of the older iptables, with the rules of built-in chains that jump to them, in one step for
+   * packets (IPT_SO_SET_REPLACE). Other programs' rules stay as they are, with their counters; own chains that those use stay, too, with
+   * all that they lead to. `lockFile` is what iptables locks (flock) while it writes; it is not made. Only for tables that are there.
+   * Fails, and leaves the table as it is, with `errno` "EAGAIN" when another process holds the lock or keeps changing the table, and with
+   * "system" when the table is none that iptables could have written.
+   */
+  async removeLegacyChains(
+    family: "ip" | "ip6",
+    table: string,
+    own: LegacyChainNames,
+    lockFile: string,
+  ): Promise<LegacyRemoval> {
+    return this.#calls.run("replace iptables table", async () =>
+      this.#addon.removeLegacyChains(this.#connection, { family, table }, own, {
+        lockFile,
+        mostBytes: memoryForTables(),
+      }),
     );
   }
 

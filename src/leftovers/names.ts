@@ -5,18 +5,13 @@
  * KUBE-KUBELET-CANARY), or some other program's.
  */
 
+import type { LegacyChainNames } from "../kernel/legacy-tables.js";
+
 export type IptablesTable = "nat" | "filter" | "mangle";
 export const IPTABLES_TABLES: readonly IptablesTable[] = ["nat", "filter", "mangle"];
 
-interface OwnChains {
-  /** Those that base chains jump to: PREROUTING to KUBE-SERVICES, and so on. */
-  readonly entries: readonly string[];
-  readonly others: readonly string[];
-  /** Of the chains that each service and endpoint has. */
-  readonly prefixes: readonly string[];
-}
-
-const OWN: Readonly<Record<IptablesTable, OwnChains>> = {
+/** `entries`: PREROUTING jumps to KUBE-SERVICES, and so on. `prefixes`: of the chains that each service and endpoint has. */
+const OWN: Readonly<Record<IptablesTable, LegacyChainNames>> = {
   nat: {
     entries: [
       "KUBE-SERVICES",
@@ -60,6 +55,11 @@ const OWN: Readonly<Record<IptablesTable, OwnChains>> = {
   },
   mangle: { entries: [], others: ["KUBE-PROXY-CANARY"], prefixes: [] },
 };
+
+/** The names of all that is kube-proxy's in the table. */
+export function ownChains(table: IptablesTable): LegacyChainNames {
+  return OWN[table];
+}
 
 /** Whether the chain is kube-proxy's. */
 export function isOwnChain(table: IptablesTable, chain: string): boolean {

@@ -79,10 +79,10 @@ function copyTree(archive: CpioWriter, from: string, to: string, leaveOut = (_fi
   } else if (stat.isFile()) archive.copy(to, from, stat);
 }
 
-/** What Python reads to run test/lab/legacy-chains.py, and the program itself: it is on many machines a link or a script. */
+/** What Python reads to run test/lab/legacy-tables.py, and the program itself: it is on many machines a link or a script. */
 function pythonFiles(): { readonly program: string; readonly modules: readonly string[] } {
   const ask = [
-    "import sys, os, ctypes, socket, struct, encodings.idna",
+    "import sys, os, ctypes, errno, socket, struct, encodings.idna",
     "print(os.path.realpath(sys.executable))",
     "for module in list(sys.modules.values()):",
     "  file = getattr(module, '__file__', None)",

@@ -1,7 +1,7 @@
 /** Chains of the older iptables, as the addon reads them. */
 import { describe, expect, test } from "vitest";
 import { loadAddon } from "../../src/kernel/addon.js";
-import { addLegacyChains } from "../lab/legacy-chains.ts";
+import { addLegacyChains } from "../lab/legacy-kernel.ts";
 import { mutate, Random } from "./fuzz.js";
 import { useLab } from "./lab.js";
 

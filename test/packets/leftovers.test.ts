@@ -10,7 +10,7 @@ import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import { loadConntrack } from "../../src/node/system-settings.js";
 import { removeLeftovers } from "../../src/leftovers/index.js";
 import { patience } from "../lab/patience.ts";
-import { addLegacyChains } from "../lab/legacy-chains.ts";
+import { addLegacyChains } from "../lab/legacy-kernel.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { iptablesTables } from "./support/iptables-mode.ts";

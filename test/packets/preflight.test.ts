@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { NftKernel } from "../../src/kernel/nft-kernel.ts";
 import type { Finding } from "../../src/preflight/finding.ts";
 import type { PreflightReport } from "../../src/preflight/report.ts";
-import { addLegacyChains } from "../lab/legacy-chains.ts";
+import { addLegacyChains } from "../lab/legacy-kernel.ts";
 import type { KubeJson } from "../lab/api-server/index.ts";
 import { setUp } from "../lab/kube-proxy-rules.ts";
 import { Namespace } from "../lab/namespace.ts";
@@ -185,7 +185,7 @@ describe("kube-proxy's modes", () => {
     });
   });
 
-  test("iptables, with the older iptables: named, with what to do", async () => {
+  test("iptables, with the older iptables: named, with what becomes of it", async () => {
     const empty = await Namespace.create(`preflight-legacy-${process.pid}`);
     try {
       const legacy = await addLegacyChains(empty.prefix, "ip", "nat", ["KUBE-SERVICES", "KUBE-MARK-MASQ", "DOCKER"]);

@@ -1,0 +1,11 @@
+// The addon's functions for the tables of the older iptables. Main thread only.
+#pragma once
+
+#include <napi.h>
+
+namespace nftp {
+
+// Adds them to the addon's exports; src/kernel/nft-addon.ts says what each function takes and gives.
+void AddLegacyTables(Napi::Env env, Napi::Object exports);
+
+}  // namespace nftp

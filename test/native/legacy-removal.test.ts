@@ -1,0 +1,319 @@
+/** kube-proxy's chains taken out of tables of the older iptables: the bytes that go to the kernel, and the kernel. */
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { loadAddon } from "../../src/kernel/addon.js";
+import { IPTABLES_TABLES, type IptablesTable, ownChains } from "../../src/leftovers/names.js";
+import { buildLibrary } from "../lab/build.js";
+import { getLegacyTable, holdLock, putLegacyTable, tableFile } from "../lab/legacy-kernel.ts";
+import { legacyRule } from "../lab/legacy-rules.ts";
+import {
+  decodeTable,
+  encodeTable,
+  entriesOf,
+  LAYOUT,
+  type LegacyChain,
+  type LegacyFamily,
+  type LegacyRule,
+  TABLE_CHAINS,
+} from "../lab/legacy-table.ts";
+import { randomTable, withoutKubeProxy } from "../support/legacy-chains.ts";
+import { child, inside as sendInside, kernelError, useLab } from "./lab.js";
+import { mutate, Random } from "./spoil.ts";
+
+const lab = useLab();
+const FAMILIES: readonly LegacyFamily[] = ["ip", "ip6"];
+
+let directory: string;
+/** Whether this kernel has the older iptables. */
+let present: boolean;
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-legacy-removal-"));
+  present = (await getLegacyTable(inside(), "ip", "filter")) !== undefined;
+});
+afterAll(() => rm(directory, { recursive: true, force: true }));
+
+const inside = (): string[] => ["nsenter", `--net=${lab().netns}`];
+const lockFile = (): string => join(directory, "xtables.lock");
+
+const jump = (to: string): LegacyRule => ({ target: { jump: to }, counters: [7n, 700n] });
+/** The chains of a table, without rules but for these. */
+function chains(table: IptablesTable, rules: Readonly<Record<string, LegacyChain["rules"]>>): LegacyChain[] {
+  const base = TABLE_CHAINS[table].map((name): LegacyChain => ({ name, policy: "ACCEPT", rules: rules[name] ?? [] }));
+  const users = Object.keys(rules).filter((name) => base.every((chain) => chain.name !== name));
+  return [...base, ...users.map((name) => ({ name, rules: rules[name] }))].map((chain) => ({
+    ...chain,
+    policyCounters: [3n, 300n] as const,
+  }));
+}
+
+describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
+  const rebuild = (table: IptablesTable, before: readonly LegacyChain[]) => {
+    const { hooks, bytes } = encodeTable(family, before);
+    return loadAddon().rebuildLegacyTable(family, hooks, bytes, ownChains(table));
+  };
+
+  test.each(IPTABLES_TABLES)("%s, at random: what is left are the other programs' rules, in their order", (table) => {
+    let changed = 0;
+    for (let seed = 1; seed <= 400; seed++) {
+      const before = randomTable(new Random(seed), family, table, { acyclic: false });
+      const expected = withoutKubeProxy(table, before);
+      const { hooks, bytes, left, ...result } = rebuild(table, before);
+      const { removed, jumps, kept } = expected;
+      expect({ seed, ...result, kept: result.kept.map(({ chain }) => chain).sort() }).toEqual({
+        seed,
+        chains: removed,
+        jumps,
+        kept: [...kept].sort(),
+      });
+      expect(bytes === undefined).toBe(removed + jumps === 0);
+      if (bytes === undefined || hooks === undefined || left === undefined) continue;
+      changed++;
+      const after = decodeTable(family, { hooks, count: left.length + 1, bytes: Buffer.from(bytes) });
+      expect(after, `seed ${seed}`).toEqual(expected.chains);
+      // Once more there is nothing to do.
+      expect(loadAddon().rebuildLegacyTable(family, hooks, bytes, ownChains(table)).bytes).toBeUndefined();
+    }
+    // In mangle there is one chain of kube-proxy's.
+    expect(changed).toBeGreaterThan(table === "mangle" ? 10 : 150);
+  });
+
+  test("say who uses a chain that stays", () => {
+    const before = chains("nat", {
+      PREROUTING: [jump("KUBE-SERVICES"), jump("KUBE-MARK-MASQ")],
+      "CNI-DN": [jump("KUBE-SVC-A")],
+      "KUBE-SERVICES": [jump("KUBE-SVC-A")],
+      "KUBE-MARK-MASQ": [],
+      "KUBE-SEP-A": [],
+      "KUBE-SVC-A": [jump("KUBE-SEP-A")],
+    });
+    expect(rebuild("nat", before)).toMatchObject({
+      chains: 1,
+      jumps: 1,
+      kept: [
+        { chain: "KUBE-MARK-MASQ", user: "a rule of chain PREROUTING" },
+        { chain: "KUBE-SVC-A", user: "a rule of chain CNI-DN" },
+      ],
+    });
+  });
+
+  describe("are refused when iptables would not have written them:", () => {
+    const whole = encodeTable(family, chains("filter", { "KUBE-SERVICES": [], MINE: [jump("KUBE-SERVICES")] }));
+    const { hooks } = whole;
+    const elsewhere = (offset: number): Buffer => {
+      const bytes = Buffer.from(whole.bytes);
+      const [rule] = [...entriesOf(family, bytes)].slice(6);
+      rule.target.writeInt32LE(rule.target.readInt32LE(32) + offset, 32);
+      return bytes;
+    };
+    const renamed = Buffer.from(whole.bytes);
+    [...entriesOf(family, renamed)].at(-1)?.target.write("error", 2);
+    const noPolicy = Buffer.from(whole.bytes);
+    [...entriesOf(family, noPolicy)][1].target.writeInt32LE(0, 32);
+
+    test.each<[string, Partial<typeof whole>, RegExp]>([
+      ["a hook between two entries", { hooks: { ...hooks, entry: hooks.entry.map((at) => at + 8) } }, /at no entry/],
+      ["a hook too few", { hooks: { ...hooks, valid: 0b0110 } }, /rules of no chain/],
+      ["hooks that share a chain", { hooks: { ...hooks, entry: hooks.entry.map(() => 0) } }, /out of place/],
+      ["a chain without a policy", { bytes: noPolicy }, /without a policy/],
+      ["no end", { bytes: renamed }, /without an end/],
+      ["nothing", { bytes: Buffer.alloc(0) }, /without an end/],
+      ["a jump to the middle of an entry", { bytes: elsewhere(8) }, /jumps to no chain/],
+      ["a jump to the head of a chain", { bytes: elsewhere(-(LAYOUT[family].entry + 64)) }, /jumps to no chain/],
+    ])("%s", (_, change, message) => {
+      const { bytes, hooks: at } = { ...whole, ...change };
+      expect(() => loadAddon().rebuildLegacyTable(family, at, bytes, ownChains("filter"))).toThrow(message);
+    });
+  });
+
+  test("scribbled over, they are rebuilt or refused, and nothing else", () => {
+    const random = new Random(7);
+    let rebuilt = 0;
+    for (let i = 0; i < 1000; i++) {
+      const { hooks, bytes } = encodeTable(family, randomTable(random, family, "nat", { acyclic: false }));
+      try {
+        loadAddon().rebuildLegacyTable(family, hooks, mutate(bytes, random), ownChains("nat"));
+        rebuilt++;
+      } catch (error) {
+        expect(String(error)).toMatch(/not understood: iptables/);
+      }
+    }
+    expect(rebuilt).toBeGreaterThan(30);
+  });
+});
+
+describe("in the kernel", () => {
+  const remove = (family: LegacyFamily, table: IptablesTable, file = lockFile()) =>
+    lab().kernel.removeLegacyChains(family, table, ownChains(table), file);
+  const put = (family: LegacyFamily, table: string, all: readonly LegacyChain[]) =>
+    putLegacyTable(inside(), family, table, all);
+  const get = (family: LegacyFamily, table: string) => getLegacyTable(inside(), family, table);
+  const needsLegacy = (context: { skip: (reason: string) => void }): void => {
+    if (!present) context.skip("this kernel does not have the older iptables");
+  };
+
+  test("without the older iptables it is an error, and no more", async () => {
+    if (!present) expect(await kernelError(remove("ip", "nat"))).toMatchObject({ code: "system" });
+    expect(
+      await kernelError(lab().kernel.removeLegacyChains("ip", "x".repeat(40), ownChains("nat"), "/")),
+    ).toMatchObject({ code: "invalid" });
+  });
+
+  test.for(FAMILIES)(
+    "at random, %s: other programs' rules are as they were, with what they counted",
+    async (family, context) => {
+      needsLegacy(context);
+      for (const table of IPTABLES_TABLES) {
+        for (let seed = 1; seed <= 5; seed++) {
+          await put(family, table, randomTable(new Random(seed), family, table, { acyclic: true }));
+          const before = (await get(family, table)) ?? [];
+          const { removed, jumps, kept, chains: left } = withoutKubeProxy(table, before);
+          const outcome = await remove(family, table);
+          expect({ seed, ...outcome }).toMatchObject({ seed, chains: removed, jumps, countersKept: true });
+          expect(outcome.kept.map(({ chain }) => chain).sort()).toEqual([...kept].sort());
+          expect(await get(family, table), `${table}, seed ${seed}`).toEqual(left);
+        }
+      }
+    },
+  );
+
+  test("packets are counted on, and meet what is left", async (context) => {
+    needsLegacy(context);
+    const before = chains("filter", {
+      OUTPUT: [jump("KUBE-SERVICES"), jump("MINE")],
+      "KUBE-SERVICES": [legacyRule("ip", "ip daddr 127.0.0.1 drop")],
+      MINE: [{ ...legacyRule("ip", "ip daddr 127.0.0.1 # mine return"), counters: [5n, 500n] }],
+    });
+    await put("ip", "filter", before);
+    const send = (): Promise<void> =>
+      sendInside(
+        lab().netns,
+        "ip link set lo up; exec 3>/dev/udp/127.0.0.1/9; for i in 1 2 3; do echo >&3; done || true",
+      );
+    await send();
+    expect((await get("ip", "filter"))?.find(({ name }) => name === "MINE")?.rules[0].counters?.[0]).toBe(5n);
+    expect(await remove("ip", "filter")).toMatchObject({ chains: 1, jumps: 1, kept: [] });
+    await send();
+    const mine = (await get("ip", "filter"))?.find(({ name }) => name === "MINE");
+    expect(mine?.rules[0].counters?.[0]).toBeGreaterThanOrEqual(8n);
+  });
+
+  test("a table without them is not written", async (context) => {
+    needsLegacy(context);
+    await put("ip", "nat", chains("nat", { OUTPUT: [jump("DOCKER")], DOCKER: [] }));
+    const before = await get("ip", "nat");
+    expect(await remove("ip", "nat")).toMatchObject({ chains: 0, jumps: 0, kept: [] });
+    expect(await get("ip", "nat")).toEqual(before);
+  });
+
+  test("a table that there is no memory for is left alone", async (context) => {
+    needsLegacy(context);
+    const connection = await loadAddon().open({ netns: lab().netns });
+    const options = { lockFile: lockFile(), mostBytes: 500 };
+    const nat = { family: "ip", table: "nat" } as const;
+    await put("ip", "nat", chains("nat", { "KUBE-SVC-A": [] }));
+    await expect(loadAddon().removeLegacyChains(connection, nat, ownChains("nat"), options)).rejects.toMatchObject({
+      code: "too-large",
+    });
+    await expect(loadAddon().legacyChains(connection, nat, 500)).rejects.toMatchObject({ code: "too-large" });
+    loadAddon().close(connection);
+    expect(await lab().kernel.legacyChains("ip", "nat")).toEqual(["KUBE-SVC-A"]);
+  });
+
+  describe("the lock of iptables", () => {
+    test("is waited for by the caller: meanwhile the table is as it was", async (context) => {
+      needsLegacy(context);
+      await put("ip", "nat", chains("nat", { "KUBE-SVC-A": [] }));
+      const lock = await holdLock(lockFile());
+      try {
+        expect(await kernelError(remove("ip", "nat"))).toMatchObject({ code: "system", errno: "EAGAIN" });
+        expect(await lab().kernel.legacyChains("ip", "nat")).toEqual(["KUBE-SVC-A"]);
+        // A table without kube-proxy's chains needs none.
+        expect(await remove("ip", "mangle")).toMatchObject({ chains: 0 });
+      } finally {
+        await lock.release();
+      }
+      const outcome = await remove("ip", "nat");
+      expect(outcome).toMatchObject({ chains: 1 });
+      expect(outcome.unlocked).toBeUndefined();
+      // It is given back.
+      await (await holdLock(lockFile())).release();
+    });
+
+    test("that there is not is no hindrance, and is said", async (context) => {
+      needsLegacy(context);
+      await put("ip", "nat", chains("nat", { "KUBE-SVC-A": [] }));
+      const file = join(directory, "none/xtables.lock");
+      expect(await remove("ip", "nat", file)).toMatchObject({
+        chains: 1,
+        unlocked: `${file}: ENOENT (No such file or directory)`,
+      });
+    });
+  });
+
+  describe("a table that another process changes in between", () => {
+    const before = chains("nat", {
+      PREROUTING: [jump("KUBE-SERVICES")],
+      "KUBE-SERVICES": [],
+      MINE: [legacyRule("ip", "ip daddr 192.0.2.1 return")],
+    });
+    const other = chains("nat", {
+      PREROUTING: [jump("KUBE-SERVICES"), jump("MINE")],
+      "KUBE-SERVICES": [],
+      "KUBE-SVC-A": [],
+      MINE: [legacyRule("ip", "ip daddr 192.0.2.2 return"), legacyRule("ip", "accept")],
+    });
+
+    /** The other process puts its table right before as many calls. */
+    async function race(
+      option: 64 | 65,
+      times: number,
+      others: readonly (readonly LegacyChain[])[] = [other],
+    ): Promise<Record<string, unknown>> {
+      await put("ip", "nat", before);
+      const files = others.map((_, index) => join(directory, `other-${index}`));
+      for (const [index, all] of others.entries()) await writeFile(files[index], tableFile("ip", all));
+      const preload = [process.env["LD_PRELOAD"], buildLibrary("legacy-race")].filter((one) => one !== undefined);
+      const environment = [
+        `LD_PRELOAD=${preload.join(":")}`,
+        `LEGACY_RACE_OPTION=${option}`,
+        `LEGACY_RACE_TIMES=${times}`,
+        `LEGACY_RACE_TABLES=${files.join(":")}`,
+      ];
+      return (await child("legacy-removal.mjs", [lockFile()], [...inside(), "env", ...environment])) as never;
+    }
+    const { match: everything } = legacyRule("ip", "");
+    const uncounted = (all: readonly LegacyChain[]): unknown =>
+      all.map(({ name, rules }) => ({
+        name,
+        rules: rules.map(({ match = everything, target }) => ({ match, target })),
+      }));
+    const left = async (): Promise<unknown> => uncounted((await get("ip", "nat")) ?? []);
+
+    test("is read again: its rules stay", async (context) => {
+      needsLegacy(context);
+      expect(await race(64, 1)).toMatchObject({ outcome: { chains: 2, jumps: 1, countersKept: true } });
+      expect(await left()).toEqual(uncounted(withoutKubeProxy("nat", other).chains));
+    });
+
+    test("again and again is left as the other one has it", async (context) => {
+      needsLegacy(context);
+      expect(await race(64, 5, [other, before])).toMatchObject({
+        code: "system",
+        message: expect.stringMatching(/changed by another process/) as string,
+      });
+      expect(await left()).toEqual(uncounted(other));
+    });
+
+    test("right behind: what it has counted is not mixed up, and that is said", async (context) => {
+      needsLegacy(context);
+      expect(await race(65, 1)).toMatchObject({ outcome: { chains: 1, jumps: 1, countersKept: false } });
+      const mine = (await get("ip", "nat"))?.find(({ name }) => name === "MINE");
+      expect(mine?.rules.map(({ counters }) => counters)).toEqual([
+        [0n, 0n],
+        [0n, 0n],
+      ]);
+    });
+  });
+});
