@@ -1,4 +1,4 @@
-// One program's chains taken out of a table of the older iptables; everything else stays as it is. Pure.
+// One program's chains taken out of a table of the older iptables; everything else is kept. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-import { type ReadLegacyChains, removeLeftovers } from "../leftovers/index.js";
+import { type ReadLegacyChains, type RemoveLegacyChains, removeLeftovers } from "../leftovers/index.js";
 import { removeFlowtable } from "../flowtable/flowtable.js";
 import { createLogger, type Logger, type LogLevel } from "../base/logger.js";
 import { endHandover } from "../handover/removal.js";
@@ -16,13 +16,15 @@ export async function cleanupCommand(options: { readonly logLevel: LogLevel }): 
 
 /**
  * Removes the tables of both families with the copies of them that `handover` left, the flowtable, and what kube-proxy's other modes left in the
- * tables of iptables-nft and in IPVS, but for virtual servers in `excludeCIDRs`; fine when there is nothing. Connections that IPVS has open are cut. Exit
- * code 1 when something stays: what the kernel refused, what another process uses, or rules of
+ * tables of iptables-nft, of the older iptables and in IPVS, but for virtual servers in `excludeCIDRs`; fine when there is nothing. Connections
+ * that IPVS has open are cut. Exit code 1 when something stays: what the kernel refused, what another process uses, or rules of
  * kube-proxy's that only other tools can remove; the log names it and says what to do.
  */
 export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[] = []): Promise<number> {
   const kernel = await openKernel();
   const legacyChains: ReadLegacyChains = (family, table) => kernel.legacyChains(family, table);
+  const removeLegacyChains: RemoveLegacyChains = (family, table, own, lockFile) =>
+    kernel.removeLegacyChains(family, table, own, lockFile);
   let code = 0;
   try {
     for (const family of FAMILIES) {
@@ -39,9 +41,16 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
     }
     if (!(await endHandover({ kernel, log }, FAMILIES))) code = 1;
     if (!(await removeFlowtable(kernel, log))) code = 1;
-    return (await removeLeftovers({ kernel, log, families: FAMILIES, legacyChains, netlink: kernel, excludeCIDRs }))
-      ? code
-      : 1;
+    const options = {
+      kernel,
+      log,
+      families: FAMILIES,
+      legacyChains,
+      removeLegacyChains,
+      netlink: kernel,
+      excludeCIDRs,
+    };
+    return (await removeLeftovers(options)) ? code : 1;
   } finally {
     await kernel.close();
   }

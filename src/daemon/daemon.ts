@@ -225,8 +225,10 @@ class Daemon {
     proxier.observe(health);
     board.ask(() => healthCheckProblems(health));
     const legacyChains = kernel.legacyChains.bind(kernel);
+    const removeLegacyChains = kernel.removeLegacyChains.bind(kernel);
     const { excludeCIDRs } = config.ipvs;
-    const leftovers = new LeftoverRemoval({ kernel, log, families, legacyChains, netlink: kernel, excludeCIDRs });
+    const iptables = { legacyChains, removeLegacyChains };
+    const leftovers = new LeftoverRemoval({ kernel, log, families, ...iptables, netlink: kernel, excludeCIDRs });
     this.#closers.add(() => leftovers.close());
     board.remark(() => leftovers.notes);
     proxier.observe(leftovers);

@@ -1,7 +1,4 @@
-/**
- * What kube-proxy left where nf_tables does not reach: in the tables of the older iptables, and in IPVS. It is found and
- * named; removing it is for the tools that made it.
- */
+/** What kube-proxy left where nf_tables does not reach: in the tables of the older iptables, and in IPVS. Found and named, and no more. */
 import { findIpvs } from "./ipvs-look.js";
 import { findLegacy, type ReadLegacyChains } from "./legacy.js";
 
@@ -11,7 +8,7 @@ export interface ForeignLeftover {
   readonly kind: "iptables-legacy" | "ipvs";
   /** What was seen: "ip nat: KUBE-SERVICES and 12 more chains". */
   readonly seen: string;
-  /** The command to run on the node. */
+  /** The command that removes it, where this program does not. */
   readonly command: string;
 }
 

@@ -1,35 +1,52 @@
-/** What kube-proxy's other modes left on the node: removed where nf_tables reaches, else named. */
+/** What kube-proxy's other modes left on the node: removed where the kernel's own interfaces reach, else named. */
+import type { NetlinkExchange } from "../kernel/netlink/exchange.js";
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
-import { findForeignLeftovers, type ForeignLeftover, type ForeignOptions } from "./foreign.js";
+import type { ForeignOptions } from "./foreign.js";
 import { removeIptablesChains } from "./iptables.js";
 import { IpvsRemoval, ipvsKernelOf, removeIpvsNow } from "./ipvs.js";
-import type { NetlinkExchange } from "../kernel/netlink/exchange.js";
+import { findIpvs } from "./ipvs-look.js";
+import { findLegacy } from "./legacy.js";
+import { removeLegacy, type RemoveLegacyChains } from "./legacy-removal.js";
+import { reportForeign, reportRemoval } from "./report.js";
 
 export { type ForeignOptions, type ReadLegacyChains } from "./foreign.js";
+export { type RemoveLegacyChains } from "./legacy-removal.js";
 
 export interface LeftoverOptions extends ForeignOptions {
   readonly kernel: Kernel;
   readonly log: Logger;
   readonly families: readonly IpFamily[];
+  /** Without it, what is in the tables of the older iptables is named and stays. */
+  readonly removeLegacyChains?: RemoveLegacyChains;
   /** Without it, what the IPVS mode left is named and stays. */
   readonly netlink?: NetlinkExchange;
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
   readonly excludeCIDRs?: readonly string[];
 }
 
+const ALL_FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
+
+/** How long other processes may keep the older iptables locked, ms: for a command that is waited for, and for the daemon. */
+const COMMAND_PATIENCE_MS = 10_000;
+const DAEMON_PATIENCE_MS = 15 * 60_000;
+
 /**
- * Removes what kube-proxy's other modes left in the tables of iptables-nft and in IPVS, at once: connections that IPVS has open
- * are cut. Logs what is left there and elsewhere. True when nothing of kube-proxy's is left. Never throws.
+ * Removes what kube-proxy's other modes left in the tables of iptables-nft, in those of the older iptables and in IPVS, at once:
+ * connections that IPVS has open are cut. Logs what is left there and elsewhere. True when nothing of kube-proxy's is left. Never throws.
  */
 export async function removeLeftovers(options: LeftoverOptions): Promise<boolean> {
   const { families } = options;
-  const removed = await removeFromNft(options);
+  let clean = await removeFromNft(options);
+  for (const family of families) {
+    clean = (await removeLegacy(family, { ...options, patienceMs: COMMAND_PATIENCE_MS })) && clean;
+  }
+  // Behind the rules: while one matches with an ipset, that stays.
   const ipvs = ipvsOptions(options);
   const idle = ipvs === undefined || (await removeIpvsNow(ipvs, families));
-  return (await reportForeign(options)) && removed && idle;
+  return (await reportElsewhere(options)) && clean && idle;
 }
 
 function ipvsOptions({ netlink, log, root, excludeCIDRs = [] }: LeftoverOptions) {
@@ -44,7 +61,10 @@ export class LeftoverRemoval implements ProxierObserver {
   readonly #options: LeftoverOptions;
   readonly #seen = new Set<IpFamily>();
   readonly #ipvs: IpvsRemoval | undefined;
+  readonly #end = new AbortController();
   #work: Promise<void> = Promise.resolve();
+  /** Beside the rest: another process may hold it up. */
+  #legacy: Promise<unknown> = Promise.resolve();
 
   constructor(options: LeftoverOptions) {
     this.#options = options;
@@ -62,17 +82,19 @@ export class LeftoverRemoval implements ProxierObserver {
     if (!ok || this.#seen.has(family)) return;
     const first = this.#seen.size === 0;
     this.#seen.add(family);
+    this.#legacy = this.#cleanLegacy(family, this.#legacy);
     this.#work = this.#clean(family, first, this.#work);
   }
 
   /** Resolves when what is under way is done; what waits for connections goes on waiting. */
   async done(): Promise<void> {
-    await this.#work;
+    await Promise.all([this.#work, this.#legacy]);
   }
 
   /** Resolves when nothing is under way, and nothing follows; before the kernel is closed. */
   async close(): Promise<void> {
-    await this.#work;
+    this.#end.abort();
+    await this.done();
     await this.#ipvs?.close();
   }
 
@@ -80,39 +102,39 @@ export class LeftoverRemoval implements ProxierObserver {
     await before;
     await removeFromNft({ ...this.#options, families: [family] });
     await this.#ipvs?.start(family);
-    if (first) await reportForeign(this.#options);
+    if (first) await reportElsewhere(this.#options);
+  }
+
+  async #cleanLegacy(family: IpFamily, before: Promise<unknown>): Promise<void> {
+    await before;
+    await removeLegacy(family, { ...this.#options, patienceMs: DAEMON_PATIENCE_MS, signal: this.#end.signal });
   }
 }
 
-async function reportForeign(options: LeftoverOptions): Promise<boolean> {
-  const found = await findForeignLeftovers(options);
-  // With netlink, IPVS is not only named.
-  const foreign = found.filter(({ kind }) => kind !== "ipvs" || options.netlink === undefined);
-  for (const leftover of foreign) report(options.log, leftover);
-  return foreign.length === 0;
+/** Names what nothing here removes. True when there is no such thing. */
+async function reportElsewhere({
+  families,
+  root = "/",
+  legacyChains,
+  netlink,
+  log,
+}: LeftoverOptions): Promise<boolean> {
+  const notServed = ALL_FAMILIES.filter((family) => !families.includes(family));
+  const found = [
+    ...(await Promise.all(notServed.map(async (family) => findLegacy(family, root, legacyChains)))),
+    ...(netlink === undefined ? [await findIpvs(root)] : []),
+  ].flatMap((leftover) => leftover ?? []);
+  for (const leftover of found) reportForeign(log, leftover);
+  return found.length === 0;
 }
 
 async function removeFromNft({ kernel, log, families }: LeftoverOptions): Promise<boolean> {
   try {
     const cleanups = await removeIptablesChains(kernel, families);
-    for (const { family, table, chains, jumps, kept } of cleanups) {
-      if (chains + jumps > 0)
-        log.info({ family, table, chains, jumps }, "leftovers of kube-proxy's other modes removed");
-      for (const { chain, user } of kept) {
-        log.warn(
-          { family, table, chain, user, hint: "remove the user's rule, then run cleanup" },
-          "leftover chain kept; used by another program's rule",
-        );
-      }
-    }
+    for (const { family, table, ...removal } of cleanups) reportRemoval(log, { family, table }, removal);
     return cleanups.every(({ kept }) => kept.length === 0);
   } catch (error) {
     log.warn({ err: error, hint: "run cleanup" }, "removing leftovers of kube-proxy's other modes failed");
     return false;
   }
-}
-
-function report(log: Logger, { kind, seen, command }: ForeignLeftover): void {
-  const hint = "its rules may still take packets: run the command on this node, if no other program uses them";
-  log.warn({ leftover: kind, seen, command, hint }, "leftover of kube-proxy found");
 }

@@ -10,18 +10,26 @@ export type ReadLegacyChains = (family: IpFamily, table: string) => Promise<read
 
 const PROGRAM: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
 
-/** Undefined when there is nothing of kube-proxy's. Never throws. */
+/**
+ * Tables in which kube-proxy's chains may be, of those that are there: asking the kernel for another would make it. None can be read when
+ * there is no such iptables.
+ */
+export async function presentTables(family: IpFamily, root: string): Promise<IptablesTable[]> {
+  const names = await readText(root, `proc/net/${family}_tables_names`);
+  return names.split("\n").filter((name): name is IptablesTable => IPTABLES_TABLES.includes(name as never));
+}
+
+/** What is in these tables, by default in all that are there. Undefined when there is nothing of kube-proxy's. Never throws. */
 export async function findLegacy(
   family: IpFamily,
   root: string,
   legacyChains: ReadLegacyChains | undefined,
+  tables?: readonly IptablesTable[],
 ): Promise<ForeignLeftover | undefined> {
   const program = PROGRAM[family];
-  const names = await readText(root, `proc/net/${family}_tables_names`);
-  const tables = names.split("\n").filter((name): name is IptablesTable => IPTABLES_TABLES.includes(name as never));
   const seen: string[] = [];
   const commands: string[] = [];
-  for (const table of tables) {
+  for (const table of tables ?? (await presentTables(family, root))) {
     const words = await describeTable(family, table, legacyChains);
     if (words === undefined) continue;
     seen.push(`${family} ${table}: ${words}`);

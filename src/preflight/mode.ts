@@ -167,16 +167,13 @@ function ofIptables({ family, table, chains, jumps, kept }: TableCleanup): Said[
   return said;
 }
 
-function ofForeign({ kind, seen, command }: ForeignLeftover): Said {
+function ofForeign({ kind, seen }: ForeignLeftover): Said {
   switch (kind) {
     case "ipvs":
       return ok(
         `IPVS of kube-proxy's ipvs mode (${seen}): removed once our rules are in force; what is open goes on until it ends`,
       );
     case "iptables-legacy":
-      return note(
-        `rules of kube-proxy's in the older iptables (${seen}): not removed by nft-proxier, and may take packets first`,
-        `behind the change-over, on this node: ${command}`,
-      );
+      return ok(`the older iptables (${seen}): what kube-proxy has there is removed once our rules are in force`);
   }
 }

@@ -207,7 +207,7 @@ describe("in the kernel", () => {
     expect(await get("ip", "nat")).toEqual(before);
   });
 
-  test("a table that there is no memory for is left alone", async (context) => {
+  test("a table that there is no memory for is kept", async (context) => {
     needsLegacy(context);
     const connection = await loadAddon().open({ netns: lab().netns });
     const options = { lockFile: lockFile(), mostBytes: 500 };

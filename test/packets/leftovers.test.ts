@@ -1,6 +1,6 @@
 /**
  * Where kube-proxy's iptables mode ran: its rules serve until ours are in force, then they go, without a connection
- * lost; what others have in the same tables stays to the letter. What nf_tables cannot reach is named.
+ * lost; what others have in the same tables stays to the letter.
  */
 import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -10,7 +10,6 @@ import { NftKernel } from "../../src/kernel/nft-kernel.js";
 import { loadConntrack } from "../../src/node/system-settings.js";
 import { removeLeftovers } from "../../src/leftovers/index.js";
 import { patience } from "../lab/patience.ts";
-import { addLegacyChains } from "../lab/legacy-kernel.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { iptablesTables } from "./support/iptables-mode.ts";
@@ -170,15 +169,6 @@ describe("cleanup", () => {
     expect(await cluster.lab.node.mustRun(["nft", "list", "tables"])).not.toContain("kube-proxy");
     const row = { rule: "", from: ["b", "client"], to: everyWay(web), expect: "untouched" } as const;
     expect(await checkRow(cluster, row)).toEqual([]);
-  });
-
-  test("ends with 1 while kube-proxy's rules are in the older iptables, and says what to run", async () => {
-    const { prefix } = cluster.lab.node;
-    const legacy = await addLegacyChains(prefix, "ip", "nat", ["KUBE-SERVICES", "KUBE-MARK-MASQ", "DOCKER"]);
-    const { code, log } = await cleanup();
-    // A kernel that does not have them cannot have rules in them.
-    expect(code).toBe(legacy ? 1 : 0);
-    if (legacy) expect(log).toMatch(/ip nat: KUBE-SERVICES and 1 more chains.*iptables-legacy-restore/);
   });
 });
 

@@ -11,8 +11,8 @@ const MARK = "0x4000";
 /** Whom the node's firewall keeps out. */
 const BLOCKED = { ip: "198.18.0.0/15", ip6: "2001:db8:bad::/48" } as const;
 
-type TableName = "nat" | "filter" | "mangle";
-type Chains = Record<string, string[]>;
+export type TableName = "nat" | "filter" | "mangle";
+export type Chains = Record<string, string[]>;
 
 /** What others have in these tables: kubelet, kube-router, a CNI plugin, the node's firewall. */
 function others(family: Family): Readonly<Record<TableName, Chains>> {
@@ -124,18 +124,24 @@ function addService(nat: Chains, lab: Lab, family: Family, service: ServiceSpec,
   });
 }
 
-/** The tables of one family: of others alone, or with those of a kube-proxy in iptables mode. */
-export function iptablesTables(lab: Lab, family: Family, services?: readonly ServiceSpec[]): string {
+/** The chains of one family's tables: of others alone, or with those of a kube-proxy in iptables mode. */
+export function iptablesChains(lab: Lab, family: Family, services?: readonly ServiceSpec[]): Record<TableName, Chains> {
   const kubeProxy = services === undefined ? undefined : kubeProxyChains(lab, family, services);
-  return Object.entries(others(family))
-    .map(([table, chains]) => {
-      const all: Chains = {};
-      for (const chain of Object.keys(BASE[table as TableName])) all[chain] = [];
-      for (const part of [kubeProxy?.[table as TableName] ?? {}, chains]) {
-        for (const [chain, rules] of Object.entries(part)) all[chain] = [...(all[chain] ?? []), ...rules];
-      }
-      return tableText(family, table as TableName, all);
-    })
+  const tables: Record<TableName, Chains> = { nat: {}, filter: {}, mangle: {} };
+  for (const [table, chains] of Object.entries(others(family)) as [TableName, Chains][]) {
+    const all = tables[table];
+    for (const chain of Object.keys(BASE[table])) all[chain] = [];
+    for (const part of [kubeProxy?.[table] ?? {}, chains]) {
+      for (const [chain, rules] of Object.entries(part)) all[chain] = [...(all[chain] ?? []), ...rules];
+    }
+  }
+  return tables;
+}
+
+/** The same as text. */
+export function iptablesTables(lab: Lab, family: Family, services?: readonly ServiceSpec[]): string {
+  return Object.entries(iptablesChains(lab, family, services))
+    .map(([table, chains]) => tableText(family, table as TableName, chains))
     .join("");
 }
 

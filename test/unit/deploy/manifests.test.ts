@@ -148,7 +148,15 @@ describe("the pod", () => {
     });
     expect(init.securityContext).toEqual({ privileged: true, readOnlyRootFilesystem: true });
     expect(init.command).toEqual([...(main.command ?? []), "--init-only"]);
-    expect(pod.volumes?.every(({ hostPath }) => hostPath === undefined)).toBe(true);
+    const ofNode = (pod.volumes ?? []).filter(({ hostPath }) => hostPath !== undefined).map(({ name }) => name);
+    expect(ofNode).toEqual(["xtables-lock"]);
+  });
+
+  test("has iptables' lock, of all that is the node's, and may not write there", () => {
+    const volume = pod.volumes?.find(({ hostPath }) => hostPath !== undefined);
+    const mount = main.volumeMounts?.find(({ name }) => name === volume?.name);
+    expect(volume?.hostPath).toEqual({ path: "/run/xtables.lock", type: "FileOrCreate" });
+    expect(mount).toEqual({ name: volume?.name, mountPath: volume?.hostPath?.path, readOnly: true });
   });
 
   test("asks for memory and processor", () => {
@@ -161,7 +169,9 @@ describe("the pod", () => {
   test("mounts the ConfigMap where the command looks for it", () => {
     for (const container of [main, init]) {
       const [mount, ...others] = container.volumeMounts ?? [];
-      expect(others.map(({ mountPath }) => mountPath)).toEqual(container === main ? ["/run/nft-proxier"] : []);
+      expect(others.map(({ mountPath }) => mountPath)).toEqual(
+        container === main ? ["/run/nft-proxier", "/run/xtables.lock"] : [],
+      );
       const volume = pod.volumes?.find(({ name }) => name === mount.name);
       expect(volume?.configMap?.name).toBe(configMap.metadata.name);
       const config = container.command?.find((word) => word.startsWith("--config="))?.slice("--config=".length) ?? "";

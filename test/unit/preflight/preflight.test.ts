@@ -58,7 +58,7 @@ test("where asking would load nf_tables, that is said, and what /proc has is tol
   await file("proc/net/ip_tables_names", "nat\n");
   const findings = await look();
   expect(said(findings, "mode")).toEqual([
-    expect.stringMatching(/^note: .*ip nat: the table is there, and its chains were not looked at/),
+    expect.stringMatching(/^ok: .*ip nat: the table is there, and its chains were not looked at/),
   ]);
   expect(said(findings, "rules")).toEqual([
     expect.stringMatching(/^note: the rules were not tried: the kernel would load modules/),
@@ -83,7 +83,7 @@ test("the older iptables: kube-proxy's chains are its mode's, others' are named 
   await file("proc/net/ip_tables_names", "nat\nfilter\n");
   const findings = await look({ kernel: fake(), mayTry: true });
   expect(said(findings, "mode")).toEqual([
-    expect.stringMatching(/^note: rules of kube-proxy's in the older iptables \(ip nat: KUBE-SERVICES/),
+    expect.stringMatching(/^ok: the older iptables \(ip nat: KUBE-SERVICES.*removed once our rules are in force/),
   ]);
   expect(said(findings, "nat-chains")).toEqual([expect.stringMatching(/\(Docker: DOCKER\)/)]);
   expect(said(findings, "forward-policy")).toHaveLength(1);
