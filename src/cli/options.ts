@@ -140,7 +140,7 @@ export const SERIES_USAGE =
 
 export const FLOWTABLE_FLAG = "flowtable";
 export const FLOWTABLE_USAGE =
-  "established TCP connections to services skip all rules, other programs' too, between these interfaces: names, or beginnings of names with *, with commas between them (Linux 6.4; docs/flowtable.md)";
+  "established TCP connections to services skip all rules, other programs' too, between these interfaces: names, or beginnings of names with *, with commas between them (Linux 6.4 to 6.13; docs/flowtable.md)";
 export const FLOWTABLE_RANGE =
   "must be names of interfaces, or beginnings of names with * at the end, with commas between them";
 

@@ -11,7 +11,7 @@ import type { NftKernel } from "../kernel/nft-kernel.js";
 import type { Monitor, Op } from "../kernel/types.js";
 import { isKernelAtLeast } from "../node/kernel-release.js";
 import { isMeant } from "./interfaces.js";
-import { addDevices, createTable, deleteTable, FLOWTABLE_REF, OFFLOAD_CHAIN, removeDevices } from "./operations.js";
+import { addDevices, createTable, deleteTable, FLOWTABLE_REF, OFFLOAD_CHAIN } from "./operations.js";
 
 export type FlowtableKernel = Pick<NftKernel, "commit" | "tables" | "rules" | "interfaceNames" | "watchLinks">;
 
@@ -33,8 +33,11 @@ export interface FlowtableOptions {
  * offloaded conntrack entry deletion". Stable releases of 2023 have it, too, but distributions' release names do not say which they are.
  */
 const SINCE = [6, 4] as const;
-/** A flowtable keeps the names of devices that are gone (nft_flowtable_event no longer removes them); before, that is the kernel's work. */
-const KEEPS_NAMES = [6, 16] as const;
+/**
+ * From here on FIN and RST are offloaded, too, and the entry is ESTABLISHED until 30 s of silence (nf_flowtable_tcp_timeout) are over: commit
+ * fdbaf5163331, "netfilter: flowtable: add CLOSING state". Limits would count connections that are closed.
+ */
+const UNTIL = [6, 14] as const;
 /** Links change in bursts: a pod's comes, is renamed, gets its addresses. */
 const COALESCE_MS = 100;
 const CHECK_INTERVAL_MS = 60_000;
@@ -70,8 +73,9 @@ export class Flowtable {
   /** Begins; what fails is logged and tried again. Never rejects. */
   async start(): Promise<void> {
     const { log, kernelRelease = release(), checkIntervalMs = CHECK_INTERVAL_MS } = this.#options;
-    if (!isKernelAtLeast(kernelRelease, SINCE)) {
-      this.#giveUp(`Linux ${SINCE.join(".")} is needed: before, tracked connections in a flowtable cannot be deleted`);
+    const unfit = unfitness(kernelRelease);
+    if (unfit !== undefined) {
+      this.#giveUp(unfit);
       await removeFlowtable(this.#options.kernel, log);
       return;
     }
@@ -142,16 +146,15 @@ export class Flowtable {
   }
 
   async #reconcile(): Promise<void> {
-    const { kernel, interfaces, kernelRelease = release() } = this.#options;
+    const { kernel, interfaces } = this.#options;
     const names = await kernel.interfaceNames();
     const meant = new Map(
       [...names].filter(([, name]) => isMeant(name, interfaces)).map(([index, name]) => [name, index]),
     );
     const devices = this.#devices ?? (await this.#create());
     if (devices === undefined) return;
-    const gone = [...devices].filter(([name, index]) => meant.get(name) !== index).map(([name]) => name);
-    for (const name of gone) devices.delete(name);
-    if (gone.length > 0 && isKernelAtLeast(kernelRelease, KEEPS_NAMES)) await this.#forget(gone);
+    // The kernel has removed those that are gone (nft_flowtable_event); of their names another one may be there.
+    for (const [name, index] of devices) if (meant.get(name) !== index) devices.delete(name);
     for (const name of this.#refused.keys()) if (!meant.has(name)) this.#refused.delete(name);
     const added = [...meant].filter(([name]) => !devices.has(name));
     await this.#add(new Map(added), devices);
@@ -191,12 +194,6 @@ export class Flowtable {
       if (refusal === undefined) put(name);
       else this.#refuse(name, refusal);
     }
-  }
-
-  /** One that the kernel has forgotten by itself is no failure. */
-  async #forget(gone: readonly string[]): Promise<void> {
-    if ((await this.#tried(removeDevices(gone))) === undefined) return;
-    for (const name of gone) await this.#tried(removeDevices([name]));
   }
 
   /** Undefined: done. Else what the kernel refused; other errors, among them an unknown outcome, are thrown. */
@@ -274,6 +271,15 @@ export class Flowtable {
       if (!this.#closed) log.debug({ err: error }, "looking for the flowtable failed");
     }
   }
+}
+
+/** Why connections would not be treated as in the rules. */
+function unfitness(kernelRelease: string): string | undefined {
+  if (!isKernelAtLeast(kernelRelease, SINCE))
+    return `before Linux ${SINCE.join(".")} connections in a flowtable cannot be reset, and this is ${kernelRelease}`;
+  if (isKernelAtLeast(kernelRelease, UNTIL))
+    return `from Linux ${UNTIL.join(".")} on the end of connections in a flowtable is not tracked, and this is ${kernelRelease}`;
+  return undefined;
 }
 
 const errnoOf = ({ details }: KernelError): string | undefined => details.faults?.[0]?.errno ?? details.errno;

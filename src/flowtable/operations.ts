@@ -20,8 +20,8 @@ export const OFFLOAD_CHAIN = "offload";
 
 /** Behind other programs' chains at the forward hook: what they drop is not offloaded. */
 const BEHIND_FILTERS = 1000;
-/** NFT_NETDEVICE_MAX: names in one message. */
-const MOST_DEVICES = 256;
+/** Names in one message: below NFT_NETDEVICE_MAX (256), which is refused as too many. */
+const MOST_DEVICES = 255;
 /** In both directions together: a short request and its answer, with handshake and end, take fewer. */
 const PACKETS_BEFORE = 20;
 /** BYTEORDER_HTON */
@@ -114,10 +114,6 @@ export function deleteTable(): Op[] {
 
 export function addDevices(devices: readonly string[]): Op[] {
   return chunks(devices).map((some) => ({ op: "add", ...OF_FLOWTABLE, flags: FlowtableFlag.counter, devices: some }));
-}
-
-export function removeDevices(devices: readonly string[]): Op[] {
-  return chunks(devices).map((some) => ({ op: "delete", ...OF_FLOWTABLE, devices: some }));
 }
 
 function chunks(devices: readonly string[]): string[][] {
