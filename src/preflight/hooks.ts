@@ -1,4 +1,5 @@
 /** What other programs have on netfilter's hooks, and what of it packets to services meet. */
+import { FLOWTABLE_REF } from "../flowtable/operations.js";
 import { Hook, Priority, TableFlag } from "../kernel/constants.js";
 import type { BaseChain, Expr, Kernel, RuleInfo, TableRef } from "../kernel/types.js";
 import { IPTABLES_TABLES, isEntryChain, isOwnChain } from "../leftovers/names.js";
@@ -25,8 +26,8 @@ export interface ForeignChain {
   readonly leadsTo: readonly string[];
 }
 
-/** kube-proxy's, that is, too. */
-const OURS: readonly string[] = [TABLE_NAME, HANDOVER_TABLE];
+/** nft-proxier's own tables; kube-proxy's has the name of one. */
+const OURS: readonly string[] = [TABLE_NAME, HANDOVER_TABLE, FLOWTABLE_REF.table];
 
 /** Of one base chain more is not read: that would take longer than a look may. */
 const MOST_CHAINS = 500;
@@ -92,7 +93,7 @@ class Walk {
       // The verdicts of a map are not looked up: any may accept.
       if (expr.type === "lookup" && expr.dreg === 0) accepts = true;
       if (isNotrack(expr)) this.#notrack.add(chain);
-      if (expr.type === "opaque" && expr.name === "flow_offload") this.#offload.add(chain);
+      if (expr.type === "flow_offload") this.#offload.add(chain);
     }
     this.#rules++;
     this.#accepts ||= accepts;

@@ -159,8 +159,9 @@ function madeUp(family: IpFamily): ServicePortView[] {
   ];
 }
 
-/** Of what is refused, so much is said. */
-const MOST_FAULTS = 5;
+/** Of what is refused, so much is said, and so many characters of the kernel's words, which begin with the first of it. */
+const MOST_FAULTS = 3;
+const MOST_REASON = 240;
 
 /** @param real the services were the cluster's. */
 export function checkTrial(result: TrialResult, real: boolean): Finding[] {
@@ -225,5 +226,6 @@ function rulesSaid(name: string, skeleton: Attempt, services: Attempt, real: boo
 function faultsText({ reason, faults }: Extract<Attempt, { outcome: "refused" }>): string {
   if (faults.length === 0) return reason;
   const more = faults.length - MOST_FAULTS;
-  return `${faults.slice(0, MOST_FAULTS).join("; ")}${more > 0 ? `; and ${more} more` : ""} (${reason})`;
+  const words = reason.length > MOST_REASON ? `${reason.slice(0, MOST_REASON)}…` : reason;
+  return `${faults.slice(0, MOST_FAULTS).join("; ")}${more > 0 ? `; and ${more} more` : ""} (${words})`;
 }

@@ -111,6 +111,12 @@ describe("NAT", () => {
   });
 });
 
+test("nft-proxier's own tables are no other program's", async () => {
+  for (const table of ["kube-proxy", "nft-proxier-handover", "nft-proxier-flowtable"]) {
+    expect(await read(table, { "nat-prerouting": { base: NAT, rules: [[accept]] } })).toEqual([]);
+  }
+});
+
 describe("what is not tracked", () => {
   const raw: BaseChain = { type: "filter", hook: Hook.prerouting, priority: Priority.raw };
 
@@ -132,11 +138,17 @@ describe("what is not tracked", () => {
   });
 });
 
-test("flowtables, bridges and Cilium are notes", () => {
-  const lists = { notrack: [], offload: ["forward"], leadsTo: [] };
+test("flowtables, bridges and Cilium are notes", async () => {
+  const kernel = new FakeKernel();
   const ref = { family: "inet", table: "fast" } as const;
   const base: BaseChain = { ...FORWARD, policy: "accept" };
-  const chains = [{ ref, chain: "forward", base, rules: 1, accepts: false, ...lists }];
+  await kernel.commit([
+    { op: "add", kind: "table", ...ref },
+    { op: "add", kind: "chain", ...ref, chain: "forward", base },
+  ]);
+  const exprs: Expr[] = [{ type: "flow_offload", flowtable: "f" }];
+  kernel.rules = () => Promise.resolve([{ ...ref, chain: "forward", handle: 2n, exprs }]);
+  const chains = await readForeignChains(kernel, ["ip", "ip6"]);
   const bridges = [
     { bridge: "cni0", setting: "net.bridge.bridge-nf-call-iptables", present: 0, command: "modprobe br_netfilter" },
   ];
