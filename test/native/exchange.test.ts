@@ -9,17 +9,19 @@ import { useLab } from "./lab.js";
 const lab = useLab();
 
 const run = promisify(execFile);
+/** A sanitizer that is loaded ahead would find the faults of `ip`, and end it. */
+const env = { ...process.env, LD_PRELOAD: undefined };
 
 /** Lines for `ip -batch`. */
 async function ip(...lines: readonly string[]): Promise<void> {
-  const running = run("nsenter", [`--net=${lab().netns}`, "ip", "-batch", "-"]);
+  const running = run("nsenter", [`--net=${lab().netns}`, "ip", "-batch", "-"], { env });
   running.child.stdin?.end(`${lines.join("\n")}\n`);
   await running;
 }
 
 async function localRoutes(): Promise<string> {
   const show = (flag: string) =>
-    run("nsenter", [`--net=${lab().netns}`, "ip", flag, "route", "show", "table", "local"]);
+    run("nsenter", [`--net=${lab().netns}`, "ip", flag, "route", "show", "table", "local"], { env });
   return (await Promise.all(["-4", "-6"].map(show))).map(({ stdout }) => stdout).join("");
 }
 
