@@ -302,7 +302,7 @@ describe("the program", () => {
     log = "";
     daemon = cluster.start(["run", ...(await cluster.write(chat(["a"]))), ...flags]);
     daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
-    await expect.poll(() => log).toMatch(/"msg":"(synced|nothing written)"[^]*"msg":"(synced|nothing written)"/);
+    await eventually(() => expect(log).toContain('"msg":"rules in force"'));
   };
   const end = async (): Promise<void> => {
     const ended = new Promise((resolve) => daemon.once("exit", resolve));
@@ -314,6 +314,10 @@ describe("the program", () => {
     if (supported) {
       await begin("--flowtable", INTERFACES);
       await eventually(async () => expect(await table()).toContain("pod2"));
+      await talk(await connect(["client", "b"]));
+      expect(await table()).toContain("flow add @services counter packets 8 ");
+      const { code, stdout } = await cluster.command(["status"]);
+      expect([code, stdout]).toEqual([0, expect.not.stringContaining("flowtable")]);
       await end();
       expect(await table()).toContain("pod2");
     } else {
