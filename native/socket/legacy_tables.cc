@@ -26,8 +26,12 @@ constexpr int kMostAttempts = 5;
 // Both families ask with the same structs and option numbers, each at its own level.
 static_assert(sizeof(ipt_getinfo) == sizeof(ip6t_getinfo) && sizeof(ipt_get_entries) == sizeof(ip6t_get_entries));
 static_assert(sizeof(ipt_replace) == sizeof(ip6t_replace));
-static_assert(IPT_SO_GET_INFO == IP6T_SO_GET_INFO && IPT_SO_GET_ENTRIES == IP6T_SO_GET_ENTRIES);
-static_assert(IPT_SO_SET_REPLACE == IP6T_SO_SET_REPLACE && IPT_SO_SET_ADD_COUNTERS == IP6T_SO_SET_ADD_COUNTERS);
+constexpr int kGetInfo = IPT_SO_GET_INFO;
+constexpr int kGetEntries = IPT_SO_GET_ENTRIES;
+constexpr int kReplace = IPT_SO_SET_REPLACE;
+constexpr int kAddCounters = IPT_SO_SET_ADD_COUNTERS;
+static_assert(kGetInfo == IP6T_SO_GET_INFO && kGetEntries == IP6T_SO_GET_ENTRIES);
+static_assert(kReplace == IP6T_SO_SET_REPLACE && kAddCounters == IP6T_SO_SET_ADD_COUNTERS);
 
 // Memory for much that the kernel writes; a vector would write it first.
 class Buffer {
@@ -75,7 +79,7 @@ class TableSocket {
       std::memset(request, 0, sizeof *request);
       std::memcpy(request->name, info.name, sizeof request->name);
       request->size = info.size;
-      const int error = Ask(IPT_SO_GET_ENTRIES, table.answer.data(), table.answer.size());
+      const int error = Ask(kGetEntries, table.answer.data(), table.answer.size());
       // The entries may be those of another table of the same length.
       if (error == 0 && Same(info, Info())) return table;
       // EAGAIN: the table has another length by now.
@@ -101,7 +105,7 @@ class TableSocket {
     head->num_counters = former.info.num_entries;
     head->counters = counters.data();
     WriteRemaining(table, removal, request.data() + sizeof *head);
-    const int error = Tell(IPT_SO_SET_REPLACE, request.data(), request.size());
+    const int error = Tell(kReplace, request.data(), request.size());
     if (error == 0) return counters;
     if (error == EAGAIN) return std::nullopt;
     throw Failure::System(what_, error);
@@ -119,7 +123,7 @@ class TableSocket {
       std::memcpy(request.data() + sizeof *head + index * sizeof(xt_counters), &former[removal.left[index]],
                   sizeof(xt_counters));
     }
-    return Tell(IPT_SO_SET_ADD_COUNTERS, request.data(), request.size()) == 0;
+    return Tell(kAddCounters, request.data(), request.size()) == 0;
   }
 
  private:
@@ -137,7 +141,7 @@ class TableSocket {
   ipt_getinfo Info() const {
     ipt_getinfo info{};
     std::memcpy(info.name, name_.c_str(), name_.size() + 1);
-    const int error = Ask(IPT_SO_GET_INFO, &info, sizeof info);
+    const int error = Ask(kGetInfo, &info, sizeof info);
     if (error != 0) throw Failure::System(what_, error);
     return info;
   }

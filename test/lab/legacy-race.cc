@@ -28,11 +28,17 @@ SetOption Next() {
   return next;
 }
 
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) std::abort();
+  return value;
+}
+
 std::string NextFile() {
   static std::vector<std::string> files;
   static size_t count = 0;
   if (files.empty()) {
-    std::istringstream list(std::getenv("LEGACY_RACE_TABLES"));
+    std::istringstream list(Variable("LEGACY_RACE_TABLES"));
     for (std::string file; std::getline(list, file, ':');) files.push_back(file);
   }
   return files[count++ % files.size()];
@@ -68,8 +74,8 @@ void PutOther(int fd, const void* request) {
 }  // namespace
 
 extern "C" int setsockopt(int fd, int level, int option, const void* value, socklen_t length) noexcept {
-  static const int wanted = std::atoi(std::getenv("LEGACY_RACE_OPTION"));
-  static std::atomic<int> times{std::atoi(std::getenv("LEGACY_RACE_TIMES"))};
+  static const int wanted = std::stoi(Variable("LEGACY_RACE_OPTION"));
+  static std::atomic<int> times{std::stoi(Variable("LEGACY_RACE_TIMES"))};
   if (level == IPPROTO_IP && option == wanted && times.fetch_sub(1) > 0) PutOther(fd, value);
   return Next()(fd, level, option, value, length);
 }
