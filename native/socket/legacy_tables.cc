@@ -167,7 +167,7 @@ class TableSocket {
   Fd socket_;
 };
 
-// Held until the end of its life. Whoever has it in this way, iptables or kube-proxy, has it exclusively.
+// Held until the end of its life. Exclusive: iptables and kube-proxy take it in the same way.
 class XtablesLock {
  public:
   explicit XtablesLock(const std::string& path) : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY)) {

@@ -34,7 +34,7 @@ export interface LegacyOptions {
   readonly signal?: AbortSignal;
 }
 
-/** What iptables-legacy takes when nobody asks for another one, and the variable that does. */
+/** The lock file of iptables-legacy, and the variable that names another one. */
 const LOCK_FILE = "run/xtables.lock";
 const LOCK_VARIABLE = "XTABLES_LOCKFILE";
 
