@@ -1,7 +1,7 @@
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { completionScript, type Shell, SHELLS } from "./completion.js";
 import { parseInterfaces } from "../flowtable/interfaces.js";
-import { closest } from "../config/closest.js";
+import { closest } from "../base/closest.js";
 import { parseDuration } from "../config/duration.js";
 import type { GcInterval } from "../conntrack/service.js";
 import { LOG_LEVELS, type LogLevel } from "../base/logger.js";

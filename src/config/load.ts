@@ -1,15 +1,15 @@
 /** Configuration from a file, from flags, or from nothing: parsed, checked, defaults filled in, frozen. */
 import { readFile } from "node:fs/promises";
-import { z } from "zod";
+import type { z } from "zod";
 import { parseCIDR } from "../base/ip.js";
 import { isFields, reasonOf } from "../base/unknown.js";
-import { closest } from "./closest.js";
 import { type Effective, type Off, withDefaults } from "./defaults.js";
 import { type ConfigDocument, formatEndpoint, toDocument } from "./document.js";
 import { ALLOW_SERVICE_EXTERNAL_IPS, type FieldNames, LOCALHOST_NODE_PORTS, notesOf, warningsOf } from "./notes.js";
 import { parseText } from "./parse.js";
 import { API_VERSION, type ConfigInput, configSchema, KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem, type ProxyConfig } from "./types.js";
+import { unknownFields } from "./unknown-fields.js";
 import { parseClusterCIDR } from "./values.js";
 
 const SYNC_PERIOD_MS = 30_000;
@@ -85,7 +85,7 @@ function complete(value: unknown, { file, overrides, repeated, name }: Origin): 
   problems.push(...crossChecks(value));
   // Of another kind of object there is nothing to say that helps.
   const ofOurKind = !problems.some(({ path }) => path === "kind");
-  const slips = ofOurKind ? [...repeated, ...unknownFields(configSchema, value, "")] : [];
+  const slips = ofOurKind ? [...repeated, ...unknownFields(value)] : [];
   if (!parsed.success || problems.length > 0) throw new ConfigError(file, [...problems, ...slips]);
   const effective = withDefaults(parsed.data, overrides.off);
   return {
@@ -147,25 +147,6 @@ function crossChecks(value: unknown): ConfigProblem[] {
     problems.push({ path: "nftables.minSyncPeriod", message: "must not be longer than nftables.syncPeriod" });
   }
   return problems;
-}
-
-function unknownFields(schema: z.ZodObject, value: unknown, prefix: string): ConfigProblem[] {
-  if (!isFields(value)) return [];
-  const known = Object.keys(schema.shape);
-  return Object.entries(value).flatMap(([key, field]) => {
-    const path = `${prefix}${key}`;
-    const inner: unknown = Object.hasOwn(schema.shape, key) ? schema.shape[key] : undefined;
-    if (inner === undefined) {
-      const guess = closest(key, known);
-      return { path, message: `is not a field of ${KIND}${guess ? `: did you mean ${prefix}${guess}?` : ""}` };
-    }
-    const type = inner instanceof z.ZodOptional ? inner.unwrap() : inner;
-    if (type instanceof z.ZodObject) return unknownFields(type, field, `${path}.`);
-    if (!(type instanceof z.ZodArray) || !Array.isArray(field)) return [];
-    const { element } = type;
-    if (!(element instanceof z.ZodObject)) return [];
-    return field.flatMap((item, index) => unknownFields(element, item, `${path}[${index}].`));
-  });
 }
 
 function toConfig(effective: Effective, master: string): ProxyConfig {

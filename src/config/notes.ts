@@ -1,5 +1,5 @@
 /** What is worth saying about a configuration that is right: what has no effect, and where kube-proxy would differ. */
-import { closest } from "./closest.js";
+import { closest } from "../base/closest.js";
 import { type Effective, takesLocalhostOver } from "./defaults.js";
 import { formatDuration } from "./duration.js";
 import { ipvsNotes } from "./ipvs-notes.js";

@@ -1,7 +1,7 @@
 /** Kinds of values in a KubeProxyConfiguration, each with what is said of a wrong one. */
 import { z } from "zod";
 import { parseAddress, parseCIDR } from "../base/ip.js";
-import { closest } from "./closest.js";
+import { closest } from "../base/closest.js";
 import { parseDuration } from "./duration.js";
 import { NODE_PORT_WORDS } from "./node-port-addresses.js";
 

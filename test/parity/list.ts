@@ -28,7 +28,7 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["config"],
     ours: "better",
-    note: "every problem of the file at once, with its path; unknown and repeated fields are named, with the nearest known one; a change that is wrong or means the same does not end the program",
+    note: "every problem of the file at once, with its path; unknown and repeated fields are named, with the nearest known one, in whichever section; a change that is wrong or means the same does not end the program",
   },
   { fields: ["apiVersion", "kind"], ours: "same" },
   {

@@ -1,7 +1,7 @@
 /** The services as manifests, or the API server of a configuration, tell them: for names, and for what is garbage. */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { V1Node } from "@kubernetes/client-node";
-import { closest } from "../../config/closest.js";
+import { closest } from "../../base/closest.js";
 import type { ProxyConfig } from "../../config/index.js";
 import { isTranslated, protocolName } from "../../conntrack/reconcile/decide.js";
 import { FormerTargets } from "../../conntrack/reconcile/former-targets.js";

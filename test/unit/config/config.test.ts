@@ -3,7 +3,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { ConfigError, defaultConfig, loadConfig, parseConfig } from "../../../src/config/index.js";
-import { closest } from "../../../src/config/closest.js";
 import { parseDuration } from "../../../src/config/duration.js";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -165,6 +164,27 @@ describe("KubeProxyConfiguration: warnings", () => {
       "nftables.masqueradeall is not a field of KubeProxyConfiguration: did you mean nftables.masqueradeAll?",
     ],
     ["logging: {options: {text: {split: 1}}}", "logging.options.text.split is not a field of KubeProxyConfiguration"],
+    [
+      "masqueradeAll: true",
+      "masqueradeAll is not a field of KubeProxyConfiguration: did you mean nftables.masqueradeAll?",
+    ],
+    [
+      "ipvs: {masqueradeal: true}",
+      "ipvs.masqueradeal is not a field of KubeProxyConfiguration: did you mean nftables.masqueradeAll?",
+    ],
+    ["udpTimeout: 30s", "udpTimeout is not a field of KubeProxyConfiguration: did you mean conntrack.udpTimeout?"],
+    [
+      "localhostNodePorts: true",
+      "localhostNodePorts is not a field of KubeProxyConfiguration: did you mean iptables.localhostNodePorts?",
+    ],
+    [
+      "logging: {infoBufferSize: 1Ki}",
+      "logging.infoBufferSize is not a field of KubeProxyConfiguration: did you mean logging.options.text.infoBufferSize or logging.options.json.infoBufferSize?",
+    ],
+    [
+      "nftables: {clusterCIDR: 10.0.0.0/8}",
+      "nftables.clusterCIDR is not a field of KubeProxyConfiguration: did you mean clusterCIDR?",
+    ],
     ["somethingElse: 1", "somethingElse is not a field of KubeProxyConfiguration"],
     ["mode: nftables\nmode: nftables", "mode is written twice (line 5): the last one counts"],
     ["toString: 1", "toString is not a field of KubeProxyConfiguration"],
@@ -336,13 +356,4 @@ describe("KubeProxyConfiguration: durations", () => {
   ])("%j", (text, ms) => {
     expect(parseDuration(text)).toEqual(ms);
   });
-});
-
-test("the nearest known name, when there is one", () => {
-  const known = ["clusterCIDR", "bindAddress", "mode"];
-  expect(closest("clusterCidrs", known)).toBe("clusterCIDR");
-  expect(closest("BINDADDRESS", known)).toBe("bindAddress");
-  expect(closest("mod", known)).toBe("mode");
-  expect(closest("replicas", known)).toBeUndefined();
-  expect(closest("x", [])).toBeUndefined();
 });

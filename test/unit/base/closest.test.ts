@@ -1,0 +1,11 @@
+import { expect, test } from "vitest";
+import { closest } from "../../../src/base/closest.js";
+
+test("the nearest known name, when there is one", () => {
+  const known = ["clusterCIDR", "bindAddress", "mode"];
+  expect(closest("clusterCidrs", known)).toBe("clusterCIDR");
+  expect(closest("BINDADDRESS", known)).toBe("bindAddress");
+  expect(closest("mod", known)).toBe("mode");
+  expect(closest("replicas", known)).toBeUndefined();
+  expect(closest("x", [])).toBeUndefined();
+});

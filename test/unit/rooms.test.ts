@@ -1,0 +1,30 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join, relative } from "node:path";
+import { expect, test } from "vitest";
+
+const SOURCE = join(import.meta.dirname, "../../src");
+
+/** "source/decode/annotations.ts → config", each room once for a file; without imports of types alone. */
+function importsOf(room: string): string[] {
+  const files = readdirSync(join(SOURCE, room), { recursive: true, encoding: "utf8" }).filter((name) =>
+    name.endsWith(".ts"),
+  );
+  return files.flatMap((name) => {
+    const file = join(SOURCE, room, name);
+    const imports = readFileSync(file, "utf8").matchAll(/^(?:import|export)\s(?!type\s)[^;]*?from "(\.[^"]+)";/gm);
+    const paths = Array.from(imports, ([, from = ""]) => relative(SOURCE, join(file, "..", from)));
+    const others = paths.map((path) => path.split("/")[0]).filter((other) => other !== room);
+    return [...new Set(others)].map((other) => `${room}/${name} → ${other}`);
+  });
+}
+
+test("base/ imports no other room, which all may import", () => {
+  expect(importsOf("base")).toEqual([]);
+});
+
+test.each(["source", "model", "ruleset", "table", "kernel", "conntrack"])(
+  "%s/ knows nothing of the configuration but its types",
+  (room) => {
+    expect(importsOf(room).filter((text) => text.endsWith("→ config"))).toEqual([]);
+  },
+);
