@@ -7,12 +7,13 @@ import type { GcInterval } from "../conntrack/service.js";
 import { LOG_LEVELS, type LogLevel } from "../base/logger.js";
 import { type CommandOutline, outlineOf } from "./outline.js";
 import { UserError, writeOut } from "./stdio.js";
-import { flagSpec, fromGo, fromGoBehind, problemOf, readBool, readFlags } from "./go-flags.js";
+import { flagSpec, fromGo, fromGoBehind, readFlags } from "./go-flags.js";
 import { flagOption } from "./flag-option.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
+import { ownOptions, ownProblems } from "./own-flags.js";
 import { addPreflight, PREFLIGHT } from "./preflight-command-line.js";
+import { addQuestions } from "./questions-command-line.js";
 import {
-  connectionSeries,
   CONTROL_SOCKET_FLAG,
   CONTROL_SOCKET_USAGE,
   COUNTERS_FLAG,
@@ -20,23 +21,12 @@ import {
   FLOWTABLE_RANGE,
   FLOWTABLE_USAGE,
   COUNTERS_USAGE,
-  SERIES_FLAG,
-  serviceCounters,
   GC_INTERVAL_FLAG,
   GC_INTERVAL_RANGE,
   gcInterval,
-  type DiagnoseOptions,
-  type ExplainOptions,
   type HandoverOptions,
   type ManifestOptions,
   OWN_FLAGS,
-  type OwnOptions,
-  SERVICE_FORMATS,
-  type ServicesOptions,
-  STATUS_FORMATS,
-  type StatusOptions,
-  type TopOptions,
-  type TraceOptions,
   VALIDATE_FORMATS,
   type ValidateOptions,
 } from "./options.js";
@@ -135,43 +125,12 @@ function addProxy(root: Command, done: Done): void {
   });
 }
 
-function ownProblems(given: ReadonlyMap<string, string>): string[] {
-  return OWN_FLAGS.flatMap((spec) => {
-    const value = given.get(spec.name);
-    if (value === undefined) return [];
-    const problem = problemOf(spec, value);
-    if (problem !== undefined) return problem;
-    const check = VALUE_CHECKS[spec.name];
-    return check === undefined || check.read(value) !== undefined ? [] : `--${spec.name}=${value}: ${check.range}`;
-  });
-}
-
-function positive(text: string): number {
-  if (/^[1-9]\d{0,8}$/.test(text)) return Number(text);
-  throw new InvalidArgumentError("It is a number from 1 on.");
-}
-
-/** Milliseconds. */
-function duration(text: string): number {
-  const ms = parseDuration(text);
-  if (ms !== undefined && ms >= 0) return ms;
-  throw new InvalidArgumentError("It is a duration: 30s, 5m, 0.");
-}
-
 /** Milliseconds. */
 function handoverTime(text: string): number {
   const ms = parseDuration(text);
   if (ms !== undefined && ms >= 1000 && ms <= 86_400_000) return ms;
   throw new InvalidArgumentError("It is a duration from 1s to 24h.");
 }
-
-/** Of our own flags, what the type does not say. */
-const VALUE_CHECKS: Readonly<Record<string, { read(text: string): unknown; readonly range: string }>> = {
-  [GC_INTERVAL_FLAG]: { read: gcInterval, range: GC_INTERVAL_RANGE },
-  [COUNTERS_FLAG]: { read: serviceCounters, range: `must be one of ${SERVICE_COUNTERS.join(", ")}` },
-  [SERIES_FLAG]: { read: connectionSeries, range: "must be from 0 to 999999" },
-  [FLOWTABLE_FLAG]: { read: parseInterfaces, range: FLOWTABLE_RANGE },
-};
 
 function readGcInterval(text: string): GcInterval {
   const interval = gcInterval(text);
@@ -183,32 +142,6 @@ function readFlowtable(text: string): readonly string[] {
   const interfaces = parseInterfaces(text);
   if (interfaces === undefined) throw new InvalidArgumentError(`They ${FLOWTABLE_RANGE}.`);
   return interfaces;
-}
-
-/** Of values that are right. */
-function ownOptions(given: ReadonlyMap<string, string>): OwnOptions {
-  const isSet = (name: string): boolean => readBool(given.get(name) ?? "false");
-  const interval = gcInterval(given.get(GC_INTERVAL_FLAG) ?? "");
-  const flowtable = parseInterfaces(given.get(FLOWTABLE_FLAG) ?? "");
-  return {
-    manifests: given.get("manifests"),
-    ownTable: isSet("own-table"),
-    allowIncomplete: isSet("allow-incomplete"),
-    ...(interval !== undefined && { gcInterval: interval }),
-    ...(given.has("status-page") && { statusPage: isSet("status-page") }),
-    ...(flowtable !== undefined && { flowtable }),
-    ...countingOptions(given.get(COUNTERS_FLAG), given.get(SERIES_FLAG)),
-    ...(given.has(CONTROL_SOCKET_FLAG) && { controlSocket: given.get(CONTROL_SOCKET_FLAG) ?? "" }),
-  };
-}
-
-function countingOptions(what = "", series = ""): Pick<OwnOptions, "serviceCounters" | "connectionSeries"> {
-  const counters = serviceCounters(what);
-  const most = connectionSeries(series);
-  return {
-    ...(counters !== undefined && { serviceCounters: counters }),
-    ...(most !== undefined && { connectionSeries: most }),
-  };
 }
 
 function unknownCommand(root: Command, word: string): never {
@@ -335,100 +268,6 @@ function addCompletion(command: (name: string, description: string) => Command, 
     .action(async (shell: Shell) => {
       await writeOut(completionScript(shell, await commandOutline()));
       done(0);
-    });
-}
-
-/** Commands that ask the daemon. */
-function addQuestions(command: (name: string, description: string) => Command, done: Done): void {
-  const socket = (): Option =>
-    new Option("--socket <path>", "the daemon's, where it was started with --control-socket");
-
-  command("status", "how the daemon of this node stands, problems first; exit code 1 where there are any")
-    .addOption(new Option("-o, --output <format>", "text or json").choices(STATUS_FORMATS).default("text"))
-    .option("--events", "the last repairs, refusals and takeovers instead")
-    .addOption(socket())
-    .action(async (options: StatusOptions) => {
-      const { statusCommand } = await import("./status.js");
-      done(await statusCommand(options));
-    });
-
-  command("explain", "what this node's rules do with a packet, step by step; none is sent")
-    .argument(
-      "<words...>",
-      "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT; tcp, and a client outside, where they are not given",
-    )
-    .addOption(new Option("-o, --output <format>", "text or json").choices(STATUS_FORMATS).default("text"))
-    .option("--in <interface>", "that it comes in by, where pods are told by their interface (detectLocalMode)")
-    .addOption(socket())
-    .action(async (words: string[], options: ExplainOptions) => {
-      const { explainCommand } = await import("./explain.js");
-      done(await explainCommand(words, options));
-    });
-
-  command("trace", "live packets: where they come in, the endpoint drawn, what becomes of them, and who dropped them")
-    .argument(
-      "<words...>",
-      "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT, or NAMESPACE/NAME[:PORT]; SOURCE and DESTINATION may be networks, DESTINATION `any`",
-    )
-    .addOption(new Option("--count <packets>", "end behind so many").argParser(positive))
-    .addOption(
-      new Option("--for <duration>", "end behind so long; 0: with Ctrl-C").argParser(duration).default(30_000, "30s"),
-    )
-    .option("--dropped", "print only packets that are rejected, dropped, or never seen again")
-    .option("--all-packets", "those of open connections, too; by default the first of each, which alone are translated")
-    .option("--force", "also for all ports of an address, all addresses of a network, or any destination")
-    .addOption(
-      new Option("-o, --output <format>", "text or json, a line a packet").choices(STATUS_FORMATS).default("text"),
-    )
-    .addOption(socket())
-    .addHelpText(
-      "after",
-      "\nExit code 0: packets were printed; 1: none; 2: wrong words. Needs Linux 5.12; its table goes with the command, however it ends.",
-    )
-    .action(async (words: string[], options: TraceOptions, self: Command) => {
-      const { traceCommand, RequestError } = await import("./trace.js");
-      try {
-        done(await traceCommand(words, options));
-      } catch (error) {
-        if (error instanceof RequestError) self.error(`error: ${error.message}`);
-        throw error;
-      }
-    });
-
-  command("diagnose", "one file for a bug report: status, configuration, ruleset, metrics, log; secrets are removed")
-    .option("-o, --output <file>", "where to write the gzipped tar; -: stdout. By default a name with host and time")
-    .addOption(socket())
-    .action(async (options: DiagnoseOptions) => {
-      const { diagnoseCommand } = await import("./diagnose/command.js");
-      done(await diagnoseCommand(options));
-    });
-
-  command("services", "services in force on this node, with their endpoints where one is named")
-    .argument("[service]", "NAMESPACE/NAME")
-    .addOption(
-      new Option("-o, --output <format>", SERVICE_FORMATS.join(", ")).choices(SERVICE_FORMATS).default("table"),
-    )
-    .option("--no-headers", "no line of titles")
-    .option("-w, --watch", "go on, and print the lines that change, but for their connections alone")
-    .addOption(socket())
-    .action(async (name: string | undefined, options: ServicesOptions) => {
-      const { servicesCommand } = await import("./services.js");
-      done(await servicesCommand(name, options));
-    });
-
-  command("top", "services by the connections they get, or one service's endpoints; q ends it")
-    .argument("[service]", "NAMESPACE/NAME: its endpoints, where the daemon counts them (--service-counters=endpoint)")
-    .addOption(
-      new Option(
-        "-n, --count <screens>",
-        "end behind so many; without a terminal they are printed one after the other, by default one",
-      ).argParser(positive),
-    )
-    .addOption(new Option("-d, --interval <duration>", "between two of them").argParser(duration).default(2000, "2s"))
-    .addOption(socket())
-    .action(async (name: string | undefined, options: TopOptions) => {
-      const { topCommand } = await import("./top.js");
-      done(await topCommand(name, options));
     });
 }
 
