@@ -1,0 +1,103 @@
+/** Packets of a trace as lines, in their order, as fast as the reader takes them. */
+import { packetText, type PacketNames, serviceText } from "../trace/text.js";
+import { isDropped, type TracedPacket, type TraceTotals } from "../trace/types.js";
+import { Output, type OutputStream, ReaderGone } from "./conntrack/output.js";
+import type { TraceOptions } from "./options.js";
+
+/** Version of a line of JSON: fields may be added to it, none changes or goes. */
+const LINE = { apiVersion: "nft-proxier.dev/v1", kind: "TracedPacket" } as const;
+
+/** Packets that wait for the reader at most, some 20 s of what is traced: a pager that is not scrolled reads no further. */
+export const MOST_WAITING = 1000;
+
+export interface TracePrinterOptions extends Pick<TraceOptions, "count" | "dropped" | "output"> {
+  readonly names: { of(packet: TracedPacket): Promise<PacketNames> };
+  readonly stream: OutputStream;
+  /** Called when no more is to be printed: as many as were asked for, or the reader is gone. */
+  onFull(): void;
+  /** Called when packets begin to be skipped, as `MOST_WAITING` wait. */
+  onBehind(): void;
+}
+
+export class TracePrinter {
+  readonly #options: TracePrinterOptions;
+  readonly #output: Output;
+  readonly #verdicts = new Map<string, number>();
+  #printed = 0;
+  #waiting = 0;
+  #skipped = 0;
+  #behind = false;
+  #printing: Promise<void> = Promise.resolve();
+
+  constructor(options: TracePrinterOptions) {
+    this.#options = options;
+    this.#output = new Output(options.stream);
+  }
+
+  packet(packet: TracedPacket): void {
+    const { count, dropped = false } = this.#options;
+    if (count !== undefined && this.#printed >= count) return;
+    this.#verdicts.set(packet.verdict, (this.#verdicts.get(packet.verdict) ?? 0) + 1);
+    if (dropped && !isDropped(packet)) return;
+    if (this.#waiting >= MOST_WAITING) return this.#skip();
+    this.#behind = false;
+    this.#printed++;
+    this.#waiting++;
+    // In their order, although names may take a while.
+    const before = this.#printing;
+    this.#printing = (async () => {
+      await before;
+      await this.#print(packet);
+      this.#waiting--;
+    })();
+    this.#printing.catch(() => this.#options.onFull());
+    if (this.#printed === count) this.#options.onFull();
+  }
+
+  /** Resolves, when all that waits is written, with how many were printed. */
+  async finish(): Promise<number> {
+    try {
+      await this.#printing;
+    } catch (error) {
+      if (!(error instanceof ReaderGone)) throw error;
+    } finally {
+      this.#output.close();
+    }
+    return this.#printed;
+  }
+
+  /** "3 packets traced: 2 accepted, 1 dropped; 7 matched": what the trace came to. */
+  summary({ matched, losses }: TraceTotals): string {
+    const sum = [...this.#verdicts.values()].reduce((all, each) => all + each, 0);
+    const kinds = [...this.#verdicts].map(([verdict, count]) => `${count} ${verdict}`).join(", ");
+    const more = matched > sum ? `; ${matched} matched` : "";
+    const lost = losses === 0 ? "" : `; messages were lost ${losses} times`;
+    const skipped = this.#skipped === 0 ? "" : `; ${this.#skipped} of them not printed, as the reader was behind`;
+    return `${sum} packets traced${kinds === "" ? "" : `: ${kinds}`}${more}${lost}${skipped}`;
+  }
+
+  #skip(): void {
+    this.#skipped++;
+    if (this.#behind) return;
+    this.#behind = true;
+    this.#options.onBehind();
+  }
+
+  async #print(packet: TracedPacket): Promise<void> {
+    const names = await this.#options.names.of(packet);
+    const { service, endpoint } = names;
+    const { at, ...rest } = packet;
+    const line =
+      this.#options.output === "text"
+        ? packetText(packet, names)
+        : JSON.stringify({
+            ...LINE,
+            time: new Date(at).toISOString(),
+            ...(service && { service: serviceText(service) }),
+            ...(endpoint && { endpoint }),
+            ...rest,
+          });
+    await this.#output.line(line);
+    await this.#output.flush();
+  }
+}
