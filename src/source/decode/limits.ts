@@ -1,7 +1,7 @@
 /** Annotations that limit a service's connections. What cannot be read limits nothing, with a report. */
 import { type Fields, isFields } from "../../base/unknown.js";
 import { LIMIT_ACTIONS, type Limits, MAX_LIMIT, type Rate, RATE_UNITS } from "../../model/limits.js";
-import { annotationChoice, annotationField, annotationNumber } from "./annotations.js";
+import { annotationChoice, annotationField, annotationNumber, notText } from "./annotations.js";
 import { type FieldProblems, show } from "./fields.js";
 
 const CONNECTIONS = "max-connections";
@@ -15,13 +15,9 @@ export function readLimits(metadata: Fields, problems: FieldProblems): Limits | 
   const connections = annotationNumber(annotations, CONNECTIONS, MAX_LIMIT, problems);
   const clientConnections = annotationNumber(annotations, CLIENT_CONNECTIONS, MAX_LIMIT, problems);
   const rate = readRate(annotations, problems);
+  const action = annotationChoice(annotations, ACTION, LIMIT_ACTIONS, problems);
   if (connections === 0 && clientConnections === 0 && rate === undefined) return undefined;
-  return {
-    connections,
-    clientConnections,
-    rate,
-    action: annotationChoice(annotations, ACTION, LIMIT_ACTIONS, problems),
-  };
+  return { connections, clientConnections, rate, action };
 }
 
 /** "10/second", "10/second burst 20": as nft writes it. Without a burst it is that of a second's, or 5. */
@@ -37,6 +33,6 @@ function readRate(annotations: Fields, problems: FieldProblems): Rate | undefine
   const within = (number: number): boolean => number >= 1 && number <= MAX_LIMIT;
   if (per !== undefined && within(count) && within(burst)) return { count, per, burst };
   const form = `NUMBER/${RATE_UNITS.join("|")} [burst NUMBER], with numbers from 1 to ${MAX_LIMIT}`;
-  problems.report(path, `${show(value)} is not ${form}; nothing is limited`);
+  problems.report(path, `${notText(value) ?? `${show(value)} is not ${form}`}; no rate is limited`);
   return undefined;
 }

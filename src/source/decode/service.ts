@@ -2,7 +2,7 @@
 import { familyOf, type IpFamily, mergePrefixes, type Prefix } from "../../base/ip.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../../model/records.js";
-import { annotationNumber } from "./annotations.js";
+import { annotationField, annotationNumber, notText, reportUnknown } from "./annotations.js";
 import { readBalance } from "./balance.js";
 import { readLimits } from "./limits.js";
 import {
@@ -24,7 +24,8 @@ import {
 } from "./fields.js";
 
 /** "true": established TCP connections to an endpoint of this service are torn down once the endpoint is gone. */
-const RESET_ANNOTATION = "nft-proxier.dev/reset-removed-endpoints";
+const RESET_ANNOTATION = annotationField("reset-removed-endpoints");
+const DRAIN_ANNOTATION = annotationField("drain-seconds");
 const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
 /** API default of sessionAffinityConfig.clientIP.timeoutSeconds: three hours. */
 const DEFAULT_AFFINITY_SECONDS = 10800;
@@ -80,6 +81,9 @@ export function decodeService(
     problems,
   );
   const affinitySeconds = readAffinity(spec, problems);
+  const drainSeconds = readDrain(metadata, problems);
+  const { annotations } = metadata;
+  if (isFields(annotations)) reportUnknown(annotations, problems);
   return {
     name,
     uid: textOf(metadata["uid"], "metadata.uid", problems),
@@ -92,8 +96,8 @@ export function decodeService(
     affinitySeconds,
     limits: readLimits(metadata, problems),
     balance: readBalance(metadata, affinitySeconds > 0, problems),
-    resetRemovedEndpoints: readReset(metadata, problems),
-    drainSeconds: readDrain(metadata, problems),
+    resetRemovedEndpoints: readReset(metadata, drainSeconds, problems),
+    drainSeconds,
     healthCheckPort:
       type === "LoadBalancer" && externalPolicy === "Local"
         ? portOf(spec["healthCheckNodePort"], "spec.healthCheckNodePort", problems)
@@ -102,15 +106,16 @@ export function decodeService(
 }
 
 /** Annotations are text; what is neither "true" nor "false" asks for nothing, with a report. */
-function readReset(metadata: Fields, problems: FieldProblems): boolean {
+function readReset(metadata: Fields, drainSeconds: number, problems: FieldProblems): boolean {
   const annotations = metadata["annotations"];
   if (!isFields(annotations)) return false;
-  const value = annotations[RESET_ANNOTATION];
+  const value = annotations[RESET_ANNOTATION.key];
+  if (value === "false" && drainSeconds > 0) {
+    problems.report(RESET_ANNOTATION.path, `"false" is ignored: ${DRAIN_ANNOTATION.key} implies "true"`);
+  }
   if (value === undefined || value === "true" || value === "false") return value === "true";
-  problems.report(
-    `metadata.annotations["${RESET_ANNOTATION}"]`,
-    `${show(value)} is neither "true" nor "false"; "false" is assumed`,
-  );
+  const why = notText(value) ?? `${show(value)} is neither "true" nor "false"`;
+  problems.report(RESET_ANNOTATION.path, `${why}; "${drainSeconds > 0}" is assumed`);
   return false;
 }
 

@@ -112,6 +112,23 @@ it("keeps nothing of a service that is gone, even if all of its time was over", 
   expect([seen(), over.length]).toEqual(["1+", 2]);
 });
 
+it("names a reset-removed-endpoints that drain-seconds contradicts, and drains", () => {
+  const reset = "nft-proxier.dev/reset-removed-endpoints";
+  const { endpoints, seen, problems } = setUp({ "nft-proxier.dev/drain-seconds": "30", [reset]: "false" });
+  expect(problems).toEqual([
+    `Service default/web metadata.annotations["${reset}"]: "false" is ignored: nft-proxier.dev/drain-seconds implies "true"`,
+  ]);
+  endpoints(READY, TERMINATING);
+  seen();
+  vi.advanceTimersByTime(30_000);
+  expect(seen()).toBe("1+");
+  expect(setUp({ "nft-proxier.dev/drain-seconds": "5m", [reset]: "false" }).problems).toHaveLength(1);
+  expect(setUp({ "nft-proxier.dev/drain-seconds": "30", [reset]: "true" }).problems).toEqual([]);
+  expect(setUp({ "nft-proxier.dev/drain-seconds": "30", [reset]: "yes" }).problems.join()).toContain(
+    '"true" is assumed',
+  );
+});
+
 it("names a time that means nothing, and keeps connections until the endpoint is gone", () => {
   const { endpoints, seen, problems } = setUp({ "nft-proxier.dev/drain-seconds": "5m" });
   expect(problems).toEqual([

@@ -52,8 +52,25 @@ describe("the annotation balance", () => {
     ],
     [{ weights: "zone=:1" }, "weights", '"zone=:1" names neither a zone nor an IP address; all endpoints are alike'],
     [{ weights: "web-0:1" }, "weights", '"web-0:1" names neither a zone nor an IP address; all endpoints are alike'],
-    [{ weights: 3 }, "weights", "3 is not text; all endpoints are alike"],
-    [{ balance: true }, "balance", "true is none of random, consistent; random is assumed"],
+    [
+      { weights: "fd00::1:7" },
+      "weights",
+      '"fd00::1:7" is not [ADDRESS]:WEIGHT, as IPv6 is to be written; all endpoints are alike',
+    ],
+    [
+      { weights: "10.1.0.1:3, 10.1.0.1:0" },
+      "weights",
+      '"10.1.0.1:0" names what has a weight already; all endpoints are alike',
+    ],
+    [
+      { weights: "zone=a:3,zone=a:1" },
+      "weights",
+      '"zone=a:1" names what has a weight already; all endpoints are alike',
+    ],
+    [{ "balance-key": "ip" }, "balance-key", '"ip" is none of source-ip, source-ip-port; source-ip is assumed'],
+    [{ "balance-slots": "5" }, "balance-slots", '"5" is none of 0, 256, 1024, 4096, 16384; 0 is assumed'],
+    [{ weights: 3 }, "weights", "3 is not text, as annotations are: write it in quotes; all endpoints are alike"],
+    [{ balance: true }, "balance", "true is not text, as annotations are: write it in quotes; random is assumed"],
     [
       { balance: "consistent", "balance-key": "ip" },
       "balance-key",
@@ -91,5 +108,23 @@ describe("the annotation balance", () => {
     expect(problems).toEqual([
       named("balance", "is ignored: with sessionAffinity ClientIP a client keeps its endpoint already"),
     ]);
+  });
+
+  it("is ignored beside ClientIP affinity together with weights, and both are named", () => {
+    const { balance, problems } = read({ balance: "consistent", weights: "zone=a:3" }, { sessionAffinity: "ClientIP" });
+    expect(balance).toBeUndefined();
+    const why = "is ignored: with sessionAffinity ClientIP a client keeps its endpoint already";
+    expect(problems).toEqual([named("balance", why), named("weights", why)]);
+  });
+});
+
+describe("an annotation with our prefix that is none of a Service's", () => {
+  it.each([
+    ["max-conections", "; did you mean nft-proxier.dev/max-connections?"],
+    ["Balance", "; did you mean nft-proxier.dev/balance?"],
+    ["something-else-entirely", ""],
+  ])("%s is named", (name, hint) => {
+    const { problems } = read({ [name]: "7" });
+    expect(problems).toEqual([named(name, `is no annotation of a Service's, and is ignored${hint}`)]);
   });
 });

@@ -31,21 +31,30 @@ describe("limits", () => {
   it.each<[string, unknown, string]>([
     ["max-connections", "0", '"0" is not a number from 1 to 1000000; it is ignored'],
     ["max-connections", "ten", '"ten" is not a number from 1 to 1000000; it is ignored'],
-    ["max-connections", 10, "10 is not a number from 1 to 1000000; it is ignored"],
+    ["max-connections", 10, "10 is not text, as annotations are: write it in quotes; it is ignored"],
     ["max-connections-per-client", "1000001", '"1000001" is not a number from 1 to 1000000; it is ignored'],
     [
       "rate-per-client",
       "10/day",
-      '"10/day" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; nothing is limited',
+      '"10/day" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; no rate is limited',
     ],
     [
       "rate-per-client",
       "10/second burst 0",
-      '"10/second burst 0" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; nothing is limited',
+      '"10/second burst 0" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; no rate is limited',
     ],
   ])("%s: %j is named and ignored", (name, value, reason) => {
     const path = `Service default/web metadata.annotations["nft-proxier.dev/${name}"]`;
     expect(read({ [name]: value })).toEqual({ limits: undefined, problems: [`${path}: ${reason}`] });
+  });
+
+  it("over-limit: what means nothing is named also where nothing is limited", () => {
+    expect(read({ "over-limit": "ignore" })).toEqual({
+      limits: undefined,
+      problems: [
+        'Service default/web metadata.annotations["nft-proxier.dev/over-limit"]: "ignore" is none of reject, drop; reject is assumed',
+      ],
+    });
   });
 
   it("over-limit: what means nothing is named, and rejects", () => {
