@@ -1,8 +1,9 @@
-/** The chains of limits, and the sets that they count in: there while a service asks for such limits (limits.ts). */
+/** The chains of limits, the maps that lead to them and the sets that they count in: there while a service asks for limits (limits.ts). */
 import type { Limits } from "../model/limits.js";
 import type { IpFamily } from "../model/types.js";
-import type { FieldType, Rule, Statement, TableDeclarations } from "../table/index.js";
+import type { ElementSet, FieldType, Rule, SetSpec, Statement, TableDeclarations } from "../table/index.js";
 import { limitChain } from "./limits.js";
+import { type LimitMaps, limitMapSpecs } from "./sets.js";
 import { goto, resetPriority } from "./skeleton.js";
 
 /** How long a chain stays when no service leads to it, ms: the limits may come back. */
@@ -22,6 +23,7 @@ export class LimitChains {
   readonly #table: TableDeclarations;
   readonly #family: IpFamily;
   readonly #chains = new Map<string, { readonly limits: Limits; uses: number; unusedSince: number | undefined }>();
+  #maps: LimitMaps | undefined;
   #rejects: boolean;
 
   /** @param rejects the kernel knows `reject` in prerouting; else what is over a limit is dropped. */
@@ -29,6 +31,11 @@ export class LimitChains {
     this.#table = table;
     this.#family = family;
     this.#rejects = rejects;
+  }
+
+  /** There from the first service on that asks for limits. */
+  get maps(): LimitMaps | undefined {
+    return this.#maps;
   }
 
   set rejects(rejects: boolean) {
@@ -43,6 +50,7 @@ export class LimitChains {
     let chain = this.#chains.get(name);
     if (chain === undefined) {
       if (this.#chains.size === 0) this.#declareShared();
+      this.#maps ??= this.#declareMaps();
       chain = { limits, uses: 0, unusedSince: undefined };
       this.#chains.set(name, chain);
       this.#table.chain({ chain: name, rules: limitRules(limits) });
@@ -56,9 +64,9 @@ export class LimitChains {
     if (chain !== undefined) chain.uses--;
   }
 
-  /** Drops what nothing has led to for `forMs`, by default a while. `now`: ms, monotonic. */
-  collectUnused(now: number, forMs = UNUSED_MS): void {
-    if (this.#chains.size === 0) return;
+  /** Drops what nothing has led to for `forMs`, by default a while. `now`: ms, monotonic; `lookedIn`: rules look in the maps still. */
+  collectUnused(now: number, lookedIn: boolean, forMs = UNUSED_MS): void {
+    if (this.#maps === undefined) return;
     for (const [name, chain] of this.#chains) {
       if (chain.uses > 0) continue;
       chain.unusedSince ??= now;
@@ -69,6 +77,19 @@ export class LimitChains {
     if (this.#chains.size > 0) return;
     for (const chain of Object.values(OVER)) this.#table.removeChain(chain);
     for (const set of Object.values(SETS)) this.#table.removeSet(set);
+    if (lookedIn) return;
+    for (const { spec } of Object.values(this.#maps)) this.#table.removeSet(spec.set);
+    this.#maps = undefined;
+  }
+
+  #declareMaps(): LimitMaps {
+    const { limitedServices, limitedNodePorts, limits } = limitMapSpecs(this.#family);
+    const declared = (spec: SetSpec): ElementSet => this.#table.set(spec);
+    return {
+      limitedServices: declared(limitedServices),
+      limitedNodePorts: declared(limitedNodePorts),
+      limits: declared(limits),
+    };
   }
 
   #declareShared(): void {

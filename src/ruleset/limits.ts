@@ -1,7 +1,7 @@
 /**
  * Limits of connections. The maps `limited-services` and `limited-nodeports` give a service port a number, `limits` leads from that to a chain: one for each
- * set of limits in use, shared by all that have the same. What is counted stands in sets that packets fill, by number, and by number and client. They
- * come with the first service that asks for them.
+ * set of limits in use, shared by all that have the same. What is counted stands in sets that packets fill, by number, and by number and client. All of
+ * it comes with the first service that asks for limits.
  *
  * A number stands for one service port with one set of limits: elements keep the limit that they began with, so that other limits count
  * anew. All this is in the NAT hooks, which see the first packet of a connection alone.
@@ -9,9 +9,9 @@
 import { createHash } from "node:crypto";
 import type { Limits } from "../model/limits.js";
 import type { ServicePortView } from "../model/types.js";
-import type { ElementSet } from "../table/index.js";
 import { packNumber } from "./keys.js";
 import type { ServicePortState } from "./service.js";
+import type { LimitMaps } from "./sets.js";
 
 /** A service port's limits, and the number that they are counted by. */
 export interface PortLimits {
@@ -52,6 +52,6 @@ export function limitKey({ number }: PortLimits): Uint8Array {
 }
 
 /** Whether a service port has the number. */
-export function isLimited(limits: ElementSet, number: number): boolean {
-  return limits.has(packNumber(number));
+export function isLimited(maps: LimitMaps | undefined, number: number): boolean {
+  return maps?.limits.has(packNumber(number)) === true;
 }

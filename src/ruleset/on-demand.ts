@@ -6,7 +6,7 @@
  * generation: so this is for maps alone whose elements decide on packets that would otherwise fare as before they were there, and not for
  * what leads on what another map has found.
  */
-import type { ElementSets } from "./sets.js";
+import type { ElementSets, LimitMaps } from "./sets.js";
 
 /** How long rules stay when the last element is gone, ms: a service that comes and goes must not write rules each time. */
 const UNUSED_MS = 60_000;
@@ -20,7 +20,7 @@ const ROLES = [
   "noEndpointNodePorts",
   "limitedServices",
   "limitedNodePorts",
-] as const satisfies readonly (keyof ElementSets)[];
+] as const satisfies readonly (keyof ElementSets | keyof LimitMaps)[];
 
 export type OnDemandRole = (typeof ROLES)[number];
 
@@ -31,13 +31,16 @@ export class RulesOnDemand {
   readonly inUse: InUse;
   readonly #inUse = new Set<OnDemandRole>();
   readonly #emptySince = new Map<OnDemandRole, number>();
-  readonly #sets: ElementSets;
+  readonly #sizeOf: (role: OnDemandRole) => number;
   readonly #declare: () => void;
 
-  /** @param declare declares the rules that `inUse` asks for. */
-  constructor(sets: ElementSets, declare: () => void) {
+  /**
+   * @param sizeOf how many elements the map has; 0 also where it is not there.
+   * @param declare declares the rules that `inUse` asks for.
+   */
+  constructor(sizeOf: (role: OnDemandRole) => number, declare: () => void) {
     this.inUse = this.#inUse;
-    this.#sets = sets;
+    this.#sizeOf = sizeOf;
     this.#declare = declare;
   }
 
@@ -45,7 +48,7 @@ export class RulesOnDemand {
   ensure(): void {
     const before = this.#inUse.size;
     for (let i = 0; i < ROLES.length; i++) {
-      if (this.#sets[ROLES[i]].size > 0) this.#inUse.add(ROLES[i]);
+      if (this.#sizeOf(ROLES[i]) > 0) this.#inUse.add(ROLES[i]);
     }
     if (this.#inUse.size > before) this.#declare();
   }
@@ -54,7 +57,7 @@ export class RulesOnDemand {
   collectUnused(now: number, forMs = UNUSED_MS): void {
     const before = this.#inUse.size;
     for (const role of this.#inUse) {
-      if (this.#sets[role].size > 0) {
+      if (this.#sizeOf(role) > 0) {
         this.#emptySince.delete(role);
         continue;
       }

@@ -18,10 +18,10 @@ import { KeyPacker, packNumber, type ServiceClaim, unpackNumber, unpackServiceKe
 import { shardOf } from "./list-values.js";
 import { arrange, assignIndices } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
-import { RulesOnDemand } from "./on-demand.js";
+import { type OnDemandRole, RulesOnDemand } from "./on-demand.js";
 import { declareOwnObjects, needsOwnObjects, type OwnObjects } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
-import type { ElementSets } from "./sets.js";
+import type { ElementSets, LimitMaps } from "./sets.js";
 import { slotsOf } from "./slots.js";
 import { declareSets, declareSkeleton, type RulesetOptions } from "./skeleton.js";
 
@@ -75,14 +75,23 @@ export class FamilyRuleset {
       missed: (key, packets) => this.#carry(key, packets),
       gone: (key) => void this.#carried(key)?.delete(key),
     });
-    this.#onDemand = new RulesOnDemand(this.#sets, () => this.#declare());
-    this.#declare();
     this.#limits = new LimitChains(table, family, options.rejectInPrerouting !== false);
+    const inLimits = (role: OnDemandRole): role is keyof LimitMaps & OnDemandRole => role.startsWith("limited");
+    this.#onDemand = new RulesOnDemand(
+      (role) => (inLimits(role) ? (this.#limits.maps?.[role].size ?? 0) : this.#sets[role].size),
+      () => this.#declare(),
+    );
+    this.#declare();
     this.#draws = new DrawChains(table, this.#sets.dispatch, options.masqueradeBit);
     // What packets that are under way look up after what they found in the former state.
     const { endpoints, nodePortEndpoints, hairpin, stickyDraws } = this.#sets;
     this.#deferring = new Set([...endpoints, nodePortEndpoints, hairpin, stickyDraws]);
-    this.#expander = new ServiceExpander(this.#sets, this.#keys, (verdict) => table.verdictId(verdict));
+    this.#expander = new ServiceExpander(
+      this.#sets,
+      () => this.#limits.maps,
+      this.#keys,
+      (verdict) => table.verdictId(verdict),
+    );
     this.#sticky = new StickyNumbers(this.#sets, this.#keys, firstNumber);
     this.#replaceNodePortIPs();
   }
@@ -133,7 +142,7 @@ export class FamilyRuleset {
   }
 
   #numbered(view: ServicePortView, limits: Limits, before: ServicePortState | undefined): PortLimits {
-    return numberLimits(view, limits, before, (number) => isLimited(this.#sets.limits, number));
+    return numberLimits(view, limits, before, (number) => isLimited(this.#limits.maps, number));
   }
 
   /** What the service has here, as the last update or restore of it left it. */
@@ -216,7 +225,8 @@ export class FamilyRuleset {
   collectUnused(now: number, forMs?: number): void {
     this.#draws.collectUnused(now, forMs);
     this.#onDemand.collectUnused(now, forMs);
-    this.#limits.collectUnused(now, forMs);
+    const { inUse } = this.#onDemand;
+    this.#limits.collectUnused(now, inUse.has("limitedServices") || inUse.has("limitedNodePorts"), forMs);
   }
 
   /**

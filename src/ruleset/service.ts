@@ -13,7 +13,7 @@ import { expandSticky, type Sticky } from "./sticky-numbers.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
 import { bySource, packList, shardOf, stickyList } from "./list-values.js";
 import { ChainName, type DrawKind, LOCAL_INDEX_BASE, ownNames } from "./names.js";
-import type { ElementSets } from "./sets.js";
+import type { ElementSets, LimitMaps } from "./sets.js";
 
 /** A service port with what the table has to remember of it between changes. */
 export interface ServicePortState {
@@ -55,14 +55,22 @@ interface Maps {
 
 export class ServiceExpander {
   readonly #sets: ElementSets;
+  readonly #limitMaps: () => LimitMaps | undefined;
   readonly #keys: KeyPacker;
   readonly #vips: Maps;
   readonly #nodePorts: Maps;
   readonly #verdictId: (verdict: Verdict) => number;
 
-  constructor(sets: ElementSets, keys: KeyPacker, verdictId: (verdict: Verdict) => number) {
+  /** @param limitMaps there once an Expansion's `limits` has been told of limits. */
+  constructor(
+    sets: ElementSets,
+    limitMaps: () => LimitMaps | undefined,
+    keys: KeyPacker,
+    verdictId: (verdict: Verdict) => number,
+  ) {
     this.#verdictId = verdictId;
     this.#sets = sets;
+    this.#limitMaps = limitMaps;
     this.#keys = keys;
     this.#vips = {
       nodePort: false,
@@ -142,12 +150,14 @@ export class ServiceExpander {
     const { protocol, port, nodePort } = view;
     const own = view.clusterIP === undefined ? [] : [view.clusterIP];
     to.limits(limits.limits);
-    to.element(this.#sets.limits, limitKey(limits), this.#jump(limitChain(limits.limits)));
+    const maps = this.#limitMaps();
+    if (maps === undefined) return;
+    to.element(maps.limits, limitKey(limits), this.#jump(limitChain(limits.limits)));
     for (const address of [...own, ...view.externalIPs, ...view.loadBalancerIPs]) {
-      to.element(this.#sets.limitedServices, keys.vip(address, protocol, port).service, limitKey(limits));
+      to.element(maps.limitedServices, keys.vip(address, protocol, port).service, limitKey(limits));
     }
     if (nodePort === 0) return;
-    to.element(this.#sets.limitedNodePorts, keys.nodePort(protocol, nodePort).service, limitKey(limits));
+    to.element(maps.limitedNodePorts, keys.nodePort(protocol, nodePort).service, limitKey(limits));
   }
 
   #serve(state: ServicePortState, key: ServiceKey, maps: Maps, kind: DrawKind, to: Expansion): void {

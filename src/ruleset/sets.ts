@@ -10,11 +10,15 @@ import { endpointsName, SetName } from "./names.js";
 type Role = keyof typeof SetName;
 
 /** The element sets that services fill, by role; `endpoints` by shard. */
-export type ElementSets = Readonly<Record<Exclude<Role, CarriedRole>, ElementSet>> &
+export type ElementSets = Readonly<Record<Exclude<Role, CarriedRole | LimitRole>, ElementSet>> &
   Readonly<Partial<Record<CarriedRole, ElementSet>>> & { readonly endpoints: readonly ElementSet[] };
 
 /** Only there where connections are counted. */
 export type CarriedRole = "servicesCarried" | "nodePortsCarried";
+
+/** Only there where connections are limited (limit-chains.ts). */
+export type LimitRole = "limitedServices" | "limitedNodePorts" | "limits";
+export type LimitMaps = Readonly<Record<LimitRole, ElementSet>>;
 
 /** What is counted, and who keeps what the maps of services cannot (connection-counts.ts). */
 export interface Counting extends Pick<Counters, "missed" | "gone"> {
@@ -29,11 +33,32 @@ function verdicts(set: string, key: readonly FieldType[], comment: string): SetS
   return { set, key, data: "verdict", size: "auto", comment };
 }
 
+function addressType(family: IpFamily): FieldType {
+  return family === "ip" ? "ipv4_addr" : "ipv6_addr";
+}
+
+function serviceKey(family: IpFamily): readonly FieldType[] {
+  return [addressType(family), "inet_proto", "inet_service"];
+}
+
+const NODE_PORT_KEY: readonly FieldType[] = ["inet_proto", "inet_service"];
+
+export function limitMapSpecs(family: IpFamily): Readonly<Record<LimitRole, SetSpec>> {
+  const limited = (set: string, key: readonly FieldType[]): SetSpec => {
+    return { set, key, data: ["classid"], size: "auto", comment: "number that connections are limited by" };
+  };
+  return {
+    limitedServices: limited(SetName.limitedServices, serviceKey(family)),
+    limitedNodePorts: limited(SetName.limitedNodePorts, NODE_PORT_KEY),
+    limits: verdicts(SetName.limits, ["classid"], "chain that limits the service port with this number"),
+  };
+}
+
 export function setSpecs(
   family: IpFamily,
   { counters, missed, gone }: Counting = NOT_COUNTING,
 ): Readonly<
-  Record<Exclude<Role, CarriedRole>, SetSpec> &
+  Record<Exclude<Role, CarriedRole | LimitRole>, SetSpec> &
     Partial<Record<CarriedRole, SetSpec>> & { endpoints: readonly SetSpec[] }
 > {
   const carrying = { carries: carriesCount, ...(missed && { missed }) };
@@ -49,9 +74,9 @@ export function setSpecs(
   const lists = (set: string, key: readonly FieldType[], comment: string): SetSpec => {
     return { set, key, data: ["classid"], size: "auto", ...ofLists, comment };
   };
-  const address: FieldType = family === "ip" ? "ipv4_addr" : "ipv6_addr";
-  const service: readonly FieldType[] = [address, "inet_proto", "inet_service"];
-  const nodePort: readonly FieldType[] = ["inet_proto", "inet_service"];
+  const address = addressType(family);
+  const service = serviceKey(family);
+  const nodePort = NODE_PORT_KEY;
   /** Of a service's lists: what packets may still draw goes after a grace period. */
   const endpoints = (set: string, key: readonly FieldType[], comment: string): SetSpec => {
     const data: readonly FieldType[] = [address, "inet_service"];
@@ -61,9 +86,6 @@ export function setSpecs(
   const numbered = (set: string): SetSpec => {
     const comment = "ClientIP affinity: endpoint of each number that clients are remembered with";
     return { set, key: ["classid"], data: [address, "inet_service"], size: "auto", ...ofEndpoints, comment };
-  };
-  const limited = (set: string, key: readonly FieldType[]): SetSpec => {
-    return { set, key, data: ["classid"], size: "auto", comment: "number that connections are limited by" };
   };
   const forPods = "policy Local: list for pods and the node";
   const forOthers = "policy Local: list for everybody else";
@@ -132,9 +154,6 @@ export function setSpecs(
       size: "auto",
       comment: "node ports of services that reset connections to removed endpoints",
     },
-    limitedServices: limited(SetName.limitedServices, service),
-    limitedNodePorts: limited(SetName.limitedNodePorts, nodePort),
-    limits: verdicts(SetName.limits, ["classid"], "chain that limits the service port with this number"),
     ...(counters !== "off" && {
       servicesCarried: carried(SetName.servicesCarried, service),
       nodePortsCarried: carried(SetName.nodePortsCarried, nodePort),

@@ -39,7 +39,7 @@ const others = ({ total, operations: { element } }: ApplyResult): number => tota
 async function names(kernel: FakeKernel): Promise<string[]> {
   const [chains, sets] = await Promise.all([kernel.chains(TABLE), kernel.sets(TABLE)]);
   return [...chains.map(({ chain }) => chain), ...sets.map(({ set }) => set)].filter((name) =>
-    /^(over-)?limit-/.test(name),
+    /^(over-)?limit/.test(name),
   );
 }
 
