@@ -111,7 +111,7 @@ export class ServiceExpander {
     }
     if (view.nodePort !== 0) this.#external(state, keys.nodePort(view.protocol, view.nodePort), this.#nodePorts, to);
     if (view.resetRemovedEndpoints) this.#resets(view, to);
-    if (state.limits !== undefined) this.#limit(view, state.limits, to);
+    if (state.limits !== undefined) this.#limit(state, state.limits, to);
     expandSticky(state, this.#sets, keys, to);
     this.#hairpins(view, state.cluster, to);
     this.#hairpins(view, state.local, to);
@@ -145,18 +145,26 @@ export class ServiceExpander {
     if (local.length > 0) this.#list(state, key, maps, "local", maps.local, to);
   }
 
-  #limit(view: ServicePortView, limits: PortLimits, to: Expansion): void {
+  /**
+   * Of the addresses that have an endpoint: a client that is refused for want of one has not used up its rate when there is one again. With policy Local
+   * either list will do: which of the two a packet draws from is known behind the limits alone.
+   */
+  #limit(state: ServicePortState, limits: PortLimits, to: Expansion): void {
     const keys = this.#keys;
+    const { view, cluster, local } = state;
     const { protocol, port, nodePort } = view;
-    const own = view.clusterIP === undefined ? [] : [view.clusterIP];
+    const isServed = cluster.length > 0 || (view.externalPolicyLocal && local.length > 0);
+    const isOwnServed = listOf(state, view.internalPolicyLocal ? "local" : "cluster").length > 0;
+    const own = view.clusterIP === undefined || !isOwnServed ? [] : [view.clusterIP];
+    const external = isServed ? [...view.externalIPs, ...view.loadBalancerIPs] : [];
     to.limits(limits.limits);
     const maps = this.#limitMaps();
     if (maps === undefined) return;
     to.element(maps.limits, limitKey(limits), this.#jump(limitChain(limits.limits)));
-    for (const address of [...own, ...view.externalIPs, ...view.loadBalancerIPs]) {
+    for (const address of [...own, ...external]) {
       to.element(maps.limitedServices, keys.vip(address, protocol, port).service, limitKey(limits));
     }
-    if (nodePort === 0) return;
+    if (nodePort === 0 || !isServed) return;
     to.element(maps.limitedNodePorts, keys.nodePort(protocol, nodePort).service, limitKey(limits));
   }
 

@@ -50,7 +50,8 @@ const far: ServiceSpec = {
   endpoints: ["r1"],
   external: "Local",
 };
-const services = [few, fewToo, fewDropped, each, slow, again, both, later, free, local, far];
+const none: ServiceSpec = { ...limited("none", 13, { "rate-per-client": "3/hour burst 6" }), endpoints: [] };
+const services = [few, fewToo, fewDropped, each, slow, again, both, later, free, local, far, none];
 
 let cluster: Cluster;
 beforeAll(async () => {
@@ -193,6 +194,22 @@ test.for(FAMILIES)("a rate counts a packet once that no endpoint here is to get:
   const here = await tally([loadBalancer(far)], 4, from(family, "udp"));
   await apply(services);
   expect(here.served).toBe(2);
+});
+
+test.for(FAMILIES)("a rate does not count what is refused for want of endpoints: %s", async (family) => {
+  for (const to of everyWay(none)) {
+    const refused = await tally([to], 8, from(family, "udp"));
+    expect([refused.served, total(refused)]).toEqual([0, 8]);
+  }
+  await apply([...services.filter((service) => service !== none), { ...none, endpoints: PODS }]);
+  const found = await tally([clusterIP(none)], 8, from(family, "udp"));
+  await apply(services);
+  expect(found.served).toBe(6);
+  // What has been counted stays so while the endpoints are away.
+  await apply([...services.filter((service) => service !== none), { ...none, endpoints: PODS }]);
+  const again = await tally([loadBalancer(none)], 4, from(family, "udp"));
+  await apply(services);
+  expect(again.served).toBe(0);
 });
 
 test("turned on while it serves, and off again", async () => {
