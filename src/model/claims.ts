@@ -60,16 +60,25 @@ export interface ClaimsOptions {
 
 interface Claimant {
   record: ServiceRecord;
-  readonly port: ServicePortRecord;
+  port: ServicePortRecord;
   /** It had the claim at the last `settle`. */
   settled: boolean;
+  /** As of the last change of its record or its endpoints: thousands may claim one address, and to look costs more than all else. */
+  usable: boolean;
+  /** Its place in the order of precedence, while the contest is `ordered`. */
+  place: number;
 }
 
 /** A claim of several. */
 interface Contest {
   /** In order of precedence, at least two. */
   readonly claimants: Claimant[];
-  holder: ServiceRecord;
+  readonly byService: Map<string, Claimant>;
+  /** How many of them are usable. */
+  usable: number;
+  /** Claimants know their places. */
+  ordered: boolean;
+  holder: Claimant;
   /** Who had it at the last `settle`; undefined: it was not contested then. */
   announced: string | undefined;
 }
@@ -127,6 +136,29 @@ function precedes(record: ServiceRecord, { record: other, settled }: Claimant): 
   return !(settled && other.created === Infinity) && record.name < other.name;
 }
 
+/** Of those that are there, the first that the new claimant has precedence over: all behind it are so, too. */
+function placeFor(record: ServiceRecord, claimants: readonly Claimant[]): number {
+  let [from, to] = [0, claimants.length];
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    if (precedes(record, claimants[middle])) to = middle;
+    else from = middle + 1;
+  }
+  return from;
+}
+
+/** By the very record; undefined: it is no claimant, or was one with another record. */
+function claimantOf({ byService }: Contest, record: ServiceRecord): Claimant | undefined {
+  const claimant = byService.get(record.name);
+  return claimant?.record === record ? claimant : undefined;
+}
+
+function isBehind(contest: Contest, claimant: Claimant, other: Claimant): boolean {
+  if (!contest.ordered) for (const [place, one] of contest.claimants.entries()) one.place = place;
+  contest.ordered = true;
+  return claimant.place > other.place;
+}
+
 export class Claims {
   readonly #family: IpFamily;
   readonly #options: ClaimsOptions;
@@ -178,7 +210,10 @@ export class Claims {
     if (!this.hasRivals(record.name)) return;
     forEachClaim(record, this.#family, (key) => {
       const entry = this.#claimants.get(key);
-      if (isContest(entry)) this.#decide(key, entry);
+      const claimant = isContest(entry) ? claimantOf(entry, record) : undefined;
+      if (!isContest(entry) || claimant === undefined) return;
+      this.#look(entry, claimant);
+      this.#decide(key, entry);
     });
   }
 
@@ -190,14 +225,11 @@ export class Claims {
   /** Why `record` does not have what it claims; undefined when it has it. */
   loss(record: ServiceRecord, address: string, protocol: Protocol, port: number): Loss | undefined {
     const contest = this.#contest(record, address, protocol, port);
-    if (contest === undefined || contest.holder === record) return undefined;
-    const at = contest.claimants.findIndex((claimant) => claimant.record === record);
-    const mine = contest.claimants[at];
-    const holder = contest.claimants.find((claimant) => claimant.record === contest.holder);
-    if (mine === undefined || holder === undefined) return undefined;
+    const mine = contest && claimantOf(contest, record);
+    if (contest === undefined || mine === undefined || contest.holder === mine) return undefined;
+    const { holder } = contest;
     const fresh = contest.announced === undefined || !mine.settled;
-    const behind = contest.claimants.indexOf(holder) > at;
-    const reason = behind ? "endpoints" : isTie(holder, mine) ? "name" : "first";
+    const reason = isBehind(contest, holder, mine) ? "endpoints" : isTie(holder, mine) ? "name" : "first";
     return { holder: holder.record.name, reason, fresh };
   }
 
@@ -216,7 +248,7 @@ export class Claims {
     });
     this.#passed.clear();
     for (const contest of this.#unsettled) {
-      contest.announced = contest.holder.name;
+      contest.announced = contest.holder.record.name;
       for (const claimant of contest.claimants) claimant.settled = true;
     }
     this.#unsettled.clear();
@@ -233,7 +265,7 @@ export class Claims {
 
   #owner(key: Key): ServiceRecord | undefined {
     const entry = this.#claimants.get(key);
-    return isContest(entry) ? entry.holder : entry;
+    return isContest(entry) ? entry.holder.record : entry;
   }
 
   #contest(record: ServiceRecord, address: string, protocol: Protocol, port: number): Contest | undefined {
@@ -249,10 +281,14 @@ export class Claims {
       this.#givenUp?.delete(key);
       return;
     }
+    if (isContest(present) ? present.byService.has(record.name) : present === record) return;
     const contest = isContest(present) ? present : this.#open(key, present);
     const { claimants } = contest;
-    const at = claimants.findIndex((other) => precedes(record, other));
-    claimants.splice(at < 0 ? claimants.length : at, 0, { record, port, settled: false });
+    const claimant: Claimant = { record, port, settled: false, usable: false, place: 0 };
+    this.#look(contest, claimant);
+    claimants.splice(placeFor(record, claimants), 0, claimant);
+    contest.byService.set(record.name, claimant);
+    contest.ordered = false;
     this.#countRival(record.name, 1);
     this.#unsettled.add(contest);
     this.#decide(key, contest);
@@ -274,7 +310,10 @@ export class Claims {
   #open(key: Key, present: ServiceRecord): Contest {
     const port = claimedPort(present, this.#family, key) as ServicePortRecord;
     const settled = claimedPort(this.#options.settled(present.name), this.#family, key) !== undefined;
-    const contest = { claimants: [{ record: present, port, settled }], holder: present, announced: undefined };
+    const holder: Claimant = { record: present, port, settled, usable: false, place: 0 };
+    const byService = new Map([[present.name, holder]]);
+    const contest: Contest = { claimants: [holder], byService, usable: 0, ordered: true, holder, announced: undefined };
+    this.#look(contest, holder);
     this.#claimants.set(key, contest);
     this.#contested++;
     this.#countRival(present.name, 1);
@@ -288,10 +327,11 @@ export class Claims {
       if (entry === before) this.#claimants.set(key, after);
       return;
     }
-    const at = entry.claimants.findIndex(({ record }) => record === before);
-    if (at < 0) return;
-    entry.claimants[at] = { record: after, port, settled: entry.claimants[at].settled };
-    if (entry.holder === before) entry.holder = after;
+    const claimant = claimantOf(entry, before);
+    if (claimant === undefined) return;
+    claimant.record = after;
+    claimant.port = port;
+    this.#look(entry, claimant);
     this.#decide(key, entry);
     this.#guardsChanged(entry, before);
     this.#guardsChanged(entry, after);
@@ -306,9 +346,12 @@ export class Claims {
       return;
     }
     const { claimants } = entry;
-    const at = claimants.findIndex((claimant) => claimant.record === record);
-    if (at < 0) return;
-    claimants.splice(at, 1);
+    const claimant = claimantOf(entry, record);
+    if (claimant === undefined) return;
+    claimants.splice(claimants.indexOf(claimant), 1);
+    entry.byService.delete(record.name);
+    entry.usable -= Number(claimant.usable);
+    entry.ordered = false;
     this.#countRival(record.name, -1);
     this.#decide(key, entry);
     this.#guardsChanged(entry, record);
@@ -320,28 +363,36 @@ export class Claims {
     this.#unsettled.delete(entry);
   }
 
+  /** Asks whether it is usable as it is. */
+  #look(contest: Contest, claimant: Claimant): void {
+    const usable = this.#options.usable(claimant.record, claimant.port);
+    contest.usable += Number(usable) - Number(claimant.usable);
+    claimant.usable = usable;
+  }
+
   /** Finds out who has it now. */
   #decide(key: Key, contest: Contest): void {
     const { claimants, holder: before, announced } = contest;
-    const holder = (claimants.find(({ record, port }) => this.#options.usable(record, port)) ?? claimants[0]).record;
+    const [first] = claimants;
+    const holder = contest.usable === 0 ? first : (claimants.find(({ usable }) => usable) ?? first);
     contest.holder = holder;
-    if (holder.name === before.name) return;
-    this.#options.affected(before.name);
-    this.#options.affected(holder.name);
+    if (holder === before) return;
+    this.#options.affected(before.record.name);
+    this.#options.affected(holder.record.name);
     this.#unsettled.add(contest);
     if (announced !== undefined && !this.#passed.has(key)) this.#passed.set(key, announced);
   }
 
   #whyPassed(key: Key, from: string): Passed["reason"] {
     const entry = this.#claimants.get(key);
-    const former = isContest(entry) ? entry.claimants.find(({ record }) => record.name === from) : undefined;
+    const former = isContest(entry) ? entry.byService.get(from) : undefined;
     if (former === undefined) return "released";
-    return this.#options.usable(former.record, former.port) ? "first" : "endpoints";
+    return former.usable ? "first" : "endpoints";
   }
 
   /** Source ranges of any claimant guard the address: they are the holder's to write. */
   #guardsChanged({ holder }: Contest, record: ServiceRecord): void {
-    if (record[this.#family]?.sourceRanges !== undefined) this.#options.affected(holder.name);
+    if (record[this.#family]?.sourceRanges !== undefined) this.#options.affected(holder.record.name);
   }
 
   #countRival(service: string, by: 1 | -1): void {

@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { Claims } from "../../../src/model/claims.js";
 import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
+import type { ServiceRecord } from "../../../src/model/records.js";
 import { type ModelUnderTest, newModel, service, slice } from "./objects.js";
 
 const OLD = { creationTimestamp: "2024-01-01T00:00:00Z" };
@@ -439,4 +441,33 @@ describe("Claims: source ranges of any claimant guard the address", () => {
     model.takeDirty();
     expect(view("a").guards).toMatchObject([{ address: "192.0.2.1" }]);
   });
+});
+
+test("of thousands that claim one address each is asked for its endpoints when it changes, and at no other time", () => {
+  let asked = 0;
+  const usable = new Set<string>();
+  const claims = new Claims("ip", {
+    affected: () => undefined,
+    usable: ({ name }) => (asked++, usable.has(name)),
+    settled: () => undefined,
+    keepGivenUp: false,
+  });
+  const ip = { clusterIP: "10.0.0.1", externalIPs: [], loadBalancerIPs: [], sourceRanges: undefined };
+  const all = Array.from({ length: 3000 }, (_, i): ServiceRecord => ({
+    ...{ name: `default/s${(i * 7919) % 3000}`, uid: "", created: Infinity, ip, ip6: undefined },
+    ports: [{ name: "", protocol: "TCP", port: 80, nodePort: 0 }],
+    ...{ internalPolicyLocal: false, externalPolicyLocal: false, affinitySeconds: 0, balance: undefined },
+    ...{ limits: undefined, resetRemovedEndpoints: false, drainSeconds: 0, healthCheckPort: 0 },
+  }));
+  for (const record of all) claims.put(undefined, record);
+  expect(asked).toBe(all.length);
+  const loss = (record: ServiceRecord) => claims.loss(record, "10.0.0.1", "TCP", 80);
+  expect(loss(all[1234])).toMatchObject({ holder: "default/s0", reason: "name" });
+  claims.settle();
+  usable.add(all[2000].name);
+  claims.endpointsChanged(all[2000]);
+  expect(asked).toBe(all.length + 1);
+  expect(all.filter((record) => loss(record) === undefined)).toEqual([all[2000]]);
+  expect(loss(all[0])).toMatchObject({ holder: all[2000].name, reason: "endpoints" });
+  expect(asked).toBe(all.length + 1);
 });
