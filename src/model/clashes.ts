@@ -1,7 +1,7 @@
-/** What is said of claims that several services have. Pure. */
+/** What is said of claims that several services have. */
 import { type Claims, type Loss, NODE_PORT, type Passed } from "./claims.js";
 import type { FamilyRecord, ServiceRecord } from "./records.js";
-import type { IpFamily, Protocol, SharedGuard, TakeOver } from "./types.js";
+import type { IpFamily, Problem, Protocol, SharedGuard, TakeOver } from "./types.js";
 
 const FAMILY_NAMES: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
 
@@ -17,38 +17,63 @@ const WHY_PASSED: Readonly<Record<Passed["reason"], string>> = {
   first: "precedence",
 };
 
+/** The claims of each family that is served. */
+export type FamilyClaims = readonly (readonly [IpFamily, Claims])[];
+
+/** What services claim and others have, at present: looks only at those that share a claim. */
+export function* presentLosses(
+  claims: FamilyClaims,
+  recordOf: (service: string) => ServiceRecord | undefined,
+): Generator<Problem> {
+  const rivals = new Set(claims.flatMap(([, ofFamily]) => [...ofFamily.rivals()]));
+  for (const name of rivals) {
+    const record = recordOf(name);
+    if (record !== undefined) yield* lossesOf(record, claims, "all");
+  }
+}
+
+/** What of these services was lost since the claims were last settled. */
+export function* freshLosses(
+  claims: FamilyClaims,
+  services: Iterable<{ readonly record: ServiceRecord | undefined }>,
+): Generator<Problem> {
+  if (!claims.some(([, ofFamily]) => ofFamily.contested)) return;
+  for (const { record } of services) if (record !== undefined) yield* lossesOf(record, claims, "fresh");
+}
+
+/** Settles the claims: what passed between two services since they were last settled, for one reason together. */
+export function settle(claims: FamilyClaims): TakeOver[] {
+  return takeOvers(claims.flatMap(([family, ofFamily]) => ofFamily.settle().map((one) => [family, one] as const)));
+}
+
 /** By field, what a service claims and another has; "fresh": only since the claims were last settled. */
-export function lossesOf(
-  record: ServiceRecord,
-  claims: readonly (readonly [IpFamily, Claims])[],
-  which: "all" | "fresh",
-): Map<string, string> {
+function lossesOf(record: ServiceRecord, claims: FamilyClaims, which: "all" | "fresh"): Problem[] {
   const lost = new Map<string, string>();
   for (const [family, ofFamily] of claims) {
     const addresses = record[family];
     if (addresses === undefined || !ofFamily.hasRivals(record.name)) continue;
     for (const { protocol, port, nodePort } of record.ports) {
-      const note = (field: string, address: string, number: number, what: string): void => {
+      const note = (field: string, address: string, number: number, what: () => string): void => {
         const loss = ofFamily.loss(record, address, protocol, number);
         if (loss === undefined || (which === "fresh" && !loss.fresh)) return;
-        const reason = `${what} belongs to ${loss.holder}, ${WHY_LOST[loss.reason]}`;
+        const reason = `${what()} belongs to ${loss.holder}, ${WHY_LOST[loss.reason]}`;
         lost.set(field, lost.has(field) ? `${lost.get(field)}; ${reason}` : reason);
       };
       const vip = (field: string, address: string): void =>
-        note(field, address, port, `${address} port ${port}/${protocol}`);
+        note(field, address, port, () => `${address} port ${port}/${protocol}`);
       vip("spec.clusterIP", addresses.clusterIP);
       for (const address of addresses.externalIPs) vip("spec.externalIPs", address);
       for (const address of addresses.loadBalancerIPs) vip("status.loadBalancer.ingress", address);
       if (nodePort !== 0) {
-        note("spec.ports[].nodePort", NODE_PORT, nodePort, `${FAMILY_NAMES[family]} node port ${nodePort}/${protocol}`);
+        const what = (): string => `${FAMILY_NAMES[family]} node port ${nodePort}/${protocol}`;
+        note("spec.ports[].nodePort", NODE_PORT, nodePort, what);
       }
     }
   }
-  return lost;
+  return Array.from(lost, ([field, reason]) => ({ kind: "Service", object: record.name, field, reason }));
 }
 
-/** What passed between two services for one reason, together. */
-export function takeOvers(passed: readonly (readonly [IpFamily, Passed])[]): TakeOver[] {
+function takeOvers(passed: readonly (readonly [IpFamily, Passed])[]): TakeOver[] {
   const found = new Map<string, { service: string; from: string; reason: string; claims: string[] }>();
   for (const [family, { from, to, reason, ...claim }] of passed) {
     const key = `${from} ${to} ${reason}`;

@@ -1,12 +1,13 @@
 import { isDeepStrictEqual } from "node:util";
 import { isUsable } from "./categorize.js";
 import { Claims } from "./claims.js";
-import { lossesOf, takeOvers } from "./clashes.js";
+import { type FamilyClaims, freshLosses, presentLosses, settle } from "./clashes.js";
 import { type DescribedEndpoint, sameDetails } from "./endpoint-details.js";
 import { ProblemLog } from "./problem-log.js";
 import type { ModelObject, ServiceRecord, SliceRecord } from "./records.js";
+import { ServedCounter } from "./served-counter.js";
 import { ServiceCIDRs } from "./service-cidrs.js";
-import { candidatesOf, readyEndpoints, sameSlice, withSlice } from "./slices.js";
+import { candidatesOf, sameSlice, withSlice } from "./slices.js";
 import { endpointsAmong, releasedClaims, releasedEndpoints } from "./targets.js";
 import type {
   EndpointCounts,
@@ -85,7 +86,7 @@ export class ServiceModel {
   /** Those with `changed`; undefined: not tracked. */
   #changed: ServiceEntry[] | undefined;
   readonly #cidrs = new ServiceCIDRs();
-  readonly #counts = { ip: { services: 0, endpoints: 0 }, ip6: { services: 0, endpoints: 0 } };
+  readonly #counts: ServedCounter;
 
   /** Those with `dirty`. */
   #dirty: ServiceEntry[] = [];
@@ -93,6 +94,7 @@ export class ServiceModel {
 
   constructor(options: ServiceModelOptions) {
     this.#families = options.families;
+    this.#counts = new ServedCounter(options.families);
     this.#problems = new ProblemLog((problem) => options.onProblem(problem));
     this.#options = options;
     this.#node = options.node;
@@ -154,16 +156,8 @@ export class ServiceModel {
   }
 
   /** What services claim and others have, at present: looks only at those that share a claim. */
-  *lostClaims(): Iterable<Problem> {
-    const claims = this.#families.map((family) => [family, this.#claims[family]] as const);
-    const rivals = new Set(claims.flatMap(([, ofFamily]) => [...ofFamily.rivals()]));
-    for (const name of rivals) {
-      const record = this.#services.get(name)?.record;
-      if (record === undefined) continue;
-      for (const [field, reason] of lossesOf(record, claims, "all")) {
-        yield { kind: "Service", object: name, field, reason };
-      }
-    }
+  lostClaims(): Iterable<Problem> {
+    return presentLosses(this.#familyClaims(), (service) => this.#services.get(service)?.record);
   }
 
   /** "namespace/name" of each slice whose service is not there, or not served, and of that service. */
@@ -198,7 +192,7 @@ export class ServiceModel {
    * once.
    */
   counts(family: IpFamily): ServedCounts {
-    return { ...this.#counts[family] };
+    return this.#counts.of(family);
   }
 
   /** Services that changed since the last `takeDirty`. */
@@ -288,7 +282,7 @@ export class ServiceModel {
     const before = entry.record;
     if (before !== undefined && isDeepStrictEqual(before, record)) return false;
     entry.record = record;
-    this.#countService(entry, before, record);
+    this.#counts.service(before, record, entry.slices);
     this.#claim(before, record);
     this.#markChanged(entry);
     return true;
@@ -310,7 +304,7 @@ export class ServiceModel {
     if (entry?.record === undefined) return false;
     const before = entry.record;
     entry.record = undefined;
-    this.#countService(entry, before, undefined);
+    this.#counts.service(before, undefined, entry.slices);
     this.#claim(before, undefined);
     this.#markChanged(entry);
     return true;
@@ -336,22 +330,6 @@ export class ServiceModel {
     if (record === undefined && slices.length === 0 && !dirty && !changed) this.#services.delete(name);
   }
 
-  #countService(entry: ServiceEntry, before: ServiceRecord | undefined, after: ServiceRecord | undefined): void {
-    for (const family of this.#families) {
-      const by = Number(after?.[family] !== undefined) - Number(before?.[family] !== undefined);
-      if (by === 0) continue;
-      this.#counts[family].services += by;
-      for (const slice of entry.slices) {
-        if (slice.family === family) this.#counts[family].endpoints += by * readyEndpoints(slice);
-      }
-    }
-  }
-
-  /** Of a service that is served in the slice's family. */
-  #countSlice({ record }: ServiceEntry, slice: SliceRecord, by: 1 | -1): void {
-    if (record?.[slice.family] !== undefined) this.#counts[slice.family].endpoints += by * readyEndpoints(slice);
-  }
-
   #claim(before: ServiceRecord | undefined, after: ServiceRecord | undefined): void {
     for (const family of this.#families) this.#claims[family].put(before, after);
   }
@@ -368,9 +346,9 @@ export class ServiceModel {
     const entry = this.#entry(record.service);
     if (before?.service === record.service) {
       this.#rememberSlice(before);
-      this.#countSlice(entry, before, -1);
+      this.#counts.slice(entry.record, before, -1);
     } else this.#noteChanged(entry);
-    this.#countSlice(entry, record, 1);
+    this.#counts.slice(entry.record, record, 1);
     this.#replaceSlice(entry, record);
     this.#touch(entry);
     return true;
@@ -387,7 +365,7 @@ export class ServiceModel {
     this.#slices.delete(name);
     this.#rememberSlice(before);
     const entry = this.#entry(before.service);
-    this.#countSlice(entry, before, -1);
+    this.#counts.slice(entry.record, before, -1);
     entry.slices = entry.slices.filter((slice) => slice !== before);
     this.#touch(entry);
     this.#dropIfEmpty(entry);
@@ -433,16 +411,12 @@ export class ServiceModel {
 
   /** Said when a group of changes is over, so that an address that moves between services within it is no clash. */
   #nameClashes(changed: readonly ServiceEntry[]): void {
-    const claims = this.#families.map((family) => [family, this.#claims[family]] as const);
-    if (claims.some(([, ofFamily]) => ofFamily.contested)) {
-      for (const { name, record } of changed) {
-        if (record === undefined) continue;
-        for (const [field, reason] of lossesOf(record, claims, "fresh")) {
-          this.#options.onProblem({ kind: "Service", object: name, field, reason });
-        }
-      }
-    }
-    const passed = claims.flatMap(([family, ofFamily]) => ofFamily.settle().map((one) => [family, one] as const));
-    for (const takeOver of takeOvers(passed)) this.#options.onTakeOver?.(takeOver);
+    const claims = this.#familyClaims();
+    for (const problem of freshLosses(claims, changed)) this.#options.onProblem(problem);
+    for (const takeOver of settle(claims)) this.#options.onTakeOver?.(takeOver);
+  }
+
+  #familyClaims(): FamilyClaims {
+    return this.#families.map((family) => [family, this.#claims[family]] as const);
   }
 }

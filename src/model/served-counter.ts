@@ -1,0 +1,35 @@
+/** How much is served in each family, kept up to date. */
+import type { IpFamily } from "../base/ip.js";
+import type { ServiceRecord, SliceRecord } from "./records.js";
+import { readyEndpoints } from "./slices.js";
+import type { ServedCounts } from "./types.js";
+
+export class ServedCounter {
+  readonly #families: readonly IpFamily[];
+  readonly #counts = { ip: { services: 0, endpoints: 0 }, ip6: { services: 0, endpoints: 0 } };
+
+  constructor(families: readonly IpFamily[]) {
+    this.#families = families;
+  }
+
+  of(family: IpFamily): ServedCounts {
+    return { ...this.#counts[family] };
+  }
+
+  /** A service that has these slices was `before`, and is `after`. */
+  service(before: ServiceRecord | undefined, after: ServiceRecord | undefined, slices: readonly SliceRecord[]): void {
+    for (const family of this.#families) {
+      const by = Number(after?.[family] !== undefined) - Number(before?.[family] !== undefined);
+      if (by === 0) continue;
+      this.#counts[family].services += by;
+      for (const slice of slices) {
+        if (slice.family === family) this.#counts[family].endpoints += by * readyEndpoints(slice);
+      }
+    }
+  }
+
+  /** A slice of the service came or went. */
+  slice(service: ServiceRecord | undefined, slice: SliceRecord, by: 1 | -1): void {
+    if (service?.[slice.family] !== undefined) this.#counts[slice.family].endpoints += by * readyEndpoints(slice);
+  }
+}
