@@ -103,6 +103,11 @@ async function findingsOf(source: ManifestSource, model: ServiceModel, directory
     const [what, action] = ["is not served", "give one of the two services another address or port"];
     found.push({ severity: "warning", ...(await ofObject(problem)), what, why: problem.reason, action });
   }
+  model.takeDirty();
+  for (const problem of model.unbalanced()) {
+    const [what, action] = ["is not in force", "remove the annotation, or split the service"];
+    found.push({ severity: "warning", ...(await ofObject(problem)), what, why: problem.reason, action });
+  }
   for (const { name, service } of model.straySlices()) {
     // That it is not served is its own finding, or its wish: headless, of another proxy.
     if (source.fileOf("Service", service) !== undefined) continue;

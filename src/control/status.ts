@@ -39,7 +39,10 @@ export interface StatusBoardOptions {
   readonly nodeName: string;
   /** The families that are served. */
   readonly families: readonly IpFamily[];
-  readonly model: Pick<ServiceModel, "counts" | "dirtyServices" | "services" | "views" | "lostClaims" | "problems">;
+  readonly model: Pick<
+    ServiceModel,
+    "counts" | "dirtyServices" | "services" | "views" | "lostClaims" | "unbalanced" | "problems"
+  >;
   readonly health: Pick<ProxyHealth, "healthy" | "pendingMs" | "nodeIneligibleReason">;
   /** How the node stands beside the rules; default: nothing is looked at. */
   readonly lookAtNode?: (samples: readonly SamplePacket[]) => Promise<NodeLook>;
@@ -311,18 +314,18 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     const { model } = this.#options;
     const slice = new TimeSlice();
     const problems: StatusProblem[] = [];
-    let lost = 0;
+    let others = 0;
     let ignored = 0;
-    for (const of of ["lostClaims", "problems"] as const) {
+    for (const of of ["lostClaims", "unbalanced", "problems"] as const) {
       for (const { kind, object, field, reason } of model[of]()) {
-        if (of === "lostClaims") lost++;
-        else ignored++;
+        if (of === "problems") ignored++;
+        else others++;
         const remedy = `change the ${kind}; the rest of it is served`;
         if (problems.length < NAMED) problems.push({ what: `${kind} ${object} ${field}: ${reason}`, remedy });
         if (slice.spent) await slice.yield();
       }
     }
-    const more = lost + ignored - problems.length;
+    const more = others + ignored - problems.length;
     if (more > 0) problems.push({ what: `${more} more fields are ignored`, remedy: "the log names each" });
     return { count: ignored, problems };
   }

@@ -31,7 +31,19 @@ export type BalanceKey = (typeof BALANCE_KEYS)[number];
 /** Slots that a list may have. Each is an element of the kernel's map, for each VIP. */
 export const SLOT_COUNTS = [256, 1024, 4096, 16_384] as const;
 
+/** A list with more endpoints has no slot for each of them, and is drawn from by chance. */
+export const MAX_BALANCED = 16_384 satisfies (typeof SLOT_COUNTS)[number];
+
 export const MAX_WEIGHT = 1000;
+
+/** Why lists of so many endpoints cannot be spread as is asked for; undefined: they can. */
+export function tooManyFor(endpoints: number): string | undefined {
+  if (endpoints <= MAX_BALANCED) return undefined;
+  return (
+    `${endpoints} endpoints are more than the ${MAX_BALANCED} that slots are there for; ` +
+    "connections are drawn at random, all endpoints alike"
+  );
+}
 
 export function endpointBalance({ by, slots, weights }: Balance, { endpoints, zones }: CandidateList): EndpointBalance {
   if (weights === undefined) return { by, slots, weights };

@@ -22,7 +22,15 @@ import type {
   ServiceTarget,
   TakeOver,
 } from "./types.js";
-import { endpointCountsOf, endpointsOf, healthCheckOf, type ServedService, targetsOf, viewsOf } from "./views.js";
+import {
+  endpointCountsOf,
+  endpointsOf,
+  healthCheckOf,
+  type ServedService,
+  targetsOf,
+  unbalanced,
+  viewsOf,
+} from "./views.js";
 
 export interface ServiceModelOptions {
   /** The families that are served; objects of another one are ignored. */
@@ -75,6 +83,7 @@ const MAX_FORMER_SLICES = 1 << 14;
 export class ServiceModel {
   readonly #families: readonly IpFamily[];
   readonly #problems: ProblemLog;
+  readonly #unbalanced: ProblemLog;
   readonly #options: Pick<ServiceModelOptions, "onProblem" | "onTakeOver">;
   #node: NodeContext;
 
@@ -96,6 +105,7 @@ export class ServiceModel {
     this.#families = options.families;
     this.#counts = new ServedCounter(options.families);
     this.#problems = new ProblemLog((problem) => options.onProblem(problem));
+    this.#unbalanced = new ProblemLog((problem) => options.onProblem(problem));
     this.#options = options;
     this.#node = options.node;
     const track = options.trackReleased ?? false;
@@ -160,6 +170,11 @@ export class ServiceModel {
     return presentLosses(this.#familyClaims(), (service) => this.#services.get(service)?.record);
   }
 
+  /** What annotations ask for and so many endpoints do not allow, as of the last `takeDirty`. */
+  unbalanced(): Iterable<Problem> {
+    return this.#unbalanced.present();
+  }
+
   /** "namespace/name" of each slice whose service is not there, or not served, and of that service. */
   *straySlices(): Iterable<{ readonly name: string; readonly service: string }> {
     for (const { name, service } of this.#slices.values()) {
@@ -175,6 +190,7 @@ export class ServiceModel {
     this.#cidrsDirty = false;
     this.#nameClashes(entries);
     for (const entry of entries) {
+      this.#nameUnbalanced(entry);
       entry.dirty = false;
       entry.settled = entry.record;
       this.#dropIfEmpty(entry);
@@ -407,6 +423,13 @@ export class ServiceModel {
   #markCIDRs(changed: boolean): boolean {
     this.#cidrsDirty ||= changed;
     return changed;
+  }
+
+  #nameUnbalanced({ name, record }: ServiceEntry): void {
+    if (record?.balance === undefined && this.#unbalanced.silent) return;
+    const found = this.#families.map((family) => unbalanced(this.#served(family, name)));
+    const problem = found.find((one) => one !== undefined);
+    this.#unbalanced.update("Service", name, problem && new Map([problem]));
   }
 
   /** Said when a group of changes is over, so that an address that moves between services within it is no clash. */

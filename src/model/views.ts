@@ -1,6 +1,6 @@
 /** One service in one family, from its record and slices: what packets, connections, load balancers and operators see of it. Pure. */
-import { endpointBalance } from "./balance.js";
-import { addLocalReady } from "./categorize.js";
+import { endpointBalance, tooManyFor } from "./balance.js";
+import { addLocalReady, type Categories } from "./categorize.js";
 import { type Claims, NODE_PORT } from "./claims.js";
 import { guardsOf } from "./clashes.js";
 import { describedEndpoints, type DescribedEndpoint } from "./endpoint-details.js";
@@ -25,6 +25,28 @@ export interface ServedService {
 /** What the rules are made of, a view for each service port. */
 export function viewsOf(served: ServedService): ServicePortView[] {
   return served.record.ports.map((port) => viewOf(served, port));
+}
+
+function longest({ cluster, local }: Pick<Categories, "cluster" | "local">): number {
+  return Math.max(cluster.length, local.length);
+}
+
+/** The annotation that asks for more than so many endpoints allow, and why; undefined: none, as nearly always. */
+export function unbalanced(served: ServedService | undefined): [field: string, reason: string] | undefined {
+  if (served?.record.balance === undefined) return undefined;
+  const { record, slices, family, node } = served;
+  const { by } = served.record.balance;
+  if (tooManyFor(endpointsIn(slices, family)) === undefined) return undefined;
+  const lengths = record.ports.map((port) =>
+    longest(listsOf(record, heldBy(served, port), candidatesFor(served, port), node)),
+  );
+  const reason = tooManyFor(Math.max(...lengths));
+  const annotation = by === "chance" ? "weights" : "balance";
+  return reason === undefined ? undefined : [`metadata.annotations["nft-proxier.dev/${annotation}"]`, reason];
+}
+
+function endpointsIn(slices: readonly SliceRecord[], family: IpFamily): number {
+  return slices.reduce((sum, slice) => sum + (slice.family === family ? slice.endpoints.length : 0), 0);
 }
 
 /** The same service ports as existing connections see them. */
@@ -88,7 +110,10 @@ function viewOf(served: ServedService, port: ServicePortRecord): ServicePortView
     guards: guardsAround(served, port, held),
     affinitySeconds: record.affinitySeconds,
     limits: record.limits,
-    balance: record.balance && endpointBalance(record.balance, candidates),
+    balance:
+      record.balance && tooManyFor(longest(lists)) === undefined
+        ? endpointBalance(record.balance, candidates)
+        : undefined,
     clusterEndpoints: lists.cluster,
     localEndpoints: lists.local,
     hasAnyEndpoint: lists.any,

@@ -10,6 +10,7 @@ export type ObjectFacts =
   | {
       readonly problems: readonly Problem[];
       readonly lostClaims: readonly Problem[];
+      readonly unbalanced: readonly Problem[];
       /** Manifests of which nothing can be read. */
       readonly missing: readonly string[];
       readonly counts: readonly (ServedCounts & { readonly family: IpFamily })[];
@@ -31,6 +32,7 @@ export function objectFacts(
   return {
     problems: [...model.problems()],
     lostClaims: [...model.lostClaims()],
+    unbalanced: [...model.unbalanced()],
     missing,
     counts: families.map((family) => ({ family, ...model.counts(family) })),
     views: new Map(views),
@@ -46,7 +48,7 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
       "--manifests DIR, or a configuration or --kubeconfig that leads to the API server, has them looked at";
     return of("objects", "objects", note(`services were not looked at: ${facts.away}`, remedy));
   }
-  const { problems, lostClaims, missing, counts } = facts;
+  const { problems, lostClaims, unbalanced, missing, counts } = facts;
   const text = ({ kind, object, field, reason }: Problem): string => `${kind} ${object}: ${field}: ${reason}`;
   const served = counts.map(
     ({ family, services, endpoints }) =>
@@ -63,6 +65,9 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
     ),
     ...few(lostClaims, "claims are another service's", (one) =>
       note(`${text(one)}; not served`, "give one of the two services another address or port"),
+    ),
+    ...few(unbalanced, "annotations are not in force", (one) =>
+      note(text(one), "remove the annotation, or split the service"),
     ),
     ok(`to be served: ${served.join(", ")}`),
   );

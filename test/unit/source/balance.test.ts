@@ -16,6 +16,52 @@ function prefixed(annotations: Record<string, unknown>): Record<string, unknown>
 const named = (name: string, reason: string): string =>
   `Service default/web metadata.annotations["nft-proxier.dev/${name}"]: ${reason}`;
 
+/** A service with so many endpoints, in slices of 1,000. */
+function served(count: number, annotations: Record<string, string>) {
+  const world = newModel();
+  world.model.upsertService(service("web", {}, { metadata: { annotations: prefixed(annotations) } }));
+  const put = (endpoints: number): void => {
+    for (let from = 0; from < endpoints; from += 1000) {
+      const pods = Array.from(
+        { length: Math.min(1000, endpoints - from) },
+        (_, i) => `10.1.${(from + i) >> 8}.${(from + i) & 255}`,
+      );
+      world.model.upsertSlice(slice(`web-${from}`, "web", pods));
+    }
+    world.model.takeDirty();
+  };
+  put(count);
+  return { ...world, put };
+}
+
+describe("a balance of more endpoints than there are slots", () => {
+  it.each([
+    [{ balance: "consistent" }, "balance"],
+    [{ weights: "10.1.0.0:0" }, "weights"],
+  ] as const)("%j: is by chance, which is said once, until they are fewer", (annotations, name) => {
+    const { model, problems, view, put } = served(16_384, annotations);
+    expect(view("web").balance).toBeDefined();
+    expect([...model.unbalanced()]).toEqual([]);
+    put(16_385);
+    expect(view("web").clusterEndpoints.length).toBe(16_385);
+    expect(view("web").balance).toBeUndefined();
+    const said =
+      "16385 endpoints are more than the 16384 that slots are there for; connections are drawn at random, all endpoints alike";
+    expect(problems).toEqual([named(name, said)]);
+    expect(Array.from(model.unbalanced(), ({ reason }) => reason)).toEqual([said]);
+    put(16_385);
+    expect(problems).toHaveLength(1);
+    model.removeSlice("default/web-16000");
+    model.takeDirty();
+    expect(view("web").balance).toBeDefined();
+    expect([...model.unbalanced()]).toEqual([]);
+  });
+
+  it("says nothing where none is asked for", () => {
+    expect(served(16_385, {}).problems).toEqual([]);
+  });
+});
+
 describe("the annotation balance", () => {
   it.each([
     [{}, undefined],
