@@ -15,14 +15,14 @@ import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import type { Clock } from "../table/index.js";
 import { Contention, type PeerLookup } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
-import { type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
+import type { LocalAddress } from "../node/facts.js";
 import { LocalAddresses } from "../node/local-addresses.js";
 import { problemLogger, takeOverLogger } from "./model-log.js";
+import { NodeRules } from "./node-rules.js";
 import type { ProxierObserver } from "./observer.js";
 import { Pace } from "./pace.js";
 import type { PortConnections } from "../ruleset/connection-counts.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
-import { rulesetOptions } from "./ruleset-options.js";
 import { SyncReports } from "./sync-reports.js";
 import { TriggerTimes } from "./triggers.js";
 import { Watcher, type WatcherOptions } from "./watcher.js";
@@ -58,8 +58,6 @@ export interface ProxierOptions {
 /** While changes keep coming, they are written together at most this far apart, ms. */
 const BATCH_MS = 20;
 
-const NO_COUNTERS = "counters of map elements, for --service-counters (Linux 5.7)";
-
 const PEERS_IN_PROC: PeerLookup = { portOpen: netfilterPortOpen, processOf: processOfThread };
 
 /** What one write of all families came to. */
@@ -77,9 +75,7 @@ export class Proxier implements ObjectSink {
   readonly #pace: Pace;
   readonly #observers: ProxierObserver[];
   readonly #localAddresses: LocalAddresses;
-  readonly #warned = new Set<string>();
-  #node: V1Node | undefined;
-  #nodeChanged = true;
+  readonly #nodeRules: NodeRules;
   #synced = false;
   /** Pending: no list has come yet, and those that an earlier run left in force stay. */
   #serviceCIDRs: "pending" | "changed" | "in force" = "changed";
@@ -95,8 +91,6 @@ export class Proxier implements ObjectSink {
   readonly #reports: SyncReports;
   readonly #watcher: Watcher | undefined;
   readonly #contention: Contention;
-  /** Undefined: nothing is to be counted, or the kernel has not been asked yet. */
-  #counts: boolean | undefined;
 
   constructor(options: ProxierOptions) {
     this.#options = options;
@@ -126,6 +120,15 @@ export class Proxier implements ObjectSink {
           request: () => this.#requestIn(0),
         }),
     );
+    this.#nodeRules = new NodeRules({
+      ...options,
+      families: this.#families,
+      observers: this.#observers,
+      localAddresses: () => this.localAddresses(),
+      onZone: (zone) => this.model.setZone(zone),
+      ownTable: options.ownTable === true,
+      serviceCounters: options.serviceCounters ?? "off",
+    });
     this.#localAddresses = new LocalAddresses(options.kernel, options.log, () => this.#addressesChanged());
     this.#pace = new Pace(() => this.#writePaced(), {
       gapMs: Math.max(minSyncPeriodMs, BATCH_MS),
@@ -141,16 +144,8 @@ export class Proxier implements ObjectSink {
   }
 
   /** What the rules would use and this kernel does not have, as far as it has been probed. */
-  async missingFeatures(): Promise<readonly string[]> {
-    const missing: string[] = [];
-    for (const family of this.#families) {
-      if ((await family.rejectsInPrerouting()) === false)
-        missing.push(`${family.family}: reject in prerouting (Linux 5.9)`);
-    }
-    if (this.#options.ownTable === true && !(await this.#families[0]?.table.owned()))
-      missing.push("tables that outlive their owner, for --own-table (Linux 6.9)");
-    if (this.#counts === false) missing.push(NO_COUNTERS);
-    return missing;
+  missingFeatures(): Promise<readonly string[]> {
+    return this.#nodeRules.missingFeatures();
   }
 
   /** Reads what the kernel has counted, for `connections`. */
@@ -230,13 +225,13 @@ export class Proxier implements ObjectSink {
 
   /** Brings the desired tables up to the objects, without the kernel's write. */
   async prepare(): Promise<void> {
-    await this.#refreshOptions();
+    await this.#nodeRules.refresh();
     if (!this.#loaded) {
       if (!this.#watching) {
         await this.#watcher?.open();
         this.#watching = true;
       }
-      await this.#checkOwnership();
+      await this.#nodeRules.checkOwnership();
       // The sets are declared by now, so that services find what the kernel's hold.
       await Promise.all(this.#families.map((family) => family.load()));
     }
@@ -359,16 +354,6 @@ export class Proxier implements ObjectSink {
     this.#changed("EndpointSlice");
   }
 
-  async #checkOwnership(): Promise<void> {
-    if (this.#options.ownTable !== true) return;
-    for (const { table } of this.#families) {
-      if (await table.owned()) continue;
-      this.#warnOnce(
-        "this kernel knows no tables that outlive their owner (Linux 6.9 and later do): other processes can change the tables, which is repaired",
-      );
-    }
-  }
-
   #contentionOver(): void {
     for (const { repair } of this.#families) repair.release();
     this.#requestIn(0);
@@ -393,51 +378,12 @@ export class Proxier implements ObjectSink {
 
   #setNode(name: string | undefined, node: V1Node | undefined): void {
     if (name !== this.#options.nodeName) return;
-    this.#node = node;
-    this.#nodeChanged = true;
+    this.#nodeRules.node = node;
   }
 
   #addressesChanged(): void {
     this.#pendingSince ??= this.#options.clock.now();
-    this.#nodeChanged = true;
+    this.#nodeRules.addressesChanged();
     this.flush();
-  }
-
-  async #refreshOptions(): Promise<void> {
-    if (!this.#nodeChanged && this.#families.every((family) => family.ready)) return;
-    const { config, nodeName } = this.#options;
-    // Before the wait: what changes during it asks for another round.
-    this.#nodeChanged = false;
-    const local = await this.localAddresses();
-    const facts = nodeFacts(config, nodeName, this.#node);
-    this.model.setZone(facts.context.zone);
-    for (const family of this.#families) {
-      // The first time all rules are made, by code that nothing has run before.
-      if (!family.ready) await yieldToEventLoop();
-      const nodePorts = nodePortAddresses(config, facts, family.family, local);
-      if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
-      const rejectInPrerouting = await family.rejectsInPrerouting();
-      this.#nodeChanged ||= rejectInPrerouting === undefined;
-      const options = rulesetOptions(config, facts, family.family, nodePorts);
-      const { serviceCounters = "off" } = this.#options;
-      const counts = serviceCounters !== "off" && (await family.countsConnections()) !== false;
-      if (serviceCounters !== "off") this.#counts = counts;
-      if (this.#counts === false) this.#warnOnce(`this kernel has no ${NO_COUNTERS}: connections are not counted`);
-      family.setOptions({
-        ...options,
-        counters: counts ? serviceCounters : "off",
-        ...(rejectInPrerouting !== undefined && { rejectInPrerouting }),
-      });
-      const { addresses, localhost } = nodePorts;
-      for (const observer of this.#observers) {
-        observer.nodePortAddresses?.(family.family, addresses, localhost?.nets ?? []);
-      }
-    }
-  }
-
-  #warnOnce(message: string): void {
-    if (this.#warned.has(message)) return;
-    this.#warned.add(message);
-    this.#log.warn(message);
   }
 }

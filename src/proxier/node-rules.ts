@@ -1,0 +1,117 @@
+/** What the rules depend on besides services, as it changes: the Node, its addresses, the configuration, and what the kernel can do. */
+import type { V1Node } from "@kubernetes/client-node";
+import type { Logger } from "../base/logger.js";
+import { yieldToEventLoop } from "../base/time-slice.js";
+import type { ProxyConfig } from "../config/index.js";
+import { type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
+import type { ServiceCounters } from "../ruleset/service-counters.js";
+import type { FamilyProxier } from "./family.js";
+import type { ProxierObserver } from "./observer.js";
+import { rulesetOptions } from "./ruleset-options.js";
+
+const NO_COUNTERS = "counters of map elements, for --service-counters (Linux 5.7)";
+const NO_OWNERS = "tables that outlive their owner";
+
+export interface NodeRulesOptions {
+  readonly config: ProxyConfig;
+  readonly nodeName: string;
+  readonly families: readonly FamilyProxier[];
+  /** The proxier's own list, which grows. */
+  readonly observers: readonly ProxierObserver[];
+  readonly log: Logger;
+  readonly localAddresses: () => Promise<readonly LocalAddress[]>;
+  /** Told the node's zone before each family takes its options. */
+  readonly onZone: (zone: string | undefined) => void;
+  readonly ownTable: boolean;
+  readonly serviceCounters: ServiceCounters;
+}
+
+export class NodeRules {
+  readonly #options: NodeRulesOptions;
+  readonly #warned = new Set<string>();
+  #node: V1Node | undefined;
+  #changed = true;
+  /** Undefined: nothing is to be counted, or the kernel has not been asked yet. */
+  #counts: boolean | undefined;
+
+  constructor(options: NodeRulesOptions) {
+    this.#options = options;
+  }
+
+  /** The Node as it is now; undefined: there is none. */
+  set node(node: V1Node | undefined) {
+    this.#node = node;
+    this.#changed = true;
+  }
+
+  addressesChanged(): void {
+    this.#changed = true;
+  }
+
+  /** Gives each family the options that hold from now on, where something has changed. */
+  async refresh(): Promise<void> {
+    const { config, nodeName, families, localAddresses, onZone } = this.#options;
+    if (!this.#changed && families.every((family) => family.ready)) return;
+    // Before the wait: what changes during it asks for another round.
+    this.#changed = false;
+    const local = await localAddresses();
+    const facts = nodeFacts(config, nodeName, this.#node);
+    onZone(facts.context.zone);
+    for (const family of families) {
+      // The first time all rules are made, by code that nothing has run before.
+      if (!family.ready) await yieldToEventLoop();
+      const nodePorts = nodePortAddresses(config, facts, family.family, local);
+      if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
+      const rejectInPrerouting = await family.rejectsInPrerouting();
+      this.#changed ||= rejectInPrerouting === undefined;
+      family.setOptions({
+        ...rulesetOptions(config, facts, family.family, nodePorts),
+        counters: await this.#counters(family),
+        ...(rejectInPrerouting !== undefined && { rejectInPrerouting }),
+      });
+      const { addresses, localhost } = nodePorts;
+      for (const observer of this.#options.observers) {
+        observer.nodePortAddresses?.(family.family, addresses, localhost?.nets ?? []);
+      }
+    }
+  }
+
+  async #counters(family: FamilyProxier): Promise<ServiceCounters> {
+    const { serviceCounters } = this.#options;
+    if (serviceCounters === "off") return "off";
+    this.#counts = (await family.countsConnections()) !== false;
+    if (!this.#counts) this.#warnOnce(`this kernel has no ${NO_COUNTERS}: connections are not counted`);
+    return this.#counts ? serviceCounters : "off";
+  }
+
+  /** Says where tables are to be owned and the kernel cannot. */
+  async checkOwnership(): Promise<void> {
+    const { ownTable, families } = this.#options;
+    if (!ownTable) return;
+    for (const { table } of families) {
+      if (await table.owned()) continue;
+      this.#warnOnce(
+        `this kernel knows no ${NO_OWNERS} (Linux 6.9 and later do): other processes can change the tables, which is repaired`,
+      );
+    }
+  }
+
+  /** What the rules would use and this kernel does not have, as far as it has been probed. */
+  async missingFeatures(): Promise<readonly string[]> {
+    const { ownTable, families } = this.#options;
+    const missing: string[] = [];
+    for (const family of families) {
+      if ((await family.rejectsInPrerouting()) === false)
+        missing.push(`${family.family}: reject in prerouting (Linux 5.9)`);
+    }
+    if (ownTable && !(await families[0]?.table.owned())) missing.push(`${NO_OWNERS}, for --own-table (Linux 6.9)`);
+    if (this.#counts === false) missing.push(NO_COUNTERS);
+    return missing;
+  }
+
+  #warnOnce(message: string): void {
+    if (this.#warned.has(message)) return;
+    this.#warned.add(message);
+    this.#options.log.warn(message);
+  }
+}
