@@ -90,3 +90,24 @@ export async function inTurn<T>(all: AsyncIterable<T>, write: (one: T) => Promis
     await writing;
   }
 }
+
+/** Work that may wait after each of its pieces, whose length is its own affair: well below a ms. */
+export type Pieces<T> = Generator<undefined, T>;
+
+/** All of them with turns of the event loop in between. */
+export async function runInSlices<T>(work: Pieces<T>): Promise<T> {
+  const slice = new TimeSlice();
+  for (;;) {
+    const { done, value } = work.next();
+    if (done === true) return value;
+    if (slice.spent) await slice.yield();
+  }
+}
+
+/** All of them in one go. */
+export function runAtOnce<T>(work: Pieces<T>): T {
+  for (;;) {
+    const { done, value } = work.next();
+    if (done === true) return value;
+  }
+}

@@ -216,6 +216,11 @@ export class ServiceModel {
     return this.#dirty.length;
   }
 
+  /** Whether its connections are to be spread other than by chance, all endpoints alike. */
+  asksForBalance(service: string): boolean {
+    return this.#services.get(service)?.record?.balance !== undefined;
+  }
+
   /** The service ports of a service in a family, from the present state; none when it is gone or not served there. */
   views(family: IpFamily, service: string): ServicePortView[] {
     const served = this.#served(family, service);

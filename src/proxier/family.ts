@@ -157,6 +157,11 @@ export class FamilyProxier {
     this.#required().ruleset.keepServiceCIDRs();
   }
 
+  /** Does ahead what `update` of these views would hold up everything else for; undefined: nothing of the kind. */
+  prepare(service: string, views: readonly ServicePortView[]): Promise<void> | undefined {
+    return this.#required().quarantine.prepare(service, views);
+  }
+
   update(service: string, views: readonly ServicePortView[]): void {
     this.#required().quarantine.update(service, views);
   }

@@ -245,6 +245,11 @@ export class Proxier implements ObjectSink {
     this.#updateServiceCIDRs(dirty.serviceCIDRs);
     let yielded = false;
     for (const service of dirty.services) {
+      if (this.model.asksForBalance(service)) {
+        await this.#prepareSlots(service);
+        timeSlice.begin();
+        yielded = true;
+      }
       this.#update(service);
       if (!timeSlice.spent) continue;
       await timeSlice.yield();
@@ -300,6 +305,15 @@ export class Proxier implements ObjectSink {
     if (!changed && this.#serviceCIDRs === "in force") return;
     for (const family of this.#families) family.setServiceCIDRs(this.model.serviceCIDRs(family.family));
     this.#serviceCIDRs = "in force";
+  }
+
+  /** What changes meanwhile is looked at by the update that follows, and then again by the next write. */
+  async #prepareSlots(service: string): Promise<void> {
+    for (const family of this.#families) {
+      const { family: name } = family;
+      // What fails here fails there, too, and is told.
+      await family.prepare(service, this.model.views(name, service))?.catch(() => undefined);
+    }
   }
 
   /** One service that cannot be expressed must not keep the others from the kernel. */

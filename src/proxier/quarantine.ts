@@ -97,6 +97,11 @@ export class Quarantine {
     return waiting.length === 0 ? undefined : Math.max(0, Math.min(...waiting) - this.#options.clock.now());
   }
 
+  /** Does ahead what `update` of these views would hold up everything else for; undefined: nothing of the kind. */
+  prepare(service: string, desired: readonly ServicePortView[]): Promise<void> | undefined {
+    return this.#ruleset.prepare(service, desired);
+  }
+
   /** These views of the service are desired; one that is quarantined is retried. */
   update(service: string, desired: readonly ServicePortView[]): void {
     if (desired.length === 0 && this.#hasNothing(service)) return;

@@ -38,3 +38,10 @@ export function arrange(stood: readonly number[], desired: EndpointList): Endpoi
   const others = rest.values();
   return desired.pick(placed.map((index) => (index < 0 ? (others.next().value as number) : index)));
 }
+
+/** Of each endpoint of `previous` its index in `desired`; -1: it is not there. */
+export function indicesIn(previous: EndpointList, desired: EndpointList): Int32Array {
+  const indices = new Map<number | string, number>();
+  for (let i = 0; i < desired.length; i++) indices.set(desired.id(i), i);
+  return Int32Array.from({ length: previous.length }, (_, i) => indices.get(previous.id(i)) ?? -1);
+}

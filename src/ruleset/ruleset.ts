@@ -2,6 +2,7 @@
  * The desired table of one family: service port views in, desired elements and chains out. A change of one service touches
  * that service's elements alone; nothing here grows with the cluster.
  */
+import { runInSlices } from "../base/time-slice.js";
 import { type EndpointBalance, isSameBalance } from "../model/balance.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { Limits } from "../model/limits.js";
@@ -14,15 +15,15 @@ import { LimitChains } from "./limit-chains.js";
 import { isLimited, numberLimits, type PortLimits } from "./limits.js";
 import { StickyNumbers } from "./sticky-numbers.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
-import { KeyPacker, packNumber, type ServiceClaim, unpackNumber, unpackServiceKey } from "./keys.js";
+import { KeyPacker, packNumber, type ServiceClaim, type ServiceKey, unpackNumber, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
-import { arrange, assignIndices } from "./lists.js";
+import { arrange, assignIndices, indicesIn } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { type OnDemandRole, RulesOnDemand } from "./on-demand.js";
 import { declareOwnObjects, needsOwnObjects, type OwnObjects } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
 import type { ElementSets, LimitMaps } from "./sets.js";
-import { slotsOf } from "./slots.js";
+import { isLong, type ListKind, type Slots, slotsInPieces, slotsOf, type Stood } from "./slots.js";
 import { declareSets, declareSkeleton, type RulesetOptions } from "./skeleton.js";
 
 export type { RulesetOptions };
@@ -32,6 +33,25 @@ type PortRecord = ServicePortState & { readonly own: OwnObjects };
 /** What a service has in the table, to come back to. */
 export type ServiceState = readonly PortRecord[];
 
+/** Slots, and what they are of. */
+type Slotted = Pick<ServicePortState, "view" | "cluster" | "local"> & { readonly slots?: Slots | undefined };
+
+/** What slots are to be assigned for, and what they were before. */
+interface Unslotted extends Slotted {
+  readonly balance: EndpointBalance;
+  readonly former: Slots | undefined;
+}
+
+/** Valid until the next key is packed. */
+interface KernelList {
+  readonly set: ElementSet;
+  readonly key: ServiceKey;
+  readonly base: number;
+  /** Tells which endpoint of a list stands there at an index; -1: none of them. */
+  readonly finder: (desired: EndpointList) => (index: number) => number;
+}
+
+const NO_SLOTS = new Uint16Array();
 const NOTHING: ServiceState = Object.freeze([]);
 const NO_OBJECTS: OwnObjects = Object.freeze([]);
 
@@ -56,6 +76,8 @@ export class FamilyRuleset {
   readonly #deferring: ReadonlySet<ElementSet>;
   readonly #counters: ServiceCounters;
   readonly #onCarried: () => void;
+  /** For the next update. */
+  #prepared: Slotted[] = [];
   #options: RulesetOptions;
 
   constructor(
@@ -135,10 +157,62 @@ export class FamilyRuleset {
           ? this.#sticky.order(view, former, lists)
           : view.balance === undefined
             ? this.#order(view, former)
-            : slotted(view, view.balance, [...before, ...states]);
+            : this.#slotted(view, view.balance, former, [...before, ...states, ...this.#prepared]);
       states.push(view.limits === undefined ? state : { ...state, limits: this.#numbered(view, view.limits, former) });
     }
+    this.#prepared = [];
     this.#replace(service, states, before);
+  }
+
+  /**
+   * Does for the next `update`, which is to be of these views, what takes it so long that other work is not to wait for it: it takes a thousand endpoints a
+   * fifth of a second to be assigned slots, if none were before. Undefined: there is nothing of the kind.
+   */
+  prepare(service: string, views: readonly ServicePortView[]): Promise<void> | undefined {
+    this.#prepared = [];
+    const before = this.#ports.get(service) ?? NOTHING;
+    const long = views.flatMap((view) => {
+      const { balance, clusterEndpoints: cluster, localEndpoints: local } = view;
+      if (balance === undefined || !(isLong(balance, cluster) || isLong(balance, local))) return [];
+      if (sameSlots(view, balance, before) !== undefined) return [];
+      return [{ view, balance, cluster, local, former: sameIn(before, view)?.slots }];
+    });
+    return long.length === 0 ? undefined : this.#prepare(long);
+  }
+
+  async #prepare(long: readonly Unslotted[]): Promise<void> {
+    for (const { view, balance, cluster, local, former } of long) {
+      if (sameSlots(view, balance, this.#prepared) !== undefined) continue;
+      const slots = await runInSlices(slotsInPieces(balance, cluster, local, { slots: former }));
+      this.#prepared.push({ view, cluster, local, slots });
+    }
+  }
+
+  /** @param known ports of the same service, before or now. */
+  #slotted(
+    view: ServicePortView,
+    balance: EndpointBalance,
+    former: ServicePortState | undefined,
+    known: readonly Slotted[],
+  ): ServicePortState {
+    const { clusterEndpoints: cluster, localEndpoints: local } = view;
+    const same = sameSlots(view, balance, known);
+    if (same !== undefined) return { view, cluster, local, slots: same };
+    const stood = this.#stood(view, former);
+    return { view, cluster, local, slots: slotsOf(balance, cluster, local, { stood, slots: former?.slots }) };
+  }
+
+  /** Where endpoints of the view stood in slots, as the last state or else the kernel's table tells. */
+  #stood(view: ServicePortView, former: ServicePortState | undefined): Stood {
+    const lists = { cluster: view.clusterEndpoints, local: view.localEndpoints };
+    const looks = { cluster: undefined, local: undefined } as Record<ListKind, ((slot: number) => number) | undefined>;
+    const lookIn = (kind: ListKind): ((slot: number) => number) => {
+      if (former === undefined) return this.#kernelList(view, kind).finder(lists[kind]);
+      const slots = former.slots?.[kind] ?? NO_SLOTS;
+      const indices = indicesIn(former[kind], lists[kind]);
+      return (slot) => (slot < slots.length ? indices[slots[slot]] : -1);
+    };
+    return (kind, slot) => (looks[kind] ??= lookIn(kind))(slot);
   }
 
   #numbered(view: ServicePortView, limits: Limits, before: ServicePortState | undefined): PortLimits {
@@ -296,8 +370,17 @@ export class FamilyRuleset {
   }
 
   /** After a restart: the order in which the kernel's table, perhaps written by an earlier run, holds a list. */
-  #orderInKernel(view: ServicePortView, kind: "cluster" | "local", desired: EndpointList): EndpointList {
+  #orderInKernel(view: ServicePortView, kind: ListKind, desired: EndpointList): EndpointList {
     if (desired.length === 0) return desired;
+    const { set, key, base, finder } = this.#kernelList(view, kind);
+    // Most lists stand there just as they are desired: told without building anything.
+    if (set.kernelValue(key.at(base)) === undefined) return desired;
+    if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(desired), desired.length)) return desired;
+    return arrange(Array.from({ length: desired.length }, (_, i) => i).map(finder(desired)), desired);
+  }
+
+  /** Where the kernel's table has a list of the view, by the first of its addresses that draws from that. */
+  #kernelList(view: ServicePortView, kind: ListKind): KernelList {
     const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
     const internal = (kind === "local") === view.internalPolicyLocal ? view.clusterIP : undefined;
     const vip = internal ?? external;
@@ -307,14 +390,11 @@ export class FamilyRuleset {
         ? this.#keys.nodePort(view.protocol, view.nodePort)
         : this.#keys.vip(vip, view.protocol, view.port);
     const set = vip === undefined ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shardOf(key.service)];
-    // Most lists stand there just as they are desired: told without building anything.
-    if (set.kernelValue(key.at(base)) === undefined) return desired;
-    if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(desired), desired.length)) return desired;
-    const indexOf = this.#keys.finder(desired);
-    return arrange(
-      Array.from({ length: desired.length }, (_, i) => indexOf(set.kernelValue(key.at(base + i)))),
-      desired,
-    );
+    const finder = (desired: EndpointList): ((index: number) => number) => {
+      const indexOf = this.#keys.finder(desired);
+      return (index) => indexOf(set.kernelValue(key.at(base + index)));
+    };
+    return { set, key, base, finder };
   }
 
   readonly #adding: Expansion = {
@@ -337,25 +417,20 @@ export class FamilyRuleset {
   };
 }
 
-/**
- * Slots depend on nothing that was before, but to assign those of a thousand endpoints takes a fifth of a second.
- * @param known ports of the same service, before or now.
- */
-function slotted(
-  view: ServicePortView,
+/** Of a state that has these lists, and a balance that spreads them the same. */
+function sameSlots(
+  { clusterEndpoints: cluster, localEndpoints: local }: ServicePortView,
   balance: EndpointBalance,
-  known: readonly ServicePortState[],
-): ServicePortState {
-  const { clusterEndpoints: cluster, localEndpoints: local } = view;
-  const same = known.find(
+  known: readonly Slotted[],
+): Slots | undefined {
+  return known.find(
     (one) =>
       one.slots !== undefined &&
       one.view.balance !== undefined &&
       isSameBalance(one.view.balance, balance) &&
       one.cluster.equals(cluster) &&
       one.local.equals(local),
-  );
-  return { view, cluster, local, slots: same?.slots ?? slotsOf(balance, cluster, local) };
+  )?.slots;
 }
 
 function sameIn(ports: ServiceState, { portName, protocol }: ServicePortView): PortRecord | undefined {

@@ -1,9 +1,10 @@
 /** What becomes of a service that cannot be expressed, of options that change, and whose a refused object is. */
-import { beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { ServicePortView } from "../../../src/model/types.js";
+import { Preferences } from "../../../src/ruleset/preferences.js";
 import { FamilyRuleset, type RulesetOptions } from "../../../src/ruleset/ruleset.js";
 import { Table } from "../../../src/table/index.js";
 
@@ -153,6 +154,21 @@ describe("slots", () => {
     expect(port).toBe(first);
     expect(slotsOf(weighted(3, 3))[0]).not.toEqual(first);
     expect(slotsOf(weighted(4, 2))[0]).not.toEqual(first);
-    expect(slotsOf(weighted(3, 2))[0]).toEqual(first);
+  });
+
+  it("of many endpoints are assigned from what was known of the last ones", async () => {
+    const known = vi.spyOn(Preferences, "of");
+    const consistent = (count: number): ServicePortView => ({
+      ...PLAIN,
+      balance: { by: "source-ip", slots: 0, weights: undefined },
+      clusterEndpoints: pods(count),
+    });
+    for (const count of [200, 201]) {
+      await ruleset.prepare("shop/web", [consistent(count)]);
+      ruleset.update("shop/web", [consistent(count)]);
+    }
+    const formerOnes = known.mock.calls.map(([, , , former]) => former?.endpoints.length);
+    expect(formerOnes).toEqual([undefined, 200]);
+    known.mockRestore();
   });
 });

@@ -66,6 +66,47 @@ describe("a consistent service", () => {
   });
 });
 
+describe("a service with weights", () => {
+  const WEIGHTED = { annotations: { "nft-proxier.dev/weights": "10.1.0.1:3" } };
+
+  it("is not written again by the next start, and a change moves what the shares need", async () => {
+    const kernel = new FakeKernel();
+    const first = await started(WEIGHTED, kernel);
+    // The history that a start finds in the kernel: not what it would assign by itself.
+    put(first, service("web", {}, { metadata: WEIGHTED }), slice("web-1", "web", pods(9)));
+    await sync(first);
+    const again = makeProxier(kernel, { clock: { now: () => now } });
+    put(again, service("web", {}, { metadata: WEIGHTED }), slice("web-1", "web", pods(9).toReversed()));
+    again.synced();
+    expect((await sync(again)).transactions).toBe(0);
+    put(again, service("web", {}, { metadata: WEIGHTED }), slice("web-1", "web", pods(8)));
+    const { operations } = await sync(again);
+    // One of eleven shares of 1,024 slots.
+    expect(operations.element.add).toBe(93);
+  });
+});
+
+describe("a consistent service of a thousand endpoints", () => {
+  it("lets the event loop have its turns while slots are assigned", async () => {
+    const kernel = new FakeKernel();
+    const proxier = makeProxier(kernel, { clock: { now: () => now } });
+    const thousand = Array.from({ length: 1000 }, (_, i) => `10.1.${i >> 8}.${i & 255}`);
+    put(proxier, service("web", {}, { metadata: CONSISTENT }), slice("web-1", "web", thousand));
+    proxier.synced();
+    let turns = 0;
+    let preparing = true;
+    const turn = (): void => {
+      turns++;
+      if (preparing) setImmediate(turn);
+    };
+    setImmediate(turn);
+    await proxier.prepare();
+    preparing = false;
+    // 16 million scores: a piece takes some 4 ms of more than 100.
+    expect(turns).toBeGreaterThan(15);
+  });
+});
+
 it("a service that does not ask for slots has none, and no chain draws by a hash", async () => {
   const kernel = new FakeKernel();
   await started({}, kernel);
