@@ -4,19 +4,32 @@ import type { EndpointStatus, ServiceList, ServicePortStatus } from "../control/
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
 import { type ConntrackEntry, type ConntrackFilter, MOST_ADDRESSES } from "../conntrack/table/types.js";
 import type { IpFamily } from "../model/types.js";
+import { isLoopback } from "../node/facts.js";
 import { CtStatus } from "../kernel/constants.js";
 
 /** Both sides have spoken, and neither has ended it. */
 const OPEN = new Set(["ESTABLISHED"]);
 const HALF_OPEN = new Set(["SYN_SENT", "SYN_RECV", "SYN_SENT2", "CLOSED", "COOKIE_WAIT", "COOKIE_ECHOED"]);
+/** What limits count no more (nf_conncount.c already_closed). */
+const CLOSED = new Set(["TIME_WAIT", "CLOSE"]);
 
-/** The list with `open` and `halfOpen` of each endpoint; as it is where connections are not tracked, or may not be read. */
-export function withConnections(list: ServiceList): Promise<ServiceList> {
-  return counted(
-    list,
-    list.items.flatMap((item) => [...dumpsOf(item)]),
-    () => true,
-  );
+/**
+ * The list with `open` and `halfOpen` of each endpoint, and `open` of each limit of connections; as it is where connections are not tracked, or may
+ * not be read.
+ */
+export async function withConnections(list: ServiceList): Promise<ServiceList> {
+  const dumps = list.items.flatMap((item) => [...dumpsOf(item)]);
+  const counts = await countsBy(list, dumps);
+  if (counts === undefined) return list;
+  return {
+    ...list,
+    items: list.items.map((item) =>
+      withLimit(
+        withCounts(item, counts.endpoints, () => true),
+        counts,
+      ),
+    ),
+  };
 }
 
 /** The same of those alone that terminate: of all services, however many there are, their addresses are few. */
@@ -26,7 +39,12 @@ export async function withConnectionsLeft(list: ServiceList): Promise<ServiceLis
     const ending = items.flatMap(({ endpoints = [] }) => endpoints.filter(({ terminating }) => terminating));
     return dumpsOfSources(family, [...new Set(ending.map(({ address }) => address))]);
   });
-  return dumps.length === 0 ? list : counted(list, dumps, ({ terminating }) => terminating);
+  const counts = dumps.length === 0 ? undefined : await countsBy(list, dumps);
+  if (counts === undefined) return list;
+  return {
+    ...list,
+    items: list.items.map((item) => withCounts(item, counts.endpoints, ({ terminating }) => terminating)),
+  };
 }
 
 /** With more addresses than a few dumps ask for, everything is looked at. */
@@ -62,18 +80,22 @@ interface Count {
   halfOpen: number;
 }
 
-async function counted(
-  list: ServiceList,
-  dumps: readonly Dump[],
-  includes: (endpoint: EndpointStatus) => boolean,
-): Promise<ServiceList> {
+interface Counts {
+  /** By way and endpoint. */
+  readonly endpoints: Map<string, Count>;
+  /** By way, those that a limit counts. */
+  readonly ways: Map<string, number>;
+}
+
+/** Undefined: connections are not tracked, or may not be read. */
+async function countsBy(list: ServiceList, dumps: readonly Dump[]): Promise<Counts | undefined> {
   let table: NetlinkConntrack;
   try {
     table = await NetlinkConntrack.open();
   } catch {
-    return list;
+    return undefined;
   }
-  const counts = new Map<string, Count>();
+  const counts: Counts = { endpoints: new Map(), ways: new Map() };
   const vips = new Set(list.items.flatMap(vipsOf));
   try {
     for (const { filter, includes: isOf } of dumps) {
@@ -88,7 +110,13 @@ async function counted(
   } finally {
     await table.close();
   }
-  return { ...list, items: list.items.map((item) => withCounts(item, counts, includes)) };
+  return counts;
+}
+
+function withLimit(item: ServicePortStatus, { ways }: Counts): ServicePortStatus {
+  if (item.limits?.maxConnections === undefined) return item;
+  const open = waysTo(item).reduce((sum, way) => sum + (ways.get(way) ?? 0), 0);
+  return { ...item, limits: { ...item.limits, open } };
 }
 
 function withCounts(
@@ -96,11 +124,9 @@ function withCounts(
   counts: ReadonlyMap<string, Count>,
   includes: (endpoint: EndpointStatus) => boolean,
 ): ServicePortStatus {
-  const { endpoints, nodePort } = item;
-  const protocol = protocolNumber(item.protocol) ?? 0;
+  const { endpoints } = item;
   if (endpoints?.some(includes) !== true) return item;
-  const ways = vipsOf(item);
-  if (nodePort !== 0) ways.push(wayOf(protocol, "", nodePort));
+  const ways = waysTo(item);
   return {
     ...item,
     endpoints: endpoints.map((endpoint): EndpointStatus => {
@@ -118,6 +144,11 @@ function addressesOf({ clusterIP, externalIPs, loadBalancerIPs }: ServicePortSta
 
 function vipsOf(item: ServicePortStatus): string[] {
   return addressesOf(item).map((address) => wayOf(protocolNumber(item.protocol) ?? 0, address, item.port));
+}
+
+function waysTo(item: ServicePortStatus): string[] {
+  const { nodePort, protocol } = item;
+  return [...vipsOf(item), ...(nodePort === 0 ? [] : [wayOf(protocolNumber(protocol) ?? 0, "", nodePort)])];
 }
 
 /** @param address "": none of a service's, it is a node port. */
@@ -149,15 +180,18 @@ function* dumpsOf(item: ServicePortStatus): Generator<Dump> {
  * Where it was sent to is where its replies come from.
  * @param to the VIP that it was sent to; "": it was sent to a node port.
  */
-function count({ original, reply, state, status }: ConntrackEntry, to: string, counts: Map<string, Count>): void {
+function count({ original, reply, state, status }: ConntrackEntry, to: string, { endpoints, ways }: Counts): void {
+  const way = wayOf(original.protocol, to, original.destinationPort ?? 0);
+  // Limits do not hold for node ports on loopback addresses.
+  const isCounted = (state === undefined || !CLOSED.has(state)) && !isLoopback(original.destination);
+  if (isCounted) ways.set(way, (ways.get(way) ?? 0) + 1);
   // UDP has no states: it is open once it was answered.
   const answered = state === undefined && (status & CtStatus.seenReply) !== 0;
   const isOpen = answered || (state !== undefined && OPEN.has(state));
   const isHalfOpen = !isOpen && (state === undefined || HALF_OPEN.has(state));
   if (!isOpen && !isHalfOpen) return;
-  const way = wayOf(original.protocol, to, original.destinationPort ?? 0);
   const key = `${way} ${reply.source} ${reply.sourcePort ?? 0}`;
-  const known = counts.get(key) ?? { open: 0, halfOpen: 0 };
+  const known = endpoints.get(key) ?? { open: 0, halfOpen: 0 };
   known[isOpen ? "open" : "halfOpen"]++;
-  counts.set(key, known);
+  endpoints.set(key, known);
 }

@@ -1,5 +1,6 @@
 /** Endpoints of services, a line each: whose they are, how they stand, what they get. */
 import { columns } from "../base/columns.js";
+import { annotationTexts } from "../control/annotation-text.js";
 import { serviceText } from "../control/service-row.js";
 import type { EndpointStatus, ServicePortStatus } from "../control/types.js";
 import { withPort } from "../explain/packet.js";
@@ -52,10 +53,12 @@ export class EndpointLines {
     return rows.length === 0 ? [] : ["", ...this.#table(["SERVICE", "PORT", ...TITLES], rows)];
   }
 
-  #tableOf({ port: { portName, port, protocol, family }, rows }: Block): string[] {
-    const title = `${portName === "" ? "" : `${portName} `}${port}/${protocol} ${family === "ip" ? "IPv4" : "IPv6"}`;
+  #tableOf({ port, rows }: Block): string[] {
+    const { portName, port: number, protocol, family } = port;
+    const title = `${portName === "" ? "" : `${portName} `}${number}/${protocol} ${family === "ip" ? "IPv4" : "IPv6"}`;
     const indented = rows.map((row) => ["", ...row]);
-    return ["", `${title}: endpoints`, ...this.#table(["", ...TITLES], indented)];
+    const asked = annotationTexts(port).map((text) => `${title}: ${text}`);
+    return ["", ...asked, `${title}: endpoints`, ...this.#table(["", ...TITLES], indented)];
   }
 
   /** Without what is not known of any. */

@@ -1,4 +1,5 @@
 /** A service port as cells, as `services` prints it. */
+import { annotationWords } from "./annotation-text.js";
 import type { ServicePortStatus } from "./types.js";
 
 /** "namespace/name:port". */
@@ -8,7 +9,7 @@ export function serviceText({ namespace, name, portName }: ServicePortStatus): s
 
 export function titleOf(wide: boolean): string[] {
   const title = ["SERVICE", "PORT", "ADDRESS", "NODE PORT", "POLICY", "READY", "CONNECTIONS", "RATE", "STATE"];
-  return wide ? [...title, "REASON"] : title;
+  return wide ? [...title, "ANNOTATIONS", "REASON"] : title;
 }
 
 export function rowOf(item: ServicePortStatus, wide: boolean): string[] {
@@ -24,7 +25,7 @@ export function rowOf(item: ServicePortStatus, wide: boolean): string[] {
     item.connections === undefined ? "-" : String(item.connections),
     rateText(item.connectionsPerSecond),
     item.state,
-    ...(wide ? [item.reason ?? "-"] : []),
+    ...(wide ? [annotationWords(item), item.reason ?? "-"] : []),
   ];
 }
 

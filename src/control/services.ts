@@ -7,11 +7,12 @@ import type { EndpointList } from "../model/endpoints.js";
 import type { ServiceModel } from "../model/index.js";
 import type { EndpointCounts, IpFamily, ServicePortView } from "../model/types.js";
 import type { PortConnections } from "../ruleset/connection-counts.js";
+import { annotationStatus } from "./annotation-status.js";
 import type { EndpointStatus, ServicePortStatus, ServiceState } from "./types.js";
 
 export type ListedModel = Pick<
   ServiceModel,
-  "services" | "views" | "endpoints" | "endpointCounts" | "targets" | "ownerOf" | "lostClaims"
+  "services" | "views" | "endpoints" | "endpointCounts" | "targets" | "ownerOf" | "lostClaims" | "askedFor"
 >;
 
 /** A service's state in the kernel, which its objects do not tell. */
@@ -87,10 +88,12 @@ function portsOf(
   const counts = model.endpointCounts(family, service);
   const endpoints = details ? model.endpoints(family, service) : [];
   const ports = counted.connections(family, service);
+  const asked = model.askedFor(service);
   return views.map((view, i) => {
     const port = ports.find(({ portName, protocol }) => portName === view.portName && protocol === view.protocol);
     return {
       ...statusOf(family, view, counts[i], port),
+      ...annotationStatus(family, view, asked),
       ...rateOf(port, counted),
       ...stateOf(family, view, states, lost),
       ...(details && {

@@ -50,6 +50,41 @@ export interface EndpointStatus {
   readonly halfOpen?: number;
 }
 
+/** How a service's connections are spread, where its annotations ask for more than chance and that is in force. */
+export interface BalanceStatus {
+  readonly mode: "consistent" | "random";
+  /** What of a connection decides; absent: chance does. */
+  readonly key?: "source-ip" | "source-ip-port";
+  /** Of the longer list; 0: there is no endpoint. */
+  readonly slots: number;
+  /** As the annotation has them; one that is not named has 1. Absent: all endpoints alike. */
+  readonly weights?: {
+    /** By name of the zone. */
+    readonly zones: Readonly<Record<string, number>>;
+    /** By canonical address, of this family. */
+    readonly addresses: Readonly<Record<string, number>>;
+  };
+}
+
+/** Limits of a service port, on this node and in this family. */
+export interface LimitsStatus {
+  /** Open at a time. Absent, as the next two: any number. */
+  readonly maxConnections?: number;
+  /**
+   * Tracked connections that are not closed: those that maxConnections counts, and those that were open before it came. The command adds it,
+   * from the kernel's table.
+   */
+  readonly open?: number;
+  readonly maxConnectionsPerClient?: number;
+  readonly ratePerClient?: {
+    readonly count: number;
+    readonly per: "second" | "minute" | "hour";
+    /** How many may come at once. */
+    readonly burst: number;
+  };
+  readonly overLimit: "reject" | "drop";
+}
+
 export interface ServicePortStatus {
   readonly namespace: string;
   readonly name: string;
@@ -67,6 +102,11 @@ export interface ServicePortStatus {
   readonly externalTrafficPolicy: "Cluster" | "Local";
   /** 0: no affinity. */
   readonly affinitySeconds: number;
+  /** What annotations ask for, as it is in force; each absent without one. */
+  readonly balance?: BalanceStatus;
+  readonly limits?: LimitsStatus;
+  /** How long connections to an endpoint that terminates are kept. */
+  readonly drainSeconds?: number;
   /** Endpoints that take traffic, and all that slices name. */
   readonly serving: number;
   readonly total: number;

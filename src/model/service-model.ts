@@ -216,6 +216,11 @@ export class ServiceModel {
     return this.#dirty.length;
   }
 
+  /** What its annotations ask for, beside what its views have; undefined: it is gone, or not served. */
+  askedFor(service: string): Pick<ServiceRecord, "balance" | "drainSeconds"> | undefined {
+    return this.#services.get(service)?.record;
+  }
+
   /** Whether its connections are to be spread other than by chance, all endpoints alike. */
   asksForBalance(service: string): boolean {
     return this.#services.get(service)?.record?.balance !== undefined;

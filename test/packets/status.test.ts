@@ -34,6 +34,18 @@ const alike: ServiceSpec = {
   families: ["ip"],
   spec: { ports: [{ name: "tcp", protocol: "TCP", port: nodePortOf(4), targetPort: 8080, nodePort: nodePortOf(4) }] },
 };
+const annotated: ServiceSpec = {
+  name: "annotated",
+  n: 5,
+  endpoints: ["a", "b"],
+  metadata: {
+    annotations: {
+      "nft-proxier.dev/balance": "consistent",
+      "nft-proxier.dev/max-connections": "10",
+      "nft-proxier.dev/drain-seconds": "30",
+    },
+  },
+};
 
 let cluster: Cluster;
 let directory: string;
@@ -47,7 +59,7 @@ beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-status-"));
   socket = join(directory, "daemon.sock");
   const args = await cluster.write(
-    [web, empty, shop, alike].flatMap((service) => serviceObjects(cluster.lab, service)),
+    [web, empty, shop, alike, annotated].flatMap((service) => serviceObjects(cluster.lab, service)),
   );
   daemon = cluster.start(["run", ...args, "--control-socket", socket]);
   daemon.stderr?.resume();
@@ -129,6 +141,38 @@ test("each connection is counted once, also where a service's port has the numbe
   const { stdout } = await ask("services", "default/alike", "-o", "json");
   const { items } = JSON.parse(stdout) as ServiceList;
   expect(items.map(({ endpoints }) => endpoints?.map(({ open }) => open))).toEqual([[3]]);
+});
+
+test("a service with annotations is listed with them, and with how many connections its limit counts", async () => {
+  const table = await NetlinkConntrack.open({ netns: `/run/netns/${cluster.lab.node.name}` });
+  const connection = { family: "ip", protocol: "tcp", endpoint: cluster.lab.pod("a").address.ip } as const;
+  const atVIP = { destination: clusterAddress(5).ip, port: 80 };
+  const atNode = { destination: PLAN.node.ip, port: nodePortOf(5) };
+  for (const [i, [to, state]] of (
+    [
+      [atVIP, "ESTABLISHED"],
+      [atNode, "CLOSE_WAIT"],
+      [atVIP, "TIME_WAIT"],
+      [{ ...atNode, destination: "127.0.0.1" }, "ESTABLISHED"],
+    ] as const
+  ).entries())
+    await table.create(entryTo({ ...connection, ...to, state, sourcePort: 42_001 + i }));
+  await table.close();
+  const { items } = JSON.parse((await ask("services", "default/annotated", "-o", "json")).stdout) as ServiceList;
+  const tcp = items.find(({ family, protocol }) => family === "ip" && protocol === "TCP");
+  expect(tcp).toMatchObject({
+    balance: { mode: "consistent", key: "source-ip", slots: 1024 },
+    limits: { maxConnections: 10, open: 2, overLimit: "reject" },
+    drainSeconds: 30,
+  });
+  const { stdout } = await ask("services", "default/annotated");
+  expect(stdout).toContain("\ntcp 80/TCP IPv4: balance: consistent by source-ip, 1024 slots\n");
+  expect(stdout).toContain("\ntcp 80/TCP IPv4: limits: max-connections 10 (2 open), over-limit reject\n");
+  expect(stdout).toContain("\ntcp 80/TCP IPv4: drain-seconds: 30\n");
+  const wide = (await ask("services", "-o", "wide")).stdout;
+  expect(wide).toMatch(/^default\/annotated:tcp .* in-force +consistent,limits,drain +-$/m);
+  expect(wide).toMatch(/^default\/web:tcp .* in-force +- +-$/m);
+  expect((await ask("services", "default/web")).stdout).not.toMatch(/balance|limits|drain/);
 });
 
 test("top and services --watch end when their reader has gone", async () => {

@@ -20,6 +20,9 @@ const shop: readonly ServiceSpec[] = NAMES.map((name, i) => ({
   endpoints: i === 4 ? [] : ["a", "b", { pod: "r1", ready: i % 3 > 0 }].slice(0, 1 + (i % 3)),
   protocols: ["tcp"],
   ...(i % 4 === 3 && { external: "Local" as const }),
+  ...(name === "catalog" && {
+    metadata: { annotations: { "nft-proxier.dev/balance": "consistent", "nft-proxier.dev/max-connections": "500" } },
+  }),
 }));
 
 let cluster: Cluster;
@@ -77,6 +80,10 @@ test("a search, an order, and one service with its endpoints as bars", async () 
   await fill("catalog");
   await browser.evaluate(`document.querySelector("#rows .row").click()`);
   await shows("#detail").toContain("33 % of new connections");
+  const detail = await browser.text("#detail");
+  expect(detail).toContain(
+    "balance: consistent by source-ip, 1024 slots · limits: max-connections 500, over-limit reject",
+  );
   const widths = await browser.evaluate<string[]>(
     `[...document.querySelectorAll(".share i")].map((bar) => bar.style.width)`,
   );

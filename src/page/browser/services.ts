@@ -1,4 +1,5 @@
 /** The table of services: rows exist only where they are seen, so that thousands cost no more than a screenful. */
+import { annotationTexts } from "../../control/annotation-text.js";
 import type { EndpointStatus, ServiceList, ServicePortStatus, ServiceState } from "../../control/types.js";
 import { byId, inputById, make, withPort } from "./dom.js";
 
@@ -186,6 +187,7 @@ function portDetails(service: ServicePortStatus): HTMLElement[] {
       : []),
     `internal ${service.internalTrafficPolicy}, external ${service.externalTrafficPolicy}`,
     ...(service.affinitySeconds > 0 ? [`affinity ${service.affinitySeconds} s`] : []),
+    ...annotationTexts(service),
     ...(reason === undefined ? [] : [reason]),
   ];
   const longest = Math.max(...endpoints.map(shareOf), 1e-9);

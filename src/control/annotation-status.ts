@@ -1,0 +1,56 @@
+/** What a service's annotations have come to, as an operator asks for it. */
+import type { Balance } from "../model/balance.js";
+import type { Limits } from "../model/limits.js";
+import type { IpFamily, ServicePortView } from "../model/types.js";
+import { slotsIn } from "../ruleset/slots.js";
+import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "./types.js";
+
+/** What of a service's record the views do not have: there it is what each endpoint gets. */
+export interface AskedFor {
+  /** As the annotations have it, whether or not it is in force. */
+  readonly balance?: Pick<Balance, "weights"> | undefined;
+  readonly drainSeconds: number;
+}
+
+/** Empty for a service without annotations, as nearly all are. */
+export function annotationStatus(
+  family: IpFamily,
+  view: ServicePortView,
+  asked: AskedFor | undefined,
+): Pick<ServicePortStatus, "balance" | "limits" | "drainSeconds"> {
+  const drainSeconds = asked?.drainSeconds ?? 0;
+  return {
+    ...(view.balance !== undefined && { balance: balanceStatus(family, view, view.balance, asked) }),
+    ...(view.limits !== undefined && { limits: limitsStatus(view.limits) }),
+    ...(drainSeconds > 0 && { drainSeconds }),
+  };
+}
+
+function balanceStatus(
+  family: IpFamily,
+  { clusterEndpoints, localEndpoints }: ServicePortView,
+  balance: NonNullable<ServicePortView["balance"]>,
+  asked: AskedFor | undefined,
+): BalanceStatus {
+  const weights = asked?.balance?.weights;
+  const ofFamily = ([address]: readonly [string, number]): boolean => address.includes(":") === (family === "ip6");
+  return {
+    ...(balance.by === "chance" ? { mode: "random" } : { mode: "consistent", key: balance.by }),
+    slots: Math.max(slotsIn(clusterEndpoints, balance), slotsIn(localEndpoints, balance)),
+    ...(weights !== undefined && {
+      weights: {
+        zones: Object.fromEntries(weights.zones),
+        addresses: Object.fromEntries([...weights.addresses].filter(ofFamily)),
+      },
+    }),
+  };
+}
+
+function limitsStatus({ connections, clientConnections, rate, action }: Limits): LimitsStatus {
+  return {
+    ...(connections > 0 && { maxConnections: connections }),
+    ...(clientConnections > 0 && { maxConnectionsPerClient: clientConnections }),
+    ...(rate !== undefined && { ratePerClient: { ...rate } }),
+    overLimit: action,
+  };
+}
