@@ -88,6 +88,11 @@ export class Browser {
     });
   }
 
+  /** Runs a script ahead of those of every page from now on. */
+  async atEachPage(source: string): Promise<void> {
+    await this.send("Page.addScriptToEvaluateOnNewDocument", { source });
+  }
+
   async goTo(url: string): Promise<void> {
     await this.send("Page.navigate", { url });
   }

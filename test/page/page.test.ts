@@ -38,6 +38,7 @@ beforeAll(async () => {
   daemon.stderr?.resume();
   browser = await Browser.open(cluster.node);
   await browser.resize(1200, 1000);
+  await browser.atEachPage(KEEP_SOURCE);
 });
 afterAll(async () => {
   await browser.close();
@@ -47,6 +48,14 @@ afterAll(async () => {
   }
   await cluster.destroy();
 });
+
+/** The page's stream, for a test to say what the daemon says only on other nodes. */
+const KEEP_SOURCE = `window.EventSource = class extends EventSource {
+  constructor(...given) {
+    super(...given);
+    window.pageSource = this;
+  }
+};`;
 
 /** Until the page says so. */
 function shows(selector: string): ReturnType<typeof expect.poll<string>> {
@@ -89,6 +98,19 @@ test("a search, an order, and one service with its endpoints as bars", async () 
   );
   expect(widths.filter((width) => width === "100%")).toHaveLength(6);
   await fill("");
+});
+
+test("what goes on and needs nothing done is told as text, while it does", async () => {
+  const note = "IPv4: 3 virtual servers of kube-proxy's IPVS mode <b>wait</b> until they are idle";
+  const shown = await browser.evaluate<string>(`(async () => {
+    const status = await (await fetch("/status/v1/status")).json();
+    const data = JSON.stringify({ now: Date.now(), status: { ...status, notes: [${JSON.stringify(note)}] }, writes: [] });
+    window.pageSource.dispatchEvent(new MessageEvent("message", { data }));
+    return document.querySelector("#notes").innerText;
+  })()`);
+  expect(shown).toBe(`under way ${note}`);
+  // The daemon's own has none.
+  await expect.poll(() => browser.evaluate<boolean>("document.querySelector('#notes').hidden")).toBe(true);
 });
 
 test("a packet is explained; words that are none are answered with what is meant", async () => {

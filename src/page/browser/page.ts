@@ -31,6 +31,7 @@ function show(update: PageUpdate): void {
   byId("about").textContent =
     `nft-proxier ${status.version}, Linux ${status.kernel}, up ${duration(status.uptimeMs)}, node time ${clock(now)}`;
   showProblems(status);
+  showNotes(status);
   showTiles(status, now);
   const waiting = Math.max(0, ...status.families.map(({ pendingMs }) => pendingMs));
   plot.add(now, update.writes, waiting);
@@ -55,6 +56,13 @@ function showProblems({ problems }: StatusReport): void {
   section.replaceChildren(
     ...problems.map(({ what, remedy }) => make("p", "", make("span", "bad", what), make("span", "quiet", remedy))),
   );
+}
+
+/** What goes on and needs nothing done, as the command has it. */
+function showNotes({ notes = [] }: StatusReport): void {
+  const section = byId("notes");
+  section.hidden = notes.length === 0;
+  section.replaceChildren(...notes.map((note) => make("p", "", make("span", "quiet", "under way "), note)));
 }
 
 function showTiles({ families, lastRepair, api, conntrack }: StatusReport, now: number): void {
