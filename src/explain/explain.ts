@@ -30,13 +30,15 @@ export type ExplainedVerdict = "endpoint" | "untouched" | "rejected" | "dropped"
 export interface Explanation {
   readonly verdict: ExplainedVerdict;
   readonly endpoints: readonly ExplainedEndpoint[];
+  /** How many numbers one is drawn of; 0: none is drawn, as nothing is to be chosen or the client alone decides (a hash, what is remembered of it). */
+  readonly draws: number;
   /** Of the first number that may be drawn. */
   readonly steps: readonly Step[];
   /** Rules that could not be judged from outside, and were taken not to match. */
   readonly unknown: readonly string[];
 }
 
-/** Numbers that are followed; a list may be longer, its endpoints are alike. */
+/** Numbers that are followed; a list may be longer, its endpoints are alike. Of slots (docs/balance.md) there may be more, too. */
 export const MOST_DRAWS = 4096;
 
 type Outcome =
@@ -48,10 +50,10 @@ export async function explainPacket(kernel: Kernel, spec: PacketSpec): Promise<E
   const ruleset = new Ruleset(kernel, spec.family);
   const steps: Step[] = [];
   const unknown = new Set<string>();
-  let draws = 1;
+  let draws = 0;
   const outcomes: Outcome[] = [];
   const slice = new TimeSlice();
-  for (let draw = 0; draw < Math.min(draws, MOST_DRAWS); draw++) {
+  for (let draw = 0; draw === 0 || draw < Math.min(draws, MOST_DRAWS); draw++) {
     const world: World = {
       ruleset,
       localAddresses,
@@ -63,7 +65,7 @@ export async function explainPacket(kernel: Kernel, spec: PacketSpec): Promise<E
     outcomes.push(await walk(spec, world));
     if (slice.spent) await slice.yield();
   }
-  return { ...summary(outcomes), steps, unknown: [...unknown] };
+  return { ...summary(outcomes), draws, steps, unknown: [...unknown] };
 }
 
 async function addressesOf(kernel: Kernel): Promise<ReadonlySet<string>> {

@@ -15,6 +15,7 @@ import {
   nodePortNotes,
   type OpenConnections,
   openNotes,
+  sampleNotes,
 } from "./surroundings.js";
 
 /** RFC 5737 and 3849: addresses for documentation, which stand for a client outside. */
@@ -111,7 +112,7 @@ export async function reportOn(packet: PacketSpec, kernel: Kernel, sources: Sour
     const nodePorts = await sources.nodePorts(packet.family);
     notes.push(...nodePortNotes(packet, explanation, owner, nodePorts));
   }
-  notes.push(...(await nodeNotes(packet, explanation)));
+  notes.push(...sampleNotes(explanation), ...(await nodeNotes(packet, explanation)));
   for (const what of explanation.unknown)
     notes.push(`could not be judged from outside, and was taken not to match: ${what}`);
   const { endpoints: desired, ...service } = owner ?? {};

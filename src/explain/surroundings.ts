@@ -95,8 +95,6 @@ export function openNotes(open: readonly OpenConnections[], { endpoints }: Expla
 export function differenceNotes(explanation: Explanation, desired: ServicePortStatus | undefined): string[] {
   const endpoints = desired?.endpoints;
   if (endpoints === undefined || explanation.verdict !== "endpoint") return [];
-  // Of longer lists not every number was followed.
-  if (endpoints.length > MOST_DRAWS) return [];
   const present = explanation.endpoints.map(({ address, port }) => withPort(address, port));
   const lists = (["clusterShare", "localShare"] as const).map((share) =>
     endpoints.filter((each) => each[share] > 0).map(({ address, port }) => withPort(address, port)),
@@ -106,13 +104,23 @@ export function differenceNotes(explanation: Explanation, desired: ServicePortSt
     return [...new Set(from)].filter((name) => !has.has(name));
   };
   if (lists.some((list) => missingIn(list, present).length === 0 && missingIn(present, list).length === 0)) return [];
-  const [more, less] = [missingIn(lists.flat(), present), missingIn(present, lists.flat())];
+  const more = missingIn(lists.flat(), present);
+  // Where the client decides, the others' endpoints are not to be seen; nor is a rare one where not every number was followed.
+  const all = explanation.draws > 0 && explanation.draws <= MOST_DRAWS;
+  const less = all ? missingIn(present, lists.flat()) : [];
   const parts = [
     ...(more.length > 0 ? [`has ${named(more)} beside what is desired`] : []),
     ...(less.length > 0 ? [`lacks ${named(less)}`] : []),
   ];
   if (parts.length === 0) return [];
   return [`the kernel ${parts.join(" and ")}: a change is pending, or was refused (nft-proxier status)`];
+}
+
+/** What is not to be had from so few of the numbers. */
+export function sampleNotes({ draws }: Explanation): string[] {
+  return draws <= MOST_DRAWS
+    ? []
+    : [`one of ${draws} numbers is drawn, of which ${MOST_DRAWS} were followed: the shares are about right`];
 }
 
 /** Ports that are served at this address, or the service whose address is next to it. */

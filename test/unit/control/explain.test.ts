@@ -62,6 +62,7 @@ test("the text: verdict, service, endpoints with their odds, the way, notes", ()
     service: web,
     verdict: "endpoint",
     endpoints,
+    draws: 20,
     steps,
     unknown: [],
     notes: ["a note"],
@@ -86,7 +87,7 @@ test("to loopback it is this node that sends, where no sender is named", () => {
 });
 
 test("where node ports answer is said of one that is asked for elsewhere", () => {
-  const untouched: Explanation = { verdict: "untouched", endpoints: [], steps: [], unknown: [] };
+  const untouched: Explanation = { verdict: "untouched", endpoints: [], draws: 0, steps: [], unknown: [] };
   const packet = packetOf(["127.0.0.1:30080"], "");
   const notes = (nodePorts: NodePortStatus) => nodePortNotes(packet, untouched, web, nodePorts);
   expect(notes({ nodePortAddresses: ["192.0.2.10"] })).toEqual([
@@ -101,12 +102,14 @@ test("where node ports answer is said of one that is asked for elsewhere", () =>
 });
 
 test("what the kernel draws from is compared with what the daemon desires", () => {
-  const drawn = (...addresses: readonly string[]): Explanation => ({
+  const drawnOf = (draws: number, ...addresses: readonly string[]): Explanation => ({
     verdict: "endpoint",
+    draws,
     endpoints: addresses.map((address) => ({ address, port: 8080, share: 1 / addresses.length, masqueraded: false })),
     steps: [],
     unknown: [],
   });
+  const drawn = (...addresses: readonly string[]): Explanation => drawnOf(addresses.length, ...addresses);
   const endpoint = (address: string, clusterShare: number, localShare: number) => ({
     ...{ address, port: 8080, local: localShare > 0, ready: true, serving: true, terminating: false },
     ...{ clusterShare, localShare },
@@ -118,4 +121,10 @@ test("what the kernel draws from is compared with what the daemon desires", () =
     "the kernel has 10.1.0.9:8080 beside what is desired and lacks 10.1.0.2:8080: a change is pending, or was refused (nft-proxier status)",
   ]);
   expect(differenceNotes(drawn("10.1.0.9"), web)).toEqual([]);
+  // Drawn by chance of one; where the client decides (balance consistent, affinity) the others' endpoints are not seen.
+  expect(differenceNotes(drawn("10.1.0.2"), desired)[0]).toContain("the kernel lacks 10.1.0.1:8080: ");
+  expect(differenceNotes(drawnOf(0, "10.1.0.2"), desired)).toEqual([]);
+  expect(differenceNotes(drawnOf(0, "10.1.0.9"), desired)[0]).toContain("the kernel has 10.1.0.9:8080 beside");
+  // Not every number was followed.
+  expect(differenceNotes(drawnOf(16_384, "10.1.0.2"), desired)).toEqual([]);
 });
