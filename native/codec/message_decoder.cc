@@ -50,6 +50,9 @@ void DecodeSetDesc(const AttrView& nest, SetInfo* set) {
   }
 }
 
+// NFTA_SET_COUNT, which Debian 12's linux/netfilter/nf_tables.h does not have yet: number of elements, in dumps since Linux 6.16.
+constexpr uint16_t kSetCount = 20;
+
 void DecodeSetAttr(const AttrView& attr, SetDump* dump) {
   SetInfo& set = dump->info;
   switch (attr.type()) {
@@ -61,6 +64,9 @@ void DecodeSetAttr(const AttrView& attr, SetDump* dump) {
       break;
     case NFTA_SET_HANDLE:
       dump->handle = attr.U64();
+      break;
+    case kSetCount:
+      dump->count = attr.U32();
       break;
     case NFTA_SET_ID:
       dump->id = attr.U32();

@@ -182,6 +182,7 @@ struct SetDump {
   SetInfo info;
   uint64_t handle = 0;
   std::optional<uint32_t> id;
+  std::optional<uint32_t> count;
 };
 
 struct GenInfo {

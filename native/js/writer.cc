@@ -206,6 +206,7 @@ Value ToJs(Env env, const SetDump& dump) {
   const SetInfo& set = dump.info;
   SetRef(object, dump.ref);
   object.Set("handle", Big(env, dump.handle));
+  SetOptional(object, "count", dump.count);
   object.Set("set", Text(env, set.set));
   object.Set("flags", Number(env, set.flags));
   object.Set("keyType", Number(env, set.key_type));

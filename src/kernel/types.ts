@@ -410,6 +410,8 @@ export interface RuleInfo extends TableRef {
 
 export interface SetDump extends TableRef, SetInfo {
   readonly handle: bigint;
+  /** Elements that it holds (NFTA_SET_COUNT), without that for all keys; of intervals roughly half of them. Absent: Linux before 6.16 does not tell. */
+  readonly count?: number;
 }
 
 /** One change of the ruleset, as the kernel multicasts it after a commit. */

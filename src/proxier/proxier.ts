@@ -283,7 +283,7 @@ export class Proxier implements ObjectSink {
     return { ok: families.every(({ outcome }) => outcome.ok), families };
   }
 
-  /** Compares all tables with the kernel now, as is done every few minutes. Never throws. */
+  /** Compares tables with the kernel now, of large ones a part in turns, as is done every few minutes. Never throws. */
   async check(): Promise<void> {
     await this.#watcher?.check();
   }

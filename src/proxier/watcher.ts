@@ -1,4 +1,4 @@
-/** Keeps an eye on the kernel's tables: events, and a full check now and then for what events do not show. */
+/** Keeps an eye on the kernel's tables: events, and a check now and then for what events do not show. */
 import { performance } from "node:perf_hooks";
 
 import type { Kernel } from "../kernel/types.js";
@@ -7,12 +7,17 @@ import { TableWatch, type WatchOptions } from "../table/index.js";
 import type { FamilyProxier } from "./family.js";
 
 export interface WatcherOptions extends WatchOptions {
-  /** Between two full checks, ms: at least. Default: five minutes. Longer where a check takes long, up to an hour. */
+  /** Between two checks, ms: at least. Default: five minutes. Longer where a check takes long, up to an hour. */
   readonly checkIntervalMs?: number;
 }
 
 const CHECK_INTERVAL_MS = 300_000;
 const LONGEST_CHECK_INTERVAL_MS = 3_600_000;
+/**
+ * Elements of a table that one check compares, in turns, where the kernel says how many there are of the others: all of 10,000 services of 10
+ * endpoints; of 50,000 in five checks. 0.15 to 0.25 s, most of it the kernel's, on whichever core is free.
+ */
+export const CHECKED_ELEMENTS = 131_072;
 /** Of the time, that checks may take: mostly the kernel's dumps, on one core. */
 const CHECK_SHARE = 0.002;
 
@@ -97,12 +102,12 @@ export class Watcher {
     if (!this.#closed) this.#checkIn(checkPause(performance.now() - began, this.#checkIntervalMs));
   }
 
-  /** Compares all tables with the kernel; asks for a write if one is not as it was left. Never throws. */
+  /** Compares all tables with the kernel, of large ones a part in turns; asks for a write if one is not as it was left. Never throws. */
   async check(): Promise<void> {
     for (const { family, table, repair } of this.#families) {
       try {
         const began = performance.now();
-        const outcome = await table.check();
+        const outcome = await table.check(CHECKED_ELEMENTS);
         this.#log.debug({ family, outcome, ms: performance.now() - began }, "table checked");
         if (outcome !== "different") continue;
         repair.drifted();

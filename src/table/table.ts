@@ -14,7 +14,8 @@ import { insertionDrift, joined } from "./sync/drift.js";
 import { CommitFailure, TableError, toTableError } from "./sync/results.js";
 import { Insertions, type OpenTarget } from "./sync/insertions.js";
 import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
-import { type CheckOutcome, checkTable, ObservedTable, type Reading } from "./sync/observed.js";
+import { type CheckOutcome, TableCheck } from "./sync/check.js";
+import { ObservedTable, type Reading } from "./sync/observed.js";
 import { buildPlan, holdsChains, Phases, type Plan, type PlanInput, type PlannedOp } from "./sync/plan.js";
 import { carriedBySet, faultyObjects, sumOf, toResult } from "./sync/results.js";
 import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
@@ -43,6 +44,7 @@ export class Table extends DeclaredTable {
   readonly #insertions: Insertions;
   readonly #checks: CheckSchedule;
   readonly #observed: ObservedTable;
+  readonly #check: TableCheck;
   readonly #quirks: Quirks;
   #port: number;
   /** Found by reads, and not undone yet. */
@@ -57,6 +59,7 @@ export class Table extends DeclaredTable {
     this.#options = options;
     this.#clock = options.clock ?? { now: () => performance.now() };
     this.#observed = new ObservedTable(kernel, this.ref, this.desired);
+    this.#check = new TableCheck(this.#observed);
     this.desired.counterSource = (set) => this.#counted(set);
     this.#quirks = new Quirks(kernel, options.family);
     this.#insertions = new Insertions(options);
@@ -141,13 +144,15 @@ export class Table extends DeclaredTable {
   /**
    * Compares everything with the kernel, part by part: the structure, then each set. A part that an apply disturbs is done once more, and
    * the next apply waits for it. Writes nothing: what differs is read and repaired by the next apply. Throws TableError.
+   * @param mostElements where the kernel counts elements (Linux 6.16): the elements of about as many are compared, of all sets in turn from one check
+   * to the next, and of the others their number.
    */
-  async check(): Promise<CheckOutcome> {
+  async check(mostElements = Infinity): Promise<CheckOutcome> {
     try {
-      return await checkTable(
-        this.#observed,
+      return await this.#check.run(
         (part) => this.#undisturbed(part),
         () => this.#insertions.check(this.#kernel),
+        mostElements,
       );
     } catch (error) {
       throw toTableError(this.#options.name, error);

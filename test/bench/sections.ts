@@ -166,7 +166,7 @@ function measureRepair(rounds: number): Repair[] {
 function measureCheck(rounds: number): Check[] {
   const { services, endpoints, times } = CHECKS;
   return Array.from({ length: rounds }, (_, round) => {
-    say(`comparisons of everything, ${text(CHECKS)} ${of(round, rounds)}`);
+    say(`checks, ${text(CHECKS)} ${of(round, rounds)}`);
     return inNamespace("check.ts", [services, endpoints, times], ["--expose-gc"]) as Check;
   });
 }

@@ -109,10 +109,11 @@ function tables({
   if (check !== undefined) {
     list.push(
       check.map((one) => ({
-        "everything compared": `${one.elements} elements`,
+        "a check": `of ${one.elements} elements`,
         "CPU ms": fixed(one.cpuMs, 0),
         "by the clock ms": fixed(one.wallMs, 0),
         "main thread ms": fixed(one.mainMs, 0),
+        "everything in": `${one.checks} checks, ${fixed(one.allCpuMs, 0)} ms`,
         "a bare dump, CPU ms": fixed(one.dumpCpuMs, 0),
         "longest dump of a set ms": fixed(one.longestDumpMs, 0),
         [HELD]: held(one.blocked),

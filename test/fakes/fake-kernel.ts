@@ -405,6 +405,7 @@ function setDump(ref: TableRef, set: SetState): SetDump {
     ...refOf(ref),
     ...info,
     handle: set.handle,
+    count: [...set.elements.values()].filter(({ catchall }) => !catchall).length,
     ...(dataLen !== undefined && !isVerdictMap && { dataLen }),
     ...(size !== undefined && { size }),
     ...(timeout !== undefined && { timeout }),

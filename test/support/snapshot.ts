@@ -1,4 +1,5 @@
 import { normalizeExpr } from "../../src/kernel/normalize.js";
+import { SetFlag } from "../../src/kernel/constants.js";
 import type { Kernel } from "../../src/kernel/types.js";
 import { unpack } from "./operations.ts";
 
@@ -15,10 +16,13 @@ export async function snapshot(kernel: Kernel): Promise<unknown> {
         chains: chains.map(({ handle: _, ...chain }) => chain),
         rules: rules.map(({ handle: _, ...rule }) => ({ ...rule, exprs: rule.exprs.map(normalizeExpr) })),
         sets: await Promise.all(
-          sets.map(async ({ handle: _, ...set }) => {
+          sets.map(async ({ handle: _, count, ...set }) => {
             const elements = unpack(await kernel.elements(table, set));
             for (const element of elements) delete element.expiration;
-            return { ...set, elements };
+            // Intervals are counted as the kernel's kind of set keeps them.
+            const counted = count === undefined || (set.flags & SetFlag.interval) !== 0;
+            const keys = elements.filter(({ key }) => key !== "*").length;
+            return { ...set, elements, counted: counted || count === keys };
           }),
         ),
       };

@@ -58,6 +58,8 @@ const READERS = 2;
 export interface TableDump {
   readonly state: KernelState;
   readonly elements: ReadonlyMap<string, ElementBatch>;
+  /** How many elements each set holds, where the kernel tells (SetDump.count); read or not. */
+  readonly counts: ReadonlyMap<string, number>;
   /** All changes up to this generation are in. */
   readonly since: number;
   /** Generation that all of it belongs to. Absent: parts may be of different moments. */
@@ -111,11 +113,12 @@ async function readOnce(
   kernel: Kernel,
   ref: TableRef,
   options: DumpOptions,
-): Promise<Pick<TableDump, "state" | "elements">> {
+): Promise<Pick<TableDump, "state" | "elements" | "counts">> {
   const state = emptyState();
   const elements = new Map<string, ElementBatch>();
+  const counts = new Map<string, number>();
   const table = (await kernel.tables(ref.family)).find((info) => info.table === ref.table);
-  if (table === undefined) return { state, elements };
+  if (table === undefined) return { state, elements, counts };
   state.table = { flags: table.flags, ...(table.owner === undefined ? {} : { owner: table.owner }) };
   const sets = await kernel.sets(ref);
   const named = sets.filter((set) => (set.flags & SetFlag.anonymous) === 0);
@@ -134,6 +137,7 @@ async function readOnce(
   for (const set of sets) {
     if ((set.flags & SetFlag.anonymous) !== 0) continue;
     state.sets.set(set.set, set);
+    if (set.count !== undefined) counts.set(set.set, set.count);
     if (options.wantsElements(set)) unread.push(set);
   }
   const read = async (): Promise<void> => {
@@ -146,7 +150,7 @@ async function readOnce(
   } finally {
     unread.length = 0;
   }
-  return { state, elements };
+  return { state, elements, counts };
 }
 
 /**

@@ -1,5 +1,6 @@
 /** The observed table: what the kernel holds, how much of that is invalidated, and how a read settles it. */
 import { TimeSlice } from "../../base/time-slice.js";
+import { SetFlag } from "../../kernel/constants.js";
 import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../kernel/types.js";
 import { Announcements } from "./announcements.js";
 import { Invalidations, type InvalidationScope } from "./invalidations.js";
@@ -23,6 +24,15 @@ export interface Reading {
   readonly generation?: number;
   /** What was not as observed. Absent: nothing, or nothing was observed before. */
   readonly drift?: Drift;
+}
+
+/** A set whose elements are known, so that they can be compared with the kernel's. */
+export interface ComparableSet {
+  readonly set: string;
+  /** How many it was observed to have. */
+  readonly elements: number;
+  /** The kernel says that it holds another number. */
+  readonly countDiffers: boolean;
 }
 
 export class ObservedTable {
@@ -97,13 +107,25 @@ export class ObservedTable {
     });
   }
 
-  /** Whether everything but elements is as observed, and the sets whose elements can be compared. */
-  async compareStructure(): Promise<{ readonly same: boolean; readonly sets: readonly string[] }> {
-    const { state } = await this.dump(() => false);
+  /** Whether everything but elements is as observed, and the sets whose elements can be compared. `counted`: the kernel tells how many elements they have. */
+  async compareStructure(): Promise<{
+    readonly same: boolean;
+    readonly counted: boolean;
+    readonly sets: readonly ComparableSet[];
+  }> {
+    const { state, counts } = await this.dump(() => false);
     const report = new DriftReport(new Set());
     compareStructure(this.state, state, report);
-    const sets = [...state.sets.values()].filter((info) => this.#comparable(info.set, info) !== undefined);
-    return { same: report.finish() === undefined, sets: sets.map(({ set }) => set) };
+    const sets: ComparableSet[] = [];
+    for (const info of state.sets.values()) {
+      const record = this.#comparable(info.set, info);
+      if (record === undefined) continue;
+      const elements = record.elements.kernelSize;
+      // Of intervals a count says less: the kernel halves what it keeps of their ends.
+      const count = (info.flags & SetFlag.interval) === 0 ? counts.get(info.set) : undefined;
+      sets.push({ set: info.set, elements, countDiffers: count !== undefined && count !== elements });
+    }
+    return { same: report.finish() === undefined, counted: counts.size > 0, sets };
   }
 
   /** Whether the kernel's set has exactly the elements that it was observed to have. Also true when nothing is known of it any more. */
@@ -169,36 +191,4 @@ export class ObservedTable {
 /** Whether the kernel's set holds elements that the desired one's rows can stand for. */
 function isReadable(kernel: SetInfo, { elements: { spec } }: SetRecord): boolean {
   return spec.dynamic !== true && serves(kernel, spec);
-}
-
-/** "same": the kernel holds what it was observed to. "different": it may not, and the next apply that repairs reads it. */
-export type CheckOutcome = "same" | "different";
-
-/**
- * Compares everything with the kernel: the structure, then one set after another, each while none of our own applies runs. The parts
- * are of different moments: what another process changes meanwhile is found now or by the next check. Dumps take no lock of the kernel's,
- * and a check only notes what differs: the next read finds and repairs it.
- * @param undisturbed does a part while no apply runs.
- * @param insertions compares our rules in others' chains.
- */
-export async function checkTable(
-  table: ObservedTable,
-  undisturbed: <T>(part: () => Promise<T>) => Promise<T>,
-  insertions: () => Promise<boolean>,
-): Promise<CheckOutcome> {
-  if (table.invalidations.any) return "different";
-  const { same, sets } = await undisturbed(() => table.compareStructure());
-  const differing: string[] = [];
-  for (const set of sets) {
-    if (table.invalidations.any) return "different";
-    if (!(await undisturbed(() => table.compareElements(set)))) differing.push(set);
-  }
-  const inserted = await undisturbed(insertions);
-  if (same && differing.length === 0) return inserted ? "same" : "different";
-  table.invalidations.add({
-    cause: "check",
-    reason: "a check found the table otherwise than it was left",
-    sets: differing,
-  });
-  return "different";
 }

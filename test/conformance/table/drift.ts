@@ -85,6 +85,44 @@ export function drift(world: () => KernelWorld): void {
   });
 }
 
+export function checksInTurn(world: () => KernelWorld): void {
+  it("a check of a part compares one set after the other, and of the others the number of elements", async () => {
+    const { kernel } = world();
+    const other = await world().other();
+    const { table, service } = serviceTable(kernel);
+    for (let i = 1; i <= 20; i++) service(i, 2);
+    await table.apply();
+    const wanted = await snapshot(kernel);
+    const counted = (await kernel.sets(OWN)).map(({ set, count }) => [set, count]);
+    const tells = counted.every(([, count]) => count !== undefined);
+    if (tells) expect(Object.fromEntries(counted)).toEqual({ vips: 20, endpoints: 40 });
+    const element = { key: indexed(7, 1), data: endpoint("10.9.9.9") };
+    const set = { ...OWN, set: "endpoints" } as const;
+    const replace = async (): Promise<unknown> =>
+      other.commit([
+        { op: "delete", kind: "elements", ...set, elements: pack([{ key: element.key }]) },
+        { op: "add", kind: "elements", ...set, elements: pack([element]) },
+      ]);
+    const checks = async (times: number): Promise<string[]> => {
+      const outcomes: string[] = [];
+      for (let i = 0; i < times; i++) outcomes.push(await table.check(1));
+      return outcomes;
+    };
+    expect(await checks(4)).toEqual(["same", "same", "same", "same"]);
+    await replace();
+    expect((await checks(2)).at(-1)).toBe("different");
+    expect(operations(await table.apply())).toBe("element +1 -1");
+    expect(await snapshot(kernel)).toEqual(wanted);
+    for (const part of [1, 2]) {
+      expect(await checks(part)).toEqual(part === 1 ? ["same"] : ["same", "same"]);
+      await other.commit([{ op: "delete", kind: "elements", ...set, elements: pack([{ key: element.key }]) }]);
+      expect(await table.check(1)).toBe("different");
+      expect(operations(await table.apply())).toBe("element +1");
+    }
+    expect(await snapshot(kernel)).toEqual(wanted);
+  });
+}
+
 /** Since Linux 5.13. */
 export function catchAll(world: () => KernelWorld): void {
   it("a catch-all element is found by a check, and makes the set new", async () => {

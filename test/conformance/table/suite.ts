@@ -4,7 +4,7 @@ import type { KernelWorld, OpenKernelWorld } from "../../support/kernel-world.ts
 import { OF_THE_FAKE } from "../../support/kernel-facts.ts";
 import { applying } from "./applying.js";
 import { elements, recreating, restarting } from "./changes.js";
-import { catchAll, drift, insertions, others } from "./drift.js";
+import { catchAll, checksInTurn, drift, insertions, others } from "./drift.js";
 import { notOwning, owning } from "./owning.js";
 import { pieces } from "./pieces.js";
 import { watching } from "./watching.js";
@@ -25,6 +25,7 @@ export function describeTable(name: string, open: OpenKernelWorld, facts = OF_TH
     describe("elements", () => elements(() => kernel));
     describe("elements in pieces", () => pieces(() => world));
     describe("drift", () => drift(() => world));
+    describe("a check of a part", () => checksInTurn(() => world));
     if (facts.catchAll) describe("drift to elements for all keys", () => catchAll(() => world));
     describe("watching", () => watching(() => world));
     if (facts.persist) describe("owning", () => owning(() => world));
