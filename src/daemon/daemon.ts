@@ -255,6 +255,7 @@ class Daemon {
     board.ask(() => nodeProblems(gate, nodeName));
     const sink = manifests === undefined ? gate : await this.#behindReading(gate, proxier, manifests);
     this.#closers.add(() => source.stop());
+    proxier.readAhead();
     // The first lists of an API server may take forever; a directory that cannot be read is an end.
     const unusable = source.start(sink).then(async () => {
       const version = await cluster?.version();

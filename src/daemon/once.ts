@@ -41,6 +41,7 @@ export async function writeOnce(options: OnceOptions): Promise<number> {
   const gate = new NodeGate(sink, { ...rest, kernel: families, cluster: false, onFatal: fatal.resolve });
   let end: OnceEnd;
   try {
+    proxier.readAhead();
     await source.start(gate);
     const failure = await Promise.race([gate.opened, fatal.promise]);
     if (failure === undefined) end = await writeReading(proxier, options);

@@ -81,6 +81,7 @@ export class Proxier implements ObjectSink {
   #serviceCIDRs: "pending" | "changed" | "in force" = "changed";
   #loaded = false;
   #watching = false;
+  #ahead: Promise<void> | undefined;
   /** When the oldest change that is not written yet came in, ms of the clock. */
   #pendingSince: number | undefined;
   readonly #triggers = new TriggerTimes(Date.now());
@@ -168,6 +169,11 @@ export class Proxier implements ObjectSink {
     this.#observers.push(observer);
   }
 
+  /** Begins to read the kernel's tables, to be called before the first objects come: that takes as long as they do, and needs nothing of them. */
+  readAhead(): void {
+    this.#ahead ??= this.#readAhead();
+  }
+
   upsert(object: KubeObject): void {
     this.#pendingSince ??= this.#options.clock.now();
     switch (object.kind) {
@@ -227,10 +233,8 @@ export class Proxier implements ObjectSink {
   async prepare(): Promise<void> {
     await this.#nodeRules.refresh();
     if (!this.#loaded) {
-      if (!this.#watching) {
-        await this.#watcher?.open();
-        this.#watching = true;
-      }
+      await this.#ahead;
+      await this.#watch();
       await this.#nodeRules.checkOwnership();
       // The sets are declared by now, so that services find what the kernel's hold.
       await Promise.all(this.#families.map((family) => family.load()));
@@ -352,6 +356,22 @@ export class Proxier implements ObjectSink {
       families.length === 0 ? whole.ok : families.every(({ outcome }) => outcome.ok || outcome.owned !== undefined);
     const waits = families.flatMap(({ outcome }) => (outcome.ok ? outcome.result.applyAgainMs : outcome.againMs) ?? []);
     return waits.length === 0 ? { ok } : { ok, againMs: Math.min(...waits) };
+  }
+
+  async #readAhead(): Promise<void> {
+    try {
+      await this.#watch();
+      for (const { table } of this.#families) table.readAhead();
+    } catch (error) {
+      this.#log.debug({ err: error }, "reading ahead failed; reading with the first write");
+    }
+  }
+
+  /** What changes from now on is noticed. */
+  async #watch(): Promise<void> {
+    if (this.#watching) return;
+    await this.#watcher?.open();
+    this.#watching = true;
   }
 
   #received(kind: "Service" | "EndpointSlice"): void {

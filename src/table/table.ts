@@ -71,6 +71,11 @@ export class Table extends DeclaredTable {
     this.#insertions.set(target);
   }
 
+  /** Begins to read what the kernel holds, beside whatever is done until the first `load` or `apply`, which uses it if nothing has changed since. */
+  readAhead(): void {
+    this.#observed.readAhead();
+  }
+
   /** Reads what the kernel holds, unless that is known. Writes nothing. Throws TableError. */
   load(): Promise<void> {
     return this.#serialised(async () => {

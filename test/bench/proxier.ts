@@ -48,8 +48,9 @@ export async function inTurns<T>(all: Iterable<T>, work: (one: T) => void): Prom
   }
 }
 
-/** The first full list. */
+/** The first full list, as the program begins with it. */
 export async function feed(proxier: Proxier, objects: ClusterObjects): Promise<void> {
+  proxier.readAhead();
   await inTurns(objects, ([service, slice]) => {
     proxier.upsert(decoded({ kind: "Service", object: service }));
     proxier.upsert(decoded({ kind: "EndpointSlice", object: slice }));

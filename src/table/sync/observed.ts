@@ -2,7 +2,7 @@
 import { TimeSlice } from "../../base/time-slice.js";
 import { SetFlag } from "../../kernel/constants.js";
 import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../kernel/types.js";
-import { Announcements } from "./announcements.js";
+import { Announcements, type Period } from "./announcements.js";
 import { Invalidations, type InvalidationScope } from "./invalidations.js";
 import { compareStructure, driftIsEmpty, DriftReport } from "./drift.js";
 import { dumpRules, dumpTable, unlessTorn, type TableDump } from "./dump.js";
@@ -44,6 +44,8 @@ export class ObservedTable {
   readonly #kernel: Kernel;
   readonly #ref: TableRef;
   readonly #desired: DesiredState;
+  /** A dump that began before anything was desired, and what was received since. */
+  #ahead: { readonly dump: Promise<TableDump | undefined>; readonly period: Period | undefined } | undefined;
 
   constructor(kernel: Kernel, ref: TableRef, desired: DesiredState) {
     this.#kernel = kernel;
@@ -51,11 +53,26 @@ export class ObservedTable {
     this.#desired = desired;
   }
 
+  /**
+   * Begins to dump the whole table, for the first read: the kernel walks it while the first objects come in. What packets fill is left to
+   * that read.
+   */
+  readAhead(): void {
+    const period = this.announcements.begin();
+    const dump = dumpTable(this.#kernel, this.#ref, {
+      begin: () => this.announcements.begin(),
+      wantsChain: () => true,
+      wantsElements: ({ flags }) => (flags & (SetFlag.eval | SetFlag.timeout)) === 0,
+    });
+    // The read that would use it meets the same error, and tells.
+    this.#ahead = { dump: dump.catch(() => undefined), period };
+  }
+
   /** Reads what is invalidated. Everything desired is compared with it by the next transaction. */
   async read(): Promise<Reading> {
     const scope = this.invalidations.begin();
     try {
-      const dump = await this.dump((set) => this.#inScope(set, scope));
+      const dump = (await this.#takeAhead()) ?? (await this.dump((set) => this.#inScope(set, scope)));
       const drift = await this.#takeOver(dump, scope);
       const whole = scope.sets === "all";
       this.invalidations.settled(whole ? dump.since : undefined);
@@ -95,16 +112,42 @@ export class ObservedTable {
 
   /** Dumps the table with the elements of those desired sets that `picks` picks. */
   dump(picks: (set: string) => boolean): Promise<TableDump> {
-    const { sets, chains } = this.#desired;
+    const { chains } = this.#desired;
     return dumpTable(this.#kernel, this.#ref, {
       likelyChains: new Set([...chains.keys(), ...this.state.chains.keys()]),
       begin: () => this.announcements.begin(),
       wantsChain: (chain) => chains.has(chain),
-      wantsElements: (info) => {
-        const record = sets.get(info.set);
-        return record !== undefined && isReadable(info, record) && picks(info.set);
-      },
+      wantsElements: (info) => this.#isDesired(info) && picks(info.set),
     });
+  }
+
+  /** The dump that was begun ahead. Undefined: there is none, or the table may have changed since. */
+  async #takeAhead(): Promise<TableDump | undefined> {
+    const ahead = this.#ahead;
+    if (ahead === undefined) return undefined;
+    this.#ahead = undefined;
+    try {
+      const dump = await ahead.dump;
+      // An owner ends without a new generation.
+      if (dump?.generation === undefined || dump.state.table?.owner !== undefined) return undefined;
+      const { id } = await this.#kernel.generation();
+      const same = id === dump.generation || (await ahead.period?.untouched(dump.generation, id)) === true;
+      if (!same) return undefined;
+      const elements = new Map<string, ElementBatch>();
+      for (const [name, batch] of dump.elements) {
+        const info = dump.state.sets.get(name);
+        if (info !== undefined && this.#isDesired(info)) elements.set(name, batch);
+      }
+      return { state: dump.state, elements, counts: dump.counts, since: id, generation: id };
+    } finally {
+      ahead.period?.end();
+    }
+  }
+
+  /** Whether the elements of the kernel's set are to be compared with desired ones. */
+  #isDesired(info: SetInfo): boolean {
+    const record = this.#desired.sets.get(info.set);
+    return record !== undefined && isReadable(info, record);
   }
 
   /** Whether everything but elements is as observed, and the sets whose elements can be compared. `counted`: the kernel tells how many elements they have. */

@@ -7,6 +7,7 @@ import { elements, recreating, restarting } from "./changes.js";
 import { catchAll, checksInTurn, drift, insertions, others } from "./drift.js";
 import { notOwning, owning } from "./owning.js";
 import { pieces } from "./pieces.js";
+import { readingAhead } from "./reading-ahead.js";
 import { watching } from "./watching.js";
 
 /** What the Table must do on every kernel; `facts`: what this one can. */
@@ -27,6 +28,7 @@ export function describeTable(name: string, open: OpenKernelWorld, facts = OF_TH
     describe("drift", () => drift(() => world));
     describe("a check of a part", () => checksInTurn(() => world));
     if (facts.catchAll) describe("drift to elements for all keys", () => catchAll(() => world));
+    describe("reading ahead", () => readingAhead(() => world));
     describe("watching", () => watching(() => world));
     if (facts.persist) describe("owning", () => owning(() => world));
     else describe("owning, where the kernel knows no such tables", () => notOwning(() => world));

@@ -25,7 +25,7 @@ const element = (key: Uint8Array, address: string): Op => ({
 });
 
 /** What another process may do, and the operations that undo it. */
-const DEEDS: Readonly<
+export const DEEDS: Readonly<
   Record<string, { does: (kernel: Kernel) => Op[] | Promise<Op[]>; undone: string; said: string }>
 > = {
   "delete the table": {
@@ -278,7 +278,7 @@ export function watching(world: () => KernelWorld): void {
 }
 
 /** Chains and sets that were made anew are listed last. */
-function sorted(tables: unknown): unknown {
+export function sorted(tables: unknown): unknown {
   const byName = (a: { chain?: string; set?: string }, b: { chain?: string; set?: string }): number =>
     `${a.chain}${a.set}` < `${b.chain}${b.set}` ? -1 : 1;
   return (tables as { chains: object[]; rules: object[]; sets: object[] }[]).map((table) => ({
