@@ -18,7 +18,7 @@ import { type CheckOutcome, TableCheck } from "./sync/check.js";
 import { ObservedTable, type Reading } from "./sync/observed.js";
 import { buildPlan, holdsChains, Phases, type Plan, type PlanInput, type PlannedOp } from "./sync/plan.js";
 import { carriedBySet, faultyObjects, sumOf, toResult } from "./sync/results.js";
-import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
+import { type Leftovers, type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges, describeForeignChanges } from "./sync/watch.js";
 
 const DEFAULT_GRACE_PERIOD_MS = 500;
@@ -49,6 +49,11 @@ export class Table extends DeclaredTable {
   #port: number;
   /** Found by reads, and not undone yet. */
   #drift: Drift | undefined;
+  /**
+   * Of the table's earlier owner: "unknown" until the first transaction, "kept" while one is tried that keeps some; then what goes when its
+   * grace period is over.
+   */
+  #leftovers: "unknown" | "kept" | (Leftovers & { readonly due: number }) | undefined = "unknown";
   #queue: Promise<unknown> = Promise.resolve();
   #closed = false;
 
@@ -283,6 +288,11 @@ export class Table extends DeclaredTable {
           readWhole = false;
           continue;
         }
+        if (this.#leftovers === "kept" && failure instanceof KernelError && failure.code === "refused") {
+          // An element that stays may hold on to a chain that has to go.
+          this.#leftovers = undefined;
+          if (retry < MAX_RETRIES) continue;
+        }
         const busy = readWhole && this.#quirks.noteBusy(faulty, (chain) => this.desired.chains.has(chain));
         if (!(busy || this.#mayRetry(failure, readWhole, repair)) || retry >= MAX_RETRIES) {
           throw toTableError(this.#options.name, failure, faulty);
@@ -330,6 +340,8 @@ export class Table extends DeclaredTable {
 
   #whatRemains(): Pick<ApplyResult, "applyAgainMs" | "deferred" | "busy"> {
     let next = this.#checks.next;
+    const leftovers = this.#leftovers;
+    if (typeof leftovers === "object") next = Math.min(next ?? leftovers.due, leftovers.due);
     const { sets, watched } = this.desired;
     for (const name of watched) {
       const record = sets.get(name);
@@ -416,7 +428,11 @@ export class Table extends DeclaredTable {
     const results: ApplyResult[] = [];
     const { gracePeriodMs = DEFAULT_GRACE_PERIOD_MS, pieceElements = PIECE_ELEMENTS } = this.#options;
     const { state } = this.#observed;
-    const snapshot = takeSnapshot(this.desired, state, this.#clock.now(), pieceElements);
+    const isFirst = typeof this.#leftovers === "string";
+    this.#endLeftovers();
+    const snapshot = takeSnapshot(this.desired, state, this.#clock.now(), pieceElements, isFirst && gracePeriodMs > 0);
+    const { leftovers } = snapshot;
+    if (isFirst) this.#leftovers = leftovers.sets.size > 0 ? "kept" : "unknown";
     const outgoing = new Outgoing(snapshot.sets);
     const write = async ({ sets, last }: Piece): Promise<void> => {
       const phases = new Phases();
@@ -427,7 +443,7 @@ export class Table extends DeclaredTable {
       const flushMaps = mapsGo && (await this.#quirks.mapsMustBeEmptied());
       const chains = last ? snapshot.chains : [];
       const { result, carried } = await this.#write(
-        buildPlan({ ...this.#planBasis(), chains, sets, flushMaps }, phases),
+        buildPlan({ ...this.#planBasis(leftovers.chains), chains, sets, flushMaps }, phases),
         expect,
       );
       results.push(result);
@@ -441,6 +457,10 @@ export class Table extends DeclaredTable {
       this.desired.restore(snapshot.dirty);
       await outgoing.giveBack();
       throw error;
+    }
+    if (isFirst) {
+      const due = this.#clock.now() + gracePeriodMs;
+      this.#leftovers = leftovers.sets.size === 0 ? undefined : { ...leftovers, due };
     }
     for (const name of snapshot.retired) this.desired.retired.delete(name);
     this.desired.forgetVerdicts(snapshot.chains, this.#observed.state.chains);
@@ -457,7 +477,16 @@ export class Table extends DeclaredTable {
     return { result: toResult(commit, plan.counts), carried: carriedBySet(plan.ops, commit) };
   }
 
-  #planBasis(): Omit<PlanInput, "chains" | "sets" | "flushMaps"> {
+  /** Leftovers whose grace period is over are looked at once more, and go. */
+  #endLeftovers(): void {
+    const leftovers = this.#leftovers;
+    if (typeof leftovers !== "object" || this.#clock.now() < leftovers.due) return;
+    this.desired.markAll(leftovers.chains, leftovers.sets);
+    this.#leftovers = undefined;
+  }
+
+  /** @param kept chains that stay although they are not desired. */
+  #planBasis(kept: ReadonlySet<string> = new Set()): Omit<PlanInput, "chains" | "sets" | "flushMaps"> {
     const { own, state } = this.#observed;
     return {
       ref: this.ref,
@@ -465,7 +494,7 @@ export class Table extends DeclaredTable {
       own,
       portId: this.#port,
       state,
-      busy: this.#quirks.busyChains,
+      busy: kept.size === 0 ? this.#quirks.busyChains : new Set([...this.#quirks.busyChains, ...kept]),
     };
   }
 

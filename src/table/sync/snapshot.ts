@@ -20,7 +20,20 @@ export interface Snapshot {
   readonly sets: readonly SetSnapshot[];
   /** Sets that were removed and are gone when the transaction is in force. */
   readonly retired: readonly string[];
+  readonly leftovers: Leftovers;
 }
+
+/**
+ * Of an earlier owner of the table, not desired, and kept for a grace period. A packet that is under way in its rules goes on by these, but each look-up
+ * finds what maps hold by then: it would miss a map that went with the rules, and be rejected by ours.
+ */
+export interface Leftovers {
+  readonly sets: ReadonlySet<string>;
+  /** Chains without a hook, which elements of those sets may lead to; without rules from now on. */
+  readonly chains: ReadonlySet<string>;
+}
+
+const NO_LEFTOVERS: Leftovers = { sets: new Set(), chains: new Set() };
 
 interface SetFate {
   readonly name: string;
@@ -29,7 +42,14 @@ interface SetFate {
   readonly record: SetRecord | undefined;
 }
 
-export function takeSnapshot(desired: DesiredState, state: KernelState, now: number, pieceElements: number): Snapshot {
+/** @param keepLeftovers what is not desired, and packets may be under way in, stays for now. */
+export function takeSnapshot(
+  desired: DesiredState,
+  state: KernelState,
+  now: number,
+  pieceElements: number,
+  keepLeftovers = false,
+): Snapshot {
   const dirty = desired.takeDirty();
   try {
     desired.checkReferences(dirty);
@@ -44,12 +64,16 @@ export function takeSnapshot(desired: DesiredState, state: KernelState, now: num
     return kernel !== undefined && target !== undefined && !chainServes(kernel, target);
   });
   const remade = mapsThatName(replaced, desired, state);
-  const fates = [...new Set([...dirty.sets, ...desired.watched, ...remade])].flatMap((name) =>
+  const all = [...new Set([...dirty.sets, ...desired.watched, ...remade])].flatMap((name) =>
     setFate(name, desired, state, remade.has(name)),
   );
+  const leftovers =
+    keepLeftovers && packetsComeBy(state) ? leftoversAmong(all, dirty.chains, desired, state) : NO_LEFTOVERS;
+  const fates = all.filter(({ name }) => !leftovers.sets.has(name));
   const held = chainsInGrace(dirty.chains, fates, desired, state);
   const going = new Set(replaced);
-  for (const name of dirty.chains) if (state.chains.has(name) && !desired.chains.has(name)) going.add(name);
+  for (const name of dirty.chains)
+    if (state.chains.has(name) && !desired.chains.has(name) && !leftovers.chains.has(name)) going.add(name);
   for (const name of held) {
     going.delete(name);
     dirty.chains.delete(name);
@@ -65,7 +89,23 @@ export function takeSnapshot(desired: DesiredState, state: KernelState, now: num
     chains: planChains(dirty.chains, going, sets, desired, state),
     sets,
     retired: [...desired.retired.keys()],
+    leftovers,
   };
+}
+
+function leftoversAmong(
+  fates: readonly SetFate[],
+  dirty: ReadonlySet<string>,
+  desired: DesiredState,
+  state: KernelState,
+): Leftovers {
+  const sets = new Set(fates.flatMap(({ name, action }) => (action === "delete" ? name : [])));
+  if (sets.size === 0) return NO_LEFTOVERS;
+  const chains = [...dirty].filter((name) => {
+    const kernel = state.chains.get(name);
+    return kernel !== undefined && kernel.base === undefined && !desired.chains.has(name);
+  });
+  return { sets, chains: new Set(chains) };
 }
 
 function setFate(name: string, desired: DesiredState, state: KernelState, remade: boolean): SetFate[] {

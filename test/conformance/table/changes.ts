@@ -1,9 +1,9 @@
 /** Restarts, what cannot be changed in place, and elements over time. */
 import { expect, it } from "vitest";
-import type { Kernel } from "../../../src/kernel/types.js";
+import type { ElementBatch, Kernel } from "../../../src/kernel/types.js";
 import { Table } from "../../../src/table/index.js";
 import { snapshot } from "../../support/snapshot.ts";
-import { ip, pack } from "../../support/operations.ts";
+import { ip, pack, unpack } from "../../support/operations.ts";
 import {
   counter,
   drop,
@@ -22,6 +22,11 @@ import {
 } from "./build.js";
 
 export function restarting(kernel: () => Kernel): void {
+  const elementsOf = async (name: string): Promise<ElementBatch> => {
+    const set = (await kernel().sets(OWN)).find((info) => info.set === name);
+    if (set === undefined) throw new Error(`no set ${name}`);
+    return kernel().elements(OWN, set);
+  };
   it("keeps what is the same, rule handles and all, and removes what is not desired", async () => {
     const before = serviceTable(kernel());
     before.service(1, 2);
@@ -35,14 +40,18 @@ export function restarting(kernel: () => Kernel): void {
     await before.table.apply();
     const handles = (await kernel().rules(OWN)).filter((info) => info.chain !== "old").map((info) => info.handle);
 
-    const { table, service, endpoints } = serviceTable(kernel());
+    const clock = new TestClock();
+    const { table, service, endpoints } = serviceTable(kernel(), { clock });
     await table.load();
     expect(endpoints.kernelValue(indexed(1, 1))).toEqual(endpoint("10.0.1.2"));
     expect(endpoints.size).toBe(0);
     service(1, 2);
     service(2, 1);
     const result = await table.apply();
-    expect(operations(result)).toBe("chain -1 rule -1 set -1");
+    expect(operations(result)).toBe("rule -1");
+    expect(result.applyAgainMs).toBe(500);
+    clock.advance(500);
+    expect(operations(await table.apply())).toBe("chain -1 set -1");
     expect((await kernel().rules(OWN)).map((info) => info.handle)).toEqual(handles);
     expect((await kernel().chains(OWN)).map((info) => info.chain)).not.toContain("old");
     expect((await table.apply()).transactions).toBe(0);
@@ -52,7 +61,7 @@ export function restarting(kernel: () => Kernel): void {
     const before = serviceTable(kernel());
     before.service(1, 1);
     await before.table.apply();
-    const table = new Table(kernel(), { family: "ip", name: NAME });
+    const table = new Table(kernel(), { family: "ip", name: NAME, gracePeriodMs: 0 });
     await table.load();
     const endpoints = table.set(ENDPOINTS);
     await table.load();
@@ -110,10 +119,19 @@ export function restarting(kernel: () => Kernel): void {
         exprs: [{ type: "immediate", dreg: 0, data: { verdict: "jump", chain: "services" } }],
       },
     ]);
-    const { table, service } = serviceTable(kernel());
+    const clock = new TestClock();
+    const { table, service } = serviceTable(kernel(), { clock });
     service(1, 1);
     const result = await table.apply();
     expect(result.transactions).toBe(2);
+    // What a packet that is under way in their rules may still look up, and the chains that it leads to, for a grace period.
+    expect((await kernel().rules(OWN)).map((info) => info.chain)).not.toContain("svc-1");
+    expect(unpack(await elementsOf("theirs")).map(({ key }) => key)).toEqual(["01020304", "01020305"]);
+    expect(result.applyAgainMs).toBe(500);
+    clock.advance(499);
+    expect((await table.apply()).transactions).toBe(0);
+    clock.advance(1);
+    expect(operations(await table.apply())).toBe("chain -2 set -1");
     expect((await kernel().chains(OWN)).map((info) => info.chain).toSorted()).toEqual([
       "draw-1",
       "nat-prerouting",
