@@ -135,7 +135,7 @@ class TableSocket {
 
   Failure TooLarge(uint32_t size) const {
     return Failure("too-large",
-                   what_ + ": its " + std::to_string(size >> 20) + " MiB do not fit the memory that is free");
+                   what_ + ": its " + std::to_string((size >> 20) + 1) + " MiB do not fit the memory that is free");
   }
 
   ipt_getinfo Info() const {

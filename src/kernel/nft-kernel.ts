@@ -1,6 +1,7 @@
 /**
  * nf_tables of the running kernel, through the addon.
  */
+import { freemem } from "node:os";
 import { yieldToEventLoop } from "../base/time-slice.js";
 import { loadAddon, type NativeAddon } from "./addon.js";
 import type { LegacyChainNames, LegacyRemoval } from "./legacy-tables.js";
@@ -57,7 +58,10 @@ const SLICE_MS = 5;
  * process may still use, by its control group's limit as well; a process that is ended for its size would be ended again and again.
  */
 function memoryForTables(): number {
-  return Math.floor(process.availableMemory() / 3);
+  const available = process.availableMemory();
+  // Where the kernel has no control groups Node says 0 (libuv 1.51 asks /proc/self/cgroup first), as it does for a limit that is used up.
+  const unlimited = available === 0 && process.constrainedMemory() === 0;
+  return Math.floor((unlimited ? freemem() : available) / 3);
 }
 
 /** nf_tables in one network namespace. See `Kernel`. */
