@@ -73,6 +73,20 @@ Napi::Object ResultToJs(Napi::Env env, const Result& result) {
   return object;
 }
 
+// legacyLayout(connection, table)
+Napi::Value Layout(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  using Words = std::vector<uint32_t>;
+  return AsyncTask<Words>::Run(
+      info.Env(), "read iptables table", [connection, table] { return LegacyLayout(connection->netns(), table); },
+      [](Napi::Env env, Words&& words) -> Napi::Value {
+        Napi::Uint32Array layout = Napi::Uint32Array::New(env, words.size());
+        std::copy(words.begin(), words.end(), layout.Data());
+        return layout;
+      });
+}
+
 // legacyChains(connection, table, mostBytes)
 Napi::Value Chains(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
@@ -163,6 +177,7 @@ void AddLegacyTables(Napi::Env env, Napi::Object exports) {
   const auto add = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {
     exports.Set(name, Napi::Function::New(env, function, name));
   };
+  add("legacyLayout", Guarded<Layout>);
   add("legacyChains", Guarded<Chains>);
   add("legacyForwardDrops", Guarded<ForwardDrops>);
   add("removeLegacyChains", Guarded<RemoveChains>);

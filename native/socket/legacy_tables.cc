@@ -69,6 +69,14 @@ class TableSocket {
     socket_ = netns.Socket(table.family == NFPROTO_IPV6 ? AF_INET6 : AF_INET, SOCK_DGRAM, 0);
   }
 
+  ipt_getinfo Info() const {
+    ipt_getinfo info{};
+    std::memcpy(info.name, name_.c_str(), name_.size() + 1);
+    const int error = Ask(kGetInfo, &info, sizeof info);
+    if (error != 0) throw Failure::System(what_, error);
+    return info;
+  }
+
   ReadTable Read(uint64_t most_bytes) const {
     for (int attempt = 1;; ++attempt) {
       const ipt_getinfo info = Info();
@@ -138,14 +146,6 @@ class TableSocket {
                    what_ + ": its " + std::to_string((size >> 20) + 1) + " MiB do not fit the memory that is free");
   }
 
-  ipt_getinfo Info() const {
-    ipt_getinfo info{};
-    std::memcpy(info.name, name_.c_str(), name_.size() + 1);
-    const int error = Ask(kGetInfo, &info, sizeof info);
-    if (error != 0) throw Failure::System(what_, error);
-    return info;
-  }
-
   static bool Same(const ipt_getinfo& left, const ipt_getinfo& right) {
     return left.size == right.size && left.num_entries == right.num_entries && left.valid_hooks == right.valid_hooks &&
            std::equal(std::begin(left.hook_entry), std::end(left.hook_entry), std::begin(right.hook_entry)) &&
@@ -194,6 +194,14 @@ class XtablesLock {
 };
 
 }  // namespace
+
+std::vector<uint32_t> LegacyLayout(const NetNamespace& netns, const TableRef& table) {
+  const ipt_getinfo info = TableSocket(netns, table).Info();
+  std::vector<uint32_t> layout{info.size, info.num_entries, info.valid_hooks};
+  layout.insert(layout.end(), std::begin(info.hook_entry), std::end(info.hook_entry));
+  layout.insert(layout.end(), std::begin(info.underflow), std::end(info.underflow));
+  return layout;
+}
 
 std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes) {
   const ReadTable read = TableSocket(netns, table).Read(most_bytes);

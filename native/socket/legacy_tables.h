@@ -12,9 +12,13 @@
 
 namespace nftp {
 
-// All of these read a table of ip_tables or ip6_tables whole, as the kernel hands it out in no other way. Ask only for
-// tables that are named in /proc/net/ip_tables_names or ip6_tables_names: the kernel makes one that is not there. One
-// whose entries are longer than `most_bytes` is not read. Throw Failure.
+// All but the first of these read a table of ip_tables or ip6_tables whole, as the kernel hands it out in no other way.
+// Ask only for tables that are named in /proc/net/ip_tables_names or ip6_tables_names: the kernel makes one that is not
+// there. One whose entries are longer than `most_bytes` is not read. Throw Failure.
+
+// A table's size, its number of entries, and where its built-in chains begin and end (IPT_SO_GET_INFO): the kernel
+// tells these without the entries. They stay as they are until a process replaces the table.
+std::vector<uint32_t> LegacyLayout(const NetNamespace& netns, const TableRef& table);
 
 // Names of the chains in a table, without the built-in ones.
 std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes);

@@ -35,7 +35,7 @@ import { followConntrack } from "./conntrack-follower.js";
 import { KubernetesEvents } from "./kubernetes-events.js";
 import { MemoryRelease } from "./memory-release.js";
 import { ReadingGate, tableInForce } from "./reading.js";
-import { flowtableProblems, healthCheckProblems, nodeProblems } from "./problems.js";
+import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems } from "./problems.js";
 import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
 import type { ServedPort } from "../observe/ports.js";
 import { configuredPorts, Observation, serviceHealth } from "./servers.js";
@@ -225,12 +225,14 @@ class Daemon {
     proxier.observe(health);
     board.ask(() => healthCheckProblems(health));
     const legacyChains = kernel.legacyChains.bind(kernel);
+    const legacyLayout = kernel.legacyLayout.bind(kernel);
     const removeLegacyChains = kernel.removeLegacyChains.bind(kernel);
     const { excludeCIDRs } = config.ipvs;
-    const iptables = { legacyChains, removeLegacyChains };
+    const iptables = { legacyChains, legacyLayout, removeLegacyChains };
     const leftovers = new LeftoverRemoval({ kernel, log, families, ...iptables, netlink: kernel, excludeCIDRs });
     this.#closers.add(() => leftovers.close());
     board.remark(() => leftovers.notes);
+    board.ask(() => leftoverProblems(leftovers));
     proxier.observe(leftovers);
   }
 

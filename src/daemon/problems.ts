@@ -1,6 +1,7 @@
 /** What parts of the daemon know to be wrong with them, as `status` says it. Nothing of it is kept: parts are asked on request. */
 import type { ApiStatus, StatusProblem } from "../control/types.js";
 import type { Flowtable } from "../flowtable/flowtable.js";
+import type { LeftoverRemoval } from "../leftovers/index.js";
 import type { NodeGate } from "../node/node-gate.js";
 import type { ServedPort } from "../observe/ports.js";
 import type { ServiceHealth } from "../observe/service-health.js";
@@ -62,6 +63,13 @@ export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): St
     remedy: "load balancers take this node for one without its endpoints; ss -ltnp shows who has the port; retried",
   }));
   return few(problems, "health checks", "the log names each");
+}
+
+export function leftoverProblems({ returned }: Pick<LeftoverRemoval, "returned">): StatusProblem[] {
+  if (returned.length === 0) return [];
+  const what = `kube-proxy's iptables mode has rules beside ours (${returned.join(", ")}): it runs on this node, or ended after our start`;
+  const remedy = "end kube-proxy on this node; what it leaves is removed when nft-proxier starts again";
+  return [{ what, remedy }];
 }
 
 export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "failures">): StatusProblem[] {

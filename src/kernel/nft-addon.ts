@@ -121,6 +121,8 @@ export interface NativeNftAddon {
   links(connection: NativeConnection): Promise<{ readonly index: number; readonly name: string }[]>;
   /** The messages of the kernel's answer to one netlink message; see `NftKernel.exchange`. */
   exchange(connection: NativeConnection, protocol: number, request: Uint8Array): Promise<Uint8Array>;
+  /** Where the chains of a table of the older iptables are; see `NftKernel.legacyLayout`. */
+  legacyLayout(connection: NativeConnection, table: TableRef): Promise<Uint32Array>;
   /** Chains that users made in a table of the older iptables; see `NftKernel.legacyChains`. Fails with "too-large" beyond `mostBytes`. */
   legacyChains(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<string[]>;
   /** Whether a table's chain FORWARD drops by policy; see `NftKernel.legacyForwardDrops`. */

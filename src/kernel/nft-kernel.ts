@@ -196,6 +196,18 @@ export class NftKernel implements Kernel {
   }
 
   /**
+   * What a table of the older iptables looks like from without: its length, its number of entries, and where its built-in chains are
+   * (IPT_SO_GET_INFO), in one word. The same while the table is; costs the same for a table of any length. Ask, too, only for tables that
+   * are there.
+   */
+  async legacyLayout(family: "ip" | "ip6", table: string): Promise<string> {
+    const words = await this.#calls.run("read iptables table", async () =>
+      this.#addon.legacyLayout(this.#connection, { family, table }),
+    );
+    return words.join(" ");
+  }
+
+  /**
    * Subscribed when the promise resolves. Handlers must not throw: what they throw surfaces as an uncaught exception.
    * The event loop stays alive until the monitor is closed.
    */

@@ -8,9 +8,10 @@ import type { ForeignOptions } from "./foreign.js";
 import { removeIptablesChains } from "./iptables.js";
 import { IpvsRemoval, ipvsKernelOf, removeIpvsNow } from "./ipvs.js";
 import { findIpvs } from "./ipvs-look.js";
-import { findLegacy } from "./legacy.js";
+import { findLegacy, type ReadLegacyLayout } from "./legacy.js";
 import { removeLegacy, type RemoveLegacyChains } from "./legacy-removal.js";
 import { reportForeign, reportRemoval } from "./report.js";
+import { ReturnedRules } from "./returned.js";
 
 export { type ForeignOptions, type ReadLegacyChains } from "./foreign.js";
 export { type RemoveLegacyChains } from "./legacy-removal.js";
@@ -19,12 +20,16 @@ export interface LeftoverOptions extends ForeignOptions {
   readonly kernel: Kernel;
   readonly log: Logger;
   readonly families: readonly IpFamily[];
+  /** Without it, each look reads such a table whole. */
+  readonly legacyLayout?: ReadLegacyLayout;
   /** Without it, what is in the tables of the older iptables is named and stays. */
   readonly removeLegacyChains?: RemoveLegacyChains;
   /** Without it, what the IPVS mode left is named and stays. */
   readonly netlink?: NetlinkExchange;
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
   readonly excludeCIDRs?: readonly string[];
+  /** Calls back once in so many ms; returns what cancels it. Default setTimeout. */
+  readonly later?: (work: () => void, ms: number) => () => void;
 }
 
 const ALL_FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
@@ -54,13 +59,15 @@ function ipvsOptions({ netlink, log, root, excludeCIDRs = [] }: LeftoverOptions)
 }
 
 /**
- * Does the same while the proxier runs, without a connection cut: for each family once, when its rules are in force for the first
- * time, so that a family whose table the kernel refuses keeps what serves it. What IPVS has open goes on until it ends.
+ * Does the same while the proxier runs, without a connection cut: for each family when its rules are in force for the first
+ * time, so that a family whose table the kernel refuses keeps what serves it; and for some minutes once more, when a kube-proxy that
+ * has not ended yet writes its rules again. What IPVS has open goes on until it ends.
  */
 export class LeftoverRemoval implements ProxierObserver {
   readonly #options: LeftoverOptions;
   readonly #seen = new Set<IpFamily>();
   readonly #ipvs: IpvsRemoval | undefined;
+  readonly #returned: ReturnedRules;
   readonly #end = new AbortController();
   #work: Promise<void> = Promise.resolve();
   /** Beside the rest: another process may hold it up. */
@@ -70,6 +77,12 @@ export class LeftoverRemoval implements ProxierObserver {
     this.#options = options;
     const ipvs = ipvsOptions(options);
     this.#ipvs = ipvs && new IpvsRemoval(ipvs);
+    this.#returned = new ReturnedRules({ ...options, remove: (family) => this.#cleanAll(family) });
+  }
+
+  /** Tables in which kube-proxy's rules are again, as it runs beside us, for `status`. */
+  get returned(): readonly string[] {
+    return this.#returned.tables;
   }
 
   /** What is waited for, in words, for `status`. */
@@ -82,8 +95,7 @@ export class LeftoverRemoval implements ProxierObserver {
     if (!ok || this.#seen.has(family)) return;
     const first = this.#seen.size === 0;
     this.#seen.add(family);
-    this.#legacy = this.#cleanLegacy(family, this.#legacy);
-    this.#work = this.#clean(family, first, this.#work);
+    void this.#cleanAll(family, first).then(() => this.#returned.start(family));
   }
 
   /** Resolves when what is under way is done; what waits for connections goes on waiting. */
@@ -94,8 +106,15 @@ export class LeftoverRemoval implements ProxierObserver {
   /** Resolves when nothing is under way, and nothing follows; before the kernel is closed. */
   async close(): Promise<void> {
     this.#end.abort();
+    await this.#returned.close();
     await this.done();
     await this.#ipvs?.close();
+  }
+
+  async #cleanAll(family: IpFamily, first = false): Promise<void> {
+    this.#legacy = this.#cleanLegacy(family, this.#legacy);
+    this.#work = this.#clean(family, first, this.#work);
+    await this.done();
   }
 
   async #clean(family: IpFamily, first: boolean, before: Promise<void>): Promise<void> {

@@ -8,6 +8,9 @@ import { readText } from "./proc-file.js";
 /** Chains that are made by rules' users in one table of the older iptables. Asked only for tables that are there. */
 export type ReadLegacyChains = (family: IpFamily, table: string) => Promise<readonly string[]>;
 
+/** As `NftKernel.legacyLayout`. Asked only for tables that are there. */
+export type ReadLegacyLayout = (family: IpFamily, table: string) => Promise<string>;
+
 const PROGRAM: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
 
 /**

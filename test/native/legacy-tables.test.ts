@@ -124,6 +124,20 @@ test.each(FAMILIES)("the policy of the kernel's own chain FORWARD, %s", async (f
   expect(await kernel.legacyForwardDrops(family, "nat")).toBe(false);
 });
 
+test.each(FAMILIES)("the layout of the kernel's own table, %s", async (family) => {
+  const { kernel, netns } = lab();
+  const enter = ["nsenter", `--net=${netns}`];
+  if (!(await addLegacyChains(enter, family, "mangle", ["MINE"]))) {
+    await expect(kernel.legacyLayout(family, "mangle")).rejects.toMatchObject({ name: "KernelError" });
+    return;
+  }
+  const layout = await kernel.legacyLayout(family, "mangle");
+  expect(layout).toMatch(/^(\d+ ){12}\d+$/);
+  expect(await kernel.legacyLayout(family, "mangle")).toBe(layout);
+  await addLegacyChains(enter, family, "mangle", ["LATER"]);
+  expect(await kernel.legacyLayout(family, "mangle")).not.toBe(layout);
+});
+
 test("a table that there is not is an error", async () => {
   await expect(lab().kernel.legacyChains("ip", "no-such-table")).rejects.toMatchObject({ name: "KernelError" });
   await expect(lab().kernel.legacyChains("ip", "n".repeat(40))).rejects.toMatchObject({ code: "invalid" });

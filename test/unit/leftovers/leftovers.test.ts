@@ -103,14 +103,109 @@ describe("while the proxier runs", () => {
     expect(lines.filter(({ leftover }) => leftover === "ipvs")).toHaveLength(1);
   });
 
-  it("it is done once: what comes later is somebody's own doing", async () => {
-    const removal = new LeftoverRemoval(options());
-    removal.synced({ family: "ip", ok: true });
+  /** A minute later, when the proxier looks again. */
+  class Minutes {
+    #work: (() => void) | undefined;
+
+    readonly later = (work: () => void): (() => void) => {
+      this.#work = work;
+      return () => (this.#work = undefined);
+    };
+
+    get waiting(): boolean {
+      return this.#work !== undefined;
+    }
+
+    async pass(removal: LeftoverRemoval): Promise<void> {
+      await expect.poll(() => this.#work).toBeDefined();
+      const work = this.#work;
+      this.#work = undefined;
+      work?.();
+      await expect.poll(() => this.#work).toBeDefined();
+      await removal.done();
+    }
+  }
+
+  const bothInForce = async (removal: LeftoverRemoval): Promise<void> => {
+    for (const family of ["ip", "ip6"] as const) removal.synced({ family, ok: true });
     await removal.done();
+  };
+
+  it("what a kube-proxy that ends late writes again is removed again", async () => {
+    const minutes = new Minutes();
+    const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
     await loadBoth();
-    removal.synced({ family: "ip", ok: true });
-    await removal.done();
+    await bothInForce(removal);
+    await loadBoth();
+    await minutes.pass(removal);
+    expect(await left()).toEqual([0, 0]);
+    expect(removal.returned).toEqual([]);
+    expect(lines.filter(({ level }) => level === "warn")).toEqual([]);
+  });
+
+  it("what a kube-proxy that runs on writes stays, and is named once, until it is gone", async () => {
+    const minutes = new Minutes();
+    const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
+    await bothInForce(removal);
+    for (let minute = 1; minute <= 5; minute++) await minutes.pass(removal);
+    await loadBoth();
+    await minutes.pass(removal);
+    await minutes.pass(removal);
     expect(await left()).toEqual([1, 1]);
-    expect(lines).toEqual([]);
+    expect(removal.returned).toEqual(["ip nat", "ip6 nat"]);
+    expect(lines).toMatchObject([
+      { level: "warn", msg: "rules of kube-proxy's iptables mode found beside ours", tables: ["ip nat", "ip6 nat"] },
+    ]);
+
+    await clean();
+    lines.splice(0);
+    await minutes.pass(removal);
+    expect(removal.returned).toEqual([]);
+    expect(lines).toMatchObject([{ level: "info", msg: "rules of kube-proxy's iptables mode are gone" }]);
+  });
+
+  it("the older iptables is looked at as well", async () => {
+    const minutes = new Minutes();
+    const legacyChains = async (): Promise<readonly string[]> => ["KUBE-SERVICES", "KUBE-SVC-A"];
+    const removal = new LeftoverRemoval({ ...options(), legacyChains, later: minutes.later });
+    await bothInForce(removal);
+    await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
+    for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
+    expect(removal.returned).toEqual(["ip nat of the older iptables"]);
+  });
+
+  it("the older iptables' table is read again only when it looks otherwise", async () => {
+    const minutes = new Minutes();
+    let chains = ["KUBE-SERVICES"];
+    let layout = "1";
+    const read: string[] = [];
+    const legacyChains = (family: string, table: string): Promise<readonly string[]> => {
+      read.push(`${family} ${table}`);
+      return Promise.resolve(chains);
+    };
+    const legacyLayout = (): Promise<string> => Promise.resolve(layout);
+    const removal = new LeftoverRemoval({ ...options(), legacyChains, legacyLayout, later: minutes.later });
+    await bothInForce(removal);
+    await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
+    for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
+    expect(removal.returned).toEqual(["ip nat of the older iptables"]);
+    read.splice(0);
+    for (let minute = 1; minute <= 3; minute++) await minutes.pass(removal);
+    expect(read).toEqual([]);
+    expect(removal.returned).toEqual(["ip nat of the older iptables"]);
+    [chains, layout] = [[], "2"];
+    await minutes.pass(removal);
+    expect(read).toEqual(["ip nat"]);
+    expect(removal.returned).toEqual([]);
+  });
+
+  it("no look follows its end", async () => {
+    const minutes = new Minutes();
+    const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
+    await bothInForce(removal);
+    await removal.close();
+    await loadBoth();
+    expect(minutes.waiting).toBe(false);
+    expect(await left()).toEqual([1, 1]);
   });
 });
