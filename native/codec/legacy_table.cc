@@ -190,6 +190,22 @@ std::vector<std::string> DecodeLegacyChains(uint8_t family, const uint8_t* data,
   return chains;
 }
 
+uint32_t CountLegacyRules(uint8_t family, const uint8_t* data, size_t length, std::string_view chain) {
+  const Layout& layout = LayoutFor(family);
+  uint32_t entries = 0;
+  bool within = false;
+  for (size_t offset = 0; offset < length;) {
+    const EntryView entry = ViewEntry(layout, data + offset, length - offset);
+    if (entry.is_error()) {
+      within = offset + entry.size < length && entry.error_name() == chain;
+    } else if (within) {
+      ++entries;
+    }
+    offset += entry.size;
+  }
+  return entries > 0 ? entries - 1 : 0;
+}
+
 // A built-in chain ends with an entry that has the policy for its verdict: -NF_DROP - 1, or -NF_ACCEPT - 1.
 bool DecodeLegacyDrop(uint8_t family, const uint8_t* data, size_t length, size_t offset) {
   const Layout& layout = LayoutFor(family);

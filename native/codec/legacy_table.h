@@ -82,6 +82,10 @@ class LegacyTable {
 // The names of the chains in a table's entries, without the built-in ones. Throws Failure for what is no such thing.
 std::vector<std::string> DecodeLegacyChains(uint8_t family, const uint8_t* data, size_t length);
 
+// How many rules a user's chain of that name has, without the return that ends it; 0 where there is no such chain.
+// Throws Failure for what are no entries.
+uint32_t CountLegacyRules(uint8_t family, const uint8_t* data, size_t length, std::string_view chain);
+
 // Whether the built-in chain that ends with the entry at `offset` drops by policy. Throws Failure for what is no entry.
 bool DecodeLegacyDrop(uint8_t family, const uint8_t* data, size_t length, size_t offset);
 

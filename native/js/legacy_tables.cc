@@ -1,6 +1,7 @@
 #include "js/legacy_tables.h"
 
 #include <linux/limits.h>
+#include <linux/netfilter/x_tables.h>
 
 #include <cstring>
 #include <string>
@@ -97,6 +98,18 @@ Napi::Value Chains(const Napi::CallbackInfo& info) {
   });
 }
 
+// legacyRules(connection, table, chain, mostBytes)
+Napi::Value Rules(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  const std::string chain = ReadText(info.Env(), info[2], XT_FUNCTION_MAXNAMELEN, Where(std::string("chain")));
+  const uint64_t most_bytes = ReadMostBytes(info.Env(), info[3]);
+  return AsyncTask<uint32_t>::Run(
+      info.Env(), "read iptables table",
+      [connection, table, chain, most_bytes] { return LegacyRules(connection->netns(), table, chain, most_bytes); },
+      [](Napi::Env env, uint32_t&& rules) -> Napi::Value { return Napi::Number::New(env, rules); });
+}
+
 // legacyForwardDrops(connection, table, mostBytes)
 Napi::Value ForwardDrops(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
@@ -135,6 +148,14 @@ Napi::Value DecodeDrop(const Napi::CallbackInfo& info) {
   const ByteView view = ReadBytes(info.Env(), info[1], Where(std::string("bytes")));
   const uint32_t offset = ReadU32(info.Env(), info[2], Where(std::string("offset")));
   return Napi::Boolean::New(info.Env(), DecodeLegacyDrop(family, view.data, view.length, offset));
+}
+
+// decodeLegacyRules(family, bytes, chain)
+Napi::Value DecodeRules(const Napi::CallbackInfo& info) {
+  const uint8_t family = ReadOptionalFamily(info.Env(), info[0]);
+  const ByteView view = ReadBytes(info.Env(), info[1], Where(std::string("bytes")));
+  const std::string chain = ReadText(info.Env(), info[2], XT_FUNCTION_MAXNAMELEN, Where(std::string("chain")));
+  return Napi::Number::New(info.Env(), CountLegacyRules(family, view.data, view.length, chain));
 }
 
 // decodeLegacyChains(family, bytes)
@@ -179,9 +200,11 @@ void AddLegacyTables(Napi::Env env, Napi::Object exports) {
   };
   add("legacyLayout", Guarded<Layout>);
   add("legacyChains", Guarded<Chains>);
+  add("legacyRules", Guarded<Rules>);
   add("legacyForwardDrops", Guarded<ForwardDrops>);
   add("removeLegacyChains", Guarded<RemoveChains>);
   add("decodeLegacyChains", Guarded<DecodeChains>);
+  add("decodeLegacyRules", Guarded<DecodeRules>);
   add("decodeLegacyDrop", Guarded<DecodeDrop>);
   add("rebuildLegacyTable", Guarded<Rebuild>);
 }

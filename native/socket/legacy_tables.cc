@@ -208,6 +208,11 @@ std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef&
   return DecodeLegacyChains(table.family, read.entries(), read.info.size);
 }
 
+uint32_t LegacyRules(const NetNamespace& netns, const TableRef& table, const std::string& chain, uint64_t most_bytes) {
+  const ReadTable read = TableSocket(netns, table).Read(most_bytes);
+  return CountLegacyRules(table.family, read.entries(), read.info.size, chain);
+}
+
 bool LegacyForwardDrops(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes) {
   const ReadTable read = TableSocket(netns, table).Read(most_bytes);
   if ((read.info.valid_hooks & (1U << NF_INET_FORWARD)) == 0) return false;

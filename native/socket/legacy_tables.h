@@ -23,6 +23,9 @@ std::vector<uint32_t> LegacyLayout(const NetNamespace& netns, const TableRef& ta
 // Names of the chains in a table, without the built-in ones.
 std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes);
 
+// How many rules a user's chain of a table has; 0 where there is no such chain.
+uint32_t LegacyRules(const NetNamespace& netns, const TableRef& table, const std::string& chain, uint64_t most_bytes);
+
 // Whether the policy of the table's chain FORWARD is "drop"; false where it has no such chain.
 bool LegacyForwardDrops(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes);
 

@@ -125,6 +125,8 @@ export interface NativeNftAddon {
   legacyLayout(connection: NativeConnection, table: TableRef): Promise<Uint32Array>;
   /** Chains that users made in a table of the older iptables; see `NftKernel.legacyChains`. Fails with "too-large" beyond `mostBytes`. */
   legacyChains(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<string[]>;
+  /** How many rules such a chain has; see `NftKernel.legacyRules`. Fails with "too-large" beyond `mostBytes`. */
+  legacyRules(connection: NativeConnection, table: TableRef, chain: string, mostBytes: number): Promise<number>;
   /** Whether a table's chain FORWARD drops by policy; see `NftKernel.legacyForwardDrops`. */
   legacyForwardDrops(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<boolean>;
   /** See `NftKernel.removeLegacyChains`. */
@@ -138,6 +140,8 @@ export interface NativeNftAddon {
   decodeLegacyDrop(family: "ip" | "ip6", bytes: Uint8Array, offset: number): boolean;
   /** The chains from a table's entries, as the kernel hands them out. Pure. */
   decodeLegacyChains(family: "ip" | "ip6", bytes: Uint8Array): string[];
+  /** How many rules a chain has among a table's entries. Pure. */
+  decodeLegacyRules(family: "ip" | "ip6", bytes: Uint8Array, chain: string): number;
   /** What `removeLegacyChains` would put in the place of a table with these entries. Pure. */
   rebuildLegacyTable(
     family: "ip" | "ip6",

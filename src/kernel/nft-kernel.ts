@@ -159,11 +159,18 @@ export class NftKernel implements Kernel {
   /**
    * Names of the chains that users made in a table of the older iptables (ip_tables, ip6_tables), which nf_tables knows nothing
    * of. Ask only for tables named in /proc/net/ip_tables_names or ip6_tables_names: the kernel makes one that is not there. Like the
-   * next two it reads the whole table, as the kernel has no other way, and fails with "too-large" where the memory for it is not there.
+   * next three it reads the whole table, as the kernel has no other way, and fails with "too-large" where the memory for it is not there.
    */
   async legacyChains(family: "ip" | "ip6", table: string): Promise<string[]> {
     return this.#calls.run("read iptables table", async () =>
       this.#addon.legacyChains(this.#connection, { family, table }, memoryForTables()),
+    );
+  }
+
+  /** How many rules one of these chains has; 0 where it is not there. Ask, too, only for tables that are there. */
+  async legacyRules(family: "ip" | "ip6", table: string, chain: string): Promise<number> {
+    return this.#calls.run("read iptables table", async () =>
+      this.#addon.legacyRules(this.#connection, { family, table }, chain, memoryForTables()),
     );
   }
 

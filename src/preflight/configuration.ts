@@ -77,9 +77,10 @@ export function checkNodePorts(facts: NodePortFacts): Finding[] {
   );
 }
 
-/** Undefined: not to be seen, as they are in the older iptables or in IPVS. */
-function nodePortsNow({ iptables, iptablesNodePorts, foreign }: ModeFacts): number | undefined {
-  return foreign.length > 0 || iptables.length === 0 ? undefined : iptablesNodePorts;
+/** Undefined: not to be seen, as they are in IPVS. */
+function nodePortsNow({ iptablesNodePorts, legacyNodePorts, foreign }: ModeFacts): number | undefined {
+  if (legacyNodePorts === undefined || foreign.some(({ kind }) => kind === "ipvs")) return undefined;
+  return iptablesNodePorts + legacyNodePorts;
 }
 
 function placesText(places: NodePortFacts["places"]): string {
@@ -98,12 +99,11 @@ function addressesLost(
 ): Said[] {
   if ((input.nodePortAddresses ?? []).length > 0) return [];
   const served = new Set(places.flatMap(({ places: { addresses } }) => (addresses === "all" ? [] : addresses)));
-  const others = local
-    .map(({ address }) => address)
-    .filter((address) => !isLoopback(address) && !/^fe[89ab]/.test(address));
+  const reachable = local.filter(({ address }) => !isLoopback(address) && !/^fe[89ab]/.test(address));
+  const others = reachable.map(({ address }) => address);
   const gone = nodeKnown ? others.filter((address) => !served.has(address)) : others;
   // One of them is the node's own, whichever that is.
-  const families = nodeKnown ? 0 : new Set(local.map(({ family }) => family)).size;
+  const families = nodeKnown ? 0 : new Set(reachable.map(({ family }) => family)).size;
   if (gone.length <= families) return [];
   const which = nodeKnown ? named(gone) : `the others of ${named(others)}`;
   return [

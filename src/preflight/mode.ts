@@ -3,9 +3,13 @@ import { TableFlag } from "../kernel/constants.js";
 import type { Kernel, TableInfo } from "../kernel/types.js";
 import { findForeignLeftovers, type ForeignLeftover, type ForeignOptions } from "../leftovers/foreign.js";
 import { findIptablesChains, type TableCleanup } from "../leftovers/iptables.js";
+import { presentTables } from "../leftovers/legacy.js";
 import type { IpFamily } from "../model/types.js";
 import { FORMER_SERVICE_MAPS, HANDOVER_TABLE, SetName, TABLE_NAME } from "../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
+
+/** kube-proxy's chain with a rule for each node port, in nat; in filter for each one of health checks. */
+const NODE_PORTS = "KUBE-NODEPORTS";
 
 /** A table with the name of kube-proxy's. */
 export interface ProxyTable {
@@ -24,7 +28,9 @@ export interface ModeFacts {
   readonly iptables: readonly TableCleanup[];
   /** Rules of its chain KUBE-NODEPORTS in nat there: none means that it serves no node port. */
   readonly iptablesNodePorts: number;
-  /** Rules of KUBE-NODEPORTS in filter there: node ports for health checks, which it accepts. */
+  /** The same in the older iptables; undefined: it cannot be read. */
+  readonly legacyNodePorts: number | undefined;
+  /** Rules of KUBE-NODEPORTS in filter of iptables-nft: node ports for health checks, which it accepts. */
   readonly healthCheckRules: number;
   /** Families for which `handover` has left a copy that serves. */
   readonly handover: readonly IpFamily[];
@@ -35,15 +41,23 @@ export interface ModeFacts {
 /** The modes that have rules here; several where one was left behind. */
 export type Mode = "nft-proxier" | "nftables" | "iptables" | "ipvs";
 
+/** How many rules a chain has in a table of the older iptables. Asked only for tables that are there. */
+export type ReadLegacyRules = (family: IpFamily, table: string, chain: string) => Promise<number>;
+
+export interface ModeOptions extends ForeignOptions {
+  readonly legacyRules?: ReadLegacyRules;
+}
+
 /** `kernel` undefined: nf_tables is not to be asked, so it has no rules. Rejects with KernelError. */
 export async function readMode(
   kernel: Kernel | undefined,
   families: readonly IpFamily[],
-  options: ForeignOptions,
+  options: ModeOptions,
 ): Promise<ModeFacts> {
   const foreign = await findForeignLeftovers(options);
+  const legacyNodePorts = await legacyNodePortRules(options);
   const none = { tables: [], iptables: [], iptablesNodePorts: 0, healthCheckRules: 0, handover: [] };
-  if (kernel === undefined) return { ...none, foreign };
+  if (kernel === undefined) return { ...none, legacyNodePorts, foreign };
   const tables: ProxyTable[] = [];
   const handover: IpFamily[] = [];
   for (const family of families) {
@@ -57,6 +71,7 @@ export async function readMode(
     tables,
     iptables,
     iptablesNodePorts: await rulesOf(kernel, iptables, "nat"),
+    legacyNodePorts,
     healthCheckRules: await rulesOf(kernel, iptables, "filter"),
     handover,
     foreign,
@@ -81,8 +96,24 @@ async function readTable(kernel: Kernel, family: IpFamily, { flags, owner }: Tab
 async function rulesOf(kernel: Kernel, found: readonly TableCleanup[], table: "nat" | "filter"): Promise<number> {
   let count = 0;
   for (const { family } of found.filter((each) => each.table === table)) {
-    for (const { base: _, ...chain } of await kernel.chains({ family, table }, ["KUBE-NODEPORTS"])) {
+    for (const { base: _, ...chain } of await kernel.chains({ family, table }, [NODE_PORTS])) {
       count += (await kernel.rules({ family, table }, chain.chain)).length;
+    }
+  }
+  return count;
+}
+
+/** Both families': a kernel without IPv6 has no table of it. */
+async function legacyNodePortRules({ root = "/", legacyRules }: ModeOptions): Promise<number | undefined> {
+  let count = 0;
+  for (const family of ["ip", "ip6"] as const) {
+    if (!(await presentTables(family, root)).includes("nat")) continue;
+    if (legacyRules === undefined) return undefined;
+    try {
+      count += await legacyRules(family, "nat", NODE_PORTS);
+    } catch {
+      // The table is named as one that cannot be read.
+      return undefined;
     }
   }
   return count;

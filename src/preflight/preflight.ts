@@ -37,7 +37,7 @@ import {
 import { type Finding, inOrder, note, of, ok } from "./finding.js";
 import { checkHooks, type HookFacts, readForeignChains } from "./hooks.js";
 import { processWith, readListeners } from "./listeners.js";
-import { checkMode, type ModeFacts, modesOf, readMode } from "./mode.js";
+import { checkMode, type ModeFacts, modesOf, type ReadLegacyRules, readMode } from "./mode.js";
 import { checkModules, type ModuleFacts } from "./modules.js";
 import { checkObjects, type ObjectFacts } from "./objects.js";
 import { checkPorts, colliding, type PortFacts } from "./ports.js";
@@ -46,6 +46,7 @@ import { checkTrial, tryRules } from "./trial.js";
 /** The kernel with what it tells of the older iptables. */
 export type PreflightKernel = Kernel & {
   readonly legacyChains: ReadLegacyChains;
+  readonly legacyRules: ReadLegacyRules;
   readonly legacyForwardDrops: ReadLegacyForward;
 };
 
@@ -72,8 +73,11 @@ export async function preflight(options: PreflightOptions): Promise<Finding[]> {
   const { reading, objects, modules, kernel, root = "/" } = options;
   const families = options.families.families;
   const { config } = reading.loaded;
-  const legacyChains: ReadLegacyChains | undefined = kernel?.legacyChains.bind(kernel);
-  const mode = await readMode(kernel, families, { root, ...(legacyChains !== undefined && { legacyChains }) });
+  const legacy = kernel && {
+    legacyChains: kernel.legacyChains.bind(kernel),
+    legacyRules: kernel.legacyRules.bind(kernel),
+  };
+  const mode = await readMode(kernel, families, { root, ...legacy });
   const local = kernel === undefined ? options.local : await localAddresses(kernel);
   const facts = nodeFacts(config, options.nodeName, options.node);
   const places = families.map((family) => ({ family, places: nodePortAddresses(config, facts, family, local) }));

@@ -1,7 +1,9 @@
 /** Chains of the older iptables, as the addon reads them. */
 import { describe, expect, test } from "vitest";
 import { loadAddon } from "../../src/kernel/addon.js";
-import { addLegacyChains } from "../lab/legacy-kernel.ts";
+import { addLegacyChains, putLegacyTable } from "../lab/legacy-kernel.ts";
+import { legacyRule } from "../lab/legacy-rules.ts";
+import { TABLE_CHAINS } from "../lab/legacy-table.ts";
 import { mutate, Random } from "./fuzz.js";
 import { useLab } from "./lab.js";
 
@@ -46,6 +48,21 @@ describe.each(FAMILIES)("the entries of a table, %s", (family) => {
     ).toEqual(["A", "KUBE-SVC-X"]);
     const longest = "L".repeat(30);
     expect(decode(family, entry(family, { name: longest }), end)).toEqual([longest]);
+  });
+
+  test("are counted by chain, without the return that ends it", () => {
+    const rule = entry(family, {});
+    const table = Buffer.concat([
+      ...[rule, rule],
+      ...[entry(family, { name: "A" }), rule, rule, rule],
+      ...[entry(family, { name: "EMPTY" }), rule],
+      end,
+    ]);
+    const rules = (chain: string, bytes: Uint8Array = table): number =>
+      loadAddon().decodeLegacyRules(family, bytes, chain);
+    expect(["A", "EMPTY", "NONE", "ERROR"].map((chain) => rules(chain))).toEqual([2, 0, 0, 0]);
+    expect(() => rules("A", table.subarray(0, table.length - 1))).toThrow(/iptables entry/);
+    expect(() => rules("N".repeat(40))).toThrow(/chain/);
   });
 
   test("end with the policy of a built-in chain", () => {
@@ -106,6 +123,22 @@ test.each(FAMILIES)("the kernel's own tables, %s", async (family) => {
   // A kernel without the older iptables has nothing to be found; asking it is an error, and no more.
   if (here) expect(await kernel.legacyChains(family, "nat")).toEqual(chains);
   else await expect(kernel.legacyChains(family, "nat")).rejects.toMatchObject({ name: "KernelError" });
+});
+
+test.each(FAMILIES)("the rules of a chain in the kernel's own tables, %s", async (family) => {
+  const { kernel, netns } = lab();
+  const rules = ["tcp dport 30080", "udp dport 30053"].map((match) => legacyRule(family, `${match} return`));
+  const chains = [
+    ...TABLE_CHAINS.nat.map((name) => ({ name, policy: "ACCEPT", rules: [] }) as const),
+    { name: "EMPTY", rules: [] },
+    { name: "KUBE-NODEPORTS", rules },
+  ];
+  if (!(await putLegacyTable(["nsenter", `--net=${netns}`], family, "nat", chains))) {
+    await expect(kernel.legacyRules(family, "nat", "EMPTY")).rejects.toMatchObject({ name: "KernelError" });
+    return;
+  }
+  const count = (chain: string): Promise<number> => kernel.legacyRules(family, "nat", chain);
+  expect([await count("KUBE-NODEPORTS"), await count("EMPTY"), await count("NONE")]).toEqual([2, 0, 0]);
 });
 
 test.each(FAMILIES)("the policy of the kernel's own chain FORWARD, %s", async (family) => {

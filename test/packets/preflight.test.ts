@@ -6,7 +6,9 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { NftKernel } from "../../src/kernel/nft-kernel.ts";
 import type { Finding } from "../../src/preflight/finding.ts";
 import type { PreflightReport } from "../../src/preflight/report.ts";
-import { addLegacyChains } from "../lab/legacy-kernel.ts";
+import { addLegacyChains, putLegacyTable } from "../lab/legacy-kernel.ts";
+import { legacyRule } from "../lab/legacy-rules.ts";
+import { type LegacyChain, TABLE_CHAINS } from "../lab/legacy-table.ts";
 import type { KubeJson } from "../lab/api-server/index.ts";
 import { setUp } from "../lab/kube-proxy-rules.ts";
 import { Namespace } from "../lab/namespace.ts";
@@ -183,6 +185,36 @@ describe("kube-proxy's modes", () => {
       ]);
       await nft("add chain ip filter INPUT { policy accept; }");
     });
+  });
+
+  test("iptables, with the older iptables: node ports that would be lost are a problem", async () => {
+    const node = await Namespace.create(`preflight-legacy-ports-${process.pid}`);
+    const ports = [{ name: "KUBE-NODEPORTS", rules: [legacyRule("ip", "tcp dport 30080 return")] }];
+    const put = (chains: readonly LegacyChain[]): Promise<boolean> =>
+      putLegacyTable(node.prefix, "ip", "nat", [
+        ...TABLE_CHAINS.nat.map((name) => ({ name, policy: "ACCEPT", rules: [] }) as const),
+        ...chains,
+      ]);
+    const problems = async (): Promise<string[]> => {
+      const { stdout } = await node.run([process.execPath, MAIN, "preflight", "-o", "json"]);
+      return saying((JSON.parse(stdout) as PreflightReport).findings, "problem");
+    };
+    try {
+      await node.mustRun(["ip", "link", "set", "lo", "up"]);
+      for (const address of ["192.0.2.1/32", "198.51.100.7/32"])
+        await node.mustRun(["ip", "address", "add", address, "dev", "lo"]);
+      const legacy = await put(ports);
+      const lost = expect.stringMatching(
+        /^node ports answer on all of the node's addresses now.* 192\.0\.2\.1, /,
+      ) as string;
+      // A kernel that does not have them cannot have rules in them.
+      expect(await problems()).toEqual(legacy ? [lost] : []);
+      if (!legacy) return;
+      await put([{ name: "KUBE-NODEPORTS", rules: [] }]);
+      expect(await problems()).toEqual([]);
+    } finally {
+      await node.destroy();
+    }
   });
 
   test("iptables, with the older iptables: named, with what becomes of it", async () => {

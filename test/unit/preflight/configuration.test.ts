@@ -23,6 +23,7 @@ const NOTHING: ModeFacts = {
   tables: [],
   iptables: [],
   iptablesNodePorts: 0,
+  legacyNodePorts: 0,
   healthCheckRules: 0,
   handover: [],
   foreign: [],
@@ -56,7 +57,7 @@ function nodePorts(
 ): Finding[] {
   const { config, input } = load(fields);
   const node = "node" in rest ? rest.node : NODE;
-  const local = addresses.map((address) => ({ family: "ip" as IpFamily, address }));
+  const local = addresses.map((address) => ({ family: address.includes(":") ? "ip6" : "ip", address }) as const);
   const places = [
     { family: "ip" as IpFamily, places: nodePortAddresses(config, nodeFacts(config, "n", node), "ip", local) },
   ];
@@ -108,6 +109,9 @@ describe("checkNodePorts, where kube-proxy's iptables mode has node ports", () =
       /^problem: .* the node's own IPs alone: no more on the others of 192\.0\.2\.1, 198\.51\.100\.7$/,
     );
     expect(nodePorts({}, { node: undefined, routeLocalnet: 0, addresses: ["192.0.2.1"] })[0].level).toBe("ok");
+    // One of each family is the node's own, and ::1 is none.
+    const addresses = ["192.0.2.1", "198.51.100.7", "::1"];
+    expect(nodePorts({}, { node: undefined, routeLocalnet: 0, addresses })[0].level).toBe("problem");
   });
 
   test("no service with a node port: nothing is lost", () => {
@@ -115,6 +119,25 @@ describe("checkNodePorts, where kube-proxy's iptables mode has node ports", () =
     expect(said(nodePorts({}, { mode }))).toEqual([
       "ok: kube-proxy's rules here have no node port: nothing changes for them",
     ]);
+  });
+});
+
+describe("checkNodePorts, where kube-proxy's iptables mode is in the older iptables", () => {
+  const mode: ModeFacts = {
+    ...NOTHING,
+    foreign: [{ kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES", command: "" }],
+  };
+
+  test.each([
+    [2, [OTHERS, LOCALHOST]],
+    [0, ["ok: kube-proxy's rules here have no node port: nothing changes for them"]],
+  ])("its %i node ports are counted as those of iptables-nft", (legacyNodePorts, findings) => {
+    expect(said(nodePorts({}, { mode: { ...mode, legacyNodePorts } }))).toEqual(findings);
+  });
+
+  test("what cannot be read is a note", () => {
+    const findings = nodePorts({}, { mode: { ...mode, legacyNodePorts: undefined } });
+    expect(findings.map(({ level }) => level)).toEqual(["note", "note"]);
   });
 });
 

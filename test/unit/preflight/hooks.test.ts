@@ -44,6 +44,7 @@ const NO_MODE: ModeFacts = {
   tables: [],
   iptables: [],
   iptablesNodePorts: 0,
+  legacyNodePorts: 0,
   healthCheckRules: 0,
   handover: [],
   foreign: [],

@@ -5,6 +5,7 @@ const NOTHING: ModeFacts = {
   tables: [],
   iptables: [],
   iptablesNodePorts: 0,
+  legacyNodePorts: 0,
   healthCheckRules: 0,
   handover: [],
   foreign: [],

@@ -47,6 +47,7 @@ async function look(more: Partial<PreflightOptions> = {}): Promise<Finding[]> {
 const fake = (): PreflightKernel =>
   Object.assign(new FakeKernel(), {
     legacyChains: () => Promise.resolve(["KUBE-SERVICES", "DOCKER"]),
+    legacyRules: () => Promise.resolve(0),
     legacyForwardDrops: () => Promise.resolve(true),
   });
 
