@@ -22,7 +22,7 @@ const FLAG_OF: ReadonlyMap<string, string> = new Map(
 );
 
 /** What a field's flag is called: "--nodeport-addresses" for "nodePortAddresses[1]"; the field where there is none. */
-function flagOf(path: string): string {
+export function flagOf(path: string): string {
   return FLAG_OF.get(path.replace(/\[\d+\]$/, "")) ?? path;
 }
 

@@ -8,6 +8,7 @@ import { PREFLIGHT_FORMATS, type PreflightCommandOptions } from "./options.js";
 export const PREFLIGHT = "preflight";
 /** Flags of kube-proxy's that say what is to be done instead of serving. */
 const OTHER_ERRANDS: readonly string[] = ["write-config-to", "cleanup", "init-only", "version"];
+const MODE = "proxy-mode";
 /** Those of the others that its help shows; all are read. */
 const SHOWN: readonly string[] = ["config", "hostname-override", "kubeconfig", "nodeport-addresses"];
 
@@ -39,7 +40,9 @@ export function addPreflight(
     .action(async (options: PreflightCommandOptions) => {
       const { values, problems } = readFlags(given);
       const { flagProblems } = await import("./flag-config.js");
-      const wrong = problems.length > 0 ? problems : flagProblems(values);
+      // Another proxier's mode is what is to be left: a finding, and no mistake in the command line.
+      const { [MODE]: _, ...rest } = values;
+      const wrong = problems.length > 0 ? problems : flagProblems(rest);
       if (wrong.length > 0) self.error(`error: ${wrong.join("\nerror: ")}`);
       const { preflightCommand } = await import("./preflight.js");
       done(await preflightCommand(values, options));

@@ -12,7 +12,7 @@ import { objectFacts, type ObjectFacts } from "../preflight/objects.js";
 import { preflight } from "../preflight/preflight.js";
 import { KIND, type PreflightReport, reportText } from "../preflight/report.js";
 import type { SnapshotSink } from "./conntrack/service-snapshot.js";
-import { resolveConfig } from "./flag-config.js";
+import { flagOf, resolveConfig } from "./flag-config.js";
 import type { FlagValues } from "./go-flags.js";
 import { openKernel } from "./open-kernel.js";
 import type { PreflightCommandOptions } from "./options.js";
@@ -55,7 +55,9 @@ async function readConfiguration(flags: FlagValues): Promise<ConfigReading> {
     return { loaded: await resolveConfig(flags) };
   } catch (error) {
     if (!(error instanceof UserError) || !(error.cause instanceof ConfigError)) throw error;
-    const refused = error.cause.problems;
+    const { problems } = error.cause;
+    const refused =
+      flags.config === undefined ? problems.map((each) => ({ ...each, path: flagOf(each.path) })) : problems;
     return { ...(await besideMode(flags)), refused, file: flags.config ?? "command line" };
   }
 }

@@ -313,6 +313,18 @@ describe("configuration", () => {
     ]);
   });
 
+  test("so it is on the command line, as a kube-proxy without a file has it; a flag that means nothing is a mistake", async () => {
+    const flags = ["preflight", `--hostname-override=${NODE}`, "--proxy-mode=iptables", "--cluster-cidr=10.244.0.0/16"];
+    const { code, stdout } = await cluster.command([...flags, "-o", "json"]);
+    expect(code).toBe(1);
+    const { findings } = JSON.parse(stdout) as PreflightReport;
+    expect(saying(findings, "problem")).toEqual([
+      'command line: --proxy-mode: "iptables" is another proxier\'s: set mode to "nftables", or leave it out',
+    ]);
+    expect(saying(findings, "note", "config")).toContain("the rest was looked at with mode: nftables");
+    expect((await cluster.command([...flags, "--cluster-cidr=pods"])).code).toBe(2);
+  });
+
   test("the rest of such a configuration is looked at all the same, the IPVS mode's settings too", async () => {
     const ipvs = { ...configuration(), mode: "ipvs", ipvs: { scheduler: "lc", strictARP: true } };
     const { findings } = await look([], { ...ipvs, nodePortAddrs: ["primary"] });
