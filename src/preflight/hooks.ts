@@ -7,6 +7,7 @@ import type { IpFamily } from "../model/types.js";
 import { BRIDGE_HINT, type DroppingChain, type SkippingBridge } from "../node/forwarding.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
+import { isAheadOfMasquerading, isBehindDnat, type MarkUse, markUse } from "./marks.js";
 import { isOtherMode, type ModeFacts, modesOf } from "./mode.js";
 
 /** A base chain of another program's, with what its rules lead to; kube-proxy's chains and jumps are not among them. */
@@ -24,6 +25,8 @@ export interface ForeignChain {
   readonly offload: readonly string[];
   /** Names of the chains that it leads to. */
   readonly leadsTo: readonly string[];
+  /** What rules do with the packet mark, by the chain that they are in. */
+  readonly marks: readonly (MarkUse & { readonly chain: string })[];
 }
 
 /** nft-proxier's own tables; kube-proxy's has the name of one. */
@@ -54,6 +57,7 @@ class Walk {
   #accepts = false;
   readonly #notrack = new Set<string>();
   readonly #offload = new Set<string>();
+  readonly #marks: (MarkUse & { readonly chain: string })[] = [];
 
   constructor(kernel: Kernel, ref: TableRef) {
     this.#kernel = kernel;
@@ -74,7 +78,10 @@ class Walk {
       }
     }
     seen.delete(chain);
-    const lists = { notrack: [...this.#notrack], offload: [...this.#offload], leadsTo: [...seen] };
+    const lists = {
+      ...{ notrack: [...this.#notrack], offload: [...this.#offload] },
+      ...{ leadsTo: [...seen], marks: this.#marks },
+    };
     return { ref: this.#ref, chain, base, rules: this.#rules, accepts: this.#accepts, ...lists };
   }
 
@@ -97,6 +104,8 @@ class Walk {
     }
     this.#rules++;
     this.#accepts ||= accepts;
+    const use = markUse(exprs);
+    if (use !== undefined) this.#marks.push({ chain, ...use });
     return targets;
   }
 
@@ -129,6 +138,8 @@ export interface HookFacts {
   readonly bridges: readonly SkippingBridge[];
   /** Names of network interfaces. */
   readonly interfaces: readonly string[];
+  /** nftables.masqueradeBit. */
+  readonly masqueradeBit: number;
 }
 
 export function checkHooks(facts: HookFacts): Finding[] {
@@ -137,6 +148,7 @@ export function checkHooks(facts: HookFacts): Finding[] {
     ...of("other software", "input-policy", ...inputSaid(facts)),
     ...of("other software", "nat-chains", ...natSaid(facts)),
     ...of("other software", "notrack", ...facts.chains.flatMap(notrackSaid)),
+    ...of("other software", "masquerade-bit", ...facts.chains.flatMap((chain) => markSaid(chain, facts.masqueradeBit))),
     ...of("other software", "flowtables", ...offloadSaid(facts.chains)),
     ...of("other software", "bridges", ...facts.bridges.map(bridgeSaid)),
     ...of("other software", "ebpf", ...ebpfSaid(facts.interfaces)),
@@ -214,6 +226,38 @@ function notrackSaid({ ref, chain, base, notrack }: ForeignChain): Said[] {
       `fine for what it serves itself, as NodeLocal DNSCache does; \`nft list table ${ref.family} ${ref.table}\``,
     ),
   ];
+}
+
+/** Packets with the bit are masqueraded at postrouting, whatever program has set it. */
+function markSaid({ ref, chain: from, base, marks }: ForeignChain, bit: number): Said[] {
+  const value = (1 << bit) >>> 0;
+  const chainsThat = (does: (use: MarkUse) => number): string[] => [
+    ...new Set(marks.filter((use) => (does(use) & value) !== 0).map(({ chain }) => chain)),
+  ];
+  const about = (chains: readonly string[]): string => {
+    const led = chains.includes(from) ? [] : [`from ${from}`];
+    return [...softwareOf([ref.table, ...chains]), `chain ${named(chains, 3)}`, ...led].join(", ");
+  };
+  const name = `bit ${bit} of the packet mark (0x${value.toString(16)})`;
+  const where = `rules of table ${ref.family} ${ref.table}`;
+  const another = "another nftables.masqueradeBit, one that no program on this node uses";
+  const sets = isAheadOfMasquerading(base) ? chainsThat((use) => use.sets) : [];
+  const clears =
+    isAheadOfMasquerading(base) && isBehindDnat(base) ? chainsThat(({ sets, clears }) => clears & ~sets) : [];
+  const tests = chainsThat((use) => use.tests);
+  const said: Said[] = [];
+  if (sets.length > 0) {
+    said.push(problem(`${where} set ${name} (${about(sets)}): nft-proxier would masquerade what they mark`, another));
+  }
+  if (clears.length > 0) {
+    const then = "services' packets that they meet on their way to an endpoint are not masqueraded";
+    said.push(problem(`${where} write over ${name} (${about(clears)}): ${then}`, another));
+  }
+  if (tests.length > 0 && said.length === 0) {
+    const fine = `fine where kube-proxy's packets are meant, as with flannel; else ${another}`;
+    said.push(note(`${where} look at ${name}, which nft-proxier sets (${about(tests)})`, fine));
+  }
+  return said;
 }
 
 function offloadSaid(chains: readonly ForeignChain[]): Said[] {

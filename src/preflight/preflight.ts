@@ -201,14 +201,15 @@ interface HookOptions {
 async function hookFindings(kernel: PreflightKernel | undefined, options: HookOptions): Promise<Finding[]> {
   const { config, families, mode, interfaces, root } = options;
   const bridges = await findSkippingBridges({ config, families, root });
-  if (kernel === undefined) return checkHooks({ mode, chains: [], legacyNat: [], dropping: [], bridges, interfaces });
+  const seen = { mode, bridges, interfaces, masqueradeBit: config.nftables.masqueradeBit };
+  if (kernel === undefined) return checkHooks({ ...seen, chains: [], legacyNat: [], dropping: [] });
   const legacyForwardDrops = kernel.legacyForwardDrops.bind(kernel);
   const [chains, dropping, legacyNat] = await Promise.all([
     readForeignChains(kernel, families),
     findDroppingChains({ kernel, families, legacyForwardDrops, root }),
     Promise.all(families.map((family) => readLegacyNat(kernel, family, root))),
   ]);
-  return checkHooks({ mode, chains, legacyNat, dropping, bridges, interfaces });
+  return checkHooks({ ...seen, chains, legacyNat, dropping });
 }
 
 /** Only where the table is there: the kernel makes one that is asked for. */

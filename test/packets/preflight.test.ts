@@ -293,6 +293,33 @@ describe("other programs", () => {
     expect(saying(findings, "note", "input-policy")).toHaveLength(1);
   });
 
+  test("rules that set the bit for masquerading, or write over it, are problems, and another bit settles that", async () => {
+    await nft(`
+      add table inet cni
+      add chain inet cni marks
+      add rule inet cni marks meta mark set meta mark or 0x4000
+      add rule inet cni marks meta mark set meta mark or 0x20000
+      add chain inet cni forward { type filter hook forward priority 0; }
+      add rule inet cni forward udp dport 4789 jump marks
+      add table ip other
+      add chain ip other output { type route hook output priority -150; }
+      add rule ip other output meta mark set 0x1
+      add chain ip other forward { type filter hook forward priority 10; }
+      add rule ip other forward meta mark and 0x4000 == 0x4000 counter
+      add rule ip other forward tcp dport 7 meta mark set ct mark
+    `);
+    const { code, findings } = await look();
+    expect(code).toBe(1);
+    expect(saying(findings, "problem")).toEqual([
+      "rules of table inet cni set bit 14 of the packet mark (0x4000) (chain marks, from forward): nft-proxier would masquerade what they mark",
+      "rules of table ip other write over bit 14 of the packet mark (0x4000) (chain forward): services' packets that they meet on their way to an endpoint are not masqueraded",
+    ]);
+    await nft("flush chain ip other forward");
+    const settled = await look([], { ...configuration(), nftables: { masqueradeBit: 19 } });
+    expect(saying(settled.findings, "problem")).toEqual([]);
+    expect(settled.code).toBe(0);
+  });
+
   test("NAT behind ours, or without a rule, is none", async () => {
     await nft(`
       add table ip other

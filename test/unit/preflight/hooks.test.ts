@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Hook, Priority } from "../../../src/kernel/constants.js";
+import { CmpOp, Hook, MetaKey, Priority } from "../../../src/kernel/constants.js";
 import type { BaseChain, Expr, Op } from "../../../src/kernel/types.js";
 import { checkHooks, type ForeignChain, type HookFacts, readForeignChains } from "../../../src/preflight/hooks.js";
 import type { ModeFacts } from "../../../src/preflight/mode.js";
@@ -54,9 +54,10 @@ const IPTABLES: ModeFacts = {
   iptables: [{ family: "ip", table: "filter", chains: 5, jumps: 4, kept: [] }],
 };
 const said = (facts: Partial<HookFacts>): string[] =>
-  checkHooks({ mode: NO_MODE, chains: [], legacyNat: [], dropping: [], bridges: [], interfaces: [], ...facts }).map(
-    ({ level, what }) => `${level}: ${what}`,
-  );
+  checkHooks({
+    ...{ mode: NO_MODE, chains: [], legacyNat: [], dropping: [], bridges: [], interfaces: [], masqueradeBit: 14 },
+    ...facts,
+  }).map(({ level, what }) => `${level}: ${what}`);
 const DROPPING = [{ family: "ip", table: "filter", chain: "FORWARD", command: "iptables -I FORWARD" }];
 
 describe("a policy that drops what is forwarded", () => {
@@ -158,4 +159,85 @@ test("flowtables, bridges and Cilium are notes", async () => {
     expect.stringMatching(/^note: packets between ports of bridge cni0 skip/),
     expect.stringMatching(/^note: Cilium is on this node/),
   ]);
+});
+
+describe("the bit of the packet mark that asks for masquerading", () => {
+  const word = (value: number): Uint8Array => new Uint8Array(Uint32Array.of(value).buffer);
+  const load: Expr = { type: "meta", key: MetaKey.mark, dreg: 1 };
+  const store: Expr = { type: "meta", key: MetaKey.mark, sreg: 1 };
+  const bitwise = (mask: number, xor: number): Expr => {
+    return { type: "bitwise", sreg: 1, dreg: 1, len: 4, mask: word(mask), xor: word(xor) };
+  };
+  const or = (value: number): Expr[] => [load, bitwise(~value >>> 0, value), store];
+  const cmp: Expr = { type: "cmp", sreg: 1, op: CmpOp.neq, data: word(0) };
+  /** nft_compat's: NAME, REV and INFO. */
+  const compat = (kind: "match" | "target", name: string, revision: number, ...words: number[]): Expr => {
+    const data = Buffer.alloc(36 + 8 + 4 + words.length * 4);
+    const view = new DataView(data.buffer, data.byteOffset);
+    const little = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1;
+    const header = (at: number, length: number, type: number): void => {
+      view.setUint16(at, length, little);
+      view.setUint16(at + 2, type, little);
+    };
+    header(0, 36, 1);
+    data.write(name, 4);
+    header(36, 8, 2);
+    data.writeUInt32BE(revision, 40);
+    header(44, 4 + words.length * 4, 3);
+    for (const [i, one] of words.entries()) data.set(word(one), 48 + i * 4);
+    return { type: "opaque", name: kind, data: new Uint8Array(data) };
+  };
+  const forward: BaseChain = { ...FORWARD, policy: "accept" };
+  const mangle: BaseChain = { type: "filter", hook: Hook.prerouting, priority: -150, policy: "accept" };
+  const input: BaseChain = { ...forward, hook: Hook.input };
+  const late: BaseChain = { ...forward, hook: Hook.postrouting, priority: 200 };
+  const SETS = /^problem: rules of table ip cni set bit 14 of the packet mark \(0x4000\) \(chain marks, from base\): /;
+  const CLEARS = /^problem: rules of table ip cni write over bit 14 .* are not masqueraded$/;
+  const LOOKS = /^note: rules of table ip cni look at bit 14 .*which nft-proxier sets/;
+
+  test.each<[string, BaseChain, Expr[], RegExp | undefined]>([
+    ["set with others", forward, or(0x14000), SETS],
+    ["set with the whole mark", mangle, [{ type: "immediate", dreg: 1, data: word(0x4000) }, store], SETS],
+    ["set by iptables' MARK", mangle, [compat("target", "MARK", 2, 0x4000, 0x4000)], SETS],
+    ["set where nothing is masqueraded any more", input, or(0x4000), undefined],
+    ["set behind us", late, or(0x4000), undefined],
+    ["another bit is set", forward, or(0x2000), undefined],
+    ["another bit is set by MARK", mangle, [compat("target", "MARK", 2, 0x2000, 0x2000)], undefined],
+    ["cleared with the whole mark", forward, [{ type: "immediate", dreg: 1, data: word(1) }, store], CLEARS],
+    ["cleared by a stored mark", forward, [{ type: "ct", key: 3, dreg: 1 }, store], CLEARS],
+    [
+      "cleared by CONNMARK --restore-mark",
+      forward,
+      [compat("target", "CONNMARK", 1, 0, ~0 >>> 0, ~0 >>> 0, 2)],
+      CLEARS,
+    ],
+    ["another bit restored", forward, [compat("target", "CONNMARK", 1, 0, 0x80, 0x80, 2)], undefined],
+    ["cleared before it is set", mangle, [{ type: "immediate", dreg: 1, data: word(1) }, store], undefined],
+    ["looked at", forward, [load, bitwise(0x4000, 0), cmp], LOOKS],
+    ["looked at by iptables' mark", forward, [compat("match", "mark", 1, 0x4000, 0x4000, 0)], LOOKS],
+    ["another bit looked at", forward, [load, bitwise(0x8000, 0), cmp], undefined],
+    ["the whole mark looked at", forward, [load, cmp], undefined],
+    [
+      "the mark of the connection",
+      forward,
+      [load, bitwise(~0x4000 >>> 0, 0x4000), { type: "ct", key: 3, sreg: 1 }],
+      undefined,
+    ],
+  ])("%s", async (_, base, rule, expected) => {
+    const kernel = new FakeKernel();
+    const ref = { family: "ip", table: "cni" } as const;
+    await kernel.commit([
+      { op: "add", kind: "table", ...ref },
+      { op: "add", kind: "chain", ...ref, chain: "base", base },
+      { op: "add", kind: "chain", ...ref, chain: "marks" },
+    ]);
+    // The fake takes no expressions of nft_compat's.
+    kernel.rules = (_of, chain) =>
+      Promise.resolve([{ ...ref, chain: chain ?? "", handle: 2n, exprs: chain === "base" ? [jump("marks")] : rule }]);
+    const chains = await readForeignChains(kernel, ["ip"]);
+    expect(said({ chains })).toEqual([expect.stringMatching(expected ?? /^ok/)]);
+    expect(said({ chains, masqueradeBit: 19 }).filter((one) => one.includes(" bit 19 "))).toEqual(
+      expected === CLEARS ? [expect.stringMatching(/^problem: .* write over bit 19/)] : [],
+    );
+  });
 });
