@@ -1,6 +1,6 @@
 /** Looks at this node as it is, and says what would change with nft-proxier. Nothing here writes, loads or sends anything. */
 import { access, constants, readdir, readFile } from "node:fs/promises";
-import { release } from "node:os";
+import { cpus, release } from "node:os";
 import { join } from "node:path";
 import type { V1Node } from "@kubernetes/client-node";
 import { formatAddress } from "../base/ip.js";
@@ -26,6 +26,7 @@ import { oldKernelWarning } from "../node/kernel-release.js";
 import { conntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
 import { conntrackSettings } from "../node/system-settings.js";
 import { rulesetOptions } from "../proxier/ruleset-options.js";
+import type { RulesetOptions } from "../ruleset/ruleset.js";
 import {
   checkConfig,
   checkConntrack,
@@ -35,13 +36,14 @@ import {
   type SettingFacts,
 } from "./configuration.js";
 import { type Finding, inOrder, note, of, ok } from "./finding.js";
+import { checkFootprint, type ElementCount } from "./footprint.js";
 import { checkHooks, type HookFacts, readForeignChains } from "./hooks.js";
 import { processWith, readListeners } from "./listeners.js";
 import { checkMode, type ModeFacts, modesOf, type ReadLegacyRules, readMode } from "./mode.js";
 import { checkModules, type ModuleFacts } from "./modules.js";
 import { checkObjects, type ObjectFacts } from "./objects.js";
 import { checkPorts, colliding, type PortFacts } from "./ports.js";
-import { checkTrial, tryRules } from "./trial.js";
+import { checkTrial, countElements, tryRules } from "./trial.js";
 
 /** The kernel with what it tells of the older iptables. */
 export type PreflightKernel = Kernel & {
@@ -96,6 +98,7 @@ export async function preflight(options: PreflightOptions): Promise<Finding[]> {
     ...(await rulesFindings(options, facts, places)),
     ...(await hookFindings(kernel, { config, families, mode, interfaces, root })),
     ...checkObjects(objects),
+    ...(await footprintFindings(options, facts, places)),
   ]);
 }
 
@@ -161,11 +164,39 @@ async function checkKernel({ families, noIPv6 }: KernelFamilies, root: string): 
   return findings;
 }
 
+/** Where node ports answer, by family. */
+type FamilyPlaces = readonly { readonly family: IpFamily; readonly places: NodePortPlaces }[];
+
+function optionsFor(
+  family: IpFamily,
+  { loaded }: ConfigReading,
+  facts: NodeFacts,
+  places: FamilyPlaces,
+): RulesetOptions {
+  const nodePorts = places.find((each) => each.family === family)?.places ?? { addresses: "all" };
+  return rulesetOptions(loaded.config, facts, family, nodePorts);
+}
+
+/** Of the cluster's services, where they were read. */
+async function footprintFindings(
+  { objects, reading }: PreflightOptions,
+  facts: NodeFacts,
+  places: FamilyPlaces,
+): Promise<Finding[]> {
+  if (!("views" in objects)) return [];
+  const rules = new Map<IpFamily, ElementCount>();
+  for (const [family, services] of objects.views) {
+    rules.set(family, await countElements({ family, options: optionsFor(family, reading, facts, places), services }));
+  }
+  const sum = (what: "services" | "endpoints"): number => objects.counts.reduce((all, each) => all + each[what], 0);
+  return checkFootprint({ services: sum("services"), endpoints: sum("endpoints"), rules, cpus: cpus().length });
+}
+
 /** The rules as this node would get them, tried. */
 async function rulesFindings(
   { kernel, mayTry, objects, reading, families }: PreflightOptions,
   facts: NodeFacts,
-  places: readonly { readonly family: IpFamily; readonly places: NodePortPlaces }[],
+  places: FamilyPlaces,
 ): Promise<Finding[]> {
   if (kernel === undefined || !mayTry) {
     const what = "the rules were not tried: the kernel would load modules for them, and a look changes nothing";
@@ -177,8 +208,7 @@ async function rulesFindings(
   }
   const findings: Finding[] = [];
   for (const family of families.families) {
-    const nodePorts = places.find((each) => each.family === family)?.places ?? { addresses: "all" };
-    const options = rulesetOptions(reading.loaded.config, facts, family, nodePorts);
+    const options = optionsFor(family, reading, facts, places);
     const services =
       "views" in objects ? (objects.views.get(family) ?? new Map<string, never>()) : new Map<string, never>();
     try {

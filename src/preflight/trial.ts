@@ -2,11 +2,13 @@
 import type { EndpointBalance } from "../model/balance.js";
 import { EndpointList, NO_ENDPOINTS } from "../model/endpoints.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { Kernel } from "../kernel/types.js";
+import type { Kernel, Op } from "../kernel/types.js";
 import { FAMILY_NAMES } from "../node/families.js";
+import { SetName } from "../ruleset/names.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { type ApplyResult, probeElementCounters, probeRejectPrerouting, Table, TableError } from "../table/index.js";
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
+import type { ElementCount } from "./footprint.js";
 
 /** Of a table that never is: no other program's, as a batch that adds to an existing one would meet what is in it. */
 const TRIAL_TABLE = "nft-proxier-preflight";
@@ -56,6 +58,42 @@ export async function tryRules({ kernel, family, options, services }: TrialOptio
   return { family, rejectInPrerouting, elementCounters, skeleton, services: withServices };
 }
 
+/** How many map elements the rules have with these services, which no kernel is asked. */
+export async function countElements({
+  family,
+  options,
+  services,
+}: Omit<TrialOptions, "kernel">): Promise<ElementCount> {
+  let count: ElementCount | undefined;
+  const kernel = emptyKernel((ops) => {
+    count = elementsOf(ops);
+    return Promise.reject(new RangeError("counted"));
+  });
+  const table = new Table(kernel, { family, name: TRIAL_TABLE, pieceElements: Infinity });
+  const full = { ...options, rejectInPrerouting: true, counters: "service" } as const;
+  const ruleset = new FamilyRuleset(table, family, full, { firstNumber: 0 });
+  try {
+    for (const [service, views] of services) ruleset.update(service, views);
+    await table.apply();
+  } catch (error) {
+    if (count === undefined) throw error;
+  } finally {
+    table.close();
+  }
+  return count ?? { elements: 0, counting: 0 };
+}
+
+function elementsOf(ops: readonly Op[]): ElementCount {
+  let elements = 0;
+  let counting = 0;
+  for (const op of ops) {
+    if (op.kind !== "elements" || !("elements" in op)) continue;
+    elements += op.elements.count;
+    if (op.set === SetName.services || op.set === SetName.nodePorts) counting += op.elements.count;
+  }
+  return { elements, counting };
+}
+
 async function attempt(
   kernel: Kernel,
   family: IpFamily,
@@ -88,32 +126,36 @@ class TrialKernel {
   tooLarge = 0;
 
   constructor(kernel: Kernel) {
-    const none = <T>(): Promise<T[]> => Promise.resolve([]);
-    this.kernel = {
-      portId: kernel.portId,
-      commit: async (ops) => {
-        const elements = ops.reduce(
-          (sum, op) => sum + (op.kind === "elements" && "elements" in op ? op.elements.count : 0),
-          0,
-        );
-        if (elements > MOST_ELEMENTS) {
-          this.tooLarge = elements;
-          throw new RangeError("too large to be tried");
-        }
-        return kernel.commit(ops, { dryRun: true });
-      },
-      generation: () => kernel.generation(),
-      tables: none,
-      chains: none,
-      rules: none,
-      sets: none,
-      elements: (table, set) => kernel.elements(table, set),
-      addresses: () => kernel.addresses(),
-      watchAddresses: (handlers) => kernel.watchAddresses(handlers),
-      monitor: (handlers, options) => kernel.monitor(handlers, options),
-      close: () => Promise.resolve(),
+    const commit: Kernel["commit"] = async (ops) => {
+      const { elements } = elementsOf(ops);
+      if (elements > MOST_ELEMENTS) {
+        this.tooLarge = elements;
+        throw new RangeError("too large to be tried");
+      }
+      return kernel.commit(ops, { dryRun: true });
     };
+    this.kernel = { ...emptyKernel(commit), portId: kernel.portId, generation: () => kernel.generation() };
   }
+}
+
+/** Without anything in it, and without a word of what happens. */
+function emptyKernel(commit: Kernel["commit"]): Kernel {
+  const none = <T>(): Promise<T[]> => Promise.resolve([]);
+  const notHere = (): Promise<never> => Promise.reject(new Error("a trial reads and hears nothing"));
+  return {
+    portId: 0,
+    commit,
+    generation: () => Promise.resolve({ id: 0 }),
+    tables: none,
+    chains: none,
+    rules: none,
+    sets: none,
+    elements: notHere,
+    addresses: none,
+    watchAddresses: notHere,
+    monitor: notHere,
+    close: () => Promise.resolve(),
+  };
 }
 
 /** Documentation's addresses (RFC 5737, RFC 3849): nothing is sent there, and nothing of it is ever in force. */

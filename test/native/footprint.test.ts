@@ -1,0 +1,64 @@
+/** `preflight`'s estimate of the kernel's memory, beside what the kernel takes for the same services. */
+import { execFile } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { PreflightReport } from "../../src/preflight/report.js";
+import { median } from "../bench/lib.ts";
+import { writeManifests } from "../bench/manifests.ts";
+import { patience } from "../lab/patience.js";
+import { kernelMemory } from "../support/kernel-memory.ts";
+import { dropTable, ip, useLab } from "./lab.js";
+
+const MAIN = process.env["NFT_PROXIER_MAIN"] ?? join(import.meta.dirname, "../../dist/main.js");
+const SERVICES = 2000;
+const ENDPOINTS = 50;
+/** Some of what a table had is given back later. */
+const ROUNDS = 3;
+
+const lab = useLab();
+let directory: string;
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-footprint-"));
+  writeManifests(directory, SERVICES, ENDPOINTS);
+});
+afterAll(() => rm(directory, { recursive: true, force: true }));
+
+async function program(...args: readonly string[]): Promise<string> {
+  const command = [`--net=${lab().netns}`, process.execPath, MAIN, ...args, "--manifests", directory];
+  const { stdout } = await promisify(execFile)("nsenter", command, { maxBuffer: 1 << 26 });
+  return stdout;
+}
+
+test(
+  `preflight says what ${SERVICES} services of ${ENDPOINTS} endpoints take in the kernel, within a factor of 2`,
+  { timeout: patience(120_000) },
+  async () => {
+    const { findings } = JSON.parse(await program("preflight", "-o", "json")) as PreflightReport;
+    const { what = "" } = findings.find(({ check }) => check === "footprint") ?? {};
+    const words = /^these services take about \d+ MB resident, and ([\d.]+) MB in the kernel for (\d+) map elements; /;
+    const [megabytes, elements] = (words.exec(what) ?? []).slice(1).map(Number);
+
+    const { kernel } = lab();
+    const table = ip("kube-proxy");
+    const taken: number[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      const before = kernelMemory();
+      await program("run", "--once");
+      await sleep(500);
+      taken.push(kernelMemory() - before);
+      let count = 0;
+      for (const set of await kernel.sets(table)) count += (await kernel.elements(table, set)).count;
+      // Not one more or less.
+      expect(count).toBe(elements);
+      await kernel.commit([dropTable(table)]);
+      await sleep(500);
+    }
+    const ratio = (megabytes * 1e6) / median(taken);
+    expect(ratio, `${megabytes} MB estimated; taken: ${taken.join(", ")} bytes`).toBeGreaterThan(1 / 2);
+    expect(ratio, `${megabytes} MB estimated; taken: ${taken.join(", ")} bytes`).toBeLessThan(2);
+  },
+);
