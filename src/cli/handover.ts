@@ -1,6 +1,6 @@
 /** `handover`: leaves a copy of what is in force (src/handover/), or removes it. */
 import { createLogger } from "../base/logger.js";
-import { handOver, removeHandover } from "../handover/handover.js";
+import { CopyReplaced, handOver, removeHandover } from "../handover/handover.js";
 import { KernelError } from "../kernel/errors.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../ruleset/names.js";
 import { openKernel } from "./open-kernel.js";
@@ -34,6 +34,12 @@ export async function handoverCommand(options: HandoverOptions): Promise<number>
     }
     return 0;
   } catch (error) {
+    if (error instanceof CopyReplaced) {
+      throw new UserError(
+        `${error.message}: by another handover, or by a start; see \`nft-proxier status\`, and run it again where no copy serves`,
+        { cause: error },
+      );
+    }
     if (!(error instanceof KernelError)) throw error;
     throw new UserError(`${error.message}; what is in force stays, see \`nft list tables\` for copies`, {
       cause: error,

@@ -13,7 +13,8 @@ export async function servicesByKernel(
   headers: boolean,
 ): Promise<string> {
   const list = await kernelServices(kernel);
-  if (list === undefined) throw new UserError(`${away} And no table kube-proxy is here: services are not served.`);
+  if (list === undefined)
+    throw new UserError(`${away} And no table kube-proxy is here: no rules of nft-proxier are in force.`);
   return kernelServicesText(list, output, headers);
 }
 

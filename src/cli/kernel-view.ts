@@ -133,7 +133,7 @@ export async function kernelStatus(kernel: Kernel, away: string): Promise<Kernel
     { what: away, remedy: "what is in force stays so, but no change of services reaches it: start the daemon" },
   ];
   if (services === undefined) {
-    problems.push({ what: `no table ${TABLE_NAME}: services are not served`, remedy: "start the daemon" });
+    problems.push({ what: `no table ${TABLE_NAME}: no rules of nft-proxier are in force`, remedy: "start the daemon" });
   }
   for (const { family, entries } of families) {
     if (entries === 0 || (await readSysctl(FORWARDING[family])) !== 0) continue;

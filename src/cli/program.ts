@@ -253,7 +253,9 @@ function addCommands(root: Command, done: Done): void {
         .argParser(handoverTime)
         .default(300_000, "5m"),
     )
-    .option("--remove", "remove the copy instead; the next start and cleanup do so, too")
+    .addOption(
+      new Option("--remove", "remove the copy instead; the next start and cleanup do so, too").conflicts("for"),
+    )
     .addOption(logLevel())
     .action(async (options: HandoverOptions) => {
       const { handoverCommand } = await import("./handover.js");

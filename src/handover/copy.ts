@@ -87,6 +87,8 @@ const jumpTo = (chain: string): CopiedRule => ({
 export interface CopyOptions {
   /** Where it is written to. */
   readonly to: TableRef;
+  /** A set that only this copy has: by it each transaction knows the table for its own. */
+  readonly mark: string;
   readonly outline: Outline;
   readonly source: SourceTable;
   readonly reached: Reached;
@@ -94,14 +96,23 @@ export interface CopyOptions {
   readonly forMs: number;
 }
 
+/** Refused as "not-found" when the table is another copy's, or gone: so is all that is committed with it. */
+export function ownOp({ to, mark }: Pick<CopyOptions, "to" | "mark">): Op {
+  const shape = { keyLen: 1, dataLen: 0 } as const;
+  const bytes = new Uint8Array(strideOf(shape));
+  bytes[0] = IpProto.tcp;
+  return { op: "add", kind: "elements", set: mark, elements: { ...shape, count: 1, bytes }, ...to };
+}
+
 /** The copy but for its elements and its hooks. */
-export function structureOps({ to, outline, source, reached, forMs }: CopyOptions): Op[] {
+export function structureOps({ to, mark, outline, source, reached, forMs }: CopyOptions): Op[] {
   const sets = [...reached.sets.keys()].flatMap((name) => source.sets.get(name) ?? []);
   const chains = [...reached.chains].flatMap((name) => source.chains.get(name) ?? []);
   const guards = outline.sourceRanges;
   const comment = commentData(COMMENT);
   return [
     { op: "add", kind: "table", ...to, ...(comment && { userdata: comment }) },
+    { op: "add", kind: "set", set: mark, ...protocols(), ...to },
     { op: "add", kind: "set", ...timeLimitSet(), ...to },
     ...sets.map((set): Op => ({ op: "add", kind: "set", ...copyOfSet(set, forMs + MARGIN_MS), ...to })),
     ...chains.map(({ chain, userdata }): Op => ({
@@ -118,8 +129,9 @@ export function structureOps({ to, outline, source, reached, forMs }: CopyOption
 }
 
 /** The elements, `most` at a time. */
-export function* elementOps({ to, reached }: CopyOptions, most: number): Generator<Op[]> {
-  let ops: Op[] = [];
+export function* elementOps({ to, mark, reached }: CopyOptions, most: number): Generator<Op[]> {
+  const own = ownOp({ to, mark });
+  let ops: Op[] = [own];
   let free = most;
   for (const [name, batch] of reached.sets) {
     if (batch === undefined) continue;
@@ -130,16 +142,17 @@ export function* elementOps({ to, reached }: CopyOptions, most: number): Generat
       free -= elements.count;
       if (free > 0) continue;
       yield ops;
-      ops = [];
+      ops = [own];
       free = most;
     }
   }
-  if (ops.length > 0) yield ops;
+  if (ops.length > 1) yield ops;
 }
 
 /** From here on packets come by, for `forMs`. */
-export function hookOps({ to, outline, forMs }: CopyOptions): Op[] {
+export function hookOps({ to, mark, outline, forMs }: CopyOptions): Op[] {
   return [
+    ownOp({ to, mark }),
     { op: "add", kind: "elements", set: TIME_LIMIT, elements: timeLimitElements(forMs), ...to },
     ...outline.hooked.flatMap(({ chain, base, rules }): Op[] => [
       { op: "add", kind: "chain", chain, base, ...to },
@@ -189,8 +202,12 @@ function copyOfSet({ handle: _, exprs, ...set }: SetDump, goesAfterMs: number): 
 
 const PROTOCOLS = [IpProto.tcp, IpProto.udp, IpProto.sctp];
 
+function protocols(): Omit<SetInfo, "set"> {
+  return { flags: 0, keyType: DataTypeId.inet_proto, keyLen: 1 };
+}
+
 function timeLimitSet(): SetInfo {
-  return { set: TIME_LIMIT, flags: SetFlag.timeout, keyType: DataTypeId.inet_proto, keyLen: 1 };
+  return { set: TIME_LIMIT, ...protocols(), flags: SetFlag.timeout };
 }
 
 function timeLimitElements(forMs: number): ElementBatch {

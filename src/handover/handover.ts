@@ -3,12 +3,14 @@
  * second before its own rules are in force, and a connection that is opened in between would find no service. The copy is in a table that
  * kube-proxy does not know, made of the kernel's own state, and ends with a time limit that the kernel keeps: nothing of ours runs then.
  */
+import { randomBytes } from "node:crypto";
+
 import { batchLayout } from "../kernel/element-batch.js";
 import { KernelError } from "../kernel/errors.js";
 import type { Kernel, Op } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import { HANDOVER_TABLE, SetName, TABLE_NAME } from "../ruleset/names.js";
-import { elementOps, hookOps, outlineOf, type Outline, rulesOf, structureOps, TIME_LIMIT } from "./copy.js";
+import { elementOps, hookOps, outlineOf, type Outline, ownOp, rulesOf, structureOps, TIME_LIMIT } from "./copy.js";
 import { type Reached, readReached, readSource, type SourceTable } from "./source.js";
 
 /** Elements of a transaction, as of first loads (table/sync/make-before-break.ts). */
@@ -35,9 +37,17 @@ export interface Handover {
   readonly until: number;
 }
 
+/** Another handover, or a start of the program, has taken the copy away before it was complete. */
+export class CopyReplaced extends Error {
+  override readonly name = "CopyReplaced";
+  constructor(family: IpFamily, options: ErrorOptions) {
+    super(`the table ${family} ${HANDOVER_TABLE} was replaced or removed before it was complete`, options);
+  }
+}
+
 /**
  * Copies each family's table, in place of a copy that is there: meanwhile the table itself serves. Families without a table of ours are not in the
- * result. Throws KernelError; then nothing of that family's copy is left.
+ * result. Throws KernelError, or CopyReplaced; then nothing of that family's copy is left, and another's is untouched.
  */
 export async function handOver({ kernel, families, forMs }: HandoverOptions): Promise<Handover[]> {
   const done: Handover[] = [];
@@ -46,15 +56,15 @@ export async function handOver({ kernel, families, forMs }: HandoverOptions): Pr
     const copy = tables.includes(TABLE_NAME) ? await readCopy(kernel, family) : undefined;
     if (copy === undefined) continue;
     const to = { family, table: HANDOVER_TABLE };
-    const options = { ...copy, to, forMs };
+    const options = { ...copy, to, mark: `copy-${randomBytes(4).toString("hex")}`, forMs };
     const former: Op[] = tables.includes(HANDOVER_TABLE) ? [{ op: "delete", kind: "table", ...to }] : [];
+    await kernel.commit([...former, ...structureOps(options)]);
     try {
-      await kernel.commit([...former, ...structureOps(options)]);
       for (const ops of elementOps(options, PIECE_ELEMENTS)) await kernel.commit(ops);
       await kernel.commit(hookOps(options));
     } catch (error) {
-      await removeHandover(kernel, [family]).catch(() => undefined);
-      throw error;
+      await kernel.commit([ownOp(options), { op: "delete", kind: "table", ...to }]).catch(() => undefined);
+      throw isAnothers(error) ? new CopyReplaced(family, { cause: error }) : error;
     }
     const count = (set: string): number => copy.reached.sets.get(set)?.count ?? 0;
     const elements = [...copy.reached.sets.values()].reduce((sum, batch) => sum + (batch?.count ?? 0), 0);
@@ -62,6 +72,11 @@ export async function handOver({ kernel, families, forMs }: HandoverOptions): Pr
     done.push({ family, vips: count(SetName.services), nodePorts: count(SetName.nodePorts), elements, until });
   }
   return done;
+}
+
+/** Of a transaction that begins with ownOp. */
+function isAnothers(error: unknown): boolean {
+  return error instanceof KernelError && error.faults.some(({ op, errno }) => op === 0 && errno === "ENOENT");
 }
 
 interface Copy {

@@ -75,6 +75,7 @@ describe("the command line", () => {
     [["run", "--manifests", ".", "--conntrack-gc-interval", "often"], "must be 0, or from 10s to 24h"],
     [["handover", "--for", "0"], "from 1s to 24h"],
     [["handover", "--for", "soon"], "from 1s to 24h"],
+    [["handover", "--for", "10m", "--remove"], "'--remove' cannot be used with option '--for <duration>'"],
     [["run"], "--manifests <dir>"],
     [["validate"], "--manifests <dir>"],
     [["validate", "--manifests", ".", "--output", "xml"], "text, json"],

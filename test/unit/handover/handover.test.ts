@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 
 import { defaultConfig } from "../../../src/config/index.js";
-import { handOver, handoverLeft, removeHandover } from "../../../src/handover/handover.js";
+import { CopyReplaced, handOver, handoverLeft, removeHandover } from "../../../src/handover/handover.js";
 import { HandoverRemoval } from "../../../src/handover/removal.js";
 import { KernelError } from "../../../src/kernel/errors.js";
 import type { Op } from "../../../src/kernel/types.js";
@@ -99,6 +99,35 @@ describe("handOver", () => {
     };
     await expect(handover()).rejects.toThrow("ENOMEM");
     expect((await kernel.tables("ip")).map(({ table }) => table)).toEqual(["kube-proxy"]);
+  });
+
+  it("leaves another handover's copy alone that has taken its place, and says so", async () => {
+    await serve(2);
+    const commit = kernel.commit.bind(kernel);
+    let commits = 0;
+    kernel.commit = async (ops, options) => {
+      if (++commits === 2) {
+        kernel.commit = commit;
+        await handOver({ kernel, families: ["ip"], forMs: 300_000 });
+      }
+      return commit(ops, options);
+    };
+    await expect(handOver({ kernel, families: ["ip"], forMs: 60_000 })).rejects.toThrow(CopyReplaced);
+    expect(await handoverLeft(kernel, "ip")).toBe(300_000);
+    const rules = await kernel.rules(COPY, "nat-postrouting");
+    expect(rules).toHaveLength((await kernel.rules({ ...COPY, table: "kube-proxy" }, "nat-postrouting")).length + 1);
+  });
+
+  it("says so when a start has removed it before it was complete", async () => {
+    await serve(2);
+    const commit = kernel.commit.bind(kernel);
+    let commits = 0;
+    kernel.commit = async (ops, options) => {
+      if (++commits === 2) await removeHandover(kernel, ["ip"]);
+      return commit(ops, options);
+    };
+    await expect(handover()).rejects.toThrow(CopyReplaced);
+    expect(await handoverLeft(kernel, "ip")).toBeUndefined();
   });
 
   it("reads once more what changed meanwhile", async () => {
