@@ -1,13 +1,20 @@
+import { setTimeout as sleep } from "node:timers/promises";
+
 import { type ReadLegacyChains, type RemoveLegacyChains, removeLeftovers } from "../leftovers/index.js";
 import { removeFlowtable } from "../flowtable/flowtable.js";
 import { createLogger, type Logger, type LogLevel } from "../base/logger.js";
 import { endHandover } from "../handover/removal.js";
+import type { Kernel } from "../kernel/types.js";
+import type { IpFamily } from "../model/types.js";
 import { TABLE_NAME } from "../ruleset/names.js";
 import { Table } from "../table/index.js";
 import { openKernel } from "./open-kernel.js";
 import { MONOTONIC_CLOCK } from "./setup.js";
 
 const FAMILIES = ["ip", "ip6"] as const;
+/** A daemon that runs yet has its table back within so long, ms, but where the machine is very busy. */
+const RETURN_MS = 1000;
+const LOOK_MS = 100;
 
 /** `cleanup`: see `cleanupTables`. */
 export async function cleanupCommand(options: { readonly logLevel: LogLevel }): Promise<number> {
@@ -18,7 +25,7 @@ export async function cleanupCommand(options: { readonly logLevel: LogLevel }): 
  * Removes the tables of both families with the copies of them that `handover` left, the flowtable, and what kube-proxy's other modes left in the
  * tables of iptables-nft, of the older iptables and in IPVS, but for virtual servers in `excludeCIDRs`; fine when there is nothing. Connections
  * that IPVS has open are cut. Exit code 1 when something stays: what the kernel refused, what another process uses, or rules of
- * kube-proxy's that only other tools can remove; the log names it and says what to do.
+ * kube-proxy's that only other tools can remove, or when a daemon that runs yet has its table back; the log names it and says what to do.
  */
 export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[] = []): Promise<number> {
   const kernel = await openKernel();
@@ -26,11 +33,13 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
   const removeLegacyChains: RemoveLegacyChains = (family, table, own, lockFile) =>
     kernel.removeLegacyChains(family, table, own, lockFile);
   let code = 0;
+  const removed: IpFamily[] = [];
   try {
     for (const family of FAMILIES) {
       const table = new Table(kernel, { family, name: TABLE_NAME, clock: MONOTONIC_CLOCK });
       try {
         const { transactions } = await table.destroy();
+        if (transactions > 0) removed.push(family);
         log.info({ family, table: TABLE_NAME }, transactions === 0 ? "no table to remove" : "table removed");
       } catch (error) {
         log.error({ family, table: TABLE_NAME, err: error }, "the table could not be removed");
@@ -50,8 +59,30 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
       netlink: kernel,
       excludeCIDRs,
     };
-    return (await removeLeftovers(options)) ? code : 1;
+    if (!(await removeLeftovers(options))) code = 1;
+    for (const family of await returned(kernel, removed)) {
+      const hint = "end nft-proxier or kube-proxy on this node first, then run it again";
+      log.error(
+        { family, table: TABLE_NAME, hint },
+        "the table is back: a program that still runs has written it again",
+      );
+      code = 1;
+    }
+    return code;
   } finally {
     await kernel.close();
   }
+}
+
+/** Those of the families whose table is there again. */
+async function returned(kernel: Pick<Kernel, "tables">, removed: readonly IpFamily[]): Promise<IpFamily[]> {
+  const isThere = async (family: IpFamily): Promise<boolean> =>
+    (await kernel.tables(family)).some(({ table }) => table === TABLE_NAME);
+  for (let waitedMs = 0; removed.length > 0 && waitedMs < RETURN_MS; waitedMs += LOOK_MS) {
+    await sleep(LOOK_MS);
+    const there = await Promise.all(removed.map(isThere));
+    if (there.every(Boolean)) return [...removed];
+  }
+  const there = await Promise.all(removed.map(isThere));
+  return removed.filter((_, index) => there[index]);
 }

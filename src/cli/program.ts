@@ -239,7 +239,7 @@ function addCommands(root: Command, done: Done): void {
 
   command(
     "cleanup",
-    "remove the tables ip kube-proxy and ip6 kube-proxy, copies of a handover, and what kube-proxy's other modes left in iptables-nft and IPVS",
+    "remove the tables ip kube-proxy and ip6 kube-proxy, copies of a handover, the flowtable, and what kube-proxy's other modes left in iptables-nft, in the older iptables and in IPVS",
   )
     .addOption(logLevel())
     .action(async (options: { logLevel: LogLevel }) => {

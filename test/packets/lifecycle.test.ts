@@ -1,6 +1,7 @@
 /** From one run to the next: changes, take-over of a table that is there, other programs' tables, no gap under load, cleanup. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { eventually } from "../lab/eventually.ts";
 import { FAMILIES, type Family } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import {
@@ -252,5 +253,22 @@ describe("cleanup", () => {
 
   test("a second time is no error", async () => {
     expect((await cluster.command(["cleanup"])).code).toBe(0);
+  });
+
+  test("while the daemon runs, which has its tables back at once, cleanup says so and ends with 1", async () => {
+    const daemon = cluster.start(["run", ...(await cluster.write(serviceObjects(cluster.lab, web)))]);
+    const ended = new Promise((resolve) => daemon.once("exit", resolve));
+    const tables = async (): Promise<string> => cluster.node.mustRun(["nft", "list", "tables"]);
+    try {
+      await eventually(async () => expect(await tables()).toContain("table ip6 kube-proxy"));
+      const { code, stderr } = await cluster.command(["cleanup"]);
+      expect(stderr).toContain("the table is back: a program that still runs has written it again");
+      expect(code).toBe(1);
+    } finally {
+      daemon.kill();
+      await ended;
+    }
+    expect((await cluster.command(["cleanup"])).code).toBe(0);
+    expect(await tables()).not.toContain("kube-proxy");
   });
 });

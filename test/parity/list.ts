@@ -39,7 +39,7 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["cleanup"],
     ours: "better",
-    note: "also what its other modes left in iptables-nft and in IPVS, without starting iptables, ipvsadm or ipset; exit code 1 while something is left that only other tools can remove",
+    note: "also what its other modes left in iptables-nft, in the older iptables and in IPVS, without starting iptables, ipvsadm or ipset; exit code 1 while something is left that only other tools can remove",
   },
   { flags: ["init-only"], ours: "same" },
   { flags: ["hostname-override"], fields: ["hostnameOverride"], ours: "same" },

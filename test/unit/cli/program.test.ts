@@ -49,7 +49,7 @@ describe("the command line", () => {
     ],
     [
       ["cleanup", "--help"],
-      ["ip kube-proxy", "iptables-nft"],
+      ["ip kube-proxy", "iptables-nft", "older", "flowtable"],
     ],
     [
       ["handover", "--help"],
