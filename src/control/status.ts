@@ -11,6 +11,7 @@ import type {
   SyncReport,
 } from "../proxier/observer.js";
 import type { Logger } from "../base/logger.js";
+import { remedyFor } from "../proxier/contention.js";
 import { TimeSlice } from "../base/time-slice.js";
 import type { SamplePacket } from "../explain/firewalls.js";
 import { EventRing } from "./event-ring.js";
@@ -269,10 +270,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       const what =
         `${by.join(", ") || "another process"} changed the ${FAMILY[family]} table ${seconds(now - at)} ago: ` +
         `${named(changes)}; repaired in ${Math.round(ms)} ms`;
-      yield {
-        what,
-        remedy: "keep that program from the tables named kube-proxy, or start with --own-table (Linux 6.9)",
-      };
+      yield { what, remedy: remedyFor(by) };
     }
     if (this.#eventsLost !== undefined && now - this.#eventsLost.at < RECENT_MS) {
       const { at, reason } = this.#eventsLost;

@@ -25,6 +25,17 @@ const LOOK_MS = 1000;
 const MAX_PEERS = 16;
 const MAX_NAMES = 5;
 
+/**
+ * What to do about a program that changes our tables. kube-proxy's nftables mode cannot be told from any other user of `nft`: what is seen is that
+ * program, started for each change.
+ * @param by who did it, in words: "nft (pid 12)".
+ */
+export function remedyFor(by: readonly string[]): string {
+  const keep = "keep that program from the tables named kube-proxy, or start with --own-table (Linux 6.9)";
+  if (!by.some((name) => name.startsWith("nft "))) return keep;
+  return `kube-proxy in mode nftables writes by nft: end it where it runs on this node; otherwise ${keep}`;
+}
+
 /** Who changed a table. */
 export type Writer = Pick<ForeignChange, "portId" | "process">;
 
@@ -116,7 +127,7 @@ export class Contention {
     if (this.#closed) return;
     const hint = this.#amongProxiers
       ? "two proxiers serve this node, and packets follow the one that wrote last: end one of them"
-      : "keep that program from the tables named kube-proxy, or start with --own-table (Linux 6.9)";
+      : remedyFor(by);
     log.error({ by, pid: process.pid, hint }, "tables contended by another process");
     for (const observer of observers) observer.contended?.({ by, hint });
     this.#lookLater();

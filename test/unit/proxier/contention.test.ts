@@ -190,6 +190,13 @@ describe("any other program", () => {
     const gaps = rival.undone.slice(-4, -1).map((at, i) => Math.round(rival.undone.slice(-3)[i] - at) / 1000);
     expect(gaps).toEqual([10, 10, 10]);
   });
+
+  it("nft may be kube-proxy's, which starts it for each change: the hint says so", async () => {
+    const rival = new Rival("nft");
+    await rival.fight(113_000);
+    expect(said(CONTENDED)).toMatchObject([{ by: [expect.stringMatching(/^nft /)] }]);
+    expect(said(CONTENDED)[0]["hint"]).toMatch(/^kube-proxy in mode nftables writes by nft: end it .*--own-table/);
+  });
 });
 
 it("a table that cannot be repaired makes /livez 503 in the end, also when no service changes", async () => {
