@@ -127,8 +127,7 @@ async function heapProfile(session: Session, wait: () => Promise<void>, all: boo
     includeObjectsCollectedByMinorGC: all,
   });
   await wait();
-  // What is not collected yet would look as if it were in use.
-  if (!all) await session.post("HeapProfiler.collectGarbage");
+  // It collects garbage first: what is not collected yet would look as if it were in use.
   return (await session.post("HeapProfiler.stopSampling")).profile;
 }
 
