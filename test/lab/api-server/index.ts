@@ -28,13 +28,14 @@
 import { EventEmitter, once } from "node:events";
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from "node:http";
 import { createServer as createTlsServer } from "node:https";
-import type { AddressInfo, Socket } from "node:net";
+import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { promisify } from "node:util";
 import { gzip } from "node:zlib";
 import { Authority, type Certificate, type CertificateOptions } from "./certificates.ts";
 import { answerDiscovery } from "./discovery.ts";
 import { eventFaults } from "./events.ts";
+import { freePort } from "../ports.ts";
 import { Fault, type FaultEffect, type FaultTarget, type StatusEffect } from "./faults.ts";
 import { answerList } from "./lists.ts";
 import { type ApiRequest, readRequest } from "./requests.ts";
@@ -97,11 +98,11 @@ export class ApiServer {
   readonly #opened = new EventEmitter();
   readonly #faults: Fault[] = [];
   #bookmarks: NodeJS.Timeout | undefined;
-  #port: number;
+  #port: number | undefined;
 
   private constructor(options: ApiServerOptions) {
     this.#options = options;
-    this.#port = options.port ?? 0;
+    this.#port = options.port;
     this.tokens = new Set(options.tokens);
     this.#store = new Store({ managedFields: options.managedFields ?? true });
     this.#store.onChange((change) => {
@@ -215,14 +216,16 @@ export class ApiServer {
 
   /** Accepts connections (again), on the same port. */
   async up(): Promise<void> {
+    const { host = "127.0.0.1" } = this.#options;
+    // Not one of those that the kernel gives away: it would, while the server is down.
+    const port = (this.#port ??= await freePort(host));
     await new Promise<void>((resolve, reject) => {
       this.#server.once("error", reject);
-      this.#server.listen(this.#port, this.#options.host ?? "127.0.0.1", () => {
+      this.#server.listen(port, host, () => {
         this.#server.off("error", reject);
         resolve();
       });
     });
-    this.#port = (this.#server.address() as AddressInfo).port;
     this.#bookmarks = setInterval(() => {
       for (const watch of this.#watches) watch.bookmark();
     }, this.#options.bookmarkEveryMs ?? 60_000);

@@ -11,7 +11,8 @@ import {
   parseListenAddress,
   textReply,
 } from "../../../src/observe/http-server.js";
-import { ask, freePort, occupy, send, PATIENT, SLOW } from "./http.js";
+import { freePort } from "../../lab/ports.ts";
+import { ask, occupy, send, PATIENT, SLOW } from "./http.js";
 
 vi.setConfig(SLOW);
 

@@ -1,9 +1,9 @@
 /** Asking the servers, with nothing between us and what they send. */
-import { randomInt } from "node:crypto";
 import { request } from "node:http";
 import { connect, createServer } from "node:net";
 import type { EventRecorder, EventSubject, EventText } from "../../../src/base/events.js";
 import type { Logger } from "../../../src/base/logger.js";
+import { freePort } from "../../lab/ports.ts";
 import { keptIn, type LogLine } from "../../support/log.ts";
 
 /** For `expect.poll`: machines that run tests are busy. */
@@ -47,27 +47,16 @@ export async function send(port: number | undefined, bytes: string): Promise<str
 }
 
 /** Another process's server on a port of its own. */
-export async function occupy(host = "127.0.0.1", port = 0): Promise<{ port: number; free(): Promise<void> }> {
+export async function occupy(
+  host = "127.0.0.1",
+  port?: number,
+): Promise<{ readonly port: number; free(): Promise<void> }> {
+  const own = port ?? (await freePort(host));
   const server = createServer((socket) => socket.destroy());
   await new Promise<void>((resolve, reject) => {
-    server.once("error", reject).listen({ port, host, ipv6Only: true }, resolve);
+    server.once("error", reject).listen({ port: own, host, ipv6Only: true }, resolve);
   });
-  const address = server.address();
-  if (typeof address !== "object" || address === null) throw new Error("the server has no port");
-  return { port: address.port, free: async () => new Promise((resolve) => void server.close(() => resolve())) };
-}
-
-/** A port that nobody has: below those that the kernel gives away by itself, lest it does so a moment later. */
-export async function freePort(): Promise<number> {
-  for (;;) {
-    const port = randomInt(15_000, 32_768);
-    try {
-      await (await occupy("127.0.0.1", port)).free();
-      return port;
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
-    }
-  }
+  return { port: own, free: async () => new Promise((resolve) => void server.close(() => resolve())) };
 }
 
 export interface Journal {

@@ -12,7 +12,8 @@ import {
   type PortOptions,
   type ServedPort,
 } from "../../../src/observe/ports.js";
-import { type Answer, ask, freePort, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";
+import { freePort } from "../../lab/ports.ts";
+import { type Answer, ask, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";
 
 vi.setConfig(SLOW);
 

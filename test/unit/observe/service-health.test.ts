@@ -4,7 +4,8 @@ import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { HealthCheck, IpFamily } from "../../../src/model/types.js";
 import { ServiceHealth } from "../../../src/observe/service-health.js";
-import { ask, freePort, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";
+import { freePort } from "../../lab/ports.ts";
+import { ask, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";
 
 vi.setConfig(SLOW);
 
