@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { Transport } from "../lab/agent.ts";
 import { FAMILIES, type Family } from "../lab/topology.ts";
+import { evenSpreadProbability, UNLIKELY } from "./support/chi-squared.ts";
 import { Cluster } from "./support/cluster.ts";
 import {
   clusterIP,
@@ -97,7 +98,7 @@ async function choices(to: Target, family: Family, protocol: Transport, connecti
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 describe("the first draw", () => {
-  // 24 clients of each way in, one connection each, of three endpoints. Chi-squared with two degrees of freedom: above 21 once in 36,000.
+  // 24 clients of each way in, one connection each, of three endpoints: 144 draws.
   test("is of all endpoints alike", async () => {
     const pods = (
       await Promise.all(
@@ -107,8 +108,7 @@ describe("the first draw", () => {
       )
     ).flat();
     const counts = ["a", "b", "r1"].map((pod) => pods.filter((name) => name === pod).length);
-    const fair = pods.length / counts.length;
-    expect(counts.reduce((sum, count) => sum + (count - fair) ** 2 / fair, 0)).toBeLessThan(21);
+    expect(evenSpreadProbability(counts)).toBeGreaterThan(UNLIKELY);
   });
 });
 

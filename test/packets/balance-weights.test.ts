@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { FAMILIES, PLAN } from "../lab/topology.ts";
-import { weightedSpreadProbability } from "./support/chi-squared.ts";
+import { UNLIKELY, weightedSpreadProbability } from "./support/chi-squared.ts";
 import { addClients, answers, clientAddresses, inParallel } from "./support/clients.ts";
 import { Cluster } from "./support/cluster.ts";
 import {
@@ -72,14 +72,14 @@ for (const [what, to, weights] of cases) {
       const pods = Object.keys(weights);
       expect([...counts.keys()].sort()).toEqual(pods);
       const drawn = pods.map((pod) => counts.get(pod) ?? 0);
-      expect(weightedSpreadProbability(drawn, Object.values(weights))).toBeGreaterThan(1e-6);
+      expect(weightedSpreadProbability(drawn, Object.values(weights))).toBeGreaterThan(UNLIKELY);
       // It is a test that can fail: an even spread is not like this.
       expect(
         weightedSpreadProbability(
           drawn,
           pods.map(() => 1),
         ),
-      ).toBeLessThan(1e-6);
+      ).toBeLessThan(UNLIKELY);
     },
   );
 }

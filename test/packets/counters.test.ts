@@ -144,8 +144,8 @@ test(`${CONNECTIONS} connections over ${SERVICES} services are counted, through 
     await connect(round);
     if (round === 5) {
       await stop();
-      // What came while an element was replaced is written behind it: a kill in between loses that.
-      await sleep(patience(1000));
+      // What came while an element was replaced is written behind it: a kill in between loses that. Writes are logged.
+      for (let written = -1; written !== log.length; await sleep(patience(1000))) written = log.length;
     }
     if (round === 6) await Promise.all([end("SIGKILL"), connect(++round)]);
     if (round === 8) {

@@ -1,6 +1,7 @@
 /** Node ports on this node's loopback addresses: where they are asked for, by every protocol, and for no one else's packets. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
+import { EVENTUALLY_MS } from "../lab/eventually.ts";
 import { FAMILIES, type AddressPair, type Family, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { Conversation, startEchoServer } from "./support/conversation.ts";
@@ -306,16 +307,16 @@ describe("from the wire, with route_localnet on", () => {
     await cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 0 });
   });
 
-  const knock = async (source: string, destination: string, port: number): Promise<string> => {
-    const probe = { protocol: "tcp", source, destination, port, timeoutMs: 300 } as const;
+  const knock = async (source: string, destination: string, port: number, timeoutMs = 300): Promise<string> => {
+    const probe = { protocol: "tcp", source, destination, port, timeoutMs } as const;
     const [outcome] = await cluster.lab.client.agent().probe(probe);
     return outcome.result === "ok" ? outcome.name : outcome.result;
   };
 
   test("programs on the node's loopback are reached without the option: the test sees what it looks for", async () => {
     await apply({});
-    expect(await knock(PLAN.client.ip, "127.0.0.1", LOCAL_PORT)).toBe("node");
-    expect(["a", "c", "r1"]).toContain(await knock(SPOOFED, PLAN.node.ip, nodePortOf(web.n)));
+    expect(await knock(PLAN.client.ip, "127.0.0.1", LOCAL_PORT, EVENTUALLY_MS)).toBe("node");
+    expect(["a", "c", "r1"]).toContain(await knock(SPOOFED, PLAN.node.ip, nodePortOf(web.n), EVENTUALLY_MS));
   });
 
   test("neither they nor node ports are with it, and nothing comes from a loopback address", async () => {
@@ -323,7 +324,7 @@ describe("from the wire, with route_localnet on", () => {
     expect(await knock(PLAN.client.ip, "127.0.0.1", LOCAL_PORT)).toBe("timeout");
     expect(await knock(PLAN.client.ip, "127.0.0.1", nodePortOf(web.n))).toBe("timeout");
     expect(await knock(SPOOFED, PLAN.node.ip, nodePortOf(web.n))).toBe("timeout");
-    expect(["a", "c", "r1"]).toContain(await knock(PLAN.client.ip, PLAN.node.ip, nodePortOf(web.n)));
+    expect(["a", "c", "r1"]).toContain(await knock(PLAN.client.ip, PLAN.node.ip, nodePortOf(web.n), EVENTUALLY_MS));
   });
 
   test("the node's own node ports on loopback work as ever", async () => {

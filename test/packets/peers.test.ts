@@ -9,6 +9,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest
 import type { KubeJson } from "../lab/api-server/index.ts";
 import { EVENTUALLY_MS } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";
+import { watchWithoutCore } from "../lab/stolen.ts";
 import { Api } from "./support/api.ts";
 import { Cluster } from "./support/cluster.ts";
 import {
@@ -39,6 +40,7 @@ interface Line {
   readonly msg: string;
   readonly by?: unknown;
   readonly family?: unknown;
+  readonly cause?: unknown;
 }
 
 /** One program, and what it has said so far. */
@@ -121,11 +123,16 @@ async function start(name: string, service: ServiceSpec): Promise<Proxier> {
   return proxier;
 }
 
-async function becomes(row: Row, limitMs: number): Promise<void> {
-  for (const start = performance.now(); ;) {
-    const wrong = await checkRow(cluster, row, { answerMs: 300 });
+/** Within that time, without what other programs and other machines took of it from the program that writes. */
+async function becomes(row: Row, { process: { pid } }: Proxier, limitMs: number): Promise<void> {
+  const start = performance.now();
+  const withoutCore = watchWithoutCore(pid!, process.pid);
+  // A machine that is busy answers late.
+  for (let answerMs = 300; ; answerMs = Math.min(2 * answerMs, 5000)) {
+    const began = performance.now();
+    const wrong = await checkRow(cluster, row, { answerMs });
     if (wrong.length === 0) return;
-    if (performance.now() - start > limitMs) throw new Error(`not within ${limitMs} ms:\n${wrong.join("\n")}`);
+    if (began - start - withoutCore() > limitMs) throw new Error(`not within ${limitMs} ms:\n${wrong.join("\n")}`);
   }
 }
 
@@ -141,10 +148,13 @@ test("two `run`s with different manifests say once that the other runs, and back
     expect(one.errors).toMatchObject([{ msg: CONTENDED, by: [`nft-proxier (pid ${other.process.pid})`] }]);
   }
 
-  // A change of a service is written whether a repair waits or not, with all that it is the first to need.
+  // A change of a service is written whether a repair waits or not, with all that it is the first to need. The other one is halted
+  // meanwhile: it would undo the change at its next repair, which can be before packets have shown it.
   const before = first.repairs;
+  second.process.kill("SIGSTOP");
   await write("first", "news", ...serviceObjects(cluster.lab, news));
-  await becomes(serves(news, "a", "b"), patience(4000));
+  await becomes(serves(news, "a", "b"), first, patience(4000));
+  second.process.kill("SIGCONT");
   expect(first.repairs - before).toBeLessThanOrEqual(2);
 
   const until = performance.now() + 10_000;
@@ -157,17 +167,16 @@ test("two `run`s with different manifests say once that the other runs, and back
   }
 
   await second.ended("SIGTERM");
-  await becomes(serves(web, "a"), patience(5000));
+  await becomes(serves(web, "a"), first, patience(5000));
   await expect.poll(() => first.count(OVER), BOTH).toBe(1);
   expect(first.errors).toHaveLength(1);
-  // From here on a repair is immediate again.
-  // By family: the last repair of the contention may still come, and is not the one that follows the flush.
-  const beforeFlush = first.lines.length;
-  await cluster.lab.node.mustRun(["nft", "flush", "ruleset"]);
+  // From here on a repair is immediate again. By cause: the last repairs of the contention may still come while nft starts.
   const repairedFamilies = () => {
-    const repaired = first.lines.slice(beforeFlush).filter(({ msg }) => msg.includes("repaired"));
+    const repaired = first.lines.filter(({ msg, cause }) => msg.includes("repaired") && cause === "table-deleted");
     return new Set(repaired.map(({ family }) => family));
   };
+  expect(repairedFamilies()).toEqual(new Set());
+  await cluster.lab.node.mustRun(["nft", "flush", "ruleset"]);
   await expect.poll(repairedFamilies, BOTH).toEqual(new Set(["ip", "ip6"]));
   expect(await checkRow(cluster, serves(web, "a"))).toEqual([]);
   expect(await checkRow(cluster, serves(news, "a", "b"))).toEqual([]);
@@ -201,7 +210,7 @@ test("in a cluster the Node has one Event of it, a metric shows it while it last
   expect((await get("http://127.0.0.1:10256/livez")).status).toBe(200);
 
   await theirs.ended("SIGKILL");
-  await becomes(serves(web, "a"), patience(5000));
+  await becomes(serves(web, "a"), ours, patience(5000));
   await expect.poll(contended, BOTH).toEqual(["nftproxier_tables_contended 0", "nftproxier_tables_contended_total 1"]);
   expect(await events()).toHaveLength(1);
   expect(ours.errors).toHaveLength(1);

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { Transport } from "../lab/agent.ts";
 import { FAMILIES, type Family } from "../lab/topology.ts";
-import { evenSpreadProbability } from "./support/chi-squared.ts";
+import { evenSpreadProbability, UNLIKELY } from "./support/chi-squared.ts";
 import { Cluster } from "./support/cluster.ts";
 import {
   clusterIP,
@@ -62,7 +62,7 @@ for (const [what, from, to, pods] of cases) {
     async ([family, protocol]) => {
       const counts = await count(from, to, family, protocol);
       expect([...counts.keys()].sort()).toEqual(pods);
-      expect(evenSpreadProbability([...counts.values()])).toBeGreaterThan(1e-6);
+      expect(evenSpreadProbability([...counts.values()])).toBeGreaterThan(UNLIKELY);
     },
   );
 }

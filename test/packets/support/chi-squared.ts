@@ -1,5 +1,8 @@
 /** Pearson's test against the even spread: is this how a fair draw looks? */
 
+/** What is less likely is no chance: there are some 60 such tests, and together they fail by chance once in 10⁷ runs. */
+export const UNLIKELY = 1e-9;
+
 /** ln Γ(x) for x > 0 (Lanczos, g = 7, n = 9; relative error below 1e-13). */
 function logGamma(x: number): number {
   const coefficients = [
