@@ -8,7 +8,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { buildProgram } from "../lab/build.ts";
+import { buildHelper } from "../lab/build.ts";
 import { type Aim, atMost } from "./aim.ts";
 import { fixed, median, quantile } from "./lib.ts";
 
@@ -67,7 +67,7 @@ export type Recovery = Readonly<Record<string, readonly number[]>>;
 export function measureConntrack(): ConntrackResult {
   process.stderr.write(`measuring conntrack with ${ENTRIES} entries ...\n`);
   const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
-  const program = buildProgram("conntrack", [], "-O2");
+  const program = buildHelper("conntrack");
   const run = (script: string, ...more: readonly number[]): unknown => {
     const child = path(`../native/child/${script}`);
     const counts = [ENTRIES, ROUNDS, ...more].map(String);

@@ -102,7 +102,7 @@ function addonsIn(directory: string): string[] {
     .map((name) => path.join(directory, name));
 }
 
-/** Writes the part that all kernels have in common. The checkout must be built, the lab's agent too; `bundle` is bundleProgram()'s. */
+/** Writes the part that all kernels have in common. The checkout must be built, the lab's agent and helpers too; `bundle` is bundleProgram()'s. */
 export function writeUserland(file: string, bundle: string): void {
   const archive = new CpioWriter(file);
   for (const name of ["dev", "proc", "sys", "run", "tmp", "root", "var", "etc"]) archive.directory(name);

