@@ -35,6 +35,11 @@ export default defineConfig({
       { extends: true, test: { name: "page", include: ["test/page/**/*.test.ts"] } },
       {
         extends: true,
+        // One file at a time: two programs and a load share the machine already.
+        test: { name: "kube-proxy", include: ["test/kube-proxy/**/*.test.ts"], fileParallelism: false },
+      },
+      {
+        extends: true,
         test: { name: "nft", include: ["test/nft-versions/**/*.test.ts"], hookTimeout: patience(300_000) },
       },
     ],

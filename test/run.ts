@@ -11,6 +11,8 @@ import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { checks, passes, root } from "./checks.ts";
+import { fetchIptables } from "./kube-proxy/support/iptables.ts";
+import { kubeProxyMinor } from "./kube-proxy/support/program.ts";
 import { fetchNft, suites } from "./nft-versions/debian-nft.ts";
 import { promtool } from "./page/promtool.ts";
 
@@ -63,6 +65,7 @@ const tiers: readonly Tier[] = [
   { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
   { name: "page", what: "the status page in Chromium; dashboard and alerts", runs: "in-namespaces", apart: true },
   { name: "package", what: "npm pack, installed and run in a clean root", runs: "in-namespaces", apart: true },
+  { name: "kube-proxy", what: "beside kube-proxy itself ($KUBE_PROXY)", runs: "in-namespaces", apart: true },
 ];
 
 const { values: options, positionals: filters } = parseArgs({
@@ -95,6 +98,7 @@ const VARIABLES: readonly (readonly [name: string, what: string])[] = [
   ["LEAKS_COUNT, LEAKS_WORKERS", "rounds of each operation, and worker threads, in the tier leaks"],
   ["ENDURE_SECONDS, ENDURE_SERVICES", "how long packets/endurance lasts, and on how many services"],
   ["DEBIAN_MIRROR", "where other releases' packages come from"],
+  ["KUBE_PROXY", "path of the kube-proxy for the tier kube-proxy"],
 ];
 
 /** A tier that hangs is killed after this long: far more than any needs, so that a run always ends. */
@@ -199,8 +203,14 @@ function makeCleanRoot(): string | undefined {
 function prepare(tier: Tier): string | undefined {
   if (tier.name === "package") return makeCleanRoot();
   try {
+    if (tier.name === "kube-proxy") kubeProxyMinor();
+  } catch (error) {
+    return `cannot run: ${String(error)}`;
+  }
+  try {
     if (tier.name === "page") promtool();
     if (tier.name === "nft" && options["nft-versions"] === "all") for (const suite of suites) fetchNft(suite);
+    if (tier.name === "kube-proxy") fetchIptables();
     return undefined;
   } catch (error) {
     return `could not fetch packages of Debian: ${String(error)}`;
@@ -264,6 +274,7 @@ const apart: readonly { readonly command: string; readonly why: string }[] = [
   { command: "test:kernels", why: "long, downloads: other kernels" },
   { command: "test:nft", why: "downloads: nft of other releases" },
   { command: "test:package", why: "downloads: a cross compiler, a Debian root" },
+  { command: "test:kube-proxy", why: "needs a kube-proxy; downloads: iptables" },
   { command: "bench", why: "needs a quiet machine" },
 ];
 

@@ -100,13 +100,12 @@ export function setUp(family: Family, { nodeAddresses, clusterCIDR, serviceCIDR 
   );
   rule("reject-chain", "reject");
   const serviceKey = `${daddr} . meta l4proto . th dport`;
-  const loopback = family === "ip" ? "127.0.0.0/8" : "::1";
-  const nodePortKey =
-    nodeAddresses === "all"
-      ? `fib daddr type local ${daddr} != ${loopback} meta l4proto . th dport`
-      : `${daddr} @nodeport-ips meta l4proto . th dport`;
+  const everywhere = `${daddr} != ${family === "ip" ? "127.0.0.0/8" : "::1"} meta l4proto . th dport`;
+  const onNodeIPs = `${daddr} @nodeport-ips meta l4proto . th dport`;
+  const [checkedPort, servedPort] =
+    nodeAddresses === "all" ? [everywhere, `fib daddr type local ${everywhere}`] : [onNodeIPs, onNodeIPs];
   rule("service-endpoints-check", `${serviceKey} vmap @no-endpoint-services`);
-  rule("nodeport-endpoints-check", `${nodePortKey} vmap @no-endpoint-nodeports`);
+  rule("nodeport-endpoints-check", `${checkedPort} vmap @no-endpoint-nodeports`);
   declare("map", "firewall-ips", `${service} : verdict`, "destinations that are subject to LoadBalancerSourceRanges");
   rule("firewall-check", `${serviceKey} vmap @firewall-ips`);
   const hairpin = `${addressType} . ${addressType} . inet_proto . inet_service`;
@@ -122,7 +121,7 @@ export function setUp(family: Family, { nodeAddresses, clusterCIDR, serviceCIDR 
     "services",
     `${daddr} @cluster-ips ${family} saddr != ${clusterCIDR} mark set mark or ${MARK} comment "masquerade clusterIP traffic from outside cluster"`,
     `${serviceKey} vmap @service-ips`,
-    `${nodePortKey} vmap @service-nodeports`,
+    `${servedPort} vmap @service-nodeports`,
   );
   return lines;
 }

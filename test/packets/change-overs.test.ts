@@ -13,46 +13,21 @@ import { eventually } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { SILENT } from "../support/log.ts";
-import { Cluster, PODS } from "./support/cluster.ts";
-import { startEchoServer } from "./support/conversation.ts";
-import { Crowd } from "./support/crowd.ts";
+import { changeOver, createCluster, expectNoFailure, SERVICES } from "./support/change-over.ts";
+import type { Cluster } from "./support/cluster.ts";
 import { iptablesTables } from "./support/iptables-mode.ts";
 import { KubeProxyDouble } from "./support/kube-proxy.ts";
-import { type SteadyLoad, type Stream, underSteadyLoad } from "./support/load.ts";
-import {
-  clusterAddress,
-  clusterIP,
-  nodePort,
-  POD_PORT,
-  SERVICE_PORT,
-  serviceObjects,
-  type ServiceSpec,
-} from "./support/objects.ts";
+import { serviceObjects, type ServiceSpec } from "./support/objects.ts";
 
-const OPEN = 1000;
-const NEW_PER_SECOND = 5000;
 /** Between kube-proxy's removal of our table and its own rules. */
 const KUBE_PROXY_STARTS_MS = patience(1000);
-
-const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
-const here: ServiceSpec = { name: "here", n: 2, endpoints: ["b"] };
-const echo: ServiceSpec = { name: "echo", n: 3, endpoints: ["e"] };
-const SERVICES = [web, here, echo];
-const STREAMS: readonly Stream[] = [
-  { from: "client", to: clusterIP(web), protocol: "tcp" },
-  { from: "client", to: nodePort(web), protocol: "tcp" },
-  { from: "b", to: clusterIP(web), protocol: "tcp" },
-  { from: "node", to: clusterIP(here), protocol: "tcp" },
-];
 
 let cluster: Cluster;
 let kernel: NftKernel;
 let run: readonly string[];
 beforeAll(async () => {
-  cluster = await Cluster.create([...PODS, { name: "e", on: "node" }], ["e"]);
+  cluster = await createCluster();
   kernel = await NftKernel.open({ netns: `/run/netns/${cluster.node.name}` });
-  const { namespace, address } = cluster.lab.pod("e");
-  for (const family of FAMILIES) await startEchoServer(namespace, address[family], POD_PORT);
   const objects = SERVICES.flatMap((service) => serviceObjects(cluster.lab, service));
   run = ["run", ...(await cluster.write(objects))];
 });
@@ -102,44 +77,10 @@ async function nftablesModeStarts(): Promise<void> {
   await Promise.all(FAMILIES.map((family) => new KubeProxyDouble(cluster.lab, family).sync(SERVICES)));
 }
 
-/** The connections that are open before `work` exchange data behind it; new ones are opened all the while. */
-async function changeOver(work: () => Promise<unknown>): Promise<SteadyLoad> {
-  const crowds = await Promise.all(
-    FAMILIES.map((family) =>
-      Crowd.open(
-        cluster.lab.client,
-        Array.from({ length: OPEN / FAMILIES.length }, () => ({
-          address: clusterAddress(echo.n)[family],
-          port: SERVICE_PORT,
-        })),
-      ),
-    ),
-  );
-  try {
-    const load = await underSteadyLoad(cluster, STREAMS, NEW_PER_SECOND, async () => {
-      await sleep(200);
-      await work();
-      await sleep(200);
-    });
-    for (const crowd of crowds) expect(await crowd.say("changed over")).toEqual({ ok: crowd.count, ended: [] });
-    const { connections, perSecond, failures } = load;
-    console.log(`${connections} new connections, ${perSecond} a second: ${failures.length} kinds of failure`);
-    return load;
-  } finally {
-    await Promise.all(crowds.map((crowd) => crowd.close()));
-  }
-}
-
-async function expectNoFailure(work: () => Promise<unknown>): Promise<void> {
-  const { failures, connections } = await changeOver(work);
-  expect(failures).toEqual([]);
-  expect(connections).toBeGreaterThan(500);
-}
-
 test("in from kube-proxy's nftables mode, and back: no connection is lost", async () => {
   await nftablesModeStarts();
-  await expectNoFailure(start);
-  await expectNoFailure(async () => {
+  await expectNoFailure(cluster, start);
+  await expectNoFailure(cluster, async () => {
     await endAll();
     await nftablesModeStarts();
   });
@@ -147,11 +88,11 @@ test("in from kube-proxy's nftables mode, and back: no connection is lost", asyn
 
 test("in from kube-proxy's iptables mode, and back behind a handover: no connection is lost", async () => {
   await nft(iptables(SERVICES));
-  await expectNoFailure(async () => {
+  await expectNoFailure(cluster, async () => {
     await start();
     expect(await removeLeftovers({ kernel, log: SILENT, families: FAMILIES, root: "/nowhere" })).toBe(true);
   });
-  await expectNoFailure(async () => {
+  await expectNoFailure(cluster, async () => {
     expect((await cluster.command(["handover"])).code).toBe(0);
     await endAll();
     await iptablesModeStarts();
@@ -161,7 +102,7 @@ test("in from kube-proxy's iptables mode, and back behind a handover: no connect
 test("back to kube-proxy's iptables mode without a handover: new connections fail, open ones stay", async () => {
   await nft(iptables());
   await start();
-  const { failures } = await changeOver(async () => {
+  const { failures } = await changeOver(cluster, async () => {
     await endAll();
     await iptablesModeStarts();
   });
@@ -170,7 +111,7 @@ test("back to kube-proxy's iptables mode without a handover: new connections fai
 
 test("an upgrade, with a handover that nothing needs, and kill -9: no connection is lost", async () => {
   await start();
-  await expectNoFailure(async () => {
+  await expectNoFailure(cluster, async () => {
     expect((await cluster.command(["handover"])).code).toBe(0);
     await endAll();
     await start();

@@ -1,0 +1,103 @@
+/** `preflight` where kube-proxy itself serves: what it says is so. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+
+import type { PreflightReport } from "../../src/preflight/report.ts";
+import { eventually } from "../lab/eventually.ts";
+import { PLAN } from "../lab/topology.ts";
+import { clusterIP, type Manifest, nodePort, type ServiceSpec } from "../packets/support/objects.ts";
+import { checkRow } from "../packets/support/rows.ts";
+import { type Mode, MODES, rulesOf } from "./support/kube-proxy.ts";
+import { Node } from "./support/node.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
+
+let node: Node;
+beforeAll(async () => {
+  node = await Node.create([web]);
+});
+afterAll(async () => node.destroy());
+afterEach(async () => {
+  await node.clear();
+  await node.cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 0 });
+});
+
+async function look(
+  settings: Manifest = {},
+): Promise<{ code: number; report: PreflightReport; says(check: string): string[] }> {
+  const { code, stdout } = await node.cluster.command([
+    "preflight",
+    "--config",
+    await node.configure(settings),
+    "-o",
+    "json",
+  ]);
+  const report = JSON.parse(stdout) as PreflightReport;
+  const says = (check: string): string[] =>
+    report.findings.filter((one) => one.check === check).map(({ level, what }) => `${level}: ${what}`);
+  return { code, report, says };
+}
+
+/** Chains of kube-proxy's that its own tool lists in a table of the family. */
+async function chainsIn(mode: Mode, table: string): Promise<number> {
+  const [text = ""] = await rulesOf(node.cluster.node, mode);
+  const part = text.split(/^\*/m).find((each) => each.startsWith(`${table}\n`)) ?? "";
+  return [...part.matchAll(/^:(KUBE-\S+)/gm)].filter(([, name]) => !/^KUBE-(FIREWALL|IPTABLES-HINT)$/.test(name ?? ""))
+    .length;
+}
+
+describe.each(MODES)("mode %s", (mode) => {
+  test("its mode is told, its ports are its own, and its health and node ports are not in the way", async () => {
+    await node.startKubeProxy(mode);
+    const { report, says } = await look({ nodePortAddresses: ["primary"] });
+    expect(report.findings.filter(({ level }) => level === "problem")).toEqual([]);
+    for (const bind of ["healthzBindAddress 0.0.0.0:10256", "metricsBindAddress 127.0.0.1:10249"]) {
+      expect(report.findings.map(({ what }) => what)).toContainEqual(
+        `${bind} is kube-proxy's, and free when that has ended`,
+      );
+    }
+    const modes = says("mode");
+    if (mode === "nftables") {
+      for (const family of ["ip", "ip6"]) {
+        expect(modes).toContainEqual(
+          expect.stringContaining(`table ${family} kube-proxy is of kube-proxy's nftables mode: taken over`),
+        );
+      }
+    } else if (mode === "iptables-nft") {
+      expect(modes).toContainEqual(
+        expect.stringContaining(`ip nat of iptables-nft has ${await chainsIn(mode, "nat")} chains of kube-proxy's`),
+      );
+      expect(modes).toContainEqual(
+        expect.stringContaining(
+          `ip filter of iptables-nft has ${await chainsIn(mode, "filter")} chains of kube-proxy's`,
+        ),
+      );
+    } else {
+      expect(modes).toContainEqual(
+        expect.stringMatching(
+          /^ok: the older iptables \(.*ip nat: KUBE-\S+ and \d+ more chains\): what kube-proxy has there is removed/,
+        ),
+      );
+    }
+    // And nothing of it was changed.
+    const row = { rule: "", from: "client", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: true } } as const;
+    expect(await checkRow(node.cluster, row)).toEqual([]);
+  });
+});
+
+describe.each(MODES.filter((mode) => mode !== "nftables"))("mode %s, and nodePortAddresses not written out", (mode) => {
+  const elsewhere = nodePort(web, PLAN.nodeOutside);
+
+  test("node ports on other addresses, which would be gone, are named; they were there, and are gone then", async () => {
+    await node.startKubeProxy(mode);
+    const { says } = await look();
+    expect(says("node-ports")).toContainEqual(
+      expect.stringContaining("node ports answer on all of the node's addresses now"),
+    );
+    const row = { rule: "", from: "client", to: elsewhere, protocols: ["tcp"] } as const;
+    expect(await checkRow(node.cluster, { ...row, expect: { pods: ["a", "r1"], masq: true } })).toEqual([]);
+    await node.endAll("SIGTERM");
+    await node.startNftProxier();
+    // What kube-proxy left goes a moment after our rules are in force.
+    await eventually(async () => expect(await checkRow(node.cluster, { ...row, expect: "untouched" })).toEqual([]));
+  });
+});
