@@ -23,6 +23,11 @@ export default defineConfig({
         test: { name: "native", include: ["test/native/**/*.test.ts"], fileParallelism: false },
       },
       { extends: true, test: { name: "packets", include: ["test/packets/**/*.test.ts"] } },
+      // One test holds several change-overs, and the machine is loaded meanwhile.
+      {
+        extends: true,
+        test: { name: "rollback", include: ["test/rollback/**/*.test.ts"], testTimeout: patience(600_000) },
+      },
       { extends: true, test: { name: "leaks", include: ["test/leaks/**/*.test.ts"] } },
       {
         extends: true,

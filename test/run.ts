@@ -64,6 +64,7 @@ const tiers: readonly Tier[] = [
   { name: "nft", what: "what nft prints of our table", runs: "in-namespaces" },
   { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
   { name: "page", what: "the status page in Chromium; dashboard and alerts", runs: "in-namespaces", apart: true },
+  { name: "rollback", what: "upgrade from older versions, rollback to them", runs: "in-namespaces", apart: true },
   { name: "package", what: "npm pack, installed and run in a clean root", runs: "in-namespaces", apart: true },
   { name: "kube-proxy", what: "beside kube-proxy itself ($KUBE_PROXY)", runs: "in-namespaces", apart: true },
 ];
@@ -97,6 +98,7 @@ const VARIABLES: readonly (readonly [name: string, what: string])[] = [
   ["NFT_PROXIER_MAIN", "another program than dist/main.js for the tests that start it"],
   ["LEAKS_COUNT, LEAKS_WORKERS", "rounds of each operation, and worker threads, in the tier leaks"],
   ["ENDURE_SECONDS, ENDURE_SERVICES", "how long packets/endurance lasts, and on how many services"],
+  ["NFT_PROXIER_OLDER", "the versions for the tier rollback, as `npm run test:rollback` sets it"],
   ["DEBIAN_MIRROR", "where other releases' packages come from"],
   ["KUBE_PROXY", "path of the kube-proxy for the tier kube-proxy"],
 ];
@@ -275,6 +277,7 @@ const apart: readonly { readonly command: string; readonly why: string }[] = [
   { command: "test:nft", why: "downloads: nft of other releases" },
   { command: "test:package", why: "downloads: a cross compiler, a Debian root" },
   { command: "test:kube-proxy", why: "needs a kube-proxy; downloads: iptables" },
+  { command: "test:rollback", why: "long, downloads: older versions, built from history" },
   { command: "bench", why: "needs a quiet machine" },
 ];
 

@@ -142,9 +142,12 @@ export class Cluster {
     return this.lab.node.run([...starter, process.execPath, MAIN, ...args]);
   }
 
-  /** As `command`, going on until it is ended or the cluster is destroyed; stderr can be read, and stdout when piped. */
-  start(args: readonly string[], stdout: "ignore" | "pipe" = "ignore"): ChildProcess {
-    return this.lab.node.spawn([process.execPath, MAIN, ...args], { stdio: ["ignore", stdout, "pipe"] });
+  /**
+   * As `command`, going on until it is ended or the cluster is destroyed; stderr can be read, and stdout when piped.
+   * @param main the program, where it is not the one under test.
+   */
+  start(args: readonly string[], stdout: "ignore" | "pipe" = "ignore", main = MAIN): ChildProcess {
+    return this.lab.node.spawn([process.execPath, main, ...args], { stdio: ["ignore", stdout, "pipe"] });
   }
 
   /** Writes manifests and configuration; the Node and ServiceCIDR objects are added unless `bare`. */
