@@ -259,6 +259,8 @@ export class Table extends DeclaredTable {
   async #applyWithRetries(repair: boolean): Promise<ApplyResult> {
     let resynced: string | undefined;
     let readWhole = false;
+    // What a retry finds in force was written by this apply all the same.
+    const written: ApplyResult[] = [];
     for (let retry = 0; ; retry++) {
       const period = this.#observed.announcements.begin();
       let reading: Reading | undefined;
@@ -270,7 +272,8 @@ export class Table extends DeclaredTable {
         resynced ??= reading?.reason;
         readWhole ||= reading?.whole === true;
         this.#drift = joined(this.#drift, reading?.drift);
-        const result = await this.#applyOnce(retry < MAX_RETRIES ? reading?.generation : undefined, repair);
+        await this.#applyOnce(written, retry < MAX_RETRIES ? reading?.generation : undefined, repair);
+        const result = written.reduce(sumOf);
         this.#checks.done(result.transactions > 0, resynced !== undefined);
         const drift = this.#drift;
         this.#drift = undefined;
@@ -418,14 +421,14 @@ export class Table extends DeclaredTable {
     return kind === "elements" && name !== undefined && this.desired.setSpec(name)?.dynamic === true;
   }
 
-  async #applyOnce(expectGeneration: number | undefined, repair: boolean): Promise<ApplyResult> {
+  /** @param written gets the result of each transaction, at least one: also of those before the one that failed. */
+  async #applyOnce(written: ApplyResult[], expectGeneration: number | undefined, repair: boolean): Promise<void> {
     this.#checkOwner();
     const { open, drift } = await this.#insertions.read(this.#kernel, this.ref, repair);
     this.#drift = joined(this.#drift, insertionDrift(drift));
     await this.#observed.readUnknownSets();
     await this.#observed.readHandles();
     const expect = { generation: expectGeneration };
-    const results: ApplyResult[] = [];
     const { gracePeriodMs = DEFAULT_GRACE_PERIOD_MS, pieceElements = PIECE_ELEMENTS } = this.#options;
     const { state } = this.#observed;
     const isFirst = typeof this.#leftovers === "string";
@@ -446,11 +449,11 @@ export class Table extends DeclaredTable {
         buildPlan({ ...this.#planBasis(leftovers.chains), chains, sets, flushMaps }, phases),
         expect,
       );
-      results.push(result);
+      written.push(result);
       outgoing.settle(sets, this.#clock.now() + gracePeriodMs, carried);
     };
     try {
-      results.push(...(await this.#writeChainsAhead(snapshot, expect)));
+      written.push(...(await this.#writeChainsAhead(snapshot, expect)));
       await inTurn(outgoing.pieces(pieceElements), write);
       await outgoing.settled();
     } catch (error) {
@@ -464,7 +467,6 @@ export class Table extends DeclaredTable {
     }
     for (const name of snapshot.retired) this.desired.retired.delete(name);
     this.desired.forgetVerdicts(snapshot.chains, this.#observed.state.chains);
-    return results.reduce(sumOf);
   }
 
   async #write(

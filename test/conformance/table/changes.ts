@@ -1,9 +1,9 @@
 /** Restarts, what cannot be changed in place, and elements over time. */
 import { expect, it } from "vitest";
-import type { ElementBatch, Kernel } from "../../../src/kernel/types.js";
+import type { Kernel } from "../../../src/kernel/types.js";
 import { Table } from "../../../src/table/index.js";
 import { snapshot } from "../../support/snapshot.ts";
-import { ip, pack, unpack } from "../../support/operations.ts";
+import { ip, pack } from "../../support/operations.ts";
 import {
   counter,
   drop,
@@ -22,11 +22,6 @@ import {
 } from "./build.js";
 
 export function restarting(kernel: () => Kernel): void {
-  const elementsOf = async (name: string): Promise<ElementBatch> => {
-    const set = (await kernel().sets(OWN)).find((info) => info.set === name);
-    if (set === undefined) throw new Error(`no set ${name}`);
-    return kernel().elements(OWN, set);
-  };
   it("keeps what is the same, rule handles and all, and removes what is not desired", async () => {
     const before = serviceTable(kernel());
     before.service(1, 2);
@@ -68,80 +63,6 @@ export function restarting(kernel: () => Kernel): void {
     expect(endpoints.kernelValue(indexed(1, 0))).toEqual(endpoint("10.0.1.1"));
     endpoints.put(indexed(1, 0), endpoint("10.0.1.1"));
     expect(operations(await table.apply())).toBe("chain -3 rule -3 set -1");
-  });
-
-  it("takes a table over that looks quite different", async () => {
-    const ref = OWN;
-    await kernel().commit([
-      { op: "add", kind: "table", ...ref },
-      { op: "add", kind: "chain", ...ref, chain: "services" },
-      { op: "add", kind: "chain", ...ref, chain: "svc-1" },
-      { op: "add", kind: "chain", ...ref, chain: "svc-2" },
-      { op: "add", kind: "chain", ...ref, chain: "nat-prerouting", base: { type: "filter", hook: 0, priority: 0 } },
-      { op: "add", kind: "set", ...ref, set: "vips", flags: 0, keyType: 7, keyLen: 4 },
-      { op: "add", kind: "set", ...ref, set: "theirs", flags: 8, keyType: 7, keyLen: 4, dataType: 0xffffff00 },
-      { op: "add", kind: "elements", ...ref, set: "vips", elements: pack([{ key: "1.2.3.4" }]) },
-      {
-        op: "add",
-        kind: "elements",
-        ...ref,
-        set: "theirs",
-        elements: pack([
-          { key: "1.2.3.4", data: { verdict: "goto", chain: "svc-1" } },
-          { key: "1.2.3.5", data: { verdict: "jump", chain: "svc-2" } },
-        ]),
-      },
-      {
-        op: "add",
-        kind: "rule",
-        ...ref,
-        chain: "services",
-        exprs: [
-          { type: "payload", base: 1, offset: 16, len: 4, dreg: 1 },
-          { type: "lookup", set: "theirs", sreg: 1, dreg: 0 },
-        ],
-      },
-      {
-        op: "add",
-        kind: "rule",
-        ...ref,
-        chain: "svc-1",
-        exprs: [
-          { type: "payload", base: 1, offset: 16, len: 4, dreg: 1 },
-          { type: "lookup", set: "vips", sreg: 1 },
-        ],
-      },
-      {
-        op: "add",
-        kind: "rule",
-        ...ref,
-        chain: "nat-prerouting",
-        exprs: [{ type: "immediate", dreg: 0, data: { verdict: "jump", chain: "services" } }],
-      },
-    ]);
-    const clock = new TestClock();
-    const { table, service } = serviceTable(kernel(), { clock });
-    service(1, 1);
-    const result = await table.apply();
-    expect(result.transactions).toBe(2);
-    // What a packet that is under way in their rules may still look up, and the chains that it leads to, for a grace period.
-    expect((await kernel().rules(OWN)).map((info) => info.chain)).not.toContain("svc-1");
-    expect(unpack(await elementsOf("theirs")).map(({ key }) => key)).toEqual(["01020304", "01020305"]);
-    expect(result.applyAgainMs).toBe(500);
-    clock.advance(499);
-    expect((await table.apply()).transactions).toBe(0);
-    clock.advance(1);
-    expect(operations(await table.apply())).toBe("chain -2 set -1");
-    expect((await kernel().chains(OWN)).map((info) => info.chain).toSorted()).toEqual([
-      "draw-1",
-      "nat-prerouting",
-      "services",
-    ]);
-    expect((await kernel().sets(OWN)).map((info) => info.set).toSorted()).toEqual(["endpoints", "vips"]);
-    expect((await table.apply()).transactions).toBe(0);
-    const fresh = serviceTable(kernel());
-    fresh.service(1, 1);
-    expect((await fresh.table.apply()).transactions).toBe(0);
   });
 
   it("leaves what packets put into a dynamic set alone", async () => {

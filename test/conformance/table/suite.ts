@@ -8,6 +8,7 @@ import { catchAll, checksInTurn, drift, insertions, others } from "./drift.js";
 import { notOwning, owning } from "./owning.js";
 import { pieces } from "./pieces.js";
 import { readingAhead } from "./reading-ahead.js";
+import { takingOver } from "./taking-over.js";
 import { watching } from "./watching.js";
 
 /** What the Table must do on every kernel; `facts`: what this one can. */
@@ -22,6 +23,7 @@ export function describeTable(name: string, open: OpenKernelWorld, facts = OF_TH
     afterEach(() => world.close());
     describe("applying", () => applying(() => kernel));
     describe("restarting", () => restarting(() => kernel));
+    describe("taking a table over", () => takingOver(() => kernel));
     describe("what cannot be changed in place", () => recreating(() => kernel));
     describe("elements", () => elements(() => kernel));
     describe("elements in pieces", () => pieces(() => world));

@@ -1,0 +1,158 @@
+/** The first write into a table that another owner, or a former layout of ours, filled. */
+import { expect, it } from "vitest";
+import type { ElementBatch, Kernel, Op } from "../../../src/kernel/types.js";
+import { commentData } from "../../../src/table/rules/text.js";
+import { pack, unpack } from "../../support/operations.ts";
+import { jump, operations, OWN, rule, serviceTable, TestClock } from "./build.js";
+
+const THEIRS = { set: "theirs", flags: 8, keyType: 7, keyLen: 4, dataType: 0xffffff00 } as const;
+
+/** A hook, whose rule looks packets up in a map of theirs: one element goes to `chain`, the other to a chain that only they have. */
+function formerTable(chain: string, comment?: string): Op[] {
+  const userdata = commentData(comment);
+  const elements = [
+    { key: "1.2.3.4", data: { verdict: "goto", chain } },
+    { key: "1.2.3.5", data: { verdict: "goto", chain: "svc-1" } },
+  ] as const;
+  return [
+    { op: "add", kind: "table", ...OWN },
+    { op: "add", kind: "chain", ...OWN, chain, ...(userdata === undefined ? {} : { userdata }) },
+    { op: "add", kind: "chain", ...OWN, chain: "svc-1" },
+    { op: "add", kind: "chain", ...OWN, chain: "prerouting", base: { type: "nat", hook: 0, priority: -100 } },
+    { op: "add", kind: "set", ...OWN, ...THEIRS },
+    { op: "add", kind: "elements", ...OWN, set: "theirs", elements: pack(elements) },
+    { op: "add", kind: "rule", ...OWN, chain, exprs: [{ type: "counter" }] },
+    { op: "add", kind: "rule", ...OWN, chain: "svc-1", exprs: [{ type: "counter" }] },
+    {
+      op: "add",
+      kind: "rule",
+      ...OWN,
+      chain: "prerouting",
+      exprs: [
+        { type: "payload", base: 1, offset: 16, len: 4, dreg: 1 },
+        { type: "lookup", set: "theirs", sreg: 1, dreg: 0 },
+      ],
+    },
+  ];
+}
+
+export function takingOver(kernel: () => Kernel): void {
+  const elementsOf = async (name: string): Promise<ElementBatch> => {
+    const set = (await kernel().sets(OWN)).find((info) => info.set === name);
+    if (set === undefined) throw new Error(`no set ${name}`);
+    return kernel().elements(OWN, set);
+  };
+  const chains = async (): Promise<string[]> => (await kernel().chains(OWN)).map(({ chain }) => chain).toSorted();
+  const sets = async (): Promise<string[]> => (await kernel().sets(OWN)).map(({ set }) => set).toSorted();
+  const generation = async (): Promise<number> => (await kernel().generation()).id;
+
+  it("takes a table over that looks quite different", async () => {
+    const ref = OWN;
+    await kernel().commit([
+      { op: "add", kind: "table", ...ref },
+      { op: "add", kind: "chain", ...ref, chain: "services" },
+      { op: "add", kind: "chain", ...ref, chain: "svc-1" },
+      { op: "add", kind: "chain", ...ref, chain: "svc-2" },
+      { op: "add", kind: "chain", ...ref, chain: "nat-prerouting", base: { type: "filter", hook: 0, priority: 0 } },
+      { op: "add", kind: "set", ...ref, set: "vips", flags: 0, keyType: 7, keyLen: 4 },
+      { op: "add", kind: "set", ...ref, ...THEIRS },
+      { op: "add", kind: "elements", ...ref, set: "vips", elements: pack([{ key: "1.2.3.4" }]) },
+      {
+        op: "add",
+        kind: "elements",
+        ...ref,
+        set: "theirs",
+        elements: pack([
+          { key: "1.2.3.4", data: { verdict: "goto", chain: "svc-1" } },
+          { key: "1.2.3.5", data: { verdict: "jump", chain: "svc-2" } },
+        ]),
+      },
+      {
+        op: "add",
+        kind: "rule",
+        ...ref,
+        chain: "services",
+        exprs: [
+          { type: "payload", base: 1, offset: 16, len: 4, dreg: 1 },
+          { type: "lookup", set: "theirs", sreg: 1, dreg: 0 },
+        ],
+      },
+      {
+        op: "add",
+        kind: "rule",
+        ...ref,
+        chain: "svc-1",
+        exprs: [
+          { type: "payload", base: 1, offset: 16, len: 4, dreg: 1 },
+          { type: "lookup", set: "vips", sreg: 1 },
+        ],
+      },
+      {
+        op: "add",
+        kind: "rule",
+        ...ref,
+        chain: "nat-prerouting",
+        exprs: [{ type: "immediate", dreg: 0, data: { verdict: "jump", chain: "services" } }],
+      },
+    ]);
+    const clock = new TestClock();
+    const { table, service } = serviceTable(kernel(), { clock });
+    service(1, 1);
+    const result = await table.apply();
+    expect(result.transactions).toBe(2);
+    // What a packet that is under way in their rules may still look up, and the chains that it leads to, for a grace period.
+    expect((await kernel().rules(OWN)).map((info) => info.chain)).not.toContain("svc-1");
+    expect(unpack(await elementsOf("theirs")).map(({ key }) => key)).toEqual(["01020304", "01020305"]);
+    expect(result.applyAgainMs).toBe(500);
+    clock.advance(499);
+    expect((await table.apply()).transactions).toBe(0);
+    clock.advance(1);
+    expect(operations(await table.apply())).toBe("chain -2 set -1");
+    expect(await chains()).toEqual(["draw-1", "nat-prerouting", "services"]);
+    expect(await sets()).toEqual(["endpoints", "vips"]);
+    expect((await table.apply()).transactions).toBe(0);
+    const fresh = serviceTable(kernel());
+    fresh.service(1, 1);
+    expect((await fresh.table.apply()).transactions).toBe(0);
+  });
+
+  for (const { title, chain, comment, hooked, services, transactions } of [
+    {
+      title: "has another comment",
+      chain: "draw-1",
+      comment: "from before",
+      hooked: false,
+      services: [1],
+      transactions: 1,
+    },
+    { title: "gets a hook", chain: "nat-output", hooked: true, services: [1], transactions: 2 },
+    {
+      title: "is made anew behind new ones",
+      chain: "draw-1",
+      comment: "from before",
+      hooked: false,
+      services: [1, 2],
+      transactions: 2,
+    },
+  ]) {
+    it(`leaves nothing of the former table at once where its map holds on to a chain that ${title}`, async () => {
+      await kernel().commit(formerTable(chain, comment));
+      const before = await generation();
+      const { table, service } = serviceTable(kernel());
+      for (const count of services) service(count, count);
+      if (hooked)
+        table.chain({ chain, base: { type: "nat", hook: 3, priority: -100 }, rules: [rule(jump("services"))] });
+      const result = await table.apply();
+      // Chains that nothing goes to yet, where there are any; then all the rest in one, without a grace period.
+      expect([result.transactions, (await generation()) - before]).toEqual([transactions, transactions]);
+      expect(result.applyAgainMs).toBeUndefined();
+      const draws = services.map((count) => `draw-${count}`);
+      expect(await chains()).toEqual([...draws, "nat-prerouting", "services", ...(hooked ? [chain] : [])].toSorted());
+      expect(await sets()).toEqual(["endpoints", "vips"]);
+      const remade = (await kernel().chains(OWN)).find((info) => info.chain === chain);
+      expect([remade?.userdata, remade?.base?.hook]).toEqual([undefined, hooked ? 3 : undefined]);
+      expect((await table.apply()).transactions).toBe(0);
+      expect(await table.check()).toBe("same");
+    });
+  }
+}
