@@ -291,8 +291,8 @@ export class Table extends DeclaredTable {
           readWhole = false;
           continue;
         }
-        if (this.#leftovers === "kept" && failure instanceof KernelError && failure.code === "refused") {
-          // An element that stays may hold on to a chain that has to go.
+        if (this.#leftovers === "kept" && faulty.some(({ kind, errno }) => kind === "chain" && errno === "EBUSY")) {
+          // An element that stays holds on to a chain that is made anew. Anything else is refused without leftovers, too, and they stay.
           this.#leftovers = undefined;
           if (retry < MAX_RETRIES) continue;
         }

@@ -155,4 +155,21 @@ export function takingOver(kernel: () => Kernel): void {
       expect(await table.check()).toBe("same");
     });
   }
+
+  it("keeps what packets may be under way in although a first write was refused for something else", async () => {
+    await kernel().commit(formerTable("svc-2"));
+    const clock = new TestClock();
+    const { table, service } = serviceTable(kernel(), { clock });
+    service(1, 1);
+    // A jump to a base chain: refused by every kernel.
+    table.chain({ chain: "bad", rules: [rule(jump("nat-prerouting"))] });
+    await expect(table.apply()).rejects.toMatchObject({ code: "refused", faulty: [{ kind: "rule", chain: "bad" }] });
+    table.removeChain("bad");
+    expect((await table.apply()).applyAgainMs).toBe(500);
+    expect(unpack(await elementsOf("theirs")).map(({ key }) => key)).toEqual(["01020304", "01020305"]);
+    expect(await chains()).toEqual(["draw-1", "nat-prerouting", "services", "svc-1", "svc-2"]);
+    clock.advance(500);
+    expect(operations(await table.apply())).toBe("chain -2 set -1");
+    expect(await sets()).toEqual(["endpoints", "vips"]);
+  });
 }
