@@ -1,7 +1,7 @@
 /** What signals do to the program, as PID 1 of a PID namespace: there, what it does not catch is lost. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -67,23 +67,43 @@ async function startAsInit(args: readonly string[], node: readonly string[] = []
   }
 }
 
+/** What each thread of a program does: its name, state and, asleep, where in the kernel. */
+function threads(pid: number): string {
+  const read = (file: string): string => (existsSync(file) ? readFileSync(file, "latin1") : "");
+  const tasks = existsSync(`/proc/${pid}/task`) ? readdirSync(`/proc/${pid}/task`) : [];
+  return tasks
+    .map((tid) => {
+      const [, name = "", state = ""] = /\((.*)\) (\S)/.exec(read(`/proc/${pid}/task/${tid}/stat`)) ?? [];
+      return `${name} ${state} ${read(`/proc/${pid}/task/${tid}/wchan`)}`;
+    })
+    .join(", ");
+}
+
 /**
- * Signals, and returns how long the program took to end, ms; undefined: longer than the limit, without the time in which other
- * programs had the cores, or another machine of the same host.
+ * Signals; undefined: the program ended within the limit, without the time in which the machine stood still or other programs had
+ * the cores. Else what it was doing when that was over.
  */
-async function endBy(signal: NodeJS.Signals, { parent, pid }: Started, limitMs: number): Promise<number | undefined> {
+async function lateEnd(
+  signal: NodeJS.Signals,
+  { parent, pid, log }: Started,
+  limitMs: number,
+): Promise<string | undefined> {
   const ended = once(parent, "exit").then(() => true);
   const from = performance.now();
-  const withoutCore = watchWithoutCore(pid);
+  const withoutCore = watchWithoutCore(pid, parent.pid!, process.pid);
   process.kill(pid, signal);
-  const since = (): number => performance.now() - from;
-  while (since() - withoutCore() < limitMs) {
-    if (await Promise.race([ended, sleep(20, false, { ref: false })])) return since();
+  for (;;) {
+    // Before the wait: what comes after it is not asked when the program has ended in it, however late this process is.
+    const over = performance.now() - from - withoutCore() > limitMs;
+    if (await Promise.race([ended, sleep(20, false, { ref: false })])) return undefined;
+    if (over) break;
   }
+  const took = `${Math.round(performance.now() - from)} ms, ${Math.round(withoutCore())} of these without a core`;
+  const late = `${took}: ${threads(pid)}; log: ${log()}`;
   // It may end just now.
   if (children(parent.pid!).includes(pid)) process.kill(pid, "SIGKILL");
   await ended;
-  return undefined;
+  return late;
 }
 
 /** From Node's boot, some tens of ms, to a program that serves. */
@@ -95,18 +115,19 @@ async function second(): Promise<number> {
   const started = await startAsInit(["run", "--manifests", directory]);
   await expect.poll(() => withMessage(started, "rules in force").length).toBe(1);
   const tookMs = performance.now() - from;
-  await endBy("SIGTERM", started, patience(30_000));
+  await lateEnd("SIGTERM", started, patience(30_000));
   return Math.max(patience(1000), tookMs);
 }
 
-/** The moments after which SIGTERM did not end the program in time. */
-async function lateMoments(args: readonly string[]): Promise<number[]> {
+/** The moments after which SIGTERM did not end the program in time, and what it did instead. */
+async function lateMoments(args: readonly string[]): Promise<string[]> {
   const limitMs = await second();
-  const late: number[] = [];
+  const late: string[] = [];
   for (const moment of MOMENTS_MS) {
     const started = await startAsInit(args);
     await sleep(moment);
-    if ((await endBy("SIGTERM", started, limitMs)) === undefined) late.push(moment);
+    const found = await lateEnd("SIGTERM", started, limitMs);
+    if (found !== undefined) late.push(`SIGTERM after ${moment} ms: ${found}`);
   }
   return late;
 }
@@ -151,7 +172,7 @@ test("SIGUSR1 during Node's boot opens no inspector, with the flag that the imag
   }
   await expect.poll(() => withMessage(started, "rules in force").length).toBe(1);
   expect(await listening()).toBe("");
-  expect(await endBy("SIGTERM", started, patience(30_000))).toBeDefined();
+  expect(await lateEnd("SIGTERM", started, patience(30_000))).toBeUndefined();
 });
 
 test("SIGUSR1 logs the status and opens no port; SIGHUP and SIGUSR2 are logged and ignored", async () => {
@@ -175,7 +196,7 @@ test("SIGUSR1 logs the status and opens no port; SIGHUP and SIGUSR2 are logged a
   expect(await listening()).toBe("");
   process.kill(started.pid, "SIGUSR1");
   await expect.poll(() => withMessage(started, "status").length).toBe(2);
-  expect(await endBy("SIGTERM", started, patience(30_000))).toBeDefined();
+  expect(await lateEnd("SIGTERM", started, patience(30_000))).toBeUndefined();
   expect(withMessage(started, "ending; the rules stay in place")).toHaveLength(1);
 });
 
@@ -201,6 +222,6 @@ test("each start says once what is in force, also where nothing was to be writte
       ip: { services: 1, endpoints: 2, transactions, operations },
       ip6: { services: 1, endpoints: 0, transactions, operations },
     });
-    expect(await endBy("SIGTERM", started, patience(30_000))).toBeDefined();
+    expect(await lateEnd("SIGTERM", started, patience(30_000))).toBeUndefined();
   }
 });
