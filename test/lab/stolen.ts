@@ -4,20 +4,9 @@ import { readdirSync, readFileSync } from "node:fs";
 import { standstillMs } from "./standstill.ts";
 
 /** Of each processor since boot, ms: steal of /proc/stat, in ticks of 10 ms. */
-export function stolenMs(): number[] {
+function stolenMs(): number[] {
   const lines = readFileSync("/proc/stat", "latin1").matchAll(/^cpu\d+ (.*)$/gm);
   return Array.from(lines, ([, columns = ""]) => Number(columns.split(" ")[7] ?? "0") * 10);
-}
-
-/** Begins to watch; what it returns says which share of the processors' time has been stolen since, 0 to 1. */
-export function watchStolen(): () => number {
-  const from = performance.now();
-  const before = stolenMs();
-  return () => {
-    const now = stolenMs();
-    const stolen = now.reduce((sum, ms, cpu) => sum + ms - (before[cpu] ?? 0), 0);
-    return stolen / Math.max(1, (performance.now() - from) * now.length);
-  };
 }
 
 /** How long a thread has been ready to run and had no core, ms: schedstat's second number (CONFIG_SCHED_INFO). */
@@ -40,7 +29,7 @@ function waits(pid: number): [task: string, ms: number][] {
 }
 
 /**
- * Begins to watch; what it returns says for how long since these processes could not run, as other programs or other machines did, ms: at
+ * Begins to watch; what it returns says for how long since the machine stood still, or these processes could not run, as other programs or other machines did, ms: at
  * least as long as the machine stood still, or else the sum of what their threads waited, as each may have waited for the other.
  * Call it now and then: what a thread waited is lost once it has ended.
  */

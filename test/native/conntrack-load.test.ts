@@ -54,5 +54,6 @@ test("200,000 entries: a full pass in the time of a bare dump, with 20 MB at mos
   const best = (of: (pass: Measured["passes"][number]) => number): number => Math.min(...passes.map(of));
   expect(best(({ groupedMs }) => groupedMs) / best(({ bareMs }) => bareMs)).toBeLessThan(2);
   expect(best(({ blockedMs }) => blockedMs)).toBeLessThan(20);
-  expect(measured.matching.ms).toBeLessThan(2_000);
+  // Far from a dump for each of the 100 that are deleted.
+  expect(measured.matching.ms / best(({ bareMs }) => bareMs)).toBeLessThan(50);
 });

@@ -33,5 +33,6 @@ test("200,000 entries in order: a pass over them takes little more than a bare d
   const best = (of: (pass: Measured["passes"][number]) => number): number => Math.min(...passes.map(of));
   expect(best(({ passMs }) => passMs) / best(({ bareMs }) => bareMs)).toBeLessThan(2);
   expect(best(({ blockedMs }) => blockedMs)).toBeLessThan(20);
-  expect(one.ms).toBeLessThan(2_000);
+  // Far from a dump for each of the 100 that are deleted.
+  expect(one.ms / best(({ bareMs }) => bareMs)).toBeLessThan(50);
 });

@@ -14,6 +14,7 @@ import { underLoad } from "./support/load.ts";
 import { clusterIP, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { checkRow, type Row } from "./support/rows.ts";
 import { patience } from "../lab/patience.ts";
+import { watchWithoutCore } from "../lab/stolen.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const SERVED: Row = { rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } };
@@ -154,9 +155,10 @@ function onNewer(): void {
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     await end(owner);
     const ended = performance.now();
+    const withoutCore = watchWithoutCore(successor.pid!, process.pid);
     await expect.poll(() => log).toMatch(BOTH_WRITTEN);
     // No event tells of it: it is looked for twice a second.
-    expect(performance.now() - ended).toBeLessThan(patience(4000));
+    expect(performance.now() - ended - withoutCore()).toBeLessThan(patience(4000));
     // Each family says so once, ahead of its first write; one of them may have written twice by now.
     await expect.poll(() => log.match(FREE)?.length).toBe(2);
     // The kernel took the owner's flag back: no process changed anything.
