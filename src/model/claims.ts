@@ -31,17 +31,13 @@ export interface Loss {
   readonly holder: string;
   /** The holder was there first; its name sorts first; it has a usable endpoint, and this service has none. */
   readonly reason: LossReason;
-  /** New since the last `settle`. */
+  /** New with the last `settle`. */
   readonly fresh: boolean;
 }
 
-/** A claim with several claimants that passed from one to another. */
+/** How a claim with several claimants passed from `from` to another one. */
 export interface Passed {
-  readonly address: string;
-  readonly protocol: Protocol;
-  readonly port: number;
   /** "namespace/name". */
-  readonly from: string;
   readonly to: string;
   /** `from` claims it no longer; has no usable endpoint; comes after `to`. */
   readonly reason: "released" | "endpoints" | "first";
@@ -61,8 +57,8 @@ export interface ClaimsOptions {
 interface Claimant {
   record: ServiceRecord;
   port: ServicePortRecord;
-  /** It had the claim at the last `settle`. */
-  settled: boolean;
+  /** How often `settle` had been called when it came; ALONE: it had the claim alone at a `settle`. */
+  readonly since: number;
   /** As of the last change of its record or its endpoints: thousands may claim one address, and to look costs more than all else. */
   usable: boolean;
   /** Its place in the order of precedence, while the contest is `ordered`. */
@@ -79,17 +75,20 @@ interface Contest {
   /** Claimants know their places. */
   ordered: boolean;
   holder: Claimant;
-  /** Who had it at the last `settle`; undefined: it was not contested then. */
-  announced: string | undefined;
+  /** How often `settle` had been called when the second claimant came. */
+  readonly since: number;
 }
 
-type Key = string;
+const ALONE = -1;
+
+/** A claim as text, for `partsOf`. */
+export type Key = string;
 
 function keyOf(address: string, protocol: Protocol, port: number): Key {
   return `${address} ${protocol} ${port}`;
 }
 
-function partsOf(key: Key): { address: string; protocol: Protocol; port: number } {
+export function partsOf(key: Key): { address: string; protocol: Protocol; port: number } {
   const [address = "", protocol, port] = key.split(" ");
   return { address, protocol: protocol as Protocol, port: Number(port) };
 }
@@ -131,17 +130,17 @@ function isContest(entry: ServiceRecord | Contest | undefined): entry is Contest
 }
 
 /** Whether a new claimant has precedence over one that is there. */
-function precedes(record: ServiceRecord, { record: other, settled }: Claimant): boolean {
+function precedes({ record, since }: Claimant, { record: other, since: before }: Claimant): boolean {
   if (record.created !== other.created) return record.created < other.created;
-  return !(settled && other.created === Infinity) && record.name < other.name;
+  return !(before < since && other.created === Infinity) && record.name < other.name;
 }
 
 /** Of those that are there, the first that the new claimant has precedence over: all behind it are so, too. */
-function placeFor(record: ServiceRecord, claimants: readonly Claimant[]): number {
+function placeFor(claimant: Claimant, claimants: readonly Claimant[]): number {
   let [from, to] = [0, claimants.length];
   while (from < to) {
     const middle = (from + to) >>> 1;
-    if (precedes(record, claimants[middle])) to = middle;
+    if (precedes(claimant, claimants[middle])) to = middle;
     else from = middle + 1;
   }
   return from;
@@ -169,10 +168,10 @@ export class Claims {
   #contested = 0;
   /** How many claims each service shares with others; those that share none are not here. */
   readonly #rivals = new Map<string, number>();
-  /** Contests with a new claimant or holder since the last `settle`. */
-  readonly #unsettled = new Set<Contest>();
   /** By key of what has passed since the last `settle`: who had it then. */
-  readonly #passed = new Map<Key, string>();
+  #passed = new Map<Key, string>();
+  /** How often `settle` was called. */
+  #settles = 0;
 
   constructor(family: IpFamily, options: ClaimsOptions) {
     this.#family = family;
@@ -228,7 +227,7 @@ export class Claims {
     const mine = contest && claimantOf(contest, record);
     if (contest === undefined || mine === undefined || contest.holder === mine) return undefined;
     const { holder } = contest;
-    const fresh = contest.announced === undefined || !mine.settled;
+    const fresh = Math.max(contest.since, mine.since) === this.#settles - 1;
     const reason = isBehind(contest, holder, mine) ? "endpoints" : isTie(holder, mine) ? "name" : "first";
     return { holder: holder.record.name, reason, fresh };
   }
@@ -239,20 +238,24 @@ export class Claims {
     return claimants.flatMap((other) => (other.record === record ? [] : (other.record[this.#family] ?? [])));
   }
 
-  /** A group of changes is over: those who have their claims now had them first. Returns what has passed since the last call. */
-  settle(): Passed[] {
-    const passed = Array.from(this.#passed, ([key, from]): Passed | undefined => {
-      const to = this.#owner(key)?.name;
-      if (to === undefined || to === from) return undefined;
-      return { ...partsOf(key), from, to, reason: this.#whyPassed(key, from) };
-    });
-    this.#passed.clear();
-    for (const contest of this.#unsettled) {
-      contest.announced = contest.holder.record.name;
-      for (const claimant of contest.claimants) claimant.settled = true;
-    }
-    this.#unsettled.clear();
-    return passed.filter((one) => one !== undefined);
+  /**
+   * A group of changes is over: those who have their claims now had them first. Returns what may have passed since the last call, and who had
+   * it then: for `passed`. Of tens of thousands it takes no longer.
+   */
+  settle(): ReadonlyMap<Key, string> {
+    const passed = this.#passed;
+    this.#passed = new Map();
+    this.#settles++;
+    return passed;
+  }
+
+  /** What became of a claim that `from` had, as of the last `settle`; undefined: `from` has it again, or no service has. */
+  passed(claim: Key, from: string): Passed | undefined {
+    const entry = this.#claimants.get(claim);
+    const holder = isContest(entry) ? entry.holder.record : entry;
+    // Where it has passed again since: who had it in between.
+    const to = this.#passed.get(claim) ?? holder?.name;
+    return to === undefined || to === from ? undefined : { to, reason: whyPassed(entry, from) };
   }
 
   /** What was given up since the last call, and no service has taken since. */
@@ -284,13 +287,12 @@ export class Claims {
     if (isContest(present) ? present.byService.has(record.name) : present === record) return;
     const contest = isContest(present) ? present : this.#open(key, present);
     const { claimants } = contest;
-    const claimant: Claimant = { record, port, settled: false, usable: false, place: 0 };
+    const claimant: Claimant = { record, port, since: this.#settles, usable: false, place: 0 };
     this.#look(contest, claimant);
-    claimants.splice(placeFor(record, claimants), 0, claimant);
+    claimants.splice(placeFor(claimant, claimants), 0, claimant);
     contest.byService.set(record.name, claimant);
     contest.ordered = false;
     this.#countRival(record.name, 1);
-    this.#unsettled.add(contest);
     this.#decide(key, contest);
     this.#guardsChanged(contest, record);
   }
@@ -309,10 +311,11 @@ export class Claims {
   /** `present` gets company. */
   #open(key: Key, present: ServiceRecord): Contest {
     const port = claimedPort(present, this.#family, key) as ServicePortRecord;
-    const settled = claimedPort(this.#options.settled(present.name), this.#family, key) !== undefined;
-    const holder: Claimant = { record: present, port, settled, usable: false, place: 0 };
+    const had = claimedPort(this.#options.settled(present.name), this.#family, key) !== undefined;
+    const since = this.#settles;
+    const holder: Claimant = { record: present, port, since: had ? ALONE : since, usable: false, place: 0 };
     const byService = new Map([[present.name, holder]]);
-    const contest: Contest = { claimants: [holder], byService, usable: 0, ordered: true, holder, announced: undefined };
+    const contest: Contest = { claimants: [holder], byService, usable: 0, ordered: true, holder, since };
     this.#look(contest, holder);
     this.#claimants.set(key, contest);
     this.#contested++;
@@ -360,7 +363,6 @@ export class Claims {
     this.#contested--;
     this.#countRival(only.record.name, -1);
     this.#claimants.set(key, only.record);
-    this.#unsettled.delete(entry);
   }
 
   /** Asks whether it is usable as it is. */
@@ -372,22 +374,15 @@ export class Claims {
 
   /** Finds out who has it now. */
   #decide(key: Key, contest: Contest): void {
-    const { claimants, holder: before, announced } = contest;
+    const { claimants, holder: before } = contest;
     const [first] = claimants;
     const holder = contest.usable === 0 ? first : (claimants.find(({ usable }) => usable) ?? first);
     contest.holder = holder;
     if (holder === before) return;
     this.#options.affected(before.record.name);
     this.#options.affected(holder.record.name);
-    this.#unsettled.add(contest);
-    if (announced !== undefined && !this.#passed.has(key)) this.#passed.set(key, announced);
-  }
-
-  #whyPassed(key: Key, from: string): Passed["reason"] {
-    const entry = this.#claimants.get(key);
-    const former = isContest(entry) ? entry.byService.get(from) : undefined;
-    if (former === undefined) return "released";
-    return former.usable ? "first" : "endpoints";
+    // The first time since the last `settle`: it was the holder then.
+    if (contest.since < this.#settles && !this.#passed.has(key)) this.#passed.set(key, before.record.name);
   }
 
   /** Source ranges of any claimant guard the address: they are the holder's to write. */
@@ -402,7 +397,14 @@ export class Claims {
   }
 }
 
+/** @param entry who has the claim by now, or claims it. */
+function whyPassed(entry: ServiceRecord | Contest | undefined, from: string): Passed["reason"] {
+  const former = isContest(entry) ? entry.byService.get(from) : undefined;
+  if (former === undefined) return "released";
+  return former.usable ? "first" : "endpoints";
+}
+
 /** Nothing but their names decided which of two comes first. */
 function isTie(a: Claimant, b: Claimant): boolean {
-  return a.record.created === b.record.created && (a.record.created < Infinity || a.settled === b.settled);
+  return a.record.created === b.record.created && (a.record.created < Infinity || a.since === b.since);
 }

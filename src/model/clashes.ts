@@ -1,7 +1,8 @@
 /** What is said of claims that several services have. */
-import { type Claims, type Loss, NODE_PORT, type Passed } from "./claims.js";
+import type { Pieces } from "../base/time-slice.js";
+import { type Claims, type Key, type Loss, NODE_PORT, partsOf, type Passed } from "./claims.js";
 import type { FamilyRecord, ServiceRecord } from "./records.js";
-import type { IpFamily, Problem, Protocol, SharedGuard, TakeOver } from "./types.js";
+import type { IpFamily, Problem, SharedGuard, TakeOver } from "./types.js";
 
 const FAMILY_NAMES: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
 
@@ -32,21 +33,33 @@ export function* presentLosses(
   }
 }
 
-/** What of these services was lost since the claims were last settled. */
-export function* freshLosses(
+/** Services or claims that are looked at in one piece where there is nothing to say of them. */
+const PIECE = 64;
+
+/** Says what of these services was lost as the claims were last settled, and is still: of one after the other. */
+export function* nameLosses(
   claims: FamilyClaims,
   services: Iterable<{ readonly record: ServiceRecord | undefined }>,
-): Generator<Problem> {
-  if (!claims.some(([, ofFamily]) => ofFamily.contested)) return;
-  for (const { record } of services) if (record !== undefined) yield* lossesOf(record, claims, "fresh");
+  say: (problem: Problem) => void,
+): Pieces<void> {
+  let looked = 0;
+  for (const { record } of services) {
+    // What comes meanwhile is settled with the next changes.
+    const losses = record === undefined ? [] : lossesOf(record, claims, "fresh");
+    for (const problem of losses) say(problem);
+    if (losses.length > 0 || ++looked % PIECE === 0) yield;
+  }
 }
 
-/** Settles the claims: what passed between two services since they were last settled, for one reason together. */
-export function settle(claims: FamilyClaims): TakeOver[] {
-  return takeOvers(claims.flatMap(([family, ofFamily]) => ofFamily.settle().map((one) => [family, one] as const)));
+/** What may have passed between services, and who had it, as the claims of each family were settled. */
+export type PassedClaims = readonly (readonly [IpFamily, Claims, ReadonlyMap<Key, string>])[];
+
+/** Settles the claims of all families. */
+export function settle(claims: FamilyClaims): PassedClaims {
+  return claims.map(([family, ofFamily]) => [family, ofFamily, ofFamily.settle()] as const);
 }
 
-/** By field, what a service claims and another has; "fresh": only since the claims were last settled. */
+/** By field, what a service claims and another has; "fresh": only what it lost as the claims were last settled. */
 function lossesOf(record: ServiceRecord, claims: FamilyClaims, which: "all" | "fresh"): Problem[] {
   const lost = new Map<string, string>();
   for (const [family, ofFamily] of claims) {
@@ -73,22 +86,30 @@ function lossesOf(record: ServiceRecord, claims: FamilyClaims, which: "all" | "f
   return Array.from(lost, ([field, reason]) => ({ kind: "Service", object: record.name, field, reason }));
 }
 
-function takeOvers(passed: readonly (readonly [IpFamily, Passed])[]): TakeOver[] {
+/** Says what passed between two services for one reason, together, one after the other. */
+export function* nameTakeOvers(passed: PassedClaims, say: (takeOver: TakeOver) => void): Pieces<void> {
   const found = new Map<string, { service: string; from: string; reason: string; claims: string[] }>();
-  for (const [family, { from, to, reason, ...claim }] of passed) {
-    const key = `${from} ${to} ${reason}`;
-    let one = found.get(key);
-    if (one === undefined) found.set(key, (one = { service: to, from, reason: WHY_PASSED[reason], claims: [] }));
-    one.claims.push(describeClaim(family, claim));
+  let looked = 0;
+  for (const [family, ofFamily, holders] of passed) {
+    for (const [claim, from] of holders) {
+      if (++looked % PIECE === 0) yield;
+      const { to, reason } = ofFamily.passed(claim, from) ?? {};
+      if (to === undefined || reason === undefined) continue;
+      const key = `${from} ${to} ${reason}`;
+      let one = found.get(key);
+      if (one === undefined) found.set(key, (one = { service: to, from, reason: WHY_PASSED[reason], claims: [] }));
+      one.claims.push(describeClaim(family, claim));
+    }
   }
-  return [...found.values()];
+  for (const takeOver of found.values()) {
+    say(takeOver);
+    yield;
+  }
 }
 
 /** "192.0.2.1:80/TCP", "IPv4 node port 30080/TCP". */
-function describeClaim(
-  family: IpFamily,
-  { address, protocol, port }: { address: string; protocol: Protocol; port: number },
-): string {
+function describeClaim(family: IpFamily, claim: Key): string {
+  const { address, protocol, port } = partsOf(claim);
   if (address === NODE_PORT) return `${FAMILY_NAMES[family]} node port ${port}/${protocol}`;
   return `${address.includes(":") ? `[${address}]` : address}:${port}/${protocol}`;
 }

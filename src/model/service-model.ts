@@ -1,7 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
+import { type Pieces, runAtOnce } from "../base/time-slice.js";
 import { isUsable } from "./categorize.js";
 import { Claims } from "./claims.js";
-import { type FamilyClaims, freshLosses, presentLosses, settle } from "./clashes.js";
+import { type FamilyClaims, nameLosses, nameTakeOvers, type PassedClaims, presentLosses, settle } from "./clashes.js";
 import { type DescribedEndpoint, sameDetails } from "./endpoint-details.js";
 import { ProblemLog } from "./problem-log.js";
 import type { ModelObject, ServiceRecord, SliceRecord } from "./records.js";
@@ -184,18 +185,29 @@ export class ServiceModel {
 
   /** What changed since the last call; names the claims that were lost, or passed to another service, meanwhile. */
   takeDirty(): Dirty {
+    const { naming, ...dirty } = this.takeDirtyInPieces();
+    runAtOnce(naming);
+    return dirty;
+  }
+
+  /**
+   * The same, with the naming left to `naming`, to be run to its end before the next call: of tens of thousands of claims it takes long. Objects
+   * may change in between: they are dirty anew, and what is over by the time that it would be named is not.
+   */
+  takeDirtyInPieces(): Dirty & { readonly naming: Pieces<void> } {
     const entries = this.#dirty;
-    const dirty = { services: entries.map(({ name }) => name), serviceCIDRs: this.#cidrsDirty };
+    const services = entries.map(({ name }) => name);
+    const serviceCIDRs = this.#cidrsDirty;
     this.#dirty = [];
     this.#cidrsDirty = false;
-    this.#nameClashes(entries);
+    // Now that a group of changes is over, so that an address that moves between services within it is no clash.
+    const passed = settle(this.#familyClaims());
     for (const entry of entries) {
-      this.#nameUnbalanced(entry);
       entry.dirty = false;
       entry.settled = entry.record;
       this.#dropIfEmpty(entry);
     }
-    return dirty;
+    return { services, serviceCIDRs, naming: this.#naming(entries, passed) };
   }
 
   /** "namespace/name" of every service that is served in some family. */
@@ -435,18 +447,21 @@ export class ServiceModel {
     return changed;
   }
 
-  #nameUnbalanced({ name, record }: ServiceEntry): void {
-    if (record?.balance === undefined && this.#unbalanced.silent) return;
+  /** Returns whether there was anything to look at. */
+  #nameUnbalanced({ name, record }: ServiceEntry): boolean {
+    if (record?.balance === undefined && this.#unbalanced.silent) return false;
     const found = this.#families.map((family) => unbalanced(this.#served(family, name)));
     const problem = found.find((one) => one !== undefined);
     this.#unbalanced.update("Service", name, problem && new Map([problem]));
+    return true;
   }
 
-  /** Said when a group of changes is over, so that an address that moves between services within it is no clash. */
-  #nameClashes(changed: readonly ServiceEntry[]): void {
+  *#naming(changed: readonly ServiceEntry[], passed: PassedClaims): Pieces<void> {
     const claims = this.#familyClaims();
-    for (const problem of freshLosses(claims, changed)) this.#options.onProblem(problem);
-    for (const takeOver of settle(claims)) this.#options.onTakeOver?.(takeOver);
+    if (claims.some(([, ofFamily]) => ofFamily.contested))
+      yield* nameLosses(claims, changed, (problem) => this.#options.onProblem(problem));
+    yield* nameTakeOvers(passed, (takeOver) => this.#options.onTakeOver?.(takeOver));
+    for (const entry of changed) if (this.#nameUnbalanced(entry)) yield;
   }
 
   #familyClaims(): FamilyClaims {

@@ -3,7 +3,7 @@
  * written before the first full list.
  */
 import type { V1Node } from "@kubernetes/client-node";
-import { TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
+import { runInSlices, TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/index.js";
 import type { Kernel } from "../kernel/types.js";
 import { netfilterPortOpen, processOfThread } from "../node/processes.js";
@@ -239,14 +239,15 @@ export class Proxier implements ObjectSink {
       // The sets are declared by now, so that services find what the kernel's hold.
       await Promise.all(this.#families.map((family) => family.load()));
     }
-    // The first list is long: signals and health checks are not to be kept waiting.
-    const timeSlice = new TimeSlice();
-    const dirty = this.model.takeDirty();
+    const dirty = this.model.takeDirtyInPieces();
     for (const { family } of this.#families) {
       this.#reports.underWay(family, this.#triggers.take(family), dirty.services);
     }
     for (const observer of this.#observers) observer.taken?.();
     this.#updateServiceCIDRs(dirty.serviceCIDRs);
+    // The first list is long, and many clashes are: signals and health checks are not to be kept waiting.
+    await runInSlices(dirty.naming);
+    const timeSlice = new TimeSlice();
     let yielded = false;
     for (const service of dirty.services) {
       if (this.model.asksForBalance(service)) {

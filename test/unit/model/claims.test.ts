@@ -229,6 +229,17 @@ describe("Claims: taking over", () => {
     expect(problems).toEqual([]);
   });
 
+  test("the loser of an undated one that was there first is told so later, too, whatever their names", () => {
+    const { model, problems } = newModel();
+    for (const name of ["b", "a"]) {
+      model.upsertService(claimant(name));
+      model.takeDirty();
+    }
+    const reason = "192.0.2.1 port 80/TCP belongs to default/b, which was there first";
+    expect(problems).toEqual([`Service default/a spec.externalIPs: ${reason}`]);
+    expect(Array.from(model.lostClaims(), (lost) => lost.reason)).toEqual([reason]);
+  });
+
   test("a clash that comes back is named again", () => {
     const { model, problems } = newModel();
     model.upsertService(claimant("a", OLD));

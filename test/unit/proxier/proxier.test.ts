@@ -101,6 +101,27 @@ describe("Proxier", () => {
     expect(await count("endpoints")).toBe(before + 3);
   });
 
+  it("lets the event loop turn while it names many lost claims", async () => {
+    const services = 20;
+    for (let i = 0; i < services; i++) put(i, [i], { externalIPs: ["192.0.2.1"] });
+    let turns = 0;
+    let next: NodeJS.Immediate;
+    const count = (): void => void (next = setImmediate(() => (turns++, count())));
+    const turnsAt: number[] = [];
+    logged.push = ({ msg }) => {
+      if (msg !== "ignored") return 0;
+      // Longer than a slice of time: no two of them are named in one turn.
+      for (const until = performance.now() + 6; performance.now() < until;);
+      return turnsAt.push(turns);
+    };
+    count();
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    clearImmediate(next!);
+    expect(turnsAt).toHaveLength(services - 1);
+    expect(new Set(turnsAt).size).toBe(services - 1);
+  });
+
   it("removes by itself what it had left for packets under way when a list shrank", async () => {
     put(0, [1, 2]);
     proxier.synced();
