@@ -5,6 +5,7 @@
 #include <linux/netfilter/nf_tables.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "codec/expr_codec.h"
 #include "codec/op_codec.h"
@@ -279,29 +280,36 @@ void ElementCollector::Reset() {
   verdict_index_.clear();
 }
 
-bool ElementCollector::repeats() const {
-  if (!settled_) return false;
-  size_t slots = 1;
-  while (slots < 2 * count_) slots *= 2;
+bool ElementCollector::Sort() {
+  if (!settled_) return true;
+  const size_t stride = layout_.stride();
   const size_t flags_at = layout_.key_len * (layout_.key_end ? 2u : 1u) + layout_.data_len;
-  const auto record = [this](uint64_t index) { return bytes_.data() + index * layout_.stride(); };
-  const auto key = [this](const uint8_t* at) {
-    return std::string_view(reinterpret_cast<const char*>(at), layout_.key_len);
-  };
+  const auto record = [&](uint32_t index) { return bytes_.data() + index * stride; };
   // The catch-all element has a key of zeros.
-  const auto flags = [&](const uint8_t* at) { return layout_.flags ? Load32(at + flags_at) : 0; };
-  // Open addressing; 0: free, else a record's number and one.
-  std::vector<uint32_t> seen(slots);
-  for (uint64_t i = 0; i < count_; ++i) {
-    const uint8_t* const added = record(i);
-    size_t slot = std::hash<std::string_view>()(key(added)) & (slots - 1);
-    for (; seen[slot] != 0; slot = (slot + 1) & (slots - 1)) {
-      const uint8_t* const other = record(seen[slot] - 1);
-      if (key(other) == key(added) && flags(other) == flags(added)) return true;
-    }
-    seen[slot] = static_cast<uint32_t>(i + 1);
+  const auto flags = [&](uint32_t index) { return layout_.flags ? Load32(record(index) + flags_at) : 0; };
+  struct Place {
+    uint64_t start;  // of the key, which decides nearly all comparisons without a look at the records
+    uint32_t index;
+  };
+  const auto compare = [&](const Place& a, const Place& b) {
+    if (a.start != b.start) return a.start < b.start ? -1 : 1;
+    if (const int order = std::memcmp(record(a.index), record(b.index), layout_.key_len); order != 0) return order;
+    return flags(a.index) == flags(b.index) ? 0 : flags(a.index) < flags(b.index) ? -1 : 1;
+  };
+  std::vector<Place> places(count_);
+  for (uint32_t i = 0; i < count_; ++i) {
+    uint64_t start = 0;
+    std::memcpy(&start, record(i), std::min<size_t>(sizeof start, layout_.key_len));
+    places[i] = {be64toh(start), i};
   }
-  return false;
+  std::sort(places.begin(), places.end(), [&](const Place& a, const Place& b) { return compare(a, b) < 0; });
+  std::vector<uint8_t> sorted(bytes_.size());
+  for (uint32_t i = 0; i < count_; ++i) {
+    if (i > 0 && compare(places[i - 1], places[i]) == 0) return false;
+    std::memcpy(sorted.data() + i * stride, record(places[i].index), stride);
+  }
+  bytes_ = std::move(sorted);
+  return true;
 }
 
 void ElementCollector::Widen(const ElementLayout& wider) {

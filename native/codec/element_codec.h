@@ -75,12 +75,13 @@ class ElementCollector {
 
   const ElementLayout& layout() const { return layout_; }
   uint64_t count() const { return count_; }
-  // Whether an element was sent more than once, and with that others perhaps not at all. A set without a size is an
-  // rhashtable, which a worker resizes behind the commit that filled it. A dump is a walk per datagram that passes over
-  // as many elements as were sent before (nft_rhash_walk): where the order changed in between, it sends some twice and
-  // as many never. The generation is the same all along, so NLM_F_DUMP_INTR does not come. False for intervals, and for
-  // sets that packets change.
-  bool repeats() const;
+  // Puts the elements in the order of their keys' bytes, so that those of one list lie side by side. False when one was
+  // sent more than once, and with that others perhaps not at all. A set without a size is an rhashtable, which a worker
+  // resizes behind the commit that filled it. A dump is a walk per datagram that passes over as many elements as were
+  // sent before (nft_rhash_walk): where the order changed in between, it sends some twice and as many never. The
+  // generation is the same all along, so NLM_F_DUMP_INTR does not come. Intervals, and sets that packets change, stay as
+  // they came.
+  bool Sort();
   std::vector<uint8_t> TakeBytes() { return std::move(bytes_); }
   const std::vector<Verdict>& verdicts() const { return verdicts_; }
 

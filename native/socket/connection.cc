@@ -478,7 +478,7 @@ void Connection::Elements(const TableRef& table, const std::string& set, Element
       RunRequest(
           read_sockets_, request.message(), "dump elements", [&] { collector->Reset(); },
           [&](const nlmsghdr* message) { collector->Add(message); });
-      if (!collector->repeats()) return;
+      if (collector->Sort()) return;
     }
     throw Failure("interrupted",
                   "dump elements: the kernel resized set " + set + " during each of " +

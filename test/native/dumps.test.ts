@@ -122,6 +122,11 @@ describe("elements", () => {
     expect(await stored(addresses("s"), manyAddresses(0))).toMatchObject({ count: 0, keyLen: 4, dataLen: 0 });
   });
 
+  test("come in the order of their keys, whatever the kernel's", async () => {
+    const found = await stored(addresses("s"), manyAddresses(5_000));
+    expect(Buffer.from(found.bytes)).toEqual(Buffer.from(manyAddresses(5_000).bytes));
+  });
+
   test("a verdict map names each verdict once", async () => {
     const go: Verdict = { verdict: "goto", chain: "here" };
     const batch = pack(
