@@ -111,18 +111,17 @@ export class TrackedElements implements ElementSet {
     if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
     const map = this.#map;
     const head = this.#readHead(key);
-    for (let i = 0; i < count; i++) {
-      const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
-      this.#retain(map.findOrInsert(this.#key, 0, hash), data, i * map.dataWords);
+    for (let i = 0, row = -1; i < count; i++) {
+      this.#key[map.keyWords - 1] = base + i;
+      row = map.isAt(row + 1, this.#key) ? row + 1 : map.findOrInsert(this.#key, 0, map.hashOf(head, base + i));
+      this.#retain(row, data, i * map.dataWords);
     }
   }
 
   releaseList(key: Uint8Array, base: number, count: number, deferred: boolean): void {
-    const map = this.#map;
     const head = this.#readHead(key);
-    for (let i = 0; i < count; i++) {
-      const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
-      const row = map.find(this.#key, 0, hash);
+    for (let i = 0, row = -1; i < count; i++) {
+      row = this.#rowBehind(row, head, base + i);
       if (row >= 0 && (this.#rows.of(row) & DESIRED) !== 0) this.#release(row, deferred);
     }
   }
@@ -130,9 +129,8 @@ export class TrackedElements implements ElementSet {
   kernelHoldsList(key: Uint8Array, base: number, data: Int32Array, count: number): boolean {
     const map = this.#map;
     const head = this.#readHead(key);
-    for (let i = 0; i < count; i++) {
-      const hash = map.hashOf(head, (this.#key[map.keyWords - 1] = base + i));
-      const row = map.find(this.#key, 0, hash);
+    for (let i = 0, row = -1; i < count; i++) {
+      row = this.#rowBehind(row, head, base + i);
       if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return false;
       if (!this.#rows.kernelHolds(row, data, i * map.dataWords)) return false;
     }
@@ -290,25 +288,37 @@ export class TrackedElements implements ElementSet {
       this.#rows.loseKernel();
       return { complete: true, drift };
     }
+    const { deferLeftovers = false } = this.spec;
+    // Then no row is missing, and none needs a second look.
+    const fresh = first && typeof deferLeftovers === "boolean" && this.#rows.kernelSize === 0;
+    if (this.#map.rows === 0) this.#map.reserve(batch.count);
     this.#rows.forgetKernel(true);
     const drift = { gone: 0, added: 0, changed: 0 };
     const counterAt = this.#counted === undefined ? -1 : counterWord(batch);
     const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
       const row = this.#map.findOrInsert(words, at);
       if (counterAt >= 0) this.#counted?.note(row, words, at + counterAt);
-      const how = this.#rows.found(row, data, dataAt);
+      const how = this.#rows.found(row, data, dataAt, fresh && deferLeftovers);
       if (how !== undefined) drift[how]++;
     });
-    const { deferLeftovers = false } = this.spec;
-    const defers = (row: number): boolean =>
-      first && (typeof deferLeftovers === "boolean" ? deferLeftovers : deferLeftovers(this.#keyAt(row)));
-    await inSlices(this.#map.rows, (from, to) => {
-      for (let row = from; row < to; row++) {
-        if (this.#rows.of(row) !== 0 && this.#rows.finishLoad(row, defers(row))) drift.gone++;
-      }
-    });
+    if (fresh) this.#rows.markAll();
+    else {
+      const defers = typeof deferLeftovers === "boolean" ? () => deferLeftovers : deferLeftovers;
+      drift.gone = await this.#finishLoad((row) => first && defers(this.#keyAt(row)));
+    }
     this.#rows.endExpecting();
     return { complete, drift };
+  }
+
+  /** Brings all rows in order. Returns how many were believed to be in the kernel, and did not turn up. */
+  async #finishLoad(defers: (row: number) => boolean): Promise<number> {
+    let gone = 0;
+    await inSlices(this.#map.rows, (from, to) => {
+      for (let row = from; row < to; row++) {
+        if (this.#rows.of(row) !== 0 && this.#rows.finishLoad(row, defers(row))) gone++;
+      }
+    });
+    return gone;
   }
 
   /** Visits every element of a dump, as this one keeps them; false when one of them has no place here. */
@@ -419,6 +429,13 @@ export class TrackedElements implements ElementSet {
     if (key.length !== this.keyLen - 4) throw this.#noList();
     for (let i = 0; i < key.length; i++) this.#keyBytes[i] = key[i];
     return this.#map.hashOfHead(this.#key, 0);
+  }
+
+  /** Of the list whose other words were read last: the row of the key that ends in `last`, which mostly is the one behind that of the key before; -1: there is none. */
+  #rowBehind(row: number, head: number, last: number): number {
+    const map = this.#map;
+    this.#key[map.keyWords - 1] = last;
+    return map.isAt(row + 1, this.#key) ? row + 1 : map.find(this.#key, 0, map.hashOf(head, last));
   }
 
   #noList(): RangeError {

@@ -170,6 +170,32 @@ export class PackedMap {
     }
   }
 
+  /** Whether this is the row of the key that starts at `key[0]`. */
+  isAt(row: number, key: Int32Array): boolean {
+    if (row >= this.#rows) return false;
+    const words = this.words(row);
+    const from = this.at(row);
+    if (words[from + STATE] === 0) return false;
+    // Keys of neighbours differ in their last word, if at all.
+    for (let i = this.keyWords - 1; i >= 0; i--) if (words[from + KEY + i] !== key[i]) return false;
+    return true;
+  }
+
+  /** Makes room for so many entries at once. Of a map that has had none. */
+  reserve(count: number): void {
+    if (count <= this.#capacity) return;
+    const segments = Math.ceil(count / SEGMENT_ROWS);
+    const rows = segments === 1 ? ceilPowerOfTwo(count) : SEGMENT_ROWS;
+    this.#segments.length = 0;
+    while (this.#segments.length < segments) this.#segments.push(new Int32Array(rows * this.rowWords));
+    this.#capacity = segments * rows;
+    const tables = count < MANY ? 1 : TABLES;
+    // No table is full then; many are not filled alike.
+    const size = ceilPowerOfTwo(Math.ceil((count / tables) * (tables === 1 ? 4 / 3 : 1.5)) + 1);
+    this.#tableMask = tables - 1;
+    this.#tables = Array.from({ length: tables }, () => new SlotTable(size));
+  }
+
   /** Frees the row; its number may be given to another key from here on. */
   remove(row: number): void {
     const words = this.words(row);

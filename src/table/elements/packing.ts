@@ -90,7 +90,7 @@ export class Packing {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.set.name}: nothing was taken`);
     const { counted } = this;
-    const additions = Math.min(most, taken.every ? this.map.size : this.rows.pendingAdds);
+    const additions = Math.min(most, taken.full ? this.map.size : this.rows.pendingAdds);
     const writer = new BatchWriter(this.map, this.set, this.set.verdicts, additions, counted !== undefined);
     const change = {
       full: taken.full && !taken.begun,
@@ -120,6 +120,8 @@ export class Packing {
     const { map, rows, counted } = this;
     const frozen = this.#frozen.size === 0 ? undefined : this.#frozen.get(row);
     const present = rows.untake(row);
+    // Nothing is to be done: almost all of a restart.
+    if (!full && frozen === undefined && rows.isInForce(present)) return;
     const { state, data } = frozen ?? { state: present, data: map.words(row) };
     const dataAt = frozen === undefined ? map.at(row) + map.dataWord : 0;
     const inKernel = rows.isInKernel(present);

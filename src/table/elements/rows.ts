@@ -137,7 +137,7 @@ export class Rows {
       } else if (kept !== undefined) this.#kernelData.delete(row);
     }
     for (let i = 0; i < dataWords; i++) words[to + i] = data[at + i];
-    if ((state & DEFERRED) !== 0) this.#due.delete(row);
+    if ((state & DEFERRED) !== 0 && this.#due.size > 0) this.#due.delete(row);
     this.#set(words, place, state, (state & ~(DEFERRED | DIFFERS)) | DESIRED | differs);
     this.markDirty(row);
   }
@@ -209,11 +209,32 @@ export class Rows {
     this.#set(words, place, state, (state & FLAGS & ~DIFFERS) | differs | this.#generation);
   }
 
-  /** A dump has the row with the data at `data[at]`. Returns how that differs from what the kernel was believed to hold. */
-  found(row: number, data: Int32Array, at: number): "added" | "changed" | undefined {
+  /** All rows are to be looked at by the next transaction: less work than to note each, where nothing was known of any before. */
+  markAll(): void {
+    if (this.#map.size === 0) return;
+    this.#allDirty = true;
+    this.#onDirty?.();
+  }
+
+  /**
+   * A dump has the row with the data at `data[at]`. Returns how that differs from what the kernel was believed to hold.
+   * @param defer its deletion is deferred, should it not be desired.
+   */
+  found(row: number, data: Int32Array, at: number, defer: boolean): "added" | "changed" | undefined {
+    const words = this.#map.words(row);
+    const place = this.#map.at(row);
+    if (words[place + STATE] === 0) {
+      // Almost all of a first dump.
+      const to = place + this.#map.dataWord;
+      for (let i = 0, { dataWords } = this.#map; i < dataWords; i++) words[to + i] = data[at + i];
+      words[place + STATE] = this.#generation | (defer ? DEFERRED : 0);
+      this.#kernelSize++;
+      return "added";
+    }
     const expected = this.#isExpected(this.of(row));
     const same = expected && this.kernelHolds(row, data, at);
     this.noteKernel(row, data, at);
+    if (defer && (words[place + STATE] & DESIRED) === 0) words[place + STATE] |= DEFERRED;
     if (same) return undefined;
     return expected ? "changed" : "added";
   }
@@ -276,7 +297,7 @@ export class Rows {
   markDirty(row: number): void {
     const words = this.#map.words(row);
     const place = this.#map.at(row) + STATE;
-    if ((words[place] & this.#dirtyBit) !== 0) return;
+    if ((words[place] & this.#dirtyBit) !== 0 || this.#allDirty) return;
     words[place] |= this.#dirtyBit;
     this.#dirty.push(row);
     if (this.#dirty.length === 1) this.#onDirty?.();
@@ -300,9 +321,7 @@ export class Rows {
   /** The kernel holds none of them, and what is desired is to be written anew. */
   loseKernel(): void {
     this.forgetKernel();
-    if (this.#map.size === 0) return;
-    this.#allDirty = true;
-    this.#onDirty?.();
+    this.markAll();
   }
 
   /** Brings a row in order after its kernel side changed: dirty, in force, deferred, or free. */

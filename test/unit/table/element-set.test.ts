@@ -236,6 +236,64 @@ describe("TrackedElements", () => {
     expect(await apply(set)).toBe("+[1:1 2:2] -[]");
   });
 
+  it.each([false, true])("writes the difference to a first dump, deferred deletions: %s", async (deferLeftovers) => {
+    let seed = 11;
+    const next = (n: number): number => {
+      seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+      return Math.floor((seed / 0x1_0000_0000) * n);
+    };
+    for (let round = 0; round < 200; round++) {
+      const spec: SetSpec = { set: "m", key: ["ipv4_addr"], data: ["ipv4_addr"], deferLeftovers };
+      const set = new TrackedElements(spec, { keyLen: 4, dataLen: 4 });
+      const wanted = new Map<number, number>();
+      const deleted = new Set<number>();
+      const change = (): void => {
+        for (let i = next(8); i > 0; i--) {
+          const [n, value] = [next(20), next(2)];
+          if (next(4) > 0) set.put(key(n), data(value));
+          else if (set.delete(key(n))) deleted.add(n);
+          if (set.has(key(n))) wanted.set(n, value);
+          else wanted.delete(n);
+        }
+      };
+      const kernel = new Map(Array.from({ length: next(20) }, () => [next(20), next(2)]));
+      if (next(2) === 0) change();
+      deleted.clear();
+      const loading = set.load(dump(...kernel), true);
+      if (next(2) === 0) change();
+      expect((await loading).drift).toEqual({ gone: 0, added: kernel.size, changed: 0 });
+      expect(set.kernelSize).toBe(kernel.size);
+      change();
+      expect(set.pendingAdds).toBe([...wanted].filter(([n, value]) => kernel.get(n) !== value).length);
+      const write = async (): Promise<void> => {
+        set.take(false);
+        const { adds, deletes, ...lists } = await set.pack();
+        for (let i = 0; i < (deletes?.count ?? 0); i++) {
+          expect(kernel.delete(deletes?.bytes[i * 4 + 3] ?? -1)).toBe(true);
+        }
+        for (let i = 0; i < (adds?.count ?? 0); i++) {
+          const [n, value] = [adds?.bytes[i * 8 + 3] ?? -1, adds?.bytes[i * 8 + 4] ?? -1];
+          expect(kernel.has(n)).toBe(false);
+          kernel.set(n, value);
+        }
+        await set.settle({ ...lists, ...(adds && { adds }), ...(deletes && { deletes }) }, 1);
+        expect(set.dirty).toBe(false);
+      };
+      const leftovers = new Map([...kernel].filter(([n]) => !deleted.has(n)));
+      await write();
+      const inOrder = (map: ReadonlyMap<number, number>): [number, number][] => [...map].toSorted(([a], [b]) => a - b);
+      expect(inOrder(kernel)).toEqual(inOrder(deferLeftovers ? new Map([...leftovers, ...wanted]) : wanted));
+      set.endGrace(1);
+      await write();
+      expect(inOrder(kernel)).toEqual(inOrder(wanted));
+      expect([set.size, set.kernelSize]).toEqual([wanted.size, wanted.size]);
+      for (let n = 0; n < 20; n++) {
+        const value = wanted.get(n);
+        expect(set.kernelValue(key(n))).toEqual(value === undefined ? undefined : data(value));
+      }
+    }
+  });
+
   it("keeps verdicts by id whatever their numbers in a batch", async () => {
     const verdicts = new VerdictRegistry();
     const set = new TrackedElements(

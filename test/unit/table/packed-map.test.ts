@@ -74,6 +74,35 @@ describe("PackedMap", () => {
     expect(map.find(Int32Array.of(9, 1))).toBe(-1);
   });
 
+  it.each([1, 16, 17, 4_096, 4_097, 70_000])("has room for %i entries at once, and then for more", (count) => {
+    const map = new PackedMap(2, 1);
+    map.reserve(count);
+    const first = map.words(0);
+    const key = (n: number): Int32Array => Int32Array.of(n >> 3, n & 7);
+    for (let i = 0; i < count; i++) if (map.findOrInsert(key(i)) !== i) expect.fail(`${i}`);
+    // Nothing was copied to make room.
+    expect(map.words(0)).toBe(first);
+    for (let i = count; i < count + 100; i++) map.findOrInsert(key(i));
+    expect([map.size, map.rows]).toEqual([count + 100, count + 100]);
+    for (let i = 0; i < count + 100; i++) if (map.find(key(i)) !== i) expect.fail(`${i}`);
+  });
+
+  it("knows a row by its key, until it is removed", () => {
+    const map = new PackedMap(2, 0);
+    const key = Int32Array.of(7, 1);
+    expect(map.isAt(0, key)).toBe(false);
+    const row = map.findOrInsert(key);
+    map.words(row)[map.at(row) + STATE] = 1;
+    expect([map.isAt(row, key), map.isAt(row, Int32Array.of(7, 2)), map.isAt(row, Int32Array.of(8, 1))]).toEqual([
+      true,
+      false,
+      false,
+    ]);
+    map.remove(row);
+    // Where a row is free there is the number of the next one, which may be the same as the key's first word.
+    for (const word of [0, 7]) expect(map.isAt(row, Int32Array.of(word, 1))).toBe(false);
+  });
+
   it("behaves as a Map when it is large, and when it shrinks and grows again", () => {
     const next = random(5);
     const map = new PackedMap(1, 0);
