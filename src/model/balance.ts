@@ -49,7 +49,7 @@ export function endpointBalance({ by, slots, weights }: Balance, { endpoints, zo
   if (weights === undefined) return { by, slots, weights };
   const ofEndpoints = new Map<number | string, number>();
   for (let i = 0; i < endpoints.length; i++) {
-    const weight = weights.addresses.get(endpoints.address(i)) ?? weights.zones.get(zones?.[i] ?? "") ?? 1;
+    const weight = weights.addresses.get(endpoints.address(i)) ?? weights.zones.get(zones?.zone(i) ?? "") ?? 1;
     if (weight !== 1) ofEndpoints.set(endpoints.id(i), weight);
   }
   return { by, slots, weights: ofEndpoints.size === 0 ? undefined : ofEndpoints };

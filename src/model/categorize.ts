@@ -22,8 +22,14 @@ export interface CandidateList {
   readonly states: readonly number[];
   /** Undefined when no endpoint has hints. */
   readonly hints: readonly Hints[] | undefined;
-  /** Undefined when no endpoint has a zone; "": it has none. */
-  readonly zones: readonly string[] | undefined;
+  /** Undefined when no endpoint has a zone. */
+  readonly zones: Zones | undefined;
+}
+
+/** Where endpoints are. */
+export interface Zones {
+  /** Of the endpoint at an index; "": not said. */
+  zone(index: number): string;
 }
 
 /** Which of the two lists something draws from; the other one stays empty. */

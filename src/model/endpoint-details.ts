@@ -1,6 +1,6 @@
 /**
- * Whose an endpoint is: its pod and its node. Nothing that is served depends on it, operators alone are told; so it is kept in as little memory as will do,
- * and made into objects for those that a request is about.
+ * Whose an endpoint is, and where: its pod, its node and its zone. Nothing that is served depends on it but what weights of zones say, operators alone are
+ * told; so it is kept in as little memory as will do, and made into objects for those that a request is about.
  */
 import type { IpFamily } from "../base/ip.js";
 import { type Hints, NO_HINTS } from "./categorize.js";
@@ -8,34 +8,45 @@ import type { SliceRecord } from "./records.js";
 import { preferred } from "./slices.js";
 import type { Endpoint, Protocol } from "./types.js";
 
-/** As many as two characters tell apart that take a byte each: a text of such characters takes a byte for each. */
-const MOST_NODES = 1 << 16;
+/** As many as two bytes tell apart. */
+const MOST_PLACES = 1 << 16;
 const CODE_LENGTH = 2;
-const NO_CODE = "\0\0";
 
-/** Names of nodes by a code of two characters: many endpoints are on each. */
-class NodeTable {
-  readonly #names: string[] = [""];
-  readonly #codes: string[] = [NO_CODE];
+/** Nodes and their zones by number: many endpoints are on each. */
+class PlaceTable {
+  readonly #nodes: string[] = [""];
+  readonly #zones: string[] = [""];
   readonly #numbers = new Map<string, number>([["", 0]]);
+  /** By zone and node, of nodes in other zones than they were first said to be in. */
+  readonly #moved = new Map<string, number>();
 
   hasRoom(count: number): boolean {
-    return this.#names.length + count <= MOST_NODES;
+    return this.#nodes.length + count <= MOST_PLACES;
   }
 
-  codeOf(name: string): string {
-    const known = this.#numbers.get(name);
-    if (known !== undefined) return this.#codes[known];
-    const number = this.#names.push(name) - 1;
-    this.#numbers.set(name, number);
-    const code = String.fromCharCode(number & 255, number >> 8);
-    this.#codes.push(code);
-    return code;
+  /** 0: nothing is said. */
+  numberOf(node: string, zone: string): number {
+    const known = this.#numbers.get(node);
+    if (known === undefined) return this.#add(this.#numbers, node, node, zone);
+    // Nodes stay in their zones: no look-up of that.
+    if (this.#zones[known] === zone) return known;
+    const key = `${zone}\n${node}`;
+    return this.#moved.get(key) ?? this.#add(this.#moved, key, node, zone);
   }
 
-  /** Of the code at `index` of the text. */
-  at(text: string, index: number): string {
-    return this.#names[text.charCodeAt(index) + text.charCodeAt(index + 1) * 256] ?? "";
+  node(number: number): string {
+    return this.#nodes[number] ?? "";
+  }
+
+  zone(number: number): string {
+    return this.#zones[number] ?? "";
+  }
+
+  #add(to: Map<string, number>, key: string, node: string, zone: string): number {
+    const number = this.#nodes.push(node) - 1;
+    this.#zones.push(zone);
+    to.set(key, number);
+    return number;
   }
 }
 
@@ -44,59 +55,77 @@ const SEPARATOR = "\n";
 
 /** Of the endpoints of a slice, in their order. */
 export class EndpointDetails {
-  /** Names of pods, and codes of nodes. */
+  /** Codes of places, and names of pods. */
   readonly #text: string;
-  readonly #table: NodeTable;
+  readonly #table: PlaceTable;
 
-  constructor(text: string, table: NodeTable) {
+  constructor(text: string, table: PlaceTable) {
     this.#text = text;
     this.#table = table;
   }
 
   /** @param count endpoints of the slice. */
   all(count: number): { readonly pod: string; readonly node: string }[] {
-    const codes = this.#text.length - count * CODE_LENGTH;
-    const pods = this.#text.slice(0, codes - 1).split(SEPARATOR);
+    const pods = this.#text.slice(count * CODE_LENGTH + 1).split(SEPARATOR);
     // A name with a line break in it is none that a pod has.
     const named = pods.length === count;
     return Array.from({ length: count }, (_, i) => ({
       pod: named ? pods[i] : "",
-      node: this.#table.at(this.#text, codes + i * CODE_LENGTH),
+      node: this.#table.node(this.#place(i)),
     }));
   }
 
-  /** Of slices with equally many endpoints. False, too, where the nodes have been given other codes meanwhile. */
+  zone(index: number): string {
+    return this.#table.zone(this.#place(index));
+  }
+
+  /** Of slices with equally many endpoints. False, too, where the places have been given other codes meanwhile. */
   equals(other: EndpointDetails): boolean {
     return this.#text === other.#text && this.#table === other.#table;
+  }
+
+  #place(index: number): number {
+    const at = index * CODE_LENGTH;
+    return this.#text.charCodeAt(at) + this.#text.charCodeAt(at + 1) * 256;
   }
 }
 
 /** Packs what is said of the endpoints of slices. */
 export class DetailPacker {
-  #table = new NodeTable();
+  #table = new PlaceTable();
+  #codes = Buffer.alloc(256);
 
-  /** Before those of another slice, of at most so many endpoints, are asked for their codes. */
+  /** Before those of another slice, of at most so many endpoints, are asked for their places. */
   begin(count: number): void {
     // Slices of before keep the table that they were packed with.
-    if (!this.#table.hasRoom(count)) this.#table = new NodeTable();
+    if (!this.#table.hasRoom(count)) this.#table = new PlaceTable();
+    if (this.#codes.length < count * CODE_LENGTH) this.#codes = Buffer.alloc(count * CODE_LENGTH * 2);
   }
 
-  /** Of a node; "" where none is named. */
-  codeOf(node: string): string {
-    return this.#table.codeOf(node);
+  /** Notes where an endpoint is, by its index among them; "" where that is not said. */
+  place(index: number, node: string, zone: string): void {
+    const number = this.#table.numberOf(node, zone);
+    this.#codes[index * CODE_LENGTH] = number;
+    this.#codes[index * CODE_LENGTH + 1] = number >>> 8;
   }
 
   /**
    * Undefined: nothing is said of any endpoint.
-   * @param pods with their namespace and "/" ahead where that is not the slice's, "" where nothing is said; one more item, which is written to: put
-   *   together in one go the text is no tree of texts.
+   * @param pods the first item is written to, and not read: put together in one go the text is no tree of texts. Behind it those of the endpoints, with their
+   *   namespace and "/" ahead where that is not the slice's, "" where nothing is said.
    */
-  pack(pods: string[], codes: readonly string[]): EndpointDetails | undefined {
-    const nodes = codes.join("");
-    pods[codes.length] = nodes;
+  pack(pods: string[]): EndpointDetails | undefined {
+    const length = (pods.length - 1) * CODE_LENGTH;
+    // A byte for each character, whatever their values.
+    pods[0] = this.#codes.toString("latin1", 0, length);
     const text = pods.join(SEPARATOR);
-    const isSilent = text.length === nodes.length + codes.length && codes.every((code) => code === NO_CODE);
-    return isSilent ? undefined : new EndpointDetails(text, this.#table);
+    if (text.length === length + pods.length - 1 && this.#isSilent(length)) return undefined;
+    return new EndpointDetails(text, this.#table);
+  }
+
+  #isSilent(length: number): boolean {
+    for (let i = 0; i < length; i++) if (this.#codes[i] !== 0) return false;
+    return true;
   }
 }
 
@@ -139,7 +168,7 @@ export function describedEndpoints(
         const before = found.get(id);
         if (before !== undefined && !preferred(state, before.state)) continue;
         const { pod, node } = details[i] ?? UNKNOWN;
-        const of = { state, hints: slice.hints?.[i] ?? NO_HINTS, pod, node, zone: slice.zones?.[i] ?? "" };
+        const of = { state, hints: slice.hints?.[i] ?? NO_HINTS, pod, node, zone: slice.details?.zone(i) ?? "" };
         found.set(id, { address: endpoints.address(i), port, local: endpoints.isLocal(i), ...of });
       }
     }

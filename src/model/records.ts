@@ -73,9 +73,7 @@ export interface SliceRecord {
   readonly states: readonly number[];
   /** Undefined when no endpoint has hints. */
   readonly hints: readonly Hints[] | undefined;
-  /** Undefined when no endpoint has a zone; "": it has none. */
-  readonly zones: readonly string[] | undefined;
-  /** Undefined: the slice names neither pods nor nodes. */
+  /** Undefined: the slice names neither pods nor nodes nor zones. */
   readonly details: EndpointDetails | undefined;
 }
 

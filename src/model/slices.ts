@@ -16,8 +16,15 @@ export function sameSlice(a: SliceRecord, b: SliceRecord): boolean {
     a.endpoints.equals(b.endpoints) &&
     (a.states === b.states || sameItems(a.states, b.states, (x, y) => x === y)) &&
     isDeepStrictEqual(a.hints, b.hints) &&
-    (a.zones === b.zones || sameItems(a.zones ?? [], b.zones ?? [], (x, y) => x === y))
+    sameZones(a, b)
   );
+}
+
+/** Of slices with equally many endpoints. */
+function sameZones({ details: a }: SliceRecord, { details: b, endpoints }: SliceRecord): boolean {
+  if (a === undefined ? b === undefined : b !== undefined && a.equals(b)) return true;
+  for (let i = 0; i < endpoints.length; i++) if ((a?.zone(i) ?? "") !== (b?.zone(i) ?? "")) return false;
+  return true;
 }
 
 function sameItems<T>(a: readonly T[], b: readonly T[], same: (x: T, y: T) => boolean): boolean {
@@ -64,8 +71,8 @@ export function candidatesOf(
     }
   }
   if (only === undefined) return NO_CANDIDATES;
-  const { endpoints, states, hints, zones } = only;
-  return { endpoints: endpoints.onPort(port), states, hints, zones };
+  const { endpoints, states, hints, details } = only;
+  return { endpoints: endpoints.onPort(port), states, hints, zones: details };
 }
 
 /** How many of its endpoints are ready. */
@@ -99,7 +106,7 @@ class MergedCandidates {
   readonly #locals: boolean[] = [];
   readonly #states: number[] = [];
   #hints: Hints[] | undefined;
-  #zones: string[] | undefined;
+  readonly #zones: string[] = [];
   /** By EndpointList.id. */
   readonly #positions = new Map<number | string, number>();
 
@@ -109,7 +116,6 @@ class MergedCandidates {
 
   add(slice: SliceRecord, port: number): void {
     if (slice.hints !== undefined) this.#hints ??= this.#states.map(() => NO_HINTS);
-    if (slice.zones !== undefined) this.#zones ??= this.#states.map(() => "");
     const endpoints = slice.endpoints.onPort(port);
     const width = wordsOf(this.#family);
     for (let i = 0; i < endpoints.length; i++) {
@@ -126,14 +132,15 @@ class MergedCandidates {
       this.#locals[at] = endpoints.isLocal(i);
       this.#states[at] = state;
       if (this.#hints !== undefined) this.#hints[at] = slice.hints?.[i] ?? NO_HINTS;
-      if (this.#zones !== undefined) this.#zones[at] = slice.zones?.[i] ?? "";
+      this.#zones[at] = slice.details?.zone(i) ?? "";
     }
   }
 
   list(): CandidateList {
     const locals = this.#locals.includes(true) ? this.#locals : undefined;
     const endpoints = new EndpointList(this.#family, this.#ports.length, this.#words, this.#ports, locals);
-    return { endpoints, states: this.#states, hints: this.#hints, zones: this.#zones };
+    const zones = { zone: (index: number) => this.#zones[index] };
+    return { endpoints, states: this.#states, hints: this.#hints, zones };
   }
 }
 

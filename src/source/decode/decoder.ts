@@ -47,9 +47,12 @@ export class ObjectDecoder {
         const record = decodeService(name, object, this.#options, problems);
         return { kind, name, record, problems: problems.all };
       }
-      case "EndpointSlice":
+      case "EndpointSlice": {
         if (this.#onPod !== undefined) reportPods(name, object, this.#onPod);
-        return { kind, name, ...decodeSlice(name, object, this.#options, problems), problems: problems.all };
+        // Not spread: V8 would write each property singly.
+        const { record, counted, trigger } = decodeSlice(name, object, this.#options, problems);
+        return { kind, name, record, counted, trigger, problems: problems.all };
+      }
       case "ServiceCIDR": {
         const spec = fieldsOf(object["spec"], "spec", problems);
         return { kind, name, record: cidrsOf(spec["cidrs"], "spec.cidrs", problems), problems: problems.all };

@@ -62,9 +62,9 @@ export function decodeSlice(
   const service = `${name.slice(0, name.indexOf("/"))}/${serviceName}`;
   const ports = readSlicePorts(fields, options.intern, problems);
   const columns = readEndpoints(name, fields, family, ports[0]?.port ?? 0, options, problems);
-  const { endpoints, states, hints, zones, details } = columns;
+  const { endpoints, states, hints, details } = columns;
   if (ports.length === 0 || endpoints.length === 0) return unused;
-  return { record: { name, service, family, ports, endpoints, states, hints, zones, details }, counted, trigger };
+  return { record: { name, service, family, ports, endpoints, states, hints, details }, counted, trigger };
 }
 
 function readTrigger(metadata: Fields, family: IpFamily): SliceObject["trigger"] {
@@ -107,7 +107,7 @@ function isRepeated(ports: readonly SlicePort[], count: number, name: string, pr
   return false;
 }
 
-type EndpointColumns = Pick<SliceRecord, "endpoints" | "states" | "hints" | "zones" | "details">;
+type EndpointColumns = Pick<SliceRecord, "endpoints" | "states" | "hints" | "details">;
 
 function readEndpoints(
   name: string,
@@ -124,10 +124,8 @@ function readEndpoints(
   let locals: boolean[] | undefined;
   let count = 0;
   let hints: Hints[] | undefined;
-  let zones: string[] | undefined;
   const namespace = name.slice(0, name.indexOf("/"));
   const pods = sized<string>(items.length + 1);
-  const codes = sized<string>(items.length);
   details.begin(items.length);
   // Up to here a search through the list is faster than a map.
   const seen = items.length > 16 ? new Map<number | string, number>() : undefined;
@@ -153,24 +151,20 @@ function readEndpoints(
       continue;
     }
     states[at] = state;
-    pods[at] = podOf(item["targetRef"], namespace);
-    codes[at] = details.codeOf(node);
+    pods[at + 1] = podOf(item["targetRef"], namespace);
+    details.place(at, node, zone);
     const local = node === nodeName;
     if (local) locals ??= items.map(() => false);
     if (locals !== undefined) locals[at] = local;
     if (hint !== NO_HINTS) hints ??= items.map(() => NO_HINTS);
     if (hints !== undefined) hints[at] = hint;
-    if (zone !== "") zones ??= items.map(() => "");
-    if (zones !== undefined) zones[at] = zone === "" ? "" : intern(zone);
   }
   problems.leave();
   cut(words, count * width);
   cut(pods, count + 1);
-  cut(codes, count);
   if (hints !== undefined) cut(hints, count);
-  if (zones !== undefined) cut(zones, count);
   const endpoints = new EndpointList(family, count, words, port, locals);
-  return { endpoints, states: sharedStates(states, count), hints, zones, details: details.pack(pods, codes) };
+  return { endpoints, states: sharedStates(states, count), hints, details: details.pack(pods) };
 }
 
 /** "" where it is none: nothing is served by it, so nothing is said of it. */

@@ -71,15 +71,27 @@ test("a pod with another name and the same address changes nothing that is serve
   expect(model.endpoints("ip", "default/web")[0]).toMatchObject([{ pod: "", node: "" }]);
 });
 
+test("a node that its slices put into several zones is in each of them", () => {
+  const at = (address: string, zone: string) => endpoint(address, "x", { zone });
+  const rows = described([at("10.1.0.1", "a"), at("10.1.0.2", "b"), at("10.1.0.3", "")], [at("10.1.0.4", "b")]);
+  expect(rows.map(([, , node, zone]) => [node, zone])).toEqual([
+    ["n1", "a"],
+    ["n1", "b"],
+    ["n1", ""],
+    ["n1", "b"],
+  ]);
+});
+
 test("more nodes than codes tell apart: those of before keep their names", () => {
   const packer = new DetailPacker();
   const packed = (from: number) => {
     packer.begin(1000);
-    const codes = Array.from({ length: 1000 }, (_, i) => packer.codeOf(`node-${from + i}`));
-    return packer.pack([...codes.map((_, i) => `pod-${i}`), ""], codes)!;
+    for (let i = 0; i < 1000; i++) packer.place(i, `node-${from + i}`, "a");
+    return packer.pack(["", ...Array.from({ length: 1000 }, (_, i) => `pod-${i}`)])!;
   };
   const all = Array.from({ length: 70 }, (_, i) => packed(i * 1000));
   for (const [i, details] of all.entries()) {
     expect(details.all(1000)[999]).toEqual({ pod: "pod-999", node: `node-${i * 1000 + 999}` });
+    expect(details.zone(999)).toBe("a");
   }
 });
