@@ -7,11 +7,9 @@
  * that adding one never takes an address from a service that is known to be older; and after those like it that had
  * the claim when the last group of changes was over (`settle`): a file whose name sorts first takes nothing.
  */
+import { type Key, keyOf, NODE_PORT, partsOf } from "./claim-keys.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "./records.js";
 import type { IpFamily, Protocol } from "./types.js";
-
-/** Address part of a node port's claim. */
-export const NODE_PORT = "";
 
 /** A claim that its last claimant gave up. */
 export interface GivenUp {
@@ -80,18 +78,6 @@ interface Contest {
 }
 
 const ALONE = -1;
-
-/** A claim as text, for `partsOf`. */
-export type Key = string;
-
-function keyOf(address: string, protocol: Protocol, port: number): Key {
-  return `${address} ${protocol} ${port}`;
-}
-
-export function partsOf(key: Key): { address: string; protocol: Protocol; port: number } {
-  const [address = "", protocol, port] = key.split(" ");
-  return { address, protocol: protocol as Protocol, port: Number(port) };
-}
 
 /** What `record` claims in a family, each once. */
 function forEachClaim(

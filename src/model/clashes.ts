@@ -1,6 +1,7 @@
 /** What is said of claims that several services have. */
 import type { Pieces } from "../base/time-slice.js";
-import { type Claims, type Key, type Loss, NODE_PORT, partsOf, type Passed } from "./claims.js";
+import { type Key, NODE_PORT, partsOf } from "./claim-keys.js";
+import type { Claims, Loss, Passed } from "./claims.js";
 import type { FamilyRecord, ServiceRecord } from "./records.js";
 import type { IpFamily, Problem, SharedGuard, TakeOver } from "./types.js";
 

@@ -1,7 +1,8 @@
 /** One service in one family, from its record and slices: what packets, connections, load balancers and operators see of it. Pure. */
 import { endpointBalance, tooManyFor } from "./balance.js";
 import { addLocalReady, type Categories } from "./categorize.js";
-import { type Claims, NODE_PORT } from "./claims.js";
+import { NODE_PORT } from "./claim-keys.js";
+import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
 import { describedEndpoints, type DescribedEndpoint } from "./endpoint-details.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";

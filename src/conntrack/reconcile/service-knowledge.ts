@@ -3,7 +3,7 @@
  * 50,000 services that would be the size of the model again.
  */
 import { parseCIDR, type Prefix, prefixContains } from "../../base/ip.js";
-import { NODE_PORT } from "../../model/claims.js";
+import { NODE_PORT } from "../../model/claim-keys.js";
 import type { ServiceModel } from "../../model/index.js";
 import type { IpFamily, Protocol, ServiceTarget } from "../../model/types.js";
 import type { LocalAddress } from "../../node/facts.js";
