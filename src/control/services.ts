@@ -5,6 +5,7 @@ import { READY, SERVING, TERMINATING } from "../model/categorize.js";
 import type { DescribedEndpoint } from "../model/endpoint-details.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServiceModel } from "../model/index.js";
+import { portId } from "../model/targets.js";
 import type { EndpointCounts, IpFamily, ServicePortView } from "../model/types.js";
 import type { PortConnections } from "../ruleset/connection-counts.js";
 import { annotationStatus } from "./annotation-status.js";
@@ -194,11 +195,12 @@ const NONE: ReadonlySet<string> = new Set();
 function drainingOf(
   model: ListedModel,
   family: IpFamily,
-  { id, service }: ServicePortView,
+  view: ServicePortView,
   endpoints: readonly DescribedEndpoint[] = [],
 ): ReadonlySet<string> {
   if (!endpoints.some(({ state }) => has(state, TERMINATING))) return NONE;
-  const target = model.targets(family, service).find((each) => each.id === id);
+  const id = portId(view);
+  const target = model.targets(family, view.service).find((each) => each.id === id);
   const kept = target?.endpoints.filter((_, i) => target.draining?.[i]) ?? [];
   return new Set(kept.map(({ address, port }) => `${address} ${port}`));
 }

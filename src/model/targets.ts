@@ -3,7 +3,15 @@ import { type CandidateList, type Categories, categorize, READY, SERVING, TERMIN
 import type { GivenUp } from "./claims.js";
 import { EndpointList } from "./endpoints.js";
 import type { ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
-import type { IpFamily, NodeContext, Protocol, ReleasedClaim, ReleasedEndpoints, ServiceTarget } from "./types.js";
+import type {
+  IpFamily,
+  NodeContext,
+  Protocol,
+  ReleasedClaim,
+  ReleasedEndpoints,
+  ServicePortView,
+  ServiceTarget,
+} from "./types.js";
 
 /** What a service port may serve. */
 export interface Held {
@@ -14,9 +22,11 @@ export interface Held {
   readonly nodePort: number;
 }
 
-/** "namespace/name:port/PROTOCOL". */
-export function portId(record: ServiceRecord, port: ServicePortRecord): string {
-  return `${record.name}${port.name === "" ? "" : `:${port.name}`}/${port.protocol}`;
+type PortName = Pick<ServicePortView, "service" | "portName" | "protocol">;
+
+/** "namespace/name:port/PROTOCOL", unique within a family; "namespace/name/PROTOCOL" when the port has no name. */
+export function portId({ service, portName, protocol }: PortName): string {
+  return `${service}${portName === "" ? "" : `:${portName}`}/${protocol}`;
 }
 
 export function resets(record: ServiceRecord, port: ServicePortRecord): boolean {
@@ -33,7 +43,7 @@ export function targetOf(
   const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = held;
   return {
     service: record.name,
-    id: portId(record, port),
+    id: portId({ service: record.name, portName: port.name, protocol: port.protocol }),
     protocol: port.protocol,
     port: port.port,
     addresses: [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs],

@@ -23,8 +23,6 @@ export interface Endpoint {
 export interface ServicePortView {
   /** "namespace/name". */
   readonly service: string;
-  /** "namespace/name:port/PROTOCOL", unique within a family; "namespace/name/PROTOCOL" when the port has no name. */
-  readonly id: string;
   readonly portName: string;
   readonly protocol: Protocol;
   readonly port: number;
@@ -81,7 +79,7 @@ export interface TakeOver {
 export interface ServiceTarget {
   /** "namespace/name". */
   readonly service: string;
-  /** As ServicePortView.id. */
+  /** Of `portId`. */
   readonly id: string;
   readonly protocol: Protocol;
   readonly port: number;

@@ -7,7 +7,7 @@ import { guardsOf } from "./clashes.js";
 import { describedEndpoints, type DescribedEndpoint } from "./endpoint-details.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
 import { candidatesOf } from "./slices.js";
-import { drainingAmong, type Held, listsOf, portId, resets, takesTraffic, targetOf } from "./targets.js";
+import { drainingAmong, type Held, listsOf, resets, takesTraffic, targetOf } from "./targets.js";
 import type { EndpointCounts, HealthCheck, IpFamily, NodeContext, ServicePortView, ServiceTarget } from "./types.js";
 
 /** A service that is served in a family, and what decides beside it. */
@@ -96,7 +96,6 @@ function viewOf(served: ServedService, port: ServicePortRecord): ServicePortView
   const lists = listsOf(record, held, candidates, node);
   return {
     service: record.name,
-    id: portId(record, port),
     portName: port.name,
     protocol: port.protocol,
     port: port.port,

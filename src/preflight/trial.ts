@@ -174,7 +174,6 @@ function madeUp(family: IpFamily): ServicePortView[] {
   const balance: EndpointBalance = { by: "source-ip", slots: 256, weights: undefined };
   const port = (number: number, more: Partial<ServicePortView> = {}): ServicePortView => ({
     service: "made-up/service",
-    id: `made-up/service:p${number}/TCP`,
     portName: `p${number}`,
     protocol: "TCP",
     port: number,

@@ -78,7 +78,7 @@ export function declareAffinity(
       timeoutMs: view.affinitySeconds * 1000,
     };
     table.chain({ chain: names.remember[kind], rules: rememberRules(list) });
-    table.chain({ chain: names.draw[kind], rules: listRules(list, names.remember[kind]), ...ownComment(view.id) });
+    table.chain({ chain: names.draw[kind], rules: listRules(list, names.remember[kind]), ...ownComment(view) });
     if (kind === "cluster" && !view.externalPolicyLocal) {
       const mark = markForMasquerade(options.masqueradeBit);
       const rules = [{ statements: [mark] }, { statements: [goto(names.draw.cluster)] }];

@@ -5,6 +5,7 @@
  * still goes to such a chain, the kernel refuses, and kube-proxy tries again with every sync, for ever.
  */
 import { createHash } from "node:crypto";
+import { portId } from "../model/targets.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ListValue } from "./list-values.js";
 
@@ -125,7 +126,8 @@ export function ownName(parts: readonly string[]): string {
 const COMMENT_BYTES = 128;
 
 /** Who a chain belongs to, as its comment; nothing for a name that nft could not print. */
-export function ownComment(id: string): { comment?: string } {
+export function ownComment(view: ServicePortView): { comment?: string } {
+  const id = portId(view);
   return /^[\x20-\x7e]*$/.test(id) && !id.includes('"') ? { comment: id.slice(0, COMMENT_BYTES) } : {};
 }
 

@@ -42,7 +42,7 @@ function ownGuards({ sourceRanges, loadBalancerIPs }: ServicePortView): readonly
 function declareFirewalls(objects: Objects, view: ServicePortView, names: OwnNames, nodeIP: string | undefined): void {
   const own = ownGuards(view);
   const declare = (chain: string, guards: readonly Guard[]): void => {
-    objects.chain({ chain, rules: guards.map((guard) => firewallRule(guard, nodeIP)), ...ownComment(view.id) });
+    objects.chain({ chain, rules: guards.map((guard) => firewallRule(guard, nodeIP)), ...ownComment(view) });
   };
   if (own.length > 0) declare(names.firewall, own);
   for (const { address, sources } of view.guards ?? []) {

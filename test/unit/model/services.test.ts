@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
+import { portId } from "../../../src/model/targets.js";
 import { newModel, service, slice } from "./objects.js";
 
 describe("Service: which services are served", () => {
@@ -8,7 +9,6 @@ describe("Service: which services are served", () => {
     model.upsertService(service("web"));
     expect(view("web")).toEqual({
       service: "default/web",
-      id: "default/web/TCP",
       portName: "",
       protocol: "TCP",
       port: 80,
@@ -147,7 +147,7 @@ describe("Service: ports", () => {
       { name: "diameter", port: 3868, protocol: "SCTP", nodePort: 31000 },
     ];
     model.upsertService(service("web", { ports }));
-    expect(model.views("ip", "default/web").map(({ id, portName, nodePort }) => [id, portName, nodePort])).toEqual([
+    expect(model.views("ip", "default/web").map((view) => [portId(view), view.portName, view.nodePort])).toEqual([
       ["default/web:dns/UDP", "dns", 0],
       ["default/web:dns/TCP", "dns", 0],
       ["default/web:diameter/SCTP", "diameter", 31000],

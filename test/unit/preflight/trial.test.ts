@@ -91,7 +91,6 @@ describe("tryRules", () => {
     const view = {
       ...{
         service: "a/b",
-        id: "a/b/TCP",
         portName: "",
         protocol: "TCP" as const,
         port: 80,

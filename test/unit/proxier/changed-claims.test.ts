@@ -11,7 +11,6 @@ function view(...claims: readonly string[]): ServicePortView {
   const addresses = claims.filter((claim) => claim.includes("."));
   return {
     service: "",
-    id: "",
     portName: "",
     protocol: "TCP",
     port: 80,

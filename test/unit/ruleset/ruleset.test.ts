@@ -17,7 +17,6 @@ const OPTIONS: RulesetOptions = {
 
 const WEB: ServicePortView = {
   service: "shop/web",
-  id: "shop/web/TCP",
   portName: "",
   protocol: "TCP",
   port: 80,

@@ -1,5 +1,6 @@
 /** What the first packet of a connection comes to by what services mean: the table of hooks and policies, once more, in few words. */
 import { parseCIDR, prefixContains } from "../../../../src/base/ip.js";
+import { portId } from "../../../../src/model/targets.js";
 import type { Endpoint, IpFamily, ServicePortView } from "../../../../src/model/types.js";
 import type { Connection } from "./packets.js";
 import { NODE_ADDRESSES, SOURCES, type SourceName } from "./world.js";
@@ -31,7 +32,7 @@ export function expectations(cluster: Cluster): Expectation[] {
     const from = { family, source: SOURCES[source][family], fromNode: source === "node" };
     const one = (view: ServicePortView, way: string, destination: string, port: number, list: List): Expectation => ({
       ...from,
-      what: `${source} → ${way} ${destination}:${port}/${view.protocol} of ${view.id}`,
+      what: `${source} → ${way} ${destination}:${port}/${view.protocol} of ${portId(view)}`,
       destination,
       protocol: view.protocol,
       port,
