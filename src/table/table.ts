@@ -435,6 +435,7 @@ export class Table extends DeclaredTable {
     this.#endLeftovers();
     const snapshot = takeSnapshot(this.desired, state, this.#clock.now(), pieceElements, isFirst && gracePeriodMs > 0);
     const { leftovers } = snapshot;
+    const kept = typeof this.#leftovers === "object" ? this.#leftovers : leftovers;
     if (isFirst) this.#leftovers = leftovers.sets.size > 0 ? "kept" : "unknown";
     const outgoing = new Outgoing(snapshot.sets);
     const write = async ({ sets, last }: Piece): Promise<void> => {
@@ -446,7 +447,7 @@ export class Table extends DeclaredTable {
       const flushMaps = mapsGo && (await this.#quirks.mapsMustBeEmptied());
       const chains = last ? snapshot.chains : [];
       const { result, carried } = await this.#write(
-        buildPlan({ ...this.#planBasis(leftovers.chains), chains, sets, flushMaps }, phases),
+        buildPlan({ ...this.#planBasis(kept.chains), chains, sets, flushMaps }, phases),
         expect,
       );
       written.push(result);

@@ -31,6 +31,7 @@ export function buildAddon(name: string): string {
 /** What tests of the tiers that guests run (test/kernels/) need beside the agent: a guest has no compiler, and its image all of these. */
 const HELPERS = {
   conntrack: () => buildProgram("conntrack", [], "-O2"),
+  flood: () => buildProgram("flood", [], "-O2"),
   "legacy-race": () => buildLibrary("legacy-race"),
   "netlink-faults": () => buildAddon("netlink-faults"),
   "no-ctnetlink": () => buildLibrary("no-ctnetlink"),

@@ -25,15 +25,17 @@ export interface Snapshot {
 
 /**
  * Of an earlier owner of the table, not desired, and kept for a grace period. A packet that is under way in its rules goes on by these, but each look-up
- * finds what maps hold by then: it would miss a map that went with the rules, and be rejected by ours.
+ * finds what maps hold by then: it would miss a map that went, named or of a rule's own, and be rejected by ours.
  */
 export interface Leftovers {
   readonly sets: ReadonlySet<string>;
-  /** Chains without a hook, which elements of those sets may lead to; without rules from now on. */
+  /** Chains without a hook, which elements of those sets may lead to. */
   readonly chains: ReadonlySet<string>;
+  /** Those of the chains that keep their rules, with the rules' own maps: nothing that they name goes, or is made anew. */
+  readonly intact: ReadonlySet<string>;
 }
 
-const NO_LEFTOVERS: Leftovers = { sets: new Set(), chains: new Set() };
+const NO_LEFTOVERS: Leftovers = { sets: new Set(), chains: new Set(), intact: new Set() };
 
 interface SetFate {
   readonly name: string;
@@ -68,7 +70,7 @@ export function takeSnapshot(
     setFate(name, desired, state, remade.has(name)),
   );
   const leftovers =
-    keepLeftovers && packetsComeBy(state) ? leftoversAmong(all, dirty.chains, desired, state) : NO_LEFTOVERS;
+    keepLeftovers && packetsComeBy(state) ? leftoversAmong(all, dirty.chains, replaced, desired, state) : NO_LEFTOVERS;
   const fates = all.filter(({ name }) => !leftovers.sets.has(name));
   const held = chainsInGrace(dirty.chains, fates, desired, state);
   const going = new Set(replaced);
@@ -86,7 +88,7 @@ export function takeSnapshot(
   markAhead(sets, state, pieceElements);
   return {
     dirty,
-    chains: planChains(dirty.chains, going, sets, desired, state),
+    chains: planChains(dirty.chains, going, sets, desired, state).filter(({ name }) => !leftovers.intact.has(name)),
     sets,
     retired: [...desired.retired.keys()],
     leftovers,
@@ -96,6 +98,7 @@ export function takeSnapshot(
 function leftoversAmong(
   fates: readonly SetFate[],
   dirty: ReadonlySet<string>,
+  replaced: readonly string[],
   desired: DesiredState,
   state: KernelState,
 ): Leftovers {
@@ -105,7 +108,15 @@ function leftoversAmong(
     const kernel = state.chains.get(name);
     return kernel !== undefined && kernel.base === undefined && !desired.chains.has(name);
   });
-  return { sets, chains: new Set(chains) };
+  const remade = new Set(fates.flatMap(({ name, action }) => (action === "recreate" ? name : [])));
+  const intact = chains.filter((name) =>
+    state.chains
+      .get(name)
+      ?.rules.every(
+        ({ refs }) => !refs.sets.some((set) => remade.has(set)) && !refs.chains.some((to) => replaced.includes(to)),
+      ),
+  );
+  return { sets, chains: new Set(chains), intact: new Set(intact) };
 }
 
 function setFate(name: string, desired: DesiredState, state: KernelState, remade: boolean): SetFate[] {
@@ -226,7 +237,7 @@ function markAhead(sets: readonly SetSnapshot[], state: KernelState, pieceElemen
   if (many(unseen)) for (const set of unseen) set.ahead = true;
 }
 
-/** The changed chains, and those whose rules name a set or chain that is created anew. */
+/** The changed chains, and those whose rules name a set or chain that is created anew: also of leftovers, which are emptied then. */
 function planChains(
   dirty: ReadonlySet<string>,
   going: ReadonlySet<string>,
@@ -241,7 +252,7 @@ function planChains(
       const rebuilds = rules.some(
         ({ refs }) => refs.sets.some((set) => newSets.has(set)) || refs.chains.some((target) => going.has(target)),
       );
-      if (rebuilds && desired.chains.has(name)) rebuilt.add(name);
+      if (rebuilds) rebuilt.add(name);
     }
   }
   return [...new Set([...dirty, ...rebuilt])].map((name) => ({

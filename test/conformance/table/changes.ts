@@ -43,10 +43,10 @@ export function restarting(kernel: () => Kernel): void {
     service(1, 2);
     service(2, 1);
     const result = await table.apply();
-    expect(operations(result)).toBe("rule -1");
+    expect(operations(result)).toBe("");
     expect(result.applyAgainMs).toBe(500);
     clock.advance(500);
-    expect(operations(await table.apply())).toBe("chain -1 set -1");
+    expect(operations(await table.apply())).toBe("chain -1 rule -1 set -1");
     expect((await kernel().rules(OWN)).map((info) => info.handle)).toEqual(handles);
     expect((await kernel().chains(OWN)).map((info) => info.chain)).not.toContain("old");
     expect((await table.apply()).transactions).toBe(0);

@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 import type { ElementBatch, Kernel, Op } from "../../../src/kernel/types.js";
 import { commentData } from "../../../src/table/rules/text.js";
 import { pack, unpack } from "../../support/operations.ts";
-import { jump, operations, OWN, rule, serviceTable, TestClock } from "./build.js";
+import { draw, ENDPOINTS, jump, operations, OWN, rule, serviceTable, TestClock, vip, VIPS } from "./build.js";
 
 const THEIRS = { set: "theirs", flags: 8, keyType: 7, keyLen: 4, dataType: 0xffffff00 } as const;
 
@@ -87,6 +87,7 @@ export function takingOver(kernel: () => Kernel): void {
           { type: "lookup", set: "vips", sreg: 1 },
         ],
       },
+      { op: "add", kind: "rule", ...ref, chain: "svc-2", exprs: [{ type: "counter" }] },
       {
         op: "add",
         kind: "rule",
@@ -100,14 +101,16 @@ export function takingOver(kernel: () => Kernel): void {
     service(1, 1);
     const result = await table.apply();
     expect(result.transactions).toBe(2);
-    // What a packet that is under way in their rules may still look up, and the chains that it leads to, for a grace period.
-    expect((await kernel().rules(OWN)).map((info) => info.chain)).not.toContain("svc-1");
+    // What a packet that is under way in their rules may still look up, and the chains that it leads to, for a grace period; but for rules that
+    // name what is made anew.
+    const ruled = (await kernel().rules(OWN)).map((info) => info.chain);
+    expect(["svc-1", "svc-2"].filter((chain) => ruled.includes(chain))).toEqual(["svc-2"]);
     expect(unpack(await elementsOf("theirs")).map(({ key }) => key)).toEqual(["01020304", "01020305"]);
     expect(result.applyAgainMs).toBe(500);
     clock.advance(499);
     expect((await table.apply()).transactions).toBe(0);
     clock.advance(1);
-    expect(operations(await table.apply())).toBe("chain -2 set -1");
+    expect(operations(await table.apply())).toBe("chain -2 rule -1 set -1");
     expect(await chains()).toEqual(["draw-1", "nat-prerouting", "services"]);
     expect(await sets()).toEqual(["endpoints", "vips"]);
     expect((await table.apply()).transactions).toBe(0);
@@ -156,6 +159,27 @@ export function takingOver(kernel: () => Kernel): void {
     });
   }
 
+  it("empties what it keeps as soon as something that its rules name is made anew", async () => {
+    const before = serviceTable(kernel());
+    before.service(1, 1);
+    before.table.chain({ chain: "old", rules: [draw(7)] });
+    const map = before.table.set({ ...VIPS, set: "old-map" });
+    map.put(vip(9), new Uint8Array(Uint32Array.of(before.table.verdictId({ verdict: "goto", chain: "old" })).buffer));
+    await before.table.apply();
+    const clock = new TestClock();
+    const { table, service } = serviceTable(kernel(), { clock });
+    service(1, 1);
+    await table.apply();
+    expect(await kernel().rules(OWN, "old")).toHaveLength(1);
+    table.set({ ...ENDPOINTS, comment: "another one" });
+    const result = await table.apply();
+    expect([result.resynced, operations(result)]).toEqual([undefined, "rule +1 -2 set +1 -1 element +1"]);
+    expect(await kernel().rules(OWN, "old")).toEqual([]);
+    clock.advance(500);
+    expect(operations(await table.apply())).toBe("chain -1 set -1");
+    expect(await sets()).toEqual(["endpoints", "vips"]);
+  });
+
   it("keeps what packets may be under way in although a first write was refused for something else", async () => {
     await kernel().commit(formerTable("svc-2"));
     const clock = new TestClock();
@@ -169,7 +193,7 @@ export function takingOver(kernel: () => Kernel): void {
     expect(unpack(await elementsOf("theirs")).map(({ key }) => key)).toEqual(["01020304", "01020305"]);
     expect(await chains()).toEqual(["draw-1", "nat-prerouting", "services", "svc-1", "svc-2"]);
     clock.advance(500);
-    expect(operations(await table.apply())).toBe("chain -2 set -1");
+    expect(operations(await table.apply())).toBe("chain -2 rule -2 set -1");
     expect(await sets()).toEqual(["endpoints", "vips"]);
   });
 }
