@@ -20,7 +20,8 @@ const BUSY_MS = patience(250);
 const LIMIT_MS = patience(2000);
 /** Many: on a busy machine some are disturbed. */
 const REPLACEMENTS = 10;
-const PAUSE_MS = patience(700);
+/** Between them: each sender follows one before the next comes. */
+const PAUSE_MS = LIMIT_MS + patience(200);
 
 let cluster: Cluster;
 let tracked: Tracked;
