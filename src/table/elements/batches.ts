@@ -4,8 +4,7 @@ import { ElementFlag } from "../../kernel/constants.js";
 import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../../kernel/types.js";
 import { rangeRecords } from "../rules/intervals.js";
-import { wordsFor } from "./bytes.js";
-import { writeCount } from "./counters.js";
+import { wordsFor, writeU64 } from "./bytes.js";
 import { KEY, type PackedMap, RowList } from "./packed-map.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
@@ -55,8 +54,8 @@ export class BatchWriter {
     const to = this.#addCount++ * this.#stride;
     const adds = (this.#adds = roomFor(this.#adds, to + this.#stride));
     if (packets > 0) {
-      writeCount(adds, to + keyWords + dataWords, packets);
-      writeCount(adds, to + keyWords + dataWords + 2, bytes);
+      writeU64(adds, to + keyWords + dataWords, packets);
+      writeU64(adds, to + keyWords + dataWords + 2, bytes);
     }
     const words = this.map.words(row);
     const from = this.map.at(row) + KEY;

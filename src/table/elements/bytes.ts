@@ -11,6 +11,18 @@ export function writeU32(bytes: Uint8Array, at: number, value: number): void {
   for (let i = 0; i < 4; i++) bytes[at + i] = value >>> (8 * (HOST_LITTLE ? i : 3 - i));
 }
 
+const [LOW, HIGH] = HOST_LITTLE ? [0, 1] : [1, 0];
+
+/** A number of 64 bits that is two words. */
+export function readU64(words: Int32Array, at: number): number {
+  return (words[at + LOW] >>> 0) + (words[at + HIGH] >>> 0) * 2 ** 32;
+}
+
+export function writeU64(words: Int32Array, at: number, value: number): void {
+  words[at + LOW] = value | 0;
+  words[at + HIGH] = Math.floor(value / 2 ** 32);
+}
+
 /** Words that hold as many bytes: a key or data of 1 or 2 bytes is padded with zeros. */
 export function wordsFor(bytes: number): number {
   return (bytes + 3) >>> 2;

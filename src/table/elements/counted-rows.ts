@@ -1,9 +1,18 @@
-/** What the rows of one set have counted: read from the kernel, and carried over to the elements that replace them. */
+/**
+ * What the elements of one set have counted. The kernel's own number is the total: an element that is replaced is written with what the
+ * former one had counted by then, so that the next start finds it there. What came in between the kernel tells with the commit:
+ * that is in no element, and the set's declarer may keep it (`Counters.missed`):
+ *
+ *     read of the former element, by the thread that commits     k       the new one is written with k
+ *     commit, and the former one's end                           f       missed: f - k
+ *
+ * Rows that are being written, or were while a dump was under way, keep what they have: the dump may be from before or after.
+ */
+import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch } from "../../kernel/types.js";
 import type { SetSpec } from "../rules/types.js";
 import { type BatchWriter, eachRecord, type Widths } from "./batches.js";
-import { bytesAt } from "./bytes.js";
-import { counterWord, ElementCounters, readCount } from "./counters.js";
+import { bytesAt, readU64 } from "./bytes.js";
 import { KEY, type PackedMap } from "./packed-map.js";
 import type { PackedChange } from "./packing.js";
 import type { Rows } from "./rows.js";
@@ -12,7 +21,14 @@ import type { Rows } from "./rows.js";
 export type CounterSource = (set: string) => Promise<ElementBatch | undefined>;
 
 export class CountedRows {
-  readonly #counters = new ElementCounters();
+  /** By row: packets and bytes of the kernel's element at the last reading. */
+  #read = new Float64Array(32);
+  /** By row: packets as of the reading before. */
+  #before = new Float64Array(0);
+  /** By row: packets and bytes that its element is being written with. */
+  readonly #writing = new Map<number, readonly [packets: number, bytes: number]>();
+  /** While a dump is under way: rows whose element was written since it began. */
+  #settled: Set<number> | undefined;
 
   constructor(
     readonly map: PackedMap,
@@ -22,26 +38,25 @@ export class CountedRows {
   ) {}
 
   packets(key: Int32Array): number {
-    const row = this.map.find(key);
-    return row < 0 ? 0 : this.#counters.packets(row);
+    return this.#read[this.map.find(key) * 2] ?? 0;
   }
 
   /** As of the reading before the last. */
   before(key: Int32Array): number {
-    const row = this.map.find(key);
-    return row < 0 ? 0 : this.#counters.before(row);
+    return this.#before[this.map.find(key)] ?? 0;
   }
 
   /** Reads what the kernel's elements have counted; beside whatever else is done. */
   async read(): Promise<void> {
-    const counters = this.#counters;
-    counters.beginReading();
-    counters.keepBefore();
+    this.#settled = new Set();
+    const rows = this.#read.length / 2;
+    if (this.#before.length !== rows) this.#before = new Float64Array(rows);
+    for (let row = 0; row < rows; row++) this.#before[row] = this.#read[row * 2];
     try {
       const batch = await this.source(this.set.spec.set);
       if (batch !== undefined) await this.#noteAll(batch);
     } finally {
-      counters.endReading();
+      this.#settled = undefined;
     }
   }
 
@@ -57,17 +72,17 @@ export class CountedRows {
 
   /** The kernel's element has counted what is at `words[at]`. */
   note(row: number, words: Int32Array, at: number): void {
-    this.#counters.note(row, readCount(words, at), readCount(words, at + 2));
+    if (this.#writing.has(row) || this.#settled?.has(row) === true) return;
+    this.#put(row, readU64(words, at), readU64(words, at + 2));
   }
 
   /** Packs the row's element, which goes on counting where the one that was there ends. */
   add(row: number, data: Int32Array, dataAt: number, inKernel: boolean, writer: BatchWriter): void {
-    const counters = this.#counters;
     const goesOn = !inKernel || this.#carries(row, data, dataAt);
     if (inKernel && goesOn) writer.carryNext();
-    const packets = goesOn ? counters.packets(row) : 0;
-    const bytes = goesOn ? counters.bytes(row) : 0;
-    if (inKernel || packets > 0) counters.writing(row, packets, bytes);
+    const packets = goesOn ? (this.#read[row * 2] ?? 0) : 0;
+    const bytes = goesOn ? (this.#read[row * 2 + 1] ?? 0) : 0;
+    if (inKernel || packets > 0) this.#writing.set(row, [packets, bytes]);
     writer.add(row, data, dataAt, packets, bytes);
   }
 
@@ -81,29 +96,54 @@ export class CountedRows {
 
   /** The transaction is in force. `carried`: the counts of `carry` (CommitResult.carried). */
   settle({ addRows, carry }: PackedChange, carried?: Float64Array): void {
-    if (!this.#counters.writingAny) return;
-    for (let i = 0; i < addRows.length; i++) this.#counters.written(addRows.rows[i]);
+    if (this.#writing.size === 0) return;
+    for (let i = 0; i < addRows.length; i++) {
+      const row = addRows.rows[i];
+      const written = this.#writing.get(row);
+      if (written === undefined) continue;
+      this.#writing.delete(row);
+      this.#put(row, ...written);
+      this.#settled?.add(row);
+    }
     if (carry === undefined || carried === undefined) return;
     carry.forEach((index, i) => {
       const row = addRows.rows[index];
       const [packets, bytes, missed] = carried.subarray(i * 3);
-      this.#counters.put(row, packets, bytes);
+      this.#put(row, packets, bytes);
       if (missed > 0) this.set.spec.counters?.missed?.(this.#keyAt(row).slice(), missed);
     });
   }
 
   /** It is not. */
   abort({ addRows }: PackedChange): void {
-    for (let i = 0; i < addRows.length; i++) this.#counters.aborted(addRows.rows[i]);
+    for (let i = 0; i < addRows.length; i++) this.#writing.delete(addRows.rows[i]);
   }
 
   /** The row is another element's from now on. */
   freed(row: number): void {
-    this.#counters.freed(row);
+    this.#writing.delete(row);
+    this.#read.fill(0, row * 2, row * 2 + 2);
+    this.#before.fill(0, row, row + 1);
+    this.#settled?.add(row);
     this.set.spec.counters?.gone?.(this.#keyAt(row).slice());
+  }
+
+  #put(row: number, packets: number, bytes: number): void {
+    if (row * 2 + 1 >= this.#read.length) {
+      const larger = new Float64Array(Math.max(row * 2 + 2, this.#read.length * 2));
+      larger.set(this.#read);
+      this.#read = larger;
+    }
+    this.#read[row * 2] = packets;
+    this.#read[row * 2 + 1] = bytes;
   }
 
   #keyAt(row: number): Uint8Array {
     return bytesAt(this.map.words(row), this.map.at(row) + KEY, this.set.keyLen);
   }
+}
+
+/** Word of a record at which a batch's counters begin; -1: it has none. Of batches whose columns are words. */
+export function counterWord(batch: ElementBatch): number {
+  return batchLayout(batch).counter >> 2;
 }
