@@ -60,10 +60,16 @@ export class GcRunner {
   trigger(reason: string): void {
     if (!this.#started) return;
     this.#early = true;
-    const at = Math.max(this.#now(), (this.#lastStart ?? Number.NEGATIVE_INFINITY) + GC_MIN_MS);
+    // What is under way plans the next run when it is over.
+    if (this.#running !== undefined) return;
+    const at = this.#earliest;
     if (at >= this.#dueAt) return;
     this.#options.log.debug({ reason, inMs: Math.round(at - this.#now()) }, "collecting stale entries early");
     this.#schedule(at);
+  }
+
+  get #earliest(): number {
+    return Math.max(this.#now(), (this.#lastStart ?? Number.NEGATIVE_INFINITY) + GC_MIN_MS);
   }
 
   /** Ends; resolves when a run that is under way is done. */
@@ -106,7 +112,8 @@ export class GcRunner {
     } catch (error) {
       log.warn({ err: error, retryMs: this.#intervalMs }, "collecting stale entries failed");
     }
-    if (this.#started) this.#schedule(this.#now() + this.#intervalMs);
+    const next = this.#now() + this.#intervalMs;
+    if (this.#started) this.#schedule(this.#early ? Math.min(next, this.#earliest) : next);
   }
 }
 

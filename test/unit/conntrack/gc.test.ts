@@ -332,6 +332,27 @@ describe("in the background", () => {
     await runner.stop();
   });
 
+  test("a trigger during a run brings the next run forward as well", async () => {
+    const { log } = logLines();
+    const asked: unknown[] = [];
+    let end = (_report: GcReport): void => undefined;
+    const collector = {
+      run: (request: GcRequest = {}) => {
+        asked.push(request.orphans);
+        return new Promise<GcReport>((resolve) => (end = resolve));
+      },
+    };
+    const runner = new GcRunner({ collector, log, now: () => Date.now() });
+    runner.start();
+    await vi.advanceTimersByTimeAsync(GC_START_MS);
+    runner.trigger("insert-failed");
+    end(report(0.1));
+    await vi.advanceTimersByTimeAsync(GC_MIN_MS);
+    expect(asked).toEqual(["spent", "closing"]);
+    end(report(0.1));
+    await runner.stop();
+  });
+
   test("a table that gets too full is warned of once, with what helps, until it has had room again", async () => {
     const { log, lines } = logLines();
     const table = { entries: 0, max: 100, failed: 0, dropped: 0 };
