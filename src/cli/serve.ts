@@ -144,8 +144,8 @@ interface DaemonSignals {
 }
 
 /**
- * The rules stay in place at the end: traffic must not notice it. Whatever is under way then has END_LIMIT_MS: each write is one
- * transaction, so an end leaves none of them half done.
+ * The rules stay in place at the end: traffic must not notice it. Whatever is under way then has END_LIMIT_MS: no transaction
+ * is ever half done, and a write of several is completed by the next start.
  */
 function daemonSignals(log: Logger, aborted: AbortSignal | undefined): DaemonSignals {
   const ended = Promise.withResolvers<void>();

@@ -1,7 +1,8 @@
 /**
  * Defaults as kube-proxy 1.36 fills them in: pkg/proxy/apis/config/v1alpha1/defaults.go for a file, cmd/kube-proxy/app/
  * server_linux.go (platformApplyDefaults) for the mode, and component-base's of the logging section. Ours differ in
- * three places: the mode is nftables, nftables.minSyncPeriod is 0, and a log format that is not set stays so.
+ * four places: the mode is nftables, nftables.minSyncPeriod is 0, a log format that is not set stays so, and node ports answer on
+ * 127.0.0.0/8 where the file says so of the iptables mode (takesLocalhostOver).
  */
 import { familyOf } from "../base/ip.js";
 import { API_VERSION, KIND, type ConfigInput } from "./schema.js";

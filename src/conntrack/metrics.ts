@@ -1,4 +1,4 @@
-/** Our metrics of connection tracking; kube-proxy's two are with its others (observe/metrics.ts). */
+/** Our metrics of connection tracking; kube-proxy's two are with its others (observe/kube-proxy-metrics.ts). */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { IpFamily } from "../model/types.js";
 import { DIRECTIONS, type GcReason, type GcReport } from "./gc/collector.js";

@@ -1,8 +1,8 @@
 /**
  * Removes what kube-proxy's IPVS mode left (`ipvsPass`), while the proxier runs: looks, longer and longer apart, until nothing of
- * it is left. There is no time limit. A connection that carries nothing ends in IPVS by itself (`ipvs.tcpTimeout`, 15 min), so
- * what is counted after that is in use; and what waits takes no new connections, and costs a look a minute. kube-proxy's own
- * graceful termination has no limit either.
+ * it is left, or for 15 min nothing but ipsets that a rule refers to. Connections have no time limit. One that carries nothing
+ * ends in IPVS by itself (`ipvs.tcpTimeout`, 15 min), so what is counted after that is in use; and what waits takes no new
+ * connections, and costs a look a minute. kube-proxy's own graceful termination has no limit either.
  */
 import { parseCIDR, type Prefix } from "../base/ip.js";
 import { Backoff } from "../base/backoff.js";

@@ -1,6 +1,6 @@
 /**
- * When to write: the first change at once; while changes keep coming, one write per `gapMs`; after a failure again, later
- * and later; never two at a time.
+ * When to write: the first change at once; while changes keep coming, one write per `gapMs`; after a failure again, with
+ * backoff; never two at a time.
  */
 import { Backoff } from "../base/backoff.js";
 

@@ -48,14 +48,14 @@ export interface ReconcilerOptions {
   readonly now?: () => number;
   /** Between a pass and the one after it, ms. Default SETTLE_MS. */
   readonly settleMs?: number;
-  /** Rest after a pass, in times of what it took. Default PAUSE_FACTOR. */
+  /** Pause after a pass, in times of what it took. Default PAUSE_FACTOR. */
   readonly pauseFactor?: number;
   /** First wait after a failure, ms. Default FIRST_RETRY_MS. */
   readonly firstRetryMs?: number;
 }
 
 /**
- * Up to so many filtered dumps, a full pass for more. They are read one after the other. A filtered dump walks the whole table in
+ * Up to so many filtered dumps, a full pass for more. They are read in turns, on one thread. A filtered dump walks the whole table in
  * the kernel and prints next to nothing: of 200,000 entries a seventh of the time of a full pass, of 10,000 half of it. And a
  * full pass leaves the core to others every 0.2 ms, a filtered dump at its end.
  */

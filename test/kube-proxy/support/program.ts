@@ -5,7 +5,7 @@ import { spawnSync } from "node:child_process";
 export function kubeProxyProgram(): string {
   const program = process.env["KUBE_PROXY"] ?? "";
   if (program === "")
-    throw new Error("KUBE_PROXY names no program; CONTRIBUTING.md says where a kube-proxy comes from");
+    throw new Error("KUBE_PROXY names no program; test/kube-proxy/README.md says where a kube-proxy comes from");
   return program;
 }
 
