@@ -22,6 +22,19 @@ test("base/ imports no other room, which all may import", () => {
   expect(importsOf("base")).toEqual([]);
 });
 
+test.each([
+  ["source", ["base", "model"]],
+  ["model", ["base"]],
+  ["table", ["base", "kernel"]],
+  ["kernel", ["base"]],
+])("%s/ imports of other rooms, types aside, at most %j", (room, allowed) => {
+  expect(importsOf(room).filter((text) => !allowed.some((other) => text.endsWith(`→ ${other}`)))).toEqual([]);
+});
+
+test("ruleset/ describes a table in its types, and has nothing else of it", () => {
+  expect(importsOf("ruleset").filter((text) => text.endsWith("→ table"))).toEqual([]);
+});
+
 test.each(["source", "model", "ruleset", "table", "kernel", "conntrack"])(
   "%s/ knows nothing of the configuration but its types",
   (room) => {
