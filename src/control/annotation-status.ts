@@ -1,8 +1,8 @@
 /** What a service's annotations have come to, as an operator asks for it. */
+import { slotsIn } from "../balance/index.js";
 import type { Balance } from "../model/balance.js";
 import type { Limits } from "../model/limits.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
-import { slotsIn } from "../ruleset/slots.js";
 import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "./types.js";
 
 /** What of a service's record the views do not have: there it is what each endpoint gets. */

@@ -2,8 +2,16 @@
  * The desired table of one family: service port views in, desired elements and chains out. A change of one service touches
  * that service's elements alone; nothing here grows with the cluster.
  */
-import { runInSlices } from "../base/time-slice.js";
-import { type EndpointBalance, isSameBalance } from "../model/balance.js";
+import {
+  arrange,
+  assignIndices,
+  endpointsOf,
+  isBalanced,
+  type ListKind,
+  portIn,
+  SlotAssigner,
+  type Stood,
+} from "../balance/index.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { Limits } from "../model/limits.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
@@ -17,13 +25,11 @@ import { StickyNumbers } from "./sticky-numbers.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
 import { KeyPacker, packNumber, type ServiceClaim, type ServiceKey, unpackNumber, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
-import { arrange, assignIndices, indicesIn } from "./lists.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { type OnDemandRole, RulesOnDemand } from "./on-demand.js";
 import { declareOwnObjects, needsOwnObjects, type OwnObjects } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
 import type { ElementSets, LimitMaps } from "./sets.js";
-import { isLong, type ListKind, type Slots, slotsInPieces, slotsOf, type Stood } from "./slots.js";
 import { declareSets, declareSkeleton, type RulesetOptions } from "./skeleton.js";
 
 export type { RulesetOptions };
@@ -32,15 +38,6 @@ type PortRecord = ServicePortState & { readonly own: OwnObjects };
 
 /** What a service has in the table, to come back to. */
 export type ServiceState = readonly PortRecord[];
-
-/** Slots, and what they are of. */
-type Slotted = Pick<ServicePortState, "view" | "cluster" | "local"> & { readonly slots?: Slots | undefined };
-
-/** What slots are to be assigned for, and what they were before. */
-interface Unslotted extends Slotted {
-  readonly balance: EndpointBalance;
-  readonly former: Slots | undefined;
-}
 
 /** Valid until the next key is packed. */
 interface KernelList {
@@ -51,7 +48,6 @@ interface KernelList {
   readonly finder: (desired: EndpointList) => (index: number) => number;
 }
 
-const NO_SLOTS = new Uint16Array();
 const NOTHING: ServiceState = Object.freeze([]);
 const NO_OBJECTS: OwnObjects = Object.freeze([]);
 
@@ -76,8 +72,7 @@ export class FamilyRuleset {
   readonly #deferring: ReadonlySet<ElementSet>;
   readonly #counters: ServiceCounters;
   readonly #onCarried: () => void;
-  /** For the next update. */
-  #prepared: Slotted[] = [];
+  readonly #slots = new SlotAssigner();
   #options: RulesetOptions;
 
   constructor(
@@ -151,68 +146,27 @@ export class FamilyRuleset {
     let lists: Set<number> | undefined;
     const states: ServicePortState[] = [];
     for (const view of views) {
-      const former = sameIn(before, view);
+      const former = portIn(before, view);
       const state =
         view.affinitySeconds > 0
           ? this.#sticky.order(view, former, (lists ??= new Set()))
-          : view.balance === undefined
-            ? this.#order(view, former)
-            : this.#slotted(view, view.balance, former, [...before, ...states, ...this.#prepared]);
+          : isBalanced(view)
+            ? {
+                view,
+                cluster: view.clusterEndpoints,
+                local: view.localEndpoints,
+                slots: this.#slots.assign(view, [...before, ...states], former, this.#stoodInKernel(view)),
+              }
+            : this.#order(view, former);
       states.push(view.limits === undefined ? state : { ...state, limits: this.#numbered(view, view.limits, former) });
     }
-    this.#prepared = [];
+    this.#slots.forget();
     this.#replace(service, states, before);
   }
 
-  /**
-   * Does for the next `update`, which is to be of these views, what takes it so long that other work is not to wait for it: it takes a thousand endpoints a
-   * fifth of a second to be assigned slots, if none were before. Undefined: there is nothing of the kind.
-   */
+  /** Does ahead what the next `update`, which is to be of these views, would hold up other work for. Undefined: there is nothing of the kind. */
   prepare(service: string, views: readonly ServicePortView[]): Promise<void> | undefined {
-    this.#prepared = [];
-    const before = this.#ports.get(service) ?? NOTHING;
-    const long = views.flatMap((view) => {
-      const { balance, clusterEndpoints: cluster, localEndpoints: local } = view;
-      if (balance === undefined || !(isLong(balance, cluster) || isLong(balance, local))) return [];
-      if (sameSlots(view, balance, before) !== undefined) return [];
-      return [{ view, balance, cluster, local, former: sameIn(before, view)?.slots }];
-    });
-    return long.length === 0 ? undefined : this.#prepare(long);
-  }
-
-  async #prepare(long: readonly Unslotted[]): Promise<void> {
-    for (const { view, balance, cluster, local, former } of long) {
-      if (sameSlots(view, balance, this.#prepared) !== undefined) continue;
-      const slots = await runInSlices(slotsInPieces(balance, cluster, local, { slots: former }));
-      this.#prepared.push({ view, cluster, local, slots });
-    }
-  }
-
-  /** @param known ports of the same service, before or now. */
-  #slotted(
-    view: ServicePortView,
-    balance: EndpointBalance,
-    former: ServicePortState | undefined,
-    known: readonly Slotted[],
-  ): ServicePortState {
-    const { clusterEndpoints: cluster, localEndpoints: local } = view;
-    const same = sameSlots(view, balance, known);
-    if (same !== undefined) return { view, cluster, local, slots: same };
-    const stood = this.#stood(view, former);
-    return { view, cluster, local, slots: slotsOf(balance, cluster, local, { stood, slots: former?.slots }) };
-  }
-
-  /** Where endpoints of the view stood in slots, as the last state or else the kernel's table tells. */
-  #stood(view: ServicePortView, former: ServicePortState | undefined): Stood {
-    const lists = { cluster: view.clusterEndpoints, local: view.localEndpoints };
-    const looks = { cluster: undefined, local: undefined } as Record<ListKind, ((slot: number) => number) | undefined>;
-    const lookIn = (kind: ListKind): ((slot: number) => number) => {
-      if (former === undefined) return this.#kernelList(view, kind).finder(lists[kind]);
-      const slots = former.slots?.[kind] ?? NO_SLOTS;
-      const indices = indicesIn(former[kind], lists[kind]);
-      return (slot) => (slot < slots.length ? indices[slots[slot]] : -1);
-    };
-    return (kind, slot) => (looks[kind] ??= lookIn(kind))(slot);
+    return this.#slots.prepare(views, this.state(service));
   }
 
   #numbered(view: ServicePortView, limits: Limits, before: ServicePortState | undefined): PortLimits {
@@ -390,6 +344,11 @@ export class FamilyRuleset {
     return arrange(Array.from({ length: desired.length }, (_, i) => i).map(finder(desired)), desired);
   }
 
+  /** Where endpoints of the view stand in slots in the kernel's table. */
+  #stoodInKernel(view: ServicePortView): Stood {
+    return (kind) => this.#kernelList(view, kind).finder(endpointsOf(view, kind));
+  }
+
   /** Where the kernel's table has a list of the view, by the first of its addresses that draws from that. */
   #kernelList(view: ServicePortView, kind: ListKind): KernelList {
     const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
@@ -426,28 +385,4 @@ export class FamilyRuleset {
     list: (value) => this.#draws.release(value),
     limits: (limits) => this.#limits.release(limits),
   };
-}
-
-/** Of a state that has these lists, and a balance that spreads them the same. */
-function sameSlots(
-  { clusterEndpoints: cluster, localEndpoints: local }: ServicePortView,
-  balance: EndpointBalance,
-  known: readonly Slotted[],
-): Slots | undefined {
-  return known.find(
-    (one) =>
-      one.slots !== undefined &&
-      one.view.balance !== undefined &&
-      isSameBalance(one.view.balance, balance) &&
-      one.cluster.equals(cluster) &&
-      one.local.equals(local),
-  )?.slots;
-}
-
-function sameIn(ports: ServiceState, { portName, protocol }: ServicePortView): PortRecord | undefined {
-  for (let i = 0; i < ports.length; i++) {
-    const { view } = ports[i];
-    if (view.portName === portName && view.protocol === protocol) return ports[i];
-  }
-  return undefined;
 }

@@ -2,13 +2,13 @@
  * One service port, expanded into the elements that serve it. Pure: the same state always gives the same elements, so
  * that a change is the difference between two expansions.
  */
+import type { Slots } from "../balance/index.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { Verdict } from "../kernel/types.js";
 import type { Limits } from "../model/limits.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/index.js";
 import { limitChain, limitKey, type PortLimits } from "./limits.js";
-import type { Slots } from "./slots.js";
 import { expandSticky, type Sticky } from "./sticky-numbers.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
 import { bySource, packList, shardOf, stickyList } from "./list-values.js";

@@ -13,12 +13,12 @@
  * The last look-up is by the number, so that it is still the packet's priority after DNAT; postrouting takes it off.
  */
 import { randomInt } from "node:crypto";
+import { arrange, assignIndices } from "../balance/index.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/index.js";
 import { type KeyPacker, packNumber, packNumbers, unpackNumber } from "./keys.js";
 import { ENDPOINT_NUMBERS, packList, STICKY_NUMBERS, stickyList } from "./list-values.js";
-import { arrange, assignIndices } from "./lists.js";
 import { portHash } from "./names.js";
 import type { Expansion, ServicePortState } from "./service.js";
 import type { ElementSets } from "./sets.js";

@@ -25,6 +25,7 @@ test("base/ imports no other room, which all may import", () => {
 test.each([
   ["source", ["base", "model"]],
   ["model", ["base"]],
+  ["balance", ["base", "model"]],
   ["table", ["base", "kernel"]],
   ["kernel", ["base"]],
 ])("%s/ imports of other rooms, types aside, at most %j", (room, allowed) => {
@@ -35,7 +36,15 @@ test("ruleset/ describes a table in its types, and has nothing else of it", () =
   expect(importsOf("ruleset").filter((text) => text.endsWith("→ table"))).toEqual([]);
 });
 
-test.each(["source", "model", "ruleset", "table", "kernel", "conntrack"])(
+test("others import balance/ by its index alone", () => {
+  const users = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"));
+  const inside = users.filter((name) =>
+    /"\.[^"]*\/balance\/(?!index\.js")/.test(readFileSync(join(SOURCE, name), "utf8")),
+  );
+  expect(inside).toEqual([]);
+});
+
+test.each(["source", "model", "balance", "ruleset", "table", "kernel", "conntrack"])(
   "%s/ knows nothing of the configuration but its types",
   (room) => {
     expect(importsOf(room).filter((text) => text.endsWith("→ config"))).toEqual([]);

@@ -4,7 +4,7 @@ import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { ServicePortView } from "../../../src/model/types.js";
-import { Preferences } from "../../../src/ruleset/preferences.js";
+import { Preferences } from "../../../src/balance/preferences.js";
 import { FamilyRuleset, type RulesetOptions } from "../../../src/ruleset/ruleset.js";
 import { Table } from "../../../src/table/index.js";
 

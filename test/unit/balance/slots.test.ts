@@ -4,9 +4,9 @@ import { describe, expect, it } from "vitest";
 import { EndpointList } from "../../../src/model/endpoints.js";
 import { SLOT_COUNTS } from "../../../src/model/balance.js";
 import { runAtOnce } from "../../../src/base/time-slice.js";
-import { hashesOf } from "../../../src/ruleset/preferences.js";
-import { type Assigned, rendezvous } from "../../../src/ruleset/rendezvous.js";
-import { assignSlots, shareSlots, slotCount, slotsInPieces, slotsOf } from "../../../src/ruleset/slots.js";
+import { hashesOf } from "../../../src/balance/preferences.js";
+import { type Assigned, rendezvous } from "../../../src/balance/rendezvous.js";
+import { shareSlots, slotCount, slotsOf } from "../../../src/balance/slots.js";
 
 const FAMILIES = ["ip", "ip6"] as const;
 type Family = (typeof FAMILIES)[number];
@@ -22,6 +22,10 @@ function pods(family: Family, count: number, without: readonly number[] = []): E
     family,
     all.filter((_, i) => !without.includes(i)),
   );
+}
+
+function assignSlots(list: EndpointList, count: number, weights?: readonly number[]): Uint16Array {
+  return runAtOnce(rendezvous(list, count, weights)).slots;
 }
 
 /** Who serves each of 16,384 clients, spread evenly over the hash's range. */
@@ -164,7 +168,7 @@ describe("slots with weights", () => {
 
   it("are as many as the least weight needs", () => {
     const weights = new Map([[list.id(0), 1000]]);
-    const { cluster } = slotsOf({ by: "chance", slots: 0, weights }, list, pods("ip", 0));
+    const { cluster } = runAtOnce(slotsOf({ by: "chance", slots: 0, weights }, list, pods("ip", 0)));
     expect(cluster.length).toBe(16_384);
     expect(
       counted(cluster)
@@ -217,28 +221,28 @@ describe("slots of a thousand endpoints", () => {
 
   it("are assigned in hundreds of pieces, to the same as in one", () => {
     const [balance, list, none] = [{ by: "source-ip", slots: 0, weights } as const, pods("ip", 1000), pods("ip", 0)];
-    const work = slotsInPieces(balance, list, none);
+    const work = slotsOf(balance, list, none);
     let pieces = 1;
     let step = work.next();
     for (; step.done !== true; step = work.next()) pieces++;
     expect(pieces).toBeGreaterThan(400);
-    expect(step.value).toEqual(slotsOf(balance, list, none));
+    expect(step.value).toEqual(runAtOnce(slotsOf(balance, list, none)));
   });
 
   it("are assigned in a few pieces when an endpoint takes another's place, to the same as from nothing", () => {
     const [balance, none] = [{ by: "source-ip", slots: 0, weights } as const, pods("ip", 0)];
-    const slots = slotsOf(balance, pods("ip", 1000), none);
+    const slots = runAtOnce(slotsOf(balance, pods("ip", 1000), none));
     const list = pods("ip", 1001, [7]);
-    const work = slotsInPieces(balance, list, none, { slots });
+    const work = slotsOf(balance, list, none, { slots });
     let pieces = 1;
     let step = work.next();
     for (; step.done !== true; step = work.next()) pieces++;
     expect(pieces).toBeLessThan(50);
-    expect(step.value.cluster).toEqual(slotsOf(balance, list, none).cluster);
+    expect(step.value.cluster).toEqual(runAtOnce(slotsOf(balance, list, none)).cluster);
   });
 
   it("need one piece where chance draws: nothing is scored", () => {
-    const work = slotsInPieces({ by: "chance", slots: 0, weights }, pods("ip", 1000), pods("ip", 0));
+    const work = slotsOf({ by: "chance", slots: 0, weights }, pods("ip", 1000), pods("ip", 0));
     expect(work.next().done).toBe(true);
   });
 });

@@ -5,7 +5,8 @@
  */
 import { type Balance, type EndpointBalance, MAX_BALANCED, weightsOf } from "../model/balance.js";
 import type { EndpointList } from "../model/endpoints.js";
-import { type Pieces, runAtOnce } from "../base/time-slice.js";
+import type { ServicePortView } from "../model/types.js";
+import type { Pieces } from "../base/time-slice.js";
 import { hashesOf, type Preferences, scoresFor } from "./preferences.js";
 import { rendezvous } from "./rendezvous.js";
 
@@ -32,10 +33,15 @@ export interface Slots {
 
 export type ListKind = keyof Slots["preferences"];
 
-/** Of each list, where an index of its endpoints stood in a slot before; -1: none of them did, or there was no such slot. */
-export type Stood = (kind: ListKind, slot: number) => number;
+/** The list of the view, in no order. */
+export function endpointsOf({ clusterEndpoints, localEndpoints }: ServicePortView, kind: ListKind): EndpointList {
+  return kind === "cluster" ? clusterEndpoints : localEndpoints;
+}
 
-const NOWHERE: Stood = () => -1;
+/** Of each list, which of its endpoints stood in a slot before; -1: none of them did, or there was no such slot. */
+export type Stood = (kind: ListKind) => (slot: number) => number;
+
+const NOWHERE: Stood = () => () => -1;
 const EMPTY = new Uint16Array();
 
 interface OfList {
@@ -45,22 +51,12 @@ interface OfList {
 
 /** What was before: it makes a difference where chance draws; else but to the time that it takes. */
 export interface Before {
-  readonly stood?: Stood;
+  readonly stood?: Stood | undefined;
   readonly slots?: Slots | undefined;
 }
 
-/** Of lists as a view has them. */
-export function slotsOf(
-  balance: EndpointBalance,
-  cluster: EndpointList,
-  local: EndpointList,
-  before: Before = {},
-): Slots {
-  return runAtOnce(slotsInPieces(balance, cluster, local, before));
-}
-
-/** The same in pieces of at most a few ms. */
-export function* slotsInPieces(
+/** Of lists as a view has them, in pieces of at most a few ms. */
+export function* slotsOf(
   balance: EndpointBalance,
   cluster: EndpointList,
   local: EndpointList,
@@ -85,7 +81,7 @@ function* assign(
   const weights = weightsOf(list, balance);
   const count = countFor(list, balance, weights);
   if (balance.by === "chance") {
-    return { slots: shareSlots(list, count, weights, (slot) => stood(kind, slot)), preferences: undefined };
+    return { slots: shareSlots(list, count, weights, stood(kind)), preferences: undefined };
   }
   const assigned = yield* rendezvous(list, count, weights, former?.preferences[kind]);
   return isLong(balance, list) ? assigned : { ...assigned, preferences: undefined };
@@ -118,13 +114,8 @@ function least(weights: readonly number[]): number {
   return Math.min(...weights.filter((weight) => weight > 0));
 }
 
-/** Which of the endpoints stands in each slot, where a client's hash draws one; see rendezvous. */
-export function assignSlots(list: EndpointList, count: number, weights?: readonly number[]): Uint16Array {
-  return runAtOnce(rendezvous(list, count, weights)).slots;
-}
-
 /**
- * The same where chance draws one: each endpoint has the slots that its weight gives it, to a whole one, and keeps those that it had.
+ * Which of the endpoints stands in each slot where chance draws one, as `rendezvous` tells where a client's hash does: each endpoint has the slots that its weight gives it, to a whole one, and keeps those that it had.
  * @param stood the endpoint that had a slot before; -1: none of these.
  */
 export function shareSlots(

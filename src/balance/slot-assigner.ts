@@ -1,0 +1,97 @@
+import { type Pieces, runAtOnce, runInSlices } from "../base/time-slice.js";
+import { type EndpointBalance, isSameBalance } from "../model/balance.js";
+import type { ServicePortView } from "../model/types.js";
+import { indicesIn } from "./indices.js";
+import { endpointsOf, isLong, type Slots, slotsOf, type Stood } from "./slots.js";
+
+/** A service port with its slots; absent: it asks for no balance. */
+export interface SlottedPort {
+  readonly view: ServicePortView;
+  readonly slots?: Slots | undefined;
+}
+
+export type BalancedView = ServicePortView & { readonly balance: EndpointBalance };
+
+export function isBalanced(view: ServicePortView): view is BalancedView {
+  return view.balance !== undefined;
+}
+
+/** Assigns the slots of service ports, once for all ports of a service that have the same endpoints. */
+export class SlotAssigner {
+  /** For the next update of the service that they are of. */
+  #prepared: SlottedPort[] = [];
+
+  /**
+   * Slots of the view. Where chance draws, endpoints keep theirs.
+   * @param known ports of the same service, before or now.
+   * @param former the port as it was; undefined: it has just come, and `stood` tells what an earlier run has left.
+   */
+  assign(view: BalancedView, known: readonly SlottedPort[], former: SlottedPort | undefined, stood: Stood): Slots {
+    const same = sameSlots(view, known) ?? sameSlots(view, this.#prepared);
+    return same ?? runAtOnce(assigning(view, former, former === undefined ? stood : stoodIn(former, view)));
+  }
+
+  /**
+   * Does ahead, for views of one service, what takes it so long that other work is not to wait for it: it takes a thousand endpoints a fifth of a
+   * second to be assigned slots, if none were before. Undefined: there is nothing of the kind.
+   * @param before the service's ports as they are.
+   */
+  prepare(views: readonly ServicePortView[], before: readonly SlottedPort[]): Promise<void> | undefined {
+    this.forget();
+    const long = views.filter(isBalanced).filter((view) => takesLong(view) && sameSlots(view, before) === undefined);
+    return long.length === 0 ? undefined : this.#prepare(long, before);
+  }
+
+  async #prepare(views: readonly BalancedView[], before: readonly SlottedPort[]): Promise<void> {
+    for (const view of views) {
+      if (sameSlots(view, this.#prepared) !== undefined) continue;
+      this.#prepared.push({ view, slots: await runInSlices(assigning(view, portIn(before, view))) });
+    }
+  }
+
+  /** What was prepared has been used, or is not going to be. */
+  forget(): void {
+    this.#prepared = [];
+  }
+}
+
+/** The port among those of its service that the view is of. */
+export function portIn<Port extends { readonly view: ServicePortView }>(
+  ports: readonly Port[],
+  { portName, protocol }: ServicePortView,
+): Port | undefined {
+  return ports.find(({ view }) => view.portName === portName && view.protocol === protocol);
+}
+
+function assigning(view: BalancedView, former: SlottedPort | undefined, stood?: Stood): Pieces<Slots> {
+  return slotsOf(view.balance, view.clusterEndpoints, view.localEndpoints, { stood, slots: former?.slots });
+}
+
+function takesLong({ balance, clusterEndpoints, localEndpoints }: BalancedView): boolean {
+  return isLong(balance, clusterEndpoints) || isLong(balance, localEndpoints);
+}
+
+/** Of a port that has these lists, and a balance that spreads them the same. */
+function sameSlots(
+  { balance, clusterEndpoints, localEndpoints }: BalancedView,
+  known: readonly SlottedPort[],
+): Slots | undefined {
+  return known.find(
+    ({ view, slots }) =>
+      slots !== undefined &&
+      isBalanced(view) &&
+      isSameBalance(view.balance, balance) &&
+      view.clusterEndpoints.equals(clusterEndpoints) &&
+      view.localEndpoints.equals(localEndpoints),
+  )?.slots;
+}
+
+/** Where endpoints of the view stood in the slots of the port as it was. */
+function stoodIn(former: SlottedPort, view: ServicePortView): Stood {
+  return (kind) => {
+    const slots = former.slots?.[kind];
+    if (slots === undefined) return () => -1;
+    const indices = indicesIn(endpointsOf(former.view, kind), endpointsOf(view, kind));
+    return (slot) => (slot < slots.length ? indices[slots[slot]] : -1);
+  };
+}
