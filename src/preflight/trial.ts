@@ -6,7 +6,7 @@ import type { Kernel, Op } from "../kernel/types.js";
 import { FAMILY_NAMES } from "../node/families.js";
 import { SetName } from "../ruleset/names.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
-import { type ApplyResult, probeElementCounters, probeRejectPrerouting, Table, TableError } from "../table/index.js";
+import { type ApplyResult, probeRuleFeatures, Table, TableError } from "../table/index.js";
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
 import type { ElementCount } from "./footprint.js";
 
@@ -44,8 +44,7 @@ export interface TrialOptions {
 
 /** Leaves nothing behind: the ruleset's generation is the same before and after. Rejects with KernelError where the kernel cannot be asked. */
 export async function tryRules({ kernel, family, options, services }: TrialOptions): Promise<TrialResult> {
-  const rejectInPrerouting = await probeRejectPrerouting(kernel, family);
-  const elementCounters = await probeElementCounters(kernel, family);
+  const { rejectPrerouting: rejectInPrerouting, elementCounters } = await probeRuleFeatures(kernel, family);
   const full: RulesetOptions = {
     ...options,
     rejectInPrerouting: rejectInPrerouting !== false,

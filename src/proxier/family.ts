@@ -10,8 +10,8 @@ import {
   type ApplyResult,
   type Clock,
   joinResults,
-  probeElementCounters,
-  probeRejectPrerouting,
+  probeRuleFeatures,
+  type RuleFeatures,
   Table,
   TableError,
 } from "../table/index.js";
@@ -75,8 +75,7 @@ export class FamilyProxier {
   #options: RulesetOptions | undefined;
   /** Chains that the kernel does not let go, as they were last said. */
   #busy: ReadonlySet<string> = new Set();
-  #rejectsInPrerouting: boolean | undefined;
-  #countsConnections: boolean | undefined;
+  #features: Promise<RuleFeatures | undefined> | undefined;
   /** What was served before the first write by maps that we do not have. */
   #former: readonly ServiceClaim[] = [];
 
@@ -106,26 +105,22 @@ export class FamilyProxier {
   }
 
   /**
-   * Whether the kernel takes `reject` in prerouting (Linux 5.9): a rule that it does not take would make it refuse the whole
-   * table. Probed once; undefined when the probe failed, and is to be made again.
+   * What the kernel takes of what the rules would use; of a rule that it does not take it would refuse the whole table. Probed
+   * once; undefined when the probe failed or told nothing, and the next call is to make it again. Never throws.
    */
-  async rejectsInPrerouting(): Promise<boolean | undefined> {
-    try {
-      this.#rejectsInPrerouting ??= await probeRejectPrerouting(this.#kernel, this.family);
-    } catch (error) {
-      this.#log.debug({ family: this.family, err: error }, "probing the kernel failed; retrying with the next write");
-    }
-    return this.#rejectsInPrerouting;
+  async features(): Promise<RuleFeatures | undefined> {
+    const features = await (this.#features ??= this.#probe());
+    if (features?.rejectPrerouting === undefined) this.#features = undefined;
+    return features;
   }
 
-  /** Whether the elements of maps can count (Linux 5.7); as `rejectsInPrerouting`. */
-  async countsConnections(): Promise<boolean | undefined> {
+  async #probe(): Promise<RuleFeatures | undefined> {
     try {
-      this.#countsConnections ??= (await probeElementCounters(this.#kernel, this.family)) === true;
+      return await probeRuleFeatures(this.#kernel, this.family);
     } catch (error) {
       this.#log.debug({ family: this.family, err: error }, "probing the kernel failed; retrying with the next write");
+      return undefined;
     }
-    return this.#countsConnections;
   }
 
   /** Node ports that answer on loopback, each with its protocol: those with an endpoint. */

@@ -7,6 +7,7 @@ import { type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.j
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import type { FamilyProxier } from "./family.js";
 import type { ProxierObserver } from "./observer.js";
+import type { RuleFeatures } from "../table/index.js";
 import { rulesetOptions } from "./ruleset-options.js";
 
 const NO_COUNTERS = "counters of map elements, for --service-counters (Linux 5.7)";
@@ -48,6 +49,11 @@ export class NodeRules {
     this.#changed = true;
   }
 
+  /** Begins to ask the kernel what `refresh` has to know of it: that takes 25 ms a family, most of it a grace period of RCU. */
+  probeAhead(): void {
+    for (const family of this.#options.families) void family.features();
+  }
+
   /** Gives each family the options that hold from now on, where something has changed. */
   async refresh(): Promise<void> {
     const { config, nodeName, families, localAddresses, onZone } = this.#options;
@@ -62,11 +68,12 @@ export class NodeRules {
       if (!family.ready) await yieldToEventLoop();
       const nodePorts = nodePortAddresses(config, facts, family.family, local);
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
-      const rejectInPrerouting = await family.rejectsInPrerouting();
+      const features = await family.features();
+      const rejectInPrerouting = features?.rejectPrerouting;
       this.#changed ||= rejectInPrerouting === undefined;
       family.setOptions({
         ...rulesetOptions(config, facts, family.family, nodePorts),
-        counters: await this.#counters(family),
+        counters: this.#counters(features),
         ...(rejectInPrerouting !== undefined && { rejectInPrerouting }),
       });
       const { addresses, localhost } = nodePorts;
@@ -76,10 +83,11 @@ export class NodeRules {
     }
   }
 
-  async #counters(family: FamilyProxier): Promise<ServiceCounters> {
+  /** A kernel that could not be asked yet is taken for one that counts. */
+  #counters(features: RuleFeatures | undefined): ServiceCounters {
     const { serviceCounters } = this.#options;
     if (serviceCounters === "off") return "off";
-    this.#counts = (await family.countsConnections()) !== false;
+    this.#counts = features === undefined || features.elementCounters === true;
     if (!this.#counts) this.#warnOnce(`this kernel has no ${NO_COUNTERS}: connections are not counted`);
     return this.#counts ? serviceCounters : "off";
   }
@@ -101,7 +109,7 @@ export class NodeRules {
     const { ownTable, families } = this.#options;
     const missing: string[] = [];
     for (const family of families) {
-      if ((await family.rejectsInPrerouting()) === false)
+      if ((await family.features())?.rejectPrerouting === false)
         missing.push(`${family.family}: reject in prerouting (Linux 5.9)`);
     }
     if (ownTable && !(await families[0]?.table.owned())) missing.push(`${NO_OWNERS}, for --own-table (Linux 6.9)`);

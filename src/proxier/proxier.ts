@@ -169,9 +169,11 @@ export class Proxier implements ObjectSink {
     this.#observers.push(observer);
   }
 
-  /** Begins to read the kernel's tables, to be called before the first objects come: that takes as long as they do, and needs nothing of them. */
+  /** Begins to read the kernel's tables, and to probe it, to be called before the first objects come: that takes as long as they do, and needs nothing of them. */
   readAhead(): void {
-    this.#ahead ??= this.#readAhead();
+    if (this.#ahead !== undefined) return;
+    this.#nodeRules.probeAhead();
+    this.#ahead = this.#readAhead();
   }
 
   upsert(object: KubeObject): void {

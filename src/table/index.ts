@@ -1,6 +1,6 @@
 /** The declarative Table: any program can own an nf_tables table with it. The room's only public face. */
 export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
-export { probeElementCounters, probeRejectPrerouting, type Features } from "./quirks.js";
+export { type Features, probeRuleFeatures, type RuleFeatures } from "./quirks.js";
 export { printRule } from "./rules/statements.js";
 export { commentData } from "./rules/text.js";
 export * from "./rules/types.js";

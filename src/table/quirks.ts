@@ -175,31 +175,56 @@ async function probeOwnedTables(kernel: Kernel, family: Family): Promise<boolean
   return (await refusal(kernel, [{ op: "add", kind: "table", family, table: TABLE, flags: OWNED }])) === undefined;
 }
 
+/** What a ruleset of services has to know of the kernel. Undefined: the kernel refuses something else about it, which tells nothing. */
+export interface RuleFeatures {
+  readonly rejectPrerouting: boolean | undefined;
+  readonly elementCounters: boolean | undefined;
+}
+
 /**
- * `Features.rejectPrerouting` alone. Undefined: the kernel refuses something else about it, which tells nothing.
- * Throws KernelError for anything but a refusal.
+ * `Features.rejectPrerouting` and `elementCounters` alone, in one batch: each costs the kernel a grace period of RCU, and it answers for
+ * every operation of one. Throws KernelError for anything but a refusal.
  */
-export function probeRejectPrerouting(kernel: Kernel, family: Family): Promise<boolean | undefined> {
+export async function probeRuleFeatures(kernel: Kernel, family: Family): Promise<RuleFeatures> {
+  const reject = rejectInPrerouting(family);
+  const counters = countingElements(family);
+  const error = await refusal(kernel, [...reject, ...counters]);
+  return {
+    // nft_reject_validate of a hook that it does not know.
+    rejectPrerouting: taken(error, (op) => op < reject.length),
+    // NFTA_SET_EXPR is not known before: the kernel ignores it, and refuses the element's.
+    elementCounters: taken(error, (op) => op >= reject.length),
+  };
+}
+
+/** True: the kernel takes these operations. False: it supports one of them not. Undefined: it refuses them for something else, or does not say. */
+function taken(error: KernelError | undefined, isTheirs: (op: number) => boolean): boolean | undefined {
+  if (error === undefined) return true;
+  if (error.faults.length === 0) return undefined;
+  const faults = error.faults.filter(({ op }) => isTheirs(op));
+  if (faults.length === 0) return true;
+  return faults.every(({ errno }) => errno === "EOPNOTSUPP") ? false : undefined;
+}
+
+function rejectInPrerouting(family: Family): Op[] {
   const reject: Expr =
     family === "inet"
       ? { type: "reject", rejectType: RejectType.icmpxUnreachable, code: 1 }
       : { type: "reject", rejectType: RejectType.icmpUnreachable, code: family === "ip6" ? 4 : 3 };
-  // nft_reject_validate of a hook that it does not know.
-  return takesUnless("EOPNOTSUPP", kernel, ruleOps(family, "filter", Hook.prerouting, Priority.filter, reject));
+  return ruleOps(family, "filter", Hook.prerouting, Priority.filter, reject);
 }
 
-/** Maps whose elements count the packets that find them (Linux 5.7). Undefined: the kernel refuses something else about it. */
-export function probeElementCounters(kernel: Kernel, family: Family): Promise<boolean | undefined> {
+/** A map whose elements count the packets that find them. */
+function countingElements(family: Family): Op[] {
   const ref = { family, table: TABLE } as const;
   const map = { set: "probe", flags: SetFlag.map, keyType: DataTypeId.integer, keyLen: 4, dataLen: 4 } as const;
   const counted = { ...map, dataType: DataTypeId.mark, exprs: [{ type: "counter" }] } as const;
-  // NFTA_SET_EXPR is not known before: the kernel ignores it, and refuses the element's.
   const elements: ElementBatch = { count: 1, keyLen: 4, dataLen: 4, counters: true, bytes: new Uint8Array(24).fill(1) };
-  return takesUnless("EOPNOTSUPP", kernel, [
+  return [
     { op: "add", kind: "table", ...ref },
     { op: "add", kind: "set", ...ref, ...counted },
     { op: "add", kind: "elements", ...ref, set: "probe", elements },
-  ]);
+  ];
 }
 
 function probeDeletedMaps(kernel: Kernel, family: Family): Promise<boolean | undefined> {
@@ -250,18 +275,19 @@ async function probeFeatures(kernel: Kernel, family: Family): Promise<Features> 
   ];
   const addrtype: Expr = { type: "fib", dreg: 1, result: FibResult.addrtype, flags: FibFlag.saddr };
   const takes = async (...ops: Op[]): Promise<boolean> => (await refusal(kernel, ops)) === undefined;
+  const { rejectPrerouting, elementCounters } = await probeRuleFeatures(kernel, family);
   const atPostrouting = (...exprs: Expr[]): Op[] => ruleOps(family, "nat", Hook.postrouting, Priority.srcnat, ...exprs);
   return {
     destroy: await takes(table, { op: "destroy", kind: "chain", family, table: TABLE, chain: "not-there" }),
     masqueradeFullyRandom: await takes(...atPostrouting({ type: "masq", flags })),
     snatFullyRandom: await takes(...atPostrouting(...snat)),
-    rejectPrerouting: (await probeRejectPrerouting(kernel, family)) === true,
+    rejectPrerouting: rejectPrerouting === true,
     tableOwner: await takes({ ...table, flags: TableFlag.owner }),
     tablePersist: await probeOwnedTables(kernel, family),
     inetNat: await takes(...chainOps("inet", { type: "nat", hook: Hook.prerouting, priority: Priority.dstnat })),
     fib: await takes(...ruleOps(family, "filter", Hook.prerouting, Priority.filter, addrtype)),
     chainUserdata: await takes(...chainOps(family, undefined, Uint8Array.of(0, 2, 0x78, 0))),
     deletedMapsLetGo: (await probeDeletedMaps(kernel, family)) === true,
-    elementCounters: (await probeElementCounters(kernel, family)) === true,
+    elementCounters: elementCounters === true,
   };
 }
