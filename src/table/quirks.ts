@@ -28,7 +28,7 @@ import {
   TableFlag,
 } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
-import type { BaseChain, ElementBatch, Expr, Family, Kernel, Op } from "../kernel/types.js";
+import type { BaseChain, ElementBatch, Expr, Family, Kernel, Op, SetInfo } from "../kernel/types.js";
 import type { FaultyObject } from "./rules/types.js";
 
 export interface Features {
@@ -73,23 +73,24 @@ export class Quirks {
   /** Probed once; again with `refresh`. */
   features(refresh: boolean): Promise<Features> {
     if (this.#features === undefined || refresh) {
-      const probe = probeFeatures(this.#kernel, this.#family);
-      probe.catch(() => {
-        if (this.#features === probe) this.#features = undefined;
+      const probing = probeAll(this.#kernel, this.#family);
+      probing.catch(() => {
+        if (this.#features === probing) this.#features = undefined;
       });
-      this.#features = probe;
+      this.#features = probing;
     }
     return this.#features;
   }
 
   /** Whether tables can outlive their owner. */
   async canOwnTables(): Promise<boolean> {
-    return (this.#ownable ??= await probeOwnedTables(this.#kernel, this.#family));
+    this.#ownable ??= (await probe(this.#kernel, this.#family, "tablePersist")).tablePersist === true;
+    return this.#ownable;
   }
 
   /** Whether verdict maps have to be emptied before they go. */
   async mapsMustBeEmptied(): Promise<boolean> {
-    this.#letGo ??= await probeDeletedMaps(this.#kernel, this.#family);
+    this.#letGo ??= (await probe(this.#kernel, this.#family, "deletedMapsLetGo")).deletedMapsLetGo;
     return this.#letGo === false;
   }
 
@@ -152,7 +153,44 @@ export function fateOf({ flags, owner }: TableFacts, own: boolean, portId: numbe
 
 const TABLE = "feature-probe";
 
-/** Undefined: the kernel takes it. Else what it refuses it with; throws KernelError for anything but a refusal. */
+/** The errno that the kernel refuses a probe with where it lacks the feature; of the others any. */
+const REFUSALS: { readonly [K in keyof Features]?: string } = {
+  // nft_reject_validate of a hook that it does not know.
+  rejectPrerouting: "EOPNOTSUPP",
+  deletedMapsLetGo: "EBUSY",
+  // NFTA_SET_EXPR is not known before: the kernel ignores it, and refuses the element's.
+  elementCounters: "EOPNOTSUPP",
+};
+
+/** Undefined: the kernel refuses something else about it, or does not say what, which tells nothing. */
+type Probed<Feature extends keyof Features> = { readonly [K in Feature]: boolean | undefined };
+
+/** What a ruleset of services has to know of the kernel. */
+export type RuleFeatures = Probed<"rejectPrerouting" | "elementCounters">;
+
+/** Throws KernelError for anything but a refusal. */
+export function probeRuleFeatures(kernel: Kernel, family: Family): Promise<RuleFeatures> {
+  return probe(kernel, family, "rejectPrerouting", "elementCounters");
+}
+
+/** In one batch: each costs the kernel a grace period of RCU, and it answers for every operation of one. */
+async function probe<F extends keyof Features>(kernel: Kernel, family: Family, ...features: F[]): Promise<Probed<F>> {
+  const batches = features.map((feature) => PROBES[feature](family));
+  const refused = await refusal(kernel, batches.flat());
+  let end = 0;
+  const answers = features.map((feature, i) => {
+    const first = end;
+    end += batches[i].length;
+    if (refused === undefined) return [feature, true];
+    if (refused.faults.length === 0) return [feature, undefined];
+    const faults = refused.faults.filter(({ op }) => op >= first && op < end);
+    const lacks = faults.every(({ errno }) => errno === (REFUSALS[feature] ?? errno));
+    return [feature, faults.length === 0 ? true : lacks ? false : undefined];
+  });
+  return Object.fromEntries(answers) as Probed<F>;
+}
+
+/** Undefined: the kernel takes it. */
 async function refusal(kernel: Kernel, ops: readonly Op[]): Promise<KernelError | undefined> {
   try {
     await kernel.commit(ops, { dryRun: true });
@@ -163,131 +201,77 @@ async function refusal(kernel: Kernel, ops: readonly Op[]): Promise<KernelError 
   }
 }
 
-/** True: the kernel takes it. False: it refuses it with this errno alone. Undefined: with another, or it does not say. */
-async function takesUnless(errno: string, kernel: Kernel, ops: readonly Op[]): Promise<boolean | undefined> {
-  const error = await refusal(kernel, ops);
-  if (error === undefined) return true;
-  return error.faults.length > 0 && error.faults.every((fault) => fault.errno === errno) ? false : undefined;
+async function probeAll(kernel: Kernel, family: Family): Promise<Features> {
+  const features: Partial<Record<keyof Features, boolean>> = {};
+  for (const feature of Object.keys(PROBES) as (keyof Features)[])
+    features[feature] = (await probe(kernel, family, feature))[feature] === true;
+  return features as Features;
 }
 
-/** `Features.tablePersist` alone: each probe costs the kernel some 10 ms. */
-async function probeOwnedTables(kernel: Kernel, family: Family): Promise<boolean> {
-  return (await refusal(kernel, [{ op: "add", kind: "table", family, table: TABLE, flags: OWNED }])) === undefined;
+function tableOp(family: Family, flags?: number): Op {
+  return { op: "add", kind: "table", family, table: TABLE, ...(flags === undefined ? {} : { flags }) };
 }
 
-/** What a ruleset of services has to know of the kernel. Undefined: the kernel refuses something else about it, which tells nothing. */
-export interface RuleFeatures {
-  readonly rejectPrerouting: boolean | undefined;
-  readonly elementCounters: boolean | undefined;
+function chainOps(family: Family, more: { readonly base?: BaseChain; readonly userdata?: Uint8Array } = {}): Op[] {
+  return [tableOp(family), { op: "add", kind: "chain", family, table: TABLE, chain: "probe", ...more }];
 }
 
-/**
- * `Features.rejectPrerouting` and `elementCounters` alone, in one batch: each costs the kernel a grace period of RCU, and it answers for
- * every operation of one. Throws KernelError for anything but a refusal.
- */
-export async function probeRuleFeatures(kernel: Kernel, family: Family): Promise<RuleFeatures> {
-  const reject = rejectInPrerouting(family);
-  const counters = countingElements(family);
-  const error = await refusal(kernel, [...reject, ...counters]);
-  return {
-    // nft_reject_validate of a hook that it does not know.
-    rejectPrerouting: taken(error, (op) => op < reject.length),
-    // NFTA_SET_EXPR is not known before: the kernel ignores it, and refuses the element's.
-    elementCounters: taken(error, (op) => op >= reject.length),
-  };
+/** A rule in a base chain. */
+function ruleOps(family: Family, base: BaseChain, exprs: readonly Expr[]): Op[] {
+  return [...chainOps(family, { base }), { op: "add", kind: "rule", family, table: TABLE, chain: "probe", exprs }];
 }
 
-/** True: the kernel takes these operations. False: it supports one of them not. Undefined: it refuses them for something else, or does not say. */
-function taken(error: KernelError | undefined, isTheirs: (op: number) => boolean): boolean | undefined {
-  if (error === undefined) return true;
-  if (error.faults.length === 0) return undefined;
-  const faults = error.faults.filter(({ op }) => isTheirs(op));
-  if (faults.length === 0) return true;
-  return faults.every(({ errno }) => errno === "EOPNOTSUPP") ? false : undefined;
+function preroutingOps(family: Family, ...exprs: Expr[]): Op[] {
+  return ruleOps(family, { type: "filter", hook: Hook.prerouting, priority: Priority.filter }, exprs);
 }
 
-function rejectInPrerouting(family: Family): Op[] {
-  const reject: Expr =
-    family === "inet"
-      ? { type: "reject", rejectType: RejectType.icmpxUnreachable, code: 1 }
-      : { type: "reject", rejectType: RejectType.icmpUnreachable, code: family === "ip6" ? 4 : 3 };
-  return ruleOps(family, "filter", Hook.prerouting, Priority.filter, reject);
+function postroutingOps(family: Family, ...exprs: Expr[]): Op[] {
+  return ruleOps(family, { type: "nat", hook: Hook.postrouting, priority: Priority.srcnat }, exprs);
 }
 
-/** A map whose elements count the packets that find them. */
-function countingElements(family: Family): Op[] {
-  const ref = { family, table: TABLE } as const;
-  const map = { set: "probe", flags: SetFlag.map, keyType: DataTypeId.integer, keyLen: 4, dataLen: 4 } as const;
-  const counted = { ...map, dataType: DataTypeId.mark, exprs: [{ type: "counter" }] } as const;
-  const elements: ElementBatch = { count: 1, keyLen: 4, dataLen: 4, counters: true, bytes: new Uint8Array(24).fill(1) };
+/** A map, and one element of it. */
+function mapOps(family: Family, map: Partial<SetInfo>, element: Partial<ElementBatch> & { bytes: Uint8Array }): Op[] {
+  const ref = { family, table: TABLE, set: "probe" } as const;
+  const integer = { flags: SetFlag.map, keyType: DataTypeId.integer, keyLen: 4 };
   return [
-    { op: "add", kind: "table", ...ref },
-    { op: "add", kind: "set", ...ref, ...counted },
-    { op: "add", kind: "elements", ...ref, set: "probe", elements },
+    { op: "add", kind: "set", ...ref, ...integer, ...map },
+    { op: "add", kind: "elements", ...ref, elements: { count: 1, keyLen: 4, dataLen: 4, ...element } },
   ];
 }
 
-function probeDeletedMaps(kernel: Kernel, family: Family): Promise<boolean | undefined> {
-  const ref = { family, table: TABLE } as const;
-  const elements: ElementBatch = {
-    count: 1,
-    keyLen: 4,
-    dataLen: 4,
-    verdicts: [{ verdict: "goto", chain: "probe" }],
-    bytes: new Uint8Array(8),
-  };
-  const keyType = DataTypeId.integer;
-  const map = { set: "probe", flags: SetFlag.map, keyType, keyLen: 4, dataType: DATA_VERDICT } as const;
-  return takesUnless("EBUSY", kernel, [
-    ...chainOps(family),
-    { op: "add", kind: "set", ...ref, ...map },
-    { op: "add", kind: "elements", ...ref, set: "probe", elements },
-    { op: "delete", kind: "set", ...ref, set: "probe" },
-    { op: "delete", kind: "chain", ...ref, chain: "probe" },
-  ]);
-}
-
-function chainOps(family: Family, base?: BaseChain, userdata?: Uint8Array): Op[] {
-  const ref = { family, table: TABLE } as const;
-  const chain: Op = {
-    op: "add",
-    kind: "chain",
-    ...ref,
-    chain: "probe",
-    ...(base && { base }),
-    ...(userdata && { userdata }),
-  };
-  return [{ op: "add", kind: "table", ...ref }, chain];
-}
-
-function ruleOps(family: Family, type: "nat" | "filter", hook: number, priority: number, ...exprs: Expr[]): Op[] {
-  const rule: Op = { op: "add", kind: "rule", family, table: TABLE, chain: "probe", exprs };
-  return [...chainOps(family, { type, hook, priority }), rule];
-}
-
-async function probeFeatures(kernel: Kernel, family: Family): Promise<Features> {
-  const table: Op = { op: "add", kind: "table", family, table: TABLE };
-  const v6 = family === "ip6";
-  const flags = NatFlag.protoRandomFully;
-  const snat: Expr[] = [
-    { type: "immediate", dreg: 1, data: new Uint8Array(v6 ? 16 : 4).fill(1) },
-    { type: "nat", natType: NatType.snat, family: v6 ? NfProto.ip6 : NfProto.ip, regAddrMin: 1, flags },
-  ];
-  const addrtype: Expr = { type: "fib", dreg: 1, result: FibResult.addrtype, flags: FibFlag.saddr };
-  const takes = async (...ops: Op[]): Promise<boolean> => (await refusal(kernel, ops)) === undefined;
-  const { rejectPrerouting, elementCounters } = await probeRuleFeatures(kernel, family);
-  const atPostrouting = (...exprs: Expr[]): Op[] => ruleOps(family, "nat", Hook.postrouting, Priority.srcnat, ...exprs);
-  return {
-    destroy: await takes(table, { op: "destroy", kind: "chain", family, table: TABLE, chain: "not-there" }),
-    masqueradeFullyRandom: await takes(...atPostrouting({ type: "masq", flags })),
-    snatFullyRandom: await takes(...atPostrouting(...snat)),
-    rejectPrerouting: rejectPrerouting === true,
-    tableOwner: await takes({ ...table, flags: TableFlag.owner }),
-    tablePersist: await probeOwnedTables(kernel, family),
-    inetNat: await takes(...chainOps("inet", { type: "nat", hook: Hook.prerouting, priority: Priority.dstnat })),
-    fib: await takes(...ruleOps(family, "filter", Hook.prerouting, Priority.filter, addrtype)),
-    chainUserdata: await takes(...chainOps(family, undefined, Uint8Array.of(0, 2, 0x78, 0))),
-    deletedMapsLetGo: (await probeDeletedMaps(kernel, family)) === true,
-    elementCounters: elementCounters === true,
-  };
-}
+/** What the kernel is to check, in the order in which it is asked for all. */
+const PROBES: { readonly [K in keyof Features]: (family: Family) => Op[] } = {
+  destroy: (family) => [tableOp(family), { op: "destroy", kind: "chain", family, table: TABLE, chain: "not-there" }],
+  masqueradeFullyRandom: (family) => postroutingOps(family, { type: "masq", flags: NatFlag.protoRandomFully }),
+  snatFullyRandom: (family) => {
+    const [bytes, nfproto] = family === "ip6" ? [16, NfProto.ip6] : [4, NfProto.ip];
+    const nat = { type: "nat", natType: NatType.snat, family: nfproto, regAddrMin: 1 } as const;
+    const address: Expr = { type: "immediate", dreg: 1, data: new Uint8Array(bytes).fill(1) };
+    return postroutingOps(family, address, { ...nat, flags: NatFlag.protoRandomFully });
+  },
+  rejectPrerouting: (family) =>
+    preroutingOps(
+      family,
+      family === "inet"
+        ? { type: "reject", rejectType: RejectType.icmpxUnreachable, code: 1 }
+        : { type: "reject", rejectType: RejectType.icmpUnreachable, code: family === "ip6" ? 4 : 3 },
+    ),
+  tableOwner: (family) => [tableOp(family, TableFlag.owner)],
+  tablePersist: (family) => [tableOp(family, OWNED)],
+  inetNat: () => chainOps("inet", { base: { type: "nat", hook: Hook.prerouting, priority: Priority.dstnat } }),
+  fib: (family) => preroutingOps(family, { type: "fib", dreg: 1, result: FibResult.addrtype, flags: FibFlag.saddr }),
+  chainUserdata: (family) => chainOps(family, { userdata: Uint8Array.of(0, 2, 0x78, 0) }),
+  deletedMapsLetGo: (family) => {
+    const verdicts = [{ verdict: "goto", chain: "probe" }] as const;
+    return [
+      ...chainOps(family),
+      ...mapOps(family, { dataType: DATA_VERDICT }, { verdicts, bytes: new Uint8Array(8) }),
+      { op: "delete", kind: "set", family, table: TABLE, set: "probe" },
+      { op: "delete", kind: "chain", family, table: TABLE, chain: "probe" },
+    ];
+  },
+  elementCounters: (family) => {
+    const map = { dataLen: 4, dataType: DataTypeId.mark, exprs: [{ type: "counter" }] } as const;
+    return [tableOp(family), ...mapOps(family, map, { counters: true, bytes: new Uint8Array(24).fill(1) })];
+  },
+};
