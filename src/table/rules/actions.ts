@@ -5,7 +5,6 @@ import {
   MetaKey,
   NatFlag,
   NatType,
-  NfProto,
   register,
   RejectType,
   VERDICT_REGISTER,
@@ -19,17 +18,21 @@ import {
   hex,
   hostU32,
   loadKey,
+  loadMeta,
+  lookUp,
   type LowerContext,
   masked,
   maskOf,
+  NFPROTO,
   portBytes,
   printKey,
   requireL4proto,
-  requireNfproto,
+  requireVersion,
   type StatementKind,
   type StatementOptions,
+  versionOf,
 } from "./fields.js";
-import { portText } from "./matches.js";
+import { boundsOf, portRange, portText } from "./matches.js";
 import { addressBytes, addressText } from "../../base/ip-ranges.js";
 import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./text.js";
 import { type Action, LIMIT_SECONDS } from "./types.js";
@@ -52,18 +55,14 @@ export function durationText(ms: number): string {
 }
 
 const log: StatementKind<Of<"log">> = {
-  lower({ exprs }, { prefix, level, group }) {
+  lower({ prefix, level, group }) {
     if (Buffer.byteLength(prefix) > MAX_LOG_PREFIX_BYTES)
       throw new RangeError(`a log prefix has at most ${MAX_LOG_PREFIX_BYTES} bytes: ${prefix}`);
     checkQuotable("log prefix", prefix);
     if (group !== undefined && level !== undefined)
       throw new RangeError("a log action has a level or a group, not both");
-    exprs.push({
-      type: "log",
-      prefix,
-      ...(level === undefined ? {} : { level }),
-      ...(group === undefined ? {} : { group }),
-    });
+    const to = group !== undefined ? { group } : level !== undefined ? { level } : {};
+    return [{ type: "log", prefix, ...to }];
   },
   print({ prefix, level, group }) {
     const severity = level === undefined ? "" : ` level ${LOG_LEVELS[level] ?? level}`;
@@ -77,24 +76,20 @@ function packetRate({ rate, per, burst = DEFAULT_BURST }: Omit<Of<"limit">, "act
   return { type: "limit", rate: BigInt(rate), unit: BigInt(LIMIT_SECONDS[per]), burst, limitType: 0, flags };
 }
 
-const limit: StatementKind<Of<"limit">> = {
-  lower({ exprs }, action) {
-    exprs.push(packetRate(action, 0));
-  },
-  print: ({ rate, per, burst = DEFAULT_BURST }) => `limit rate ${rate}/${per} burst ${burst} packets`,
-};
-
 /** mark = (mark & mask) ^ xor */
-function markExprs(mask: number, xor: number): Expr[] {
-  const key = MetaKey.mark;
-  return [{ type: "meta", key, dreg: 1 }, masked(hostU32(mask), hostU32(xor)), { type: "meta", key, sreg: 1 }];
+function changeMark(mask: number, xor: number): Expr[] {
+  return [loadMeta("mark"), masked(hostU32(mask), hostU32(xor)), setMeta("mark")];
+}
+
+function setMeta(key: "mark" | "priority"): Expr {
+  return { type: "meta", key: MetaKey[key], sreg: 1 };
 }
 
 const setMark: StatementKind<Of<"set-mark">> = {
-  lower({ exprs }, action) {
+  lower(action) {
     const mask = maskOf(action);
-    if (mask !== 0xffffffff) exprs.push(...markExprs(~mask >>> 0, action.value));
-    else exprs.push(immediate(hostU32(action.value)), { type: "meta", key: MetaKey.mark, sreg: 1 });
+    if (mask !== 0xffffffff) return changeMark(~mask >>> 0, action.value);
+    return [immediate(hostU32(action.value)), setMeta("mark")];
   },
   print({ mask = 0xffffffff, value }) {
     if (mask === 0xffffffff) return `meta mark set ${hex(value)}`;
@@ -108,24 +103,29 @@ function immediate(data: Uint8Array, dreg = 1): Expr {
   return { type: "immediate", dreg, data };
 }
 
+type Constants = Pick<Of<"dnat">, "address" | "port">;
+
 /** Constants go to registers 1 (address) and 2 (port), or 1 alone. */
-function lowerNat(context: LowerContext, natType: number, { address, port }: Of<"dnat">, flags: number): void {
+function natTo(natType: number, { address, port }: Constants, flags: number, context: LowerContext): Expr[] {
   if (address === undefined && port === undefined) throw new RangeError("a nat action without address and port");
   const bytes = address === undefined ? undefined : addressBytes(address);
-  const family = bytes === undefined ? context.nfproto : bytes.length === 4 ? NfProto.ip : NfProto.ip6;
-  if (family === undefined) throw new RangeError("a nat action without an address, in a rule of no one family");
-  if (bytes !== undefined && (context.family === "ip" || context.family === "ip6")) requireNfproto(context, family);
+  const version = bytes === undefined ? context.version : bytes.length === 4 ? 4 : 6;
+  if (version === undefined) throw new RangeError("a nat action without an address, in a rule of no one family");
+  const exprs = versionOf(context.family) === undefined ? [] : requireVersion(context, version);
   const registers: { regAddrMin?: number; regProtoMin?: number } = {};
-  if (bytes !== undefined) context.exprs.push(immediate(bytes, (registers.regAddrMin = 1)));
+  if (bytes !== undefined) exprs.push(immediate(bytes, (registers.regAddrMin = 1)));
   if (port !== undefined) {
     registers.regProtoMin = bytes === undefined ? 1 : 2;
-    context.exprs.push(immediate(portBytes(port), registers.regProtoMin));
+    exprs.push(immediate(portBytes(port), registers.regProtoMin));
   }
   const all = flags | (port === undefined ? 0 : NatFlag.protoSpecified);
-  context.exprs.push({ type: "nat", natType, family, ...registers, ...(all === 0 ? {} : { flags: all }) });
+  return [
+    ...exprs,
+    { type: "nat", natType, family: NFPROTO[version], ...registers, ...(all === 0 ? {} : { flags: all }) },
+  ];
 }
 
-function printNat(how: string, { address, port }: Of<"dnat">, { family }: StatementOptions): string {
+function printNat(how: string, { address, port }: Constants, { family }: StatementOptions): string {
   const bytes = address === undefined ? undefined : addressBytes(address);
   const text = bytes === undefined ? "" : addressText(bytes);
   const target = port === undefined ? text : `${text.includes(":") ? `[${text}]` : text}:${port}`;
@@ -134,18 +134,16 @@ function printNat(how: string, { address, port }: Of<"dnat">, { family }: Statem
 
 const dnatMap: StatementKind<Of<"dnat-map">> = {
   /** The look-up's result replaces its key: the address at word 0, the port at the first word behind it. */
-  lower(context, { key, map, data }) {
-    loadKey(context, key, map);
+  lower({ key, map, data }, context) {
+    const exprs = lookUp(context, key, map, 1);
     const type = context.setSpec?.(map)?.data?.[0];
-    const family =
-      context.nfproto ?? (type === "ipv4_addr" ? NfProto.ip : type === "ipv6_addr" ? NfProto.ip6 : undefined);
-    if (family === undefined)
+    const version = context.version ?? (type === "ipv4_addr" ? 4 : type === "ipv6_addr" ? 6 : undefined);
+    if (version === undefined)
       throw new RangeError(
         `map ${map}: dnat in a table of family ${context.family} needs a map that is declared before the rule`,
       );
-    context.exprs.push({ type: "lookup", set: map, sreg: 1, dreg: 1 });
-    const port = data === "address-port" ? { regProtoMin: register(family === NfProto.ip ? 1 : 4) } : {};
-    context.exprs.push({ type: "nat", natType: NatType.dnat, family, regAddrMin: 1, ...port });
+    const port = data === "address-port" ? { regProtoMin: register(version === 4 ? 1 : 4) } : {};
+    return [...exprs, { type: "nat", natType: NatType.dnat, family: NFPROTO[version], regAddrMin: 1, ...port }];
   },
   print({ key, map, data }, options) {
     const v6 = options.family === "ip6" || options.setSpec?.(map)?.data?.[0] === "ipv6_addr";
@@ -156,18 +154,14 @@ const dnatMap: StatementKind<Of<"dnat-map">> = {
 };
 
 const masquerade: StatementKind<Of<"masquerade">> = {
-  lower({ exprs }, { ports, random, fullyRandom }) {
-    let flags = (random === true ? NatFlag.protoRandom : 0) | (fullyRandom === true ? NatFlag.protoRandomFully : 0);
-    let registers = {};
-    if (ports !== undefined) {
-      const [from, to] = typeof ports === "number" ? [ports, ports] : ports;
-      if (to < from) throw new RangeError(`not a port range: ${from}-${to}`);
-      exprs.push(immediate(portBytes(from)));
-      if (to !== from) exprs.push(immediate(portBytes(to), 2));
-      registers = { regProtoMin: 1, ...(to === from ? {} : { regProtoMax: 2 }) };
-      flags |= NatFlag.protoSpecified;
-    }
-    exprs.push({ type: "masq", ...registers, ...(flags === 0 ? {} : { flags }) });
+  lower({ ports, random, fullyRandom }) {
+    const flags = (random === true ? NatFlag.protoRandom : 0) | (fullyRandom === true ? NatFlag.protoRandomFully : 0);
+    if (ports === undefined) return [{ type: "masq", ...(flags === 0 ? {} : { flags }) }];
+    const range = portRange(ports);
+    const [from, to] = boundsOf(range);
+    const masq = { type: "masq", regProtoMin: 1, flags: flags | NatFlag.protoSpecified } as const;
+    if (range.from === range.to) return [immediate(from), masq];
+    return [immediate(from), immediate(to, 2), { ...masq, regProtoMax: 2 }];
   },
   print({ ports, random, fullyRandom }) {
     const flags = [...(random === true ? ["random"] : []), ...(fullyRandom === true ? ["fully-random"] : [])].join(",");
@@ -185,14 +179,12 @@ const REJECT_CODES = {
 const single = (family: Family): "ip" | "ip6" | "inet" => (family === "ip" || family === "ip6" ? family : "inet");
 
 const reject: StatementKind<Of<"reject">> = {
-  lower(context, { with: how = "port-unreachable" }) {
-    if (how === "tcp-reset") {
-      requireL4proto(context, IpProto.tcp);
-      return void context.exprs.push({ type: "reject", rejectType: RejectType.tcpReset, code: 0 });
-    }
+  lower({ with: how = "port-unreachable" }, context) {
+    if (how === "tcp-reset")
+      return [...requireL4proto(context, IpProto.tcp), { type: "reject", rejectType: RejectType.tcpReset, code: 0 }];
     const family = single(context.family);
     const rejectType = family === "inet" ? RejectType.icmpxUnreachable : RejectType.icmpUnreachable;
-    context.exprs.push({ type: "reject", rejectType, code: REJECT_CODES[how][family] });
+    return [{ type: "reject", rejectType, code: REJECT_CODES[how][family] }];
   },
   print({ with: how = "port-unreachable" }, { family }) {
     if (how === "port-unreachable") return "reject";
@@ -204,24 +196,17 @@ const reject: StatementKind<Of<"reject">> = {
 
 const update: StatementKind<Of<"update">> = {
   /** The key from word 0 on, constant data on the next 16-byte register behind it. */
-  lower(context, { key, set, timeoutMs, data }) {
-    const word = Math.ceil(loadKey(context, key, set) / 4) * 4;
-    const expr: Expr = {
-      type: "dynset",
-      set,
-      op: DynsetOp.update,
-      sregKey: 1,
-      ...(data === undefined ? {} : { sregData: register(word) }),
-      ...(timeoutMs === undefined ? {} : { timeout: BigInt(timeoutMs) }),
-    };
-    if (data !== undefined) {
-      const address = addressBytes(data.address);
-      const port = word + address.length / 4;
-      if (port > 15) throw new RangeError(`map ${set}: key and data do not fit the kernel's registers`);
-      context.exprs.push(immediate(address, register(word)));
-      if (data.port !== undefined) context.exprs.push(immediate(portBytes(data.port), register(port)));
-    }
-    context.exprs.push(expr);
+  lower({ key, set, timeoutMs, data }, context) {
+    const { exprs, words } = loadKey(context, key, set);
+    const timeout = timeoutMs === undefined ? {} : { timeout: BigInt(timeoutMs) };
+    const dynset = { type: "dynset", set, op: DynsetOp.update, sregKey: 1, ...timeout } as const;
+    if (data === undefined) return [...exprs, dynset];
+    const word = Math.ceil(words / 4) * 4;
+    const address = addressBytes(data.address);
+    const portWord = word + address.length / 4;
+    if (portWord > 15) throw new RangeError(`map ${set}: key and data do not fit the kernel's registers`);
+    const port = data.port === undefined ? [] : [immediate(portBytes(data.port), register(portWord))];
+    return [...exprs, immediate(address, register(word)), ...port, { ...dynset, sregData: register(word) }];
   },
   print({ key, set, timeoutMs, data }, options) {
     const timeout = timeoutMs === undefined ? "" : ` timeout ${durationText(timeoutMs)}`;
@@ -236,20 +221,17 @@ const CSUM_PSEUDO_HEADER = 1;
 const IPV4_CHECKSUM_OFFSET = 10;
 
 const setAddress: StatementKind<Of<"set-address">> = {
-  lower(context, { direction, to }) {
-    const { family, exprs } = context;
-    if (family !== "ip" && family !== "ip6") throw new RangeError(`set-address in a table of family ${family}`);
-    const version = family === "ip" ? 4 : 6;
-    if (typeof to !== "string") exprs.push(connectionAddress(version, to.direction === "source", to.ct));
-    else {
-      const bytes = addressBytes(to);
-      if ((bytes.length === 4) !== (version === 4))
-        throw new RangeError(`an address of the other family in a table of family ${family}: ${to}`);
-      exprs.push(immediate(bytes));
-    }
+  lower({ direction, to }, { family }) {
+    const version = versionOf(family);
+    if (version === undefined) throw new RangeError(`set-address in a table of family ${family}`);
     const { base, offset, len } = headerField(version, direction === "source");
     const checksum = version === 4 ? { csumType: CSUM_INET, csumOffset: IPV4_CHECKSUM_OFFSET } : { csumType: 0 };
-    exprs.push({ type: "payload", base, offset, len, sreg: 1, ...checksum, csumFlags: CSUM_PSEUDO_HEADER });
+    const write = { type: "payload", base, offset, len, sreg: 1, ...checksum, csumFlags: CSUM_PSEUDO_HEADER } as const;
+    if (typeof to !== "string") return [connectionAddress(version, to.direction === "source", to.ct), write];
+    const bytes = addressBytes(to);
+    if (bytes.length !== len)
+      throw new RangeError(`an address of the other family in a table of family ${family}: ${to}`);
+    return [immediate(bytes), write];
   },
   print({ direction, to }, { family }) {
     const ip = family === "ip6" ? "ip6" : "ip";
@@ -260,22 +242,19 @@ const setAddress: StatementKind<Of<"set-address">> = {
 };
 
 const connectionsOver: StatementKind<Of<"connections-over">> = {
-  lower(context, { key, set, count }) {
+  lower({ key, set, count }, context) {
     if (!Number.isSafeInteger(count) || count < 1) throw new RangeError(`not a number of connections: ${count}`);
-    loadKey(context, key, set);
     const exprs: Expr[] = [{ type: "connlimit", count, flags: BEYOND }];
-    context.exprs.push({ type: "dynset", set, op: DynsetOp.add, sregKey: 1, exprs });
+    return [...loadKey(context, key, set).exprs, { type: "dynset", set, op: DynsetOp.add, sregKey: 1, exprs }];
   },
   print: ({ key, set, count }, options) => `add @${set} { ${printKey(key, set, options)} ct count over ${count} }`,
 };
 
 const rateOver: StatementKind<Of<"rate-over">> = {
-  lower(context, action) {
+  lower(action, context) {
     const { key, set, timeoutMs } = action;
-    loadKey(context, key, set);
-    const exprs = [packetRate(action, BEYOND)];
-    const timeout = BigInt(timeoutMs);
-    context.exprs.push({ type: "dynset", set, op: DynsetOp.update, sregKey: 1, timeout, exprs });
+    const dynset = { type: "dynset", set, op: DynsetOp.update, sregKey: 1, timeout: BigInt(timeoutMs) } as const;
+    return [...loadKey(context, key, set).exprs, { ...dynset, exprs: [packetRate(action, BEYOND)] }];
   },
   print({ key, set, timeoutMs, rate, per, burst }, options) {
     const limited = `limit rate over ${rate}/${per} burst ${burst} packets`;
@@ -285,7 +264,6 @@ const rateOver: StatementKind<Of<"rate-over">> = {
 
 export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> } = {
   log,
-  limit,
   masquerade,
   reject,
   update,
@@ -294,55 +272,40 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
   "set-mark": setMark,
   "dnat-map": dnatMap,
   "set-address": setAddress,
-  counter: {
-    lower: ({ exprs }) => void exprs.push({ type: "counter" }),
-    print: () => "counter",
-  },
-  notrack: {
-    lower: ({ exprs }) => void exprs.push({ type: "notrack" }),
-    print: () => "notrack",
+  counter: { lower: () => [{ type: "counter" }], print: () => "counter" },
+  notrack: { lower: () => [{ type: "notrack" }], print: () => "notrack" },
+  limit: {
+    lower: (action) => [packetRate(action, 0)],
+    print: ({ rate, per, burst = DEFAULT_BURST }) => `limit rate ${rate}/${per} burst ${burst} packets`,
   },
   "xor-mark": {
-    lower: ({ exprs }, { value }) => void exprs.push(...markExprs(0xffffffff, value)),
+    lower: ({ value }) => changeMark(0xffffffff, value),
     print: ({ value }) => `meta mark set meta mark ^ ${hex(value)}`,
   },
   "set-priority": {
-    lower: ({ exprs }, { value }) =>
-      void exprs.push(immediate(hostU32(value)), { type: "meta", key: MetaKey.priority, sreg: 1 }),
+    lower: ({ value }) => [immediate(hostU32(value)), setMeta("priority")],
     print: ({ value }) => `meta priority set ${classidText(value)}`,
   },
   "priority-map": {
-    lower(context, { key, map }) {
-      loadKey(context, key, map);
-      const value: Expr = { type: "lookup", set: map, sreg: 1, dreg: 1 };
-      context.exprs.push(value, { type: "meta", key: MetaKey.priority, sreg: 1 });
-    },
+    lower: ({ key, map }, context) => [...lookUp(context, key, map, 1), setMeta("priority")],
     print: ({ key, map }, options) => `meta priority set ${printKey(key, map, options)} map @${map}`,
   },
   verdict: {
-    lower: ({ exprs }, { verdict }) => void exprs.push({ type: "immediate", dreg: VERDICT_REGISTER, data: verdict }),
+    lower: ({ verdict }) => [{ type: "immediate", dreg: VERDICT_REGISTER, data: verdict }],
     print: ({ verdict }) => printVerdict(verdict),
   },
   vmap: {
-    lower(context, { key, map }) {
-      loadKey(context, key, map);
-      context.exprs.push({ type: "lookup", set: map, sreg: 1, dreg: VERDICT_REGISTER });
-    },
+    lower: ({ key, map }, context) => lookUp(context, key, map, VERDICT_REGISTER),
     print: ({ key, map }, options) => `${printKey(key, map, options)} vmap @${map}`,
   },
   dnat: {
-    lower: (context, action) => lowerNat(context, NatType.dnat, action, 0),
+    lower: (action, context) => natTo(NatType.dnat, action, 0, context),
     print: (action, options) => printNat("dnat", action, options),
   },
   snat: {
-    lower: (context, { address, port, fullyRandom }) =>
-      lowerNat(
-        context,
-        NatType.snat,
-        { action: "dnat", address, ...(port === undefined ? {} : { port }) },
-        fullyRandom === true ? NatFlag.protoRandomFully : 0,
-      ),
-    print: ({ address, port, fullyRandom }, options) =>
-      `${printNat("snat", { action: "dnat", address, ...(port === undefined ? {} : { port }) }, options)}${fullyRandom === true ? " fully-random" : ""}`,
+    lower: (action, context) =>
+      natTo(NatType.snat, action, action.fullyRandom === true ? NatFlag.protoRandomFully : 0, context),
+    print: (action, options) =>
+      `${printNat("snat", action, options)}${action.fullyRandom === true ? " fully-random" : ""}`,
   },
 };

@@ -43,35 +43,46 @@ export interface StatementOptions {
   readonly setSpec?: (name: string) => SetSpec | undefined;
 }
 
-/** State of the packet at this point of the rule, and what has been emitted. */
+/** What is known of the packet at this point of the rule, and the sets that have come with it. */
 export interface LowerContext extends StatementOptions {
-  readonly exprs: Expr[];
   readonly anonymous: AnonymousSet[];
-  nfproto?: number;
+  /** Of IP. */
+  version?: 4 | 6;
   l4proto?: number;
 }
 
 /** One kind of statement. */
 export interface StatementKind<Statement> {
-  /** Appends its expressions. Throws RangeError for a statement that means nothing. */
-  lower(context: LowerContext, statement: Statement): void;
+  /** Its expressions. Throws RangeError for a statement that means nothing. */
+  lower(statement: Statement, context: LowerContext): readonly Expr[];
   /** As nft (>= 1.0.6) reads it. */
   print(statement: Statement, options: StatementOptions): string;
 }
 
-/** The rest of the rule sees packets of this network protocol alone. */
-export function requireNfproto(context: LowerContext, nfproto: number): void {
-  if (context.nfproto === nfproto) return;
-  if (context.family === "ip" || context.family === "ip6")
-    throw new RangeError(`an ${nfproto === NfProto.ip ? "IPv4" : "IPv6"} match in a table of family ${context.family}`);
-  context.exprs.push({ type: "meta", key: MetaKey.nfproto, dreg: 1 }, compare(Uint8Array.of(nfproto)));
-  context.nfproto = nfproto;
+/** Of all packets in a table of the family. */
+export function versionOf(family: Family): 4 | 6 | undefined {
+  return family === "ip" ? 4 : family === "ip6" ? 6 : undefined;
 }
 
-export function requireL4proto(context: LowerContext, l4proto: number): void {
-  if (context.l4proto === l4proto) return;
-  context.exprs.push({ type: "meta", key: MetaKey.l4proto, dreg: 1 }, compare(Uint8Array.of(l4proto)));
+export const NFPROTO = { 4: NfProto.ip, 6: NfProto.ip6 } as const;
+
+/** The rest of the rule sees packets of this version of IP alone. */
+export function requireVersion(context: LowerContext, version: 4 | 6): Expr[] {
+  if (context.version === version) return [];
+  if (versionOf(context.family) !== undefined)
+    throw new RangeError(`an IPv${version} match in a table of family ${context.family}`);
+  context.version = version;
+  return [loadMeta("nfproto"), compare(Uint8Array.of(NFPROTO[version]))];
+}
+
+export function requireL4proto(context: LowerContext, l4proto: number): Expr[] {
+  if (context.l4proto === l4proto) return [];
   context.l4proto = l4proto;
+  return [loadMeta("l4proto"), compare(Uint8Array.of(l4proto))];
+}
+
+export function loadMeta(key: keyof typeof MetaKey, dreg = 1): Expr {
+  return { type: "meta", key: MetaKey[key], dreg };
 }
 
 export function compare(data: Uint8Array, negate?: boolean): Expr {
@@ -126,27 +137,14 @@ export function headerField(version: 4 | 6 | "port", source: boolean, dreg = 1):
 
 interface FieldKind {
   readonly types: readonly FieldType[];
-  /** Loads it into the register and returns its unpadded bytes. */
-  load(context: LowerContext, dreg: number, type: FieldType | undefined): number;
+  /** Loads it, as this type, into the register. */
+  load(context: LowerContext, dreg: number, type: FieldType): Expr[];
   /** `ip`: name of the network protocol. */
   print(ip: string): string;
 }
 
-const ADDRESS = ["ipv4_addr", "ipv6_addr"] as const;
-
-function address(source: boolean): FieldKind {
-  return {
-    types: ADDRESS,
-    load(context, dreg, type) {
-      const version = addressVersion(context, type);
-      requireNfproto(context, version === 4 ? NfProto.ip : NfProto.ip6);
-      const field = headerField(version, source, dreg);
-      context.exprs.push(field);
-      return field.len;
-    },
-    print: (ip) => `${ip} ${source ? "saddr" : "daddr"}`,
-  };
-}
+const ADDRESS_TYPE = { 4: "ipv4_addr", 6: "ipv6_addr" } as const;
+const ADDRESS = Object.values(ADDRESS_TYPE);
 
 /** enum ip_conntrack_dir, linux/netfilter/nf_conntrack_tuple_common.h */
 export const CT_DIRECTION: Readonly<Record<CtDirectionName, number>> = { original: 0, reply: 1 };
@@ -157,25 +155,23 @@ export function connectionAddress(version: 4 | 6, source: boolean, ct: CtDirecti
   return { type: "ct", key, dreg, direction: CT_DIRECTION[ct] };
 }
 
-function ctAddress(source: boolean): FieldKind {
+/** `ct`: of the connection instead of the packet. */
+function address(source: boolean, ct?: CtDirectionName): FieldKind {
   return {
     types: ADDRESS,
     load(context, dreg, type) {
-      const version = addressVersion(context, type);
-      context.exprs.push(connectionAddress(version, source, "original", dreg));
-      return version === 4 ? 4 : 16;
+      const version = type === "ipv4_addr" ? 4 : 6;
+      if (ct !== undefined) return [connectionAddress(version, source, ct, dreg)];
+      return [...requireVersion(context, version), headerField(version, source, dreg)];
     },
-    print: (ip) => `ct original ${ip} ${source ? "saddr" : "daddr"}`,
+    print: (ip) => `${ct === undefined ? "" : `ct ${ct} `}${ip} ${source ? "saddr" : "daddr"}`,
   };
 }
 
 function port(source: boolean): FieldKind {
   return {
     types: ["inet_service"],
-    load({ exprs }, dreg) {
-      exprs.push(headerField("port", source, dreg));
-      return FIELD_BYTES.inet_service;
-    },
+    load: (_, dreg) => [headerField("port", source, dreg)],
     print: () => (source ? "th sport" : "th dport"),
   };
 }
@@ -183,10 +179,7 @@ function port(source: boolean): FieldKind {
 function meta(key: "l4proto" | "iifname" | "oifname" | "mark" | "priority", ...types: readonly FieldType[]): FieldKind {
   return {
     types,
-    load({ exprs }, dreg) {
-      exprs.push({ type: "meta", key: MetaKey[key], dreg });
-      return FIELD_BYTES[types[0]];
-    },
+    load: (_, dreg) => [loadMeta(key, dreg)],
     print: () => (types[0] === "ifname" ? key : `meta ${key}`),
   };
 }
@@ -194,8 +187,8 @@ function meta(key: "l4proto" | "iifname" | "oifname" | "mark" | "priority", ...t
 const FIELDS: Readonly<Record<Extract<Field, string>, FieldKind>> = {
   saddr: address(true),
   daddr: address(false),
-  "ct-saddr": ctAddress(true),
-  "ct-daddr": ctAddress(false),
+  "ct-saddr": address(true, "original"),
+  "ct-daddr": address(false, "original"),
   l4proto: meta("l4proto", "inet_proto"),
   sport: port(true),
   dport: port(false),
@@ -205,54 +198,59 @@ const FIELDS: Readonly<Record<Extract<Field, string>, FieldKind>> = {
   priority: meta("priority", "classid"),
 };
 
-type NumgenField = Extract<Field, { field: "numgen" }>;
-
-function checkModulus(what: string, modulus: number, offset: number): void {
-  if (!Number.isInteger(modulus) || modulus < 1 || modulus + offset > 0xffffffff)
-    throw new RangeError(`${what} mod ${modulus} offset ${offset}`);
-}
-
-function numgen({ mode, modulus, offset = 0 }: NumgenField): FieldKind {
+/** A number that is made, not carried: `offset` up to `offset + modulus`. */
+function generated(
+  { field, modulus, offset = 0 }: Exclude<Field, string>,
+  load: (context: LowerContext, dreg: number, range: { modulus: number; offset?: number }) => Expr[],
+  print: (ip: string) => string,
+): FieldKind {
   return {
     types: ["index", "mark"],
-    load({ exprs }, dreg) {
-      checkModulus("numgen", modulus, offset);
-      const ngType = mode === "random" ? NumgenType.random : NumgenType.incremental;
-      exprs.push({ type: "numgen", dreg, modulus, ngType, ...(offset === 0 ? {} : { offset }) });
-      return FIELD_BYTES.index;
+    load(context, dreg) {
+      if (!Number.isInteger(modulus) || modulus < 1 || modulus + offset > 0xffffffff)
+        throw new RangeError(`${field} mod ${modulus} offset ${offset}`);
+      return load(context, dreg, { modulus, ...(offset === 0 ? {} : { offset }) });
     },
-    print: () => `numgen ${mode} mod ${modulus}${offset === 0 ? "" : ` offset ${offset}`}`,
+    print: (ip) => `${print(ip)}${offset === 0 ? "" : ` offset ${offset}`}`,
   };
+}
+
+function numgen(field: Extract<Field, { field: "numgen" }>): FieldKind {
+  const { mode, modulus } = field;
+  const ngType = mode === "random" ? NumgenType.random : NumgenType.incremental;
+  return generated(
+    field,
+    (_, dreg, range) => [{ type: "numgen", dreg, ngType, ...range }],
+    () => `numgen ${mode} mod ${modulus}`,
+  );
 }
 
 const WORDS = 16;
 /** What is hashed is loaded where nft loads it: 4 words behind the key, whose last word is the number. */
 const HASHED_BEHIND = 5;
 
-function jhash({ of, modulus, seed, offset = 0 }: HashField): FieldKind {
-  return {
-    types: ["index", "mark"],
-    load(context, dreg) {
-      checkModulus("jhash", modulus, offset);
+function jhash(field: HashField): FieldKind {
+  const { of, modulus, seed } = field;
+  return generated(
+    field,
+    (context, dreg, range) => {
       // In an inet table the rule's other fields have told the family.
-      const type =
-        context.nfproto === NfProto.ip ? "ipv4_addr" : context.nfproto === NfProto.ip6 ? "ipv6_addr" : undefined;
+      const type = context.version && ADDRESS_TYPE[context.version];
       const first = registerWord(dreg) + HASHED_BEHIND;
-      let word = first;
-      for (const field of of) {
-        if (word < WORDS) word += padded(FIELDS[field].load(context, register(word), type)) / 4;
-        else throw new RangeError("jhash and the key before it do not fit the kernel's registers");
-      }
-      if (word === first || word > WORDS) throw new RangeError("jhash of nothing, or of too much");
-      const len = (word - first) * 4;
-      const at = offset === 0 ? {} : { offset };
+      const { exprs, end } = loadFields(
+        context,
+        of,
+        first,
+        (): FieldType | undefined => type,
+        "jhash and the key before it",
+      );
+      if (end === first) throw new RangeError("jhash of nothing");
+      const at = { sreg: register(first), dreg, len: (end - first) * 4 };
       // NFT_HASH_JENKINS
-      context.exprs.push({ type: "hash", sreg: register(first), dreg, len, modulus, seed, ...at, hashType: 0 });
-      return FIELD_BYTES.index;
+      return [...exprs, { type: "hash", ...at, seed, ...range, hashType: 0 }];
     },
-    print: (ip) =>
-      `jhash ${of.map((field) => FIELDS[field].print(ip)).join(" . ")} mod ${modulus} seed ${hex(seed)}${offset === 0 ? "" : ` offset ${offset}`}`,
-  };
+    (ip) => `jhash ${of.map((part) => FIELDS[part].print(ip)).join(" . ")} mod ${modulus} seed ${hex(seed)}`,
+  );
 }
 
 function kindOf(field: Field): FieldKind {
@@ -260,8 +258,29 @@ function kindOf(field: Field): FieldKind {
   return field.field === "numgen" ? numgen(field) : jhash(field);
 }
 
-/** Loads a concatenation from word 0 on and returns its words. `set` tells field types where the family does not. */
-export function loadKey(context: LowerContext, key: readonly Field[], set: string): number {
+/** Loads a concatenation from this word on; `end` is the one behind it. */
+function loadFields(
+  context: LowerContext,
+  fields: readonly Field[],
+  first: number,
+  typeOf: (index: number) => FieldType | undefined,
+  what: string,
+): { exprs: Expr[]; end: number } {
+  const exprs: Expr[] = [];
+  let end = first;
+  for (const [index, field] of fields.entries()) {
+    const kind = kindOf(field);
+    const type = kind.types === ADDRESS ? ADDRESS_TYPE[addressVersion(context, typeOf(index))] : kind.types[0];
+    const from = end;
+    end += padded(FIELD_BYTES[type]) / 4;
+    if (end > WORDS) throw new RangeError(`${what}: more than the kernel's registers hold, 64 bytes`);
+    exprs.push(...kind.load(context, register(from), type));
+  }
+  return { exprs, end };
+}
+
+/** Loads a key from word 0 on; `words` are its own. Where the family does not tell field types, the set does. */
+export function loadKey(context: LowerContext, key: readonly Field[], set: string): { exprs: Expr[]; words: number } {
   if (key.length === 0) throw new RangeError(`set ${set}: a look-up without fields`);
   const types = context.setSpec?.(set)?.key;
   if (
@@ -271,14 +290,15 @@ export function loadKey(context: LowerContext, key: readonly Field[], set: strin
     const names = key.map((field) => (typeof field === "string" ? field : field.field)).join(" . ");
     throw new RangeError(`set ${set} is keyed by ${types.join(" . ")}: ${names} does not fit`);
   }
-  let word = 0;
-  for (const [index, field] of key.entries()) {
-    if (typeof field !== "string" && field.field === "jhash" && index < key.length - 1)
-      throw new RangeError(`set ${set}: jhash stands last in a key`);
-    word += padded(kindOf(field).load(context, register(word), types?.[index])) / 4;
-    if (word > WORDS) throw new RangeError(`set ${set}: a key of more than 64 bytes`);
-  }
-  return word;
+  if (key.slice(0, -1).some((field) => typeof field !== "string" && field.field === "jhash"))
+    throw new RangeError(`set ${set}: jhash stands last in a key`);
+  const { exprs, end } = loadFields(context, key, 0, (index) => types?.[index], `key of set ${set}`);
+  return { exprs, words: end };
+}
+
+/** What a map holds for the key, in the register; ends the rule where it holds nothing. */
+export function lookUp(context: LowerContext, key: readonly Field[], map: string, dreg: number): Expr[] {
+  return [...loadKey(context, key, map).exprs, { type: "lookup", set: map, sreg: 1, dreg }];
 }
 
 /** A concatenation. */
@@ -289,7 +309,7 @@ export function printKey(key: readonly Field[], set: string, { family, setSpec }
 }
 
 function addressVersion({ family }: StatementOptions, type: FieldType | undefined): 4 | 6 {
-  const own = family === "ip" ? 4 : family === "ip6" ? 6 : undefined;
+  const own = versionOf(family);
   const asked = type === "ipv4_addr" ? 4 : type === "ipv6_addr" ? 6 : undefined;
   if (own !== undefined && asked !== undefined && own !== asked)
     throw new RangeError(`an address of type ${type} in a table of family ${family}`);

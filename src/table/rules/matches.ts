@@ -9,8 +9,6 @@ import {
   FibFlag,
   FibResult,
   IpProto,
-  MetaKey,
-  NfProto,
   PayloadBase,
   RangeOp,
   SetFlag,
@@ -27,6 +25,7 @@ import {
   hex,
   hostU32,
   loadKey,
+  loadMeta,
   lookup,
   type LowerContext,
   masked,
@@ -34,7 +33,7 @@ import {
   portBytes,
   printKey,
   requireL4proto,
-  requireNfproto,
+  requireVersion,
   type StatementKind,
 } from "./fields.js";
 import { protocolNumber, protocolText } from "../../base/protocols.js";
@@ -68,18 +67,17 @@ function networksOf({ nets }: Of<"address">): { version: 4 | 6; bytes: 4 | 16; r
 }
 
 const address: StatementKind<Of<"address">> = {
-  lower(context, match) {
+  lower(match, context) {
     const { version, bytes, ranges } = networksOf(match);
     // Of a connection of the other family the kernel has no such address, and ends the rule.
     const guarded = match.ct === undefined || context.family !== "inet";
-    if (guarded) requireNfproto(context, version === 4 ? NfProto.ip : NfProto.ip6);
+    const guard = guarded ? requireVersion(context, version) : [];
     const source = match.direction === "source";
     const field = match.ct === undefined ? headerField(version, source) : connectionAddress(version, source, match.ct);
     const prefix = ranges.length === 1 ? prefixLength(ranges[0], bytes * 8) : undefined;
     if (prefix === undefined) {
       const type = version === 4 ? DataTypeId.ipv4_addr : DataTypeId.ipv6_addr;
-      const id = addAnonymous(context, type, bytes, ranges);
-      return void context.exprs.push(field, lookup(ANONYMOUS_NAME, match.negate, id));
+      return [...guard, field, lookupAmong(ranges, type, bytes, match.negate, context)];
     }
     // Whole bytes are compared as such, as nft does; other prefixes are masked first.
     const isWhole = prefix % 8 === 0 && prefix > 0;
@@ -88,7 +86,7 @@ const address: StatementKind<Of<"address">> = {
     const mask = isWhole ? [] : [masked(numberToBytes(ones ^ (ones >> BigInt(prefix)), bytes))];
     const data = numberToBytes(ranges[0].from, bytes).slice(0, len);
     // A part of the header can be loaded; a connection's address is loaded whole, and its beginning compared.
-    context.exprs.push(field.type === "payload" ? { ...field, len } : field, ...mask, compare(data, match.negate));
+    return [...guard, field.type === "payload" ? { ...field, len } : field, ...mask, compare(data, match.negate)];
   },
   print(match) {
     const { version, bytes, ranges } = networksOf(match);
@@ -98,8 +96,14 @@ const address: StatementKind<Of<"address">> = {
   },
 };
 
-/** Adds an anonymous set of the ranges (a plain one when all are single values) and returns its id. */
-function addAnonymous(context: LowerContext, keyType: number, keyLen: number, ranges: readonly Range[]): number {
+/** A look-up in an anonymous set of the ranges, a plain one when all are single values. */
+function lookupAmong(
+  ranges: readonly Range[],
+  keyType: number,
+  keyLen: number,
+  negate: boolean | undefined,
+  { anonymous }: LowerContext,
+): Expr {
   const single = ranges.every((range) => range.from === range.to);
   const records = single ? ranges.map((range) => numberToBytes(range.from, keyLen)) : intervalRecords(ranges, keyLen);
   const elements: ElementBatch = {
@@ -111,38 +115,44 @@ function addAnonymous(context: LowerContext, keyType: number, keyLen: number, ra
   };
   const flags = SetFlag.anonymous | SetFlag.constant | (single ? 0 : SetFlag.interval);
   const info = { set: ANONYMOUS_NAME, flags, keyType, keyLen, size: records.length };
-  return context.anonymous.push({ info, elements });
+  return lookup(ANONYMOUS_NAME, negate, anonymous.push({ info, elements }));
 }
 
 const port: StatementKind<Of<"port">> = {
-  lower(context, { ports, direction, negate }) {
+  lower({ ports, direction, negate }, context) {
     if (ports.length === 0) throw new RangeError("a port match without ports");
     const ranges = ports.map(portRange);
-    const [from, to] = [portBytes(Number(ranges[0].from)), portBytes(Number(ranges[0].to))];
-    context.exprs.push(headerField("port", direction === "source"));
+    const field = headerField("port", direction === "source");
     if (ranges.length > 1) {
       // Single ports stay single, so that nft lists them as they were given.
       const merged = ranges.every((range) => range.from === range.to) ? distinct(ranges) : mergeRanges(ranges);
-      const id = addAnonymous(context, DataTypeId.inet_service, 2, merged);
-      context.exprs.push(lookup(ANONYMOUS_NAME, negate, id));
-    } else if (ranges[0].from === ranges[0].to) context.exprs.push(compare(from, negate));
-    else if (negate === true) context.exprs.push({ type: "range", sreg: 1, op: RangeOp.neq, from, to });
-    else
-      context.exprs.push(
-        { type: "cmp", sreg: 1, op: CmpOp.gte, data: from },
-        { type: "cmp", sreg: 1, op: CmpOp.lte, data: to },
-      );
+      return [field, lookupAmong(merged, DataTypeId.inet_service, 2, negate, context)];
+    }
+    const [from, to] = boundsOf(ranges[0]);
+    if (ranges[0].from === ranges[0].to) return [field, compare(from, negate)];
+    if (negate === true) return [field, { type: "range", sreg: 1, op: RangeOp.neq, from, to }];
+    return [
+      field,
+      { type: "cmp", sreg: 1, op: CmpOp.gte, data: from },
+      { type: "cmp", sreg: 1, op: CmpOp.lte, data: to },
+    ];
   },
   print: ({ ports, direction, negate }) =>
     `th ${direction === "source" ? "sport" : "dport"} ${not(negate)}${either(ports.map(portText))}`,
 };
 
-function portRange(ports: PortRange): Range {
+/** Throws RangeError for what is no port, or no range. */
+export function portRange(ports: PortRange): Range {
   const [from, to] = typeof ports === "number" ? [ports, ports] : ports;
   if (to < from) throw new RangeError(`not a port range: ${from}-${to}`);
   portBytes(from);
   portBytes(to);
   return { from: BigInt(from), to: BigInt(to) };
+}
+
+/** First and last port, in network byte order. */
+export function boundsOf({ from, to }: Range): [from: Uint8Array, to: Uint8Array] {
+  return [portBytes(Number(from)), portBytes(Number(to))];
 }
 
 function distinct(ranges: readonly Range[]): Range[] {
@@ -157,16 +167,16 @@ export function portText(ports: PortRange): string {
 }
 
 const icmp: StatementKind<Of<"icmp">> = {
-  lower(context, { version, type, code, negate }) {
-    requireNfproto(context, version === 4 ? NfProto.ip : NfProto.ip6);
-    requireL4proto(context, version === 4 ? IpProto.icmp : IpProto.icmpv6);
+  lower({ version, type, code, negate }, context) {
     const data = code === undefined ? [type] : [type, code];
     if (data.some((byte) => !Number.isInteger(byte) || byte < 0 || byte > 255))
       throw new RangeError(`not an ICMP type and code: ${data.join("/")}`);
-    context.exprs.push(
+    return [
+      ...requireVersion(context, version),
+      ...requireL4proto(context, version === 4 ? IpProto.icmp : IpProto.icmpv6),
       { type: "payload", base: PayloadBase.transport, offset: 0, len: data.length, dreg: 1 },
       compare(Uint8Array.from(data), negate),
-    );
+    ];
   },
   print({ version, type, code, negate }, { family }) {
     const name = version === 4 ? "icmp" : "icmpv6";
@@ -179,23 +189,22 @@ const icmp: StatementKind<Of<"icmp">> = {
 };
 
 /** (loaded & bits) != 0, or == 0 when negated. */
-function pushBits({ exprs }: LowerContext, key: number, bits: number, negate: boolean | undefined): void {
-  exprs.push({ type: "ct", key, dreg: 1 }, masked(hostU32(bits)), compare(hostU32(0), negate !== true));
+function anyBit(key: number, bits: number, negate: boolean | undefined): Expr[] {
+  return [{ type: "ct", key, dreg: 1 }, masked(hostU32(bits)), compare(hostU32(0), negate !== true)];
 }
 
 const interfaceName: StatementKind<Of<"interface">> = {
-  lower(context, match) {
-    const isPrefix = match.name.endsWith("*");
-    const name = Buffer.from(isPrefix ? match.name.slice(0, -1) : match.name);
+  lower({ name: pattern, direction, negate }) {
+    const isPrefix = pattern.endsWith("*");
+    const name = Buffer.from(isPrefix ? pattern.slice(0, -1) : pattern);
     if (name.length > MAX_INTERFACE_BYTES || (name.length === 0 && !isPrefix) || /[\s"/*]/.test(name.toString()))
-      throw new RangeError(`not an interface name: ${JSON.stringify(match.name)}`);
+      throw new RangeError(`not an interface name: ${JSON.stringify(pattern)}`);
     if (name.length === 0) {
-      if (match.negate === true) throw new RangeError("no interface is outside of *");
-      return;
+      if (negate === true) throw new RangeError("no interface is outside of *");
+      return [];
     }
     const data = Uint8Array.from(isPrefix ? name : Buffer.concat([name], 16));
-    const key = match.direction === "in" ? MetaKey.iifname : MetaKey.oifname;
-    context.exprs.push({ type: "meta", key, dreg: 1 }, compare(data, match.negate));
+    return [loadMeta(direction === "in" ? "iifname" : "oifname"), compare(data, negate)];
   },
   print: ({ name, direction, negate }) =>
     name === "*" ? "" : `${direction === "in" ? "iifname" : "oifname"} ${not(negate)}"${name}"`,
@@ -206,19 +215,34 @@ function fib(result: keyof typeof FibResult, flags: number): Expr {
 }
 
 const tcpFlags: StatementKind<Of<"tcp-flags">> = {
-  lower(context, match) {
+  lower(match, context) {
     const bits = (names: readonly (keyof typeof TcpFlag)[]): number =>
       names.reduce((all, name) => all | TcpFlag[name], 0);
     const [among, set] = [bits(match.among), bits(match.set)];
     if (among === 0) throw new RangeError("a tcp-flags match without flags");
     if ((set & ~among) !== 0)
       throw new RangeError(`flags ${match.set.join(", ")} are not among ${match.among.join(", ")}`);
-    requireL4proto(context, IpProto.tcp);
     const flags: Expr = { type: "payload", base: PayloadBase.transport, offset: 13, len: 1, dreg: 1 };
-    context.exprs.push(flags, masked(Uint8Array.of(among)), compare(Uint8Array.of(set)));
+    const compared = [masked(Uint8Array.of(among)), compare(Uint8Array.of(set))];
+    return [...requireL4proto(context, IpProto.tcp), flags, ...compared];
   },
   print: ({ among, set }) => `tcp flags & ${flagsText(among)} == ${set.length === 0 ? "0x0" : flagsText(set)}`,
 };
+
+/** A number of 32 bits that comes with the packet, or some bits of it. */
+function number(key: "mark" | "priority", text: (value: number) => string): StatementKind<Of<"mark" | "priority">> {
+  return {
+    lower(match) {
+      const mask = maskOf(match);
+      const bits = mask === 0xffffffff ? [] : [masked(hostU32(mask))];
+      return [loadMeta(key), ...bits, compare(hostU32(match.value), match.negate)];
+    },
+    print: ({ mask = 0xffffffff, value, negate }) =>
+      mask === 0xffffffff
+        ? `meta ${key} ${not(negate)}${text(value)}`
+        : `meta ${key} & ${text(mask)} ${negate === true ? "!=" : "=="} ${text(value)}`,
+  };
+}
 
 export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } = {
   address,
@@ -226,75 +250,55 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
   icmp,
   interface: interfaceName,
   "tcp-flags": tcpFlags,
+  mark: number("mark", hex),
+  priority: number("priority", classidText),
   protocol: {
-    lower(context, { protocol, negate }) {
-      const number = protocolNumber(protocol);
-      if (negate !== true) return requireL4proto(context, number);
-      context.exprs.push({ type: "meta", key: MetaKey.l4proto, dreg: 1 }, compare(Uint8Array.of(number), true));
+    lower({ protocol, negate }, context) {
+      const l4proto = protocolNumber(protocol);
+      if (negate !== true) return requireL4proto(context, l4proto);
+      return [loadMeta("l4proto"), compare(Uint8Array.of(l4proto), true)];
     },
     print: ({ protocol, negate }) => `meta l4proto ${not(negate)}${protocolText(protocol)}`,
   },
   "in-set": {
-    lower(context, { key, set, negate }) {
-      loadKey(context, key, set);
-      context.exprs.push(lookup(set, negate));
-    },
+    lower: ({ key, set, negate }, context) => [...loadKey(context, key, set).exprs, lookup(set, negate)],
     print: ({ key, set, negate }, options) => `${printKey(key, set, options)} ${not(negate)}@${set}`,
   },
   "address-type": {
-    lower(context, { direction, type, limit, negate }) {
+    lower({ direction, type, limit, negate }) {
       const address = direction === "source" ? FibFlag.saddr : FibFlag.daddr;
       const flags = address | (limit === undefined ? 0 : limit === "in" ? FibFlag.iif : FibFlag.oif);
-      context.exprs.push(fib("addrtype", flags), compare(hostU32(AddressType[type]), negate));
+      return [fib("addrtype", flags), compare(hostU32(AddressType[type]), negate)];
     },
     print: ({ direction, type, limit, negate }) =>
       `fib ${direction === "source" ? "saddr" : "daddr"}${limit === undefined ? "" : ` . ${limit[0]}if`} type ${not(negate)}${type}`,
   },
   "ct-state": {
-    lower(context, { states, negate }) {
+    lower({ states, negate }) {
       if (states.length === 0) throw new RangeError("a ct-state match without states");
       const bits = states.reduce((all, state) => all | CtState[state], 0);
-      pushBits(context, CtKey.state, bits, negate);
+      return anyBit(CtKey.state, bits, negate);
     },
     print: ({ states, negate }) =>
       negate === true ? `ct state & ${flagsText(states)} == 0` : `ct state ${states.join(",")}`,
   },
   "ct-direction": {
-    lower: ({ exprs }, { direction }) =>
-      void exprs.push({ type: "ct", key: CtKey.direction, dreg: 1 }, compare(Uint8Array.of(CT_DIRECTION[direction]))),
+    lower: ({ direction }) => [
+      { type: "ct", key: CtKey.direction, dreg: 1 },
+      compare(Uint8Array.of(CT_DIRECTION[direction])),
+    ],
     print: ({ direction }) => `ct direction ${direction}`,
   },
   "ct-status": {
-    lower: (context, { status, negate }) => pushBits(context, CtKey.status, CtStatus[status], negate),
+    lower: ({ status, negate }) => anyBit(CtKey.status, CtStatus[status], negate),
     print: ({ status, negate }) => (negate === true ? `ct status & ${status} == 0` : `ct status ${status}`),
-  },
-  mark: {
-    lower(context, match) {
-      const mask = maskOf(match);
-      context.exprs.push({ type: "meta", key: MetaKey.mark, dreg: 1 });
-      if (mask !== 0xffffffff) context.exprs.push(masked(hostU32(mask)));
-      context.exprs.push(compare(hostU32(match.value), match.negate));
-    },
-    print: ({ mask = 0xffffffff, value, negate }) =>
-      mask === 0xffffffff
-        ? `meta mark ${not(negate)}${hex(value)}`
-        : `meta mark & ${hex(mask)} ${negate === true ? "!=" : "=="} ${hex(value)}`,
-  },
-  priority: {
-    lower(context, { mask, value, negate }) {
-      context.exprs.push({ type: "meta", key: MetaKey.priority, dreg: 1 });
-      if (mask !== undefined) context.exprs.push(masked(hostU32(mask)));
-      context.exprs.push(compare(hostU32(value), negate));
-    },
-    print: ({ mask, value, negate }) =>
-      mask === undefined
-        ? `meta priority ${not(negate)}${classidText(value)}`
-        : `meta priority & ${classidText(mask)} ${negate === true ? "!=" : "=="} ${classidText(value)}`,
   },
   "reverse-path": {
     // With the "present" flag the result is 1 when there is a route back out of the interface, else 0.
-    lower: ({ exprs }, { passed }) =>
-      void exprs.push(fib("oif", FibFlag.saddr | FibFlag.iif | FibFlag.present), compare(hostU32(passed ? 1 : 0))),
+    lower: ({ passed }) => [
+      fib("oif", FibFlag.saddr | FibFlag.iif | FibFlag.present),
+      compare(hostU32(passed ? 1 : 0)),
+    ],
     print: ({ passed }) => `fib saddr . iif oif ${passed ? "exists" : "missing"}`,
   },
 };
