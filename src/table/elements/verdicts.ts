@@ -13,7 +13,7 @@ export class VerdictRegistry {
   #newlyUsed: number[] = [];
 
   id(verdict: Verdict): number {
-    const key = verdictKey(verdict);
+    const key = verdictText(verdict);
     const known = this.#ids.get(key);
     if (known !== undefined) return known;
     const id = this.#free.pop() ?? this.#verdicts.length;
@@ -82,10 +82,11 @@ export function targetOf(verdict: Verdict): string | undefined {
 }
 
 function keysOf(chain: string): readonly string[] {
-  return [verdictKey({ verdict: "goto", chain }), verdictKey({ verdict: "jump", chain })];
+  return [verdictText({ verdict: "goto", chain }), verdictText({ verdict: "jump", chain })];
 }
 
-function verdictKey(verdict: Verdict): string {
+/** As nft prints it. */
+export function verdictText(verdict: Verdict): string {
   const target = targetOf(verdict);
   return target === undefined ? verdict.verdict : `${verdict.verdict} ${target}`;
 }

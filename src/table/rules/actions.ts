@@ -9,13 +9,11 @@ import {
   RejectType,
   VERDICT_REGISTER,
 } from "../../kernel/constants.js";
-import type { Expr, Family, Verdict } from "../../kernel/types.js";
-import { targetOf } from "../elements/verdicts.js";
+import type { Expr, Family } from "../../kernel/types.js";
+import { verdictText } from "../elements/verdicts.js";
 import {
-  classidText,
   connectionAddress,
   headerField,
-  hex,
   hostU32,
   loadKey,
   loadMeta,
@@ -34,6 +32,7 @@ import {
 } from "./fields.js";
 import { boundsOf, portRange, portText } from "./matches.js";
 import { addressBytes, addressText } from "../../base/ip-ranges.js";
+import { classidText, hex } from "./field-types.js";
 import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./text.js";
 import { type Action, LIMIT_SECONDS } from "./types.js";
 
@@ -44,11 +43,6 @@ const DEFAULT_BURST = 5;
 /** NFT_LIMIT_F_INV and NFT_CONNLIMIT_F_INV: holds beyond the limit. */
 const BEYOND = 1;
 const LOG_LEVELS = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"];
-
-export function printVerdict(verdict: Verdict): string {
-  const chain = targetOf(verdict);
-  return chain === undefined ? verdict.verdict : `${verdict.verdict} ${chain}`;
-}
 
 export function durationText(ms: number): string {
   return ms % 1000 === 0 ? `${ms / 1000}s` : `${ms}ms`;
@@ -292,7 +286,7 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
   },
   verdict: {
     lower: ({ verdict }) => [{ type: "immediate", dreg: VERDICT_REGISTER, data: verdict }],
-    print: ({ verdict }) => printVerdict(verdict),
+    print: ({ verdict }) => verdictText(verdict),
   },
   vmap: {
     lower: ({ key, map }, context) => lookUp(context, key, map, VERDICT_REGISTER),

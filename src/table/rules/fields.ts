@@ -12,6 +12,7 @@ import {
 } from "../../kernel/constants.js";
 import { registerWord } from "../../kernel/normalize.js";
 import type { ElementBatch, Expr, Family, SetInfo } from "../../kernel/types.js";
+import { hex } from "./field-types.js";
 import { padded } from "./schema.js";
 import {
   type CtDirectionName,
@@ -116,16 +117,6 @@ export function portBytes(port: number): Uint8Array {
 export function maskOf({ mask = 0xffffffff, value }: { readonly mask?: number; readonly value: number }): number {
   if ((value & ~mask) >>> 0 !== 0) throw new RangeError(`mark ${hex(value)} has bits outside its mask ${hex(mask)}`);
   return mask;
-}
-
-export function hex(value: number): string {
-  return `0x${(value >>> 0).toString(16)}`;
-}
-
-/** As tc and nft print a class: major and minor number in hex; nothing and everything have names. */
-export function classidText(value: number): string {
-  if (value === 0) return "none";
-  return value === 0xffffffff ? "root" : `${(value >>> 16).toString(16)}:${(value & 0xffff).toString(16)}`;
 }
 
 /** An address or port in a packet's header: where it is. */

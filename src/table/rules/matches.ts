@@ -17,12 +17,10 @@ import {
 import type { ElementBatch, Expr } from "../../kernel/types.js";
 import {
   ANONYMOUS_NAME,
-  classidText,
   compare,
   connectionAddress,
   CT_DIRECTION,
   headerField,
-  hex,
   hostU32,
   loadKey,
   loadMeta,
@@ -46,6 +44,7 @@ import {
   type Range,
   rangeText,
 } from "../../base/ip-ranges.js";
+import { classidText, hex } from "./field-types.js";
 import { intervalRecords } from "./intervals.js";
 import { MAX_INTERFACE_BYTES } from "./text.js";
 import type { Match, PortRange } from "./types.js";

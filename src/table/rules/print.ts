@@ -1,14 +1,14 @@
 /** A table's sets, chains and elements as nft's own text (>= 1.0.6). Pure. */
-import { Hook, IpProto } from "../../kernel/constants.js";
+import { Hook } from "../../kernel/constants.js";
 import type { TableRef } from "../../kernel/types.js";
 import { readU32 } from "../elements/bytes.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
-import type { VerdictRegistry } from "../elements/verdicts.js";
+import { type VerdictRegistry, verdictText } from "../elements/verdicts.js";
 import type { DesiredState } from "../sync/desired.js";
-import { durationText, printVerdict } from "./actions.js";
-import { classidText, hex, type StatementOptions } from "./fields.js";
-import { addressText } from "../../base/ip-ranges.js";
+import { durationText } from "./actions.js";
+import { FIELD_TYPES } from "./field-types.js";
+import type { StatementOptions } from "./fields.js";
 import { padded, sizeFor } from "./schema.js";
 import { printRule } from "./statements.js";
 import { type ChainSpec, FIELD_BYTES, type FieldType, type SetSpec } from "./types.js";
@@ -64,7 +64,7 @@ function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string
     .map(({ key, data }) => {
       const text = printPacked(spec.key, key);
       if (spec.data === undefined) return text;
-      return `${text} : ${spec.data === "verdict" ? printVerdict(verdicts.get(readU32(data, 0))) : printPacked(spec.data, data)}`;
+      return `${text} : ${spec.data === "verdict" ? verdictText(verdicts.get(readU32(data, 0))) : printPacked(spec.data, data)}`;
     });
 }
 
@@ -79,60 +79,25 @@ function renderChain(chain: ChainSpec, options: StatementOptions): string[] {
   return [...lines, "\t}"];
 }
 
-const TYPEOF: Readonly<Record<FieldType, string>> = {
-  ipv4_addr: "ip daddr",
-  ipv6_addr: "ip6 daddr",
-  inet_proto: "meta l4proto",
-  inet_service: "th dport",
-  mark: "meta mark",
-  classid: "meta priority",
-  ifname: "meta iifname",
-  index: "numgen random mod 2",
-};
-
 /** `type …` or, where an index is among the fields, `typeof …`: nft refuses a plain mark in numgen's place. */
 export function printTypes(spec: SetSpec): string {
   const data = spec.data === undefined || spec.data === "verdict" ? [] : spec.data;
   const byExample = [...spec.key, ...data].includes("index");
   const text = (fields: readonly FieldType[]): string =>
-    fields.map((field) => (byExample ? TYPEOF[field] : field)).join(" . ");
+    fields.map((field) => (byExample ? FIELD_TYPES[field].example : field)).join(" . ");
   const value = spec.data === undefined ? "" : ` : ${spec.data === "verdict" ? "verdict" : text(spec.data)}`;
   return `${byExample ? "typeof" : "type"} ${text(spec.key)}${value}`;
 }
-
-const PROTOCOL_NAMES = new Map<number, string>(
-  Object.entries(IpProto).map(([name, number]) => [number, name === "icmpv6" ? "ipv6-icmp" : name]),
-);
 
 export function printPacked(fields: readonly FieldType[], bytes: Uint8Array): string {
   let at = 0;
   return fields
     .map((field) => {
-      const text = printValue(field, bytes.subarray(at, at + FIELD_BYTES[field]));
+      const text = FIELD_TYPES[field].text(bytes.subarray(at, at + FIELD_BYTES[field]));
       at += padded(FIELD_BYTES[field]);
       return text;
     })
     .join(" . ");
-}
-
-function printValue(field: FieldType, bytes: Uint8Array): string {
-  switch (field) {
-    case "ipv4_addr":
-    case "ipv6_addr":
-      return addressText(bytes);
-    case "inet_proto":
-      return PROTOCOL_NAMES.get(bytes[0]) ?? String(bytes[0]);
-    case "inet_service":
-      return String(bytes[0] * 256 + bytes[1]);
-    case "mark":
-      return hex(readU32(bytes, 0));
-    case "classid":
-      return classidText(readU32(bytes, 0));
-    case "index":
-      return String(readU32(bytes, 0));
-    case "ifname":
-      return `"${Buffer.from(bytes).toString().replaceAll("\0", "")}"`;
-  }
 }
 
 const HOOK_NAMES = new Map<number, string>(Object.entries(Hook).map(([name, number]) => [number, name]));

@@ -1,8 +1,9 @@
 /** Set specifications in the kernel's terms. */
-import { DATA_VERDICT, DataTypeId, SetFlag } from "../../kernel/constants.js";
+import { DATA_VERDICT, SetFlag } from "../../kernel/constants.js";
 import { sameExprs } from "../../kernel/normalize.js";
 import type { Expr, SetInfo } from "../../kernel/types.js";
 import { ceilPowerOfTwo } from "../elements/packed-map.js";
+import { FIELD_TYPES } from "./field-types.js";
 import { checkComment, checkName, commentOf, setUserdata } from "./text.js";
 import { FIELD_BYTES, type FieldType, type SetSpec } from "./types.js";
 
@@ -12,20 +13,6 @@ const MAX_KEY_BYTES = 64;
 const TIMEOUT_SLACK_MS = 10n;
 /** Smallest bound of a set of size "auto". */
 const SMALLEST_AUTO_SIZE = 1024;
-
-const TYPE_ID: Readonly<Record<FieldType, number>> = {
-  ipv4_addr: DataTypeId.ipv4_addr,
-  ipv6_addr: DataTypeId.ipv6_addr,
-  inet_proto: DataTypeId.inet_proto,
-  inet_service: DataTypeId.inet_service,
-  mark: DataTypeId.mark,
-  classid: DataTypeId.classid,
-  ifname: DataTypeId.ifname,
-  index: DataTypeId.mark,
-};
-
-/** Fields that the kernel loads in the machine's own byte order. */
-const HOST_ORDER: ReadonlySet<FieldType> = new Set(["mark", "classid", "index"]);
 
 /** Bytes of a key or of data: a field of a concatenation is padded to 4 bytes, a single field is not. */
 export function packedBytes(fields: readonly FieldType[]): number {
@@ -39,7 +26,7 @@ export function padded(bytes: number): number {
 
 /** nft's type id of a concatenation: 6 bits a field. */
 export function typeId(fields: readonly FieldType[]): number {
-  return fields.reduce((all, field) => (all << 6) | TYPE_ID[field], 0);
+  return fields.reduce((all, field) => (all << 6) | FIELD_TYPES[field].id, 0);
 }
 
 /** Throws RangeError for a specification that the kernel or nft could not hold. */
@@ -71,7 +58,7 @@ export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
     spec.comment,
     (["key", "data"] as const).filter((part) => {
       const fields = spec[part];
-      return Array.isArray(fields) && fields.length === 1 && HOST_ORDER.has(fields[0] as FieldType);
+      return Array.isArray(fields) && fields.length === 1 && FIELD_TYPES[fields[0] as FieldType].hostOrder;
     }),
   );
   return {

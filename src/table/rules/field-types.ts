@@ -1,0 +1,54 @@
+/** The types of the fields of keys and data: their numbers and texts. */
+import { addressText } from "../../base/ip-ranges.js";
+import { DataTypeId, IpProto } from "../../kernel/constants.js";
+import { readU32 } from "../elements/bytes.js";
+import type { FieldType } from "./types.js";
+
+interface FieldTypeTerms {
+  /** nft's number of the type. */
+  readonly id: number;
+  /** What nft takes for it behind `typeof`. */
+  readonly example: string;
+  /** The kernel loads it in the machine's own byte order. */
+  readonly hostOrder: boolean;
+  /** As nft prints these unpadded bytes. */
+  text(bytes: Uint8Array): string;
+}
+
+const PROTOCOL_NAMES = new Map<number, string>(
+  Object.entries(IpProto).map(([name, number]) => [number, name === "icmpv6" ? "ipv6-icmp" : name]),
+);
+
+/** A type of which this is sent in the order of the network. */
+function inOrder(id: number, example: string, text: (bytes: Uint8Array) => string): FieldTypeTerms {
+  return { id, example, hostOrder: false, text };
+}
+
+function hostNumber(id: number, example: string, text: (value: number) => string): FieldTypeTerms {
+  return { id, example, hostOrder: true, text: (bytes) => text(readU32(bytes, 0)) };
+}
+
+export const FIELD_TYPES: Readonly<Record<FieldType, FieldTypeTerms>> = {
+  ipv4_addr: inOrder(DataTypeId.ipv4_addr, "ip daddr", addressText),
+  ipv6_addr: inOrder(DataTypeId.ipv6_addr, "ip6 daddr", addressText),
+  inet_proto: inOrder(DataTypeId.inet_proto, "meta l4proto", ([n]) => PROTOCOL_NAMES.get(n) ?? String(n)),
+  inet_service: inOrder(DataTypeId.inet_service, "th dport", ([high, low]) => String(high * 256 + low)),
+  ifname: inOrder(
+    DataTypeId.ifname,
+    "meta iifname",
+    (name) => `"${Buffer.from(name).toString().replaceAll("\0", "")}"`,
+  ),
+  mark: hostNumber(DataTypeId.mark, "meta mark", hex),
+  classid: hostNumber(DataTypeId.classid, "meta priority", classidText),
+  index: hostNumber(DataTypeId.mark, "numgen random mod 2", String),
+};
+
+export function hex(value: number): string {
+  return `0x${(value >>> 0).toString(16)}`;
+}
+
+/** As tc and nft print a class: major and minor number in hex; nothing and everything have names. */
+export function classidText(value: number): string {
+  if (value === 0) return "none";
+  return value === 0xffffffff ? "root" : `${(value >>> 16).toString(16)}:${(value & 0xffff).toString(16)}`;
+}
