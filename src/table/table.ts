@@ -172,7 +172,7 @@ export class Table extends DeclaredTable {
   /** Reads what the elements of sets with counters have counted, for `ElementSet.count`. Throws TableError. */
   async readCounters(): Promise<void> {
     try {
-      for (const { elements, known } of this.desired.sets.values()) if (known) await elements.readCounters();
+      for (const elements of this.desired.sets.values()) if (elements.known) await elements.readCounters();
     } catch (error) {
       // A set that was made anew meanwhile is read the next time.
       if (!(error instanceof KernelError) || error.code !== "not-found") throw toTableError(this.#options.name, error);
@@ -347,11 +347,11 @@ export class Table extends DeclaredTable {
     if (typeof leftovers === "object") next = Math.min(next ?? leftovers.due, leftovers.due);
     const { sets, watched } = this.desired;
     for (const name of watched) {
-      const record = sets.get(name);
-      const due = record?.elements.nextDue;
+      const elements = sets.get(name);
+      const due = elements?.nextDue;
       if (due !== undefined && (next === undefined || due < next)) next = due;
       // Nothing is left to do: it comes back when something is.
-      if (record === undefined || (record.known && due === undefined && !record.elements.dirty)) watched.delete(name);
+      if (elements === undefined || (elements.known && due === undefined && !elements.dirty)) watched.delete(name);
     }
     const { deferred } = this.#insertions;
     const retryAt = this.#insertions.retryAt(this.#clock.now());

@@ -4,13 +4,15 @@ import { ElementFlag } from "../../kernel/constants.js";
 import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../../kernel/types.js";
 import { rangeRecords } from "../rules/intervals.js";
+import type { Widths } from "../rules/schema.js";
+import type { SetSpec } from "../rules/types.js";
 import { wordsFor, writeU64 } from "./bytes.js";
 import { KEY, type PackedMap, RowList } from "./packed-map.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
-export interface Widths {
-  readonly keyLen: number;
-  readonly dataLen: number;
+/** A set, and the unpadded bytes of its rows. */
+export interface SetOfRows extends Widths {
+  readonly spec: SetSpec;
 }
 
 type Shape = Widths & { readonly count: number; readonly counters?: boolean };

@@ -10,8 +10,7 @@
  */
 import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch } from "../../kernel/types.js";
-import type { SetSpec } from "../rules/types.js";
-import { type BatchWriter, eachRecord, type Widths } from "./batches.js";
+import { type BatchWriter, eachRecord, type SetOfRows } from "./batches.js";
 import { bytesAt, readU64 } from "./bytes.js";
 import { KEY, type PackedMap } from "./packed-map.js";
 import type { PackedChange } from "./packing.js";
@@ -33,7 +32,7 @@ export class CountedRows {
   constructor(
     readonly map: PackedMap,
     readonly rows: Rows,
-    readonly set: Widths & { readonly spec: SetSpec },
+    readonly set: SetOfRows,
     readonly source: CounterSource,
   ) {}
 

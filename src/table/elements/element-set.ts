@@ -14,10 +14,11 @@
  * Both sides live in one row (rows.ts), so a change costs one look-up, and a transaction costs as many steps as there are
  * changes, whatever the size. packing.ts has the way from dirty rows to what is sent, counted-rows.ts what elements count.
  */
-import type { ElementBatch, Verdict } from "../../kernel/types.js";
+import type { ElementBatch } from "../../kernel/types.js";
 import type { ElementSet, SetSpec } from "../rules/types.js";
 import { inSlices } from "../../base/time-slice.js";
 import { strideOf } from "../../kernel/element-batch.js";
+import { rowWidths } from "../rules/schema.js";
 import { eachRecord, type RecordVisitor } from "./batches.js";
 import { bytesAt, wordsFor } from "./bytes.js";
 import { CountedRows, type CounterSource, counterWord } from "./counted-rows.js";
@@ -40,11 +41,8 @@ export interface Loaded {
 }
 
 export interface TrackerOptions {
-  readonly keyLen: number;
-  readonly dataLen: number;
+  /** Of verdict maps. */
   readonly verdicts?: VerdictRegistry;
-  /** Rows are ranges, first and last value, which the kernel holds as one or two elements with flags. */
-  readonly ranges?: boolean;
   readonly onDirty?: () => void;
   /** Of sets with counters. */
   readonly counterSource?: CounterSource;
@@ -54,6 +52,8 @@ export interface TrackerOptions {
 export class TrackedElements implements ElementSet {
   readonly keyLen: number;
   readonly dataLen: number;
+  /** Whether it is known what the kernel's set holds. */
+  known = false;
   readonly #map: PackedMap;
   readonly #verdicts: VerdictRegistry | undefined;
   readonly #rows: Rows;
@@ -67,18 +67,16 @@ export class TrackedElements implements ElementSet {
 
   constructor(
     public spec: SetSpec,
-    options: TrackerOptions,
+    { verdicts, onDirty, counterSource = () => Promise.resolve(undefined) }: TrackerOptions = {},
   ) {
-    this.keyLen = options.keyLen;
-    this.dataLen = options.dataLen;
+    const { keyLen, dataLen } = rowWidths(spec);
+    this.keyLen = keyLen;
+    this.dataLen = dataLen;
     this.#map = new PackedMap(wordsFor(this.keyLen), wordsFor(this.dataLen));
-    this.#rows = new Rows(this.#map, options.onDirty, spec.counters && ((row) => this.#counted?.freed(row)));
-    const { verdicts, ranges = false, counterSource = () => Promise.resolve(undefined) } = options;
-    this.#verdicts = verdicts;
+    this.#rows = new Rows(this.#map, onDirty, spec.counters && ((row) => this.#counted?.freed(row)));
+    this.#verdicts = spec.data === "verdict" ? verdicts : undefined;
     this.#counted = spec.counters && new CountedRows(this.#map, this.#rows, this, counterSource);
-    const { keyLen, dataLen } = this;
-    const set = { name: spec.set, keyLen, dataLen, verdicts, ranges };
-    this.#packing = new Packing(this.#map, this.#rows, set, this.#counted);
+    this.#packing = new Packing(this.#map, this.#rows, this, this.#verdicts, this.#counted);
     this.#key = new Int32Array(this.#map.keyWords);
     this.#keyBytes = new Uint8Array(this.#key.buffer);
     this.#data = new Int32Array(this.#map.dataWords);
@@ -157,15 +155,11 @@ export class TrackedElements implements ElementSet {
   }
 
   count(key: Uint8Array): number {
-    if (this.#counted === undefined) return 0;
-    this.#readKey(key);
-    return this.#counted.packets(this.#key);
+    return this.#counted?.packets(this.#readKey(key)) ?? 0;
   }
 
   countBefore(key: Uint8Array): number {
-    if (this.#counted === undefined) return 0;
-    this.#readKey(key);
-    return this.#counted.before(this.#key);
+    return this.#counted?.before(this.#readKey(key)) ?? 0;
   }
 
   /** Reads what the kernel's elements have counted; beside whatever else is done. */
@@ -175,8 +169,7 @@ export class TrackedElements implements ElementSet {
 
   kernelValue(key: Uint8Array): Uint8Array | undefined {
     if (this.kernelSize === 0) return undefined;
-    this.#readKey(key);
-    const row = this.#map.find(this.#key);
+    const row = this.#map.find(this.#readKey(key));
     if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return undefined;
     return bytesAt(this.#rows.kernelWords(row), this.#rows.kernelAt(row), this.dataLen);
   }
@@ -278,16 +271,17 @@ export class TrackedElements implements ElementSet {
   }
 
   /**
-   * Replaces the observed state by a dump; no dump: the set is not there.
-   * @param first nothing was known before: what is not desired is an earlier run's.
+   * Replaces the observed state by a dump; no dump: the set is not there. Where nothing was known before, what is not desired is an
+   * earlier run's.
    */
-  async load(batch?: ElementBatch, first = false): Promise<Loaded> {
+  async load(batch?: ElementBatch): Promise<Loaded> {
     if (batch === undefined) {
       const drift = { gone: this.#rows.kernelSize, added: 0, changed: 0 };
       this.#rows.loseKernel();
       return { complete: true, drift };
     }
     const { deferLeftovers = false } = this.spec;
+    const first = !this.known;
     // Then no row is missing, and none needs a second look.
     const fresh = first && typeof deferLeftovers === "boolean" && this.#rows.kernelSize === 0;
     if (this.#map.rows === 0) this.#map.reserve(batch.count);
@@ -343,6 +337,7 @@ export class TrackedElements implements ElementSet {
 
   /** The kernel holds what the additions from `from` to `to` said. */
   #settleAdds({ adds, addRows }: PackedChange, from: number, to: number): void {
+    if (adds === undefined) return;
     for (let i = from; i < to; i++) {
       const row = addRows.rows[i];
       if (this.#rows.settle(row)) continue;
@@ -351,20 +346,21 @@ export class TrackedElements implements ElementSet {
     }
   }
 
-  #sent(batch: ElementBatch | undefined, index: number): Int32Array {
-    const at = index * (batch === undefined ? 0 : strideOf(batch)) + this.keyLen;
-    for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = batch?.bytes[at + i] ?? 0;
-    if (this.#verdicts !== undefined) this.#data[0] = this.#verdicts.id(verdictAt(batch, this.#data[0]));
+  #sent(batch: ElementBatch, index: number): Int32Array {
+    const at = index * strideOf(batch) + this.keyLen;
+    for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = batch.bytes[at + i];
+    const verdict = batch.verdicts?.[this.#data[0]];
+    if (verdict !== undefined) this.#data[0] = this.#verdicts?.id(verdict) ?? 0;
     return this.#data;
   }
 
   /** Takes over key and data. Returns the row of the key, made if there is none. */
   #rowFor(key: Uint8Array, data: Uint8Array | undefined): number {
     this.#checkPut(data);
-    this.#readKey(key);
+    const words = this.#readKey(key);
     for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = data?.[i] ?? 0;
     if (this.#verdicts !== undefined) this.#verdicts.get(this.#data[0]);
-    return this.#map.findOrInsert(this.#key);
+    return this.#map.findOrInsert(words);
   }
 
   #put(row: number, data: Int32Array, at: number): boolean {
@@ -403,8 +399,7 @@ export class TrackedElements implements ElementSet {
   }
 
   #desiredRow(key: Uint8Array): number {
-    this.#readKey(key);
-    const row = this.#map.find(this.#key);
+    const row = this.#map.find(this.#readKey(key));
     return row >= 0 && (this.#rows.of(row) & DESIRED) !== 0 ? row : -1;
   }
 
@@ -416,11 +411,13 @@ export class TrackedElements implements ElementSet {
     return bytesAt(this.#map.words(row), this.#map.at(row) + this.#map.dataWord, this.dataLen);
   }
 
-  #readKey(key: Uint8Array): void {
+  /** Takes over a key. Returns its words. */
+  #readKey(key: Uint8Array): Int32Array {
     const { keyLen } = this;
     if (key.length !== keyLen)
       throw new RangeError(`set ${this.spec.set}: a key has ${keyLen} bytes, not ${key.length}`);
     for (let i = 0; i < keyLen; i++) this.#keyBytes[i] = key[i];
+    return this.#key;
   }
 
   /** Takes over all of a list's keys but their last word. Returns the hash of that. */
@@ -447,10 +444,4 @@ export class TrackedElements implements ElementSet {
     if (length !== this.dataLen)
       throw new RangeError(`set ${this.spec.set}: data has ${this.dataLen} bytes, not ${length}`);
   }
-}
-
-function verdictAt(batch: ElementBatch | undefined, index: number): Verdict {
-  const verdict = batch?.verdicts?.[index];
-  if (verdict === undefined) throw new RangeError(`element batch without verdict ${index}`);
-  return verdict;
 }

@@ -3,16 +3,10 @@ import { mergeRanges, parseNetwork, type Range, rangeText } from "../../base/ip-
 import { rangeKey, rangeOfKey, rangesOfBatch } from "../rules/intervals.js";
 import { TrackedElements } from "./element-set.js";
 import type { RecordVisitor } from "./batches.js";
-import type { SetSpec } from "../rules/types.js";
 
 /** The desired networks of an interval set: a row is a range. `size` counts ranges. */
 export class TrackedIntervals extends TrackedElements {
-  readonly #width: number;
-
-  constructor(spec: SetSpec, width: number, onDirty: () => void) {
-    super(spec, { keyLen: width * 2, dataLen: 0, ranges: true, onDirty });
-    this.#width = width;
-  }
+  readonly #width = this.keyLen / 2;
 
   override replaceNets(nets: readonly string[]): void {
     const networks = nets.map((net) => {

@@ -4,7 +4,7 @@
  * transaction is still one moment's state of all sets.
  */
 import { inSlices } from "../../base/time-slice.js";
-import { BatchWriter, type PackedBatches, type Widths } from "./batches.js";
+import { BatchWriter, type PackedBatches, type SetOfRows } from "./batches.js";
 import type { CountedRows } from "./counted-rows.js";
 import { type PackedMap, RowList } from "./packed-map.js";
 import { DEFERRED, DESIRED, type Rows } from "./rows.js";
@@ -40,13 +40,6 @@ export interface PackedChange extends PackedBatches, RowChanges {
   readonly full: boolean;
 }
 
-export interface PackedSet extends Widths {
-  readonly name: string;
-  readonly verdicts: VerdictRegistry | undefined;
-  /** Rows are ranges, first and last value, which the kernel holds as one or two elements with flags. */
-  readonly ranges: boolean;
-}
-
 export class Packing {
   #taken: Taken | undefined;
   readonly #frozen = new Map<number, Frozen>();
@@ -55,7 +48,8 @@ export class Packing {
   constructor(
     readonly map: PackedMap,
     readonly rows: Rows,
-    readonly set: PackedSet,
+    readonly set: SetOfRows,
+    readonly verdicts: VerdictRegistry | undefined,
     readonly counted: CountedRows | undefined,
   ) {}
 
@@ -88,10 +82,10 @@ export class Packing {
   /** Packs what `take` froze, or the next `most` rows of it. Yields to the event loop now and then. */
   async pack(most = Infinity): Promise<PackedChange> {
     const taken = this.#taken;
-    if (taken === undefined) throw new Error(`set ${this.set.name}: nothing was taken`);
+    if (taken === undefined) throw new Error(`set ${this.set.spec.set}: nothing was taken`);
     const { counted } = this;
     const additions = Math.min(most, taken.full ? this.map.size : this.rows.pendingAdds);
-    const writer = new BatchWriter(this.map, this.set, this.set.verdicts, additions, counted !== undefined);
+    const writer = new BatchWriter(this.map, this.set, this.verdicts, additions, counted !== undefined);
     const change = {
       full: taken.full && !taken.begun,
       addRows: new RowList(additions),
@@ -106,7 +100,7 @@ export class Packing {
       this.#taken = undefined;
       this.#frozen.clear();
     }
-    return { ...change, ...writer.finish(this.set.ranges) };
+    return { ...change, ...writer.finish(this.set.spec.interval === true) };
   }
 
   #packUpTo(end: number, taken: Taken, changes: RowChanges, writer: BatchWriter): void {

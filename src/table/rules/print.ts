@@ -27,7 +27,7 @@ export function renderTable(
   const name = `${family} ${table}`;
   const lines = [`add table ${name}`, `delete table ${name}`, `table ${name} {`];
   if (comment !== undefined) lines.push(`\tcomment "${comment}"`, "");
-  for (const { elements } of sets.values()) lines.push(...renderSet(elements, verdicts), "");
+  for (const elements of sets.values()) lines.push(...renderSet(elements, verdicts), "");
   for (const { spec } of chains.values()) lines.push(...renderChain(spec, { family, setSpec }), "");
   if (lines.at(-1) === "") lines.pop();
   lines.push("}");

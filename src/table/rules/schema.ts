@@ -20,6 +20,17 @@ export function packedBytes(fields: readonly FieldType[]): number {
   return fields.reduce((bytes, field) => bytes + padded(FIELD_BYTES[field]), 0);
 }
 
+export interface Widths {
+  readonly keyLen: number;
+  readonly dataLen: number;
+}
+
+/** Bytes of a row's key and data. Of intervals a row is a range: first and last value, which the kernel holds as one or two elements. */
+export function rowWidths({ key, data = [], interval }: SetSpec): Widths {
+  const keyLen = packedBytes(key) * (interval === true ? 2 : 1);
+  return { keyLen, dataLen: data === "verdict" ? 4 : packedBytes(data) };
+}
+
 export function padded(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
 }

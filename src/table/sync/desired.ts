@@ -4,20 +4,14 @@ import { isDeepStrictEqual } from "node:util";
 import type { Family } from "../../kernel/types.js";
 import { Hook } from "../../kernel/constants.js";
 import type { CounterSource } from "../elements/counted-rows.js";
-import { TrackedElements } from "../elements/element-set.js";
+import { TrackedElements, type TrackerOptions } from "../elements/element-set.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
 import { prepareRule, type References, type DesiredChain } from "../rules/diff.js";
-import { checkSetSpec, packedBytes } from "../rules/schema.js";
+import { checkSetSpec, rowWidths } from "../rules/schema.js";
 import { checkComment, checkName } from "../rules/text.js";
 import type { ChainSpec, SetSpec } from "../rules/types.js";
 import { VerdictRegistry } from "../elements/verdicts.js";
-
-/** Elements of a set, and whether the tracker knows what the kernel's set holds. */
-export interface SetRecord {
-  readonly elements: TrackedElements;
-  known: boolean;
-}
 
 export interface DirtyNames {
   readonly chains: Set<string>;
@@ -28,9 +22,9 @@ export interface DirtyNames {
 
 export class DesiredState {
   readonly chains = new Map<string, DesiredChain>();
-  readonly sets = new Map<string, SetRecord>();
+  readonly sets = new Map<string, TrackedElements>();
   /** Removed sets that the kernel may still hold: back with their observed state when they are declared again. */
-  readonly retired = new Map<string, SetRecord>();
+  readonly retired = new Map<string, TrackedElements>();
   readonly verdicts = new VerdictRegistry();
   /**
    * Sets that the next transaction has to look at: changed elements, grace periods, or a kernel side that is not known. A
@@ -52,7 +46,7 @@ export class DesiredState {
     readonly family: Family,
   ) {}
 
-  readonly setSpec = (name: string): SetSpec | undefined => this.sets.get(name)?.elements.spec;
+  readonly setSpec = (name: string): SetSpec | undefined => this.sets.get(name)?.spec;
 
   chain(spec: ChainSpec): void {
     const former = this.chains.get(spec.chain);
@@ -88,23 +82,23 @@ export class DesiredState {
     this.retired.delete(spec.set);
     this.#dirtySets.add(spec.set);
     this.watched.add(spec.set);
-    if (former !== undefined && sameShape(former.elements.spec, spec)) {
-      former.elements.spec = spec;
+    if (former !== undefined && sameShape(former.spec, spec)) {
+      former.spec = spec;
       this.sets.set(spec.set, former);
-      return former.elements;
+      return former;
     }
-    former?.elements.clear();
+    former?.clear();
     const elements = this.#newElements(spec);
-    this.sets.set(spec.set, { elements, known: false });
+    this.sets.set(spec.set, elements);
     return elements;
   }
 
   removeSet(name: string): void {
-    const record = this.sets.get(name);
-    if (record === undefined) return;
-    record.elements.clear();
+    const elements = this.sets.get(name);
+    if (elements === undefined) return;
+    elements.clear();
     this.sets.delete(name);
-    this.retired.set(name, record);
+    this.retired.set(name, elements);
     this.#dirtySets.add(name);
   }
 
@@ -184,14 +178,12 @@ export class DesiredState {
   }
 
   #newElements(spec: SetSpec): TrackedElements {
-    const keyLen = packedBytes(spec.key);
-    const onDirty = (): void => void this.watched.add(spec.set);
-    if (spec.interval === true) return new TrackedIntervals(spec, keyLen, onDirty);
-    if (spec.data === "verdict") {
-      return new TrackedElements(spec, { keyLen, dataLen: 4, verdicts: this.verdicts, onDirty });
-    }
-    const dataLen = spec.data === undefined ? 0 : packedBytes(spec.data);
-    return new TrackedElements(spec, { keyLen, dataLen, onDirty, counterSource: (set) => this.counterSource(set) });
+    const options: TrackerOptions = {
+      verdicts: this.verdicts,
+      onDirty: () => void this.watched.add(spec.set),
+      counterSource: (set) => this.counterSource(set),
+    };
+    return spec.interval === true ? new TrackedIntervals(spec, options) : new TrackedElements(spec, options);
   }
 
   #unref(chain: DesiredChain | undefined): void {
@@ -211,10 +203,9 @@ function countUse(uses: Map<string, number>, name: string, by: number): void {
 }
 
 function sameShape(a: SetSpec, b: SetSpec): boolean {
-  const data = (spec: SetSpec): string => (spec.data === "verdict" ? "verdict" : String(packedBytes(spec.data ?? [])));
   return (
-    packedBytes(a.key) === packedBytes(b.key) &&
-    data(a) === data(b) &&
+    isDeepStrictEqual(rowWidths(a), rowWidths(b)) &&
+    (a.data === "verdict") === (b.data === "verdict") &&
     (a.interval === true) === (b.interval === true) &&
     (a.counters === undefined) === (b.counters === undefined)
   );

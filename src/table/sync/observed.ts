@@ -6,13 +6,13 @@ import { Announcements, type Period } from "./announcements.js";
 import { Invalidations, type InvalidationScope } from "./invalidations.js";
 import { compareStructure, driftIsEmpty, DriftReport } from "./drift.js";
 import { dumpRules, dumpTable, unlessTorn, type TableDump } from "./dump.js";
-import type { ElementDrift } from "../elements/element-set.js";
+import type { ElementDrift, TrackedElements } from "../elements/element-set.js";
 import { fateOf } from "../quirks.js";
 import { needsHandles } from "./plan.js";
 import { serves } from "../rules/schema.js";
 import { emptyState, type KernelState } from "./dump.js";
 import type { Drift } from "../rules/types.js";
-import type { SetRecord, DesiredState } from "./desired.js";
+import type { DesiredState } from "./desired.js";
 
 /** What a read came to. */
 export interface Reading {
@@ -91,12 +91,12 @@ export class ObservedTable {
   /** Sets that were declared since the kernel was read. */
   async readUnknownSets(): Promise<void> {
     for (const name of [...this.#desired.watched]) {
-      const record = this.#desired.sets.get(name);
-      if (record === undefined || record.known) continue;
+      const elements = this.#desired.sets.get(name);
+      if (elements === undefined || elements.known) continue;
       const kernel = this.state.sets.get(name);
-      const readable = kernel !== undefined && isReadable(kernel, record);
-      await this.#load(name, record, readable ? await this.#kernel.elements(this.#ref, kernel) : undefined);
-      record.known = true;
+      const readable = kernel !== undefined && isReadable(kernel, elements);
+      await this.#load(name, elements, readable ? await this.#kernel.elements(this.#ref, kernel) : undefined);
+      elements.known = true;
     }
   }
 
@@ -146,8 +146,8 @@ export class ObservedTable {
 
   /** Whether the elements of the kernel's set are to be compared with desired ones. */
   #isDesired(info: SetInfo): boolean {
-    const record = this.#desired.sets.get(info.set);
-    return record !== undefined && isReadable(info, record);
+    const elements = this.#desired.sets.get(info.set);
+    return elements !== undefined && isReadable(info, elements);
   }
 
   /** Whether everything but elements is as observed, and the sets whose elements can be compared. `counted`: the kernel tells how many elements they have. */
@@ -161,9 +161,8 @@ export class ObservedTable {
     compareStructure(this.state, state, report);
     const sets: ComparableSet[] = [];
     for (const info of state.sets.values()) {
-      const record = this.#comparable(info.set, info);
-      if (record === undefined) continue;
-      const elements = record.elements.kernelSize;
+      const elements = this.#comparable(info.set, info)?.kernelSize;
+      if (elements === undefined) continue;
       // Of intervals a count says less: the kernel halves what it keeps of their ends.
       const count = (info.flags & SetFlag.interval) === 0 ? counts.get(info.set) : undefined;
       sets.push({ set: info.set, elements, countDiffers: count !== undefined && count !== elements });
@@ -174,16 +173,16 @@ export class ObservedTable {
   /** Whether the kernel's set has exactly the elements that it was observed to have. Also true when nothing is known of it any more. */
   async compareElements(set: string): Promise<boolean> {
     const info = this.state.sets.get(set);
-    const record = this.#comparable(set, info);
-    if (info === undefined || record === undefined) return true;
+    const elements = this.#comparable(set, info);
+    if (info === undefined || elements === undefined) return true;
     const batch = await unlessTorn(() => this.#kernel.elements(this.#ref, info));
-    return batch !== undefined && driftIsEmpty(await record.elements.compare(batch));
+    return batch !== undefined && driftIsEmpty(await elements.compare(batch));
   }
 
-  #comparable(set: string, info: SetInfo | undefined): SetRecord | undefined {
-    const record = this.#desired.sets.get(set);
-    if (record?.known !== true || !this.state.sets.has(set)) return undefined;
-    return info !== undefined && isReadable(info, record) ? record : undefined;
+  #comparable(set: string, info: SetInfo | undefined): TrackedElements | undefined {
+    const elements = this.#desired.sets.get(set);
+    if (elements?.known !== true || !this.state.sets.has(set)) return undefined;
+    return info !== undefined && isReadable(info, elements) ? elements : undefined;
   }
 
   #inScope(set: string, { sets }: InvalidationScope): boolean {
@@ -194,26 +193,26 @@ export class ObservedTable {
     const before = this.state;
     const report = new DriftReport(scope.causes);
     const inDetail = compareStructure(before, dump.state, report);
-    const { state, elements } = this.#isInTheWay(dump.state)
+    const { state, elements: dumped } = this.#isInTheWay(dump.state)
       ? { state: { ...emptyState(), inTheWay: true }, elements: new Map<string, ElementBatch>() }
       : dump;
     this.state = state;
     // A set is read in slices, but many small ones would still be one long turn of the event loop.
     const slice = new TimeSlice();
-    for (const [name, record] of [...this.#desired.sets, ...this.#desired.retired]) {
+    for (const [name, elements] of [...this.#desired.sets, ...this.#desired.retired]) {
       if (slice.spent) await slice.yield();
-      const batch = elements.get(name);
+      const batch = dumped.get(name);
       if (batch === undefined && state.sets.has(name) && !this.#inScope(name, scope)) {
         if (before.unusable.has(name)) state.unusable.add(name);
         continue;
       }
-      const wasKnown = record.known;
-      const drift = await this.#load(name, record, batch);
+      const wasKnown = elements.known;
+      const drift = await this.#load(name, elements, batch);
       // A retired set is not desired: its elements were not read, so that nothing can be said of them.
-      const comparable = wasKnown && this.#desired.sets.get(name) === record;
+      const comparable = wasKnown && this.#desired.sets.get(name) === elements;
       if (inDetail && comparable && before.sets.has(name) && state.sets.has(name)) report.elements(name, drift);
-      record.known = !state.sets.has(name) || elements.has(name);
-      if (!record.known) this.#desired.watched.add(name);
+      elements.known = !state.sets.has(name) || dumped.has(name);
+      if (!elements.known) this.#desired.watched.add(name);
     }
     this.#desired.markAll(state.chains.keys(), state.sets.keys());
     return scope.believed ? report.finish() : undefined;
@@ -224,14 +223,14 @@ export class ObservedTable {
     return table !== undefined && fateOf(table, this.own, this.#kernel.portId) === "recreate";
   }
 
-  async #load(name: string, { elements, known }: SetRecord, batch: ElementBatch | undefined): Promise<ElementDrift> {
-    const { complete, drift } = await elements.load(batch, !known);
+  async #load(name: string, elements: TrackedElements, batch: ElementBatch | undefined): Promise<ElementDrift> {
+    const { complete, drift } = await elements.load(batch);
     if (!complete) this.state.unusable.add(name);
     return drift;
   }
 }
 
 /** Whether the kernel's set holds elements that the desired one's rows can stand for. */
-function isReadable(kernel: SetInfo, { elements: { spec } }: SetRecord): boolean {
+function isReadable(kernel: SetInfo, { spec }: TrackedElements): boolean {
   return spec.dynamic !== true && serves(kernel, spec);
 }

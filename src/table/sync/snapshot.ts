@@ -1,7 +1,7 @@
 /** Freezes what is desired at one moment, and decides per object what becomes of it. Synchronous. */
 import type { TrackedElements } from "../elements/element-set.js";
 import { fitsSize, serves, setInfo, sizeFor } from "../rules/schema.js";
-import type { DesiredState, DirtyNames, SetRecord } from "./desired.js";
+import type { DesiredState, DirtyNames } from "./desired.js";
 import { chainServes, type ChainPlan, type SetPlan } from "./plan.js";
 import { type KernelState, packetsComeBy } from "./dump.js";
 
@@ -41,7 +41,7 @@ interface SetFate {
   readonly name: string;
   readonly action: SetPlan["action"];
   /** Undefined: it is not desired. */
-  readonly record: SetRecord | undefined;
+  readonly elements: TrackedElements | undefined;
 }
 
 /** @param keepLeftovers what is not desired, and packets may be under way in, stays for now. */
@@ -59,7 +59,7 @@ export function takeSnapshot(
     desired.restore(dirty);
     throw error;
   }
-  for (const name of desired.watched) desired.sets.get(name)?.elements.endGrace(now);
+  for (const name of desired.watched) desired.sets.get(name)?.endGrace(now);
   const replaced = [...dirty.chains].filter((name) => {
     const kernel = state.chains.get(name);
     const target = desired.chains.get(name);
@@ -83,7 +83,7 @@ export function takeSnapshot(
   desired.heldChains = held;
   releaseChains(going, desired);
   const sets = fates
-    .filter(({ name, record }) => dirty.sets.has(name) || remade.has(name) || record?.elements.dirty === true)
+    .filter(({ name, elements }) => dirty.sets.has(name) || remade.has(name) || elements?.dirty === true)
     .map((fate) => takeSet(fate, desired));
   markAhead(sets, state, pieceElements);
   return {
@@ -120,17 +120,16 @@ function leftoversAmong(
 }
 
 function setFate(name: string, desired: DesiredState, state: KernelState, remade: boolean): SetFate[] {
-  const record = desired.sets.get(name);
+  const elements = desired.sets.get(name);
   const kernel = state.sets.get(name);
-  if (record === undefined) return kernel === undefined ? [] : [{ name, action: "delete", record }];
-  if (kernel === undefined) return [{ name, action: "create", record }];
-  const { elements } = record;
+  if (elements === undefined) return kernel === undefined ? [] : [{ name, action: "delete", elements }];
+  if (kernel === undefined) return [{ name, action: "create", elements }];
   const fits =
     !remade &&
     !state.unusable.has(name) &&
     serves(kernel, elements.spec) &&
     fitsSize(kernel.size, elements.spec, perRow(elements) * (elements.kernelSize + elements.pendingAdds));
-  return [{ name, action: fits ? "keep" : "recreate", record }];
+  return [{ name, action: fits ? "keep" : "recreate", elements }];
 }
 
 /** A range has a start and an end. */
@@ -152,7 +151,7 @@ function chainsInGrace(
   const isLeftover = (name: string): boolean =>
     dirty.has(name) && !desired.chains.has(name) && state.chains.get(name)?.base === undefined;
   if (![...dirty].some((name) => state.chains.has(name) && isLeftover(name))) return held;
-  for (const { elements } of desired.sets.values()) {
+  for (const elements of desired.sets.values()) {
     if (elements.spec.data !== "verdict") continue;
     for (const chain of elements.deferredTargets()) if (isLeftover(chain)) held.add(chain);
   }
@@ -179,7 +178,7 @@ function chainsInGrace(
 function releaseChains(going: ReadonlySet<string>, { sets, watched }: DesiredState): void {
   if (going.size === 0) return;
   for (const name of watched) {
-    const elements = sets.get(name)?.elements;
+    const elements = sets.get(name);
     if (elements?.spec.data === "verdict") elements.undeferTargets(going);
   }
 }
@@ -191,18 +190,17 @@ function mapsThatName(chains: readonly string[], desired: DesiredState, state: K
   const ids = new Set(
     chains.flatMap((chain) => (["goto", "jump"] as const).map((verdict) => desired.verdicts.id({ verdict, chain }))),
   );
-  for (const [name, { elements }] of desired.sets) {
+  for (const [name, elements] of desired.sets) {
     if (elements.spec.data === "verdict" && state.sets.has(name) && elements.kernelMentions(ids)) names.add(name);
   }
   return names;
 }
 
-function takeSet({ name, action, record }: SetFate, desired: DesiredState): SetSnapshot {
-  if (record === undefined) {
-    const kernelElements = desired.retired.get(name)?.elements.kernelSize ?? 0;
+function takeSet({ name, action, elements }: SetFate, desired: DesiredState): SetSnapshot {
+  if (elements === undefined) {
+    const kernelElements = desired.retired.get(name)?.kernelSize ?? 0;
     return { name, action, kernelElements, additions: 0, ahead: false };
   }
-  const { elements } = record;
   const { spec, kernelSize: kernelElements } = elements;
   const full = action !== "keep";
   const takes = spec.dynamic !== true && (full || elements.dirty);

@@ -24,8 +24,6 @@ beforeEach(() => {
   missed = [];
   gone = [];
   elements = new TrackedElements(spec, {
-    keyLen: 4,
-    dataLen: 4,
     counterSource: () => Promise.resolve(dump()),
   });
 });

@@ -8,8 +8,7 @@ import { VerdictRegistry } from "../../../src/table/elements/verdicts.js";
 
 const key = (n: number): Uint8Array => Uint8Array.of(10, n >> 16, (n >> 8) & 255, n & 255);
 const data = (n: number): Uint8Array => Uint8Array.of(n, 0, 0, n);
-const newSet = (): TrackedElements =>
-  new TrackedElements({ set: "m", key: ["ipv4_addr"], data: ["ipv4_addr"] }, { keyLen: 4, dataLen: 4 });
+const newSet = (): TrackedElements => new TrackedElements({ set: "m", key: ["ipv4_addr"], data: ["ipv4_addr"] });
 
 /** Last byte of each record's key, with its data's first byte. */
 const records = (batch: ElementBatch | undefined): string => {
@@ -244,7 +243,7 @@ describe("TrackedElements", () => {
     };
     for (let round = 0; round < 200; round++) {
       const spec: SetSpec = { set: "m", key: ["ipv4_addr"], data: ["ipv4_addr"], deferLeftovers };
-      const set = new TrackedElements(spec, { keyLen: 4, dataLen: 4 });
+      const set = new TrackedElements(spec);
       const wanted = new Map<number, number>();
       const deleted = new Set<number>();
       const change = (): void => {
@@ -259,7 +258,7 @@ describe("TrackedElements", () => {
       const kernel = new Map(Array.from({ length: next(20) }, () => [next(20), next(2)]));
       if (next(2) === 0) change();
       deleted.clear();
-      const loading = set.load(dump(...kernel), true);
+      const loading = set.load(dump(...kernel));
       if (next(2) === 0) change();
       expect((await loading).drift).toEqual({ gone: 0, added: kernel.size, changed: 0 });
       expect(set.kernelSize).toBe(kernel.size);
@@ -296,10 +295,7 @@ describe("TrackedElements", () => {
 
   it("keeps verdicts by id whatever their numbers in a batch", async () => {
     const verdicts = new VerdictRegistry();
-    const set = new TrackedElements(
-      { set: "v", key: ["ipv4_addr"], data: "verdict" },
-      { keyLen: 4, dataLen: 4, verdicts },
-    );
+    const set = new TrackedElements({ set: "v", key: ["ipv4_addr"], data: "verdict" }, { verdicts });
     const id = (chain: string): Uint8Array =>
       new Uint8Array(Uint32Array.of(verdicts.id({ verdict: "goto", chain })).buffer);
     id("unused");
@@ -414,8 +410,9 @@ describe("TrackedElements", () => {
   });
 
   it.each([1, 2])("keeps keys and data of %i bytes, which the kernel does not pad", async (width) => {
-    const spec: SetSpec = { set: "m", key: ["inet_proto"], data: ["inet_proto"] };
-    const set = new TrackedElements(spec, { keyLen: width, dataLen: width });
+    const type = width === 1 ? "inet_proto" : "inet_service";
+    const spec: SetSpec = { set: "m", key: [type], data: [type] };
+    const set = new TrackedElements(spec);
     const field = (n: number): Uint8Array => Uint8Array.from({ length: width }, (_, i) => (i === width - 1 ? n : 7));
     for (const n of [1, 2, 3]) set.put(field(n), field(n + 10));
     set.take(false);
@@ -445,7 +442,7 @@ describe("TrackedElements", () => {
       return Math.floor((seed / 0x1_0000_0000) * n);
     };
     const spec: SetSpec = { set: "m", key: ["ipv4_addr", "index"], data: ["ipv4_addr", "inet_service"] };
-    const [lists, single] = [0, 1].map(() => new TrackedElements(spec, { keyLen: 8, dataLen: 8 }));
+    const [lists, single] = [0, 1].map(() => new TrackedElements(spec));
     const indexed = (n: number, index: number): Uint8Array =>
       Uint8Array.of(...key(n), ...new Uint8Array(Uint32Array.of(index).buffer));
     for (let round = 0; round < 1_000; round++) {
