@@ -2,30 +2,23 @@ import { DaemonAway, NotFound } from "../control/client.js";
 import { ownerPath } from "../control/owner-path.js";
 import type { ServiceList, ServicePortStatus, StatusReport } from "../control/types.js";
 import { openConnections } from "../explain/connections.js";
-import type { PacketSpec } from "../explain/packet.js";
-import {
-  type Addressed,
-  PacketError,
-  packetOf,
-  type Report,
-  reportOn,
-  reportText,
-  type Sources,
-} from "../explain/report.js";
+import { type Addressed, packetOf, type Report, reportOn, reportText, type Sources } from "../explain/report.js";
 import type { ExplainOptions } from "./options.js";
 import { openKernel } from "./open-kernel.js";
 import { answerOf, jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";
+
+export { PacketError } from "../explain/report.js";
 
 /** Version of the report in JSON: fields may be added to it, none changes or goes. */
 const KIND = { apiVersion: "nft-proxier.dev/v1", kind: "Explanation" } as const;
 
 /**
  * `explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT`: what the rules in the kernel do with the first packet of such a connection; none is
- * sent. Exit code 0; 1: it cannot be read; 2 is the caller's for words that mean nothing.
+ * sent. Exit code 0. Rejects with a PacketError for words that mean nothing, and with a UserError where the kernel cannot be read.
  */
 export async function explainCommand(words: readonly string[], options: ExplainOptions): Promise<number> {
-  const spec = packet(words, options.in ?? "");
+  const spec = packetOf(words, options.in ?? "");
   const kernel = await openKernel();
   let report: Report;
   try {
@@ -35,15 +28,6 @@ export async function explainCommand(words: readonly string[], options: ExplainO
   }
   await writeOut(options.output === "json" ? jsonText({ ...KIND, ...report }) : reportText(report));
   return 0;
-}
-
-function packet(words: readonly string[], inInterface: string): PacketSpec {
-  try {
-    return packetOf(words, inInterface);
-  } catch (error) {
-    if (error instanceof PacketError) throw new UserError(error.message, { cause: error });
-    throw error;
-  }
 }
 
 function sourcesOf(socket: string | undefined): Sources {

@@ -108,7 +108,7 @@ function flagWarnings(flags: FlagValues, file: ConfigFile | undefined): string[]
   const ignored = KUBE_PROXY_FLAGS.filter((spec) => isGiven(flags, spec.name) && !spec.besideConfig);
   if (file !== undefined && ignored.length > 0) {
     const names = ignored.map(({ name }) => `--${name}`).join(", ");
-    warnings.push(`beside --config, as with kube-proxy, no effect has ${names}: set it in ${file.path}`);
+    warnings.push(`ignored beside --config, as with kube-proxy: ${names}; set it in ${file.path}`);
   }
   if (file === undefined) warnings.push(...serverWarnings(flags));
   return warnings;

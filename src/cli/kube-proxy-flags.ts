@@ -48,11 +48,11 @@ const ROWS_BESIDE_CONFIG = [
 
 // prettier-ignore
 const ROWS = [
-  ["feature-gates", "gates", "gate=bool,...", "featureGates", "", "feature gates; AllowServiceExternalIPs is the one that means something here"],
+  ["feature-gates", "gates", "gate=bool,...", "featureGates", "", "feature gates; two mean something here: AllowServiceExternalIPs, and KubeProxyNFTablesLocalhostNodePorts (false: no node ports on loopback)"],
   ["kubeconfig", "string", "file", "clientConnection.kubeconfig", "", "kubeconfig; without it and --master, the pod's own service account"],
   ["kube-api-content-type", "string", "type", "clientConnection.contentType", "application/vnd.kubernetes.protobuf", "unused: JSON is spoken"],
-  ["kube-api-burst", "integer", "n", "clientConnection.burst", "10", "requests to the API server that may be sent at once"],
-  ["kube-api-qps", "number", "n", "clientConnection.qps", "5", "requests to the API server per second"],
+  ["kube-api-burst", "integer", "n", "clientConnection.burst", "10", "requests to the API server that may be sent at once (default 10)"],
+  ["kube-api-qps", "number", "n", "clientConnection.qps", "5", "requests to the API server per second (default 5)"],
   ["config-sync-period", "duration", "duration", "configSyncPeriod", "15m0s", "unused: nothing is kept twice that could be replayed"],
   ["bind-address", "string", "ip", "bindAddress", "0.0.0.0", "the node's primary IP, instead of what the Node object says"],
   ["healthz-bind-address", "string", "ip:port", "healthzBindAddress", "0.0.0.0:10256", 'address of the health server (default "0.0.0.0:10256")'],
@@ -69,8 +69,8 @@ const ROWS = [
   ["pod-bridge-interface", "string", "name", "detectLocal.bridgeInterface", "", "the pods' bridge, for BridgeInterface"],
   ["pod-interface-name-prefix", "string", "prefix", "detectLocal.interfaceNamePrefix", "", "how the names of the pods' interfaces begin, for InterfaceNamePrefix"],
   ["nodeport-addresses", "strings", "cidr,...", "nodePortAddresses", "", "addresses that node ports answer on: CIDRs, \"primary\" (default): the node's own IPs, \"localhost\", \"all\""],
-  ["iptables-sync-period", "duration", "duration", "nftables.syncPeriod", "30s", "the longest time between two attempts at a failing write; twice it, and the proxier counts as unhealthy"],
-  ["iptables-min-sync-period", "duration", "duration", "nftables.minSyncPeriod", "", "the shortest time between two writes"],
+  ["iptables-sync-period", "duration", "duration", "nftables.syncPeriod", "30s", "the longest time between two attempts at a failing write (default 30s); twice it, and the proxier counts as unhealthy"],
+  ["iptables-min-sync-period", "duration", "duration", "nftables.minSyncPeriod", "", "the shortest time between two writes (default 0s)"],
   ["iptables-masquerade-bit", "integer", "bit", "iptables.masqueradeBit", "14", "unused: of the modes iptables and ipvs"],
   ["iptables-localhost-nodeports", "bool", "", "iptables.localhostNodePorts", "true", "true, with no --proxy-mode: node ports answer on 127.0.0.0/8 too"],
   ["ipvs-sync-period", "duration", "duration", "ipvs.syncPeriod", "30s", "unused: of the mode ipvs; a line of the log says what does the same"],

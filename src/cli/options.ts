@@ -136,7 +136,7 @@ export const COUNTERS_USAGE =
   "what the kernel counts of connections: service, endpoint (each of them too: 16 bytes for each CPU and list of theirs), or off (Linux 5.7)";
 export const SERIES_FLAG = "connection-series";
 export const SERIES_USAGE =
-  "services' ports that the metric nftproxier_service_connections_total names at most, the first by name; 0: no such metric";
+  "services' ports that the metric nftproxier_service_connections_total names at most, the first by name (default 2000); 0: no such metric";
 
 export const FLOWTABLE_FLAG = "flowtable";
 export const FLOWTABLE_USAGE =
@@ -168,7 +168,7 @@ export const OWN_FLAGS: readonly FlagSpec[] = flagSpecs(false, [
   ["own-table", "bool", "", "", "", "no other process may change the tables while this runs (Linux 6.9; kube-proxy needs `cleanup` first then)"],
   [CONTROL_SOCKET_FLAG, "string", "path", "", "", CONTROL_SOCKET_USAGE],
   ["status-page", "bool", "", "", "", "a page for people at /status of the metrics port; it shows names and addresses of services to all who can reach that. By default where the port listens on loopback"],
-  [COUNTERS_FLAG, "string", "what", "service", "", COUNTERS_USAGE],
+  [COUNTERS_FLAG, "string", "what", "service", "", `${COUNTERS_USAGE} (default "service")`],
   [SERIES_FLAG, "integer", "number", "2000", "", SERIES_USAGE],
   [FLOWTABLE_FLAG, "string", "interfaces", "", "", FLOWTABLE_USAGE],
   [GC_INTERVAL_FLAG, "duration", "duration", "", "", "between two garbage collections of the connection tracking table; 0: none in the background. By default it adapts to what they find, 10s to 30m"],

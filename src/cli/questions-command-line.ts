@@ -49,9 +49,14 @@ export function addQuestions(
     .addOption(new Option("-o, --output <format>", "text or json").choices(STATUS_FORMATS).default("text"))
     .option("--in <interface>", "that it comes in by, where pods are told by their interface (detectLocalMode)")
     .addOption(socket())
-    .action(async (words: string[], options: ExplainOptions) => {
-      const { explainCommand } = await import("./explain.js");
-      done(await explainCommand(words, options));
+    .action(async (words: string[], options: ExplainOptions, self: Command) => {
+      const { explainCommand, PacketError } = await import("./explain.js");
+      try {
+        done(await explainCommand(words, options));
+      } catch (error) {
+        if (error instanceof PacketError) self.error(`error: ${error.message}`);
+        throw error;
+      }
     });
 
   command("trace", "live packets: where they come in, the endpoint drawn, what becomes of them, and who dropped them")

@@ -166,6 +166,6 @@ test("the command says it in words, names the service where a daemon answers, an
   expect(said.stdout).toMatch(/prerouting +ip kube-proxy +services +services: .* → 1[0-9a-f]:2/);
   expect(said.stdout).toContain("no daemon answers");
   const bad = await cluster.command(["explain", "10.96.0.300:80"]);
-  expect(bad.code).toBe(1);
+  expect(bad.code).toBe(2);
   expect(bad.stderr).toContain("10.96.0.300:80: not an address and port; explain [tcp|udp|sctp]");
 });

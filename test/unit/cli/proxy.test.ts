@@ -174,7 +174,7 @@ describe("beside --config", () => {
   it("flags that kube-proxy ignores are named", async () => {
     await run([`--config=${file}`, "--cluster-cidr=10.0.0.0/8", "--proxy-mode=iptables", "--v=1", "--master=a"], done);
     expect(said("warn")).toEqual([
-      `beside --config, as with kube-proxy, no effect has --proxy-mode, --cluster-cidr: set it in ${file}`,
+      `ignored beside --config, as with kube-proxy: --proxy-mode, --cluster-cidr; set it in ${file}`,
     ]);
   });
 
