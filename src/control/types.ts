@@ -16,7 +16,7 @@ import type { IpFamily, Protocol } from "../model/types.js";
 export const API_VERSION = "nft-proxier.dev/v1";
 
 /**
- * in-force: as desired; pending: the family has not been written yet, or a change of it waits; quarantined: the kernel refuses it;
+ * in-force: as desired; pending: the family has not been written since the start; quarantined: the kernel refuses it;
  * rejected: no endpoint on any node, connections are refused; shadowed: another service has some of its addresses.
  */
 export type ServiceState = "in-force" | "pending" | "quarantined" | "rejected" | "shadowed";
@@ -107,7 +107,7 @@ export interface ServicePortStatus {
   readonly limits?: LimitsStatus;
   /** How long connections to an endpoint that terminates are kept. */
   readonly drainSeconds?: number;
-  /** Endpoints that take traffic, and all that slices name. */
+  /** Endpoints that are ready (where none is, those that serve and terminate), and all that slices name. */
   readonly serving: number;
   readonly total: number;
   /** Connections that were given an endpoint, since the service is served; absent: they are not counted. */

@@ -77,6 +77,12 @@ export function categorize(candidates: CandidateList, node: NodeContext, needed:
   };
 }
 
+/** How many take new connections, hints and policy Local aside: those that are ready; where none is, those that serve and terminate. */
+export function takingConnections({ states }: Pick<CandidateList, "states">): number {
+  const ready = states.filter(isReady).length;
+  return ready > 0 ? ready : states.filter(isDraining).length;
+}
+
 /** Whether some endpoint on some node is ready, or serving and terminating. */
 export function isUsable({ states }: CandidateList): boolean {
   return states.some((state) => isReady(state) || isDraining(state));

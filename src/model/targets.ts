@@ -85,7 +85,7 @@ export function drainingAmong(
 }
 
 /** An endpoint in this state may have connections, and go on with them. */
-export function takesTraffic(state: number): boolean {
+function takesTraffic(state: number): boolean {
   return (state & (READY | SERVING)) !== 0;
 }
 

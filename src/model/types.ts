@@ -145,7 +145,7 @@ export interface HealthCheck {
 
 /** How many endpoints a service port has. */
 export interface EndpointCounts {
-  /** Ready, or serving, terminating or not. */
+  /** Ready; where none is, those that serve and terminate. */
   readonly serving: number;
   readonly total: number;
 }

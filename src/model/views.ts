@@ -1,13 +1,13 @@
 /** One service in one family, from its record and slices: what packets, connections, load balancers and operators see of it. Pure. */
 import { endpointBalance, tooManyFor } from "./balance.js";
-import { addLocalReady, type Categories } from "./categorize.js";
+import { addLocalReady, type Categories, takingConnections } from "./categorize.js";
 import { NODE_PORT } from "./claim-keys.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
 import { describedEndpoints, type DescribedEndpoint } from "./endpoint-details.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
 import { candidatesOf } from "./slices.js";
-import { drainingAmong, type Held, listsOf, resets, takesTraffic, targetOf } from "./targets.js";
+import { drainingAmong, type Held, listsOf, resets, targetOf } from "./targets.js";
 import type { EndpointCounts, HealthCheck, IpFamily, NodeContext, ServicePortView, ServiceTarget } from "./types.js";
 
 /** A service that is served in a family, and what decides beside it. */
@@ -67,11 +67,11 @@ export function endpointsOf({ family, record, slices }: ServedService): Describe
   return record.ports.map(({ name, protocol }) => describedEndpoints(slices, family, name, protocol));
 }
 
-/** The same, counted: those that take traffic, and all. */
+/** The same, counted: those that take new connections, and all. */
 export function endpointCountsOf(served: ServedService): EndpointCounts[] {
   return served.record.ports.map((port) => {
-    const { states } = candidatesFor(served, port);
-    return { serving: states.filter(takesTraffic).length, total: states.length };
+    const candidates = candidatesFor(served, port);
+    return { serving: takingConnections(candidates), total: candidates.states.length };
   });
 }
 

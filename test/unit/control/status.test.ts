@@ -92,6 +92,17 @@ test("each state has its reason", async () => {
   expect((await listed("default", "refused")).items).toMatchObject([{ state: "in-force" }]);
 });
 
+test("an endpoint that serves and terminates counts as ready only where none is", async () => {
+  const { model, listed, write } = setUp();
+  const draining = { addresses: ["10.1.0.3"], conditions: { ready: false, serving: true, terminating: true } };
+  model.upsertService(service("web", {}));
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", draining]));
+  write();
+  expect((await listed()).items).toMatchObject([{ serving: 1, total: 2 }]);
+  model.upsertSlice(slice("web-1", "web", [draining]));
+  expect((await listed()).items).toMatchObject([{ serving: 1, total: 1 }]);
+});
+
 test("a named service has its endpoints and their shares; an unknown one is not there", async () => {
   const { model, ask, listed, write } = setUp();
   model.upsertService(
