@@ -1,4 +1,4 @@
-/** What becomes of the settings of kube-proxy's IPVS mode: for the log at the start, `validate` and who asks before the change. */
+/** What becomes of the settings of kube-proxy's IPVS mode: for the log at the start, and for `preflight` before it. */
 import { formatDuration } from "./duration.js";
 import type { FieldNames } from "./notes.js";
 import type { ConfigInput } from "./schema.js";
