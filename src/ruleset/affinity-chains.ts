@@ -4,12 +4,15 @@
  * as well): no chain or set is an endpoint's own, as the kernel looks sets up by walking the list of all that the table has.
  */
 import type { EndpointList } from "../model/endpoints.js";
-import type { ChainSpec, Field, FieldType, Rule, SetSpec, Statement } from "../table/index.js";
+import type { ServicePortView } from "../model/types.js";
+import type { Field, Rule, Statement } from "../table/index.js";
 import { stickyList } from "./list-values.js";
-import { ChainName, drawChainName, ownComment, type OwnNames } from "./names.js";
+import { ChainName, drawChainName, ownComment, ownNames } from "./names.js";
+import type { OwnChainOptions, OwnObject } from "./own-chains.js";
 import type { ServicePortState } from "./service.js";
-import { goto, jump, markForMasquerade, type SkeletonOptions } from "./skeleton.js";
-import { numberOf, usesList } from "./sticky-numbers.js";
+import { addressType } from "./sets.js";
+import { goto, jump, markForMasquerade, rule } from "./statements.js";
+import { numberOf, type Sticky, usesList } from "./sticky-numbers.js";
 
 /**
  * Clients that a service port remembers: spoofed ones can make it no more. A multiple of 65,536 on purpose: the kernel reserves buckets
@@ -17,77 +20,65 @@ import { numberOf, usesList } from "./sticky-numbers.js";
  */
 const MAX_CLIENTS = 2 ** 20;
 
-interface StickyList {
-  readonly list: number;
-  /** Numbers of its endpoints, in an order that does not depend on that of events. */
-  readonly numbers: readonly number[];
-  /** Set of the service port's clients, each with the number of its endpoint. */
-  readonly clients: string;
-  /** Rewrites to the endpoint whose number the packet has, if that is in this list. */
-  readonly rewrite: string;
-  readonly timeoutMs: number;
+const CLIENT_KEY: readonly Field[] = ["saddr", "priority"];
+
+/** The set and the chains of a service port with affinity; of others none. */
+export function affinityObjects(state: ServicePortState): OwnObject[] {
+  const { view, sticky } = state;
+  if (sticky === undefined) return [];
+  const { clients, remember, draw: drawing } = ownNames(view);
+  const ofClients = { dynamic: true, timeoutMs: 0, size: MAX_CLIENTS } as const;
+  const objects: OwnObject[] = [
+    { kind: "set", name: clients, spec: ({ family }) => ({ key: [addressType(family), "classid"], ...ofClients }) },
+  ];
+  for (const kind of ["cluster", "local"] as const) {
+    if (state[kind].length === 0 || !usesList(view, kind)) continue;
+    const list = stickyList(kind, sticky.list);
+    const rewrite = kind === "cluster" ? ChainName.stickyCluster : ChainName.stickyLocal;
+    const known = (): Rule[] => knownRules(sticky, state[kind], clients, remember[kind]);
+    objects.push(
+      { kind: "chain", name: remember[kind], rules: () => rememberRules(list, view, clients, rewrite) },
+      {
+        kind: "chain",
+        name: drawing[kind],
+        rules: () => [...known(), draw(list, state[kind].length), rule(goto(remember[kind]))],
+        comment: ownComment(view),
+      },
+    );
+    if (kind === "cluster" && !view.externalPolicyLocal) {
+      const toList = rule(goto(drawing.cluster));
+      const rules = (options: OwnChainOptions): Rule[] => [rule(markForMasquerade(options.masqueradeBit)), toList];
+      objects.push({ kind: "chain", name: drawing.masq, rules });
+    }
+  }
+  return objects;
 }
 
-/** The client's endpoint if it has one in this list, else one at random. */
-function listRules({ list, numbers, clients }: StickyList, remember: string): Rule[] {
-  const key = CLIENT_KEY;
-  const known = numbers.map((value): Statement[] => [
-    { action: "set-priority", value },
-    { match: "in-set", key, set: clients },
-    goto(remember),
-  ]);
-  return [...known, draw(list, numbers.length), [goto(remember)]].map((statements) => ({ statements }));
+/** Those that lead a client to its endpoint, if it has one in this list: in an order that does not depend on that of events. */
+function knownRules(sticky: Sticky, list: EndpointList, clients: string, remember: string): Rule[] {
+  const isKnown: Statement = { match: "in-set", key: CLIENT_KEY, set: clients };
+  return byAddress(list).map((index) =>
+    rule({ action: "set-priority", value: numberOf(sticky, list, index) }, isKnown, goto(remember)),
+  );
 }
 
 /**
- * Remembers the client, also when the set is full, and rewrites. The last rules are for packets that are under way while the list
- * shrinks: they run these rules, but look up in the new generation of the maps, where what they drew may be gone. At the first
- * index there is always one.
+ * Remembers the client, also when the set is full, and rewrites to the endpoint whose number the packet has, if that is in this list. The last rules
+ * are for packets that are under way while the list shrinks: they run these rules, but look up in the new generation of the maps, where what
+ * they drew may be gone. At the first index there is always one.
  */
-function rememberRules({ list, clients, rewrite, timeoutMs }: StickyList): Rule[] {
-  const toEndpoint = jump(rewrite);
-  const update: Statement = { action: "update", set: clients, key: CLIENT_KEY, timeoutMs };
-  return [[update], [toEndpoint], draw(list, 1), [toEndpoint]].map((statements) => ({ statements }));
+function rememberRules(list: number, view: ServicePortView, clients: string, rewrite: string): Rule[] {
+  const timeoutMs = view.affinitySeconds * 1000;
+  const toEndpoint = rule(jump(rewrite));
+  const update = rule({ action: "update", set: clients, key: CLIENT_KEY, timeoutMs });
+  return [update, toEndpoint, draw(list, 1), toEndpoint];
 }
 
-const CLIENT_KEY: readonly Field[] = ["saddr", "priority"];
-
-function draw(list: number, count: number): Statement[] {
+function draw(list: number, count: number): Rule {
   const chain = drawChainName({ kind: "sticky", count, shard: 0, nodePort: false });
-  return [{ action: "set-priority", value: list }, jump(chain)];
+  return rule({ action: "set-priority", value: list }, jump(chain));
 }
 
-/** Declares the set and the chains of a service port with affinity; of others nothing. */
-export function declareAffinity(
-  table: { chain(spec: ChainSpec): void; set(spec: SetSpec): void },
-  state: ServicePortState,
-  names: OwnNames,
-  options: Pick<SkeletonOptions, "family" | "masqueradeBit">,
-): void {
-  const { view, sticky } = state;
-  if (sticky === undefined) return;
-  const key: readonly FieldType[] = [options.family === "ip" ? "ipv4_addr" : "ipv6_addr", "classid"];
-  table.set({ set: names.clients, key, dynamic: true, timeoutMs: 0, size: MAX_CLIENTS });
-  for (const kind of ["cluster", "local"] as const) {
-    if (state[kind].length === 0 || !usesList(view, kind)) continue;
-    const list: StickyList = {
-      list: stickyList(kind, sticky.list),
-      numbers: byAddress(state[kind]).map((index) => numberOf(sticky, state[kind], index)),
-      clients: names.clients,
-      rewrite: kind === "cluster" ? ChainName.stickyCluster : ChainName.stickyLocal,
-      timeoutMs: view.affinitySeconds * 1000,
-    };
-    table.chain({ chain: names.remember[kind], rules: rememberRules(list) });
-    table.chain({ chain: names.draw[kind], rules: listRules(list, names.remember[kind]), ...ownComment(view) });
-    if (kind === "cluster" && !view.externalPolicyLocal) {
-      const mark = markForMasquerade(options.masqueradeBit);
-      const rules = [{ statements: [mark] }, { statements: [goto(names.draw.cluster)] }];
-      table.chain({ chain: names.draw.masq, rules });
-    }
-  }
-}
-
-/** Indices in an order that does not depend on that of events, as the rules of a list must not. */
 function byAddress(list: EndpointList): number[] {
   const ids = Array.from({ length: list.length }, (_, index) => list.id(index));
   return Array.from(ids.keys()).sort((a, b) => (ids[a] < ids[b] ? -1 : 1));

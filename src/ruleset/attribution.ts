@@ -2,7 +2,7 @@
 import type { IpFamily } from "../model/types.js";
 import type { ElementSet, FaultyObject } from "../table/index.js";
 import { describeServiceKey } from "./keys.js";
-import type { OwnObjects } from "./own-chains.js";
+import { ownObjects } from "./own-chains.js";
 import type { Expansion, ServiceExpander, ServicePortState } from "./service.js";
 
 export interface Attribution {
@@ -38,7 +38,7 @@ export class FaultOwners {
   }
 
   /** The first service that is found to have an object is its owner. */
-  look(service: string, ports: readonly (ServicePortState & { readonly own: OwnObjects })[]): void {
+  look(service: string, ports: readonly ServicePortState[]): void {
     const found = (id: string): void => {
       if (this.#owners.has(id) && this.#owners.get(id) === undefined) this.#owners.set(id, service);
     };
@@ -54,7 +54,7 @@ export class FaultOwners {
       limits: () => undefined,
     };
     for (const port of ports) {
-      for (const { name } of port.own) found(name);
+      for (const { name } of ownObjects(port)) found(name);
       if (this.#sets.size > 0) this.#expander.expand(port, to);
     }
   }

@@ -6,22 +6,15 @@ import type { ElementSet, Field, Statement, TableDeclarations } from "../table/i
 import { packNumber } from "./keys.js";
 import { type ListValue, packList, unpackList } from "./list-values.js";
 import { drawChainName, endpointsName, LOCAL_INDEX_BASE, SetName } from "./names.js";
-import { goto, markForMasquerade, resetPriority } from "./skeleton.js";
-
-/** How long a chain that no service leads to is kept, ms: the count may come back with the next scaling. */
-const UNUSED_MS = 60_000;
-
-interface DrawChain {
-  uses: number;
-  /** ms; undefined while in use, and until the clock is next looked at. */
-  unusedSince: number | undefined;
-}
+import { goto, markForMasquerade, resetPriority } from "./statements.js";
+import { Unused } from "./unused.js";
 
 export class DrawChains {
   readonly #table: TableDeclarations;
   readonly #dispatch: ElementSet;
-  readonly #chains = new Map<number, DrawChain>();
-  readonly #idle = new Set<number>();
+  /** How many elements have each value; those that mark lead to their twins as well. */
+  readonly #uses = new Map<number, number>();
+  readonly #unused = new Unused<number>();
   #masqueradeBit: number;
 
   constructor(table: TableDeclarations, dispatch: ElementSet, masqueradeBit: number) {
@@ -31,49 +24,38 @@ export class DrawChains {
   }
 
   set masqueradeBit(bit: number) {
-    if (bit === this.#masqueradeBit) return;
     this.#masqueradeBit = bit;
-    for (const value of this.#chains.keys()) {
-      const list = unpackList(value);
-      if (list.kind === "masq") this.#declare(list);
-    }
+    for (const list of Array.from(this.#uses.keys(), unpackList)) if (list.kind === "masq") this.#declare(list);
   }
 
   /** One more element has this value (packList): there is a chain for it from now on. */
   use(value: number): void {
-    let chain = this.#chains.get(value);
-    if (chain === undefined) {
+    const uses = this.#uses.get(value);
+    if (uses === undefined) {
       const list = unpackList(value);
       if (list.kind === "masq") this.use(twinOf(list));
-      chain = { uses: 0, unusedSince: undefined };
-      this.#chains.set(value, chain);
       this.#declare(list);
-    } else if (chain.uses === 0) this.#idle.delete(value);
-    chain.uses++;
+    } else if (uses === 0) this.#unused.delete(value);
+    this.#uses.set(value, (uses ?? 0) + 1);
   }
 
   /** One element fewer has this value; the last may have been unused `since` then. */
   release(value: number, since?: number): void {
-    const chain = this.#chains.get(value);
-    if (chain === undefined || --chain.uses > 0) return;
-    chain.unusedSince = since;
-    this.#idle.add(value);
+    const uses = this.#uses.get(value) ?? 0;
+    if (uses === 0) return;
+    this.#uses.set(value, uses - 1);
+    if (uses === 1) this.#unused.add(value, since);
   }
 
   /** Drops chains that nothing has led to for `forMs`, by default a while. `now`: ms, monotonic. */
-  collectUnused(now: number, forMs = UNUSED_MS): void {
-    for (const value of this.#idle) {
-      const chain = this.#chains.get(value);
-      if (chain === undefined) continue;
-      chain.unusedSince ??= now;
-      if (now - chain.unusedSince < forMs) continue;
+  collectUnused(now: number, forMs?: number): void {
+    for (const [value, since] of this.#unused.takeOverdue(now, forMs)) {
       const list = unpackList(value);
-      this.#idle.delete(value);
-      this.#chains.delete(value);
+      this.#uses.delete(value);
       // The chain stays for as long.
       this.#dispatch.delete(packNumber(value), true);
       this.#table.removeChain(drawChainName(list));
-      if (list.kind === "masq") this.release(twinOf(list), chain.unusedSince);
+      if (list.kind === "masq") this.release(twinOf(list), since);
     }
   }
 

@@ -8,32 +8,29 @@
  */
 import { createHash } from "node:crypto";
 import type { Limits } from "../model/limits.js";
-import type { ServicePortView } from "../model/types.js";
+import type { IpFamily, ServicePortView } from "../model/types.js";
+import type { Rule, Statement, TableDeclarations } from "../table/index.js";
 import { packNumber } from "./keys.js";
-import type { ServicePortState } from "./service.js";
-import type { LimitMaps } from "./sets.js";
+import { SetName } from "./names.js";
+import { addressType, type ElementSets, LIMIT_ROLES, limitMapSpecs } from "./sets.js";
+import { drop, goto, reject, reset, resetPriority, rule } from "./statements.js";
+import { Unused } from "./unused.js";
+
+/** Clients that are counted at a time: further clients are not limited. A multiple of 65,536, as of MAX_CLIENTS in affinity-chains.ts. */
+const MAX_COUNTED = 2 ** 18;
+/** A client that has not come for so long has its burst again in any case, ms. */
+const MIN_RATE_TIMEOUT = 10_000;
+const UNIT_MS = { second: 1000, minute: 60_000, hour: 3_600_000 } as const;
+
+const SETS = { connections: "limit-connections", clients: "limit-client-connections", rates: "limit-client-rates" };
+const OVER = { reject: "over-limit-reject", drop: "over-limit-drop" } as const;
+const OF_SERVICE = ["priority"] as const;
+const OF_CLIENT = ["priority", "saddr"] as const;
 
 /** A service port's limits, and the number that they are counted by. */
 export interface PortLimits {
   readonly limits: Limits;
   readonly number: number;
-}
-
-/** The number that the service port had, or one that no other has: the same after a restart, but where two hashes are alike. */
-export function numberLimits(
-  view: ServicePortView,
-  limits: Limits,
-  before: ServicePortState | undefined,
-  taken: (number: number) => boolean,
-): PortLimits {
-  const chain = limitChain(limits);
-  const former = before?.limits;
-  if (former !== undefined && limitChain(former.limits) === chain) return { limits, number: former.number };
-  const parts = [view.service, view.portName, view.protocol, chain];
-  let number = createHash("sha256").update(JSON.stringify(parts)).digest().readUInt32LE();
-  // 0 and all ones have names of their own in nft.
-  while (number === 0 || number === 0xffffffff || taken(number)) number = (number + 1) >>> 0;
-  return { limits, number };
 }
 
 /** "limit-1000-c10-r5s20-reject": 1,000 connections, 10 and 5 a second (20 at once) of each client. */
@@ -46,12 +43,113 @@ export function limitChain({ connections, clientConnections, rate, action }: Lim
   return `limit-${parts.join("-")}-${action}`;
 }
 
-/** Bytes of the number as key or data. Valid until the next call but one. */
-export function limitKey({ number }: PortLimits): Uint8Array {
-  return packNumber(number);
+/** The chains, with the sets that they count in, and the maps that lead to them. */
+export class LimitChains {
+  readonly #table: TableDeclarations;
+  readonly #family: IpFamily;
+  readonly #sets: ElementSets;
+  /** How many service ports lead to each chain. */
+  readonly #uses = new Map<string, number>();
+  readonly #unused = new Unused<string>();
+  #rejects: boolean;
+
+  /**
+   * @param sets gets the maps while a service asks for limits.
+   * @param rejects the kernel knows `reject` in prerouting; else what is over a limit is dropped.
+   */
+  constructor(table: TableDeclarations, family: IpFamily, sets: ElementSets, rejects: boolean) {
+    this.#table = table;
+    this.#family = family;
+    this.#sets = sets;
+    this.#rejects = rejects;
+  }
+
+  set rejects(rejects: boolean) {
+    this.#rejects = rejects;
+    if (this.#uses.size > 0) this.#declareShared();
+  }
+
+  /** With the number that the service port had, or one that no other has: the same after a restart, but where two hashes are alike. */
+  numbered(view: ServicePortView, limits: Limits, former: PortLimits | undefined): PortLimits {
+    const chain = limitChain(limits);
+    if (former !== undefined && limitChain(former.limits) === chain) return { limits, number: former.number };
+    const parts = [view.service, view.portName, view.protocol, chain];
+    let number = createHash("sha256").update(JSON.stringify(parts)).digest().readUInt32LE();
+    const isTaken = (): boolean => this.#sets.limits?.has(packNumber(number)) === true;
+    // 0 and all ones have names of their own in nft.
+    while (number === 0 || number === 0xffffffff || isTaken()) number = (number + 1) >>> 0;
+    return { limits, number };
+  }
+
+  /** One more service port leads to the chain: it is there from now on. */
+  use(limits: Limits): void {
+    const name = limitChain(limits);
+    const uses = this.#uses.get(name);
+    if (uses === undefined) {
+      if (this.#uses.size === 0) this.#declareShared();
+      if (this.#sets.limits === undefined) this.#declareMaps();
+      this.#table.chain({ chain: name, rules: limitRules(limits) });
+    }
+    this.#uses.set(name, (uses ?? 0) + 1);
+    this.#unused.delete(name);
+  }
+
+  release(limits: Limits): void {
+    const name = limitChain(limits);
+    const uses = this.#uses.get(name) ?? 0;
+    if (uses === 0) return;
+    this.#uses.set(name, uses - 1);
+    if (uses === 1) this.#unused.add(name);
+  }
+
+  /** Drops what nothing has led to for `forMs`, by default a while. `now`: ms, monotonic; `lookedIn`: rules look in the maps still. */
+  collectUnused(now: number, lookedIn: boolean, forMs?: number): void {
+    if (this.#sets.limits === undefined) return;
+    for (const [name] of this.#unused.takeOverdue(now, forMs)) {
+      this.#uses.delete(name);
+      this.#table.removeChain(name);
+    }
+    if (this.#uses.size > 0) return;
+    for (const chain of Object.values(OVER)) this.#table.removeChain(chain);
+    for (const set of Object.values(SETS)) this.#table.removeSet(set);
+    if (lookedIn) return;
+    for (const role of LIMIT_ROLES) {
+      this.#table.removeSet(SetName[role]);
+      this.#sets[role] = undefined;
+    }
+  }
+
+  #declareMaps(): void {
+    const specs = limitMapSpecs(this.#family);
+    for (const role of LIMIT_ROLES) this.#sets[role] = this.#table.set({ ...specs[role], set: SetName[role] });
+  }
+
+  #declareShared(): void {
+    const ofClient = ["classid", addressType(this.#family)] as const;
+    const counted = { dynamic: true, size: MAX_COUNTED } as const;
+    this.#table.set({ set: SETS.connections, key: ["classid"], ...counted });
+    this.#table.set({ set: SETS.clients, key: ofClient, ...counted });
+    this.#table.set({ set: SETS.rates, key: ofClient, ...counted, timeoutMs: 0 });
+    const refuse = this.#rejects ? [rule({ match: "protocol", protocol: "tcp" }, reset), rule(reject)] : [rule(drop)];
+    this.#table.chain({ chain: OVER.reject, rules: refuse });
+    this.#table.chain({ chain: OVER.drop, rules: [rule(drop)] });
+  }
 }
 
-/** Whether a service port has the number. */
-export function isLimited(maps: LimitMaps | undefined, number: number): boolean {
-  return maps?.limits.has(packNumber(number)) === true;
+/** The client's own limits first: what they refuse does not count for the service. */
+function limitRules({ connections, clientConnections, rate, action }: Limits): Rule[] {
+  const rules: Rule[] = [];
+  const refuse = (over: Statement): void => void rules.push(rule(over, goto(OVER[action])));
+  if (rate !== undefined) {
+    const { count, per, burst } = rate;
+    const timeoutMs = Math.max(MIN_RATE_TIMEOUT, Math.ceil((burst * UNIT_MS[per]) / count));
+    refuse({ action: "rate-over", set: SETS.rates, key: OF_CLIENT, rate: count, per, burst, timeoutMs });
+  }
+  if (clientConnections > 0) {
+    refuse({ action: "connections-over", set: SETS.clients, key: OF_CLIENT, count: clientConnections });
+  }
+  if (connections > 0) {
+    refuse({ action: "connections-over", set: SETS.connections, key: OF_SERVICE, count: connections });
+  }
+  return [...rules, rule(resetPriority)];
 }

@@ -19,6 +19,7 @@ import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
 import type { Match, Rule, Statement, TableDeclarations } from "../table/index.js";
 import { ChainName } from "./names.js";
+import { drop, rule } from "./statements.js";
 
 /** Where in `localhost` nothing else is said, node ports answer nowhere on loopback. */
 export interface LocalhostNodePorts {
@@ -31,8 +32,6 @@ export interface LocalhostNodePorts {
 /** Loopback addresses of a family, all of them. */
 export const LOOPBACK: Readonly<Record<IpFamily, string>> = { ip: "127.0.0.0/8", ip6: "::1" };
 
-const rule = (...statements: Statement[]): Rule => ({ statements });
-const drop: Statement = { action: "verdict", verdict: { verdict: "drop" } };
 const notByLoopback: Match = { match: "interface", direction: "in", name: "lo", negate: true };
 const original: Match = { match: "ct-direction", direction: "original" };
 const reply: Match = { match: "ct-direction", direction: "reply" };

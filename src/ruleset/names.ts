@@ -99,7 +99,7 @@ export function drawChainName({ kind, count, shard, nodePort, slots }: ListValue
 const NAME_LIMIT = 200;
 const PLAIN_NAME = /^[a-z0-9][a-z0-9._-]*$/;
 
-export function portParts({ service, protocol, portName }: ServicePortView): string[] {
+function portParts({ service, protocol, portName }: ServicePortView): string[] {
   return [...service.split("/"), protocol.toLowerCase(), ...(portName === "" ? [] : [portName])];
 }
 
@@ -116,7 +116,7 @@ export function portHash(view: ServicePortView): number {
  * Unique, printable base for the names of a service port's own chains and sets: 10 characters of hash (40 bits), then the
  * readable name. Names from the API are not trusted as text: one with unusual characters, or too long, is skipped.
  */
-export function ownName(parts: readonly string[]): string {
+function ownName(parts: readonly string[]): string {
   const text = parts.join("_").toLowerCase();
   const hash = hashOf(parts);
   return PLAIN_NAME.test(text) && text.length <= NAME_LIMIT - hash.length ? `${hash}-${text}` : hash;
@@ -132,24 +132,16 @@ export function ownComment(view: ServicePortView): { comment?: string } {
 }
 
 /** Of the chains and the set of a service port's own. */
-export interface OwnNames {
-  /** Of the load-balancer IPs that no other service guards too. */
-  readonly firewall: string;
-  readonly draw: Readonly<Record<DrawKind, string>>;
-  readonly remember: Readonly<Record<"cluster" | "local", string>>;
-  readonly clients: string;
-  /** Of a VIP that other services guard too. */
-  sharedFirewall(address: string): string;
-}
-
-export function ownNames(view: ServicePortView): OwnNames {
+export function ownNames(view: ServicePortView) {
   const parts = portParts(view);
   const base = ownName(parts);
   return {
+    /** Of the load-balancer IPs that no other service guards too. */
     firewall: `source-ranges-${base}`,
+    /** Of a VIP that other services guard too. */
+    sharedFirewall: (address: string) => `source-ranges-${ownName([...parts, "shared", address.replaceAll(":", ".")])}`,
     draw: { cluster: `sticky-cluster-${base}`, masq: `sticky-masq-${base}`, local: `sticky-local-${base}` },
     remember: { cluster: `sticky-cluster-remember-${base}`, local: `sticky-local-remember-${base}` },
     clients: `sticky-clients-${base}`,
-    sharedFirewall: (address) => `source-ranges-${ownName([...parts, "shared", address.replaceAll(":", ".")])}`,
   };
 }

@@ -6,10 +6,8 @@
  * generation: so this is for maps alone whose elements decide on packets that would otherwise fare as before they were there, and not for
  * what leads on what another map has found.
  */
-import type { ElementSets, LimitMaps } from "./sets.js";
-
-/** How long rules stay when the last element is gone, ms: a service that comes and goes must not write rules each time. */
-const UNUSED_MS = 60_000;
+import type { ElementSets } from "./sets.js";
+import { Unused } from "./unused.js";
 
 const ROLES = [
   "firewallIPs",
@@ -20,9 +18,9 @@ const ROLES = [
   "noEndpointNodePorts",
   "limitedServices",
   "limitedNodePorts",
-] as const satisfies readonly (keyof ElementSets | keyof LimitMaps)[];
+] as const satisfies readonly (keyof ElementSets)[];
 
-export type OnDemandRole = (typeof ROLES)[number];
+type OnDemandRole = (typeof ROLES)[number];
 
 /** Maps whose rules are there. */
 export type InUse = ReadonlySet<OnDemandRole>;
@@ -30,17 +28,14 @@ export type InUse = ReadonlySet<OnDemandRole>;
 export class RulesOnDemand {
   readonly inUse: InUse;
   readonly #inUse = new Set<OnDemandRole>();
-  readonly #emptySince = new Map<OnDemandRole, number>();
-  readonly #sizeOf: (role: OnDemandRole) => number;
+  readonly #empty = new Unused<OnDemandRole>();
+  readonly #sets: ElementSets;
   readonly #declare: () => void;
 
-  /**
-   * @param sizeOf how many elements the map has; 0 also where it is not there.
-   * @param declare declares the rules that `inUse` asks for.
-   */
-  constructor(sizeOf: (role: OnDemandRole) => number, declare: () => void) {
+  /** @param declare declares the rules that `inUse` asks for. */
+  constructor(sets: ElementSets, declare: () => void) {
     this.inUse = this.#inUse;
-    this.#sizeOf = sizeOf;
+    this.#sets = sets;
     this.#declare = declare;
   }
 
@@ -48,25 +43,23 @@ export class RulesOnDemand {
   ensure(): void {
     const before = this.#inUse.size;
     for (let i = 0; i < ROLES.length; i++) {
-      if (this.#sizeOf(ROLES[i]) > 0) this.#inUse.add(ROLES[i]);
+      if (this.#isFilled(ROLES[i])) this.#inUse.add(ROLES[i]);
     }
     if (this.#inUse.size > before) this.#declare();
   }
 
   /** Drops rules whose maps have been empty for `forMs`, by default a while. `now`: ms, monotonic. */
-  collectUnused(now: number, forMs = UNUSED_MS): void {
-    const before = this.#inUse.size;
+  collectUnused(now: number, forMs?: number): void {
     for (const role of this.#inUse) {
-      if (this.#sizeOf(role) > 0) {
-        this.#emptySince.delete(role);
-        continue;
-      }
-      const since = this.#emptySince.get(role) ?? now;
-      this.#emptySince.set(role, since);
-      if (now - since < forMs) continue;
-      this.#emptySince.delete(role);
-      this.#inUse.delete(role);
+      if (this.#isFilled(role)) this.#empty.delete(role);
+      else this.#empty.add(role);
     }
+    const before = this.#inUse.size;
+    for (const [role] of this.#empty.takeOverdue(now, forMs)) this.#inUse.delete(role);
     if (this.#inUse.size < before) this.#declare();
+  }
+
+  #isFilled(role: OnDemandRole): boolean {
+    return (this.#sets[role]?.size ?? 0) > 0;
   }
 }

@@ -13,43 +13,35 @@ import {
   type Stood,
 } from "../balance/index.js";
 import type { EndpointList } from "../model/endpoints.js";
-import type { Limits } from "../model/limits.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { ElementSet, FaultyObject, TableDeclarations } from "../table/index.js";
 import { connectionsOf, type PortConnections } from "./connection-counts.js";
-import type { ServiceCounters } from "./service-counters.js";
 import { DrawChains } from "./draw-chains.js";
-import { LimitChains } from "./limit-chains.js";
-import { isLimited, numberLimits, type PortLimits } from "./limits.js";
+import { LimitChains } from "./limits.js";
 import { StickyNumbers } from "./sticky-numbers.js";
 import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
 import { KeyPacker, packNumber, type ServiceClaim, type ServiceKey, unpackNumber, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
-import { type OnDemandRole, RulesOnDemand } from "./on-demand.js";
-import { declareOwnObjects, needsOwnObjects, type OwnObjects } from "./own-chains.js";
+import { RulesOnDemand } from "./on-demand.js";
+import { ownObjects } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
-import type { ElementSets, LimitMaps } from "./sets.js";
-import { declareSets, declareSkeleton, type RulesetOptions } from "./skeleton.js";
+import { declareSets, type ElementSets, OF_NODE_PORTS, OF_VIPS, type ServiceCounters } from "./sets.js";
+import { declareSkeleton, type RulesetOptions } from "./skeleton.js";
 
 export type { RulesetOptions };
 
-type PortRecord = ServicePortState & { readonly own: OwnObjects };
-
 /** What a service has in the table, to come back to. */
-export type ServiceState = readonly PortRecord[];
+export type ServiceState = readonly ServicePortState[];
 
 /** Valid until the next key is packed. */
 interface KernelList {
   readonly set: ElementSet;
   readonly key: ServiceKey;
   readonly base: number;
-  /** Tells which endpoint of a list stands there at an index; -1: none of them. */
-  readonly finder: (desired: EndpointList) => (index: number) => number;
 }
 
 const NOTHING: ServiceState = Object.freeze([]);
-const NO_OBJECTS: OwnObjects = Object.freeze([]);
 
 export interface FamilyRulesetParts {
   /** Where the numbers of endpoints with affinity begin; by default anywhere, see StickyNumbers. */
@@ -92,23 +84,14 @@ export class FamilyRuleset {
       missed: (key, packets) => this.#carry(key, packets),
       gone: (key) => void this.#carried(key)?.delete(key),
     });
-    this.#limits = new LimitChains(table, family, options.rejectInPrerouting !== false);
-    const inLimits = (role: OnDemandRole): role is keyof LimitMaps & OnDemandRole => role.startsWith("limited");
-    this.#onDemand = new RulesOnDemand(
-      (role) => (inLimits(role) ? (this.#limits.maps?.[role].size ?? 0) : this.#sets[role].size),
-      () => this.#declare(),
-    );
+    this.#limits = new LimitChains(table, family, this.#sets, options.rejectInPrerouting !== false);
+    this.#onDemand = new RulesOnDemand(this.#sets, () => this.#declare());
     this.#declare();
     this.#draws = new DrawChains(table, this.#sets.dispatch, options.masqueradeBit);
     // What packets that are under way look up after what they found in the former state.
     const { endpoints, nodePortEndpoints, hairpin, stickyDraws } = this.#sets;
     this.#deferring = new Set([...endpoints, nodePortEndpoints, hairpin, stickyDraws]);
-    this.#expander = new ServiceExpander(
-      this.#sets,
-      () => this.#limits.maps,
-      this.#keys,
-      (verdict) => table.verdictId(verdict),
-    );
+    this.#expander = new ServiceExpander(this.#sets, this.#keys, (verdict) => table.verdictId(verdict));
     this.#sticky = new StickyNumbers(this.#sets, this.#keys, firstNumber);
     this.#replaceNodePortIPs();
   }
@@ -118,9 +101,7 @@ export class FamilyRuleset {
     this.#options = options;
     this.#declare();
     this.#replaceNodePortIPs();
-    for (const record of this.#ports.values()) {
-      for (const port of record) if (port.own.length > 0) this.#declareOwn(port);
-    }
+    for (const state of this.#ports.values()) this.#declareOwn(state);
     this.#draws.masqueradeBit = options.masqueradeBit;
     this.#limits.rejects = options.rejectInPrerouting !== false;
   }
@@ -158,7 +139,8 @@ export class FamilyRuleset {
                 slots: this.#slots.assign(view, [...before, ...states], former, this.#stoodInKernel(view)),
               }
             : this.#order(view, former);
-      states.push(view.limits === undefined ? state : { ...state, limits: this.#numbered(view, view.limits, former) });
+      if (view.limits === undefined) states.push(state);
+      else states.push({ ...state, limits: this.#limits.numbered(view, view.limits, former?.limits) });
     }
     this.#slots.forget();
     this.#replace(service, states, before);
@@ -167,10 +149,6 @@ export class FamilyRuleset {
   /** Does ahead what the next `update`, which is to be of these views, would hold up other work for. Undefined: there is nothing of the kind. */
   prepare(service: string, views: readonly ServicePortView[]): Promise<void> | undefined {
     return this.#slots.prepare(views, this.state(service));
-  }
-
-  #numbered(view: ServicePortView, limits: Limits, before: ServicePortState | undefined): PortLimits {
-    return numberLimits(view, limits, before, (number) => isLimited(this.#limits.maps, number));
   }
 
   /** What the service has here, as the last update or restore of it left it. */
@@ -183,8 +161,14 @@ export class FamilyRuleset {
     this.#replace(service, state, this.#ports.get(service) ?? NOTHING);
   }
 
-  #replace(service: string, states: readonly ServicePortState[], before: ServiceState): void {
-    const after = this.#declareAll(states, before);
+  #replace(service: string, after: ServiceState, before: ServiceState): void {
+    try {
+      this.#declareOwn(after);
+    } catch (error) {
+      this.#removeOwn(after, before);
+      this.#declareOwn(before);
+      throw error;
+    }
     for (let i = 0; i < after.length; i++) this.#expander.expand(after[i], this.#adding);
     // In this order: what both have stays, and so does what has passed to another service since.
     for (let i = 0; i < before.length; i++) this.#expander.expand(before[i], this.#removing);
@@ -192,6 +176,25 @@ export class FamilyRuleset {
     this.#onDemand.ensure();
     if (after.length === 0) this.#ports.delete(service);
     else this.#ports.set(service, after);
+  }
+
+  #declareOwn(state: ServiceState): void {
+    for (const object of state.flatMap((port) => ownObjects(port))) {
+      const options = { ...this.#options, family: this.family };
+      if (object.kind === "set") this.#table.set({ set: object.name, ...object.spec(options) });
+      else this.#table.chain({ ...object.comment, chain: object.name, rules: object.rules(options) });
+    }
+  }
+
+  #removeOwn(before: ServiceState, after: ServiceState): void {
+    const removed = before.flatMap(ownObjects);
+    if (removed.length === 0) return;
+    const kept = new Set(after.flatMap(ownObjects).map(({ kind, name }) => `${kind} ${name}`));
+    for (const { kind, name } of removed) {
+      if (kept.has(`${kind} ${name}`)) continue;
+      if (kind === "chain") this.#table.removeChain(name);
+      else this.#table.removeSet(name);
+    }
   }
 
   /** What the kernel's table serves though no service asks for it: left by an earlier run, or by the table taken over. */
@@ -215,11 +218,9 @@ export class FamilyRuleset {
 
   /** What an earlier run has carried, once the kernel's table has been read. */
   keepCarried(): void {
-    const { services, nodePorts, servicesCarried, nodePortsCarried } = this.#sets;
-    for (const [served, carried] of [
-      [services, servicesCarried],
-      [nodePorts, nodePortsCarried],
-    ] as const) {
+    for (const roles of [OF_VIPS, OF_NODE_PORTS]) {
+      const served = this.#sets[roles.services];
+      const carried = this.#sets[roles.carried];
       const kept: [Uint8Array, Uint8Array][] = [];
       carried?.forEachLeftover((key) => {
         const value = carried.kernelValue(key);
@@ -286,67 +287,35 @@ export class FamilyRuleset {
     for (const address of desired) this.#sets.nodePortIPs.put(this.#keys.address(address));
   }
 
-  #declareOwn(state: ServicePortState): OwnObjects {
-    if (!needsOwnObjects(state.view)) return NO_OBJECTS;
-    return declareOwnObjects(this.#table, state, { ...this.#options, family: this.family });
-  }
-
-  /** Declares what the states need for themselves; when that fails, what `before` needs is declared as it was. */
-  #declareAll(states: readonly ServicePortState[], before: ServiceState): PortRecord[] {
-    // Not spread: one object in place of two, for each service port that there is.
-    const after = states.map(
-      ({ view, cluster, local, slots, limits, sticky }): { -readonly [Key in keyof PortRecord]: PortRecord[Key] } => ({
-        view,
-        cluster,
-        local,
-        slots,
-        limits,
-        sticky,
-        own: NO_OBJECTS,
-      }),
-    );
-    try {
-      for (const port of after) port.own = this.#declareOwn(port);
-      return after;
-    } catch (error) {
-      this.#removeOwn(after, before);
-      for (const port of before) this.#declareOwn(port);
-      throw error;
-    }
-  }
-
-  #removeOwn(before: ServiceState, after: ServiceState): void {
-    if (before.every((port) => port.own.length === 0)) return;
-    const kept = new Set(after.flatMap((port) => port.own.map((object) => `${object.kind} ${object.name}`)));
-    for (const port of before) {
-      for (const object of port.own) {
-        if (kept.has(`${object.kind} ${object.name}`)) continue;
-        if (object.kind === "chain") this.#table.removeChain(object.name);
-        else this.#table.removeSet(object.name);
-      }
-    }
-  }
-
   /** Gives the endpoints their indices: those that they had, as the last state or else the kernel's table tells. */
   #order(view: ServicePortView, before: ServicePortState | undefined): ServicePortState {
-    const order = (kind: "cluster" | "local", desired: EndpointList): EndpointList =>
-      before === undefined ? this.#orderInKernel(view, kind, desired) : assignIndices(before[kind], desired);
-    return { view, cluster: order("cluster", view.clusterEndpoints), local: order("local", view.localEndpoints) };
+    const order = (kind: ListKind): EndpointList =>
+      before === undefined ? this.#orderInKernel(view, kind) : assignIndices(before[kind], endpointsOf(view, kind));
+    return { view, cluster: order("cluster"), local: order("local") };
   }
 
   /** After a restart: the order in which the kernel's table, perhaps written by an earlier run, holds a list. */
-  #orderInKernel(view: ServicePortView, kind: ListKind, desired: EndpointList): EndpointList {
+  #orderInKernel(view: ServicePortView, kind: ListKind): EndpointList {
+    const desired = endpointsOf(view, kind);
     if (desired.length === 0) return desired;
-    const { set, key, base, finder } = this.#kernelList(view, kind);
+    const { set, key, base } = this.#kernelList(view, kind);
     // Most lists stand there just as they are desired: told without building anything.
     if (set.kernelValue(key.at(base)) === undefined) return desired;
     if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(desired), desired.length)) return desired;
-    return arrange(Array.from({ length: desired.length }, (_, i) => i).map(finder(desired)), desired);
+    const stood = this.#stoodInKernel(view)(kind);
+    return arrange(
+      Array.from({ length: desired.length }, (_, index) => stood(index)),
+      desired,
+    );
   }
 
-  /** Where endpoints of the view stand in slots in the kernel's table. */
+  /** Where endpoints of the view stand in the kernel's table. */
   #stoodInKernel(view: ServicePortView): Stood {
-    return (kind) => this.#kernelList(view, kind).finder(endpointsOf(view, kind));
+    return (kind) => {
+      const { set, key, base } = this.#kernelList(view, kind);
+      const indexOf = this.#keys.finder(endpointsOf(view, kind));
+      return (index) => indexOf(set.kernelValue(key.at(base + index)));
+    };
   }
 
   /** Where the kernel's table has a list of the view, by the first of its addresses that draws from that. */
@@ -360,11 +329,7 @@ export class FamilyRuleset {
         ? this.#keys.nodePort(view.protocol, view.nodePort)
         : this.#keys.vip(vip, view.protocol, view.port);
     const set = vip === undefined ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shardOf(key.service)];
-    const finder = (desired: EndpointList): ((index: number) => number) => {
-      const indexOf = this.#keys.finder(desired);
-      return (index) => indexOf(set.kernelValue(key.at(base + index)));
-    };
-    return { set, key, base, finder };
+    return { set, key, base };
   }
 
   readonly #adding: Expansion = {

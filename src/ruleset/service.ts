@@ -8,12 +8,12 @@ import type { Verdict } from "../kernel/types.js";
 import type { Limits } from "../model/limits.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/index.js";
-import { limitChain, limitKey, type PortLimits } from "./limits.js";
+import { limitChain, type PortLimits } from "./limits.js";
 import { expandSticky, type Sticky } from "./sticky-numbers.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
 import { bySource, packList, shardOf, stickyList } from "./list-values.js";
 import { ChainName, type DrawKind, LOCAL_INDEX_BASE, ownNames } from "./names.js";
-import type { ElementSets, LimitMaps } from "./sets.js";
+import { type AddressRoles, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
 
 /** A service port with what the table has to remember of it between changes. */
 export interface ServicePortState {
@@ -42,140 +42,85 @@ export interface Expansion {
   limits(limits: Limits): void;
 }
 
-interface Maps {
-  readonly nodePort: boolean;
-  readonly services: ElementSet;
-  /** Of policy Local. */
-  readonly cluster: ElementSet;
-  /** Of policy Local. */
-  readonly local: ElementSet;
-  readonly noEndpoints: ElementSet;
-  readonly endpoints: readonly ElementSet[];
-}
-
 export class ServiceExpander {
   readonly #sets: ElementSets;
-  readonly #limitMaps: () => LimitMaps | undefined;
   readonly #keys: KeyPacker;
-  readonly #vips: Maps;
-  readonly #nodePorts: Maps;
   readonly #verdictId: (verdict: Verdict) => number;
 
-  /** @param limitMaps there once an Expansion's `limits` has been told of limits. */
-  constructor(
-    sets: ElementSets,
-    limitMaps: () => LimitMaps | undefined,
-    keys: KeyPacker,
-    verdictId: (verdict: Verdict) => number,
-  ) {
+  /** @param sets those for limits are there once an Expansion's `limits` has been told of limits. */
+  constructor(sets: ElementSets, keys: KeyPacker, verdictId: (verdict: Verdict) => number) {
     this.#verdictId = verdictId;
     this.#sets = sets;
-    this.#limitMaps = limitMaps;
     this.#keys = keys;
-    this.#vips = {
-      nodePort: false,
-      services: sets.services,
-      cluster: sets.servicesCluster,
-      local: sets.servicesLocal,
-      noEndpoints: sets.noEndpointServices,
-      endpoints: sets.endpoints,
-    };
-    this.#nodePorts = {
-      nodePort: true,
-      services: sets.nodePorts,
-      cluster: sets.nodePortsCluster,
-      local: sets.nodePortsLocal,
-      noEndpoints: sets.noEndpointNodePorts,
-      endpoints: [sets.nodePortEndpoints],
-    };
   }
 
   /** Tells `to` every element that `state` asks for. */
   expand(state: ServicePortState, to: Expansion): void {
     const { view } = state;
     const keys = this.#keys;
-    if (view.clusterIP !== undefined) {
-      to.element(this.#sets.clusterIPs, keys.address(view.clusterIP));
-      // Masquerading is the business of the constant chain in front.
-      const kind = view.internalPolicyLocal ? "local" : "cluster";
-      this.#serve(state, keys.vip(view.clusterIP, view.protocol, view.port), this.#vips, kind, to);
-    }
-    // No address is in both lists: the model sees to it.
-    this.#externals(state, view.externalIPs, to);
-    this.#externals(state, view.loadBalancerIPs, to);
+    if (view.clusterIP !== undefined) to.element(this.#sets.clusterIPs, keys.address(view.clusterIP));
+    forEachAddress(view, keys, (key, roles, isExternal) => {
+      if (isExternal && view.externalPolicyLocal) this.#serveLocally(state, key, roles, to);
+      else this.#serve(state, key, roles, kindOf(view, isExternal), to);
+    });
     for (const address of guarded(view)) {
       const names = ownNames(view);
       const isShared = view.guards?.some((guard) => guard.address === address) === true;
       const verdict = this.#goto(isShared ? names.sharedFirewall(address) : names.firewall);
       to.element(this.#sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, verdict);
     }
-    if (view.nodePort !== 0) this.#external(state, keys.nodePort(view.protocol, view.nodePort), this.#nodePorts, to);
-    if (view.resetRemovedEndpoints) this.#resets(view, to);
+    if (view.resetRemovedEndpoints) {
+      forEachAddress(view, keys, (key, { resets }) => to.element(this.#sets[resets], key.service));
+    }
     if (state.limits !== undefined) this.#limit(state, state.limits, to);
     expandSticky(state, this.#sets, keys, to);
     this.#hairpins(view, state.cluster, to);
     this.#hairpins(view, state.local, to);
   }
 
-  #externals(state: ServicePortState, addresses: readonly string[], to: Expansion): void {
-    const { protocol, port } = state.view;
-    for (let i = 0; i < addresses.length; i++) {
-      this.#external(state, this.#keys.vip(addresses[i], protocol, port), this.#vips, to);
-    }
-  }
-
-  #resets(view: ServicePortView, to: Expansion): void {
-    const keys = this.#keys;
-    const own = view.clusterIP === undefined ? [] : [view.clusterIP];
-    for (const address of [...own, ...view.externalIPs, ...view.loadBalancerIPs]) {
-      to.element(this.#sets.resetServices, keys.vip(address, view.protocol, view.port).service);
-    }
-    if (view.nodePort !== 0) {
-      to.element(this.#sets.resetNodePorts, keys.nodePort(view.protocol, view.nodePort).service);
-    }
-  }
-
-  #external(state: ServicePortState, key: ServiceKey, maps: Maps, to: Expansion): void {
+  /** Where a packet comes from decides on its list. */
+  #serveLocally(state: ServicePortState, key: ServiceKey, roles: AddressRoles, to: Expansion): void {
     const { view, cluster, local } = state;
-    if (!view.externalPolicyLocal) return this.#serve(state, key, maps, "masq", to);
-    if (local.length === 0) to.element(maps.noEndpoints, key.service, this.#refusal(view));
+    if (local.length === 0) to.element(this.#sets[roles.noEndpoints], key.service, this.#refusal(view));
     if (cluster.length === 0 && local.length === 0) return;
-    to.element(maps.services, key.service, packNumber(bySource(maps.nodePort)));
-    if (cluster.length > 0) this.#list(state, key, maps, "cluster", maps.cluster, to);
-    if (local.length > 0) this.#list(state, key, maps, "local", maps.local, to);
+    to.element(this.#sets[roles.services], key.service, packNumber(bySource(roles.nodePort)));
+    if (cluster.length > 0) this.#list(state, key, roles, "cluster", this.#sets[roles.cluster], to);
+    if (local.length > 0) this.#list(state, key, roles, "local", this.#sets[roles.local], to);
+  }
+
+  #serve(state: ServicePortState, key: ServiceKey, roles: AddressRoles, kind: DrawKind, to: Expansion): void {
+    if (listOf(state, kind).length > 0) this.#list(state, key, roles, kind, this.#sets[roles.services], to);
+    else to.element(this.#sets[roles.noEndpoints], key.service, this.#refusal(state.view));
   }
 
   /**
    * Of the addresses that have an endpoint: a client that is refused for want of one has not used up its rate when there is one again. With policy Local
    * either list will do: which of the two a packet draws from is known behind the limits alone.
    */
-  #limit(state: ServicePortState, limits: PortLimits, to: Expansion): void {
-    const keys = this.#keys;
-    const { view, cluster, local } = state;
-    const { protocol, port, nodePort } = view;
-    const isServed = cluster.length > 0 || (view.externalPolicyLocal && local.length > 0);
-    const isOwnServed = listOf(state, view.internalPolicyLocal ? "local" : "cluster").length > 0;
-    const own = view.clusterIP === undefined || !isOwnServed ? [] : [view.clusterIP];
-    const external = isServed ? [...view.externalIPs, ...view.loadBalancerIPs] : [];
-    to.limits(limits.limits);
-    const maps = this.#limitMaps();
-    if (maps === undefined) return;
-    to.element(maps.limits, limitKey(limits), this.#jump(limitChain(limits.limits)));
-    for (const address of [...own, ...external]) {
-      to.element(maps.limitedServices, keys.vip(address, protocol, port).service, limitKey(limits));
-    }
-    if (nodePort === 0 || !isServed) return;
-    to.element(maps.limitedNodePorts, keys.nodePort(protocol, nodePort).service, limitKey(limits));
-  }
-
-  #serve(state: ServicePortState, key: ServiceKey, maps: Maps, kind: DrawKind, to: Expansion): void {
-    if (listOf(state, kind).length > 0) this.#list(state, key, maps, kind, maps.services, to);
-    else to.element(maps.noEndpoints, key.service, this.#refusal(state.view));
+  #limit(state: ServicePortState, { limits, number }: PortLimits, to: Expansion): void {
+    const { view, local } = state;
+    to.limits(limits);
+    // A state that was left may outlive the maps.
+    if (this.#sets.limits === undefined) return;
+    to.element(this.#sets.limits, packNumber(number), this.#jump(limitChain(limits)));
+    forEachAddress(view, this.#keys, (key, { limited }, isExternal) => {
+      const map = this.#sets[limited];
+      const isServed =
+        listOf(state, kindOf(view, isExternal)).length > 0 ||
+        (isExternal && view.externalPolicyLocal && local.length > 0);
+      if (isServed && map !== undefined) to.element(map, key.service, packNumber(number));
+    });
   }
 
   /** Says in `into` which list the key draws from, and what stands in that; with affinity all VIPs and the node port have it in common (sticky-numbers.ts). */
-  #list(state: ServicePortState, key: ServiceKey, maps: Maps, kind: DrawKind, into: ElementSet, to: Expansion): void {
-    const { nodePort } = maps;
+  #list(
+    state: ServicePortState,
+    key: ServiceKey,
+    { nodePort }: AddressRoles,
+    kind: DrawKind,
+    into: ElementSet,
+    to: Expansion,
+  ): void {
     if (state.sticky !== undefined) {
       const value = stickyList(kind, state.sticky.list);
       to.element(into, key.service, packNumber(value));
@@ -189,7 +134,8 @@ export class ServiceExpander {
     const value = packList({ kind, count: list.length, shard, nodePort, ...slots });
     to.list(value);
     to.element(into, key.service, packNumber(value));
-    to.endpoints(maps.endpoints[shard], key, kind === "local" ? LOCAL_INDEX_BASE : 0, list);
+    const endpoints = nodePort ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shard];
+    to.endpoints(endpoints, key, kind === "local" ? LOCAL_INDEX_BASE : 0, list);
   }
 
   #refusal(view: ServicePortView): Uint8Array {
@@ -211,6 +157,24 @@ export class ServiceExpander {
       if (list.isLocal(i)) to.element(this.#sets.hairpin, this.#keys.hairpin(list, i, protocol));
     }
   }
+}
+
+/** Tells the key of each VIP and of the node port; valid until the next key is packed. No address is in both lists: the model sees to it. */
+export function forEachAddress(
+  { clusterIP, externalIPs, loadBalancerIPs, nodePort, protocol, port }: ServicePortView,
+  keys: KeyPacker,
+  visit: (key: ServiceKey, roles: AddressRoles, isExternal: boolean) => void,
+): void {
+  if (clusterIP !== undefined) visit(keys.vip(clusterIP, protocol, port), OF_VIPS, false);
+  for (let i = 0; i < externalIPs.length; i++) visit(keys.vip(externalIPs[i], protocol, port), OF_VIPS, true);
+  for (let i = 0; i < loadBalancerIPs.length; i++) visit(keys.vip(loadBalancerIPs[i], protocol, port), OF_VIPS, true);
+  if (nodePort !== 0) visit(keys.nodePort(protocol, nodePort), OF_NODE_PORTS, true);
+}
+
+/** What all draw from but with externalTrafficPolicy Local. Masquerading of a ClusterIP is the business of the constant chain in front. */
+function kindOf({ internalPolicyLocal }: ServicePortView, isExternal: boolean): DrawKind {
+  if (isExternal) return "masq";
+  return internalPolicyLocal ? "local" : "cluster";
 }
 
 function listOf({ cluster, local }: ServicePortState, kind: DrawKind): EndpointList {

@@ -1,162 +1,181 @@
 /** The sets and maps of the table, which services fill. Those that kube-proxy has too are of the same type as its own. */
 import type { IpFamily } from "../model/types.js";
-import type { Counters, ElementSet, FieldType, SetSpec } from "../table/index.js";
+import type { Counters, ElementSet, FieldType, SetSpec, TableDeclarations } from "../table/index.js";
 import { unpackNumber } from "./keys.js";
-import { carriesCount } from "./connection-counts.js";
-import type { ServiceCounters } from "./service-counters.js";
-import { isSticky, SHARDS } from "./list-values.js";
+import { isBySource, isSticky, SHARDS } from "./list-values.js";
 import { endpointsName, SetName } from "./names.js";
 
 type Role = keyof typeof SetName;
+/** Only there where connections are counted. */
+type CarriedRole = "servicesCarried" | "nodePortsCarried";
+/** Only there where connections are limited (limits.ts). */
+export const LIMIT_ROLES = ["limitedServices", "limitedNodePorts", "limits"] as const satisfies readonly Role[];
+type LimitRole = (typeof LIMIT_ROLES)[number];
+type ConstantRole = Exclude<Role, CarriedRole | LimitRole>;
 
 /** The element sets that services fill, by role; `endpoints` by shard. */
-export type ElementSets = Readonly<Record<Exclude<Role, CarriedRole | LimitRole>, ElementSet>> &
-  Readonly<Partial<Record<CarriedRole, ElementSet>>> & { readonly endpoints: readonly ElementSet[] };
-
-/** Only there where connections are counted. */
-export type CarriedRole = "servicesCarried" | "nodePortsCarried";
-
-/** Only there where connections are limited (limit-chains.ts). */
-export type LimitRole = "limitedServices" | "limitedNodePorts" | "limits";
-export type LimitMaps = Readonly<Record<LimitRole, ElementSet>>;
+export type ElementSets = Readonly<Record<ConstantRole, ElementSet>> &
+  Readonly<Partial<Record<CarriedRole, ElementSet>>> &
+  Partial<Record<LimitRole, ElementSet | undefined>> & { readonly endpoints: readonly ElementSet[] };
 
 /** What is counted, and who keeps what the maps of services cannot (connection-counts.ts). */
-export interface Counting extends Pick<Counters, "missed" | "gone"> {
+interface Counting extends Pick<Counters, "missed" | "gone"> {
   readonly counters: ServiceCounters;
 }
 
-export const NOT_COUNTING: Counting = { counters: "off" };
+/** What the maps of services count: connections of each VIP and node port, those of each endpoint too, or nothing. */
+export const SERVICE_COUNTERS = ["service", "endpoint", "off"] as const;
+export type ServiceCounters = (typeof SERVICE_COUNTERS)[number];
+
+/** The sets in which VIPs are looked up, and those for node ports; `cluster` and `local` are of policy Local. */
+export const OF_VIPS = {
+  nodePort: false,
+  key: ["daddr", "l4proto", "dport"],
+  services: "services",
+  cluster: "servicesCluster",
+  local: "servicesLocal",
+  noEndpoints: "noEndpointServices",
+  resets: "resetServices",
+  limited: "limitedServices",
+  carried: "servicesCarried",
+} as const;
+
+export const OF_NODE_PORTS = {
+  nodePort: true,
+  key: ["l4proto", "dport"],
+  services: "nodePorts",
+  cluster: "nodePortsCluster",
+  local: "nodePortsLocal",
+  noEndpoints: "noEndpointNodePorts",
+  resets: "resetNodePorts",
+  limited: "limitedNodePorts",
+  carried: "nodePortsCarried",
+} as const;
+
+export type AddressRoles = typeof OF_VIPS | typeof OF_NODE_PORTS;
 
 const LIST = "1 cluster, 2 masqueraded, 3 local, 4 by source, 5-7 affinity; +8: node port";
 
-function verdicts(set: string, key: readonly FieldType[], comment: string): SetSpec {
-  return { set, key, data: "verdict", size: "auto", comment };
-}
-
-function addressType(family: IpFamily): FieldType {
-  return family === "ip" ? "ipv4_addr" : "ipv6_addr";
-}
-
-function serviceKey(family: IpFamily): readonly FieldType[] {
-  return [addressType(family), "inet_proto", "inet_service"];
-}
+type Spec = Omit<SetSpec, "set">;
 
 const NODE_PORT_KEY: readonly FieldType[] = ["inet_proto", "inet_service"];
 
-export function limitMapSpecs(family: IpFamily): Readonly<Record<LimitRole, SetSpec>> {
-  const limited = (set: string, key: readonly FieldType[]): SetSpec => {
-    return { set, key, data: ["classid"], size: "auto", comment: "number that connections are limited by" };
-  };
-  return {
-    limitedServices: limited(SetName.limitedServices, serviceKey(family)),
-    limitedNodePorts: limited(SetName.limitedNodePorts, NODE_PORT_KEY),
-    limits: verdicts(SetName.limits, ["classid"], "chain that limits the service port with this number"),
-  };
+function serviceKey(family: IpFamily): readonly FieldType[] {
+  return [addressType(family), ...NODE_PORT_KEY];
+}
+
+export function addressType(family: IpFamily): FieldType {
+  return family === "ip" ? "ipv4_addr" : "ipv6_addr";
+}
+
+function verdicts(key: readonly FieldType[], comment: string): Spec {
+  return { key, data: "verdict", size: "auto", comment };
+}
+
+/** Whether a VIP's element goes on counting: what it counts is another thing with policy Local. */
+function carriesCount(before: Uint8Array, after: Uint8Array): boolean {
+  return isBySource(unpackNumber(before)) === isBySource(unpackNumber(after));
 }
 
 export function setSpecs(
   family: IpFamily,
-  { counters, missed, gone }: Counting = NOT_COUNTING,
-): Readonly<
-  Record<Exclude<Role, CarriedRole | LimitRole>, SetSpec> &
-    Partial<Record<CarriedRole, SetSpec>> & { endpoints: readonly SetSpec[] }
-> {
-  const carrying = { carries: carriesCount, ...(missed && { missed }) };
-  const ofLists = counters === "off" ? {} : { counters: carrying };
-  const ofServices = counters === "off" ? {} : { counters: { ...carrying, ...(gone && { gone }) } };
-  /** No packet looks here. */
-  const carried = (set: string, key: readonly FieldType[]): SetSpec => {
-    const comment = "connections that came while an element was replaced, which the new one does not count";
-    return { set, key, data: ["mark"], comment };
-  };
-  /** An element that has another endpoint begins anew. */
-  const ofEndpoints = counters === "endpoint" ? { counters: { carries: () => false } } : {};
-  const lists = (set: string, key: readonly FieldType[], comment: string): SetSpec => {
-    return { set, key, data: ["classid"], size: "auto", ...ofLists, comment };
-  };
+  { counters, missed, gone }: Counting = { counters: "off" },
+): Readonly<Record<ConstantRole | "endpoints", Spec> & Partial<Record<CarriedRole, Spec>>> {
   const address = addressType(family);
   const service = serviceKey(family);
   const nodePort = NODE_PORT_KEY;
+  const carrying = { carries: carriesCount, ...(missed && { missed }) };
+  const ofLists = counters === "off" ? {} : { counters: carrying };
+  const ofServices = counters === "off" ? {} : { counters: { ...carrying, ...(gone && { gone }) } };
+  /** An element that has another endpoint begins anew. */
+  const ofEndpoints = counters === "endpoint" ? { counters: { carries: () => false } } : {};
+  /** No packet looks here. */
+  const carried = (key: readonly FieldType[]): Spec => {
+    const comment = "connections that came while an element was replaced, which the new one does not count";
+    return { key, data: ["mark"], comment };
+  };
+  const lists = (key: readonly FieldType[], comment: string): Spec => {
+    return { key, data: ["classid"], size: "auto", ...ofLists, comment };
+  };
   /** Of a service's lists: what packets may still draw goes after a grace period. */
-  const endpoints = (set: string, key: readonly FieldType[], comment: string): SetSpec => {
+  const endpoints = (key: readonly FieldType[], comment: string): Spec => {
     const data: readonly FieldType[] = [address, "inet_service"];
-    return { set, key: [...key, "index"], data, size: "auto", deferLeftovers: true, ...ofEndpoints, comment };
+    return { key: [...key, "index"], data, size: "auto", deferLeftovers: true, ...ofEndpoints, comment };
   };
   /** What is not here is forgotten by all clients, at once. */
-  const numbered = (set: string): SetSpec => {
-    const comment = "ClientIP affinity: endpoint of each number that clients are remembered with";
-    return { set, key: ["classid"], data: [address, "inet_service"], size: "auto", ...ofEndpoints, comment };
+  const numbered: Spec = {
+    key: ["classid"],
+    data: [address, "inet_service"],
+    size: "auto",
+    ...ofEndpoints,
+    comment: "ClientIP affinity: endpoint of each number that clients are remembered with",
+  };
+  const resets = (key: readonly FieldType[], what: string): Spec => {
+    return { key, size: "auto", comment: `${what} that reset connections to removed endpoints` };
   };
   const forPods = "policy Local: list for pods and the node";
   const forOthers = "policy Local: list for everybody else";
+  const noEndpoints = (what: string): string => `vmap to drop or reject packets to ${what} with no endpoints`;
   return {
-    clusterIPs: { set: SetName.clusterIPs, key: [address], size: "auto", comment: "Active ClusterIPs" },
-    nodePortIPs: { set: SetName.nodePortIPs, key: [address], comment: "IPs that accept NodePort traffic" },
+    clusterIPs: { key: [address], size: "auto", comment: "Active ClusterIPs" },
+    nodePortIPs: { key: [address], comment: "IPs that accept NodePort traffic" },
     hairpin: {
-      set: SetName.hairpin,
-      key: [address, address, "inet_proto", "inet_service"],
+      key: [address, ...service],
       size: "auto",
       deferLeftovers: true,
       comment: "service hairpin connections",
     },
-    noEndpointServices: verdicts(
-      SetName.noEndpointServices,
-      service,
-      "vmap to drop or reject packets to services with no endpoints",
-    ),
-    noEndpointNodePorts: verdicts(
-      SetName.noEndpointNodePorts,
-      nodePort,
-      "vmap to drop or reject packets to service nodeports with no endpoints",
-    ),
-    firewallIPs: verdicts(SetName.firewallIPs, service, "destinations that are subject to LoadBalancerSourceRanges"),
-    services: {
-      ...lists(SetName.services, service, `15:3 = list 1, endpoints-5, 3 (hex) endpoints; ${LIST}`),
-      ...ofServices,
-    },
-    servicesCluster: lists(SetName.servicesCluster, service, forPods),
-    servicesLocal: lists(SetName.servicesLocal, service, forOthers),
-    nodePorts: {
-      ...lists(SetName.nodePorts, nodePort, `90:3 = list 1 of a node port, 3 (hex) endpoints; ${LIST}`),
-      ...ofServices,
-    },
-    nodePortsCluster: lists(SetName.nodePortsCluster, nodePort, forPods),
-    nodePortsLocal: lists(SetName.nodePortsLocal, nodePort, forOthers),
+    noEndpointServices: verdicts(service, noEndpoints("services")),
+    noEndpointNodePorts: verdicts(nodePort, noEndpoints("service nodeports")),
+    firewallIPs: verdicts(service, "destinations that are subject to LoadBalancerSourceRanges"),
+    services: { ...lists(service, `15:3 = list 1, endpoints-5, 3 (hex) endpoints; ${LIST}`), ...ofServices },
+    servicesCluster: lists(service, forPods),
+    servicesLocal: lists(service, forOthers),
+    nodePorts: { ...lists(nodePort, `90:3 = list 1 of a node port, 3 (hex) endpoints; ${LIST}`), ...ofServices },
+    nodePortsCluster: lists(nodePort, forPods),
+    nodePortsLocal: lists(nodePort, forOthers),
     // A packet that has found the value before a new start looks here after it. The chain of a service port's own goes at once.
     dispatch: {
-      ...verdicts(SetName.dispatch, ["classid"], "chain that draws from such a list"),
+      ...verdicts(["classid"], "chain that draws from such a list"),
       deferLeftovers: (key) => !isSticky(unpackNumber(key)),
     },
     stickyDraws: {
-      set: SetName.stickyDraws,
       key: ["classid", "index"],
       data: ["classid"],
       size: "auto",
       deferLeftovers: true,
       comment: "ClientIP affinity: number of the endpoint at each index of a list",
     },
-    stickyCluster: numbered(SetName.stickyCluster),
-    stickyLocal: numbered(SetName.stickyLocal),
-    nodePortEndpoints: endpoints(SetName.nodePortEndpoints, nodePort, "endpoint at each index of a node port's lists"),
-    endpoints: Array.from({ length: SHARDS }, (_, shard) =>
-      endpoints(endpointsName(shard), service, "endpoint at each index of a service's lists"),
-    ),
-    serviceCIDRs: { set: SetName.serviceCIDRs, key: [address], interval: true, comment: "ServiceCIDRs" },
-    resetServices: {
-      set: SetName.resetServices,
-      key: service,
-      size: "auto",
-      comment: "services that reset connections to removed endpoints",
-    },
-    resetNodePorts: {
-      set: SetName.resetNodePorts,
-      key: nodePort,
-      size: "auto",
-      comment: "node ports of services that reset connections to removed endpoints",
-    },
-    ...(counters !== "off" && {
-      servicesCarried: carried(SetName.servicesCarried, service),
-      nodePortsCarried: carried(SetName.nodePortsCarried, nodePort),
-    }),
+    stickyCluster: numbered,
+    stickyLocal: numbered,
+    nodePortEndpoints: endpoints(nodePort, "endpoint at each index of a node port's lists"),
+    endpoints: endpoints(service, "endpoint at each index of a service's lists"),
+    serviceCIDRs: { key: [address], interval: true, comment: "ServiceCIDRs" },
+    resetServices: resets(service, "services"),
+    resetNodePorts: resets(nodePort, "node ports of services"),
+    ...(counters !== "off" && { servicesCarried: carried(service), nodePortsCarried: carried(nodePort) }),
+  };
+}
+
+/** Declares all sets that every table of the family has, and returns them. */
+export function declareSets(table: TableDeclarations, family: IpFamily, counting: Counting): ElementSets {
+  const declared = Object.entries(setSpecs(family, counting)).map(([role, spec]) => [
+    role,
+    role === "endpoints"
+      ? Array.from({ length: SHARDS }, (_, shard) => table.set({ ...spec, set: endpointsName(shard) }))
+      : table.set({ ...spec, set: SetName[role as Role] }),
+  ]);
+  return Object.fromEntries(declared) as ElementSets;
+}
+
+/** Of the maps that lead to the chains of limits. */
+export function limitMapSpecs(family: IpFamily): Readonly<Record<LimitRole, Spec>> {
+  const limited = (key: readonly FieldType[]): Spec => {
+    return { key, data: ["classid"], size: "auto", comment: "number that connections are limited by" };
+  };
+  return {
+    limitedServices: limited(serviceKey(family)),
+    limitedNodePorts: limited(NODE_PORT_KEY),
+    limits: verdicts(["classid"], "chain that limits the service port with this number"),
   };
 }

@@ -4,7 +4,7 @@
  */
 import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
-import type { Field, Match, Rule, SetSpec, Statement, TableDeclarations } from "../table/index.js";
+import type { Match, Rule, Statement, TableDeclarations } from "../table/index.js";
 import {
   declareAnswers,
   followingRules,
@@ -14,11 +14,11 @@ import {
   sourceForRouting,
   toLocalhost,
 } from "./localhost.js";
-import type { ServiceCounters } from "./service-counters.js";
 import { bySource, ENDPOINT_NUMBERS } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse } from "./on-demand.js";
-import { type Counting, type ElementSets, setSpecs } from "./sets.js";
+import { type AddressRoles, OF_NODE_PORTS, OF_VIPS, type ServiceCounters } from "./sets.js";
+import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
 
 /** What tells traffic of this node's pods from other traffic, for one family. */
 export type LocalDetector =
@@ -50,28 +50,20 @@ export interface SkeletonOptions extends RulesetOptions {
   readonly serviceCIDR?: string;
 }
 
-const SERVICE_KEY: readonly Field[] = ["daddr", "l4proto", "dport"];
-const NODE_PORT_KEY: readonly Field[] = ["l4proto", "dport"];
-
-export const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "jump", chain } });
-export const goto = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "goto", chain } });
-const drop: Statement = { action: "verdict", verdict: { verdict: "drop" } };
 const stateNew: Statement = { match: "ct-state", states: ["new"] };
-const reject: Statement = { action: "reject" };
-const reset: Statement = { action: "reject", with: "tcp-reset" };
 const masquerade: Statement = { action: "masquerade", fullyRandom: true };
-const rule = (...statements: Statement[]): Rule => ({ statements });
 
-/** A list value travels as the packet's priority (list-values.ts): from here on it is none again. */
-export const resetPriority: Statement = { action: "set-priority", value: 0 };
 const dispatch: Statement = { action: "vmap", key: ["priority"], map: SetName.dispatch };
-const listOf = (key: readonly Field[], map: string): Statement => ({ action: "priority-map", key, map });
-
-/** Sets the masquerade bit on the packet; postrouting clears it and masquerades. */
-export function markForMasquerade(bit: number): Statement {
-  const value = (1 << bit) >>> 0;
-  return { action: "set-mark", mask: value, value };
-}
+const listOf = ({ key }: AddressRoles, role: keyof typeof SetName): Statement => ({
+  action: "priority-map",
+  key,
+  map: SetName[role],
+});
+const policyOf = ({ nodePort }: AddressRoles): Rule =>
+  rule(
+    { match: "priority", value: bySource(nodePort) },
+    goto(nodePort ? ChainName.nodePortLocal : ChainName.externalLocal),
+  );
 
 function detectorMatch(detector: LocalDetector, negate: boolean): Match | undefined {
   switch (detector.kind) {
@@ -92,6 +84,13 @@ function nodePortMatch(options: SkeletonOptions, input: boolean): Statement[] {
   return input ? [notLoopback] : [{ match: "address-type", direction: "destination", type: "local" }, notLoopback];
 }
 
+const ADDRESSES = [OF_VIPS, OF_NODE_PORTS] as const;
+
+/** What a packet has to match before its look-up: of a VIP, the key says all. */
+function addressMatch(options: SkeletonOptions, { nodePort }: AddressRoles): Statement[] {
+  return nodePort ? nodePortMatch(options, false) : [];
+}
+
 function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   const toClusterIP: Match = { match: "in-set", key: ["daddr"], set: SetName.clusterIPs };
   const mark = markForMasquerade(options.masqueradeBit);
@@ -101,22 +100,20 @@ function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   // The source first: it takes no look-up.
   else if (notLocal !== undefined) rules.push(rule(notLocal, toClusterIP, mark));
   // `dispatch` cannot lead to the chains that go by source: they use it themselves, and the kernel would see a loop.
-  const fromSource = (nodePort: boolean, chain: string): Rule =>
-    rule({ match: "priority", value: bySource(nodePort) }, goto(chain));
-  rules.push(rule(listOf(SERVICE_KEY, SetName.services), dispatch), fromSource(false, ChainName.externalLocal));
+  rules.push(rule(listOf(OF_VIPS, "services"), dispatch), policyOf(OF_VIPS));
   if (inUse.has("nodePorts")) {
-    rules.push(rule(...nodePortMatch(options, false), listOf(NODE_PORT_KEY, SetName.nodePorts), dispatch));
-    rules.push(fromSource(true, ChainName.nodePortLocal));
+    rules.push(rule(...nodePortMatch(options, false), listOf(OF_NODE_PORTS, "nodePorts"), dispatch));
+    rules.push(policyOf(OF_NODE_PORTS));
   }
   return rules;
 }
 
 /** From this node alone: what comes in by a wire for a loopback address is no one's. Masqueraded, whichever list it draws from. */
 function localhostRules(localhost: LocalhostNodePorts, masqueradeBit: number): Rule[] {
-  const found = listOf(NODE_PORT_KEY, SetName.nodePorts);
+  const found = listOf(OF_NODE_PORTS, "nodePorts");
   const rules = [
     rule(found, markForMasquerade(masqueradeBit), sourceForRouting(localhost), dispatch),
-    rule({ match: "priority", value: bySource(true) }, goto(ChainName.nodePortLocal)),
+    policyOf(OF_NODE_PORTS),
   ];
   // Twice, as TO_SERVICES.
   return [...rules, ...rules];
@@ -125,12 +122,9 @@ function localhostRules(localhost: LocalhostNodePorts, masqueradeBit: number): R
 /** Ahead of TO_SERVICES, as a packet that comes there a second time must not count twice. */
 function limitRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   const limit: Statement = { action: "vmap", key: ["priority"], map: SetName.limits };
-  const rules: Rule[] = [];
-  if (inUse.has("limitedServices")) rules.push(rule(listOf(SERVICE_KEY, SetName.limitedServices), limit));
-  if (inUse.has("limitedNodePorts")) {
-    rules.push(rule(...nodePortMatch(options, false), listOf(NODE_PORT_KEY, SetName.limitedNodePorts), limit));
-  }
-  return rules;
+  return ADDRESSES.filter(({ limited }) => inUse.has(limited)).map((roles) =>
+    rule(...addressMatch(options, roles), listOf(roles, roles.limited), limit),
+  );
 }
 
 /**
@@ -152,16 +146,11 @@ const TO_SERVICES: readonly Rule[] = [
  * externalTrafficPolicy Local: pods draw from the cluster list, the node too but masqueraded, all others from the local list. A list without
  * endpoints is in no map, and the next rule is tried. Each packet that is rewritten is found in one of the two: they count (connection-counts.ts).
  */
-function localPolicyRules(
-  options: SkeletonOptions,
-  key: readonly Field[],
-  clusterLists: string,
-  localLists: string,
-): Rule[] {
+function localPolicyRules(options: SkeletonOptions, roles: AddressRoles): Rule[] {
   const fromPod = detectorMatch(options.detector, false);
   const notFromPod = detectorMatch(options.detector, true);
   const fromNode: Match = { match: "address-type", direction: "source", type: "local" };
-  const cluster = listOf(key, clusterLists);
+  const cluster = listOf(roles, roles.cluster);
   return [
     ...(fromPod === undefined ? [] : [rule(fromPod, cluster, dispatch)]),
     rule(
@@ -171,7 +160,7 @@ function localPolicyRules(
       markForMasquerade(options.masqueradeBit),
       dispatch,
     ),
-    rule(listOf(key, localLists), dispatch),
+    rule(listOf(roles, roles.local), dispatch),
   ];
 }
 
@@ -181,25 +170,20 @@ function localPolicyRules(
  * error as its end. Before DNAT, so that it is the service's address still, and needs no route to it.
  */
 function resetRules(options: SkeletonOptions, inUse: InUse): Rule[] {
-  const notOpening: Match = { match: "tcp-flags", among: ["syn"], set: [] };
-  const resetTo = (...to: Statement[]): Rule => rule(stateNew, notOpening, ...to, reset);
-  const rules: Rule[] = [];
-  if (inUse.has("resetServices")) {
-    rules.push(resetTo({ match: "in-set", key: SERVICE_KEY, set: SetName.resetServices }));
-  }
-  if (inUse.has("resetNodePorts")) {
-    const toNodePort: Match = { match: "in-set", key: NODE_PORT_KEY, set: SetName.resetNodePorts };
-    rules.push(resetTo(...nodePortMatch(options, false), toNodePort));
-  }
-  return rules;
+  return ADDRESSES.filter(({ resets }) => inUse.has(resets)).map((roles) =>
+    resetTo(roles, ...addressMatch(options, roles)),
+  );
 }
 
 /** The same of node ports on loopback addresses, where this node sends. */
 function localhostResets({ localhost }: SkeletonOptions, inUse: InUse): Rule[] {
   if (localhost === undefined || !inUse.has("resetNodePorts")) return [];
+  return [resetTo(OF_NODE_PORTS, toLocalhost(localhost))];
+}
+
+function resetTo({ key, resets }: AddressRoles, ...to: readonly Statement[]): Rule {
   const notOpening: Match = { match: "tcp-flags", among: ["syn"], set: [] };
-  const toNodePort: Match = { match: "in-set", key: NODE_PORT_KEY, set: SetName.resetNodePorts };
-  return [rule(stateNew, notOpening, toLocalhost(localhost), toNodePort, reset)];
+  return rule(stateNew, notOpening, ...to, { match: "in-set", key, set: SetName[resets] }, reset);
 }
 
 function postroutingRules(bit: number): Rule[] {
@@ -224,16 +208,6 @@ function numberedRules(map: string): Rule[] {
   );
 }
 
-/** Declares all shared sets of one family in `table`, and returns them. */
-export function declareSets(table: TableDeclarations, family: IpFamily, counting?: Counting): ElementSets {
-  return Object.fromEntries(
-    Object.entries(setSpecs(family, counting)).map(([role, spec]: [string, SetSpec | readonly SetSpec[]]) => [
-      role,
-      "set" in spec ? table.set(spec) : spec.map((shard) => table.set(shard)),
-    ]),
-  ) as unknown as ElementSets;
-}
-
 /** Declares the constant chains (again, after an option changed), and those rules on demand that are in use. */
 export function declareSkeleton(table: TableDeclarations, options: SkeletonOptions, inUse: InUse): void {
   // Chains that others jump to come first: a jump to a chain must find it.
@@ -242,14 +216,8 @@ export function declareSkeleton(table: TableDeclarations, options: SkeletonOptio
     rules: [rule(reject)],
     comment: "helper for @no-endpoint-services / @no-endpoint-nodeports",
   });
-  table.chain({
-    chain: ChainName.externalLocal,
-    rules: localPolicyRules(options, SERVICE_KEY, SetName.servicesCluster, SetName.servicesLocal),
-  });
-  table.chain({
-    chain: ChainName.nodePortLocal,
-    rules: localPolicyRules(options, NODE_PORT_KEY, SetName.nodePortsCluster, SetName.nodePortsLocal),
-  });
+  table.chain({ chain: ChainName.externalLocal, rules: localPolicyRules(options, OF_VIPS) });
+  table.chain({ chain: ChainName.nodePortLocal, rules: localPolicyRules(options, OF_NODE_PORTS) });
   table.chain({ chain: ChainName.stickyCluster, rules: numberedRules(SetName.stickyCluster) });
   table.chain({ chain: ChainName.stickyLocal, rules: numberedRules(SetName.stickyLocal) });
   table.chain({ chain: ChainName.services, rules: serviceRules(options, inUse) });
@@ -282,7 +250,7 @@ function declareFilters(table: TableDeclarations, options: SkeletonOptions, inUs
     else table.chain({ chain, base: { type: "filter", hook, priority }, rules });
   };
   const noEndpointServices = inUse.has("noEndpointServices")
-    ? [rule({ action: "vmap", key: SERVICE_KEY, map: SetName.noEndpointServices })]
+    ? [rule({ action: "vmap", key: OF_VIPS.key, map: SetName.noEndpointServices })]
     : [];
   /** Rules for new connections alone, for which every other packet pays once. */
   const check = (chain: string, rules: readonly Rule[]): Rule[] => {
@@ -295,7 +263,7 @@ function declareFilters(table: TableDeclarations, options: SkeletonOptions, inUs
   };
 
   const firewall = inUse.has("firewallIPs")
-    ? [rule(stateNew, { action: "vmap", key: SERVICE_KEY, map: SetName.firewallIPs })]
+    ? [rule(stateNew, { action: "vmap", key: OF_VIPS.key, map: SetName.firewallIPs })]
     : [];
   const resets = resetRules(options, inUse);
   const early = Priority.dstnat - 10;
@@ -311,7 +279,7 @@ function declareFilters(table: TableDeclarations, options: SkeletonOptions, inUs
     ...resets,
     ...localhostResets(options, inUse),
   ]);
-  const noEndpoint: Statement = { action: "vmap", key: NODE_PORT_KEY, map: SetName.noEndpointNodePorts };
+  const noEndpoint: Statement = { action: "vmap", key: OF_NODE_PORTS.key, map: SetName.noEndpointNodePorts };
   const noEndpointNodePorts = inUse.has("noEndpointNodePorts")
     ? [
         rule(...nodePortMatch(options, true), noEndpoint),

@@ -29,7 +29,7 @@ function view(...claims: readonly string[]): ServicePortView {
 }
 
 const had = (...claims: readonly string[]): ServiceState => [
-  { view: view(...claims), cluster: NO_ENDPOINTS, local: NO_ENDPOINTS, own: [] },
+  { view: view(...claims), cluster: NO_ENDPOINTS, local: NO_ENDPOINTS },
 ];
 
 /** Nobody has anything now. */
