@@ -11,7 +11,7 @@ import type { ApplyOptions, ApplyResult, Clock, Drift, Insertion, TableOptions }
 import type { Period } from "./sync/announcements.js";
 import { CheckSchedule } from "./sync/check-schedule.js";
 import { insertionDrift, joined } from "./sync/drift.js";
-import { CommitFailure, TableError, toTableError } from "./sync/results.js";
+import { causeOf, CommitFailure, TableError, toTableError } from "./sync/results.js";
 import { Insertions, type OpenTarget } from "./sync/insertions.js";
 import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { type CheckOutcome, TableCheck } from "./sync/check.js";
@@ -222,9 +222,7 @@ export class Table extends DeclaredTable {
       try {
         return await this.#destroyOnce();
       } catch (error) {
-        throw error instanceof CommitFailure
-          ? toTableError(this.#options.name, error.kernelError, error.faulty)
-          : toTableError(this.#options.name, error);
+        throw toTableError(this.#options.name, error);
       } finally {
         this.#insertions.invalidate();
       }
@@ -283,10 +281,9 @@ export class Table extends DeclaredTable {
           ...(resynced === undefined ? {} : { resynced }),
           ...(drift === undefined ? {} : { drift }),
         };
-      } catch (error) {
-        const failure = error instanceof CommitFailure ? error.kernelError : error;
-        const faulty = error instanceof CommitFailure ? error.faulty : [];
-        if (retry < MAX_RETRIES && (await this.#isStillRight(failure, reading, period))) {
+      } catch (failure) {
+        const { error, faulty } = causeOf(failure);
+        if (retry < MAX_RETRIES && (await this.#isStillRight(error, reading, period))) {
           // Written on what was read, without expecting anything: what another process does to the table now shows in events.
           readWhole = false;
           continue;
@@ -297,8 +294,8 @@ export class Table extends DeclaredTable {
           if (retry < MAX_RETRIES) continue;
         }
         const busy = readWhole && this.#quirks.noteBusy(faulty, (chain) => this.desired.chains.has(chain));
-        if (!(busy || this.#mayRetry(failure, readWhole, repair)) || retry >= MAX_RETRIES) {
-          throw toTableError(this.#options.name, failure, faulty);
+        if (!(busy || this.#mayRetry(error, readWhole, repair)) || retry >= MAX_RETRIES) {
+          throw toTableError(this.#options.name, failure);
         }
       } finally {
         period?.end();
@@ -342,23 +339,21 @@ export class Table extends DeclaredTable {
   }
 
   #whatRemains(): Pick<ApplyResult, "applyAgainMs" | "deferred" | "busy"> {
-    let next = this.#checks.next;
-    const leftovers = this.#leftovers;
-    if (typeof leftovers === "object") next = Math.min(next ?? leftovers.due, leftovers.due);
+    const now = this.#clock.now();
+    let next = Math.min(this.#checks.next ?? Infinity, this.#insertions.retryAt(now) ?? Infinity);
+    if (typeof this.#leftovers === "object") next = Math.min(next, this.#leftovers.due);
     const { sets, watched } = this.desired;
     for (const name of watched) {
       const elements = sets.get(name);
       const due = elements?.nextDue;
-      if (due !== undefined && (next === undefined || due < next)) next = due;
+      if (due !== undefined && due < next) next = due;
       // Nothing is left to do: it comes back when something is.
       if (elements === undefined || (elements.known && due === undefined && !elements.dirty)) watched.delete(name);
     }
     const { deferred } = this.#insertions;
-    const retryAt = this.#insertions.retryAt(this.#clock.now());
-    if (retryAt !== undefined) next = Math.min(next ?? retryAt, retryAt);
     const busy = [...this.#quirks.busyChains].filter((chain) => !this.desired.chains.has(chain));
     return {
-      ...(next === undefined ? {} : { applyAgainMs: Math.max(0, Math.ceil(next - this.#clock.now())) }),
+      ...(next === Infinity ? {} : { applyAgainMs: Math.max(0, Math.ceil(next - now)) }),
       ...(deferred.length === 0 ? {} : { deferred }),
       ...(busy.length === 0 ? {} : { busy }),
     };
@@ -403,11 +398,6 @@ export class Table extends DeclaredTable {
     return table !== undefined && fateOf(table, this.#observed.own, this.#kernel.portId) === "theirs";
   }
 
-  #checkOwner(): void {
-    const { table } = this.#observed.state;
-    if (this.#isTheirs(table)) throw this.#notOurs(table);
-  }
-
   #notOurs({ owner }: TableFacts): TableError {
     const { family, name } = this.#options;
     const message =
@@ -423,7 +413,8 @@ export class Table extends DeclaredTable {
 
   /** @param written gets the result of each transaction, at least one: also of those before the one that failed. */
   async #applyOnce(written: ApplyResult[], expectGeneration: number | undefined, repair: boolean): Promise<void> {
-    this.#checkOwner();
+    const { table } = this.#observed.state;
+    if (this.#isTheirs(table)) throw this.#notOurs(table);
     const { open, drift } = await this.#insertions.read(this.#kernel, this.ref, repair);
     this.#drift = joined(this.#drift, insertionDrift(drift));
     await this.#observed.readUnknownSets();

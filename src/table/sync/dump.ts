@@ -32,7 +32,7 @@ export interface KernelState {
 export interface KernelChain {
   base: BaseChain | undefined;
   readonly comment: string | undefined;
-  rules: KernelRule[];
+  rules: readonly KernelRule[];
 }
 
 export interface KernelRule extends ComparableRule {
@@ -122,9 +122,7 @@ async function readOnce(
   state.table = { flags: table.flags, ...(table.owner === undefined ? {} : { owner: table.owner }) };
   const sets = await kernel.sets(ref);
   const named = sets.filter((set) => (set.flags & SetFlag.anonymous) === 0);
-  for (const chain of await readChains(kernel, ref, table.use - named.length, options.likelyChains)) {
-    state.chains.set(chain.chain, { base: chain.base, comment: commentOf(chain.userdata), rules: [] });
-  }
+  const chains = await readChains(kernel, ref, table.use - named.length, options.likelyChains);
   const rules = await kernel.rules(ref);
   const anonymous = await readAnonymous(
     kernel,
@@ -132,14 +130,16 @@ async function readOnce(
     sets,
     rules.filter((rule) => options.wantsChain(rule.chain)),
   );
-  for (const rule of rules) state.chains.get(rule.chain)?.rules.push(toKernelRule(rule, anonymous));
-  const unread: SetDump[] = [];
-  for (const set of sets) {
-    if ((set.flags & SetFlag.anonymous) !== 0) continue;
+  const byChain = Map.groupBy(rules, ({ chain }) => chain);
+  for (const { chain, base, userdata } of chains) {
+    const its = (byChain.get(chain) ?? []).map((rule) => toKernelRule(rule, anonymous));
+    state.chains.set(chain, { base, comment: commentOf(userdata), rules: its });
+  }
+  for (const set of named) {
     state.sets.set(set.set, set);
     if (set.count !== undefined) counts.set(set.set, set.count);
-    if (options.wantsElements(set)) unread.push(set);
   }
+  const unread = named.filter(options.wantsElements);
   const read = async (): Promise<void> => {
     for (let set = unread.pop(); set !== undefined; set = unread.pop()) {
       elements.set(set.set, await kernel.elements(ref, set));

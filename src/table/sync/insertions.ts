@@ -10,7 +10,7 @@ import { createHash } from "node:crypto";
 import { Backoff } from "../../base/backoff.js";
 import { KernelError } from "../../kernel/errors.js";
 import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../kernel/types.js";
-import type { Phases, RuleOp } from "./plan.js";
+import type { Origin, Phases, RuleOp } from "./plan.js";
 import { prepareRule, type PreparedRule } from "../rules/diff.js";
 import { printRule } from "../rules/statements.js";
 import { checkComment, checkName, commentOf } from "../rules/text.js";
@@ -60,11 +60,14 @@ export interface InsertionReading {
   readonly drift: readonly string[];
 }
 
-/** What in a chain stays where it is: so many of the first, so many of the last; the rest of ours goes and comes anew. */
+/** What in a chain stays where it is: so many of the first, so many of the last. */
 interface Placement {
   readonly head: number;
   readonly tail: number;
-  readonly comments: readonly (string | undefined)[];
+  /** What of ours is in between, and goes. */
+  readonly misplaced: readonly RuleInfo[];
+  /** The first rule behind the head that stays. */
+  readonly anchor: RuleInfo | undefined;
 }
 
 export class Insertions {
@@ -235,41 +238,33 @@ export class Insertions {
       comments.at(-1 - tail) === append[append.length - 1 - tail].comment
     )
       tail++;
-    // Only what is ours goes; the comments of others' rules are of no interest.
-    return {
-      head,
-      tail,
-      comments: rules.map((rule, i) => (this.#isOurs(rule) ? (comments[i] ?? "") : undefined)),
-    };
+    const between = rules.slice(head, rules.length - tail);
+    const misplaced = between.filter((rule) => this.#isOurs(rule));
+    const anchor = between.find((rule) => !misplaced.includes(rule)) ?? rules.at(rules.length - tail);
+    return { head, tail, misplaced, anchor };
   }
 
   #planTarget(item: OpenTarget, phases: Phases): void {
     const { target, insert, append, rules } = item;
     const { ref, chain } = target;
-    const { head, tail, comments } = this.#place(item, rules);
-    for (let i = head; i < rules.length - tail; i++) {
-      if (comments[i] !== undefined) phases.deleteRule(ref, chain, rules[i].handle, { kind: "rule", chain });
-    }
-    const anchor = rules
-      .slice(head)
-      .find((_, i) => head + i >= rules.length - tail || comments[head + i] === undefined);
-    const before = (handle: bigint | undefined): RuleOp =>
-      handle === undefined ? { op: "add", chain } : { op: "insert", chain, position: handle };
-    for (const { rule, comment } of insert.slice(head))
-      phases.addRule(ref, rule, before(anchor?.handle), { kind: "rule", chain }, comment);
-    const firstKept = tail === 0 ? undefined : rules[rules.length - tail].handle;
+    const { head, tail, misplaced, anchor } = this.#place(item, rules);
+    const origin: Origin = { kind: "rule", chain };
+    for (const { handle } of misplaced) phases.deleteRule(ref, chain, handle, origin);
+    const before = (next: RuleInfo | undefined): RuleOp =>
+      next === undefined ? { op: "add", chain } : { op: "insert", chain, position: next.handle };
+    for (const { rule, comment } of insert.slice(head)) phases.addRule(ref, rule, before(anchor), origin, comment);
+    const firstKept = rules.at(rules.length - tail);
     for (const { rule, comment } of append.slice(0, append.length - tail))
-      phases.addRule(ref, rule, before(firstKept), { kind: "rule", chain }, comment);
+      phases.addRule(ref, rule, before(firstKept), origin, comment);
   }
 
   #driftOf(target: Target, rules: readonly RuleInfo[] | undefined): string[] {
     const { ref, chain, insert, append } = target;
     const where = `chain ${chain} of table ${ref.family} ${ref.table}`;
     if (rules === undefined) return insert.length + append.length > 0 ? [`${where}: gone`] : [];
-    const { head, tail, comments } = this.#place(target, rules);
-    const misplaced = comments.slice(head, rules.length - tail).filter((comment) => comment !== undefined).length;
+    const { head, tail, misplaced } = this.#place(target, rules);
     const missing = insert.length - head + append.length - tail;
-    return missing + misplaced > 0 ? [`${where}: inserted rules missing or out of place`] : [];
+    return missing + misplaced.length > 0 ? [`${where}: inserted rules missing or out of place`] : [];
   }
 
   #isOurs({ userdata }: RuleInfo): boolean {

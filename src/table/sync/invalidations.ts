@@ -35,27 +35,26 @@ export interface Invalidation {
   readonly sets?: Iterable<string>;
 }
 
-/** What a read is to settle. */
+/** What invalidations add up to, and a read is to settle. */
 export interface InvalidationScope {
   /** Of the first invalidation. */
   readonly reason: string;
   readonly causes: ReadonlySet<InvalidationCause>;
   /** Sets whose elements are to be read; "all" of them otherwise. */
   readonly sets: "all" | ReadonlySet<string>;
-  /** What was observed before is a statement about the kernel, so that a difference was made by another process. */
-  readonly believed: boolean;
-}
-
-interface Sum {
-  readonly reason: string;
-  readonly causes: Set<InvalidationCause>;
-  readonly sets: Set<string> | "all";
   /** Latest generation of a change; undefined when one of them has none. */
   readonly latest: number | undefined;
 }
 
+const NOTHING: InvalidationScope = { reason: "", causes: new Set(), sets: new Set(), latest: undefined };
+
+/** Whether what was observed before is a statement about the kernel, so that a difference was made by another process. */
+export function believed({ causes }: InvalidationScope): boolean {
+  return !causes.has("first read") && !causes.has("outcome");
+}
+
 /** `b` came later. */
-function sumOf(a: Sum | undefined, b: Sum): Sum {
+function sumOf(a: InvalidationScope | undefined, b: InvalidationScope): InvalidationScope {
   if (a === undefined) return b;
   const isKnown = a.latest !== undefined && b.latest !== undefined;
   return {
@@ -67,8 +66,8 @@ function sumOf(a: Sum | undefined, b: Sum): Sum {
 }
 
 export class Invalidations {
-  #pending: Sum | undefined;
-  #reading: Sum | undefined;
+  #pending: InvalidationScope | undefined;
+  #reading: InvalidationScope | undefined;
   /** Everything up to this generation has been seen by a full read. */
   #covered: number | undefined;
 
@@ -101,8 +100,7 @@ export class Invalidations {
   begin(): InvalidationScope {
     this.#reading = this.#pending;
     this.#pending = undefined;
-    const { reason = "", causes = new Set<InvalidationCause>(), sets = new Set<string>() } = this.#reading ?? {};
-    return { reason, causes, sets, believed: !causes.has("first read") && !causes.has("outcome") };
+    return this.#reading ?? NOTHING;
   }
 
   /** The read is through; `covered`: it saw everything, elements of all sets included, up to that generation. */

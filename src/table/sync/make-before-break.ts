@@ -106,19 +106,11 @@ export class Outgoing {
   /** These are in force. They are noted while others are written: `settled` waits for that. Grace periods that begin with it end at `due`. */
   settle(sets: readonly OutgoingSet[], due: number, carried: CarriedBySet): void {
     for (const set of sets) this.#open.delete(set);
-    this.#settling = this.#settleAfter(this.#settling, sets, due, carried);
-  }
-
-  async #settleAfter(
-    former: Promise<void>,
-    sets: readonly OutgoingSet[],
-    due: number,
-    carried: CarriedBySet,
-  ): Promise<void> {
-    await former;
-    for (const { name, taken, change } of sets) {
-      if (change !== undefined) await taken?.settle(change, due, carried.get(name));
-    }
+    this.#settling = this.#settling.then(async () => {
+      for (const { name, taken, change } of sets) {
+        if (change !== undefined) await taken?.settle(change, due, carried.get(name));
+      }
+    });
   }
 
   settled(): Promise<void> {

@@ -3,7 +3,7 @@ import { TimeSlice } from "../../base/time-slice.js";
 import { SetFlag } from "../../kernel/constants.js";
 import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../kernel/types.js";
 import { Announcements, type Period } from "./announcements.js";
-import { Invalidations, type InvalidationScope } from "./invalidations.js";
+import { believed, Invalidations, type InvalidationScope } from "./invalidations.js";
 import { compareStructure, driftIsEmpty, DriftReport } from "./drift.js";
 import { dumpRules, dumpTable, unlessTorn, type TableDump } from "./dump.js";
 import type { ElementDrift, TrackedElements } from "../elements/element-set.js";
@@ -215,7 +215,7 @@ export class ObservedTable {
       if (!elements.known) this.#desired.watched.add(name);
     }
     this.#desired.markAll(state.chains.keys(), state.sets.keys());
-    return scope.believed ? report.finish() : undefined;
+    return believed(scope) ? report.finish() : undefined;
   }
 
   /** Whether the table has to be made anew, so that it does not matter what is in it. */

@@ -223,8 +223,7 @@ function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, phas
   pushChain(ref, desired, phases, undefined);
   addAll(ref, name, desired, phases);
   const { base, comment } = desired.spec;
-  const rules = desired.rules.map(withoutHandle);
-  phases.settle.push(() => void state.chains.set(name, { base, comment, rules }));
+  phases.settle.push(() => void state.chains.set(name, { base, comment, rules: desired.rules }));
 }
 
 function pushChain(ref: TableRef, { spec }: DesiredChain, phases: Phases, kernel: KernelChain | undefined): void {
@@ -248,7 +247,7 @@ function addAll(ref: TableRef, name: string, desired: DesiredChain, phases: Phas
 function rewriteRules(ref: TableRef, name: string, kernel: KernelChain, desired: DesiredChain, phases: Phases): void {
   flushRules(ref, name, kernel, phases);
   addAll(ref, name, desired, phases);
-  phases.settle.push(() => void (kernel.rules = desired.rules.map(withoutHandle)));
+  phases.settle.push(() => void (kernel.rules = desired.rules));
 }
 
 function editRules(ref: TableRef, chain: string, kernel: KernelChain, desired: DesiredChain, phases: Phases): void {
@@ -272,7 +271,7 @@ function editRules(ref: TableRef, chain: string, kernel: KernelChain, desired: D
       const position = positions.get(edit.to);
       const where: RuleOp = position === undefined ? { op: "add", chain } : { op: "insert", chain, position };
       phases.addRule(ref, desired.rules[edit.to], where, { kind: "rule", chain, ruleIndex: edit.to });
-      after.push(withoutHandle(desired.rules[edit.to]));
+      after.push(desired.rules[edit.to]);
     }
   }
   phases.settle.push(() => void (kernel.rules = after));
@@ -305,12 +304,4 @@ export function chainServes(kernel: KernelChain, { spec }: DesiredChain): boolea
 
 function samePolicy(a: BaseChain | undefined, b: BaseChain | undefined): boolean {
   return (a?.policy ?? "accept") === (b?.policy ?? "accept");
-}
-
-function withoutHandle(rule: PreparedRule): KernelRule {
-  return {
-    canonical: rule.canonical,
-    refs: rule.refs,
-    ...(rule.comment === undefined ? {} : { comment: rule.comment }),
-  };
 }

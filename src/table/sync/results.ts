@@ -1,18 +1,18 @@
 /** What an apply says of itself, and of what was at fault. */
+import { strideOf } from "../../kernel/element-batch.js";
 import { KernelError, type KernelErrorCode } from "../../kernel/errors.js";
 import type { CommitResult } from "../../kernel/types.js";
 import { joined } from "./drift.js";
 import { noCounts, type Counts, type PlannedOp } from "./plan.js";
 import type { ApplyResult, FaultyObject } from "../rules/types.js";
 
+/** Of two applies, one behind the other: what remains to be done is what the later one says. */
 export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
   const drift = joined(a.drift, b.drift);
   const resynced = a.resynced ?? b.resynced;
   return {
+    ...b,
     ...sumOf(a, b),
-    ...(b.applyAgainMs === undefined ? {} : { applyAgainMs: b.applyAgainMs }),
-    ...(b.deferred === undefined ? {} : { deferred: b.deferred }),
-    ...(b.busy === undefined ? {} : { busy: b.busy }),
     ...(resynced === undefined ? {} : { resynced }),
     ...(drift === undefined ? {} : { drift }),
   };
@@ -62,21 +62,13 @@ export function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): Fa
     const planned = ops[fault.op];
     if (planned === undefined) return [];
     const { op, origin } = planned;
-    const batch = op.kind === "elements" && op.op !== "flush" ? op.elements : undefined;
-    const stride = batch === undefined ? 0 : batch.bytes.length / batch.count;
-    const key =
-      batch === undefined || fault.element === undefined || origin.kind !== "element"
-        ? undefined
-        : batch.bytes.slice(fault.element * stride, fault.element * stride + batch.keyLen);
-    return [
-      {
-        ...origin,
-        ...(key === undefined ? {} : { key }),
-        errno: fault.errno,
-        position: fault.op,
-        ...(fault.text === undefined ? {} : { text: fault.text }),
-      },
-    ];
+    const { errno, element, text } = fault;
+    const object = { ...origin, errno, position: fault.op, ...(text === undefined ? {} : { text }) };
+    if (op.kind !== "elements" || op.op === "flush" || origin.kind !== "element" || element === undefined)
+      return [object];
+    const { bytes, keyLen } = op.elements;
+    const at = element * strideOf(op.elements);
+    return [{ ...object, key: bytes.slice(at, at + keyLen) }];
   });
 }
 
@@ -101,6 +93,7 @@ export class TableError extends Error {
   }
 }
 
+/** A transaction was refused. */
 export class CommitFailure extends Error {
   constructor(
     readonly kernelError: KernelError,
@@ -110,8 +103,15 @@ export class CommitFailure extends Error {
   }
 }
 
-export function toTableError(table: string, error: unknown, faulty: readonly FaultyObject[] = []): TableError {
-  if (error instanceof TableError) return error;
+/** What the kernel said, and of which objects. */
+export function causeOf(failure: unknown): { readonly error: unknown; readonly faulty: readonly FaultyObject[] } {
+  if (failure instanceof CommitFailure) return { error: failure.kernelError, faulty: failure.faulty };
+  return { error: failure, faulty: [] };
+}
+
+export function toTableError(table: string, failure: unknown): TableError {
+  if (failure instanceof TableError) return failure;
+  const { error, faulty } = causeOf(failure);
   if (!(error instanceof KernelError))
     return new TableError("system", `${table}: ${String(error)}`, faulty, { cause: error });
   const objects = faulty.map(describeFault).join("; ");
@@ -121,11 +121,10 @@ export function toTableError(table: string, error: unknown, faulty: readonly Fau
 }
 
 function describeFault(fault: FaultyObject): string {
-  const where = [
-    fault.chain !== undefined ? `chain ${fault.chain}` : undefined,
-    fault.ruleIndex !== undefined ? `rule ${fault.ruleIndex}` : undefined,
-    fault.set !== undefined ? `set ${fault.set}` : undefined,
-    fault.key !== undefined ? `element 0x${Buffer.from(fault.key).toString("hex")}` : undefined,
-  ].filter((part) => part !== undefined);
+  const { chain, ruleIndex: rule, set, key } = fault;
+  const element = key && `0x${Buffer.from(key).toString("hex")}`;
+  const where = Object.entries({ chain, rule, set, element }).flatMap(([kind, name]) =>
+    name === undefined ? [] : `${kind} ${name}`,
+  );
   return `${where.length === 0 ? fault.kind : where.join(", ")}: ${fault.errno}${fault.text === undefined ? "" : `, ${fault.text}`}`;
 }

@@ -133,7 +133,7 @@ export class TableWatch {
     const former = this.#monitor;
     this.#stopped();
     this.#port = this.#kernel.portId;
-    void closeQuietly(former);
+    closeQuietly(former);
     void this.open();
   }
 
@@ -146,7 +146,7 @@ export class TableWatch {
     const monitor = this.#monitor;
     this.#stopped();
     if (this.#closed) return;
-    void closeQuietly(monitor);
+    closeQuietly(monitor);
     this.#again(reason);
   }
 
@@ -162,12 +162,8 @@ export class TableWatch {
 }
 
 /** A monitor that has ended may fail to close: it is of no use either way. */
-async function closeQuietly(monitor: Monitor | undefined): Promise<void> {
-  try {
-    await monitor?.close();
-  } catch {
-    // Nothing is left to close.
-  }
+function closeQuietly(monitor: Monitor | undefined): void {
+  monitor?.close().catch(() => undefined);
 }
 
 const WORD = { new: "added", delete: "deleted" } as const;
