@@ -58,7 +58,8 @@ test.each([
 });
 
 test("events that do not arrive are reported as lost, a dead socket as an error", () => {
-  const heard = ["batch", "lost", "batch", "lost", "batch", "system"];
+  // A kernel that had no room (ENOBUFS) is silent until the socket is empty: what is missing is reported again then.
+  const heard = ["batch", "lost", "batch", "lost", "lost", "batch", "system"];
   expect(outcome["events"]).toEqual({ met: [0, 1, 1, 1], heard, tables: 0 });
 });
 

@@ -106,11 +106,14 @@ export class Outgoing {
   /** These are in force. They are noted while others are written: `settled` waits for that. Grace periods that begin with it end at `due`. */
   settle(sets: readonly OutgoingSet[], due: number, carried: CarriedBySet): void {
     for (const set of sets) this.#open.delete(set);
-    this.#settling = this.#settling.then(async () => {
+    const before = this.#settling;
+    const settle = async (): Promise<void> => {
+      await before;
       for (const { name, taken, change } of sets) {
         if (change !== undefined) await taken?.settle(change, due, carried.get(name));
       }
-    });
+    };
+    this.#settling = settle();
   }
 
   settled(): Promise<void> {
