@@ -10,7 +10,7 @@ import { type Features, fateOf, Quirks, type TableFacts } from "./quirks.js";
 import type { ApplyOptions, ApplyResult, Clock, Drift, Insertion, TableOptions } from "./rules/types.js";
 import type { Period } from "./sync/announcements.js";
 import { CheckSchedule } from "./sync/check-schedule.js";
-import { insertionDrift, joined } from "./sync/drift.js";
+import { driftOf, joined } from "./sync/drift.js";
 import { causeOf, CommitFailure, TableError, toTableError } from "./sync/results.js";
 import { Insertions, type OpenTarget } from "./sync/insertions.js";
 import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
@@ -416,7 +416,7 @@ export class Table extends DeclaredTable {
     const { table } = this.#observed.state;
     if (this.#isTheirs(table)) throw this.#notOurs(table);
     const { open, drift } = await this.#insertions.read(this.#kernel, this.ref, repair);
-    this.#drift = joined(this.#drift, insertionDrift(drift));
+    this.#drift = joined(this.#drift, driftOf(new Set(["foreign"]), drift));
     await this.#observed.readUnknownSets();
     await this.#observed.readHandles();
     const expect = { generation: expectGeneration };

@@ -16,39 +16,14 @@ export function driftIsEmpty({ gone, added, changed }: ElementDrift): boolean {
   return gone + added + changed === 0;
 }
 
-/** Collects differences; keeps a few of them as words. */
-export class DriftReport {
-  readonly #changes: string[] = [];
-  #total = 0;
-  #tableDeleted = false;
-
-  constructor(readonly causes: ReadonlySet<InvalidationCause>) {}
-
-  say(change: string): void {
-    this.#total++;
-    if (this.#changes.length < MAX_LINES) this.#changes.push(change);
-  }
-
-  tableDeleted(): void {
-    this.#tableDeleted = true;
-    this.say("the table was deleted");
-  }
-
-  elements(set: string, { gone, added, changed }: ElementDrift): void {
-    this.counts(`set ${set}: elements`, { gone, added, changed });
-  }
-
-  /** "WHAT 1 gone, 2 added", unless all are none. */
-  counts(what: string, counts: Readonly<Record<string, number>>): void {
-    const parts = Object.entries(counts).flatMap(([word, count]) => (count === 0 ? [] : `${count} ${word}`));
-    if (parts.length > 0) this.say(`${what} ${parts.join(", ")}`);
-  }
-
-  /** Undefined when nothing differed. */
-  finish(): Drift | undefined {
-    if (this.#total === 0) return undefined;
-    return { causes: this.causes, changes: this.#changes, total: this.#total, tableDeleted: this.#tableDeleted };
-  }
+/** Undefined when nothing differed. */
+export function driftOf(
+  causes: ReadonlySet<InvalidationCause>,
+  changes: readonly string[],
+  tableDeleted = false,
+): Drift | undefined {
+  if (changes.length === 0) return undefined;
+  return { causes, changes: changes.slice(0, MAX_LINES), total: changes.length, tableDeleted };
 }
 
 export function joined(a: Drift | undefined, b: Drift | undefined): Drift | undefined {
@@ -61,57 +36,53 @@ export function joined(a: Drift | undefined, b: Drift | undefined): Drift | unde
   };
 }
 
-export function insertionDrift(changes: readonly string[]): Drift | undefined {
-  if (changes.length === 0) return undefined;
-  const report = new DriftReport(new Set<InvalidationCause>(["foreign"]));
-  for (const change of changes) report.say(change);
-  return report.finish();
-}
-
-/** Everything but elements. Returns false when the table itself is gone, so that what was in it need not be said. */
-export function compareStructure(before: KernelState, after: KernelState, report: DriftReport): boolean {
-  if (before.table === undefined) {
-    if (after.table !== undefined) report.say("the table was made");
-    return true;
-  }
-  if (after.table === undefined) {
-    report.tableDeleted();
-    return false;
-  }
+/** Everything but elements; of a table that is gone not what was in it. */
+export function structureChanges(before: KernelState, after: KernelState): string[] {
+  if (before.table === undefined) return after.table === undefined ? [] : ["the table was made"];
+  if (after.table === undefined) return ["the table was deleted"];
   // When an owner ends the kernel clears its flag (nft_rcv_nl_event): no process changed anything.
   const flags = before.table.flags & (after.table.flags | ~TableFlag.owner);
-  if (flags !== after.table.flags)
-    report.say(`the table's flags are ${describeFlags(after.table.flags)}, not ${describeFlags(flags)}`);
-  compareNames("chain", before.chains, after.chains, report, (name, a, b) => {
-    if (describeBase(a.base) !== describeBase(b.base))
-      report.say(`chain ${name}: ${describeBase(b.base)}, not ${describeBase(a.base)}`);
-    compareRules(name, a, b, report);
-  });
-  compareNames("set", before.sets, after.sets, report, (name, a, b) => {
-    if (!sameSet(a, b)) report.say(`set ${name}: of another kind`);
-  });
-  return true;
+  const otherFlags = `the table's flags are ${describeFlags(after.table.flags)}, not ${describeFlags(flags)}`;
+  return [
+    ...(flags === after.table.flags ? [] : [otherFlags]),
+    ...nameChanges("chain", before.chains, after.chains, (name, a, b) => {
+      const [was, is] = [describeBase(a.base), describeBase(b.base)];
+      return [...(was === is ? [] : [`chain ${name}: ${is}, not ${was}`]), ...ruleChanges(name, a, b)];
+    }),
+    ...nameChanges("set", before.sets, after.sets, (name, a, b) =>
+      sameSet(a, b) ? [] : [`set ${name}: of another kind`],
+    ),
+  ];
 }
 
-function compareNames<T>(
+function nameChanges<T>(
   kind: string,
   before: ReadonlyMap<string, T>,
   after: ReadonlyMap<string, T>,
-  report: DriftReport,
-  both: (name: string, before: T, after: T) => void,
-): void {
-  for (const [name, a] of before) {
+  both: (name: string, before: T, after: T) => readonly string[],
+): string[] {
+  const changes = [...before].flatMap(([name, a]) => {
     const b = after.get(name);
-    if (b === undefined) report.say(`${kind} ${name}: gone`);
-    else both(name, a, b);
-  }
-  for (const name of after.keys()) if (!before.has(name)) report.say(`${kind} ${name}: added`);
+    return b === undefined ? [`${kind} ${name}: gone`] : both(name, a, b);
+  });
+  for (const name of after.keys()) if (!before.has(name)) changes.push(`${kind} ${name}: added`);
+  return changes;
 }
 
-function compareRules(name: string, before: KernelChain, after: KernelChain, report: DriftReport): void {
+function ruleChanges(name: string, before: KernelChain, after: KernelChain): string[] {
   const edits = editScript(before.rules, after.rules, sameRule);
   const count = (kind: string): number => edits.filter(({ edit }) => edit === kind).length;
-  report.counts(`chain ${name}: rules`, { gone: count("delete"), added: count("add") });
+  return countChanges(`chain ${name}: rules`, { gone: count("delete"), added: count("add") });
+}
+
+export function elementChanges(set: string, { gone, added, changed }: ElementDrift): string[] {
+  return countChanges(`set ${set}: elements`, { gone, added, changed });
+}
+
+/** "WHAT 1 gone, 2 added", unless all are none. */
+function countChanges(what: string, counts: Readonly<Record<string, number>>): string[] {
+  const parts = Object.entries(counts).flatMap(([word, count]) => (count === 0 ? [] : `${count} ${word}`));
+  return parts.length === 0 ? [] : [`${what} ${parts.join(", ")}`];
 }
 
 function describeFlags(flags: number): string {

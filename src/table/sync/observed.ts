@@ -4,7 +4,7 @@ import { SetFlag } from "../../kernel/constants.js";
 import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../kernel/types.js";
 import { Announcements, type Period } from "./announcements.js";
 import { believed, Invalidations, type InvalidationScope } from "./invalidations.js";
-import { compareStructure, driftIsEmpty, DriftReport } from "./drift.js";
+import { driftIsEmpty, driftOf, elementChanges, structureChanges } from "./drift.js";
 import { dumpRules, dumpTable, unlessTorn, type TableDump } from "./dump.js";
 import type { ElementDrift, TrackedElements } from "../elements/element-set.js";
 import { fateOf } from "../quirks.js";
@@ -157,8 +157,6 @@ export class ObservedTable {
     readonly sets: readonly ComparableSet[];
   }> {
     const { state, counts } = await this.dump(() => false);
-    const report = new DriftReport(new Set());
-    compareStructure(this.state, state, report);
     const sets: ComparableSet[] = [];
     for (const info of state.sets.values()) {
       const elements = this.#comparable(info.set, info)?.kernelSize;
@@ -167,7 +165,7 @@ export class ObservedTable {
       const count = (info.flags & SetFlag.interval) === 0 ? counts.get(info.set) : undefined;
       sets.push({ set: info.set, elements, countDiffers: count !== undefined && count !== elements });
     }
-    return { same: report.finish() === undefined, counted: counts.size > 0, sets };
+    return { same: structureChanges(this.state, state).length === 0, counted: counts.size > 0, sets };
   }
 
   /** Whether the kernel's set has exactly the elements that it was observed to have. Also true when nothing is known of it any more. */
@@ -191,8 +189,7 @@ export class ObservedTable {
 
   async #takeOver(dump: TableDump, scope: InvalidationScope): Promise<Drift | undefined> {
     const before = this.state;
-    const report = new DriftReport(scope.causes);
-    const inDetail = compareStructure(before, dump.state, report);
+    const changes = structureChanges(before, dump.state);
     const { state, elements: dumped } = this.#isInTheWay(dump.state)
       ? { state: { ...emptyState(), inTheWay: true }, elements: new Map<string, ElementBatch>() }
       : dump;
@@ -210,12 +207,13 @@ export class ObservedTable {
       const drift = await this.#load(name, elements, batch);
       // A retired set is not desired: its elements were not read, so that nothing can be said of them.
       const comparable = wasKnown && this.#desired.sets.get(name) === elements;
-      if (inDetail && comparable && before.sets.has(name) && state.sets.has(name)) report.elements(name, drift);
+      if (comparable && before.sets.has(name) && state.sets.has(name)) changes.push(...elementChanges(name, drift));
       elements.known = !state.sets.has(name) || dumped.has(name);
       if (!elements.known) this.#desired.watched.add(name);
     }
     this.#desired.markAll(state.chains.keys(), state.sets.keys());
-    return believed(scope) ? report.finish() : undefined;
+    const tableDeleted = before.table !== undefined && dump.state.table === undefined;
+    return believed(scope) ? driftOf(scope.causes, changes, tableDeleted) : undefined;
   }
 
   /** Whether the table has to be made anew, so that it does not matter what is in it. */
