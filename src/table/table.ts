@@ -11,13 +11,12 @@ import type { ApplyOptions, ApplyResult, Clock, Drift, Insertion, TableOptions }
 import type { Period } from "./sync/announcements.js";
 import { CheckSchedule } from "./sync/check-schedule.js";
 import { driftOf, joined } from "./sync/drift.js";
-import { causeOf, CommitFailure, TableError, toTableError } from "./sync/results.js";
 import { Insertions, type OpenTarget } from "./sync/insertions.js";
 import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { type CheckOutcome, TableCheck } from "./sync/check.js";
 import { ObservedTable, type Reading } from "./sync/observed.js";
 import { buildPlan, holdsChains, Phases, type Plan, type PlanInput, type PlannedOp } from "./sync/plan.js";
-import { carriedBySet, faultyObjects, sumOf, toResult } from "./sync/results.js";
+import { carriedBySet, faultyObjects, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
 import { type Leftovers, type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges, describeForeignChanges } from "./sync/watch.js";
 
@@ -84,13 +83,9 @@ export class Table extends DeclaredTable {
   /** Reads what the kernel holds, unless that is known. Writes nothing. Throws TableError. */
   load(): Promise<void> {
     return this.#serialised(async () => {
-      try {
-        await this.#resolveOwnership();
-        if (this.#observed.invalidations.any) await this.#read();
-        await this.#observed.readUnknownSets();
-      } catch (error) {
-        throw toTableError(this.#options.name, error);
-      }
+      await this.#resolveOwnership();
+      if (this.#observed.invalidations.any) await this.#read();
+      await this.#observed.readUnknownSets();
     });
   }
 
@@ -221,8 +216,6 @@ export class Table extends DeclaredTable {
       this.#insertions.invalidate();
       try {
         return await this.#destroyOnce();
-      } catch (error) {
-        throw toTableError(this.#options.name, error);
       } finally {
         this.#insertions.invalidate();
       }
@@ -245,10 +238,15 @@ export class Table extends DeclaredTable {
     return this.#serialised(part);
   }
 
+  /** Does it when all that was asked before is done. Throws TableError. */
   #serialised<T>(action: () => Promise<T>): Promise<T> {
-    const run = this.#queue.then(() => {
+    const run = this.#queue.then(async () => {
       if (this.#closed) throw new TableError("closed", `${this.#options.name}: the table is closed`);
-      return action();
+      try {
+        return await action();
+      } catch (error) {
+        throw toTableError(this.#options.name, error);
+      }
     });
     this.#queue = run.catch(() => undefined);
     return run;
@@ -271,7 +269,7 @@ export class Table extends DeclaredTable {
         readWhole ||= reading?.whole === true;
         this.#drift = joined(this.#drift, reading?.drift);
         await this.#applyOnce(written, retry < MAX_RETRIES ? reading?.generation : undefined, repair);
-        const result = written.reduce(sumOf);
+        const result = written.reduce(joinResults);
         this.#checks.done(result.transactions > 0, resynced !== undefined);
         const drift = this.#drift;
         this.#drift = undefined;
@@ -282,21 +280,22 @@ export class Table extends DeclaredTable {
           ...(drift === undefined ? {} : { drift }),
         };
       } catch (failure) {
-        const { error, faulty } = causeOf(failure);
+        const error = toTableError(this.#options.name, failure);
         if (retry < MAX_RETRIES && (await this.#isStillRight(error, reading, period))) {
           // Written on what was read, without expecting anything: what another process does to the table now shows in events.
           readWhole = false;
           continue;
         }
-        if (this.#leftovers === "kept" && faulty.some(({ kind, errno }) => kind === "chain" && errno === "EBUSY")) {
+        if (
+          this.#leftovers === "kept" &&
+          error.faulty.some(({ kind, errno }) => kind === "chain" && errno === "EBUSY")
+        ) {
           // An element that stays holds on to a chain that is made anew. Anything else is refused without leftovers, too, and they stay.
           this.#leftovers = undefined;
           if (retry < MAX_RETRIES) continue;
         }
-        const busy = readWhole && this.#quirks.noteBusy(faulty, (chain) => this.desired.chains.has(chain));
-        if (!(busy || this.#mayRetry(error, readWhole, repair)) || retry >= MAX_RETRIES) {
-          throw toTableError(this.#options.name, failure);
-        }
+        const busy = readWhole && this.#quirks.noteBusy(error.faulty, (chain) => this.desired.chains.has(chain));
+        if (!(busy || this.#mayRetry(error, readWhole, repair)) || retry >= MAX_RETRIES) throw error;
       } finally {
         period?.end();
       }
@@ -304,9 +303,8 @@ export class Table extends DeclaredTable {
   }
 
   /** Whether only other tables changed between the read and the transaction that was refused for it. */
-  async #isStillRight(error: unknown, reading: Reading | undefined, period: Period | undefined): Promise<boolean> {
-    if (!(error instanceof KernelError) || error.code !== "stale") return false;
-    if (reading?.generation === undefined || period === undefined) return false;
+  async #isStillRight(error: TableError, reading: Reading | undefined, period: Period | undefined): Promise<boolean> {
+    if (error.code !== "stale" || reading?.generation === undefined || period === undefined) return false;
     try {
       const { id } = await this.#kernel.generation();
       if (!(await period.untouched(reading.generation, id))) return false;
@@ -319,23 +317,20 @@ export class Table extends DeclaredTable {
   }
 
   /** Notes that the kernel is to be read again where the error says so; whether it is worth another try now. */
-  #mayRetry(error: unknown, wasRead: boolean, repair: boolean): boolean {
-    if (!(error instanceof KernelError)) return false;
+  #mayRetry({ code, faulty, cause }: TableError, wasRead: boolean, repair: boolean): boolean {
     const { invalidations } = this.#observed;
-    if (error.code === "stale" || error.code === "unknown-outcome") {
-      if (error.code === "stale") invalidations.add({ cause: "stale", reason: "the ruleset changed meanwhile" });
+    if (code === "stale" || code === "unknown-outcome") {
+      if (code === "stale") invalidations.add({ cause: "stale", reason: "the ruleset changed meanwhile" });
       else invalidations.add({ cause: "outcome", reason: "the outcome of a transaction is not known" });
       return true;
     }
-    const drifted =
-      error.code === "not-found" || (error.code === "refused" && error.faults.some((fault) => DRIFT.has(fault.errno)));
+    const drifted = code === "not-found" || (code === "refused" && faulty.some(({ errno }) => DRIFT.has(errno)));
     if (!drifted || wasRead) return false;
     invalidations.add({ cause: "conflict", reason: "the kernel holds something else than was observed" });
     this.#insertions.invalidate();
     if (repair) return true;
-    throw new TableError("stale", `${this.#options.name}: nothing can be written before it is repaired`, [], {
-      cause: error,
-    });
+    const message = `${this.#options.name}: nothing can be written before it is repaired`;
+    throw new TableError("stale", message, [], { cause });
   }
 
   #whatRemains(): Pick<ApplyResult, "applyAgainMs" | "deferred" | "busy"> {
@@ -499,7 +494,7 @@ export class Table extends DeclaredTable {
     try {
       return [(await this.#write(buildPlan({ ...this.#planBasis(), ...first, flushMaps: false }), expect)).result];
     } catch (error) {
-      if (error instanceof CommitFailure && error.kernelError.code === "refused") return [];
+      if (error instanceof TableError && error.code === "refused") return [];
       throw error;
     }
   }
@@ -512,7 +507,7 @@ export class Table extends DeclaredTable {
         expectGeneration === undefined ? {} : { expectGeneration },
       );
     } catch (error) {
-      throw error instanceof KernelError ? new CommitFailure(error, faultyObjects(error, ops)) : error;
+      throw error instanceof KernelError ? toTableError(this.#options.name, error, faultyObjects(error, ops)) : error;
     }
   }
 

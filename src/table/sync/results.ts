@@ -6,36 +6,30 @@ import { joined } from "./drift.js";
 import { noCounts, type Counts, type PlannedOp } from "./plan.js";
 import type { ApplyResult, FaultyObject } from "../rules/types.js";
 
-/** Of two applies, one behind the other: what remains to be done is what the later one says. */
+/** Of two applies or transactions, one behind the other: what remains to be done is what the later one says. */
 export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
-  const drift = joined(a.drift, b.drift);
-  const resynced = a.resynced ?? b.resynced;
-  return {
-    ...b,
-    ...sumOf(a, b),
-    ...(resynced === undefined ? {} : { resynced }),
-    ...(drift === undefined ? {} : { drift }),
-  };
-}
-
-export function sumOf(a: ApplyResult, b: ApplyResult): ApplyResult {
   const operations = noCounts();
   for (const [kind, counts] of Object.entries(operations) as [keyof Counts, { add: number; delete: number }][]) {
     counts.add = a.operations[kind].add + b.operations[kind].add;
     counts.delete = a.operations[kind].delete + b.operations[kind].delete;
   }
+  const drift = joined(a.drift, b.drift);
+  const resynced = a.resynced ?? b.resynced;
   return {
+    ...b,
     transactions: a.transactions + b.transactions,
     operations,
     total: a.total + b.total,
     bytes: a.bytes + b.bytes,
     kernelNs: a.kernelNs + b.kernelNs,
     encodeNs: a.encodeNs + b.encodeNs,
+    ...(resynced === undefined ? {} : { resynced }),
+    ...(drift === undefined ? {} : { drift }),
   };
 }
 
-export function toResult(commit: CommitResult | undefined, counts: Counts): ApplyResult {
-  const operations = commit === undefined ? noCounts() : counts;
+/** @param commit absent: there was nothing to do. */
+export function toResult(commit: CommitResult | undefined, operations: Counts): ApplyResult {
   const total = Object.values(operations).reduce((sum, { add, delete: deleted }) => sum + add + deleted, 0);
   return {
     transactions: commit === undefined ? 0 : 1,
@@ -93,25 +87,9 @@ export class TableError extends Error {
   }
 }
 
-/** A transaction was refused. */
-export class CommitFailure extends Error {
-  constructor(
-    readonly kernelError: KernelError,
-    readonly faulty: readonly FaultyObject[],
-  ) {
-    super(kernelError.message, { cause: kernelError });
-  }
-}
-
-/** What the kernel said, and of which objects. */
-export function causeOf(failure: unknown): { readonly error: unknown; readonly faulty: readonly FaultyObject[] } {
-  if (failure instanceof CommitFailure) return { error: failure.kernelError, faulty: failure.faulty };
-  return { error: failure, faulty: [] };
-}
-
-export function toTableError(table: string, failure: unknown): TableError {
-  if (failure instanceof TableError) return failure;
-  const { error, faulty } = causeOf(failure);
+/** @param faulty the objects whose operations the kernel refused. */
+export function toTableError(table: string, error: unknown, faulty: readonly FaultyObject[] = []): TableError {
+  if (error instanceof TableError) return error;
   if (!(error instanceof KernelError))
     return new TableError("system", `${table}: ${String(error)}`, faulty, { cause: error });
   const objects = faulty.map(describeFault).join("; ");
