@@ -470,7 +470,7 @@ export class Table extends DeclaredTable {
   #endLeftovers(): void {
     const leftovers = this.#leftovers;
     if (typeof leftovers !== "object" || this.#clock.now() < leftovers.due) return;
-    this.desired.markAll(leftovers.chains, leftovers.sets);
+    this.desired.mark(leftovers.chains, leftovers.sets);
     this.#leftovers = undefined;
   }
 

@@ -7,17 +7,17 @@ import type { CounterSource } from "../elements/counted-rows.js";
 import { TrackedElements, type TrackerOptions } from "../elements/element-set.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
-import { prepareRule, type References, type DesiredChain } from "../rules/diff.js";
+import { prepareRule, type DesiredChain } from "../rules/diff.js";
 import { checkSetSpec, rowWidths } from "../rules/schema.js";
 import { checkComment, checkName } from "../rules/text.js";
-import type { ChainSpec, SetSpec } from "../rules/types.js";
+import type { ChainSpec, FaultyObject, SetSpec } from "../rules/types.js";
 import { VerdictRegistry } from "../elements/verdicts.js";
 
 export interface DirtyNames {
   readonly chains: Set<string>;
-  readonly sets: ReadonlySet<string>;
+  readonly sets: Set<string>;
   /** Chains that elements came to name. */
-  readonly targets: ReadonlySet<string>;
+  readonly targets: Set<string>;
 }
 
 export class DesiredState {
@@ -33,13 +33,9 @@ export class DesiredState {
   readonly watched = new Set<string>();
   /** Chains that are not desired, but stay while elements in their grace period lead there. */
   heldChains: ReadonlySet<string> = new Set();
-  #dirtyChains = new Set<string>();
-  #dirtySets = new Set<string>();
-  #targets = new Set<string>();
+  #dirty = noNames();
   /** Where sets with counters are read. */
   counterSource: CounterSource = () => Promise.resolve(undefined);
-  readonly #chainUses = new Map<string, number>();
-  readonly #setUses = new Map<string, number>();
 
   constructor(
     readonly table: string,
@@ -65,22 +61,19 @@ export class DesiredState {
           : error;
       }
     });
-    this.#unref(former);
-    for (const rule of rules) this.#count(rule.refs, 1);
     this.chains.set(spec.chain, { spec, rules });
-    this.#dirtyChains.add(spec.chain);
+    this.#dirty.chains.add(spec.chain);
   }
 
   removeChain(name: string): void {
-    this.#unref(this.chains.get(name));
-    if (this.chains.delete(name)) this.#dirtyChains.add(name);
+    if (this.chains.delete(name)) this.#dirty.chains.add(name);
   }
 
   set(spec: SetSpec): TrackedElements {
     checkSetSpec(spec);
     const former = this.sets.get(spec.set) ?? this.retired.get(spec.set);
     this.retired.delete(spec.set);
-    this.#dirtySets.add(spec.set);
+    this.#dirty.sets.add(spec.set);
     this.watched.add(spec.set);
     if (former !== undefined && sameShape(former.spec, spec)) {
       former.spec = spec;
@@ -99,7 +92,7 @@ export class DesiredState {
     elements.clear();
     this.sets.delete(name);
     this.retired.set(name, elements);
-    this.#dirtySets.add(name);
+    this.#dirty.sets.add(name);
   }
 
   /** Verdicts that lead to those of `changed` that are neither desired nor in the kernel: nothing does there, once elements are settled. */
@@ -109,72 +102,63 @@ export class DesiredState {
     }
   }
 
-  /** Names that changed since the last call; `restore` gives them back when they did not reach the kernel. */
+  /**
+   * Names that changed since the last call; `restore` gives them back when they did not reach the kernel. Throws TableError "invalid", and takes
+   * nothing, when something desired names what is not.
+   */
   takeDirty(): DirtyNames {
-    for (const chain of this.verdicts.takeNewlyUsed()) this.#targets.add(chain);
-    for (const chain of this.heldChains) this.#dirtyChains.add(chain);
-    const dirty = { chains: this.#dirtyChains, sets: this.#dirtySets, targets: this.#targets };
-    this.#dirtyChains = new Set();
-    this.#dirtySets = new Set();
-    this.#targets = new Set();
+    const dirty = this.#dirty;
+    for (const chain of this.verdicts.takeNewlyUsed()) dirty.targets.add(chain);
+    for (const chain of this.heldChains) dirty.chains.add(chain);
+    this.#checkReferences(dirty);
+    this.#dirty = noNames();
     return dirty;
   }
 
-  restore(dirty: DirtyNames): void {
-    for (const name of dirty.chains) this.#dirtyChains.add(name);
-    for (const name of dirty.sets) this.#dirtySets.add(name);
-    for (const name of dirty.targets) this.#targets.add(name);
+  restore({ chains, sets, targets }: DirtyNames): void {
+    this.mark(chains, sets);
+    for (const name of targets) this.#dirty.targets.add(name);
   }
 
   /** After a read of the kernel everything is to be compared: what is desired and what is there. */
   markAll(kernelChains: Iterable<string>, kernelSets: Iterable<string>): void {
-    for (const names of [this.chains.keys(), kernelChains]) for (const name of names) this.#dirtyChains.add(name);
-    for (const names of [this.sets.keys(), kernelSets]) for (const name of names) this.#dirtySets.add(name);
+    this.mark(this.chains.keys(), this.sets.keys());
+    this.mark(kernelChains, kernelSets);
+  }
+
+  mark(chains: Iterable<string>, sets: Iterable<string>): void {
+    for (const name of chains) this.#dirty.chains.add(name);
+    for (const name of sets) this.#dirty.sets.add(name);
   }
 
   get dirtyChains(): ReadonlySet<string> {
-    return this.#dirtyChains;
+    return this.#dirty.chains;
   }
 
-  /** Throws TableError "invalid" when something desired names what is not. */
-  checkReferences(dirty: DirtyNames): void {
-    for (const name of dirty.chains) {
-      const desired = this.chains.get(name);
-      if (desired === undefined) this.#checkUnused(name);
-      for (const [index, rule] of desired?.rules.entries() ?? []) this.#checkRule(name, index, rule.refs);
+  #checkReferences(dirty: DirtyNames): void {
+    const gone = [...dirty.chains, ...dirty.targets].filter((chain) => !this.chains.has(chain));
+    for (const chain of gone) {
+      const uses = this.verdicts.usesOf(chain);
+      const message = `chain ${chain} is not declared, but ${uses} desired elements go to it`;
+      if (uses > 0) throw this.#invalid({ kind: "chain", chain }, message);
     }
-    for (const name of dirty.sets) {
-      if (!this.sets.has(name) && (this.#setUses.get(name) ?? 0) > 0)
-        throw this.#invalid({ set: name }, `set ${name} is not declared, but ${this.#userOf("sets", name)} names it`);
+    const ofAll = gone.length > 0 || [...dirty.sets].some((set) => !this.sets.has(set));
+    for (const name of ofAll ? this.chains.keys() : dirty.chains) {
+      for (const [ruleIndex, { refs }] of this.chains.get(name)?.rules.entries() ?? []) {
+        const chain = refs.chains.find((to) => !this.chains.has(to));
+        const set = refs.sets.find((other) => !this.sets.has(other));
+        if (chain === undefined && set === undefined) continue;
+        const message = `chain ${name}, rule ${ruleIndex}: ${chain ?? set} is not declared`;
+        // What changed last is at fault.
+        if (dirty.chains.has(name)) throw this.#invalid({ kind: "rule", chain: name, ruleIndex }, message);
+        if (chain !== undefined) throw this.#invalid({ kind: "chain", chain }, message);
+        if (set !== undefined) throw this.#invalid({ kind: "set", set }, message);
+      }
     }
-    for (const chain of dirty.targets) if (!this.chains.has(chain)) this.#checkUnused(chain);
   }
 
-  #checkUnused(chain: string): void {
-    const elements = this.verdicts.usesOf(chain);
-    if (elements > 0)
-      throw this.#invalid({ chain }, `chain ${chain} is not declared, but ${elements} desired elements go to it`);
-    if ((this.#chainUses.get(chain) ?? 0) > 0)
-      throw this.#invalid({ chain }, `chain ${chain} is not declared, but ${this.#userOf("chains", chain)} names it`);
-  }
-
-  #checkRule(chain: string, ruleIndex: number, refs: References): void {
-    const lost = refs.chains.find((name) => !this.chains.has(name)) ?? refs.sets.find((name) => !this.sets.has(name));
-    if (lost !== undefined)
-      throw this.#invalid({ chain, ruleIndex }, `chain ${chain}, rule ${ruleIndex}: ${lost} is not declared`);
-  }
-
-  #userOf(kind: "chains" | "sets", name: string): string {
-    for (const [chain, { rules }] of this.chains) {
-      const index = rules.findIndex((rule) => rule.refs[kind].includes(name));
-      if (index >= 0) return `rule ${index} of chain ${chain}`;
-    }
-    return "a rule";
-  }
-
-  #invalid(where: { chain?: string; ruleIndex?: number; set?: string }, message: string): TableError {
-    const kind = where.ruleIndex !== undefined ? "rule" : where.chain !== undefined ? "chain" : "set";
-    return new TableError("invalid", `${this.table}: ${message}`, [{ kind, ...where, errno: "EINVAL", text: message }]);
+  #invalid(object: Omit<FaultyObject, "errno">, message: string): TableError {
+    return new TableError("invalid", `${this.table}: ${message}`, [{ ...object, errno: "EINVAL", text: message }]);
   }
 
   #newElements(spec: SetSpec): TrackedElements {
@@ -185,21 +169,10 @@ export class DesiredState {
     };
     return spec.interval === true ? new TrackedIntervals(spec, options) : new TrackedElements(spec, options);
   }
-
-  #unref(chain: DesiredChain | undefined): void {
-    for (const rule of chain?.rules ?? []) this.#count(rule.refs, -1);
-  }
-
-  #count(refs: References, by: number): void {
-    for (const name of refs.chains) countUse(this.#chainUses, name, by);
-    for (const name of refs.sets) countUse(this.#setUses, name, by);
-  }
 }
 
-function countUse(uses: Map<string, number>, name: string, by: number): void {
-  const now = (uses.get(name) ?? 0) + by;
-  if (now === 0) uses.delete(name);
-  else uses.set(name, now);
+function noNames(): DirtyNames {
+  return { chains: new Set(), sets: new Set(), targets: new Set() };
 }
 
 function sameShape(a: SetSpec, b: SetSpec): boolean {

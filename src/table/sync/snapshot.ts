@@ -53,12 +53,6 @@ export function takeSnapshot(
   keepLeftovers = false,
 ): Snapshot {
   const dirty = desired.takeDirty();
-  try {
-    desired.checkReferences(dirty);
-  } catch (error) {
-    desired.restore(dirty);
-    throw error;
-  }
   for (const name of desired.watched) desired.sets.get(name)?.endGrace(now);
   const replaced = [...dirty.chains].filter((name) => {
     const kernel = state.chains.get(name);
