@@ -15,7 +15,7 @@ import { Insertions, type OpenTarget } from "./sync/insertions.js";
 import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { type CheckOutcome, TableCheck } from "./sync/check.js";
 import { ObservedTable, type Reading } from "./sync/observed.js";
-import { buildPlan, holdsChains, Phases, type Plan, type PlanInput, type PlannedOp } from "./sync/plan.js";
+import { holdsChains, Plan, type PlanInput, type PlannedOp, planTable } from "./sync/plan.js";
 import { carriedBySet, faultyObjects, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
 import { type Leftovers, type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges, describeForeignChanges } from "./sync/watch.js";
@@ -423,19 +423,12 @@ export class Table extends DeclaredTable {
     const { leftovers } = snapshot;
     const kept = typeof this.#leftovers === "object" ? this.#leftovers : leftovers;
     if (isFirst) this.#leftovers = leftovers.sets.size > 0 ? "kept" : "unknown";
-    const outgoing = new Outgoing(snapshot.sets);
+    const outgoing = new Outgoing(snapshot);
     const write = async ({ sets, last }: Piece): Promise<void> => {
-      const phases = new Phases();
-      if (last) this.#insertions.plan(open, phases);
-      const mapsGo = sets.some(
-        ({ name, action }) => holdsChains(state, name) && (action === "delete" || action === "recreate"),
-      );
-      const flushMaps = mapsGo && (await this.#quirks.mapsMustBeEmptied());
-      const chains = last ? snapshot.chains : [];
-      const { result, carried } = await this.#write(
-        buildPlan({ ...this.#planBasis(kept.chains), chains, sets, flushMaps }, phases),
-        expect,
-      );
+      const plan = new Plan();
+      if (last) this.#insertions.plan(open, plan);
+      await this.#plan({ chains: last ? snapshot.chains : [], sets }, kept.chains, plan);
+      const { result, carried } = await this.#write(plan, expect);
       written.push(result);
       outgoing.settle(sets, this.#clock.now() + gracePeriodMs, carried);
     };
@@ -460,10 +453,11 @@ export class Table extends DeclaredTable {
     plan: Plan,
     expect: { generation: number | undefined },
   ): Promise<{ readonly result: ApplyResult; readonly carried: CarriedBySet }> {
-    const commit = await this.#commit(plan.ops, expect.generation);
+    const { ops, counts } = plan;
+    const commit = await this.#commit(ops, expect.generation);
     if (commit !== undefined && expect.generation !== undefined) expect.generation = nextGeneration(expect.generation);
     plan.settle();
-    return { result: toResult(commit, plan.counts), carried: carriedBySet(plan.ops, commit) };
+    return { result: toResult(commit, counts), carried: carriedBySet(ops, commit) };
   }
 
   /** Leftovers whose grace period is over are looked at once more, and go. */
@@ -475,24 +469,32 @@ export class Table extends DeclaredTable {
   }
 
   /** @param kept chains that stay although they are not desired. */
-  #planBasis(kept: ReadonlySet<string> = new Set()): Omit<PlanInput, "chains" | "sets" | "flushMaps"> {
+  async #plan(changes: Pick<PlanInput, "chains" | "sets">, kept: ReadonlySet<string>, plan: Plan): Promise<void> {
     const { own, state } = this.#observed;
-    return {
+    const mapsGo = changes.sets.some(
+      ({ name, action }) => holdsChains(state, name) && (action === "delete" || action === "recreate"),
+    );
+    const input = {
+      ...changes,
       ref: this.ref,
       comment: this.#options.comment,
       own,
       portId: this.#port,
       state,
+      flushMaps: mapsGo && (await this.#quirks.mapsMustBeEmptied()),
       busy: kept.size === 0 ? this.#quirks.busyChains : new Set([...this.#quirks.busyChains, ...kept]),
     };
+    planTable(input, plan);
   }
 
   /** See make-before-break.ts. What the kernel refuses here it refuses in the transaction that follows, which says so. */
   async #writeChainsAhead(snapshot: Snapshot, expect: { generation: number | undefined }): Promise<ApplyResult[]> {
     const first = chainsAhead(snapshot, this.#observed.state);
     if (first === undefined) return [];
+    const plan = new Plan();
+    await this.#plan(first, new Set(), plan);
     try {
-      return [(await this.#write(buildPlan({ ...this.#planBasis(), ...first, flushMaps: false }), expect)).result];
+      return [(await this.#write(plan, expect)).result];
     } catch (error) {
       if (error instanceof TableError && error.code === "refused") return [];
       throw error;
@@ -516,11 +518,9 @@ export class Table extends DeclaredTable {
     if (this.#isTheirs(present)) throw this.#notOurs(present);
     const reading = await this.#insertions.read(this.#kernel, this.ref);
     const open = reading.open.map((target): OpenTarget => ({ ...target, insert: [], append: [] }));
-    const phases = new Phases();
-    this.#insertions.plan(open, phases);
-    if (present !== undefined) {
-      phases.push("removeChains", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
-    }
-    return toResult(await this.#commit(phases.inOrder(), undefined), phases.counts);
+    const plan = new Plan();
+    this.#insertions.plan(open, plan);
+    if (present !== undefined) plan.push("removeChains", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
+    return (await this.#write(plan, { generation: undefined })).result;
   }
 }

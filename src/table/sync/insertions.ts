@@ -10,7 +10,7 @@ import { createHash } from "node:crypto";
 import { Backoff } from "../../base/backoff.js";
 import { KernelError } from "../../kernel/errors.js";
 import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../kernel/types.js";
-import type { Origin, Phases, RuleOp } from "./plan.js";
+import type { Origin, Plan, RuleOp } from "./plan.js";
 import { prepareRule, type PreparedRule } from "../rules/diff.js";
 import { printRule } from "../rules/statements.js";
 import { checkComment, checkName, commentOf } from "../rules/text.js";
@@ -186,10 +186,10 @@ export class Insertions {
   }
 
   /** Adds what the open targets need to the batch; a target is done when the batch is in force. */
-  plan(open: readonly OpenTarget[], phases: Phases): void {
+  plan(open: readonly OpenTarget[], plan: Plan): void {
     for (const item of open) {
-      this.#planTarget(item, phases);
-      phases.settle.push(() => {
+      this.#planTarget(item, plan);
+      plan.onceInForce(() => {
         const { target, insert, append, changes } = item;
         if (target.insert !== insert || target.append !== append) return;
         target.state = target.changes === changes ? "done" : "suspect";
@@ -244,18 +244,18 @@ export class Insertions {
     return { head, tail, misplaced, anchor };
   }
 
-  #planTarget(item: OpenTarget, phases: Phases): void {
+  #planTarget(item: OpenTarget, plan: Plan): void {
     const { target, insert, append, rules } = item;
     const { ref, chain } = target;
     const { head, tail, misplaced, anchor } = this.#place(item, rules);
     const origin: Origin = { kind: "rule", chain };
-    for (const { handle } of misplaced) phases.deleteRule(ref, chain, handle, origin);
+    for (const { handle } of misplaced) plan.deleteRule(ref, chain, handle, origin);
     const before = (next: RuleInfo | undefined): RuleOp =>
       next === undefined ? { op: "add", chain } : { op: "insert", chain, position: next.handle };
-    for (const { rule, comment } of insert.slice(head)) phases.addRule(ref, rule, before(anchor), origin, comment);
+    for (const { rule, comment } of insert.slice(head)) plan.addRule(ref, rule, before(anchor), origin, comment);
     const firstKept = rules.at(rules.length - tail);
     for (const { rule, comment } of append.slice(0, append.length - tail))
-      phases.addRule(ref, rule, before(firstKept), origin, comment);
+      plan.addRule(ref, rule, before(firstKept), origin, comment);
   }
 
   #driftOf(target: Target, rules: readonly RuleInfo[] | undefined): string[] {

@@ -16,8 +16,8 @@
  * may come with the last transaction; nor do ranges, whose two ends belong together.
  */
 import type { PackedChange } from "../elements/packing.js";
-import { chainServes, type PlanInput, type SetPlan } from "./plan.js";
-import type { SetSnapshot, Snapshot } from "./snapshot.js";
+import { namesAny, type PlanInput, type SetPlan } from "./plan.js";
+import type { Snapshot } from "./snapshot.js";
 import { type KernelState, packetsComeBy } from "./dump.js";
 
 /** Elements of a transaction, unless TableOptions say otherwise. */
@@ -28,38 +28,26 @@ export const PIECE_ELEMENTS = 16_384;
  * can only come with it. Undefined: no chain needs to.
  */
 export function chainsAhead(
-  { chains, sets, dirty }: Snapshot,
+  { chains, sets, dirty, ahead, going }: Snapshot,
   state: KernelState,
 ): Pick<PlanInput, "chains" | "sets"> | undefined {
   const isNew = (name: string): boolean => !state.chains.has(name);
   const leadsToNew = packetsComeBy(state) && [...dirty.targets].some(isNew);
-  if (!leadsToNew && !sets.some(({ ahead }) => ahead)) return undefined;
-  const anew = new Set(sets.flatMap(({ action, name }) => (action === "recreate" ? `set ${name}` : [])));
-  for (const { name, desired } of chains) {
-    const kernel = state.chains.get(name);
-    if (kernel !== undefined && desired !== undefined && !chainServes(kernel, desired)) anew.add(`chain ${name}`);
-  }
+  if (!leadsToNew && ahead.size === 0) return undefined;
   const named = new Set<string>();
-  const ahead = chains.filter(({ name, desired }) => {
+  const first = chains.filter(({ name, desired }) => {
     if (desired === undefined || desired.spec.base !== undefined || !isNew(name)) return false;
-    const refs = desired.rules.flatMap((rule) => rule.refs);
-    const waits = refs.some(
-      (ref) => ref.sets.some((set) => anew.has(`set ${set}`)) || ref.chains.some((chain) => anew.has(`chain ${chain}`)),
-    );
-    if (!waits) for (const set of refs.flatMap((ref) => ref.sets)) named.add(set);
-    return !waits;
+    if (namesAny(desired.rules, going)) return false;
+    for (const { refs } of desired.rules) for (const set of refs.sets) named.add(set);
+    return true;
   });
-  if (ahead.length === 0) return undefined;
-  const empty = sets.flatMap(({ taken: _, ...set }) => (named.has(set.name) && set.action === "create" ? [set] : []));
-  return { chains: ahead, sets: empty };
+  if (first.length === 0) return undefined;
+  return { chains: first, sets: sets.filter(({ name, action }) => named.has(name) && action === "create") };
 }
-
-/** What one transaction does to a set, and whom it is to be told that it is in force. */
-export type OutgoingSet = SetPlan & Pick<SetSnapshot, "taken">;
 
 /** One transaction's. */
 export interface Piece {
-  readonly sets: readonly OutgoingSet[];
+  readonly sets: readonly SetPlan[];
   /** All that goes ahead has gone. */
   readonly last: boolean;
 }
@@ -69,24 +57,23 @@ export type CarriedBySet = ReadonlyMap<string, Float64Array>;
 
 /** The elements that were taken for one apply, until each is in force or given back. */
 export class Outgoing {
-  readonly #sets: readonly SetSnapshot[];
-  readonly #unpacked: Set<SetSnapshot>;
-  readonly #begun = new Set<SetSnapshot>();
-  readonly #open = new Set<OutgoingSet>();
+  readonly #ahead: Iterable<string>;
+  /** By name; of what is packed in parts the rest. */
+  readonly #unpacked: Map<string, SetPlan>;
+  readonly #open = new Set<SetPlan>();
   #settling = Promise.resolve();
 
-  constructor(sets: readonly SetSnapshot[]) {
-    this.#sets = sets;
-    this.#unpacked = new Set(sets);
+  constructor({ sets, ahead }: Snapshot) {
+    this.#ahead = ahead;
+    this.#unpacked = new Map(sets.map((set) => [set.name, set]));
   }
 
   /** What goes ahead, `size` rows at a time; then everything else. */
   async *pieces(size: number): AsyncGenerator<Piece> {
-    let sets: OutgoingSet[] = [];
+    let sets: SetPlan[] = [];
     let free = size;
-    for (const set of this.#sets) {
-      if (!set.ahead) continue;
-      while (this.#unpacked.has(set)) {
+    for (const name of this.#ahead) {
+      for (let set = this.#unpacked.get(name); set !== undefined; set = this.#unpacked.get(name)) {
         if (free === 0) {
           yield { sets, last: false };
           sets = [];
@@ -98,13 +85,13 @@ export class Outgoing {
       }
     }
     if (sets.length > 0) yield { sets, last: false };
-    const last: OutgoingSet[] = [];
-    for (const set of this.#unpacked) last.push(await this.#pack(set));
+    const last: SetPlan[] = [];
+    for (const set of this.#unpacked.values()) last.push(await this.#pack(set));
     yield { sets: last, last: true };
   }
 
   /** These are in force. They are noted while others are written: `settled` waits for that. Grace periods that begin with it end at `due`. */
-  settle(sets: readonly OutgoingSet[], due: number, carried: CarriedBySet): void {
+  settle(sets: readonly SetPlan[], due: number, carried: CarriedBySet): void {
     for (const set of sets) this.#open.delete(set);
     const before = this.#settling;
     const settle = async (): Promise<void> => {
@@ -123,22 +110,17 @@ export class Outgoing {
   /** What is not in force is to be done again. */
   async giveBack(): Promise<void> {
     await this.#settling;
-    for (const set of this.#unpacked) await this.#pack(set);
+    for (const set of this.#unpacked.values()) await this.#pack(set);
     for (const { taken, change } of this.#open) if (change !== undefined) await taken?.abort(change);
   }
 
   /** The set's next `most` rows; the set is made with the first of them. */
-  async #pack(set: SetSnapshot, most?: number): Promise<OutgoingSet> {
-    const { taken } = set;
-    const isFirst = !this.#begun.has(set);
-    this.#begun.add(set);
+  async #pack(set: SetPlan, most?: number): Promise<SetPlan> {
+    const { name, taken } = set;
     const change = await taken?.pack(most);
-    if (taken?.packing !== true) this.#unpacked.delete(set);
-    const part = {
-      ...set,
-      ...(isFirst ? {} : { action: "keep" as const }),
-      ...(change === undefined ? {} : { change }),
-    };
+    if (taken?.packing === true) this.#unpacked.set(name, { ...set, action: "keep" });
+    else this.#unpacked.delete(name);
+    const part = { ...set, ...(change === undefined ? {} : { change }) };
     this.#open.add(part);
     return part;
   }

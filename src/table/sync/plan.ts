@@ -11,6 +11,7 @@ import { DATA_VERDICT } from "../../kernel/constants.js";
 import type { BaseChain, Op, SetInfo, TableRef } from "../../kernel/types.js";
 import { sameExprs } from "../../kernel/normalize.js";
 import { editScript } from "../rules/diff.js";
+import type { TrackedElements } from "../elements/element-set.js";
 import type { PackedChange } from "../elements/packing.js";
 import { fateOf, tableFlags } from "../quirks.js";
 import type { ComparableRule, PreparedRule, DesiredChain } from "../rules/diff.js";
@@ -43,7 +44,21 @@ export interface SetPlan {
   readonly info?: SetInfo;
   /** Elements that go with a verdict map, for the count. */
   readonly kernelElements: number;
+  /** Its elements were taken: pack them, then settle or abort. */
+  readonly taken?: TrackedElements;
+  /** Those of one transaction. */
   readonly change?: PackedChange;
+}
+
+/** Of chains and sets. */
+export interface Names {
+  readonly chains: ReadonlySet<string>;
+  readonly sets: ReadonlySet<string>;
+}
+
+/** Whether one of the rules names one of these. */
+export function namesAny(rules: readonly ComparableRule[], { chains, sets }: Names): boolean {
+  return rules.some(({ refs }) => refs.sets.some((set) => sets.has(set)) || refs.chains.some((to) => chains.has(to)));
 }
 
 export interface PlanInput {
@@ -59,13 +74,6 @@ export interface PlanInput {
   readonly flushMaps: boolean;
   /** Chains that cannot be deleted: see quirks.ts. */
   readonly busy: ReadonlySet<string>;
-}
-
-export interface Plan {
-  readonly ops: readonly PlannedOp[];
-  readonly counts: Counts;
-  /** Brings `state` to what the kernel holds once the batch is in force. */
-  settle(): void;
 }
 
 export function noCounts(): Counts {
@@ -90,14 +98,24 @@ type TableOp = Exclude<Op, { kind: "flowtable" }>;
 type OfAnyTable<T> = T extends unknown ? Omit<T, keyof TableRef> : never;
 
 /** Operations by phase, counted, and what is to be noted once they are in force. */
-export class Phases {
+export class Plan {
   readonly counts = noCounts();
-  readonly settle: (() => void)[] = [];
+  readonly #steps: (() => void)[] = [];
   readonly #ops = new Map<(typeof PHASES)[number], PlannedOp[]>(PHASES.map((phase) => [phase, []]));
   #anonymousIds = 0;
 
-  inOrder(): PlannedOp[] {
+  /** In the order in which the kernel takes them. */
+  get ops(): PlannedOp[] {
     return [...this.#ops.values()].flat();
+  }
+
+  onceInForce(step: () => void): void {
+    this.#steps.push(step);
+  }
+
+  /** The batch is in force. */
+  settle(): void {
+    for (const step of this.#steps) step();
   }
 
   /** `count`: objects that it adds or deletes. */
@@ -144,49 +162,43 @@ function userdataOf(comment: string | undefined): { readonly userdata?: Uint8Arr
   return userdata === undefined ? {} : { userdata };
 }
 
-export function buildPlan(input: PlanInput, phases = new Phases()): Plan {
-  planTable(input, phases);
-  for (const set of input.sets) planSet(input, set, phases);
-  for (const chain of input.chains) planChain(input, chain, phases);
-  return {
-    ops: phases.inOrder(),
-    counts: phases.counts,
-    settle: () => {
-      for (const step of phases.settle) step();
-    },
-  };
+/** Adds what the input needs. Settled, the plan brings `input.state` to what the kernel then holds. */
+export function planTable(input: PlanInput, plan: Plan): void {
+  planFlags(input, plan);
+  for (const set of input.sets) planSet(input, set, plan);
+  for (const chain of input.chains) planChain(input, chain, plan);
 }
 
-function planTable({ ref, comment, own, portId, state }: PlanInput, phases: Phases): void {
+function planFlags({ ref, comment, own, portId, state }: PlanInput, plan: Plan): void {
   const origin: Origin = { kind: "table" };
-  if (state.inTheWay) phases.push("addTable", ref, { op: "delete", kind: "table" }, origin);
+  if (state.inTheWay) plan.push("addTable", ref, { op: "delete", kind: "table" }, origin);
   else if (state.table !== undefined && fateOf(state.table, own, portId) !== "update") return;
   const flags = tableFlags(own);
-  phases.push("addTable", ref, { op: "add", kind: "table", flags, ...userdataOf(comment) }, origin);
-  phases.settle.push(() => {
+  plan.push("addTable", ref, { op: "add", kind: "table", flags, ...userdataOf(comment) }, origin);
+  plan.onceInForce(() => {
     state.table = { flags, ...(own ? { owner: portId } : {}) };
     state.inTheWay = false;
   });
 }
 
-function planSet({ ref, state, flushMaps }: PlanInput, plan: SetPlan, phases: Phases): void {
-  const { name: set, action, info, change } = plan;
+function planSet({ ref, state, flushMaps }: PlanInput, setPlan: SetPlan, plan: Plan): void {
+  const { name: set, action, info, kernelElements, change } = setPlan;
   const origin: Origin = { kind: "set", set };
   if (action === "delete" || action === "recreate") {
-    const held = holdsChains(state, set) ? plan.kernelElements : 0;
+    const held = holdsChains(state, set) ? kernelElements : 0;
     if (holdsChains(state, set) && flushMaps)
-      phases.push("removeElements", ref, { op: "flush", kind: "elements", set }, origin, held);
-    else phases.counts.element.delete += held;
-    phases.push("removeSets", ref, { op: "delete", kind: "set", set }, origin);
-    phases.settle.push(() => {
+      plan.push("removeElements", ref, { op: "flush", kind: "elements", set }, origin, held);
+    else plan.counts.element.delete += held;
+    plan.push("removeSets", ref, { op: "delete", kind: "set", set }, origin);
+    plan.onceInForce(() => {
       state.sets.delete(set);
       state.unusable.delete(set);
     });
   }
   // One that is to be created may be there already: with chains that went ahead.
   if (info !== undefined && (action === "recreate" || (action === "create" && !state.sets.has(set)))) {
-    phases.push("addSets", ref, { op: "add", kind: "set", ...info }, origin);
-    phases.settle.push(() => void state.sets.set(set, info));
+    plan.push("addSets", ref, { op: "add", kind: "set", ...info }, origin);
+    plan.onceInForce(() => void state.sets.set(set, info));
   }
   for (const [phase, op, elements] of [
     ["removeElements", "delete", change?.deletes],
@@ -195,7 +207,7 @@ function planSet({ ref, state, flushMaps }: PlanInput, plan: SetPlan, phases: Ph
     if (elements === undefined) continue;
     const carry = op === "add" && change?.carry !== undefined ? { carry: change.carry } : {};
     const operation = { op, kind: "elements", set, elements, ...carry } as const;
-    phases.push(phase, ref, operation, { kind: "element", set }, elements.count);
+    plan.push(phase, ref, operation, { kind: "element", set }, elements.count);
   }
 }
 
@@ -204,56 +216,56 @@ export function holdsChains({ sets }: KernelState, name: string): boolean {
   return sets.get(name)?.dataType === DATA_VERDICT;
 }
 
-function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, phases: Phases): void {
+function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, plan: Plan): void {
   const { ref, state, busy } = input;
   const kernel = state.chains.get(name);
   if (kernel !== undefined && desired !== undefined && chainServes(kernel, desired)) {
-    if (!samePolicy(kernel.base, desired.spec.base)) pushChain(ref, desired, phases, kernel);
-    if (rebuild) rewriteRules(ref, name, kernel, desired, phases);
-    else editRules(ref, name, kernel, desired, phases);
+    if (!samePolicy(kernel.base, desired.spec.base)) pushChain(ref, desired, plan, kernel);
+    if (rebuild) rewriteRules(ref, name, kernel, desired, plan);
+    else editRules(ref, name, kernel, desired, plan);
     return;
   }
   if (kernel !== undefined) {
-    flushRules(ref, name, kernel, phases);
-    if (desired === undefined && busy.has(name)) return void phases.settle.push(() => void (kernel.rules = []));
-    phases.push("removeChains", ref, { op: "delete", kind: "chain", chain: name }, { kind: "chain", chain: name });
-    phases.settle.push(() => void state.chains.delete(name));
+    flushRules(ref, name, kernel, plan);
+    if (desired === undefined && busy.has(name)) return void plan.onceInForce(() => void (kernel.rules = []));
+    plan.push("removeChains", ref, { op: "delete", kind: "chain", chain: name }, { kind: "chain", chain: name });
+    plan.onceInForce(() => void state.chains.delete(name));
   }
   if (desired === undefined) return;
-  pushChain(ref, desired, phases, undefined);
-  addAll(ref, name, desired, phases);
+  pushChain(ref, desired, plan, undefined);
+  addAll(ref, name, desired, plan);
   const { base, comment } = desired.spec;
-  phases.settle.push(() => void state.chains.set(name, { base, comment, rules: desired.rules }));
+  plan.onceInForce(() => void state.chains.set(name, { base, comment, rules: desired.rules }));
 }
 
-function pushChain(ref: TableRef, { spec }: DesiredChain, phases: Phases, kernel: KernelChain | undefined): void {
+function pushChain(ref: TableRef, { spec }: DesiredChain, plan: Plan, kernel: KernelChain | undefined): void {
   const { chain } = spec;
   const base = spec.base === undefined ? {} : { base: { ...spec.base, policy: spec.base.policy ?? "accept" } as const };
   const userdata = kernel === undefined ? userdataOf(spec.comment) : {};
-  phases.push("addChains", ref, { op: "add", kind: "chain", chain, ...base, ...userdata }, { kind: "chain", chain });
-  if (kernel !== undefined) phases.settle.push(() => void (kernel.base = spec.base));
+  plan.push("addChains", ref, { op: "add", kind: "chain", chain, ...base, ...userdata }, { kind: "chain", chain });
+  if (kernel !== undefined) plan.onceInForce(() => void (kernel.base = spec.base));
 }
 
-function flushRules(ref: TableRef, chain: string, { rules }: KernelChain, phases: Phases): void {
+function flushRules(ref: TableRef, chain: string, { rules }: KernelChain, plan: Plan): void {
   if (rules.length === 0) return;
-  phases.push("removeRules", ref, { op: "flush", kind: "rule", chain }, { kind: "chain", chain }, rules.length);
+  plan.push("removeRules", ref, { op: "flush", kind: "rule", chain }, { kind: "chain", chain }, rules.length);
 }
 
-function addAll(ref: TableRef, name: string, desired: DesiredChain, phases: Phases): void {
+function addAll(ref: TableRef, name: string, desired: DesiredChain, plan: Plan): void {
   for (const [index, rule] of desired.rules.entries())
-    phases.addRule(ref, rule, { op: "add", chain: name }, { kind: "rule", chain: name, ruleIndex: index });
+    plan.addRule(ref, rule, { op: "add", chain: name }, { kind: "rule", chain: name, ruleIndex: index });
 }
 
-function rewriteRules(ref: TableRef, name: string, kernel: KernelChain, desired: DesiredChain, phases: Phases): void {
-  flushRules(ref, name, kernel, phases);
-  addAll(ref, name, desired, phases);
-  phases.settle.push(() => void (kernel.rules = desired.rules));
+function rewriteRules(ref: TableRef, name: string, kernel: KernelChain, desired: DesiredChain, plan: Plan): void {
+  flushRules(ref, name, kernel, plan);
+  addAll(ref, name, desired, plan);
+  plan.onceInForce(() => void (kernel.rules = desired.rules));
 }
 
-function editRules(ref: TableRef, chain: string, kernel: KernelChain, desired: DesiredChain, phases: Phases): void {
+function editRules(ref: TableRef, chain: string, kernel: KernelChain, desired: DesiredChain, plan: Plan): void {
   const edits = editScript(kernel.rules, desired.rules, sameRule);
   if (edits.every((edit) => edit.edit === "keep")) return;
-  if (kernel.rules.some((rule) => rule.handle === undefined)) return rewriteRules(ref, chain, kernel, desired, phases);
+  if (kernel.rules.some((rule) => rule.handle === undefined)) return rewriteRules(ref, chain, kernel, desired, plan);
   // From the end, so that the rule before which an added one goes is known.
   let next: bigint | undefined;
   const positions = new Map<number, bigint>();
@@ -266,15 +278,15 @@ function editRules(ref: TableRef, chain: string, kernel: KernelChain, desired: D
     if (edit.edit === "keep") after.push(kernel.rules[edit.from]);
     else if (edit.edit === "delete") {
       const { handle } = kernel.rules[edit.from];
-      if (handle !== undefined) phases.deleteRule(ref, chain, handle, { kind: "rule", chain });
+      if (handle !== undefined) plan.deleteRule(ref, chain, handle, { kind: "rule", chain });
     } else {
       const position = positions.get(edit.to);
       const where: RuleOp = position === undefined ? { op: "add", chain } : { op: "insert", chain, position };
-      phases.addRule(ref, desired.rules[edit.to], where, { kind: "rule", chain, ruleIndex: edit.to });
+      plan.addRule(ref, desired.rules[edit.to], where, { kind: "rule", chain, ruleIndex: edit.to });
       after.push(desired.rules[edit.to]);
     }
   }
-  phases.settle.push(() => void (kernel.rules = after));
+  plan.onceInForce(() => void (kernel.rules = after));
 }
 
 /** Whether a change of the chain's rules needs handles that are not known. */

@@ -1,23 +1,20 @@
 /** Freezes what is desired at one moment, and decides per object what becomes of it. Synchronous. */
+import type { SetInfo } from "../../kernel/types.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import { fitsSize, serves, setInfo, sizeFor } from "../rules/schema.js";
+import type { SetSpec } from "../rules/types.js";
 import type { DesiredState, DirtyNames } from "./desired.js";
-import { chainServes, type ChainPlan, type SetPlan } from "./plan.js";
+import { type ChainPlan, chainServes, type Names, namesAny, type SetPlan } from "./plan.js";
 import { type KernelState, packetsComeBy } from "./dump.js";
-
-export interface SetSnapshot extends Omit<SetPlan, "change"> {
-  /** Its elements were taken: pack them, then settle or abort. */
-  readonly taken?: TrackedElements;
-  /** About as many are to be added. */
-  readonly additions: number;
-  /** Its elements go ahead of the transaction that brings the rest: see make-before-break.ts. */
-  ahead: boolean;
-}
 
 export interface Snapshot {
   readonly dirty: DirtyNames;
   readonly chains: readonly ChainPlan[];
-  readonly sets: readonly SetSnapshot[];
+  readonly sets: readonly SetPlan[];
+  /** Sets whose elements go ahead of the transaction that brings the rest: see make-before-break.ts. */
+  readonly ahead: ReadonlySet<string>;
+  /** What goes, be it to be made anew: rules that name it can only come with it. */
+  readonly going: Names;
   /** Sets that were removed and are gone when the transaction is in force. */
   readonly retired: readonly string[];
   readonly leftovers: Leftovers;
@@ -25,24 +22,26 @@ export interface Snapshot {
 
 /**
  * Of an earlier owner of the table, not desired, and kept for a grace period. A packet that is under way in its rules goes on by these, but each look-up
- * finds what maps hold by then: it would miss a map that went, named or of a rule's own, and be rejected by ours.
+ * finds what maps hold by then: it would miss a map that went, named or of a rule's own, and be rejected by ours. The chains are without a hook:
+ * elements of the sets may lead to them.
  */
-export interface Leftovers {
-  readonly sets: ReadonlySet<string>;
-  /** Chains without a hook, which elements of those sets may lead to. */
-  readonly chains: ReadonlySet<string>;
+export interface Leftovers extends Names {
   /** Those of the chains that keep their rules, with the rules' own maps: nothing that they name goes, or is made anew. */
   readonly intact: ReadonlySet<string>;
 }
 
 const NO_LEFTOVERS: Leftovers = { sets: new Set(), chains: new Set(), intact: new Set() };
 
-interface SetFate {
-  readonly name: string;
-  readonly action: SetPlan["action"];
-  /** Undefined: it is not desired. */
-  readonly elements: TrackedElements | undefined;
+/** What is frozen, and what it is compared with. */
+interface Moment {
+  readonly desired: DesiredState;
+  readonly state: KernelState;
+  readonly dirty: DirtyNames;
 }
+
+type Action = SetPlan["action"];
+/** What becomes of each set. */
+type Fates = Map<string, Action>;
 
 /** @param keepLeftovers what is not desired, and packets may be under way in, stays for now. */
 export function takeSnapshot(
@@ -50,110 +49,96 @@ export function takeSnapshot(
   state: KernelState,
   now: number,
   pieceElements: number,
-  keepLeftovers = false,
+  keepLeftovers: boolean,
 ): Snapshot {
   const dirty = desired.takeDirty();
+  const moment = { desired, state, dirty };
   for (const name of desired.watched) desired.sets.get(name)?.endGrace(now);
-  const replaced = [...dirty.chains].filter((name) => {
-    const kernel = state.chains.get(name);
-    const target = desired.chains.get(name);
-    return kernel !== undefined && target !== undefined && !chainServes(kernel, target);
-  });
-  const remade = mapsThatName(replaced, desired, state);
-  const all = [...new Set([...dirty.sets, ...desired.watched, ...remade])].flatMap((name) =>
-    setFate(name, desired, state, remade.has(name)),
-  );
-  const leftovers =
-    keepLeftovers && packetsComeBy(state) ? leftoversAmong(all, dirty.chains, replaced, desired, state) : NO_LEFTOVERS;
-  const fates = all.filter(({ name }) => !leftovers.sets.has(name));
-  const held = chainsInGrace(dirty.chains, fates, desired, state);
-  const going = new Set(replaced);
-  for (const name of dirty.chains)
-    if (state.chains.has(name) && !desired.chains.has(name) && !leftovers.chains.has(name)) going.add(name);
-  for (const name of held) {
-    going.delete(name);
-    dirty.chains.delete(name);
+  const replaced = new Set<string>();
+  const unused = new Set<string>();
+  for (const name of dirty.chains) {
+    const [kernel, target] = [state.chains.get(name), desired.chains.get(name)];
+    if (kernel === undefined) continue;
+    if (target === undefined) unused.add(name);
+    else if (!chainServes(kernel, target)) replaced.add(name);
   }
+  const remade = mapsThatName(replaced, moment);
+  const fates = setFates(remade, moment);
+  // Without a hook: elements may lead there.
+  const idle = new Set([...unused].filter((name) => state.chains.get(name)?.base === undefined));
+  const leftovers = keepLeftovers && packetsComeBy(state) ? leftoversAmong(fates, idle, replaced, state) : NO_LEFTOVERS;
+  for (const name of leftovers.sets) fates.delete(name);
+  const held = chainsInGrace(fates, idle, moment);
   desired.heldChains = held;
-  releaseChains(going, desired);
-  const sets = fates
-    .filter(({ name, elements }) => dirty.sets.has(name) || remade.has(name) || elements?.dirty === true)
-    .map((fate) => takeSet(fate, desired));
-  markAhead(sets, state, pieceElements);
-  return {
-    dirty,
-    chains: planChains(dirty.chains, going, sets, desired, state).filter(({ name }) => !leftovers.intact.has(name)),
-    sets,
-    retired: [...desired.retired.keys()],
-    leftovers,
-  };
+  for (const name of held) dirty.chains.delete(name);
+  const stay = new Set([...held, ...leftovers.chains]);
+  const goingChains = new Set([...replaced, ...[...unused].filter((name) => !stay.has(name))]);
+  releaseChains(goingChains, desired);
+  const changed = [...fates].filter(
+    ([name]) => dirty.sets.has(name) || remade.has(name) || desired.sets.get(name)?.dirty === true,
+  );
+  const ahead = setsAhead(changed, moment, pieceElements);
+  const sets = changed.map(([name, action]) => takeSet(name, action, desired));
+  const going = { chains: goingChains, sets: withAction(changed, "recreate") };
+  const chains = planChains(going, moment).filter(({ name }) => !leftovers.intact.has(name));
+  return { dirty, chains, sets, ahead, going, retired: [...desired.retired.keys()], leftovers };
+}
+
+function withAction(fates: Iterable<readonly [string, Action]>, ...actions: readonly Action[]): Set<string> {
+  return new Set([...fates].flatMap(([name, action]) => (actions.includes(action) ? name : [])));
 }
 
 function leftoversAmong(
-  fates: readonly SetFate[],
-  dirty: ReadonlySet<string>,
-  replaced: readonly string[],
-  desired: DesiredState,
-  state: KernelState,
+  fates: Fates,
+  idle: ReadonlySet<string>,
+  replaced: ReadonlySet<string>,
+  { chains }: KernelState,
 ): Leftovers {
-  const sets = new Set(fates.flatMap(({ name, action }) => (action === "delete" ? name : [])));
+  const sets = withAction(fates, "delete");
   if (sets.size === 0) return NO_LEFTOVERS;
-  const chains = [...dirty].filter((name) => {
-    const kernel = state.chains.get(name);
-    return kernel !== undefined && kernel.base === undefined && !desired.chains.has(name);
-  });
-  const remade = new Set(fates.flatMap(({ name, action }) => (action === "recreate" ? name : [])));
-  const intact = chains.filter((name) =>
-    state.chains
-      .get(name)
-      ?.rules.every(
-        ({ refs }) => !refs.sets.some((set) => remade.has(set)) && !refs.chains.some((to) => replaced.includes(to)),
-      ),
-  );
-  return { sets, chains: new Set(chains), intact: new Set(intact) };
+  const anew = { chains: replaced, sets: withAction(fates, "recreate") };
+  const intact = [...idle].filter((name) => !namesAny(chains.get(name)?.rules ?? [], anew));
+  return { sets, chains: idle, intact: new Set(intact) };
 }
 
-function setFate(name: string, desired: DesiredState, state: KernelState, remade: boolean): SetFate[] {
-  const elements = desired.sets.get(name);
-  const kernel = state.sets.get(name);
-  if (elements === undefined) return kernel === undefined ? [] : [{ name, action: "delete", elements }];
-  if (kernel === undefined) return [{ name, action: "create", elements }];
-  const fits =
-    !remade &&
-    !state.unusable.has(name) &&
-    serves(kernel, elements.spec) &&
-    fitsSize(kernel.size, elements.spec, perRow(elements) * (elements.kernelSize + elements.pendingAdds));
-  return [{ name, action: fits ? "keep" : "recreate", elements }];
+function setFates(remade: ReadonlySet<string>, { desired, state, dirty }: Moment): Fates {
+  const fates: Fates = new Map();
+  for (const name of new Set([...dirty.sets, ...desired.watched, ...remade])) {
+    const elements = desired.sets.get(name);
+    const kernel = state.sets.get(name);
+    if (elements === undefined) {
+      if (kernel !== undefined) fates.set(name, "delete");
+    } else if (kernel === undefined) fates.set(name, "create");
+    else fates.set(name, !remade.has(name) && fits(kernel, elements, state) ? "keep" : "recreate");
+  }
+  return fates;
+}
+
+function fits(kernel: SetInfo, { spec, kernelSize, pendingAdds }: TrackedElements, { unusable }: KernelState): boolean {
+  if (unusable.has(kernel.set) || !serves(kernel, spec)) return false;
+  return fitsSize(kernel.size, spec, perRow(spec) * (kernelSize + pendingAdds));
 }
 
 /** A range has a start and an end. */
-function perRow({ spec }: TrackedElements): number {
-  return spec.interval === true ? 2 : 1;
+function perRow({ interval }: SetSpec): number {
+  return interval === true ? 2 : 1;
 }
 
 /**
- * Chains that are not desired and stay with their rules, as elements in their grace period lead there, or chains that do: but for those
- * whose rules need what goes.
+ * Of the idle chains, which are not desired, those that stay with their rules, as elements in their grace period lead there, or chains that do: but for
+ * those whose rules need what goes.
  */
-function chainsInGrace(
-  dirty: ReadonlySet<string>,
-  fates: readonly SetFate[],
-  desired: DesiredState,
-  state: KernelState,
-): Set<string> {
+function chainsInGrace(fates: Fates, idle: ReadonlySet<string>, { desired, state }: Moment): Set<string> {
   const held = new Set<string>();
-  const isLeftover = (name: string): boolean =>
-    dirty.has(name) && !desired.chains.has(name) && state.chains.get(name)?.base === undefined;
-  if (![...dirty].some((name) => state.chains.has(name) && isLeftover(name))) return held;
+  if (idle.size === 0) return held;
   for (const elements of desired.sets.values()) {
     if (elements.spec.data !== "verdict") continue;
-    for (const chain of elements.deferredTargets()) if (isLeftover(chain)) held.add(chain);
+    for (const chain of elements.deferredTargets()) if (idle.has(chain)) held.add(chain);
   }
   const refs = (name: string) => state.chains.get(name)?.rules.map((rule) => rule.refs) ?? [];
-  for (const name of held) for (const { chains } of refs(name)) chains.filter(isLeftover).forEach((to) => held.add(to));
-  const goingSets = new Set(
-    fates.flatMap(({ name, action }) => (action === "delete" || action === "recreate" ? name : [])),
-  );
+  for (const name of held)
+    for (const { chains } of refs(name)) chains.filter((to) => idle.has(to)).forEach((to) => held.add(to));
+  const goingSets = withAction(fates, "delete", "recreate");
   for (let before = -1; before !== held.size;) {
     before = held.size;
     for (const name of held) {
@@ -178,11 +163,13 @@ function releaseChains(going: ReadonlySet<string>, { sets, watched }: DesiredSta
 }
 
 /** Verdict maps with elements that go to a chain which is created anew: they are created anew with it. */
-function mapsThatName(chains: readonly string[], desired: DesiredState, state: KernelState): Set<string> {
+function mapsThatName(chains: ReadonlySet<string>, { desired, state }: Moment): Set<string> {
   const names = new Set<string>();
-  if (chains.length === 0) return names;
+  if (chains.size === 0) return names;
   const ids = new Set(
-    chains.flatMap((chain) => (["goto", "jump"] as const).map((verdict) => desired.verdicts.id({ verdict, chain }))),
+    [...chains].flatMap((chain) =>
+      (["goto", "jump"] as const).map((verdict) => desired.verdicts.id({ verdict, chain })),
+    ),
   );
   for (const [name, elements] of desired.sets) {
     if (elements.spec.data === "verdict" && state.sets.has(name) && elements.kernelMentions(ids)) names.add(name);
@@ -190,64 +177,55 @@ function mapsThatName(chains: readonly string[], desired: DesiredState, state: K
   return names;
 }
 
-function takeSet({ name, action, elements }: SetFate, desired: DesiredState): SetSnapshot {
-  if (elements === undefined) {
-    const kernelElements = desired.retired.get(name)?.kernelSize ?? 0;
-    return { name, action, kernelElements, additions: 0, ahead: false };
-  }
-  const { spec, kernelSize: kernelElements } = elements;
+function takeSet(name: string, action: Action, desired: DesiredState): SetPlan {
+  const elements = desired.sets.get(name);
+  if (elements === undefined) return { name, action, kernelElements: desired.retired.get(name)?.kernelSize ?? 0 };
+  const { spec, kernelSize } = elements;
   const full = action !== "keep";
+  const size = perRow(spec) * Math.max(elements.size, kernelSize);
   const takes = spec.dynamic !== true && (full || elements.dirty);
-  const additions = !takes ? 0 : full ? elements.size : elements.pendingAdds;
-  const size = perRow(elements) * Math.max(elements.size, kernelElements);
   if (takes) elements.take(full);
   return {
     name,
     action,
     ...(full ? { info: setInfo(spec, sizeFor(spec, size)) } : {}),
-    kernelElements,
+    kernelElements: kernelSize,
     ...(takes ? { taken: elements } : {}),
-    additions,
-    ahead: false,
   };
 }
 
-/** Picks the sets whose elements go ahead, where those are more than one transaction is to have. */
-function markAhead(sets: readonly SetSnapshot[], state: KernelState, pieceElements: number): void {
+/** The sets whose elements go ahead, where those are more than one transaction is to have. */
+function setsAhead(
+  changed: readonly (readonly [string, Action])[],
+  { desired, state }: Moment,
+  pieceElements: number,
+): Set<string> {
   // A table that has to go first goes in the transaction that brings all of the new one.
-  if (state.inTheWay) return;
-  const many = (some: readonly SetSnapshot[]): boolean =>
+  if (state.inTheWay) return new Set();
+  const candidates = changed.flatMap(([name, action]) => {
+    const elements = desired.sets.get(name);
+    const { data, interval, dynamic } = elements?.spec ?? {};
+    if (elements === undefined || data === "verdict" || interval === true || dynamic === true) return [];
+    if (action === "keep" && !elements.dirty) return [];
+    return { name, action, additions: action === "keep" ? elements.pendingAdds : elements.size };
+  });
+  const many = (some: typeof candidates): boolean =>
     some.reduce((sum, { additions }) => sum + additions, 0) > pieceElements;
-  const candidates = sets.filter(
-    ({ taken }) => taken !== undefined && taken.spec.data !== "verdict" && taken.spec.interval !== true,
-  );
-  if (!many(candidates)) return;
+  if (!many(candidates)) return new Set();
   const named = new Set([...state.chains.values()].flatMap(({ rules }) => rules.flatMap(({ refs }) => refs.sets)));
   const quiet = !packetsComeBy(state);
   // What rules name can be made anew with them alone.
   const unseen = candidates.filter(({ name, action }) => !named.has(name) || (quiet && action !== "recreate"));
-  if (many(unseen)) for (const set of unseen) set.ahead = true;
+  return new Set(many(unseen) ? unseen.map(({ name }) => name) : []);
 }
 
 /** The changed chains, and those whose rules name a set or chain that is created anew: also of leftovers, which are emptied then. */
-function planChains(
-  dirty: ReadonlySet<string>,
-  going: ReadonlySet<string>,
-  sets: readonly SetSnapshot[],
-  desired: DesiredState,
-  state: KernelState,
-): ChainPlan[] {
-  const newSets = new Set(sets.filter((set) => set.action === "recreate").map((set) => set.name));
+function planChains(going: Names, { desired, state, dirty }: Moment): ChainPlan[] {
   const rebuilt = new Set<string>();
-  if (newSets.size > 0 || going.size > 0) {
-    for (const [name, { rules }] of state.chains) {
-      const rebuilds = rules.some(
-        ({ refs }) => refs.sets.some((set) => newSets.has(set)) || refs.chains.some((target) => going.has(target)),
-      );
-      if (rebuilds) rebuilt.add(name);
-    }
+  if (going.sets.size + going.chains.size > 0) {
+    for (const [name, { rules }] of state.chains) if (namesAny(rules, going)) rebuilt.add(name);
   }
-  return [...new Set([...dirty, ...rebuilt])].map((name) => ({
+  return [...new Set([...dirty.chains, ...rebuilt])].map((name) => ({
     name,
     desired: desired.chains.get(name),
     rebuild: rebuilt.has(name),
