@@ -53,7 +53,7 @@ export interface PrintOptions extends Pick<TableOptions, "family"> {
   readonly sets?: readonly SetSpec[];
 }
 
-/** A rule, or statements of one, as nft's own text. Throws FieldError. */
+/** A rule, or statements of one, as nft's own text. Throws FieldError, and RangeError for what no table of the family can hold. */
 export function printRule(rule: Rule | readonly Statement[], options: PrintOptions): string {
   const { family, sets = [] } = options;
   const whole: Rule = "statements" in rule ? rule : { statements: rule };

@@ -12,23 +12,25 @@ import {
 import type { Expr, Family } from "../../kernel/types.js";
 import { verdictText } from "../elements/verdicts.js";
 import {
-  connectionAddress,
+  addressField,
   headerField,
   hostU32,
   loadKey,
   loadMeta,
   lookUp,
+  IP_NAME,
   type LowerContext,
+  lowered,
+  type Lowered,
   masked,
   maskOf,
   NFPROTO,
   portBytes,
-  printKey,
   requireL4proto,
   requireVersion,
   type StatementKind,
-  type StatementOptions,
   versionOf,
+  versionOfType,
 } from "./fields.js";
 import { boundsOf, portRange, portText } from "./matches.js";
 import { addressBytes, addressText } from "../../base/ip-ranges.js";
@@ -48,62 +50,55 @@ export function durationText(ms: number): string {
   return ms % 1000 === 0 ? `${ms / 1000}s` : `${ms}ms`;
 }
 
-const log: StatementKind<Of<"log">> = {
-  lower({ prefix, level, group }) {
-    if (Buffer.byteLength(prefix) > MAX_LOG_PREFIX_BYTES)
-      throw new RangeError(`a log prefix has at most ${MAX_LOG_PREFIX_BYTES} bytes: ${prefix}`);
-    checkQuotable("log prefix", prefix);
-    if (group !== undefined && level !== undefined)
-      throw new RangeError("a log action has a level or a group, not both");
-    const to = group !== undefined ? { group } : level !== undefined ? { level } : {};
-    return [{ type: "log", prefix, ...to }];
-  },
-  print({ prefix, level, group }) {
-    const severity = level === undefined ? "" : ` level ${LOG_LEVELS[level] ?? level}`;
-    return `log prefix "${prefix}"${severity}${group === undefined ? "" : ` group ${group}`}`;
-  },
+const log: StatementKind<Of<"log">> = ({ prefix, level, group }) => {
+  if (Buffer.byteLength(prefix) > MAX_LOG_PREFIX_BYTES)
+    throw new RangeError(`a log prefix has at most ${MAX_LOG_PREFIX_BYTES} bytes: ${prefix}`);
+  checkQuotable("log prefix", prefix);
+  if (group !== undefined && level !== undefined) throw new RangeError("a log action has a level or a group, not both");
+  const text = `log prefix "${prefix}"`;
+  if (group !== undefined) return lowered(`${text} group ${group}`, { type: "log", prefix, group });
+  if (level === undefined) return lowered(text, { type: "log", prefix });
+  return lowered(`${text} level ${LOG_LEVELS[level] ?? level}`, { type: "log", prefix, level });
 };
 
-function packetRate({ rate, per, burst = DEFAULT_BURST }: Omit<Of<"limit">, "action">, flags: number): Expr {
+function packetRate({ rate, per, burst = DEFAULT_BURST }: Omit<Of<"limit">, "action">, flags: number): Lowered {
   if (!Number.isSafeInteger(rate) || rate < 1) throw new RangeError(`not a rate: ${rate}`);
-  // NFT_LIMIT_PKTS
-  return { type: "limit", rate: BigInt(rate), unit: BigInt(LIMIT_SECONDS[per]), burst, limitType: 0, flags };
+  const unit = BigInt(LIMIT_SECONDS[per]);
+  return lowered(
+    `limit rate ${flags === BEYOND ? "over " : ""}${rate}/${per} burst ${burst} packets`,
+    // NFT_LIMIT_PKTS
+    { type: "limit", rate: BigInt(rate), unit, burst, limitType: 0, flags },
+  );
 }
 
-/** mark = (mark & mask) ^ xor */
-function changeMark(mask: number, xor: number): Expr[] {
-  return [loadMeta("mark"), masked(hostU32(mask), hostU32(xor)), setMeta("mark")];
+function setMeta(key: "mark" | "priority", { exprs, text }: Lowered): Lowered {
+  return lowered(`meta ${key} set ${text}`, ...exprs, { type: "meta", key: MetaKey[key], sreg: 1 });
 }
 
-function setMeta(key: "mark" | "priority"): Expr {
-  return { type: "meta", key: MetaKey[key], sreg: 1 };
+/** mark = (mark & mask) ^ xor; `how` as nft says it. */
+function changeMark(mask: number, xor: number, how: string): Lowered {
+  return setMeta("mark", lowered(`meta mark ${how}`, loadMeta("mark"), masked(hostU32(mask), hostU32(xor))));
 }
 
-const setMark: StatementKind<Of<"set-mark">> = {
-  lower(action) {
-    const mask = maskOf(action);
-    if (mask !== 0xffffffff) return changeMark(~mask >>> 0, action.value);
-    return [immediate(hostU32(action.value)), setMeta("mark")];
-  },
-  print({ mask = 0xffffffff, value }) {
-    if (mask === 0xffffffff) return `meta mark set ${hex(value)}`;
-    if (mask === value) return `meta mark set meta mark | ${hex(value)}`;
-    const kept = `meta mark set meta mark & ${hex(~mask)}`;
-    return value === 0 ? kept : `${kept} | ${hex(value)}`;
-  },
+const setMark: StatementKind<Of<"set-mark">> = (action) => {
+  const { value } = action;
+  const mask = maskOf(action);
+  if (mask === 0xffffffff) return setMeta("mark", lowered(hex(value), immediate(hostU32(value))));
+  const or = value === 0 ? "" : ` | ${hex(value)}`;
+  return changeMark(~mask >>> 0, value, mask === value ? `| ${hex(value)}` : `& ${hex(~mask)}${or}`);
 };
 
 function immediate(data: Uint8Array, dreg = 1): Expr {
   return { type: "immediate", dreg, data };
 }
 
-type Constants = Pick<Of<"dnat">, "address" | "port">;
+type Constants = Pick<Of<"dnat">, "address" | "port"> & Pick<Of<"snat">, "fullyRandom">;
 
 /** Constants go to registers 1 (address) and 2 (port), or 1 alone. */
-function natTo(natType: number, { address, port }: Constants, flags: number, context: LowerContext): Expr[] {
+function natTo(how: "dnat" | "snat", { address, port, fullyRandom }: Constants, context: LowerContext): Lowered {
   if (address === undefined && port === undefined) throw new RangeError("a nat action without address and port");
   const bytes = address === undefined ? undefined : addressBytes(address);
-  const version = bytes === undefined ? context.version : bytes.length === 4 ? 4 : 6;
+  const version = bytes === undefined ? (context.version ?? context.assumed) : bytes.length === 4 ? 4 : 6;
   if (version === undefined) throw new RangeError("a nat action without an address, in a rule of no one family");
   const exprs = versionOf(context.family) === undefined ? [] : requireVersion(context, version);
   const registers: { regAddrMin?: number; regProtoMin?: number } = {};
@@ -112,55 +107,46 @@ function natTo(natType: number, { address, port }: Constants, flags: number, con
     registers.regProtoMin = bytes === undefined ? 1 : 2;
     exprs.push(immediate(portBytes(port), registers.regProtoMin));
   }
-  const all = flags | (port === undefined ? 0 : NatFlag.protoSpecified);
-  return [
-    ...exprs,
-    { type: "nat", natType, family: NFPROTO[version], ...registers, ...(all === 0 ? {} : { flags: all }) },
-  ];
+  const flags =
+    (fullyRandom === true ? NatFlag.protoRandomFully : 0) | (port === undefined ? 0 : NatFlag.protoSpecified);
+  const name = bytes === undefined ? "" : addressText(bytes);
+  const target = port === undefined ? name : `${name.includes(":") ? `[${name}]` : name}:${port}`;
+  const ip = context.family === "inet" && bytes !== undefined ? `${IP_NAME[version]} ` : "";
+  return lowered(`${how} ${ip}to ${target}${fullyRandom === true ? " fully-random" : ""}`, ...exprs, {
+    type: "nat",
+    natType: NatType[how],
+    family: NFPROTO[version],
+    ...registers,
+    ...(flags === 0 ? {} : { flags }),
+  });
 }
 
-function printNat(how: string, { address, port }: Constants, { family }: StatementOptions): string {
-  const bytes = address === undefined ? undefined : addressBytes(address);
-  const text = bytes === undefined ? "" : addressText(bytes);
-  const target = port === undefined ? text : `${text.includes(":") ? `[${text}]` : text}:${port}`;
-  return `${how} ${family !== "inet" || bytes === undefined ? "" : bytes.length === 4 ? "ip " : "ip6 "}to ${target}`;
-}
-
-const dnatMap: StatementKind<Of<"dnat-map">> = {
-  /** The look-up's result replaces its key: the address at word 0, the port at the first word behind it. */
-  lower({ key, map, data }, context) {
-    const exprs = lookUp(context, key, map, 1);
-    const type = context.setSpec?.(map)?.data?.[0];
-    const version = context.version ?? (type === "ipv4_addr" ? 4 : type === "ipv6_addr" ? 6 : undefined);
-    if (version === undefined)
-      throw new RangeError(
-        `map ${map}: dnat in a table of family ${context.family} needs a map that is declared before the rule`,
-      );
-    const port = data === "address-port" ? { regProtoMin: register(version === 4 ? 1 : 4) } : {};
-    return [...exprs, { type: "nat", natType: NatType.dnat, family: NFPROTO[version], regAddrMin: 1, ...port }];
-  },
-  print({ key, map, data }, options) {
-    const v6 = options.family === "ip6" || options.setSpec?.(map)?.data?.[0] === "ipv6_addr";
-    const ip = v6 ? "ip6 " : "ip ";
-    const what = data === "address-port" ? `${ip}addr . port ` : options.family === "inet" ? ip : "";
-    return `dnat ${what}to ${printKey(key, map, options)} map @${map}`;
-  },
+/** The look-up's result replaces its key: the address at word 0, the port at the first word behind it. */
+const dnatMap: StatementKind<Of<"dnat-map">> = ({ key, map, data }, context) => {
+  const { exprs, text } = lookUp(context, key, map, 1);
+  const version = context.version ?? versionOfType(context.setSpec?.(map)?.data?.[0]) ?? context.assumed;
+  if (version === undefined)
+    throw new RangeError(
+      `map ${map}: dnat in a table of family ${context.family} needs a map that is declared before the rule`,
+    );
+  const ip = IP_NAME[version];
+  const nat = { type: "nat", natType: NatType.dnat, family: NFPROTO[version], regAddrMin: 1 } as const;
+  if (data === "address") return lowered(`dnat ${context.family === "inet" ? `${ip} ` : ""}to ${text}`, ...exprs, nat);
+  const regProtoMin = register(version === 4 ? 1 : 4);
+  return lowered(`dnat ${ip} addr . port to ${text}`, ...exprs, { ...nat, regProtoMin });
 };
 
-const masquerade: StatementKind<Of<"masquerade">> = {
-  lower({ ports, random, fullyRandom }) {
-    const flags = (random === true ? NatFlag.protoRandom : 0) | (fullyRandom === true ? NatFlag.protoRandomFully : 0);
-    if (ports === undefined) return [{ type: "masq", ...(flags === 0 ? {} : { flags }) }];
-    const range = portRange(ports);
-    const [from, to] = boundsOf(range);
-    const masq = { type: "masq", regProtoMin: 1, flags: flags | NatFlag.protoSpecified } as const;
-    if (range.from === range.to) return [immediate(from), masq];
-    return [immediate(from), immediate(to, 2), { ...masq, regProtoMax: 2 }];
-  },
-  print({ ports, random, fullyRandom }) {
-    const flags = [...(random === true ? ["random"] : []), ...(fullyRandom === true ? ["fully-random"] : [])].join(",");
-    return `masquerade${ports === undefined ? "" : ` to :${portText(ports)}`}${flags === "" ? "" : ` ${flags}`}`;
-  },
+const masquerade: StatementKind<Of<"masquerade">> = ({ ports, random, fullyRandom }) => {
+  const flags = (random === true ? NatFlag.protoRandom : 0) | (fullyRandom === true ? NatFlag.protoRandomFully : 0);
+  const words = [...(random === true ? ["random"] : []), ...(fullyRandom === true ? ["fully-random"] : [])];
+  const how = flags === 0 ? "" : ` ${words.join(",")}`;
+  if (ports === undefined) return lowered(`masquerade${how}`, { type: "masq", ...(flags === 0 ? {} : { flags }) });
+  const range = portRange(ports);
+  const [from, to] = boundsOf(range);
+  const text = `masquerade to :${portText(range)}${how}`;
+  const masq = { type: "masq", regProtoMin: 1, flags: flags | NatFlag.protoSpecified } as const;
+  if (range.from === range.to) return lowered(text, immediate(from), masq);
+  return lowered(text, immediate(from), immediate(to, 2), { ...masq, regProtoMax: 2 });
 };
 
 /** ICMP_UNREACH codes, ICMPV6_UNREACH codes, NFT_REJECT_ICMPX codes. */
@@ -172,134 +158,100 @@ const REJECT_CODES = {
 
 const single = (family: Family): "ip" | "ip6" | "inet" => (family === "ip" || family === "ip6" ? family : "inet");
 
-const reject: StatementKind<Of<"reject">> = {
-  lower({ with: how = "port-unreachable" }, context) {
-    if (how === "tcp-reset")
-      return [...requireL4proto(context, IpProto.tcp), { type: "reject", rejectType: RejectType.tcpReset, code: 0 }];
-    const family = single(context.family);
-    const rejectType = family === "inet" ? RejectType.icmpxUnreachable : RejectType.icmpUnreachable;
-    return [{ type: "reject", rejectType, code: REJECT_CODES[how][family] }];
-  },
-  print({ with: how = "port-unreachable" }, { family }) {
-    if (how === "port-unreachable") return "reject";
-    if (how === "tcp-reset") return "reject with tcp reset";
-    const protocol = { ip: "icmp", ip6: "icmpv6", inet: "icmpx" }[single(family)];
-    return `reject with ${protocol} type ${how === "host-unreachable" && family === "ip6" ? "addr-unreachable" : how}`;
-  },
+const reject: StatementKind<Of<"reject">> = ({ with: how = "port-unreachable" }, context) => {
+  if (how === "tcp-reset") {
+    const reset = { type: "reject", rejectType: RejectType.tcpReset, code: 0 } as const;
+    return lowered("reject with tcp reset", ...requireL4proto(context, IpProto.tcp), reset);
+  }
+  const family = single(context.family);
+  const rejectType = family === "inet" ? RejectType.icmpxUnreachable : RejectType.icmpUnreachable;
+  const protocol = { ip: "icmp", ip6: "icmpv6", inet: "icmpx" }[family];
+  const type = how === "host-unreachable" && family === "ip6" ? "addr-unreachable" : how;
+  const text = how === "port-unreachable" ? "reject" : `reject with ${protocol} type ${type}`;
+  return lowered(text, { type: "reject", rejectType, code: REJECT_CODES[how][family] });
 };
 
-const update: StatementKind<Of<"update">> = {
-  /** The key from word 0 on, constant data on the next 16-byte register behind it. */
-  lower({ key, set, timeoutMs, data }, context) {
-    const { exprs, words } = loadKey(context, key, set);
-    const timeout = timeoutMs === undefined ? {} : { timeout: BigInt(timeoutMs) };
-    const dynset = { type: "dynset", set, op: DynsetOp.update, sregKey: 1, ...timeout } as const;
-    if (data === undefined) return [...exprs, dynset];
-    const word = Math.ceil(words / 4) * 4;
-    const address = addressBytes(data.address);
-    const portWord = word + address.length / 4;
-    if (portWord > 15) throw new RangeError(`map ${set}: key and data do not fit the kernel's registers`);
-    const port = data.port === undefined ? [] : [immediate(portBytes(data.port), register(portWord))];
-    return [...exprs, immediate(address, register(word)), ...port, { ...dynset, sregData: register(word) }];
-  },
-  print({ key, set, timeoutMs, data }, options) {
-    const timeout = timeoutMs === undefined ? "" : ` timeout ${durationText(timeoutMs)}`;
-    const value = data === undefined ? "" : ` : ${data.address}${data.port === undefined ? "" : ` . ${data.port}`}`;
-    return `update @${set} { ${printKey(key, set, options)}${timeout}${value} }`;
-  },
-};
+type IntoSet = Pick<Of<"update">, "key" | "set" | "timeoutMs" | "data">;
+
+/** Puts the key, from word 0 on, into a dynamic set; constant data is on the next 16-byte register behind it. `counts`: what an element does. */
+function intoSet(
+  op: "add" | "update",
+  { key, set, timeoutMs, data }: IntoSet,
+  context: LowerContext,
+  counts?: Lowered,
+): Lowered {
+  const { exprs, text, words } = loadKey(context, key, set);
+  const timeout = timeoutMs === undefined ? {} : { timeout: BigInt(timeoutMs) };
+  const time = timeoutMs === undefined ? "" : ` timeout ${durationText(timeoutMs)}`;
+  const element = `${op} @${set} { ${text}${time}`;
+  const dynset = { type: "dynset", set, op: DynsetOp[op], sregKey: 1, ...timeout } as const;
+  if (counts !== undefined) return lowered(`${element} ${counts.text} }`, ...exprs, { ...dynset, exprs: counts.exprs });
+  if (data === undefined) return lowered(`${element} }`, ...exprs, dynset);
+  const word = Math.ceil(words / 4) * 4;
+  const address = addressBytes(data.address);
+  const portWord = word + address.length / 4;
+  if (portWord > 15) throw new RangeError(`map ${set}: key and data do not fit the kernel's registers`);
+  const port = data.port === undefined ? [] : [immediate(portBytes(data.port), register(portWord))];
+  return lowered(
+    `${element} : ${data.address}${data.port === undefined ? "" : ` . ${data.port}`} }`,
+    ...exprs,
+    immediate(address, register(word)),
+    ...port,
+    { ...dynset, sregData: register(word) },
+  );
+}
 
 /** enum nft_payload_csum_types, nft_payload_csum_flags; of the IPv4 header, which has one of its own (RFC 791). */
 const CSUM_INET = 1;
 const CSUM_PSEUDO_HEADER = 1;
 const IPV4_CHECKSUM_OFFSET = 10;
 
-const setAddress: StatementKind<Of<"set-address">> = {
-  lower({ direction, to }, { family }) {
-    const version = versionOf(family);
-    if (version === undefined) throw new RangeError(`set-address in a table of family ${family}`);
-    const { base, offset, len } = headerField(version, direction === "source");
-    const checksum = version === 4 ? { csumType: CSUM_INET, csumOffset: IPV4_CHECKSUM_OFFSET } : { csumType: 0 };
-    const write = { type: "payload", base, offset, len, sreg: 1, ...checksum, csumFlags: CSUM_PSEUDO_HEADER } as const;
-    if (typeof to !== "string") return [connectionAddress(version, to.direction === "source", to.ct), write];
-    const bytes = addressBytes(to);
-    if (bytes.length !== len)
-      throw new RangeError(`an address of the other family in a table of family ${family}: ${to}`);
-    return [immediate(bytes), write];
-  },
-  print({ direction, to }, { family }) {
-    const ip = family === "ip6" ? "ip6" : "ip";
-    const end = (which: "source" | "destination"): string => `${ip} ${which === "source" ? "saddr" : "daddr"}`;
-    const value = typeof to === "string" ? addressText(addressBytes(to)) : `ct ${to.ct} ${end(to.direction)}`;
-    return `${end(direction)} set ${value}`;
-  },
+const setAddress: StatementKind<Of<"set-address">> = ({ direction, to }, { family }) => {
+  const version = versionOf(family);
+  if (version === undefined) throw new RangeError(`set-address in a table of family ${family}`);
+  const { base, offset, len } = headerField(version, direction);
+  const checksum = version === 4 ? { csumType: CSUM_INET, csumOffset: IPV4_CHECKSUM_OFFSET } : { csumType: 0 };
+  const write = { type: "payload", base, offset, len, sreg: 1, ...checksum, csumFlags: CSUM_PSEUDO_HEADER } as const;
+  const text = `${addressField(version, direction).text} set`;
+  if (typeof to !== "string") {
+    const value = addressField(version, to.direction, to.ct);
+    return lowered(`${text} ${value.text}`, ...value.exprs, write);
+  }
+  const bytes = addressBytes(to);
+  if (bytes.length !== len)
+    throw new RangeError(`an address of the other family in a table of family ${family}: ${to}`);
+  return lowered(`${text} ${addressText(bytes)}`, immediate(bytes), write);
 };
 
-const connectionsOver: StatementKind<Of<"connections-over">> = {
-  lower({ key, set, count }, context) {
-    if (!Number.isSafeInteger(count) || count < 1) throw new RangeError(`not a number of connections: ${count}`);
-    const exprs: Expr[] = [{ type: "connlimit", count, flags: BEYOND }];
-    return [...loadKey(context, key, set).exprs, { type: "dynset", set, op: DynsetOp.add, sregKey: 1, exprs }];
-  },
-  print: ({ key, set, count }, options) => `add @${set} { ${printKey(key, set, options)} ct count over ${count} }`,
-};
-
-const rateOver: StatementKind<Of<"rate-over">> = {
-  lower(action, context) {
-    const { key, set, timeoutMs } = action;
-    const dynset = { type: "dynset", set, op: DynsetOp.update, sregKey: 1, timeout: BigInt(timeoutMs) } as const;
-    return [...loadKey(context, key, set).exprs, { ...dynset, exprs: [packetRate(action, BEYOND)] }];
-  },
-  print({ key, set, timeoutMs, rate, per, burst }, options) {
-    const limited = `limit rate over ${rate}/${per} burst ${burst} packets`;
-    return `update @${set} { ${printKey(key, set, options)} timeout ${durationText(timeoutMs)} ${limited} }`;
-  },
+const connectionsOver: StatementKind<Of<"connections-over">> = (action, context) => {
+  const { count } = action;
+  if (!Number.isSafeInteger(count) || count < 1) throw new RangeError(`not a number of connections: ${count}`);
+  return intoSet(
+    "add",
+    action,
+    context,
+    lowered(`ct count over ${count}`, { type: "connlimit", count, flags: BEYOND }),
+  );
 };
 
 export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> } = {
   log,
   masquerade,
   reject,
-  update,
+  update: (action, context) => intoSet("update", action, context),
   "connections-over": connectionsOver,
-  "rate-over": rateOver,
+  "rate-over": (action, context) => intoSet("update", action, context, packetRate(action, BEYOND)),
   "set-mark": setMark,
+  "xor-mark": ({ value }) => changeMark(0xffffffff, value, `^ ${hex(value)}`),
   "dnat-map": dnatMap,
   "set-address": setAddress,
-  counter: { lower: () => [{ type: "counter" }], print: () => "counter" },
-  notrack: { lower: () => [{ type: "notrack" }], print: () => "notrack" },
-  limit: {
-    lower: (action) => [packetRate(action, 0)],
-    print: ({ rate, per, burst = DEFAULT_BURST }) => `limit rate ${rate}/${per} burst ${burst} packets`,
-  },
-  "xor-mark": {
-    lower: ({ value }) => changeMark(0xffffffff, value),
-    print: ({ value }) => `meta mark set meta mark ^ ${hex(value)}`,
-  },
-  "set-priority": {
-    lower: ({ value }) => [immediate(hostU32(value)), setMeta("priority")],
-    print: ({ value }) => `meta priority set ${classidText(value)}`,
-  },
-  "priority-map": {
-    lower: ({ key, map }, context) => [...lookUp(context, key, map, 1), setMeta("priority")],
-    print: ({ key, map }, options) => `meta priority set ${printKey(key, map, options)} map @${map}`,
-  },
-  verdict: {
-    lower: ({ verdict }) => [{ type: "immediate", dreg: VERDICT_REGISTER, data: verdict }],
-    print: ({ verdict }) => verdictText(verdict),
-  },
-  vmap: {
-    lower: ({ key, map }, context) => lookUp(context, key, map, VERDICT_REGISTER),
-    print: ({ key, map }, options) => `${printKey(key, map, options)} vmap @${map}`,
-  },
-  dnat: {
-    lower: (action, context) => natTo(NatType.dnat, action, 0, context),
-    print: (action, options) => printNat("dnat", action, options),
-  },
-  snat: {
-    lower: (action, context) =>
-      natTo(NatType.snat, action, action.fullyRandom === true ? NatFlag.protoRandomFully : 0, context),
-    print: (action, options) =>
-      `${printNat("snat", action, options)}${action.fullyRandom === true ? " fully-random" : ""}`,
-  },
+  counter: () => lowered("counter", { type: "counter" }),
+  notrack: () => lowered("notrack", { type: "notrack" }),
+  limit: (action) => packetRate(action, 0),
+  "set-priority": ({ value }) => setMeta("priority", lowered(classidText(value), immediate(hostU32(value)))),
+  "priority-map": ({ key, map }, context) => setMeta("priority", lookUp(context, key, map, 1)),
+  verdict: ({ verdict }) => lowered(verdictText(verdict), { type: "immediate", dreg: VERDICT_REGISTER, data: verdict }),
+  vmap: ({ key, map }, context) => lookUp(context, key, map, VERDICT_REGISTER),
+  dnat: (action, context) => natTo("dnat", action, context),
+  snat: (action, context) => natTo("snat", action, context),
 };

@@ -33,31 +33,23 @@ export interface DesiredChain {
 }
 
 export function prepareRule(rule: Rule, options: StatementOptions): PreparedRule {
-  const lowered = lowerRule(rule, options);
-  const content = (setId: number): string =>
-    anonymousContent(lowered.anonymous[setId - 1].info, lowered.anonymous[setId - 1].elements);
-  const canonical = lowered.exprs.map((expr) =>
-    normalizeExpr(expr.type === "lookup" && expr.setId !== undefined ? renamed(expr, content(expr.setId)) : expr),
-  );
-  return {
-    ...lowered,
-    canonical,
-    refs: referencesOf(canonical),
-    ...(rule.comment === undefined ? {} : { comment: rule.comment }),
-  };
+  const { exprs, anonymous } = lowerRule(rule, options);
+  const contents = anonymous.map(({ info, elements }) => anonymousContent(info, elements));
+  const canonical = canonicalExprs(exprs, ({ setId }) => (setId === undefined ? undefined : contents[setId - 1]));
+  const comment = rule.comment === undefined ? {} : { comment: rule.comment };
+  return { exprs, anonymous, canonical, refs: referencesOf(canonical), ...comment };
 }
 
-/** Canonical form of a dumped rule; `anonymous` tells the content of the anonymous sets that are known. */
-export function canonicalExprs(exprs: readonly Expr[], anonymous: ReadonlyMap<string, string>): Expr[] {
+/** Canonical form of a rule; `contentOf`: of the anonymous set that a look-up names, where it is known. */
+export function canonicalExprs(
+  exprs: readonly Expr[],
+  contentOf: (lookup: Extract<Expr, { type: "lookup" }>) => string | undefined,
+): Expr[] {
   return exprs.map((expr) => {
-    const content = expr.type === "lookup" ? anonymous.get(expr.set) : undefined;
-    return normalizeExpr(expr.type === "lookup" && content !== undefined ? renamed(expr, content) : expr);
+    const content = expr.type === "lookup" ? contentOf(expr) : undefined;
+    // Its number in the batch is no part of the normal form.
+    return normalizeExpr(expr.type === "lookup" && content !== undefined ? { ...expr, set: content } : expr);
   });
-}
-
-function renamed(expr: Extract<Expr, { type: "lookup" }>, set: string): Expr {
-  const { setId: _, ...rest } = expr;
-  return { ...rest, set };
 }
 
 /** A name that says what is in the set. It starts with a space, as no named set's can. */

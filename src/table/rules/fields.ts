@@ -9,6 +9,7 @@ import {
   NumgenType,
   PayloadBase,
   register,
+  VERDICT_REGISTER,
 } from "../../kernel/constants.js";
 import { registerWord } from "../../kernel/normalize.js";
 import type { ElementBatch, Expr, Family, SetInfo } from "../../kernel/types.js";
@@ -16,6 +17,7 @@ import { hex } from "./field-types.js";
 import { padded } from "./schema.js";
 import {
   type CtDirectionName,
+  type Direction,
   FIELD_BYTES,
   type Field,
   type FieldType,
@@ -30,11 +32,6 @@ export interface AnonymousSet {
   readonly elements: ElementBatch;
 }
 
-export interface LoweredRule {
-  readonly exprs: readonly Expr[];
-  readonly anonymous: readonly AnonymousSet[];
-}
-
 /** How nft and the kernel name a set that lives and dies with its rule. */
 export const ANONYMOUS_NAME = "__set%d";
 
@@ -42,29 +39,42 @@ export interface StatementOptions {
   readonly family: Family;
   /** Specification of a named set: in an `inet` table it tells the family of an address field. */
   readonly setSpec?: (name: string) => SetSpec | undefined;
+  /** Of IP where nothing tells; absent: a statement that needs it is refused. */
+  readonly assumed?: 4 | 6;
 }
 
 /** What is known of the packet at this point of the rule, and the sets that have come with it. */
 export interface LowerContext extends StatementOptions {
   readonly anonymous: AnonymousSet[];
   /** Of IP. */
-  version?: 4 | 6;
-  l4proto?: number;
+  version: 4 | 6 | undefined;
+  l4proto: number | undefined;
 }
 
-/** One kind of statement. */
-export interface StatementKind<Statement> {
-  /** Its expressions. Throws RangeError for a statement that means nothing. */
-  lower(statement: Statement, context: LowerContext): readonly Expr[];
-  /** As nft (>= 1.0.6) reads it. */
-  print(statement: Statement, options: StatementOptions): string;
+/** A statement, or a part of one: its expressions, and how nft (>= 1.0.6) reads and prints it. */
+export interface Lowered {
+  readonly exprs: readonly Expr[];
+  readonly text: string;
 }
+
+export interface LoweredRule extends Lowered {
+  readonly anonymous: readonly AnonymousSet[];
+}
+
+export function lowered(text: string, ...exprs: readonly Expr[]): Lowered {
+  return { exprs, text };
+}
+
+/** One kind of statement. Throws RangeError for one that means nothing. */
+export type StatementKind<Statement> = (statement: Statement, context: LowerContext) => Lowered;
 
 /** Of all packets in a table of the family. */
 export function versionOf(family: Family): 4 | 6 | undefined {
   return family === "ip" ? 4 : family === "ip6" ? 6 : undefined;
 }
 
+/** What nft calls it. */
+export const IP_NAME = { 4: "ip", 6: "ip6" } as const;
 export const NFPROTO = { 4: NfProto.ip, 6: NfProto.ip6 } as const;
 
 /** The rest of the rule sees packets of this version of IP alone. */
@@ -119,70 +129,72 @@ export function maskOf({ mask = 0xffffffff, value }: { readonly mask?: number; r
   return mask;
 }
 
-/** An address or port in a packet's header: where it is. */
-export function headerField(version: 4 | 6 | "port", source: boolean, dreg = 1): Extract<Expr, { type: "payload" }> {
-  if (version === "port") return { type: "payload", base: PayloadBase.transport, offset: source ? 0 : 2, len: 2, dreg };
+/** An address in a packet's header: where it is. */
+export function headerField(version: 4 | 6, direction: Direction, dreg = 1): Extract<Expr, { type: "payload" }> {
+  const source = direction === "source";
   const [offset, len] = version === 4 ? [source ? 12 : 16, 4] : [source ? 8 : 24, 16];
   return { type: "payload", base: PayloadBase.network, offset, len, dreg };
+}
+
+export const ADDRESS_NAME = { source: "saddr", destination: "daddr" } as const;
+
+/** An address of the packet, or of its connection (`ct`). That needs no guard: the kernel ends the rule when it is of the other family. */
+export function addressField(version: 4 | 6, direction: Direction, ct?: CtDirectionName, dreg = 1): Lowered {
+  const text = `${IP_NAME[version]} ${ADDRESS_NAME[direction]}`;
+  if (ct === undefined) return lowered(text, headerField(version, direction, dreg));
+  const key = CtKey[`${direction === "source" ? "src" : "dst"}${version === 4 ? "Ip" : "Ip6"}`];
+  return lowered(`ct ${ct} ${text}`, { type: "ct", key, dreg, direction: CT_DIRECTION[ct] });
+}
+
+export function portField(direction: Direction, dreg = 1): Lowered {
+  const [text, offset] = direction === "source" ? ["th sport", 0] : ["th dport", 2];
+  return lowered(text, { type: "payload", base: PayloadBase.transport, offset, len: 2, dreg });
+}
+
+export function metaField(key: keyof typeof MetaKey, dreg = 1): Lowered {
+  return lowered(key === "iifname" || key === "oifname" ? key : `meta ${key}`, loadMeta(key, dreg));
 }
 
 interface FieldKind {
   readonly types: readonly FieldType[];
   /** Loads it, as this type, into the register. */
-  load(context: LowerContext, dreg: number, type: FieldType): Expr[];
-  /** `ip`: name of the network protocol. */
-  print(ip: string): string;
+  load(context: LowerContext, dreg: number, type: FieldType): Lowered;
 }
 
-const ADDRESS_TYPE = { 4: "ipv4_addr", 6: "ipv6_addr" } as const;
+export const ADDRESS_TYPE = { 4: "ipv4_addr", 6: "ipv6_addr" } as const;
 const ADDRESS = Object.values(ADDRESS_TYPE);
 
 /** enum ip_conntrack_dir, linux/netfilter/nf_conntrack_tuple_common.h */
 export const CT_DIRECTION: Readonly<Record<CtDirectionName, number>> = { original: 0, reply: 1 };
 
-/** An address of the packet's connection. No guard: the kernel ends the rule when the connection is of the other family. */
-export function connectionAddress(version: 4 | 6, source: boolean, ct: CtDirectionName, dreg = 1): Expr {
-  const key = version === 4 ? (source ? CtKey.srcIp : CtKey.dstIp) : source ? CtKey.srcIp6 : CtKey.dstIp6;
-  return { type: "ct", key, dreg, direction: CT_DIRECTION[ct] };
-}
-
-/** `ct`: of the connection instead of the packet. */
-function address(source: boolean, ct?: CtDirectionName): FieldKind {
+function address(direction: Direction, ct?: CtDirectionName): FieldKind {
   return {
     types: ADDRESS,
     load(context, dreg, type) {
       const version = type === "ipv4_addr" ? 4 : 6;
-      if (ct !== undefined) return [connectionAddress(version, source, ct, dreg)];
-      return [...requireVersion(context, version), headerField(version, source, dreg)];
+      const guard = ct === undefined ? requireVersion(context, version) : [];
+      const { exprs, text } = addressField(version, direction, ct, dreg);
+      return lowered(text, ...guard, ...exprs);
     },
-    print: (ip) => `${ct === undefined ? "" : `ct ${ct} `}${ip} ${source ? "saddr" : "daddr"}`,
   };
 }
 
-function port(source: boolean): FieldKind {
-  return {
-    types: ["inet_service"],
-    load: (_, dreg) => [headerField("port", source, dreg)],
-    print: () => (source ? "th sport" : "th dport"),
-  };
+function port(direction: Direction): FieldKind {
+  return { types: ["inet_service"], load: (_, dreg) => portField(direction, dreg) };
 }
 
-function meta(key: "l4proto" | "iifname" | "oifname" | "mark" | "priority", ...types: readonly FieldType[]): FieldKind {
-  return {
-    types,
-    load: (_, dreg) => [loadMeta(key, dreg)],
-    print: () => (types[0] === "ifname" ? key : `meta ${key}`),
-  };
+function meta(key: keyof typeof MetaKey, ...types: readonly FieldType[]): FieldKind {
+  return { types, load: (_, dreg) => metaField(key, dreg) };
 }
 
 const FIELDS: Readonly<Record<Extract<Field, string>, FieldKind>> = {
-  saddr: address(true),
-  daddr: address(false),
-  "ct-saddr": address(true, "original"),
-  "ct-daddr": address(false, "original"),
+  saddr: address("source"),
+  daddr: address("destination"),
+  "ct-saddr": address("source", "original"),
+  "ct-daddr": address("destination", "original"),
   l4proto: meta("l4proto", "inet_proto"),
-  sport: port(true),
-  dport: port(false),
+  sport: port("source"),
+  dport: port("destination"),
   iifname: meta("iifname", "ifname"),
   oifname: meta("oifname", "ifname"),
   mark: meta("mark", "mark", "index"),
@@ -190,63 +202,47 @@ const FIELDS: Readonly<Record<Extract<Field, string>, FieldKind>> = {
 };
 
 /** A number that is made, not carried: `offset` up to `offset + modulus`. */
-function generated(
-  { field, modulus, offset = 0 }: Exclude<Field, string>,
-  load: (context: LowerContext, dreg: number, range: { modulus: number; offset?: number }) => Expr[],
-  print: (ip: string) => string,
-): FieldKind {
+function generated(field: Exclude<Field, string>): FieldKind {
+  const { modulus, offset = 0 } = field;
   return {
     types: ["index", "mark"],
     load(context, dreg) {
       if (!Number.isInteger(modulus) || modulus < 1 || modulus + offset > 0xffffffff)
-        throw new RangeError(`${field} mod ${modulus} offset ${offset}`);
-      return load(context, dreg, { modulus, ...(offset === 0 ? {} : { offset }) });
+        throw new RangeError(`${field.field} mod ${modulus} offset ${offset}`);
+      const range = { modulus, ...(offset === 0 ? {} : { offset }) };
+      const { exprs, text } =
+        field.field === "numgen" ? numgen(field, dreg, range) : jhash(field, dreg, range, context);
+      return lowered(offset === 0 ? text : `${text} offset ${offset}`, ...exprs);
     },
-    print: (ip) => `${print(ip)}${offset === 0 ? "" : ` offset ${offset}`}`,
   };
 }
 
-function numgen(field: Extract<Field, { field: "numgen" }>): FieldKind {
-  const { mode, modulus } = field;
+type NumberRange = Pick<Extract<Expr, { type: "numgen" }>, "modulus" | "offset">;
+
+function numgen({ mode, modulus }: Extract<Field, { field: "numgen" }>, dreg: number, range: NumberRange): Lowered {
   const ngType = mode === "random" ? NumgenType.random : NumgenType.incremental;
-  return generated(
-    field,
-    (_, dreg, range) => [{ type: "numgen", dreg, ngType, ...range }],
-    () => `numgen ${mode} mod ${modulus}`,
-  );
+  return lowered(`numgen ${mode} mod ${modulus}`, { type: "numgen", dreg, ngType, ...range });
 }
 
 const WORDS = 16;
 /** What is hashed is loaded where nft loads it: 4 words behind the key, whose last word is the number. */
 const HASHED_BEHIND = 5;
 
-function jhash(field: HashField): FieldKind {
-  const { of, modulus, seed } = field;
-  return generated(
-    field,
-    (context, dreg, range) => {
-      // In an inet table the rule's other fields have told the family.
-      const type = context.version && ADDRESS_TYPE[context.version];
-      const first = registerWord(dreg) + HASHED_BEHIND;
-      const { exprs, end } = loadFields(
-        context,
-        of,
-        first,
-        (): FieldType | undefined => type,
-        "jhash and the key before it",
-      );
-      if (end === first) throw new RangeError("jhash of nothing");
-      const at = { sreg: register(first), dreg, len: (end - first) * 4 };
-      // NFT_HASH_JENKINS
-      return [...exprs, { type: "hash", ...at, seed, ...range, hashType: 0 }];
-    },
-    (ip) => `jhash ${of.map((part) => FIELDS[part].print(ip)).join(" . ")} mod ${modulus} seed ${hex(seed)}`,
-  );
+function jhash({ of, modulus, seed }: HashField, dreg: number, range: NumberRange, context: LowerContext): Lowered {
+  // In an inet table the rule's other fields have told the family.
+  const type = context.version && ADDRESS_TYPE[context.version];
+  const first = registerWord(dreg) + HASHED_BEHIND;
+  const types = of.map(() => type);
+  const { exprs, text, end } = loadFields(context, of, first, types, "jhash and the key before it");
+  if (end === first) throw new RangeError("jhash of nothing");
+  const at = { sreg: register(first), dreg, len: (end - first) * 4 };
+  // NFT_HASH_JENKINS
+  const hash = { type: "hash", ...at, seed, ...range, hashType: 0 } as const;
+  return lowered(`jhash ${text} mod ${modulus} seed ${hex(seed)}`, ...exprs, hash);
 }
 
 function kindOf(field: Field): FieldKind {
-  if (typeof field === "string") return FIELDS[field];
-  return field.field === "numgen" ? numgen(field) : jhash(field);
+  return typeof field === "string" ? FIELDS[field] : generated(field);
 }
 
 /** Loads a concatenation from this word on; `end` is the one behind it. */
@@ -254,24 +250,23 @@ function loadFields(
   context: LowerContext,
   fields: readonly Field[],
   first: number,
-  typeOf: (index: number) => FieldType | undefined,
+  types: readonly (FieldType | undefined)[],
   what: string,
-): { exprs: Expr[]; end: number } {
-  const exprs: Expr[] = [];
+): Lowered & { end: number } {
   let end = first;
-  for (const [index, field] of fields.entries()) {
+  const parts = fields.map((field, index) => {
     const kind = kindOf(field);
-    const type = kind.types === ADDRESS ? ADDRESS_TYPE[addressVersion(context, typeOf(index))] : kind.types[0];
+    const type = kind.types === ADDRESS ? ADDRESS_TYPE[addressVersion(context, types[index])] : kind.types[0];
     const from = end;
     end += padded(FIELD_BYTES[type]) / 4;
     if (end > WORDS) throw new RangeError(`${what}: more than the kernel's registers hold, 64 bytes`);
-    exprs.push(...kind.load(context, register(from), type));
-  }
-  return { exprs, end };
+    return kind.load(context, register(from), type);
+  });
+  return { exprs: parts.flatMap(({ exprs }) => exprs), text: parts.map(({ text }) => text).join(" . "), end };
 }
 
 /** Loads a key from word 0 on; `words` are its own. Where the family does not tell field types, the set does. */
-export function loadKey(context: LowerContext, key: readonly Field[], set: string): { exprs: Expr[]; words: number } {
+export function loadKey(context: LowerContext, key: readonly Field[], set: string): Lowered & { words: number } {
   if (key.length === 0) throw new RangeError(`set ${set}: a look-up without fields`);
   const types = context.setSpec?.(set)?.key;
   if (
@@ -283,31 +278,30 @@ export function loadKey(context: LowerContext, key: readonly Field[], set: strin
   }
   if (key.slice(0, -1).some((field) => typeof field !== "string" && field.field === "jhash"))
     throw new RangeError(`set ${set}: jhash stands last in a key`);
-  const { exprs, end } = loadFields(context, key, 0, (index) => types?.[index], `key of set ${set}`);
-  return { exprs, words: end };
+  const { exprs, text, end } = loadFields(context, key, 0, types ?? [], `key of set ${set}`);
+  return { exprs, text, words: end };
 }
 
 /** What a map holds for the key, in the register; ends the rule where it holds nothing. */
-export function lookUp(context: LowerContext, key: readonly Field[], map: string, dreg: number): Expr[] {
-  return [...loadKey(context, key, map).exprs, { type: "lookup", set: map, sreg: 1, dreg }];
+export function lookUp(context: LowerContext, key: readonly Field[], map: string, dreg: number): Lowered {
+  const { exprs, text } = loadKey(context, key, map);
+  const how = dreg === VERDICT_REGISTER ? "vmap" : "map";
+  return lowered(`${text} ${how} @${map}`, ...exprs, { type: "lookup", set: map, sreg: 1, dreg });
 }
 
-/** A concatenation. */
-export function printKey(key: readonly Field[], set: string, { family, setSpec }: StatementOptions): string {
-  const types = setSpec?.(set)?.key;
-  const isV6 = (index: number): boolean => family === "ip6" || (family !== "ip" && types?.[index] === "ipv6_addr");
-  return key.map((field, index) => kindOf(field).print(isV6(index) ? "ip6" : "ip")).join(" . ");
-}
-
-function addressVersion({ family }: StatementOptions, type: FieldType | undefined): 4 | 6 {
+function addressVersion({ family, assumed }: LowerContext, type: FieldType | undefined): 4 | 6 {
   const own = versionOf(family);
-  const asked = type === "ipv4_addr" ? 4 : type === "ipv6_addr" ? 6 : undefined;
+  const asked = versionOfType(type);
   if (own !== undefined && asked !== undefined && own !== asked)
     throw new RangeError(`an address of type ${type} in a table of family ${family}`);
-  const version = own ?? asked;
+  const version = own ?? asked ?? assumed;
   if (version === undefined)
     throw new RangeError(
       `an address field in a table of family ${family} needs a set that is declared before the rule`,
     );
   return version;
+}
+
+export function versionOfType(type: string | undefined): 4 | 6 | undefined {
+  return type === "ipv4_addr" ? 4 : type === "ipv6_addr" ? 6 : undefined;
 }

@@ -16,34 +16,29 @@ import {
 } from "../../kernel/constants.js";
 import type { ElementBatch, Expr } from "../../kernel/types.js";
 import {
+  ADDRESS_NAME,
+  ADDRESS_TYPE,
+  addressField,
   ANONYMOUS_NAME,
   compare,
-  connectionAddress,
   CT_DIRECTION,
-  headerField,
   hostU32,
   loadKey,
-  loadMeta,
   lookup,
   type LowerContext,
+  lowered,
+  type Lowered,
   masked,
   maskOf,
+  metaField,
   portBytes,
-  printKey,
+  portField,
   requireL4proto,
   requireVersion,
   type StatementKind,
 } from "./fields.js";
 import { protocolNumber, protocolText } from "../../base/protocols.js";
-import {
-  mergeRanges,
-  type Network,
-  numberToBytes,
-  parseNetwork,
-  prefixLength,
-  type Range,
-  rangeText,
-} from "../../base/ip-ranges.js";
+import { mergeRanges, numberToBytes, parseNetwork, prefixLength, type Range, rangeText } from "../../base/ip-ranges.js";
 import { classidText, hex } from "./field-types.js";
 import { intervalRecords } from "./intervals.js";
 import { MAX_INTERFACE_BYTES } from "./text.js";
@@ -55,44 +50,37 @@ const not = (negate: boolean | undefined): string => (negate === true ? "!= " : 
 const either = (items: readonly string[]): string => (items.length === 1 ? items[0] : `{ ${items.join(", ")} }`);
 const flagsText = (flags: readonly string[]): string => (flags.length === 1 ? flags[0] : `(${flags.join(" | ")})`);
 
-/** `version`: of the first network. Throws RangeError for none, and for networks of both families. */
-function networksOf({ nets }: Of<"address">): { version: 4 | 6; bytes: 4 | 16; ranges: Range[] } {
+/** The field is this constant, or is not. */
+function compared(field: Lowered, data: Uint8Array, value: string, negate?: boolean): Lowered {
+  return lowered(`${field.text} ${not(negate)}${value}`, ...field.exprs, compare(data, negate));
+}
+
+const address: StatementKind<Of<"address">> = ({ nets, direction, ct, negate }, context) => {
   if (nets.length === 0) throw new RangeError("an address match without networks");
-  const networks: Network[] = nets.map(parseNetwork);
+  const networks = nets.map(parseNetwork);
   const { version } = networks[0];
   if (networks.some((network) => network.version !== version))
     throw new RangeError(`networks of both families in one match: ${nets.join(", ")}`);
-  return { version, bytes: version === 4 ? 4 : 16, ranges: mergeRanges(networks) };
-}
-
-const address: StatementKind<Of<"address">> = {
-  lower(match, context) {
-    const { version, bytes, ranges } = networksOf(match);
-    // Of a connection of the other family the kernel has no such address, and ends the rule.
-    const guarded = match.ct === undefined || context.family !== "inet";
-    const guard = guarded ? requireVersion(context, version) : [];
-    const source = match.direction === "source";
-    const field = match.ct === undefined ? headerField(version, source) : connectionAddress(version, source, match.ct);
-    const prefix = ranges.length === 1 ? prefixLength(ranges[0], bytes * 8) : undefined;
-    if (prefix === undefined) {
-      const type = version === 4 ? DataTypeId.ipv4_addr : DataTypeId.ipv6_addr;
-      return [...guard, field, lookupAmong(ranges, type, bytes, match.negate, context)];
-    }
-    // Whole bytes are compared as such, as nft does; other prefixes are masked first.
-    const isWhole = prefix % 8 === 0 && prefix > 0;
-    const len = isWhole ? prefix / 8 : bytes;
-    const ones = (1n << BigInt(bytes * 8)) - 1n;
-    const mask = isWhole ? [] : [masked(numberToBytes(ones ^ (ones >> BigInt(prefix)), bytes))];
-    const data = numberToBytes(ranges[0].from, bytes).slice(0, len);
-    // A part of the header can be loaded; a connection's address is loaded whole, and its beginning compared.
-    return [...guard, field.type === "payload" ? { ...field, len } : field, ...mask, compare(data, match.negate)];
-  },
-  print(match) {
-    const { version, bytes, ranges } = networksOf(match);
-    const texts = ranges.map((range) => rangeText(range, bytes));
-    const of = match.ct === undefined ? "" : `ct ${match.ct} `;
-    return `${of}${version === 4 ? "ip" : "ip6"} ${match.direction === "source" ? "saddr" : "daddr"} ${not(match.negate)}${either(texts)}`;
-  },
+  const bytes = version === 4 ? 4 : 16;
+  const ranges = mergeRanges(networks);
+  // Of a connection of the other family the kernel has no such address, and ends the rule.
+  const guard = ct === undefined || context.family !== "inet" ? requireVersion(context, version) : [];
+  const field = addressField(version, direction, ct);
+  const text = `${field.text} ${not(negate)}${either(ranges.map((range) => rangeText(range, bytes)))}`;
+  const prefix = ranges.length === 1 ? prefixLength(ranges[0], bytes * 8) : undefined;
+  if (prefix === undefined) {
+    const type = DataTypeId[ADDRESS_TYPE[version]];
+    return lowered(text, ...guard, ...field.exprs, lookupAmong(ranges, type, bytes, negate, context));
+  }
+  // Whole bytes are compared as such, as nft does; other prefixes are masked first.
+  const isWhole = prefix % 8 === 0 && prefix > 0;
+  const len = isWhole ? prefix / 8 : bytes;
+  const ones = (1n << BigInt(bytes * 8)) - 1n;
+  const mask = isWhole ? [] : [masked(numberToBytes(ones ^ (ones >> BigInt(prefix)), bytes))];
+  const data = numberToBytes(ranges[0].from, bytes).slice(0, len);
+  // A part of the header can be loaded; a connection's address is loaded whole, and its beginning compared.
+  const beginning = field.exprs.map((expr) => (expr.type === "payload" ? { ...expr, len } : expr));
+  return lowered(text, ...guard, ...beginning, ...mask, compare(data, negate));
 };
 
 /** A look-up in an anonymous set of the ranges, a plain one when all are single values. */
@@ -117,28 +105,28 @@ function lookupAmong(
   return lookup(ANONYMOUS_NAME, negate, anonymous.push({ info, elements }));
 }
 
-const port: StatementKind<Of<"port">> = {
-  lower({ ports, direction, negate }, context) {
-    if (ports.length === 0) throw new RangeError("a port match without ports");
-    const ranges = ports.map(portRange);
-    const field = headerField("port", direction === "source");
-    if (ranges.length > 1) {
-      // Single ports stay single, so that nft lists them as they were given.
-      const merged = ranges.every((range) => range.from === range.to) ? distinct(ranges) : mergeRanges(ranges);
-      return [field, lookupAmong(merged, DataTypeId.inet_service, 2, negate, context)];
-    }
-    const [from, to] = boundsOf(ranges[0]);
-    if (ranges[0].from === ranges[0].to) return [field, compare(from, negate)];
-    if (negate === true) return [field, { type: "range", sreg: 1, op: RangeOp.neq, from, to }];
-    return [
-      field,
-      { type: "cmp", sreg: 1, op: CmpOp.gte, data: from },
-      { type: "cmp", sreg: 1, op: CmpOp.lte, data: to },
-    ];
-  },
-  print: ({ ports, direction, negate }) =>
-    `th ${direction === "source" ? "sport" : "dport"} ${not(negate)}${either(ports.map(portText))}`,
+const port: StatementKind<Of<"port">> = ({ ports, direction, negate }, context) => {
+  if (ports.length === 0) throw new RangeError("a port match without ports");
+  const ranges = ports.map(portRange);
+  const field = portField(direction);
+  const text = `${field.text} ${not(negate)}${either(ranges.map(portText))}`;
+  return lowered(text, ...field.exprs, ...portConditions(ranges, negate, context));
 };
+
+function portConditions(ranges: readonly Range[], negate: boolean | undefined, context: LowerContext): Expr[] {
+  if (ranges.length > 1) {
+    // Single ports stay single, so that nft lists them as they were given.
+    const merged = ranges.every((range) => range.from === range.to) ? distinct(ranges) : mergeRanges(ranges);
+    return [lookupAmong(merged, DataTypeId.inet_service, 2, negate, context)];
+  }
+  const [from, to] = boundsOf(ranges[0]);
+  if (ranges[0].from === ranges[0].to) return [compare(from, negate)];
+  if (negate === true) return [{ type: "range", sreg: 1, op: RangeOp.neq, from, to }];
+  return [
+    { type: "cmp", sreg: 1, op: CmpOp.gte, data: from },
+    { type: "cmp", sreg: 1, op: CmpOp.lte, data: to },
+  ];
+}
 
 /** Throws RangeError for what is no port, or no range. */
 export function portRange(ports: PortRange): Range {
@@ -160,86 +148,78 @@ function distinct(ranges: readonly Range[]): Range[] {
     .map((from) => ({ from, to: from }));
 }
 
-export function portText(ports: PortRange): string {
-  const { from, to } = portRange(ports);
+export function portText({ from, to }: Range): string {
   return from === to ? String(from) : `${from}-${to}`;
 }
 
-const icmp: StatementKind<Of<"icmp">> = {
-  lower({ version, type, code, negate }, context) {
-    const data = code === undefined ? [type] : [type, code];
-    if (data.some((byte) => !Number.isInteger(byte) || byte < 0 || byte > 255))
-      throw new RangeError(`not an ICMP type and code: ${data.join("/")}`);
-    return [
-      ...requireVersion(context, version),
-      ...requireL4proto(context, version === 4 ? IpProto.icmp : IpProto.icmpv6),
-      { type: "payload", base: PayloadBase.transport, offset: 0, len: data.length, dreg: 1 },
-      compare(Uint8Array.from(data), negate),
-    ];
-  },
-  print({ version, type, code, negate }, { family }) {
-    const name = version === 4 ? "icmp" : "icmpv6";
-    if (code === undefined) return `${name} type ${not(negate)}${type}`;
-    if (negate !== true) return `${name} type ${type} ${name} code ${code}`;
-    // Neither type != nor code != says that the pair is another one.
-    const nfproto = family === "inet" ? `meta nfproto ${version === 4 ? "ipv4" : "ipv6"} ` : "";
-    return `${nfproto}meta l4proto ${version === 4 ? "icmp" : "ipv6-icmp"} @th,0,16 != ${hex(type * 256 + code)}`;
-  },
+const icmp: StatementKind<Of<"icmp">> = ({ version, type, code, negate }, context) => {
+  const data = code === undefined ? [type] : [type, code];
+  if (data.some((byte) => !Number.isInteger(byte) || byte < 0 || byte > 255))
+    throw new RangeError(`not an ICMP type and code: ${data.join("/")}`);
+  const exprs: readonly Expr[] = [
+    ...requireVersion(context, version),
+    ...requireL4proto(context, version === 4 ? IpProto.icmp : IpProto.icmpv6),
+    { type: "payload", base: PayloadBase.transport, offset: 0, len: data.length, dreg: 1 },
+    compare(Uint8Array.from(data), negate),
+  ];
+  const name = version === 4 ? "icmp" : "icmpv6";
+  if (code === undefined) return lowered(`${name} type ${not(negate)}${type}`, ...exprs);
+  if (negate !== true) return lowered(`${name} type ${type} ${name} code ${code}`, ...exprs);
+  // Neither type != nor code != says that the pair is another one.
+  const nfproto = context.family === "inet" ? `meta nfproto ${version === 4 ? "ipv4" : "ipv6"} ` : "";
+  const l4proto = version === 4 ? "icmp" : "ipv6-icmp";
+  return lowered(`${nfproto}meta l4proto ${l4proto} @th,0,16 != ${hex(type * 256 + code)}`, ...exprs);
 };
 
 /** (loaded & bits) != 0, or == 0 when negated. */
-function anyBit(key: number, bits: number, negate: boolean | undefined): Expr[] {
-  return [{ type: "ct", key, dreg: 1 }, masked(hostU32(bits)), compare(hostU32(0), negate !== true)];
+function anyBit(key: "state" | "status", bits: number, names: readonly string[], negate: boolean | undefined): Lowered {
+  const text = negate === true ? `ct ${key} & ${flagsText(names)} == 0` : `ct ${key} ${names.join(",")}`;
+  const loaded = { type: "ct", key: CtKey[key], dreg: 1 } as const;
+  return lowered(text, loaded, masked(hostU32(bits)), compare(hostU32(0), negate !== true));
 }
 
-const interfaceName: StatementKind<Of<"interface">> = {
-  lower({ name: pattern, direction, negate }) {
-    const isPrefix = pattern.endsWith("*");
-    const name = Buffer.from(isPrefix ? pattern.slice(0, -1) : pattern);
-    if (name.length > MAX_INTERFACE_BYTES || (name.length === 0 && !isPrefix) || /[\s"/*]/.test(name.toString()))
-      throw new RangeError(`not an interface name: ${JSON.stringify(pattern)}`);
-    if (name.length === 0) {
-      if (negate === true) throw new RangeError("no interface is outside of *");
-      return [];
-    }
-    const data = Uint8Array.from(isPrefix ? name : Buffer.concat([name], 16));
-    return [loadMeta(direction === "in" ? "iifname" : "oifname"), compare(data, negate)];
-  },
-  print: ({ name, direction, negate }) =>
-    name === "*" ? "" : `${direction === "in" ? "iifname" : "oifname"} ${not(negate)}"${name}"`,
+const interfaceName: StatementKind<Of<"interface">> = ({ name: pattern, direction, negate }) => {
+  const isPrefix = pattern.endsWith("*");
+  const name = Buffer.from(isPrefix ? pattern.slice(0, -1) : pattern);
+  if (name.length > MAX_INTERFACE_BYTES || (name.length === 0 && !isPrefix) || /[\s"/*]/.test(name.toString()))
+    throw new RangeError(`not an interface name: ${JSON.stringify(pattern)}`);
+  if (name.length === 0) {
+    if (negate === true) throw new RangeError("no interface is outside of *");
+    return lowered("");
+  }
+  const data = Uint8Array.from(isPrefix ? name : Buffer.concat([name], 16));
+  return compared(metaField(direction === "in" ? "iifname" : "oifname"), data, `"${pattern}"`, negate);
 };
 
 function fib(result: keyof typeof FibResult, flags: number): Expr {
   return { type: "fib", dreg: 1, result: FibResult[result], flags };
 }
 
-const tcpFlags: StatementKind<Of<"tcp-flags">> = {
-  lower(match, context) {
-    const bits = (names: readonly (keyof typeof TcpFlag)[]): number =>
-      names.reduce((all, name) => all | TcpFlag[name], 0);
-    const [among, set] = [bits(match.among), bits(match.set)];
-    if (among === 0) throw new RangeError("a tcp-flags match without flags");
-    if ((set & ~among) !== 0)
-      throw new RangeError(`flags ${match.set.join(", ")} are not among ${match.among.join(", ")}`);
-    const flags: Expr = { type: "payload", base: PayloadBase.transport, offset: 13, len: 1, dreg: 1 };
-    const compared = [masked(Uint8Array.of(among)), compare(Uint8Array.of(set))];
-    return [...requireL4proto(context, IpProto.tcp), flags, ...compared];
-  },
-  print: ({ among, set }) => `tcp flags & ${flagsText(among)} == ${set.length === 0 ? "0x0" : flagsText(set)}`,
+const tcpFlags: StatementKind<Of<"tcp-flags">> = (match, context) => {
+  const bits = (names: readonly (keyof typeof TcpFlag)[]): number =>
+    names.reduce((all, name) => all | TcpFlag[name], 0);
+  const [among, set] = [bits(match.among), bits(match.set)];
+  if (among === 0) throw new RangeError("a tcp-flags match without flags");
+  if ((set & ~among) !== 0)
+    throw new RangeError(`flags ${match.set.join(", ")} are not among ${match.among.join(", ")}`);
+  return lowered(
+    `tcp flags & ${flagsText(match.among)} == ${set === 0 ? "0x0" : flagsText(match.set)}`,
+    ...requireL4proto(context, IpProto.tcp),
+    { type: "payload", base: PayloadBase.transport, offset: 13, len: 1, dreg: 1 },
+    masked(Uint8Array.of(among)),
+    compare(Uint8Array.of(set)),
+  );
 };
 
 /** A number of 32 bits that comes with the packet, or some bits of it. */
 function number(key: "mark" | "priority", text: (value: number) => string): StatementKind<Of<"mark" | "priority">> {
-  return {
-    lower(match) {
-      const mask = maskOf(match);
-      const bits = mask === 0xffffffff ? [] : [masked(hostU32(mask))];
-      return [loadMeta(key), ...bits, compare(hostU32(match.value), match.negate)];
-    },
-    print: ({ mask = 0xffffffff, value, negate }) =>
-      mask === 0xffffffff
-        ? `meta ${key} ${not(negate)}${text(value)}`
-        : `meta ${key} & ${text(mask)} ${negate === true ? "!=" : "=="} ${text(value)}`,
+  return (match) => {
+    const { value, negate } = match;
+    const mask = maskOf(match);
+    const field = metaField(key);
+    if (mask === 0xffffffff) return compared(field, hostU32(value), text(value), negate);
+    const bits = lowered(`${field.text} & ${text(mask)}`, ...field.exprs, masked(hostU32(mask)));
+    return compared(bits, hostU32(value), `${negate === true ? "" : "== "}${text(value)}`, negate);
   };
 }
 
@@ -251,53 +231,34 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
   "tcp-flags": tcpFlags,
   mark: number("mark", hex),
   priority: number("priority", classidText),
-  protocol: {
-    lower({ protocol, negate }, context) {
-      const l4proto = protocolNumber(protocol);
-      if (negate !== true) return requireL4proto(context, l4proto);
-      return [loadMeta("l4proto"), compare(Uint8Array.of(l4proto), true)];
-    },
-    print: ({ protocol, negate }) => `meta l4proto ${not(negate)}${protocolText(protocol)}`,
+  protocol({ protocol, negate }, context) {
+    const l4proto = protocolNumber(protocol);
+    const other = compared(metaField("l4proto"), Uint8Array.of(l4proto), protocolText(protocol), negate);
+    return negate === true ? other : lowered(other.text, ...requireL4proto(context, l4proto));
   },
-  "in-set": {
-    lower: ({ key, set, negate }, context) => [...loadKey(context, key, set).exprs, lookup(set, negate)],
-    print: ({ key, set, negate }, options) => `${printKey(key, set, options)} ${not(negate)}@${set}`,
+  "in-set"({ key, set, negate }, context) {
+    const { exprs, text } = loadKey(context, key, set);
+    return lowered(`${text} ${not(negate)}@${set}`, ...exprs, lookup(set, negate));
   },
-  "address-type": {
-    lower({ direction, type, limit, negate }) {
-      const address = direction === "source" ? FibFlag.saddr : FibFlag.daddr;
-      const flags = address | (limit === undefined ? 0 : limit === "in" ? FibFlag.iif : FibFlag.oif);
-      return [fib("addrtype", flags), compare(hostU32(AddressType[type]), negate)];
-    },
-    print: ({ direction, type, limit, negate }) =>
-      `fib ${direction === "source" ? "saddr" : "daddr"}${limit === undefined ? "" : ` . ${limit[0]}if`} type ${not(negate)}${type}`,
+  "address-type"({ direction, type, limit, negate }) {
+    const name = ADDRESS_NAME[direction];
+    const flags = FibFlag[name] | (limit === undefined ? 0 : limit === "in" ? FibFlag.iif : FibFlag.oif);
+    const field = lowered(`fib ${name}${limit === undefined ? "" : ` . ${limit[0]}if`} type`, fib("addrtype", flags));
+    return compared(field, hostU32(AddressType[type]), type, negate);
   },
-  "ct-state": {
-    lower({ states, negate }) {
-      if (states.length === 0) throw new RangeError("a ct-state match without states");
-      const bits = states.reduce((all, state) => all | CtState[state], 0);
-      return anyBit(CtKey.state, bits, negate);
-    },
-    print: ({ states, negate }) =>
-      negate === true ? `ct state & ${flagsText(states)} == 0` : `ct state ${states.join(",")}`,
+  "ct-state"({ states, negate }) {
+    if (states.length === 0) throw new RangeError("a ct-state match without states");
+    const bits = states.reduce((all, state) => all | CtState[state], 0);
+    return anyBit("state", bits, states, negate);
   },
-  "ct-direction": {
-    lower: ({ direction }) => [
-      { type: "ct", key: CtKey.direction, dreg: 1 },
-      compare(Uint8Array.of(CT_DIRECTION[direction])),
-    ],
-    print: ({ direction }) => `ct direction ${direction}`,
+  "ct-direction"({ direction }) {
+    const field = lowered("ct direction", { type: "ct", key: CtKey.direction, dreg: 1 });
+    return compared(field, Uint8Array.of(CT_DIRECTION[direction]), direction);
   },
-  "ct-status": {
-    lower: ({ status, negate }) => anyBit(CtKey.status, CtStatus[status], negate),
-    print: ({ status, negate }) => (negate === true ? `ct status & ${status} == 0` : `ct status ${status}`),
-  },
-  "reverse-path": {
+  "ct-status": ({ status, negate }) => anyBit("status", CtStatus[status], [status], negate),
+  "reverse-path"({ passed }) {
     // With the "present" flag the result is 1 when there is a route back out of the interface, else 0.
-    lower: ({ passed }) => [
-      fib("oif", FibFlag.saddr | FibFlag.iif | FibFlag.present),
-      compare(hostU32(passed ? 1 : 0)),
-    ],
-    print: ({ passed }) => `fib saddr . iif oif ${passed ? "exists" : "missing"}`,
+    const field = lowered("fib saddr . iif oif", fib("oif", FibFlag.saddr | FibFlag.iif | FibFlag.present));
+    return compared(field, hostU32(passed ? 1 : 0), passed ? "exists" : "missing");
   },
 };

@@ -9,21 +9,22 @@ import { MATCHES } from "./matches.js";
 import { checkComment } from "./text.js";
 import type { Rule, Statement } from "./types.js";
 
-function kindOf(statement: Statement): StatementKind<Statement> {
-  return "match" in statement ? MATCHES[statement.match] : ACTIONS[statement.action];
-}
-
 /** Throws RangeError for a statement that means nothing (no networks, a port of 70000, an address of the other family). */
 export function lowerRule(rule: Rule, options: StatementOptions): LoweredRule {
   checkComment("rule", rule.comment);
   const version = versionOf(options.family);
-  const context: LowerContext = { ...options, anonymous: [], ...(version === undefined ? {} : { version }) };
-  const exprs = rule.statements.flatMap((statement) => kindOf(statement).lower(statement, context));
-  return { exprs, anonymous: context.anonymous };
+  const context: LowerContext = { ...options, anonymous: [], version, l4proto: undefined };
+  const parts = rule.statements.map((statement) => {
+    const kind = "match" in statement ? MATCHES[statement.match] : ACTIONS[statement.action];
+    return (kind as StatementKind<Statement>)(statement, context);
+  });
+  const words = parts.map(({ text }) => text);
+  if (rule.comment !== undefined) words.push(`comment "${rule.comment}"`);
+  const text = words.filter((word) => word !== "").join(" ");
+  return { exprs: parts.flatMap(({ exprs }) => exprs), text, anonymous: context.anonymous };
 }
 
+/** Throws as `lowerRule` does, but for an address whose family nothing tells. */
 export function printRule(rule: Rule, options: StatementOptions): string {
-  const words = rule.statements.map((statement) => kindOf(statement).print(statement, options));
-  if (rule.comment !== undefined) words.push(`comment "${rule.comment}"`);
-  return words.filter((word) => word !== "").join(" ");
+  return lowerRule(rule, { ...options, assumed: 4 }).text;
 }

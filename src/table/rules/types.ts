@@ -41,6 +41,9 @@ export interface HashField {
 /** A port or an inclusive range of ports. */
 export type PortRange = number | readonly [from: number, to: number];
 
+/** Of a packet's two ends. */
+export type Direction = "source" | "destination";
+
 export type TcpFlagName = keyof typeof TcpFlag;
 export type CtStateName = "new" | "established" | "related" | "invalid" | "untracked";
 /** Direction of a packet, or of one of the two tuples, of a connection. */
@@ -52,7 +55,7 @@ export type Match =
   /** Address inside any of the networks (CIDR or single address). Several networks become an anonymous interval set. */
   | {
       readonly match: "address";
-      readonly direction: "source" | "destination";
+      readonly direction: Direction;
       readonly nets: readonly string[];
       readonly negate?: boolean;
       /** Of the packet's connection as it was before any rewriting (original), or as its answers are (reply), instead of the packet's own. */
@@ -61,7 +64,7 @@ export type Match =
   /** Transport port in any of the ranges; any number of them. Implies nothing about the protocol. */
   | {
       readonly match: "port";
-      readonly direction: "source" | "destination";
+      readonly direction: Direction;
       readonly ports: readonly PortRange[];
       readonly negate?: boolean;
     }
@@ -72,7 +75,7 @@ export type Match =
   /** Routing type of an address (fib), optionally limited to the incoming or outgoing interface. */
   | {
       readonly match: "address-type";
-      readonly direction: "source" | "destination";
+      readonly direction: Direction;
       readonly type: AddressTypeName;
       readonly negate?: boolean;
       readonly limit?: "in" | "out";
@@ -126,9 +129,9 @@ export type Action =
    */
   | {
       readonly action: "set-address";
-      readonly direction: "source" | "destination";
+      readonly direction: Direction;
       /** A constant, or an address that the connection has in one direction. In a table of family ip or ip6. */
-      readonly to: string | { readonly ct: CtDirectionName; readonly direction: "source" | "destination" };
+      readonly to: string | { readonly ct: CtDirectionName; readonly direction: Direction };
     }
   /** accept, drop, return, continue, jump, goto. */
   | { readonly action: "verdict"; readonly verdict: Verdict }

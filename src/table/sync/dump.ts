@@ -194,7 +194,7 @@ async function readAnonymous(
 }
 
 function toKernelRule(rule: RuleInfo, anonymous: ReadonlyMap<string, string>): KernelRule {
-  const canonical = canonicalExprs(rule.exprs, anonymous);
+  const canonical = canonicalExprs(rule.exprs, ({ set }) => anonymous.get(set));
   const comment = commentOf(rule.userdata);
   return {
     handle: rule.handle,

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import type { Expr, Family } from "../../../src/kernel/types.js";
 import { lowerRule, printRule } from "../../../src/table/rules/statements.js";
 
-import type { SetSpec, Statement } from "../../../src/table/rules/types.js";
+import type { Rule, SetSpec, Statement } from "../../../src/table/rules/types.js";
 
 const endpoints6: SetSpec = {
   set: "ep",
@@ -228,5 +228,20 @@ it("prints rules in nft's words", () => {
     ),
   ).toBe(
     'ct state new ip saddr != { 10.0.0.0/8, 12.0.0.1 } meta mark set meta mark | 0x4000 update @s { ip saddr timeout 1500ms : 10.0.0.1 . 80 } comment "why"',
+  );
+});
+
+it("prints addresses in the words of the family that the sets tell, those too that are hashed", () => {
+  const draw = { field: "jhash", of: ["saddr"], modulus: 16, seed: 7 } as const;
+  const key = ["daddr", "l4proto", "dport", draw] as const;
+  const rule: Rule = { statements: [{ action: "dnat-map", key, map: "ep", data: "address-port" }] };
+  const print = (sets: readonly SetSpec[]): string =>
+    printRule(rule, { family: "inet", setSpec: (name) => sets.find(({ set }) => set === name) });
+  expect(print([endpoints6])).toBe(
+    "dnat ip6 addr . port to ip6 daddr . meta l4proto . th dport . jhash ip6 saddr mod 16 seed 0x7 map @ep",
+  );
+  // Without the set it could not be sent, but can be shown.
+  expect(print([])).toBe(
+    "dnat ip addr . port to ip daddr . meta l4proto . th dport . jhash ip saddr mod 16 seed 0x7 map @ep",
   );
 });
