@@ -95,10 +95,14 @@ export class Table extends DeclaredTable {
   }
 
   /**
-   * Takes note of what another process did, as events tell it: the next apply reads what it is about, and repairs it.
-   * @returns what was done, in words; empty when it is nothing to this table, or has been seen by a read since.
+   * Takes note of a transaction, as events tell it. Of what another process did: the next apply reads what it is about, and repairs it.
+   * @returns what was done, in words; empty when it is ours or nothing to this table, or has been seen by a read since.
    */
-  notice({ generation, events }: ChangeBatch): string[] {
+  notice({ generation, portId, events }: ChangeBatch): string[] {
+    if (portId === this.#kernel.portId) {
+      this.#observed.announcements.add(generation, false);
+      return [];
+    }
     const inserted = describeForeignChanges(this.#insertions.notice(events));
     const ours = events.filter(
       (event) => event.family === this.ref.family && event.table === this.ref.table && !this.#isPackets(event),
@@ -117,12 +121,7 @@ export class Table extends DeclaredTable {
     return added ? [...describeChanges(ours), ...inserted] : inserted;
   }
 
-  /** Takes note that a transaction of ours was received in its place among the others. */
-  noticeOwn({ generation }: ChangeBatch): void {
-    this.#observed.announcements.add(generation, false);
-  }
-
-  /** Every transaction of the namespace is told to `notice` or `noticeOwn` from now on, or no more. */
+  /** Every transaction of the namespace is told to `notice` from now on, or no more. */
   listening(listening: boolean): void {
     this.#observed.announcements.listen(listening);
   }

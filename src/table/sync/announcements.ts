@@ -14,12 +14,9 @@ const LONGEST_WAIT_MS = 10_000;
 
 export class Announcements {
   readonly #periods = new Set<Period>();
-  readonly #longestWaitMs: number;
   #listening = false;
 
-  constructor(longestWaitMs = LONGEST_WAIT_MS) {
-    this.#longestWaitMs = longestWaitMs;
-  }
+  constructor(readonly longestWaitMs = LONGEST_WAIT_MS) {}
 
   /** Events are received from now on, or no more. */
   listen(listening: boolean): void {
@@ -40,35 +37,33 @@ export class Announcements {
   /** Notes what is received from now on, until it is ended. Undefined: nothing is. */
   begin(): Period | undefined {
     if (!this.#listening) return undefined;
-    const period = new Period(this.#longestWaitMs, () => this.#periods.delete(period));
+    const period = new Period(this.longestWaitMs, () => this.#periods.delete(period));
     this.#periods.add(period);
     return period;
   }
 }
 
 export class Period {
-  /** Ends it. */
-  readonly end: () => void;
-  readonly #longestWaitMs: number;
   readonly #received = new Set<number>();
   readonly #changed: number[] = [];
   #lost = false;
-  #wake: (() => void) | undefined;
+  /** Told of all that is received. */
+  #look: (() => void) | undefined;
 
-  constructor(longestWaitMs: number, end: () => void) {
-    this.#longestWaitMs = longestWaitMs;
-    this.end = end;
-  }
+  constructor(
+    readonly longestWaitMs: number,
+    readonly end: () => void,
+  ) {}
 
   add(generation: number, changedTable: boolean): void {
     this.#received.add(generation);
     if (changedTable) this.#changed.push(generation);
-    this.#wake?.();
+    this.#look?.();
   }
 
   lost(): void {
     this.#lost = true;
-    this.#wake?.();
+    this.#look?.();
   }
 
   /**
@@ -78,29 +73,17 @@ export class Period {
    */
   async untouched(since: number, until: number): Promise<boolean> {
     const isWithin = (generation: number): boolean => isLater(generation, since) && !isLater(generation, until);
+    const { promise: decided, resolve } = Promise.withResolvers<void>();
     let complete = since;
-    const decided = (): boolean => {
+    this.#look = () => {
       while (complete !== until && this.#received.has(nextGeneration(complete))) complete = nextGeneration(complete);
-      return complete === until || this.#lost || this.#changed.some(isWithin);
+      if (complete === until || this.#lost || this.#changed.some(isWithin)) resolve();
     };
-    if (!decided()) await this.#wait(decided);
+    const timer = setTimeout(() => this.lost(), this.longestWaitMs);
+    this.#look();
+    await decided;
+    clearTimeout(timer);
+    this.#look = undefined;
     return complete === until && !this.#lost && !this.#changed.some(isWithin);
-  }
-
-  #wait(decided: () => boolean): Promise<void> {
-    return new Promise((resolve) => {
-      const end = (): void => {
-        clearTimeout(timer);
-        this.#wake = undefined;
-        resolve();
-      };
-      const timer = setTimeout(() => {
-        this.#lost = true;
-        end();
-      }, this.#longestWaitMs);
-      this.#wake = () => {
-        if (decided()) end();
-      };
-    });
   }
 }

@@ -65,14 +65,15 @@ export class TableWatch {
     this.#closed = true;
     clearTimeout(this.#timer);
     await this.#opening;
-    const monitor = this.#monitor;
-    this.#stopped();
-    await monitor?.close();
+    await this.#stop()?.close();
   }
 
-  #stopped(): void {
+  /** @returns what has to be closed. */
+  #stop(): Monitor | undefined {
+    const monitor = this.#monitor;
     this.#monitor = undefined;
     for (const table of this.#tables) table.listening(false);
+    return monitor;
   }
 
   async #open(): Promise<void> {
@@ -108,13 +109,8 @@ export class TableWatch {
   }
 
   #onBatch(batch: ChangeBatch): void {
-    const { portId } = this.#kernel;
-    if (portId !== this.#port) this.#renew();
+    if (this.#kernel.portId !== this.#port) this.#renew();
     for (const table of this.#tables) {
-      if (batch.portId === portId) {
-        table.noticeOwn(batch);
-        continue;
-      }
       const changes = table.notice(batch);
       if (changes.length === 0) continue;
       const { process, events } = batch;
@@ -130,10 +126,7 @@ export class TableWatch {
 
   /** Our commits come from another port now: a monitor that knows it takes over. */
   #renew(): void {
-    const former = this.#monitor;
-    this.#stopped();
-    this.#port = this.#kernel.portId;
-    closeQuietly(former);
+    closeQuietly(this.#stop());
     void this.open();
   }
 
@@ -143,10 +136,7 @@ export class TableWatch {
   }
 
   #ended(reason: Error): void {
-    const monitor = this.#monitor;
-    this.#stopped();
-    if (this.#closed) return;
-    closeQuietly(monitor);
+    closeQuietly(this.#stop());
     this.#again(reason);
   }
 
