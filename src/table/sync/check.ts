@@ -10,14 +10,11 @@ export type CheckOutcome = "same" | "different";
  * lock of the kernel's, and a check only notes what differs: the next read finds and repairs it.
  */
 export class TableCheck {
-  readonly #table: ObservedTable;
   /** In which of the checks the elements of a set were compared last. */
   readonly #compared = new Map<string, number>();
   #checks = 0;
 
-  constructor(table: ObservedTable) {
-    this.#table = table;
-  }
+  constructor(readonly table: ObservedTable) {}
 
   /**
    * @param undisturbed does a part while no apply runs.
@@ -29,7 +26,7 @@ export class TableCheck {
     insertions: () => Promise<boolean>,
     mostElements: number,
   ): Promise<CheckOutcome> {
-    const table = this.#table;
+    const { table } = this;
     if (table.invalidations.any) return "different";
     const { same, counted, sets } = await undisturbed(() => table.compareStructure());
     const differing: string[] = [];

@@ -12,7 +12,7 @@ import type {
   TableRef,
 } from "../../kernel/types.js";
 import type { TableFacts } from "../quirks.js";
-import type { Period } from "./announcements.js";
+import type { Announcements } from "./announcements.js";
 import { anonymousContent, canonicalExprs, type ComparableRule, referencesOf } from "../rules/diff.js";
 import { commentOf } from "../rules/text.js";
 
@@ -23,8 +23,8 @@ export interface KernelState {
   /** There is one that has to go before ours can be made. */
   inTheWay: boolean;
   readonly chains: Map<string, KernelChain>;
-  /** Named sets alone: anonymous ones are part of their rules. */
-  readonly sets: Map<string, SetInfo>;
+  /** Named sets alone: anonymous ones are part of their rules. `count`: of their elements when they were read, where the kernel tells. */
+  readonly sets: Map<string, SetInfo & Pick<SetDump, "count">>;
   /** Sets with elements that a specification cannot express: they are created anew. */
   readonly unusable: Set<string>;
 }
@@ -58,12 +58,10 @@ const READERS = 2;
 export interface TableDump {
   readonly state: KernelState;
   readonly elements: ReadonlyMap<string, ElementBatch>;
-  /** How many elements each set holds, where the kernel tells (SetDump.count); read or not. */
-  readonly counts: ReadonlyMap<string, number>;
   /** All changes up to this generation are in. */
   readonly since: number;
-  /** Generation that all of it belongs to. Absent: parts may be of different moments. */
-  readonly generation?: number;
+  /** Generation that all of it belongs to. Undefined: parts may be of different moments. */
+  readonly generation: number | undefined;
 }
 
 export interface DumpOptions {
@@ -73,13 +71,17 @@ export interface DumpOptions {
   readonly wantsElements: (set: SetDump) => boolean;
   /** Chains that are likely to be there: when there are no others, reading does not grow with other tables' chains. */
   readonly likelyChains?: Iterable<string>;
-  /** Notes what changes the table from now on. Undefined: nothing tells, so that every change of the ruleset may have. */
-  readonly begin?: () => Period | undefined;
 }
 
-export async function dumpTable(kernel: Kernel, ref: TableRef, options: DumpOptions): Promise<TableDump> {
+/** @param announcements tell what changed the table meanwhile; where they cannot, every change of the ruleset may have. */
+export async function dumpTable(
+  kernel: Kernel,
+  ref: TableRef,
+  announcements: Announcements,
+  options: DumpOptions,
+): Promise<TableDump> {
   for (let attempt = 1; ; attempt++) {
-    const period = options.begin?.();
+    const period = announcements.begin();
     try {
       const before = await kernel.generation();
       const dump = await unlessTorn(() => readOnce(kernel, ref, options));
@@ -87,7 +89,7 @@ export async function dumpTable(kernel: Kernel, ref: TableRef, options: DumpOpti
         const after = await kernel.generation();
         const same = before.id === after.id || (await period?.untouched(before.id, after.id)) === true;
         if (same) return { ...dump, since: after.id, generation: after.id };
-        if (attempt >= MAX_ATTEMPTS) return { ...dump, since: before.id };
+        if (attempt >= MAX_ATTEMPTS) return { ...dump, since: before.id, generation: undefined };
       }
     } finally {
       period?.end();
@@ -113,32 +115,24 @@ async function readOnce(
   kernel: Kernel,
   ref: TableRef,
   options: DumpOptions,
-): Promise<Pick<TableDump, "state" | "elements" | "counts">> {
+): Promise<Pick<TableDump, "state" | "elements">> {
   const state = emptyState();
   const elements = new Map<string, ElementBatch>();
-  const counts = new Map<string, number>();
   const table = (await kernel.tables(ref.family)).find((info) => info.table === ref.table);
-  if (table === undefined) return { state, elements, counts };
+  if (table === undefined) return { state, elements };
   state.table = { flags: table.flags, ...(table.owner === undefined ? {} : { owner: table.owner }) };
   const sets = await kernel.sets(ref);
   const named = sets.filter((set) => (set.flags & SetFlag.anonymous) === 0);
   const chains = await readChains(kernel, ref, table.use - named.length, options.likelyChains);
   const rules = await kernel.rules(ref);
-  const anonymous = await readAnonymous(
-    kernel,
-    ref,
-    sets,
-    rules.filter((rule) => options.wantsChain(rule.chain)),
-  );
+  const wanted = rules.filter((rule) => options.wantsChain(rule.chain));
+  const anonymous = await readAnonymous(kernel, ref, wanted, sets);
   const byChain = Map.groupBy(rules, ({ chain }) => chain);
   for (const { chain, base, userdata } of chains) {
     const its = (byChain.get(chain) ?? []).map((rule) => toKernelRule(rule, anonymous));
     state.chains.set(chain, { base, comment: commentOf(userdata), rules: its });
   }
-  for (const set of named) {
-    state.sets.set(set.set, set);
-    if (set.count !== undefined) counts.set(set.set, set.count);
-  }
+  for (const set of named) state.sets.set(set.set, set);
   const unread = named.filter(options.wantsElements);
   const read = async (): Promise<void> => {
     for (let set = unread.pop(); set !== undefined; set = unread.pop()) {
@@ -150,7 +144,7 @@ async function readOnce(
   } finally {
     unread.length = 0;
   }
-  return { state, elements, counts };
+  return { state, elements };
 }
 
 /**
@@ -171,22 +165,21 @@ async function readChains(
 /** Reads one chain's rules anew, for their handles. */
 export async function dumpRules(kernel: Kernel, ref: TableRef, chain: string): Promise<KernelRule[]> {
   const rules = await kernel.rules(ref, chain);
-  const hasSets = rules.some((rule) => referencesOf(rule.exprs).sets.length > 0);
-  const anonymous = hasSets
-    ? await readAnonymous(kernel, ref, await kernel.sets(ref), rules)
-    : new Map<string, string>();
+  const anonymous = await readAnonymous(kernel, ref, rules);
   return rules.map((rule) => toKernelRule(rule, anonymous));
 }
 
+/** The content of anonymous sets, by name. */
 async function readAnonymous(
   kernel: Kernel,
   ref: TableRef,
-  sets: readonly SetDump[],
   rules: readonly RuleInfo[],
+  sets?: readonly SetDump[],
 ): Promise<Map<string, string>> {
   const used = new Set(rules.flatMap((rule) => referencesOf(rule.exprs).sets));
   const contents = new Map<string, string>();
-  for (const set of sets) {
+  if (used.size === 0) return contents;
+  for (const set of sets ?? (await kernel.sets(ref))) {
     if ((set.flags & SetFlag.anonymous) === 0 || !used.has(set.set)) continue;
     contents.set(set.set, anonymousContent(set, await kernel.elements(ref, set)));
   }

@@ -5,12 +5,11 @@ import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../kernel/types
 import { Announcements, type Period } from "./announcements.js";
 import { believed, Invalidations, type InvalidationScope } from "./invalidations.js";
 import { driftIsEmpty, driftOf, elementChanges, structureChanges } from "./drift.js";
-import { dumpRules, dumpTable, unlessTorn, type TableDump } from "./dump.js";
 import type { ElementDrift, TrackedElements } from "../elements/element-set.js";
 import { fateOf } from "../quirks.js";
 import { needsHandles } from "./plan.js";
 import { serves } from "../rules/schema.js";
-import { emptyState, type KernelState } from "./dump.js";
+import { dumpRules, dumpTable, emptyState, type KernelState, type TableDump, unlessTorn } from "./dump.js";
 import type { Drift } from "../rules/types.js";
 import type { DesiredState } from "./desired.js";
 
@@ -20,10 +19,10 @@ export interface Reading {
   readonly reason: string;
   /** All sets were read, not only those invalidated. */
   readonly whole: boolean;
-  /** Generation that all of it belongs to; absent: only a part was read, or it changed all the time. */
-  readonly generation?: number;
-  /** What was not as observed. Absent: nothing, or nothing was observed before. */
-  readonly drift?: Drift;
+  /** Generation that all of it belongs to; undefined: only a part was read, or it changed all the time. */
+  readonly generation: number | undefined;
+  /** What was not as observed. Undefined: nothing, or nothing was observed before. */
+  readonly drift: Drift | undefined;
 }
 
 /** A set whose elements are known, so that they can be compared with the kernel's. */
@@ -41,17 +40,14 @@ export class ObservedTable {
   readonly announcements = new Announcements();
   /** Whether the table is to be owned by our socket. */
   own = false;
-  readonly #kernel: Kernel;
-  readonly #ref: TableRef;
-  readonly #desired: DesiredState;
   /** A dump that began before anything was desired, and what was received since. */
   #ahead: { readonly dump: Promise<TableDump | undefined>; readonly period: Period | undefined } | undefined;
 
-  constructor(kernel: Kernel, ref: TableRef, desired: DesiredState) {
-    this.#kernel = kernel;
-    this.#ref = ref;
-    this.#desired = desired;
-  }
+  constructor(
+    readonly kernel: Kernel,
+    readonly ref: TableRef,
+    readonly desired: DesiredState,
+  ) {}
 
   /**
    * Begins to dump the whole table, for the first read: the kernel walks it while the first objects come in. What packets fill is left to
@@ -59,8 +55,7 @@ export class ObservedTable {
    */
   readAhead(): void {
     const period = this.announcements.begin();
-    const dump = dumpTable(this.#kernel, this.#ref, {
-      begin: () => this.announcements.begin(),
+    const dump = dumpTable(this.kernel, this.ref, this.announcements, {
       wantsChain: () => true,
       wantsElements: ({ flags }) => (flags & (SetFlag.eval | SetFlag.timeout)) === 0,
     });
@@ -72,15 +67,15 @@ export class ObservedTable {
   async read(): Promise<Reading> {
     const scope = this.invalidations.begin();
     try {
-      const dump = (await this.#takeAhead()) ?? (await this.dump((set) => this.#inScope(set, scope)));
+      const dump = (await this.#takeAhead()) ?? (await this.#dump((set) => this.#inScope(set, scope)));
       const drift = await this.#takeOver(dump, scope);
       const whole = scope.sets === "all";
       this.invalidations.settled(whole ? dump.since : undefined);
       return {
         reason: scope.reason,
         whole,
-        ...(whole && dump.generation !== undefined ? { generation: dump.generation } : {}),
-        ...(drift === undefined ? {} : { drift }),
+        generation: whole ? dump.generation : undefined,
+        drift,
       };
     } catch (error) {
       this.invalidations.failed();
@@ -90,34 +85,33 @@ export class ObservedTable {
 
   /** Sets that were declared since the kernel was read. */
   async readUnknownSets(): Promise<void> {
-    for (const name of [...this.#desired.watched]) {
-      const elements = this.#desired.sets.get(name);
+    for (const name of [...this.desired.watched]) {
+      const elements = this.desired.sets.get(name);
       if (elements === undefined || elements.known) continue;
-      const kernel = this.state.sets.get(name);
-      const readable = kernel !== undefined && isReadable(kernel, elements);
-      await this.#load(name, elements, readable ? await this.#kernel.elements(this.#ref, kernel) : undefined);
+      const info = this.state.sets.get(name);
+      const readable = info !== undefined && this.#counterpart(info) !== undefined;
+      await this.#load(name, elements, readable ? await this.kernel.elements(this.ref, info) : undefined);
       elements.known = true;
     }
   }
 
   /** Reads the rules of changed chains whose handles are not known. */
   async readHandles(): Promise<void> {
-    for (const name of [...this.#desired.dirtyChains]) {
+    for (const name of [...this.desired.dirtyChains]) {
       const kernel = this.state.chains.get(name);
-      const desired = this.#desired.chains.get(name);
+      const desired = this.desired.chains.get(name);
       if (kernel !== undefined && desired !== undefined && needsHandles(kernel, desired))
-        kernel.rules = await dumpRules(this.#kernel, this.#ref, name);
+        kernel.rules = await dumpRules(this.kernel, this.ref, name);
     }
   }
 
   /** Dumps the table with the elements of those desired sets that `picks` picks. */
-  dump(picks: (set: string) => boolean): Promise<TableDump> {
-    const { chains } = this.#desired;
-    return dumpTable(this.#kernel, this.#ref, {
+  #dump(picks: (set: string) => boolean): Promise<TableDump> {
+    const { chains } = this.desired;
+    return dumpTable(this.kernel, this.ref, this.announcements, {
       likelyChains: new Set([...chains.keys(), ...this.state.chains.keys()]),
-      begin: () => this.announcements.begin(),
       wantsChain: (chain) => chains.has(chain),
-      wantsElements: (info) => this.#isDesired(info) && picks(info.set),
+      wantsElements: (info) => this.#counterpart(info) !== undefined && picks(info.set),
     });
   }
 
@@ -130,24 +124,20 @@ export class ObservedTable {
       const dump = await ahead.dump;
       // An owner ends without a new generation.
       if (dump?.generation === undefined || dump.state.table?.owner !== undefined) return undefined;
-      const { id } = await this.#kernel.generation();
+      const { id } = await this.kernel.generation();
       const same = id === dump.generation || (await ahead.period?.untouched(dump.generation, id)) === true;
       if (!same) return undefined;
-      const elements = new Map<string, ElementBatch>();
-      for (const [name, batch] of dump.elements) {
-        const info = dump.state.sets.get(name);
-        if (info !== undefined && this.#isDesired(info)) elements.set(name, batch);
-      }
-      return { state: dump.state, elements, counts: dump.counts, since: id, generation: id };
+      return { ...dump, since: id, generation: id };
     } finally {
       ahead.period?.end();
     }
   }
 
-  /** Whether the elements of the kernel's set are to be compared with desired ones. */
-  #isDesired(info: SetInfo): boolean {
-    const elements = this.#desired.sets.get(info.set);
-    return elements !== undefined && isReadable(info, elements);
+  /** The desired set whose rows can stand for the elements of the kernel's. */
+  #counterpart(info: SetInfo): TrackedElements | undefined {
+    const elements = this.desired.sets.get(info.set);
+    if (elements === undefined || elements.spec.dynamic === true) return undefined;
+    return serves(info, elements.spec) ? elements : undefined;
   }
 
   /** Whether everything but elements is as observed, and the sets whose elements can be compared. `counted`: the kernel tells how many elements they have. */
@@ -156,35 +146,33 @@ export class ObservedTable {
     readonly counted: boolean;
     readonly sets: readonly ComparableSet[];
   }> {
-    const { state, counts } = await this.dump(() => false);
+    const { state } = await this.#dump(() => false);
     const sets: ComparableSet[] = [];
+    let counted = false;
     for (const info of state.sets.values()) {
-      const elements = this.#comparable(info.set, info)?.kernelSize;
-      if (elements === undefined) continue;
+      const { set, flags, count } = info;
+      counted ||= count !== undefined;
+      const elements = this.#counterpart(info);
+      if (elements?.known !== true || !this.state.sets.has(set)) continue;
+      const { kernelSize } = elements;
       // Of intervals a count says less: the kernel halves what it keeps of their ends.
-      const count = (info.flags & SetFlag.interval) === 0 ? counts.get(info.set) : undefined;
-      sets.push({ set: info.set, elements, countDiffers: count !== undefined && count !== elements });
+      const countDiffers = count !== undefined && count !== kernelSize && (flags & SetFlag.interval) === 0;
+      sets.push({ set, elements: kernelSize, countDiffers });
     }
-    return { same: structureChanges(this.state, state).length === 0, counted: counts.size > 0, sets };
+    return { same: structureChanges(this.state, state).length === 0, counted, sets };
   }
 
   /** Whether the kernel's set has exactly the elements that it was observed to have. Also true when nothing is known of it any more. */
   async compareElements(set: string): Promise<boolean> {
     const info = this.state.sets.get(set);
-    const elements = this.#comparable(set, info);
-    if (info === undefined || elements === undefined) return true;
-    const batch = await unlessTorn(() => this.#kernel.elements(this.#ref, info));
+    const elements = info && this.#counterpart(info);
+    if (info === undefined || elements?.known !== true) return true;
+    const batch = await unlessTorn(() => this.kernel.elements(this.ref, info));
     return batch !== undefined && driftIsEmpty(await elements.compare(batch));
   }
 
-  #comparable(set: string, info: SetInfo | undefined): TrackedElements | undefined {
-    const elements = this.#desired.sets.get(set);
-    if (elements?.known !== true || !this.state.sets.has(set)) return undefined;
-    return info !== undefined && isReadable(info, elements) ? elements : undefined;
-  }
-
   #inScope(set: string, { sets }: InvalidationScope): boolean {
-    return sets === "all" || sets.has(set) || this.#desired.sets.get(set)?.known !== true || !this.state.sets.has(set);
+    return sets === "all" || sets.has(set) || this.desired.sets.get(set)?.known !== true || !this.state.sets.has(set);
   }
 
   async #takeOver(dump: TableDump, scope: InvalidationScope): Promise<Drift | undefined> {
@@ -196,29 +184,30 @@ export class ObservedTable {
     this.state = state;
     // A set is read in slices, but many small ones would still be one long turn of the event loop.
     const slice = new TimeSlice();
-    for (const [name, elements] of [...this.#desired.sets, ...this.#desired.retired]) {
+    for (const [name, elements] of [...this.desired.sets, ...this.desired.retired]) {
       if (slice.spent) await slice.yield();
-      const batch = dumped.get(name);
-      if (batch === undefined && state.sets.has(name) && !this.#inScope(name, scope)) {
+      const info = state.sets.get(name);
+      const batch = info && this.#counterpart(info) && dumped.get(name);
+      if (batch === undefined && info !== undefined && !this.#inScope(name, scope)) {
         if (before.unusable.has(name)) state.unusable.add(name);
         continue;
       }
       const wasKnown = elements.known;
       const drift = await this.#load(name, elements, batch);
       // A retired set is not desired: its elements were not read, so that nothing can be said of them.
-      const comparable = wasKnown && this.#desired.sets.get(name) === elements;
-      if (comparable && before.sets.has(name) && state.sets.has(name)) changes.push(...elementChanges(name, drift));
-      elements.known = !state.sets.has(name) || dumped.has(name);
-      if (!elements.known) this.#desired.watched.add(name);
+      const comparable = wasKnown && this.desired.sets.get(name) === elements;
+      if (comparable && before.sets.has(name) && info !== undefined) changes.push(...elementChanges(name, drift));
+      elements.known = info === undefined || batch !== undefined;
+      if (!elements.known) this.desired.watched.add(name);
     }
-    this.#desired.markAll(state.chains.keys(), state.sets.keys());
+    this.desired.markAll(state.chains.keys(), state.sets.keys());
     const tableDeleted = before.table !== undefined && dump.state.table === undefined;
     return believed(scope) ? driftOf(scope.causes, changes, tableDeleted) : undefined;
   }
 
   /** Whether the table has to be made anew, so that it does not matter what is in it. */
   #isInTheWay({ table }: KernelState): boolean {
-    return table !== undefined && fateOf(table, this.own, this.#kernel.portId) === "recreate";
+    return table !== undefined && fateOf(table, this.own, this.kernel.portId) === "recreate";
   }
 
   async #load(name: string, elements: TrackedElements, batch: ElementBatch | undefined): Promise<ElementDrift> {
@@ -226,9 +215,4 @@ export class ObservedTable {
     if (!complete) this.state.unusable.add(name);
     return drift;
   }
-}
-
-/** Whether the kernel's set holds elements that the desired one's rows can stand for. */
-function isReadable(kernel: SetInfo, { spec }: TrackedElements): boolean {
-  return spec.dynamic !== true && serves(kernel, spec);
 }
