@@ -11,7 +11,7 @@ import type { ApplyOptions, ApplyResult, Clock, Drift, Insertion, TableOptions }
 import type { Period } from "./sync/announcements.js";
 import { CheckSchedule } from "./sync/check-schedule.js";
 import { driftOf, joined } from "./sync/drift.js";
-import { Insertions, type OpenTarget } from "./sync/insertions.js";
+import { Insertions, NOTHING_INSERTED } from "./sync/insertions.js";
 import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { type CheckOutcome, TableCheck } from "./sync/check.js";
 import { ObservedTable, type Reading } from "./sync/observed.js";
@@ -516,7 +516,7 @@ export class Table extends DeclaredTable {
     const present = await this.#present();
     if (this.#isTheirs(present)) throw this.#notOurs(present);
     const reading = await this.#insertions.read(this.#kernel, this.ref);
-    const open = reading.open.map((target): OpenTarget => ({ ...target, insert: [], append: [] }));
+    const open = reading.open.map((target) => ({ ...target, desired: NOTHING_INSERTED }));
     const plan = new Plan();
     this.#insertions.plan(open, plan);
     if (present !== undefined) plan.push("removeChains", this.ref, { op: "delete", kind: "table" }, { kind: "table" });

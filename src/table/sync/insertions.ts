@@ -8,7 +8,6 @@
 import { createHash } from "node:crypto";
 
 import { Backoff } from "../../base/backoff.js";
-import { KernelError } from "../../kernel/errors.js";
 import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../kernel/types.js";
 import type { Origin, Plan, RuleOp } from "./plan.js";
 import { prepareRule, type PreparedRule } from "../rules/diff.js";
@@ -29,11 +28,15 @@ interface MarkedRule {
   readonly text: string;
 }
 
+/** Rules of ours in one chain. */
+type Inserted = Readonly<Record<Insertion["mode"], readonly MarkedRule[]>>;
+
+export const NOTHING_INSERTED: Inserted = { insert: [], append: [] };
+
 interface Target {
   readonly ref: TableRef;
   readonly chain: string;
-  insert: readonly MarkedRule[];
-  append: readonly MarkedRule[];
+  desired: Inserted;
   /**
    * "open": to be read and compared. "done": the chain holds what is desired. "suspect": it did, and another process changed it
    * since. "deferred": the chain is not there.
@@ -46,8 +49,7 @@ interface Target {
 /** A target with the rules that its chain holds now. */
 export interface OpenTarget {
   readonly target: Target;
-  readonly insert: readonly MarkedRule[];
-  readonly append: readonly MarkedRule[];
+  readonly desired: Inserted;
   readonly rules: readonly RuleInfo[];
   /** Of the target, when the read began. */
   readonly changes: number;
@@ -98,7 +100,8 @@ export class Insertions {
     checkName("chain", insertion.chain);
     const target = this.#target(insertion, insertion.chain);
     const seen = new Map<string, number>();
-    target[insertion.mode] = insertion.rules.map((rule) => mark(rule, insertion, ownerMark, seen));
+    const rules = insertion.rules.map((rule) => mark(rule, insertion, ownerMark, seen));
+    target.desired = { ...target.desired, [insertion.mode]: rules };
     target.state = "open";
   }
 
@@ -112,9 +115,8 @@ export class Insertions {
   notice(events: readonly ChangeEvent[]): ChangeEvent[] {
     const concerned = new Set<ChangeEvent>();
     for (const target of this.#targets.values()) {
-      if (target.insert.length + target.append.length === 0) continue;
       const own = events.filter((event) => concerns(event, target));
-      if (own.length === 0) continue;
+      if (own.length === 0 || isEmpty(target.desired)) continue;
       target.changes++;
       if (target.state === "done") target.state = "suspect";
       for (const event of own) concerned.add(event);
@@ -145,7 +147,7 @@ export class Insertions {
 
   /** What is desired, as lines for `nft -f` that add it to the chains. */
   render(): string[] {
-    return [...this.#targets.values()].flatMap(({ ref, chain, insert, append }) => {
+    return [...this.#targets.values()].flatMap(({ ref, chain, desired: { insert, append } }) => {
       const name = `rule ${ref.family} ${ref.table} ${chain}`;
       // Each goes before those that are there.
       const first = insert.toReversed().map(({ text }) => `insert ${name} ${text}`);
@@ -164,13 +166,13 @@ export class Insertions {
     const open: OpenTarget[] = [];
     const drift: string[] = [];
     for (const [key, target] of this.#targets) {
-      const { state, ref, chain, insert, append } = target;
+      const { state, ref, chain, desired } = target;
       if (state === "done" || (state === "suspect" && !repair)) continue;
       const rules = swept?.get(key) ?? (await readChain(kernel, ref, chain));
       if (state === "suspect") drift.push(...this.#driftOf(target, rules));
       target.state = rules === undefined ? "deferred" : "open";
-      if (rules !== undefined) open.push({ target, insert, append, rules, changes: before.get(key) ?? 0 });
-      else if (insert.length + append.length === 0) this.#targets.delete(key);
+      if (rules !== undefined) open.push({ target, desired, rules, changes: before.get(key) ?? 0 });
+      else if (isEmpty(desired)) this.#targets.delete(key);
     }
     return { open, drift };
   }
@@ -187,13 +189,22 @@ export class Insertions {
 
   /** Adds what the open targets need to the batch; a target is done when the batch is in force. */
   plan(open: readonly OpenTarget[], plan: Plan): void {
-    for (const item of open) {
-      this.#planTarget(item, plan);
+    for (const { target, desired, rules, changes } of open) {
+      const { ref, chain } = target;
+      const { insert, append } = desired;
+      const { head, tail, misplaced, anchor } = this.#place(desired, rules);
+      const origin: Origin = { kind: "rule", chain };
+      for (const { handle } of misplaced) plan.deleteRule(ref, chain, handle, origin);
+      const before = (next: RuleInfo | undefined): RuleOp =>
+        next === undefined ? { op: "add", chain } : { op: "insert", chain, position: next.handle };
+      for (const { rule, comment } of insert.slice(head)) plan.addRule(ref, rule, before(anchor), origin, comment);
+      const firstKept = rules.at(rules.length - tail);
+      for (const { rule, comment } of append.slice(0, append.length - tail))
+        plan.addRule(ref, rule, before(firstKept), origin, comment);
       plan.onceInForce(() => {
-        const { target, insert, append, changes } = item;
-        if (target.insert !== insert || target.append !== append) return;
+        if (target.desired !== desired) return;
         target.state = target.changes === changes ? "done" : "suspect";
-        if (insert.length + append.length === 0) this.#targets.delete(keyOf(target.ref, target.chain));
+        if (isEmpty(desired)) this.#targets.delete(keyOf(ref, chain));
       });
     }
   }
@@ -202,7 +213,7 @@ export class Insertions {
     const key = keyOf({ family, table }, chain);
     let target = this.#targets.get(key);
     if (target === undefined) {
-      target = { ref: { family, table }, chain, insert: [], append: [], state: "open", changes: 0 };
+      target = { ref: { family, table }, chain, desired: NOTHING_INSERTED, state: "open", changes: 0 };
       this.#targets.set(key, target);
     }
     return target;
@@ -216,7 +227,7 @@ export class Insertions {
       // Nothing can be changed in a table that another program owns.
       if (owner !== undefined && owner !== kernel.portId) continue;
       const ref = { family, table };
-      for (const rule of (await orAbsent(() => kernel.rules(ref))) ?? []) {
+      for (const rule of await kernel.rules(ref)) {
         const key = keyOf(ref, rule.chain);
         const rules = found.get(key);
         if (rules === undefined) found.set(key, [rule]);
@@ -227,7 +238,7 @@ export class Insertions {
     return found;
   }
 
-  #place({ insert, append }: Pick<Target, "insert" | "append">, rules: readonly RuleInfo[]): Placement {
+  #place({ insert, append }: Inserted, rules: readonly RuleInfo[]): Placement {
     const comments = rules.map((rule) => commentOf(rule.userdata));
     let head = 0;
     while (head < insert.length && comments[head] === insert[head].comment) head++;
@@ -244,26 +255,12 @@ export class Insertions {
     return { head, tail, misplaced, anchor };
   }
 
-  #planTarget(item: OpenTarget, plan: Plan): void {
-    const { target, insert, append, rules } = item;
-    const { ref, chain } = target;
-    const { head, tail, misplaced, anchor } = this.#place(item, rules);
-    const origin: Origin = { kind: "rule", chain };
-    for (const { handle } of misplaced) plan.deleteRule(ref, chain, handle, origin);
-    const before = (next: RuleInfo | undefined): RuleOp =>
-      next === undefined ? { op: "add", chain } : { op: "insert", chain, position: next.handle };
-    for (const { rule, comment } of insert.slice(head)) plan.addRule(ref, rule, before(anchor), origin, comment);
-    const firstKept = rules.at(rules.length - tail);
-    for (const { rule, comment } of append.slice(0, append.length - tail))
-      plan.addRule(ref, rule, before(firstKept), origin, comment);
-  }
-
   #driftOf(target: Target, rules: readonly RuleInfo[] | undefined): string[] {
-    const { ref, chain, insert, append } = target;
+    const { ref, chain, desired } = target;
     const where = `chain ${chain} of table ${ref.family} ${ref.table}`;
-    if (rules === undefined) return insert.length + append.length > 0 ? [`${where}: gone`] : [];
-    const { head, tail, misplaced } = this.#place(target, rules);
-    const missing = insert.length - head + append.length - tail;
+    if (rules === undefined) return isEmpty(desired) ? [] : [`${where}: gone`];
+    const { head, tail, misplaced } = this.#place(desired, rules);
+    const missing = desired.insert.length - head + desired.append.length - tail;
     return missing + misplaced.length > 0 ? [`${where}: inserted rules missing or out of place`] : [];
   }
 
@@ -271,6 +268,10 @@ export class Insertions {
     const [mark, hash] = (commentOf(userdata) ?? "").split(" ", 1)[0].split(":");
     return mark === this.#ownerMark && HASH.test(hash ?? "");
   }
+}
+
+function isEmpty({ insert, append }: Inserted): boolean {
+  return insert.length + append.length === 0;
 }
 
 function keyOf({ family, table }: TableRef, chain: string): string {
@@ -296,19 +297,8 @@ function mark(source: Rule, { family, mode }: Insertion, ownerMark: string, seen
   return { rule, comment, text: printRule({ ...source, comment }, { family }) };
 }
 
+/** Undefined: there is no such chain. */
 async function readChain(kernel: Kernel, ref: TableRef, chain: string): Promise<RuleInfo[] | undefined> {
-  return orAbsent(async () => {
-    if (!(await kernel.tables(ref.family)).some((table) => table.table === ref.table)) return undefined;
-    if (!(await kernel.chains(ref)).some((info) => info.chain === chain)) return undefined;
-    return kernel.rules(ref, chain);
-  });
-}
-
-async function orAbsent<T>(read: () => Promise<T>): Promise<T | undefined> {
-  try {
-    return await read();
-  } catch (error) {
-    if (error instanceof KernelError && error.code === "not-found") return undefined;
-    throw error;
-  }
+  const found = await kernel.chains(ref, [chain]);
+  return found.length === 0 ? undefined : kernel.rules(ref, chain);
 }
