@@ -58,22 +58,21 @@ export interface Features {
 
 /** Quirks of the kernel that one table is in. */
 export class Quirks {
-  readonly #kernel: Kernel;
-  readonly #family: Family;
-  readonly #busy = new Set<string>();
+  /** Chains that cannot be deleted; a full read forgets them. */
+  readonly busyChains = new Set<string>();
   #features: Promise<Features> | undefined;
   #ownable: boolean | undefined;
   #letGo: boolean | undefined;
 
-  constructor(kernel: Kernel, family: Family) {
-    this.#kernel = kernel;
-    this.#family = family;
-  }
+  constructor(
+    readonly kernel: Kernel,
+    readonly family: Family,
+  ) {}
 
   /** Probed once; again with `refresh`. */
   features(refresh: boolean): Promise<Features> {
     if (this.#features === undefined || refresh) {
-      const probing = probeAll(this.#kernel, this.#family);
+      const probing = probeAll(this.kernel, this.family);
       probing.catch(() => {
         if (this.#features === probing) this.#features = undefined;
       });
@@ -84,19 +83,14 @@ export class Quirks {
 
   /** Whether tables can outlive their owner. */
   async canOwnTables(): Promise<boolean> {
-    this.#ownable ??= (await probe(this.#kernel, this.#family, "tablePersist")).tablePersist === true;
+    this.#ownable ??= (await probe(this.kernel, this.family, "tablePersist")).tablePersist === true;
     return this.#ownable;
   }
 
   /** Whether verdict maps have to be emptied before they go. */
   async mapsMustBeEmptied(): Promise<boolean> {
-    this.#letGo ??= (await probe(this.#kernel, this.#family, "deletedMapsLetGo")).deletedMapsLetGo;
+    this.#letGo ??= (await probe(this.kernel, this.family, "deletedMapsLetGo")).deletedMapsLetGo;
     return this.#letGo === false;
-  }
-
-  /** Chains that cannot be deleted. */
-  get busyChains(): ReadonlySet<string> {
-    return this.#busy;
   }
 
   /**
@@ -109,13 +103,9 @@ export class Quirks {
       kind === "chain" && errno === "EBUSY" && chain !== undefined && !isDesired(chain) ? [chain] : [],
     );
     if (chains.length === 0 || chains.length < faulty.length) return false;
-    const before = this.#busy.size;
-    for (const chain of chains) this.#busy.add(chain);
-    return this.#busy.size > before;
-  }
-
-  forgetBusy(): void {
-    this.#busy.clear();
+    const before = this.busyChains.size;
+    for (const chain of chains) this.busyChains.add(chain);
+    return this.busyChains.size > before;
   }
 }
 

@@ -15,8 +15,8 @@ import { Insertions, NOTHING_INSERTED } from "./sync/insertions.js";
 import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { type CheckOutcome, TableCheck } from "./sync/check.js";
 import { ObservedTable, type Reading } from "./sync/observed.js";
-import { holdsChains, Plan, type PlanInput, type PlannedOp, planTable } from "./sync/plan.js";
-import { carriedBySet, faultyObjects, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
+import { holdsChains, Plan, type PlanInput, planTable } from "./sync/plan.js";
+import { carriedBySet, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
 import { type Leftovers, type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges, describeForeignChanges } from "./sync/watch.js";
 
@@ -46,6 +46,8 @@ export class Table extends DeclaredTable {
   readonly #check: TableCheck;
   readonly #quirks: Quirks;
   #port: number;
+  /** Generation on which the next transaction is planned; undefined: whichever it is. */
+  #expected: number | undefined;
   /** Found by reads, and not undone yet. */
   #drift: Drift | undefined;
   /**
@@ -190,8 +192,7 @@ export class Table extends DeclaredTable {
 
   /** Whether the table is to be owned (TableOptions.own) and the kernel can. */
   async owned(): Promise<boolean> {
-    if (this.#options.own !== true) return false;
-    return this.#quirks.canOwnTables();
+    return this.#options.own === true && (await this.#quirks.canOwnTables());
   }
 
   /** Whether another program owns the table now. Asks the kernel for no more than its list of tables. */
@@ -267,7 +268,8 @@ export class Table extends DeclaredTable {
         resynced ??= reading?.reason;
         readWhole ||= reading?.whole === true;
         this.#drift = joined(this.#drift, reading?.drift);
-        await this.#applyOnce(written, retry < MAX_RETRIES ? reading?.generation : undefined, repair);
+        this.#expected = retry < MAX_RETRIES ? reading?.generation : undefined;
+        await this.#applyOnce(written, repair);
         const result = written.reduce(joinResults);
         this.#checks.done(result.transactions > 0, resynced !== undefined);
         const drift = this.#drift;
@@ -296,6 +298,7 @@ export class Table extends DeclaredTable {
         const busy = readWhole && this.#quirks.noteBusy(error.faulty, (chain) => this.desired.chains.has(chain));
         if (!(busy || this.#mayRetry(error, readWhole, repair)) || retry >= MAX_RETRIES) throw error;
       } finally {
+        this.#expected = undefined;
         period?.end();
       }
     }
@@ -356,7 +359,7 @@ export class Table extends DeclaredTable {
   async #read(): Promise<Reading> {
     const reading = await this.#observed.read();
     if (reading.whole) {
-      this.#quirks.forgetBusy();
+      this.#quirks.busyChains.clear();
       this.#insertions.invalidate();
     }
     return reading;
@@ -379,8 +382,7 @@ export class Table extends DeclaredTable {
   /** Where another program was seen to own the table: throws TableError if it still does, for less than a read costs. */
   async #lookAtOwner(): Promise<void> {
     if (!this.#isTheirs(this.#observed.state.table)) return;
-    const present = await this.#present();
-    if (this.#isTheirs(present)) throw this.#notOurs(present);
+    this.#checkOwner(await this.#present());
     this.#observed.invalidations.add({ cause: "asked", reason: "another program owned the table", sets: [] });
   }
 
@@ -388,16 +390,19 @@ export class Table extends DeclaredTable {
     return (await this.#kernel.tables(this.ref.family)).find(({ table }) => table === this.ref.table);
   }
 
-  #isTheirs(table: TableFacts | undefined): table is TableFacts {
+  #isTheirs(table: TableFacts | undefined): boolean {
     return table !== undefined && fateOf(table, this.#observed.own, this.#kernel.portId) === "theirs";
   }
 
-  #notOurs({ owner }: TableFacts): TableError {
+  /** Throws TableError where another program owns the table. */
+  #checkOwner(table: TableFacts | undefined): void {
+    if (!this.#isTheirs(table)) return;
     const { family, name } = this.#options;
+    const owner = table?.owner;
     const message =
       `table ${family} ${name} is owned by another program (netlink port ${owner}): nobody else can change it until that ends; ` +
       `"nft list table ${family} ${name}" shows its name`;
-    return new TableError("no-permission", message, [], owner === undefined ? {} : { owner });
+    throw new TableError("no-permission", message, [], owner === undefined ? {} : { owner });
   }
 
   /** What packets fill is theirs: `nft add element` there as well. */
@@ -406,14 +411,12 @@ export class Table extends DeclaredTable {
   }
 
   /** @param written gets the result of each transaction, at least one: also of those before the one that failed. */
-  async #applyOnce(written: ApplyResult[], expectGeneration: number | undefined, repair: boolean): Promise<void> {
-    const { table } = this.#observed.state;
-    if (this.#isTheirs(table)) throw this.#notOurs(table);
+  async #applyOnce(written: ApplyResult[], repair: boolean): Promise<void> {
+    this.#checkOwner(this.#observed.state.table);
     const { open, drift } = await this.#insertions.read(this.#kernel, this.ref, repair);
     this.#drift = joined(this.#drift, driftOf(new Set(["foreign"]), drift));
     await this.#observed.readUnknownSets();
     await this.#observed.readHandles();
-    const expect = { generation: expectGeneration };
     const { gracePeriodMs = DEFAULT_GRACE_PERIOD_MS, pieceElements = PIECE_ELEMENTS } = this.#options;
     const { state } = this.#observed;
     const isFirst = typeof this.#leftovers === "string";
@@ -427,12 +430,12 @@ export class Table extends DeclaredTable {
       const plan = new Plan();
       if (last) this.#insertions.plan(open, plan);
       await this.#plan({ chains: last ? snapshot.chains : [], sets }, kept.chains, plan);
-      const { result, carried } = await this.#write(plan, expect);
+      const { result, carried } = await this.#write(plan);
       written.push(result);
       outgoing.settle(sets, this.#clock.now() + gracePeriodMs, carried);
     };
     try {
-      written.push(...(await this.#writeChainsAhead(snapshot, expect)));
+      written.push(...(await this.#writeChainsAhead(snapshot)));
       await inTurn(outgoing.pieces(pieceElements), write);
       await outgoing.settled();
     } catch (error) {
@@ -448,13 +451,18 @@ export class Table extends DeclaredTable {
     this.desired.forgetVerdicts(snapshot.chains, this.#observed.state.chains);
   }
 
-  async #write(
-    plan: Plan,
-    expect: { generation: number | undefined },
-  ): Promise<{ readonly result: ApplyResult; readonly carried: CarriedBySet }> {
+  async #write(plan: Plan): Promise<{ readonly result: ApplyResult; readonly carried: CarriedBySet }> {
     const { ops, counts } = plan;
-    const commit = await this.#commit(ops, expect.generation);
-    if (commit !== undefined && expect.generation !== undefined) expect.generation = nextGeneration(expect.generation);
+    const expectGeneration = this.#expected;
+    const options = expectGeneration === undefined ? {} : { expectGeneration };
+    let commit: CommitResult | undefined;
+    try {
+      const batch = ops.map(({ op }) => op);
+      if (batch.length > 0) commit = await this.#kernel.commit(batch, options);
+    } catch (error) {
+      throw toTableError(this.#options.name, error, ops);
+    }
+    if (commit !== undefined && expectGeneration !== undefined) this.#expected = nextGeneration(expectGeneration);
     plan.settle();
     return { result: toResult(commit, counts), carried: carriedBySet(ops, commit) };
   }
@@ -487,39 +495,27 @@ export class Table extends DeclaredTable {
   }
 
   /** See make-before-break.ts. What the kernel refuses here it refuses in the transaction that follows, which says so. */
-  async #writeChainsAhead(snapshot: Snapshot, expect: { generation: number | undefined }): Promise<ApplyResult[]> {
+  async #writeChainsAhead(snapshot: Snapshot): Promise<ApplyResult[]> {
     const first = chainsAhead(snapshot, this.#observed.state);
     if (first === undefined) return [];
     const plan = new Plan();
     await this.#plan(first, new Set(), plan);
     try {
-      return [(await this.#write(plan, expect)).result];
+      return [(await this.#write(plan)).result];
     } catch (error) {
       if (error instanceof TableError && error.code === "refused") return [];
       throw error;
     }
   }
 
-  async #commit(ops: readonly PlannedOp[], expectGeneration: number | undefined): Promise<CommitResult | undefined> {
-    if (ops.length === 0) return undefined;
-    try {
-      return await this.#kernel.commit(
-        ops.map((planned) => planned.op),
-        expectGeneration === undefined ? {} : { expectGeneration },
-      );
-    } catch (error) {
-      throw error instanceof KernelError ? toTableError(this.#options.name, error, faultyObjects(error, ops)) : error;
-    }
-  }
-
   async #destroyOnce(): Promise<ApplyResult> {
     const present = await this.#present();
-    if (this.#isTheirs(present)) throw this.#notOurs(present);
+    this.#checkOwner(present);
     const reading = await this.#insertions.read(this.#kernel, this.ref);
     const open = reading.open.map((target) => ({ ...target, desired: NOTHING_INSERTED }));
     const plan = new Plan();
     this.#insertions.plan(open, plan);
     if (present !== undefined) plan.push("removeChains", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
-    return (await this.#write(plan, { generation: undefined })).result;
+    return (await this.#write(plan)).result;
   }
 }

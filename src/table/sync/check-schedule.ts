@@ -8,7 +8,8 @@ const LONGEST_CHECK_MS = 60_000;
  * state does so right behind us), at doubling distances, then at the refresh interval.
  */
 export class CheckSchedule {
-  #next: number | undefined;
+  /** Of the clock. Undefined: no check is due. */
+  next: number | undefined;
   #delay = 0;
 
   constructor(
@@ -17,27 +18,23 @@ export class CheckSchedule {
     readonly refreshMs: number,
   ) {}
 
-  get next(): number | undefined {
-    return this.#next;
-  }
-
   /** Why a check is due, if it is. */
   due(): string | undefined {
-    if (this.#next === undefined || this.clock.now() < this.#next) return undefined;
+    if (this.next === undefined || this.clock.now() < this.next) return undefined;
     return this.#delay > 0 ? "check after a write" : "refresh interval";
   }
 
   /** An apply() is through. */
   done(wrote: boolean, checked: boolean): void {
     if (wrote && this.postWriteMs > 0) this.#schedule(this.postWriteMs);
-    else if (checked || this.#next === undefined) this.#schedule(this.#delay * 2);
+    else if (checked || this.next === undefined) this.#schedule(this.#delay * 2);
   }
 
   #schedule(delay: number): void {
     const now = this.clock.now();
     const checksEnd = delay === 0 || (this.refreshMs > 0 ? delay >= this.refreshMs : delay > LONGEST_CHECK_MS);
     this.#delay = checksEnd ? 0 : delay;
-    if (!checksEnd) this.#next = now + delay;
-    else this.#next = this.refreshMs > 0 ? now + this.refreshMs : undefined;
+    if (!checksEnd) this.next = now + delay;
+    else this.next = this.refreshMs > 0 ? now + this.refreshMs : undefined;
   }
 }

@@ -51,7 +51,7 @@ export function carriedBySet(ops: readonly PlannedOp[], commit: CommitResult | u
 }
 
 /** The kernel's faults in terms of our objects. */
-export function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObject[] {
+function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObject[] {
   return error.faults.flatMap((fault) => {
     const planned = ops[fault.op];
     if (planned === undefined) return [];
@@ -87,11 +87,12 @@ export class TableError extends Error {
   }
 }
 
-/** @param faulty the objects whose operations the kernel refused. */
-export function toTableError(table: string, error: unknown, faulty: readonly FaultyObject[] = []): TableError {
+/** @param ops of the transaction that was refused. */
+export function toTableError(table: string, error: unknown, ops: readonly PlannedOp[] = []): TableError {
   if (error instanceof TableError) return error;
   if (!(error instanceof KernelError))
-    return new TableError("system", `${table}: ${String(error)}`, faulty, { cause: error });
+    return new TableError("system", `${table}: ${String(error)}`, [], { cause: error });
+  const faulty = faultyObjects(error, ops);
   const objects = faulty.map(describeFault).join("; ");
   return new TableError(error.code, `${table}: ${error.message}${objects === "" ? "" : ` (${objects})`}`, faulty, {
     cause: error,
