@@ -15,9 +15,9 @@ import { Insertions, NOTHING_INSERTED } from "./sync/insertions.js";
 import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { type CheckOutcome, TableCheck } from "./sync/check.js";
 import { ObservedTable, type Reading } from "./sync/observed.js";
-import { holdsChains, Plan, type PlanInput, planTable } from "./sync/plan.js";
+import { holdsChains, type Names, Plan, type PlanInput, planTable } from "./sync/plan.js";
 import { carriedBySet, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
-import { type Leftovers, type Snapshot, takeSnapshot } from "./sync/snapshot.js";
+import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges, describeForeignChanges } from "./sync/watch.js";
 
 const DEFAULT_GRACE_PERIOD_MS = 500;
@@ -54,7 +54,7 @@ export class Table extends DeclaredTable {
    * Of the table's earlier owner: "unknown" until the first transaction, "kept" while one is tried that keeps some; then what goes when its
    * grace period is over.
    */
-  #leftovers: "unknown" | "kept" | (Leftovers & { readonly due: number }) | undefined = "unknown";
+  #leftovers: "unknown" | "kept" | (Names & { readonly due: number }) | undefined = "unknown";
   #queue: Promise<unknown> = Promise.resolve();
   #closed = false;
 
@@ -447,8 +447,7 @@ export class Table extends DeclaredTable {
       const due = this.#clock.now() + gracePeriodMs;
       this.#leftovers = leftovers.sets.size === 0 ? undefined : { ...leftovers, due };
     }
-    for (const name of snapshot.retired) this.desired.retired.delete(name);
-    this.desired.forgetVerdicts(snapshot.chains, this.#observed.state.chains);
+    this.desired.forget(snapshot.chains, state);
   }
 
   async #write(plan: Plan): Promise<{ readonly result: ApplyResult; readonly carried: CarriedBySet }> {

@@ -5,6 +5,7 @@ import type { Family } from "../../kernel/types.js";
 import { Hook } from "../../kernel/constants.js";
 import type { CounterSource } from "../elements/counted-rows.js";
 import { TrackedElements, type TrackerOptions } from "../elements/element-set.js";
+import type { KernelState } from "./dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
 import { prepareRule, type DesiredChain } from "../rules/diff.js";
@@ -95,11 +96,10 @@ export class DesiredState {
     this.#dirty.sets.add(name);
   }
 
-  /** Verdicts that lead to those of `changed` that are neither desired nor in the kernel: nothing does there, once elements are settled. */
-  forgetVerdicts(changed: Iterable<{ readonly name: string }>, inKernel: ReadonlyMap<string, unknown>): void {
-    for (const { name } of changed) {
-      if (!this.chains.has(name) && !inKernel.has(name)) this.verdicts.forget(name);
-    }
+  /** The kernel has brought these chains, and all sets, to what was desired: what is neither desired nor there is forgotten. */
+  forget(changed: Iterable<{ readonly name: string }>, { chains, sets }: KernelState): void {
+    for (const { name } of changed) if (!this.chains.has(name) && !chains.has(name)) this.verdicts.forget(name);
+    for (const name of this.retired.keys()) if (!sets.has(name)) this.retired.delete(name);
   }
 
   /**

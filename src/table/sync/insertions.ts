@@ -21,9 +21,7 @@ const HASH = /^[A-Za-z0-9_-]{16}$/;
 /** Between looks for a chain that is not there. */
 const RETRY = { firstMs: 1000, longestMs: 60_000 };
 
-interface MarkedRule {
-  readonly rule: PreparedRule;
-  readonly comment: string;
+interface MarkedRule extends PreparedRule {
   /** As nft prints it. */
   readonly text: string;
 }
@@ -197,10 +195,9 @@ export class Insertions {
       for (const { handle } of misplaced) plan.deleteRule(ref, chain, handle, origin);
       const before = (next: RuleInfo | undefined): RuleOp =>
         next === undefined ? { op: "add", chain } : { op: "insert", chain, position: next.handle };
-      for (const { rule, comment } of insert.slice(head)) plan.addRule(ref, rule, before(anchor), origin, comment);
+      for (const rule of insert.slice(head)) plan.addRule(ref, rule, before(anchor), origin);
       const firstKept = rules.at(rules.length - tail);
-      for (const { rule, comment } of append.slice(0, append.length - tail))
-        plan.addRule(ref, rule, before(firstKept), origin, comment);
+      for (const rule of append.slice(0, append.length - tail)) plan.addRule(ref, rule, before(firstKept), origin);
       plan.onceInForce(() => {
         if (target.desired !== desired) return;
         target.state = target.changes === changes ? "done" : "suspect";
@@ -294,7 +291,7 @@ function mark(source: Rule, { family, mode }: Insertion, ownerMark: string, seen
   const hash = createHash("sha256").update(`${occurrence} ${text}`).digest("base64url").slice(0, HASH_CHARACTERS);
   const comment = `${ownerMark}:${hash}${rule.comment === undefined ? "" : ` ${rule.comment}`}`;
   checkComment("inserted rule", comment);
-  return { rule, comment, text: printRule({ ...source, comment }, { family }) };
+  return { ...rule, comment, text: printRule({ ...source, comment }, { family }) };
 }
 
 /** Undefined: there is no such chain. */

@@ -128,7 +128,7 @@ export class Plan {
   }
 
   /** Adds a rule's anonymous sets, then the rule. */
-  addRule(ref: TableRef, rule: PreparedRule, op: RuleOp, origin: Origin, comment = rule.comment): void {
+  addRule(ref: TableRef, rule: PreparedRule, op: RuleOp, origin: Origin): void {
     const base = this.#anonymousIds;
     for (const { info, elements } of rule.anonymous) {
       const id = ++this.#anonymousIds;
@@ -142,7 +142,7 @@ export class Plan {
         : rule.exprs.map((expr) =>
             expr.type === "lookup" && expr.setId !== undefined ? { ...expr, setId: expr.setId + base } : expr,
           );
-    this.push("addRules", ref, { ...op, kind: "rule", exprs, ...userdataOf(comment) }, origin);
+    this.push("addRules", ref, { ...op, kind: "rule", exprs, ...userdataOf(rule.comment) }, origin);
   }
 
   deleteRule(ref: TableRef, chain: string, handle: bigint, origin: Origin): void {

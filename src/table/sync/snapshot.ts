@@ -15,22 +15,13 @@ export interface Snapshot {
   readonly ahead: ReadonlySet<string>;
   /** What goes, be it to be made anew: rules that name it can only come with it. */
   readonly going: Names;
-  /** Sets that were removed and are gone when the transaction is in force. */
-  readonly retired: readonly string[];
-  readonly leftovers: Leftovers;
+  /**
+   * Of an earlier owner of the table, not desired, and kept for a grace period. A packet that is under way in its rules goes on by these, but each
+   * look-up finds what maps hold by then: it would miss a map that went, named or of a rule's own, and be rejected by ours. The chains are without
+   * a hook, elements of the sets may lead to them; they keep their rules, unless these name what goes or is made anew.
+   */
+  readonly leftovers: Names;
 }
-
-/**
- * Of an earlier owner of the table, not desired, and kept for a grace period. A packet that is under way in its rules goes on by these, but each look-up
- * finds what maps hold by then: it would miss a map that went, named or of a rule's own, and be rejected by ours. The chains are without a hook:
- * elements of the sets may lead to them.
- */
-export interface Leftovers extends Names {
-  /** Those of the chains that keep their rules, with the rules' own maps: nothing that they name goes, or is made anew. */
-  readonly intact: ReadonlySet<string>;
-}
-
-const NO_LEFTOVERS: Leftovers = { sets: new Set(), chains: new Set(), intact: new Set() };
 
 /** What is frozen, and what it is compared with. */
 interface Moment {
@@ -66,7 +57,8 @@ export function takeSnapshot(
   const fates = setFates(remade, moment);
   // Without a hook: elements may lead there.
   const idle = new Set([...unused].filter((name) => state.chains.get(name)?.base === undefined));
-  const leftovers = keepLeftovers && packetsComeBy(state) ? leftoversAmong(fates, idle, replaced, state) : NO_LEFTOVERS;
+  const left = keepLeftovers && packetsComeBy(state) ? withAction(fates, "delete") : new Set<string>();
+  const leftovers = { sets: left, chains: left.size > 0 ? idle : new Set<string>() };
   for (const name of leftovers.sets) fates.delete(name);
   const held = chainsInGrace(fates, idle, moment);
   desired.heldChains = held;
@@ -80,25 +72,11 @@ export function takeSnapshot(
   const ahead = setsAhead(changed, moment, pieceElements);
   const sets = changed.map(([name, action]) => takeSet(name, action, desired));
   const going = { chains: goingChains, sets: withAction(changed, "recreate") };
-  const chains = planChains(going, moment).filter(({ name }) => !leftovers.intact.has(name));
-  return { dirty, chains, sets, ahead, going, retired: [...desired.retired.keys()], leftovers };
+  return { dirty, chains: planChains(going, leftovers, moment), sets, ahead, going, leftovers };
 }
 
 function withAction(fates: Iterable<readonly [string, Action]>, ...actions: readonly Action[]): Set<string> {
   return new Set([...fates].flatMap(([name, action]) => (actions.includes(action) ? name : [])));
-}
-
-function leftoversAmong(
-  fates: Fates,
-  idle: ReadonlySet<string>,
-  replaced: ReadonlySet<string>,
-  { chains }: KernelState,
-): Leftovers {
-  const sets = withAction(fates, "delete");
-  if (sets.size === 0) return NO_LEFTOVERS;
-  const anew = { chains: replaced, sets: withAction(fates, "recreate") };
-  const intact = [...idle].filter((name) => !namesAny(chains.get(name)?.rules ?? [], anew));
-  return { sets, chains: idle, intact: new Set(intact) };
 }
 
 function setFates(remade: ReadonlySet<string>, { desired, state, dirty }: Moment): Fates {
@@ -220,12 +198,13 @@ function setsAhead(
 }
 
 /** The changed chains, and those whose rules name a set or chain that is created anew: also of leftovers, which are emptied then. */
-function planChains(going: Names, { desired, state, dirty }: Moment): ChainPlan[] {
+function planChains(going: Names, leftovers: Names, { desired, state, dirty }: Moment): ChainPlan[] {
   const rebuilt = new Set<string>();
   if (going.sets.size + going.chains.size > 0) {
     for (const [name, { rules }] of state.chains) if (namesAny(rules, going)) rebuilt.add(name);
   }
-  return [...new Set([...dirty.chains, ...rebuilt])].map((name) => ({
+  const changed = [...dirty.chains].filter((name) => !leftovers.chains.has(name));
+  return [...new Set([...changed, ...rebuilt])].map((name) => ({
     name,
     desired: desired.chains.get(name),
     rebuild: rebuilt.has(name),
