@@ -20,20 +20,30 @@ type Shape = Widths & { readonly count: number; readonly counters?: boolean };
 /** Packets and bytes, 64 bits each. */
 const COUNTER_WORDS = 4;
 
-export interface PackedBatches {
+/** What one transaction does to the elements of a set, and to whose rows. */
+export interface PackedChange {
+  /** The set is created anew: everything desired is added, nothing deleted singly. */
+  readonly full: boolean;
   readonly adds?: ElementBatch;
   readonly deletes?: ElementBatch;
   /** Indices of `adds` that go on counting where the kernel's elements end. */
   readonly carry?: Uint32Array;
+  readonly addRows: RowList;
+  readonly deleteRows: RowList;
+  /** Rows whose grace period begins with this transaction. */
+  readonly deferredRows: RowList;
+  readonly otherRows: RowList;
 }
 
 /** Writes rows' elements, and the few verdicts that they use, into buffers that grow. */
 export class BatchWriter {
+  readonly addRows: RowList;
+  readonly deleteRows = new RowList();
+  readonly deferredRows = new RowList();
+  readonly otherRows = new RowList();
   #adds: Int32Array<ArrayBuffer>;
-  #addCount = 0;
   readonly #stride: number;
   #deletes = new Int32Array(16);
-  #deleteCount = 0;
   #carry: RowList | undefined;
   readonly #used: Verdict[] = [];
   readonly #numbers = new Map<number, number>();
@@ -49,12 +59,14 @@ export class BatchWriter {
   ) {
     this.#stride = map.keyWords + map.dataWords + (counters ? COUNTER_WORDS : 0);
     this.#adds = new Int32Array(additions * this.#stride);
+    this.addRows = new RowList(additions);
   }
 
   add(row: number, data: Int32Array, at: number, packets = 0, bytes = 0): void {
     const { keyWords, dataWords } = this.map;
-    const to = this.#addCount++ * this.#stride;
+    const to = this.addRows.length * this.#stride;
     const adds = (this.#adds = roomFor(this.#adds, to + this.#stride));
+    this.addRows.push(row);
     if (packets > 0) {
       writeU64(adds, to + keyWords + dataWords, packets);
       writeU64(adds, to + keyWords + dataWords + 2, bytes);
@@ -69,19 +81,21 @@ export class BatchWriter {
   /** The next addition goes on counting where the kernel's element of its key ends. */
   carryNext(): void {
     this.#carry ??= new RowList();
-    this.#carry.push(this.#addCount);
+    this.#carry.push(this.addRows.length);
   }
 
   delete(row: number): void {
     const { keyWords } = this.map;
-    const to = this.#deleteCount++ * keyWords;
+    const to = this.deleteRows.length * keyWords;
     this.#deletes = roomFor(this.#deletes, to + keyWords);
+    this.deleteRows.push(row);
     const from = this.map.at(row) + KEY;
     this.#deletes.set(this.map.words(row).subarray(from, from + keyWords), to);
   }
 
   /** `ranges`: keys are ranges, first and last value. */
-  finish(ranges: boolean): PackedBatches {
+  finish(full: boolean, ranges: boolean): PackedChange {
+    const { addRows, deleteRows, deferredRows, otherRows } = this;
     const { keyLen, dataLen } = this.widths;
     const batch = (words: Int32Array<ArrayBuffer>, shape: Shape): ElementBatch => {
       const packed = { ...shape, bytes: unpadded(words, shape) };
@@ -89,12 +103,17 @@ export class BatchWriter {
     };
     const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
     const counters = this.counters ? { counters: true } : {};
-    const adds = { count: this.#addCount, keyLen, dataLen, ...verdicts, ...counters };
-    const deletes = { count: this.#deleteCount, keyLen, dataLen: 0 };
+    const adds = { count: addRows.length, keyLen, dataLen, ...verdicts, ...counters };
+    const deletes = { count: deleteRows.length, keyLen, dataLen: 0 };
     return {
+      full,
       ...(adds.count > 0 ? { adds: batch(this.#adds, adds) } : {}),
       ...(deletes.count > 0 ? { deletes: batch(this.#deletes, deletes) } : {}),
       ...(this.#carry && { carry: this.#carry.rows.subarray(0, this.#carry.length) }),
+      addRows,
+      deleteRows,
+      deferredRows,
+      otherRows,
     };
   }
 

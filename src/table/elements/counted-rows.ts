@@ -10,10 +10,8 @@
  */
 import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch } from "../../kernel/types.js";
-import { type BatchWriter, eachRecord, type SetOfRows } from "./batches.js";
+import { type BatchWriter, eachRecord, type PackedChange, type SetOfRows } from "./batches.js";
 import { bytesAt, readU64 } from "./bytes.js";
-import { KEY, type PackedMap } from "./packed-map.js";
-import type { PackedChange } from "./packing.js";
 import type { Rows } from "./rows.js";
 
 /** Reads the elements of a set with counters from the kernel; undefined: the kernel has no such set, or one without. */
@@ -30,19 +28,18 @@ export class CountedRows {
   #settled: Set<number> | undefined;
 
   constructor(
-    readonly map: PackedMap,
     readonly rows: Rows,
     readonly set: SetOfRows,
     readonly source: CounterSource,
   ) {}
 
   packets(key: Int32Array): number {
-    return this.#read[this.map.find(key) * 2] ?? 0;
+    return this.#read[this.rows.find(key) * 2] ?? 0;
   }
 
   /** As of the reading before the last. */
   before(key: Int32Array): number {
-    return this.#before[this.map.find(key)] ?? 0;
+    return this.#before[this.rows.find(key)] ?? 0;
   }
 
   /** Reads what the kernel's elements have counted; beside whatever else is done. */
@@ -64,7 +61,7 @@ export class CountedRows {
     if (counterAt < 0) return;
     const noVerdict = (): number => 0;
     await eachRecord(batch, noVerdict, (words, at) => {
-      const row = this.map.find(words, at);
+      const row = this.rows.find(words, at);
       if (row >= 0) this.note(row, words, at + counterAt);
     });
   }
@@ -109,7 +106,7 @@ export class CountedRows {
       const row = addRows.rows[index];
       const [packets, bytes, missed] = carried.subarray(i * 3);
       this.#put(row, packets, bytes);
-      if (missed > 0) this.set.spec.counters?.missed?.(this.#keyAt(row).slice(), missed);
+      if (missed > 0) this.set.spec.counters?.missed?.(this.rows.keyBytes(row, this.set.keyLen).slice(), missed);
     });
   }
 
@@ -124,7 +121,7 @@ export class CountedRows {
     this.#read.fill(0, row * 2, row * 2 + 2);
     this.#before.fill(0, row, row + 1);
     this.#settled?.add(row);
-    this.set.spec.counters?.gone?.(this.#keyAt(row).slice());
+    this.set.spec.counters?.gone?.(this.rows.keyBytes(row, this.set.keyLen).slice());
   }
 
   #put(row: number, packets: number, bytes: number): void {
@@ -135,10 +132,6 @@ export class CountedRows {
     }
     this.#read[row * 2] = packets;
     this.#read[row * 2 + 1] = bytes;
-  }
-
-  #keyAt(row: number): Uint8Array {
-    return bytesAt(this.map.words(row), this.map.at(row) + KEY, this.set.keyLen);
   }
 }
 

@@ -19,11 +19,11 @@ import type { ElementSet, SetSpec } from "../rules/types.js";
 import { inSlices } from "../../base/time-slice.js";
 import { strideOf } from "../../kernel/element-batch.js";
 import { rowWidths } from "../rules/schema.js";
-import { eachRecord, type RecordVisitor } from "./batches.js";
+import { eachRecord, type PackedChange, type RecordVisitor } from "./batches.js";
 import { bytesAt, wordsFor } from "./bytes.js";
 import { CountedRows, type CounterSource, counterWord } from "./counted-rows.js";
-import { KEY, PackedMap, USES } from "./packed-map.js";
-import { type PackedChange, Packing } from "./packing.js";
+import { USES } from "./packed-map.js";
+import { Packing } from "./packing.js";
 import { DEFERRED, DESIRED, Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
@@ -54,7 +54,6 @@ export class TrackedElements implements ElementSet {
   readonly dataLen: number;
   /** Whether it is known what the kernel's set holds. */
   known = false;
-  readonly #map: PackedMap;
   readonly #verdicts: VerdictRegistry | undefined;
   readonly #rows: Rows;
   /** The key that is being looked up, and the data that is being put, as words. */
@@ -72,19 +71,19 @@ export class TrackedElements implements ElementSet {
     const { keyLen, dataLen } = rowWidths(spec);
     this.keyLen = keyLen;
     this.dataLen = dataLen;
-    this.#map = new PackedMap(wordsFor(this.keyLen), wordsFor(this.dataLen));
-    this.#rows = new Rows(this.#map, onDirty, spec.counters && ((row) => this.#counted?.freed(row)));
+    const onFree = spec.counters && ((row: number) => this.#counted?.freed(row));
+    this.#rows = new Rows(wordsFor(keyLen), wordsFor(dataLen), onDirty, onFree);
     this.#verdicts = spec.data === "verdict" ? verdicts : undefined;
-    this.#counted = spec.counters && new CountedRows(this.#map, this.#rows, this, counterSource);
-    this.#packing = new Packing(this.#map, this.#rows, this, this.#verdicts, this.#counted);
-    this.#key = new Int32Array(this.#map.keyWords);
+    this.#counted = spec.counters && new CountedRows(this.#rows, this, counterSource);
+    this.#packing = new Packing(this.#rows, this, this.#verdicts, this.#counted);
+    this.#key = new Int32Array(this.#rows.keyWords);
     this.#keyBytes = new Uint8Array(this.#key.buffer);
-    this.#data = new Int32Array(this.#map.dataWords);
+    this.#data = new Int32Array(this.#rows.dataWords);
     this.#dataBytes = new Uint8Array(this.#data.buffer);
   }
 
   get size(): number {
-    return this.#rows.size;
+    return this.#rows.desiredSize;
   }
   get kernelSize(): number {
     return this.#rows.kernelSize;
@@ -106,12 +105,12 @@ export class TrackedElements implements ElementSet {
 
   retainList(key: Uint8Array, base: number, data: Int32Array, count: number): void {
     if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
-    const map = this.#map;
+    const rows = this.#rows;
     const head = this.#readHead(key);
     for (let i = 0, row = -1; i < count; i++) {
-      this.#key[map.keyWords - 1] = base + i;
-      row = map.isAt(row + 1, this.#key) ? row + 1 : map.findOrInsert(this.#key, 0, map.hashOf(head, base + i));
-      this.#retain(row, data, i * map.dataWords);
+      this.#key[rows.keyWords - 1] = base + i;
+      row = rows.isAt(row + 1, this.#key) ? row + 1 : rows.findOrInsert(this.#key, 0, rows.hashOf(head, base + i));
+      this.#retain(row, data, i * rows.dataWords);
     }
   }
 
@@ -124,12 +123,11 @@ export class TrackedElements implements ElementSet {
   }
 
   kernelHoldsList(key: Uint8Array, base: number, data: Int32Array, count: number): boolean {
-    const map = this.#map;
+    const rows = this.#rows;
     const head = this.#readHead(key);
     for (let i = 0, row = -1; i < count; i++) {
       row = this.#rowBehind(row, head, base + i);
-      if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return false;
-      if (!this.#rows.kernelHolds(row, data, i * map.dataWords)) return false;
+      if (row < 0 || !rows.isInKernel(rows.of(row)) || !rows.kernelHolds(row, data, i * rows.dataWords)) return false;
     }
     return true;
   }
@@ -169,7 +167,7 @@ export class TrackedElements implements ElementSet {
 
   kernelValue(key: Uint8Array): Uint8Array | undefined {
     if (this.kernelSize === 0) return undefined;
-    const row = this.#map.find(this.#readKey(key));
+    const row = this.#rows.find(this.#readKey(key));
     if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return undefined;
     return bytesAt(this.#rows.kernelWords(row), this.#rows.kernelAt(row), this.dataLen);
   }
@@ -183,26 +181,31 @@ export class TrackedElements implements ElementSet {
   }
 
   keepLeftovers(): void {
-    throw new TypeError(`set ${this.spec.set} is not an interval set`);
+    const rows = this.#rows;
+    for (let row = 0; row < rows.end; row++) {
+      if (this.#isLeftover(row)) this.#put(row, rows.kernelWords(row), rows.kernelAt(row));
+    }
   }
 
   clear(): void {
-    for (let row = 0; row < this.#map.rows; row++) if ((this.#rows.of(row) & DESIRED) !== 0) this.#undesire(row, false);
+    for (let row = 0; row < this.#rows.end; row++) if ((this.#rows.of(row) & DESIRED) !== 0) this.#undesire(row, false);
   }
 
   /** Calls `visit` with every desired element, as views that are valid during the call. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
-    for (let row = 0, { rows } = this.#map; row < rows; row++) {
+    for (let row = 0, { end } = this.#rows; row < end; row++) {
       if ((this.#rows.of(row) & DESIRED) !== 0) visit(this.#keyAt(row), this.#desiredData(row));
     }
   }
 
   forEachLeftover(visit: (key: Uint8Array) => void): void {
     if (this.#rows.kernelSize === 0) return;
-    for (let row = 0, { rows } = this.#map; row < rows; row++) {
-      const state = this.#rows.of(row);
-      if ((state & DESIRED) === 0 && this.#rows.isInKernel(state)) visit(this.#keyAt(row));
-    }
+    for (let row = 0, { end } = this.#rows; row < end; row++) if (this.#isLeftover(row)) visit(this.#keyAt(row));
+  }
+
+  #isLeftover(row: number): boolean {
+    const state = this.#rows.of(row);
+    return (state & DESIRED) === 0 && this.#rows.isInKernel(state);
   }
 
   /** Freezes what is desired now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
@@ -246,24 +249,31 @@ export class TrackedElements implements ElementSet {
     this.#rows.endGrace(now);
   }
 
+  /** Chains that elements in their grace period lead to. */
   deferredTargets(): Set<string> {
     const chains = new Set<string>();
-    this.#rows.forEachDeferred((_, verdict) => chains.add(this.#verdicts?.chainOf(verdict) ?? ""));
+    this.#rows.forEachDeferred((row) => chains.add(this.#kernelTarget(row)));
     return chains;
   }
 
   undeferTargets(chains: ReadonlySet<string>): void {
-    this.#rows.forEachDeferred((row, verdict) => {
-      if (chains.has(this.#verdicts?.chainOf(verdict) ?? "")) this.#rows.undefer(row);
+    this.#rows.forEachDeferred((row) => {
+      if (chains.has(this.#kernelTarget(row))) this.#rows.undefer(row);
     });
   }
 
-  kernelMentions(ids: ReadonlySet<number>): boolean {
-    const states = this.#rows;
-    for (let row = 0, { rows } = this.#map; row < rows; row++) {
-      if (states.isInKernel(states.of(row)) && ids.has(states.kernelWords(row)[states.kernelAt(row)])) return true;
+  /** Whether the kernel holds an element that leads to one of the chains. */
+  leadsTo(chains: ReadonlySet<string>): boolean {
+    const rows = this.#rows;
+    for (let row = 0; row < rows.end; row++) {
+      if (rows.isInKernel(rows.of(row)) && chains.has(this.#kernelTarget(row))) return true;
     }
     return false;
+  }
+
+  /** Of a verdict map: the chain that the kernel's element leads to; "": none. */
+  #kernelTarget(row: number): string {
+    return this.#verdicts?.chainOf(this.#rows.kernelWords(row)[this.#rows.kernelAt(row)]) ?? "";
   }
 
   get nextDue(): number | undefined {
@@ -284,12 +294,12 @@ export class TrackedElements implements ElementSet {
     const first = !this.known;
     // Then no row is missing, and none needs a second look.
     const fresh = first && typeof deferLeftovers === "boolean" && this.#rows.kernelSize === 0;
-    if (this.#map.rows === 0) this.#map.reserve(batch.count);
-    this.#rows.forgetKernel(true);
+    if (this.#rows.end === 0) this.#rows.reserve(batch.count);
+    this.#rows.forgetKernel(!fresh);
     const drift = { gone: 0, added: 0, changed: 0 };
     const counterAt = this.#counted === undefined ? -1 : counterWord(batch);
     const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
-      const row = this.#map.findOrInsert(words, at);
+      const row = this.#rows.findOrInsert(words, at);
       if (counterAt >= 0) this.#counted?.note(row, words, at + counterAt);
       const how = this.#rows.found(row, data, dataAt, fresh && deferLeftovers);
       if (how !== undefined) drift[how]++;
@@ -297,21 +307,9 @@ export class TrackedElements implements ElementSet {
     if (fresh) this.#rows.markAll();
     else {
       const defers = typeof deferLeftovers === "boolean" ? () => deferLeftovers : deferLeftovers;
-      drift.gone = await this.#finishLoad((row) => first && defers(this.#keyAt(row)));
+      drift.gone = await this.#rows.finishLoad((row) => first && defers(this.#keyAt(row)));
     }
-    this.#rows.endExpecting();
     return { complete, drift };
-  }
-
-  /** Brings all rows in order. Returns how many were believed to be in the kernel, and did not turn up. */
-  async #finishLoad(defers: (row: number) => boolean): Promise<number> {
-    let gone = 0;
-    await inSlices(this.#map.rows, (from, to) => {
-      for (let row = from; row < to; row++) {
-        if (this.#rows.of(row) !== 0 && this.#rows.finishLoad(row, defers(row))) gone++;
-      }
-    });
-    return gone;
   }
 
   /** Visits every element of a dump, as this one keeps them; false when one of them has no place here. */
@@ -324,7 +322,7 @@ export class TrackedElements implements ElementSet {
     const drift = { gone: 0, added: 0, changed: 0 };
     let found = 0;
     const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
-      const row = this.#map.find(words, at);
+      const row = this.#rows.find(words, at);
       if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) drift.added++;
       else {
         found++;
@@ -356,59 +354,55 @@ export class TrackedElements implements ElementSet {
 
   /** Takes over key and data. Returns the row of the key, made if there is none. */
   #rowFor(key: Uint8Array, data: Uint8Array | undefined): number {
-    this.#checkPut(data);
+    if (this.spec.dynamic === true) throw new TypeError(`set ${this.spec.set} is filled by packets`);
+    const length = data?.length ?? 0;
+    if (length !== this.dataLen)
+      throw new RangeError(`set ${this.spec.set}: data has ${this.dataLen} bytes, not ${length}`);
     const words = this.#readKey(key);
     for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = data?.[i] ?? 0;
     if (this.#verdicts !== undefined) this.#verdicts.get(this.#data[0]);
-    return this.#map.findOrInsert(words);
+    return this.#rows.findOrInsert(words);
   }
 
   #put(row: number, data: Int32Array, at: number): boolean {
-    const map = this.#map;
-    const words = map.words(row);
-    const place = map.at(row);
-    const isDesired = (this.#rows.of(row) & DESIRED) !== 0;
-    if (isDesired && this.#isDesired(words, place + map.dataWord, data, at)) return false;
+    const rows = this.#rows;
+    const isDesired = (rows.of(row) & DESIRED) !== 0;
+    if (isDesired && rows.holds(row, data, at)) return false;
     if (this.#packing.underWay) this.#packing.freeze(row);
     if (this.#verdicts !== undefined) {
       this.#verdicts.retain(data[at]);
-      if (isDesired) this.#verdicts.release(words[place + map.dataWord]);
+      if (isDesired) this.#verdicts.release(rows.words(row)[rows.at(row) + rows.dataWord]);
     }
-    this.#rows.desire(row, data, at);
+    rows.desire(row, data, at);
     return true;
   }
 
   #retain(row: number, data: Int32Array, at: number): void {
     this.#put(row, data, at);
-    this.#map.words(row)[this.#map.at(row) + USES]++;
+    this.#rows.words(row)[this.#rows.at(row) + USES]++;
   }
 
   #release(row: number, deferred: boolean): void {
-    if (--this.#map.words(row)[this.#map.at(row) + USES] <= 0) this.#undesire(row, deferred);
-  }
-
-  #isDesired(words: Int32Array, place: number, data: Int32Array, at: number): boolean {
-    for (let i = 0; i < this.#map.dataWords; i++) if (words[place + i] !== data[at + i]) return false;
-    return true;
+    if (--this.#rows.words(row)[this.#rows.at(row) + USES] <= 0) this.#undesire(row, deferred);
   }
 
   #undesire(row: number, deferred: boolean): void {
     if (this.#packing.underWay) this.#packing.freeze(row);
-    this.#verdicts?.release(this.#map.words(row)[this.#map.at(row) + this.#map.dataWord]);
+    this.#verdicts?.release(this.#rows.words(row)[this.#rows.at(row) + this.#rows.dataWord]);
     this.#rows.undesire(row, deferred ? DEFERRED : 0);
   }
 
   #desiredRow(key: Uint8Array): number {
-    const row = this.#map.find(this.#readKey(key));
+    const row = this.#rows.find(this.#readKey(key));
     return row >= 0 && (this.#rows.of(row) & DESIRED) !== 0 ? row : -1;
   }
 
   #keyAt(row: number): Uint8Array {
-    return bytesAt(this.#map.words(row), this.#map.at(row) + KEY, this.keyLen);
+    return this.#rows.keyBytes(row, this.keyLen);
   }
 
   #desiredData(row: number): Uint8Array {
-    return bytesAt(this.#map.words(row), this.#map.at(row) + this.#map.dataWord, this.dataLen);
+    return bytesAt(this.#rows.words(row), this.#rows.at(row) + this.#rows.dataWord, this.dataLen);
   }
 
   /** Takes over a key. Returns its words. */
@@ -424,24 +418,17 @@ export class TrackedElements implements ElementSet {
   #readHead(key: Uint8Array): number {
     if (key.length !== this.keyLen - 4) throw this.#noList();
     for (let i = 0; i < key.length; i++) this.#keyBytes[i] = key[i];
-    return this.#map.hashOfHead(this.#key, 0);
+    return this.#rows.hashOfHead(this.#key, 0);
   }
 
   /** Of the list whose other words were read last: the row of the key that ends in `last`, which mostly is the one behind that of the key before; -1: there is none. */
   #rowBehind(row: number, head: number, last: number): number {
-    const map = this.#map;
-    this.#key[map.keyWords - 1] = last;
-    return map.isAt(row + 1, this.#key) ? row + 1 : map.find(this.#key, 0, map.hashOf(head, last));
+    const rows = this.#rows;
+    this.#key[rows.keyWords - 1] = last;
+    return rows.isAt(row + 1, this.#key) ? row + 1 : rows.find(this.#key, 0, rows.hashOf(head, last));
   }
 
   #noList(): RangeError {
     return new RangeError(`set ${this.spec.set}: no lists with such keys, or with verdicts`);
-  }
-
-  #checkPut(data: Uint8Array | undefined): void {
-    if (this.spec.dynamic === true) throw new TypeError(`set ${this.spec.set} is filled by packets`);
-    const length = data?.length ?? 0;
-    if (length !== this.dataLen)
-      throw new RangeError(`set ${this.spec.set}: data has ${this.dataLen} bytes, not ${length}`);
   }
 }

@@ -16,30 +16,14 @@ export class TrackedIntervals extends TrackedElements {
       }
       return network;
     });
-    const keys = mergeRanges(networks).map((range) => rangeKey(range, this.#width));
-    const desired = new Set(keys.map(hex));
-    const gone: Uint8Array[] = [];
-    this.forEach((key) => {
-      if (!desired.has(hex(key))) gone.push(key.slice());
-    });
-    for (const key of gone) super.delete(key);
-    for (const key of keys) super.put(key);
-  }
-
-  override keepLeftovers(): void {
-    const keys: Uint8Array[] = [];
-    this.forEachLeftover((key) => keys.push(key.slice()));
-    for (const key of keys) super.put(key);
+    this.clear();
+    for (const range of mergeRanges(networks)) super.put(rangeKey(range, this.#width));
   }
 
   override nets(): string[] {
-    return this.ranges().map((range) => rangeText(range, this.#width));
-  }
-
-  ranges(): Range[] {
     const ranges: Range[] = [];
     this.forEach((key) => ranges.push(rangeOfKey(key)));
-    return mergeRanges(ranges);
+    return mergeRanges(ranges).map((range) => rangeText(range, this.#width));
   }
 
   override put(): never {
@@ -58,7 +42,3 @@ export class TrackedIntervals extends TrackedElements {
 }
 
 const NO_DATA = new Int32Array(0);
-
-function hex(bytes: Uint8Array): string {
-  return Buffer.from(bytes).toString("hex");
-}

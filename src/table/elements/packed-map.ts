@@ -15,6 +15,7 @@
  * It never stands still to grow: one more segment is all that many rows need, and the slots of a large map are 64 tables, each of which
  * grows alone, in a millisecond or two.
  */
+import { bytesAt } from "./bytes.js";
 
 const SEGMENT_BITS = 12;
 const SEGMENT_ROWS = 1 << SEGMENT_BITS;
@@ -87,7 +88,7 @@ export class PackedMap {
   }
 
   /** Every live row is below this number; free rows in between have the state 0. */
-  get rows(): number {
+  get end(): number {
     return this.#rows;
   }
 
@@ -98,6 +99,11 @@ export class PackedMap {
 
   at(row: number): number {
     return (row & SEGMENT_MASK) * this.rowWords;
+  }
+
+  /** The first bytes of the row's key, as a view. */
+  keyBytes(row: number, length: number): Uint8Array {
+    return bytesAt(this.words(row), this.at(row) + KEY, length);
   }
 
   /** MurmurHash3 over all words of the key but the last one. */

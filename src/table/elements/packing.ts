@@ -4,9 +4,9 @@
  * transaction is still one moment's state of all sets.
  */
 import { inSlices } from "../../base/time-slice.js";
-import { BatchWriter, type PackedBatches, type SetOfRows } from "./batches.js";
+import { BatchWriter, type PackedChange, type SetOfRows } from "./batches.js";
 import type { CountedRows } from "./counted-rows.js";
-import { type PackedMap, RowList } from "./packed-map.js";
+import type { RowList } from "./packed-map.js";
 import { DEFERRED, DESIRED, type Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
@@ -26,27 +26,12 @@ interface Taken {
   begun: boolean;
 }
 
-/** What becomes of the rows. */
-interface RowChanges {
-  readonly addRows: RowList;
-  readonly deleteRows: RowList;
-  /** Rows whose grace period begins with this transaction. */
-  readonly deferredRows: RowList;
-  readonly otherRows: RowList;
-}
-
-export interface PackedChange extends PackedBatches, RowChanges {
-  /** The set is created anew: everything desired is added, nothing deleted singly. */
-  readonly full: boolean;
-}
-
 export class Packing {
   #taken: Taken | undefined;
   readonly #frozen = new Map<number, Frozen>();
 
   /** @param counted of sets with counters. */
   constructor(
-    readonly map: PackedMap,
     readonly rows: Rows,
     readonly set: SetOfRows,
     readonly verdicts: VerdictRegistry | undefined,
@@ -62,15 +47,15 @@ export class Packing {
   take(full: boolean): void {
     const every = full || this.rows.allDirty;
     const rows = this.rows.takeDirty();
-    this.#taken = { full, every, rows, limit: every ? this.map.rows : rows.length, packed: 0, begun: false };
+    this.#taken = { full, every, rows, limit: every ? this.rows.end : rows.length, packed: 0, begun: false };
   }
 
   /** Keeps the frozen value of a row that is about to change, where it is still to be packed. */
   freeze(row: number): void {
     const state = this.rows.of(row);
     if (!this.#isTaken(row, state) || this.#frozen.has(row)) return;
-    const from = this.map.at(row) + this.map.dataWord;
-    this.#frozen.set(row, { state, data: this.map.words(row).slice(from, from + this.map.dataWords) });
+    const from = this.rows.at(row) + this.rows.dataWord;
+    this.#frozen.set(row, { state, data: this.rows.words(row).slice(from, from + this.rows.dataWords) });
   }
 
   #isTaken(row: number, state: number): boolean {
@@ -83,63 +68,49 @@ export class Packing {
   async pack(most = Infinity): Promise<PackedChange> {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.set.spec.set}: nothing was taken`);
-    const { counted } = this;
-    const additions = Math.min(most, taken.full ? this.map.size : this.rows.pendingAdds);
-    const writer = new BatchWriter(this.map, this.set, this.verdicts, additions, counted !== undefined);
-    const change = {
-      full: taken.full && !taken.begun,
-      addRows: new RowList(additions),
-      deleteRows: new RowList(),
-      deferredRows: new RowList(),
-      otherRows: new RowList(),
-    };
+    const { rows, set, counted } = this;
+    const additions = Math.min(most, taken.full ? rows.size : rows.pendingAdds);
+    const writer = new BatchWriter(rows, set, this.verdicts, additions, counted !== undefined);
+    const full = taken.full && !taken.begun;
     const from = taken.packed;
-    await inSlices(Math.min(taken.limit - from, most), (_, to) => this.#packUpTo(from + to, taken, change, writer));
+    await inSlices(Math.min(taken.limit - from, most), (_, to) => this.#packUpTo(from + to, taken, writer));
     taken.begun = true;
     if (taken.packed === taken.limit) {
       this.#taken = undefined;
       this.#frozen.clear();
     }
-    return { ...change, ...writer.finish(this.set.spec.interval === true) };
+    return writer.finish(full, set.spec.interval === true);
   }
 
-  #packUpTo(end: number, taken: Taken, changes: RowChanges, writer: BatchWriter): void {
+  #packUpTo(end: number, taken: Taken, writer: BatchWriter): void {
     for (; taken.packed < end; taken.packed++) {
       const row = taken.every ? taken.packed : taken.rows.rows[taken.packed];
-      if (this.rows.of(row) !== 0) this.#packRow(row, taken.full, changes, writer);
+      if (this.rows.of(row) !== 0) this.#packRow(row, taken.full, writer);
     }
   }
 
-  #packRow(row: number, full: boolean, changes: RowChanges, writer: BatchWriter): void {
-    const { map, rows, counted } = this;
+  #packRow(row: number, full: boolean, writer: BatchWriter): void {
+    const { rows, counted } = this;
     const frozen = this.#frozen.size === 0 ? undefined : this.#frozen.get(row);
     const present = rows.untake(row);
     // Nothing is to be done: almost all of a restart.
     if (!full && frozen === undefined && rows.isInForce(present)) return;
-    const { state, data } = frozen ?? { state: present, data: map.words(row) };
-    const dataAt = frozen === undefined ? map.at(row) + map.dataWord : 0;
+    const { state, data } = frozen ?? { state: present, data: rows.words(row) };
+    const dataAt = frozen === undefined ? rows.at(row) + rows.dataWord : 0;
     const inKernel = rows.isInKernel(present);
     if ((state & DESIRED) !== 0) {
       const same = frozen === undefined ? rows.isInForce(present) : inKernel && rows.kernelHolds(row, data, dataAt);
       if (same && !full) {
-        changes.otherRows.push(row);
+        writer.otherRows.push(row);
         return;
       }
-      if (inKernel && !full) {
-        writer.delete(row);
-        changes.deleteRows.push(row);
-      }
+      if (inKernel && !full) writer.delete(row);
       if (counted === undefined) writer.add(row, data, dataAt);
       else counted.add(row, data, dataAt, inKernel, writer);
-      changes.addRows.push(row);
     } else if ((state & DEFERRED) !== 0 && inKernel) {
-      changes.deferredRows.push(row);
-      if (!full) return;
-      writer.add(row, rows.kernelWords(row), rows.kernelAt(row));
-      changes.addRows.push(row);
-    } else if (inKernel && !full) {
-      writer.delete(row);
-      changes.deleteRows.push(row);
-    } else changes.otherRows.push(row);
+      writer.deferredRows.push(row);
+      if (full) writer.add(row, rows.kernelWords(row), rows.kernelAt(row));
+    } else if (inKernel && !full) writer.delete(row);
+    else writer.otherRows.push(row);
   }
 }

@@ -16,7 +16,7 @@
  * Two lists of dirty rows take turns, each with its own bit: what a transaction has taken, and what changes since.
  */
 import { inSlices } from "../../base/time-slice.js";
-import { type PackedMap, RowList, STATE, USES } from "./packed-map.js";
+import { PackedMap, RowList, STATE, USES } from "./packed-map.js";
 
 export const DESIRED = 1;
 /** Not desired, but to stay in the kernel for a grace period. */
@@ -30,8 +30,7 @@ const DIRTY = DIRTY_EVEN | DIRTY_ODD;
 const FLAGS = 0xff;
 const ONE_GENERATION = FLAGS + 1;
 
-export class Rows {
-  readonly #map: PackedMap;
+export class Rows extends PackedMap {
   readonly #onDirty: (() => void) | undefined;
   readonly #onFree: ((row: number) => void) | undefined;
   #dirty = new RowList();
@@ -44,19 +43,19 @@ export class Rows {
   readonly #kernelData = new Map<number, Int32Array>();
   /** End of the grace period by row, the earliest first, of rows whose last use is gone from the kernel. */
   readonly #due = new Map<number, number>();
-  #size = 0;
+  #desiredSize = 0;
   #kernelSize = 0;
   #pendingAdds = 0;
 
   /** @param onFree called with each row right before it is free. */
-  constructor(map: PackedMap, onDirty: (() => void) | undefined, onFree?: (row: number) => void) {
-    this.#map = map;
+  constructor(keyWords: number, dataWords: number, onDirty?: () => void, onFree?: (row: number) => void) {
+    super(keyWords, dataWords);
     this.#onDirty = onDirty;
     this.#onFree = onFree;
   }
 
-  get size(): number {
-    return this.#size;
+  get desiredSize(): number {
+    return this.#desiredSize;
   }
 
   get kernelSize(): number {
@@ -81,7 +80,7 @@ export class Rows {
   }
 
   of(row: number): number {
-    return this.#map.words(row)[this.#map.at(row) + STATE];
+    return this.words(row)[this.at(row) + STATE];
   }
 
   isInKernel(state: number): boolean {
@@ -98,30 +97,35 @@ export class Rows {
 
   /** The words that the data which the kernel holds is among: `kernelAt` says where. Only of rows in the kernel. */
   kernelWords(row: number): Int32Array {
-    return this.#kernelData.get(row) ?? this.#map.words(row);
+    return this.#kernelData.get(row) ?? this.words(row);
   }
 
   kernelAt(row: number): number {
-    return this.#kernelData.has(row) ? 0 : this.#map.at(row) + this.#map.dataWord;
+    return this.#kernelData.has(row) ? 0 : this.at(row) + this.dataWord;
   }
 
   /** Whether the kernel holds the data at `data[at]`; of rows in the kernel. */
   kernelHolds(row: number, data: Int32Array, at: number): boolean {
-    return equal(this.kernelWords(row), this.kernelAt(row), data, at, this.#map.dataWords);
+    return equal(this.kernelWords(row), this.kernelAt(row), data, at, this.dataWords);
+  }
+
+  /** Whether the row has the data at `data[at]`: the desired one, of rows that are desired. */
+  holds(row: number, data: Int32Array, at: number): boolean {
+    return equal(this.words(row), this.at(row) + this.dataWord, data, at, this.dataWords);
   }
 
   /** Desires the row with the data at `data[at]`, which it is not desired with yet. */
   desire(row: number, data: Int32Array, at: number): void {
-    const { dataWords } = this.#map;
-    const words = this.#map.words(row);
-    const place = this.#map.at(row);
+    const { dataWords } = this;
+    const words = this.words(row);
+    const place = this.at(row);
     const state = words[place + STATE];
-    const to = place + this.#map.dataWord;
+    const to = place + this.dataWord;
     if (state === 0) {
       // Almost all of a full load.
       for (let i = 0; i < dataWords; i++) words[to + i] = data[at + i];
       words[place + STATE] = DESIRED | this.#dirtyBit;
-      this.#size++;
+      this.#desiredSize++;
       this.#pendingAdds++;
       this.#dirty.push(row);
       if (this.#dirty.length === 1) this.#onDirty?.();
@@ -134,26 +138,23 @@ export class Rows {
       if (!equal(kept ?? words, kept === undefined ? to : 0, data, at, dataWords)) {
         if (kept === undefined) this.#kernelData.set(row, words.slice(to, to + dataWords));
         differs = DIFFERS;
-      } else if (kept !== undefined) this.#kernelData.delete(row);
+      }
     }
     for (let i = 0; i < dataWords; i++) words[to + i] = data[at + i];
     if ((state & DEFERRED) !== 0 && this.#due.size > 0) this.#due.delete(row);
-    this.#set(words, place, state, (state & ~(DEFERRED | DIFFERS)) | DESIRED | differs);
+    this.#set(row, (state & ~(DEFERRED | DIFFERS)) | DESIRED | differs, words, place);
     this.markDirty(row);
   }
 
   /** No longer desires the row. `flag`: DEFERRED, or none. */
   undesire(row: number, flag: number): void {
-    const words = this.#map.words(row);
-    const place = this.#map.at(row);
+    const words = this.words(row);
+    const place = this.at(row);
     const state = words[place + STATE];
     const kept = (state & DIFFERS) === 0 ? undefined : this.#kernelData.get(row);
-    if (kept !== undefined) {
-      words.set(kept, place + this.#map.dataWord);
-      this.#kernelData.delete(row);
-    }
+    if (kept !== undefined) words.set(kept, place + this.dataWord);
     words[place + USES] = 0;
-    this.#set(words, place, state, (state & ~(DESIRED | DEFERRED | DIFFERS)) | flag);
+    this.#set(row, (state & ~(DESIRED | DEFERRED | DIFFERS)) | flag, words, place);
     this.markDirty(row);
   }
 
@@ -175,15 +176,13 @@ export class Rows {
 
   undefer(row: number): void {
     this.#due.delete(row);
-    this.#map.words(row)[this.#map.at(row) + STATE] &= ~DEFERRED;
+    this.#set(row, this.of(row) & ~DEFERRED);
     this.markDirty(row);
   }
 
-  /** Calls `visit` with every deferred row, and the kernel's data of it (its first word). */
-  forEachDeferred(visit: (row: number, kernelData: number) => void): void {
-    for (let row = 0; row < this.#map.rows; row++) {
-      if (this.#waits(row)) visit(row, this.kernelWords(row)[this.kernelAt(row)]);
-    }
+  /** Calls `visit` with every deferred row. */
+  forEachDeferred(visit: (row: number) => void): void {
+    for (let row = 0; row < this.end; row++) if (this.#waits(row)) visit(row);
   }
 
   #waits(row: number): boolean {
@@ -193,11 +192,11 @@ export class Rows {
 
   /** The kernel holds the row with the data at `data[at]`. */
   noteKernel(row: number, data: Int32Array, at: number): void {
-    const { dataWords } = this.#map;
-    const words = this.#map.words(row);
-    const place = this.#map.at(row);
+    const { dataWords } = this;
+    const words = this.words(row);
+    const place = this.at(row);
     const state = words[place + STATE];
-    const to = place + this.#map.dataWord;
+    const to = place + this.dataWord;
     let differs = 0;
     if (!equal(words, to, data, at, dataWords)) {
       if ((state & DESIRED) !== 0) {
@@ -205,13 +204,12 @@ export class Rows {
         differs = DIFFERS;
       } else for (let i = 0; i < dataWords; i++) words[to + i] = data[at + i];
     }
-    if (differs === 0 && (state & DIFFERS) !== 0) this.#kernelData.delete(row);
-    this.#set(words, place, state, (state & FLAGS & ~DIFFERS) | differs | this.#generation);
+    this.#set(row, (state & FLAGS & ~DIFFERS) | differs | this.#generation, words, place);
   }
 
   /** All rows are to be looked at by the next transaction: less work than to note each, where nothing was known of any before. */
   markAll(): void {
-    if (this.#map.size === 0) return;
+    if (this.size === 0) return;
     this.#allDirty = true;
     this.#onDirty?.();
   }
@@ -221,12 +219,12 @@ export class Rows {
    * @param defer its deletion is deferred, should it not be desired.
    */
   found(row: number, data: Int32Array, at: number, defer: boolean): "added" | "changed" | undefined {
-    const words = this.#map.words(row);
-    const place = this.#map.at(row);
+    const words = this.words(row);
+    const place = this.at(row);
     if (words[place + STATE] === 0) {
       // Almost all of a first dump.
-      const to = place + this.#map.dataWord;
-      for (let i = 0, { dataWords } = this.#map; i < dataWords; i++) words[to + i] = data[at + i];
+      const to = place + this.dataWord;
+      for (let i = 0, { dataWords } = this; i < dataWords; i++) words[to + i] = data[at + i];
       words[place + STATE] = this.#generation | (defer ? DEFERRED : 0);
       this.#kernelSize++;
       return "added";
@@ -240,20 +238,24 @@ export class Rows {
   }
 
   /**
-   * Brings a row in order after a dump was taken over.
-   * @param defer if it is not desired, its deletion is deferred.
-   * @returns whether it was believed to be in the kernel, and did not turn up.
+   * Brings all rows in order after a dump was taken over. Returns how many were believed to be in the kernel, and did not turn up.
+   * @param defers of a row: if it is not desired, its deletion is deferred.
    */
-  finishLoad(row: number, defer: boolean): boolean {
-    const words = this.#map.words(row);
-    const place = this.#map.at(row) + STATE;
-    const isMissing = this.#isExpected(words[place]);
-    if (isMissing) {
-      words[place] &= FLAGS & ~DIFFERS;
-      this.#kernelData.delete(row);
-    }
-    if (defer && (words[place] & (DESIRED | DEFERRED)) === 0 && this.isInKernel(words[place])) {
-      words[place] |= DEFERRED;
+  async finishLoad(defers: (row: number) => boolean): Promise<number> {
+    let gone = 0;
+    await inSlices(this.end, (from, to) => {
+      for (let row = from; row < to; row++) if (this.of(row) !== 0 && this.#finishLoad(row, defers(row))) gone++;
+    });
+    this.#expected = 0;
+    return gone;
+  }
+
+  #finishLoad(row: number, defer: boolean): boolean {
+    const state = this.of(row);
+    const isMissing = this.#isExpected(state);
+    if (isMissing) this.dropKernel(row);
+    else if (defer && (state & (DESIRED | DEFERRED)) === 0 && this.isInKernel(state)) {
+      this.#set(row, state | DEFERRED);
       this.markDirty(row);
     }
     this.finish(row);
@@ -261,22 +263,15 @@ export class Rows {
   }
 
   dropKernel(row: number): void {
-    const words = this.#map.words(row);
-    const place = this.#map.at(row);
-    const state = words[place + STATE];
-    if ((state & DIFFERS) !== 0) this.#kernelData.delete(row);
-    this.#set(words, place, state, state & FLAGS & ~DIFFERS);
+    this.#set(row, this.of(row) & FLAGS & ~DIFFERS);
   }
 
   /** The kernel holds what a transaction said of the row, unless that has changed since: returns false then. */
   settle(row: number): boolean {
-    const words = this.#map.words(row);
-    const place = this.#map.at(row);
-    const state = words[place + STATE];
+    const state = this.of(row);
     if ((state & (DESIRED | this.#dirtyBit)) !== DESIRED) return false;
     // Nothing is to be compared: almost all of a full load.
-    if ((state & DIFFERS) !== 0) this.#kernelData.delete(row);
-    this.#set(words, place, state, (state & FLAGS & ~DIFFERS) | this.#generation);
+    this.#set(row, (state & FLAGS & ~DIFFERS) | this.#generation);
     return true;
   }
 
@@ -290,32 +285,28 @@ export class Rows {
 
   /** The row that was taken is packed. Returns its state. */
   untake(row: number): number {
-    const words = this.#map.words(row);
-    return (words[this.#map.at(row) + STATE] &= ~(this.#dirtyBit ^ DIRTY));
+    const words = this.words(row);
+    return (words[this.at(row) + STATE] &= ~(this.#dirtyBit ^ DIRTY));
   }
 
   markDirty(row: number): void {
-    const words = this.#map.words(row);
-    const place = this.#map.at(row) + STATE;
+    const words = this.words(row);
+    const place = this.at(row) + STATE;
     if ((words[place] & this.#dirtyBit) !== 0 || this.#allDirty) return;
     words[place] |= this.#dirtyBit;
     this.#dirty.push(row);
     if (this.#dirty.length === 1) this.#onDirty?.();
   }
 
-  /** Nothing is known to be in the kernel, in no time. `expected`: what was there is expected to turn up, until `endExpecting`. */
+  /** Nothing is known to be in the kernel, in no time. `expected`: what was there is expected to turn up, until `finishLoad`. */
   forgetKernel(expected = false): void {
     this.#allDirty = false;
     this.#expected = expected ? this.#generation : 0;
     if (!expected) this.#kernelData.clear();
     this.#kernelSize = 0;
-    this.#pendingAdds = this.#size;
+    this.#pendingAdds = this.#desiredSize;
     // A number comes again after 16 million reads: no row waits for its write as long.
     this.#generation = (this.#generation + ONE_GENERATION) | 0 || ONE_GENERATION;
-  }
-
-  endExpecting(): void {
-    this.#expected = 0;
   }
 
   /** The kernel holds none of them, and what is desired is to be written anew. */
@@ -333,7 +324,7 @@ export class Rows {
     else if (!isDesired && !inKernel && (state & DIRTY) === 0) {
       if ((state & DEFERRED) !== 0) this.#due.delete(row);
       this.#onFree?.(row);
-      this.#map.remove(row);
+      this.remove(row);
     }
   }
 
@@ -343,17 +334,19 @@ export class Rows {
     });
   }
 
-  #set(words: Int32Array, place: number, before: number, after: number): void {
-    words[place + STATE] = after;
+  #set(row: number, state: number, words = this.words(row), place = this.at(row)): void {
+    const before = words[place + STATE];
+    if ((before & ~state & DIFFERS) !== 0) this.#kernelData.delete(row);
+    words[place + STATE] = state;
     this.#count(before, -1);
-    this.#count(after, 1);
+    this.#count(state, 1);
   }
 
   #count(state: number, by: 1 | -1): void {
     const inKernel = this.isInKernel(state);
     if (inKernel) this.#kernelSize += by;
     if ((state & DESIRED) === 0) return;
-    this.#size += by;
+    this.#desiredSize += by;
     if (!inKernel || (state & DIFFERS) !== 0) this.#pendingAdds += by;
   }
 

@@ -1,25 +1,31 @@
 import type { Verdict } from "../../kernel/types.js";
 
+interface NumberedVerdict {
+  readonly id: number;
+  readonly verdict: Verdict;
+  /** Desired elements that have it. */
+  uses: number;
+}
+
 /**
  * Verdicts as small numbers, and how often desired elements use each: so that verdict maps keep 4 bytes an element, and removing
  * a chain that is still in use is noticed without walking the maps.
  */
 export class VerdictRegistry {
-  readonly #verdicts: (Verdict | undefined)[] = [];
-  readonly #ids = new Map<string, number>();
-  readonly #uses: number[] = [];
+  readonly #byId: (NumberedVerdict | undefined)[] = [];
+  readonly #byText = new Map<string, NumberedVerdict>();
   readonly #free: number[] = [];
-  /** Verdicts that name a chain and came into use since the last `takeNewlyUsed`. */
-  #newlyUsed: number[] = [];
+  /** Chains that verdicts which came into use since the last `takeNewlyUsed` lead to. */
+  readonly #newlyUsed = new Set<string>();
 
   id(verdict: Verdict): number {
-    const key = verdictText(verdict);
-    const known = this.#ids.get(key);
-    if (known !== undefined) return known;
-    const id = this.#free.pop() ?? this.#verdicts.length;
-    this.#verdicts[id] = verdict;
-    this.#uses[id] = 0;
-    this.#ids.set(key, id);
+    const text = verdictText(verdict);
+    const known = this.#byText.get(text);
+    if (known !== undefined) return known.id;
+    const id = this.#free.pop() ?? this.#byId.length;
+    const numbered = { id, verdict, uses: 0 };
+    this.#byId[id] = numbered;
+    this.#byText.set(text, numbered);
     return id;
   }
 
@@ -28,27 +34,26 @@ export class VerdictRegistry {
    * come and go for as long as the program runs.
    */
   forget(chain: string): void {
-    for (const key of keysOf(chain)) {
-      const id = this.#ids.get(key);
-      if (id === undefined || this.#uses[id] > 0) continue;
-      this.#ids.delete(key);
-      this.#verdicts[id] = undefined;
+    for (const { id, verdict, uses } of this.#leadingTo(chain)) {
+      if (uses > 0) continue;
+      this.#byText.delete(verdictText(verdict));
+      this.#byId[id] = undefined;
       this.#free.push(id);
     }
   }
 
   get(id: number): Verdict {
-    const verdict = this.#verdicts[id];
-    if (verdict === undefined) throw new RangeError(`${id} is not an id that verdictId() gave`);
-    return verdict;
+    return this.#numbered(id).verdict;
   }
 
   retain(id: number): void {
-    if (this.#uses[id]++ === 0 && this.chainOf(id) !== undefined) this.#newlyUsed.push(id);
+    const numbered = this.#numbered(id);
+    const chain = numbered.uses++ === 0 ? targetOf(numbered.verdict) : undefined;
+    if (chain !== undefined) this.#newlyUsed.add(chain);
   }
 
   release(id: number): void {
-    this.#uses[id]--;
+    this.#numbered(id).uses--;
   }
 
   chainOf(id: number): string | undefined {
@@ -57,32 +62,29 @@ export class VerdictRegistry {
 
   /** Number of desired elements with a jump or goto to the chain. */
   usesOf(chain: string): number {
-    let uses = 0;
-    for (const key of keysOf(chain)) {
-      const id = this.#ids.get(key);
-      if (id !== undefined) uses += this.#uses[id];
-    }
-    return uses;
+    return this.#leadingTo(chain).reduce((sum, { uses }) => sum + uses, 0);
   }
 
   /** Chains that elements came to name since the last call and still do. */
   takeNewlyUsed(): string[] {
-    const chains: string[] = [];
-    for (const id of this.#newlyUsed) {
-      const chain = this.#uses[id] > 0 ? this.chainOf(id) : undefined;
-      if (chain !== undefined) chains.push(chain);
-    }
-    this.#newlyUsed = [];
+    const chains = [...this.#newlyUsed].filter((chain) => this.usesOf(chain) > 0);
+    this.#newlyUsed.clear();
     return chains;
+  }
+
+  #leadingTo(chain: string): NumberedVerdict[] {
+    return [`goto ${chain}`, `jump ${chain}`].flatMap((text) => this.#byText.get(text) ?? []);
+  }
+
+  #numbered(id: number): NumberedVerdict {
+    const numbered = this.#byId[id];
+    if (numbered === undefined) throw new RangeError(`${id} is not an id that verdictId() gave`);
+    return numbered;
   }
 }
 
 export function targetOf(verdict: Verdict): string | undefined {
   return verdict.verdict === "jump" || verdict.verdict === "goto" ? verdict.chain : undefined;
-}
-
-function keysOf(chain: string): readonly string[] {
-  return [verdictText({ verdict: "goto", chain }), verdictText({ verdict: "jump", chain })];
 }
 
 /** As nft prints it. */

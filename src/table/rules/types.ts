@@ -307,7 +307,7 @@ export interface ElementSet {
   countBefore(key: Uint8Array): number;
   /** Calls `visit` with every key that the kernel is known to hold and that is not desired, as a view that is valid during the call. */
   forEachLeftover(visit: (key: Uint8Array) => void): void;
-  /** Interval sets only: desires what the kernel is known to hold. */
+  /** Desires all that the kernel is known to hold, besides. */
   keepLeftovers(): void;
   /** Interval sets only: desires exactly these networks (CIDR or address); overlapping ones are merged. */
   replaceNets(nets: readonly string[]): void;

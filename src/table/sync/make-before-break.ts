@@ -15,7 +15,7 @@
  * the kernel looks at all elements of a map for each rule that comes to name it. Elements with verdicts do not go ahead, for their chains
  * may come with the last transaction; nor do ranges, whose two ends belong together.
  */
-import type { PackedChange } from "../elements/packing.js";
+import type { PackedChange } from "../elements/batches.js";
 import { namesAny, type PlanInput, type SetPlan } from "./plan.js";
 import type { Snapshot } from "./snapshot.js";
 import { type KernelState, packetsComeBy } from "./dump.js";

@@ -12,7 +12,7 @@ import type { BaseChain, Op, SetInfo, TableRef } from "../../kernel/types.js";
 import { sameExprs } from "../../kernel/normalize.js";
 import { editScript } from "../rules/diff.js";
 import type { TrackedElements } from "../elements/element-set.js";
-import type { PackedChange } from "../elements/packing.js";
+import type { PackedChange } from "../elements/batches.js";
 import { fateOf, tableFlags } from "../quirks.js";
 import type { ComparableRule, PreparedRule, DesiredChain } from "../rules/diff.js";
 import type { KernelChain, KernelRule, KernelState } from "./dump.js";

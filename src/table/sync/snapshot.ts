@@ -144,13 +144,8 @@ function releaseChains(going: ReadonlySet<string>, { sets, watched }: DesiredSta
 function mapsThatName(chains: ReadonlySet<string>, { desired, state }: Moment): Set<string> {
   const names = new Set<string>();
   if (chains.size === 0) return names;
-  const ids = new Set(
-    [...chains].flatMap((chain) =>
-      (["goto", "jump"] as const).map((verdict) => desired.verdicts.id({ verdict, chain })),
-    ),
-  );
   for (const [name, elements] of desired.sets) {
-    if (elements.spec.data === "verdict" && state.sets.has(name) && elements.kernelMentions(ids)) names.add(name);
+    if (elements.spec.data === "verdict" && state.sets.has(name) && elements.leadsTo(chains)) names.add(name);
   }
   return names;
 }

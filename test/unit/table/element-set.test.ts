@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { ElementBatch } from "../../../src/kernel/types.js";
 import { TrackedElements } from "../../../src/table/elements/element-set.js";
-import type { PackedChange } from "../../../src/table/elements/packing.js";
+import type { PackedChange } from "../../../src/table/elements/batches.js";
 import type { SetSpec } from "../../../src/table/rules/types.js";
 import { VerdictRegistry } from "../../../src/table/elements/verdicts.js";
 

@@ -83,7 +83,7 @@ describe("PackedMap", () => {
     // Nothing was copied to make room.
     expect(map.words(0)).toBe(first);
     for (let i = count; i < count + 100; i++) map.findOrInsert(key(i));
-    expect([map.size, map.rows]).toEqual([count + 100, count + 100]);
+    expect([map.size, map.end]).toEqual([count + 100, count + 100]);
     for (let i = 0; i < count + 100; i++) if (map.find(key(i)) !== i) expect.fail(`${i}`);
   });
 
