@@ -12,10 +12,6 @@ import type { Drift } from "../rules/types.js";
 /** Lines of `Drift.changes`; more are counted only. */
 const MAX_LINES = 20;
 
-export function driftIsEmpty({ gone, added, changed }: ElementDrift): boolean {
-  return gone + added + changed === 0;
-}
-
 /** Undefined when nothing differed. */
 export function driftOf(
   causes: ReadonlySet<InvalidationCause>,

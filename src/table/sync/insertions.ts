@@ -9,7 +9,7 @@ import { createHash } from "node:crypto";
 
 import { Backoff } from "../../base/backoff.js";
 import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../kernel/types.js";
-import type { Origin, Plan, RuleOp } from "./plan.js";
+import type { Plan, RuleEdit } from "./plan.js";
 import { prepareRule, type PreparedRule } from "../rules/diff.js";
 import { printRule } from "../rules/statements.js";
 import { checkComment, checkName, commentOf } from "../rules/text.js";
@@ -58,16 +58,6 @@ export interface InsertionReading {
   readonly open: readonly OpenTarget[];
   /** Others' doing since the last write, in words, one per chain. */
   readonly drift: readonly string[];
-}
-
-/** What in a chain stays where it is: so many of the first, so many of the last. */
-interface Placement {
-  readonly head: number;
-  readonly tail: number;
-  /** What of ours is in between, and goes. */
-  readonly misplaced: readonly RuleInfo[];
-  /** The first rule behind the head that stays. */
-  readonly anchor: RuleInfo | undefined;
 }
 
 export class Insertions {
@@ -189,15 +179,9 @@ export class Insertions {
   plan(open: readonly OpenTarget[], plan: Plan): void {
     for (const { target, desired, rules, changes } of open) {
       const { ref, chain } = target;
-      const { insert, append } = desired;
-      const { head, tail, misplaced, anchor } = this.#place(desired, rules);
-      const origin: Origin = { kind: "rule", chain };
-      for (const { handle } of misplaced) plan.deleteRule(ref, chain, handle, origin);
-      const before = (next: RuleInfo | undefined): RuleOp =>
-        next === undefined ? { op: "add", chain } : { op: "insert", chain, position: next.handle };
-      for (const rule of insert.slice(head)) plan.addRule(ref, rule, before(anchor), origin);
-      const firstKept = rules.at(rules.length - tail);
-      for (const rule of append.slice(0, append.length - tail)) plan.addRule(ref, rule, before(firstKept), origin);
+      const edits = this.#edits(desired, rules);
+      const to = [...desired.insert, ...desired.append];
+      plan.editRules(ref, chain, { from: rules, to, edits }, () => ({ kind: "rule", chain }));
       plan.onceInForce(() => {
         if (target.desired !== desired) return;
         target.state = target.changes === changes ? "done" : "suspect";
@@ -235,30 +219,28 @@ export class Insertions {
     return found;
   }
 
-  #place({ insert, append }: Inserted, rules: readonly RuleInfo[]): Placement {
-    const comments = rules.map((rule) => commentOf(rule.userdata));
+  /** Ours go before and behind what others have in between; "add" counts on from those to insert to those to append. */
+  #edits({ insert, append }: Inserted, rules: readonly RuleInfo[]): RuleEdit[] {
+    const comments = rules.map(({ userdata }) => commentOf(userdata));
     let head = 0;
     while (head < insert.length && comments[head] === insert[head].comment) head++;
-    let tail = 0;
-    while (
-      tail < append.length &&
-      tail < rules.length - head &&
-      comments.at(-1 - tail) === append[append.length - 1 - tail].comment
-    )
-      tail++;
-    const between = rules.slice(head, rules.length - tail);
-    const misplaced = between.filter((rule) => this.#isOurs(rule));
-    const anchor = between.find((rule) => !misplaced.includes(rule)) ?? rules.at(rules.length - tail);
-    return { head, tail, misplaced, anchor };
+    let [end, last] = [rules.length, append.length];
+    while (end > head && last > 0 && comments[end - 1] === append[last - 1].comment) [end, last] = [end - 1, last - 1];
+    const old = rules.map((rule, from): RuleEdit => {
+      const misplaced = from >= head && from < end && this.#isOurs(rule);
+      return { edit: misplaced ? "delete" : "keep", from };
+    });
+    const added = [...insert, ...append].map((_, to): RuleEdit => ({ edit: "add", to }));
+    const [first, behind] = [added.slice(head, insert.length), added.slice(insert.length, insert.length + last)];
+    return [...old.slice(0, head), ...first, ...old.slice(head, end), ...behind, ...old.slice(end)];
   }
 
   #driftOf(target: Target, rules: readonly RuleInfo[] | undefined): string[] {
     const { ref, chain, desired } = target;
     const where = `chain ${chain} of table ${ref.family} ${ref.table}`;
     if (rules === undefined) return isEmpty(desired) ? [] : [`${where}: gone`];
-    const { head, tail, misplaced } = this.#place(desired, rules);
-    const missing = desired.insert.length - head + desired.append.length - tail;
-    return missing + misplaced.length > 0 ? [`${where}: inserted rules missing or out of place`] : [];
+    const differs = this.#edits(desired, rules).some(({ edit }) => edit !== "keep");
+    return differs ? [`${where}: inserted rules missing or out of place`] : [];
   }
 
   #isOurs({ userdata }: RuleInfo): boolean {

@@ -4,7 +4,7 @@ import { SetFlag } from "../../kernel/constants.js";
 import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../kernel/types.js";
 import { Announcements, type Period } from "./announcements.js";
 import { believed, Invalidations, type InvalidationScope } from "./invalidations.js";
-import { driftIsEmpty, driftOf, elementChanges, structureChanges } from "./drift.js";
+import { driftOf, elementChanges, structureChanges } from "./drift.js";
 import type { ElementDrift, TrackedElements } from "../elements/element-set.js";
 import { fateOf } from "../quirks.js";
 import { needsHandles } from "./plan.js";
@@ -168,7 +168,7 @@ export class ObservedTable {
     const elements = info && this.#counterpart(info);
     if (info === undefined || elements?.known !== true) return true;
     const batch = await unlessTorn(() => this.kernel.elements(this.ref, info));
-    return batch !== undefined && driftIsEmpty(await elements.compare(batch));
+    return batch !== undefined && elementChanges(set, await elements.compare(batch)).length === 0;
   }
 
   #inScope(set: string, { sets }: InvalidationScope): boolean {

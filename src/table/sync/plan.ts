@@ -145,13 +145,43 @@ export class Plan {
     this.push("addRules", ref, { ...op, kind: "rule", exprs, ...userdataOf(rule.comment) }, origin);
   }
 
-  deleteRule(ref: TableRef, chain: string, handle: bigint, origin: Origin): void {
-    this.push("removeRules", ref, { op: "delete", kind: "rule", chain, handle }, origin);
+  /** @param originOf of the rule of `to` that comes. */
+  editRules(ref: TableRef, chain: string, { from, to, edits }: RuleEdits, originOf: (to: number) => Origin): void {
+    // From the end, so that the rule before which an added one goes is known.
+    let next: bigint | undefined;
+    const positions = new Map<number, bigint>();
+    for (const edit of edits.toReversed()) {
+      if (edit.edit === "keep") next = from[edit.from].handle;
+      else if (edit.edit === "add" && next !== undefined) positions.set(edit.to, next);
+    }
+    for (const edit of edits) {
+      if (edit.edit === "add") {
+        const position = positions.get(edit.to);
+        const where: RuleOp = position === undefined ? { op: "add", chain } : { op: "insert", chain, position };
+        this.addRule(ref, to[edit.to], where, originOf(edit.to));
+      } else if (edit.edit === "delete") {
+        const { handle } = from[edit.from];
+        if (handle === undefined) continue;
+        this.push("removeRules", ref, { op: "delete", kind: "rule", chain, handle }, { kind: "rule", chain });
+      }
+    }
   }
 }
 
+/** From what a chain holds to what is desired. */
+export interface RuleEdits {
+  /** All of them with handles. */
+  readonly from: readonly { readonly handle?: bigint }[];
+  readonly to: readonly PreparedRule[];
+  readonly edits: readonly RuleEdit[];
+}
+
+/** One step, in the order that the rules come to have. */
+export type RuleEdit =
+  { readonly edit: "keep" | "delete"; readonly from: number } | { readonly edit: "add"; readonly to: number };
+
 /** Where a rule goes: at the end (add), or before the rule `position`, or first (insert). */
-export interface RuleOp {
+interface RuleOp {
   readonly op: "add" | "insert";
   readonly chain: string;
   readonly position?: bigint;
@@ -266,26 +296,11 @@ function editRules(ref: TableRef, chain: string, kernel: KernelChain, desired: D
   const edits = editScript(kernel.rules, desired.rules, sameRule);
   if (edits.every((edit) => edit.edit === "keep")) return;
   if (kernel.rules.some((rule) => rule.handle === undefined)) return rewriteRules(ref, chain, kernel, desired, plan);
-  // From the end, so that the rule before which an added one goes is known.
-  let next: bigint | undefined;
-  const positions = new Map<number, bigint>();
-  for (const edit of edits.toReversed()) {
-    if (edit.edit === "keep") next = kernel.rules[edit.from].handle;
-    else if (edit.edit === "add" && next !== undefined) positions.set(edit.to, next);
-  }
-  const after: KernelRule[] = [];
-  for (const edit of edits) {
-    if (edit.edit === "keep") after.push(kernel.rules[edit.from]);
-    else if (edit.edit === "delete") {
-      const { handle } = kernel.rules[edit.from];
-      if (handle !== undefined) plan.deleteRule(ref, chain, handle, { kind: "rule", chain });
-    } else {
-      const position = positions.get(edit.to);
-      const where: RuleOp = position === undefined ? { op: "add", chain } : { op: "insert", chain, position };
-      plan.addRule(ref, desired.rules[edit.to], where, { kind: "rule", chain, ruleIndex: edit.to });
-      after.push(desired.rules[edit.to]);
-    }
-  }
+  const origin = (ruleIndex: number): Origin => ({ kind: "rule", chain, ruleIndex });
+  plan.editRules(ref, chain, { from: kernel.rules, to: desired.rules, edits }, origin);
+  const after = edits.flatMap((edit): readonly KernelRule[] =>
+    edit.edit === "keep" ? [kernel.rules[edit.from]] : edit.edit === "add" ? [desired.rules[edit.to]] : [],
+  );
   plan.onceInForce(() => void (kernel.rules = after));
 }
 

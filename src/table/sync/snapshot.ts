@@ -1,6 +1,7 @@
 /** Freezes what is desired at one moment, and decides per object what becomes of it. Synchronous. */
 import type { SetInfo } from "../../kernel/types.js";
 import type { TrackedElements } from "../elements/element-set.js";
+import type { References } from "../rules/diff.js";
 import { fitsSize, serves, setInfo, sizeFor } from "../rules/schema.js";
 import type { SetSpec } from "../rules/types.js";
 import type { DesiredState, DirtyNames } from "./desired.js";
@@ -113,20 +114,15 @@ function chainsInGrace(fates: Fates, idle: ReadonlySet<string>, { desired, state
     if (elements.spec.data !== "verdict") continue;
     for (const chain of elements.deferredTargets()) if (idle.has(chain)) held.add(chain);
   }
-  const refs = (name: string) => state.chains.get(name)?.rules.map((rule) => rule.refs) ?? [];
-  for (const name of held)
-    for (const { chains } of refs(name)) chains.filter((to) => idle.has(to)).forEach((to) => held.add(to));
+  const refs = (name: string): readonly References[] => state.chains.get(name)?.rules.map((rule) => rule.refs) ?? [];
+  for (const name of held) for (const { chains } of refs(name)) for (const to of chains) if (idle.has(to)) held.add(to);
   const goingSets = withAction(fates, "delete", "recreate");
+  const leads = (to: string): boolean => held.has(to) || (desired.chains.has(to) && state.chains.has(to));
+  const works = ({ chains, sets }: References): boolean =>
+    chains.every(leads) && !sets.some((set) => goingSets.has(set));
   for (let before = -1; before !== held.size;) {
     before = held.size;
-    for (const name of held) {
-      const works = refs(name).every(
-        ({ chains, sets }) =>
-          !sets.some((set) => goingSets.has(set)) &&
-          chains.every((target) => held.has(target) || (desired.chains.has(target) && state.chains.has(target))),
-      );
-      if (!works) held.delete(name);
-    }
+    for (const name of held) if (!refs(name).every(works)) held.delete(name);
   }
   return held;
 }
