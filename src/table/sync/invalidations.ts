@@ -54,8 +54,9 @@ export function believed({ causes }: InvalidationScope): boolean {
 }
 
 /** `b` came later. */
-function sumOf(a: InvalidationScope | undefined, b: InvalidationScope): InvalidationScope {
-  if (a === undefined) return b;
+function sumOf(a: InvalidationScope, b: InvalidationScope): InvalidationScope {
+  if (a === NOTHING) return b;
+  if (b === NOTHING) return a;
   const isKnown = a.latest !== undefined && b.latest !== undefined;
   return {
     reason: a.reason,
@@ -66,8 +67,7 @@ function sumOf(a: InvalidationScope | undefined, b: InvalidationScope): Invalida
 }
 
 export class Invalidations {
-  #pending: InvalidationScope | undefined;
-  #reading: InvalidationScope | undefined;
+  #pending = NOTHING;
   /** Everything up to this generation has been seen by a full read. */
   #covered: number | undefined;
 
@@ -84,37 +84,35 @@ export class Invalidations {
   }
 
   get any(): boolean {
-    return this.#pending !== undefined;
+    return this.#pending !== NOTHING;
   }
 
   /** Whether nothing can be written before a read. */
   get pressing(): boolean {
-    return [...(this.#pending?.causes ?? [])].some((cause) => !MAY_WAIT.has(cause));
+    return [...this.#pending.causes].some((cause) => !MAY_WAIT.has(cause));
   }
 
   has(cause: InvalidationCause): boolean {
-    return this.#pending?.causes.has(cause) === true;
+    return this.#pending.causes.has(cause);
   }
 
-  /** A read begins. It ends with `settled` or `failed`. */
+  /** A read of this begins. It ends with `settled` or `failed`. */
   begin(): InvalidationScope {
-    this.#reading = this.#pending;
-    this.#pending = undefined;
-    return this.#reading ?? NOTHING;
+    const scope = this.#pending;
+    this.#pending = NOTHING;
+    return scope;
   }
 
   /** The read is through; `covered`: it saw everything, elements of all sets included, up to that generation. */
   settled(covered: number | undefined): void {
-    this.#reading = undefined;
     if (covered === undefined) return;
     this.#covered = covered;
-    const latest = this.#pending?.latest;
-    if (latest !== undefined && !isLater(latest, covered)) this.#pending = undefined;
+    const { latest } = this.#pending;
+    if (latest !== undefined && !isLater(latest, covered)) this.#pending = NOTHING;
   }
 
   /** The read failed: what it was to settle is invalidated again. */
-  failed(): void {
-    this.#pending = this.#pending === undefined ? this.#reading : sumOf(this.#reading, this.#pending);
-    this.#reading = undefined;
+  failed(scope: InvalidationScope): void {
+    this.#pending = sumOf(scope, this.#pending);
   }
 }

@@ -71,14 +71,9 @@ export class ObservedTable {
       const drift = await this.#takeOver(dump, scope);
       const whole = scope.sets === "all";
       this.invalidations.settled(whole ? dump.since : undefined);
-      return {
-        reason: scope.reason,
-        whole,
-        generation: whole ? dump.generation : undefined,
-        drift,
-      };
+      return { reason: scope.reason, whole, generation: whole ? dump.generation : undefined, drift };
     } catch (error) {
-      this.invalidations.failed();
+      this.invalidations.failed(scope);
       throw error;
     }
   }

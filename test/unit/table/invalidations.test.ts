@@ -77,14 +77,15 @@ describe("Invalidations", () => {
   it("come back when the read failed, with those since", () => {
     read(5);
     invalidations.add(foreign(6, "a"));
-    invalidations.begin();
+    const first = invalidations.begin();
     invalidations.add(foreign(7, "b"));
-    invalidations.failed();
-    expect(invalidations.begin()).toMatchObject({ sets: new Set(["a", "b"]) });
-    invalidations.failed();
-    invalidations.begin();
+    invalidations.failed(first);
+    const second = invalidations.begin();
+    expect(second).toMatchObject({ sets: new Set(["a", "b"]) });
+    invalidations.failed(second);
+    const third = invalidations.begin();
     invalidations.add({ cause: "outcome", reason: "lost reply" });
-    invalidations.failed();
+    invalidations.failed(third);
     expect(invalidations.pressing).toBe(true);
     const scope = invalidations.begin();
     expect(scope).toMatchObject({ sets: "all" });
