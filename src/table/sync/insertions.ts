@@ -208,12 +208,9 @@ export class Insertions {
       // Nothing can be changed in a table that another program owns.
       if (owner !== undefined && owner !== kernel.portId) continue;
       const ref = { family, table };
-      for (const rule of await kernel.rules(ref)) {
-        const key = keyOf(ref, rule.chain);
-        const rules = found.get(key);
-        if (rules === undefined) found.set(key, [rule]);
-        else rules.push(rule);
-        if (!this.#targets.has(key) && this.#isOurs(rule)) this.#target(ref, rule.chain);
+      for (const [chain, rules] of Map.groupBy(await kernel.rules(ref), (rule) => rule.chain)) {
+        found.set(keyOf(ref, chain), rules);
+        if (rules.some((rule) => this.#isOurs(rule))) this.#target(ref, chain);
       }
     }
     return found;

@@ -87,7 +87,7 @@ export class TableWatch {
           onLost: () => this.#lost("events were lost"),
           onError: (error) => {
             if (this.#monitor === undefined) ended = { error };
-            else this.#ended(error);
+            else this.#again(error);
           },
         },
         this.#tables.some((table) => table.noticesAllTables) ? {} : { tables: this.#tables.map(({ ref }) => ref) },
@@ -109,7 +109,11 @@ export class TableWatch {
   }
 
   #onBatch(batch: ChangeBatch): void {
-    if (this.#kernel.portId !== this.#port) this.#renew();
+    if (this.#kernel.portId !== this.#port) {
+      // Our commits come from another port now: a monitor that knows it takes over.
+      closeQuietly(this.#stop());
+      void this.open();
+    }
     for (const table of this.#tables) {
       const changes = table.notice(batch);
       if (changes.length === 0) continue;
@@ -124,23 +128,13 @@ export class TableWatch {
     }
   }
 
-  /** Our commits come from another port now: a monitor that knows it takes over. */
-  #renew(): void {
-    closeQuietly(this.#stop());
-    void this.open();
-  }
-
   #lost(reason: string): void {
     const news = this.#tables.map((table) => table.eventsLost(reason));
     if (news.includes(true)) this.#handlers.lost(reason);
   }
 
-  #ended(reason: Error): void {
-    closeQuietly(this.#stop());
-    this.#again(reason);
-  }
-
   #again(error: unknown): void {
+    closeQuietly(this.#stop());
     // What happens until it listens again is lost.
     this.#opened = true;
     if (this.#closed) return;
