@@ -7,14 +7,13 @@ import { packNumber } from "./keys.js";
 import { type ListValue, packList, unpackList } from "./list-values.js";
 import { drawChainName, endpointsName, LOCAL_INDEX_BASE, SetName } from "./names.js";
 import { goto, markForMasquerade, resetPriority } from "./statements.js";
-import { Unused } from "./unused.js";
+import { Uses } from "./uses.js";
 
 export class DrawChains {
   readonly #table: TableDeclarations;
   readonly #dispatch: ElementSet;
-  /** How many elements have each value; those that mark lead to their twins as well. */
-  readonly #uses = new Map<number, number>();
-  readonly #unused = new Unused<number>();
+  /** Of each value, by elements; those that mark lead to their twins as well. */
+  readonly #uses = new Uses<number>();
   #masqueradeBit: number;
 
   constructor(table: TableDeclarations, dispatch: ElementSet, masqueradeBit: number) {
@@ -25,37 +24,30 @@ export class DrawChains {
 
   set masqueradeBit(bit: number) {
     this.#masqueradeBit = bit;
-    for (const list of Array.from(this.#uses.keys(), unpackList)) if (list.kind === "masq") this.#declare(list);
+    for (const list of Array.from(this.#uses.present.keys(), unpackList)) if (list.kind === "masq") this.#declare(list);
   }
 
   /** One more element has this value (packList): there is a chain for it from now on. */
   use(value: number): void {
-    const uses = this.#uses.get(value);
-    if (uses === undefined) {
-      const list = unpackList(value);
-      if (list.kind === "masq") this.use(twinOf(list));
-      this.#declare(list);
-    } else if (uses === 0) this.#unused.delete(value);
-    this.#uses.set(value, (uses ?? 0) + 1);
+    if (!this.#uses.add(value)) return;
+    const list = unpackList(value);
+    if (list.kind === "masq") this.use(twinOf(list));
+    this.#declare(list);
   }
 
-  /** One element fewer has this value; the last may have been unused `since` then. */
-  release(value: number, since?: number): void {
-    const uses = this.#uses.get(value) ?? 0;
-    if (uses === 0) return;
-    this.#uses.set(value, uses - 1);
-    if (uses === 1) this.#unused.add(value, since);
+  /** One element fewer has this value. */
+  release(value: number): void {
+    this.#uses.release(value);
   }
 
   /** Drops chains that nothing has led to for `forMs`, by default a while. `now`: ms, monotonic. */
   collectUnused(now: number, forMs?: number): void {
-    for (const [value, since] of this.#unused.takeOverdue(now, forMs)) {
+    for (const [value, since] of this.#uses.takeOverdue(now, forMs)) {
       const list = unpackList(value);
-      this.#uses.delete(value);
       // The chain stays for as long.
       this.#dispatch.delete(packNumber(value), true);
       this.#table.removeChain(drawChainName(list));
-      if (list.kind === "masq") this.release(twinOf(list), since);
+      if (list.kind === "masq") this.#uses.release(twinOf(list), since);
     }
   }
 

@@ -14,7 +14,7 @@ import { packNumber } from "./keys.js";
 import { SetName } from "./names.js";
 import { addressType, type ElementSets, LIMIT_ROLES, limitMapSpecs } from "./sets.js";
 import { drop, goto, reject, reset, resetPriority, rule } from "./statements.js";
-import { Unused } from "./unused.js";
+import { Uses } from "./uses.js";
 
 /** Clients that are counted at a time: further clients are not limited. A multiple of 65,536, as of MAX_CLIENTS in affinity-chains.ts. */
 const MAX_COUNTED = 2 ** 18;
@@ -48,9 +48,8 @@ export class LimitChains {
   readonly #table: TableDeclarations;
   readonly #family: IpFamily;
   readonly #sets: ElementSets;
-  /** How many service ports lead to each chain. */
-  readonly #uses = new Map<string, number>();
-  readonly #unused = new Unused<string>();
+  /** Of each chain, by service ports. */
+  readonly #uses = new Uses<string>();
   #rejects: boolean;
 
   /**
@@ -66,7 +65,7 @@ export class LimitChains {
 
   set rejects(rejects: boolean) {
     this.#rejects = rejects;
-    if (this.#uses.size > 0) this.#declareShared();
+    if (this.#uses.present.size > 0) this.#declareOver();
   }
 
   /** With the number that the service port had, or one that no other has: the same after a restart, but where two hashes are alike. */
@@ -84,52 +83,42 @@ export class LimitChains {
   /** One more service port leads to the chain: it is there from now on. */
   use(limits: Limits): void {
     const name = limitChain(limits);
-    const uses = this.#uses.get(name);
-    if (uses === undefined) {
-      if (this.#uses.size === 0) this.#declareShared();
-      if (this.#sets.limits === undefined) this.#declareMaps();
-      this.#table.chain({ chain: name, rules: limitRules(limits) });
-    }
-    this.#uses.set(name, (uses ?? 0) + 1);
-    this.#unused.delete(name);
+    if (!this.#uses.add(name)) return;
+    if (this.#sets.limits === undefined) this.#declareSets();
+    this.#table.chain({ chain: name, rules: limitRules(limits) });
   }
 
   release(limits: Limits): void {
-    const name = limitChain(limits);
-    const uses = this.#uses.get(name) ?? 0;
-    if (uses === 0) return;
-    this.#uses.set(name, uses - 1);
-    if (uses === 1) this.#unused.add(name);
+    this.#uses.release(limitChain(limits));
   }
 
-  /** Drops what nothing has led to for `forMs`, by default a while. `now`: ms, monotonic; `lookedIn`: rules look in the maps still. */
-  collectUnused(now: number, lookedIn: boolean, forMs?: number): void {
-    if (this.#sets.limits === undefined) return;
-    for (const [name] of this.#unused.takeOverdue(now, forMs)) {
-      this.#uses.delete(name);
-      this.#table.removeChain(name);
-    }
-    if (this.#uses.size > 0) return;
+  /**
+   * Drops what nothing has led to for `forMs`, by default a while. `now`: ms, monotonic. The rules that look in the maps have gone by then
+   * (on-demand.ts): the maps have been empty for no less.
+   */
+  collectUnused(now: number, forMs?: number): void {
+    for (const [name] of this.#uses.takeOverdue(now, forMs)) this.#table.removeChain(name);
+    if (this.#uses.present.size > 0 || this.#sets.limits === undefined) return;
     for (const chain of Object.values(OVER)) this.#table.removeChain(chain);
     for (const set of Object.values(SETS)) this.#table.removeSet(set);
-    if (lookedIn) return;
     for (const role of LIMIT_ROLES) {
       this.#table.removeSet(SetName[role]);
       this.#sets[role] = undefined;
     }
   }
 
-  #declareMaps(): void {
-    const specs = limitMapSpecs(this.#family);
-    for (const role of LIMIT_ROLES) this.#sets[role] = this.#table.set({ ...specs[role], set: SetName[role] });
-  }
-
-  #declareShared(): void {
+  #declareSets(): void {
     const ofClient = ["classid", addressType(this.#family)] as const;
     const counted = { dynamic: true, size: MAX_COUNTED } as const;
     this.#table.set({ set: SETS.connections, key: ["classid"], ...counted });
     this.#table.set({ set: SETS.clients, key: ofClient, ...counted });
     this.#table.set({ set: SETS.rates, key: ofClient, ...counted, timeoutMs: 0 });
+    this.#declareOver();
+    const specs = limitMapSpecs(this.#family);
+    for (const role of LIMIT_ROLES) this.#sets[role] = this.#table.set({ ...specs[role], set: SetName[role] });
+  }
+
+  #declareOver(): void {
     const refuse = this.#rejects ? [rule({ match: "protocol", protocol: "tcp" }, reset), rule(reject)] : [rule(drop)];
     this.#table.chain({ chain: OVER.reject, rules: refuse });
     this.#table.chain({ chain: OVER.drop, rules: [rule(drop)] });

@@ -7,7 +7,7 @@
  * what leads on what another map has found.
  */
 import type { ElementSets } from "./sets.js";
-import { Unused } from "./unused.js";
+import { Uses } from "./uses.js";
 
 const ROLES = [
   "firewallIPs",
@@ -23,40 +23,38 @@ const ROLES = [
 type OnDemandRole = (typeof ROLES)[number];
 
 /** Maps whose rules are there. */
-export type InUse = ReadonlySet<OnDemandRole>;
+export type InUse = Pick<ReadonlyMap<OnDemandRole, unknown>, "has">;
 
 export class RulesOnDemand {
-  readonly inUse: InUse;
-  readonly #inUse = new Set<OnDemandRole>();
-  readonly #empty = new Unused<OnDemandRole>();
+  /** Of each map's rules, by the map while it has elements. */
+  readonly #uses = new Uses<OnDemandRole>();
   readonly #sets: ElementSets;
   readonly #declare: () => void;
 
   /** @param declare declares the rules that `inUse` asks for. */
   constructor(sets: ElementSets, declare: () => void) {
-    this.inUse = this.#inUse;
     this.#sets = sets;
     this.#declare = declare;
   }
 
+  get inUse(): InUse {
+    return this.#uses.present;
+  }
+
   /** After elements were put: what they need is in force no later than they are. */
   ensure(): void {
-    const before = this.#inUse.size;
+    const before = this.#uses.present.size;
     for (let i = 0; i < ROLES.length; i++) {
-      if (this.#isFilled(ROLES[i])) this.#inUse.add(ROLES[i]);
+      if (this.#isFilled(ROLES[i]) && !this.#uses.isUsed(ROLES[i])) this.#uses.add(ROLES[i]);
     }
-    if (this.#inUse.size > before) this.#declare();
+    if (this.#uses.present.size > before) this.#declare();
   }
 
   /** Drops rules whose maps have been empty for `forMs`, by default a while. `now`: ms, monotonic. */
   collectUnused(now: number, forMs?: number): void {
-    for (const role of this.#inUse) {
-      if (this.#isFilled(role)) this.#empty.delete(role);
-      else this.#empty.add(role);
-    }
-    const before = this.#inUse.size;
-    for (const [role] of this.#empty.takeOverdue(now, forMs)) this.#inUse.delete(role);
-    if (this.#inUse.size < before) this.#declare();
+    for (const role of ROLES) if (!this.#isFilled(role)) this.#uses.release(role);
+    const overdue = [...this.#uses.takeOverdue(now, forMs)];
+    if (overdue.length > 0) this.#declare();
   }
 
   #isFilled(role: OnDemandRole): boolean {

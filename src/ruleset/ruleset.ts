@@ -253,9 +253,9 @@ export class FamilyRuleset {
   /** Drops chains and rules that nothing has needed for `forMs`, by default a while. `now`: ms, monotonic. */
   collectUnused(now: number, forMs?: number): void {
     this.#draws.collectUnused(now, forMs);
+    // The rules that look in the maps of limits before these.
     this.#onDemand.collectUnused(now, forMs);
-    const { inUse } = this.#onDemand;
-    this.#limits.collectUnused(now, inUse.has("limitedServices") || inUse.has("limitedNodePorts"), forMs);
+    this.#limits.collectUnused(now, forMs);
   }
 
   /**
