@@ -13,23 +13,14 @@ import type { EndpointList } from "../model/endpoints.js";
  * @param desired each endpoint once.
  */
 export function assignIndices(previous: EndpointList, desired: EndpointList): EndpointList {
-  if (previous.length === 0) return desired;
-  // Nearly all stand already where the list has them: only the others are looked for.
-  const others = new Map<number | string, number>();
-  for (let i = 0; i < desired.length; i++) {
-    if (i >= previous.length || !desired.isSame(i, previous, i)) others.set(desired.id(i), i);
-  }
-  if (others.size === 0) return desired;
-  const stood: number[] = [];
-  for (let i = 0; i < previous.length; i++) {
-    const stands = i < desired.length && desired.isSame(i, previous, i);
-    stood.push(stands ? i : (others.get(previous.id(i)) ?? -1));
-  }
-  return arrange(stood, desired);
+  return previous.length === 0 ? desired : arrange(indicesIn(previous, desired), desired);
 }
 
 /** The same, where `stood` tells which of `desired` was at each index; -1: none of them. */
-export function arrange(stood: readonly number[], desired: EndpointList): EndpointList {
+export function arrange(stood: ArrayLike<number>, desired: EndpointList): EndpointList {
+  let standing = 0;
+  while (standing < desired.length && stood[standing] === standing) standing++;
+  if (standing === desired.length) return desired;
   const rest = new Set(Array.from({ length: desired.length }, (_, i) => i));
   const placed = Array.from({ length: desired.length }, (_, i) => (stood[i] === i && rest.delete(i) ? i : -1));
   for (let i = 0; i < Math.min(placed.length, stood.length); i++) {
@@ -41,7 +32,14 @@ export function arrange(stood: readonly number[], desired: EndpointList): Endpoi
 
 /** Of each endpoint of `previous` its index in `desired`; -1: it is not there. */
 export function indicesIn(previous: EndpointList, desired: EndpointList): Int32Array {
-  const indices = new Map<number | string, number>();
-  for (let i = 0; i < desired.length; i++) indices.set(desired.id(i), i);
-  return Int32Array.from({ length: previous.length }, (_, i) => indices.get(previous.id(i)) ?? -1);
+  const indices = new Int32Array(previous.length).fill(-1);
+  // Nearly all stand already where the list has them: only the others are looked for.
+  const others = new Map<number | string, number>();
+  for (let i = 0; i < desired.length; i++) {
+    if (i < previous.length && desired.isSame(i, previous, i)) indices[i] = i;
+    else others.set(desired.id(i), i);
+  }
+  if (others.size === 0) return indices;
+  for (let i = 0; i < previous.length; i++) if (indices[i] < 0) indices[i] = others.get(previous.id(i)) ?? -1;
+  return indices;
 }

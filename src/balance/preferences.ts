@@ -9,7 +9,7 @@ import { type EndpointList, wordsOf } from "../model/endpoints.js";
 /** So many of its best endpoints are kept of each slot, in 16 bits each: hardly one slot in a thousand is turned away by all of them. */
 const KNOWN = 8;
 /** Scores of endpoints in slots between two pauses: some hundred µs. */
-export const PIECE = 2 ** 15;
+const PIECE = 2 ** 15;
 
 /**
  * Neighbouring slots have their scores in common: a list of any number of slots has 1,024 places, so that clients stay where they are when it takes the
@@ -28,7 +28,7 @@ class Places {
   readonly #split: number;
   readonly #slotsOfOne: number;
 
-  /** @param endpoints with weights, how many of the least weight there would be: any number. */
+  /** @param endpoints as `inLeast` tells. */
   constructor(count: number, endpoints: number) {
     this.#count = count;
     this.#split = Math.min(PLACES, Math.max(0, Math.floor(endpoints) - SPLIT_BEYOND));
@@ -58,14 +58,17 @@ class Places {
 }
 
 /** Scores that it takes to know from nothing what the slots prefer. */
-export function scoresFor(list: EndpointList, count: number, weights?: readonly number[]): number {
-  return list.length * placesOf(list.length, count, weights).number;
+export function scoresFor(count: number, weights: readonly number[]): number {
+  return weights.length * new Places(count, inLeast(weights)).number;
 }
 
-function placesOf(length: number, count: number, weights: readonly number[] | undefined): Places {
-  if (weights === undefined) return new Places(count, length);
-  const total = weights.reduce((sum, weight) => sum + weight, 0);
-  return new Places(count, total / Math.min(...weights.filter((weight) => weight > 0)));
+export function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, number) => total + number, 0);
+}
+
+/** How many endpoints of the least weight there would be: any number. */
+export function inLeast(weights: readonly number[]): number {
+  return sum(weights) / Math.min(...weights.filter((weight) => weight > 0));
 }
 
 /** The endpoints that have any weight, in an order that is the same for any order of the list: by hash. */
@@ -74,17 +77,18 @@ export class RankedEndpoints {
   /** Of each rank, as all of these: the index in the list. */
   readonly indices: Uint32Array;
   readonly hashes: Int32Array;
-  /** Undefined: all alike. */
-  readonly weights: readonly number[] | undefined;
+  readonly weights: readonly number[];
+  readonly areAlike: boolean;
 
-  constructor(list: EndpointList, weights: readonly number[] | undefined) {
+  constructor(list: EndpointList, weights: readonly number[]) {
     const hashes = hashesOf(list);
     this.list = list;
-    this.indices = byHash(hashes).filter((i) => weights === undefined || weights[i] > 0);
+    this.indices = byHash(hashes).filter((i) => weights[i] > 0);
     this.hashes = new Int32Array(this.indices.length);
     for (let rank = 0; rank < this.length; rank++) this.hashes[rank] = hashes[this.indices[rank]];
     for (let rank = 1; rank < this.length; rank++) this.#moveUp(rank);
-    this.weights = weights && Array.from(this.indices, (i) => weights[i]);
+    this.weights = Array.from(this.indices, (i) => weights[i]);
+    this.areAlike = this.weights.every((weight) => weight === this.weights[0]);
   }
 
   /** Before those with the same hash that come after it by address or port. */
@@ -114,7 +118,7 @@ export class RankedEndpoints {
     for (let rank = 0; rank < this.length; rank++) {
       while (at < former.length && this.#compare(rank, former, at) > 0) at++;
       const isThere = at < former.length && this.#compare(rank, former, at) === 0;
-      if (isThere && (this.weights?.[rank] ?? 1) === (former.weights?.[at] ?? 1)) ranks[at] = rank;
+      if (isThere && this.weights[rank] === former.weights[at]) ranks[at] = rank;
       else fresh.push(rank);
     }
     return { ranks, fresh };
@@ -131,29 +135,22 @@ export class Preferences {
   /** As many as are looked up at a time, and their scores. */
   readonly #found = new Int32Array(KNOWN);
   readonly #scores = new Float64Array(KNOWN);
-  /** Scores and the like since this was last set to 0. */
+  /** Scores and the like since the last pause. */
   work = 0;
 
-  private constructor(list: EndpointList, count: number, weights: readonly number[] | undefined) {
+  constructor(list: EndpointList, count: number, weights: readonly number[]) {
     this.endpoints = new RankedEndpoints(list, weights);
-    this.#places = placesOf(list.length, count, weights);
+    this.#places = new Places(count, inLeast(weights));
     this.#count = count;
     this.#best = new Uint16Array(count * KNOWN);
     this.#known = new Uint8Array(count);
   }
 
-  /** @param former of any list: what is still true of it is taken over. */
-  static *of(
-    list: EndpointList,
-    count: number,
-    weights: readonly number[] | undefined,
-    former: Preferences | undefined,
-  ): Pieces<Preferences> {
-    const preferences = new Preferences(list, count, weights);
-    if (former === undefined || former.#count !== count) return preferences;
-    yield;
-    yield* preferences.#takeOver(former);
-    return preferences;
+  /** Whether to pause. */
+  isPieceOver(): boolean {
+    if (this.work < PIECE) return false;
+    this.work = 0;
+    return true;
   }
 
   /** The first of the slots that prefer the same as this one. */
@@ -188,9 +185,9 @@ export class Preferences {
    * @param least a score that is no higher may be told as -Infinity: a logarithm takes longer than all else.
    */
   #score(rank: number, seed: number, least: number): number {
-    const { hashes, weights } = this.endpoints;
+    const { hashes, weights, areAlike } = this.endpoints;
     const score = mix(mix(hashes[rank] ^ seed) + hashes[rank]);
-    if (weights === undefined) return score;
+    if (areAlike) return score;
     const share = (score + 0.5) / 2 ** 32;
     // No logarithm is above this.
     return (share - 1) / weights[rank] < least ? -Infinity : Math.log(share) / weights[rank];
@@ -228,16 +225,16 @@ export class Preferences {
     return end + 1;
   }
 
-  *#takeOver(former: Preferences): Pieces<void> {
+  /** Knows from now on what of another list's preferences is true of these, too. */
+  *takeOver(former: Preferences): Pieces<void> {
+    if (former.#count !== this.#count) return;
     const { ranks, fresh } = this.endpoints.since(former.endpoints);
     yield;
     if (fresh.length === this.endpoints.length) return;
     for (let slot = 0; slot < this.#count; slot++) {
       if (former.#known[slot] === 0 || former.#places.isSplit(slot) !== this.#places.isSplit(slot)) continue;
       this.#takeOverAt(slot, former, ranks, fresh);
-      if (this.work < PIECE) continue;
-      this.work = 0;
-      yield;
+      if (this.isPieceOver()) yield;
     }
   }
 

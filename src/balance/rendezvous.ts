@@ -5,7 +5,7 @@
  */
 import type { Pieces } from "../base/time-slice.js";
 import type { EndpointList } from "../model/endpoints.js";
-import { mix, PIECE, Preferences } from "./preferences.js";
+import { mix, Preferences, sum } from "./preferences.js";
 
 /** How much more than its share an endpoint may have, but a slot at least: so all of them together can have all slots. */
 const MORE = 0.15;
@@ -25,28 +25,21 @@ export interface Assigned {
 
 /**
  * Which of the endpoints stands in each slot: each that has any weight in at least one.
- * @param list no more than `count` of them have any weight: throws RangeError.
+ * @param weights of each: no more than `count` have any: throws RangeError.
  * @param count one of SLOT_COUNTS.
  * @param former of an earlier list: makes no difference but to the time that it takes.
  */
-export function rendezvous(
+export function* rendezvous(
   list: EndpointList,
   count: number,
-  weights?: readonly number[],
+  weights: readonly number[],
   former?: Preferences,
 ): Pieces<Assigned> {
-  const served = weights === undefined ? list.length : weights.filter((weight) => weight > 0).length;
+  const preferences = new Preferences(list, count, weights);
+  const served = preferences.endpoints.length;
   if (served > count) throw new RangeError(`${served} endpoints for ${count} slots`);
-  return assign(list, count, weights, former);
-}
-
-function* assign(
-  list: EndpointList,
-  count: number,
-  weights: readonly number[] | undefined,
-  former: Preferences | undefined,
-): Pieces<Assigned> {
-  const preferences = yield* Preferences.of(list, count, weights, former);
+  yield;
+  if (former !== undefined) yield* preferences.takeOver(former);
   yield;
   const ranks = yield* new Assignment(preferences, count).run();
   return { slots: ranks.map((rank) => preferences.endpoints.indices[rank]), preferences };
@@ -70,11 +63,11 @@ class Assignment {
   constructor(preferences: Preferences, count: number) {
     this.#preferences = preferences;
     const { hashes, weights } = preferences.endpoints;
-    const total = weights === undefined ? hashes.length : weights.reduce((sum, weight) => sum + weight, 0);
+    const total = sum(weights);
     this.#bounds = new Int32Array(hashes.length);
     this.#least = new Int32Array(hashes.length);
     for (let i = 0; i < hashes.length; i++) {
-      const share = ((weights?.[i] ?? 1) * count) / total;
+      const share = (weights[i] * count) / total;
       // Not all of them at once may have a slot more or less, when the share of all changes.
       const rest = fraction(hashes[i]);
       this.#bounds[i] = Math.floor(share + Math.max(1, MORE * share) + rest);
@@ -94,12 +87,12 @@ class Assignment {
       for (let i = 0; i < asking.length; i++) {
         const endpoint = this.#ask(asking[i]);
         if (held[endpoint].push(asking[i]) > this.#bounds[endpoint]) full.add(endpoint);
-        if (this.#isPieceOver()) yield;
+        if (this.#preferences.isPieceOver()) yield;
       }
       const turnedAway: number[] = [];
       for (const endpoint of full) {
         turnedAway.push(...this.#turnAway(held[endpoint], this.#bounds[endpoint]));
-        if (this.#isPieceOver()) yield;
+        if (this.#preferences.isPieceOver()) yield;
       }
       asking = turnedAway;
     }
@@ -110,12 +103,6 @@ class Assignment {
     }
     yield* this.#giveLeast(counts);
     return this.#holders;
-  }
-
-  #isPieceOver(): boolean {
-    if (this.#preferences.work < PIECE) return false;
-    this.#preferences.work = 0;
-    return true;
   }
 
   /** The endpoint that it prefers of those that have not turned it away. There is one: all of them have room for more than all slots. */
@@ -150,7 +137,7 @@ class Assignment {
         for (let slot = from; slot < from + slotsOfOne; slot++) this.#take(slot, endpoint, counts);
       }
       if (counts[endpoint] === 0) this.#takeAny(endpoint, counts);
-      if (this.#isPieceOver()) yield;
+      if (this.#preferences.isPieceOver()) yield;
     }
   }
 

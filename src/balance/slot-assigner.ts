@@ -1,16 +1,14 @@
-import { type Pieces, runAtOnce, runInSlices } from "../base/time-slice.js";
-import { type EndpointBalance, isSameBalance } from "../model/balance.js";
+import { runAtOnce, runInSlices } from "../base/time-slice.js";
+import { isSameBalance } from "../model/balance.js";
 import type { ServicePortView } from "../model/types.js";
 import { indicesIn } from "./indices.js";
-import { endpointsOf, isLong, type Slots, slotsOf, type Stood } from "./slots.js";
+import { type BalancedView, endpointsOf, isLong, type Slots, slotsOf, type Stood } from "./slots.js";
 
 /** A service port with its slots; absent: it asks for no balance. */
 export interface SlottedPort {
   readonly view: ServicePortView;
   readonly slots?: Slots | undefined;
 }
-
-export type BalancedView = ServicePortView & { readonly balance: EndpointBalance };
 
 export function isBalanced(view: ServicePortView): view is BalancedView {
   return view.balance !== undefined;
@@ -28,7 +26,8 @@ export class SlotAssigner {
    */
   assign(view: BalancedView, known: readonly SlottedPort[], former: SlottedPort | undefined, stood: Stood): Slots {
     const same = sameSlots(view, known) ?? sameSlots(view, this.#prepared);
-    return same ?? runAtOnce(assigning(view, former, former === undefined ? stood : stoodIn(former, view)));
+    if (same !== undefined) return same;
+    return runAtOnce(slotsOf(view, former === undefined ? stood : stoodIn(former, view), former?.slots));
   }
 
   /**
@@ -45,7 +44,9 @@ export class SlotAssigner {
   async #prepare(views: readonly BalancedView[], before: readonly SlottedPort[]): Promise<void> {
     for (const view of views) {
       if (sameSlots(view, this.#prepared) !== undefined) continue;
-      this.#prepared.push({ view, slots: await runInSlices(assigning(view, portIn(before, view))) });
+      // What takes long is not drawn by chance: it does not matter what stood where.
+      const work = slotsOf(view, () => () => -1, portIn(before, view)?.slots);
+      this.#prepared.push({ view, slots: await runInSlices(work) });
     }
   }
 
@@ -61,10 +62,6 @@ export function portIn<Port extends { readonly view: ServicePortView }>(
   { portName, protocol }: ServicePortView,
 ): Port | undefined {
   return ports.find(({ view }) => view.portName === portName && view.protocol === protocol);
-}
-
-function assigning(view: BalancedView, former: SlottedPort | undefined, stood?: Stood): Pieces<Slots> {
-  return slotsOf(view.balance, view.clusterEndpoints, view.localEndpoints, { stood, slots: former?.slots });
 }
 
 function takesLong({ balance, clusterEndpoints, localEndpoints }: BalancedView): boolean {
@@ -89,7 +86,7 @@ function sameSlots(
 /** Where endpoints of the view stood in the slots of the port as it was. */
 function stoodIn(former: SlottedPort, view: ServicePortView): Stood {
   return (kind) => {
-    const slots = former.slots?.[kind];
+    const slots = former.slots?.[kind].slots;
     if (slots === undefined) return () => -1;
     const indices = indicesIn(endpointsOf(former.view, kind), endpointsOf(view, kind));
     return (slot) => (slot < slots.length ? indices[slots[slot]] : -1);

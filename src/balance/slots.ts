@@ -7,31 +7,27 @@ import { type Balance, type EndpointBalance, MAX_BALANCED, weightsOf } from "../
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView } from "../model/types.js";
 import type { Pieces } from "../base/time-slice.js";
-import { hashesOf, type Preferences, scoresFor } from "./preferences.js";
-import { rendezvous } from "./rendezvous.js";
+import { hashesOf, inLeast, scoresFor, sum } from "./preferences.js";
+import { type Assigned, rendezvous } from "./rendezvous.js";
 
 /** Up to so many endpoints, a list has so many slots. */
 const STEPS: readonly (readonly [endpoints: number, slots: number])[] = [
   [32, 1024],
   [126, 4096],
-  [Infinity, MAX_BALANCED],
 ];
 
 /** @param endpoints at most MAX_BALANCED; of lists with weights, how many of the least weight there would be: any number. */
 export function slotCount(endpoints: number, { slots }: Pick<Balance, "slots">): number {
   if (slots >= endpoints && slots > 0) return slots;
-  return STEPS.find(([most]) => endpoints <= most)?.[1] ?? 0;
+  return STEPS.find(([most]) => endpoints <= most)?.[1] ?? MAX_BALANCED;
 }
 
-/** Of each list the index of the endpoint in each slot. */
-export interface Slots {
-  readonly cluster: Uint16Array;
-  readonly local: Uint16Array;
-  /** Of lists whose slots take long to assign: those of the next ones do not. */
-  readonly preferences: Readonly<Record<"cluster" | "local", Preferences | undefined>>;
-}
+export type ListKind = "cluster" | "local";
 
-export type ListKind = keyof Slots["preferences"];
+/** Of each list; preferences of those whose slots take long to assign. */
+export type Slots = Readonly<Record<ListKind, Pick<Assigned, "slots"> & Partial<Assigned>>>;
+
+export type BalancedView = ServicePortView & { readonly balance: EndpointBalance };
 
 /** The list of the view, in no order. */
 export function endpointsOf({ clusterEndpoints, localEndpoints }: ServicePortView, kind: ListKind): EndpointList {
@@ -41,78 +37,50 @@ export function endpointsOf({ clusterEndpoints, localEndpoints }: ServicePortVie
 /** Of each list, which of its endpoints stood in a slot before; -1: none of them did, or there was no such slot. */
 export type Stood = (kind: ListKind) => (slot: number) => number;
 
-const NOWHERE: Stood = () => () => -1;
-const EMPTY = new Uint16Array();
-
-interface OfList {
-  readonly slots: Uint16Array;
-  readonly preferences: Preferences | undefined;
+/**
+ * Of the view's lists, in pieces of at most a few ms.
+ * @param stood makes a difference where chance draws.
+ * @param former makes none but to the time that it takes.
+ */
+export function* slotsOf(view: BalancedView, stood: Stood, former?: Slots): Pieces<Slots> {
+  const cluster = yield* assign(view, "cluster", stood, former);
+  const local = yield* assign(view, "local", stood, former);
+  return { cluster, local };
 }
 
-/** What was before: it makes a difference where chance draws; else but to the time that it takes. */
-export interface Before {
-  readonly stood?: Stood | undefined;
-  readonly slots?: Slots | undefined;
-}
-
-/** Of lists as a view has them, in pieces of at most a few ms. */
-export function* slotsOf(
-  balance: EndpointBalance,
-  cluster: EndpointList,
-  local: EndpointList,
-  before: Before = {},
-): Pieces<Slots> {
-  const ofCluster = yield* assign(balance, "cluster", cluster, before);
-  const ofLocal = yield* assign(balance, "local", local, before);
-  return {
-    cluster: ofCluster.slots,
-    local: ofLocal.slots,
-    preferences: { cluster: ofCluster.preferences, local: ofLocal.preferences },
-  };
-}
-
-function* assign(
-  balance: EndpointBalance,
-  kind: ListKind,
-  list: EndpointList,
-  { stood = NOWHERE, slots: former }: Before,
-): Pieces<OfList> {
-  if (list.length === 0) return { slots: EMPTY, preferences: undefined };
-  const weights = weightsOf(list, balance);
-  const count = countFor(list, balance, weights);
-  if (balance.by === "chance") {
-    return { slots: shareSlots(list, count, weights, stood(kind)), preferences: undefined };
-  }
-  const assigned = yield* rendezvous(list, count, weights, former?.preferences[kind]);
-  return isLong(balance, list) ? assigned : { ...assigned, preferences: undefined };
+function* assign(view: BalancedView, kind: ListKind, stood: Stood, former?: Slots): Pieces<Slots[ListKind]> {
+  const { balance } = view;
+  const list = endpointsOf(view, kind);
+  if (list.length === 0) return { slots: new Uint16Array() };
+  const weights = allWeights(list, balance);
+  const count = countFor(weights, balance);
+  if (balance.by === "chance") return { slots: shareSlots(list, count, weights, stood(kind)) };
+  const assigned = yield* rendezvous(list, count, weights, former?.[kind].preferences);
+  return isLong(balance, list) ? assigned : { slots: assigned.slots };
 }
 
 /** Of a list with endpoints, where the service asks for a balance. */
 export function slotsIn(list: EndpointList, balance: EndpointBalance): number {
-  return list.length === 0 ? 0 : countFor(list, balance, weightsOf(list, balance));
+  return list.length === 0 ? 0 : countFor(allWeights(list, balance), balance);
 }
 
-function countFor(list: EndpointList, balance: EndpointBalance, weights: readonly number[] | undefined): number {
-  return slotCount(weights === undefined ? list.length : Math.ceil(sum(weights) / least(weights)), balance);
+function allWeights(list: EndpointList, balance: EndpointBalance): readonly number[] {
+  return weightsOf(list, balance) ?? new Array<number>(list.length).fill(1);
+}
+
+function countFor(weights: readonly number[], balance: EndpointBalance): number {
+  return slotCount(Math.ceil(inLeast(weights)), balance);
 }
 
 /** Whether to assign them from nothing takes longer than other work may wait. */
 export function isLong(balance: EndpointBalance, list: EndpointList): boolean {
   if (balance.by === "chance" || list.length <= STEPS[0][0]) return false;
-  const weights = weightsOf(list, balance);
-  return scoresFor(list, countFor(list, balance, weights), weights) > LONG;
+  const weights = allWeights(list, balance);
+  return scoresFor(countFor(weights, balance), weights) > LONG;
 }
 
 /** Scores of an endpoint in a slot: a few ms. */
 const LONG = 2 ** 18;
-
-function sum(numbers: readonly number[]): number {
-  return numbers.reduce((total, number) => total + number, 0);
-}
-
-function least(weights: readonly number[]): number {
-  return Math.min(...weights.filter((weight) => weight > 0));
-}
 
 /**
  * Which of the endpoints stands in each slot where chance draws one, as `rendezvous` tells where a client's hash does: each endpoint has the slots that its weight gives it, to a whole one, and keeps those that it had.
@@ -121,11 +89,11 @@ function least(weights: readonly number[]): number {
 export function shareSlots(
   list: EndpointList,
   count: number,
-  weights: readonly number[] | undefined,
+  weights: readonly number[],
   stood: (slot: number) => number,
 ): Uint16Array {
-  const total = weights === undefined ? list.length : sum(weights);
-  const shares = Array.from({ length: list.length }, (_, i) => ((weights?.[i] ?? 1) * count) / total);
+  const total = sum(weights);
+  const shares = weights.map((weight) => (weight * count) / total);
   const room = wholeShares(shares, hashesOf(list));
   const slots = new Uint16Array(count);
   const free: number[] = [];

@@ -182,9 +182,9 @@ function listOf({ cluster, local }: ServicePortState, kind: DrawKind): EndpointL
 }
 
 /** What stands in the map: the endpoints, or the slots with an endpoint each. */
-export function placesOf({ cluster, local, slots }: ServicePortState, kind: DrawKind): EndpointList {
-  if (kind === "local") return slots === undefined ? local : local.pick(slots.local);
-  return slots === undefined ? cluster : cluster.pick(slots.cluster);
+export function placesOf(state: ServicePortState, kind: DrawKind): EndpointList {
+  const list = listOf(state, kind);
+  return state.slots === undefined ? list : list.pick(state.slots[kind === "local" ? "local" : "cluster"].slots);
 }
 
 const NONE: readonly string[] = Object.freeze([]);

@@ -1,12 +1,30 @@
 /** What clients of a consistent service see when endpoints come and go, from the slots alone. */
 import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
-import { EndpointList } from "../../../src/model/endpoints.js";
-import { SLOT_COUNTS } from "../../../src/model/balance.js";
-import { runAtOnce } from "../../../src/base/time-slice.js";
+import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
+import { type EndpointBalance, SLOT_COUNTS } from "../../../src/model/balance.js";
+import type { ServicePortView } from "../../../src/model/types.js";
+import { type Pieces, runAtOnce } from "../../../src/base/time-slice.js";
 import { hashesOf } from "../../../src/balance/preferences.js";
 import { type Assigned, rendezvous } from "../../../src/balance/rendezvous.js";
-import { shareSlots, slotCount, slotsOf } from "../../../src/balance/slots.js";
+import { shareSlots, slotCount, type Slots, slotsOf } from "../../../src/balance/slots.js";
+
+const VIEW: ServicePortView = {
+  service: "shop/web",
+  portName: "",
+  protocol: "TCP",
+  port: 80,
+  externalIPs: [],
+  loadBalancerIPs: [],
+  nodePort: 0,
+  internalPolicyLocal: false,
+  externalPolicyLocal: false,
+  affinitySeconds: 0,
+  clusterEndpoints: NO_ENDPOINTS,
+  localEndpoints: NO_ENDPOINTS,
+  hasAnyEndpoint: true,
+  resetRemovedEndpoints: false,
+};
 
 const FAMILIES = ["ip", "ip6"] as const;
 type Family = (typeof FAMILIES)[number];
@@ -24,8 +42,20 @@ function pods(family: Family, count: number, without: readonly number[] = []): E
   );
 }
 
+/** @param weights default 1 of each. */
+function assign(list: EndpointList, count: number, weights?: readonly number[], former?: Assigned): Assigned {
+  return runAtOnce(rendezvous(list, count, weights ?? Array.from(list, () => 1), former?.preferences));
+}
+
 function assignSlots(list: EndpointList, count: number, weights?: readonly number[]): Uint16Array {
-  return runAtOnce(rendezvous(list, count, weights)).slots;
+  return assign(list, count, weights).slots;
+}
+
+const NOWHERE = (): (() => number) => () => -1;
+
+/** Of a service whose one list is `list`. */
+function slotsOfOne(list: EndpointList, balance: EndpointBalance, former?: Slots): Pieces<Slots> {
+  return slotsOf({ ...VIEW, balance, clusterEndpoints: list }, NOWHERE, former);
 }
 
 /** Who serves each of 16,384 clients, spread evenly over the hash's range. */
@@ -85,7 +115,7 @@ describe.each(FAMILIES)("slots of %s endpoints", (family) => {
     let former: Assigned | undefined;
     const assigned = (count: number): Uint16Array => {
       const list = all.filter((i) => i < count);
-      former = runAtOnce(rendezvous(list, slotCount(count, { slots: 0 }), undefined, former?.preferences));
+      former = assign(list, slotCount(count, { slots: 0 }), undefined, former);
       return former.slots;
     };
     for (const count of sizes) {
@@ -168,10 +198,10 @@ describe("slots with weights", () => {
 
   it("are as many as the least weight needs", () => {
     const weights = new Map([[list.id(0), 1000]]);
-    const { cluster } = runAtOnce(slotsOf({ by: "chance", slots: 0, weights }, list, pods("ip", 0)));
-    expect(cluster.length).toBe(16_384);
+    const { slots } = runAtOnce(slotsOfOne(list, { by: "chance", slots: 0, weights })).cluster;
+    expect(slots.length).toBe(16_384);
     expect(
-      counted(cluster)
+      counted(slots)
         .slice(1)
         .toSorted((a, b) => a - b),
     ).toEqual([16, 16, 17]);
@@ -217,32 +247,31 @@ describe("the number of slots", () => {
 });
 
 describe("slots of a thousand endpoints", () => {
-  const weights = new Map([[pods("ip", 1).id(0), 3]]);
+  const balance = { by: "source-ip", slots: 0, weights: new Map([[pods("ip", 1).id(0), 3]]) } as const;
 
   it("are assigned in hundreds of pieces, to the same as in one", () => {
-    const [balance, list, none] = [{ by: "source-ip", slots: 0, weights } as const, pods("ip", 1000), pods("ip", 0)];
-    const work = slotsOf(balance, list, none);
+    const list = pods("ip", 1000);
+    const work = slotsOfOne(list, balance);
     let pieces = 1;
     let step = work.next();
     for (; step.done !== true; step = work.next()) pieces++;
     expect(pieces).toBeGreaterThan(400);
-    expect(step.value).toEqual(runAtOnce(slotsOf(balance, list, none)));
+    expect(step.value).toEqual(runAtOnce(slotsOfOne(list, balance)));
   });
 
   it("are assigned in a few pieces when an endpoint takes another's place, to the same as from nothing", () => {
-    const [balance, none] = [{ by: "source-ip", slots: 0, weights } as const, pods("ip", 0)];
-    const slots = runAtOnce(slotsOf(balance, pods("ip", 1000), none));
+    const former = runAtOnce(slotsOfOne(pods("ip", 1000), balance));
     const list = pods("ip", 1001, [7]);
-    const work = slotsOf(balance, list, none, { slots });
+    const work = slotsOfOne(list, balance, former);
     let pieces = 1;
     let step = work.next();
     for (; step.done !== true; step = work.next()) pieces++;
     expect(pieces).toBeLessThan(50);
-    expect(step.value.cluster).toEqual(runAtOnce(slotsOf(balance, list, none)).cluster);
+    expect(step.value.cluster.slots).toEqual(runAtOnce(slotsOfOne(list, balance)).cluster.slots);
   });
 
   it("need one piece where chance draws: nothing is scored", () => {
-    const work = slotsOf({ by: "chance", slots: 0, weights }, pods("ip", 1000), pods("ip", 0));
+    const work = slotsOfOne(pods("ip", 1000), { ...balance, by: "chance" });
     expect(work.next().done).toBe(true);
   });
 });
@@ -284,7 +313,7 @@ describe("what a list before has told of preferences", () => {
         if (change % 2 === 0) order.reverse();
         const list = all.pick(order);
         const ofList = hasWeights ? order.map((i) => weights[i] + (i === order[0] ? 1 : 0)) : undefined;
-        former = runAtOnce(rendezvous(list, count, ofList, former?.preferences));
+        former = assign(list, count, ofList, former);
         expect(former.slots).toEqual(assignSlots(list, count, ofList));
       }
     },
@@ -293,12 +322,12 @@ describe("what a list before has told of preferences", () => {
 
   it("makes no difference where the number of slots is another, or the weights are gone", () => {
     const list = pods("ip", 40);
-    const { preferences } = runAtOnce(rendezvous(list, 4096));
-    expect(runAtOnce(rendezvous(list, 1024, undefined, preferences)).slots).toEqual(assignSlots(list, 1024));
+    const former = assign(list, 4096);
+    expect(assign(list, 1024, undefined, former).slots).toEqual(assignSlots(list, 1024));
     const weights = Array.from({ length: 40 }, (_, i) => 1 + (i % 3));
-    const weighted = runAtOnce(rendezvous(list, 4096, weights, preferences));
+    const weighted = assign(list, 4096, weights, former);
     expect(weighted.slots).toEqual(assignSlots(list, 4096, weights));
-    expect(runAtOnce(rendezvous(list, 4096, undefined, weighted.preferences)).slots).toEqual(assignSlots(list, 4096));
+    expect(assign(list, 4096, undefined, weighted).slots).toEqual(assignSlots(list, 4096));
   });
 
   it("is in the same order for endpoints with the same hash, whichever comes first", () => {
