@@ -15,10 +15,8 @@
  *
  * The answers of an endpoint with an address of this node come over `lo`, which takes them as they are.
  */
-import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
-import type { Match, Rule, Statement, TableDeclarations } from "../table/index.js";
-import { ChainName } from "./names.js";
+import type { Match, Rule, Statement } from "../table/index.js";
 import { drop, rule } from "./statements.js";
 
 /** Where in `localhost` nothing else is said, node ports answer nowhere on loopback. */
@@ -33,14 +31,7 @@ export interface LocalhostNodePorts {
 export const LOOPBACK: Readonly<Record<IpFamily, string>> = { ip: "127.0.0.0/8", ip6: "::1" };
 
 const notByLoopback: Match = { match: "interface", direction: "in", name: "lo", negate: true };
-const original: Match = { match: "ct-direction", direction: "original" };
 const reply: Match = { match: "ct-direction", direction: "reply" };
-
-const inLoopback = (family: IpFamily, direction: "source" | "destination"): Match => ({
-  match: "address",
-  direction,
-  nets: [LOOPBACK[family]],
-});
 
 /** To a loopback address that node ports answer on. */
 export function toLocalhost({ nets }: LocalhostNodePorts): Match {
@@ -52,77 +43,44 @@ export function sourceForRouting({ source }: LocalhostNodePorts): Statement {
   return { action: "set-address", direction: "source", to: source };
 }
 
-/**
- * Before DNAT, of what this node sends: packets of such connections behind their first, which no NAT rule sees. Other programs' DNAT between
- * loopback addresses is not touched.
- */
-export function followingRules(family: IpFamily, localhost: LocalhostNodePorts | undefined): Rule[] {
-  if (localhost === undefined) return [];
-  const elsewhere: Match = {
-    match: "address",
-    ct: "reply",
-    direction: "source",
-    nets: [LOOPBACK[family]],
-    negate: true,
-  };
-  return [
-    rule(
-      toLocalhost(localhost),
-      inLoopback(family, "source"),
-      { match: "ct-status", status: "dnat" },
-      original,
-      elsewhere,
-      sourceForRouting(localhost),
-    ),
-  ];
+/** What base chains do for node ports on loopback. */
+interface LocalhostRules {
+  /** Before DNAT, of what comes in. */
+  readonly martians: readonly Rule[];
+  /** Before DNAT, of what this node sends: packets of such connections behind their first, which no NAT rule sees. */
+  readonly following: readonly Rule[];
+  /** Of answers, behind conntrack's rewriting and before routing; and on their way to the socket. */
+  readonly routed: readonly Rule[];
+  readonly received: readonly Rule[];
 }
 
-/**
- * What comes from elsewhere with a loopback address is forged. The kernel drops it by itself as long as `route_localnet` is off, which kube-proxy's
- * iptables mode leaves on; with IPv6 always.
- */
-export function martianRules(family: IpFamily, localhost: LocalhostNodePorts | undefined): Rule[] {
-  if (localhost === undefined || family !== "ip") return [];
-  return [
-    rule(inLoopback(family, "destination"), notByLoopback, drop),
-    rule(inLoopback(family, "source"), notByLoopback, drop),
-  ];
-}
+const NONE: LocalhostRules = { martians: [], following: [], routed: [], received: [] };
 
-/** The chains on the way of the answers. They stay when the last node port goes: its connections do, too. */
-export function declareAnswers(
-  table: TableDeclarations,
-  family: IpFamily,
-  localhost: LocalhostNodePorts | undefined,
-): void {
-  const { localhostPrerouting, localhostInput } = ChainName;
-  if (localhost === undefined) {
-    table.removeChain(localhostPrerouting);
-    table.removeChain(localhostInput);
-    return;
-  }
-  const toOrigin: Statement = {
-    action: "set-address",
-    direction: "destination",
-    to: { ct: "original", direction: "source" },
+/** They stay when the last node port goes: its connections do, too. */
+export function localhostRules(family: IpFamily, localhost: LocalhostNodePorts | undefined): LocalhostRules {
+  if (localhost === undefined) return NONE;
+  const from = { match: "address", direction: "source", nets: [LOOPBACK[family]] } as const;
+  const to = { ...from, direction: "destination" } as const;
+  // Other programs' DNAT between loopback addresses is not touched.
+  const elsewhere: Match = { ...from, ct: "reply", negate: true };
+  const back = (ct: "original" | "reply", direction: "source" | "destination"): Statement => {
+    return { action: "set-address", direction: "destination", to: { ct, direction } };
   };
-  const fromLoopback: Match = { match: "address", ct: "original", direction: "source", nets: [LOOPBACK[family]] };
-  table.chain({
-    chain: localhostPrerouting,
-    // Behind conntrack's rewriting, before routing.
-    base: { type: "filter", hook: Hook.prerouting, priority: Priority.dstnat + 10 },
-    rules: [
-      rule(inLoopback(family, "destination"), notByLoopback, reply, {
-        action: "set-address",
-        direction: "destination",
-        to: { ct: "reply", direction: "destination" },
-      }),
+  return {
+    // What comes from elsewhere with a loopback address is forged. The kernel drops it by itself as long as `route_localnet` is off, which
+    // kube-proxy's iptables mode leaves on; with IPv6 always.
+    martians: family === "ip" ? [rule(to, notByLoopback, drop), rule(from, notByLoopback, drop)] : [],
+    following: [
+      rule(
+        toLocalhost(localhost),
+        from,
+        { match: "ct-status", status: "dnat" },
+        { match: "ct-direction", direction: "original" },
+        elsewhere,
+        sourceForRouting(localhost),
+      ),
     ],
-  });
-  table.chain({
-    chain: localhostInput,
-    // Behind firewalls: many drop what comes to a loopback address from elsewhere.
-    base: { type: "filter", hook: Hook.input, priority: Priority.srcnat + 10 },
-    rules: [rule(notByLoopback, reply, fromLoopback, toOrigin)],
-  });
+    routed: [rule(to, notByLoopback, reply, back("reply", "destination"))],
+    received: [rule(notByLoopback, reply, { ...from, ct: "original" }, back("original", "source"))],
+  };
 }

@@ -20,7 +20,7 @@ const ROLES = [
   "limitedNodePorts",
 ] as const satisfies readonly (keyof ElementSets)[];
 
-type OnDemandRole = (typeof ROLES)[number];
+export type OnDemandRole = (typeof ROLES)[number];
 
 /** Maps whose rules are there. */
 export type InUse = Pick<ReadonlyMap<OnDemandRole, unknown>, "has">;

@@ -4,19 +4,11 @@
  */
 import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
-import type { Match, Rule, Statement, TableDeclarations } from "../table/index.js";
-import {
-  declareAnswers,
-  followingRules,
-  LOOPBACK,
-  type LocalhostNodePorts,
-  martianRules,
-  sourceForRouting,
-  toLocalhost,
-} from "./localhost.js";
+import type { ChainSpec, Field, Match, Rule, Statement, TableDeclarations } from "../table/index.js";
+import { LOOPBACK, type LocalhostNodePorts, localhostRules, sourceForRouting, toLocalhost } from "./localhost.js";
 import { bySource, ENDPOINT_NUMBERS } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
-import type { InUse } from "./on-demand.js";
+import type { InUse, OnDemandRole } from "./on-demand.js";
 import { type AddressRoles, OF_NODE_PORTS, OF_VIPS, type ServiceCounters } from "./sets.js";
 import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
 
@@ -53,7 +45,8 @@ export interface SkeletonOptions extends RulesetOptions {
 const stateNew: Statement = { match: "ct-state", states: ["new"] };
 const masquerade: Statement = { action: "masquerade", fullyRandom: true };
 
-const dispatch: Statement = { action: "vmap", key: ["priority"], map: SetName.dispatch };
+const verdictOf = (key: readonly Field[], map: string): Statement => ({ action: "vmap", key, map });
+const dispatch = verdictOf(["priority"], SetName.dispatch);
 const listOf = ({ key }: AddressRoles, role: keyof typeof SetName): Statement => ({
   action: "priority-map",
   key,
@@ -65,14 +58,15 @@ const policyOf = ({ nodePort }: AddressRoles): Rule =>
     goto(nodePort ? ChainName.nodePortLocal : ChainName.externalLocal),
   );
 
-function detectorMatch(detector: LocalDetector, negate: boolean): Match | undefined {
+/** Empty: nothing tells local traffic. */
+function detectorMatch({ detector }: SkeletonOptions, negate: boolean): Match[] {
   switch (detector.kind) {
     case "none":
-      return undefined;
+      return [];
     case "cidr":
-      return { match: "address", direction: "source", nets: detector.cidrs, negate };
+      return [{ match: "address", direction: "source", nets: detector.cidrs, negate }];
     case "interface":
-      return { match: "interface", direction: "in", name: detector.name, negate };
+      return [{ match: "interface", direction: "in", name: detector.name, negate }];
   }
 }
 
@@ -94,36 +88,22 @@ function addressMatch(options: SkeletonOptions, { nodePort }: AddressRoles): Sta
 function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   const toClusterIP: Match = { match: "in-set", key: ["daddr"], set: SetName.clusterIPs };
   const mark = markForMasquerade(options.masqueradeBit);
-  const notLocal = detectorMatch(options.detector, true);
+  const notLocal = detectorMatch(options, true);
   const rules: Rule[] = [];
   if (options.masqueradeAll) rules.push(rule(toClusterIP, mark));
   // The source first: it takes no look-up.
-  else if (notLocal !== undefined) rules.push(rule(notLocal, toClusterIP, mark));
+  else if (notLocal.length > 0) rules.push(rule(...notLocal, toClusterIP, mark));
   // `dispatch` cannot lead to the chains that go by source: they use it themselves, and the kernel would see a loop.
-  rules.push(rule(listOf(OF_VIPS, "services"), dispatch), policyOf(OF_VIPS));
-  if (inUse.has("nodePorts")) {
-    rules.push(rule(...nodePortMatch(options, false), listOf(OF_NODE_PORTS, "nodePorts"), dispatch));
-    rules.push(policyOf(OF_NODE_PORTS));
+  for (const roles of inUse.has("nodePorts") ? ADDRESSES : [OF_VIPS]) {
+    rules.push(rule(...addressMatch(options, roles), listOf(roles, roles.services), dispatch), policyOf(roles));
   }
   return rules;
 }
 
-/** From this node alone: what comes in by a wire for a loopback address is no one's. Masqueraded, whichever list it draws from. */
-function localhostRules(localhost: LocalhostNodePorts, masqueradeBit: number): Rule[] {
-  const found = listOf(OF_NODE_PORTS, "nodePorts");
-  const rules = [
-    rule(found, markForMasquerade(masqueradeBit), sourceForRouting(localhost), dispatch),
-    policyOf(OF_NODE_PORTS),
-  ];
-  // Twice, as TO_SERVICES.
-  return [...rules, ...rules];
-}
-
 /** Ahead of TO_SERVICES, as a packet that comes there a second time must not count twice. */
 function limitRules(options: SkeletonOptions, inUse: InUse): Rule[] {
-  const limit: Statement = { action: "vmap", key: ["priority"], map: SetName.limits };
   return ADDRESSES.filter(({ limited }) => inUse.has(limited)).map((roles) =>
-    rule(...addressMatch(options, roles), listOf(roles, roles.limited), limit),
+    rule(...addressMatch(options, roles), listOf(roles, roles.limited), verdictOf(["priority"], SetName.limits)),
   );
 }
 
@@ -147,19 +127,12 @@ const TO_SERVICES: readonly Rule[] = [
  * endpoints is in no map, and the next rule is tried. Each packet that is rewritten is found in one of the two: they count (connection-counts.ts).
  */
 function localPolicyRules(options: SkeletonOptions, roles: AddressRoles): Rule[] {
-  const fromPod = detectorMatch(options.detector, false);
-  const notFromPod = detectorMatch(options.detector, true);
+  const fromPod = detectorMatch(options, false);
   const fromNode: Match = { match: "address-type", direction: "source", type: "local" };
   const cluster = listOf(roles, roles.cluster);
   return [
-    ...(fromPod === undefined ? [] : [rule(fromPod, cluster, dispatch)]),
-    rule(
-      ...(notFromPod === undefined ? [] : [notFromPod]),
-      fromNode,
-      cluster,
-      markForMasquerade(options.masqueradeBit),
-      dispatch,
-    ),
+    ...fromPod.map((match) => rule(match, cluster, dispatch)),
+    rule(...detectorMatch(options, true), fromNode, cluster, markForMasquerade(options.masqueradeBit), dispatch),
     rule(listOf(roles, roles.local), dispatch),
   ];
 }
@@ -173,12 +146,6 @@ function resetRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   return ADDRESSES.filter(({ resets }) => inUse.has(resets)).map((roles) =>
     resetTo(roles, ...addressMatch(options, roles)),
   );
-}
-
-/** The same of node ports on loopback addresses, where this node sends. */
-function localhostResets({ localhost }: SkeletonOptions, inUse: InUse): Rule[] {
-  if (localhost === undefined || !inUse.has("resetNodePorts")) return [];
-  return [resetTo(OF_NODE_PORTS, toLocalhost(localhost))];
 }
 
 function resetTo({ key, resets }: AddressRoles, ...to: readonly Statement[]): Rule {
@@ -221,74 +188,78 @@ export function declareSkeleton(table: TableDeclarations, options: SkeletonOptio
   table.chain({ chain: ChainName.stickyCluster, rules: numberedRules(SetName.stickyCluster) });
   table.chain({ chain: ChainName.stickyLocal, rules: numberedRules(SetName.stickyLocal) });
   table.chain({ chain: ChainName.services, rules: serviceRules(options, inUse) });
-  declareFilters(table, options, inUse);
-  const nat = (chain: string, hook: number, priority: number, rules: readonly Rule[]): void =>
-    table.chain({ chain, base: { type: "nat", hook, priority }, rules });
+  const base =
+    (type: "filter" | "nat"): DeclareBase =>
+    (chain, hook, priority, rules) =>
+      declareChain(table, { chain, base: { type, hook, priority }, rules });
+  const [filter, nat] = [base("filter"), base("nat")];
+  declareFilters(filter, table, options, inUse);
   const toServices = [...limitRules(options, inUse), ...TO_SERVICES];
   nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, toServices);
-  nat(ChainName.natOutput, Hook.output, Priority.dstnat, [...declareLocalhost(table, options, inUse), ...toServices]);
+  const { routed, received } = localhostRules(options.family, options.localhost);
+  filter(ChainName.localhostPrerouting, Hook.prerouting, Priority.dstnat + 10, routed);
+  // Behind firewalls: many drop what comes to a loopback address from elsewhere.
+  filter(ChainName.localhostInput, Hook.input, Priority.srcnat + 10, received);
+  const toNodePorts = toLocalhostNodePorts(table, options, inUse);
+  nat(ChainName.natOutput, Hook.output, Priority.dstnat, [...toNodePorts, ...toServices]);
   nat(ChainName.natPostrouting, Hook.postrouting, Priority.srcnat, postroutingRules(options.masqueradeBit));
 }
 
-/** Returns the rules that lead to node ports on loopback. */
-function declareLocalhost(table: TableDeclarations, options: SkeletonOptions, inUse: InUse): Rule[] {
-  const { family, localhost, masqueradeBit } = options;
-  declareAnswers(table, family, localhost);
+type DeclareBase = (chain: string, hook: number, priority: number, rules: readonly Rule[]) => void;
+
+/** A chain without rules is not there: the hook of a base chain alone costs every packet. */
+function declareChain(table: TableDeclarations, spec: ChainSpec): void {
+  if (spec.rules.length === 0) table.removeChain(spec.chain);
+  else table.chain(spec);
+}
+
+/** Declares a chain for packets that match; returns what leads there. */
+function apart(table: TableDeclarations, chain: string, match: Statement, rules: readonly Rule[]): Rule[] {
+  declareChain(table, { chain, rules });
+  return rules.length === 0 ? [] : [rule(match, jump(chain))];
+}
+
+/** From this node alone: what comes in by a wire for a loopback address is no one's. Masqueraded, whichever list it draws from. */
+function toLocalhostNodePorts(table: TableDeclarations, options: SkeletonOptions, inUse: InUse): Rule[] {
+  const { localhost, masqueradeBit } = options;
   const chain = ChainName.localhostNodePorts;
   if (localhost === undefined || !inUse.has("nodePorts")) {
     table.removeChain(chain);
     return [];
   }
-  table.chain({ chain, rules: localhostRules(localhost, masqueradeBit) });
-  return [rule(toLocalhost(localhost), jump(chain))];
+  const found = listOf(OF_NODE_PORTS, "nodePorts");
+  const rules = [
+    rule(found, markForMasquerade(masqueradeBit), sourceForRouting(localhost), dispatch),
+    policyOf(OF_NODE_PORTS),
+  ];
+  // Twice, as TO_SERVICES.
+  return apart(table, chain, toLocalhost(localhost), [...rules, ...rules]);
 }
 
-/** The base chains that judge. One without rules is not there: its hook alone costs every packet. */
-function declareFilters(table: TableDeclarations, options: SkeletonOptions, inUse: InUse): void {
-  const filter = (chain: string, hook: number, priority: number, rules: readonly Rule[]): void => {
-    if (rules.length === 0) table.removeChain(chain);
-    else table.chain({ chain, base: { type: "filter", hook, priority }, rules });
-  };
-  const noEndpointServices = inUse.has("noEndpointServices")
-    ? [rule({ action: "vmap", key: OF_VIPS.key, map: SetName.noEndpointServices })]
-    : [];
-  /** Rules for new connections alone, for which every other packet pays once. */
-  const check = (chain: string, rules: readonly Rule[]): Rule[] => {
-    if (rules.length === 0) {
-      table.removeChain(chain);
-      return [];
-    }
-    table.chain({ chain, rules });
-    return [rule(stateNew, jump(chain))];
-  };
-
-  const firewall = inUse.has("firewallIPs")
-    ? [rule(stateNew, { action: "vmap", key: OF_VIPS.key, map: SetName.firewallIPs })]
-    : [];
+/** The base chains that judge. Rules for new connections alone stand apart: every other packet pays for them once. */
+function declareFilters(filter: DeclareBase, table: TableDeclarations, options: SkeletonOptions, inUse: InUse): void {
+  const { family, localhost } = options;
+  const { martians, following } = localhostRules(family, localhost);
+  const onDemand = (role: OnDemandRole, ...rules: readonly Rule[]): readonly Rule[] => (inUse.has(role) ? rules : []);
+  const noEndpointServices = onDemand("noEndpointServices", rule(verdictOf(OF_VIPS.key, SetName.noEndpointServices)));
+  const firewall = onDemand("firewallIPs", rule(stateNew, verdictOf(OF_VIPS.key, SetName.firewallIPs)));
   const resets = resetRules(options, inUse);
   const early = Priority.dstnat - 10;
-  const { family, localhost } = options;
   const atPrerouting = options.rejectInPrerouting !== false ? [...firewall, ...resets] : firewall;
-  filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, [
-    ...martianRules(family, localhost),
-    ...atPrerouting,
-  ]);
-  filter(ChainName.filterOutputPreDnat, Hook.output, early, [
-    ...followingRules(family, localhost),
-    ...firewall,
-    ...resets,
-    ...localhostResets(options, inUse),
-  ]);
-  const noEndpoint: Statement = { action: "vmap", key: OF_NODE_PORTS.key, map: SetName.noEndpointNodePorts };
-  const noEndpointNodePorts = inUse.has("noEndpointNodePorts")
-    ? [
-        rule(...nodePortMatch(options, true), noEndpoint),
-        ...(localhost === undefined ? [] : [rule(toLocalhost(localhost), noEndpoint)]),
-      ]
-    : [];
-  const toNode = check(ChainName.nodeCheck, [...noEndpointNodePorts, ...noEndpointServices]);
+  filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, [...martians, ...atPrerouting]);
+  const localhostResets =
+    localhost === undefined ? [] : onDemand("resetNodePorts", resetTo(OF_NODE_PORTS, toLocalhost(localhost)));
+  const atOutput = [...following, ...firewall, ...resets, ...localhostResets];
+  filter(ChainName.filterOutputPreDnat, Hook.output, early, atOutput);
+  const noEndpoint = verdictOf(OF_NODE_PORTS.key, SetName.noEndpointNodePorts);
+  const noEndpointNodePorts = onDemand(
+    "noEndpointNodePorts",
+    rule(...nodePortMatch(options, true), noEndpoint),
+    ...(localhost === undefined ? [] : [rule(toLocalhost(localhost), noEndpoint)]),
+  );
+  const toNode = apart(table, ChainName.nodeCheck, stateNew, [...noEndpointNodePorts, ...noEndpointServices]);
   filter(ChainName.filterInput, Hook.input, Priority.filter, toNode);
-  const further = check(ChainName.serviceCheck, [...noEndpointServices, ...clusterIPRules(options)]);
+  const further = apart(table, ChainName.serviceCheck, stateNew, [...noEndpointServices, ...clusterIPRules(options)]);
   filter(ChainName.filterForward, Hook.forward, Priority.filter, further);
   filter(ChainName.filterOutput, Hook.output, Priority.filter, further);
 }
