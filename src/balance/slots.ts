@@ -117,11 +117,11 @@ export function shareSlots(
 function wholeShares(shares: readonly number[], hashes: Int32Array): number[] {
   const whole = shares.map(Math.floor);
   const left = Math.round(sum(shares) - sum(whole));
-  const rest = (i: number): number => shares[i] - whole[i];
-  const byRest = Array.from(shares.keys()).sort((a, b) => rest(b) - rest(a) || hashes[a] - hashes[b]);
-  for (const i of byRest.slice(0, left)) whole[i]++;
+  const byMost = (of: (i: number) => number): number[] =>
+    Array.from(shares.keys()).sort((a, b) => of(b) - of(a) || hashes[a] - hashes[b]);
+  for (const i of byMost((i) => shares[i] - whole[i]).slice(0, left)) whole[i]++;
   // Those that have most give.
-  const byCount = Array.from(shares.keys()).sort((a, b) => whole[b] - whole[a] || hashes[a] - hashes[b]);
+  const byCount = byMost((i) => whole[i]);
   let at = 0;
   for (let i = 0; i < shares.length; i++) {
     if (shares[i] === 0 || whole[i] > 0) continue;

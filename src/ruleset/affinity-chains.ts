@@ -5,14 +5,14 @@
  */
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView } from "../model/types.js";
-import type { Field, Rule, Statement } from "../table/index.js";
+import type { Field, Rule, Statement, TableDeclarations } from "../table/index.js";
 import { stickyList } from "./list-values.js";
 import { ChainName, drawChainName, ownComment, ownNames } from "./names.js";
 import type { OwnChainOptions, OwnObject } from "./own-chains.js";
 import type { ServicePortState } from "./service.js";
 import { addressType } from "./sets.js";
 import { goto, jump, markForMasquerade, rule } from "./statements.js";
-import { numberOf, type Sticky, usesList } from "./sticky-numbers.js";
+import { LIST_KINDS, NUMBERED, numberOf, type Sticky, usesList } from "./sticky-numbers.js";
 
 /**
  * Clients that a service port remembers: spoofed ones can make it no more. A multiple of 65,536 on purpose: the kernel reserves buckets
@@ -27,28 +27,27 @@ export function affinityObjects(state: ServicePortState): OwnObject[] {
   const { view, sticky } = state;
   if (sticky === undefined) return [];
   const { clients, remember, draw: drawing } = ownNames(view);
-  const ofClients = { dynamic: true, timeoutMs: 0, size: MAX_CLIENTS } as const;
-  const objects: OwnObject[] = [
-    { kind: "set", name: clients, spec: ({ family }) => ({ key: [addressType(family), "classid"], ...ofClients }) },
-  ];
-  for (const kind of ["cluster", "local"] as const) {
+  const declareClients = (table: TableDeclarations, { family }: OwnChainOptions): void => {
+    const key = [addressType(family), "classid"] as const;
+    table.set({ set: clients, key, dynamic: true, timeoutMs: 0, size: MAX_CLIENTS });
+  };
+  const objects: OwnObject[] = [{ kind: "set", name: clients, declare: declareClients }];
+  const add = (chain: string, rules: (options: OwnChainOptions) => readonly Rule[], comment = {}): void => {
+    const declare: OwnObject["declare"] = (table, options) => table.chain({ chain, rules: rules(options), ...comment });
+    objects.push({ kind: "chain", name: chain, declare });
+  };
+  for (const kind of LIST_KINDS) {
     if (state[kind].length === 0 || !usesList(view, kind)) continue;
     const list = stickyList(kind, sticky.list);
-    const rewrite = kind === "cluster" ? ChainName.stickyCluster : ChainName.stickyLocal;
     const known = (): Rule[] => knownRules(sticky, state[kind], clients, remember[kind]);
-    objects.push(
-      { kind: "chain", name: remember[kind], rules: () => rememberRules(list, view, clients, rewrite) },
-      {
-        kind: "chain",
-        name: drawing[kind],
-        rules: () => [...known(), draw(list, state[kind].length), rule(goto(remember[kind]))],
-        comment: ownComment(view),
-      },
+    add(remember[kind], () => rememberRules(list, view, clients, ChainName[NUMBERED[kind]]));
+    add(
+      drawing[kind],
+      () => [...known(), draw(list, state[kind].length), rule(goto(remember[kind]))],
+      ownComment(view),
     );
     if (kind === "cluster" && !view.externalPolicyLocal) {
-      const toList = rule(goto(drawing.cluster));
-      const rules = (options: OwnChainOptions): Rule[] => [rule(markForMasquerade(options.masqueradeBit)), toList];
-      objects.push({ kind: "chain", name: drawing.masq, rules });
+      add(drawing.masq, ({ masqueradeBit }) => [rule(markForMasquerade(masqueradeBit)), rule(goto(drawing.cluster))]);
     }
   }
   return objects;

@@ -19,31 +19,28 @@ function elementId(set: string, key: Uint8Array): string {
   return `${set} ${Buffer.from(key.buffer, key.byteOffset, key.byteLength).toString("latin1")}`;
 }
 
-/** The owners of faulty objects, found in one walk over the services however many faults there are. */
-export class FaultOwners {
-  readonly #expander: ServiceExpander;
-  /** By chain or set, and by element: undefined until the owner is found. */
-  readonly #owners = new Map<string, string | undefined>();
-  readonly #sets = new Set<string>();
+/** The element, if it is about one, and the chain or set. */
+function idsOf({ set, key, chain }: FaultyObject): string[] {
+  const element = set === undefined || key === undefined ? [] : [elementId(set, key)];
+  return [...element, chain ?? set ?? ""];
+}
 
-  constructor(faults: readonly FaultyObject[], expander: ServiceExpander) {
-    this.#expander = expander;
-    for (const { set, key, chain } of faults) {
-      const name = chain ?? set;
-      if (name !== undefined) this.#owners.set(name, undefined);
-      if (set === undefined || key === undefined) continue;
-      this.#owners.set(elementId(set, key), undefined);
-      this.#sets.add(set);
-    }
-  }
-
-  /** The first service that is found to have an object is its owner. */
-  look(service: string, ports: readonly ServicePortState[]): void {
+/** The first service that is found to have an object is its owner. One walk over the services, however many faults there are. */
+export function attribute(
+  faults: readonly FaultyObject[],
+  services: Iterable<readonly [service: string, ports: readonly ServicePortState[]]>,
+  expander: ServiceExpander,
+  family: IpFamily,
+): Attribution[] {
+  const unowned = new Set(faults.flatMap(idsOf));
+  const sets = new Set(faults.flatMap(({ set, key }) => (key === undefined ? [] : [set])));
+  const owners = new Map<string, string>();
+  for (const [service, ports] of services) {
     const found = (id: string): void => {
-      if (this.#owners.has(id) && this.#owners.get(id) === undefined) this.#owners.set(id, service);
+      if (unowned.delete(id)) owners.set(id, service);
     };
     const element = ({ spec: { set } }: ElementSet, key: Uint8Array): void => {
-      if (this.#sets.has(set)) found(elementId(set, key));
+      if (sets.has(set)) found(elementId(set, key));
     };
     const to: Expansion = {
       element,
@@ -55,18 +52,18 @@ export class FaultOwners {
     };
     for (const port of ports) {
       for (const { name } of ownObjects(port)) found(name);
-      if (this.#sets.size > 0) this.#expander.expand(port, to);
+      if (sets.size > 0) expander.expand(port, to);
     }
   }
-
-  of({ set, key, chain }: FaultyObject): string | undefined {
-    const byKey = set === undefined || key === undefined ? undefined : this.#owners.get(elementId(set, key));
-    return byKey ?? this.#owners.get(chain ?? set ?? "");
-  }
+  return faults.map((fault) => {
+    const owner = idsOf(fault).find((id) => owners.has(id));
+    const what = describeFault(fault, family);
+    return owner === undefined ? { what } : { service: owners.get(owner)!, what };
+  });
 }
 
 /** "element 10.96.0.1:80/TCP of service-ips: ENOMEM (text)". */
-export function describeFault(fault: FaultyObject, family: IpFamily): string {
+function describeFault(fault: FaultyObject, family: IpFamily): string {
   const why = `${fault.errno}${fault.text === undefined ? "" : ` (${fault.text})`}`;
   if (fault.set !== undefined && fault.key !== undefined) {
     const key = SERVICE_KEYED.test(fault.set)

@@ -9,7 +9,7 @@ import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { forEachAddress, placesOf, type ServicePortState } from "./service.js";
 import type { ElementSets, ServiceCounters } from "./sets.js";
-import { numberOf } from "./sticky-numbers.js";
+import { LIST_KINDS, NUMBERED, numberOf } from "./sticky-numbers.js";
 
 /** Since the elements came; as of the last reading. */
 export interface PortConnections {
@@ -59,8 +59,9 @@ function connectionsOfEndpoints(state: ServicePortState, sets: ElementSets, keys
     }
   };
   if (sticky !== undefined) {
-    add(state.cluster, (index) => sets.stickyCluster.count(packNumber(numberOf(sticky, state.cluster, index))));
-    add(state.local, (index) => sets.stickyLocal.count(packNumber(numberOf(sticky, state.local, index))));
+    for (const kind of LIST_KINDS) {
+      add(state[kind], (index) => sets[NUMBERED[kind]].count(packNumber(numberOf(sticky, state[kind], index))));
+    }
     return counted;
   }
   const [cluster, local] = [placesOf(state, "cluster"), placesOf(state, "local")];

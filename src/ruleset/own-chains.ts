@@ -1,7 +1,7 @@
 /** What a service port declares for itself, for the two rare things that constant rules cannot do: source ranges, and ClientIP affinity. */
 import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { ServicePortView, SharedGuard } from "../model/types.js";
-import type { ChainSpec, Rule, SetSpec } from "../table/index.js";
+import type { Rule, TableDeclarations } from "../table/index.js";
 import { affinityObjects } from "./affinity-chains.js";
 import { ownComment, ownNames } from "./names.js";
 import type { ServicePortState } from "./service.js";
@@ -11,14 +11,11 @@ import { drop, rule } from "./statements.js";
 export type OwnChainOptions = Pick<SkeletonOptions, "family" | "masqueradeBit" | "nodeIP">;
 
 /** A chain or set of a service port's own; what is in it is not made unless it is declared. */
-export type OwnObject = { readonly name: string } & (
-  | {
-      readonly kind: "chain";
-      readonly rules: (options: OwnChainOptions) => readonly Rule[];
-      readonly comment?: Pick<ChainSpec, "comment">;
-    }
-  | { readonly kind: "set"; readonly spec: (options: OwnChainOptions) => Omit<SetSpec, "set"> }
-);
+export interface OwnObject {
+  readonly kind: "chain" | "set";
+  readonly name: string;
+  readonly declare: (table: TableDeclarations, options: OwnChainOptions) => void;
+}
 
 type Guard = SharedGuard["sources"][number];
 
@@ -36,11 +33,11 @@ function firewalls(view: ServicePortView): OwnObject[] {
   const { sourceRanges, loadBalancerIPs, guards = [] } = view;
   const names = ownNames(view);
   const own = sourceRanges === undefined || loadBalancerIPs.length === 0 ? [] : [{ sourceRanges, loadBalancerIPs }];
-  const firewall = (name: string, all: readonly Guard[]): OwnObject => ({
+  const firewall = (chain: string, all: readonly Guard[]): OwnObject => ({
     kind: "chain",
-    name,
-    rules: ({ nodeIP }) => all.map((guard) => firewallRule(guard, nodeIP)),
-    comment: ownComment(view),
+    name: chain,
+    declare: (table, { nodeIP }) =>
+      table.chain({ chain, rules: all.map((guard) => firewallRule(guard, nodeIP)), ...ownComment(view) }),
   });
   const shared = guards.map(({ address, sources }) => {
     const mine = loadBalancerIPs.includes(address) ? own : [];

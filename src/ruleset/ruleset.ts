@@ -19,7 +19,7 @@ import { connectionsOf, type PortConnections } from "./connection-counts.js";
 import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limits.js";
 import { StickyNumbers } from "./sticky-numbers.js";
-import { type Attribution, describeFault, FaultOwners } from "./attribution.js";
+import { attribute, type Attribution } from "./attribution.js";
 import { KeyPacker, packNumber, type ServiceClaim, type ServiceKey, unpackNumber, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
@@ -27,7 +27,7 @@ import { RulesOnDemand } from "./on-demand.js";
 import { ownObjects } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
 import { declareSets, type ElementSets, OF_NODE_PORTS, OF_VIPS, type ServiceCounters } from "./sets.js";
-import { declareSkeleton, type RulesetOptions } from "./skeleton.js";
+import { declareSkeleton, type RulesetOptions, type SkeletonOptions } from "./skeleton.js";
 
 export type { RulesetOptions };
 
@@ -61,11 +61,10 @@ export class FamilyRuleset {
   readonly #draws: DrawChains;
   readonly #limits: LimitChains;
   readonly #onDemand: RulesOnDemand;
-  readonly #deferring: ReadonlySet<ElementSet>;
   readonly #counters: ServiceCounters;
   readonly #onCarried: () => void;
   readonly #slots = new SlotAssigner();
-  #options: RulesetOptions;
+  #options: SkeletonOptions;
 
   constructor(
     table: TableDeclarations,
@@ -77,7 +76,7 @@ export class FamilyRuleset {
     this.family = family;
     this.#table = table;
     this.#keys = new KeyPacker(family);
-    this.#options = options;
+    this.#options = { ...options, family };
     this.#counters = options.counters ?? "off";
     this.#sets = declareSets(table, family, {
       counters: this.#counters,
@@ -88,17 +87,14 @@ export class FamilyRuleset {
     this.#onDemand = new RulesOnDemand(this.#sets, () => this.#declare());
     this.#declare();
     this.#draws = new DrawChains(table, this.#sets.dispatch, options.masqueradeBit);
-    // What packets that are under way look up after what they found in the former state.
-    const { endpoints, nodePortEndpoints, hairpin, stickyDraws } = this.#sets;
-    this.#deferring = new Set([...endpoints, nodePortEndpoints, hairpin, stickyDraws]);
-    this.#expander = new ServiceExpander(this.#sets, this.#keys, (verdict) => table.verdictId(verdict));
+    this.#expander = new ServiceExpander(table, this.#sets, this.#keys);
     this.#sticky = new StickyNumbers(this.#sets, this.#keys, firstNumber);
     this.#replaceNodePortIPs();
   }
 
   /** Takes other options over; services that depend on them are declared again. */
   setOptions(options: RulesetOptions): void {
-    this.#options = options;
+    this.#options = { ...options, family: this.family };
     this.#declare();
     this.#replaceNodePortIPs();
     for (const state of this.#ports.values()) this.#declareOwn(state);
@@ -179,11 +175,7 @@ export class FamilyRuleset {
   }
 
   #declareOwn(state: ServiceState): void {
-    for (const object of state.flatMap((port) => ownObjects(port))) {
-      const options = { ...this.#options, family: this.family };
-      if (object.kind === "set") this.#table.set({ set: object.name, ...object.spec(options) });
-      else this.#table.chain({ ...object.comment, chain: object.name, rules: object.rules(options) });
-    }
+    for (const object of state.flatMap(ownObjects)) object.declare(this.#table, this.#options);
   }
 
   #removeOwn(before: ServiceState, after: ServiceState): void {
@@ -265,20 +257,13 @@ export class FamilyRuleset {
     faults: readonly FaultyObject[],
     former: Iterable<readonly [service: string, state: ServiceState]> = [],
   ): Attribution[] {
-    const owners = new FaultOwners(faults, this.#expander);
-    for (const [service, ports] of this.#ports) owners.look(service, ports);
-    for (const [service, state] of former) owners.look(service, state);
-    return faults.map((fault) => {
-      const service = owners.of(fault);
-      const what = describeFault(fault, this.family);
-      return service === undefined ? { what } : { service, what };
-    });
+    return attribute(faults, [...this.#ports, ...former], this.#expander, this.family);
   }
 
   #declare(): void {
     const nets = this.#sets.serviceCIDRs.nets();
     const serviceCIDR = nets.length === 1 && !nets[0].includes("-") ? { serviceCIDR: nets[0] } : {};
-    declareSkeleton(this.#table, { ...this.#options, family: this.family, ...serviceCIDR }, this.#onDemand.inUse);
+    declareSkeleton(this.#table, { ...this.#options, ...serviceCIDR }, this.#onDemand.inUse);
   }
 
   #replaceNodePortIPs(): void {
@@ -345,7 +330,7 @@ export class FamilyRuleset {
    * endpoint of this node asks at postrouting whether it came from there: unmasqueraded it would be dropped, and its connection with it.
    */
   readonly #removing: Expansion = {
-    element: (set, key) => set.release(key, this.#deferring.has(set)),
+    element: (set, key) => set.release(key, set.spec.deferLeftovers === true),
     endpoints: (set, key, base, { length }) => set.releaseList(key.service, base, length, true),
     list: (value) => this.#draws.release(value),
     limits: (limits) => this.#limits.release(limits),

@@ -7,7 +7,7 @@ import type { EndpointList } from "../model/endpoints.js";
 import type { Verdict } from "../kernel/types.js";
 import type { Limits } from "../model/limits.js";
 import type { ServicePortView } from "../model/types.js";
-import type { ElementSet } from "../table/index.js";
+import type { ElementSet, TableDeclarations } from "../table/index.js";
 import { limitChain, type PortLimits } from "./limits.js";
 import { expandSticky, type Sticky } from "./sticky-numbers.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
@@ -45,11 +45,11 @@ export interface Expansion {
 export class ServiceExpander {
   readonly #sets: ElementSets;
   readonly #keys: KeyPacker;
-  readonly #verdictId: (verdict: Verdict) => number;
+  readonly #table: TableDeclarations;
 
   /** @param sets those for limits are there once an Expansion's `limits` has been told of limits. */
-  constructor(sets: ElementSets, keys: KeyPacker, verdictId: (verdict: Verdict) => number) {
-    this.#verdictId = verdictId;
+  constructor(table: TableDeclarations, sets: ElementSets, keys: KeyPacker) {
+    this.#table = table;
     this.#sets = sets;
     this.#keys = keys;
   }
@@ -63,10 +63,8 @@ export class ServiceExpander {
       if (isExternal && view.externalPolicyLocal) this.#serveLocally(state, key, roles, to);
       else this.#serve(state, key, roles, kindOf(view, isExternal), to);
     });
-    for (const address of guarded(view)) {
-      const names = ownNames(view);
-      const isShared = view.guards?.some((guard) => guard.address === address) === true;
-      const verdict = this.#goto(isShared ? names.sharedFirewall(address) : names.firewall);
+    for (const [address, chain] of firewallChains(view)) {
+      const verdict = this.#verdict({ verdict: "goto", chain });
       to.element(this.#sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, verdict);
     }
     if (view.resetRemovedEndpoints) {
@@ -102,7 +100,7 @@ export class ServiceExpander {
     to.limits(limits);
     // A state that was left may outlive the maps.
     if (this.#sets.limits === undefined) return;
-    to.element(this.#sets.limits, packNumber(number), this.#jump(limitChain(limits)));
+    to.element(this.#sets.limits, packNumber(number), this.#verdict({ verdict: "jump", chain: limitChain(limits) }));
     forEachAddress(view, this.#keys, (key, { limited }, isExternal) => {
       const map = this.#sets[limited];
       const isServed =
@@ -124,7 +122,8 @@ export class ServiceExpander {
     if (state.sticky !== undefined) {
       const value = stickyList(kind, state.sticky.list);
       to.element(into, key.service, packNumber(value));
-      to.element(this.#sets.dispatch, packNumber(value), this.#goto(ownNames(state.view).draw[kind]));
+      const verdict = this.#verdict({ verdict: "goto", chain: ownNames(state.view).draw[kind] });
+      to.element(this.#sets.dispatch, packNumber(value), verdict);
       return;
     }
     const list = placesOf(state, kind);
@@ -139,15 +138,11 @@ export class ServiceExpander {
   }
 
   #refusal(view: ServicePortView): Uint8Array {
-    return view.hasAnyEndpoint ? packNumber(this.#verdictId({ verdict: "drop" })) : this.#goto(ChainName.reject);
+    return this.#verdict(view.hasAnyEndpoint ? { verdict: "drop" } : { verdict: "goto", chain: ChainName.reject });
   }
 
-  #goto(chain: string): Uint8Array {
-    return packNumber(this.#verdictId({ verdict: "goto", chain }));
-  }
-
-  #jump(chain: string): Uint8Array {
-    return packNumber(this.#verdictId({ verdict: "jump", chain }));
+  #verdict(verdict: Verdict): Uint8Array {
+    return packNumber(this.#table.verdictId(verdict));
   }
 
   /** Only an endpoint on this node can send a packet that comes back to itself through this table. */
@@ -187,10 +182,15 @@ export function placesOf(state: ServicePortState, kind: DrawKind): EndpointList 
   return state.slots === undefined ? list : list.pick(state.slots[kind === "local" ? "local" : "cluster"].slots);
 }
 
-const NONE: readonly string[] = Object.freeze([]);
+const NONE: readonly (readonly [string, string])[] = Object.freeze([]);
 
-function guarded({ sourceRanges, loadBalancerIPs, guards }: ServicePortView): readonly string[] {
-  const own = sourceRanges === undefined ? NONE : loadBalancerIPs;
-  if (guards === undefined) return own;
-  return [...new Set([...own, ...guards.map(({ address }) => address)])];
+/** By each address that is guarded. */
+function firewallChains(view: ServicePortView): Iterable<readonly [address: string, chain: string]> {
+  const { sourceRanges, loadBalancerIPs, guards } = view;
+  if (sourceRanges === undefined && guards === undefined) return NONE;
+  const names = ownNames(view);
+  const own = sourceRanges === undefined ? [] : loadBalancerIPs;
+  const chains = new Map(own.map((address) => [address, names.firewall]));
+  for (const { address } of guards ?? []) chains.set(address, names.sharedFirewall(address));
+  return chains;
 }

@@ -19,7 +19,7 @@ export type ElementSets = Readonly<Record<ConstantRole, ElementSet>> &
   Partial<Record<LimitRole, ElementSet | undefined>> & { readonly endpoints: readonly ElementSet[] };
 
 /** What is counted, and who keeps what the maps of services cannot (connection-counts.ts). */
-interface Counting extends Pick<Counters, "missed" | "gone"> {
+interface Counting extends Required<Pick<Counters, "missed" | "gone">> {
   readonly counters: ServiceCounters;
 }
 
@@ -79,14 +79,14 @@ function carriesCount(before: Uint8Array, after: Uint8Array): boolean {
 
 export function setSpecs(
   family: IpFamily,
-  { counters, missed, gone }: Counting = { counters: "off" },
+  { counters, missed, gone }: Counting,
 ): Readonly<Record<ConstantRole | "endpoints", Spec> & Partial<Record<CarriedRole, Spec>>> {
   const address = addressType(family);
   const service = serviceKey(family);
   const nodePort = NODE_PORT_KEY;
-  const carrying = { carries: carriesCount, ...(missed && { missed }) };
+  const carrying = { carries: carriesCount, missed };
   const ofLists = counters === "off" ? {} : { counters: carrying };
-  const ofServices = counters === "off" ? {} : { counters: { ...carrying, ...(gone && { gone }) } };
+  const ofServices = counters === "off" ? {} : { counters: { ...carrying, gone } };
   /** An element that has another endpoint begins anew. */
   const ofEndpoints = counters === "endpoint" ? { counters: { carries: () => false } } : {};
   /** No packet looks here. */

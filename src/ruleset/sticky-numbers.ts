@@ -13,7 +13,7 @@
  * The last look-up is by the number, so that it is still the packet's priority after DNAT; postrouting takes it off.
  */
 import { randomInt } from "node:crypto";
-import { arrange, assignIndices } from "../balance/index.js";
+import { arrange, assignIndices, endpointsOf, type ListKind } from "../balance/index.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/index.js";
@@ -30,11 +30,13 @@ export interface Sticky {
   readonly endpoints: ReadonlyMap<number | string, number>;
 }
 
-const KINDS = ["cluster", "local"] as const;
-type Kind = (typeof KINDS)[number];
+export const LIST_KINDS: readonly ListKind[] = ["cluster", "local"];
+
+/** Of each list, the map of its endpoints by their numbers, and the chain that looks there. */
+export const NUMBERED = { cluster: "stickyCluster", local: "stickyLocal" } as const;
 
 /** Whether packets to any address of the service port draw from this list. */
-export function usesList(view: ServicePortView, kind: Kind): boolean {
+export function usesList(view: ServicePortView, kind: ListKind): boolean {
   const external = view.externalIPs.length + view.loadBalancerIPs.length > 0 || view.nodePort !== 0;
   return kind === "cluster"
     ? (!view.internalPolicyLocal && view.clusterIP !== undefined) || external
@@ -52,21 +54,17 @@ function drawList(count: number): number {
   return packList({ kind: "sticky", count, shard: 0, nodePort: false });
 }
 
-function numbered(sets: ElementSets, kind: Kind): ElementSet {
-  return kind === "cluster" ? sets.stickyCluster : sets.stickyLocal;
-}
-
 /** Tells `to` what the maps of all service ports hold of this one. */
 export function expandSticky(state: ServicePortState, sets: ElementSets, keys: KeyPacker, to: Expansion): void {
   const { view, sticky } = state;
   if (sticky === undefined) return;
-  for (const kind of KINDS) {
+  for (const kind of LIST_KINDS) {
     const endpoints = state[kind];
     if (endpoints.length === 0 || !usesList(view, kind)) continue;
     const list = stickyList(kind, sticky.list);
     to.list(drawList(endpoints.length));
     to.list(drawList(1));
-    const set = numbered(sets, kind);
+    const set = sets[NUMBERED[kind]];
     const { buffer } = keys.endpoints(endpoints);
     for (let index = 0; index < endpoints.length; index++) {
       const number = numberOf(sticky, endpoints, index);
@@ -94,12 +92,11 @@ export class StickyNumbers {
     const list = before?.sticky?.list ?? this.#list(view, taken);
     taken.add(list);
     const inKernel = new Map<number | string, number>();
-    const order = (kind: Kind, desired: EndpointList): EndpointList =>
+    const order = (kind: ListKind): EndpointList =>
       before?.sticky === undefined
-        ? this.#inKernel(list, kind, desired, inKernel)
-        : assignIndices(before[kind], desired);
-    const cluster = order("cluster", view.clusterEndpoints);
-    const local = order("local", view.localEndpoints);
+        ? this.#inKernel(list, kind, endpointsOf(view, kind), inKernel)
+        : assignIndices(before[kind], endpointsOf(view, kind));
+    const [cluster, local] = [order("cluster"), order("local")];
     const known = before?.sticky?.endpoints ?? inKernel;
     const endpoints = new Map<number | string, number>();
     for (const ordered of [cluster, local]) {
@@ -115,21 +112,21 @@ export class StickyNumbers {
   #list(view: ServicePortView, taken: ReadonlySet<number>): number {
     const { stickyDraws } = this.#sets;
     const free = (list: number): boolean =>
-      !taken.has(list) && KINDS.every((kind) => !stickyDraws.has(packNumbers(stickyList(kind, list), 0)));
+      !taken.has(list) && LIST_KINDS.every((kind) => !stickyDraws.has(packNumbers(stickyList(kind, list), 0)));
     let list = portHash(view) % STICKY_NUMBERS;
     while (!free(list)) list = (list + 1) % STICKY_NUMBERS;
     return list;
   }
 
   /** As the kernel's table, perhaps written by an earlier run, has them in order; adds their numbers to `known`. */
-  #inKernel(list: number, kind: Kind, desired: EndpointList, known: Map<number | string, number>): EndpointList {
+  #inKernel(list: number, kind: ListKind, desired: EndpointList, known: Map<number | string, number>): EndpointList {
     const indexOf = this.#keys.finder(desired);
     const stood: number[] = [];
     for (;;) {
       const drawn = this.#sets.stickyDraws.kernelValue(packNumbers(stickyList(kind, list), stood.length));
       if (drawn === undefined) return arrange(stood, desired);
       const number = unpackNumber(drawn);
-      const index = indexOf(numbered(this.#sets, kind).kernelValue(packNumber(number)));
+      const index = indexOf(this.#sets[NUMBERED[kind]].kernelValue(packNumber(number)));
       stood.push(index);
       if (index >= 0) known.set(desired.id(index), number);
     }
@@ -141,7 +138,7 @@ export class StickyNumbers {
       const number = ENDPOINT_NUMBERS.value + this.#last;
       const isUsed = (set: ElementSet): boolean =>
         set.has(packNumber(number)) || set.kernelValue(packNumber(number)) !== undefined;
-      if (!KINDS.some((kind) => isUsed(numbered(this.#sets, kind)))) return number;
+      if (!LIST_KINDS.some((kind) => isUsed(this.#sets[NUMBERED[kind]]))) return number;
     }
   }
 }
