@@ -20,7 +20,7 @@ import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limits.js";
 import { StickyNumbers } from "./sticky-numbers.js";
 import { attribute, type Attribution } from "./attribution.js";
-import { KeyPacker, packNumber, type ServiceClaim, type ServiceKey, unpackNumber, unpackServiceKey } from "./keys.js";
+import { KeyPacker, packNumber, type ServiceClaim, unpackNumber, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { RulesOnDemand } from "./on-demand.js";
@@ -33,13 +33,6 @@ export type { RulesetOptions };
 
 /** What a service has in the table, to come back to. */
 export type ServiceState = readonly ServicePortState[];
-
-/** Valid until the next key is packed. */
-interface KernelList {
-  readonly set: ElementSet;
-  readonly key: ServiceKey;
-  readonly base: number;
-}
 
 const NOTHING: ServiceState = Object.freeze([]);
 
@@ -119,7 +112,7 @@ export class FamilyRuleset {
    * nothing has changed.
    */
   update(service: string, views: readonly ServicePortView[]): void {
-    const before = this.#ports.get(service) ?? NOTHING;
+    const before = this.state(service);
     let lists: Set<number> | undefined;
     const states: ServicePortState[] = [];
     for (const view of views) {
@@ -154,7 +147,7 @@ export class FamilyRuleset {
 
   /** Declares of the service exactly what `state` once said, endpoint by endpoint. */
   restore(service: string, state: ServiceState): void {
-    this.#replace(service, state, this.#ports.get(service) ?? NOTHING);
+    this.#replace(service, state, this.state(service));
   }
 
   #replace(service: string, after: ServiceState, before: ServiceState): void {
@@ -181,9 +174,9 @@ export class FamilyRuleset {
   #removeOwn(before: ServiceState, after: ServiceState): void {
     const removed = before.flatMap(ownObjects);
     if (removed.length === 0) return;
-    const kept = new Set(after.flatMap(ownObjects).map(({ kind, name }) => `${kind} ${name}`));
+    const kept = new Set(after.flatMap(ownObjects).map(({ name }) => name));
     for (const { kind, name } of removed) {
-      if (kept.has(`${kind} ${name}`)) continue;
+      if (kept.has(name)) continue;
       if (kind === "chain") this.#table.removeChain(name);
       else this.#table.removeSet(name);
     }
@@ -238,8 +231,7 @@ export class FamilyRuleset {
   /** What the service's ports have counted, as of the last reading of the table's counters; empty: nothing is counted. */
   connections(service: string): PortConnections[] {
     if (this.#counters === "off") return [];
-    const ports = this.#ports.get(service) ?? NOTHING;
-    return ports.map((port) => connectionsOf(port, this.#sets, this.#keys, this.#counters));
+    return this.state(service).map((port) => connectionsOf(port, this.#sets, this.#keys, this.#counters));
   }
 
   /** Drops chains and rules that nothing has needed for `forMs`, by default a while. `now`: ms, monotonic. */
@@ -303,8 +295,8 @@ export class FamilyRuleset {
     };
   }
 
-  /** Where the kernel's table has a list of the view, by the first of its addresses that draws from that. */
-  #kernelList(view: ServicePortView, kind: ListKind): KernelList {
+  /** Where the kernel's table has a list of the view, by the first of its addresses that draws from that. Valid until the next key is packed. */
+  #kernelList(view: ServicePortView, kind: ListKind) {
     const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
     const internal = (kind === "local") === view.internalPolicyLocal ? view.clusterIP : undefined;
     const vip = internal ?? external;

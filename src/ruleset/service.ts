@@ -62,13 +62,11 @@ export class ServiceExpander {
     forEachAddress(view, keys, (key, roles, isExternal) => {
       if (isExternal && view.externalPolicyLocal) this.#serveLocally(state, key, roles, to);
       else this.#serve(state, key, roles, kindOf(view, isExternal), to);
+      if (view.resetRemovedEndpoints) to.element(this.#sets[roles.resets], key.service);
     });
     for (const [address, chain] of firewallChains(view)) {
       const verdict = this.#verdict({ verdict: "goto", chain });
       to.element(this.#sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, verdict);
-    }
-    if (view.resetRemovedEndpoints) {
-      forEachAddress(view, keys, (key, { resets }) => to.element(this.#sets[resets], key.service));
     }
     if (state.limits !== undefined) this.#limit(state, state.limits, to);
     expandSticky(state, this.#sets, keys, to);
