@@ -1,6 +1,6 @@
 /** Fields of keys and data as people write them: "192.0.2.1", "tcp", 443, "eth0"; and as the kernel keeps them. Pure. */
 import { addressBytes, formatAddress } from "../base/ip.js";
-import { FIELD_BYTES, type FieldType, protocolNumber } from "../table/index.js";
+import { FIELD_TYPES, type FieldType, protocolNumber } from "../table/index.js";
 
 /** Transport protocols by the names of /etc/protocols; others by number. */
 export type ProtocolName =
@@ -79,7 +79,8 @@ export class FieldCodec {
     this.#where = where;
     this.#fields = fields;
     const [only] = fields;
-    const length = fields.length === 1 ? FIELD_BYTES[only] : fields.reduce((sum, field) => sum + widthOf(field), 0);
+    const length =
+      fields.length === 1 ? FIELD_TYPES[only].bytes : fields.reduce((sum, field) => sum + widthOf(field), 0);
     this.#bytes = new Uint8Array(length);
     this.#words = new DataView(this.#bytes.buffer);
   }
@@ -111,7 +112,7 @@ export class FieldCodec {
   unpack(bytes: Uint8Array): unknown {
     let at = 0;
     const values = this.#fields.map((field) => {
-      const value = readField(field, bytes.subarray(at, at + FIELD_BYTES[field]));
+      const value = readField(field, bytes.subarray(at, at + FIELD_TYPES[field].bytes));
       at += widthOf(field);
       return value;
     });
@@ -129,7 +130,7 @@ export class FieldCodec {
     switch (field) {
       case "ipv4_addr":
       case "ipv6_addr":
-        return this.#copy(typeof value === "string" ? addressBytes(value) : undefined, FIELD_BYTES[field], at);
+        return this.#copy(typeof value === "string" ? addressBytes(value) : undefined, FIELD_TYPES[field].bytes, at);
       case "inet_proto": {
         const number = protocolOf(value);
         if (number !== undefined) this.#bytes[at] = number;
@@ -146,7 +147,8 @@ export class FieldCodec {
         return this.#writeNumber(typeof value === "string" ? classOf(value) : value, at);
       case "ifname": {
         const name = typeof value === "string" ? Buffer.from(value) : undefined;
-        const fits = name !== undefined && name.length > 0 && name.length < FIELD_BYTES.ifname && !name.includes(0);
+        const fits =
+          name !== undefined && name.length > 0 && name.length < FIELD_TYPES.ifname.bytes && !name.includes(0);
         if (fits) this.#bytes.set(name, at);
         return fits;
       }
@@ -171,7 +173,7 @@ const LITTLE_ENDIAN = new Uint8Array(Uint32Array.of(1).buffer)[0] === 1;
 
 /** In a concatenation every field begins at a multiple of 4 bytes. */
 function widthOf(field: FieldType): number {
-  return Math.ceil(FIELD_BYTES[field] / 4) * 4;
+  return Math.ceil(FIELD_TYPES[field].bytes / 4) * 4;
 }
 
 function isInteger(value: unknown, most: number): value is number {

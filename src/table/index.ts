@@ -1,6 +1,7 @@
 /** The declarative Table: any program can own an nf_tables table with it. The room's only public face. */
 export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
 export { type Features, probeRuleFeatures, type RuleFeatures } from "./quirks.js";
+export { FIELD_TYPES } from "./rules/field-types.js";
 export { printRule } from "./rules/statements.js";
 export { commentData } from "./rules/text.js";
 export * from "./rules/types.js";

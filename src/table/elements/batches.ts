@@ -3,7 +3,7 @@ import { inSlices } from "../../base/time-slice.js";
 import { ElementFlag } from "../../kernel/constants.js";
 import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../../kernel/types.js";
-import { rangeRecords } from "../rules/intervals.js";
+import { rangeElements, rangeOfKey } from "../rules/intervals.js";
 import type { Widths } from "../rules/schema.js";
 import type { SetSpec } from "../rules/types.js";
 import { wordsFor, writeU64 } from "./bytes.js";
@@ -98,8 +98,10 @@ export class BatchWriter {
     const { addRows, deleteRows, deferredRows, otherRows } = this;
     const { keyLen, dataLen } = this.widths;
     const batch = (words: Int32Array<ArrayBuffer>, shape: Shape): ElementBatch => {
-      const packed = { ...shape, bytes: unpadded(words, shape) };
-      return ranges ? rangeElements(packed) : packed;
+      const bytes = unpadded(words, shape);
+      if (!ranges) return { ...shape, bytes };
+      const keys = Array.from({ length: shape.count }, (_, i) => bytes.subarray(i * keyLen, (i + 1) * keyLen));
+      return rangeElements(keys.map(rangeOfKey), keyLen / 2);
     };
     const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
     const counters = this.counters ? { counters: true } : {};
@@ -123,13 +125,6 @@ export class BatchWriter {
     this.#numbers.set(id, this.#used.length);
     return this.#used.push(this.verdicts.get(id)) - 1;
   }
-}
-
-/** A start and its end next to each other, in this order: since Linux 6.18 the kernel wants an end to be deleted right behind its start. */
-function rangeElements({ bytes, count, keyLen }: ElementBatch): ElementBatch {
-  const records = Array.from({ length: count }, (_, i) => rangeRecords(bytes.subarray(i * keyLen, (i + 1) * keyLen)));
-  const all = records.flat();
-  return { count: all.length, keyLen: keyLen / 2, dataLen: 0, flags: true, bytes: Uint8Array.from(Buffer.concat(all)) };
 }
 
 function roomFor(buffer: Int32Array<ArrayBuffer>, length: number): Int32Array<ArrayBuffer> {

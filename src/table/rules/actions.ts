@@ -50,17 +50,6 @@ export function durationText(ms: number): string {
   return ms % 1000 === 0 ? `${ms / 1000}s` : `${ms}ms`;
 }
 
-const log: StatementKind<Of<"log">> = ({ prefix, level, group }) => {
-  if (Buffer.byteLength(prefix) > MAX_LOG_PREFIX_BYTES)
-    throw new RangeError(`a log prefix has at most ${MAX_LOG_PREFIX_BYTES} bytes: ${prefix}`);
-  checkQuotable("log prefix", prefix);
-  if (group !== undefined && level !== undefined) throw new RangeError("a log action has a level or a group, not both");
-  const text = `log prefix "${prefix}"`;
-  if (group !== undefined) return lowered(`${text} group ${group}`, { type: "log", prefix, group });
-  if (level === undefined) return lowered(text, { type: "log", prefix });
-  return lowered(`${text} level ${LOG_LEVELS[level] ?? level}`, { type: "log", prefix, level });
-};
-
 function packetRate({ rate, per, burst = DEFAULT_BURST }: Omit<Of<"limit">, "action">, flags: number): Lowered {
   if (!Number.isSafeInteger(rate) || rate < 1) throw new RangeError(`not a rate: ${rate}`);
   const unit = BigInt(LIMIT_SECONDS[per]);
@@ -79,14 +68,6 @@ function setMeta(key: "mark" | "priority", { exprs, text }: Lowered): Lowered {
 function changeMark(mask: number, xor: number, how: string): Lowered {
   return setMeta("mark", lowered(`meta mark ${how}`, loadMeta("mark"), masked(hostU32(mask), hostU32(xor))));
 }
-
-const setMark: StatementKind<Of<"set-mark">> = (action) => {
-  const { value } = action;
-  const mask = maskOf(action);
-  if (mask === 0xffffffff) return setMeta("mark", lowered(hex(value), immediate(hostU32(value))));
-  const or = value === 0 ? "" : ` | ${hex(value)}`;
-  return changeMark(~mask >>> 0, value, mask === value ? `| ${hex(value)}` : `& ${hex(~mask)}${or}`);
-};
 
 function immediate(data: Uint8Array, dreg = 1): Expr {
   return { type: "immediate", dreg, data };
@@ -121,34 +102,6 @@ function natTo(how: "dnat" | "snat", { address, port, fullyRandom }: Constants, 
   });
 }
 
-/** The look-up's result replaces its key: the address at word 0, the port at the first word behind it. */
-const dnatMap: StatementKind<Of<"dnat-map">> = ({ key, map, data }, context) => {
-  const { exprs, text } = lookUp(context, key, map, 1);
-  const version = context.version ?? versionOfType(context.setSpec?.(map)?.data?.[0]) ?? context.assumed;
-  if (version === undefined)
-    throw new RangeError(
-      `map ${map}: dnat in a table of family ${context.family} needs a map that is declared before the rule`,
-    );
-  const ip = IP_NAME[version];
-  const nat = { type: "nat", natType: NatType.dnat, family: NFPROTO[version], regAddrMin: 1 } as const;
-  if (data === "address") return lowered(`dnat ${context.family === "inet" ? `${ip} ` : ""}to ${text}`, ...exprs, nat);
-  const regProtoMin = register(version === 4 ? 1 : 4);
-  return lowered(`dnat ${ip} addr . port to ${text}`, ...exprs, { ...nat, regProtoMin });
-};
-
-const masquerade: StatementKind<Of<"masquerade">> = ({ ports, random, fullyRandom }) => {
-  const flags = (random === true ? NatFlag.protoRandom : 0) | (fullyRandom === true ? NatFlag.protoRandomFully : 0);
-  const words = [...(random === true ? ["random"] : []), ...(fullyRandom === true ? ["fully-random"] : [])];
-  const how = flags === 0 ? "" : ` ${words.join(",")}`;
-  if (ports === undefined) return lowered(`masquerade${how}`, { type: "masq", ...(flags === 0 ? {} : { flags }) });
-  const range = portRange(ports);
-  const [from, to] = boundsOf(range);
-  const text = `masquerade to :${portText(range)}${how}`;
-  const masq = { type: "masq", regProtoMin: 1, flags: flags | NatFlag.protoSpecified } as const;
-  if (range.from === range.to) return lowered(text, immediate(from), masq);
-  return lowered(text, immediate(from), immediate(to, 2), { ...masq, regProtoMax: 2 });
-};
-
 /** ICMP_UNREACH codes, ICMPV6_UNREACH codes, NFT_REJECT_ICMPX codes. */
 const REJECT_CODES = {
   "port-unreachable": { ip: 3, ip6: 4, inet: 1 },
@@ -157,19 +110,6 @@ const REJECT_CODES = {
 } as const;
 
 const single = (family: Family): "ip" | "ip6" | "inet" => (family === "ip" || family === "ip6" ? family : "inet");
-
-const reject: StatementKind<Of<"reject">> = ({ with: how = "port-unreachable" }, context) => {
-  if (how === "tcp-reset") {
-    const reset = { type: "reject", rejectType: RejectType.tcpReset, code: 0 } as const;
-    return lowered("reject with tcp reset", ...requireL4proto(context, IpProto.tcp), reset);
-  }
-  const family = single(context.family);
-  const rejectType = family === "inet" ? RejectType.icmpxUnreachable : RejectType.icmpUnreachable;
-  const protocol = { ip: "icmp", ip6: "icmpv6", inet: "icmpx" }[family];
-  const type = how === "host-unreachable" && family === "ip6" ? "addr-unreachable" : how;
-  const text = how === "port-unreachable" ? "reject" : `reject with ${protocol} type ${type}`;
-  return lowered(text, { type: "reject", rejectType, code: REJECT_CODES[how][family] });
-};
 
 type IntoSet = Pick<Of<"update">, "key" | "set" | "timeoutMs" | "data">;
 
@@ -206,45 +146,93 @@ const CSUM_INET = 1;
 const CSUM_PSEUDO_HEADER = 1;
 const IPV4_CHECKSUM_OFFSET = 10;
 
-const setAddress: StatementKind<Of<"set-address">> = ({ direction, to }, { family }) => {
-  const version = versionOf(family);
-  if (version === undefined) throw new RangeError(`set-address in a table of family ${family}`);
-  const { base, offset, len } = headerField(version, direction);
-  const checksum = version === 4 ? { csumType: CSUM_INET, csumOffset: IPV4_CHECKSUM_OFFSET } : { csumType: 0 };
-  const write = { type: "payload", base, offset, len, sreg: 1, ...checksum, csumFlags: CSUM_PSEUDO_HEADER } as const;
-  const text = `${addressField(version, direction).text} set`;
-  if (typeof to !== "string") {
-    const value = addressField(version, to.direction, to.ct);
-    return lowered(`${text} ${value.text}`, ...value.exprs, write);
-  }
-  const bytes = addressBytes(to);
-  if (bytes.length !== len)
-    throw new RangeError(`an address of the other family in a table of family ${family}: ${to}`);
-  return lowered(`${text} ${addressText(bytes)}`, immediate(bytes), write);
-};
-
-const connectionsOver: StatementKind<Of<"connections-over">> = (action, context) => {
-  const { count } = action;
-  if (!Number.isSafeInteger(count) || count < 1) throw new RangeError(`not a number of connections: ${count}`);
-  return intoSet(
-    "add",
-    action,
-    context,
-    lowered(`ct count over ${count}`, { type: "connlimit", count, flags: BEYOND }),
-  );
-};
-
 export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> } = {
-  log,
-  masquerade,
-  reject,
+  log({ prefix, level, group }) {
+    if (Buffer.byteLength(prefix) > MAX_LOG_PREFIX_BYTES)
+      throw new RangeError(`a log prefix has at most ${MAX_LOG_PREFIX_BYTES} bytes: ${prefix}`);
+    checkQuotable("log prefix", prefix);
+    if (group !== undefined && level !== undefined)
+      throw new RangeError("a log action has a level or a group, not both");
+    const text = `log prefix "${prefix}"`;
+    if (group !== undefined) return lowered(`${text} group ${group}`, { type: "log", prefix, group });
+    if (level === undefined) return lowered(text, { type: "log", prefix });
+    return lowered(`${text} level ${LOG_LEVELS[level] ?? level}`, { type: "log", prefix, level });
+  },
+  masquerade({ ports, random, fullyRandom }) {
+    const flags = (random === true ? NatFlag.protoRandom : 0) | (fullyRandom === true ? NatFlag.protoRandomFully : 0);
+    const words = [...(random === true ? ["random"] : []), ...(fullyRandom === true ? ["fully-random"] : [])];
+    const how = flags === 0 ? "" : ` ${words.join(",")}`;
+    if (ports === undefined) return lowered(`masquerade${how}`, { type: "masq", ...(flags === 0 ? {} : { flags }) });
+    const range = portRange(ports);
+    const [from, to] = boundsOf(range);
+    const text = `masquerade to :${portText(range)}${how}`;
+    const masq = { type: "masq", regProtoMin: 1, flags: flags | NatFlag.protoSpecified } as const;
+    if (range.from === range.to) return lowered(text, immediate(from), masq);
+    return lowered(text, immediate(from), immediate(to, 2), { ...masq, regProtoMax: 2 });
+  },
+  reject({ with: how = "port-unreachable" }, context) {
+    if (how === "tcp-reset") {
+      const reset = { type: "reject", rejectType: RejectType.tcpReset, code: 0 } as const;
+      return lowered("reject with tcp reset", ...requireL4proto(context, IpProto.tcp), reset);
+    }
+    const family = single(context.family);
+    const rejectType = family === "inet" ? RejectType.icmpxUnreachable : RejectType.icmpUnreachable;
+    const protocol = { ip: "icmp", ip6: "icmpv6", inet: "icmpx" }[family];
+    const type = how === "host-unreachable" && family === "ip6" ? "addr-unreachable" : how;
+    const text = how === "port-unreachable" ? "reject" : `reject with ${protocol} type ${type}`;
+    return lowered(text, { type: "reject", rejectType, code: REJECT_CODES[how][family] });
+  },
   update: (action, context) => intoSet("update", action, context),
-  "connections-over": connectionsOver,
+  "connections-over"(action, context) {
+    const { count } = action;
+    if (!Number.isSafeInteger(count) || count < 1) throw new RangeError(`not a number of connections: ${count}`);
+    return intoSet(
+      "add",
+      action,
+      context,
+      lowered(`ct count over ${count}`, { type: "connlimit", count, flags: BEYOND }),
+    );
+  },
   "rate-over": (action, context) => intoSet("update", action, context, packetRate(action, BEYOND)),
-  "set-mark": setMark,
+  "set-mark"(action) {
+    const { value } = action;
+    const mask = maskOf(action);
+    if (mask === 0xffffffff) return setMeta("mark", lowered(hex(value), immediate(hostU32(value))));
+    const or = value === 0 ? "" : ` | ${hex(value)}`;
+    return changeMark(~mask >>> 0, value, mask === value ? `| ${hex(value)}` : `& ${hex(~mask)}${or}`);
+  },
   "xor-mark": ({ value }) => changeMark(0xffffffff, value, `^ ${hex(value)}`),
-  "dnat-map": dnatMap,
-  "set-address": setAddress,
+  /** The look-up's result replaces its key: the address at word 0, the port at the first word behind it. */
+  "dnat-map"({ key, map, data }, context) {
+    const { exprs, text } = lookUp(context, key, map, 1);
+    const version = context.version ?? versionOfType(context.setSpec?.(map)?.data?.[0]) ?? context.assumed;
+    if (version === undefined)
+      throw new RangeError(
+        `map ${map}: dnat in a table of family ${context.family} needs a map that is declared before the rule`,
+      );
+    const ip = IP_NAME[version];
+    const nat = { type: "nat", natType: NatType.dnat, family: NFPROTO[version], regAddrMin: 1 } as const;
+    if (data === "address")
+      return lowered(`dnat ${context.family === "inet" ? `${ip} ` : ""}to ${text}`, ...exprs, nat);
+    const regProtoMin = register(version === 4 ? 1 : 4);
+    return lowered(`dnat ${ip} addr . port to ${text}`, ...exprs, { ...nat, regProtoMin });
+  },
+  "set-address"({ direction, to }, { family }) {
+    const version = versionOf(family);
+    if (version === undefined) throw new RangeError(`set-address in a table of family ${family}`);
+    const { base, offset, len } = headerField(version, direction);
+    const checksum = version === 4 ? { csumType: CSUM_INET, csumOffset: IPV4_CHECKSUM_OFFSET } : { csumType: 0 };
+    const write = { type: "payload", base, offset, len, sreg: 1, ...checksum, csumFlags: CSUM_PSEUDO_HEADER } as const;
+    const text = `${addressField(version, direction).text} set`;
+    if (typeof to !== "string") {
+      const value = addressField(version, to.direction, to.ct);
+      return lowered(`${text} ${value.text}`, ...value.exprs, write);
+    }
+    const bytes = addressBytes(to);
+    if (bytes.length !== len)
+      throw new RangeError(`an address of the other family in a table of family ${family}: ${to}`);
+    return lowered(`${text} ${addressText(bytes)}`, immediate(bytes), write);
+  },
   counter: () => lowered("counter", { type: "counter" }),
   notrack: () => lowered("notrack", { type: "notrack" }),
   limit: (action) => packetRate(action, 0),

@@ -1,4 +1,4 @@
-/** The types of the fields of keys and data: their numbers and texts. */
+/** The types of the fields of keys and data: their widths, numbers and texts. */
 import { addressText } from "../../base/ip-ranges.js";
 import { DataTypeId, IpProto } from "../../kernel/constants.js";
 import { readU32 } from "../elements/bytes.js";
@@ -7,12 +7,14 @@ import type { FieldType } from "./types.js";
 interface FieldTypeTerms {
   /** nft's number of the type. */
   readonly id: number;
+  /** Unpadded. */
+  readonly bytes: number;
   /** What nft takes for it behind `typeof`. */
   readonly example: string;
   /** The kernel loads it in the machine's own byte order. */
   readonly hostOrder: boolean;
   /** As nft prints these unpadded bytes. */
-  text(bytes: Uint8Array): string;
+  readonly text: (bytes: Uint8Array) => string;
 }
 
 const PROTOCOL_NAMES = new Map<number, string>(
@@ -20,21 +22,22 @@ const PROTOCOL_NAMES = new Map<number, string>(
 );
 
 /** A type of which this is sent in the order of the network. */
-function inOrder(id: number, example: string, text: (bytes: Uint8Array) => string): FieldTypeTerms {
-  return { id, example, hostOrder: false, text };
+function inOrder(id: number, bytes: number, example: string, text: (bytes: Uint8Array) => string): FieldTypeTerms {
+  return { id, bytes, example, hostOrder: false, text };
 }
 
 function hostNumber(id: number, example: string, text: (value: number) => string): FieldTypeTerms {
-  return { id, example, hostOrder: true, text: (bytes) => text(readU32(bytes, 0)) };
+  return { id, bytes: 4, example, hostOrder: true, text: (bytes) => text(readU32(bytes, 0)) };
 }
 
 export const FIELD_TYPES: Readonly<Record<FieldType, FieldTypeTerms>> = {
-  ipv4_addr: inOrder(DataTypeId.ipv4_addr, "ip daddr", addressText),
-  ipv6_addr: inOrder(DataTypeId.ipv6_addr, "ip6 daddr", addressText),
-  inet_proto: inOrder(DataTypeId.inet_proto, "meta l4proto", ([n]) => PROTOCOL_NAMES.get(n) ?? String(n)),
-  inet_service: inOrder(DataTypeId.inet_service, "th dport", ([high, low]) => String(high * 256 + low)),
+  ipv4_addr: inOrder(DataTypeId.ipv4_addr, 4, "ip daddr", addressText),
+  ipv6_addr: inOrder(DataTypeId.ipv6_addr, 16, "ip6 daddr", addressText),
+  inet_proto: inOrder(DataTypeId.inet_proto, 1, "meta l4proto", ([n]) => PROTOCOL_NAMES.get(n) ?? String(n)),
+  inet_service: inOrder(DataTypeId.inet_service, 2, "th dport", ([high, low]) => String(high * 256 + low)),
   ifname: inOrder(
     DataTypeId.ifname,
+    16,
     "meta iifname",
     (name) => `"${Buffer.from(name).toString().replaceAll("\0", "")}"`,
   ),

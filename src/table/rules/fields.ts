@@ -13,17 +13,9 @@ import {
 } from "../../kernel/constants.js";
 import { registerWord } from "../../kernel/normalize.js";
 import type { ElementBatch, Expr, Family, SetInfo } from "../../kernel/types.js";
-import { hex } from "./field-types.js";
+import { FIELD_TYPES, hex } from "./field-types.js";
 import { padded } from "./schema.js";
-import {
-  type CtDirectionName,
-  type Direction,
-  FIELD_BYTES,
-  type Field,
-  type FieldType,
-  type HashField,
-  type SetSpec,
-} from "./types.js";
+import type { CtDirectionName, Direction, Field, FieldType, HashField, SetSpec } from "./types.js";
 
 /** An anonymous set that comes with a rule; its `lookup` names it by `setId`, its index + 1. */
 export interface AnonymousSet {
@@ -258,7 +250,7 @@ function loadFields(
     const kind = kindOf(field);
     const type = kind.types === ADDRESS ? ADDRESS_TYPE[addressVersion(context, types[index])] : kind.types[0];
     const from = end;
-    end += padded(FIELD_BYTES[type]) / 4;
+    end += padded(FIELD_TYPES[type].bytes) / 4;
     if (end > WORDS) throw new RangeError(`${what}: more than the kernel's registers hold, 64 bytes`);
     return kind.load(context, register(from), type);
   });

@@ -8,11 +8,6 @@ import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch } from "../../kernel/types.js";
 import { readU32, writeU32 } from "../elements/bytes.js";
 
-/** Records of key and 4 bytes of element flags. `ranges` as mergeRanges gives them. */
-export function intervalRecords(ranges: readonly Range[], keyLen: number): Uint8Array[] {
-  return ranges.flatMap((range) => rangeRecords(rangeKey(range, keyLen)));
-}
-
 /** First and last value of a range, one behind the other. */
 export function rangeKey(range: Range, keyLen: number): Uint8Array {
   const key = new Uint8Array(keyLen * 2);
@@ -25,12 +20,16 @@ export function rangeOfKey(key: Uint8Array): Range {
   return { from: bytesToNumber(key.subarray(0, key.length / 2)), to: bytesToNumber(key.subarray(key.length / 2)) };
 }
 
-/** The elements that a range is in the kernel: its start, and its end unless it reaches the last value. */
-export function rangeRecords(key: Uint8Array): Uint8Array[] {
-  const keyLen = key.length / 2;
-  const { from, to } = rangeOfKey(key);
-  const start = record(from, 0, keyLen);
-  return to === maximum(keyLen) ? [start] : [start, record(to + 1n, ElementFlag.intervalEnd, keyLen)];
+/**
+ * The elements that ranges are in the kernel: each its start, and its end unless it reaches the last value. `ranges` as mergeRanges gives
+ * them. An end stands right behind its start: since Linux 6.18 the kernel wants them to be deleted in this order.
+ */
+export function rangeElements(ranges: readonly Range[], keyLen: number): ElementBatch {
+  const records = ranges.flatMap(({ from, to }) => {
+    const start = record(from, 0, keyLen);
+    return to === maximum(keyLen) ? [start] : [start, record(to + 1n, ElementFlag.intervalEnd, keyLen)];
+  });
+  return { count: records.length, keyLen, dataLen: 0, flags: true, bytes: Uint8Array.from(Buffer.concat(records)) };
 }
 
 /**

@@ -40,7 +40,7 @@ import {
 import { protocolNumber, protocolText } from "../../base/protocols.js";
 import { mergeRanges, numberToBytes, parseNetwork, prefixLength, type Range, rangeText } from "../../base/ip-ranges.js";
 import { classidText, hex } from "./field-types.js";
-import { intervalRecords } from "./intervals.js";
+import { rangeElements } from "./intervals.js";
 import { MAX_INTERFACE_BYTES } from "./text.js";
 import type { Match, PortRange } from "./types.js";
 
@@ -55,34 +55,6 @@ function compared(field: Lowered, data: Uint8Array, value: string, negate?: bool
   return lowered(`${field.text} ${not(negate)}${value}`, ...field.exprs, compare(data, negate));
 }
 
-const address: StatementKind<Of<"address">> = ({ nets, direction, ct, negate }, context) => {
-  if (nets.length === 0) throw new RangeError("an address match without networks");
-  const networks = nets.map(parseNetwork);
-  const { version } = networks[0];
-  if (networks.some((network) => network.version !== version))
-    throw new RangeError(`networks of both families in one match: ${nets.join(", ")}`);
-  const bytes = version === 4 ? 4 : 16;
-  const ranges = mergeRanges(networks);
-  // Of a connection of the other family the kernel has no such address, and ends the rule.
-  const guard = ct === undefined || context.family !== "inet" ? requireVersion(context, version) : [];
-  const field = addressField(version, direction, ct);
-  const text = `${field.text} ${not(negate)}${either(ranges.map((range) => rangeText(range, bytes)))}`;
-  const prefix = ranges.length === 1 ? prefixLength(ranges[0], bytes * 8) : undefined;
-  if (prefix === undefined) {
-    const type = DataTypeId[ADDRESS_TYPE[version]];
-    return lowered(text, ...guard, ...field.exprs, lookupAmong(ranges, type, bytes, negate, context));
-  }
-  // Whole bytes are compared as such, as nft does; other prefixes are masked first.
-  const isWhole = prefix % 8 === 0 && prefix > 0;
-  const len = isWhole ? prefix / 8 : bytes;
-  const ones = (1n << BigInt(bytes * 8)) - 1n;
-  const mask = isWhole ? [] : [masked(numberToBytes(ones ^ (ones >> BigInt(prefix)), bytes))];
-  const data = numberToBytes(ranges[0].from, bytes).slice(0, len);
-  // A part of the header can be loaded; a connection's address is loaded whole, and its beginning compared.
-  const beginning = field.exprs.map((expr) => (expr.type === "payload" ? { ...expr, len } : expr));
-  return lowered(text, ...guard, ...beginning, ...mask, compare(data, negate));
-};
-
 /** A look-up in an anonymous set of the ranges, a plain one when all are single values. */
 function lookupAmong(
   ranges: readonly Range[],
@@ -92,26 +64,14 @@ function lookupAmong(
   { anonymous }: LowerContext,
 ): Expr {
   const single = ranges.every((range) => range.from === range.to);
-  const records = single ? ranges.map((range) => numberToBytes(range.from, keyLen)) : intervalRecords(ranges, keyLen);
-  const elements: ElementBatch = {
-    count: records.length,
-    keyLen,
-    dataLen: 0,
-    ...(single ? {} : { flags: true }),
-    bytes: Uint8Array.from(Buffer.concat(records)),
-  };
+  const values = ranges.map((range) => numberToBytes(range.from, keyLen));
+  const elements: ElementBatch = single
+    ? { count: values.length, keyLen, dataLen: 0, bytes: Uint8Array.from(Buffer.concat(values)) }
+    : rangeElements(ranges, keyLen);
   const flags = SetFlag.anonymous | SetFlag.constant | (single ? 0 : SetFlag.interval);
-  const info = { set: ANONYMOUS_NAME, flags, keyType, keyLen, size: records.length };
+  const info = { set: ANONYMOUS_NAME, flags, keyType, keyLen, size: elements.count };
   return lookup(ANONYMOUS_NAME, negate, anonymous.push({ info, elements }));
 }
-
-const port: StatementKind<Of<"port">> = ({ ports, direction, negate }, context) => {
-  if (ports.length === 0) throw new RangeError("a port match without ports");
-  const ranges = ports.map(portRange);
-  const field = portField(direction);
-  const text = `${field.text} ${not(negate)}${either(ranges.map(portText))}`;
-  return lowered(text, ...field.exprs, ...portConditions(ranges, negate, context));
-};
 
 function portConditions(ranges: readonly Range[], negate: boolean | undefined, context: LowerContext): Expr[] {
   if (ranges.length > 1) {
@@ -152,25 +112,6 @@ export function portText({ from, to }: Range): string {
   return from === to ? String(from) : `${from}-${to}`;
 }
 
-const icmp: StatementKind<Of<"icmp">> = ({ version, type, code, negate }, context) => {
-  const data = code === undefined ? [type] : [type, code];
-  if (data.some((byte) => !Number.isInteger(byte) || byte < 0 || byte > 255))
-    throw new RangeError(`not an ICMP type and code: ${data.join("/")}`);
-  const exprs: readonly Expr[] = [
-    ...requireVersion(context, version),
-    ...requireL4proto(context, version === 4 ? IpProto.icmp : IpProto.icmpv6),
-    { type: "payload", base: PayloadBase.transport, offset: 0, len: data.length, dreg: 1 },
-    compare(Uint8Array.from(data), negate),
-  ];
-  const name = version === 4 ? "icmp" : "icmpv6";
-  if (code === undefined) return lowered(`${name} type ${not(negate)}${type}`, ...exprs);
-  if (negate !== true) return lowered(`${name} type ${type} ${name} code ${code}`, ...exprs);
-  // Neither type != nor code != says that the pair is another one.
-  const nfproto = context.family === "inet" ? `meta nfproto ${version === 4 ? "ipv4" : "ipv6"} ` : "";
-  const l4proto = version === 4 ? "icmp" : "ipv6-icmp";
-  return lowered(`${nfproto}meta l4proto ${l4proto} @th,0,16 != ${hex(type * 256 + code)}`, ...exprs);
-};
-
 /** (loaded & bits) != 0, or == 0 when negated. */
 function anyBit(key: "state" | "status", bits: number, names: readonly string[], negate: boolean | undefined): Lowered {
   const text = negate === true ? `ct ${key} & ${flagsText(names)} == 0` : `ct ${key} ${names.join(",")}`;
@@ -178,38 +119,9 @@ function anyBit(key: "state" | "status", bits: number, names: readonly string[],
   return lowered(text, loaded, masked(hostU32(bits)), compare(hostU32(0), negate !== true));
 }
 
-const interfaceName: StatementKind<Of<"interface">> = ({ name: pattern, direction, negate }) => {
-  const isPrefix = pattern.endsWith("*");
-  const name = Buffer.from(isPrefix ? pattern.slice(0, -1) : pattern);
-  if (name.length > MAX_INTERFACE_BYTES || (name.length === 0 && !isPrefix) || /[\s"/*]/.test(name.toString()))
-    throw new RangeError(`not an interface name: ${JSON.stringify(pattern)}`);
-  if (name.length === 0) {
-    if (negate === true) throw new RangeError("no interface is outside of *");
-    return lowered("");
-  }
-  const data = Uint8Array.from(isPrefix ? name : Buffer.concat([name], 16));
-  return compared(metaField(direction === "in" ? "iifname" : "oifname"), data, `"${pattern}"`, negate);
-};
-
 function fib(result: keyof typeof FibResult, flags: number): Expr {
   return { type: "fib", dreg: 1, result: FibResult[result], flags };
 }
-
-const tcpFlags: StatementKind<Of<"tcp-flags">> = (match, context) => {
-  const bits = (names: readonly (keyof typeof TcpFlag)[]): number =>
-    names.reduce((all, name) => all | TcpFlag[name], 0);
-  const [among, set] = [bits(match.among), bits(match.set)];
-  if (among === 0) throw new RangeError("a tcp-flags match without flags");
-  if ((set & ~among) !== 0)
-    throw new RangeError(`flags ${match.set.join(", ")} are not among ${match.among.join(", ")}`);
-  return lowered(
-    `tcp flags & ${flagsText(match.among)} == ${set === 0 ? "0x0" : flagsText(match.set)}`,
-    ...requireL4proto(context, IpProto.tcp),
-    { type: "payload", base: PayloadBase.transport, offset: 13, len: 1, dreg: 1 },
-    masked(Uint8Array.of(among)),
-    compare(Uint8Array.of(set)),
-  );
-};
 
 /** A number of 32 bits that comes with the packet, or some bits of it. */
 function number(key: "mark" | "priority", text: (value: number) => string): StatementKind<Of<"mark" | "priority">> {
@@ -224,11 +136,85 @@ function number(key: "mark" | "priority", text: (value: number) => string): Stat
 }
 
 export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } = {
-  address,
-  port,
-  icmp,
-  interface: interfaceName,
-  "tcp-flags": tcpFlags,
+  address({ nets, direction, ct, negate }, context) {
+    if (nets.length === 0) throw new RangeError("an address match without networks");
+    const networks = nets.map(parseNetwork);
+    const { version } = networks[0];
+    if (networks.some((network) => network.version !== version))
+      throw new RangeError(`networks of both families in one match: ${nets.join(", ")}`);
+    const bytes = version === 4 ? 4 : 16;
+    const ranges = mergeRanges(networks);
+    // Of a connection of the other family the kernel has no such address, and ends the rule.
+    const guard = ct === undefined || context.family !== "inet" ? requireVersion(context, version) : [];
+    const field = addressField(version, direction, ct);
+    const text = `${field.text} ${not(negate)}${either(ranges.map((range) => rangeText(range, bytes)))}`;
+    const prefix = ranges.length === 1 ? prefixLength(ranges[0], bytes * 8) : undefined;
+    if (prefix === undefined) {
+      const type = DataTypeId[ADDRESS_TYPE[version]];
+      return lowered(text, ...guard, ...field.exprs, lookupAmong(ranges, type, bytes, negate, context));
+    }
+    // Whole bytes are compared as such, as nft does; other prefixes are masked first.
+    const isWhole = prefix % 8 === 0 && prefix > 0;
+    const len = isWhole ? prefix / 8 : bytes;
+    const ones = (1n << BigInt(bytes * 8)) - 1n;
+    const mask = isWhole ? [] : [masked(numberToBytes(ones ^ (ones >> BigInt(prefix)), bytes))];
+    const data = numberToBytes(ranges[0].from, bytes).slice(0, len);
+    // A part of the header can be loaded; a connection's address is loaded whole, and its beginning compared.
+    const beginning = field.exprs.map((expr) => (expr.type === "payload" ? { ...expr, len } : expr));
+    return lowered(text, ...guard, ...beginning, ...mask, compare(data, negate));
+  },
+  port({ ports, direction, negate }, context) {
+    if (ports.length === 0) throw new RangeError("a port match without ports");
+    const ranges = ports.map(portRange);
+    const field = portField(direction);
+    const text = `${field.text} ${not(negate)}${either(ranges.map(portText))}`;
+    return lowered(text, ...field.exprs, ...portConditions(ranges, negate, context));
+  },
+  icmp({ version, type, code, negate }, context) {
+    const data = code === undefined ? [type] : [type, code];
+    if (data.some((byte) => !Number.isInteger(byte) || byte < 0 || byte > 255))
+      throw new RangeError(`not an ICMP type and code: ${data.join("/")}`);
+    const exprs: readonly Expr[] = [
+      ...requireVersion(context, version),
+      ...requireL4proto(context, version === 4 ? IpProto.icmp : IpProto.icmpv6),
+      { type: "payload", base: PayloadBase.transport, offset: 0, len: data.length, dreg: 1 },
+      compare(Uint8Array.from(data), negate),
+    ];
+    const name = version === 4 ? "icmp" : "icmpv6";
+    if (code === undefined) return lowered(`${name} type ${not(negate)}${type}`, ...exprs);
+    if (negate !== true) return lowered(`${name} type ${type} ${name} code ${code}`, ...exprs);
+    // Neither type != nor code != says that the pair is another one.
+    const nfproto = context.family === "inet" ? `meta nfproto ${version === 4 ? "ipv4" : "ipv6"} ` : "";
+    const l4proto = version === 4 ? "icmp" : "ipv6-icmp";
+    return lowered(`${nfproto}meta l4proto ${l4proto} @th,0,16 != ${hex(type * 256 + code)}`, ...exprs);
+  },
+  interface({ name: pattern, direction, negate }) {
+    const isPrefix = pattern.endsWith("*");
+    const name = Buffer.from(isPrefix ? pattern.slice(0, -1) : pattern);
+    if (name.length > MAX_INTERFACE_BYTES || (name.length === 0 && !isPrefix) || /[\s"/*]/.test(name.toString()))
+      throw new RangeError(`not an interface name: ${JSON.stringify(pattern)}`);
+    if (name.length === 0) {
+      if (negate === true) throw new RangeError("no interface is outside of *");
+      return lowered("");
+    }
+    const data = Uint8Array.from(isPrefix ? name : Buffer.concat([name], 16));
+    return compared(metaField(direction === "in" ? "iifname" : "oifname"), data, `"${pattern}"`, negate);
+  },
+  "tcp-flags"(match, context) {
+    const bits = (names: readonly (keyof typeof TcpFlag)[]): number =>
+      names.reduce((all, name) => all | TcpFlag[name], 0);
+    const [among, set] = [bits(match.among), bits(match.set)];
+    if (among === 0) throw new RangeError("a tcp-flags match without flags");
+    if ((set & ~among) !== 0)
+      throw new RangeError(`flags ${match.set.join(", ")} are not among ${match.among.join(", ")}`);
+    return lowered(
+      `tcp flags & ${flagsText(match.among)} == ${set === 0 ? "0x0" : flagsText(match.set)}`,
+      ...requireL4proto(context, IpProto.tcp),
+      { type: "payload", base: PayloadBase.transport, offset: 13, len: 1, dreg: 1 },
+      masked(Uint8Array.of(among)),
+      compare(Uint8Array.of(set)),
+    );
+  },
   mark: number("mark", hex),
   priority: number("priority", classidText),
   protocol({ protocol, negate }, context) {

@@ -11,7 +11,7 @@ import { FIELD_TYPES } from "./field-types.js";
 import type { StatementOptions } from "./fields.js";
 import { padded, sizeFor } from "./schema.js";
 import { printRule } from "./statements.js";
-import { type ChainSpec, FIELD_BYTES, type FieldType, type SetSpec } from "./types.js";
+import type { ChainSpec, FieldType, SetSpec } from "./types.js";
 
 /**
  * The table as text that `nft -f` (>= 1.0.6) loads in place of the one that is there. Sets, chains and elements come in
@@ -93,9 +93,10 @@ export function printPacked(fields: readonly FieldType[], bytes: Uint8Array): st
   let at = 0;
   return fields
     .map((field) => {
-      const text = FIELD_TYPES[field].text(bytes.subarray(at, at + FIELD_BYTES[field]));
-      at += padded(FIELD_BYTES[field]);
-      return text;
+      const { bytes: width, text } = FIELD_TYPES[field];
+      const from = at;
+      at += padded(width);
+      return text(bytes.subarray(from, from + width));
     })
     .join(" . ");
 }

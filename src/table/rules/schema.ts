@@ -5,7 +5,7 @@ import type { Expr, SetInfo } from "../../kernel/types.js";
 import { ceilPowerOfTwo } from "../elements/packed-map.js";
 import { FIELD_TYPES } from "./field-types.js";
 import { checkComment, checkName, commentOf, setUserdata } from "./text.js";
-import { FIELD_BYTES, type FieldType, type SetSpec } from "./types.js";
+import type { FieldType, SetSpec } from "./types.js";
 
 /** NFT_REG32 registers hold 64 bytes; a key may take them all (NFT_DATA_VALUE_MAXLEN). */
 const MAX_KEY_BYTES = 64;
@@ -16,8 +16,8 @@ const SMALLEST_AUTO_SIZE = 1024;
 
 /** Bytes of a key or of data: a field of a concatenation is padded to 4 bytes, a single field is not. */
 export function packedBytes(fields: readonly FieldType[]): number {
-  if (fields.length === 1) return FIELD_BYTES[fields[0]];
-  return fields.reduce((bytes, field) => bytes + padded(FIELD_BYTES[field]), 0);
+  if (fields.length === 1) return FIELD_TYPES[fields[0]].bytes;
+  return fields.reduce((bytes, field) => bytes + padded(FIELD_TYPES[field].bytes), 0);
 }
 
 export interface Widths {

@@ -109,7 +109,7 @@ export type Action =
   | {
       readonly action: "limit";
       readonly rate: number;
-      readonly per: "second" | "minute" | "hour" | "day";
+      readonly per: keyof typeof LIMIT_SECONDS;
       readonly burst?: number;
     }
   /** mark = (mark & ~mask) | value. mask defaults to all ones (a plain set); value 0 clears the masked bits. */
@@ -212,18 +212,6 @@ export interface ChainSpec {
  */
 export type FieldType =
   "ipv4_addr" | "ipv6_addr" | "inet_proto" | "inet_service" | "mark" | "classid" | "ifname" | "index";
-
-/** Unpadded bytes of a field type. */
-export const FIELD_BYTES: Readonly<Record<FieldType, number>> = {
-  ipv4_addr: 4,
-  ipv6_addr: 16,
-  inet_proto: 1,
-  inet_service: 2,
-  mark: 4,
-  classid: 4,
-  ifname: 16,
-  index: 4,
-};
 
 export interface SetSpec {
   readonly set: string;

@@ -8,9 +8,10 @@ import {
   mergeRanges,
   parseNetwork,
   prefixLength,
+  type Range,
   rangeText,
 } from "../../../src/base/ip-ranges.js";
-import { intervalRecords, rangesOfBatch } from "../../../src/table/rules/intervals.js";
+import { rangeElements, rangesOfBatch } from "../../../src/table/rules/intervals.js";
 import { editScript } from "../../../src/table/rules/diff.js";
 import {
   fitsSize,
@@ -57,17 +58,22 @@ describe("networks", () => {
 
 describe("interval elements", () => {
   const hex = (records: Uint8Array[]): string[] => records.map((record) => Buffer.from(record).toString("hex"));
+  const recordsOf = (ranges: readonly Range[]): Uint8Array[] => {
+    const { count, bytes } = rangeElements(ranges, 4);
+    expect(bytes).toHaveLength(count * 8);
+    return Array.from({ length: count }, (_, i) => bytes.subarray(i * 8, (i + 1) * 8));
+  };
   it("are start and exclusive end, without an end at the maximum", () => {
-    expect(hex(intervalRecords(mergeRanges([parseNetwork("10.0.0.0/8"), parseNetwork("224.0.0.0/3")]), 4))).toEqual([
+    expect(hex(recordsOf(mergeRanges([parseNetwork("10.0.0.0/8"), parseNetwork("224.0.0.0/3")])))).toEqual([
       "0a00000000000000",
       "0b00000001000000",
       "e000000000000000",
     ]);
-    expect(hex(intervalRecords(mergeRanges([parseNetwork("0.0.0.0/0")]), 4))).toEqual(["0000000000000000"]);
+    expect(hex(recordsOf(mergeRanges([parseNetwork("0.0.0.0/0")])))).toEqual(["0000000000000000"]);
   });
   it("turn back into the ranges, in any order, and tell when they are none", () => {
     const ranges = mergeRanges(["10.0.0.0/8", "12.0.0.0/32", "255.0.0.0/8"].map(parseNetwork));
-    const records = intervalRecords(ranges, 4);
+    const records = recordsOf(ranges);
     const batch = (...list: Uint8Array[]): ElementBatch => ({
       count: list.length,
       keyLen: 4,
