@@ -10,7 +10,7 @@ import type { PreflightReport } from "../../src/preflight/report.js";
 import { median } from "../bench/lib.ts";
 import { writeManifests } from "../bench/manifests.ts";
 import { patience } from "../lab/patience.js";
-import { kernelMemory } from "../support/kernel-memory.ts";
+import { memoryAccount } from "../support/kernel-memory.ts";
 import { dropTable, ip, useLab } from "./lab.js";
 
 const MAIN = process.env["NFT_PROXIER_MAIN"] ?? join(import.meta.dirname, "../../dist/main.js");
@@ -20,16 +20,21 @@ const ENDPOINTS = 50;
 const ROUNDS = 3;
 
 const lab = useLab();
+const account = memoryAccount();
 let directory: string;
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-footprint-"));
   writeManifests(directory, SERVICES, ENDPOINTS);
 });
-afterAll(() => rm(directory, { recursive: true, force: true }));
+afterAll(async () => {
+  account.close();
+  await rm(directory, { recursive: true, force: true });
+});
 
 async function program(...args: readonly string[]): Promise<string> {
-  const command = [`--net=${lab().netns}`, process.execPath, MAIN, ...args, "--manifests", directory];
-  const { stdout } = await promisify(execFile)("nsenter", command, { maxBuffer: 1 << 26 });
+  const enter = [...account.prefix, "nsenter", `--net=${lab().netns}`];
+  const [command, ...rest] = [...enter, process.execPath, MAIN, ...args, "--manifests", directory];
+  const { stdout } = await promisify(execFile)(command, rest, { maxBuffer: 1 << 26 });
   return stdout;
 }
 
@@ -46,10 +51,10 @@ test(
     const table = ip("kube-proxy");
     const taken: number[] = [];
     for (let round = 0; round < ROUNDS; round++) {
-      const before = kernelMemory();
+      const before = account.bytes();
       await program("run", "--once");
       await sleep(500);
-      taken.push(kernelMemory() - before);
+      taken.push(account.bytes() - before);
       let count = 0;
       for (const set of await kernel.sets(table)) count += (await kernel.elements(table, set)).count;
       // Not one more or less.

@@ -1,6 +1,14 @@
-/** What the kernel takes for this process and its relatives, so that it can be measured beside other work. */
-import { readFileSync } from "node:fs";
+/** What the kernel takes for some commands and keeps when they have ended, so that it can be measured beside other work. */
+import { mkdirSync, readFileSync, rmdirSync } from "node:fs";
 import { kernelBytes } from "../bench/lib.ts";
+
+export interface MemoryAccount {
+  /** What to put before a command so that its memory is charged here. */
+  readonly prefix: readonly string[];
+  /** Bytes of the kernel's that are charged now. */
+  bytes(): number;
+  close(): void;
+}
 
 function read(file: string): string | undefined {
   try {
@@ -10,13 +18,54 @@ function read(file: string): string | undefined {
   }
 }
 
-/** Bytes charged to this process's memory control group; of the whole machine where there is none of its own. */
-export function kernelMemory(): number {
+/** Directories of the memory control groups that this process is in, and how to read them (cgroups(7): v1's, v2's). */
+function ownGroups(): readonly { readonly directory: string; readonly bytes: (directory: string) => number }[] {
   const groups = read("/proc/self/cgroup") ?? "";
-  const [, first = ""] = /^\d+:memory:(\/.+)$/m.exec(groups) ?? [];
-  const usage = first === "" ? undefined : read(`/sys/fs/cgroup/memory${first}/memory.kmem.usage_in_bytes`);
-  if (usage !== undefined) return Number(usage);
-  const [, second = ""] = /^0::(\/.+)$/m.exec(groups) ?? [];
-  const kernel = second === "" ? null : /^kernel (\d+)$/m.exec(read(`/sys/fs/cgroup${second}/memory.stat`) ?? "");
-  return kernel === null ? kernelBytes() : Number(kernel[1]);
+  const [, first] = /^\d+:memory:(\/.*)$/m.exec(groups) ?? [];
+  const [, second] = /^0::(\/.*)$/m.exec(groups) ?? [];
+  const number = (text: string | undefined): number => (text === undefined ? NaN : Number(text));
+  return [
+    ...(first === undefined
+      ? []
+      : [
+          {
+            directory: `/sys/fs/cgroup/memory${first}`,
+            bytes: (directory: string) => number(read(`${directory}/memory.kmem.usage_in_bytes`)),
+          },
+        ]),
+    ...(second === undefined
+      ? []
+      : [
+          {
+            directory: `/sys/fs/cgroup${second}`,
+            bytes: (directory: string) => number(/^kernel (\d+)$/m.exec(read(`${directory}/memory.stat`) ?? "")?.[1]),
+          },
+        ]),
+  ];
+}
+
+/**
+ * A memory control group below this process's own: the tests' own processes, whose page tables come and go by megabytes, are not in it.
+ * Where none can be made, the group of this process, or else the whole machine.
+ */
+export function memoryAccount(): MemoryAccount {
+  for (const { directory, bytes } of ownGroups()) {
+    const own = `${directory}/nft-proxier-test-${process.pid}`;
+    try {
+      mkdirSync(own);
+    } catch {
+      continue;
+    }
+    if (!Number.isNaN(bytes(own))) {
+      const prefix = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', own];
+      return { prefix, bytes: () => bytes(own), close: () => rmdirSync(own) };
+    }
+    rmdirSync(own);
+  }
+  const shared = ownGroups().find(({ directory, bytes }) => !Number.isNaN(bytes(directory)));
+  return {
+    prefix: [],
+    bytes: () => (shared === undefined ? kernelBytes() : shared.bytes(shared.directory)),
+    close: () => undefined,
+  };
 }
