@@ -18,7 +18,7 @@ export class DeclaredTable {
     checkComment(`table ${name}`, comment);
     this.ref = { family, table: name };
     this.#comment = comment;
-    this.desired = new DesiredState(name, family);
+    this.desired = new DesiredState(this.ref);
   }
 
   /**

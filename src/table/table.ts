@@ -112,14 +112,9 @@ export class Table extends DeclaredTable {
     this.#observed.announcements.add(generation, ours.length > 0);
     if (ours.length === 0) return inserted;
     const named = ours.flatMap(({ kind, name }) => (kind === "elements" || kind === "set" ? (name ?? []) : []));
-    const whole = ours.some(({ kind }) => kind === "table");
+    const scope = ours.some(({ kind }) => kind === "table") ? {} : { sets: named };
     const reason = "another process changed the table";
-    const added = this.#observed.invalidations.add({
-      cause: "foreign",
-      reason,
-      generation,
-      ...(whole ? {} : { sets: named }),
-    });
+    const added = this.#observed.invalidations.add({ cause: "foreign", reason, generation, ...scope });
     return added ? [...describeChanges(ours), ...inserted] : inserted;
   }
 

@@ -26,15 +26,13 @@ export class CheckSchedule {
 
   /** An apply() is through. */
   done(wrote: boolean, checked: boolean): void {
-    if (wrote && this.postWriteMs > 0) this.#schedule(this.postWriteMs);
-    else if (checked || this.next === undefined) this.#schedule(this.#delay * 2);
-  }
-
-  #schedule(delay: number): void {
-    const now = this.clock.now();
-    const checksEnd = delay === 0 || (this.refreshMs > 0 ? delay >= this.refreshMs : delay > LONGEST_CHECK_MS);
+    const { postWriteMs, refreshMs } = this;
+    const afterWrite = wrote && postWriteMs > 0;
+    if (!afterWrite && !checked && this.next !== undefined) return;
+    const delay = afterWrite ? postWriteMs : this.#delay * 2;
+    const checksEnd = delay === 0 || (refreshMs > 0 ? delay >= refreshMs : delay > LONGEST_CHECK_MS);
     this.#delay = checksEnd ? 0 : delay;
-    if (!checksEnd) this.next = now + delay;
-    else this.next = this.refreshMs > 0 ? now + this.refreshMs : undefined;
+    const waitMs = checksEnd ? refreshMs : delay;
+    this.next = waitMs > 0 ? this.clock.now() + waitMs : undefined;
   }
 }

@@ -37,11 +37,8 @@ export class TableCheck {
     }
     const inserted = await undisturbed(insertions);
     if (same && differing.length === 0) return inserted ? "same" : "different";
-    table.invalidations.add({
-      cause: "check",
-      reason: "a check found the table otherwise than it was left",
-      sets: differing,
-    });
+    const reason = "a check found the table otherwise than it was left";
+    table.invalidations.add({ cause: "check", reason, sets: differing });
     return "different";
   }
 

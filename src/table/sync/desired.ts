@@ -1,7 +1,7 @@
 /** What is desired: chains, sets, and what of them changed since it was last brought to the kernel. */
 import { isDeepStrictEqual } from "node:util";
 
-import type { Family } from "../../kernel/types.js";
+import type { TableRef } from "../../kernel/types.js";
 import { Hook } from "../../kernel/constants.js";
 import type { CounterSource } from "../elements/counted-rows.js";
 import { TrackedElements, type TrackerOptions } from "../elements/element-set.js";
@@ -32,30 +32,25 @@ export class DesiredState {
    * change of one set must not cost a walk over all; there are many where services have affinity.
    */
   readonly watched = new Set<string>();
-  /** Chains that are not desired, but stay while elements in their grace period lead there. */
-  heldChains: ReadonlySet<string> = new Set();
   #dirty = noNames();
   /** Where sets with counters are read. */
   counterSource: CounterSource = () => Promise.resolve(undefined);
 
-  constructor(
-    readonly table: string,
-    readonly family: Family,
-  ) {}
+  constructor(readonly ref: TableRef) {}
 
   readonly setSpec = (name: string): SetSpec | undefined => this.sets.get(name)?.spec;
 
   chain(spec: ChainSpec): void {
     const former = this.chains.get(spec.chain);
     // Said again: nothing to do. In an inet table the same words may mean other expressions once a set has another key.
-    if (former !== undefined && this.family !== "inet" && isDeepStrictEqual(former.spec, spec)) return;
+    if (former !== undefined && this.ref.family !== "inet" && isDeepStrictEqual(former.spec, spec)) return;
     checkName("chain", spec.chain);
     checkComment(`chain ${spec.chain}`, spec.comment);
     if (spec.base !== undefined && !Object.values<number>(Hook).includes(spec.base.hook))
       throw new RangeError(`chain ${spec.chain}: hook ${spec.base.hook}`);
     const rules = spec.rules.map((rule, index) => {
       try {
-        return prepareRule(rule, { family: this.family, setSpec: this.setSpec });
+        return prepareRule(rule, { family: this.ref.family, setSpec: this.setSpec });
       } catch (error) {
         throw error instanceof RangeError
           ? new RangeError(`chain ${spec.chain}, rule ${index}: ${error.message}`, { cause: error })
@@ -109,7 +104,6 @@ export class DesiredState {
   takeDirty(): DirtyNames {
     const dirty = this.#dirty;
     for (const chain of this.verdicts.takeNewlyUsed()) dirty.targets.add(chain);
-    for (const chain of this.heldChains) dirty.chains.add(chain);
     this.#checkReferences(dirty);
     this.#dirty = noNames();
     return dirty;
@@ -158,7 +152,7 @@ export class DesiredState {
   }
 
   #invalid(object: Omit<FaultyObject, "errno">, message: string): TableError {
-    return new TableError("invalid", `${this.table}: ${message}`, [{ ...object, errno: "EINVAL", text: message }]);
+    return new TableError("invalid", `${this.ref.table}: ${message}`, [{ ...object, errno: "EINVAL", text: message }]);
   }
 
   #newElements(spec: SetSpec): TrackedElements {

@@ -1,11 +1,10 @@
 /** What a read of the kernel's table shows that was not observed before: other processes' doing, in words. Pure. */
 import { TableFlag } from "../../kernel/constants.js";
-import type { BaseChain, SetInfo } from "../../kernel/types.js";
+import type { SetInfo } from "../../kernel/types.js";
 import type { InvalidationCause } from "./invalidations.js";
 import { editScript } from "../rules/diff.js";
 import type { ElementDrift } from "../elements/element-set.js";
-import { sameRule } from "./plan.js";
-import { printHook } from "../rules/print.js";
+import { describeHook, policyOf, sameRule } from "./plan.js";
 import type { KernelChain, KernelState } from "./dump.js";
 import type { Drift } from "../rules/types.js";
 
@@ -42,7 +41,7 @@ export function structureChanges(before: KernelState, after: KernelState): strin
   return [
     ...(flags === after.table.flags ? [] : [otherFlags]),
     ...nameChanges("chain", before.chains, after.chains, (name, a, b) => {
-      const [was, is] = [describeBase(a.base), describeBase(b.base)];
+      const [was, is] = [a.base, b.base].map((base) => `${describeHook(base)} policy ${policyOf(base)}`);
       return [...(was === is ? [] : [`chain ${name}: ${is}, not ${was}`]), ...ruleChanges(name, a, b)];
     }),
     ...nameChanges("set", before.sets, after.sets, (name, a, b) =>
@@ -86,14 +85,6 @@ function describeFlags(flags: number): string {
   const rest = known.reduce((left, [, flag]) => left & ~flag, flags);
   const words = [...known.map(([name]) => name), ...(rest === 0 ? [] : [`0x${rest.toString(16)}`])];
   return words.length === 0 ? "none" : words.join(",");
-}
-
-function describeBase(base: BaseChain | undefined): string {
-  if (base === undefined) return "no hook";
-  const devices = (base.devices ?? []).toSorted().join(" ");
-  // Of chains on devices the numbers mean other hooks.
-  const hook = base.devices === undefined ? printHook(base.hook) : base.hook;
-  return `type ${base.type} hook ${hook} priority ${base.priority} policy ${base.policy ?? "accept"}${devices}`;
 }
 
 function sameSet(a: SetInfo, b: SetInfo): boolean {

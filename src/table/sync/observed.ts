@@ -173,16 +173,17 @@ export class ObservedTable {
   async #takeOver(dump: TableDump, scope: InvalidationScope): Promise<Drift | undefined> {
     const before = this.state;
     const changes = structureChanges(before, dump.state);
-    const { state, elements: dumped } = this.#isInTheWay(dump.state)
-      ? { state: { ...emptyState(), inTheWay: true }, elements: new Map<string, ElementBatch>() }
-      : dump;
+    const { table } = dump.state;
+    const inTheWay = table !== undefined && fateOf(table, this.own, this.kernel.portId) === "recreate";
+    // It does not matter what is in a table that has to be made anew.
+    const state = inTheWay ? { ...emptyState(), inTheWay } : dump.state;
     this.state = state;
     // A set is read in slices, but many small ones would still be one long turn of the event loop.
     const slice = new TimeSlice();
     for (const [name, elements] of [...this.desired.sets, ...this.desired.retired]) {
       if (slice.spent) await slice.yield();
       const info = state.sets.get(name);
-      const batch = info && this.#counterpart(info) && dumped.get(name);
+      const batch = info && this.#counterpart(info) && dump.elements.get(name);
       if (batch === undefined && info !== undefined && !this.#inScope(name, scope)) {
         if (before.unusable.has(name)) state.unusable.add(name);
         continue;
@@ -196,13 +197,8 @@ export class ObservedTable {
       if (!elements.known) this.desired.watched.add(name);
     }
     this.desired.markAll(state.chains.keys(), state.sets.keys());
-    const tableDeleted = before.table !== undefined && dump.state.table === undefined;
+    const tableDeleted = before.table !== undefined && table === undefined;
     return believed(scope) ? driftOf(scope.causes, changes, tableDeleted) : undefined;
-  }
-
-  /** Whether the table has to be made anew, so that it does not matter what is in it. */
-  #isInTheWay({ table }: KernelState): boolean {
-    return table !== undefined && fateOf(table, this.own, this.kernel.portId) === "recreate";
   }
 
   async #load(name: string, elements: TrackedElements, batch: ElementBatch | undefined): Promise<ElementDrift> {

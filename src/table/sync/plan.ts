@@ -12,6 +12,7 @@ import type { BaseChain, Op, SetInfo, TableRef } from "../../kernel/types.js";
 import { sameExprs } from "../../kernel/normalize.js";
 import { editScript } from "../rules/diff.js";
 import type { TrackedElements } from "../elements/element-set.js";
+import { printHook } from "../rules/print.js";
 import type { PackedChange } from "../elements/batches.js";
 import { fateOf, tableFlags } from "../quirks.js";
 import type { ComparableRule, PreparedRule, DesiredChain } from "../rules/diff.js";
@@ -250,14 +251,14 @@ function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, plan
   const { ref, state, busy } = input;
   const kernel = state.chains.get(name);
   if (kernel !== undefined && desired !== undefined && chainServes(kernel, desired)) {
-    if (!samePolicy(kernel.base, desired.spec.base)) pushChain(ref, desired, plan, kernel);
+    if (policyOf(kernel.base) !== policyOf(desired.spec.base)) pushChain(ref, desired, plan, kernel);
     if (rebuild) rewriteRules(ref, name, kernel, desired, plan);
     else editRules(ref, name, kernel, desired, plan);
     return;
   }
   if (kernel !== undefined) {
     flushRules(ref, name, kernel, plan);
-    if (desired === undefined && busy.has(name)) return void plan.onceInForce(() => void (kernel.rules = []));
+    if (desired === undefined && busy.has(name)) return plan.onceInForce(() => void (kernel.rules = []));
     plan.push("removeChains", ref, { op: "delete", kind: "chain", chain: name }, { kind: "chain", chain: name });
     plan.onceInForce(() => void state.chains.delete(name));
   }
@@ -317,18 +318,18 @@ export function sameRule(a: ComparableRule, b: ComparableRule): boolean {
 }
 
 /** Whether the kernel's chain can stay: neither hook nor comment can be changed in place, the policy can. */
-export function chainServes(kernel: KernelChain, { spec }: DesiredChain): boolean {
-  if (kernel.comment !== spec.comment) return false;
-  if (kernel.base === undefined || spec.base === undefined) return kernel.base === spec.base;
-  const devices = (base: BaseChain): string => [...(base.devices ?? [])].toSorted().join(" ");
-  return (
-    kernel.base.type === spec.base.type &&
-    kernel.base.hook === spec.base.hook &&
-    kernel.base.priority === spec.base.priority &&
-    devices(kernel.base) === devices(spec.base)
-  );
+export function chainServes({ base, comment }: KernelChain, { spec }: DesiredChain): boolean {
+  return comment === spec.comment && describeHook(base) === describeHook(spec.base);
 }
 
-function samePolicy(a: BaseChain | undefined, b: BaseChain | undefined): boolean {
-  return (a?.policy ?? "accept") === (b?.policy ?? "accept");
+export function describeHook(base: BaseChain | undefined): string {
+  if (base === undefined) return "no hook";
+  const { type, hook, priority, devices = [] } = base;
+  // Of chains on devices the numbers mean other hooks.
+  const where = devices.length === 0 ? printHook(hook) : `${hook} devices ${devices.toSorted().join(" ")}`;
+  return `type ${type} hook ${where} priority ${priority}`;
+}
+
+export function policyOf(base: BaseChain | undefined): string {
+  return base?.policy ?? "accept";
 }

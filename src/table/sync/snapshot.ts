@@ -62,8 +62,9 @@ export function takeSnapshot(
   const leftovers = { sets: left, chains: left.size > 0 ? idle : new Set<string>() };
   for (const name of leftovers.sets) fates.delete(name);
   const held = chainsInGrace(fates, idle, moment);
-  desired.heldChains = held;
   for (const name of held) dirty.chains.delete(name);
+  // They are looked at again by the next snapshot, whatever becomes of this one.
+  desired.mark(held, []);
   const stay = new Set([...held, ...leftovers.chains]);
   const goingChains = new Set([...replaced, ...[...unused].filter((name) => !stay.has(name))]);
   releaseChains(goingChains, desired);

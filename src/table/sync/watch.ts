@@ -117,14 +117,9 @@ export class TableWatch {
     for (const table of this.#tables) {
       const changes = table.notice(batch);
       if (changes.length === 0) continue;
-      const { process, events } = batch;
+      const { process, events, portId } = batch;
       const ofTable = events.some(({ kind, family }) => kind === "table" && family === table.ref.family);
-      this.#handlers.changed(table, {
-        changes,
-        portId: batch.portId,
-        ofTable,
-        ...(process === undefined ? {} : { process }),
-      });
+      this.#handlers.changed(table, { changes, portId, ofTable, ...(process === undefined ? {} : { process }) });
     }
   }
 
