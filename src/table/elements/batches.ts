@@ -5,15 +5,10 @@ import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../../kernel/types.js";
 import { rangeElements, rangeOfKey } from "../rules/intervals.js";
 import type { Widths } from "../rules/schema.js";
-import type { SetSpec } from "../rules/types.js";
 import { wordsFor, writeU64 } from "./bytes.js";
-import { KEY, type PackedMap, RowList } from "./packed-map.js";
+import { KEY, RowList } from "./packed-map.js";
+import type { Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
-
-/** A set, and the unpadded bytes of its rows. */
-export interface SetOfRows extends Widths {
-  readonly spec: SetSpec;
-}
 
 type Shape = Widths & { readonly count: number; readonly counters?: boolean };
 
@@ -49,21 +44,20 @@ export class BatchWriter {
   readonly #numbers = new Map<number, number>();
 
   constructor(
-    readonly map: PackedMap,
-    readonly widths: Widths,
+    readonly rows: Rows,
     readonly verdicts: VerdictRegistry | undefined,
     /** About as many additions are to come. */
     additions: number,
     /** Each addition has a counter. */
     readonly counters = false,
   ) {
-    this.#stride = map.keyWords + map.dataWords + (counters ? COUNTER_WORDS : 0);
+    this.#stride = rows.keyWords + rows.dataWords + (counters ? COUNTER_WORDS : 0);
     this.#adds = new Int32Array(additions * this.#stride);
     this.addRows = new RowList(additions);
   }
 
   add(row: number, data: Int32Array, at: number, packets = 0, bytes = 0): void {
-    const { keyWords, dataWords } = this.map;
+    const { keyWords, dataWords } = this.rows;
     const to = this.addRows.length * this.#stride;
     const adds = (this.#adds = roomFor(this.#adds, to + this.#stride));
     this.addRows.push(row);
@@ -71,8 +65,8 @@ export class BatchWriter {
       writeU64(adds, to + keyWords + dataWords, packets);
       writeU64(adds, to + keyWords + dataWords + 2, bytes);
     }
-    const words = this.map.words(row);
-    const from = this.map.at(row) + KEY;
+    const words = this.rows.words(row);
+    const from = this.rows.at(row) + KEY;
     for (let i = 0; i < keyWords; i++) adds[to + i] = words[from + i];
     if (this.verdicts !== undefined) adds[to + keyWords] = this.#number(data[at]);
     else for (let i = 0; i < dataWords; i++) adds[to + keyWords + i] = data[at + i];
@@ -85,18 +79,18 @@ export class BatchWriter {
   }
 
   delete(row: number): void {
-    const { keyWords } = this.map;
+    const { keyWords } = this.rows;
     const to = this.deleteRows.length * keyWords;
     this.#deletes = roomFor(this.#deletes, to + keyWords);
     this.deleteRows.push(row);
-    const from = this.map.at(row) + KEY;
-    this.#deletes.set(this.map.words(row).subarray(from, from + keyWords), to);
+    const from = this.rows.at(row) + KEY;
+    this.#deletes.set(this.rows.words(row).subarray(from, from + keyWords), to);
   }
 
   /** `ranges`: keys are ranges, first and last value. */
   finish(full: boolean, ranges: boolean): PackedChange {
     const { addRows, deleteRows, deferredRows, otherRows } = this;
-    const { keyLen, dataLen } = this.widths;
+    const { keyLen, dataLen } = this.rows;
     const batch = (words: Int32Array<ArrayBuffer>, shape: Shape): ElementBatch => {
       const bytes = unpadded(words, shape);
       if (!ranges) return { ...shape, bytes };

@@ -10,8 +10,9 @@
  */
 import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch } from "../../kernel/types.js";
-import { type BatchWriter, eachRecord, type PackedChange, type SetOfRows } from "./batches.js";
+import { type BatchWriter, eachRecord, type PackedChange } from "./batches.js";
 import { bytesAt, readU64 } from "./bytes.js";
+import type { ElementSet } from "../rules/types.js";
 import type { Rows } from "./rows.js";
 
 /** Reads the elements of a set with counters from the kernel; undefined: the kernel has no such set, or one without. */
@@ -29,7 +30,7 @@ export class CountedRows {
 
   constructor(
     readonly rows: Rows,
-    readonly set: SetOfRows,
+    readonly set: Pick<ElementSet, "spec">,
     readonly source: CounterSource,
   ) {}
 
@@ -85,9 +86,7 @@ export class CountedRows {
   #carries(row: number, data: Int32Array, dataAt: number): boolean {
     const carries = this.set.spec.counters?.carries;
     if (carries === undefined) return true;
-    const { dataLen } = this.set;
-    const former = bytesAt(this.rows.kernelWords(row), this.rows.kernelAt(row), dataLen);
-    return carries(former, bytesAt(data, dataAt, dataLen));
+    return carries(this.rows.kernelBytes(row), bytesAt(data, dataAt, this.rows.dataLen));
   }
 
   /** The transaction is in force. `carried`: the counts of `carry` (CommitResult.carried). */
@@ -106,7 +105,7 @@ export class CountedRows {
       const row = addRows.rows[index];
       const [packets, bytes, missed] = carried.subarray(i * 3);
       this.#put(row, packets, bytes);
-      if (missed > 0) this.set.spec.counters?.missed?.(this.rows.keyBytes(row, this.set.keyLen).slice(), missed);
+      if (missed > 0) this.set.spec.counters?.missed?.(this.rows.keyBytes(row).slice(), missed);
     });
   }
 
@@ -121,7 +120,7 @@ export class CountedRows {
     this.#read.fill(0, row * 2, row * 2 + 2);
     this.#before.fill(0, row, row + 1);
     this.#settled?.add(row);
-    this.set.spec.counters?.gone?.(this.rows.keyBytes(row, this.set.keyLen).slice());
+    this.set.spec.counters?.gone?.(this.rows.keyBytes(row).slice());
   }
 
   #put(row: number, packets: number, bytes: number): void {

@@ -20,7 +20,6 @@ import { inSlices } from "../../base/time-slice.js";
 import { strideOf } from "../../kernel/element-batch.js";
 import { rowWidths } from "../rules/schema.js";
 import { eachRecord, type PackedChange, type RecordVisitor } from "./batches.js";
-import { bytesAt, wordsFor } from "./bytes.js";
 import { CountedRows, type CounterSource, counterWord } from "./counted-rows.js";
 import { USES } from "./packed-map.js";
 import { Packing } from "./packing.js";
@@ -68,11 +67,10 @@ export class TrackedElements implements ElementSet {
     public spec: SetSpec,
     { verdicts, onDirty, counterSource = () => Promise.resolve(undefined) }: TrackerOptions = {},
   ) {
-    const { keyLen, dataLen } = rowWidths(spec);
-    this.keyLen = keyLen;
-    this.dataLen = dataLen;
-    const onFree = spec.counters && ((row: number) => this.#counted?.freed(row));
-    this.#rows = new Rows(wordsFor(keyLen), wordsFor(dataLen), onDirty, onFree);
+    const widths = rowWidths(spec);
+    this.keyLen = widths.keyLen;
+    this.dataLen = widths.dataLen;
+    this.#rows = new Rows(widths, onDirty, spec.counters && ((row) => this.#counted?.freed(row)));
     this.#verdicts = spec.data === "verdict" ? verdicts : undefined;
     this.#counted = spec.counters && new CountedRows(this.#rows, this, counterSource);
     this.#packing = new Packing(this.#rows, this, this.#verdicts, this.#counted);
@@ -149,7 +147,7 @@ export class TrackedElements implements ElementSet {
 
   get(key: Uint8Array): Uint8Array | undefined {
     const row = this.#desiredRow(key);
-    return row < 0 ? undefined : this.#desiredData(row);
+    return row < 0 ? undefined : this.#rows.dataBytes(row);
   }
 
   count(key: Uint8Array): number {
@@ -169,7 +167,7 @@ export class TrackedElements implements ElementSet {
     if (this.kernelSize === 0) return undefined;
     const row = this.#rows.find(this.#readKey(key));
     if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return undefined;
-    return bytesAt(this.#rows.kernelWords(row), this.#rows.kernelAt(row), this.dataLen);
+    return this.#rows.kernelBytes(row);
   }
 
   replaceNets(_nets: readonly string[]): void {
@@ -194,13 +192,14 @@ export class TrackedElements implements ElementSet {
   /** Calls `visit` with every desired element, as views that are valid during the call. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
     for (let row = 0, { end } = this.#rows; row < end; row++) {
-      if ((this.#rows.of(row) & DESIRED) !== 0) visit(this.#keyAt(row), this.#desiredData(row));
+      if ((this.#rows.of(row) & DESIRED) !== 0) visit(this.#rows.keyBytes(row), this.#rows.dataBytes(row));
     }
   }
 
   forEachLeftover(visit: (key: Uint8Array) => void): void {
     if (this.#rows.kernelSize === 0) return;
-    for (let row = 0, { end } = this.#rows; row < end; row++) if (this.#isLeftover(row)) visit(this.#keyAt(row));
+    for (let row = 0, { end } = this.#rows; row < end; row++)
+      if (this.#isLeftover(row)) visit(this.#rows.keyBytes(row));
   }
 
   #isLeftover(row: number): boolean {
@@ -307,7 +306,7 @@ export class TrackedElements implements ElementSet {
     if (fresh) this.#rows.markAll();
     else {
       const defers = typeof deferLeftovers === "boolean" ? () => deferLeftovers : deferLeftovers;
-      drift.gone = await this.#rows.finishLoad((row) => first && defers(this.#keyAt(row)));
+      drift.gone = await this.#rows.finishLoad((row) => first && defers(this.#rows.keyBytes(row)));
     }
     return { complete, drift };
   }
@@ -395,14 +394,6 @@ export class TrackedElements implements ElementSet {
   #desiredRow(key: Uint8Array): number {
     const row = this.#rows.find(this.#readKey(key));
     return row >= 0 && (this.#rows.of(row) & DESIRED) !== 0 ? row : -1;
-  }
-
-  #keyAt(row: number): Uint8Array {
-    return this.#rows.keyBytes(row, this.keyLen);
-  }
-
-  #desiredData(row: number): Uint8Array {
-    return bytesAt(this.#rows.words(row), this.#rows.at(row) + this.#rows.dataWord, this.dataLen);
   }
 
   /** Takes over a key. Returns its words. */

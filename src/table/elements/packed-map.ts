@@ -15,8 +15,6 @@
  * It never stands still to grow: one more segment is all that many rows need, and the slots of a large map are 64 tables, each of which
  * grows alone, in a millisecond or two.
  */
-import { bytesAt } from "./bytes.js";
-
 const SEGMENT_BITS = 12;
 const SEGMENT_ROWS = 1 << SEGMENT_BITS;
 const SEGMENT_MASK = SEGMENT_ROWS - 1;
@@ -63,11 +61,11 @@ export class PackedMap {
   /** Words of a row; its data begins at `dataWord`. */
   readonly rowWords: number;
   readonly dataWord: number;
-  readonly #segments: Int32Array[];
-  #tables: SlotTable[];
+  readonly #segments: Int32Array[] = [];
+  #tables: SlotTable[] = [];
   #tableMask = 0;
   #rows = 0;
-  #capacity = 16;
+  #capacity = 0;
   #free = 0;
   #size = 0;
   /** Keys come from users of the cluster: a secret seed keeps them from building collisions. */
@@ -79,8 +77,7 @@ export class PackedMap {
   ) {
     this.dataWord = KEY + keyWords;
     this.rowWords = this.dataWord + dataWords;
-    this.#segments = [new Int32Array(this.#capacity * this.rowWords)];
-    this.#tables = [new SlotTable(this.#capacity)];
+    this.reserve(16);
   }
 
   get size(): number {
@@ -99,11 +96,6 @@ export class PackedMap {
 
   at(row: number): number {
     return (row & SEGMENT_MASK) * this.rowWords;
-  }
-
-  /** The first bytes of the row's key, as a view. */
-  keyBytes(row: number, length: number): Uint8Array {
-    return bytesAt(this.words(row), this.at(row) + KEY, length);
   }
 
   /** MurmurHash3 over all words of the key but the last one. */

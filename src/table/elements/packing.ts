@@ -4,9 +4,10 @@
  * transaction is still one moment's state of all sets.
  */
 import { inSlices } from "../../base/time-slice.js";
-import { BatchWriter, type PackedChange, type SetOfRows } from "./batches.js";
+import { BatchWriter, type PackedChange } from "./batches.js";
 import type { CountedRows } from "./counted-rows.js";
 import type { RowList } from "./packed-map.js";
+import type { ElementSet } from "../rules/types.js";
 import { DEFERRED, DESIRED, type Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
@@ -33,7 +34,7 @@ export class Packing {
   /** @param counted of sets with counters. */
   constructor(
     readonly rows: Rows,
-    readonly set: SetOfRows,
+    readonly set: Pick<ElementSet, "spec">,
     readonly verdicts: VerdictRegistry | undefined,
     readonly counted: CountedRows | undefined,
   ) {}
@@ -70,7 +71,7 @@ export class Packing {
     if (taken === undefined) throw new Error(`set ${this.set.spec.set}: nothing was taken`);
     const { rows, set, counted } = this;
     const additions = Math.min(most, taken.full ? rows.size : rows.pendingAdds);
-    const writer = new BatchWriter(rows, set, this.verdicts, additions, counted !== undefined);
+    const writer = new BatchWriter(rows, this.verdicts, additions, counted !== undefined);
     const full = taken.full && !taken.begun;
     const from = taken.packed;
     await inSlices(Math.min(taken.limit - from, most), (_, to) => this.#packUpTo(from + to, taken, writer));

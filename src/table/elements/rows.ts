@@ -16,7 +16,9 @@
  * Two lists of dirty rows take turns, each with its own bit: what a transaction has taken, and what changes since.
  */
 import { inSlices } from "../../base/time-slice.js";
-import { PackedMap, RowList, STATE, USES } from "./packed-map.js";
+import type { Widths } from "../rules/schema.js";
+import { bytesAt, wordsFor } from "./bytes.js";
+import { KEY, PackedMap, RowList, STATE, USES } from "./packed-map.js";
 
 export const DESIRED = 1;
 /** Not desired, but to stay in the kernel for a grace period. */
@@ -31,6 +33,9 @@ const FLAGS = 0xff;
 const ONE_GENERATION = FLAGS + 1;
 
 export class Rows extends PackedMap {
+  /** Unpadded bytes of keys and data. */
+  readonly keyLen: number;
+  readonly dataLen: number;
   readonly #onDirty: (() => void) | undefined;
   readonly #onFree: ((row: number) => void) | undefined;
   #dirty = new RowList();
@@ -48,8 +53,10 @@ export class Rows extends PackedMap {
   #pendingAdds = 0;
 
   /** @param onFree called with each row right before it is free. */
-  constructor(keyWords: number, dataWords: number, onDirty?: () => void, onFree?: (row: number) => void) {
-    super(keyWords, dataWords);
+  constructor({ keyLen, dataLen }: Widths, onDirty?: () => void, onFree?: (row: number) => void) {
+    super(wordsFor(keyLen), wordsFor(dataLen));
+    this.keyLen = keyLen;
+    this.dataLen = dataLen;
     this.#onDirty = onDirty;
     this.#onFree = onFree;
   }
@@ -102,6 +109,19 @@ export class Rows extends PackedMap {
 
   kernelAt(row: number): number {
     return this.#kernelData.has(row) ? 0 : this.at(row) + this.dataWord;
+  }
+
+  /** Views of the row's bytes, valid until the next change: its key, its data, and the data that the kernel holds. */
+  keyBytes(row: number): Uint8Array {
+    return bytesAt(this.words(row), this.at(row) + KEY, this.keyLen);
+  }
+
+  dataBytes(row: number): Uint8Array {
+    return bytesAt(this.words(row), this.at(row) + this.dataWord, this.dataLen);
+  }
+
+  kernelBytes(row: number): Uint8Array {
+    return bytesAt(this.kernelWords(row), this.kernelAt(row), this.dataLen);
   }
 
   /** Whether the kernel holds the data at `data[at]`; of rows in the kernel. */

@@ -32,7 +32,7 @@ import {
   versionOf,
   versionOfType,
 } from "./fields.js";
-import { boundsOf, portRange, portText } from "./matches.js";
+import { portBounds, portRange, portText } from "./matches.js";
 import { addressBytes, addressText } from "../../base/ip-ranges.js";
 import { classidText, hex } from "./field-types.js";
 import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./text.js";
@@ -164,7 +164,7 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
     const how = flags === 0 ? "" : ` ${words.join(",")}`;
     if (ports === undefined) return lowered(`masquerade${how}`, { type: "masq", ...(flags === 0 ? {} : { flags }) });
     const range = portRange(ports);
-    const [from, to] = boundsOf(range);
+    const [from, to] = portBounds(range);
     const text = `masquerade to :${portText(range)}${how}`;
     const masq = { type: "masq", regProtoMin: 1, flags: flags | NatFlag.protoSpecified } as const;
     if (range.from === range.to) return lowered(text, immediate(from), masq);

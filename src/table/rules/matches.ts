@@ -5,7 +5,6 @@ import {
   CtKey,
   CtState,
   CtStatus,
-  DataTypeId,
   FibFlag,
   FibResult,
   IpProto,
@@ -39,10 +38,10 @@ import {
 } from "./fields.js";
 import { protocolNumber, protocolText } from "../../base/protocols.js";
 import { mergeRanges, numberToBytes, parseNetwork, prefixLength, type Range, rangeText } from "../../base/ip-ranges.js";
-import { classidText, hex } from "./field-types.js";
+import { classidText, FIELD_TYPES, hex } from "./field-types.js";
 import { rangeElements } from "./intervals.js";
 import { MAX_INTERFACE_BYTES } from "./text.js";
-import type { Match, PortRange } from "./types.js";
+import type { FieldType, Match, PortRange } from "./types.js";
 
 type Of<K extends Match["match"]> = Extract<Match, { match: K }>;
 
@@ -58,11 +57,11 @@ function compared(field: Lowered, data: Uint8Array, value: string, negate?: bool
 /** A look-up in an anonymous set of the ranges, a plain one when all are single values. */
 function lookupAmong(
   ranges: readonly Range[],
-  keyType: number,
-  keyLen: number,
+  type: FieldType,
   negate: boolean | undefined,
-  { anonymous }: LowerContext,
+  context: LowerContext,
 ): Expr {
+  const { id: keyType, bytes: keyLen } = FIELD_TYPES[type];
   const single = ranges.every((range) => range.from === range.to);
   const values = ranges.map((range) => numberToBytes(range.from, keyLen));
   const elements: ElementBatch = single
@@ -70,16 +69,16 @@ function lookupAmong(
     : rangeElements(ranges, keyLen);
   const flags = SetFlag.anonymous | SetFlag.constant | (single ? 0 : SetFlag.interval);
   const info = { set: ANONYMOUS_NAME, flags, keyType, keyLen, size: elements.count };
-  return lookup(ANONYMOUS_NAME, negate, anonymous.push({ info, elements }));
+  return lookup(ANONYMOUS_NAME, negate, context.anonymous.push({ info, elements }));
 }
 
 function portConditions(ranges: readonly Range[], negate: boolean | undefined, context: LowerContext): Expr[] {
   if (ranges.length > 1) {
     // Single ports stay single, so that nft lists them as they were given.
     const merged = ranges.every((range) => range.from === range.to) ? distinct(ranges) : mergeRanges(ranges);
-    return [lookupAmong(merged, DataTypeId.inet_service, 2, negate, context)];
+    return [lookupAmong(merged, "inet_service", negate, context)];
   }
-  const [from, to] = boundsOf(ranges[0]);
+  const [from, to] = portBounds(ranges[0]);
   if (ranges[0].from === ranges[0].to) return [compare(from, negate)];
   if (negate === true) return [{ type: "range", sreg: 1, op: RangeOp.neq, from, to }];
   return [
@@ -98,8 +97,8 @@ export function portRange(ports: PortRange): Range {
 }
 
 /** First and last port, in network byte order. */
-export function boundsOf({ from, to }: Range): [from: Uint8Array, to: Uint8Array] {
-  return [portBytes(Number(from)), portBytes(Number(to))];
+export function portBounds({ from, to }: Range): [from: Uint8Array, to: Uint8Array] {
+  return [numberToBytes(from, 2), numberToBytes(to, 2)];
 }
 
 function distinct(ranges: readonly Range[]): Range[] {
@@ -149,10 +148,8 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
     const field = addressField(version, direction, ct);
     const text = `${field.text} ${not(negate)}${either(ranges.map((range) => rangeText(range, bytes)))}`;
     const prefix = ranges.length === 1 ? prefixLength(ranges[0], bytes * 8) : undefined;
-    if (prefix === undefined) {
-      const type = DataTypeId[ADDRESS_TYPE[version]];
-      return lowered(text, ...guard, ...field.exprs, lookupAmong(ranges, type, bytes, negate, context));
-    }
+    if (prefix === undefined)
+      return lowered(text, ...guard, ...field.exprs, lookupAmong(ranges, ADDRESS_TYPE[version], negate, context));
     // Whole bytes are compared as such, as nft does; other prefixes are masked first.
     const isWhole = prefix % 8 === 0 && prefix > 0;
     const len = isWhole ? prefix / 8 : bytes;
