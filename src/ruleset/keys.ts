@@ -28,19 +28,17 @@ function portWord(port: number): number {
 export class ServiceKey {
   readonly service: Uint8Array;
   readonly indexed: Uint8Array;
-  readonly #index: DataView;
-  readonly #indexOffset: number;
+  readonly #index: Uint32Array;
 
   constructor(bytes: number) {
     this.indexed = new Uint8Array(bytes + 4);
     this.service = this.indexed.subarray(0, bytes);
-    this.#index = new DataView(this.indexed.buffer);
-    this.#indexOffset = bytes;
+    this.#index = new Uint32Array(this.indexed.buffer, bytes);
   }
 
   /** The same key with this number; the buffer is shared with `service` and reused. */
   at(index: number): Uint8Array {
-    this.#index.setUint32(this.#indexOffset, index, LITTLE_ENDIAN);
+    this.#index[0] = index;
     return this.indexed;
   }
 }

@@ -29,32 +29,28 @@ export class RulesOnDemand {
   /** Of each map's rules, by the map while it has elements. */
   readonly #uses = new Uses<OnDemandRole>();
   readonly #sets: ElementSets;
-  readonly #declare: () => void;
 
-  /** @param declare declares the rules that `inUse` asks for. */
-  constructor(sets: ElementSets, declare: () => void) {
+  constructor(sets: ElementSets) {
     this.#sets = sets;
-    this.#declare = declare;
   }
 
   get inUse(): InUse {
     return this.#uses.present;
   }
 
-  /** After elements were put: what they need is in force no later than they are. */
-  ensure(): void {
+  /** After elements were put: what they need is to be in force no later than they are. True: other rules are in use. */
+  ensure(): boolean {
     const before = this.#uses.present.size;
     for (let i = 0; i < ROLES.length; i++) {
       if (this.#isFilled(ROLES[i]) && !this.#uses.isUsed(ROLES[i])) this.#uses.add(ROLES[i]);
     }
-    if (this.#uses.present.size > before) this.#declare();
+    return this.#uses.present.size > before;
   }
 
-  /** Drops rules whose maps have been empty for `forMs`, by default a while. `now`: ms, monotonic. */
-  collectUnused(now: number, forMs?: number): void {
+  /** Drops rules whose maps have been empty for `forMs`, by default a while. `now`: ms, monotonic. True: other rules are in use. */
+  collectUnused(now: number, forMs?: number): boolean {
     for (const role of ROLES) if (!this.#isFilled(role)) this.#uses.release(role);
-    const overdue = [...this.#uses.takeOverdue(now, forMs)];
-    if (overdue.length > 0) this.#declare();
+    return [...this.#uses.takeOverdue(now, forMs)].length > 0;
   }
 
   #isFilled(role: OnDemandRole): boolean {

@@ -77,7 +77,7 @@ export class FamilyRuleset {
       gone: (key) => void this.#carried(key)?.delete(key),
     });
     this.#limits = new LimitChains(table, family, this.#sets, options.rejectInPrerouting !== false);
-    this.#onDemand = new RulesOnDemand(this.#sets, () => this.#declare());
+    this.#onDemand = new RulesOnDemand(this.#sets);
     this.#declare();
     this.#draws = new DrawChains(table, this.#sets.dispatch, options.masqueradeBit);
     this.#expander = new ServiceExpander(table, this.#sets, this.#keys);
@@ -162,7 +162,7 @@ export class FamilyRuleset {
     // In this order: what both have stays, and so does what has passed to another service since.
     for (let i = 0; i < before.length; i++) this.#expander.expand(before[i], this.#removing);
     this.#removeOwn(before, after);
-    this.#onDemand.ensure();
+    if (this.#onDemand.ensure()) this.#declare();
     if (after.length === 0) this.#ports.delete(service);
     else this.#ports.set(service, after);
   }
@@ -238,7 +238,7 @@ export class FamilyRuleset {
   collectUnused(now: number, forMs?: number): void {
     this.#draws.collectUnused(now, forMs);
     // The rules that look in the maps of limits before these.
-    this.#onDemand.collectUnused(now, forMs);
+    if (this.#onDemand.collectUnused(now, forMs)) this.#declare();
     this.#limits.collectUnused(now, forMs);
   }
 
