@@ -104,7 +104,7 @@ const VARIABLES: readonly (readonly [name: string, what: string])[] = [
 ];
 
 /** A tier that hangs is killed after this long: far more than any needs, so that a run always ends. */
-const tierLimitMs = (options.nightly || options.asan || options.only === "leaks" ? 60 : 30) * 60_000;
+const tierLimitMs = (options.nightly || options.asan || options.only === "leaks" ? 90 : 30) * 60_000;
 
 /** Where the compiler keeps the runtime that must be loaded before Node when the addon is sanitized. */
 function sanitizerEnvironment(): Record<string, string> {
@@ -228,6 +228,7 @@ async function runVitest(tier: Tier): Promise<Outcome> {
     "run",
     `--project=${tier.name}`,
     "--reporter=default",
+    "--reporter=./test/failures.ts",
     "--reporter=json",
     `--outputFile.json=${file}`,
     ...filters,
