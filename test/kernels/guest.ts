@@ -11,6 +11,7 @@ export type GuestEvent =
   | { readonly event: "up"; readonly release: string; readonly seconds: number }
   | { readonly event: "broken"; readonly message: string }
   | { readonly event: "tier"; readonly tier: string }
+  | { readonly event: "files"; readonly files: readonly string[] }
   | { readonly event: "file"; readonly file: string; readonly tests: number }
   | {
       readonly event: "test";

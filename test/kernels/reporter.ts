@@ -4,7 +4,7 @@
  */
 import { appendFileSync } from "node:fs";
 import path from "node:path";
-import type { Reporter, TestCase, TestModule } from "vitest/node";
+import type { Reporter, TestCase, TestModule, TestSpecification } from "vitest/node";
 import { root } from "../checks.ts";
 import type { GuestEvent } from "./guest.ts";
 
@@ -18,6 +18,10 @@ function excerpt(text: string): string {
 }
 
 export default class LineReporter implements Reporter {
+  onTestRunStart(specifications: readonly TestSpecification[]): void {
+    tell({ event: "files", files: specifications.map(({ moduleId }) => path.relative(root, moduleId)) });
+  }
+
   onTestModuleCollected(module: TestModule): void {
     const file = path.relative(root, module.moduleId);
     tell({ event: "file", file, tests: [...module.children.allTests()].length });

@@ -103,6 +103,8 @@ function selectKernels(): readonly DebianKernel[] {
 class Progress {
   readonly #label: string;
   readonly #start = Date.now();
+  /** Files that were to be run, and were not begun. */
+  readonly #waiting = new Set<string>();
   /** How many tests each file has that was begun and not ended. */
   readonly #open = new Map<string, number>();
   readonly failures: string[] = [];
@@ -135,7 +137,11 @@ class Progress {
       case "tier":
         this.say(`tier ${event.tier}`);
         break;
+      case "files":
+        for (const file of event.files) this.#waiting.add(file);
+        break;
       case "file":
+        this.#waiting.delete(event.file);
         this.#open.set(event.file, event.tests);
         break;
       case "test":
@@ -160,6 +166,7 @@ class Progress {
 
   #fileEnded({ file, message, milliseconds }: Extract<GuestEvent, { event: "file-end" }>): void {
     const missing = this.#open.get(file) ?? 0;
+    this.#waiting.delete(file);
     this.#open.delete(file);
     if (message !== "") this.#failed(`${file}: ${message}`);
     else if (missing > 0) this.#failed(`${file}: ${missing} tests have no result`);
@@ -176,6 +183,7 @@ class Progress {
     if (failure !== undefined) this.#failed(`the guest ${failure}`);
     else if (!this.ended) this.#failed("the guest ended before its tests did");
     for (const [file, tests] of this.#open) if (tests > 0) this.#failed(`${file}: ${tests} tests have no result`);
+    for (const file of this.#waiting) this.#failed(`${file}: not begun`);
   }
 }
 
