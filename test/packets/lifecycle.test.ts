@@ -9,6 +9,7 @@ import {
   clusterIP,
   everyWay,
   externals,
+  handover,
   loadBalancer,
   type Manifest,
   nodePort,
@@ -170,7 +171,7 @@ describe("under load", () => {
 
   test("no connection is lost while endpoints come and go", async () => {
     const lists = [["a", "b", "r1", "r2"], ["a", "b", "r1"], ["r1", "a"], ["a"], ["a", "r1", "r2", "b"], ["a", "r2"]];
-    const set = (endpoints: readonly string[]): Promise<void> =>
+    const set = (endpoints: ServiceSpec["endpoints"]): Promise<void> =>
       applyServices(
         { ...busyWeb, endpoints },
         { ...busyEdge, endpoints },
@@ -188,8 +189,14 @@ describe("under load", () => {
       { from: "remoteNode", to: nodePort(sticky), protocol: "udp" },
       { from: "client", to: loadBalancer(stickyEdge), protocol: "sctp" },
     ] as const;
-    const { connections, failures } = await underLoad(cluster, streams, async () => {
-      for (const endpoints of lists.slice(1)) await set(endpoints);
+    const { connections, failures } = await underLoad(cluster, streams, async (answered) => {
+      for (const [i, pods] of lists.slice(1).entries()) {
+        for (const endpoints of handover(lists[i], pods)) {
+          await set(endpoints);
+          // An endpoint that is slow to answer would have its UDP and SCTP flows deleted before it did.
+          await answered();
+        }
+      }
     });
     expect(failures).toEqual([]);
     expect(connections).toBeGreaterThan(200);

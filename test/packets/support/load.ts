@@ -32,12 +32,16 @@ const LONGEST_PAUSE_MS = 2000;
 const UDP_TRACKED_S = 2;
 const UDP_TIMEOUTS = ["udp_timeout", "udp_timeout_stream"].map((name) => `net.netfilter.nf_conntrack_${name}`);
 
-/** Keeps every stream busy, in both families, until `work` is done; then says how the connections ended. */
+/**
+ * Keeps every stream busy, in both families, until `work` is done; then says how the connections ended.
+ * @param work is given a function that waits until all connections are over that have begun by then.
+ */
 export async function underLoad(
   cluster: Cluster,
   streams: readonly Stream[],
-  work: () => Promise<void>,
+  work: (answered: () => Promise<void>) => Promise<void>,
 ): Promise<LoadResult> {
+  const under = new Set<Promise<unknown>>();
   const pods = new Set(cluster.lab.pods.map(({ name }) => name));
   for (const { to } of streams) await cluster.catchUntouched(to.port);
   await cluster.node.sysctl(Object.fromEntries(UDP_TIMEOUTS.map((name) => [name, patience(UDP_TRACKED_S)])));
@@ -59,7 +63,10 @@ export async function underLoad(
       };
       while (!stop.signal.aborted) {
         const started = performance.now();
-        for (const outcome of await namespace.agent().probe(probe)) {
+        const round = namespace.agent().probe(probe);
+        under.add(round);
+        const outcomes = await round.finally(() => under.delete(round));
+        for (const outcome of outcomes) {
           connections += outcome.count;
           const good = outcome.result === "ok" && pods.has(outcome.name);
           if (!good) failures.push(`${family} ${protocol} ${from} → ${to.name}: ${JSON.stringify(outcome)}`);
@@ -71,7 +78,7 @@ export async function underLoad(
     }),
   );
   try {
-    await work();
+    await work(async () => void (await Promise.allSettled(under)));
   } finally {
     stop.abort();
   }
