@@ -33,6 +33,7 @@
         "native/js/conntrack.cc",
         "native/js/conntrack_dump.cc",
         "native/js/conntrack_values.cc",
+        "native/js/end_signals.cc",
         "native/js/exprs.cc",
         "native/js/legacy_tables.cc",
         "native/js/messages.cc",

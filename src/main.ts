@@ -9,9 +9,10 @@ import {
   setUpCollector,
 } from "./base/runtime.js";
 import { ignoreGoneReader } from "./cli/stdio.js";
+import { loadAddon } from "./kernel/addon.js";
 
 // Ahead of all else: what comes before is lost to PID 1.
-installSignalHandlers();
+installSignalHandlers(() => loadAddon().exitAtEndSignals());
 
 const problem = nodeProblem(process.versions.node);
 if (problem !== undefined) {

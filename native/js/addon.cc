@@ -11,6 +11,7 @@
 #include "js/async_task.h"
 #include "js/batch.h"
 #include "js/conntrack.h"
+#include "js/end_signals.h"
 #include "js/handle.h"
 #include "js/legacy_tables.h"
 #include "js/monitor.h"
@@ -291,6 +292,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   add("releaseMemory", Guarded<ReleaseMemory>);
   AddLegacyTables(env, exports);
   AddConntrack(env, exports);
+  AddEndSignals(env, exports);
   return exports;
 }
 

@@ -162,4 +162,9 @@ export interface NativeNftAddon {
   closeMonitor(monitor: NativeMonitor): void;
   /** Memory that is free, and not the system's yet, goes back to it; V8 begins to collect, in steps. */
   releaseMemory(): Promise<void>;
+  /**
+   * From here on SIGTERM and SIGINT end the process at once with 128 + the signal's number, until others handle them. Gives the one of the two
+   * that nobody handled: the other was caught, as Node catches both while it boots, so this one has been used up (SA_RESETHAND).
+   */
+  exitAtEndSignals(): "SIGTERM" | "SIGINT" | undefined;
 }

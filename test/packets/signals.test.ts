@@ -3,7 +3,7 @@ import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -145,6 +145,27 @@ describe("SIGTERM at any moment of the start ends the program within a second", 
     const config = join(directory, "config.conf");
     await writeFile(config, JSON.stringify(configuration({ clientConnection: { kubeconfig } })));
     expect(await lateMoments([`--config=${config}`, "--hostname-override=node"])).toEqual([]);
+  });
+});
+
+describe("SIGTERM ends the program that has not installed its own handlers yet", () => {
+  test.each(["before its first line", "before SIGTERM", "before SIGINT"])("%s", async (moment) => {
+    const preload = join(directory, "preload.mjs");
+    await writeFile(
+      preload,
+      `const kill = () => process.kill(process.pid, "SIGTERM");
+       if ("${moment}" === "before its first line") kill();
+       const on = process.on;
+       process.on = function (event, ...rest) {
+         if ("${moment}" === "before " + event) kill();
+         return on.call(this, event, ...rest);
+       };`,
+    );
+    const started = await startAsInit(["run", "--manifests", directory], ["--import", preload]);
+    const ended = once(started.parent, "exit");
+    const limit = setTimeout(() => process.kill(started.pid, "SIGKILL"), patience(20_000));
+    expect(await ended).toEqual([128 + constants.signals.SIGTERM, null]);
+    clearTimeout(limit);
   });
 });
 

@@ -1,0 +1,11 @@
+// The addon's function for the signals that ask a program to end.
+#pragma once
+
+#include <napi.h>
+
+namespace nftp {
+
+// Adds it to the addon's exports; src/kernel/nft-addon.ts says what it gives.
+void AddEndSignals(Napi::Env env, Napi::Object exports);
+
+}  // namespace nftp
