@@ -25,6 +25,8 @@ export type GuestEvent =
       readonly event: "file-end";
       readonly file: string;
       readonly state: string;
+      /** How many of its tests passed: the line of one of them can be damaged, as the kernel writes to the serial line too. */
+      readonly passed: number;
       /** What failed outside of the file's tests. */
       readonly message: string;
       readonly milliseconds: number;
@@ -150,7 +152,7 @@ export function runGuest(options: GuestOptions): Promise<string | undefined> {
   });
 }
 
-/** The serial line can carry noise when the guest's kernel starts using it. */
+/** Lines that the kernel has written into are left out. */
 function parseEvent(line: string): GuestEvent | undefined {
   const start = line.indexOf('{"event":');
   if (start === -1) return undefined;

@@ -59,6 +59,7 @@ export default class LineReporter implements Reporter {
       event: "file-end",
       file: path.relative(root, module.moduleId),
       state: module.state(),
+      passed: [...module.children.allTests("passed")].length,
       message,
       milliseconds,
     });

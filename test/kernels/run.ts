@@ -105,8 +105,8 @@ class Progress {
   readonly #start = Date.now();
   /** Files that were to be run, and were not begun. */
   readonly #waiting = new Set<string>();
-  /** How many tests each file has that was begun and not ended. */
-  readonly #open = new Map<string, number>();
+  /** Of each file that was begun and has not ended. */
+  readonly #open = new Map<string, { withoutResult: number; passed: number }>();
   readonly failures: string[] = [];
   readonly leftOut: string[] = [];
   passed = 0;
@@ -142,15 +142,15 @@ class Progress {
         break;
       case "file":
         this.#waiting.delete(event.file);
-        this.#open.set(event.file, event.tests);
+        this.#open.set(event.file, { withoutResult: event.tests, passed: 0 });
         break;
       case "test":
-        this.#open.set(event.file, (this.#open.get(event.file) ?? 1) - 1);
+        this.#count(event);
         if (event.milliseconds > LONG_MS)
           this.say(`${event.file}: ${event.name} took ${(event.milliseconds / 1000).toFixed(0)} s`);
-        if (event.state === "passed") this.passed += 1;
-        else if (event.state === "skipped") this.leftOut.push(`${event.file}: ${event.name}`);
-        else this.#failed(`${event.file}: ${event.name} (${event.milliseconds} ms): ${event.message}`);
+        if (event.state === "skipped") this.leftOut.push(`${event.file}: ${event.name}`);
+        else if (event.state === "failed")
+          this.#failed(`${event.file}: ${event.name} (${event.milliseconds} ms): ${event.message}`);
         break;
       case "file-end":
         this.#fileEnded(event);
@@ -164,10 +164,22 @@ class Progress {
     }
   }
 
-  #fileEnded({ file, message, milliseconds }: Extract<GuestEvent, { event: "file-end" }>): void {
-    const missing = this.#open.get(file) ?? 0;
+  #count({ file, state }: Extract<GuestEvent, { event: "test" }>): void {
+    const passed = state === "passed" ? 1 : 0;
+    this.passed += passed;
+    const counts = this.#open.get(file);
+    if (counts === undefined) return;
+    counts.withoutResult -= 1;
+    counts.passed += passed;
+  }
+
+  #fileEnded({ file, passed, message, milliseconds }: Extract<GuestEvent, { event: "file-end" }>): void {
+    const told = this.#open.get(file) ?? { withoutResult: 0, passed };
+    const untold = passed - told.passed;
+    this.passed += untold;
     this.#waiting.delete(file);
     this.#open.delete(file);
+    const missing = told.withoutResult - untold;
     if (message !== "") this.#failed(`${file}: ${message}`);
     else if (missing > 0) this.#failed(`${file}: ${missing} tests have no result`);
     this.say(`${file} (${(milliseconds / 1000).toFixed(0)} s); ${this.passed} passed, ${this.failures.length} failed`);
@@ -182,7 +194,9 @@ class Progress {
   finish(failure: string | undefined): void {
     if (failure !== undefined) this.#failed(`the guest ${failure}`);
     else if (!this.ended) this.#failed("the guest ended before its tests did");
-    for (const [file, tests] of this.#open) if (tests > 0) this.#failed(`${file}: ${tests} tests have no result`);
+    for (const [file, { withoutResult }] of this.#open) {
+      if (withoutResult > 0) this.#failed(`${file}: ${withoutResult} tests have no result`);
+    }
     for (const file of this.#waiting) this.#failed(`${file}: not begun`);
   }
 }
