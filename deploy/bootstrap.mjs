@@ -2,8 +2,9 @@
 /**
  * Brings a checkout from nothing to ready: Debian packages, npm packages with the pinned Node, the addon, dist/.
  *
- *   node deploy/bootstrap.mjs [--lint] [--asan] [--browser] [-- SCRIPT ARGS...]
+ *   node deploy/bootstrap.mjs [--format] [--lint] [--asan] [--browser] [-- SCRIPT ARGS...]
  *
+ * --format  also the C++ formatter
  * --lint  also the C++ formatter and linter
  * --browser  also Chromium, for the status page's tests
  * --asan  also a second addon under AddressSanitizer and UBSan, in build-asan/
@@ -36,10 +37,8 @@ const requirements = [
   { package: "util-linux", command: "unshare", for: "the network lab of tests and demo" },
   { package: "nftables", command: "nft", for: "checking what others see of our table" },
 ];
-const lintRequirements = [
-  { package: "clang-format", command: "clang-format", for: "formatting C++" },
-  { package: "clang-tidy", command: "clang-tidy", for: "linting C++" },
-];
+const formatRequirements = [{ package: "clang-format", command: "clang-format", for: "formatting C++" }];
+const lintRequirements = [...formatRequirements, { package: "clang-tidy", command: "clang-tidy", for: "linting C++" }];
 const browserRequirements = [{ package: "chromium", command: "chromium", for: "the status page's tests" }];
 
 let worked = false;
@@ -331,12 +330,14 @@ function main() {
   const separator = args.indexOf("--");
   const options = separator === -1 ? args : args.slice(0, separator);
   const script = separator === -1 ? [] : args.slice(separator + 1);
-  const unknown = options.find((option) => !["--lint", "--asan", "--browser"].includes(option));
-  if (unknown !== undefined) fail(`unknown option ${unknown}; there are --lint, --asan, --browser and -- SCRIPT`);
+  const unknown = options.find((option) => !["--format", "--lint", "--asan", "--browser"].includes(option));
+  if (unknown !== undefined)
+    fail(`unknown option ${unknown}; there are --format, --lint, --asan, --browser and -- SCRIPT`);
 
   checkPlatform();
   ensurePackages([
     ...requirements,
+    ...(options.includes("--format") ? formatRequirements : []),
     ...(options.includes("--lint") ? lintRequirements : []),
     ...(options.includes("--browser") ? browserRequirements : []),
   ]);

@@ -23,10 +23,10 @@ function cppFiles(extensions: readonly string[]): string[] {
 }
 
 /**
- * All checks of TypeScript, and of C++ where asked for (its linter takes a minute, and is not needed to build).
+ * All checks of TypeScript, and of C++ its formatting or all, where asked for: its linter takes minutes, and is not needed to build.
  * With `fix`, formatters and linters mend what they can instead of complaining.
  */
-export function checks(options: { cpp: boolean; fix: boolean }): Check[] {
+export function checks(options: { cpp: "none" | "format" | "all"; fix: boolean }): Check[] {
   const { fix } = options;
   const list: Check[] = [
     { name: "types of src/", command: bin("tsc"), args: ["--noEmit", "-p", "."] },
@@ -36,10 +36,11 @@ export function checks(options: { cpp: boolean; fix: boolean }): Check[] {
     { name: "oxlint", command: bin("oxlint"), args: ["--deny-warnings", ...(fix ? ["--fix"] : [])] },
     { name: "prettier", command: bin("prettier"), args: [fix ? "--write" : "--check", "--log-level=warn", "."] },
   ];
-  if (!options.cpp) return list;
+  if (options.cpp === "none") return list;
   const everything = cppFiles([".cc", ".h", ".hpp"]);
   const format = fix ? ["-i"] : ["--dry-run", "--Werror"];
   list.push({ name: "clang-format", command: "clang-format", args: [...format, ...everything] });
+  if (options.cpp === "format") return list;
   const headers = [`node_modules/node-linux-${process.arch}/include/node`, "node_modules/node-addon-api"];
   for (const file of cppFiles([".cc"])) {
     // System headers by -isystem: what is found in other people's headers is not ours to mend.

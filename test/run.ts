@@ -243,7 +243,7 @@ async function runVitest(tier: Tier): Promise<Outcome> {
 }
 
 function runChecks(): Outcome {
-  const list = checks({ cpp: false, fix: false });
+  const list = checks({ cpp: options.nightly ? "all" : "format", fix: false });
   const failed = list.filter((check) => !passes(check));
   return {
     passed: list.length - failed.length,

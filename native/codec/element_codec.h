@@ -79,8 +79,8 @@ class ElementCollector {
   // sent more than once, and with that others perhaps not at all. A set without a size is an rhashtable, which a worker
   // resizes behind the commit that filled it. A dump is a walk per datagram that passes over as many elements as were
   // sent before (nft_rhash_walk): where the order changed in between, it sends some twice and as many never. The
-  // generation is the same all along, so NLM_F_DUMP_INTR does not come. Intervals, and sets that packets change, stay as
-  // they came.
+  // generation is the same all along, so NLM_F_DUMP_INTR does not come. Intervals, and sets that packets change, stay
+  // as they came.
   bool Sort();
   std::vector<uint8_t> TakeBytes() { return std::move(bytes_); }
   const std::vector<Verdict>& verdicts() const { return verdicts_; }

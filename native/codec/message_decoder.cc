@@ -50,7 +50,8 @@ void DecodeSetDesc(const AttrView& nest, SetInfo* set) {
   }
 }
 
-// NFTA_SET_COUNT, which Debian 12's linux/netfilter/nf_tables.h does not have yet: number of elements, in dumps since Linux 6.16.
+// NFTA_SET_COUNT, which Debian 12's linux/netfilter/nf_tables.h does not have yet: number of elements, in dumps since
+// Linux 6.16.
 constexpr uint16_t kSetCount = 20;
 
 void DecodeSetAttr(const AttrView& attr, SetDump* dump) {
