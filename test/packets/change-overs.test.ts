@@ -40,6 +40,9 @@ const daemons: ChildProcess[] = [];
 afterEach(async () => {
   await endAll("SIGKILL");
   await cluster.node.mustRun(["nft", "flush", "ruleset"]);
+  // A connection that was opened past all rules and then tracked in its midst stays in the table for days, untranslated; the test after, once it
+  // comes to its source port, would go where it went.
+  expect((await cluster.command(["conntrack", "delete", "--all"])).code).toBe(0);
 });
 
 /** Serving, with its rules in force. */
