@@ -152,7 +152,7 @@ export function runGuest(options: GuestOptions): Promise<string | undefined> {
   });
 }
 
-/** Lines that the kernel has written into are left out. */
+/** Ignores lines that the kernel has written into. */
 function parseEvent(line: string): GuestEvent | undefined {
   const start = line.indexOf('{"event":');
   if (start === -1) return undefined;
