@@ -259,7 +259,10 @@ function concerns(event: ChangeEvent, { ref, chain }: Target): boolean {
   return event.kind === "table" || ((event.kind === "chain" || event.kind === "rule") && event.name === chain);
 }
 
-/** The same rule twice in one chain gets two hashes. */
+/**
+ * The same rule twice in one chain gets two hashes. The text has the fields of expressions in the order in which `prepareRule` builds them: a version
+ * with another order has other hashes, and replaces the rules of the one before once.
+ */
 function mark(source: Rule, { family, mode }: Insertion, ownerMark: string, seen: Map<string, number>): MarkedRule {
   const rule = prepareRule(source, { family });
   const text = JSON.stringify([mode, rule.canonical, rule.comment], (_, value: unknown) =>
