@@ -82,7 +82,7 @@ bool Listener::Signalled() {
 // False when the thread is to end.
 bool Listener::ReadAll() {
   // From a message that it had no room for until the socket is empty the kernel drops all others, too, and reports only
-  // the first (NETLINK_S_CONGESTED): whoever looked for himself when that was reported has missed the rest.
+  // the first (NETLINK_S_CONGESTED): a dump made when that was reported may lack the rest.
   bool congested = false;
   for (;;) {
     const ssize_t got = socket_.Receive(buffer_.data(), buffer_.size(), MSG_DONTWAIT);

@@ -164,7 +164,7 @@ export interface NativeNftAddon {
   releaseMemory(): Promise<void>;
   /**
    * From here on SIGTERM and SIGINT end the process at once with 128 + the signal's number, until others handle them. Gives the one of the two
-   * that nobody handled: the other was caught, as Node catches both while it boots, so this one has been used up (SA_RESETHAND).
+   * that had its default action while the other had a handler: Node handles both as it boots, for one signal each (SA_RESETHAND), so this one came.
    */
   exitAtEndSignals(): "SIGTERM" | "SIGINT" | undefined;
 }
