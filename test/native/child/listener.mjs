@@ -1,0 +1,18 @@
+/**
+ * Listens to changes of nf_tables and tells the parent of each: { generation, events } or "lost". Arguments: the namespace's path, bytes of the
+ * receive buffer.
+ */
+import { NftKernel } from "../../../dist/kernel/nft-kernel.js";
+
+const [netns, receiveBufferBytes] = process.argv.slice(2);
+const kernel = await NftKernel.open({ netns, receiveBufferBytes: Number(receiveBufferBytes) });
+await kernel.monitor({
+  onBatch: ({ generation, events }) => process.send({ generation, events: events.map(({ kind }) => kind) }),
+  onLost: () => process.send("lost"),
+  onError: (error) => {
+    throw error;
+  },
+});
+process.send("listening");
+// Until the parent ends it.
+setInterval(() => undefined, 60_000);
