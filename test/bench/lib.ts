@@ -1,6 +1,7 @@
 /** What the benchmarks share: numbers, and processes in namespaces of their own. */
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { COLLECTOR_FLAGS } from "../../dist/base/runtime.js";
 
@@ -49,16 +50,21 @@ export const ENTER = fileURLToPath(new URL("../lab/enter.mjs", import.meta.url))
 /** V8's collector as the program has it (src/main.ts), from the start: the young generation too, for much is made here in one turn. */
 const FLAGS = ["--no-warnings", "--min-semi-space-size=2", "--max-semi-space-size=2", ...COLLECTOR_FLAGS];
 
+/** This build. */
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
 /**
  * Runs a script of this directory in a process and a network namespace of its own: what one leaves in the kernel, or in the heap,
  * must not slow the next. Returns its last line, which is JSON.
+ * @param root of another build, whose script of that name is run instead.
  */
 export function inNamespace(
   script: string,
   args: readonly (string | number)[],
   flags: readonly string[] = [],
+  root: string = ROOT,
 ): unknown {
-  const path = fileURLToPath(new URL(script, import.meta.url));
+  const path = join(root, "test/bench", script);
   const command = [ENTER, "--", process.execPath, ...FLAGS, ...flags, path, ...args.map(String)];
   const output = execFileSync(process.execPath, command, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
   return JSON.parse(output.trim().split("\n").at(-1) ?? "");

@@ -1,36 +1,43 @@
 /**
  * `npm run bench`: every figure of test/bench/README.md, measured on this machine in one run, against what is aimed at.
  *
- *   node test/bench/run.ts [--rounds N] [SECTION...]      services kernel rolling repair check affinity memory growth packets cluster conntrack commands handover
+ *   node test/bench/run.ts [--rounds N] [--before DIR] [SECTION...]      services kernel rolling repair check affinity memory growth packets cluster conntrack commands handover
+ *
+ * `--before`: the directory of another build of this project; loads, changes, restarts and the program's memory are measured of both, in turns.
  *
  * Prints progress on stderr, and then tables, the last one with the aims, and the same as JSON. An aim that is missed is
  * a figure, not a failure: the exit code is 0.
  */
+import { existsSync } from "node:fs";
 import { cpus, loadavg, release } from "node:os";
+import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { aims } from "./aims.ts";
-import { type Results, SECTIONS } from "./sections.ts";
+import { type Results, SECTIONS, type Section } from "./sections.ts";
 import { printAims, printTables } from "./tables.ts";
 
-type Name = keyof Results;
-const NAMES = Object.keys(SECTIONS) as Name[];
+const NAMES = Object.keys(SECTIONS) as Section[];
 
 /** Load average above which other programs show in the figures. */
 const BUSY = 1.5;
 
 const { values, positionals } = parseArgs({
-  options: { rounds: { type: "string", default: "3" } },
+  options: { rounds: { type: "string", default: "3" }, before: { type: "string" } },
   allowPositionals: true,
 });
 const rounds = Number(values.rounds);
 if (!Number.isInteger(rounds) || rounds < 1) throw new Error("--rounds takes a whole number from 1");
-const unknown = positionals.filter((name) => !NAMES.includes(name as Name));
+const before = values.before === undefined ? undefined : resolve(values.before);
+if (before !== undefined && !existsSync(join(before, "dist/main.js")))
+  throw new Error(`--before: no build in ${before}`);
+const scope = before === undefined ? { rounds } : { rounds, before };
+const unknown = positionals.filter((name) => !NAMES.includes(name as Section));
 if (unknown.length > 0) throw new Error(`there is no section ${unknown.join(", ")}: ${NAMES.join(", ")}`);
 
 const machine = { cpus: cpus().length, model: cpus()[0]?.model, kernel: release(), node: process.version };
 const loadBefore = loadavg()[0];
 const results: Results = {};
-for (const name of NAMES) if (positionals.length === 0 || positionals.includes(name)) SECTIONS[name](results, rounds);
+for (const name of NAMES) if (positionals.length === 0 || positionals.includes(name)) SECTIONS[name](results, scope);
 const load = { before: loadBefore, after: loadavg()[0] };
 printTables(results);
 const list = aims(results);

@@ -26,12 +26,15 @@ export type Watched<T> = Size & T & { readonly blocked: Blocked };
 /** All that a run measured; a section that was skipped is absent. */
 export interface Results {
   services?: Measured[];
+  /** The same of another build, in turns with this one. */
+  servicesBefore?: Measured[];
   kernel?: KernelMemory;
   rolling?: Rolling;
   repair?: Repair[];
   check?: Check[];
   affinity?: Affinity[];
   memory?: Watched<Memory>[];
+  memoryBefore?: Watched<Memory>[];
   growth?: Growth;
   packets?: Packets;
   cluster?: Watched<Cluster>;
@@ -63,6 +66,12 @@ const CHECKS = { services: 50_000, endpoints: 10, times: 5 };
 /** Single changes at each size. */
 const CHANGES = 2_000;
 
+/** How often each is measured, and the directory of another build that this one is compared with. */
+export interface Scope {
+  readonly rounds: number;
+  readonly before?: string;
+}
+
 /** Progress. */
 function say(what: string): void {
   process.stderr.write(`measuring ${what} ...\n`);
@@ -71,18 +80,27 @@ function say(what: string): void {
 const text = ({ services, endpoints }: Size): string => `${services} services x ${endpoints} endpoints`;
 const of = (round: number, rounds: number): string => `(${round + 1} of ${rounds})`;
 
-/** Rounds over all sizes, so that a busy minute does not fall on one of them. */
-function measureServices(rounds: number): Measured[] {
-  const measured = SIZES.map((): Measured[] => []);
+/** Which builds, by what their progress is told with: this one, and the one before. */
+const builds = ({ before }: Scope): readonly (readonly [string, string | undefined])[] => [
+  ["", undefined],
+  ...(before === undefined ? [] : [["before, ", before] as const]),
+];
+
+/** Rounds over all sizes and builds, so that a busy minute does not fall on one of them. */
+function measureServices(scope: Scope): Pick<Results, "services" | "servicesBefore"> {
+  const { rounds } = scope;
+  const all = builds(scope).map(([name, root]) => ({ name, root, measured: SIZES.map((): Measured[] => []) }));
   for (let round = 0; round < rounds; round++) {
-    SIZES.forEach((size, i) => {
-      say(`${text(size)} ${of(round, rounds)}`);
-      measured[i].push(
-        inNamespace("measure.ts", [size.services, size.endpoints, CHANGES], ["--expose-gc"]) as Measured,
-      );
+    SIZES.forEach(({ services, endpoints }, i) => {
+      for (const { name, root, measured } of all) {
+        say(`${name}${text(SIZES[i])} ${of(round, rounds)}`);
+        const args = [services, endpoints, CHANGES];
+        measured[i].push(inNamespace("measure.ts", args, ["--expose-gc"], root) as Measured);
+      }
     });
   }
-  return measured.map(together);
+  const [services, servicesBefore] = all.map(({ measured }) => measured.map(together));
+  return { services, servicesBefore };
 }
 
 /** Medians; the longest that the event loop was held. */
@@ -171,25 +189,36 @@ function measureCheck(rounds: number): Check[] {
   });
 }
 
-/** The largest, and the longest. */
-function measureMemory(rounds: number): Watched<Memory>[] {
-  return MEMORY_SIZES.map((size) => {
-    const args = [size.services, size.endpoints];
-    const all = Array.from({ length: rounds }, (_, round) => {
-      say(`the program's memory, ${text(size)} ${of(round, rounds)}`);
-      return {
-        ...(inNamespace("memory.ts", args) as Memory),
-        blocked: inNamespace("memory.ts", [...args, "watch"]) as Blocked,
-      };
+function measureMemory(scope: Scope): Pick<Results, "memory" | "memoryBefore"> {
+  const { rounds } = scope;
+  const all = builds(scope).map(([name, root]) => ({ name, root, measured: MEMORY_SIZES.map((): Program[] => []) }));
+  for (let round = 0; round < rounds; round++) {
+    MEMORY_SIZES.forEach(({ services, endpoints }, i) => {
+      for (const { name, root, measured } of all) {
+        say(`${name}the program's memory, ${text(MEMORY_SIZES[i])} ${of(round, rounds)}`);
+        const args = [services, endpoints];
+        measured[i].push({
+          ...(inNamespace("memory.ts", args, [], root) as Memory),
+          blocked: inNamespace("memory.ts", [...args, "watch"], [], root) as Blocked,
+        });
+      }
     });
-    return {
-      ...size,
-      rss: Math.max(...all.map(({ rss }) => rss)),
-      peak: Math.max(...all.map(({ peak }) => peak)),
-      startedMs: median(all.map(({ startedMs }) => startedMs)),
-      blocked: longest(all.map(({ blocked }) => blocked)),
-    };
-  });
+  }
+  const [memory, memoryBefore] = all.map(({ measured }) => measured.map(largest));
+  return { memory, memoryBefore };
+}
+
+type Program = Memory & { readonly blocked: Blocked };
+
+/** The largest, and the longest. */
+function largest(all: readonly Program[], size: number): Watched<Memory> {
+  return {
+    ...MEMORY_SIZES[size],
+    rss: Math.max(...all.map(({ rss }) => rss)),
+    peak: Math.max(...all.map(({ peak }) => peak)),
+    startedMs: median(all.map(({ startedMs }) => startedMs)),
+    blocked: longest(all.map(({ blocked }) => blocked)),
+  };
 }
 
 function measureGrowth(): Growth {
@@ -226,19 +255,21 @@ function measureHandover(rounds: number): Handover[] {
   });
 }
 
+export type Section = Exclude<keyof Results, "servicesBefore" | "memoryBefore">;
+
 /** In the order in which they run. */
-export const SECTIONS: Readonly<Record<keyof Results, (into: Results, rounds: number) => void>> = {
-  services: (into, rounds) => (into.services = measureServices(rounds)),
-  kernel: (into, rounds) => (into.kernel = measureKernel(rounds)),
-  rolling: (into, rounds) => (into.rolling = measureRolling(rounds)),
-  repair: (into, rounds) => (into.repair = measureRepair(rounds)),
-  check: (into, rounds) => (into.check = measureCheck(rounds)),
-  affinity: (into, rounds) => (into.affinity = measureAffinity(rounds)),
-  memory: (into, rounds) => (into.memory = measureMemory(rounds)),
+export const SECTIONS: Readonly<Record<Section, (into: Results, scope: Scope) => void>> = {
+  services: (into, scope) => Object.assign(into, measureServices(scope)),
+  kernel: (into, { rounds }) => (into.kernel = measureKernel(rounds)),
+  rolling: (into, { rounds }) => (into.rolling = measureRolling(rounds)),
+  repair: (into, { rounds }) => (into.repair = measureRepair(rounds)),
+  check: (into, { rounds }) => (into.check = measureCheck(rounds)),
+  affinity: (into, { rounds }) => (into.affinity = measureAffinity(rounds)),
+  memory: (into, scope) => Object.assign(into, measureMemory(scope)),
   growth: (into) => (into.growth = measureGrowth()),
-  packets: (into, rounds) => (into.packets = measurePackets(rounds)),
+  packets: (into, { rounds }) => (into.packets = measurePackets(rounds)),
   cluster: (into) => (into.cluster = measureCluster()),
   conntrack: (into) => (into.conntrack = measureConntrack()),
-  commands: (into, rounds) => (into.commands = measureCommands(rounds)),
-  handover: (into, rounds) => (into.handover = measureHandover(rounds)),
+  commands: (into, { rounds }) => (into.commands = measureCommands(rounds)),
+  handover: (into, { rounds }) => (into.handover = measureHandover(rounds)),
 };

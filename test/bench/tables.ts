@@ -5,21 +5,24 @@ import { fixed } from "./lib.ts";
 import type { Blocked } from "./loop-watch.ts";
 import type { Changes, Measured } from "./measure.ts";
 import type { Packets } from "./packets.ts";
-import type { Results } from "./sections.ts";
+import type { Memory } from "./memory.ts";
+import type { Results, Watched } from "./sections.ts";
 
 type Row = Readonly<Record<string, string | number>>;
 
 const mb = (bytes: number): string => fixed(bytes / 2 ** 20, 0);
 const held = ({ heldMs, ownMs }: Blocked): string => `${fixed(heldMs, 0)} (${fixed(ownMs, 0)})`;
+/** Rows of the other build. */
+const BEFORE = "before: ";
 const HELD = "loop held ms (own work)";
 
 function changes({ ownP50Ms, ownP99Ms, kernelP50Ms }: Changes): string {
   return `${fixed(ownP50Ms)} / ${fixed(ownP99Ms)} + ${fixed(kernelP50Ms, 3)}`;
 }
 
-function serviceRow({ services, endpoints, load, restart, replace, scale, blocked }: Measured): Row {
+function serviceRow({ services, endpoints, load, restart, replace, scale, blocked }: Measured, build = ""): Row {
   return {
-    size: `${services} x ${endpoints}`,
+    size: `${build}${services} x ${endpoints}`,
     "load ms": fixed(load.totalMs, 0),
     "kernel ms": fixed(load.kernelMs, 0),
     "main thread ms": fixed(load.cpuMs, 0),
@@ -28,6 +31,16 @@ function serviceRow({ services, endpoints, load, restart, replace, scale, blocke
     "replace own p50/p99 + kernel": changes(replace),
     "scale own p50/p99 + kernel": changes(scale),
     [`${HELD}: load, restart, changes`]: [load, restart, { blocked }].map((part) => held(part.blocked)).join(", "),
+  };
+}
+
+function memoryRow({ services, endpoints, rss, peak, startedMs, blocked }: Watched<Memory>, build = ""): Row {
+  return {
+    "program with manifests": `${build}${services} x ${endpoints}`,
+    "resident MB": mb(rss),
+    "peak MB": mb(peak),
+    "start to written ms": fixed(startedMs, 0),
+    [HELD]: held(blocked),
   };
 }
 
@@ -48,19 +61,24 @@ function packetRows({ first, connections }: Packets): Row[] {
 /** A table for each section. */
 function tables({
   services,
+  servicesBefore = [],
   kernel,
   rolling,
   repair,
   check,
   affinity,
   memory,
+  memoryBefore = [],
   growth,
   packets,
   cluster,
   conntrack,
   handover,
 }: Results): Row[][] {
-  const list: Row[][] = services === undefined ? [] : [services.map(serviceRow)];
+  const list: Row[][] = [];
+  if (services !== undefined) {
+    list.push([...services.map((one) => serviceRow(one)), ...servicesBefore.map((one) => serviceRow(one, BEFORE))]);
+  }
   if (kernel !== undefined) {
     list.push([
       {
@@ -121,15 +139,7 @@ function tables({
     );
   }
   if (memory !== undefined) {
-    list.push(
-      memory.map((one) => ({
-        "program with manifests": `${one.services} x ${one.endpoints}`,
-        "resident MB": mb(one.rss),
-        "peak MB": mb(one.peak),
-        "start to written ms": fixed(one.startedMs, 0),
-        [HELD]: held(one.blocked),
-      })),
-    );
+    list.push([...memory.map((one) => memoryRow(one)), ...memoryBefore.map((one) => memoryRow(one, BEFORE))]);
   }
   if (growth !== undefined) {
     const looks = [growth.before, ...growth.between, growth.after];
