@@ -12,7 +12,7 @@ import { rolldown } from "rolldown";
 
 const root = path.resolve(import.meta.dirname, "../..");
 
-/** Required by name when a configuration file is first read (src/config/yaml.ts): no bundler follows that. */
+/** Required by name when a configuration file is first read (src/config/parse.ts): no bundler follows that. */
 const NOT_BUNDLED = "yaml";
 
 /** The folder of the package that a module belongs to, from "node_modules/"; undefined: our own. */

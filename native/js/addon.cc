@@ -1,5 +1,6 @@
 // The addon's exports: functions over tagged handles. Everything that may block runs on libuv's pool.
-// There is no global state: each environment (main thread, worker threads) has its own handles.
+// There is no global state but what signals do (end_signals.cc): each environment (main thread, worker threads) has its
+// own handles.
 #include <linux/netlink.h>
 #include <malloc.h>
 #include <napi.h>

@@ -10,7 +10,7 @@ export function annotationTexts({ balance, limits, drainSeconds }: ServicePortSt
   ];
 }
 
-/** "consistent,weights,max-connections,drain": which of them are; "-": none. */
+/** "consistent,weights,limits,drain": which of them are; "-": none. */
 export function annotationWords({ balance, limits, drainSeconds }: ServicePortStatus): string {
   const words = [
     ...(balance?.mode === "consistent" ? ["consistent"] : []),

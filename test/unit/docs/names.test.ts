@@ -1,6 +1,6 @@
 /** What documents link to, and the files that they name, are there. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { basename, dirname, join } from "node:path";
+import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 
 const ROOT = join(import.meta.dirname, "../../..");
@@ -17,7 +17,7 @@ const documents = [
 ];
 
 /** Of other directories than those that are looked through. */
-const elsewhere = new Set(["demo.ts", "prebuild.ts", "vitest.config.ts"]);
+const elsewhere = new Set(["vitest.config.ts"]);
 
 /** Where a name in backticks may be meant to start. */
 const BASES = ["", "src", "test", "src/table", "src/ruleset"];
@@ -59,18 +59,19 @@ function headings(text: string): Set<string> {
 }
 
 test("comments name no TypeScript file that is not there", () => {
-  const sources = ["src", "test"].flatMap((directory) =>
+  const sources = ["src", "test", "deploy", "native"].flatMap((directory) =>
     readdirSync(join(ROOT, directory), { recursive: true, encoding: "utf8" })
-      .filter((name) => name.endsWith(".ts") && !name.includes("node_modules"))
+      .filter((name) => /\.(ts|mjs|cc|h|hpp)$/.test(name) && !name.includes("node_modules"))
       .map((name) => join(directory, name)),
   );
-  const there = new Set(sources.map((name) => basename(name)));
+  const isThere = (name: string): boolean => sources.some((source) => `/${source}`.endsWith(`/${name}`));
   const stale = sources.flatMap((source) =>
     readFileSync(join(ROOT, source), "utf8")
       .split("\n")
       .filter((line) => /^\s*(\*|\/\/|\/\*)/.test(line))
-      .flatMap((line) => [...line.matchAll(/(?<![\w`.-])(?:[\w-]+\/)*([a-z][\w-]*\.ts)\b/g)].map(([, name]) => name))
-      .filter((name) => !there.has(name ?? "") && !elsewhere.has(name ?? ""))
+      .flatMap((line) => [...line.matchAll(/(?<![\w`./-])((?:[\w.-]+\/)*[a-z][\w-]*\.ts)\b/g)].map(([, name]) => name))
+      .map((name) => name.replace(/^(\.\.?\/)+/, ""))
+      .filter((name) => !isThere(name) && !elsewhere.has(name))
       .map((name) => `${source}: ${name}`),
   );
   expect(stale).toEqual([]);
