@@ -80,26 +80,33 @@ function say(what: string): void {
 const text = ({ services, endpoints }: Size): string => `${services} services x ${endpoints} endpoints`;
 const of = (round: number, rounds: number): string => `(${round + 1} of ${rounds})`;
 
-/** Which builds, by what their progress is told with: this one, and the one before. */
-const builds = ({ before }: Scope): readonly (readonly [string, string | undefined])[] => [
-  ["", undefined],
-  ...(before === undefined ? [] : [["before, ", before] as const]),
-];
-
-/** Rounds over all sizes and builds, so that a busy minute does not fall on one of them. */
-function measureServices(scope: Scope): Pick<Results, "services" | "servicesBefore"> {
-  const { rounds } = scope;
-  const all = builds(scope).map(([name, root]) => ({ name, root, measured: SIZES.map((): Measured[] => []) }));
+/**
+ * What is measured of each build, this one first, and of each size: in rounds over all of them, so that a busy minute does not fall on one.
+ * `measure` runs scripts of the build in `root`.
+ */
+function inRounds<T>(
+  { rounds, before }: Scope,
+  sizes: readonly Size[],
+  measure: (size: Size, progress: string, root?: string) => T,
+): T[][][] {
+  const builds = before === undefined ? [{ name: "" }] : [{ name: "" }, { name: "before, ", root: before }];
+  const measured = builds.map(() => sizes.map((): T[] => []));
   for (let round = 0; round < rounds; round++) {
-    SIZES.forEach(({ services, endpoints }, i) => {
-      for (const { name, root, measured } of all) {
-        say(`${name}${text(SIZES[i])} ${of(round, rounds)}`);
-        const args = [services, endpoints, CHANGES];
-        measured[i].push(inNamespace("measure.ts", args, ["--expose-gc"], root) as Measured);
-      }
+    sizes.forEach((size, i) => {
+      builds.forEach(({ name, root }, build) => {
+        measured[build][i].push(measure(size, `${name}${text(size)} ${of(round, rounds)}`, root));
+      });
     });
   }
-  const [services, servicesBefore] = all.map(({ measured }) => measured.map(together));
+  return measured;
+}
+
+function measureServices(scope: Scope): Pick<Results, "services" | "servicesBefore"> {
+  const all = inRounds(scope, SIZES, ({ services, endpoints }, progress, root) => {
+    say(progress);
+    return inNamespace("measure.ts", [services, endpoints, CHANGES], ["--expose-gc"], root) as Measured;
+  });
+  const [services, servicesBefore] = all.map((sizes) => sizes.map(together));
   return { services, servicesBefore };
 }
 
@@ -190,21 +197,15 @@ function measureCheck(rounds: number): Check[] {
 }
 
 function measureMemory(scope: Scope): Pick<Results, "memory" | "memoryBefore"> {
-  const { rounds } = scope;
-  const all = builds(scope).map(([name, root]) => ({ name, root, measured: MEMORY_SIZES.map((): Program[] => []) }));
-  for (let round = 0; round < rounds; round++) {
-    MEMORY_SIZES.forEach(({ services, endpoints }, i) => {
-      for (const { name, root, measured } of all) {
-        say(`${name}the program's memory, ${text(MEMORY_SIZES[i])} ${of(round, rounds)}`);
-        const args = [services, endpoints];
-        measured[i].push({
-          ...(inNamespace("memory.ts", args, [], root) as Memory),
-          blocked: inNamespace("memory.ts", [...args, "watch"], [], root) as Blocked,
-        });
-      }
-    });
-  }
-  const [memory, memoryBefore] = all.map(({ measured }) => measured.map(largest));
+  const all = inRounds(scope, MEMORY_SIZES, ({ services, endpoints }, progress, root): Program => {
+    say(`the program's memory, ${progress}`);
+    const args = [services, endpoints];
+    return {
+      ...(inNamespace("memory.ts", args, [], root) as Memory),
+      blocked: inNamespace("memory.ts", [...args, "watch"], [], root) as Blocked,
+    };
+  });
+  const [memory, memoryBefore] = all.map((sizes) => sizes.map(largest));
   return { memory, memoryBefore };
 }
 
