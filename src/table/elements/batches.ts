@@ -6,7 +6,7 @@ import type { ElementBatch, Verdict } from "../../kernel/types.js";
 import { rangeElements, rangeOfKey } from "../rules/intervals.js";
 import type { Widths } from "../rules/schema.js";
 import { wordsFor, writeU64 } from "./bytes.js";
-import { KEY, RowList } from "./packed-map.js";
+import { RowList } from "./packed-map.js";
 import type { Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
@@ -65,9 +65,7 @@ export class BatchWriter {
       writeU64(adds, to + keyWords + dataWords, packets);
       writeU64(adds, to + keyWords + dataWords + 2, bytes);
     }
-    const words = this.rows.words(row);
-    const from = this.rows.at(row) + KEY;
-    for (let i = 0; i < keyWords; i++) adds[to + i] = words[from + i];
+    this.rows.copyKey(row, adds, to);
     if (this.verdicts !== undefined) adds[to + keyWords] = this.#number(data[at]);
     else for (let i = 0; i < dataWords; i++) adds[to + keyWords + i] = data[at + i];
   }
@@ -83,8 +81,7 @@ export class BatchWriter {
     const to = this.deleteRows.length * keyWords;
     this.#deletes = roomFor(this.#deletes, to + keyWords);
     this.deleteRows.push(row);
-    const from = this.rows.at(row) + KEY;
-    this.#deletes.set(this.rows.words(row).subarray(from, from + keyWords), to);
+    this.rows.copyKey(row, this.#deletes, to);
   }
 
   /** `ranges`: keys are ranges, first and last value. */

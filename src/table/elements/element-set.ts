@@ -18,10 +18,10 @@ import type { ElementBatch } from "../../kernel/types.js";
 import type { ElementSet, SetSpec } from "../rules/types.js";
 import { inSlices } from "../../base/time-slice.js";
 import { strideOf } from "../../kernel/element-batch.js";
-import { rowWidths } from "../rules/schema.js";
+import { rowShape } from "../rules/schema.js";
 import { eachRecord, type PackedChange, type RecordVisitor } from "./batches.js";
 import { CountedRows, type CounterSource, counterWord } from "./counted-rows.js";
-import { USES } from "./packed-map.js";
+import { DATA, USES } from "./packed-map.js";
 import { Packing } from "./packing.js";
 import { DEFERRED, DESIRED, Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
@@ -67,10 +67,10 @@ export class TrackedElements implements ElementSet {
     public spec: SetSpec,
     { verdicts, onDirty, counterSource = () => Promise.resolve(undefined) }: TrackerOptions = {},
   ) {
-    const widths = rowWidths(spec);
-    this.keyLen = widths.keyLen;
-    this.dataLen = widths.dataLen;
-    this.#rows = new Rows(widths, onDirty, spec.counters && ((row) => this.#counted?.freed(row)));
+    const shape = rowShape(spec);
+    this.keyLen = shape.keyLen;
+    this.dataLen = shape.dataLen;
+    this.#rows = new Rows(shape, onDirty, spec.counters && ((row) => this.#counted?.freed(row)));
     this.#verdicts = spec.data === "verdict" ? verdicts : undefined;
     this.#counted = spec.counters && new CountedRows(this.#rows, this, counterSource);
     this.#packing = new Packing(this.#rows, this, this.#verdicts, this.#counted);
@@ -104,27 +104,29 @@ export class TrackedElements implements ElementSet {
   retainList(key: Uint8Array, base: number, data: Int32Array, count: number): void {
     if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
     const rows = this.#rows;
-    const head = this.#readHead(key);
+    this.#readHead(key);
     for (let i = 0, row = -1; i < count; i++) {
-      this.#key[rows.keyWords - 1] = base + i;
-      row = rows.isAt(row + 1, this.#key) ? row + 1 : rows.findOrInsert(this.#key, 0, rows.hashOf(head, base + i));
+      const last = base + i;
+      const isNext = i > 0 && (last & rows.groupMask) !== 0;
+      row = isNext ? rows.findOrInsertNext(row) : rows.findOrInsert(this.#keyAt(last));
       this.#retain(row, data, i * rows.dataWords);
     }
   }
 
   releaseList(key: Uint8Array, base: number, count: number, deferred: boolean): void {
-    const head = this.#readHead(key);
-    for (let i = 0, row = -1; i < count; i++) {
-      row = this.#rowBehind(row, head, base + i);
+    this.#readHead(key);
+    for (let i = 0; i < count; i++) {
+      const row = this.#rows.find(this.#keyAt(base + i));
       if (row >= 0 && (this.#rows.of(row) & DESIRED) !== 0) this.#release(row, deferred);
     }
   }
 
   kernelHoldsList(key: Uint8Array, base: number, data: Int32Array, count: number): boolean {
     const rows = this.#rows;
-    const head = this.#readHead(key);
+    this.#readHead(key);
     for (let i = 0, row = -1; i < count; i++) {
-      row = this.#rowBehind(row, head, base + i);
+      const last = base + i;
+      row = i > 0 && (last & rows.groupMask) !== 0 ? rows.findNext(row) : rows.find(this.#keyAt(last));
       if (row < 0 || !rows.isInKernel(rows.of(row)) || !rows.kernelHolds(row, data, i * rows.dataWords)) return false;
     }
     return true;
@@ -370,7 +372,7 @@ export class TrackedElements implements ElementSet {
     if (this.#packing.underWay) this.#packing.freeze(row);
     if (this.#verdicts !== undefined) {
       this.#verdicts.retain(data[at]);
-      if (isDesired) this.#verdicts.release(rows.words(row)[rows.at(row) + rows.dataWord]);
+      if (isDesired) this.#verdicts.release(rows.words(row)[rows.at(row) + DATA]);
     }
     rows.desire(row, data, at);
     return true;
@@ -387,7 +389,7 @@ export class TrackedElements implements ElementSet {
 
   #undesire(row: number, deferred: boolean): void {
     if (this.#packing.underWay) this.#packing.freeze(row);
-    this.#verdicts?.release(this.#rows.words(row)[this.#rows.at(row) + this.#rows.dataWord]);
+    this.#verdicts?.release(this.#rows.words(row)[this.#rows.at(row) + DATA]);
     this.#rows.undesire(row, deferred ? DEFERRED : 0);
   }
 
@@ -405,18 +407,16 @@ export class TrackedElements implements ElementSet {
     return this.#key;
   }
 
-  /** Takes over all of a list's keys but their last word. Returns the hash of that. */
-  #readHead(key: Uint8Array): number {
+  /** Takes over all of a list's keys but their last word. */
+  #readHead(key: Uint8Array): void {
     if (key.length !== this.keyLen - 4) throw this.#noList();
     for (let i = 0; i < key.length; i++) this.#keyBytes[i] = key[i];
-    return this.#rows.hashOfHead(this.#key, 0);
   }
 
-  /** Of the list whose other words were read last: the row of the key that ends in `last`, which mostly is the one behind that of the key before; -1: there is none. */
-  #rowBehind(row: number, head: number, last: number): number {
-    const rows = this.#rows;
-    this.#key[rows.keyWords - 1] = last;
-    return rows.isAt(row + 1, this.#key) ? row + 1 : rows.find(this.#key, 0, rows.hashOf(head, last));
+  /** Of the list whose other words were read last: the key that ends in `last`. */
+  #keyAt(last: number): Int32Array {
+    this.#key[this.#rows.keyWords - 1] = last;
+    return this.#key;
   }
 
   #noList(): RangeError {

@@ -1,16 +1,16 @@
 /**
- * A hash map from fixed-length keys to rows of 32-bit words, on typed arrays alone.
+ * A hash map from fixed-length keys to rows of 32-bit words, on typed arrays alone. Rows come in groups, each with one key: of a map of
+ * lists, whose keys end in an index, four rows with neighbouring indices; of any other map one row.
  *
- *   slots (open addressing, linear probing)      rows, in segments of 4,096
- *   ┌───┬──────┐                                 row  state  uses  key words              data words
- *   │ 0 │      │ empty                           0    …      1     10.96.0.1 . 6 . 80 .0  11.0.0.1 . 8080
- *   │ 2 │ hash │ ───────► row 1                  1    …      1     10.96.0.1 . 6 . 80 .1  11.0.0.2 . 8080
- *   │ 1 │ hash │ ───────► row 0                  2    0      0     (free: the next free row + 1)
- *   └───┴──────┘
+ *   slots (open addressing, linear probing)      keys of groups, and rows, in segments of 4,096 rows
+ *   ┌───┬──────┐                                 group  key words                  row  state  uses  data words
+ *   │ 0 │      │ empty                           0      10.96.0.1 . 6 . 80 . 0/4   0    …      1     11.0.0.1 . 8080
+ *   │ 2 │ hash │ ───────► group 1                                                  1    …      1     11.0.0.2 . 8080
+ *   │ 1 │ hash │ ───────► group 0                                                  2    0      0     (nothing has index 2)
+ *   └───┴──────┘                                                                   3    0      0
  *
- * No objects and no strings per entry: half a million entries of 16-byte keys and 8-byte data take about 24 MB. All of a row lies in one
- * or two lines of the processor's caches. Keys that differ in the lowest three bits of their last word alone have their slots side by
- * side: the indices of a list are looked up in one line after the other. Row numbers are stable until the row is removed.
+ * No objects and no strings per entry: half a million entries of 16-byte keys and 8-byte data, in lists of ten, take about 14 MB, and one
+ * look-up finds four of them. Row numbers are stable until the row is removed.
  *
  * It never stands still to grow: one more segment is all that many rows need, and the slots of a large map are 64 tables, each of which
  * grows alone, in a millisecond or two.
@@ -18,21 +18,24 @@
 const SEGMENT_BITS = 12;
 const SEGMENT_ROWS = 1 << SEGMENT_BITS;
 const SEGMENT_MASK = SEGMENT_ROWS - 1;
-/** Entries from which on a map has many tables of slots: as many as there are values of the hash's highest bits. */
+/** Groups from which on a map has many tables of slots: as many as there are values of the hash's highest bits. */
 const MANY = 1 << 16;
 const TABLE_BITS = 6;
 const TABLES = 1 << TABLE_BITS;
-/** Of the last word of a key: entries with the same other bits are neighbours. */
-const NEIGHBOURS = 7;
+/** Of lists. More rows to a group would leave too many of them empty where lists are short, as most are. */
+const LIST_GROUP_BITS = 2;
 
-/** Words of a row ahead of its key: its state (rows.ts), and how often it is desired. */
+/** Words of a row ahead of its data: its state (rows.ts; 0: free), and how often it is desired. */
 export const STATE = 0;
 export const USES = 1;
-export const KEY = 2;
+export const DATA = 2;
 
-/** Finds rows by their hashes: no key is looked at in vain, and growing reads nothing but the table itself. */
+/** In the state of every row that is not free. */
+export const LIVE = 0x80;
+
+/** Finds groups by their hashes: no key is looked at in vain, and growing reads nothing but the table itself. */
 class SlotTable {
-  /** Row + 1 (0: empty) and its hash, side by side. Signed: V8 keeps 32 bits with a sign without allocating. */
+  /** Group + 1 (0: empty) and its hash, side by side. Signed: V8 keeps 32 bits with a sign without allocating. */
   readonly slots: Int32Array;
   readonly mask: number;
   used = 0;
@@ -47,21 +50,24 @@ class SlotTable {
     return this.used * 4 >= this.size * 3;
   }
 
-  add(row: number, hash: number): void {
+  add(group: number, hash: number): void {
     const { slots, mask } = this;
     let slot = hash & mask;
     while (slots[slot * 2] !== 0) slot = (slot + 1) & mask;
-    slots[slot * 2] = row + 1;
+    slots[slot * 2] = group + 1;
     slots[slot * 2 + 1] = hash;
     this.used++;
   }
 }
 
 export class PackedMap {
-  /** Words of a row; its data begins at `dataWord`. */
-  readonly rowWords: number;
-  readonly dataWord: number;
+  /** Of a row's number: which of its group it is. */
+  readonly groupMask: number;
+  readonly #groupBits: number;
+  readonly #rowWords: number;
   readonly #segments: Int32Array[] = [];
+  /** Of groups, segment by segment as their rows. */
+  readonly #keys: Int32Array[] = [];
   #tables: SlotTable[] = [];
   #tableMask = 0;
   #rows = 0;
@@ -71,12 +77,15 @@ export class PackedMap {
   /** Keys come from users of the cluster: a secret seed keeps them from building collisions. */
   readonly #seed = Math.floor(Math.random() * 0x1_0000_0000) | 0;
 
+  /** @param lists keys end in an index, and mostly come with those before it. */
   constructor(
     readonly keyWords: number,
     readonly dataWords: number,
+    lists = false,
   ) {
-    this.dataWord = KEY + keyWords;
-    this.rowWords = this.dataWord + dataWords;
+    this.#groupBits = lists ? LIST_GROUP_BITS : 0;
+    this.groupMask = (1 << this.#groupBits) - 1;
+    this.#rowWords = DATA + dataWords;
     this.reserve(16);
   }
 
@@ -95,88 +104,119 @@ export class PackedMap {
   }
 
   at(row: number): number {
-    return (row & SEGMENT_MASK) * this.rowWords;
+    return (row & SEGMENT_MASK) * this.#rowWords;
   }
 
-  /** MurmurHash3 over all words of the key but the last one. */
-  hashOfHead(key: Int32Array, at: number): number {
+  /** Where the key of the row's group is, in its segment of `#keys`. */
+  #keyAt(row: number): number {
+    return ((row & SEGMENT_MASK) >>> this.#groupBits) * this.keyWords;
+  }
+
+  /** Writes the row's key to `into`, from `to` on. */
+  copyKey(row: number, into: Int32Array, to: number): void {
+    const words = this.#keys[row >>> SEGMENT_BITS];
+    const from = this.#keyAt(row);
+    const last = this.keyWords - 1;
+    for (let i = 0; i < last; i++) into[to + i] = words[from + i];
+    into[to + last] = (words[from + last] << this.#groupBits) | (row & this.groupMask);
+  }
+
+  /** MurmurHash3 of a group's key, whose last word is given apart. */
+  #hash(key: Int32Array, at: number, lastWord: number): number {
     let hash = this.#seed;
-    for (let i = at, last = at + this.keyWords - 1; i < last; i++) {
-      let word = Math.imul(key[i], 0xcc9e2d51);
+    for (let i = at, last = at + this.keyWords - 1; i <= last; i++) {
+      let word = Math.imul(i === last ? lastWord : key[i], 0xcc9e2d51);
       word = (word << 15) | (word >>> 17);
       hash ^= Math.imul(word, 0x1b873593);
       hash = (hash << 13) | (hash >>> 19);
       hash = (Math.imul(hash, 5) + 0xe6546b64) | 0;
     }
-    return hash;
-  }
-
-  /** The hash of a key, as 32 bits with a sign, from that of all words but the last one. */
-  hashOf(head: number, last: number): number {
-    let hash = head ^ Math.imul(last >>> 3, 0x1b873593);
     hash ^= hash >>> 16;
     hash = Math.imul(hash, 0x85ebca6b);
     hash ^= hash >>> 13;
     hash = Math.imul(hash, 0xc2b2ae35);
-    hash ^= hash >>> 16;
-    return (hash & ~NEIGHBOURS) | (last & NEIGHBOURS);
-  }
-
-  #hash(key: Int32Array, at: number): number {
-    return this.hashOf(this.hashOfHead(key, at), key[at + this.keyWords - 1]);
+    return hash ^ (hash >>> 16);
   }
 
   /** Row of the key that starts at `key[at]`, or -1. */
-  find(key: Int32Array, at = 0, hash = this.#hash(key, at)): number {
+  find(key: Int32Array, at = 0): number {
+    const last = key[at + this.keyWords - 1];
+    const hash = this.#hash(key, at, last >> this.#groupBits);
     const { slots, mask } = this.#tableOf(hash);
-    const slot = this.#slotOf(slots, mask, key, at, hash);
-    return slots[slot * 2] - 1;
+    const group = slots[this.#slotOf(slots, mask, key, at, hash) * 2] - 1;
+    if (group < 0) return -1;
+    const row = (group << this.#groupBits) | (last & this.groupMask);
+    return this.#isLive(row) ? row : -1;
   }
 
-  /** Row of the key, made when it is not there yet; a new row has state and uses 0. */
-  findOrInsert(key: Int32Array, at = 0, hash = this.#hash(key, at)): number {
+  /** Row of the key, made when it is not there yet: a new row has the state LIVE and no uses. */
+  findOrInsert(key: Int32Array, at = 0): number {
+    const last = key[at + this.keyWords - 1];
+    const hash = this.#hash(key, at, last >> this.#groupBits);
     const table = this.#tableOf(hash);
     const { slots, mask } = table;
     const slot = this.#slotOf(slots, mask, key, at, hash);
-    if (slots[slot * 2] !== 0) return slots[slot * 2] - 1;
-    const row = this.#takeRow();
-    const words = this.words(row);
-    const to = this.at(row);
-    words[to + STATE] = 0;
-    words[to + USES] = 0;
-    for (let i = 0; i < this.keyWords; i++) words[to + KEY + i] = key[at + i];
-    if (table.full) this.#growTable(hash).add(row, hash);
-    else {
-      slots[slot * 2] = row + 1;
-      slots[slot * 2 + 1] = hash;
-      table.used++;
+    let group = slots[slot * 2] - 1;
+    if (group < 0) {
+      group = this.#takeGroup();
+      this.#beginGroup(group << this.#groupBits, key, at);
+      if (table.full) this.#growTable(hash).add(group, hash);
+      else {
+        slots[slot * 2] = group + 1;
+        slots[slot * 2 + 1] = hash;
+        table.used++;
+      }
     }
-    this.#size++;
+    return this.#insertAt((group << this.#groupBits) | (last & this.groupMask));
+  }
+
+  /** The same of the key whose last word is one more than that of `row`, and which is of the same group. */
+  findOrInsertNext(row: number): number {
+    return this.#insertAt(row + 1);
+  }
+
+  /** Row of that key, or -1. */
+  findNext(row: number): number {
+    return this.#isLive(row + 1) ? row + 1 : -1;
+  }
+
+  #insertAt(row: number): number {
+    const words = this.words(row);
+    const at = this.at(row);
+    if (words[at + STATE] === 0) {
+      words[at + STATE] = LIVE;
+      words[at + USES] = 0;
+      this.#size++;
+    }
     return row;
   }
 
-  #slotOf(slots: Int32Array, mask: number, key: Int32Array, at: number, hash: number): number {
-    const { keyWords } = this;
-    search: for (let slot = hash & mask; ; slot = (slot + 1) & mask) {
-      const row = slots[slot * 2] - 1;
-      if (row < 0) return slot;
-      if (slots[slot * 2 + 1] !== hash) continue;
-      const words = this.words(row);
-      const from = this.at(row) + KEY;
-      for (let i = 0; i < keyWords; i++) if (words[from + i] !== key[at + i]) continue search;
-      return slot;
-    }
+  #isLive(row: number): boolean {
+    return this.words(row)[this.at(row) + STATE] !== 0;
   }
 
-  /** Whether this is the row of the key that starts at `key[0]`. */
-  isAt(row: number, key: Int32Array): boolean {
-    if (row >= this.#rows) return false;
-    const words = this.words(row);
-    const from = this.at(row);
-    if (words[from + STATE] === 0) return false;
-    // Keys of neighbours differ in their last word, if at all.
-    for (let i = this.keyWords - 1; i >= 0; i--) if (words[from + KEY + i] !== key[i]) return false;
-    return true;
+  #beginGroup(row: number, key: Int32Array, at: number): void {
+    const words = this.#keys[row >>> SEGMENT_BITS];
+    const to = this.#keyAt(row);
+    const last = this.keyWords - 1;
+    for (let i = 0; i < last; i++) words[to + i] = key[at + i];
+    words[to + last] = key[at + last] >> this.#groupBits;
+  }
+
+  #slotOf(slots: Int32Array, mask: number, key: Int32Array, at: number, hash: number): number {
+    const last = this.keyWords - 1;
+    const lastWord = key[at + last] >> this.#groupBits;
+    search: for (let slot = hash & mask; ; slot = (slot + 1) & mask) {
+      const group = slots[slot * 2] - 1;
+      if (group < 0) return slot;
+      if (slots[slot * 2 + 1] !== hash) continue;
+      const row = group << this.#groupBits;
+      const words = this.#keys[row >>> SEGMENT_BITS];
+      const from = this.#keyAt(row);
+      if (words[from + last] !== lastWord) continue;
+      for (let i = 0; i < last; i++) if (words[from + i] !== key[at + i]) continue search;
+      return slot;
+    }
   }
 
   /** Makes room for so many entries at once. Of a map that has had none. */
@@ -185,24 +225,36 @@ export class PackedMap {
     const segments = Math.ceil(count / SEGMENT_ROWS);
     const rows = segments === 1 ? ceilPowerOfTwo(count) : SEGMENT_ROWS;
     this.#segments.length = 0;
-    while (this.#segments.length < segments) this.#segments.push(new Int32Array(rows * this.rowWords));
+    this.#keys.length = 0;
+    while (this.#segments.length < segments) this.#addSegment(rows);
     this.#capacity = segments * rows;
-    const tables = count < MANY ? 1 : TABLES;
+    const groups = count >> this.#groupBits;
+    const tables = groups < MANY ? 1 : TABLES;
     // No table is full then; many are not filled alike.
-    const size = ceilPowerOfTwo(Math.ceil((count / tables) * (tables === 1 ? 4 / 3 : 1.5)) + 1);
+    const size = ceilPowerOfTwo(Math.ceil((groups / tables) * (tables === 1 ? 4 / 3 : 1.5)) + 1);
     this.#tableMask = tables - 1;
     this.#tables = Array.from({ length: tables }, () => new SlotTable(size));
   }
 
   /** Frees the row; its number may be given to another key from here on. */
   remove(row: number): void {
-    const words = this.words(row);
-    const at = this.at(row);
-    const hash = this.#hash(words, at + KEY);
+    this.words(row)[this.at(row) + STATE] = 0;
+    this.#size--;
+    const first = row & ~this.groupMask;
+    for (let other = first; other <= first + this.groupMask; other++) if (this.#isLive(other)) return;
+    this.#removeGroup(first);
+  }
+
+  /** @param row its first. */
+  #removeGroup(row: number): void {
+    const group = row >>> this.#groupBits;
+    const words = this.#keys[row >>> SEGMENT_BITS];
+    const at = this.#keyAt(row);
+    const hash = this.#hash(words, at, words[at + this.keyWords - 1]);
     const table = this.#tableOf(hash);
     const { slots, mask } = table;
     let hole = hash & mask;
-    while (slots[hole * 2] !== row + 1) hole = (hole + 1) & mask;
+    while (slots[hole * 2] !== group + 1) hole = (hole + 1) & mask;
     // Backward shift: an entry may move into the hole unless its own home lies cyclically behind the hole.
     for (let slot = (hole + 1) & mask; slots[slot * 2] !== 0; slot = (slot + 1) & mask) {
       const home = slots[slot * 2 + 1] & mask;
@@ -213,54 +265,59 @@ export class PackedMap {
     }
     slots[hole * 2] = 0;
     table.used--;
-    words[at + STATE] = 0;
-    words[at + KEY] = this.#free;
-    this.#free = row + 1;
-    this.#size--;
+    words[at] = this.#free;
+    this.#free = group + 1;
   }
 
   #tableOf(hash: number): SlotTable {
     return this.#tables[(hash >>> (32 - TABLE_BITS)) & this.#tableMask];
   }
 
-  #takeRow(): number {
+  #takeGroup(): number {
     if (this.#free !== 0) {
-      const row = this.#free - 1;
-      this.#free = this.words(row)[this.at(row) + KEY];
-      return row;
+      const group = this.#free - 1;
+      const row = group << this.#groupBits;
+      this.#free = this.#keys[row >>> SEGMENT_BITS][this.#keyAt(row)];
+      return group;
     }
     if (this.#rows === this.#capacity) this.#addRows();
-    return this.#rows++;
+    const group = this.#rows >>> this.#groupBits;
+    this.#rows += this.groupMask + 1;
+    return group;
   }
 
   #addRows(): void {
-    const last = this.#segments.length - 1;
     // The first segment begins small: most maps stay so.
-    const isSmall = this.#capacity < SEGMENT_ROWS;
-    const rows = isSmall ? this.#capacity * 2 : SEGMENT_ROWS;
-    const segment = new Int32Array(rows * this.rowWords);
-    if (isSmall) {
-      segment.set(this.#segments[last]);
-      this.#segments[last] = segment;
-      this.#capacity = rows;
+    if (this.#capacity >= SEGMENT_ROWS) {
+      this.#addSegment(SEGMENT_ROWS);
+      this.#capacity += SEGMENT_ROWS;
       return;
     }
-    this.#segments.push(segment);
-    this.#capacity += rows;
+    const [rows] = this.#segments.splice(0);
+    const [keys] = this.#keys.splice(0);
+    this.#capacity *= 2;
+    this.#addSegment(this.#capacity);
+    this.#segments[0].set(rows);
+    this.#keys[0].set(keys);
+  }
+
+  #addSegment(rows: number): void {
+    this.#segments.push(new Int32Array(rows * this.#rowWords));
+    this.#keys.push(new Int32Array((rows >>> this.#groupBits) * this.keyWords));
   }
 
   /** Makes room in the table for this hash, which is full. Returns the table that it belongs to from now on. */
   #growTable(hash: number): SlotTable {
     const full = this.#tableOf(hash);
     const size = full.size * 2;
-    if (this.#tables.length === 1 && this.#size >= MANY) {
+    if (this.#tables.length === 1 && full.used >= MANY) {
       this.#tableMask = TABLES - 1;
       this.#tables = Array.from({ length: TABLES }, () => new SlotTable(size / TABLES));
     } else this.#tables[(hash >>> (32 - TABLE_BITS)) & this.#tableMask] = new SlotTable(size);
     const { slots } = full;
     for (let at = 0; at < slots.length; at += 2) {
-      const row = slots[at] - 1;
-      if (row >= 0) this.#tableOf(slots[at + 1]).add(row, slots[at + 1]);
+      const group = slots[at] - 1;
+      if (group >= 0) this.#tableOf(slots[at + 1]).add(group, slots[at + 1]);
     }
     return this.#tableOf(hash);
   }

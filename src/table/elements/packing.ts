@@ -6,7 +6,7 @@
 import { inSlices } from "../../base/time-slice.js";
 import { BatchWriter, type PackedChange } from "./batches.js";
 import type { CountedRows } from "./counted-rows.js";
-import type { RowList } from "./packed-map.js";
+import { DATA, type RowList } from "./packed-map.js";
 import type { ElementSet } from "../rules/types.js";
 import { DEFERRED, DESIRED, type Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
@@ -55,7 +55,7 @@ export class Packing {
   freeze(row: number): void {
     const state = this.rows.of(row);
     if (!this.#isTaken(row, state) || this.#frozen.has(row)) return;
-    const from = this.rows.at(row) + this.rows.dataWord;
+    const from = this.rows.at(row) + DATA;
     this.#frozen.set(row, { state, data: this.rows.words(row).slice(from, from + this.rows.dataWords) });
   }
 
@@ -97,7 +97,7 @@ export class Packing {
     // Nothing is to be done: almost all of a restart.
     if (!full && frozen === undefined && rows.isInForce(present)) return;
     const { state, data } = frozen ?? { state: present, data: rows.words(row) };
-    const dataAt = frozen === undefined ? rows.at(row) + rows.dataWord : 0;
+    const dataAt = frozen === undefined ? rows.at(row) + DATA : 0;
     const inKernel = rows.isInKernel(present);
     if ((state & DESIRED) !== 0) {
       const same = frozen === undefined ? rows.isInForce(present) : inKernel && rows.kernelHolds(row, data, dataAt);

@@ -16,9 +16,9 @@
  * Two lists of dirty rows take turns, each with its own bit: what a transaction has taken, and what changes since.
  */
 import { inSlices } from "../../base/time-slice.js";
-import type { Widths } from "../rules/schema.js";
+import type { RowShape } from "../rules/schema.js";
 import { bytesAt, wordsFor } from "./bytes.js";
-import { KEY, PackedMap, RowList, STATE, USES } from "./packed-map.js";
+import { DATA, LIVE, PackedMap, RowList, STATE, USES } from "./packed-map.js";
 
 export const DESIRED = 1;
 /** Not desired, but to stay in the kernel for a grace period. */
@@ -29,6 +29,7 @@ const DIFFERS = 4;
 const DIRTY_EVEN = 8;
 const DIRTY_ODD = 16;
 const DIRTY = DIRTY_EVEN | DIRTY_ODD;
+/** With the map's own, LIVE. */
 const FLAGS = 0xff;
 const ONE_GENERATION = FLAGS + 1;
 
@@ -36,6 +37,7 @@ export class Rows extends PackedMap {
   /** Unpadded bytes of keys and data. */
   readonly keyLen: number;
   readonly dataLen: number;
+  readonly #key: Int32Array;
   readonly #onDirty: (() => void) | undefined;
   readonly #onFree: ((row: number) => void) | undefined;
   #dirty = new RowList();
@@ -53,8 +55,9 @@ export class Rows extends PackedMap {
   #pendingAdds = 0;
 
   /** @param onFree called with each row right before it is free. */
-  constructor({ keyLen, dataLen }: Widths, onDirty?: () => void, onFree?: (row: number) => void) {
-    super(wordsFor(keyLen), wordsFor(dataLen));
+  constructor({ keyLen, dataLen, lists }: RowShape, onDirty?: () => void, onFree?: (row: number) => void) {
+    super(wordsFor(keyLen), wordsFor(dataLen), lists);
+    this.#key = new Int32Array(this.keyWords);
     this.keyLen = keyLen;
     this.dataLen = dataLen;
     this.#onDirty = onDirty;
@@ -108,16 +111,17 @@ export class Rows extends PackedMap {
   }
 
   kernelAt(row: number): number {
-    return this.#kernelData.has(row) ? 0 : this.at(row) + this.dataWord;
+    return this.#kernelData.has(row) ? 0 : this.at(row) + DATA;
   }
 
-  /** Views of the row's bytes, valid until the next change: its key, its data, and the data that the kernel holds. */
+  /** Views of the row's bytes, valid until the next change or key: its key, its data, and the data that the kernel holds. */
   keyBytes(row: number): Uint8Array {
-    return bytesAt(this.words(row), this.at(row) + KEY, this.keyLen);
+    this.copyKey(row, this.#key, 0);
+    return bytesAt(this.#key, 0, this.keyLen);
   }
 
   dataBytes(row: number): Uint8Array {
-    return bytesAt(this.words(row), this.at(row) + this.dataWord, this.dataLen);
+    return bytesAt(this.words(row), this.at(row) + DATA, this.dataLen);
   }
 
   kernelBytes(row: number): Uint8Array {
@@ -131,7 +135,7 @@ export class Rows extends PackedMap {
 
   /** Whether the row has the data at `data[at]`: the desired one, of rows that are desired. */
   holds(row: number, data: Int32Array, at: number): boolean {
-    return equal(this.words(row), this.at(row) + this.dataWord, data, at, this.dataWords);
+    return equal(this.words(row), this.at(row) + DATA, data, at, this.dataWords);
   }
 
   /** Desires the row with the data at `data[at]`, which it is not desired with yet. */
@@ -140,11 +144,11 @@ export class Rows extends PackedMap {
     const words = this.words(row);
     const place = this.at(row);
     const state = words[place + STATE];
-    const to = place + this.dataWord;
-    if (state === 0) {
+    const to = place + DATA;
+    if (state === LIVE) {
       // Almost all of a full load.
       for (let i = 0; i < dataWords; i++) words[to + i] = data[at + i];
-      words[place + STATE] = DESIRED | this.#dirtyBit;
+      words[place + STATE] = LIVE | DESIRED | this.#dirtyBit;
       this.#desiredSize++;
       this.#pendingAdds++;
       this.#dirty.push(row);
@@ -172,7 +176,7 @@ export class Rows extends PackedMap {
     const place = this.at(row);
     const state = words[place + STATE];
     const kept = (state & DIFFERS) === 0 ? undefined : this.#kernelData.get(row);
-    if (kept !== undefined) words.set(kept, place + this.dataWord);
+    if (kept !== undefined) words.set(kept, place + DATA);
     words[place + USES] = 0;
     this.#set(row, (state & ~(DESIRED | DEFERRED | DIFFERS)) | flag, words, place);
     this.markDirty(row);
@@ -216,7 +220,7 @@ export class Rows extends PackedMap {
     const words = this.words(row);
     const place = this.at(row);
     const state = words[place + STATE];
-    const to = place + this.dataWord;
+    const to = place + DATA;
     let differs = 0;
     if (!equal(words, to, data, at, dataWords)) {
       if ((state & DESIRED) !== 0) {
@@ -241,11 +245,11 @@ export class Rows extends PackedMap {
   found(row: number, data: Int32Array, at: number, defer: boolean): "added" | "changed" | undefined {
     const words = this.words(row);
     const place = this.at(row);
-    if (words[place + STATE] === 0) {
+    if (words[place + STATE] === LIVE) {
       // Almost all of a first dump.
-      const to = place + this.dataWord;
+      const to = place + DATA;
       for (let i = 0, { dataWords } = this; i < dataWords; i++) words[to + i] = data[at + i];
-      words[place + STATE] = this.#generation | (defer ? DEFERRED : 0);
+      words[place + STATE] = LIVE | this.#generation | (defer ? DEFERRED : 0);
       this.#kernelSize++;
       return "added";
     }

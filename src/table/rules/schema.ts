@@ -25,10 +25,15 @@ export interface Widths {
   readonly dataLen: number;
 }
 
+export interface RowShape extends Widths {
+  /** Keys end in an index. */
+  readonly lists: boolean;
+}
+
 /** Bytes of a row's key and data. Of intervals a row is a range: first and last value, which the kernel holds as one or two elements. */
-export function rowWidths({ key, data = [], interval }: SetSpec): Widths {
+export function rowShape({ key, data = [], interval }: SetSpec): RowShape {
   const keyLen = packedBytes(key) * (interval === true ? 2 : 1);
-  return { keyLen, dataLen: data === "verdict" ? 4 : packedBytes(data) };
+  return { keyLen, dataLen: data === "verdict" ? 4 : packedBytes(data), lists: key.at(-1) === "index" };
 }
 
 export function padded(bytes: number): number {

@@ -9,7 +9,7 @@ import type { KernelState } from "./dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
 import { prepareRule, type DesiredChain } from "../rules/diff.js";
-import { checkSetSpec, rowWidths } from "../rules/schema.js";
+import { checkSetSpec, rowShape } from "../rules/schema.js";
 import { checkComment, checkName } from "../rules/text.js";
 import type { ChainSpec, FaultyObject, SetSpec } from "../rules/types.js";
 import { VerdictRegistry } from "../elements/verdicts.js";
@@ -171,7 +171,7 @@ function noNames(): DirtyNames {
 
 function sameShape(a: SetSpec, b: SetSpec): boolean {
   return (
-    isDeepStrictEqual(rowWidths(a), rowWidths(b)) &&
+    isDeepStrictEqual(rowShape(a), rowShape(b)) &&
     (a.data === "verdict") === (b.data === "verdict") &&
     (a.interval === true) === (b.interval === true) &&
     (a.counters === undefined) === (b.counters === undefined)

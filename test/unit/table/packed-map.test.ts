@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { ceilPowerOfTwo, KEY, PackedMap, RowList, STATE } from "../../../src/table/elements/packed-map.js";
+import { ceilPowerOfTwo, DATA, LIVE, PackedMap, RowList, STATE } from "../../../src/table/elements/packed-map.js";
 
 /** A small deterministic generator (mulberry32). */
 function random(seed: number): () => number {
@@ -13,6 +13,12 @@ function random(seed: number): () => number {
   };
 }
 
+function keyOf(map: PackedMap, row: number): number[] {
+  const key = new Int32Array(map.keyWords);
+  map.copyKey(row, key, 0);
+  return [...key];
+}
+
 /** CPU time of this thread. */
 function cpuMs(): number {
   const { user, system } = process.threadCpuUsage();
@@ -20,51 +26,55 @@ function cpuMs(): number {
 }
 
 describe("PackedMap", () => {
-  it.each([1, 2, 4, 7])("behaves as a Map with keys of %i words", (keyWords) => {
-    const next = random(keyWords);
-    const map = new PackedMap(keyWords, 1);
-    const reference = new Map<string, number>();
-    for (let step = 0; step < 20_000; step++) {
-      const key = new Int32Array(keyWords);
-      const number = Math.floor(next() * 700);
-      key[0] = number & 0xff;
-      key[keyWords - 1] |= (number >> 8) << (step % 2 === 0 ? 0 : 29);
-      const text = key.join(".");
-      if (next() < 0.45) {
-        const row = map.find(key);
-        expect(row >= 0).toBe(reference.has(text));
-        if (row >= 0) map.remove(row);
-        reference.delete(text);
-      } else {
-        const row = map.findOrInsert(key);
-        expect(reference.get(text) ?? row).toBe(row);
-        reference.set(text, row);
-        const at = map.at(row) + KEY;
-        expect([...map.words(row).subarray(at, at + keyWords)]).toEqual([...key]);
+  it.each([1, 2, 4, 7].flatMap((words) => [[words, false] as const, [words, true] as const]))(
+    "behaves as a Map with keys of %i words, of lists: %s",
+    (keyWords, lists) => {
+      const next = random(keyWords);
+      const map = new PackedMap(keyWords, 1, lists);
+      const reference = new Map<string, number>();
+      for (let step = 0; step < 20_000; step++) {
+        const key = new Int32Array(keyWords);
+        const number = Math.floor(next() * 700);
+        key[0] = number & 0xff;
+        key[keyWords - 1] |= (number >> 8) << (step % 2 === 0 ? 0 : 29);
+        const text = key.join(".");
+        if (next() < 0.45) {
+          const row = map.find(key);
+          expect(row >= 0).toBe(reference.has(text));
+          if (row >= 0) map.remove(row);
+          reference.delete(text);
+        } else {
+          const row = map.findOrInsert(key);
+          expect(reference.get(text) ?? row).toBe(row);
+          reference.set(text, row);
+          expect(keyOf(map, row)).toEqual([...key]);
+        }
+        expect(map.size).toBe(reference.size);
       }
-      expect(map.size).toBe(reference.size);
-    }
-    for (const [text, row] of reference) expect(map.find(Int32Array.from(text.split("."), Number))).toBe(row);
-  });
+      for (const [text, row] of reference) expect(map.find(Int32Array.from(text.split("."), Number))).toBe(row);
+    },
+  );
 
-  it("keeps rows when it grows, and clears a row that is used again", () => {
-    const map = new PackedMap(2, 1);
+  it.each([false, true])("keeps rows when it grows, and clears a row that is used again; of lists: %s", (lists) => {
+    const map = new PackedMap(2, 1, lists);
     const key = (n: number): Int32Array => Int32Array.of(n >> 3, n & 7);
     for (let i = 0; i < 20_000; i++) {
       const row = map.findOrInsert(key(i));
-      map.words(row).set([1, i, ...key(i), ~i], map.at(row));
+      map.words(row).set([1, i, ~i], map.at(row));
     }
     for (let i = 0; i < 20_000; i++) {
       const row = map.find(key(i));
       const at = map.at(row);
-      const found = [...map.words(row).subarray(at, at + map.rowWords)];
-      if (found.join() !== [1, i, ...key(i), ~i].join()) expect.fail(`${i}: ${found.join()}`);
+      const found = [...map.words(row).subarray(at, at + DATA + 1), ...keyOf(map, row)];
+      if (found.join() !== [1, i, ~i, ...key(i)].join()) expect.fail(`${i}: ${found.join()}`);
     }
     const row = map.find(key(77));
-    map.remove(row);
+    // The others of its group: a number is given again when nothing of the group is left.
+    for (let i = 72; i < 80; i++) map.remove(map.find(key(i)));
     expect(map.words(row)[map.at(row) + STATE]).toBe(0);
-    expect(map.findOrInsert(key(99_999))).toBe(row);
-    expect([...map.words(row).subarray(map.at(row), map.at(row) + 2)]).toEqual([0, 0]);
+    const again = [0, 1, 2, 3, 4, 5, 6, 7].map((n) => map.findOrInsert(Int32Array.of(99_999, n)));
+    expect(again).toContain(row);
+    expect([...map.words(row).subarray(map.at(row), map.at(row) + 2)]).toEqual([LIVE, 0]);
   });
 
   it("finds a key inside a larger buffer", () => {
@@ -87,20 +97,20 @@ describe("PackedMap", () => {
     for (let i = 0; i < count + 100; i++) if (map.find(key(i)) !== i) expect.fail(`${i}`);
   });
 
-  it("knows a row by its key, until it is removed", () => {
-    const map = new PackedMap(2, 0);
-    const key = Int32Array.of(7, 1);
-    expect(map.isAt(0, key)).toBe(false);
-    const row = map.findOrInsert(key);
-    map.words(row)[map.at(row) + STATE] = 1;
-    expect([map.isAt(row, key), map.isAt(row, Int32Array.of(7, 2)), map.isAt(row, Int32Array.of(8, 1))]).toEqual([
-      true,
-      false,
-      false,
-    ]);
-    map.remove(row);
-    // Where a row is free there is the number of the next one, which may be the same as the key's first word.
-    for (const word of [0, 7]) expect(map.isAt(row, Int32Array.of(word, 1))).toBe(false);
+  it("has the rows of a list one behind the other, as far as they are of one group", () => {
+    const map = new PackedMap(2, 0, true);
+    const [group, behind] = [map.groupMask + 1, 7];
+    const rows = Array.from({ length: group * 2 }, (_, index) => map.findOrInsert(Int32Array.of(behind, index)));
+    for (let i = 1; i < rows.length; i++) {
+      if (i % group === 0) continue;
+      expect(rows[i]).toBe(rows[i - 1] + 1);
+      expect([map.findNext(rows[i - 1]), map.findOrInsertNext(rows[i - 1])]).toEqual([rows[i], rows[i]]);
+    }
+    expect(map.size).toBe(rows.length);
+    map.remove(rows[1]);
+    expect([map.findNext(rows[0]), map.find(Int32Array.of(behind, 1)), map.size]).toEqual([-1, -1, rows.length - 1]);
+    expect(map.findOrInsertNext(rows[0])).toBe(rows[1]);
+    expect(map.size).toBe(rows.length);
   });
 
   it("behaves as a Map when it is large, and when it shrinks and grows again", () => {
@@ -157,7 +167,7 @@ describe("PackedMap", () => {
     ["one long list", (i: number) => [7, i]],
     ["lists of one", (i: number) => [i, 1 << 24]],
   ] as const)("takes half a million entries in little time: %s", (_name, keyOf) => {
-    const map = new PackedMap(4, 2);
+    const map = new PackedMap(4, 2, true);
     const key = new Int32Array(4);
     const start = cpuMs();
     for (let i = 0; i < 500_000; i++) {
