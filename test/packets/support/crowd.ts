@@ -11,10 +11,11 @@ import type { Namespace } from "../../lab/namespace.ts";
  */
 const CLIENT = `
   const net = require("node:net");
-  const [targets, source] = process.argv.slice(1).map((text) => JSON.parse(text));
+  const [targets, from] = process.argv.slice(1).map((text) => JSON.parse(text));
   const ended = [];
-  const sockets = targets.map(({ address, port }) => {
-    const socket = net.connect({ host: address, port, ...(source && { localAddress: source }) });
+  const sockets = targets.map(({ address, port }, i) => {
+    const local = { localAddress: from.address, localPort: from.firstPort && from.firstPort + i };
+    const socket = net.connect({ host: address, port, ...local });
     socket.setNoDelay(true);
     socket.on("error", (error) => ended.push(address + ": " + error.code));
     socket.on("end", () => ended.push(address + ": end"));
@@ -54,6 +55,13 @@ export interface CrowdAnswer {
   readonly local?: readonly string[];
 }
 
+/** Where a crowd's connections come from; the kernel chooses what is undefined. */
+export interface CrowdSource {
+  readonly address?: string;
+  /** Of the first connection; each other has the next one. */
+  readonly firstPort?: number;
+}
+
 export class Crowd {
   readonly #child: ChildProcess;
   readonly #lines: AsyncIterator<string>;
@@ -69,13 +77,13 @@ export class Crowd {
     this.#lines = createInterface({ input: stdout })[Symbol.asyncIterator]();
   }
 
-  /** Opens a connection to each; `source`: the address to come from. Rejects unless all open. */
+  /** Opens a connection to each. Rejects unless all open. */
   static async open(
     namespace: Namespace,
     targets: readonly { readonly address: string; readonly port: number }[],
-    source?: string,
+    from: CrowdSource = {},
   ): Promise<Crowd> {
-    const words = [JSON.stringify(targets), JSON.stringify(source ?? null), String(EVENTUALLY_MS)];
+    const words = [JSON.stringify(targets), JSON.stringify(from), String(EVENTUALLY_MS)];
     const child = namespace.spawn([process.execPath, "-e", CLIENT, ...words], { stdio: ["pipe", "pipe", "inherit"] });
     const crowd = new Crowd(child, targets.length);
     crowd.opened = await crowd.#answer();
