@@ -22,50 +22,69 @@ function startScript(namespace: Namespace, script: string, port: number, address
   return namespace.spawn(command, { stdio: ["pipe", "pipe", "inherit"] });
 }
 
-/** The next line that the program prints; "" when none comes in time. */
-function nextLine(child: ChildProcess, timeoutMs: number): Promise<string> {
-  const { stdout } = child;
-  if (!stdout) throw new Error("the program has no stdout");
-  return new Promise((resolve) => {
-    const lines = createInterface({ input: stdout });
-    const timer = setTimeout(() => finish(""), timeoutMs);
-    const finish = (line: string): void => {
-      clearTimeout(timer);
-      lines.close();
-      resolve(line);
-    };
-    lines.once("line", finish);
-  });
-}
+/**
+ * What a program prints. Read from its start to its end, and kept until it is asked for: node:child_process throws away what
+ * nobody reads of a program that has ended, as one whose connection is reset between two words has.
+ */
+class Lines {
+  readonly #kept: string[] = [];
+  #waiting: ((line: string) => void) | undefined;
 
-async function expectLine(child: ChildProcess, line: string): Promise<void> {
-  const got = await nextLine(child, EVENTUALLY_MS);
-  if (got !== line) throw new Error(`expected "${line}", got "${got}"`);
+  constructor({ stdout }: ChildProcess) {
+    if (!stdout) throw new Error("the program has no stdout");
+    createInterface({ input: stdout }).on("line", (line) => {
+      if (this.#waiting) this.#waiting(line);
+      else this.#kept.push(line);
+    });
+  }
+
+  /** The next one; "" when none comes in time. */
+  async next(timeoutMs: number): Promise<string> {
+    const kept = this.#kept.shift();
+    if (kept !== undefined) return kept;
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => finish(""), timeoutMs);
+      const finish = (line: string): void => {
+        clearTimeout(timer);
+        this.#waiting = undefined;
+        resolve(line);
+      };
+      this.#waiting = finish;
+    });
+  }
+
+  async expect(line: string): Promise<void> {
+    const got = await this.next(EVENTUALLY_MS);
+    if (got !== line) throw new Error(`expected "${line}", got "${got}"`);
+  }
 }
 
 /** A server that sends back what it gets; it ends with its namespace. */
 export async function startEchoServer(namespace: Namespace, address: string, port: number): Promise<void> {
-  await expectLine(startScript(namespace, SERVER, port, address), "listening");
+  await new Lines(startScript(namespace, SERVER, port, address)).expect("listening");
 }
 
 export class Conversation {
   readonly #child: ChildProcess;
+  readonly #lines: Lines;
 
   private constructor(child: ChildProcess) {
     this.#child = child;
+    this.#lines = new Lines(child);
   }
 
   static async open(namespace: Namespace, address: string, port: number): Promise<Conversation> {
     const child = startScript(namespace, CLIENT, port, address);
     // A connection that is reset by a packet under way, an acknowledgement say, ends the program before the next word.
     child.stdin?.on("error", () => undefined);
-    await expectLine(child, "connected");
-    return new Conversation(child);
+    const conversation = new Conversation(child);
+    await conversation.#lines.expect("connected");
+    return conversation;
   }
 
   /** What comes back; "" for nothing within `timeoutMs`. */
   async say(word: string, timeoutMs = EVENTUALLY_MS): Promise<string> {
-    const answer = nextLine(this.#child, timeoutMs);
+    const answer = this.#lines.next(timeoutMs);
     this.#child.stdin?.write(`${word}\n`);
     return answer;
   }
