@@ -21,8 +21,6 @@ exec 3> /dev/ttyS1
 echo 100000 > /proc/sys/net/core/netdev_max_backlog
 echo 16777216 > /proc/sys/net/core/rmem_max
 echo 16777216 > /proc/sys/net/core/wmem_max
-# Older kernels have one limit of ICMP errors for all namespaces, and only the first one can change it.
-for setting in icmp_msgs_per_sec icmp_msgs_burst; do echo 1000000 > "/proc/sys/net/ipv4/$setting"; done
 
 . /job
 report() { echo "$1" >&3; }

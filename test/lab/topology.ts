@@ -95,10 +95,10 @@ const COMMON_SYSCTL = {
       ["mcast_solicit", "ucast_solicit"].map((name) => [`net.${version}.neigh.default.${name}`, patience(3)]),
     ),
   ),
-  // Rejects come faster than the default of one ICMP error per second and destination.
-  "net.ipv4.icmp_ratelimit": 0,
-  "net.ipv4.icmp_msgs_per_sec": 1_000_000,
-  "net.ipv4.icmp_msgs_burst": 100_000,
+  // Every reject is sent: of no type the kernel limits ICMP errors to one per second and destination, nor those of a namespace
+  // together. That limit loses one of its first two errors where two CPUs send them at once (icmp_global_allow), however high.
+  "net.ipv4.icmp_ratemask": 0,
+  "net.ipv6.icmp.ratemask": "",
   "net.ipv6.icmp.ratelimit": 0,
 };
 

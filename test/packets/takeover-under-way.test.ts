@@ -38,7 +38,7 @@ let kernel: NftKernel;
 beforeAll(async () => {
   road = await makeRoad("under-way");
   kernel = await NftKernel.open({ netns: `/run/netns/${road.node.name}` });
-  await road.node.sysctl({ "net.ipv4.icmp_ratelimit": 0 });
+  await road.node.sysctl({ "net.ipv4.icmp_ratemask": 0 });
   // Ends behind both programs' rules, before it is a connection that is tracked: those would fill the table.
   await nft(
     "table ip sink { counter served { }; chain forward { type filter hook forward priority 50; counter name served drop; }; }",
