@@ -3,9 +3,10 @@
  * can change anything: GET alone.
  */
 import { chmod, lstat, mkdir, readdir, rm } from "node:fs/promises";
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { createConnection } from "node:net";
 import { basename, dirname, join } from "node:path";
+import { http } from "../base/http.js";
 import type { Logger } from "../base/logger.js";
 import { reasonOf } from "../base/unknown.js";
 import { jsonParts } from "./json-parts.js";
@@ -29,7 +30,7 @@ export class ControlServer {
     this.#path = path;
     this.#log = log;
     const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, keepAlive: false };
-    this.#server = createServer(limits, (request, response) => {
+    this.#server = http.createServer(limits, (request, response) => {
       answer(request, response, route).catch((error: unknown) => {
         log.error({ err: error, url: request.url }, "control request failed");
         // Half an answer must not look like a whole one.

@@ -2,10 +2,11 @@
  * A small HTTP server on one address: any method, short answers, and limits that keep a stranger from tying it up. The
  * health port is open to all who can reach the node.
  */
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { isIP, isIPv6, type Socket } from "node:net";
 import { pipeline } from "node:stream/promises";
 import { Backoff, type BackoffOptions } from "../base/backoff.js";
+import { http } from "../base/http.js";
 
 /** Where to listen. */
 export interface ListenAddress {
@@ -203,7 +204,7 @@ export class HttpServer {
     this.#options = options;
     this.#backoff = new Backoff(options.retry ?? { firstMs: RETRY_MS, longestMs: RETRY_MS });
     const { handler, onRequestFailed, connections = new ConnectionLimit(MAX_CONNECTIONS) } = options;
-    this.#server = createServer(LIMITS, (request, response) => {
+    this.#server = http.createServer(LIMITS, (request, response) => {
       connections.busy(request.socket);
       response.once("close", () => connections.idle(request.socket));
       answer(request, response, handler).catch((error: unknown) => {

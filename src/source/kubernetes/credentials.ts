@@ -3,9 +3,10 @@
  * at again before every request, since tokens, certificates and authorities rotate.
  */
 import { readFile, stat } from "node:fs/promises";
-import { Agent as HttpAgent } from "node:http";
+import type { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import { createSecureContext, getCACertificates, type SecureContext } from "node:tls";
+import { http } from "../../base/http.js";
 import type { Credentials, RequestCredentials } from "./connection.js";
 import { ConnectionSettingsError } from "./errors.js";
 import type { ClusterSettings, Pem, UserSettings } from "./kubeconfig.js";
@@ -62,7 +63,7 @@ export class Agents {
       // "Everything through this proxy": what the environment excepts has been decided before.
       ...(this.#proxyUrl !== "" && { proxyEnv: { HTTP_PROXY: this.#proxyUrl, HTTPS_PROXY: this.#proxyUrl } }),
     };
-    if (server.protocol === "http:") return new HttpAgent(options);
+    if (server.protocol === "http:") return new http.Agent(options);
     return new HttpsAgent({
       ...options,
       secureContext: secureContext(material),

@@ -2,10 +2,10 @@
  * Credentials that need a program or a protocol of their own: exec plugins, auth-providers, SOCKS proxies. What
  * @kubernetes/client-node knows of them is used; it is loaded here and nowhere else, because it costs 0.4 s and 90 MB.
  */
-import { Agent as HttpAgent } from "node:http";
 import type { RequestOptions } from "node:https";
 import { dirname, isAbsolute, resolve } from "node:path";
 import type { KubeConfig, User } from "@kubernetes/client-node";
+import { http } from "../../base/http.js";
 import { reasonOf } from "../../base/unknown.js";
 import type { Credentials, RequestCredentials } from "./connection.js";
 import { Agents, FileCredentials } from "./credentials.js";
@@ -41,7 +41,7 @@ export class LibraryCredentials implements Credentials {
     this.#config ??= this.#load();
     await this.#config.applyToHTTPSOptions(options);
     const headers = { ...(options.headers as Record<string, string> | undefined), ...files.headers };
-    if (this.#socks && options.agent instanceof HttpAgent) return { headers, agent: options.agent };
+    if (this.#socks && options.agent instanceof http.Agent) return { headers, agent: options.agent };
     const { cert, key } = options;
     // A plugin's certificate is text; that of a file is known already.
     if (typeof cert !== "string" || typeof key !== "string") return { headers, agent: files.agent };

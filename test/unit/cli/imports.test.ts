@@ -1,5 +1,8 @@
+import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { promisify } from "node:util";
 import { describe, expect, it } from "vitest";
 
 const SOURCE = join(import.meta.dirname, "../../../src");
@@ -28,4 +31,17 @@ describe("help and version", () => {
       expect([...found].filter((name) => name !== "commander")).toEqual([]);
     },
   );
+});
+
+describe("the daemon", () => {
+  it("loads neither fetch nor HTTP/2, which importing node:http would", async () => {
+    const modules = ["daemon/daemon.js", "source/kubernetes/index.js"].map((name) => join(SOURCE, "../dist", name));
+    const imports = modules.map((file) => `await import(${JSON.stringify(pathToFileURL(file).href)});`).join("\n");
+    const script = `${imports}\nconsole.log(process.moduleLoadList.join("\\n"));`;
+    const run = promisify(execFile);
+    const { stdout } = await run(process.execPath, ["--input-type=module", "-e", script], { maxBuffer: 1 << 20 });
+    const loaded = stdout.split("\n").map((line) => line.replace(/^\w+ /, ""));
+    expect(loaded).toContain("http");
+    expect(loaded.filter((name) => /undici|http2/.test(name))).toEqual([]);
+  });
 });
