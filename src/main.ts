@@ -7,6 +7,7 @@ import {
   limitYoungGeneration,
   nodeProblem,
   setUpCollector,
+  useCodeCache,
 } from "./base/runtime.js";
 import { ignoreGoneReader } from "./cli/stdio.js";
 import { loadAddon } from "./kernel/addon.js";
@@ -26,7 +27,10 @@ const staysInMemory = firstWord === "run" || firstWord.startsWith("-");
 if (staysInMemory) {
   holdYoungGeneration();
   setUpCollector();
-} else letYoungGenerationGrow();
+} else {
+  letYoungGenerationGrow();
+  useCodeCache(new URL("../cache", import.meta.url));
+}
 
 try {
   const { main } = await import("./cli/program.js");

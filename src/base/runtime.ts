@@ -1,5 +1,8 @@
 /** The JavaScript runtime: which Node is needed, and what V8's garbage collector is told. */
+import { existsSync } from "node:fs";
+import { enableCompileCache } from "node:module";
 import { PerformanceObserver } from "node:perf_hooks";
+import { fileURLToPath } from "node:url";
 import { getHeapSpaceStatistics, setFlagsFromString } from "node:v8";
 
 /** As package.json's "engines" say. */
@@ -64,4 +67,13 @@ export function limitYoungGeneration(): void {
 /** To where V8 lets it grow, in one go: a command asks, prints and ends; nothing waits in its pauses, and collections would be a third of its work. */
 export function letYoungGenerationGrow(): void {
   growBy(16);
+}
+
+/**
+ * Has V8 take the compiled code of modules from `directory`, where there is one: the image's build makes it. V8 takes such code with the
+ * flags alone that it was compiled with, which `letYoungGenerationGrow` is one of: so this comes after it, and is for commands. A
+ * daemon's flags are not the same all through its start, which the code would shorten by 3 %.
+ */
+export function useCodeCache(directory: URL): void {
+  if (existsSync(directory)) enableCompileCache(fileURLToPath(directory));
 }

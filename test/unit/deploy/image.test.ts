@@ -78,6 +78,19 @@ describe("bundle.mjs", () => {
     expect(run(script, [])).toContain("from-the-plugin");
   });
 
+  test("commands take the compiled code that the image's build has one of them leave, and a daemon does not look for it", () => {
+    mkdirSync(join(image, "cache"), { recursive: true });
+    const render = ["render", "--manifests", join(ROOT, "deploy/examples/manifests"), "--allow-incomplete"];
+    const env = { ...process.env, NODE_DEBUG_NATIVE: "COMPILE_CACHE" };
+    const said = (args: readonly string[]): string =>
+      spawnSync(process.execPath, [join(image, "dist/main.js"), ...args], { encoding: "utf8", env }).stderr;
+    expect(said(render)).toContain("writing cache for");
+    const again = said(render);
+    expect(again.match(/was accepted/g)?.length).toBeGreaterThan(20);
+    expect(again).not.toMatch(/was rejected|writing cache for/);
+    expect(said(["run", "--help"])).not.toContain("cache for");
+  });
+
   test("is a twentieth of the packages' size, and says whose code it has under which licence", () => {
     const files = readdirSync(image, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
     const bytes = files.reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0);
