@@ -8,10 +8,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { clusterIPOf, serviceName } from "./cluster.ts";
+import { MAIN } from "./image.ts";
 import { childrenMs, tell } from "./lib.ts";
 import type { Blocked } from "./loop-watch.ts";
-import { MAIN, Program } from "./program.ts";
 import { writeManifests } from "./manifests.ts";
+import { Program } from "./program.ts";
 
 export interface CommandCost {
   readonly command: string;

@@ -5,7 +5,7 @@
 import { spawnSync } from "node:child_process";
 import { removeHandover } from "../../dist/handover/handover.js";
 import { childrenMs, median, tell } from "./lib.ts";
-import { MAIN } from "./program.ts";
+import { MAIN } from "./image.ts";
 import { feed, makeObjects, newProxier, openKernel } from "./proxier.ts";
 
 /** Medians. */

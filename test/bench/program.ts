@@ -1,7 +1,8 @@
-/** The program itself, as it is installed, as a process of its own in the network namespace that this was started in. */
+/** The program itself, as the image has it, as a process of its own in the network namespace that this was started in. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { MAIN } from "./image.ts";
 import type { Blocked } from "./loop-watch.ts";
 
 /** A line of its log. */
@@ -12,7 +13,6 @@ export interface LogLine {
   readonly operations?: number;
 }
 
-export const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
 const WATCH = fileURLToPath(new URL("./watch-loop.ts", import.meta.url));
 const START_LIMIT_MS = 120_000;
 

@@ -13,6 +13,7 @@ import { cpus, loadavg, release } from "node:os";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { aims } from "./aims.ts";
+import { makeImage } from "./image.ts";
 import { type Results, SECTIONS, type Section } from "./sections.ts";
 import { printAims, printTables } from "./tables.ts";
 
@@ -37,6 +38,7 @@ if (unknown.length > 0) throw new Error(`there is no section ${unknown.join(", "
 const machine = { cpus: cpus().length, model: cpus()[0]?.model, kernel: release(), node: process.version };
 const loadBefore = loadavg()[0];
 const results: Results = {};
+makeImage();
 for (const name of NAMES) if (positionals.length === 0 || positionals.includes(name)) SECTIONS[name](results, scope);
 const load = { before: loadBefore, after: loadavg()[0] };
 printTables(results);
