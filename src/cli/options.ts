@@ -2,7 +2,7 @@ import { parseDuration } from "../config/duration.js";
 import type { GcInterval } from "../conntrack/service.js";
 import type { LogLevel } from "../base/logger.js";
 import type { FlagValues } from "./go-flags.js";
-import { SERVICE_COUNTERS, type ServiceCounters } from "../ruleset/sets.js";
+import { SERVICE_COUNTERS, type ServiceCounters } from "../ruleset/service-counters.js";
 import { type FlagSpec, flagSpecs } from "./kube-proxy-flags.js";
 
 /** What commands that read manifests are given. */

@@ -1,6 +1,6 @@
 /** Values of the flags that kube-proxy does not have, where there is no command. */
 import { parseInterfaces } from "../flowtable/interfaces.js";
-import { SERVICE_COUNTERS } from "../ruleset/sets.js";
+import { SERVICE_COUNTERS } from "../ruleset/service-counters.js";
 import { problemOf, readBool } from "./go-flags.js";
 import {
   connectionSeries,

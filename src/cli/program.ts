@@ -30,7 +30,7 @@ import {
   VALIDATE_FORMATS,
   type ValidateOptions,
 } from "./options.js";
-import { SERVICE_COUNTERS, type ServiceCounters } from "../ruleset/sets.js";
+import { SERVICE_COUNTERS, type ServiceCounters } from "../ruleset/service-counters.js";
 import { printVersion } from "./version.js";
 
 /** Exit codes: 0 done, 1 failed, 2 wrong command line. */

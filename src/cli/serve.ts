@@ -14,7 +14,7 @@ import { openKernel } from "./open-kernel.js";
 import { UserError } from "./stdio.js";
 import type { ManifestOptions, OwnOptions } from "./options.js";
 import { availableFamilies, decoderFor, manifestSource, MONOTONIC_CLOCK, nodeName, readConfig } from "./setup.js";
-import type { ServiceCounters } from "../ruleset/sets.js";
+import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { programVersion } from "./version.js";
 
 /**

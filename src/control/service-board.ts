@@ -4,7 +4,7 @@ import type { ServiceModel } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
 import type { ConnectionSource, CountedPort } from "../observe/connection-metrics.js";
 import { ConnectionReadings, type CountingProxier } from "../proxier/connection-readings.js";
-import type { ServiceCounters } from "../ruleset/sets.js";
+import type { ServiceCounters } from "../ruleset/service-counters.js";
 import type { Clock } from "../table/index.js";
 import type { Sources } from "../explain/report.js";
 import { PiecewiseList } from "./json-parts.js";

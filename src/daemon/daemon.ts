@@ -18,7 +18,7 @@ import type { NftKernel } from "../kernel/nft-kernel.js";
 import { HandoverRemoval } from "../handover/removal.js";
 import { LeftoverRemoval } from "../leftovers/index.js";
 import type { KernelFamilies, NodeError } from "../node/families.js";
-import type { ServiceCounters } from "../ruleset/sets.js";
+import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { NodeGate } from "../node/node-gate.js";
 import { type EventRecorder, NO_EVENTS } from "../base/events.js";
 import type { LogTail } from "../base/log-tail.js";

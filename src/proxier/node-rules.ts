@@ -4,7 +4,7 @@ import type { Logger } from "../base/logger.js";
 import { yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/index.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
-import type { ServiceCounters } from "../ruleset/sets.js";
+import type { ServiceCounters } from "../ruleset/service-counters.js";
 import type { FamilyProxier } from "./family.js";
 import type { ProxierObserver } from "./observer.js";
 import type { RuleFeatures } from "../table/index.js";

@@ -22,7 +22,7 @@ import { NodeRules } from "./node-rules.js";
 import type { ProxierObserver } from "./observer.js";
 import { Pace } from "./pace.js";
 import type { PortConnections } from "../ruleset/connection-counts.js";
-import type { ServiceCounters } from "../ruleset/sets.js";
+import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { SyncReports } from "./sync-reports.js";
 import { TriggerTimes } from "./triggers.js";
 import { Watcher, type WatcherOptions } from "./watcher.js";

@@ -8,7 +8,8 @@ import { type KeyPacker, packNumber, unpackNumber } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { forEachAddress, placesOf, type ServicePortState } from "./service.js";
-import type { ElementSets, ServiceCounters } from "./sets.js";
+import type { ElementSets } from "./sets.js";
+import type { ServiceCounters } from "./service-counters.js";
 import { LIST_KINDS, NUMBERED, numberOf } from "./sticky-numbers.js";
 
 /** Since the elements came; as of the last reading. */

@@ -26,7 +26,8 @@ import { LOCAL_INDEX_BASE } from "./names.js";
 import { RulesOnDemand } from "./on-demand.js";
 import { ownObjects } from "./own-chains.js";
 import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
-import { declareSets, type ElementSets, OF_NODE_PORTS, OF_VIPS, type ServiceCounters } from "./sets.js";
+import { declareSets, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
+import type { ServiceCounters } from "./service-counters.js";
 import { declareSkeleton, type RulesetOptions, type SkeletonOptions } from "./skeleton.js";
 
 export type { RulesetOptions };

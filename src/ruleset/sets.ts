@@ -4,6 +4,7 @@ import type { Counters, ElementSet, FieldType, SetSpec, TableDeclarations } from
 import { unpackNumber } from "./keys.js";
 import { isBySource, isSticky, SHARDS } from "./list-values.js";
 import { endpointsName, SetName } from "./names.js";
+import type { ServiceCounters } from "./service-counters.js";
 
 type Role = keyof typeof SetName;
 /** Only there where connections are counted. */
@@ -22,10 +23,6 @@ export type ElementSets = Readonly<Record<ConstantRole, ElementSet>> &
 interface Counting extends Required<Pick<Counters, "missed" | "gone">> {
   readonly counters: ServiceCounters;
 }
-
-/** What the maps of services count: connections of each VIP and node port, those of each endpoint too, or nothing. */
-export const SERVICE_COUNTERS = ["service", "endpoint", "off"] as const;
-export type ServiceCounters = (typeof SERVICE_COUNTERS)[number];
 
 /** The sets in which VIPs are looked up, and those for node ports; `cluster` and `local` are of policy Local. */
 export const OF_VIPS = {

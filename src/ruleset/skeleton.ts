@@ -9,7 +9,8 @@ import { LOOPBACK, type LocalhostNodePorts, localhostRules, sourceForRouting, to
 import { bySource, ENDPOINT_NUMBERS } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse, OnDemandRole } from "./on-demand.js";
-import { type AddressRoles, OF_NODE_PORTS, OF_VIPS, type ServiceCounters } from "./sets.js";
+import { type AddressRoles, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
+import type { ServiceCounters } from "./service-counters.js";
 import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
 
 /** What tells traffic of this node's pods from other traffic, for one family. */

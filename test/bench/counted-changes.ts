@@ -3,7 +3,7 @@
  *
  *   node test/lab/enter.mjs -- node --expose-gc test/bench/counted-changes.ts [SERVICES] [CHANGES]
  */
-import { SERVICE_COUNTERS } from "../../dist/ruleset/sets.js";
+import { SERVICE_COUNTERS } from "../../dist/ruleset/service-counters.js";
 import { Namespace } from "../lab/namespace.ts";
 import { freshPod, makeSlice, podsOf } from "./cluster.ts";
 import { decoded } from "./decoded.ts";

@@ -6,7 +6,7 @@
  */
 import { parseArgs } from "node:util";
 
-import { SERVICE_COUNTERS } from "../../dist/ruleset/sets.js";
+import { SERVICE_COUNTERS } from "../../dist/ruleset/service-counters.js";
 import { fixed, inNamespace, median } from "./lib.ts";
 import type { Measured } from "./measure.ts";
 

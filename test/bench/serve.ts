@@ -8,7 +8,7 @@ import type { Protocol } from "./cluster.ts";
 import type * as Proxier from "./proxier.ts";
 import { CLUSTER_CIDR, ENDPOINTS, NODE_IP, SERVICE_CIDR } from "./road.ts";
 import { decoded } from "./decoded.ts";
-import type { ServiceCounters } from "../../dist/ruleset/sets.js";
+import type { ServiceCounters } from "../../dist/ruleset/service-counters.js";
 
 const [build, netns, services, protocol, counters = "", annotations = ""] = process.argv.slice(2);
 const from = resolve(build);

@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { dirname, join, relative } from "node:path";
 import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { describe, expect, it } from "vitest";
@@ -31,6 +31,15 @@ describe("help and version", () => {
       expect([...found].filter((name) => name !== "commander")).toEqual([]);
     },
   );
+
+  it("load nothing of the rooms that know services, but the names of what can be counted", async () => {
+    const files = new Set<string>();
+    await packagesOf(join(SOURCE, "cli/program.ts"), files);
+    const found = [...files]
+      .map((file) => relative(SOURCE, file))
+      .filter((file) => /^(model|ruleset|table)\//.test(file));
+    expect(found).toEqual(["ruleset/service-counters.ts"]);
+  });
 });
 
 describe("the daemon", () => {

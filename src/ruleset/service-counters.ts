@@ -1,0 +1,3 @@
+/** What the maps of services count: connections of each VIP and node port, those of each endpoint too, or nothing. */
+export const SERVICE_COUNTERS = ["service", "endpoint", "off"] as const;
+export type ServiceCounters = (typeof SERVICE_COUNTERS)[number];
