@@ -21,10 +21,10 @@ const ofSize = (services: number, each: number) => {
 /** As docs/performance.md has them; the first two with what this machine took on another day. */
 describe("footprintOf is near what was measured", () => {
   test.each([
-    [1000, 10, 109, 2.3],
-    [10_000, 10, 144, 19.9],
-    [5000, 50, 150, 40.1],
-    [20_000, 1, 161, 10.8],
+    [1000, 10, 92, 2.3],
+    [10_000, 10, 122, 19.9],
+    [5000, 50, 122, 40.1],
+    [20_000, 1, 140, 10.8],
   ])("%i services of %i endpoints: %d MB resident, %d in the kernel", (services, each, resident, kernel) => {
     const estimate = footprintOf(ofSize(services, each));
     expect(estimate.resident / 1e6 / resident).toBeCloseTo(1, 1);
@@ -50,7 +50,7 @@ test("what a report says of it", () => {
   expect(checkFootprint(ofSize(10_000, 10))).toEqual([
     {
       ...{ level: "ok", area: "objects", check: "footprint" },
-      what: "these services take about 143 MB resident, and 20 MB in the kernel for 120016 map elements; their first load about 0.6 s of a processor as in docs/performance.md",
+      what: "these services take about 122 MB resident, and 20 MB in the kernel for 120016 map elements; their first load about 0.6 s of a processor as in docs/performance.md",
     },
   ]);
 });
