@@ -33,11 +33,6 @@ export const LOOPBACK: Readonly<Record<IpFamily, string>> = { ip: "127.0.0.0/8",
 const notByLoopback: Match = { match: "interface", direction: "in", name: "lo", negate: true };
 const reply: Match = { match: "ct-direction", direction: "reply" };
 
-/** To a loopback address that node ports answer on. */
-export function toLocalhost({ nets }: LocalhostNodePorts): Match {
-  return { match: "address", direction: "destination", nets };
-}
-
 /** The source under which the packet is routed. */
 export function sourceForRouting({ source }: LocalhostNodePorts): Statement {
   return { action: "set-address", direction: "source", to: source };
@@ -45,6 +40,8 @@ export function sourceForRouting({ source }: LocalhostNodePorts): Statement {
 
 /** What base chains do for node ports on loopback. */
 interface LocalhostRules {
+  /** What packets to a loopback address that node ports answer on match; none: there is no such address. */
+  readonly to: readonly Match[];
   /** Before DNAT, of what comes in. */
   readonly martians: readonly Rule[];
   /** Before DNAT, of what this node sends: packets of such connections behind their first, which no NAT rule sees. */
@@ -54,25 +51,27 @@ interface LocalhostRules {
   readonly received: readonly Rule[];
 }
 
-const NONE: LocalhostRules = { martians: [], following: [], routed: [], received: [] };
+const NONE: LocalhostRules = { to: [], martians: [], following: [], routed: [], received: [] };
 
 /** They stay when the last node port goes: its connections do, too. */
 export function localhostRules(family: IpFamily, localhost: LocalhostNodePorts | undefined): LocalhostRules {
   if (localhost === undefined) return NONE;
   const from = { match: "address", direction: "source", nets: [LOOPBACK[family]] } as const;
-  const to = { ...from, direction: "destination" } as const;
+  const toAny = { ...from, direction: "destination" } as const;
+  const to = { ...toAny, nets: localhost.nets };
   // Other programs' DNAT between loopback addresses is not touched.
   const elsewhere: Match = { ...from, ct: "reply", negate: true };
   const back = (ct: "original" | "reply", direction: "source" | "destination"): Statement => {
     return { action: "set-address", direction: "destination", to: { ct, direction } };
   };
   return {
+    to: [to],
     // What comes from elsewhere with a loopback address is forged. The kernel drops it by itself as long as `route_localnet` is off, which
     // kube-proxy's iptables mode leaves on; with IPv6 always.
-    martians: family === "ip" ? [rule(to, notByLoopback, drop), rule(from, notByLoopback, drop)] : [],
+    martians: family === "ip" ? [rule(toAny, notByLoopback, drop), rule(from, notByLoopback, drop)] : [],
     following: [
       rule(
-        toLocalhost(localhost),
+        to,
         from,
         { match: "ct-status", status: "dnat" },
         { match: "ct-direction", direction: "original" },
@@ -80,7 +79,7 @@ export function localhostRules(family: IpFamily, localhost: LocalhostNodePorts |
         sourceForRouting(localhost),
       ),
     ],
-    routed: [rule(to, notByLoopback, reply, back("reply", "destination"))],
+    routed: [rule(toAny, notByLoopback, reply, back("reply", "destination"))],
     received: [rule(notByLoopback, reply, { ...from, ct: "original" }, back("original", "source"))],
   };
 }

@@ -5,7 +5,7 @@
 import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
 import type { ChainSpec, Field, Match, Rule, Statement, TableDeclarations } from "../table/index.js";
-import { LOOPBACK, type LocalhostNodePorts, localhostRules, sourceForRouting, toLocalhost } from "./localhost.js";
+import { LOOPBACK, type LocalhostNodePorts, localhostRules, sourceForRouting } from "./localhost.js";
 import { bySource, ENDPOINT_NUMBERS } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse, OnDemandRole } from "./on-demand.js";
@@ -44,6 +44,8 @@ export interface SkeletonOptions extends RulesetOptions {
 }
 
 const stateNew: Statement = { match: "ct-state", states: ["new"] };
+const isTranslated: Match = { match: "ct-status", status: "dnat" };
+const toClusterIP: Match = { match: "in-set", key: ["daddr"], set: SetName.clusterIPs };
 const masquerade: Statement = { action: "masquerade", fullyRandom: true };
 
 const verdictOf = (key: readonly Field[], map: string): Statement => ({ action: "vmap", key, map });
@@ -58,6 +60,13 @@ const policyOf = ({ nodePort }: AddressRoles): Rule =>
     { match: "priority", value: bySource(nodePort) },
     goto(nodePort ? ChainName.nodePortLocal : ChainName.externalLocal),
   );
+
+const base =
+  (type: "filter" | "nat") =>
+  (chain: string, hook: number, priority: number, rules: readonly Rule[]): ChainSpec => {
+    return { chain, base: { type, hook, priority }, rules };
+  };
+const [filter, nat] = [base("filter"), base("nat")];
 
 /** Empty: nothing tells local traffic. */
 function detectorMatch({ detector }: SkeletonOptions, negate: boolean): Match[] {
@@ -87,7 +96,6 @@ function addressMatch(options: SkeletonOptions, { nodePort }: AddressRoles): Sta
 }
 
 function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
-  const toClusterIP: Match = { match: "in-set", key: ["daddr"], set: SetName.clusterIPs };
   const mark = markForMasquerade(options.masqueradeBit);
   const notLocal = detectorMatch(options, true);
   const rules: Rule[] = [];
@@ -117,10 +125,7 @@ function limitRules(options: SkeletonOptions, inUse: InUse): Rule[] {
  */
 const TO_SERVICES: readonly Rule[] = [
   rule(jump(ChainName.services)),
-  {
-    statements: [jump(ChainName.services)],
-    comment: "again: before Linux 6.17 a lookup can miss what is being replaced",
-  },
+  { ...rule(jump(ChainName.services)), comment: "again: before Linux 6.17 a lookup can miss what is being replaced" },
 ];
 
 /**
@@ -162,7 +167,7 @@ function postroutingRules(bit: number): Rule[] {
     rule({ match: "priority", mask: numbers, value: number }, resetPriority),
     rule({ match: "mark", mask: value, value: 0, negate: true }, { action: "xor-mark", value }, masquerade),
     rule(
-      { match: "ct-status", status: "dnat" },
+      isTranslated,
       { match: "in-set", key: ["saddr", "daddr", "l4proto", "dport"], set: SetName.hairpin },
       masquerade,
     ),
@@ -178,91 +183,79 @@ function numberedRules(map: string): Rule[] {
 
 /** Declares the constant chains (again, after an option changed), and those rules on demand that are in use. */
 export function declareSkeleton(table: TableDeclarations, options: SkeletonOptions, inUse: InUse): void {
-  // Chains that others jump to come first: a jump to a chain must find it.
-  table.chain({
-    chain: ChainName.reject,
-    rules: [rule(reject)],
-    comment: "helper for @no-endpoint-services / @no-endpoint-nodeports",
-  });
-  table.chain({ chain: ChainName.externalLocal, rules: localPolicyRules(options, OF_VIPS) });
-  table.chain({ chain: ChainName.nodePortLocal, rules: localPolicyRules(options, OF_NODE_PORTS) });
-  table.chain({ chain: ChainName.stickyCluster, rules: numberedRules(SetName.stickyCluster) });
-  table.chain({ chain: ChainName.stickyLocal, rules: numberedRules(SetName.stickyLocal) });
-  table.chain({ chain: ChainName.services, rules: serviceRules(options, inUse) });
-  const base =
-    (type: "filter" | "nat"): DeclareBase =>
-    (chain, hook, priority, rules) =>
-      declareChain(table, { chain, base: { type, hook, priority }, rules });
-  const [filter, nat] = [base("filter"), base("nat")];
-  declareFilters(filter, table, options, inUse);
+  for (const spec of constantChains(options, inUse)) {
+    // A chain without rules is not there: the hook of a base chain alone costs every packet.
+    if (spec.rules.length === 0) table.removeChain(spec.chain);
+    else table.chain(spec);
+  }
+}
+
+/** Chains that others jump to come first: a jump to a chain must find it. */
+function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
+  const localhost = localhostRules(options.family, options.localhost);
+  const onDemand = (role: OnDemandRole, ...rules: readonly Rule[]): readonly Rule[] => (inUse.has(role) ? rules : []);
+  const early = Priority.dstnat - 10;
+  const firewall = onDemand("firewallIPs", rule(stateNew, verdictOf(OF_VIPS.key, SetName.firewallIPs)));
+  const resets = resetRules(options, inUse);
+  const localhostResets = onDemand("resetNodePorts", ...localhost.to.map((match) => resetTo(OF_NODE_PORTS, match)));
+  const atPrerouting = options.rejectInPrerouting !== false ? [...firewall, ...resets] : firewall;
+  const atOutput = [...firewall, ...resets, ...localhostResets];
+  const noEndpointServices = onDemand("noEndpointServices", rule(verdictOf(OF_VIPS.key, SetName.noEndpointServices)));
+  const noEndpoint = verdictOf(OF_NODE_PORTS.key, SetName.noEndpointNodePorts);
+  const noEndpointNodePorts = onDemand(
+    "noEndpointNodePorts",
+    rule(...nodePortMatch(options, true), noEndpoint),
+    ...localhost.to.map((match) => rule(match, noEndpoint)),
+  );
+  // Rules for new connections alone stand apart: every other packet pays for them once.
+  const nodeCheck = { chain: ChainName.nodeCheck, rules: [...noEndpointNodePorts, ...noEndpointServices] };
+  const serviceCheck = { chain: ChainName.serviceCheck, rules: [...noEndpointServices, ...clusterIPRules(options)] };
   const toServices = [...limitRules(options, inUse), ...TO_SERVICES];
-  nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, toServices);
-  const { routed, received } = localhostRules(options.family, options.localhost);
-  filter(ChainName.localhostPrerouting, Hook.prerouting, Priority.dstnat + 10, routed);
-  // Behind firewalls: many drop what comes to a loopback address from elsewhere.
-  filter(ChainName.localhostInput, Hook.input, Priority.srcnat + 10, received);
-  const toNodePorts = toLocalhostNodePorts(table, options, inUse);
-  nat(ChainName.natOutput, Hook.output, Priority.dstnat, [...toNodePorts, ...toServices]);
-  nat(ChainName.natPostrouting, Hook.postrouting, Priority.srcnat, postroutingRules(options.masqueradeBit));
+  const localhostNodePorts = { chain: ChainName.localhostNodePorts, rules: localhostNodePortRules(options, inUse) };
+  const toNodePorts = localhost.to.flatMap((match) => leadingTo(localhostNodePorts, match));
+  return [
+    {
+      chain: ChainName.reject,
+      rules: [rule(reject)],
+      comment: "helper for @no-endpoint-services / @no-endpoint-nodeports",
+    },
+    { chain: ChainName.externalLocal, rules: localPolicyRules(options, OF_VIPS) },
+    { chain: ChainName.nodePortLocal, rules: localPolicyRules(options, OF_NODE_PORTS) },
+    { chain: ChainName.stickyCluster, rules: numberedRules(SetName.stickyCluster) },
+    { chain: ChainName.stickyLocal, rules: numberedRules(SetName.stickyLocal) },
+    { chain: ChainName.services, rules: serviceRules(options, inUse) },
+    filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, [...localhost.martians, ...atPrerouting]),
+    filter(ChainName.filterOutputPreDnat, Hook.output, early, [...localhost.following, ...atOutput]),
+    nodeCheck,
+    filter(ChainName.filterInput, Hook.input, Priority.filter, leadingTo(nodeCheck, stateNew)),
+    serviceCheck,
+    filter(ChainName.filterForward, Hook.forward, Priority.filter, leadingTo(serviceCheck, stateNew)),
+    filter(ChainName.filterOutput, Hook.output, Priority.filter, leadingTo(serviceCheck, stateNew)),
+    nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, toServices),
+    filter(ChainName.localhostPrerouting, Hook.prerouting, Priority.dstnat + 10, localhost.routed),
+    // Behind firewalls: many drop what comes to a loopback address from elsewhere.
+    filter(ChainName.localhostInput, Hook.input, Priority.srcnat + 10, localhost.received),
+    localhostNodePorts,
+    nat(ChainName.natOutput, Hook.output, Priority.dstnat, [...toNodePorts, ...toServices]),
+    nat(ChainName.natPostrouting, Hook.postrouting, Priority.srcnat, postroutingRules(options.masqueradeBit)),
+  ];
 }
 
-type DeclareBase = (chain: string, hook: number, priority: number, rules: readonly Rule[]) => void;
-
-/** A chain without rules is not there: the hook of a base chain alone costs every packet. */
-function declareChain(table: TableDeclarations, spec: ChainSpec): void {
-  if (spec.rules.length === 0) table.removeChain(spec.chain);
-  else table.chain(spec);
-}
-
-/** Declares a chain for packets that match; returns what leads there. */
-function apart(table: TableDeclarations, chain: string, match: Statement, rules: readonly Rule[]): Rule[] {
-  declareChain(table, { chain, rules });
+/** What leads packets that match to the chain, where that is there. */
+function leadingTo({ chain, rules }: ChainSpec, match: Statement): Rule[] {
   return rules.length === 0 ? [] : [rule(match, jump(chain))];
 }
 
 /** From this node alone: what comes in by a wire for a loopback address is no one's. Masqueraded, whichever list it draws from. */
-function toLocalhostNodePorts(table: TableDeclarations, options: SkeletonOptions, inUse: InUse): Rule[] {
-  const { localhost, masqueradeBit } = options;
-  const chain = ChainName.localhostNodePorts;
-  if (localhost === undefined || !inUse.has("nodePorts")) {
-    table.removeChain(chain);
-    return [];
-  }
+function localhostNodePortRules({ localhost, masqueradeBit }: SkeletonOptions, inUse: InUse): Rule[] {
+  if (localhost === undefined || !inUse.has("nodePorts")) return [];
   const found = listOf(OF_NODE_PORTS, "nodePorts");
   const rules = [
     rule(found, markForMasquerade(masqueradeBit), sourceForRouting(localhost), dispatch),
     policyOf(OF_NODE_PORTS),
   ];
   // Twice, as TO_SERVICES.
-  return apart(table, chain, toLocalhost(localhost), [...rules, ...rules]);
-}
-
-/** The base chains that judge. Rules for new connections alone stand apart: every other packet pays for them once. */
-function declareFilters(filter: DeclareBase, table: TableDeclarations, options: SkeletonOptions, inUse: InUse): void {
-  const { family, localhost } = options;
-  const { martians, following } = localhostRules(family, localhost);
-  const onDemand = (role: OnDemandRole, ...rules: readonly Rule[]): readonly Rule[] => (inUse.has(role) ? rules : []);
-  const noEndpointServices = onDemand("noEndpointServices", rule(verdictOf(OF_VIPS.key, SetName.noEndpointServices)));
-  const firewall = onDemand("firewallIPs", rule(stateNew, verdictOf(OF_VIPS.key, SetName.firewallIPs)));
-  const resets = resetRules(options, inUse);
-  const early = Priority.dstnat - 10;
-  const atPrerouting = options.rejectInPrerouting !== false ? [...firewall, ...resets] : firewall;
-  filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, [...martians, ...atPrerouting]);
-  const localhostResets =
-    localhost === undefined ? [] : onDemand("resetNodePorts", resetTo(OF_NODE_PORTS, toLocalhost(localhost)));
-  const atOutput = [...following, ...firewall, ...resets, ...localhostResets];
-  filter(ChainName.filterOutputPreDnat, Hook.output, early, atOutput);
-  const noEndpoint = verdictOf(OF_NODE_PORTS.key, SetName.noEndpointNodePorts);
-  const noEndpointNodePorts = onDemand(
-    "noEndpointNodePorts",
-    rule(...nodePortMatch(options, true), noEndpoint),
-    ...(localhost === undefined ? [] : [rule(toLocalhost(localhost), noEndpoint)]),
-  );
-  const toNode = apart(table, ChainName.nodeCheck, stateNew, [...noEndpointNodePorts, ...noEndpointServices]);
-  filter(ChainName.filterInput, Hook.input, Priority.filter, toNode);
-  const further = apart(table, ChainName.serviceCheck, stateNew, [...noEndpointServices, ...clusterIPRules(options)]);
-  filter(ChainName.filterForward, Hook.forward, Priority.filter, further);
-  filter(ChainName.filterOutput, Hook.output, Priority.filter, further);
+  return [...rules, ...rules];
 }
 
 /**
@@ -270,24 +263,15 @@ function declareFilters(filter: DeclareBase, table: TableDeclarations, options: 
  * then, as it would be with kube-proxy; but outside the network of the ClusterIPs it needs no look-up to tell that it is not.
  */
 function clusterIPRules({ serviceCIDR }: SkeletonOptions): Rule[] {
-  const toEndpoint: Rule[] =
+  const notInCIDR: Match[] =
     serviceCIDR === undefined
       ? []
-      : [
-          rule(
-            { match: "ct-status", status: "dnat" },
-            { match: "address", direction: "destination", nets: [serviceCIDR], negate: true },
-            { action: "verdict", verdict: { verdict: "return" } },
-          ),
-        ];
+      : [{ match: "address", direction: "destination", nets: [serviceCIDR], negate: true }];
   return [
-    ...toEndpoint,
+    ...notInCIDR.map((match) => rule(isTranslated, match, { action: "verdict", verdict: { verdict: "return" } })),
+    { ...rule(toClusterIP, reject), comment: "Reject traffic to invalid ports of ClusterIPs" },
     {
-      statements: [{ match: "in-set", key: ["daddr"], set: SetName.clusterIPs }, reject],
-      comment: "Reject traffic to invalid ports of ClusterIPs",
-    },
-    {
-      statements: [{ match: "in-set", key: ["daddr"], set: SetName.serviceCIDRs }, drop],
+      ...rule({ match: "in-set", key: ["daddr"], set: SetName.serviceCIDRs }, drop),
       comment: "Drop traffic to unallocated ClusterIPs",
     },
   ];
