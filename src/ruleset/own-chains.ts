@@ -19,31 +19,37 @@ export interface OwnObject {
 
 type Guard = SharedGuard["sources"][number];
 
-const NONE: readonly OwnObject[] = Object.freeze([]);
+const NONE: readonly never[] = Object.freeze([]);
 
 /** The chains and sets that `state` needs for itself, those that others lead to first. Most service ports need none. */
 export function ownObjects(state: ServicePortState): readonly OwnObject[] {
-  const { sourceRanges, guards, affinitySeconds } = state.view;
-  if (sourceRanges === undefined && guards === undefined && affinitySeconds === 0) return NONE;
-  return [...firewalls(state.view), ...affinityObjects(state)];
-}
-
-/** Every claimant of an address lets packets in, or none gets through. */
-function firewalls(view: ServicePortView): OwnObject[] {
-  const { sourceRanges, loadBalancerIPs, guards = [] } = view;
-  const names = ownNames(view);
-  const own = sourceRanges === undefined || loadBalancerIPs.length === 0 ? [] : [{ sourceRanges, loadBalancerIPs }];
-  const firewall = (chain: string, all: readonly Guard[]): OwnObject => ({
+  const { view } = state;
+  if (view.sourceRanges === undefined && view.guards === undefined && view.affinitySeconds === 0) return NONE;
+  const firewalls = firewallsOf(view).map(({ chain, sources }): OwnObject => ({
     kind: "chain",
     name: chain,
     declare: (table, { nodeIP }) =>
-      table.chain({ chain, rules: all.map((guard) => firewallRule(guard, nodeIP)), ...ownComment(view) }),
-  });
+      table.chain({ chain, rules: sources.map((guard) => firewallRule(guard, nodeIP)), ...ownComment(view) }),
+  }));
+  return [...firewalls, ...affinityObjects(state)];
+}
+
+/**
+ * Chains that guard addresses, with what these are and whose source ranges let packets in. Every claimant of an address does, or none gets
+ * through: one that others guard too has a chain to itself.
+ */
+export function firewallsOf(view: ServicePortView) {
+  const { sourceRanges, loadBalancerIPs, guards = NONE } = view;
+  if (sourceRanges === undefined && guards.length === 0) return NONE;
+  const names = ownNames(view);
+  const own: Guard[] = sourceRanges === undefined ? [] : [{ sourceRanges, loadBalancerIPs }];
   const shared = guards.map(({ address, sources }) => {
     const mine = loadBalancerIPs.includes(address) ? own : [];
-    return firewall(names.sharedFirewall(address), [...mine, ...sources]);
+    return { chain: names.sharedFirewall(address), addresses: [address], sources: [...mine, ...sources] };
   });
-  return own.length === 0 ? shared : [firewall(names.firewall, own), ...shared];
+  if (own.length === 0 || loadBalancerIPs.length === 0) return shared;
+  const addresses = loadBalancerIPs.filter((address) => !guards.some((guard) => guard.address === address));
+  return [{ chain: names.firewall, addresses, sources: own }, ...shared];
 }
 
 function firewallRule(guard: Guard, nodeIP: string | undefined): Rule {

@@ -13,6 +13,7 @@ import { expandSticky, type Sticky } from "./sticky-numbers.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
 import { bySource, packList, shardOf, stickyList } from "./list-values.js";
 import { ChainName, type DrawKind, LOCAL_INDEX_BASE, ownNames } from "./names.js";
+import { firewallsOf } from "./own-chains.js";
 import { type AddressRoles, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
 
 /** A service port with what the table has to remember of it between changes. */
@@ -64,9 +65,11 @@ export class ServiceExpander {
       else this.#serve(state, key, roles, kindOf(view, isExternal), to);
       if (view.resetRemovedEndpoints) to.element(this.#sets[roles.resets], key.service);
     });
-    for (const [address, chain] of firewallChains(view)) {
-      const verdict = this.#verdict({ verdict: "goto", chain });
-      to.element(this.#sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, verdict);
+    for (const { chain, addresses } of firewallsOf(view)) {
+      for (const address of addresses) {
+        const verdict = this.#verdict({ verdict: "goto", chain });
+        to.element(this.#sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, verdict);
+      }
     }
     if (state.limits !== undefined) this.#limit(state, state.limits, to);
     expandSticky(state, this.#sets, keys, to);
@@ -178,17 +181,4 @@ function listOf({ cluster, local }: ServicePortState, kind: DrawKind): EndpointL
 export function placesOf(state: ServicePortState, kind: DrawKind): EndpointList {
   const list = listOf(state, kind);
   return state.slots === undefined ? list : list.pick(state.slots[kind === "local" ? "local" : "cluster"].slots);
-}
-
-const NONE: readonly (readonly [string, string])[] = Object.freeze([]);
-
-/** By each address that is guarded. */
-function firewallChains(view: ServicePortView): Iterable<readonly [address: string, chain: string]> {
-  const { sourceRanges, loadBalancerIPs, guards } = view;
-  if (sourceRanges === undefined && guards === undefined) return NONE;
-  const names = ownNames(view);
-  const own = sourceRanges === undefined ? [] : loadBalancerIPs;
-  const chains = new Map(own.map((address) => [address, names.firewall]));
-  for (const { address } of guards ?? []) chains.set(address, names.sharedFirewall(address));
-  return chains;
 }
