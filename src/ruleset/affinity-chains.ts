@@ -12,7 +12,7 @@ import type { OwnChainOptions, OwnObject } from "./own-chains.js";
 import type { ServicePortState } from "./service.js";
 import { addressType } from "./sets.js";
 import { goto, jump, markForMasquerade, rule } from "./statements.js";
-import { LIST_KINDS, NUMBERED, numberOf, type Sticky, usesList } from "./sticky-numbers.js";
+import { listsInUse, NUMBERED, numberOf, numbersOf, type Sticky } from "./sticky-numbers.js";
 
 /**
  * Clients that a service port remembers: spoofed ones can make it no more. A multiple of 65,536 on purpose: the kernel reserves buckets
@@ -36,8 +36,7 @@ export function affinityObjects(state: ServicePortState): OwnObject[] {
     const declare: OwnObject["declare"] = (table, options) => table.chain({ chain, rules: rules(options), ...comment });
     objects.push({ kind: "chain", name: chain, declare });
   };
-  for (const kind of LIST_KINDS) {
-    if (state[kind].length === 0 || !usesList(view, kind)) continue;
+  for (const kind of listsInUse(state)) {
     const list = stickyList(kind, sticky.list);
     const known = (): Rule[] => knownRules(sticky, state[kind], clients, remember[kind]);
     add(remember[kind], () => rememberRules(list, view, clients, ChainName[NUMBERED[kind]]));
@@ -74,8 +73,7 @@ function rememberRules(list: number, view: ServicePortView, clients: string, rew
 }
 
 function draw(list: number, count: number): Rule {
-  const chain = drawChainName({ kind: "sticky", count, shard: 0, nodePort: false });
-  return rule({ action: "set-priority", value: list }, jump(chain));
+  return rule({ action: "set-priority", value: list }, jump(drawChainName(numbersOf(count))));
 }
 
 function byAddress(list: EndpointList): number[] {

@@ -18,7 +18,7 @@ import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ElementSet } from "../table/index.js";
 import { type KeyPacker, packNumber, packNumbers, unpackNumber } from "./keys.js";
-import { ENDPOINT_NUMBERS, packList, STICKY_NUMBERS, stickyList } from "./list-values.js";
+import { ENDPOINT_NUMBERS, type ListValue, packList, STICKY_NUMBERS, stickyList } from "./list-values.js";
 import { portHash } from "./names.js";
 import type { Expansion, ServicePortState } from "./service.js";
 import type { ElementSets } from "./sets.js";
@@ -35,12 +35,14 @@ export const LIST_KINDS: readonly ListKind[] = ["cluster", "local"];
 /** Of each list, the map of its endpoints by their numbers, and the chain that looks there. */
 export const NUMBERED = { cluster: "stickyCluster", local: "stickyLocal" } as const;
 
-/** Whether packets to any address of the service port draw from this list. */
-export function usesList(view: ServicePortView, kind: ListKind): boolean {
-  const external = view.externalIPs.length + view.loadBalancerIPs.length > 0 || view.nodePort !== 0;
-  return kind === "cluster"
-    ? (!view.internalPolicyLocal && view.clusterIP !== undefined) || external
-    : (view.internalPolicyLocal && view.clusterIP !== undefined) || (view.externalPolicyLocal && external);
+/** The lists that have endpoints, and that packets to some address of the service port draw from. */
+export function listsInUse(state: ServicePortState): readonly ListKind[] {
+  const { clusterIP, internalPolicyLocal, externalPolicyLocal, externalIPs, loadBalancerIPs, nodePort } = state.view;
+  const isExternal = externalIPs.length + loadBalancerIPs.length > 0 || nodePort !== 0;
+  return LIST_KINDS.filter((kind) => {
+    const isInternal = clusterIP !== undefined && internalPolicyLocal === (kind === "local");
+    return state[kind].length > 0 && (isInternal || (isExternal && (kind === "cluster" || externalPolicyLocal)));
+  });
 }
 
 /** Of the endpoint at this index of one of the service port's lists. */
@@ -50,20 +52,20 @@ export function numberOf({ endpoints }: Sticky, list: EndpointList, index: numbe
   return number;
 }
 
-function drawList(count: number): number {
-  return packList({ kind: "sticky", count, shard: 0, nodePort: false });
+/** From which a number is drawn for the first packet of a client: one of a list's first `count`. */
+export function numbersOf(count: number): ListValue {
+  return { kind: "sticky", count, shard: 0, nodePort: false };
 }
 
 /** Tells `to` what the maps of all service ports hold of this one. */
 export function expandSticky(state: ServicePortState, sets: ElementSets, keys: KeyPacker, to: Expansion): void {
-  const { view, sticky } = state;
+  const { sticky } = state;
   if (sticky === undefined) return;
-  for (const kind of LIST_KINDS) {
+  for (const kind of listsInUse(state)) {
     const endpoints = state[kind];
-    if (endpoints.length === 0 || !usesList(view, kind)) continue;
     const list = stickyList(kind, sticky.list);
-    to.list(drawList(endpoints.length));
-    to.list(drawList(1));
+    to.list(packList(numbersOf(endpoints.length)));
+    to.list(packList(numbersOf(1)));
     const set = sets[NUMBERED[kind]];
     const { buffer } = keys.endpoints(endpoints);
     for (let index = 0; index < endpoints.length; index++) {
