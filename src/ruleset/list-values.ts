@@ -17,10 +17,8 @@ export interface ListValue {
   readonly shard: number;
   readonly nodePort: boolean;
   /** What decides which of so many slots (slots.ts) is drawn; absent: they are endpoints, drawn by chance. */
-  readonly slots?: SlotDraw;
+  readonly slots?: Balance["by"];
 }
-
-export type SlotDraw = Balance["by"];
 
 const KINDS = ["sticky", "cluster", "masq", "local"] as const;
 /** No VIP has a list of kind 0: it is what the chains of service ports with ClientIP affinity draw from. */
@@ -30,7 +28,7 @@ const BY_SOURCE = 4;
 const STICKY = 4;
 const NODE_PORT = 8;
 /** The first 8 bits of a list of slots: `8015:400` draws from 1,024 of them. No list has as many endpoints. */
-const SLOT_DRAWS: readonly (SlotDraw | undefined)[] = ["source-ip", "source-ip-port", "chance"];
+const SLOT_DRAWS: readonly (Balance["by"] | undefined)[] = ["source-ip", "source-ip-port", "chance"];
 const FIRST_SLOT_DRAW = 0x80;
 
 function pack(kind: number, nodePort: boolean, shard: number, count: number): number {

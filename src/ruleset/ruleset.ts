@@ -198,21 +198,16 @@ export class FamilyRuleset {
     return this.#options.localhost === undefined ? 0 : this.#sets.nodePorts.size;
   }
 
-  services(): IterableIterator<string> {
-    return this.#ports.keys();
-  }
-
   /** What an earlier run has carried, once the kernel's table has been read. */
   keepCarried(): void {
     for (const roles of [OF_VIPS, OF_NODE_PORTS]) {
       const served = this.#sets[roles.services];
       const carried = this.#sets[roles.carried];
-      const kept: [Uint8Array, Uint8Array][] = [];
+      const kept: Uint8Array[] = [];
       carried?.forEachLeftover((key) => {
-        const value = carried.kernelValue(key);
-        if (value !== undefined && served.kernelValue(key) !== undefined) kept.push([key.slice(), value.slice()]);
+        if (served.kernelValue(key) !== undefined) kept.push(key.slice());
       });
-      for (const [key, value] of kept) carried?.put(key, value);
+      for (const key of kept) carried?.put(key, carried.kernelValue(key));
     }
   }
 
