@@ -51,141 +51,103 @@ export type CtDirectionName = "original" | "reply";
 export type AddressTypeName = keyof typeof AddressType;
 
 /** Conditions: the rule goes on to its next statement only when they hold. */
-export type Match =
+export type Match = Readonly<
   /** Address inside any of the networks (CIDR or single address). Several networks become an anonymous interval set. */
   | {
-      readonly match: "address";
-      readonly direction: Direction;
-      readonly nets: readonly string[];
-      readonly negate?: boolean;
+      match: "address";
+      direction: Direction;
+      nets: readonly string[];
+      negate?: boolean;
       /** Of the packet's connection as it was before any rewriting (original), or as its answers are (reply), instead of the packet's own. */
-      readonly ct?: CtDirectionName;
+      ct?: CtDirectionName;
     }
   /** Transport port in any of the ranges; any number of them. Implies nothing about the protocol. */
-  | {
-      readonly match: "port";
-      readonly direction: Direction;
-      readonly ports: readonly PortRange[];
-      readonly negate?: boolean;
-    }
+  | { match: "port"; direction: Direction; ports: readonly PortRange[]; negate?: boolean }
   /** Transport protocol by number, or by a name of /etc/protocols ("tcp", "gre", "UDPLite": protocols.ts). */
-  | { readonly match: "protocol"; readonly protocol: string | number; readonly negate?: boolean }
+  | { match: "protocol"; protocol: string | number; negate?: boolean }
   /** The fields, concatenated, are an element of the named set (or a key of the named map). */
-  | { readonly match: "in-set"; readonly key: readonly Field[]; readonly set: string; readonly negate?: boolean }
+  | { match: "in-set"; key: readonly Field[]; set: string; negate?: boolean }
   /** Routing type of an address (fib), optionally limited to the incoming or outgoing interface. */
-  | {
-      readonly match: "address-type";
-      readonly direction: Direction;
-      readonly type: AddressTypeName;
-      readonly negate?: boolean;
-      readonly limit?: "in" | "out";
-    }
-  | {
-      readonly match: "icmp";
-      readonly version: 4 | 6;
-      readonly type: number;
-      readonly code?: number;
-      readonly negate?: boolean;
-    }
+  | { match: "address-type"; direction: Direction; type: AddressTypeName; negate?: boolean; limit?: "in" | "out" }
+  | { match: "icmp"; version: 4 | 6; type: number; code?: number; negate?: boolean }
   /** Of these flags of a TCP segment, just those of `set` are set; other protocols never match. */
-  | { readonly match: "tcp-flags"; readonly among: readonly TcpFlagName[]; readonly set: readonly TcpFlagName[] }
-  | { readonly match: "ct-state"; readonly states: readonly CtStateName[]; readonly negate?: boolean }
+  | { match: "tcp-flags"; among: readonly TcpFlagName[]; set: readonly TcpFlagName[] }
+  | { match: "ct-state"; states: readonly CtStateName[]; negate?: boolean }
   /** original: the packet goes from who opened the connection; reply: to it. */
-  | { readonly match: "ct-direction"; readonly direction: CtDirectionName }
-  | { readonly match: "ct-status"; readonly status: "dnat" | "snat"; readonly negate?: boolean }
+  | { match: "ct-direction"; direction: CtDirectionName }
+  | { match: "ct-status"; status: "dnat" | "snat"; negate?: boolean }
   /** (packet mark & mask) == value. mask defaults to all ones. A bit clear: value 0; not clear: value 0 with negate. */
-  | { readonly match: "mark"; readonly mask?: number; readonly value: number; readonly negate?: boolean }
+  | { match: "mark"; mask?: number; value: number; negate?: boolean }
   /** (priority & mask) == value, of the packet's priority, 32 bits (skb->priority). mask defaults to all ones. */
-  | { readonly match: "priority"; readonly mask?: number; readonly value: number; readonly negate?: boolean }
+  | { match: "priority"; mask?: number; value: number; negate?: boolean }
   /** A name, or a prefix followed by `*`. */
-  | { readonly match: "interface"; readonly direction: "in" | "out"; readonly name: string; readonly negate?: boolean }
+  | { match: "interface"; direction: "in" | "out"; name: string; negate?: boolean }
   /** Reverse path filter: the source would be routed out of the interface it came in by (or not). */
-  | { readonly match: "reverse-path"; readonly passed: boolean };
+  | { match: "reverse-path"; passed: boolean }
+>;
 
 /** What a rule does. */
-export type Action =
-  | { readonly action: "counter" }
-  | { readonly action: "log"; readonly prefix: string; readonly level?: number; readonly group?: number }
-  | {
-      readonly action: "limit";
-      readonly rate: number;
-      readonly per: keyof typeof LIMIT_SECONDS;
-      readonly burst?: number;
-    }
+export type Action = Readonly<
+  | { action: "counter" }
+  | { action: "log"; prefix: string; level?: number; group?: number }
+  | { action: "limit"; rate: number; per: keyof typeof LIMIT_SECONDS; burst?: number }
   /** mark = (mark & ~mask) | value. mask defaults to all ones (a plain set); value 0 clears the masked bits. */
-  | { readonly action: "set-mark"; readonly mask?: number; readonly value: number }
+  | { action: "set-mark"; mask?: number; value: number }
   /** mark = mark ^ value. */
-  | { readonly action: "xor-mark"; readonly value: number }
-  | { readonly action: "set-priority"; readonly value: number }
+  | { action: "xor-mark"; value: number }
+  | { action: "set-priority"; value: number }
   /**
    * Priority set to what a map holds for the fields, a classid; goes on to the next rule when it holds nothing. The next statement may
    * look the priority up: nft prints that, but no key that comes from a look-up directly.
    */
-  | { readonly action: "priority-map"; readonly key: readonly Field[]; readonly map: string }
-  | { readonly action: "notrack" }
+  | { action: "priority-map"; key: readonly Field[]; map: string }
+  | { action: "notrack" }
   /**
    * An address in the packet's header rewritten, with its checksums, and nothing else: the connection is tracked as it was, and its other packets
    * stay as they are.
    */
   | {
-      readonly action: "set-address";
-      readonly direction: Direction;
+      action: "set-address";
+      direction: Direction;
       /** A constant, or an address that the connection has in one direction. In a table of family ip or ip6. */
-      readonly to: string | { readonly ct: CtDirectionName; readonly direction: Direction };
+      to: string | { readonly ct: CtDirectionName; readonly direction: Direction };
     }
   /** accept, drop, return, continue, jump, goto. */
-  | { readonly action: "verdict"; readonly verdict: Verdict }
+  | { action: "verdict"; verdict: Verdict }
   /** The verdict that a verdict map holds for the concatenated fields; goes on when there is none. */
-  | { readonly action: "vmap"; readonly key: readonly Field[]; readonly map: string }
+  | { action: "vmap"; key: readonly Field[]; map: string }
   /** Destination rewritten to a constant. */
-  | { readonly action: "dnat"; readonly address?: string; readonly port?: number }
+  | { action: "dnat"; address?: string; port?: number }
   /** Destination rewritten to what a map holds for the fields: an address, or address . port. */
-  | {
-      readonly action: "dnat-map";
-      readonly key: readonly Field[];
-      readonly map: string;
-      readonly data: "address" | "address-port";
-    }
-  | { readonly action: "snat"; readonly address: string; readonly port?: number; readonly fullyRandom?: boolean }
-  | {
-      readonly action: "masquerade";
-      readonly ports?: PortRange;
-      readonly random?: boolean;
-      readonly fullyRandom?: boolean;
-    }
-  | {
-      readonly action: "reject";
-      readonly with?: "port-unreachable" | "admin-prohibited" | "host-unreachable" | "tcp-reset";
-    }
+  | { action: "dnat-map"; key: readonly Field[]; map: string; data: "address" | "address-port" }
+  | { action: "snat"; address: string; port?: number; fullyRandom?: boolean }
+  | { action: "masquerade"; ports?: PortRange; random?: boolean; fullyRandom?: boolean }
+  | { action: "reject"; with?: "port-unreachable" | "admin-prohibited" | "host-unreachable" | "tcp-reset" }
   /** Adds the key to a dynamic set (or renews its timeout). timeoutMs overrides the set's own. */
   | {
-      readonly action: "update";
-      readonly set: string;
-      readonly key: readonly Field[];
-      readonly timeoutMs?: number;
+      action: "update";
+      set: string;
+      key: readonly Field[];
+      timeoutMs?: number;
       /** Maps only: the constant that the key maps to, an address with or without a port. An entry that is there keeps its data. nft 0.9.8 aborts on listing address and port here; later ones print it. */
-      readonly data?: { readonly address: string; readonly port?: number };
+      data?: { readonly address: string; readonly port?: number };
     }
   /**
    * The connection is one of more than `count` open ones that came here with the same key: else the rule ends. Counted in a dynamic set; the
    * element keeps the count that it began with. In a NAT chain, which sees the first packet of a connection alone, just `count` are let by.
    */
-  | {
-      readonly action: "connections-over";
-      readonly set: string;
-      readonly key: readonly Field[];
-      readonly count: number;
-    }
+  | { action: "connections-over"; set: string; key: readonly Field[]; count: number }
   /** More packets than the rate came here with the same key: else the rule ends. An element that waits for longer than `timeoutMs` begins anew. */
   | {
-      readonly action: "rate-over";
-      readonly set: string;
-      readonly key: readonly Field[];
-      readonly rate: number;
-      readonly per: keyof typeof LIMIT_SECONDS;
-      readonly burst: number;
-      readonly timeoutMs: number;
-    };
+      action: "rate-over";
+      set: string;
+      key: readonly Field[];
+      rate: number;
+      per: keyof typeof LIMIT_SECONDS;
+      burst: number;
+      timeoutMs: number;
+    }
+>;
 
 /** Units of a rate. */
 export const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } as const;
