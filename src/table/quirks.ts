@@ -13,23 +13,11 @@
  *   one can claim it; no event tells of that (nft_rcv_nl_event). The flags can neither be given to a plain table nor taken away
  *   (nf_tables_updtable): then it is made anew.
  */
-import {
-  DATA_VERDICT,
-  DataTypeId,
-  FibFlag,
-  FibResult,
-  Hook,
-  NatFlag,
-  NatType,
-  NfProto,
-  Priority,
-  RejectType,
-  SetFlag,
-  TableFlag,
-} from "../kernel/constants.js";
+import { DATA_VERDICT, DataTypeId, Hook, Priority, SetFlag, TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
-import type { BaseChain, ElementBatch, Expr, Family, Kernel, Op, SetInfo } from "../kernel/types.js";
-import type { FaultyObject } from "./rules/types.js";
+import type { BaseChain, ElementBatch, Family, Kernel, Op, SetInfo } from "../kernel/types.js";
+import { lowerRule } from "./rules/statements.js";
+import type { FaultyObject, Statement } from "./rules/types.js";
 
 export interface Features {
   /** `destroy` operations (Linux 6.3). */
@@ -206,17 +194,13 @@ function chainOps(family: Family, more: { readonly base?: BaseChain; readonly us
   return [tableOp(family), { op: "add", kind: "chain", family, table: TABLE, chain: "probe", ...more }];
 }
 
+const PREROUTING: BaseChain = { type: "filter", hook: Hook.prerouting, priority: Priority.filter };
+const POSTROUTING: BaseChain = { type: "nat", hook: Hook.postrouting, priority: Priority.srcnat };
+
 /** A rule in a base chain. */
-function ruleOps(family: Family, base: BaseChain, exprs: readonly Expr[]): Op[] {
+function ruleOps(family: Family, base: BaseChain, statement: Statement): Op[] {
+  const { exprs } = lowerRule({ statements: [statement] }, { family });
   return [...chainOps(family, { base }), { op: "add", kind: "rule", family, table: TABLE, chain: "probe", exprs }];
-}
-
-function preroutingOps(family: Family, ...exprs: Expr[]): Op[] {
-  return ruleOps(family, { type: "filter", hook: Hook.prerouting, priority: Priority.filter }, exprs);
-}
-
-function postroutingOps(family: Family, ...exprs: Expr[]): Op[] {
-  return ruleOps(family, { type: "nat", hook: Hook.postrouting, priority: Priority.srcnat }, exprs);
 }
 
 /** A map, and one element of it. */
@@ -232,24 +216,16 @@ function mapOps(family: Family, map: Partial<SetInfo>, element: Partial<ElementB
 /** What the kernel is to check, in the order in which it is asked for all. */
 const PROBES: { readonly [K in keyof Features]: (family: Family) => Op[] } = {
   destroy: (family) => [tableOp(family), { op: "destroy", kind: "chain", family, table: TABLE, chain: "not-there" }],
-  masqueradeFullyRandom: (family) => postroutingOps(family, { type: "masq", flags: NatFlag.protoRandomFully }),
+  masqueradeFullyRandom: (family) => ruleOps(family, POSTROUTING, { action: "masquerade", fullyRandom: true }),
   snatFullyRandom: (family) => {
-    const [bytes, nfproto] = family === "ip6" ? [16, NfProto.ip6] : [4, NfProto.ip];
-    const nat = { type: "nat", natType: NatType.snat, family: nfproto, regAddrMin: 1 } as const;
-    const address: Expr = { type: "immediate", dreg: 1, data: new Uint8Array(bytes).fill(1) };
-    return postroutingOps(family, address, { ...nat, flags: NatFlag.protoRandomFully });
+    const address = family === "ip6" ? "2001:db8::1" : "192.0.2.1";
+    return ruleOps(family, POSTROUTING, { action: "snat", address, fullyRandom: true });
   },
-  rejectPrerouting: (family) =>
-    preroutingOps(
-      family,
-      family === "inet"
-        ? { type: "reject", rejectType: RejectType.icmpxUnreachable, code: 1 }
-        : { type: "reject", rejectType: RejectType.icmpUnreachable, code: family === "ip6" ? 4 : 3 },
-    ),
+  rejectPrerouting: (family) => ruleOps(family, PREROUTING, { action: "reject" }),
   tableOwner: (family) => [tableOp(family, TableFlag.owner)],
   tablePersist: (family) => [tableOp(family, OWNED)],
   inetNat: () => chainOps("inet", { base: { type: "nat", hook: Hook.prerouting, priority: Priority.dstnat } }),
-  fib: (family) => preroutingOps(family, { type: "fib", dreg: 1, result: FibResult.addrtype, flags: FibFlag.saddr }),
+  fib: (family) => ruleOps(family, PREROUTING, { match: "address-type", direction: "source", type: "local" }),
   chainUserdata: (family) => chainOps(family, { userdata: Uint8Array.of(0, 2, 0x78, 0) }),
   deletedMapsLetGo: (family) => {
     const verdicts = [{ verdict: "goto", chain: "probe" }] as const;
