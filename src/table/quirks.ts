@@ -15,7 +15,7 @@
  */
 import { DATA_VERDICT, DataTypeId, Hook, Priority, SetFlag, TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
-import type { BaseChain, ElementBatch, Family, Kernel, Op, SetInfo } from "../kernel/types.js";
+import type { BaseChain, ElementBatch, Family, Kernel, Op, SetInfo, TableInfo } from "../kernel/types.js";
 import { lowerRule } from "./rules/statements.js";
 import type { FaultyObject, Statement } from "./rules/types.js";
 
@@ -97,19 +97,11 @@ export class Quirks {
   }
 }
 
-const OWNED = TableFlag.owner | TableFlag.persist;
-
-/** Flags to make the table with. */
-export function tableFlags(own: boolean): number {
-  return own ? OWNED : 0;
-}
+/** Flags of a table that is to be owned. */
+export const OWNED = TableFlag.owner | TableFlag.persist;
 
 /** Observed flags and owner of a table. */
-export interface TableFacts {
-  readonly flags: number;
-  /** Netlink port of the owner. */
-  readonly owner?: number;
-}
+export type TableFacts = Pick<TableInfo, "flags" | "owner">;
 
 export type TableFate =
   /** As it should be. */

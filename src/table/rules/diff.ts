@@ -18,7 +18,7 @@ export interface References {
 /** What makes two rules the same: normal expressions, in which an anonymous set is named by its content, and the comment. */
 export interface ComparableRule {
   readonly canonical: readonly Expr[];
-  readonly comment?: string;
+  readonly comment: string | undefined;
   readonly refs: References;
 }
 
@@ -35,21 +35,24 @@ export interface DesiredChain {
 export function prepareRule(rule: Rule, options: StatementOptions): PreparedRule {
   const { exprs, anonymous } = lowerRule(rule, options);
   const contents = anonymous.map(({ info, elements }) => anonymousContent(info, elements));
-  const canonical = canonicalExprs(exprs, ({ setId }) => (setId === undefined ? undefined : contents[setId - 1]));
-  const comment = rule.comment === undefined ? {} : { comment: rule.comment };
-  return { exprs, anonymous, canonical, refs: referencesOf(canonical), ...comment };
+  const contentOf = ({ setId }: Lookup): string | undefined => (setId === undefined ? undefined : contents[setId - 1]);
+  return { exprs, anonymous, ...comparableRule(exprs, rule.comment, contentOf) };
 }
 
-/** Canonical form of a rule; `contentOf`: of the anonymous set that a look-up names, where it is known. */
-export function canonicalExprs(
+type Lookup = Extract<Expr, { type: "lookup" }>;
+
+/** @param contentOf of the anonymous set that a look-up names, where it is known. */
+export function comparableRule(
   exprs: readonly Expr[],
-  contentOf: (lookup: Extract<Expr, { type: "lookup" }>) => string | undefined,
-): Expr[] {
-  return exprs.map((expr) => {
+  comment: string | undefined,
+  contentOf: (lookup: Lookup) => string | undefined,
+): ComparableRule {
+  const canonical = exprs.map((expr) => {
     const content = expr.type === "lookup" ? contentOf(expr) : undefined;
     // Its number in the batch is no part of the normal form.
     return normalizeExpr(expr.type === "lookup" && content !== undefined ? { ...expr, set: content } : expr);
   });
+  return { canonical, comment, refs: referencesOf(canonical) };
 }
 
 /** A name that says what is in the set. It starts with a space, as no named set's can. */

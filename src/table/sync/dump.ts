@@ -13,7 +13,7 @@ import type {
 } from "../../kernel/types.js";
 import type { TableFacts } from "../quirks.js";
 import type { Announcements } from "./announcements.js";
-import { anonymousContent, canonicalExprs, type ComparableRule, referencesOf } from "../rules/diff.js";
+import { anonymousContent, type ComparableRule, comparableRule, referencesOf } from "../rules/diff.js";
 import { commentOf } from "../rules/text.js";
 
 /** What the kernel is known to hold of our table. */
@@ -186,13 +186,6 @@ async function readAnonymous(
   return contents;
 }
 
-function toKernelRule(rule: RuleInfo, anonymous: ReadonlyMap<string, string>): KernelRule {
-  const canonical = canonicalExprs(rule.exprs, ({ set }) => anonymous.get(set));
-  const comment = commentOf(rule.userdata);
-  return {
-    handle: rule.handle,
-    canonical,
-    refs: referencesOf(canonical),
-    ...(comment === undefined ? {} : { comment }),
-  };
+function toKernelRule({ handle, exprs, userdata }: RuleInfo, anonymous: ReadonlyMap<string, string>): KernelRule {
+  return { handle, ...comparableRule(exprs, commentOf(userdata), ({ set }) => anonymous.get(set)) };
 }

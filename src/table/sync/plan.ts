@@ -10,12 +10,11 @@
 import { DATA_VERDICT } from "../../kernel/constants.js";
 import type { BaseChain, Op, SetInfo, TableRef } from "../../kernel/types.js";
 import { sameExprs } from "../../kernel/normalize.js";
-import { editScript } from "../rules/diff.js";
+import { type ComparableRule, type DesiredChain, editScript, type PreparedRule } from "../rules/diff.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import { printHook } from "../rules/print.js";
 import type { PackedChange } from "../elements/batches.js";
-import { fateOf, tableFlags } from "../quirks.js";
-import type { ComparableRule, PreparedRule, DesiredChain } from "../rules/diff.js";
+import { fateOf, OWNED } from "../quirks.js";
 import type { KernelChain, KernelRule, KernelState } from "./dump.js";
 import { commentData } from "../rules/text.js";
 import type { FaultyObject, OperationCounts } from "../rules/types.js";
@@ -137,12 +136,9 @@ export class Plan {
       const fill = { op: "add", kind: "elements", set: info.set, setId: id, elements } as const;
       this.push("addRules", ref, fill, origin, elements.count);
     }
-    const exprs =
-      base === 0 || rule.anonymous.length === 0
-        ? rule.exprs
-        : rule.exprs.map((expr) =>
-            expr.type === "lookup" && expr.setId !== undefined ? { ...expr, setId: expr.setId + base } : expr,
-          );
+    const exprs = rule.exprs.map((expr) =>
+      expr.type === "lookup" && expr.setId !== undefined ? { ...expr, setId: expr.setId + base } : expr,
+    );
     this.push("addRules", ref, { ...op, kind: "rule", exprs, ...userdataOf(rule.comment) }, origin);
   }
 
@@ -204,7 +200,7 @@ function planFlags({ ref, comment, own, portId, state }: PlanInput, plan: Plan):
   const origin: Origin = { kind: "table" };
   if (state.inTheWay) plan.push("addTable", ref, { op: "delete", kind: "table" }, origin);
   else if (state.table !== undefined && fateOf(state.table, own, portId) !== "update") return;
-  const flags = tableFlags(own);
+  const flags = own ? OWNED : 0;
   plan.push("addTable", ref, { op: "add", kind: "table", flags, ...userdataOf(comment) }, origin);
   plan.onceInForce(() => {
     state.table = { flags, ...(own ? { owner: portId } : {}) };
@@ -252,9 +248,7 @@ function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, plan
   const kernel = state.chains.get(name);
   if (kernel !== undefined && desired !== undefined && chainServes(kernel, desired)) {
     if (policyOf(kernel.base) !== policyOf(desired.spec.base)) pushChain(ref, desired, plan, kernel);
-    if (rebuild) rewriteRules(ref, name, kernel, desired, plan);
-    else editRules(ref, name, kernel, desired, plan);
-    return;
+    return editRules(ref, name, kernel, desired, rebuild, plan);
   }
   if (kernel !== undefined) {
     flushRules(ref, name, kernel, plan);
@@ -264,9 +258,10 @@ function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, plan
   }
   if (desired === undefined) return;
   pushChain(ref, desired, plan, undefined);
-  addAll(ref, name, desired, plan);
   const { base, comment } = desired.spec;
-  plan.onceInForce(() => void state.chains.set(name, { base, comment, rules: desired.rules }));
+  const made: KernelChain = { base, comment, rules: [] };
+  plan.onceInForce(() => void state.chains.set(name, made));
+  editRules(ref, name, made, desired, false, plan);
 }
 
 function pushChain(ref: TableRef, { spec }: DesiredChain, plan: Plan, kernel: KernelChain | undefined): void {
@@ -282,25 +277,25 @@ function flushRules(ref: TableRef, chain: string, { rules }: KernelChain, plan: 
   plan.push("removeRules", ref, { op: "flush", kind: "rule", chain }, { kind: "chain", chain }, rules.length);
 }
 
-function addAll(ref: TableRef, name: string, desired: DesiredChain, plan: Plan): void {
-  for (const [index, rule] of desired.rules.entries())
-    plan.addRule(ref, rule, { op: "add", chain: name }, { kind: "rule", chain: name, ruleIndex: index });
-}
-
-function rewriteRules(ref: TableRef, name: string, kernel: KernelChain, desired: DesiredChain, plan: Plan): void {
-  flushRules(ref, name, kernel, plan);
-  addAll(ref, name, desired, plan);
-  plan.onceInForce(() => void (kernel.rules = desired.rules));
-}
-
-function editRules(ref: TableRef, chain: string, kernel: KernelChain, desired: DesiredChain, plan: Plan): void {
-  const edits = editScript(kernel.rules, desired.rules, sameRule);
-  if (edits.every((edit) => edit.edit === "keep")) return;
-  if (kernel.rules.some((rule) => rule.handle === undefined)) return rewriteRules(ref, chain, kernel, desired, plan);
-  const origin = (ruleIndex: number): Origin => ({ kind: "rule", chain, ruleIndex });
-  plan.editRules(ref, chain, { from: kernel.rules, to: desired.rules, edits }, origin);
+function editRules(
+  ref: TableRef,
+  chain: string,
+  kernel: KernelChain,
+  { rules: to }: DesiredChain,
+  rebuild: boolean,
+  plan: Plan,
+): void {
+  let from = kernel.rules;
+  let edits = editScript(from, to, sameRule);
+  if (!rebuild && edits.every(({ edit }) => edit === "keep")) return;
+  if (rebuild || from.some(({ handle }) => handle === undefined)) {
+    flushRules(ref, chain, kernel, plan);
+    from = [];
+    edits = editScript(from, to, sameRule);
+  }
+  plan.editRules(ref, chain, { from, to, edits }, (ruleIndex) => ({ kind: "rule", chain, ruleIndex }));
   const after = edits.flatMap((edit): readonly KernelRule[] =>
-    edit.edit === "keep" ? [kernel.rules[edit.from]] : edit.edit === "add" ? [desired.rules[edit.to]] : [],
+    edit.edit === "keep" ? [kernel.rules[edit.from]] : edit.edit === "add" ? [to[edit.to]] : [],
   );
   plan.onceInForce(() => void (kernel.rules = after));
 }
