@@ -4,13 +4,12 @@ import { ElementFlag } from "../../kernel/constants.js";
 import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch, Verdict } from "../../kernel/types.js";
 import { rangeElements, rangeOfKey } from "../rules/intervals.js";
-import type { Widths } from "../rules/schema.js";
 import { wordsFor, writeU64 } from "./bytes.js";
 import { RowList } from "./packed-map.js";
 import type { Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
-type Shape = Widths & { readonly count: number; readonly counters?: boolean };
+type Shape = Pick<ElementBatch, "count" | "keyLen" | "dataLen" | "counters">;
 
 /** Packets and bytes, 64 bits each. */
 const COUNTER_WORDS = 4;

@@ -20,12 +20,9 @@ export function packedBytes(fields: readonly FieldType[]): number {
   return fields.reduce((bytes, field) => bytes + padded(FIELD_TYPES[field].bytes), 0);
 }
 
-export interface Widths {
+export interface RowShape {
   readonly keyLen: number;
   readonly dataLen: number;
-}
-
-export interface RowShape extends Widths {
   /** Keys end in an index. */
   readonly lists: boolean;
 }
@@ -115,10 +112,7 @@ export function serves(kernel: SetInfo, spec: SetSpec): boolean {
   const desired = setInfo(spec, undefined);
   const timeouts = (kernel.timeout ?? 0n) - (desired.timeout ?? 0n);
   const answer =
-    kernel.flags === desired.flags &&
-    kernel.keyType === desired.keyType &&
-    kernel.keyLen === desired.keyLen &&
-    kernel.dataType === desired.dataType &&
+    sameKind(kernel, desired) &&
     (desired.dataLen === undefined || kernel.dataLen === desired.dataLen) &&
     timeouts <= TIMEOUT_SLACK_MS &&
     timeouts >= -TIMEOUT_SLACK_MS &&
@@ -126,6 +120,11 @@ export function serves(kernel: SetInfo, spec: SetSpec): boolean {
     (spec.dynamic === true || commentOf(kernel.userdata, "set") === spec.comment);
   if (answer) servedBy.set(spec, kernel);
   return answer;
+}
+
+/** Of the same keys and data, and filled in the same way. */
+export function sameKind(a: SetInfo, b: SetInfo): boolean {
+  return a.flags === b.flags && a.keyLen === b.keyLen && a.keyType === b.keyType && a.dataType === b.dataType;
 }
 
 /** By specification, the kernel's set that was found to serve it. Neither changes. */

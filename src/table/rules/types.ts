@@ -5,7 +5,7 @@
  * in order. `statements.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
  */
 import type { AddressType, TcpFlag } from "../../kernel/constants.js";
-import type { BaseChain, Family, Verdict } from "../../kernel/types.js";
+import type { BaseChain, CommitResult, Family, TableRef, Verdict } from "../../kernel/types.js";
 import type { InvalidationCause } from "../sync/invalidations.js";
 
 /** What a lookup key is made of. `saddr`/`daddr` are of the table's family (16 bytes in ip6). */
@@ -267,9 +267,7 @@ export interface ElementSet {
 }
 
 /** Rules of ours inside a chain that another process owns. */
-export interface Insertion {
-  readonly family: Family;
-  readonly table: string;
+export interface Insertion extends TableRef {
   readonly chain: string;
   /** insert: before all others. append: behind them. */
   readonly mode: "insert" | "append";
@@ -281,18 +279,13 @@ export interface OperationCounts {
   delete: number;
 }
 
-export interface ApplyResult {
+export interface ApplyResult extends Pick<CommitResult, "bytes" | "kernelNs" | "encodeNs"> {
   /** 0 when the kernel already held what is desired; several when new chains (make-before-break) or elements (`pieceElements`) went first. */
   readonly transactions: number;
   /** Elements count each; a replaced element is one delete and one add. */
   readonly operations: Readonly<Record<"table" | "chain" | "rule" | "set" | "element", OperationCounts>>;
   /** Sum over all kinds. */
   readonly total: number;
-  readonly bytes: number;
-  /** Nanoseconds inside sendmsg. */
-  readonly kernelNs: number;
-  /** Nanoseconds of encoding, off the main thread. */
-  readonly encodeNs: number;
   /** Call `apply()` again after this many ms (deferred deletions and insertions, post-write check, refresh). Absent: nothing to do. */
   readonly applyAgainMs?: number;
   /** Insertions that wait because the other table or chain is not there ("ip filter FORWARD"). Absent: none. */

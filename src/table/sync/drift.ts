@@ -1,8 +1,8 @@
 /** What a read of the kernel's table shows that was not observed before: other processes' doing, in words. Pure. */
 import { TableFlag } from "../../kernel/constants.js";
-import type { SetInfo } from "../../kernel/types.js";
 import type { InvalidationCause } from "./invalidations.js";
 import { editScript } from "../rules/diff.js";
+import { sameKind } from "../rules/schema.js";
 import type { ElementDrift } from "../elements/element-set.js";
 import { describeHook, policyOf, sameRule } from "./plan.js";
 import type { KernelChain, KernelState } from "./dump.js";
@@ -45,7 +45,7 @@ export function structureChanges(before: KernelState, after: KernelState): strin
       return [...(was === is ? [] : [`chain ${name}: ${is}, not ${was}`]), ...ruleChanges(name, a, b)];
     }),
     ...nameChanges("set", before.sets, after.sets, (name, a, b) =>
-      sameSet(a, b) ? [] : [`set ${name}: of another kind`],
+      sameKind(a, b) ? [] : [`set ${name}: of another kind`],
     ),
   ];
 }
@@ -85,8 +85,4 @@ function describeFlags(flags: number): string {
   const rest = known.reduce((left, [, flag]) => left & ~flag, flags);
   const words = [...known.map(([name]) => name), ...(rest === 0 ? [] : [`0x${rest.toString(16)}`])];
   return words.length === 0 ? "none" : words.join(",");
-}
-
-function sameSet(a: SetInfo, b: SetInfo): boolean {
-  return a.flags === b.flags && a.keyLen === b.keyLen && a.keyType === b.keyType && a.dataType === b.dataType;
 }
