@@ -66,7 +66,6 @@ export class Table extends DeclaredTable {
     this.#clock = options.clock ?? { now: () => performance.now() };
     this.#observed = new ObservedTable(kernel, this.ref, this.desired);
     this.#check = new TableCheck(this.#observed);
-    this.desired.counterSource = (set) => this.#counted(set);
     this.#quirks = new Quirks(kernel, options.family);
     this.#insertions = new Insertions(options);
     this.#checks = new CheckSchedule(this.#clock, options.postWriteIntervalMs ?? 0, options.refreshIntervalMs ?? 0);
@@ -163,7 +162,8 @@ export class Table extends DeclaredTable {
   /** Reads what the elements of sets with counters have counted, for `ElementSet.count`. Throws TableError. */
   async readCounters(): Promise<void> {
     try {
-      for (const elements of this.desired.sets.values()) if (elements.known) await elements.readCounters();
+      for (const [set, elements] of this.desired.sets)
+        if (elements.known) await elements.readCounters(() => this.#counted(set));
     } catch (error) {
       // A set that was made anew meanwhile is read the next time.
       if (!(error instanceof KernelError) || error.code !== "not-found") throw toTableError(this.#options.name, error);
@@ -210,7 +210,15 @@ export class Table extends DeclaredTable {
       this.invalidate("the table was removed");
       this.#insertions.invalidate();
       try {
-        return await this.#destroyOnce();
+        const present = await this.#present();
+        this.#checkOwner(present);
+        const reading = await this.#insertions.read(this.#kernel, this.ref);
+        const open = reading.open.map((target) => ({ ...target, desired: NOTHING_INSERTED }));
+        const plan = new Plan();
+        this.#insertions.plan(open, plan);
+        if (present !== undefined)
+          plan.push("removeChains", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
+        return (await this.#write(plan)).result;
       } finally {
         this.#insertions.invalidate();
       }
@@ -397,7 +405,7 @@ export class Table extends DeclaredTable {
     const message =
       `table ${family} ${name} is owned by another program (netlink port ${owner}): nobody else can change it until that ends; ` +
       `"nft list table ${family} ${name}" shows its name`;
-    throw new TableError("no-permission", message, [], owner === undefined ? {} : { owner });
+    throw new TableError("no-permission", message, [], { owner });
   }
 
   /** What packets fill is theirs: `nft add element` there as well. */
@@ -434,7 +442,7 @@ export class Table extends DeclaredTable {
       await inTurn(outgoing.pieces(pieceElements), write);
       await outgoing.settled();
     } catch (error) {
-      this.desired.restore(snapshot.dirty);
+      this.desired.mark(snapshot.dirty.chains, snapshot.dirty.sets, snapshot.dirty.targets);
       await outgoing.giveBack();
       throw error;
     }
@@ -500,16 +508,5 @@ export class Table extends DeclaredTable {
       if (error instanceof TableError && error.code === "refused") return [];
       throw error;
     }
-  }
-
-  async #destroyOnce(): Promise<ApplyResult> {
-    const present = await this.#present();
-    this.#checkOwner(present);
-    const reading = await this.#insertions.read(this.#kernel, this.ref);
-    const open = reading.open.map((target) => ({ ...target, desired: NOTHING_INSERTED }));
-    const plan = new Plan();
-    this.#insertions.plan(open, plan);
-    if (present !== undefined) plan.push("removeChains", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
-    return (await this.#write(plan)).result;
   }
 }

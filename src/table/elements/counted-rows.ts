@@ -15,8 +15,8 @@ import { bytesAt, readU64 } from "./bytes.js";
 import type { ElementSet } from "../rules/types.js";
 import type { Rows } from "./rows.js";
 
-/** Reads the elements of a set with counters from the kernel; undefined: the kernel has no such set, or one without. */
-export type CounterSource = (set: string) => Promise<ElementBatch | undefined>;
+/** Reads the set's elements from the kernel; undefined: the kernel has no such set, or one without counters. */
+export type CounterDump = () => Promise<ElementBatch | undefined>;
 
 export class CountedRows {
   /** By row: packets and bytes of the kernel's element at the last reading. */
@@ -31,7 +31,6 @@ export class CountedRows {
   constructor(
     readonly rows: Rows,
     readonly set: Pick<ElementSet, "spec">,
-    readonly source: CounterSource,
   ) {}
 
   packets(key: Int32Array): number {
@@ -44,13 +43,13 @@ export class CountedRows {
   }
 
   /** Reads what the kernel's elements have counted; beside whatever else is done. */
-  async read(): Promise<void> {
+  async read(dump: CounterDump): Promise<void> {
     this.#settled = new Set();
     const rows = this.#read.length / 2;
     if (this.#before.length !== rows) this.#before = new Float64Array(rows);
     for (let row = 0; row < rows; row++) this.#before[row] = this.#read[row * 2];
     try {
-      const batch = await this.source(this.set.spec.set);
+      const batch = await dump();
       if (batch !== undefined) await this.#noteAll(batch);
     } finally {
       this.#settled = undefined;

@@ -20,7 +20,7 @@ import { inSlices } from "../../base/time-slice.js";
 import { strideOf } from "../../kernel/element-batch.js";
 import { rowShape } from "../rules/schema.js";
 import { eachRecord, type PackedChange, type RecordVisitor } from "./batches.js";
-import { CountedRows, type CounterSource, counterWord } from "./counted-rows.js";
+import { CountedRows, type CounterDump, counterWord } from "./counted-rows.js";
 import { DATA, USES } from "./packed-map.js";
 import { Packing } from "./packing.js";
 import { DEFERRED, DESIRED, Rows } from "./rows.js";
@@ -43,8 +43,6 @@ export interface TrackerOptions {
   /** Of verdict maps. */
   readonly verdicts?: VerdictRegistry;
   readonly onDirty?: () => void;
-  /** Of sets with counters. */
-  readonly counterSource?: CounterSource;
 }
 
 /** One set's elements. `Table` alone calls what `ElementSet` does not have. */
@@ -65,14 +63,14 @@ export class TrackedElements implements ElementSet {
 
   constructor(
     public spec: SetSpec,
-    { verdicts, onDirty, counterSource = () => Promise.resolve(undefined) }: TrackerOptions = {},
+    { verdicts, onDirty }: TrackerOptions = {},
   ) {
     const shape = rowShape(spec);
     this.keyLen = shape.keyLen;
     this.dataLen = shape.dataLen;
     this.#rows = new Rows(shape, onDirty, spec.counters && ((row) => this.#counted?.freed(row)));
     this.#verdicts = spec.data === "verdict" ? verdicts : undefined;
-    this.#counted = spec.counters && new CountedRows(this.#rows, this, counterSource);
+    this.#counted = spec.counters && new CountedRows(this.#rows, this);
     this.#packing = new Packing(this.#rows, this, this.#verdicts, this.#counted);
     this.#key = new Int32Array(this.#rows.keyWords);
     this.#keyBytes = new Uint8Array(this.#key.buffer);
@@ -161,8 +159,8 @@ export class TrackedElements implements ElementSet {
   }
 
   /** Reads what the kernel's elements have counted; beside whatever else is done. */
-  async readCounters(): Promise<void> {
-    await this.#counted?.read();
+  async readCounters(dump: CounterDump): Promise<void> {
+    await this.#counted?.read(dump);
   }
 
   kernelValue(key: Uint8Array): Uint8Array | undefined {

@@ -3,8 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 
 import type { TableRef } from "../../kernel/types.js";
 import { Hook } from "../../kernel/constants.js";
-import type { CounterSource } from "../elements/counted-rows.js";
-import { TrackedElements, type TrackerOptions } from "../elements/element-set.js";
+import { TrackedElements } from "../elements/element-set.js";
 import type { KernelState } from "./dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
@@ -33,8 +32,6 @@ export class DesiredState {
    */
   readonly watched = new Set<string>();
   #dirty = noNames();
-  /** Where sets with counters are read. */
-  counterSource: CounterSource = () => Promise.resolve(undefined);
 
   constructor(readonly ref: TableRef) {}
 
@@ -98,7 +95,7 @@ export class DesiredState {
   }
 
   /**
-   * Names that changed since the last call; `restore` gives them back when they did not reach the kernel. Throws TableError "invalid", and takes
+   * Names that changed since the last call; `mark` gives them back when they did not reach the kernel. Throws TableError "invalid", and takes
    * nothing, when something desired names what is not.
    */
   takeDirty(): DirtyNames {
@@ -109,20 +106,11 @@ export class DesiredState {
     return dirty;
   }
 
-  restore({ chains, sets, targets }: DirtyNames): void {
-    this.mark(chains, sets);
-    for (const name of targets) this.#dirty.targets.add(name);
-  }
-
-  /** After a read of the kernel everything is to be compared: what is desired and what is there. */
-  markAll(kernelChains: Iterable<string>, kernelSets: Iterable<string>): void {
-    this.mark(this.chains.keys(), this.sets.keys());
-    this.mark(kernelChains, kernelSets);
-  }
-
-  mark(chains: Iterable<string>, sets: Iterable<string>): void {
+  /** These changed, or may have: the next transaction looks at them. */
+  mark(chains: Iterable<string>, sets: Iterable<string>, targets: Iterable<string> = []): void {
     for (const name of chains) this.#dirty.chains.add(name);
     for (const name of sets) this.#dirty.sets.add(name);
+    for (const name of targets) this.#dirty.targets.add(name);
   }
 
   get dirtyChains(): ReadonlySet<string> {
@@ -156,11 +144,7 @@ export class DesiredState {
   }
 
   #newElements(spec: SetSpec): TrackedElements {
-    const options: TrackerOptions = {
-      verdicts: this.verdicts,
-      onDirty: () => void this.watched.add(spec.set),
-      counterSource: (set) => this.counterSource(set),
-    };
+    const options = { verdicts: this.verdicts, onDirty: () => void this.watched.add(spec.set) };
     return spec.interval === true ? new TrackedIntervals(spec, options) : new TrackedElements(spec, options);
   }
 }

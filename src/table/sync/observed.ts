@@ -196,7 +196,8 @@ export class ObservedTable {
       elements.known = info === undefined || batch !== undefined;
       if (!elements.known) this.desired.watched.add(name);
     }
-    this.desired.markAll(state.chains.keys(), state.sets.keys());
+    // Everything is to be compared: what is desired and what is there.
+    for (const { chains, sets } of [this.desired, state]) this.desired.mark(chains.keys(), sets.keys());
     const tableDeleted = before.table !== undefined && table === undefined;
     return believed(scope) ? driftOf(scope.causes, changes, tableDeleted) : undefined;
   }

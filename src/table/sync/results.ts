@@ -80,7 +80,7 @@ export class TableError extends Error {
     message: string,
     /** The objects whose operations were refused, when the kernel told. */
     readonly faulty: readonly FaultyObject[] = [],
-    options: { readonly cause?: unknown; readonly owner?: number } = {},
+    options: { readonly cause?: unknown; readonly owner?: number | undefined } = {},
   ) {
     super(message, options);
     this.owner = options.owner;

@@ -23,10 +23,10 @@ beforeEach(() => {
   held = new Map();
   missed = [];
   gone = [];
-  elements = new TrackedElements(spec, {
-    counterSource: () => Promise.resolve(dump()),
-  });
+  elements = new TrackedElements(spec);
 });
+
+const readCounters = (): Promise<void> => elements.readCounters(() => Promise.resolve(dump()));
 
 const bytes = (value: number): Uint8Array => new Uint8Array(new Uint32Array([value]).buffer);
 const number = (of: Uint8Array): number => new Uint32Array(of.slice().buffer)[0];
@@ -66,7 +66,7 @@ test("an element that is replaced goes on counting; what came meanwhile is told"
   expect(held.get(1)).toEqual({ data: 11, packets: 5 });
   expect(missed).toEqual([[1, 3]]);
   count(1, 2);
-  await elements.readCounters();
+  await readCounters();
   expect(elements.count(bytes(1))).toBe(7);
 });
 
@@ -86,7 +86,7 @@ test("a dump that was under way while an element was replaced does not bring bac
   count(1, 5);
   elements.put(bytes(1), bytes(100));
   // The dump is from before the transaction.
-  await write(0, () => elements.readCounters());
+  await write(0, readCounters);
   expect(elements.count(bytes(1))).toBe(0);
 });
 
@@ -94,7 +94,7 @@ test("what another process deletes comes back with what was read last", async ()
   elements.put(bytes(1), bytes(10));
   await write();
   count(1, 5);
-  await elements.readCounters();
+  await readCounters();
   count(1, 4);
   held.clear();
   await elements.load(dump());
@@ -106,7 +106,7 @@ test("one that is no longer desired is gone, and another with its key begins at 
   elements.put(bytes(1), bytes(10));
   await write();
   count(1, 5);
-  await elements.readCounters();
+  await readCounters();
   elements.delete(bytes(1));
   await write();
   expect(gone).toEqual([1]);
