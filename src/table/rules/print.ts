@@ -101,9 +101,7 @@ export function printPacked(fields: readonly FieldType[], bytes: Uint8Array): st
     .join(" . ");
 }
 
-const HOOK_NAMES = new Map<number, string>(Object.entries(Hook).map(([name, number]) => [number, name]));
-
 /** The name of a hook of the IP families; of another one its number. */
 export function printHook(hook: number): string {
-  return HOOK_NAMES.get(hook) ?? String(hook);
+  return Object.entries(Hook).find(([, number]) => number === hook)?.[0] ?? String(hook);
 }

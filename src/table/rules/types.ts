@@ -90,7 +90,7 @@ export type Match = Readonly<
 export type Action = Readonly<
   | { action: "counter" }
   | { action: "log"; prefix: string; level?: number; group?: number }
-  | { action: "limit"; rate: number; per: keyof typeof LIMIT_SECONDS; burst?: number }
+  | { action: "limit"; rate: number; per: RateUnit; burst?: number }
   /** mark = (mark & ~mask) | value. mask defaults to all ones (a plain set); value 0 clears the masked bits. */
   | { action: "set-mark"; mask?: number; value: number }
   /** mark = mark ^ value. */
@@ -142,15 +142,16 @@ export type Action = Readonly<
       action: "rate-over";
       set: string;
       key: readonly Field[];
-      rate: number;
-      per: keyof typeof LIMIT_SECONDS;
-      burst: number;
       timeoutMs: number;
+      rate: number;
+      per: RateUnit;
+      burst: number;
     }
 >;
 
 /** Units of a rate. */
 export const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } as const;
+type RateUnit = keyof typeof LIMIT_SECONDS;
 
 export type Statement = Match | Action;
 

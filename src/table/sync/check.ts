@@ -28,8 +28,9 @@ export class TableCheck {
   ): Promise<CheckOutcome> {
     const { table } = this;
     if (table.invalidations.any) return "different";
-    const { same, counted, sets } = await undisturbed(() => table.compareStructure());
+    const { same, sets } = await undisturbed(() => table.compareStructure());
     const differing: string[] = [];
+    const counted = sets.some(({ countDiffers }) => countDiffers !== undefined);
     for (const set of this.#inTurn(sets, counted ? mostElements : Infinity)) {
       if (table.invalidations.any) return "different";
       if (!(await undisturbed(() => table.compareElements(set)))) differing.push(set);
@@ -52,7 +53,7 @@ export class TableCheck {
     let elements = 0;
     for (const { set, ...facts } of sets.toSorted((a, b) => waiting(a.set) - waiting(b.set))) {
       const fits = elements === 0 || elements + facts.elements <= mostElements;
-      if (!fits && !facts.countDiffers) continue;
+      if (!fits && facts.countDiffers !== true) continue;
       picked.push(set);
       elements += facts.elements;
     }

@@ -74,7 +74,8 @@ export class DesiredState {
       return former;
     }
     former?.clear();
-    const elements = this.#newElements(spec);
+    const Elements = spec.interval === true ? TrackedIntervals : TrackedElements;
+    const elements = new Elements(spec, { verdicts: this.verdicts, onDirty: () => void this.watched.add(spec.set) });
     this.sets.set(spec.set, elements);
     return elements;
   }
@@ -141,11 +142,6 @@ export class DesiredState {
 
   #invalid(object: Omit<FaultyObject, "errno">, message: string): TableError {
     return new TableError("invalid", `${this.ref.table}: ${message}`, [{ ...object, errno: "EINVAL", text: message }]);
-  }
-
-  #newElements(spec: SetSpec): TrackedElements {
-    const options = { verdicts: this.verdicts, onDirty: () => void this.watched.add(spec.set) };
-    return spec.interval === true ? new TrackedIntervals(spec, options) : new TrackedElements(spec, options);
   }
 }
 

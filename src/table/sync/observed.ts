@@ -30,8 +30,8 @@ export interface ComparableSet {
   readonly set: string;
   /** How many it was observed to have. */
   readonly elements: number;
-  /** The kernel says that it holds another number. */
-  readonly countDiffers: boolean;
+  /** Whether the kernel says that it holds another number; undefined: it does not count them. */
+  readonly countDiffers: boolean | undefined;
 }
 
 export class ObservedTable {
@@ -135,26 +135,20 @@ export class ObservedTable {
     return serves(info, elements.spec) ? elements : undefined;
   }
 
-  /** Whether everything but elements is as observed, and the sets whose elements can be compared. `counted`: the kernel tells how many elements they have. */
-  async compareStructure(): Promise<{
-    readonly same: boolean;
-    readonly counted: boolean;
-    readonly sets: readonly ComparableSet[];
-  }> {
+  /** Whether everything but elements is as observed, and the sets whose elements can be compared. */
+  async compareStructure(): Promise<{ readonly same: boolean; readonly sets: readonly ComparableSet[] }> {
     const { state } = await this.#dump(() => false);
     const sets: ComparableSet[] = [];
-    let counted = false;
     for (const info of state.sets.values()) {
       const { set, flags, count } = info;
-      counted ||= count !== undefined;
       const elements = this.#counterpart(info);
       if (elements?.known !== true || !this.state.sets.has(set)) continue;
       const { kernelSize } = elements;
       // Of intervals a count says less: the kernel halves what it keeps of their ends.
-      const countDiffers = count !== undefined && count !== kernelSize && (flags & SetFlag.interval) === 0;
-      sets.push({ set, elements: kernelSize, countDiffers });
+      const differs = count !== kernelSize && (flags & SetFlag.interval) === 0;
+      sets.push({ set, elements: kernelSize, countDiffers: count === undefined ? undefined : differs });
     }
-    return { same: structureChanges(this.state, state).length === 0, counted, sets };
+    return { same: structureChanges(this.state, state).length === 0, sets };
   }
 
   /** Whether the kernel's set has exactly the elements that it was observed to have. Also true when nothing is known of it any more. */
