@@ -19,6 +19,7 @@ import {
   ADDRESS_TYPE,
   addressField,
   ANONYMOUS_NAME,
+  type AnonymousSet,
   compare,
   CT_DIRECTION,
   hostU32,
@@ -54,13 +55,8 @@ function compared(field: Lowered, data: Uint8Array, value: string, negate?: bool
   return lowered(`${field.text} ${not(negate)}${value}`, ...field.exprs, compare(data, negate));
 }
 
-/** A look-up in an anonymous set of the ranges, a plain one when all are single values. */
-function lookupAmong(
-  ranges: readonly Range[],
-  type: FieldType,
-  negate: boolean | undefined,
-  context: LowerContext,
-): Expr {
+/** An anonymous set of the ranges, a plain one when all are single values. */
+function anonymousSet(ranges: readonly Range[], type: FieldType): AnonymousSet {
   const { id: keyType, bytes: keyLen } = FIELD_TYPES[type];
   const single = ranges.every((range) => range.from === range.to);
   const values = ranges.map((range) => numberToBytes(range.from, keyLen));
@@ -68,15 +64,14 @@ function lookupAmong(
     ? { count: values.length, keyLen, dataLen: 0, bytes: Uint8Array.from(Buffer.concat(values)) }
     : rangeElements(ranges, keyLen);
   const flags = SetFlag.anonymous | SetFlag.constant | (single ? 0 : SetFlag.interval);
-  const info = { set: ANONYMOUS_NAME, flags, keyType, keyLen, size: elements.count };
-  return lookup(ANONYMOUS_NAME, negate, context.anonymous.push({ info, elements }));
+  return { info: { set: ANONYMOUS_NAME, flags, keyType, keyLen, size: elements.count }, elements };
 }
 
 function portConditions(ranges: readonly Range[], negate: boolean | undefined, context: LowerContext): Expr[] {
   if (ranges.length > 1) {
     // Single ports stay single, so that nft lists them as they were given.
     const merged = ranges.every((range) => range.from === range.to) ? distinct(ranges) : mergeRanges(ranges);
-    return [lookupAmong(merged, "inet_service", negate, context)];
+    return [lookup(ANONYMOUS_NAME, negate, context.anonymous.push(anonymousSet(merged, "inet_service")))];
   }
   const [from, to] = portBounds(ranges[0]);
   if (ranges[0].from === ranges[0].to) return [compare(from, negate)];
@@ -148,8 +143,10 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
     const field = addressField(version, direction, ct);
     const text = `${field.text} ${not(negate)}${either(ranges.map((range) => rangeText(range, bytes)))}`;
     const prefix = ranges.length === 1 ? prefixLength(ranges[0], bytes * 8) : undefined;
-    if (prefix === undefined)
-      return lowered(text, ...guard, ...field.exprs, lookupAmong(ranges, ADDRESS_TYPE[version], negate, context));
+    if (prefix === undefined) {
+      const setId = context.anonymous.push(anonymousSet(ranges, ADDRESS_TYPE[version]));
+      return lowered(text, ...guard, ...field.exprs, lookup(ANONYMOUS_NAME, negate, setId));
+    }
     // Whole bytes are compared as such, as nft does; other prefixes are masked first.
     const isWhole = prefix % 8 === 0 && prefix > 0;
     const len = isWhole ? prefix / 8 : bytes;

@@ -1,6 +1,6 @@
 /** A table's sets, chains and elements as nft's own text (>= 1.0.6). Pure. */
 import { Hook } from "../../kernel/constants.js";
-import type { TableRef } from "../../kernel/types.js";
+import type { BaseChain, TableRef } from "../../kernel/types.js";
 import { readU32 } from "../elements/bytes.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
@@ -71,10 +71,7 @@ function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string
 function renderChain(chain: ChainSpec, options: StatementOptions): string[] {
   const lines = [`\tchain ${chain.chain} {`];
   if (chain.comment !== undefined) lines.push(`\t\tcomment "${chain.comment}"`);
-  if (chain.base !== undefined) {
-    const { type, hook, priority, policy } = chain.base;
-    lines.push(`\t\ttype ${type} hook ${printHook(hook)} priority ${priority}; policy ${policy ?? "accept"};`);
-  }
+  if (chain.base !== undefined) lines.push(`\t\t${describeHook(chain.base)}; policy ${policyOf(chain.base)};`);
   for (const rule of chain.rules) lines.push(`\t\t${printRule(rule, options)}`);
   return [...lines, "\t}"];
 }
@@ -101,7 +98,16 @@ export function printPacked(fields: readonly FieldType[], bytes: Uint8Array): st
     .join(" . ");
 }
 
-/** The name of a hook of the IP families; of another one its number. */
-export function printHook(hook: number): string {
-  return Object.entries(Hook).find(([, number]) => number === hook)?.[0] ?? String(hook);
+/** As nft prints it, with the names of hooks of the IP families; of another one its number. */
+export function describeHook(base: BaseChain | undefined): string {
+  if (base === undefined) return "no hook";
+  const { type, hook, priority, devices = [] } = base;
+  const name = Object.entries(Hook).find(([, number]) => number === hook)?.[0] ?? hook;
+  // Of chains on devices the numbers mean other hooks.
+  const where = devices.length === 0 ? name : `${hook} devices ${devices.toSorted().join(" ")}`;
+  return `type ${type} hook ${where} priority ${priority}`;
+}
+
+export function policyOf(base: BaseChain | undefined): string {
+  return base?.policy ?? "accept";
 }

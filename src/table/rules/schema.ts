@@ -43,23 +43,21 @@ export function typeId(fields: readonly FieldType[]): number {
 }
 
 /** Throws RangeError for a specification that the kernel or nft could not hold. */
-export function checkSetSpec(spec: SetSpec): void {
-  checkName("set", spec.set);
-  checkComment(`set ${spec.set}`, spec.comment);
-  if (spec.key.length === 0) throw new RangeError(`set ${spec.set}: no key`);
-  if (spec.data !== undefined && spec.data !== "verdict" && spec.data.length === 0)
-    throw new RangeError(`set ${spec.set}: no data`);
-  if (packedBytes(spec.key) > MAX_KEY_BYTES)
-    throw new RangeError(`set ${spec.set}: a key of more than ${MAX_KEY_BYTES} bytes`);
-  if (spec.interval === true) {
-    if (spec.key.length !== 1 || spec.data !== undefined || spec.dynamic === true) {
-      throw new RangeError(`set ${spec.set}: an interval set has one key field, no data and is not dynamic`);
-    }
-    if (spec.key[0] !== "ipv4_addr" && spec.key[0] !== "ipv6_addr")
-      throw new RangeError(`set ${spec.set}: intervals are of addresses`);
+export function checkSetSpec({ set, comment, key, data, interval, dynamic, size }: SetSpec): void {
+  const refuse = (why: string): never => {
+    throw new RangeError(`set ${set}: ${why}`);
+  };
+  checkName("set", set);
+  checkComment(`set ${set}`, comment);
+  if (key.length === 0) refuse("no key");
+  if (data?.length === 0) refuse("no data");
+  if (packedBytes(key) > MAX_KEY_BYTES) refuse(`a key of more than ${MAX_KEY_BYTES} bytes`);
+  if (interval === true) {
+    if (key.length !== 1 || data !== undefined || dynamic === true)
+      refuse("an interval set has one key field, no data and is not dynamic");
+    if (key[0] !== "ipv4_addr" && key[0] !== "ipv6_addr") refuse("intervals are of addresses");
   }
-  if (typeof spec.size === "number" && !(Number.isSafeInteger(spec.size) && spec.size > 0))
-    throw new RangeError(`set ${spec.set}: size ${spec.size}`);
+  if (typeof size === "number" && !(Number.isSafeInteger(size) && size > 0)) refuse(`size ${size}`);
 }
 
 const COUNTER: readonly Expr[] = [{ type: "counter" }];

@@ -8,11 +8,11 @@
  * which is how an element's data is replaced.
  */
 import { DATA_VERDICT } from "../../kernel/constants.js";
-import type { BaseChain, Op, SetInfo, TableRef } from "../../kernel/types.js";
+import type { Op, SetInfo, TableRef } from "../../kernel/types.js";
 import { sameExprs } from "../../kernel/normalize.js";
 import { type ComparableRule, type DesiredChain, editScript, type PreparedRule } from "../rules/diff.js";
 import type { TrackedElements } from "../elements/element-set.js";
-import { printHook } from "../rules/print.js";
+import { describeHook, policyOf } from "../rules/print.js";
 import type { PackedChange } from "../elements/batches.js";
 import { fateOf, OWNED } from "../quirks.js";
 import type { KernelChain, KernelRule, KernelState } from "./dump.js";
@@ -248,7 +248,7 @@ function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, plan
   const kernel = state.chains.get(name);
   if (kernel !== undefined && desired !== undefined && chainServes(kernel, desired)) {
     if (policyOf(kernel.base) !== policyOf(desired.spec.base)) pushChain(ref, desired, plan, kernel);
-    return editRules(ref, name, kernel, desired, rebuild, plan);
+    return editRules(ref, kernel, desired, rebuild, plan);
   }
   if (kernel !== undefined) {
     flushRules(ref, name, kernel, plan);
@@ -261,7 +261,7 @@ function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, plan
   const { base, comment } = desired.spec;
   const made: KernelChain = { base, comment, rules: [] };
   plan.onceInForce(() => void state.chains.set(name, made));
-  editRules(ref, name, made, desired, false, plan);
+  editRules(ref, made, desired, false, plan);
 }
 
 function pushChain(ref: TableRef, { spec }: DesiredChain, plan: Plan, kernel: KernelChain | undefined): void {
@@ -277,14 +277,9 @@ function flushRules(ref: TableRef, chain: string, { rules }: KernelChain, plan: 
   plan.push("removeRules", ref, { op: "flush", kind: "rule", chain }, { kind: "chain", chain }, rules.length);
 }
 
-function editRules(
-  ref: TableRef,
-  chain: string,
-  kernel: KernelChain,
-  { rules: to }: DesiredChain,
-  rebuild: boolean,
-  plan: Plan,
-): void {
+function editRules(ref: TableRef, kernel: KernelChain, desired: DesiredChain, rebuild: boolean, plan: Plan): void {
+  const { chain } = desired.spec;
+  const to = desired.rules;
   let from = kernel.rules;
   let edits = editScript(from, to, sameRule);
   if (!rebuild && edits.every(({ edit }) => edit === "keep")) return;
@@ -315,16 +310,4 @@ export function sameRule(a: ComparableRule, b: ComparableRule): boolean {
 /** Whether the kernel's chain can stay: neither hook nor comment can be changed in place, the policy can. */
 export function chainServes({ base, comment }: KernelChain, { spec }: DesiredChain): boolean {
   return comment === spec.comment && describeHook(base) === describeHook(spec.base);
-}
-
-export function describeHook(base: BaseChain | undefined): string {
-  if (base === undefined) return "no hook";
-  const { type, hook, priority, devices = [] } = base;
-  // Of chains on devices the numbers mean other hooks.
-  const where = devices.length === 0 ? printHook(hook) : `${hook} devices ${devices.toSorted().join(" ")}`;
-  return `type ${type} hook ${where} priority ${priority}`;
-}
-
-export function policyOf(base: BaseChain | undefined): string {
-  return base?.policy ?? "accept";
 }
