@@ -186,12 +186,8 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
   "connections-over"(action, context) {
     const { count } = action;
     if (!Number.isSafeInteger(count) || count < 1) throw new RangeError(`not a number of connections: ${count}`);
-    return intoSet(
-      "add",
-      action,
-      context,
-      lowered(`ct count over ${count}`, { type: "connlimit", count, flags: BEYOND }),
-    );
+    const over = lowered(`ct count over ${count}`, { type: "connlimit", count, flags: BEYOND });
+    return intoSet("add", action, context, over);
   },
   "rate-over": (action, context) => intoSet("update", action, context, packetRate(action, BEYOND)),
   "set-mark"(action) {

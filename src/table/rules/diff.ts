@@ -4,7 +4,7 @@ import { SetFlag } from "../../kernel/constants.js";
 import type { ElementBatch, Expr, SetInfo } from "../../kernel/types.js";
 import { batchLayout } from "../../kernel/element-batch.js";
 import { readU32 } from "../elements/bytes.js";
-import type { AnonymousSet, StatementOptions } from "./fields.js";
+import type { LoweredRule, StatementOptions } from "./fields.js";
 import { lowerRule } from "./statements.js";
 import type { ChainSpec, Rule } from "./types.js";
 import { targetOf } from "../elements/verdicts.js";
@@ -22,10 +22,7 @@ export interface ComparableRule {
   readonly refs: References;
 }
 
-export interface PreparedRule extends ComparableRule {
-  readonly exprs: readonly Expr[];
-  readonly anonymous: readonly AnonymousSet[];
-}
+export type PreparedRule = ComparableRule & Omit<LoweredRule, "text">;
 
 export interface DesiredChain {
   readonly spec: ChainSpec;
