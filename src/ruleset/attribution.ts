@@ -2,6 +2,7 @@
 import type { IpFamily } from "../model/types.js";
 import type { ElementSet, FaultyObject } from "../table/index.js";
 import { describeServiceKey } from "./keys.js";
+import { SetName } from "./names.js";
 import { ownObjects } from "./own-chains.js";
 import type { Expansion, ServiceExpander, ServicePortState } from "./service.js";
 
@@ -62,12 +63,17 @@ export function attribute(
   });
 }
 
+/** Keys are told apart by their lengths, and a node port's with an index is as long as a VIP's of IPv4 without. */
+function withoutIndex(set: string, key: Uint8Array): Uint8Array {
+  return set === SetName.nodePortEndpoints ? key.subarray(0, -4) : key;
+}
+
 /** "element 10.96.0.1:80/TCP of service-ips: ENOMEM (text)". */
 function describeFault(fault: FaultyObject, family: IpFamily): string {
   const why = `${fault.errno}${fault.text === undefined ? "" : ` (${fault.text})`}`;
   if (fault.set !== undefined && fault.key !== undefined) {
     const key = SERVICE_KEYED.test(fault.set)
-      ? describeServiceKey(fault.key, family)
+      ? describeServiceKey(withoutIndex(fault.set, fault.key), family)
       : `0x${Buffer.from(fault.key).toString("hex")}`;
     return `element ${key} of ${fault.set}: ${why}`;
   }

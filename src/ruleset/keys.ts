@@ -158,6 +158,6 @@ export function unpackServiceKey(key: Uint8Array, family: IpFamily): ServiceClai
 /** Text of a packed service key, for messages: "10.96.0.10:80/TCP", or ":30080/TCP" for a node port. */
 export function describeServiceKey(key: Uint8Array, family: IpFamily): string {
   const { address, protocol, port } = unpackServiceKey(key, family);
-  const number = key[key.length >= 12 ? (family === "ip" ? 4 : 16) : 0];
+  const number = key[address === "" ? 0 : family === "ip" ? 4 : 16];
   return `${address.includes(":") ? `[${address}]` : address}:${port}/${protocol ?? number}`;
 }
