@@ -50,8 +50,9 @@ export default class LineReporter implements Reporter {
   onTestModuleEnd(module: TestModule): void {
     const milliseconds = Math.round(module.diagnostic().duration);
     const message = excerpt(
-      module
-        .errors()
+      // A hook that failed is told of by its group alone: the group's tests are then no more than skipped.
+      [module, ...module.children.allSuites()]
+        .flatMap((group) => group.errors())
         .map((error) => error.message)
         .join("\n"),
     );
