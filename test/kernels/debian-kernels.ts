@@ -35,7 +35,10 @@ export interface UnpackedKernel {
 }
 
 /** Parts of the module tree that network namespaces, links, nf_tables, connection tracking and SCTP are in. */
-const MODULES = ["kernel/net", "kernel/lib", "kernel/crypto", "kernel/arch/x86/crypto", "kernel/drivers/net/veth"];
+const MODULES = [
+  ...["kernel/net", "kernel/lib", "kernel/crypto", "kernel/arch/x86/crypto"],
+  ...["kernel/drivers/net/veth", "kernel/drivers/net/dummy"],
+];
 
 /** BusyBox, statically linked: the guest's init and its small commands, and here what indexes and unpacks modules. */
 export function busybox(): string {

@@ -2,6 +2,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { EVENTUALLY_MS } from "../lab/eventually.ts";
+import { patience } from "../lab/patience.ts";
 import { FAMILIES, type AddressPair, type Family, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { Conversation, startEchoServer } from "./support/conversation.ts";
@@ -23,7 +24,7 @@ import { checkRow, type Row, testRows } from "./support/rows.ts";
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "c", "r1"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "r1"], external: "Local" };
 const farEdge: ServiceSpec = { name: "far-edge", n: 3, endpoints: ["r1"], external: "Local" };
-const sticky: ServiceSpec = { name: "sticky", n: 4, endpoints: ["b"], affinitySeconds: 60 };
+const sticky: ServiceSpec = { name: "sticky", n: 4, endpoints: ["b"], affinitySeconds: patience(60) };
 const empty: ServiceSpec = { name: "empty", n: 5, endpoints: [] };
 const echo: ServiceSpec = { name: "echo", n: 6, endpoints: ["a"], protocols: ["tcp"] };
 const closed: ServiceSpec = { name: "closed", n: 7, endpoints: ["a"], protocols: ["udp"] };

@@ -11,7 +11,7 @@ import { checkRow, type Row } from "./support/rows.ts";
 import { patience } from "../lab/patience.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
-const sticky: ServiceSpec = { name: "sticky", n: 2, endpoints: ["a", "b", "r1"], affinitySeconds: 60 };
+const sticky: ServiceSpec = { name: "sticky", n: 2, endpoints: ["a", "b", "r1"], affinitySeconds: patience(60) };
 
 let cluster: Cluster;
 let daemon: ChildProcess;
