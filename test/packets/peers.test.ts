@@ -180,7 +180,7 @@ test("two `run`s with different manifests say once that the other runs, and back
   await expect.poll(repairedFamilies, BOTH).toEqual(new Set(["ip", "ip6"]));
   expect(await checkRow(cluster, serves(web, "a"))).toEqual([]);
   expect(await checkRow(cluster, serves(news, "a", "b"))).toEqual([]);
-}, 120_000);
+});
 
 test("in a cluster the Node has one Event of it, a metric shows it while it lasts, and /livez stays 200", async () => {
   const api = await Api.start(cluster.lab.node);
@@ -214,7 +214,7 @@ test("in a cluster the Node has one Event of it, a metric shows it while it last
   await expect.poll(contended, BOTH).toEqual(["nftproxier_tables_contended 0", "nftproxier_tables_contended_total 1"]);
   expect(await events()).toHaveLength(1);
   expect(ours.errors).toHaveLength(1);
-}, 120_000);
+});
 
 async function get(url: string): Promise<{ status: number; body: string }> {
   const script = `const r = await fetch(process.argv[1]); console.log(JSON.stringify({ status: r.status, body: await r.text() }))`;

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAddress } from "../../src/base/ip.ts";
 import { PACKETS_PER_SECOND } from "../../src/trace/filter.ts";
 import { eventually } from "../lab/eventually.ts";
+import { patience } from "../lab/patience.ts";
 import { FAMILIES, type Family, PLAN } from "../lab/topology.ts";
 import { factsOf } from "../support/kernel-facts.ts";
 import { Cluster } from "./support/cluster.ts";
@@ -100,7 +101,7 @@ function onNewer(): void {
       [edge, ["client", "b"], [loadBalancer(edge), nodePort(edge)]],
       [inside, ["b", "node"], [clusterIP(inside)]],
       [sticky, ["remoteNode", "a"], [externalIP(sticky)]],
-    ])("$name", { timeout: 300_000 }, async (service, from, to) => {
+    ])("$name", { timeout: patience(300_000) }, async (service, from, to) => {
       const tracing = await trace([`default/${service.name}`]);
       for (const flow of flows(from, to)) {
         const outcome = await send(cluster, flow);
@@ -143,7 +144,7 @@ function onNewer(): void {
     });
   });
 
-  test("a service without endpoints is rejected, by our own chain", { timeout: 120_000 }, async () => {
+  test("a service without endpoints is rejected, by our own chain", async () => {
     const tracing = await trace(["default/empty"]);
     for (const flow of flows(["client", "a", "node"], [clusterIP(empty)])) {
       expect((await send(cluster, flow)).result).toBe("unreachable");
@@ -166,62 +167,54 @@ function onNewer(): void {
     expect(await tracing.interrupt()).toBe(0);
   });
 
-  test(
-    "a drop of another table's is told with its chain and rule, and the endpoint that was drawn",
-    { timeout: 120_000 },
-    async () => {
-      const tracing = await trace(["default/blocked"]);
-      const rules = await cluster.node.mustRun(["nft", "-a", "list", "chain", "inet", "other", "forward"]);
-      for (const flow of flows(["client", "b"], [clusterIP(blocked)], ["udp"])) {
-        expect((await send(cluster, flow, 300)).result).toBe("timeout");
-        const line = await eventually(() => {
-          expect(tracing.of(flow)).toBeDefined();
-          return tracing.of(flow)!;
-        });
-        expect(line).toMatchObject({
-          verdict: "dropped",
-          by: { table: "inet other", chain: "forward", hook: "forward" },
-        });
-        expect(rules).toMatch(new RegExp(`${flow.family} daddr .* # handle ${line.by?.rule}\n`));
-        expect(line.translated?.destination).toBe(addressOf("c", flow.family));
-      }
-      await tracing.interrupt();
-    },
-  );
-
-  test(
-    "--dropped prints what was rejected, dropped or went nowhere, and nothing else",
-    { timeout: 120_000 },
-    async () => {
-      await cluster.node.ip(["route add blackhole 203.0.113.250/32"]);
-      const tracing = await trace([PLAN.client.ip, "any", "--force", "--dropped"]);
-      const lost = target("no route", { ip: "203.0.113.250", ip6: "::" }, 80);
-      const early = target("dropped ahead of connection tracking", { ip: "203.0.113.251", ip6: "::" }, 80);
-      const sent = flows(["client"], [clusterIP(plain), clusterIP(empty), clusterIP(blocked), lost, early]).filter(
-        ({ family, protocol, to }) => family === "ip" && (protocol !== "udp" || to !== early),
-      );
-      await Promise.all(sent.map((flow) => send(cluster, flow, 300)));
-      const bad = sent.filter(({ to }) => to.name !== clusterIP(plain).name);
-      await eventually(() => {
-        for (const flow of bad) expect(tracing.of(flow), JSON.stringify(flow)).toBeDefined();
+  test("a drop of another table's is told with its chain and rule, and the endpoint that was drawn", async () => {
+    const tracing = await trace(["default/blocked"]);
+    const rules = await cluster.node.mustRun(["nft", "-a", "list", "chain", "inet", "other", "forward"]);
+    for (const flow of flows(["client", "b"], [clusterIP(blocked)], ["udp"])) {
+      expect((await send(cluster, flow, 300)).result).toBe("timeout");
+      const line = await eventually(() => {
+        expect(tracing.of(flow)).toBeDefined();
+        return tracing.of(flow)!;
       });
-      const verdicts = (to: Target): string[] => [
-        ...new Set(bad.filter((flow) => flow.to.name === to.name).map((flow) => tracing.of(flow)?.verdict ?? "")),
-      ];
-      expect(verdicts(clusterIP(empty))).toEqual(["rejected"]);
-      expect(verdicts(clusterIP(blocked))).toEqual(["dropped"]);
-      expect(verdicts(lost)).toEqual(["vanished"]);
-      expect(verdicts(early)).toEqual(["dropped"]);
-      expect(tracing.lines.filter(({ by }) => by?.chain === "early").every(({ by }) => by?.hook === "prerouting")).toBe(
-        true,
-      );
-      expect(await tracing.interrupt()).toBe(0);
-      expect(tracing.lines.filter(({ verdict }) => !["rejected", "dropped", "vanished"].includes(verdict))).toEqual([]);
-      expect(tracing.stderr).toMatch(/\d+ accepted/);
-    },
-  );
+      expect(line).toMatchObject({
+        verdict: "dropped",
+        by: { table: "inet other", chain: "forward", hook: "forward" },
+      });
+      expect(rules).toMatch(new RegExp(`${flow.family} daddr .* # handle ${line.by?.rule}\n`));
+      expect(line.translated?.destination).toBe(addressOf("c", flow.family));
+    }
+    await tracing.interrupt();
+  });
 
-  test("a packet to a socket of the node itself is delivered", { timeout: 60_000 }, async () => {
+  test("--dropped prints what was rejected, dropped or went nowhere, and nothing else", async () => {
+    await cluster.node.ip(["route add blackhole 203.0.113.250/32"]);
+    const tracing = await trace([PLAN.client.ip, "any", "--force", "--dropped"]);
+    const lost = target("no route", { ip: "203.0.113.250", ip6: "::" }, 80);
+    const early = target("dropped ahead of connection tracking", { ip: "203.0.113.251", ip6: "::" }, 80);
+    const sent = flows(["client"], [clusterIP(plain), clusterIP(empty), clusterIP(blocked), lost, early]).filter(
+      ({ family, protocol, to }) => family === "ip" && (protocol !== "udp" || to !== early),
+    );
+    await Promise.all(sent.map((flow) => send(cluster, flow, 300)));
+    const bad = sent.filter(({ to }) => to.name !== clusterIP(plain).name);
+    await eventually(() => {
+      for (const flow of bad) expect(tracing.of(flow), JSON.stringify(flow)).toBeDefined();
+    });
+    const verdicts = (to: Target): string[] => [
+      ...new Set(bad.filter((flow) => flow.to.name === to.name).map((flow) => tracing.of(flow)?.verdict ?? "")),
+    ];
+    expect(verdicts(clusterIP(empty))).toEqual(["rejected"]);
+    expect(verdicts(clusterIP(blocked))).toEqual(["dropped"]);
+    expect(verdicts(lost)).toEqual(["vanished"]);
+    expect(verdicts(early)).toEqual(["dropped"]);
+    expect(tracing.lines.filter(({ by }) => by?.chain === "early").every(({ by }) => by?.hook === "prerouting")).toBe(
+      true,
+    );
+    expect(await tracing.interrupt()).toBe(0);
+    expect(tracing.lines.filter(({ verdict }) => !["rejected", "dropped", "vanished"].includes(verdict))).toEqual([]);
+    expect(tracing.stderr).toMatch(/\d+ accepted/);
+  });
+
+  test("a packet to a socket of the node itself is delivered", async () => {
     await cluster.catchUntouched(4321);
     const tracing = await trace([`${PLAN.node.ip}:4321`]);
     for (const from of ["client", "node"]) {
@@ -246,7 +239,7 @@ function onNewer(): void {
     await eventually(async () => expect(await tables()).not.toContain("trace"));
   });
 
-  test("--count ends it behind so many packets; --for without any is exit code 1", { timeout: 60_000 }, async () => {
+  test("--count ends it behind so many packets; --for without any is exit code 1", async () => {
     const tracing = await trace([`${clusterIP(plain).address.ip}:80`, "--count", "2"]);
     for (const flow of flows(["client"], [clusterIP(plain)]).filter(({ family }) => family === "ip"))
       await send(cluster, flow);
@@ -270,7 +263,7 @@ function onNewer(): void {
     expect([code, stderr.includes(message), stderr]).toEqual([2, true, stderr]);
   });
 
-  test("--all-packets has those of open connections as well", { timeout: 60_000 }, async () => {
+  test("--all-packets has those of open connections as well", async () => {
     const tracing = await trace(["default/plain", "--all-packets"]);
     const [flow] = flows(["client"], [clusterIP(plain)], ["tcp"]);
     const outcome = await send(cluster, flow);
@@ -280,7 +273,7 @@ function onNewer(): void {
     await tracing.interrupt();
   });
 
-  test("a burst is traced up to the limit, and no connection notices", { timeout: 120_000 }, async () => {
+  test("a burst is traced up to the limit, and no connection notices", async () => {
     const { ip } = clusterIP(plain).address;
     // Of the tests before: a connection from a port that one of theirs had is none that begins.
     await cluster.command(["conntrack", "delete", "--protocol", "udp", "--dst", ip]);
@@ -302,7 +295,7 @@ function onNewer(): void {
     expect(matched).toBeGreaterThanOrEqual(3000);
   });
 
-  test("a reader that goes ends it, without an error and without a table", { timeout: 60_000 }, async () => {
+  test("a reader that goes ends it, without an error and without a table", async () => {
     const words = [process.execPath, cluster.main, "trace", "default/plain", "--for", "0", "--socket", socket];
     const piped = cluster.node.spawn(["sh", "-c", '"$@" | head -n 1', "sh", ...words], {
       stdio: ["ignore", "ignore", "pipe"],
@@ -321,29 +314,25 @@ function onNewer(): void {
     expect(await tables()).not.toContain("trace");
   });
 
-  test(
-    "without a daemon packets are told by their addresses, and a name is an error",
-    { timeout: 60_000 },
-    async () => {
-      const absent = join(directory, "absent.sock");
-      const tracing = await trace([`${clusterIP(plain).address.ip}:80`], absent);
-      expect(tracing.stderr).toContain("no daemon answers");
-      const [flow] = flows(["client"], [clusterIP(plain)], ["tcp"]);
-      const outcome = await send(cluster, flow);
-      const line = await eventually(() => {
-        expect(tracing.of(flow)).toBeDefined();
-        return tracing.of(flow)!;
-      });
-      expect(line.service).toBeUndefined();
-      expect(line.translated?.destination).toBe(addressOf(outcome.result === "ok" ? outcome.name : "", "ip"));
-      await tracing.interrupt();
-      const named = await cluster.command(["trace", "default/plain", "--socket", absent]);
-      expect(named.code).toBe(1);
-      expect(named.stderr).toContain("no daemon answers");
-    },
-  );
+  test("without a daemon packets are told by their addresses, and a name is an error", async () => {
+    const absent = join(directory, "absent.sock");
+    const tracing = await trace([`${clusterIP(plain).address.ip}:80`], absent);
+    expect(tracing.stderr).toContain("no daemon answers");
+    const [flow] = flows(["client"], [clusterIP(plain)], ["tcp"]);
+    const outcome = await send(cluster, flow);
+    const line = await eventually(() => {
+      expect(tracing.of(flow)).toBeDefined();
+      return tracing.of(flow)!;
+    });
+    expect(line.service).toBeUndefined();
+    expect(line.translated?.destination).toBe(addressOf(outcome.result === "ok" ? outcome.name : "", "ip"));
+    await tracing.interrupt();
+    const named = await cluster.command(["trace", "default/plain", "--socket", absent]);
+    expect(named.code).toBe(1);
+    expect(named.stderr).toContain("no daemon answers");
+  });
 
-  test("CAP_NET_ADMIN is enough, and the words are for people", { timeout: 60_000 }, async () => {
+  test("CAP_NET_ADMIN is enough, and the words are for people", async () => {
     const rights = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all", "--no-new-privs"];
     const done = cluster.commandBehind(rights, [
       "trace",
