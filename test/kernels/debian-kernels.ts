@@ -89,7 +89,6 @@ function filesUnder(directory: string): string[] {
 /** Copies, unpacks and indexes: loading is quick then, and needs nothing of the guest but BusyBox's modprobe. */
 function prepareModules(from: string, base: string, release: string): string {
   const to = path.join(base, "lib", "modules", release);
-  if (existsSync(path.join(to, "modules.dep"))) return to;
   rmSync(base, { recursive: true, force: true });
   const wanted = filesUnder(from).filter(
     (file) => /^modules\.(builtin|order)/.test(file) || MODULES.some((start) => file.startsWith(start)),

@@ -22,6 +22,9 @@ echo 100000 > /proc/sys/net/core/netdev_max_backlog
 echo 16777216 > /proc/sys/net/core/rmem_max
 echo 16777216 > /proc/sys/net/core/wmem_max
 
+# The older iptables' own tools ask for these, where they are modules; the tests do without the tools.
+modprobe -a ip_tables ip6_tables 2> /dev/null
+
 . /job
 report() { echo "$1" >&3; }
 report "{\"event\":\"up\",\"release\":\"$(uname -r)\",\"seconds\":$(cut -d ' ' -f 1 /proc/uptime)}"

@@ -8,7 +8,6 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAddress } from "../../src/base/ip.ts";
 import { PACKETS_PER_SECOND } from "../../src/trace/filter.ts";
 import { eventually } from "../lab/eventually.ts";
-import { patience } from "../lab/patience.ts";
 import { FAMILIES, type Family, PLAN } from "../lab/topology.ts";
 import { factsOf } from "../support/kernel-facts.ts";
 import { Cluster } from "./support/cluster.ts";
@@ -101,7 +100,7 @@ function onNewer(): void {
       [edge, ["client", "b"], [loadBalancer(edge), nodePort(edge)]],
       [inside, ["b", "node"], [clusterIP(inside)]],
       [sticky, ["remoteNode", "a"], [externalIP(sticky)]],
-    ])("$name", { timeout: patience(300_000) }, async (service, from, to) => {
+    ])("$name", async (service, from, to) => {
       const tracing = await trace([`default/${service.name}`]);
       for (const flow of flows(from, to)) {
         const outcome = await send(cluster, flow);

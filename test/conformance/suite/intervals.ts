@@ -154,6 +154,24 @@ const single: Case[] = [
     before: { fact: "endsFollowStarts", then: async ({ kernel }) => expect(await rows(kernel, S)).toEqual([]) },
   },
   {
+    // nft_set_rbtree remembers the start that was named until an end that is there closes it; a new end does not.
+    title: "an end of another range, behind a start that is there",
+    given,
+    when: [
+      newElements("s", [
+        { key: "10.0.0.0", flags: 0 },
+        { key: "9.0.0.0", flags: END },
+        { key: "9.0.0.0", flags: END },
+      ]),
+    ],
+    faults: [{ op: 0, errno: "EEXIST", element: 2 }],
+    before: {
+      fact: "endsFollowStarts",
+      then: async ({ kernel }) =>
+        expect((await rows(kernel, S)).map(({ key }) => key)).toEqual(["09000000", "0a000000", "0b000000"]),
+    },
+  },
+  {
     title: "delete and add of overlapping ranges",
     given,
     when: [noElements("s", range("10.0.0.0", "11.0.0.0")), newElements("s", range("10.1.0.0", "10.2.0.0"))],
