@@ -79,8 +79,8 @@ export function manifestSource(
     directory,
     decoder,
     watch,
-    onProblem: ({ served, file, line, column, reason, remedy }) => {
-      log.warn({ file, line, column, reason, remedy }, MANIFEST_PROBLEMS[served]);
+    onProblem: ({ served, file, line, column, reason, remedy, unknown }) => {
+      log.warn({ file, line, column, ...unknown, reason, remedy }, MANIFEST_PROBLEMS[served]);
       if (served === "nothing") onMissing(file);
     },
     onNote: (note) => log.info(note),

@@ -141,14 +141,24 @@ async function positionOf(
 }
 
 function ofFile(problem: ManifestProblem, position: Position | undefined): Finding {
-  const { file, served, reason: why, remedy, repeated } = problem;
+  const { file, served, reason: why, remedy, repeated, unknown } = problem;
   if (repeated !== undefined) {
-    const space = repeated.indexOf(" ");
-    const object = { kind: repeated.slice(0, space), name: repeated.slice(space + 1) };
+    const object = objectOf(repeated);
     return { severity: "warning", file, ...position, object, what: "is not served", why, action: "remove one of them" };
+  }
+  if (unknown !== undefined) {
+    const field = unknown.field === "" ? {} : { field: unknown.field };
+    const of = { file, ...position, object: objectOf(unknown.object), ...field };
+    return { severity: "error", ...of, what: "is ignored", why, action: "correct its name, or remove it" };
   }
   const what = served === "rest" ? "is not served" : "nothing of the file is served";
   return { severity: "error", file, ...position, what, why, action: remedy ?? "correct it, or remove it" };
+}
+
+/** "Service default/web". */
+function objectOf(key: string): { readonly kind: string; readonly name: string } {
+  const space = key.indexOf(" ");
+  return { kind: key.slice(0, space), name: key.slice(space + 1) };
 }
 
 function lineOf({ severity, file, line, column, object, field, what, why, action }: Finding): string {

@@ -1,7 +1,7 @@
 /** The text of a configuration file as plain data. */
 import { createRequire } from "node:module";
 import type * as Yaml from "yaml";
-import { OLD_BOOLEANS } from "../base/yaml-booleans.js";
+import { GO_INTEGERS, OLD_BOOLEANS } from "../base/yaml-scalars.js";
 import { KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem } from "./types.js";
 
@@ -26,7 +26,7 @@ export function parseText(text: string, file: string, repeated: ConfigProblem[])
     stringKeys: true,
     merge: true,
     logLevel: "error",
-    customTags: (tags) => [...tags, OLD_BOOLEANS],
+    customTags: (tags) => [GO_INTEGERS, ...tags, OLD_BOOLEANS],
     uniqueKeys: (a, b) => {
       if (isScalar(a) && isScalar(b) && a.value === b.value && a.value !== "<<") {
         const { line } = lines.linePos(b.range[0]);

@@ -28,11 +28,12 @@ export function apiStatus({ source, server }: Cluster): ApiStatus {
 }
 
 export function manifestProblems(source: Pick<ManifestSource, "problems">): StatusProblem[] {
-  const problems = source.problems().map(({ file, line, column, reason, remedy, served }): StatusProblem => {
+  const problems = source.problems().map(({ file, line, column, reason, remedy, served, unknown }): StatusProblem => {
     const place = [file, line, column].filter((part) => part !== undefined).join(":");
+    const of = unknown === undefined ? "" : `${unknown.object}: ${unknown.field}: `;
     const stays = served === "last" ? "; its last good version is served" : "";
     return {
-      what: `manifest ${place}: ${reason}${stays}`,
+      what: `manifest ${place}: ${of}${reason}${stays}`,
       remedy: remedy ?? "correct it; `nft-proxier validate` shows all",
     };
   });

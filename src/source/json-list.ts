@@ -33,6 +33,7 @@ export class JsonListReader {
   /** Bytes in earlier chunks. */
   #before = 0;
   #offset = 0;
+  #end = 0;
 
   /** `maxValue`: bytes of an item, and of all that is around the items, that may be parsed in one go. Default: any number. */
   constructor(maxValue = Infinity) {
@@ -42,6 +43,11 @@ export class JsonListReader {
   /** Where the item, or the text around the items, begins that was read last: bytes from the beginning. */
   get offset(): number {
     return this.#offset;
+  }
+
+  /** Where the item ends that was read last. */
+  get endOffset(): number {
+    return this.#end;
   }
 
   /** The items that end in this chunk, in order. Throws `SyntaxError`, and `RangeError` for what is larger than `maxValue`. */
@@ -66,6 +72,7 @@ export class JsonListReader {
       }
       const text = this.#take(chunk.subarray(at, end));
       at = end;
+      this.#end = this.#before + at;
       if (this.#place === "item") {
         this.#place = "between items";
         this.#expects = "comma or end";

@@ -169,6 +169,28 @@ describe("run --once where tables are in force", () => {
     expect(done.code).toBe(0);
   });
 
+  test("a misspelt field: written without it, and a warning names it and the nearest; exit 1", async () => {
+    await put(complete());
+    expect((await run()).code).toBe(0);
+    const misspelt = { ...shop, spec: { loadBalancerSourceRange: ["192.0.2.0/24"] } };
+    await put({ ...complete(), "shop.yaml": yaml(...objects(misspelt)).replaceAll('"conditions"', '"condition"') });
+    const done = await run();
+    const warned = lines(done.stderr).filter(({ msg }) => msg === "ignored");
+    expect(warned).toContainEqual(
+      expect.objectContaining({
+        ...{ level: "warn", file: "shop.yaml", object: "Service default/shop", field: "spec.loadBalancerSourceRange" },
+        reason: "unknown field; did you mean loadBalancerSourceRanges?",
+      }),
+    );
+    const slice = "endpoints[0].condition";
+    expect(warned).toContainEqual(
+      expect.objectContaining({ field: slice, reason: expect.stringContaining("conditions") }),
+    );
+    expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 2 } });
+    expect(done.code).toBe(1);
+    expect((await run("--allow-incomplete")).code).toBe(0);
+  });
+
   test("two services with one address: written, as one of them has it; exit 1, and the loss is counted", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);

@@ -1,8 +1,9 @@
 /** From the text of a manifest file to plain values, with the place of what is wrong. */
+import { isUtf8 } from "node:buffer";
 import type { Document, LineCounter, ScalarTag } from "yaml";
 import { TimeSlice } from "../../base/time-slice.js";
 import { reasonOf } from "../../base/unknown.js";
-import { OLD_BOOLEANS } from "../../base/yaml-booleans.js";
+import { GO_INTEGERS, OLD_BOOLEANS } from "../../base/yaml-scalars.js";
 import { JsonListReader } from "../json-list.js";
 
 /** A file that cannot be read as what it claims to be. Lines and columns count from 1. */
@@ -31,23 +32,75 @@ const PARSED_AT_ONCE = 1 << 18;
 export const MAX_YAML_DOCUMENT = 2 << 20;
 /** Bytes of JSON that are parsed in one go: what is no list of objects, and one object of such a list (the API server takes 3 MiB). */
 export const MAX_JSON_VALUE = 16 << 20;
-const BYTE_ORDER_MARK = Buffer.from("\ufeff");
 
-/** The values of a file's documents, without empty documents. `content` is UTF-8. `timeSlice` begins anew. Throws `SyntaxFault`. */
-export async function readDocuments(
-  content: Buffer,
-  format: "json" | "yaml",
-  timeSlice = new TimeSlice(),
-): Promise<unknown[]> {
+export type Syntax = "json" | "yaml";
+
+/** The values of a file, without empty documents. */
+export interface FileValues {
+  readonly values: unknown[];
+  /** A file of YAML may hold JSON. */
+  readonly syntax: Syntax;
+}
+
+/** The values of a file's documents, without empty documents. `timeSlice` begins anew. Throws `SyntaxFault`. */
+export async function readDocuments(content: Buffer, format: Syntax, timeSlice = new TimeSlice()): Promise<unknown[]> {
+  return (await readValues(utf8Of(content), format, timeSlice)).values;
+}
+
+/** The same, of a body that `utf8Of` returned. */
+export async function readValues(body: Buffer, format: Syntax, timeSlice = new TimeSlice()): Promise<FileValues> {
   timeSlice.begin();
-  const marked = content.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK);
-  const body = marked ? content.subarray(BYTE_ORDER_MARK.length) : content;
-  if (format === "yaml") {
-    checkDocuments(body);
-    return readYaml(body.toString(), timeSlice);
+  if (format === "json") return { values: await readJson(body, timeSlice), syntax: "json" };
+  if (beginsAsJson(body)) {
+    try {
+      // As kubectl does: JSON values may follow one another without a separator, which YAML does not allow.
+      return { values: await readJson(body, timeSlice), syntax: "json" };
+    } catch (error) {
+      // A flow mapping of YAML, or wrong as either: the YAML parser decides.
+      if (!(error instanceof SyntaxFault)) throw error;
+    }
   }
-  const list = body.length > PARSED_AT_ONCE ? await readLargeJson(body, timeSlice) : undefined;
-  return list === undefined ? readJson(body.toString()) : [list];
+  checkDocuments(body);
+  return { values: await readYaml(body.toString(), timeSlice), syntax: "yaml" };
+}
+
+const SAVE_AS_UTF8 = "save it as UTF-8";
+
+/** The text of a file as UTF-8 without a byte order mark; UTF-16 is converted. Throws `SyntaxFault` for other encodings. */
+export function utf8Of(content: Buffer): Buffer {
+  const mark = content.subarray(0, 4).toString("hex");
+  if (mark === "fffe0000" || mark === "0000feff")
+    throw new SyntaxFault("is UTF-32, which is not read", 1, 1, SAVE_AS_UTF8);
+  if (mark.startsWith("fffe")) return fromUtf16(content.subarray(2));
+  if (mark.startsWith("feff")) return fromUtf16(content.subarray(2), true);
+  if (content.subarray(0, 4).includes(0)) {
+    throw new SyntaxFault("has no byte order mark, and looks like UTF-16 or UTF-32", 1, 1, SAVE_AS_UTF8);
+  }
+  if (!isUtf8(content)) throw new SyntaxFault("is not UTF-8 text", firstLineNotUtf8(content), 1, SAVE_AS_UTF8);
+  return mark.startsWith("efbbbf") ? content.subarray(3) : content;
+}
+
+function fromUtf16(body: Buffer, bigEndian = false): Buffer {
+  const cutOff = body.length % 2 !== 0;
+  const text = cutOff ? "" : (bigEndian ? Buffer.from(body).swap16() : body).toString("utf16le");
+  if (cutOff || !text.isWellFormed()) {
+    throw new SyntaxFault("begins as UTF-16 and is not UTF-16 throughout", 1, 1, SAVE_AS_UTF8);
+  }
+  return Buffer.from(text);
+}
+
+function firstLineNotUtf8(content: Buffer): number {
+  let line = 1;
+  for (let from = 0; ; line++) {
+    const end = content.indexOf(0x0a, from);
+    // No byte of a longer character is a line feed.
+    if (end < 0 || !isUtf8(content.subarray(from, end))) return line;
+    from = end + 1;
+  }
+}
+
+function beginsAsJson(body: Buffer): boolean {
+  return /^\s*\{/.test(body.toString("latin1", 0, 512));
 }
 
 /** Throws `SyntaxFault` when one document is larger than may be parsed in one go. */
@@ -93,11 +146,14 @@ async function readLargeJson(text: Buffer, timeSlice: TimeSlice): Promise<unknow
   const items: unknown[] = [];
   try {
     for (const item of reader.push(text)) {
+      checkKeys(item, text, reader.offset, reader.endOffset);
       items.push(item);
       if (timeSlice.spent) await timeSlice.yield();
     }
     const value = reader.end();
-    return reader.found ? Object.assign(value as object, { items }) : value;
+    if (reader.found) return Object.assign(value as object, { items });
+    checkKeys(value, text, 0, text.length);
+    return value;
   } catch (error) {
     if (error instanceof RangeError) throw tooLarge(text, reader.offset);
     if (!(error instanceof SyntaxError)) throw error;
@@ -114,8 +170,16 @@ function tooLarge(text: Buffer, offset: number): SyntaxFault {
   return new SyntaxFault(reason, lineAt(text, offset), 1, remedy);
 }
 
+async function readJson(body: Buffer, timeSlice: TimeSlice): Promise<unknown[]> {
+  const list = body.length > PARSED_AT_ONCE ? await readLargeJson(body, timeSlice) : undefined;
+  if (list !== undefined) return [list];
+  const values = parseJson(body.toString());
+  checkKeys(values, body, 0, body.length);
+  return values;
+}
+
 /** One value, or several one after another, as kubectl takes them. */
-function readJson(text: string): unknown[] {
+function parseJson(text: string): unknown[] {
   try {
     return [JSON.parse(text)];
   } catch {
@@ -138,6 +202,68 @@ function faultAt(text: string, offset: number): SyntaxFault {
   const found =
     offset < text.length ? `${JSON.stringify(text[offset])} is not expected here` : "the file ends too early";
   return new SyntaxFault(found, line, column);
+}
+
+/**
+ * Throws `SyntaxFault` when an object has a key twice: JSON.parse takes the last one silently. Keys are counted in the value and, by their
+ * colons, in its text; only a text that has more of them is taken apart.
+ */
+function checkKeys(value: unknown, text: Buffer, from: number, end: number): void {
+  if (colonsIn(text, from, end) === keysIn(value)) return;
+  const part = text.toString("utf8", from, end);
+  const { key, at } = repeatedKey(part) ?? { key: '""', at: 0 };
+  const line = lineAt(text, from) + part.slice(0, at).split("\n").length - 1;
+  throw new SyntaxFault(`an object has the key ${key} twice`, line, at - part.lastIndexOf("\n", at));
+}
+
+/** Those outside strings. */
+function colonsIn(text: Buffer, from: number, end: number): number {
+  let count = 0;
+  let inString = false;
+  for (let at = from; at < end; at++) {
+    const byte = text[at];
+    if (byte === 0x22) inString = !inString;
+    else if (inString && byte === 0x5c) at++;
+    else if (!inString && byte === 0x3a) count++;
+  }
+  return count;
+}
+
+/** At all levels. With a stack of its own: values may be nested as deeply as a file is long. */
+function keysIn(value: unknown): number {
+  let count = 0;
+  const open: unknown[] = [value];
+  for (let one = open.pop(); one !== undefined; one = open.pop()) {
+    if (Array.isArray(one)) {
+      for (const item of one as unknown[]) if (typeof item === "object" && item !== null) open.push(item);
+    } else if (typeof one === "object" && one !== null) {
+      for (const key in one) {
+        count++;
+        const field = (one as Record<string, unknown>)[key];
+        if (typeof field === "object" && field !== null) open.push(field);
+      }
+    }
+  }
+  return count;
+}
+
+/** The first one of a text that is right. */
+function repeatedKey(text: string): { readonly key: string; readonly at: number } | undefined {
+  /** Keys of each object around the token; undefined for a list. */
+  const around: (Set<string> | undefined)[] = [];
+  let keyNext = false;
+  for (const { token, at } of jsonTokens(text)) {
+    const keys = around.at(-1);
+    if (token === "}" || token === "]") around.pop();
+    else if (token === "{" || token === "[") around.push(token === "{" ? new Set() : undefined);
+    else if (keyNext && keys !== undefined) {
+      const key = JSON.parse(token) as string;
+      if (keys.has(key)) return { key: token, at };
+      keys.add(key);
+    }
+    keyNext = token === "{" || token === ",";
+  }
+  return undefined;
 }
 
 function skipSpace(text: string, at: number): number {
@@ -230,7 +356,7 @@ async function readYaml(text: string, timeSlice: TimeSlice): Promise<unknown[]> 
     stringKeys: true,
     merge: true,
     logLevel: "error",
-    customTags: (tags) => [...tags, OLD_WORDS],
+    customTags: (tags) => [GO_INTEGERS, ...tags, OLD_WORDS],
   });
   const values: unknown[] = [];
   const take = (document: Document.Parsed) => {

@@ -2,7 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { formatOf } from "./files.js";
-import { jsonTokens, readDocuments } from "./documents.js";
+import { jsonTokens, readValues, type Syntax, utf8Of } from "./documents.js";
 import { keyOf } from "./object-index.js";
 import { itemsOf, type Place } from "./objects.js";
 
@@ -15,13 +15,13 @@ export interface Position {
 /** The lines of one file. */
 export class FilePositions {
   readonly #text: string;
-  readonly #format: "json" | "yaml";
+  readonly #syntax: Syntax;
   /** By "Service default/web". */
   readonly #objects: ReadonlyMap<string, Place>;
 
-  private constructor(text: string, format: "json" | "yaml", objects: ReadonlyMap<string, Place>) {
+  private constructor(text: string, syntax: Syntax, objects: ReadonlyMap<string, Place>) {
     this.#text = text;
-    this.#format = format;
+    this.#syntax = syntax;
     this.#objects = objects;
   }
 
@@ -29,14 +29,15 @@ export class FilePositions {
   static async open(directory: string, file: string): Promise<FilePositions | undefined> {
     const format = formatOf(file) ?? "yaml";
     try {
-      const content = await readFile(join(directory, file));
+      const body = utf8Of(await readFile(join(directory, file)));
+      const { values, syntax } = await readValues(body, format);
       const objects = new Map<string, Place>();
-      for (const item of itemsOf(await readDocuments(content, format))) {
+      for (const item of itemsOf(values)) {
         if (!("object" in item)) continue;
         const key = keyOf(item);
         if (!objects.has(key)) objects.set(key, item.place);
       }
-      return new FilePositions(content.toString().replace(/^\ufeff/, ""), format, objects);
+      return new FilePositions(body.toString(), syntax, objects);
     } catch {
       return undefined;
     }
@@ -49,7 +50,7 @@ export class FilePositions {
   }
 
   async of(place: Place): Promise<Position | undefined> {
-    const offset = this.#format === "json" ? jsonOffset(this.#text, place) : await yamlOffset(this.#text, place);
+    const offset = this.#syntax === "json" ? jsonOffset(this.#text, place) : await yamlOffset(this.#text, place);
     if (offset === undefined) return undefined;
     const before = this.#text.slice(0, offset);
     return { line: before.split("\n").length, column: offset - before.lastIndexOf("\n") };

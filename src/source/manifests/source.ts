@@ -18,6 +18,7 @@ import {
 } from "./files.js";
 import { type FileClash, type FileObjects, keyOf, ObjectIndex } from "./object-index.js";
 import { itemsOf, type Place } from "./objects.js";
+import { unknownFields, type UnknownFields } from "./unknown-fields.js";
 
 /**
  * What is served of a file that has a problem: all but what the problem is about; its last good version; nothing, because
@@ -38,6 +39,8 @@ export interface ManifestProblem {
   readonly remedy?: string;
   /** "Service default/web", when the problem is one object's that is given twice: the other one is served. Nothing is missing then. */
   readonly repeated?: string;
+  /** The problem is a field that the object should not have: the object is served without it. Nothing is missing then. */
+  readonly unknown?: { readonly object: string; readonly field: string };
   /** Where in the file it is, when the file as a whole was read. */
   readonly place?: Place;
 }
@@ -89,6 +92,7 @@ type FileVersion =
       readonly signature: string;
       readonly objects: FileObjects;
       readonly faults: readonly { readonly fault: string; readonly place: Place }[];
+      readonly unknown: readonly { readonly fields: UnknownFields; readonly object: string; readonly place: Place }[];
     }
   | { readonly kind: "fault"; readonly signature: string; readonly problem: Omit<ManifestProblem, "served"> }
   | { readonly kind: "absent"; readonly signature: typeof ABSENT };
@@ -145,7 +149,9 @@ export class ManifestSource implements ObjectSource {
 
   /** What is missing at present. */
   gaps(): ManifestGaps {
-    const files = [...this.#problems].filter(([, problems]) => problems.some(({ repeated }) => repeated === undefined));
+    const lacking = ({ repeated, unknown }: ManifestProblem): boolean =>
+      repeated === undefined && unknown === undefined;
+    const files = [...this.#problems].filter(([, problems]) => problems.some(lacking));
     return { files: files.map(([file]) => file), empty: this.#index.empty };
   }
 
@@ -292,6 +298,7 @@ export class ManifestSource implements ObjectSource {
     const ofRest = { file, served: "rest" } as const;
     return [
       ...version.faults.map(({ fault: reason, place }) => ({ ...ofRest, reason, place })),
+      ...version.unknown.flatMap(({ fields, object, place }) => unknownProblems(file, object, place, fields)),
       ...version.objects.repeated.map(({ key, place }) => {
         return { ...ofRest, reason: `${key} is there twice: the first one counts`, repeated: key, place };
       }),
@@ -346,14 +353,20 @@ export class ManifestSource implements ObjectSource {
   async #decode(file: string, values: readonly unknown[]) {
     const objects: FileObjects = { objects: new Map(), repeated: [] };
     const faults: { fault: string; place: Place }[] = [];
+    const unknown: { fields: UnknownFields; object: string; place: Place }[] = [];
     for (const item of itemsOf(values)) {
       if (this.#slice.spent) await this.#slice.yield();
       if ("fault" in item) faults.push(item);
       else if ("otherKind" in item) this.#skip(item.otherKind, file, item.place);
       else if (objects.objects.has(keyOf(item))) objects.repeated.push({ key: keyOf(item), place: item.place });
-      else objects.objects.set(keyOf(item), this.#options.decoder.decode(item.kind, item.name, item.object));
+      else {
+        const { kind, name, object, place } = item;
+        const fields = unknownFields(kind, object);
+        if (fields !== undefined) unknown.push({ fields, object: keyOf(item), place });
+        objects.objects.set(keyOf(item), this.#options.decoder.decode(kind, name, object));
+      }
     }
-    return { objects, faults };
+    return { objects, faults, unknown };
   }
 
   #skip(kind: string, file: string, place: Place): void {
@@ -379,6 +392,22 @@ export class ManifestSource implements ObjectSource {
     }, ms);
     this.#timers.add(timer);
   }
+}
+
+function unknownProblems(
+  file: string,
+  object: string,
+  place: Place,
+  { named, total }: UnknownFields,
+): ManifestProblem[] {
+  const problems = named.map(({ field, path, meant }): ManifestProblem => {
+    const hint = meant === undefined ? "" : `; did you mean ${meant}?`;
+    const reason = `unknown field${hint}`;
+    return { file, served: "rest", reason, unknown: { object, field }, place: [...place, ...path] };
+  });
+  if (total <= named.length) return problems;
+  const reason = `${total - named.length} more unknown fields`;
+  return [...problems, { file, served: "rest", reason, unknown: { object, field: "" }, place }];
 }
 
 function problemOf({ object, file, first }: FileClash): ManifestProblem {

@@ -219,6 +219,37 @@ describe("validate", () => {
     expect((await validate("--config", config)).code).toBe(0);
   });
 
+  test("misspelt fields of all kinds are errors with their place and the nearest name", async () => {
+    await put({
+      "a.json": service("web", { externalIps: ["1.2.3.4"] }),
+      "b.yaml": [
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nspec:\n  podCidr: 10.0.0.0/24",
+        "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: c}\nspec: {cidr: [10.0.0.0/24]}",
+      ].join("\n---\n"),
+      "c.yaml": JSON.stringify(slice("web-1", "web")).replaceAll("conditions", "condition"),
+    });
+    const { code, report } = await validate();
+    expect(code).toBe(1);
+    const error = (file: string, object: object, field: string, meant: string) =>
+      expect.objectContaining({
+        ...{ severity: "error", file, object, field, line: expect.any(Number) as number },
+        why: expect.stringContaining(`did you mean ${meant}?`) as string,
+      }) as unknown;
+    expect(report.findings).toEqual([
+      error("a.json", { kind: "Service", name: "default/web" }, "spec.externalIps", "externalIPs"),
+      error("b.yaml", { kind: "Node", name: "n" }, "spec.podCidr", "podCIDR"),
+      error("b.yaml", { kind: "ServiceCIDR", name: "c" }, "spec.cidr", "cidrs"),
+      error("c.yaml", { kind: "EndpointSlice", name: "default/web-1" }, "endpoints[1].condition", "conditions"),
+    ]);
+  });
+
+  test("a file in UTF-16, as PowerShell writes it, is read with its places", async () => {
+    const text = `\ufeffapiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.96.0.1\n  ports: [{port: 0443}]\n  typo: 1\n`;
+    await writeFile(join(directory, "a.yaml"), Buffer.from(text, "utf16le"));
+    const { report } = await validate();
+    expect(report).toMatchObject({ served: { ip: { services: 1 } }, findings: [{ line: 7, field: "spec.typo" }] });
+  });
+
   test("a directory that is not there: exit code 1, as a finding", async () => {
     const nowhere = join(directory, "nowhere");
     expect(await main(["validate", "--manifests", nowhere, "-o", "json"])).toBe(1);

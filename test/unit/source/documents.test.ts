@@ -40,6 +40,8 @@ describe("readDocuments: JSON", () => {
     ['{"a": "\\x"}', 1, 7],
     ["[1,]", 1, 4],
     ["[1}", 1, 3],
+    ['{"a": {"b": 1,\n "c": [{}],\n "b": 2}}', 3, 2],
+    ['{"a": 1} {"a": ":", "\\u0061": 2}', 1, 21],
     ["{]", 1, 2],
     ["{} ]", 1, 4],
     ["{1: 2}", 1, 2],
@@ -50,6 +52,11 @@ describe("readDocuments: JSON", () => {
   });
 });
 
+test("a key twice in an item of a large file of JSON is found, too", async () => {
+  const items = [`{"n": "${"x".repeat(300_000)}"}`, '{"a": {"b:": "\\":"}}', '{"a":\n{"b": 1, "b": 2}}'];
+  expect(await fault(`{"items": [\n${items.join(",\n")}]}`, "json")).toEqual({ line: 5, column: 10 });
+});
+
 /** Longer than what is parsed at once. */
 const LONG = "x".repeat(300_000);
 
@@ -58,7 +65,6 @@ describe("readDocuments: JSON of a large file", () => {
     ["a list", `{"kind": "List", "items": [{"a": "${LONG}"}, {"b": [1, {"c": "]}\\""}]}] , "z": {} }`, [2]],
     ["its items first", `{"items":[{"a":"${LONG}"}],"kind":"List"}`, [1]],
     ["an empty one", `{"a": "${LONG}", "items": [ ]}`, [0]],
-    ["two fields of that name: the last one counts", `{"items":[{"a":"${LONG}"}],"items":[{},{},{}]}`, [3]],
     ["items of any kind", `{"items":[{"a":"${LONG}"}, 5, null]}`, [3]],
     ["a field of that name further inside", `{"a":{"items":[1,2]},"b":"\\\\","items":[{"a":"${LONG}"}]}`, [1]],
     ["a field of that name that is no list", `{"items":"${LONG}"}`, [300_000]],
@@ -77,6 +83,7 @@ describe("readDocuments: JSON of a large file", () => {
     ["a wrong item", `{"items":[{"a":"${LONG}"},{"b":}]}`, 300_025],
     ["no end", `{"items":[{"a":"${LONG}"}`, 300_019],
     ["a bracket that closes nothing", `{"items":[{"a":"${LONG}"}]]}`, 300_020],
+    ["two fields of that name", `{"items":[{"a":"${LONG}"}],"items":[{},{},{}]}`, 300_021],
     ["a wrong frame", `{"a" 1, "items":[{"a":"${LONG}"}]}`, 6],
     ["a string without end", `{"items":[{"a":"${LONG}`, 16],
   ])("%s", async (_what, text, column) => {
@@ -128,6 +135,59 @@ describe("readDocuments: YAML", () => {
     await readDocuments("a: {b: [1, 2, 3]}\n---\n".repeat(5000), "yaml");
     clearInterval(timer);
     expect(turns).toBeGreaterThan(2);
+  });
+});
+
+describe("readDocuments: as kubectl reads a file", () => {
+  test.each<[string, unknown]>([
+    ["0443", 291],
+    ["-0443", -291],
+    ["8_080", 8080],
+    ["0_443", 291],
+    ["08", 8],
+    ["0", 0],
+    ["0o17", 15],
+    ["0x_50", 80],
+    ["0b101", 5],
+    ["+81", 81],
+    ["1e3", 1000],
+    ["80.0", 80],
+    ["10.0.0.1", "10.0.0.1"],
+    ["'0443'", "0443"],
+    ["0xyz", "0xyz"],
+    ["_1", "_1"],
+  ])("the scalar %s", async (text, value) => {
+    expect(await readDocuments(`a: ${text}`, "yaml")).toEqual([{ a: value }]);
+  });
+
+  test.each([
+    ["a: é\n---\nb: 2", [{ a: "é" }, { b: 2 }]],
+    ['{"a": "é"}', [{ a: "é" }]],
+  ])("UTF-16 with a byte order mark: %j", async (text, values) => {
+    const little = Buffer.from(`\ufeff${text}`, "utf16le");
+    for (const bytes of [little, Buffer.from(little).swap16()]) {
+      expect(await readBytes(bytes, "yaml")).toEqual(values);
+      expect(await readBytes(bytes, text.startsWith("{") ? "json" : "yaml")).toEqual(values);
+    }
+  });
+
+  test.each<[string, Buffer, string, number]>([
+    ["UTF-16 without a mark", Buffer.from("a: 1", "utf16le"), "UTF-16", 1],
+    ["UTF-16 that is cut off", Buffer.from("\ufeffa: 1", "utf16le").subarray(0, -1), "UTF-16", 1],
+    ["UTF-32", Buffer.from("fffe000061000000", "hex"), "UTF-32", 1],
+    ["Latin-1", Buffer.from("a: 1\nb: \xe9\n", "latin1"), "UTF-8", 2],
+  ])("%s: the message says so, and what to do", async (_, bytes, encoding, line) => {
+    await expect(readBytes(bytes, "yaml")).rejects.toMatchObject({
+      ...{ code: "ESYNTAX", line, remedy: "save it as UTF-8" },
+      message: expect.stringContaining(encoding) as string,
+    });
+  });
+
+  test("JSON values one after another in a file of YAML", async () => {
+    const text = '\n {"a": 1}\n{"b": {"c": [2]}}\n';
+    expect(await readDocuments(text, "yaml")).toEqual([{ a: 1 }, { b: { c: [2] } }]);
+    expect(await readDocuments("{a: 1}\n---\n{b: 2}", "yaml")).toEqual([{ a: 1 }, { b: 2 }]);
+    expect(await fault('{"a": 1, "a": 2}', "yaml")).toEqual({ line: 1, column: 10 });
   });
 });
 
