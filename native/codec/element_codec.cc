@@ -277,6 +277,7 @@ void ElementCollector::Reset() {
   count_ = 0;
   bytes_.clear();
   verdicts_.clear();
+  extras_.clear();
   verdict_index_.clear();
 }
 
@@ -309,6 +310,11 @@ bool ElementCollector::Sort() {
     std::memcpy(sorted.data() + i * stride, record(places[i].index), stride);
   }
   bytes_ = std::move(sorted);
+  if (!extras_.empty()) {
+    std::vector<uint32_t> moved(count_);
+    for (uint32_t i = 0; i < count_; ++i) moved[places[i].index] = i;
+    for (ElementExtra& extra : extras_) extra.record = moved[extra.record];
+  }
   return true;
 }
 
@@ -361,6 +367,7 @@ void ElementCollector::AddElement(const AttrView& nest) {
   bool has_timeout = false;
   uint64_t timeout = 0;
   ElementCounter counter;
+  ElementExtra extra;
   for (AttrReader reader(nest); reader.Next();) {
     const AttrView& attr = reader.attr();
     switch (attr.type()) {
@@ -385,6 +392,12 @@ void ElementCollector::AddElement(const AttrView& nest) {
         break;
       case NFTA_SET_ELEM_EXPR:
         if (layout_.counters) counter = CounterOf(attr);
+        break;
+      case NFTA_SET_ELEM_OBJREF:
+        extra.object = std::string(attr.Text());
+        break;
+      case NFTA_SET_ELEM_USERDATA:
+        extra.userdata = attr.Copy();
         break;
       default:
         break;
@@ -429,6 +442,10 @@ void ElementCollector::AddElement(const AttrView& nest) {
   if (layout_.counters) {
     put(&counter.packets, sizeof counter.packets);
     put(&counter.bytes, sizeof counter.bytes);
+  }
+  if (!extra.object.empty() || !extra.userdata.empty()) {
+    extra.record = static_cast<uint32_t>(count_);
+    extras_.push_back(std::move(extra));
   }
   ++count_;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -64,6 +65,13 @@ struct ElementCounter {
 // Calls `visit` with key and counter of each element in a message that has both; the key is valid during the call.
 void ForEachCounter(const nlmsghdr* message, const std::function<void(std::string_view, const ElementCounter&)>& visit);
 
+// What an element has beside its packed record.
+struct ElementExtra {
+  uint32_t record = 0;
+  std::string object;  // name of the stateful object that it maps to; empty: none
+  Bytes userdata;
+};
+
 // Collects dumped elements as packed records.
 class ElementCollector {
  public:
@@ -84,6 +92,8 @@ class ElementCollector {
   bool Sort();
   std::vector<uint8_t> TakeBytes() { return std::move(bytes_); }
   const std::vector<Verdict>& verdicts() const { return verdicts_; }
+  // In no order.
+  const std::vector<ElementExtra>& extras() const { return extras_; }
 
  private:
   void AddElement(const AttrView& nest);
@@ -99,6 +109,7 @@ class ElementCollector {
   uint64_t count_ = 0;
   std::vector<uint8_t> bytes_;
   std::vector<Verdict> verdicts_;
+  std::vector<ElementExtra> extras_;
   std::unordered_map<std::string, uint32_t> verdict_index_;
 };
 

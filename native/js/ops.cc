@@ -134,6 +134,7 @@ ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, Lo
   const napi_value carry = Get(env, object, "carry");
   if (!IsAbsent(env, carry)) op.carried = ReadIndices(env, carry, op.count, Where(where, "carry"));
   if (!op.carried.empty() && !layout.counters) Where(where, "carry").Fail("the elements have no counters");
+  if (!IsAbsent(env, Get(env, batch, "extras"))) Where(at, "extras").Fail("are read, and cannot be written");
   const napi_value verdicts = Get(env, batch, "verdicts");
   layout.verdict_map = !IsAbsent(env, verdicts);
   if (layout.verdict_map) {
@@ -296,6 +297,8 @@ ConnectionOptions ReadConnectionOptions(Napi::Env env, napi_value value) {
   constexpr size_t kMaxPath = 4095;
   const napi_value netns = Get(env, value, "netns");
   if (!IsAbsent(env, netns)) options.netns = ReadText(env, netns, kMaxPath, Where(where, "netns"));
+  const napi_value name = Get(env, value, "name");
+  if (!IsAbsent(env, name)) options.name = ReadText(env, name, ConnectionOptions::kMostNameBytes, Where(where, "name"));
   options.send_buffer = OptionalU32(env, value, "sendBufferBytes", where).value_or(0);
   options.receive_buffer = OptionalU32(env, value, "receiveBufferBytes", where).value_or(0);
   return options;

@@ -320,6 +320,20 @@ Value ToJs(Env env, const ChangeBatch& batch) {
   return object;
 }
 
+static Value ExtrasToJs(Env env, const std::vector<ElementExtra>& extras) {
+  Napi::Array list = Napi::Array::New(env, extras.size());
+  for (uint32_t i = 0; i < extras.size(); ++i) {
+    const Napi::HandleScope scope(env);
+    const ElementExtra& extra = extras[i];
+    Object object = Object::New(env);
+    object.Set("record", Number(env, extra.record));
+    if (!extra.object.empty()) object.Set("object", Text(env, extra.object));
+    if (!extra.userdata.empty()) object.Set("userdata", ToJs(env, extra.userdata));
+    list.Set(i, object);
+  }
+  return list;
+}
+
 Value ElementsToJs(Env env, ElementCollector&& collector) {
   const ElementLayout layout = collector.layout();
   Object object = Object::New(env);
@@ -332,6 +346,7 @@ Value ElementsToJs(Env env, ElementCollector&& collector) {
   if (layout.timeouts) object.Set("timeouts", Napi::Boolean::New(env, true));
   if (layout.expirations) object.Set("expirations", Napi::Boolean::New(env, true));
   if (layout.counters) object.Set("counters", Napi::Boolean::New(env, true));
+  if (!collector.extras().empty()) object.Set("extras", ExtrasToJs(env, collector.extras()));
   auto bytes = std::make_unique<std::vector<uint8_t>>(collector.TakeBytes());
   std::vector<uint8_t>* raw = bytes.get();
   if (raw->empty()) {

@@ -31,7 +31,6 @@ constexpr size_t kSendOverhead = 32;
 constexpr size_t kMaxDescribedFaults = 5;
 // Empty transactions until one finds the generation as it was: each takes microseconds unless there is one to wait for.
 constexpr int kMaxAnnouncementWaits = 8;
-constexpr char kCommitterName[] = "nft-proxier";
 
 uint64_t Now() {
   return static_cast<uint64_t>(
@@ -50,12 +49,12 @@ std::string ReadFirstLine(const char* path) {
 uint32_t NextGeneration(uint32_t id) { return id + 1 == 0 ? 1 : id + 1; }
 
 // What a monitor would have received of a commit by this thread, without its events.
-ChangeBatch OwnBatch(uint32_t generation, uint32_t port) {
+ChangeBatch OwnBatch(uint32_t generation, uint32_t port, const std::string& name) {
   ChangeBatch batch;
   batch.generation = generation;
   batch.port_id = port;
   batch.pid = static_cast<uint32_t>(gettid());
-  batch.process = kCommitterName;
+  batch.process = name;
   return batch;
 }
 
@@ -63,9 +62,9 @@ ChangeBatch OwnBatch(uint32_t generation, uint32_t port) {
 // would send no event.
 class BorrowedThreadName {
  public:
-  BorrowedThreadName() {
+  explicit BorrowedThreadName(const std::string& name) {
     named_ = pthread_getname_np(pthread_self(), own_, sizeof own_) == 0 &&
-             pthread_setname_np(pthread_self(), kCommitterName) == 0;
+             pthread_setname_np(pthread_self(), name.c_str()) == 0;
   }
   ~BorrowedThreadName() {
     if (named_) pthread_setname_np(pthread_self(), own_);
@@ -244,7 +243,7 @@ CommitResult Connection::Send(Batch& batch) {
   result.messages = batch.messages();
   int error;
   {
-    const BorrowedThreadName name;
+    const BorrowedThreadName name(options_.name);
     const uint64_t sent = Now();
     error = socket_->Send(batch.data(), batch.size());
     result.kernel_ns += Now() - sent;
@@ -341,7 +340,7 @@ CommitResult Connection::SendUnheard(Batch& batch) {
     const uint32_t expected = committed ? NextGeneration(*before) : *before;
     std::vector<MonitorItem> missed;
     if (GenerationOr(0) != expected) missed.emplace_back(EventsLost{});
-    if (committed) missed.emplace_back(OwnBatch(expected, port_id()));
+    if (committed) missed.emplace_back(OwnBatch(expected, port_id(), options_.name));
     for (const std::shared_ptr<Monitor>& monitor : monitors) monitor->Tell(missed);
   };
   try {

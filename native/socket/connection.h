@@ -22,7 +22,12 @@
 namespace nftp {
 
 struct ConnectionOptions {
+  // TASK_COMM_LEN counts the NUL.
+  static constexpr size_t kMostNameBytes = 15;
+
   std::string netns;  // empty: the caller's
+  // Of the thread while it commits: the kernel tells it every listener of events (NFTA_GEN_PROC_NAME).
+  std::string name = "nft-proxier";
   size_t send_buffer = 0;
   size_t receive_buffer = 0;
 };

@@ -35,6 +35,8 @@ export interface NativeMonitor {
 
 export interface NativeOpenOptions {
   readonly netns?: string;
+  /** Of the thread that commits. */
+  readonly name?: string;
   readonly sendBufferBytes?: number;
   readonly receiveBufferBytes?: number;
 }

@@ -44,6 +44,8 @@ import type {
 export interface NftKernelOptions {
   /** Path of a network namespace (`/run/netns/NAME`, `/proc/PID/ns/net`). Absent: the process's own. */
   readonly netns?: string;
+  /** Listeners to nf_tables events are told this name with each commit; at most 15 bytes. Default "nft-proxier". */
+  readonly programName?: string;
   /** Send buffer to begin with, bytes; it grows with the batches as far as the kernel lets it. */
   readonly sendBufferBytes?: number;
   /** Receive buffer of a monitor, bytes. Default 64 MiB (1 MiB to watch addresses), or what net.core.rmem_max allows. */
@@ -85,7 +87,8 @@ export class NftKernel implements Kernel {
    */
   static async open(options: NftKernelOptions = {}): Promise<NftKernel> {
     const addon = loadAddon();
-    const native: NativeOpenOptions = options;
+    const { programName: name, ...rest } = options;
+    const native: NativeOpenOptions = name === undefined ? rest : { ...rest, name };
     try {
       return new NftKernel(addon, await addon.open(native));
     } catch (error) {

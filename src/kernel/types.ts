@@ -221,6 +221,16 @@ export interface BaseChain {
   readonly devices?: readonly string[];
 }
 
+/** What an element has beside its packed record. */
+export interface ElementExtra {
+  /** Index of the element's record. */
+  readonly record: number;
+  /** Name of the stateful object that a map's element refers to (a named counter, quota or limit). */
+  readonly object?: string;
+  /** The comment among others (NFTNL_UDATA_SET_ELEM_*). */
+  readonly userdata?: Uint8Array;
+}
+
 /** Element bytes, packed: the hot path. `count` records of one fixed stride, no gaps. */
 export interface ElementBatch {
   readonly count: number;
@@ -240,6 +250,8 @@ export interface ElementBatch {
   readonly expirations?: boolean;
   /** Each record then has 16 bytes: packets and bytes of its counter, host order. Of sets whose only expression is a counter. */
   readonly counters?: boolean;
+  /** Of a dump: the elements that have more than a record can hold. A commit refuses a batch with them. */
+  readonly extras?: readonly ElementExtra[];
   /** count * strideOf(batch) bytes: key, key end, data, flags, timeout, expiration, counter. */
   readonly bytes: Uint8Array;
 }
