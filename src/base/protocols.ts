@@ -39,3 +39,7 @@ export function protocolText(protocol: string | number): string {
   const name = Object.entries(IpProto).find(([, known]) => known === number)?.[0];
   return typeof protocol === "string" && name !== undefined ? name : String(number);
 }
+
+export function protocolNames(): string[] {
+  return [...NUMBERS.keys()];
+}

@@ -1,6 +1,6 @@
 /** Elements of sets and maps, as people write them. Packed bytes are taken as they are: the fast path. */
 import type { Verdict } from "../kernel/types.js";
-import { type ElementSet, FIELD_TYPES, type FieldType, type SetSpec as FullSetSpec } from "../table/index.js";
+import type { ElementSet, FieldType, SetSpec as FullSetSpec } from "../table/index.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./fields.js";
 import { parseVerdict, verdictText, type VerdictText } from "./verdicts.js";
 
@@ -17,19 +17,6 @@ export type ElementsOf<Spec extends SetSpec> = Spec extends { readonly interval:
       : Spec extends { readonly data: infer Data extends readonly FieldType[] }
         ? DataMap<Spec["key"], Data>
         : PlainSet<Spec["key"]>;
-
-/** Throws FieldError for types that there are not. */
-export function checkFieldTypes({ set, key, data }: SetSpec): void {
-  const check = (where: string, fields: unknown): void => {
-    if (!Array.isArray(fields)) throw new FieldError(where, "a list of field types", fields);
-    for (const [index, field] of fields.entries()) {
-      if (typeof field === "string" && Object.hasOwn(FIELD_TYPES, field)) continue;
-      throw new FieldError(`${where}[${index}]`, `one of ${Object.keys(FIELD_TYPES).join(", ")}`, field);
-    }
-  };
-  check(`set ${set}, key`, key);
-  if (data !== undefined && data !== "verdict") check(`map ${set}, data`, data);
-}
 
 /** A set that packets fill (`update`): the program only declares it. */
 export class DynamicSet {

@@ -1,6 +1,9 @@
 /** Fields of keys and data as people write them: "192.0.2.1", "tcp", 443, "eth0"; and as the kernel keeps them. Pure. */
 import { addressBytes, formatAddress } from "../base/ip.js";
-import { FIELD_TYPES, type FieldType, protocolNumber } from "../table/index.js";
+import { FIELD_TYPES, type FieldType, isInterfaceName, protocolNumber } from "../table/index.js";
+import { FieldError } from "./field-error.js";
+
+export { FieldError } from "./field-error.js";
 
 /** Transport protocols by the names of /etc/protocols; others by number. */
 export type ProtocolName =
@@ -21,7 +24,7 @@ export interface FieldValues {
   readonly mark: number;
   /** 32 bits, or as `tc` writes it: "15:3", both in hex. */
   readonly classid: number | `${string}:${string}`;
-  /** At most 15 bytes. */
+  /** At most 15 bytes; no prefix: a `*` is refused. */
   readonly ifname: string;
   /** What `numgen` gave: 32 bits. */
   readonly index: number;
@@ -32,28 +35,6 @@ export type FieldsValue<Fields extends readonly FieldType[]> = Fields extends re
   ? FieldValues[Only]
   : { readonly [Index in keyof Fields]: FieldValues[Fields[Index]] };
 
-/** A value that cannot stand in its field. Nothing has changed. */
-export class FieldError extends TypeError {
-  override readonly name = "FieldError";
-  constructor(
-    /** "set services, key[2] (inet_service)" */
-    readonly field: string,
-    /** "a port from 0 to 65535" */
-    readonly expected: string,
-    readonly value: unknown,
-  ) {
-    super(`${field}: expected ${expected}, found ${display(value)}`);
-  }
-}
-
-function display(value: unknown): string {
-  if (typeof value === "string") return JSON.stringify(value);
-  if (value instanceof Uint8Array) return `${value.length} bytes`;
-  if (Array.isArray(value)) return `[${value.map(display).join(", ")}]`;
-  if (typeof value === "object" && value !== null) return JSON.stringify(value) ?? "an object";
-  return String(value);
-}
-
 const EXPECTED: Readonly<Record<FieldType, string>> = {
   ipv4_addr: 'an IPv4 address ("192.0.2.1")',
   ipv6_addr: 'an IPv6 address ("2001:db8::1")',
@@ -61,7 +42,7 @@ const EXPECTED: Readonly<Record<FieldType, string>> = {
   inet_service: "a port from 0 to 65535",
   mark: "a mark from 0 to 4294967295",
   classid: 'a class ("15:3", or a number from 0 to 4294967295)',
-  ifname: "an interface's name of 1 to 15 bytes",
+  ifname: "an interface's name of 1 to 15 bytes, without *: a set holds no prefixes",
   index: "an index from 0 to 4294967295",
 };
 
@@ -146,10 +127,8 @@ export class FieldCodec {
       case "classid":
         return this.#writeNumber(typeof value === "string" ? classOf(value) : value, at);
       case "ifname": {
-        const name = typeof value === "string" ? Buffer.from(value) : undefined;
-        const fits =
-          name !== undefined && name.length > 0 && name.length < FIELD_TYPES.ifname.bytes && !name.includes(0);
-        if (fits) this.#bytes.set(name, at);
+        const fits = typeof value === "string" && isInterfaceName(value);
+        if (fits) this.#bytes.set(Buffer.from(value), at);
         return fits;
       }
     }

@@ -11,23 +11,21 @@ import {
   TableWatch as EngineWatch,
   type WatchOptions,
 } from "../table/index.js";
+import { DataMap, DynamicSet, type ElementsOf, NetworkSet, PlainSet, type SetSpec, VerdictMap } from "./elements.js";
 import {
-  checkFieldTypes,
-  DataMap,
-  DynamicSet,
-  type ElementsOf,
-  NetworkSet,
-  PlainSet,
-  type SetSpec,
-  VerdictMap,
-} from "./elements.js";
+  check,
+  checkChain,
+  checkRule,
+  checkSet,
+  insertion,
+  tableOptions,
+  watchHandlers,
+  watchOptions,
+} from "./checks.js";
 import { type ChainSpec, fullChain, fullRule, type Rule } from "./rules.js";
 
 /** What a table is. */
-export interface TableOptions extends Pick<
-  EngineOptions,
-  "family" | "name" | "comment" | "own" | "ownerMark" | "refreshIntervalMs" | "postWriteIntervalMs"
-> {}
+export interface TableOptions extends Pick<EngineOptions, "family" | "name" | "comment" | "own" | "ownerMark"> {}
 
 /** Rules of ours in a chain of another table. */
 export interface Insertion extends Omit<FullInsertion, "rules"> {
@@ -47,8 +45,9 @@ export class Table {
   /** Verdicts that maps were given, by the engine's numbers. */
   readonly #verdicts = new Map<number, Verdict>();
 
-  /** Throws RangeError for a name or comment that nft could not print. */
+  /** Throws FieldError, and RangeError for a mark that a comment cannot hold. */
   constructor(kernel: Kernel, options: TableOptions) {
+    check(tableOptions, "options", options);
     this.#engine = new Engine(kernel, options);
     engines.set(this, this.#engine);
   }
@@ -63,7 +62,9 @@ export class Table {
    * for what cannot be expressed.
    */
   chain(spec: ChainSpec): void {
-    this.#engine.chain(fullChain(spec));
+    const { family } = this.ref;
+    checkChain(spec, family);
+    this.#engine.chain(fullChain(spec, family));
   }
 
   removeChain(name: string): void {
@@ -75,7 +76,7 @@ export class Table {
    * the kernel cannot hold.
    */
   set<const Spec extends SetSpec>(spec: Spec): ElementsOf<Spec> {
-    checkFieldTypes(spec);
+    checkSet(spec);
     // The cases of `#elementsOf` are those of `ElementsOf`.
     return this.#elementsOf(spec, this.#engine.set(spec)) as unknown as ElementsOf<Spec>;
   }
@@ -86,8 +87,12 @@ export class Table {
 
   /** Exactly these rules of ours at that end of another table's chain; needs `ownerMark`. */
   insertions(target: Insertion): void {
-    const where = `insertion in ${target.table} ${target.chain}`;
-    const rules = target.rules.map((rule, index) => fullRule(`${where}, rule ${index}`, rule));
+    check(insertion, "insertion", target);
+    const rules = target.rules.map((rule, index) => {
+      const where = `insertion in ${target.table} ${target.chain}, rule ${index}`;
+      checkRule(where, rule, target.family);
+      return fullRule(where, rule);
+    });
     this.#engine.insertions({ ...target, rules });
   }
 
@@ -161,6 +166,8 @@ export class TableWatch {
   readonly #watch: EngineWatch;
 
   constructor(kernel: Kernel, tables: readonly Table[], handlers: WatchHandlers, options: WatchOptions = {}) {
+    check(watchHandlers, "handlers", handlers);
+    check(watchOptions, "options", options);
     const outer = new Map(tables.map((table) => [engines.get(table)!, table]));
     this.#watch = new EngineWatch(
       kernel,

@@ -1,17 +1,24 @@
 /** Chains and rules as people write them: hooks, priorities and verdicts by name. */
-import { Hook, Priority } from "../kernel/constants.js";
-import type { BaseChain as FullBaseChain } from "../kernel/types.js";
-import type { Action, ChainSpec as FullChainSpec, Match, Rule as FullRule } from "../table/index.js";
-import { FieldError } from "./fields.js";
+import type { BaseChain as FullBaseChain, Family } from "../kernel/types.js";
+import {
+  type Action,
+  type ChainSpec as FullChainSpec,
+  type HookName,
+  hooksOf,
+  type Match,
+  prioritiesOf,
+  type PriorityName,
+  type Rule as FullRule,
+} from "../table/index.js";
 import { parseVerdict, type VerdictText } from "./verdicts.js";
 
-export type HookName = keyof typeof Hook;
-export type PriorityName = keyof typeof Priority;
+export type { HookName, PriorityName } from "../table/index.js";
 
 /** Where a chain is called from. */
 export interface BaseChain extends Omit<FullBaseChain, "hook" | "priority"> {
+  /** Which there are depends on the family: ingress and egress are netdev's, arp has input and output. */
   readonly hook: HookName | number;
-  /** Lower ones come first; a name stands for the number that nft gives it. */
+  /** Lower ones come first; a name stands for the number that nft gives it in tables of the family. */
   readonly priority: PriorityName | number;
 }
 
@@ -31,7 +38,7 @@ export interface ChainSpec extends Omit<FullChainSpec, "base" | "rules"> {
   readonly rules: readonly Rule[];
 }
 
-/** `where` names the rule in errors. Throws FieldError. */
+/** A checked rule in the Table's terms; `where` names it in errors. */
 export function fullRule(where: string, rule: Rule): FullRule {
   const statements = rule.statements.map((statement, index) =>
     "action" in statement && statement.action === "verdict"
@@ -41,23 +48,22 @@ export function fullRule(where: string, rule: Rule): FullRule {
   return { ...rule, statements };
 }
 
-export function fullChain(spec: ChainSpec): FullChainSpec {
+/** A checked chain in the Table's terms. */
+export function fullChain(spec: ChainSpec, family: Family): FullChainSpec {
   const { base, rules, ...rest } = spec;
   return {
     ...rest,
     ...(base !== undefined && {
       base: {
         ...base,
-        hook: numberOf(Hook, base.hook, `chain ${spec.chain}, hook`),
-        priority: numberOf(Priority, base.priority, `chain ${spec.chain}, priority`),
+        hook: numberOf(hooksOf(family), base.hook),
+        priority: numberOf(prioritiesOf(family), base.priority),
       },
     }),
     rules: rules.map((rule, index) => fullRule(`chain ${spec.chain}, rule ${index}`, rule)),
   };
 }
 
-function numberOf(names: Readonly<Record<string, number>>, given: string | number, where: string): number {
-  if (typeof given === "number" && Number.isInteger(given)) return given;
-  if (typeof given === "string" && Object.hasOwn(names, given)) return names[given];
-  throw new FieldError(where, `an integer or one of ${Object.keys(names).join(", ")}`, given);
+function numberOf<Name extends string>(names: Readonly<Partial<Record<Name, number>>>, given: Name | number): number {
+  return typeof given === "number" ? given : names[given]!;
 }

@@ -7,14 +7,15 @@
 import type { Kernel } from "../kernel/types.js";
 import { NftKernel, type NftKernelOptions } from "../kernel/nft-kernel.js";
 import { printRule as printFullRule } from "../table/index.js";
+import { check, checkRule, kernelOptions, printOptions } from "./checks.js";
 import type { SetSpec } from "./elements.js";
+import { programName } from "./program-name.js";
 import { fullRule, type Rule, type Statement } from "./rules.js";
 import type { TableOptions } from "./owned-table.js";
 
 export { Hook, Priority } from "../kernel/constants.js";
 export { KernelError, type Fault, type KernelErrorCode } from "../kernel/errors.js";
 export type * from "../kernel/types.js";
-export type { NftKernelOptions } from "../kernel/nft-kernel.js";
 export { TableError } from "../table/index.js";
 export type {
   Action,
@@ -40,12 +41,21 @@ export { Table, TableWatch, type Insertion, type TableOptions, type WatchHandler
 export type { BaseChain, ChainSpec, HookName, PriorityName, Rule, Statement } from "./rules.js";
 export type { VerdictText } from "./verdicts.js";
 
+export interface KernelOptions extends NftKernelOptions {
+  /**
+   * Name that the kernel tells listeners to nf_tables events (`nft monitor`, `TableWatch`) with each commit; at most 15 bytes. Default: the
+   * program's, from `process.title` or, where that is Node's own, the name of its main file.
+   */
+  readonly programName?: string;
+}
+
 /**
- * Opens nf_tables of a network namespace (the process's own, or `netns`). Needs CAP_NET_ADMIN there. Throws KernelError: "addon",
- * "no-permission", "no-nftables" or "system" (no such namespace).
+ * Opens nf_tables of a network namespace (the process's own, or `netns`). Needs CAP_NET_ADMIN there. Fails with FieldError, or KernelError
+ * "addon", "no-permission", "no-nftables" or "system" (no such namespace).
  */
-export function openKernel(options: NftKernelOptions = {}): Promise<Kernel> {
-  return NftKernel.open(options);
+export async function openKernel(options: KernelOptions = {}): Promise<Kernel> {
+  check(kernelOptions, "options", options);
+  return NftKernel.open({ ...options, programName: options.programName ?? programName() });
 }
 
 export interface PrintOptions extends Pick<TableOptions, "family"> {
@@ -56,6 +66,8 @@ export interface PrintOptions extends Pick<TableOptions, "family"> {
 /** A rule, or statements of one, as nft's own text. Throws FieldError, and RangeError for what no table of the family can hold. */
 export function printRule(rule: Rule | readonly Statement[], options: PrintOptions): string {
   const { family, sets = [] } = options;
-  const whole: Rule = "statements" in rule ? rule : { statements: rule };
+  check(printOptions, "options", options);
+  const whole: Rule = Array.isArray(rule) ? { statements: rule as readonly Statement[] } : (rule as Rule);
+  checkRule("rule", whole, family);
   return printFullRule(fullRule("rule", whole), { family, setSpec: (name) => sets.find(({ set }) => set === name) });
 }

@@ -1,20 +1,30 @@
 /** Verdicts as nft writes them. */
+import { value } from "../base/shape.js";
 import type { Verdict } from "../kernel/types.js";
-import { FieldError } from "./fields.js";
+import { FieldError } from "./field-error.js";
 
 /** "accept", "drop", "return", "continue"; "jump CHAIN", "goto CHAIN". */
 export type VerdictText = "accept" | "drop" | "return" | "continue" | `${"jump" | "goto"} ${string}`;
 
-const EXPECTED = '"accept", "drop", "return", "continue", "jump CHAIN" or "goto CHAIN"';
 const PLAIN: ReadonlySet<string> = new Set(["accept", "drop", "return", "continue"]);
+
+export const VERDICT = value<VerdictText>(
+  '"accept", "drop", "return", "continue", "jump CHAIN" or "goto CHAIN"',
+  (given) => read(given) !== undefined,
+);
+
+function read(given: unknown): Verdict | undefined {
+  if (typeof given !== "string") return undefined;
+  if (PLAIN.has(given)) return { verdict: given as "accept" };
+  const [, verdict, chain] = /^(jump|goto) (\S+)$/.exec(given) ?? [];
+  return verdict === undefined ? undefined : { verdict: verdict as "jump", chain };
+}
 
 /** Reads a verdict; `where` names the field in the error. Throws FieldError. */
 export function parseVerdict(where: string, given: unknown): Verdict {
-  if (typeof given !== "string") throw new FieldError(where, EXPECTED, given);
-  if (PLAIN.has(given)) return { verdict: given as "accept" };
-  const [, verdict, chain] = /^(jump|goto) (\S+)$/.exec(given) ?? [];
-  if (verdict === undefined) throw new FieldError(where, EXPECTED, given);
-  return { verdict: verdict as "jump", chain };
+  const verdict = read(given);
+  if (verdict === undefined) throw new FieldError(where, VERDICT.expected, given);
+  return verdict;
 }
 
 export function verdictText(verdict: Verdict): VerdictText {

@@ -1,10 +1,12 @@
 /** The declarative Table: any program can own an nf_tables table with it. The room's only public face. */
 export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
 export { type Features, probeRuleFeatures, type RuleFeatures } from "./quirks.js";
+export { type HookName, hooksOf, neverMatches, prioritiesOf, type PriorityName } from "./rules/families.js";
 export { FIELD_TYPES } from "./rules/field-types.js";
 export { printRule } from "./rules/statements.js";
-export { commentData } from "./rules/text.js";
+export { commentData, isInterfaceName } from "./rules/text.js";
 export * from "./rules/types.js";
+export * as vocabulary from "./rules/vocabulary.js";
 export { joinResults, TableError } from "./sync/results.js";
 export { TableWatch, type ForeignChange, type WatchHandlers, type WatchOptions } from "./sync/watch.js";
 export { Table } from "./table.js";

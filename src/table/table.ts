@@ -9,7 +9,6 @@ import { DeclaredTable } from "./declared-table.js";
 import { type Features, fateOf, Quirks, type TableFacts } from "./quirks.js";
 import type { ApplyOptions, ApplyResult, Clock, Drift, Insertion, TableOptions } from "./rules/types.js";
 import type { Period } from "./sync/announcements.js";
-import { CheckSchedule } from "./sync/check-schedule.js";
 import { driftOf, joined } from "./sync/drift.js";
 import { Insertions, NOTHING_INSERTED } from "./sync/insertions.js";
 import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
@@ -41,7 +40,6 @@ export class Table extends DeclaredTable {
   readonly #options: TableOptions;
   readonly #clock: Clock;
   readonly #insertions: Insertions;
-  readonly #checks: CheckSchedule;
   readonly #observed: ObservedTable;
   readonly #check: TableCheck;
   readonly #quirks: Quirks;
@@ -68,7 +66,6 @@ export class Table extends DeclaredTable {
     this.#check = new TableCheck(this.#observed);
     this.#quirks = new Quirks(kernel, options.family);
     this.#insertions = new Insertions(options);
-    this.#checks = new CheckSchedule(this.#clock, options.postWriteIntervalMs ?? 0, options.refreshIntervalMs ?? 0);
   }
 
   /** Desires exactly these rules of ours at that end of another table's chain; none: they go. */
@@ -178,11 +175,7 @@ export class Table extends DeclaredTable {
 
   /** Brings the kernel to what is desired. Throws TableError; then nothing has changed, and everything stays desired. */
   apply(options: ApplyOptions = {}): Promise<ApplyResult> {
-    return this.#serialised(async () => {
-      const due = this.#checks.due();
-      if (due !== undefined) this.invalidate(due);
-      return this.#applyWithRetries(options.repair !== false);
-    });
+    return this.#serialised(() => this.#applyWithRetries(options.repair !== false));
   }
 
   /** Whether the table is to be owned (TableOptions.own) and the kernel can. */
@@ -274,7 +267,6 @@ export class Table extends DeclaredTable {
         this.#expected = retry < MAX_RETRIES ? reading?.generation : undefined;
         await this.#applyOnce(written, repair);
         const result = written.reduce(joinResults);
-        this.#checks.done(result.transactions > 0, resynced !== undefined);
         const drift = this.#drift;
         this.#drift = undefined;
         return {
@@ -340,7 +332,7 @@ export class Table extends DeclaredTable {
 
   #whatRemains(): Pick<ApplyResult, "applyAgainMs" | "deferred" | "busy"> {
     const now = this.#clock.now();
-    let next = Math.min(this.#checks.next ?? Infinity, this.#insertions.retryAt(now) ?? Infinity);
+    let next = this.#insertions.retryAt(now) ?? Infinity;
     if (typeof this.#leftovers === "object") next = Math.min(next, this.#leftovers.due);
     const { sets, watched } = this.desired;
     for (const name of watched) {

@@ -138,12 +138,12 @@ describe("a chain", () => {
     const misspelt = { type: "filter", hook: "inputs", priority: 0 } as const;
     // @ts-expect-error there is no such hook
     expect(refusal(() => table.chain({ chain: "a", base: misspelt, rules: [] })).message).toContain(
-      "chain a, hook: expected an integer or one of prerouting, input, forward, output, postrouting",
+      "chain a, base, hook: expected a hook's number or one of prerouting, input, forward, output, postrouting",
     );
     const verdict = { action: "verdict", verdict: "accepts" } as const;
     // @ts-expect-error no verdict of nf_tables
     expect(refusal(() => table.chain({ chain: "a", rules: [{ statements: [verdict] }] })).field).toBe(
-      "chain a, rule 0, statement 0",
+      "chain a, rule 0, statement 0, verdict",
     );
   });
 

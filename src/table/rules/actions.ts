@@ -1,5 +1,6 @@
 /** Every kind of action: the expressions that nft makes of it, and its text. */
 import {
+  CtKey,
   DynsetOp,
   IpProto,
   MetaKey,
@@ -13,10 +14,10 @@ import type { Expr, Family } from "../../kernel/types.js";
 import { verdictText } from "../elements/verdicts.js";
 import {
   addressField,
+  CT_MARK,
   headerField,
   hostU32,
   loadKey,
-  loadMeta,
   lookUp,
   IP_NAME,
   type LowerContext,
@@ -24,6 +25,7 @@ import {
   type Lowered,
   masked,
   maskOf,
+  metaField,
   NFPROTO,
   portBytes,
   requireL4proto,
@@ -64,9 +66,30 @@ function setMeta(key: "mark" | "priority", { exprs, text }: Lowered): Lowered {
   return lowered(`meta ${key} set ${text}`, ...exprs, { type: "meta", key: MetaKey[key], sreg: 1 });
 }
 
+/** A mark as it is loaded, and what sets it. */
+interface Mark {
+  readonly field: Lowered;
+  readonly set: (value: Lowered) => Lowered;
+}
+
+const PACKET_MARK: Mark = { field: metaField("mark"), set: (value) => setMeta("mark", value) };
+const CONNECTION_MARK: Mark = {
+  field: CT_MARK,
+  set: ({ exprs, text }) => lowered(`ct mark set ${text}`, ...exprs, { type: "ct", key: CtKey.mark, sreg: 1 }),
+};
+
 /** mark = (mark & mask) ^ xor; `how` as nft says it. */
-function changeMark(mask: number, xor: number, how: string): Lowered {
-  return setMeta("mark", lowered(`meta mark ${how}`, loadMeta("mark"), masked(hostU32(mask), hostU32(xor))));
+function changeMark({ field, set }: Mark, mask: number, xor: number, how: string): Lowered {
+  return set(lowered(`${field.text} ${how}`, ...field.exprs, masked(hostU32(mask), hostU32(xor))));
+}
+
+/** mark = (mark & ~mask) | value. */
+function setMark(mark: Mark, action: { readonly mask?: number; readonly value: number }): Lowered {
+  const { value } = action;
+  const mask = maskOf(action);
+  if (mask === 0xffffffff) return mark.set(lowered(hex(value), immediate(hostU32(value))));
+  const or = value === 0 ? "" : ` | ${hex(value)}`;
+  return changeMark(mark, ~mask >>> 0, value, mask === value ? `| ${hex(value)}` : `& ${hex(~mask)}${or}`);
 }
 
 function immediate(data: Uint8Array, dreg = 1): Expr {
@@ -190,14 +213,9 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
     return intoSet("add", action, context, over);
   },
   "rate-over": (action, context) => intoSet("update", action, context, packetRate(action, BEYOND)),
-  "set-mark"(action) {
-    const { value } = action;
-    const mask = maskOf(action);
-    if (mask === 0xffffffff) return setMeta("mark", lowered(hex(value), immediate(hostU32(value))));
-    const or = value === 0 ? "" : ` | ${hex(value)}`;
-    return changeMark(~mask >>> 0, value, mask === value ? `| ${hex(value)}` : `& ${hex(~mask)}${or}`);
-  },
-  "xor-mark": ({ value }) => changeMark(0xffffffff, value, `^ ${hex(value)}`),
+  "set-mark": (action) => setMark(PACKET_MARK, action),
+  "set-ct-mark": (action) => setMark(CONNECTION_MARK, action),
+  "xor-mark": ({ value }) => changeMark(PACKET_MARK, 0xffffffff, value, `^ ${hex(value)}`),
   /** The look-up's result replaces its key: the address at word 0, the port at the first word behind it. */
   "dnat-map"({ key, map, data }, context) {
     const { exprs, text } = lookUp(context, key, map, 1);

@@ -75,7 +75,22 @@ export function requireVersion(context: LowerContext, version: 4 | 6): Expr[] {
   if (versionOf(context.family) !== undefined)
     throw new RangeError(`an IPv${version} match in a table of family ${context.family}`);
   context.version = version;
+  // There the packet's family is the table's own.
+  if (byEtherType(context.family)) return [loadMeta("protocol"), compare(ETHER_TYPE[version])];
   return [loadMeta("nfproto"), compare(Uint8Array.of(NFPROTO[version]))];
+}
+
+/** ETH_P_IP and ETH_P_IPV6, in network byte order. */
+const ETHER_TYPE = { 4: Uint8Array.of(0x08, 0x00), 6: Uint8Array.of(0x86, 0xdd) } as const;
+
+function byEtherType(family: Family): boolean {
+  return family === "bridge" || family === "netdev";
+}
+
+/** As nft's text, what `requireVersion` requires; "" where the table's family says it. */
+export function versionText({ family }: LowerContext, version: 4 | 6): string {
+  if (byEtherType(family)) return `meta protocol ${IP_NAME[version]} `;
+  return family === "inet" ? `meta nfproto ${version === 4 ? "ipv4" : "ipv6"} ` : "";
 }
 
 export function requireL4proto(context: LowerContext, l4proto: number): Expr[] {
@@ -146,6 +161,9 @@ export function portField(direction: Direction, dreg = 1): Lowered {
 export function metaField(key: keyof typeof MetaKey, dreg = 1): Lowered {
   return lowered(key === "iifname" || key === "oifname" ? key : `meta ${key}`, loadMeta(key, dreg));
 }
+
+/** The connection's mark. */
+export const CT_MARK = lowered("ct mark", { type: "ct", key: CtKey.mark, dreg: 1 });
 
 interface FieldKind {
   readonly types: readonly FieldType[];

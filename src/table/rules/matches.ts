@@ -22,6 +22,7 @@ import {
   type AnonymousSet,
   compare,
   CT_DIRECTION,
+  CT_MARK,
   hostU32,
   loadKey,
   lookup,
@@ -36,6 +37,7 @@ import {
   requireL4proto,
   requireVersion,
   type StatementKind,
+  versionText,
 } from "./fields.js";
 import { protocolNumber, protocolText } from "../../base/protocols.js";
 import { mergeRanges, numberToBytes, parseNetwork, prefixLength, type Range, rangeText } from "../../base/ip-ranges.js";
@@ -117,12 +119,14 @@ function fib(result: keyof typeof FibResult, flags: number): Expr {
   return { type: "fib", dreg: 1, result: FibResult[result], flags };
 }
 
-/** A number of 32 bits that comes with the packet, or some bits of it. */
-function number(key: "mark" | "priority", text: (value: number) => string): StatementKind<Of<"mark" | "priority">> {
+/** A number of 32 bits that comes with the packet or its connection, or some bits of it. */
+function number(
+  field: Lowered,
+  text: (value: number) => string,
+): StatementKind<Of<"mark" | "priority"> | Of<"ct-mark">> {
   return (match) => {
     const { value, negate } = match;
     const mask = maskOf(match);
-    const field = metaField(key);
     if (mask === 0xffffffff) return compared(field, hostU32(value), text(value), negate);
     const bits = lowered(`${field.text} & ${text(mask)}`, ...field.exprs, masked(hostU32(mask)));
     return compared(bits, hostU32(value), `${negate === true ? "" : "== "}${text(value)}`, negate);
@@ -178,9 +182,11 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
     if (code === undefined) return lowered(`${name} type ${not(negate)}${type}`, ...exprs);
     if (negate !== true) return lowered(`${name} type ${type} ${name} code ${code}`, ...exprs);
     // Neither type != nor code != says that the pair is another one.
-    const nfproto = context.family === "inet" ? `meta nfproto ${version === 4 ? "ipv4" : "ipv6"} ` : "";
     const l4proto = version === 4 ? "icmp" : "ipv6-icmp";
-    return lowered(`${nfproto}meta l4proto ${l4proto} @th,0,16 != ${hex(type * 256 + code)}`, ...exprs);
+    return lowered(
+      `${versionText(context, version)}meta l4proto ${l4proto} @th,0,16 != ${hex(type * 256 + code)}`,
+      ...exprs,
+    );
   },
   interface({ name: pattern, direction, negate }) {
     const isPrefix = pattern.endsWith("*");
@@ -209,8 +215,9 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
       compare(Uint8Array.of(set)),
     );
   },
-  mark: number("mark", hex),
-  priority: number("priority", classidText),
+  mark: number(metaField("mark"), hex),
+  "ct-mark": number(CT_MARK, hex),
+  priority: number(metaField("priority"), classidText),
   protocol({ protocol, negate }, context) {
     const l4proto = protocolNumber(protocol);
     const other = compared(metaField("l4proto"), Uint8Array.of(l4proto), protocolText(protocol), negate);

@@ -1,12 +1,13 @@
 /** A table's sets, chains and elements as nft's own text (>= 1.0.6). Pure. */
 import { Hook } from "../../kernel/constants.js";
-import type { BaseChain, TableRef } from "../../kernel/types.js";
+import type { BaseChain, Family, TableRef } from "../../kernel/types.js";
 import { readU32 } from "../elements/bytes.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
 import { type VerdictRegistry, verdictText } from "../elements/verdicts.js";
 import type { DesiredState } from "../sync/desired.js";
 import { durationText } from "./actions.js";
+import { hooksOf } from "./families.js";
 import { FIELD_TYPES } from "./field-types.js";
 import type { StatementOptions } from "./fields.js";
 import { padded, sizeFor } from "./schema.js";
@@ -71,7 +72,8 @@ function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string
 function renderChain(chain: ChainSpec, options: StatementOptions): string[] {
   const lines = [`\tchain ${chain.chain} {`];
   if (chain.comment !== undefined) lines.push(`\t\tcomment "${chain.comment}"`);
-  if (chain.base !== undefined) lines.push(`\t\t${describeHook(chain.base)}; policy ${policyOf(chain.base)};`);
+  if (chain.base !== undefined)
+    lines.push(`\t\t${printHook(chain.base, options.family)}; policy ${policyOf(chain.base)};`);
   for (const rule of chain.rules) lines.push(`\t\t${printRule(rule, options)}`);
   return [...lines, "\t}"];
 }
@@ -98,12 +100,17 @@ export function printPacked(fields: readonly FieldType[], bytes: Uint8Array): st
     .join(" . ");
 }
 
-/** As nft prints it, with the names of hooks of the IP families; of another one its number. */
+function printHook({ type, hook, priority, devices = [] }: BaseChain, family: Family): string {
+  const name = Object.entries(hooksOf(family)).find(([, number]) => number === hook)?.[0] ?? hook;
+  const on = devices.length === 0 ? "" : ` devices = { ${devices.toSorted().join(", ")} }`;
+  return `type ${type} hook ${name}${on} priority ${priority}`;
+}
+
+/** For comparisons and messages: with the names of hooks of the IP families; on devices, where the numbers mean other hooks, the number. */
 export function describeHook(base: BaseChain | undefined): string {
   if (base === undefined) return "no hook";
   const { type, hook, priority, devices = [] } = base;
   const name = Object.entries(Hook).find(([, number]) => number === hook)?.[0] ?? hook;
-  // Of chains on devices the numbers mean other hooks.
   const where = devices.length === 0 ? name : `${hook} devices ${devices.toSorted().join(" ")}`;
   return `type ${type} hook ${where} priority ${priority}`;
 }

@@ -4,6 +4,7 @@
  * a rule, where the table's family leaves them open.
  */
 import { ACTIONS } from "./actions.js";
+import { neverMatches } from "./families.js";
 import { type LowerContext, type LoweredRule, type StatementKind, type StatementOptions, versionOf } from "./fields.js";
 import { MATCHES } from "./matches.js";
 import { checkComment } from "./text.js";
@@ -15,6 +16,8 @@ export function lowerRule(rule: Rule, options: StatementOptions): LoweredRule {
   const version = versionOf(options.family);
   const context: LowerContext = { ...options, anonymous: [], version, l4proto: undefined };
   const parts = rule.statements.map((statement) => {
+    const never = neverMatches(options.family, statement);
+    if (never !== undefined) throw new RangeError(`${never} never matches in a table of family ${options.family}`);
     const kind = "match" in statement ? MATCHES[statement.match] : ACTIONS[statement.action];
     return (kind as StatementKind<Statement>)(statement, context);
   });

@@ -3,18 +3,37 @@
 /** NFT_NAME_MAXLEN counts the NUL. */
 const MAX_NAME_BYTES = 255;
 /** NFTNL_UDATA_COMMENT_MAXLEN. */
-const MAX_COMMENT_BYTES = 128;
+export const MAX_COMMENT_BYTES = 128;
 /** NF_LOG_PREFIXLEN counts the NUL. */
 export const MAX_LOG_PREFIX_BYTES = 127;
 /** IFNAMSIZ counts the NUL. */
 export const MAX_INTERFACE_BYTES = 15;
+
+/** Whether an interface may be called so. */
+export function isInterfaceName(name: string): boolean {
+  const bytes = Buffer.byteLength(name);
+  return bytes > 0 && bytes <= MAX_INTERFACE_BYTES && !/[\s"/*\0]/.test(name);
+}
 
 /** Type of the comment in a table's, chain's or rule's userdata (NFTNL_UDATA_*_COMMENT). */
 const COMMENT = 0;
 /** NFTNL_UDATA_SET_COMMENT. */
 const SET_COMMENT = 7;
 
+// oxlint-disable-next-line no-control-regex
+const UNQUOTABLE = /["\u0000-\u001f\u007f]/;
+
 const NAME = /^[A-Za-z_][A-Za-z0-9_/\\.-]*$/;
+
+/** Whether the kernel takes the name and nft can read it back. */
+export function isName(name: string): boolean {
+  return Buffer.byteLength(name) <= MAX_NAME_BYTES && NAME.test(name);
+}
+
+/** Whether nft can print the text between double quotes and read it back. */
+export function isQuotable(text: string, mostBytes: number): boolean {
+  return Buffer.byteLength(text) <= mostBytes && !UNQUOTABLE.test(text);
+}
 
 /** Throws unless the kernel takes the name and nft can read it back (its grammar's `string`). */
 export function checkName(kind: string, name: string): void {
@@ -36,8 +55,7 @@ export function checkComment(where: string, comment: string | undefined): void {
 
 /** Throws for text that cannot stand between double quotes: nft has no escapes. */
 export function checkQuotable(where: string, text: string): void {
-  // oxlint-disable-next-line no-control-regex
-  if (/["\u0000-\u001f\u007f]/.test(text)) throw new RangeError(`${where}: nft cannot quote ${JSON.stringify(text)}`);
+  if (UNQUOTABLE.test(text)) throw new RangeError(`${where}: nft cannot quote ${JSON.stringify(text)}`);
 }
 
 /** Userdata as nft writes it: type, length, text with its NUL. Undefined without a comment. */

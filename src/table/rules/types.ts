@@ -4,154 +4,44 @@
  * A value that a packet carries is a `Field`; a `Statement` is one match or one action; a rule is statements
  * in order. `statements.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
  */
-import type { AddressType, TcpFlag } from "../../kernel/constants.js";
+import type { RecordOf, ValueOf, VariantOf } from "../../base/shape.js";
 import type { BaseChain, CommitResult, Family, TableRef, Verdict } from "../../kernel/types.js";
 import type { InvalidationCause } from "../sync/invalidations.js";
+import type {
+  ACTIONS,
+  addressTypeName,
+  counters,
+  ctDirection,
+  ctStateName,
+  direction,
+  field,
+  fieldType,
+  MATCHES,
+  portRange,
+  SET,
+  tcpFlagName,
+} from "./vocabulary.js";
 
-/** What a lookup key is made of. `saddr`/`daddr` are of the table's family (16 bytes in ip6). */
-export type Field =
-  | "saddr"
-  | "daddr"
-  | "l4proto"
-  | "sport"
-  | "dport"
-  | "iifname"
-  | "oifname"
-  | "mark"
-  | "priority"
-  /** Original source / destination address of the connection. */
-  | "ct-saddr"
-  | "ct-daddr"
-  /** A number from 0 (or `offset`) up, below `offset + modulus`. */
-  | { readonly field: "numgen"; readonly mode: "random" | "inc"; readonly modulus: number; readonly offset?: number }
-  | HashField;
+export { LIMIT_SECONDS } from "./vocabulary.js";
 
-/**
- * A number of the same range that is always the same for the same fields `of` the packet, on every machine of the same byte order. Stands
- * last in a key: nft would read what follows as one more field of `of`.
- */
-export interface HashField {
-  readonly field: "jhash";
-  readonly of: readonly Extract<Field, string>[];
-  readonly modulus: number;
-  readonly seed: number;
-  readonly offset?: number;
-}
-
+/** What a lookup key is made of. */
+export type Field = ValueOf<typeof field>;
+export type HashField = Extract<Field, { readonly field: "jhash" }>;
 /** A port or an inclusive range of ports. */
-export type PortRange = number | readonly [from: number, to: number];
-
+export type PortRange = ValueOf<typeof portRange>;
 /** Of a packet's two ends. */
-export type Direction = "source" | "destination";
-
-export type TcpFlagName = keyof typeof TcpFlag;
-export type CtStateName = "new" | "established" | "related" | "invalid" | "untracked";
+export type Direction = ValueOf<typeof direction>;
+export type TcpFlagName = ValueOf<typeof tcpFlagName>;
+export type CtStateName = ValueOf<typeof ctStateName>;
 /** Direction of a packet, or of one of the two tuples, of a connection. */
-export type CtDirectionName = "original" | "reply";
-export type AddressTypeName = keyof typeof AddressType;
+export type CtDirectionName = ValueOf<typeof ctDirection>;
+export type AddressTypeName = ValueOf<typeof addressTypeName>;
 
 /** Conditions: the rule goes on to its next statement only when they hold. */
-export type Match = Readonly<
-  /** Address inside any of the networks (CIDR or single address). Several networks become an anonymous interval set. */
-  | {
-      match: "address";
-      direction: Direction;
-      nets: readonly string[];
-      negate?: boolean;
-      /** Of the packet's connection as it was before any rewriting (original), or as its answers are (reply), instead of the packet's own. */
-      ct?: CtDirectionName;
-    }
-  /** Transport port in any of the ranges; any number of them. Implies nothing about the protocol. */
-  | { match: "port"; direction: Direction; ports: readonly PortRange[]; negate?: boolean }
-  /** Transport protocol by number, or by a name of /etc/protocols ("tcp", "gre", "UDPLite": protocols.ts). */
-  | { match: "protocol"; protocol: string | number; negate?: boolean }
-  /** The fields, concatenated, are an element of the named set (or a key of the named map). */
-  | { match: "in-set"; key: readonly Field[]; set: string; negate?: boolean }
-  /** Routing type of an address (fib), optionally limited to the incoming or outgoing interface. */
-  | { match: "address-type"; direction: Direction; type: AddressTypeName; negate?: boolean; limit?: "in" | "out" }
-  | { match: "icmp"; version: 4 | 6; type: number; code?: number; negate?: boolean }
-  /** Of these flags of a TCP segment, just those of `set` are set; other protocols never match. */
-  | { match: "tcp-flags"; among: readonly TcpFlagName[]; set: readonly TcpFlagName[] }
-  | { match: "ct-state"; states: readonly CtStateName[]; negate?: boolean }
-  /** original: the packet goes from who opened the connection; reply: to it. */
-  | { match: "ct-direction"; direction: CtDirectionName }
-  | { match: "ct-status"; status: "dnat" | "snat"; negate?: boolean }
-  /** (packet mark & mask) == value. mask defaults to all ones. A bit clear: value 0; not clear: value 0 with negate. */
-  | { match: "mark"; mask?: number; value: number; negate?: boolean }
-  /** (priority & mask) == value, of the packet's priority, 32 bits (skb->priority). mask defaults to all ones. */
-  | { match: "priority"; mask?: number; value: number; negate?: boolean }
-  /** A name, or a prefix followed by `*`. */
-  | { match: "interface"; direction: "in" | "out"; name: string; negate?: boolean }
-  /** Reverse path filter: the source would be routed out of the interface it came in by (or not). */
-  | { match: "reverse-path"; passed: boolean }
->;
+export type Match = VariantOf<"match", typeof MATCHES>;
 
-/** What a rule does. */
-export type Action = Readonly<
-  | { action: "counter" }
-  | { action: "log"; prefix: string; level?: number; group?: number }
-  | { action: "limit"; rate: number; per: RateUnit; burst?: number }
-  /** mark = (mark & ~mask) | value. mask defaults to all ones (a plain set); value 0 clears the masked bits. */
-  | { action: "set-mark"; mask?: number; value: number }
-  /** mark = mark ^ value. */
-  | { action: "xor-mark"; value: number }
-  | { action: "set-priority"; value: number }
-  /**
-   * Priority set to what a map holds for the fields, a classid; goes on to the next rule when it holds nothing. The next statement may
-   * look the priority up: nft prints that, but no key that comes from a look-up directly.
-   */
-  | { action: "priority-map"; key: readonly Field[]; map: string }
-  | { action: "notrack" }
-  /**
-   * An address in the packet's header rewritten, with its checksums, and nothing else: the connection is tracked as it was, and its other packets
-   * stay as they are.
-   */
-  | {
-      action: "set-address";
-      direction: Direction;
-      /** A constant, or an address that the connection has in one direction. In a table of family ip or ip6. */
-      to: string | { readonly ct: CtDirectionName; readonly direction: Direction };
-    }
-  /** accept, drop, return, continue, jump, goto. */
-  | { action: "verdict"; verdict: Verdict }
-  /** The verdict that a verdict map holds for the concatenated fields; goes on when there is none. */
-  | { action: "vmap"; key: readonly Field[]; map: string }
-  /** Destination rewritten to a constant. */
-  | { action: "dnat"; address?: string; port?: number }
-  /** Destination rewritten to what a map holds for the fields: an address, or address . port. */
-  | { action: "dnat-map"; key: readonly Field[]; map: string; data: "address" | "address-port" }
-  | { action: "snat"; address: string; port?: number; fullyRandom?: boolean }
-  | { action: "masquerade"; ports?: PortRange; random?: boolean; fullyRandom?: boolean }
-  | { action: "reject"; with?: "port-unreachable" | "admin-prohibited" | "host-unreachable" | "tcp-reset" }
-  /** Adds the key to a dynamic set (or renews its timeout). timeoutMs overrides the set's own. */
-  | {
-      action: "update";
-      set: string;
-      key: readonly Field[];
-      timeoutMs?: number;
-      /** Maps only: the constant that the key maps to, an address with or without a port. An entry that is there keeps its data. nft 0.9.8 aborts on listing address and port here; later ones print it. */
-      data?: { readonly address: string; readonly port?: number };
-    }
-  /**
-   * The connection is one of more than `count` open ones that came here with the same key: else the rule ends. Counted in a dynamic set; the
-   * element keeps the count that it began with. In a NAT chain, which sees the first packet of a connection alone, just `count` are let by.
-   */
-  | { action: "connections-over"; set: string; key: readonly Field[]; count: number }
-  /** More packets than the rate came here with the same key: else the rule ends. An element that waits for longer than `timeoutMs` begins anew. */
-  | {
-      action: "rate-over";
-      set: string;
-      key: readonly Field[];
-      timeoutMs: number;
-      rate: number;
-      per: RateUnit;
-      burst: number;
-    }
->;
-
-/** Units of a rate. */
-export const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } as const;
-type RateUnit = keyof typeof LIMIT_SECONDS;
+/** What a rule does. Verdicts: accept, drop, return, continue, jump, goto. */
+export type Action = VariantOf<"action", typeof ACTIONS> | { readonly action: "verdict"; readonly verdict: Verdict };
 
 export type Statement = Match | Action;
 
@@ -168,52 +58,17 @@ export interface ChainSpec {
   readonly comment?: string;
 }
 
-/**
- * Type of one field of a key or of data. `index` is the 32-bit host-order number that `numgen` gives: declared to
- * the kernel as nft's `mark`, printed as `typeof numgen random mod 2` (nft refuses a plain mark there). `classid` is a packet's
- * priority, 32 bits in host order, printed as two numbers in hex: `15:3`.
- */
-export type FieldType =
-  "ipv4_addr" | "ipv6_addr" | "inet_proto" | "inet_service" | "mark" | "classid" | "ifname" | "index";
+export type FieldType = ValueOf<typeof fieldType>;
 
-export interface SetSpec {
-  readonly set: string;
-  readonly key: readonly FieldType[];
-  /** Absent: a set. "verdict": a verdict map. Else a data map. */
-  readonly data?: "verdict" | readonly FieldType[];
-  /** Elements are ranges. A key of one field only. */
-  readonly interval?: boolean;
-  /** Filled by packets (`update`), its elements are not the Table's and are kept. */
-  readonly dynamic?: boolean;
-  /** Default timeout of an element in ms; 0: elements may have one (the `timeout` flag) but none by default. Absent: no timeouts. */
-  readonly timeoutMs?: number;
-  /**
-   * How the kernel's set is sized. A number: that bound. "auto": the Table picks a bound from what it holds when it
-   * creates the set (the kernel's fixed hash loads twice as fast), and creates a larger one when it would overflow.
-   * Absent: no bound.
-   */
-  readonly size?: number | "auto";
+export interface SetSpec extends RecordOf<typeof SET> {
   /**
    * Elements that a read of the kernel finds and that are not desired (an earlier run's) are deleted after a grace period: for a set whose
    * elements packets may still look up under a verdict that goes away in the same transaction. A function tells which of them.
    */
   readonly deferLeftovers?: boolean | ((key: Uint8Array) => boolean);
-  /**
-   * Each element counts the packets that find it (Linux 5.7). An element that is replaced goes on counting where the former one ended, unless
-   * `carries` says that the two are not about the same thing; `ElementSet.count` tells, as of the last `Table.readCounters()`.
-   */
-  readonly counters?: Counters;
-  readonly comment?: string;
 }
 
-export interface Counters {
-  /** Of the data before and after, as views; default: always. */
-  readonly carries?: (before: Uint8Array, after: Uint8Array) => boolean;
-  /** These packets found the element that was replaced, and came too late for the new one to be told of. */
-  readonly missed?: (key: Uint8Array, packets: number) => void;
-  /** The element is neither desired nor in the kernel any more. */
-  readonly gone?: (key: Uint8Array) => void;
-}
+export type Counters = ValueOf<typeof counters>;
 
 /**
  * The desired elements of one set or map that the Table fills. The hot path: keys and data are packed bytes as in
@@ -287,7 +142,7 @@ export interface ApplyResult extends Pick<CommitResult, "bytes" | "kernelNs" | "
   readonly operations: Readonly<Record<"table" | "chain" | "rule" | "set" | "element", OperationCounts>>;
   /** Sum over all kinds. */
   readonly total: number;
-  /** Call `apply()` again after this many ms (deferred deletions and insertions, post-write check, refresh). Absent: nothing to do. */
+  /** Call `apply()` again after this many ms (deferred deletions and insertions). Absent: nothing to do. */
   readonly applyAgainMs?: number;
   /** Insertions that wait because the other table or chain is not there ("ip filter FORWARD"). Absent: none. */
   readonly deferred?: readonly string[];
@@ -346,10 +201,6 @@ export interface TableOptions {
   readonly clock?: Clock;
   /** How long what packets under way may still use outlives its last use (deferred deletions). Default 500 ms. */
   readonly gracePeriodMs?: number;
-  /** Read and compare everything this often; 0 (default): never. */
-  readonly refreshIntervalMs?: number;
-  /** First check after a write; doubles until refreshIntervalMs. 0 (default): none. */
-  readonly postWriteIntervalMs?: number;
   /** When more elements than this are to be written that no packet can see yet, they go first, so many a transaction (make-before-break.ts). Default 16,384. */
   readonly pieceElements?: number;
   /**

@@ -2,12 +2,13 @@
 import { isDeepStrictEqual } from "node:util";
 
 import type { TableRef } from "../../kernel/types.js";
-import { Hook } from "../../kernel/constants.js";
 import { TrackedElements } from "../elements/element-set.js";
 import type { KernelState } from "./dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
 import { prepareRule, type DesiredChain } from "../rules/diff.js";
+import { hooksOf } from "../rules/families.js";
+import { versionOf } from "../rules/fields.js";
 import { checkSetSpec, rowShape } from "../rules/schema.js";
 import { checkComment, checkName } from "../rules/text.js";
 import type { ChainSpec, FaultyObject, SetSpec } from "../rules/types.js";
@@ -39,15 +40,16 @@ export class DesiredState {
 
   chain(spec: ChainSpec): void {
     const former = this.chains.get(spec.chain);
-    // Said again: nothing to do. In an inet table the same words may mean other expressions once a set has another key.
-    if (former !== undefined && this.ref.family !== "inet" && isDeepStrictEqual(former.spec, spec)) return;
+    // Said again: nothing to do. In a table of both families of IP the same words may mean other expressions once a set has another key.
+    const { family } = this.ref;
+    if (former !== undefined && versionOf(family) !== undefined && isDeepStrictEqual(former.spec, spec)) return;
     checkName("chain", spec.chain);
     checkComment(`chain ${spec.chain}`, spec.comment);
-    if (spec.base !== undefined && !Object.values<number>(Hook).includes(spec.base.hook))
+    if (spec.base !== undefined && !Object.values(hooksOf(family)).includes(spec.base.hook))
       throw new RangeError(`chain ${spec.chain}: hook ${spec.base.hook}`);
     const rules = spec.rules.map((rule, index) => {
       try {
-        return prepareRule(rule, { family: this.ref.family, setSpec: this.setSpec });
+        return prepareRule(rule, { family, setSpec: this.setSpec });
       } catch (error) {
         throw error instanceof RangeError
           ? new RangeError(`chain ${spec.chain}, rule ${index}: ${error.message}`, { cause: error })

@@ -63,26 +63,6 @@ export function drift(world: () => KernelWorld): void {
     expect(operations(await table.apply())).toBe("table +1 chain +3 rule +3 set +2 element +6");
     expect(await snapshot(kernel)).toEqual(wanted);
   });
-
-  it("shows at the refresh interval and behind a write", async () => {
-    const clock = new TestClock();
-    const { kernel } = world();
-    const other = await world().other();
-    const { table, service } = serviceTable(kernel, { clock, refreshIntervalMs: 1000, postWriteIntervalMs: 300 });
-    service(1, 1);
-    expect((await table.apply()).applyAgainMs).toBe(300);
-    await other.commit([{ op: "flush", kind: "rule", ...OWN, chain: "services" }]);
-    clock.advance(300);
-    const checked = await table.apply();
-    expect(checked).toMatchObject({ transactions: 1, resynced: "check after a write", applyAgainMs: 300 });
-    clock.advance(300);
-    expect(await table.apply()).toMatchObject({ transactions: 0, resynced: "check after a write", applyAgainMs: 600 });
-    clock.advance(600);
-    expect(await table.apply()).toMatchObject({ transactions: 0, applyAgainMs: 1000 });
-    await other.commit([{ op: "flush", kind: "rule", ...OWN, chain: "services" }]);
-    clock.advance(1000);
-    expect(await table.apply()).toMatchObject({ transactions: 1, resynced: "refresh interval" });
-  });
 }
 
 export function checksInTurn(world: () => KernelWorld): void {

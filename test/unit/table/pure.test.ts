@@ -24,7 +24,6 @@ import {
 } from "../../../src/table/rules/schema.js";
 import { fateOf, type TableFate } from "../../../src/table/quirks.js";
 import { checkComment, checkName, commentData, commentOf } from "../../../src/table/rules/text.js";
-import { CheckSchedule } from "../../../src/table/sync/check-schedule.js";
 import type { SetSpec } from "../../../src/table/rules/types.js";
 
 const merged = (...nets: string[]): string[] =>
@@ -217,39 +216,6 @@ describe("set specifications", () => {
     expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr", "inet_proto"], interval: true })).toThrow(/interval/);
     expect(() => checkSetSpec({ set: "x", key: ["inet_service"], interval: true })).toThrow(/interval/);
     expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], size: 0 })).toThrow(/size/);
-  });
-});
-
-describe("CheckSchedule", () => {
-  it("checks at doubling distances behind a write, then at the refresh interval", () => {
-    let now = 0;
-    const checks = new CheckSchedule({ now: () => now }, 100, 1000);
-    checks.done(true, true);
-    const times: number[] = [];
-    for (let i = 0; i < 7; i++) {
-      now = checks.next ?? Number.NaN;
-      times.push(now);
-      expect(checks.due()).toBe(i < 4 ? "check after a write" : "refresh interval");
-      checks.done(false, true);
-    }
-    expect(times).toEqual([100, 300, 700, 1500, 2500, 3500, 4500]);
-  });
-  it("ends without a refresh interval", () => {
-    let now = 0;
-    const checks = new CheckSchedule({ now: () => now }, 20_000, 0);
-    checks.done(true, true);
-    now = 20_000;
-    checks.done(false, true);
-    expect(checks.next).toBe(60_000);
-    now = 60_000;
-    checks.done(false, true);
-    expect(checks.next).toBeUndefined();
-  });
-  it("never checks unless asked to", () => {
-    const checks = new CheckSchedule({ now: () => 0 }, 0, 0);
-    checks.done(true, true);
-    expect(checks.next).toBeUndefined();
-    expect(checks.due()).toBeUndefined();
   });
 });
 

@@ -1,0 +1,151 @@
+/** What programs hand over, checked against its shape before anything is done with it: the Table takes typed values as they are. */
+import {
+  callback,
+  either,
+  type Fields,
+  flag,
+  integer,
+  list,
+  namesOf,
+  oneOf,
+  optional,
+  record,
+  type Shape,
+  text,
+  value,
+  variants,
+} from "../base/shape.js";
+import type { Family } from "../kernel/types.js";
+import { hooksOf, neverMatches, prioritiesOf, vocabulary } from "../table/index.js";
+import { FieldError } from "./field-error.js";
+import type { ChainSpec, Rule, Statement } from "./rules.js";
+import { VERDICT } from "./verdicts.js";
+
+const { ACTIONS, comment, MATCHES, name, SET } = vocabulary;
+
+/** Throws FieldError for the first problem of the value; `path` names it. */
+export function check(shape: Shape<unknown>, path: string, given: unknown): void {
+  const problem = shape.find(path, given);
+  if (problem !== undefined) throw new FieldError(problem.path, problem.expected, problem.value, problem.nearest);
+}
+
+const STATEMENTS = {
+  match: variants("match", MATCHES),
+  action: variants("action", { ...ACTIONS, verdict: { verdict: VERDICT } }),
+};
+const STATEMENT = 'a statement, with "match" or "action"';
+/** One match or one action. */
+export const statement: Shape<unknown> = {
+  expected: STATEMENT,
+  find(path, given) {
+    if (!isObject(given) || !("match" in given || "action" in given))
+      return { path, expected: STATEMENT, value: given };
+    return STATEMENTS["match" in given ? "match" : "action"].find(path, given);
+  },
+};
+
+const anyList = (of: string): Shape<unknown> => value(`a list of ${of}`, Array.isArray);
+const RULE = record({ statements: anyList("statements"), comment: optional(comment) }, "a rule, with statements");
+
+/** Checks a rule for tables of this family. Throws FieldError. */
+export function checkRule(path: string, rule: unknown, family: Family): void {
+  check(RULE, path, rule);
+  for (const [index, one] of (rule as Rule).statements.entries()) {
+    const at = `${path}, statement ${index}`;
+    check(statement, at, one);
+    const never = neverMatches(family, one as Exclude<Statement, { action: "verdict" }>);
+    if (never !== undefined) throw new FieldError(at, `what packets of a table of family ${family} can match`, never);
+  }
+}
+
+function numberOrName(
+  expected: string,
+  isNumber: (given: unknown) => boolean,
+  names: Readonly<object>,
+): Shape<unknown> {
+  const known = namesOf(names as Readonly<Record<string, number>>);
+  return either(`${expected} or one of ${known.join(", ")}`, value(expected, isNumber), oneOf(...known));
+}
+
+/** Where a chain is called from, in tables of this family. */
+export function baseChain(family: Family): Shape<unknown> {
+  const hooks = hooksOf(family);
+  const isHook = (given: unknown): boolean => Object.values(hooks).some((number) => number === given);
+  return record(
+    {
+      type: oneOf("filter", "nat", "route"),
+      hook: numberOrName("a hook's number", isHook, hooks),
+      priority: numberOrName("an integer", (given) => Number.isInteger(given), prioritiesOf(family)),
+      policy: optional(oneOf("accept", "drop")),
+      devices: optional(list(text("an interface's name", (given) => given !== ""))),
+    },
+    "a base chain, with type, hook and priority",
+  );
+}
+
+/** Checks a chain for tables of this family. Throws FieldError. */
+export function checkChain(spec: unknown, family: Family): void {
+  const fields = {
+    chain: name,
+    base: optional(baseChain(family)),
+    rules: anyList("rules"),
+    comment: optional(comment),
+  };
+  checkNamed("chain", fields, "chain", spec);
+  const { chain, rules } = spec as ChainSpec;
+  for (const [index, rule] of rules.entries()) checkRule(`chain ${chain}, rule ${index}`, rule, family);
+}
+
+/** Throws FieldError. */
+export function checkSet(spec: unknown): void {
+  checkNamed("set", SET, "set", spec);
+}
+
+/** Checks an object whose field `key` names it in errors. */
+function checkNamed(what: string, fields: Fields, key: string, given: unknown): void {
+  const own = isObject(given) ? given[key] : undefined;
+  check(record(fields, `an object that describes a ${what}`), typeof own === "string" ? `${what} ${own}` : what, given);
+}
+
+function isObject(given: unknown): given is Readonly<Record<string, unknown>> {
+  return typeof given === "object" && given !== null && !Array.isArray(given);
+}
+
+const family = oneOf("inet", "ip", "ip6", "arp", "bridge", "netdev");
+/** Rules of ours in a chain of another table. */
+export const insertion = record({
+  family,
+  table: name,
+  chain: name,
+  mode: oneOf("insert", "append"),
+  rules: anyList("rules"),
+});
+
+export const tableOptions = record({
+  family,
+  name,
+  comment: optional(comment),
+  own: optional(flag),
+  ownerMark: optional(text("a word", (given) => given !== "")),
+});
+
+export const printOptions = record({ family, sets: optional(list(record(SET, "a set"))) });
+
+const bytes = optional(integer("a number of bytes from 1 to 4294967295", 1, 0xffffffff));
+const namespace = { netns: optional(text("a path", (given) => given !== "")), receiveBufferBytes: bytes } as const;
+/** TASK_COMM_LEN counts the NUL. */
+const programName = text(
+  "a name of 1 to 15 bytes",
+  (given) => given !== "" && Buffer.byteLength(given) <= 15 && !given.includes("\0"),
+);
+export const kernelOptions = record({ ...namespace, sendBufferBytes: bytes, programName: optional(programName) });
+export const conntrackOptions = record(namespace);
+
+const wait = optional(integer("milliseconds, a whole number of at least 1", 1, Number.MAX_SAFE_INTEGER));
+export const watchOptions = record({ firstWaitMs: wait, longestWaitMs: wait });
+export const watchHandlers = record({ changed: callback(), lost: callback(), failed: callback() });
+
+/** Options of one element. */
+export const elementOptions = record({
+  timeoutMs: optional(integer("milliseconds, a whole number of at least 1", 1, Number.MAX_SAFE_INTEGER)),
+});

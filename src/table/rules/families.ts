@@ -1,0 +1,69 @@
+/** What differs between families of tables: hooks, priorities, and what no packet there can match. */
+import { Hook, Priority } from "../../kernel/constants.js";
+import type { Family } from "../../kernel/types.js";
+import type { Statement } from "./types.js";
+
+/** NF_ARP_*; arptables' forward hook, 2, is not nft's. */
+const ARP_HOOKS = { input: 0, output: 1 } as const;
+/** NF_NETDEV_*; egress: Linux 5.16. */
+const NETDEV_HOOKS = { ingress: 0, egress: 1 } as const;
+/** NF_BR_PRI_*, the names that nft gives them. */
+const BRIDGE_PRIORITIES = { dstnat: -300, filter: -200, out: 100, srcnat: 300 } as const;
+
+export type HookName = keyof typeof Hook | keyof typeof NETDEV_HOOKS;
+export type PriorityName = keyof typeof Priority | keyof typeof BRIDGE_PRIORITIES;
+
+type Numbers<Name extends string> = Readonly<Partial<Record<Name, number>>>;
+
+export function hooksOf(family: Family): Numbers<HookName> {
+  return family === "arp" ? ARP_HOOKS : family === "netdev" ? NETDEV_HOOKS : Hook;
+}
+
+export function prioritiesOf(family: Family): Numbers<PriorityName> {
+  if (family === "bridge") return BRIDGE_PRIORITIES;
+  return family === "arp" || family === "netdev" ? { filter: Priority.filter } : Priority;
+}
+
+type Kind = Extract<Statement, { match: string }>["match"] | Extract<Statement, { action: string }>["action"];
+
+const CONNECTIONS: readonly Kind[] = [
+  "ct-state",
+  "ct-direction",
+  "ct-status",
+  "ct-mark",
+  "set-ct-mark",
+  "connections-over",
+  "dnat",
+  "dnat-map",
+  "snat",
+  "masquerade",
+];
+const INTERNET: readonly Kind[] = ["address", "port", "protocol", "icmp", "tcp-flags", "address-type", "reverse-path"];
+const CONNECTION_FIELDS: readonly string[] = ["ct-saddr", "ct-daddr"];
+const INTERNET_FIELDS: readonly string[] = ["saddr", "daddr", "l4proto", "sport", "dport"];
+
+/** Statements and fields of look-ups that never match in a family: the kernel parses no IP header of ARP, and tracks nothing at a device. */
+const NEVER: Partial<Record<Family, { readonly kinds: ReadonlySet<Kind>; readonly fields: ReadonlySet<string> }>> = {
+  arp: {
+    kinds: new Set([...CONNECTIONS, ...INTERNET]),
+    fields: new Set([...CONNECTION_FIELDS, ...INTERNET_FIELDS]),
+  },
+  netdev: { kinds: new Set(CONNECTIONS), fields: new Set(CONNECTION_FIELDS) },
+};
+
+/** The part of a statement that no packet in a table of the family matches: "port", "key saddr". Undefined if all may. */
+export function neverMatches(family: Family, statement: Statement): string | undefined {
+  const never = NEVER[family];
+  if (never === undefined) return undefined;
+  const kind = "match" in statement ? statement.match : statement.action;
+  if (never.kinds.has(kind)) return kind;
+  if (kind === "address" && "ct" in statement && statement.ct !== undefined) {
+    return family === "netdev" ? `ct ${statement.ct}` : undefined;
+  }
+  if (!("key" in statement)) return undefined;
+  const names = statement.key.flatMap((field): readonly string[] =>
+    typeof field === "string" ? [field] : field.field === "jhash" ? field.of : [],
+  );
+  const field = names.find((one) => never.fields.has(one));
+  return field === undefined ? undefined : `key ${field}`;
+}

@@ -1,0 +1,274 @@
+/**
+ * What plain JavaScript hands over is checked: each statement, specification and option with every field wrong in turn. The samples are typed
+ * with all fields of every kind, so that a kind or field that is new does not compile here before it has one.
+ */
+import { describe, expect, test } from "vitest";
+import {
+  type Action,
+  type BaseChain,
+  type ChainSpec,
+  FieldError,
+  type Insertion,
+  type Kernel,
+  type KernelOptions,
+  type Match,
+  openKernel,
+  printRule,
+  type SetSpec,
+  type Statement,
+  Table,
+  type TableOptions,
+  TableWatch,
+} from "nft-proxier/table";
+
+type MatchSamples = { readonly [K in Match["match"]]: Required<Extract<Match, { match: K }>> };
+type ActionSamples = { readonly [K in Action["action"]]: Required<Extract<Statement, { action: K }>> };
+
+const key = ["saddr", { field: "numgen", mode: "inc", modulus: 4, offset: 1 }] as const;
+const hashed = [{ field: "jhash", of: ["saddr"], modulus: 4, seed: 1, offset: 1 }] as const;
+
+const MATCHES: MatchSamples = {
+  address: {
+    match: "address",
+    direction: "source",
+    nets: ["192.0.2.0/24", "198.51.100.1"],
+    negate: true,
+    ct: "original",
+  },
+  port: { match: "port", direction: "destination", ports: [80, [90, 99]], negate: true },
+  protocol: { match: "protocol", protocol: "tcp", negate: true },
+  "in-set": { match: "in-set", key: [...key], set: "s", negate: true },
+  "address-type": { match: "address-type", direction: "source", type: "local", negate: true, limit: "in" },
+  icmp: { match: "icmp", version: 4, type: 8, code: 0, negate: true },
+  "tcp-flags": { match: "tcp-flags", among: ["syn", "ack"], set: ["syn"] },
+  "ct-state": { match: "ct-state", states: ["new"], negate: true },
+  "ct-direction": { match: "ct-direction", direction: "reply" },
+  "ct-status": { match: "ct-status", status: "dnat", negate: true },
+  "ct-mark": { match: "ct-mark", mask: 0xff, value: 1, negate: true },
+  mark: { match: "mark", mask: 0xff, value: 1, negate: true },
+  priority: { match: "priority", mask: 0xff, value: 1, negate: true },
+  interface: { match: "interface", direction: "in", name: "eth0", negate: true },
+  "reverse-path": { match: "reverse-path", passed: true },
+};
+
+const ACTIONS: ActionSamples = {
+  counter: { action: "counter" },
+  log: { action: "log", prefix: "p", level: 4, group: 1 },
+  limit: { action: "limit", rate: 5, per: "second", burst: 5 },
+  "set-mark": { action: "set-mark", mask: 0xff, value: 1 },
+  "xor-mark": { action: "xor-mark", value: 1 },
+  "set-ct-mark": { action: "set-ct-mark", mask: 0xff, value: 1 },
+  "set-priority": { action: "set-priority", value: 1 },
+  "priority-map": { action: "priority-map", key: [...key], map: "m" },
+  notrack: { action: "notrack" },
+  "set-address": { action: "set-address", direction: "source", to: { ct: "reply", direction: "source" } },
+  verdict: { action: "verdict", verdict: "goto web" },
+  vmap: { action: "vmap", key: [...hashed], map: "m" },
+  dnat: { action: "dnat", address: "192.0.2.1", port: 80 },
+  "dnat-map": { action: "dnat-map", key: [...key], map: "m", data: "address" },
+  snat: { action: "snat", address: "192.0.2.1", port: 80, fullyRandom: true },
+  masquerade: { action: "masquerade", ports: [1024, 2048], random: true, fullyRandom: true },
+  reject: { action: "reject", with: "tcp-reset" },
+  update: { action: "update", set: "s", key: [...key], timeoutMs: 1000, data: { address: "192.0.2.1", port: 80 } },
+  "connections-over": { action: "connections-over", set: "s", key: [...key], count: 4 },
+  "rate-over": { action: "rate-over", set: "s", key: [...key], timeoutMs: 1000, rate: 1, per: "second", burst: 5 },
+};
+
+const BASE: Required<BaseChain> = {
+  type: "filter",
+  hook: "input",
+  priority: "filter",
+  policy: "drop",
+  devices: ["eth0"],
+};
+const CHAIN: Required<ChainSpec> = {
+  chain: "c",
+  base: BASE,
+  rules: [{ statements: [{ action: "counter" }], comment: "a rule" }],
+  comment: "a chain",
+};
+const SET: Required<SetSpec> = {
+  set: "s",
+  key: ["ipv4_addr", "inet_service"],
+  data: ["ipv4_addr"],
+  interval: false,
+  dynamic: false,
+  timeoutMs: 1000,
+  size: 100,
+  counters: { carries: () => true, missed: () => undefined, gone: () => undefined },
+  comment: "a set",
+};
+const INSERTION: Insertion = {
+  family: "ip",
+  table: "t",
+  chain: "c",
+  mode: "insert",
+  rules: [{ statements: [{ action: "counter" }], comment: "a rule" }],
+};
+const TABLE: Required<TableOptions> = { family: "ip", name: "mine", comment: "a table", own: false, ownerMark: "me" };
+const KERNEL: Required<KernelOptions> = {
+  netns: "/proc/self/ns/net",
+  programName: "me",
+  sendBufferBytes: 65_536,
+  receiveBufferBytes: 65_536,
+};
+
+/** Wrong for a field with such a value, unless the field takes other types too. */
+function wrongValues(sample: unknown): unknown[] {
+  if (typeof sample === "string") return [7, true, null, {}, [], "", `${sample} "`];
+  if (typeof sample === "number") return [String(sample), true, null, {}, [], Number.NaN, 1.5, -1, 2 ** 60];
+  if (typeof sample === "boolean") return [String(sample), 1, null, {}, []];
+  if (typeof sample === "function") return ["f", 1, true, null, {}];
+  return ["x", 7, true, null, Array.isArray(sample) ? {} : []];
+}
+
+/** Values above that these fields do take. */
+const RIGHT: Readonly<Record<string, readonly unknown[]>> = {
+  protocol: [7],
+  priority: [7],
+  ports: [7],
+  comment: [""],
+  prefix: [""],
+  netns: ['/proc/self/ns/net "'],
+  programName: ['me "'],
+  ownerMark: ['me "'],
+  devices: ['eth0 "'],
+};
+
+type Changed = readonly [title: string, value: unknown];
+
+/** The sample with one thing wrong, in every place of it. */
+function* spoilt(sample: unknown, name = "", isTop = true): Generator<Changed> {
+  if (!isTop) {
+    for (const wrong of wrongValues(sample)) {
+      if (!(RIGHT[name] ?? []).includes(wrong)) yield [`is ${JSON.stringify(wrong) ?? "a function"}`, wrong];
+    }
+  }
+  if (typeof sample !== "object" || sample === null) return;
+  if (Array.isArray(sample)) {
+    for (const [index, item] of sample.entries())
+      for (const [title, value] of spoilt(item, name, false)) yield [`[${index}] ${title}`, sample.with(index, value)];
+    return;
+  }
+  for (const [field, value] of Object.entries(sample)) {
+    const { [field]: _, ...rest } = sample as Record<string, unknown>;
+    yield [`has ${field} misspelt`, { ...rest, [`${field}x`]: value }];
+    yield [`has ${field}x besides`, { ...sample, [`${field}x`]: value }];
+    for (const [title, changed] of spoilt(value, field, false))
+      yield [`${field} ${title}`, { ...sample, [field]: changed }];
+  }
+}
+
+function declared(): Table {
+  // Nothing here reaches a kernel: the table is declared and printed.
+  return new Table({ portId: 0 } as Kernel, { family: "ip", name: "mine" });
+}
+
+function refusal(action: () => unknown): unknown {
+  try {
+    action();
+    return "taken";
+  } catch (error) {
+    return error;
+  }
+}
+
+/** Tries everything wrong; returns how much was tried. */
+function expectRefusals(sample: unknown, use: (given: never) => unknown): number {
+  let tried = 0;
+  for (const [title, given] of spoilt(sample)) {
+    const error = refusal(() => use(given as never));
+    expect(error, `${title}: ${String(error)}`).toBeInstanceOf(FieldError);
+    tried++;
+  }
+  return tried;
+}
+
+describe("a statement with anything wrong is refused, and changes nothing:", () => {
+  test.each(Object.entries({ ...MATCHES, ...ACTIONS }))("%s", (_, sample) => {
+    const table = declared();
+    const before = table.render();
+    const chain = (given: Statement): void => table.chain({ chain: "c", rules: [{ statements: [given] }] });
+    // "counter" has its tag alone.
+    expect(expectRefusals(sample, chain)).toBeGreaterThanOrEqual(8);
+    expect(expectRefusals(sample, (given: Statement) => printRule([given], { family: "ip" }))).toBeGreaterThan(0);
+    expect(table.render()).toBe(before);
+  });
+});
+
+describe("anything wrong is refused in", () => {
+  test("a chain", () => {
+    const table = declared();
+    expectRefusals(CHAIN, (given: ChainSpec) => table.chain(given));
+    expect(table.render()).toBe(declared().render());
+  });
+
+  test("a set", () => {
+    const table = declared();
+    expectRefusals(SET, (given: SetSpec) => table.set(given));
+    expect(table.render()).toBe(declared().render());
+  });
+
+  test("an insertion, and options", async () => {
+    const kernel = { portId: 0 } as Kernel;
+    const table = new Table(kernel, TABLE);
+    expectRefusals(INSERTION, (given: Insertion) => table.insertions(given));
+    expectRefusals(TABLE, (given: TableOptions) => new Table(kernel, given));
+    expectRefusals({ family: "ip", sets: [SET] }, (given: { family: "ip" }) =>
+      printRule([{ action: "counter" }], given),
+    );
+    const handlers = { changed: () => undefined, lost: () => undefined, failed: () => undefined };
+    expectRefusals(handlers, (given: typeof handlers) => new TableWatch(kernel, [table], given));
+    const waits = { firstWaitMs: 1, longestWaitMs: 2 };
+    expectRefusals(waits, (given: typeof waits) => new TableWatch(kernel, [table], handlers, given));
+    for (const [title, given] of spoilt(KERNEL))
+      await expect(openKernel(given as KernelOptions), title).rejects.toBeInstanceOf(FieldError);
+  });
+});
+
+/** What a user of plain JavaScript wrote, and what is said of it. */
+const TYPOS: readonly (readonly [given: object, message: string])[] = [
+  [
+    { match: "port", direction: "src", ports: [53] },
+    'chain c, rule 0, statement 0, direction: expected one of source, destination, found "src"',
+  ],
+  [
+    { match: "ct-state", states: ["establish"] },
+    'states[0]: expected one of invalid, established, related, new, untracked, found "establish"; did you mean "established"?',
+  ],
+  [
+    { match: "port", direction: "destination", ports: [22], negated: true },
+    'statement 0, negated: expected no such key; the keys are match, direction, ports, negate, found true; did you mean "negate"?',
+  ],
+  [
+    { match: "tcp-flags", among: ["SYN"], set: ["SYN"] },
+    'among[0]: expected one of fin, syn, rst, psh, ack, urg, ecn, cwr, found "SYN"; did you mean "syn"?',
+  ],
+  [{ match: "in-set", key: ["saddr"], set: "s", negate: "no" }, 'negate: expected true or false, found "no"'],
+  [{ match: "address-type", direction: "destination", type: "Local" }, 'did you mean "local"?'],
+  [{ action: "masquerade", random: "yes", ports: [1024, 2048] }, 'random: expected true or false, found "yes"'],
+  [
+    { match: "protocol", protocol: "upd" },
+    'protocol: expected a protocol ("tcp", or a number from 0 to 255), found "upd"; did you mean "udp"?',
+  ],
+  [{ match: "icmp", version: "4", type: 8 }, 'version: expected 4 or 6, found "4"'],
+  [
+    { mach: "port" },
+    'chain c, rule 0, statement 0: expected a statement, with "match" or "action", found {"mach":"port"}',
+  ],
+];
+
+test.each(TYPOS)("%j names the field, what was expected, and the nearest name", (given, message) => {
+  const error = refusal(() => declared().chain({ chain: "c", rules: [{ statements: [given as Statement] }] }));
+  expect((error as FieldError).message).toContain(message);
+});
+
+test("options and specifications name what was meant", () => {
+  const table = declared();
+  const base = { type: "filter", hook: "input", priority: 0, policty: "drop" } as const;
+  const nearest = (action: () => unknown): unknown => (refusal(action) as FieldError).nearest;
+  expect(nearest(() => table.chain({ chain: "c", base, rules: [] }))).toBe("policy");
+  expect(nearest(() => table.set({ set: "s", key: ["ipv4_addr"], timeout: 5000 } as SetSpec))).toBe("timeoutMs");
+  expect(nearest(() => new Table({} as Kernel, { family: "ip", name: "t", owner: true } as TableOptions))).toBe("own");
+  expect(nearest(() => table.set({ set: "s", key: ["ip4_addr"] } as unknown as SetSpec))).toBe("ipv4_addr");
+});

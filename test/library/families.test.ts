@@ -1,0 +1,147 @@
+/** Tables of the families netdev, bridge and arp: what their rules match of real packets, what is refused, and the text that nft reads. */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { FieldError, type Kernel, openKernel, printRule, type Statement, Table } from "nft-proxier/table";
+import { Namespace } from "../lab/namespace.ts";
+
+let host: Namespace;
+let left: Namespace;
+let right: Namespace;
+let kernel: Kernel;
+
+/** Two machines with a bridge between them. */
+beforeAll(async () => {
+  [host, left, right] = await Promise.all(["host", "left", "right"].map((name) => Namespace.create(name)));
+  await host.ip([
+    "link add br0 type bridge mcast_snooping 0",
+    "link set br0 up",
+    ...["left", "right"].flatMap((name) => [
+      `link add ${name} type veth peer name eth0 netns ${name}`,
+      `link set ${name} master br0 up`,
+    ]),
+  ]);
+  await left.ip(["address add 192.0.2.1/24 dev eth0", "address add 2001:db8::1/64 dev eth0 nodad", "link set eth0 up"]);
+  await right.ip([
+    "address add 192.0.2.2/24 dev eth0",
+    "address add 2001:db8::2/64 dev eth0 nodad",
+    "link set eth0 up",
+  ]);
+  kernel = await openKernel({ netns: `/run/netns/${host.name}` });
+});
+afterAll(async () => {
+  await kernel.close();
+  await Promise.all([host, left, right].map((namespace) => namespace.destroy()));
+});
+
+/** What rules count, each its own statements, of two packets of IPv4 and two of IPv6 to UDP port 9. */
+async function counted(table: Table, chain: string): Promise<number[]> {
+  const rules = await kernel.rules(table.ref, chain);
+  return rules.map(({ exprs }) => Number(exprs.find((expr) => expr.type === "counter")?.packets));
+}
+
+async function send(): Promise<void> {
+  const script = `const dgram = require("dgram");
+    const send = (type, to) => new Promise((done) => { const s = dgram.createSocket(type); s.send("x", 9, to, () => s.send("x", 9, to, () => s.close(done))); });
+    send("udp4", "192.0.2.2").then(() => send("udp6", "2001:db8::2"));`;
+  await left.mustRun([process.execPath, "-e", script]);
+}
+
+const UDP: Statement = { match: "protocol", protocol: "udp" };
+/** Each counts what it matches: of four packets, two of IPv4. */
+const RULES: readonly (readonly [statements: readonly Statement[], packets: number])[] = [
+  [[{ match: "address", direction: "source", nets: ["192.0.2.0/24"] }, UDP], 2],
+  [[{ match: "address", direction: "source", nets: ["192.0.2.1", "192.0.2.7"] }, UDP], 2],
+  [[{ match: "address", direction: "source", nets: ["192.0.2.7"], negate: true }, UDP], 2],
+  [[{ match: "address", direction: "destination", nets: ["2001:db8::/64"] }, UDP], 2],
+  [[UDP, { match: "port", direction: "destination", ports: [9] }], 4],
+  [[UDP, { match: "in-set", key: ["saddr", "dport"], set: "four" }], 2],
+  [[UDP, { match: "in-set", key: ["daddr"], set: "six" }], 2],
+];
+
+describe.each([
+  ["netdev", { type: "filter", hook: "ingress", priority: "filter", devices: ["left"] }],
+  ["bridge", { type: "filter", hook: "forward", priority: "filter" }],
+] as const)("in a table of family %s", (family, base) => {
+  test("rules match packets by address, protocol and port, and nft reads the text", async () => {
+    const table = new Table(kernel, { family, name: "family" });
+    table.set({ set: "four", key: ["ipv4_addr", "inet_service"] }).put(["192.0.2.1", 9]);
+    table.set({ set: "six", key: ["ipv6_addr"] }).put("2001:db8::2");
+    const rules = RULES.map(([statements]) => ({ statements: [...statements, { action: "counter" } as const] }));
+    table.chain({ chain: "a", base, rules });
+    await table.apply();
+    await send();
+    await expect.poll(() => counted(table, "a")).toEqual(RULES.map(([, packets]) => packets));
+    expect(await host.mustRun(["nft", "-c", "-f", "-"], { input: table.render() })).toBe("");
+    // A restart finds the same.
+    table.invalidate("a restart");
+    expect((await table.apply()).transactions).toBe(0);
+    await table.destroy();
+  });
+});
+
+test("a priority has the number that nft gives it in the family", () => {
+  const of = (family: "bridge" | "ip"): string => {
+    const table = new Table(kernel, { family, name: "family" });
+    table.chain({ chain: "a", base: { type: "filter", hook: "input", priority: "filter" }, rules: [] });
+    return /hook .*;/.exec(table.render())?.[0] ?? "";
+  };
+  expect([of("bridge"), of("ip")]).toEqual([
+    "hook input priority -200; policy accept;",
+    "hook input priority 0; policy accept;",
+  ]);
+});
+
+describe("in a table of family arp", () => {
+  test("rules count packets that come in", async () => {
+    const arp = await openKernel({ netns: `/run/netns/${right.name}` });
+    const table = new Table(arp, { family: "arp", name: "family" });
+    const interfaces = table.set({ set: "interfaces", key: ["ifname"] });
+    interfaces.put("eth0");
+    table.chain({
+      chain: "a",
+      base: { type: "filter", hook: "input", priority: "filter" },
+      rules: [{ statements: [{ match: "in-set", key: ["iifname"], set: "interfaces" }, { action: "counter" }] }],
+    });
+    await table.apply();
+    await left.ip(["neigh flush all"]);
+    await send();
+    await expect
+      .poll(async () => {
+        const [{ exprs }] = await arp.rules(table.ref, "a");
+        return Number(exprs.find((expr) => expr.type === "counter")?.packets);
+      })
+      .toBeGreaterThan(0);
+    expect(await right.mustRun(["nft", "-c", "-f", "-"], { input: table.render() })).toBe("");
+    await table.destroy();
+    await arp.close();
+  });
+
+  test.each([
+    { match: "address", direction: "source", nets: ["192.0.2.0/24"] },
+    { match: "port", direction: "destination", ports: [80] },
+    { match: "protocol", protocol: "tcp" },
+    { match: "icmp", version: 4, type: 8 },
+    { match: "in-set", key: ["saddr"], set: "s" },
+    { match: "ct-state", states: ["new"] },
+  ] as const satisfies Statement[])("$match is refused: no packet matches it", (statement) => {
+    expect(() => printRule([statement], { family: "arp" })).toThrow(FieldError);
+  });
+});
+
+test("hooks of other families are refused by name and number", () => {
+  const chain = (family: "arp" | "netdev" | "ip", hook: string | number): unknown => {
+    const base = { type: "filter", hook: hook as "input", priority: "filter" } as const;
+    try {
+      return new Table(kernel, { family, name: "family" }).chain({ chain: "a", base, rules: [] });
+    } catch (error) {
+      return error;
+    }
+  };
+  for (const [family, hook] of [
+    ["netdev", "input"],
+    ["arp", "forward"],
+    ["arp", 2],
+    ["ip", "ingress"],
+    ["ip", 5],
+  ] as const)
+    expect(chain(family, hook), `${family} ${hook}`).toBeInstanceOf(FieldError);
+});
