@@ -25,7 +25,7 @@ export async function traceCommand(words: readonly string[], options: TraceOptio
     throw new RequestError(`${broad} may be all of this node's traffic, ${share}: --force does it`);
   }
   const names = await TraceNames.load(options.socket, request);
-  if (!names.known) note("no daemon answers: services and endpoints are told by their addresses alone");
+  if (!names.known) note("no daemon answers, or it has written no rules yet: services and endpoints have no names");
   const filter = filterOf(request, names.requested, options.allPackets === true);
   const kernel = await openKernel();
   try {

@@ -3,11 +3,12 @@
  * with the packet from there on, the kernel tells (NFNLGRP_NFTRACE). Pure.
  */
 import type { Transport } from "../explain/packet.js";
-import { CmpOp, Hook, MetaKey, PayloadBase, TableFlag, TcpFlag, VERDICT_REGISTER } from "../kernel/constants.js";
+import { CmpOp, CtKey, Hook, MetaKey, PayloadBase, TableFlag, TcpFlag, VERDICT_REGISTER } from "../kernel/constants.js";
 import type { Expr, Op, TableRef } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import type { Match, Rule, Statement } from "../table/index.js";
 import { lowerRule } from "../table/rules/statements.js";
+import { CT_DIRECTION, portBytes } from "../table/rules/fields.js";
 
 export interface TraceTarget {
   readonly family: IpFamily;
@@ -35,6 +36,8 @@ export const PACKETS_PER_SECOND = 50;
 export const TraceChain = {
   /** Not "mark": nft could not read a file with a chain of that name. */
   traced: "traced",
+  /** Marks replies that refuse a connection. */
+  refusals: "refusals",
   preroutingFirst: "prerouting-first",
   preroutingTracked: "prerouting-tracked",
   outputFirst: "output-first",
@@ -67,16 +70,18 @@ export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
     ops.push({ op: "add", kind: "chain", ...ref, chain: name, ...base });
   };
   chain(TraceChain.traced);
+  chain(TraceChain.refusals);
   chain(TraceChain.preroutingFirst, Hook.prerouting, FIRST);
   chain(TraceChain.outputFirst, Hook.output, FIRST);
-  if (!filter.allPackets) {
-    chain(TraceChain.preroutingTracked, Hook.prerouting, TRACKED);
-    chain(TraceChain.outputTracked, Hook.output, TRACKED);
-  }
+  chain(TraceChain.preroutingTracked, Hook.prerouting, TRACKED);
+  chain(TraceChain.outputTracked, Hook.output, TRACKED);
   chain(TraceChain.inputLast, Hook.input, LAST);
   chain(TraceChain.postroutingLast, Hook.postrouting, LAST);
   rules.mark();
-  for (const target of filter.targets) rules.of(target, filter);
+  for (const target of filter.targets) {
+    rules.of(target, filter);
+    rules.refusalsOf(target, filter);
+  }
   return [...ops, ...rules.ops];
 }
 
@@ -95,6 +100,18 @@ function matchesOf(target: TraceTarget, protocol: Transport, source: string | un
   ];
 }
 
+/** Type of an ICMP message "destination unreachable": RFC 792, RFC 4443. */
+const UNREACHABLE = { ip: { version: 4, type: 3 }, ip6: { version: 6, type: 1 } } as const;
+
+/** What tells a reply that refuses, in each way that there is for one of these protocols. */
+function refusing({ family, protocols }: TraceTarget): Statement[][] {
+  const reset: Match = { match: "tcp-flags", among: ["rst"], set: ["rst"] };
+  return [
+    ...(protocols.includes("tcp") ? [[{ match: "protocol", protocol: "tcp" } as const, reset]] : []),
+    [{ match: "icmp", ...UNREACHABLE[family] } as const],
+  ];
+}
+
 /** Begins a connection, or everything else does. Undefined: the protocol's packets do not tell. */
 function opening(protocol: Transport, negate: boolean): Expr[] | undefined {
   const op = negate ? CmpOp.neq : CmpOp.eq;
@@ -108,6 +125,9 @@ function opening(protocol: Transport, negate: boolean): Expr[] | undefined {
   return undefined;
 }
 
+const FIRST_CHAINS = [TraceChain.preroutingFirst, TraceChain.outputFirst];
+const TRACKED_CHAINS = [TraceChain.preroutingTracked, TraceChain.outputTracked];
+
 class Rules {
   readonly ops: Op[] = [];
   readonly #ref: TableRef;
@@ -117,13 +137,18 @@ class Rules {
     this.#ref = ref;
   }
 
-  /** One limit for all rules; what it holds back is counted. */
+  /** One limit for all packets, counted before it, and one for all refusals. */
   mark(): void {
     const { exprs } = lowerRule({ statements: [{ action: "counter" }] }, { family: "inet" });
     this.#rule(TraceChain.traced, exprs);
+    this.#markIn(TraceChain.traced);
+    this.#markIn(TraceChain.refusals);
+  }
+
+  #markIn(chain: string): void {
     const burst = PACKETS_PER_SECOND;
     const limit: Rule = { statements: [{ action: "limit", rate: PACKETS_PER_SECOND, per: "second", burst }] };
-    this.#rule(TraceChain.traced, [
+    this.#rule(chain, [
       ...lowerRule(limit, { family: "inet" }).exprs,
       { type: "immediate", dreg: 1, data: Uint8Array.of(1) },
       { type: "meta", key: MetaKey.nftrace, sreg: 1 },
@@ -134,17 +159,42 @@ class Rules {
     for (const protocol of target.protocols) {
       const matches = matchesOf(target, protocol, source);
       const first = allPackets ? [] : opening(protocol, false);
-      if (first !== undefined) this.#both(TraceChain.preroutingFirst, TraceChain.outputFirst, matches, first);
+      if (first !== undefined) this.#both(FIRST_CHAINS, TraceChain.traced, matches, first);
       if (allPackets) continue;
       // What no connection tracking has seen yet, and what it cannot place.
       const tracked: Statement[] = [...matches, { match: "ct-state", states: ["new", "invalid", "untracked"] }];
       const rest = opening(protocol, true) ?? [];
-      this.#both(TraceChain.preroutingTracked, TraceChain.outputTracked, tracked, rest);
+      this.#both(TRACKED_CHAINS, TraceChain.traced, tracked, rest);
     }
   }
 
-  #both(prerouting: string, output: string, matches: readonly Statement[], more: readonly Expr[]): void {
-    for (const chain of [prerouting, output]) {
+  /**
+   * Replies of connections to the target that refuse them. A node port is matched by its number alone: the limit holds for what that
+   * takes too many, and no packet is printed for them.
+   */
+  refusalsOf(target: TraceTarget, { source }: TraceFilter): void {
+    const { destinations, ports } = target;
+    const original = (direction: "source" | "destination", nets: readonly string[]): Match[] =>
+      nets.length === 0 ? [] : [{ match: "address", direction, nets, ct: "original" }];
+    const port = { type: "ct", key: CtKey.protoDst, direction: CT_DIRECTION.original, dreg: 1 } as const;
+    const kinds = refusing(target);
+    for (const number of ports.length === 0 ? [undefined] : ports) {
+      const more: Expr[] =
+        number === undefined ? [] : [port, { type: "cmp", sreg: 1, op: CmpOp.eq, data: portBytes(number) }];
+      for (const kind of kinds) {
+        const matches: Statement[] = [
+          ...kind,
+          { match: "ct-direction", direction: "reply" },
+          ...original("destination", typeof destinations === "string" ? [] : destinations),
+          ...original("source", source === undefined ? [] : [source]),
+        ];
+        this.#both(TRACKED_CHAINS, TraceChain.refusals, matches, more);
+      }
+    }
+  }
+
+  #both(chains: readonly string[], to: string, matches: readonly Statement[], more: readonly Expr[]): void {
+    for (const chain of chains) {
       const { exprs, anonymous } = lowerRule({ statements: matches }, { family: "inet" });
       const before = this.#sets;
       for (const { info, elements } of anonymous) {
@@ -158,7 +208,7 @@ class Rules {
       const goto: Expr = {
         type: "immediate",
         dreg: VERDICT_REGISTER,
-        data: { verdict: "goto", chain: TraceChain.traced },
+        data: { verdict: "goto", chain: to },
       };
       this.#rule(chain, [...renumbered, ...more, goto]);
     }

@@ -12,6 +12,8 @@ import { readHeaders, sameTuple, type TraceHeaders } from "./headers.js";
 export type TraceEnd = "accepted" | "delivered" | "dropped" | "queued" | "vanished" | "unknown";
 
 export interface FoldedPacket {
+  /** Counts packets from 0, in the order in which they were first seen. */
+  readonly number: number;
   /** When it was first seen. */
   readonly at: number;
   /** As it came in, and as it was last seen. */
@@ -46,7 +48,10 @@ export interface FoldOptions {
   readonly table: TableRef;
   /** Index of the loopback interface. */
   readonly loopback: number | undefined;
+  /** Called once for each packet, when its fate is known: not in the order of their numbers. */
   onPacket(packet: FoldedPacket): void;
+  /** A reply that refuses a connection was seen. */
+  onRefusal(event: TraceEvent): void;
 }
 
 /** Nothing of a packet for so long, and it comes no more: hooks follow each other within microseconds. */
@@ -60,6 +65,7 @@ export class TraceFold {
   readonly #options: FoldOptions;
   readonly #open = new Map<number, OpenPacket>();
   #lostAt = -Infinity;
+  #numbered = 0;
 
   constructor(options: FoldOptions) {
     this.#options = options;
@@ -71,6 +77,7 @@ export class TraceFold {
   }
 
   add(event: TraceEvent, now: number): void {
+    if (event.chain === TraceChain.refusals && this.#isOwn(event)) return this.#options.onRefusal(event);
     const packet = this.#packetOf(event, now);
     if (packet === undefined) return;
     packet.seenAt = now;
@@ -127,6 +134,7 @@ export class TraceFold {
     // The kernel uses ids again.
     if (known !== undefined) this.#end(event.id, known.looping ? "accepted" : "unknown");
     const packet: OpenPacket = {
+      number: this.#numbered++,
       at: now,
       original: headers,
       last: headers,
@@ -173,7 +181,7 @@ export class TraceFold {
     const packet = this.#open.get(id);
     if (packet === undefined) return;
     this.#open.delete(id);
-    const { at, original, last, iif, oif, event, base, ctId, events } = packet;
-    this.#options.onPacket({ at, original, last, iif, oif, end, event, base, ctId, events });
+    const { number, at, original, last, iif, oif, event, base, ctId, events } = packet;
+    this.#options.onPacket({ number, at, original, last, iif, oif, end, event, base, ctId, events });
   }
 }

@@ -2,26 +2,31 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../conntrack/table/types.js";
 import { IpProto } from "../base/protocols.js";
-import type { TraceHeaders } from "./headers.js";
+import type { FoldedPacket } from "./fold.js";
+import type { Refusals } from "./refusals.js";
 import type { TracedReply } from "./types.js";
 
-/** When the entry is looked at, ms behind each other: an answer within a node comes at once, one from elsewhere within a second. */
+/** Waits between two lookups of the entry, ms: an answer within a node comes at once, one from elsewhere within a second. */
 const WAITS_MS = [0, 10, 40, 100, 200, 300, 350] as const;
 
 export interface Answer {
-  /** Absent: the wait was cut short, and it may come yet. */
+  /** Absent if the wait was cut short: an answer may still come. */
   readonly reply?: TracedReply;
-  /** As it was last; absent: there was none. */
+  /** With "refused": "TCP reset", "ICMP port unreachable". */
+  readonly refusal?: string;
+  /** The conntrack entry as last seen; absent if there was none. */
   readonly entry?: ConntrackEntry;
 }
 
-/** @param ctId of the packet's entry, where the kernel told: another one with the same tuple is another connection's. */
+/** Waits up to a second for the answer. Only the packet's own conntrack entry counts, if the kernel told its id: another connection may have the same tuple. */
 export async function awaitReply(
   conntrack: Pick<ConntrackTable, "lookup">,
-  { family, protocol, source, sourcePort, destination, destinationPort }: TraceHeaders,
-  ctId: number | undefined,
+  refusals: Pick<Refusals, "of">,
+  packet: Pick<FoldedPacket, "original" | "last" | "ctId">,
   signal: AbortSignal,
 ): Promise<Answer> {
+  const { family, protocol, source, sourcePort, destination, destinationPort } = packet.original;
+  const { ctId } = packet;
   const original = { source, sourcePort, destination, destinationPort, protocol: IpProto[protocol] };
   let last: ConntrackEntry | undefined;
   for (const waitMs of WAITS_MS) {
@@ -29,7 +34,11 @@ export async function awaitReply(
     const entry = await conntrack.lookup(family, original);
     if (entry !== undefined && (ctId === undefined || entry.id === ctId)) last = entry;
     if (last !== undefined && (last.status & CONNTRACK_STATUS.seenReply) !== 0) return { reply: "yes", entry: last };
-    if (signal.aborted) return last === undefined ? {} : { entry: last };
+    // The kernel deletes the entry of a connection whose only answer is a reset.
+    const refusal = refusals.of(packet);
+    const seen = last === undefined ? {} : { entry: last };
+    if (refusal !== undefined) return { reply: "refused", refusal, ...seen };
+    if (signal.aborted) return seen;
   }
   return last === undefined ? { reply: "untracked" } : { reply: "no", entry: last };
 }

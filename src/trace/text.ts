@@ -1,6 +1,7 @@
 /** A packet in two lines. */
 import type { EndpointStatus, ServicePortStatus } from "../control/types.js";
 import { withPort } from "../explain/packet.js";
+import { type DropReason, reasonText } from "./reasons.js";
 import type { TracedBy, TracedPacket } from "./types.js";
 
 /** Who is who, by the daemon. */
@@ -26,7 +27,7 @@ export function packetText(traced: TracedPacket, { service, endpoint }: PacketNa
     parts.push(`→ ${withPort(translated.destination, translated.destinationPort)}${whose}`);
     if (masqueraded) parts.push(`masqueraded as ${withPort(translated.source, translated.sourcePort)}`);
   }
-  parts.push(fateText(traced));
+  parts.push(fateText(traced, service));
   return `${first}\n${" ".repeat(time.length)} ${parts.join(", ")}`;
 }
 
@@ -40,21 +41,23 @@ function cameFrom({ in: input }: TracedPacket): string {
   return input === undefined ? "from this node" : `in by ${input}`;
 }
 
-function fateText({ verdict, out, by, reply }: TracedPacket): string {
+function fateText(traced: TracedPacket, service: ServicePortStatus | undefined): string {
+  const { verdict, out, by } = traced;
   const where = by === undefined ? "" : byText(by);
+  const reason = by?.reason === undefined ? "" : `: ${whyText(by.reason, traced, service)}`;
   switch (verdict) {
     case "accepted":
-      return `out by ${out ?? "?"}${replyText(reply)}`;
+      return `out by ${out ?? "?"}${replyText(traced)}`;
     case "delivered":
-      return `to a socket of this node${replyText(reply)}`;
+      return `to a socket of this node${replyText(traced)}`;
     case "rejected":
-      return `REJECTED by ${where}`;
+      return `REJECTED by ${where}${reason}`;
     case "dropped":
-      return `DROPPED by ${where}`;
+      return `DROPPED by ${where}${reason}`;
     case "queued":
       return `queued to a program by ${where}`;
     case "vanished":
-      return `VANISHED behind ${where}, which accepted it: no route, rp_filter, forwarding off, or rules outside of nf_tables`;
+      return `VANISHED after ${where}, which accepted it: no route, rp_filter, forwarding off, or rules outside of nf_tables`;
     case "unknown":
       return "what became of it is unknown: the kernel dropped messages, or the trace ended";
   }
@@ -65,20 +68,28 @@ function byText({ table, chain, hook, rule }: TracedBy): string {
   return rule === undefined ? `the policy of ${table} ${chain}${at}` : `${table} ${chain}${at} (rule handle ${rule})`;
 }
 
-function replyText(reply: TracedPacket["reply"]): string {
+/** Names the policy's field if the service is known. */
+function whyText(reason: DropReason, { packet }: TracedPacket, service: ServicePortStatus | undefined): string {
+  if (reason !== "traffic-policy-local" || service === undefined) return reasonText(reason);
+  const field = packet.destination === service.clusterIP ? "internalTrafficPolicy" : "externalTrafficPolicy";
+  return `${field} is Local, and this node has no ready endpoint`;
+}
+
+function replyText({ reply, refusal = "" }: TracedPacket): string {
+  if (reply === undefined) return "";
   switch (reply) {
     case "yes":
       return ", answered";
+    case "refused":
+      return `, REFUSED by the other side (${refusal})`;
     case "no":
       return ", NO ANSWER within a second";
     case "untracked":
-      return ", not tracked: no answer can be told";
-    case undefined:
-      return "";
+      return ", reply unknown: the connection is not tracked";
   }
 }
 
-/** Of the day, in the machine's zone. */
+/** Time of day in the machine's time zone. */
 function timeText(at: number): string {
   const date = new Date(at);
   const two = (value: number): string => String(value).padStart(2, "0");

@@ -10,12 +10,14 @@ import type { Monitor, TableRef } from "../kernel/types.js";
 import { TraceChain, type TraceFilter, traceOps, traceTable } from "./filter.js";
 import { type FoldedPacket, TraceFold } from "./fold.js";
 import { sameTuple, type TraceTuple } from "./headers.js";
+import { InOrder } from "./in-order.js";
+import { Refusals } from "./refusals.js";
 import { awaitReply } from "./replies.js";
 import type { TracedPacket, TraceTotals } from "./types.js";
 import { Verdicts } from "./verdicts.js";
 
 export interface TraceHandlers {
-  /** In the order in which their fate was settled. */
+  /** In the order in which the packets were first seen. */
   onPacket(packet: TracedPacket): void;
   /** The kernel dropped messages: packets of this moment may be missing, or told as unknown. */
   onLost(): void;
@@ -43,6 +45,8 @@ export class PacketTrace {
   readonly #telling = new Set<Promise<void>>();
   readonly #names: Map<number, string>;
   readonly #fold: TraceFold;
+  readonly #refusals = new Refusals();
+  readonly #inOrder: InOrder<TracedPacket>;
   #monitor: Monitor | undefined;
   #timer: NodeJS.Timeout | undefined;
   #losses = 0;
@@ -60,7 +64,13 @@ export class PacketTrace {
     this.#verdicts = new Verdicts(kernel);
     this.#names = new Map(names);
     const loopback = [...names].find(([, name]) => name === "lo")?.[0];
-    this.#fold = new TraceFold({ table: this.#table, loopback, onPacket: (packet) => this.#settled(packet) });
+    this.#inOrder = new InOrder((packet) => handlers.onPacket(packet));
+    this.#fold = new TraceFold({
+      table: this.#table,
+      loopback,
+      onPacket: (packet) => this.#settled(packet),
+      onRefusal: (event) => this.#refusals.add(event, Date.now()),
+    });
   }
 
   /**
@@ -122,28 +132,35 @@ export class PacketTrace {
 
   #settled(packet: FoldedPacket): void {
     const telling = this.#tell(packet)
-      .catch((error: unknown) => {
-        // Sockets that were closed while we asked: the caller's end.
-        if (!this.#ended.signal.aborted) this.#handlers.onError(error as Error);
-      })
+      .then(
+        (traced) => this.#inOrder.put(packet.number, traced),
+        (error: unknown) => {
+          this.#inOrder.put(packet.number, undefined);
+          // Sockets that were closed while we asked: the caller's end.
+          if (!this.#ended.signal.aborted) this.#handlers.onError(error as Error);
+        },
+      )
       .finally(() => this.#telling.delete(telling));
     this.#telling.add(telling);
   }
 
-  async #tell(packet: FoldedPacket): Promise<void> {
-    const { at, original, iif, oif, end, ctId } = packet;
+  async #tell(packet: FoldedPacket): Promise<TracedPacket> {
+    const { at, original, iif, oif, end } = packet;
     const { family, protocol, ...addressed } = original;
     const { family: _family, protocol: _protocol, ...last } = packet.last;
     const arrived = end === "accepted" || end === "delivered";
     const judged = await this.#verdicts.of(packet);
-    const answer =
-      arrived || end === "unknown" ? await awaitReply(this.#conntrack, original, ctId, this.#ended.signal) : undefined;
+    const isAnswerable = arrived || end === "unknown";
+    const answer = isAnswerable
+      ? await awaitReply(this.#conntrack, this.#refusals, packet, this.#ended.signal)
+      : undefined;
     const entry = answer?.entry;
     // The kernel's own answer, where the headers that would show it were lost.
     const seen = end === "unknown" && entry !== undefined ? answeredBy(entry.reply) : last;
     const input = await this.#interface(iif);
     const output = end === "accepted" ? await this.#interface(oif) : undefined;
-    this.#handlers.onPacket({
+    const { reply, refusal } = answer ?? {};
+    return {
       at,
       family,
       protocol,
@@ -153,8 +170,9 @@ export class PacketTrace {
       ...(input !== undefined && { in: input }),
       ...(output !== undefined && { out: output }),
       ...judged,
-      ...(arrived && answer?.reply !== undefined && { reply: answer.reply }),
-    });
+      ...(arrived && reply !== undefined && { reply }),
+      ...(arrived && refusal !== undefined && { refusal }),
+    };
   }
 
   /** Interfaces come with pods. */

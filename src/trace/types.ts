@@ -2,6 +2,7 @@
 import type { Transport } from "../explain/packet.js";
 import type { IpFamily } from "../model/types.js";
 import type { TraceTuple } from "./headers.js";
+import type { DropReason } from "./reasons.js";
 
 /**
  * accepted: it left this node; delivered: to a socket of this node; rejected: with an error to the sender; dropped: without a word;
@@ -19,10 +20,15 @@ export interface TracedBy {
   readonly hook: string;
   /** Handle, as `nft -a list chain` shows it; absent: the chain's policy, or its end. */
   readonly rule?: string;
+  /** Why a rule of this program's own dropped or rejected it. */
+  readonly reason?: DropReason;
 }
 
-/** yes: the other side answered (conntrack); no: not while it was waited for; untracked: there is no entry to tell. */
-export type TracedReply = "yes" | "no" | "untracked";
+/**
+ * yes: the other side answered (conntrack); refused: with a TCP reset or an ICMP error; no: not within a second; untracked: there is no
+ * conntrack entry, and no refusal was seen.
+ */
+export type TracedReply = "yes" | "refused" | "no" | "untracked";
 
 export interface TracedPacket {
   /** Unix ms. */
@@ -43,6 +49,8 @@ export interface TracedPacket {
   readonly by?: TracedBy;
   /** With accepted and delivered. */
   readonly reply?: TracedReply;
+  /** With the reply "refused": "TCP reset", "ICMP port unreachable". */
+  readonly refusal?: string;
 }
 
 /** How it went. */

@@ -1,6 +1,7 @@
 /** What ended a packet, in words: the hook, and whether the rule sent an error. Read from the kernel when it is needed. */
 import type { ChainInfo, Expr, Kernel, RuleInfo, TraceEvent } from "../kernel/types.js";
 import type { FoldedPacket } from "./fold.js";
+import { reasonOf } from "./reasons.js";
 import type { TracedBy, TracedVerdict } from "./types.js";
 
 const HOOKS = ["prerouting", "input", "forward", "output", "postrouting"] as const;
@@ -15,13 +16,16 @@ export class Verdicts {
 
   async of({ end, event, base }: FoldedPacket): Promise<{ verdict: TracedVerdict; by?: TracedBy }> {
     if (end === "accepted" || end === "delivered") return { verdict: end };
+    const exprs = end === "dropped" ? await this.#exprs(event) : undefined;
+    const reason = end === "dropped" ? reasonOf(event, exprs) : undefined;
     const by = {
       table: `${event.family} ${event.table}`,
       chain: event.chain,
       hook: await this.#hook(base),
       ...(event.rule !== undefined && { rule: String(event.rule) }),
+      ...(reason !== undefined && { reason }),
     };
-    return { verdict: end === "dropped" && (await this.#rejects(event)) ? "rejected" : end, by };
+    return { verdict: exprs?.some(isReject) === true ? "rejected" : end, by };
   }
 
   async #hook({ family, table, chain }: TraceEvent): Promise<string> {
@@ -29,10 +33,11 @@ export class Verdicts {
     return HOOKS[found?.base?.hook ?? -1] ?? "";
   }
 
-  async #rejects({ family, table, chain, rule }: TraceEvent): Promise<boolean> {
-    if (rule === undefined) return false;
+  /** Returns undefined if no rule decided, or if the rule is gone. */
+  async #exprs({ family, table, chain, rule }: TraceEvent): Promise<readonly Expr[] | undefined> {
+    if (rule === undefined) return undefined;
     const rules = await this.#kernel.rules({ family, table }, chain).catch((): RuleInfo[] => []);
-    return rules.find(({ handle }) => handle === rule)?.exprs.some(isReject) ?? false;
+    return rules.find(({ handle }) => handle === rule)?.exprs;
   }
 }
 

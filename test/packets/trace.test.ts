@@ -15,10 +15,13 @@ import { flows, send, Tracing } from "./support/tracing.ts";
 import {
   clusterIP,
   externalIP,
+  clusterAddress,
   loadBalancer,
   nodePort,
+  serviceObject,
   serviceObjects,
   type ServiceSpec,
+  sliceObject,
   type Target,
   target,
   TRANSPORTS,
@@ -39,7 +42,13 @@ const sticky: ServiceSpec = {
 };
 /** Its endpoint is what another program's table drops packets to. */
 const blocked: ServiceSpec = { name: "blocked", n: 6, endpoints: ["c"] };
-const SERVICES = [plain, empty, edge, inside, sticky, blocked];
+/** Its slices name a port that no pod listens on. */
+const closed: ServiceSpec = { name: "closed", n: 7, endpoints: ["a", "r1"] };
+/** Only this network may come. */
+const ranged: ServiceSpec = { name: "ranged", n: 8, endpoints: ["a"], ranges: ["192.0.2.0/24", "2001:db8:1::/64"] };
+const away: ServiceSpec = { name: "away", n: 9, endpoints: ["r1"], internal: "Local", external: "Local" };
+const SERVICES = [plain, empty, edge, inside, sticky, blocked, ranged, away];
+const CLOSED_PORT = 9;
 
 let cluster: Cluster;
 let directory: string;
@@ -49,7 +58,14 @@ beforeAll(async () => {
   cluster = await Cluster.create();
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-trace-"));
   socket = join(directory, "daemon.sock");
-  const args = await cluster.write(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
+  const { name, endpoints } = closed;
+  const toClosed = FAMILIES.map((family) =>
+    sliceObject(cluster.lab, { name: `${name}-${family}`, service: name, family, endpoints, port: CLOSED_PORT }),
+  );
+  const args = await cluster.write([
+    ...SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)),
+    ...[serviceObject(closed), ...toClosed],
+  ]);
   daemon = cluster.start(["run", ...args, "--control-socket", socket]);
   daemon.stderr?.resume();
   const { ip, ip6 } = cluster.lab.pod("c").address;
@@ -59,7 +75,7 @@ beforeAll(async () => {
   }`;
   await cluster.node.mustRun(["nft", "-f", "-"], { input: foreign });
   await eventually(async () =>
-    expect((await cluster.command(["status", "--socket", socket])).stdout).toMatch(/IPv6 +in force: 6 services/),
+    expect((await cluster.command(["status", "--socket", socket])).stdout).toMatch(/IPv6 +in force: 9 services/),
   );
 });
 afterAll(async () => {
@@ -164,6 +180,77 @@ function onNewer(): void {
       expect(line.reply).toBeUndefined();
     }
     expect(await tracing.interrupt()).toBe(0);
+  });
+
+  describe("a connection that the other side refuses", () => {
+    test.each([["client"], ["b"], ["node"]])(
+      "from %s: the endpoint resets it, or answers with an ICMP error",
+      async (from) => {
+        const tracing = await trace([`default/${closed.name}`]);
+        for (const flow of flows([from], [clusterIP(closed)], ["tcp", "udp"])) {
+          const { result } = await send(cluster, flow);
+          expect(["refused", "unreachable"]).toContain(result);
+          const line = await eventually(() => {
+            expect(tracing.of(flow), JSON.stringify(flow)).toBeDefined();
+            return tracing.of(flow)!;
+          });
+          const refusal = flow.protocol === "tcp" ? "TCP reset" : "ICMP port unreachable";
+          // An ICMP error names the connection that it is about since Linux 6.16 only.
+          const isKnown = flow.protocol === "tcp" || factsOf(release()).traceConntrack;
+          expect(line).toMatchObject({ verdict: "accepted", ...(isKnown && { reply: "refused", refusal }) });
+        }
+        expect(await tracing.interrupt()).toBe(0);
+      },
+    );
+
+    test("a socket that is not there on this node", async () => {
+      const tracing = await trace([`${PLAN.node.ip}:4399`]);
+      const [flow] = flows(["client"], [target("closed port of the node", PLAN.node, 4399)], ["tcp"]);
+      expect((await send(cluster, flow)).result).toBe("refused");
+      await eventually(() =>
+        expect(tracing.of(flow)).toMatchObject({ verdict: "delivered", reply: "refused", refusal: "TCP reset" }),
+      );
+      await tracing.interrupt();
+    });
+  });
+
+  const unallocated = target("an address of no service", clusterAddress(90), 80);
+  test.each([
+    ["no ready endpoint", "client", clusterIP(empty), "no-ready-endpoint"],
+    ["no such port", "client", clusterIP(plain, 81), "no-such-port"],
+    ["no such service", "client", unallocated, "no-such-service"],
+    ["policy Local, ClusterIP", "a", clusterIP(away), "traffic-policy-local"],
+    ["policy Local, node port", "client", nodePort(away), "traffic-policy-local"],
+    ["policy Local, load balancer", "client", loadBalancer(away), "traffic-policy-local"],
+    ["source range", "client", loadBalancer(ranged), "source-ranges"],
+  ])("the reason of a drop or reject of our own: %s", async (_, from, to, reason) => {
+    for (const family of FAMILIES) {
+      const tracing = await trace([family === "ip" ? `${to.address.ip}:${to.port}` : `[${to.address.ip6}]:${to.port}`]);
+      const flow = flows([from], [to], ["tcp"]).find((each) => each.family === family)!;
+      await send(cluster, flow, 300);
+      const line = await eventually(() => {
+        expect(tracing.of(flow), JSON.stringify({ flow, stderr: tracing.stderr })).toBeDefined();
+        return tracing.of(flow)!;
+      });
+      expect(line.by).toMatchObject({ table: `${family} kube-proxy`, reason });
+      await tracing.interrupt();
+    }
+  });
+
+  test("lines come in the order of their packets, although one waits for an answer", async () => {
+    const tracing = await trace([PLAN.client.ip, "any", "--force"]);
+    // Nothing answers there: its line waits for a second, and so do those of later packets.
+    await cluster.node.ip([
+      "route add 203.0.113.249/32 dev eth1",
+      "neigh replace 203.0.113.249 lladdr 02:00:00:00:00:99 dev eth1",
+    ]);
+    const silent = target("nobody answers", { ip: "203.0.113.249", ip6: "::" }, 80);
+    const sent = flows(["client"], [silent, clusterIP(plain), clusterIP(empty)], ["udp", "tcp"]);
+    for (const flow of sent.filter(({ family }) => family === "ip")) await send(cluster, flow, 50);
+    await eventually(() => expect(tracing.lines.length).toBeGreaterThanOrEqual(6));
+    await tracing.interrupt();
+    const times = tracing.lines.map(({ time }) => time);
+    expect(times).toEqual(times.toSorted());
   });
 
   test("a drop of another table's is told with its chain and rule, and the endpoint that was drawn", async () => {
@@ -346,7 +433,7 @@ function onNewer(): void {
     const { code, stdout } = await done;
     expect(code).toBe(0);
     expect(stdout).toMatch(
-      /^\d\d:\d\d:\d\d\.\d{3} tcp 198\.51\.100\.10:\d+ → 10\.96\.1\.2:80 default\/empty:tcp, in by eth1\n +REJECTED by ip kube-proxy reject-chain at forward \(rule handle \d+\)\n$/,
+      /^\d\d:\d\d:\d\d\.\d{3} tcp 198\.51\.100\.10:\d+ → 10\.96\.1\.2:80 default\/empty:tcp, in by eth1\n +REJECTED by ip kube-proxy reject-chain at forward \(rule handle \d+\): the service has no ready endpoint\n$/,
     );
   });
 

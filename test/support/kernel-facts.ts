@@ -33,6 +33,8 @@ const SINCE = {
   unloadedRegisters: [6, 12],
   /** In a deletion of ranges an end must follow its start (nft_set_rbtree); before, any order will do. */
   endsFollowStarts: [6, 18],
+  /** Trace messages name the packet's conntrack entry. */
+  traceConntrack: [6, 16],
   /** What random batches come to: the fake is a model of this one. */
   asTheFake: [6, 18],
   /** Flags of tables and sets that are not known are EINVAL, by the attribute's policy; before, EOPNOTSUPP. */

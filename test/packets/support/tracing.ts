@@ -12,6 +12,8 @@ import { type Target, TRANSPORTS } from "./objects.ts";
 
 /** A line of `-o json`. */
 export type Line = TracedPacket & {
+  /** RFC 3339. */
+  readonly time: string;
   readonly service?: string;
   readonly endpoint?: { readonly address: string; readonly local: boolean; readonly pod?: string };
 };

@@ -69,10 +69,16 @@ const POD = "10.244.0.5";
 const NODE = "192.0.2.10";
 
 let told: FoldedPacket[];
+let refused: number[];
 let fold: TraceFold;
 beforeEach(() => {
   told = [];
-  fold = new TraceFold({ table: own, loopback: LOOPBACK, onPacket: (packet) => told.push(packet) });
+  refused = [];
+  fold = new TraceFold({
+    ...{ table: own, loopback: LOOPBACK },
+    onPacket: (packet) => told.push(packet),
+    onRefusal: (event) => refused.push(event.id),
+  });
 });
 const add = (...events: readonly TraceEvent[]): void => {
   for (const event of events) fold.add(event, 0);
@@ -104,6 +110,19 @@ test("a packet that leaves: as it came, and as it went", () => {
   );
   expect(ends()).toEqual(["accepted", "accepted"]);
   expect(fold.open).toBe(0);
+});
+
+test("a reply that refuses is no packet of the trace", () => {
+  add({ ...mark(5, POD, CLIENT), chain: TraceChain.refusals }, left(5, VIP, CLIENT));
+  expect([told, refused, fold.open]).toEqual([[], [5], 0]);
+});
+
+test("packets are numbered in the order in which they came, whenever they end", () => {
+  add(mark(1, CLIENT, VIP), mark(2, NODE, VIP), left(2, NODE, POD), left(1, CLIENT, POD));
+  expect(told.map(({ number, original }) => [number, original.source])).toEqual([
+    [1, NODE],
+    [0, CLIENT],
+  ]);
 });
 
 test("one to a socket of the node is delivered", () => {
