@@ -4,6 +4,7 @@ import {
   type ApiStatus,
   type EventList,
   type FamilyStatus,
+  type HealthzStatus,
   nodePortPlaces,
   type StatusProblem,
   type StatusReport,
@@ -76,10 +77,30 @@ export async function statusCommand({ output, events = false, socket }: StatusOp
     lacking,
     async (kernel, away) => (await import("./kernel-view.js")).kernelStatus(kernel, away),
   );
-  const report = "daemon" in answer ? answer.daemon : answer.kernel;
+  const report = "daemon" in answer ? await withKernelEntries(answer.daemon) : answer.kernel;
   if (output === "json") await writeOut(jsonText(report));
-  else await writeOut("daemon" in answer ? statusText(answer.daemon) : kernelStatusText(answer.kernel));
+  else await writeOut(report.kind === "Status" ? statusText(report) : kernelStatusText(report));
   return report.problems.length === 0 ? 0 : 1;
+}
+
+/** Adds what the kernel serves of families that the daemon has not written yet. */
+async function withKernelEntries(report: StatusReport): Promise<StatusReport> {
+  if (report.families.every(({ inForce }) => inForce)) return report;
+  const [{ openKernel }, { kernelServices }] = await Promise.all([
+    import("./open-kernel.js"),
+    import("./kernel-view.js"),
+  ]);
+  const kernel = await openKernel();
+  try {
+    const items = (await kernelServices(kernel))?.items ?? [];
+    const entries = (family: string): number => items.filter((item) => item.family === family).length;
+    const families = report.families.map((each) =>
+      each.inForce ? each : { ...each, kernelEntries: entries(each.family) },
+    );
+    return { ...report, families };
+  } finally {
+    await kernel.close();
+  }
 }
 
 export function jsonText(value: unknown): string {
@@ -114,7 +135,7 @@ export function statusText(report: StatusReport, now = Date.now()): string {
     ["ignored", ignored === 0 ? "nothing" : `${ignored} objects or fields cannot be served`],
     ["last change by others", repair],
     ...notes.map((note) => ["under way", note]),
-    ["health", report.healthy ? "ok" : "changes have waited too long"],
+    ["health", healthText(report.healthz)],
   ];
   return `${[...lines, ...columns(rows)].join("\n")}\n`;
 }
@@ -153,7 +174,14 @@ function kernelStatusText({ families, conntrack, problems }: KernelStatus): stri
   return `${[...problemLines(problems), ...columns(rows)].join("\n")}\n`;
 }
 
-function familyText({ inForce, services, endpoints, pendingMs }: FamilyStatus): string {
+function healthText({ code, reason }: HealthzStatus): string {
+  return reason === undefined ? `ok (/healthz ${code})` : `/healthz ${code}: ${reason}`;
+}
+
+function familyText({ inForce, services, endpoints, pendingMs, kernelEntries }: FamilyStatus): string {
+  if (kernelEntries !== undefined) {
+    return `not written since the start; the kernel serves ${kernelEntries} VIPs and node ports of an earlier run`;
+  }
   const pending = pendingMs === 0 ? "nothing pending" : `pending for ${durationText(pendingMs)}`;
   return `${inForce ? "in force" : "not written"}: ${services} services, ${endpoints} endpoints, ${pending}`;
 }

@@ -6,10 +6,10 @@ const { connect } = process.getBuiltinModule("node:net");
 
 const TIMEOUT_MS = 5_000;
 
-/** No daemon answers there; the message says why, and what to do. */
+/** No daemon answers there, or it has not written any rules yet; the message says why, and what to do. */
 export class DaemonAway extends Error {
   override readonly name = "DaemonAway";
-  /** Nothing answers there; otherwise it may not be asked, or answers with an error. */
+  /** The kernel may be read instead. False if the caller may not ask the daemon, or if it answers with an error. */
   readonly absent: boolean;
 
   constructor(message: string, absent: boolean, options?: ErrorOptions) {
@@ -131,6 +131,7 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
       if (status === 200) resolve();
       else if (status === 404) reject(new NotFound(path.join("/")));
       else if (status === 0) failed(new Error("it closed the connection"));
+      else if (status === 503) reject(new DaemonAway(notReady(socketPath, pending), true));
       else {
         const body = pending.toString("utf8", 0, 200);
         reject(new DaemonAway(`the daemon at ${socketPath} answered ${status}: ${body}`, false));
@@ -138,6 +139,12 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
     });
     socket.write(`GET /v1/${path.map(encodeURIComponent).join("/")} HTTP/1.0\r\n\r\n`);
   });
+}
+
+/** The reason is the server's (NotReady). */
+function notReady(socketPath: string, body: Buffer): string {
+  const { error } = JSON.parse(body.toString()) as { readonly error: string };
+  return `the daemon at ${socketPath} cannot tell yet: ${error}.`;
 }
 
 function isAbsent(error: unknown): boolean {

@@ -12,8 +12,13 @@ import { reasonOf } from "../base/unknown.js";
 import { jsonParts } from "./json-parts.js";
 import { isDefaultName } from "./socket-path.js";
 
-/** Answers a path below "/v1/"; undefined: there is none such. */
+/** Answers a path below "/v1/". Returns undefined if there is no such path; the promise may be of a NotReady. */
 export type Route = (path: readonly string[]) => Promise<unknown> | undefined;
+
+/** The answer of a route that cannot answer yet: 503, with the reason. Clients then read what the kernel holds. */
+export class NotReady {
+  constructor(readonly reason: string) {}
+}
 
 /** Commands are few, and each is done in a second. */
 const MAX_CONNECTIONS = 16;
@@ -130,6 +135,7 @@ async function answer(request: IncomingMessage, response: ServerResponse, route:
   const path = pathOf(request.url ?? "");
   const body = path === undefined ? undefined : await route(path);
   if (body === undefined) return send(response, 404, { error: `nothing at ${request.url ?? ""}` });
+  if (body instanceof NotReady) return send(response, 503, { error: body.reason });
   await sendParts(response, body);
 }
 

@@ -21,6 +21,7 @@ import {
   API_VERSION,
   type ApiStatus,
   type EventList,
+  type HealthzStatus,
   type LastRepair,
   type StatusEvent,
   type StatusProblem,
@@ -155,6 +156,11 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     return this.#inForce.has(family);
   }
 
+  /** No rules have been written since the start: the kernel may still serve what an earlier run wrote. */
+  get writtenNothing(): boolean {
+    return this.#inForce.size === 0;
+  }
+
   quarantineReason(family: IpFamily, service: string): string | undefined {
     return this.#quarantined[family].get(service);
   }
@@ -182,6 +188,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       nodeName,
       uptimeMs: Math.round(performance.now()),
       healthy: health.healthy,
+      healthz: this.#healthz(),
       families: families.map((family) => ({
         family,
         inForce: this.#inForce.has(family),
@@ -198,6 +205,12 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       ...(notes.length > 0 && { notes }),
       problems: [...this.#problems(look), ...ignored.problems],
     };
+  }
+
+  #healthz(): HealthzStatus {
+    const { healthy, nodeIneligibleReason } = this.#options.health;
+    const reason = healthy ? nodeIneligibleReason : "changes have waited too long to be written";
+    return reason === undefined ? { code: 200 } : { code: 503, reason };
   }
 
   /** Where node ports answer; undefined: not known yet. */

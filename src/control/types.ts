@@ -150,6 +150,13 @@ export interface ServiceTable {
   readonly items: readonly (readonly string[])[];
 }
 
+/** What /healthz answers, which load balancers ask. */
+export interface HealthzStatus {
+  readonly code: 200 | 503;
+  /** With 503. */
+  readonly reason?: string;
+}
+
 export interface FamilyStatus extends NodePortStatus {
   readonly family: IpFamily;
   /** Written at least once since the start. */
@@ -159,6 +166,8 @@ export interface FamilyStatus extends NodePortStatus {
   readonly endpoints: number;
   /** How long the oldest change, or the table's repair, has waited, ms; 0: none does. */
   readonly pendingMs: number;
+  /** VIPs and node ports that the kernel serves from an earlier run. The command adds it if nothing has been written since the start. */
+  readonly kernelEntries?: number;
 }
 
 /** How the API server is reached. */
@@ -203,7 +212,9 @@ export interface StatusReport {
   readonly kernel: string;
   readonly nodeName: string;
   readonly uptimeMs: number;
+  /** What /livez answers: no change has waited too long. */
   readonly healthy: boolean;
+  readonly healthz: HealthzStatus;
   readonly families: readonly FamilyStatus[];
   /** Services whose change is not in the desired table yet. */
   readonly pendingServices: number;

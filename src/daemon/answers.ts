@@ -3,12 +3,12 @@ import { hostname } from "node:os";
 import { servesLocalhost } from "../config/index.js";
 import type { IpFamily } from "../model/types.js";
 import { lookAtNode } from "../control/node-look.js";
-import { ControlServer, type Route } from "../control/server.js";
+import { ControlServer, NotReady, type Route } from "../control/server.js";
 import { ServiceBoard } from "../control/service-board.js";
 import { StatusBoard } from "../control/status.js";
 import { API_VERSION, type Diagnosis } from "../control/types.js";
 import { openConnections } from "../explain/connections.js";
-import { packetOf, reportOn, reportText } from "../explain/report.js";
+import { packetOf, reportOn, reportText, type Sources } from "../explain/report.js";
 import { isLoopback } from "../node/facts.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { registerConnectionMetrics } from "../observe/connection-metrics.js";
@@ -32,6 +32,10 @@ export interface AnsweredParts {
   readonly observation: Observation;
   readonly ports: readonly ServedPort[];
 }
+
+/** Paths that are not answered before the first write. */
+const ABOUT_SERVICES: readonly string[] = ["services", "table", "endpoints", "owner"];
+const NOTHING_WRITTEN = "it has written no rules since its start (`nft-proxier status` says why)";
 
 /** Names and addresses of all services are for this node's users alone, unless it is asked for. */
 export function showsPage({ config, node, statusPage: asked }: DaemonOptions): boolean {
@@ -72,7 +76,12 @@ export class Answers {
     const { controlSocket, log } = this.#options;
     if (controlSocket === undefined) return;
     // The status page has no such route: what it tells is for who may open the socket.
-    const route: Route = (path) => (path.join("/") === "diagnosis" ? this.#diagnosis() : this.#route(path));
+    const route: Route = (path) => {
+      if (path.join("/") === "diagnosis") return this.#diagnosis();
+      // Before the first write the model may be empty, while the kernel serves what an earlier run wrote.
+      const isEarly = this.board.writtenNothing && ABOUT_SERVICES.includes(path[0] ?? "");
+      return isEarly ? Promise.resolve(new NotReady(NOTHING_WRITTEN)) : this.#route(path);
+    };
     this.#server = new ControlServer(controlSocket, route, log);
     await this.#server.start();
   }
@@ -104,8 +113,10 @@ export class Answers {
     const { kernel, nodeName } = this.#options;
     const history = new WriteHistory();
     this.#parts.proxier.observe(history);
-    const sources = {
-      ...services.sources(this.board),
+    const { ownerOf, services: all } = services.sources(this.board);
+    const sources: Sources = {
+      ownerOf: (to) => (this.board.writtenNothing ? Promise.resolve(undefined) : ownerOf(to)),
+      services: all,
       nodePorts: (family: IpFamily) => Promise.resolve(this.board.nodePortsOf(family)),
       openConnections,
     };

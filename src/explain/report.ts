@@ -85,8 +85,8 @@ export interface Report extends Explanation {
 /** What is asked beside the kernel's rules, behind them. */
 export interface Sources {
   /**
-   * The ports, with their endpoints as desired, of the service that has this address and port, or else this node port; none: no service has it; undefined:
-   * no daemon answers.
+   * The ports, with their endpoints as desired, of the service that has this address and port, or else this node port; empty if no service has it. Undefined
+   * if no daemon answers, or if it has not written any rules yet.
    */
   ownerOf(to: Addressed): Promise<readonly ServicePortStatus[] | undefined>;
   /** Of all of this node; asked where none has it. */
@@ -105,7 +105,7 @@ export async function reportOn(packet: PacketSpec, kernel: Kernel, sources: Sour
   const ports = await sources.ownerOf(packet);
   const owner = ports === undefined ? undefined : ownerOf(packet, ports);
   const notes = openNotes(open, explanation);
-  if (ports === undefined) notes.push("no daemon answers: which service this is cannot be said");
+  if (ports === undefined) notes.push("service unknown: no daemon answers, or it has written no rules yet");
   else if (owner === undefined) notes.push(...nearestNotes(packet, await sources.services()));
   else {
     notes.push(...differenceNotes(explanation, owner));

@@ -150,6 +150,36 @@ test("the API server is away", async () => {
   await isWell();
 });
 
+test("the daemon was restarted while the API server is away: commands tell what the kernel serves", async () => {
+  await api.call("down");
+  await daemon.end();
+  daemon = await serve();
+  await isTold(answers, /no IPv4 rules have been written since the start/, /the log says what is waited for/);
+  const command = (...words: readonly string[]): ReturnType<typeof cluster.command> =>
+    cluster.command([...words, "--socket", socket]);
+  const { stdout: status } = await command("status");
+  expect(status).toMatch(
+    /^IPv4 +not written since the start; the kernel serves \d+ VIPs and node ports of an earlier run$/m,
+  );
+  expect(status).not.toContain("kernel serves 0 VIPs");
+  expect(status).toMatch(/^health +\/healthz 503: no Node object named node-1 has been seen/m);
+  const services = await command("services");
+  expect([services.code, services.stdout]).toEqual([0, expect.stringContaining(`${clusterAddress(web.n).ip}:80`)]);
+  expect(services.stderr).toContain("it has written no rules since its start");
+  const vip = `${clusterAddress(web.n).ip}:80`;
+  const explained = await command("explain", "tcp", vip);
+  expect(explained.stdout).toContain("goes to an endpoint");
+  expect(explained.stdout).not.toContain("no service has this address");
+  for (const words of [["top"], ["services", "default/web"]]) {
+    const { code, stderr } = await command(...words);
+    expect([code, stderr]).toEqual([1, expect.stringContaining("it has written no rules since its start")]);
+  }
+  await api.call("up");
+  await isWell();
+  expect((await command("status")).stdout).toMatch(/^health +ok \(\/healthz 200\)$/m);
+  expect((await command("services")).stdout).toContain("in-force");
+});
+
 test("a VIP that another service has", async () => {
   const clash = { ...serviceObject({ name: "xenon", n: 9, endpoints: [] }) };
   const spec = clash["spec"] as Manifest;
