@@ -1,4 +1,4 @@
-import { ask, askForItems, DaemonAway, NotFound } from "../control/client.js";
+import { ask, askForItems, DaemonAway, NotFound, ofThisVersion } from "../control/client.js";
 import { defaultSocketPath } from "../control/socket-path.js";
 import {
   type ApiStatus,
@@ -17,9 +17,11 @@ import { UserError, writeOut } from "./stdio.js";
 
 const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 
-/** The daemon's answer. Rejects with a UserError where it is away, or knows nothing of it. */
+/** The daemon's answer. Rejects with a UserError where it is away, of another version, or knows nothing of it. */
 export async function answerOf<T>(socket: string | undefined, ...path: readonly string[]): Promise<T> {
-  return (await ask(socket ?? defaultSocketPath(), ...path).catch(explained)) as T;
+  const at = socket ?? defaultSocketPath();
+  const answer = ask(at, ...path).then((one) => ofThisVersion(one, at));
+  return (await answer.catch(explained)) as T;
 }
 
 /** The same of a list: items are handed on as they come, and the answer is what is beside them. */
@@ -28,7 +30,9 @@ export async function itemsOf(
   path: readonly string[],
   onItems: (items: readonly unknown[]) => void,
 ): Promise<object> {
-  return askForItems(socket ?? defaultSocketPath(), path, onItems).catch(explained);
+  const at = socket ?? defaultSocketPath();
+  const answer = askForItems(at, path, onItems).then((list) => ofThisVersion(list, at));
+  return answer.catch(explained);
 }
 
 function explained(error: unknown): never {

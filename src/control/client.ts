@@ -1,5 +1,6 @@
 /** Asks the daemon on its socket. */
-import { isNoEntry, reasonOf } from "../base/unknown.js";
+import { isFields, isNoEntry, reasonOf } from "../base/unknown.js";
+import { API_VERSION } from "./types.js";
 
 /** An import would have Node read every property of the module, and load what is behind each. */
 const { connect } = process.getBuiltinModule("node:net");
@@ -55,6 +56,15 @@ export async function askForItems(
   await exchange(socketPath, path, (chunk) => lines.add(chunk));
   if (head !== undefined && lines.rest === "]}") return head;
   throw cutShort(socketPath);
+}
+
+/** Returns the answer if it is of the version that this program reads. Throws DaemonAway. */
+export function ofThisVersion<T>(answer: T, socketPath: string): T {
+  const version: unknown = isFields(answer) ? answer["apiVersion"] : undefined;
+  if (version === API_VERSION) return answer;
+  const found = typeof version === "string" ? `apiVersion ${JSON.stringify(version)}` : "no apiVersion";
+  const hint = "use the nft-proxier of the daemon's own version";
+  throw new DaemonAway(`${socketPath} answers with ${found}, and this command reads ${API_VERSION}: ${hint}`, false);
 }
 
 function withoutItems(list: object): object {

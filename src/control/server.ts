@@ -2,13 +2,14 @@
  * The daemon's socket: JSON over HTTP on a unix socket that root alone may open. Nothing is computed before a request, and no request
  * can change anything: GET alone.
  */
-import { chmod, lstat, mkdir, readdir, rm } from "node:fs/promises";
+import type { Stats } from "node:fs";
+import { chmod, lstat, mkdir, readdir, rename, rm } from "node:fs/promises";
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { createConnection } from "node:net";
 import { basename, dirname, join } from "node:path";
 import { http } from "../base/http.js";
 import type { Logger } from "../base/logger.js";
-import { reasonOf } from "../base/unknown.js";
+import { isNoEntry, reasonOf } from "../base/unknown.js";
 import { jsonParts } from "./json-parts.js";
 import { isDefaultName } from "./socket-path.js";
 
@@ -24,15 +25,24 @@ export class NotReady {
 const MAX_CONNECTIONS = 16;
 const REQUEST_TIMEOUT_MS = 5_000;
 const MAX_HEADER_BYTES = 4_096;
+/** How often the daemon checks that its socket is there, ms: one lstat. */
+const CHECK_MS = 2_000;
 
 export class ControlServer {
   readonly #path: string;
   readonly #log: Logger;
   readonly #server: Server;
   #listening = false;
+  #check: NodeJS.Timeout | undefined;
+  #checking: Promise<void> | undefined;
+  readonly #checkMs: number;
+  /** What the path named when it was made. */
+  #socket: Stats | undefined;
 
-  constructor(path: string, route: Route, log: Logger) {
+  /** @param checkMs how often to check that the socket is there. */
+  constructor(path: string, route: Route, log: Logger, checkMs = CHECK_MS) {
     this.#path = path;
+    this.#checkMs = checkMs;
     this.#log = log;
     const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, keepAlive: false };
     this.#server = http.createServer(limits, (request, response) => {
@@ -51,11 +61,14 @@ export class ControlServer {
     try {
       await this.#listen();
       this.#listening = true;
+      this.#server.on("error", (error) => this.#log.warn({ err: error }, "control socket failed"));
+      this.#checkLater();
       this.#log.debug({ path: this.#path }, "control socket open");
       // Elsewhere such names may be another program's.
       if (isDefaultName(basename(this.#path))) await removeStaleSockets(dirname(this.#path), this.#log);
     } catch (error) {
-      this.#log.info(
+      const level = error instanceof NotASocket ? "error" : "info";
+      this.#log[level](
         { path: this.#path, reason: reasonOf(error) },
         "no control socket: `status` and `services` cannot ask",
       );
@@ -63,30 +76,89 @@ export class ControlServer {
   }
 
   async close(): Promise<void> {
-    if (!this.#listening) return;
+    clearTimeout(this.#check);
+    const listening = this.#listening;
     this.#listening = false;
+    await this.#checking;
+    if (!listening) return;
+    await this.#unlisten();
+    const there = await statOf(this.#path).catch(() => undefined);
+    const isOurs = there?.ino === this.#socket?.ino && there?.dev === this.#socket?.dev;
+    if (isOurs) await rm(this.#path, { force: true }).catch(() => undefined);
+  }
+
+  async #unlisten(): Promise<void> {
     const closed = new Promise((resolve) => this.#server.close(resolve));
     this.#server.closeAllConnections();
     await closed;
   }
 
+  #checkLater(): void {
+    this.#check = setTimeout(() => {
+      this.#checking = this.#restore().finally(() => {
+        this.#checking = undefined;
+        if (this.#listening) this.#checkLater();
+      });
+    }, this.#checkMs);
+    this.#check.unref();
+  }
+
+  /** Makes the socket again when its file was removed. Whatever else stands there now stays. Never rejects. */
+  async #restore(): Promise<void> {
+    try {
+      if ((await statOf(this.#path)) !== undefined) return;
+      await this.#unlisten();
+      await this.#listen();
+      this.#log.info({ path: this.#path }, "control socket was removed; made again");
+    } catch (error) {
+      this.#log.debug(
+        { path: this.#path, reason: reasonOf(error) },
+        "making the control socket again failed; retrying",
+      );
+    }
+  }
+
   async #listen(): Promise<void> {
     await mkdir(dirname(this.#path), { recursive: true, mode: 0o700 });
+    const there = await statOf(this.#path);
+    if (there !== undefined && !there.isSocket()) throw new NotASocket();
     // A socket that a killed daemon left refuses; one that answers is another daemon's, which keeps it.
     if (await isAnswered(this.#path)) throw new Error("another daemon of this network namespace answers there");
-    await rm(this.#path, { force: true });
+    // Under another name first: Node removes the name that it listened on when it closes, whatever has that name by then.
+    const name = join(dirname(this.#path), `.${process.pid}`);
+    await rm(name, { force: true });
     await new Promise<void>((resolve, reject) => {
       this.#server.once("error", reject);
       // No other user can open it before its mode is set.
       const before = process.umask(0o177);
-      this.#server.listen(this.#path, () => {
+      this.#server.listen(name, () => {
         this.#server.off("error", reject);
-        this.#server.on("error", (error) => this.#log.warn({ err: error }, "control socket failed"));
         resolve();
       });
       process.umask(before);
     });
-    await chmod(this.#path, 0o600);
+    await chmod(name, 0o600);
+    this.#socket = await lstat(name);
+    await rename(name, this.#path);
+  }
+}
+
+/** The path names something that another program may need. */
+class NotASocket extends Error {
+  constructor() {
+    super(
+      "a file that is not a socket is there, and stays as it is: remove it, or name another path with --control-socket",
+    );
+  }
+}
+
+/** Undefined: there is nothing. */
+async function statOf(path: string): Promise<Stats | undefined> {
+  try {
+    return await lstat(path);
+  } catch (error) {
+    if (isNoEntry(error)) return undefined;
+    throw error;
   }
 }
 

@@ -2,16 +2,18 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { spawn } from "node:child_process";
-import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
+import { lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { createConnection, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { answerOf, itemsOf } from "../../../src/cli/status.js";
 import { StatusBoard } from "../../../src/control/status.js";
 import { newModel, service } from "../model/objects.js";
 import { ask, askForItems, DaemonAway, NotFound } from "../../../src/control/client.js";
 import { PiecewiseList } from "../../../src/control/json-parts.js";
 import { ControlServer, removeStaleSockets } from "../../../src/control/server.js";
+import { eventually } from "../../lab/eventually.ts";
 import { patience } from "../../lab/patience.ts";
 import { keptIn } from "../../support/log.ts";
 
@@ -36,8 +38,17 @@ const routes = (words: readonly string[]): Promise<unknown> | undefined => {
   return words[0] === "echo" ? Promise.resolve({ words }) : undefined;
 };
 
-async function serve(route = routes): Promise<ControlServer> {
-  const server = new ControlServer(path, route, keptIn(lines));
+/** As a killed daemon leaves it. */
+function leaveSocket(at: string): Promise<unknown> {
+  const script = `require("node:net").createServer().listen(process.argv[1], () => process.kill(process.pid, "SIGKILL"))`;
+  return once(spawn(process.execPath, ["-e", script, at]), "exit");
+}
+
+async function serve(
+  route: (words: readonly string[]) => Promise<unknown> | undefined = routes,
+  checkMs?: number,
+): Promise<ControlServer> {
+  const server = new ControlServer(path, route, keptIn(lines), checkMs);
   servers.push(server);
   await server.start();
   return server;
@@ -131,18 +142,55 @@ test("a socket that a killed daemon left is replaced; a living daemon keeps its 
   expect(await ask(path, "echo")).toEqual({ words: ["echo"] });
   expect(said()).toMatchObject([{ reason: expect.stringContaining("another daemon") as string }]);
   await first.close();
-  await writeFile(path, "");
+  expect(await readdir(join(directory, "run"))).toEqual([]);
+  await leaveSocket(path);
   await serve(() => Promise.resolve("the third"));
   expect(await ask(path, "echo")).toBe("the third");
+});
+
+test.each<[string, (at: string) => Promise<unknown>]>([
+  ["a file", (at) => writeFile(at, "precious")],
+  ["an empty file", (at) => writeFile(at, "")],
+  ["a link", (at) => symlink("/nowhere", at)],
+  ["a directory", (at) => mkdir(at)],
+])("%s that stands at the path stays, and the log says what to do", async (_, put) => {
+  await mkdir(join(directory, "run"));
+  await put(path);
+  const before = await lstat(path);
+  const server = await serve();
+  expect(said()).toMatchObject([{ level: "error", reason: expect.stringContaining("not a socket") as string }]);
+  await server.close();
+  expect((await lstat(path)).ino).toBe(before.ino);
+});
+
+test("a socket whose file, or directory, was removed is made again", async () => {
+  await serve(routes, 20);
+  for (const gone of [path, join(directory, "run")]) {
+    await rm(gone, { recursive: true });
+    await eventually(async () => expect(await ask(path, "echo")).toEqual({ words: ["echo"] }));
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
+  }
+  expect(said().map(({ msg }) => msg)).toEqual(Array(2).fill("control socket was removed; made again"));
+});
+
+test("what stands in the place of the socket stays when the daemon ends", async () => {
+  const server = await serve();
+  await rm(path);
+  await writeFile(path, "another program's");
+  await server.close();
+  expect(await readFile(path, "utf8")).toBe("another program's");
+});
+
+test("an answer of another version is an error that says what to do", async () => {
+  await serve((words) => Promise.resolve(words[0] === "status" ? { apiVersion: "nft-proxier.dev/v9" } : { items: [] }));
+  await expect(answerOf(path, "status")).rejects.toThrow(/apiVersion "nft-proxier.dev\/v9".*use the nft-proxier of/);
+  await expect(itemsOf(path, ["services"], () => undefined)).rejects.toThrow(/no apiVersion/);
 });
 
 test("sockets that killed daemons left are removed, and nothing else", async () => {
   const sockets = join(directory, "run");
   await mkdir(sockets);
-  const script = `require("node:net").createServer().listen(process.argv[1], () => process.kill(process.pid, "SIGKILL"))`;
-  const leave = (name: string): Promise<unknown> =>
-    once(spawn(process.execPath, ["-e", script, join(sockets, name)]), "exit");
-  for (const name of ["1.sock", "2.sock", "other.sock"]) await leave(name);
+  for (const name of ["1.sock", "2.sock", "other.sock"]) await leaveSocket(join(sockets, name));
   await writeFile(join(sockets, "3.sock"), "a file");
   const living = createServer().listen(join(sockets, "4.sock"));
   await once(living, "listening");
