@@ -176,6 +176,35 @@ export function parseAddress(text: string): string | undefined {
   return length === 0 ? undefined : formatAddress(scratch.subarray(0, length));
 }
 
+/** Kinds of addresses that no service and no endpoint can have. */
+export type SpecialKind = "an unspecified" | "a loopback" | "a link-local" | "a multicast" | "the broadcast";
+
+/** Undefined for an ordinary address. @param bytes the 4 or 16 of an address, from `at` on. */
+export function specialKind(bytes: Uint8Array, at = 0, length = bytes.length): SpecialKind | undefined {
+  const [first, second] = [bytes[at], bytes[at + 1]];
+  if (length === 4) {
+    if (first === 127) return "a loopback";
+    if (first === 169 && second === 254) return "a link-local";
+    if (first >= 224 && first < 240) return "a multicast";
+  } else {
+    if (first === 0xfe && (second & 0xc0) === 0x80) return "a link-local";
+    if (first === 0xff) return "a multicast";
+  }
+  // All bytes but the last alike: all that is left.
+  if (first !== 0 && (length === 16 || first !== 255)) return undefined;
+  for (let i = 1; i < length - 1; i++) if (bytes[at + i] !== first) return undefined;
+  const last = bytes[at + length - 1];
+  if (first === 255) return last === 255 ? "the broadcast" : undefined;
+  if (last === 0) return "an unspecified";
+  return last === 1 && length === 16 ? "a loopback" : undefined;
+}
+
+/** The same of a canonical address. */
+export function specialKindOf(address: string): SpecialKind | undefined {
+  const length = packAddress(address, scratch, 0);
+  return length === 0 ? undefined : specialKind(scratch, 0, length);
+}
+
 export interface Prefix {
   readonly family: IpFamily;
   /** Network address: 4 or 16 bytes, host bits zero. */

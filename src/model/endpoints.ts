@@ -2,7 +2,7 @@
  * Endpoints in columns: a cluster has hundreds of thousands, and an object and a text for each would be most of what there is in memory.
  * Addresses are words as the kernel's maps hold them: read once from the API's text, and not again until text is asked for.
  */
-import { formatAddress, packAddress } from "../base/ip.js";
+import { formatAddress, packAddress, specialKind, type SpecialKind } from "../base/ip.js";
 import type { Endpoint, IpFamily } from "./types.js";
 
 const scratch = new Int32Array(4);
@@ -22,6 +22,13 @@ export function readAddress(text: string, family: IpFamily, into: number[], at: 
   if (packAddress(text, scratchBytes, 0) !== words * 4) return false;
   for (let i = 0; i < words; i++) into[at + i] = scratch[i];
   return true;
+}
+
+/** What keeps an address that `readAddress` has read from being an endpoint's; undefined for an ordinary one. */
+export function specialEndpoint(words: readonly number[], family: IpFamily, at: number): SpecialKind | undefined {
+  const count = wordsOf(family);
+  for (let i = 0; i < count; i++) scratch[i] = words[at + i];
+  return specialKind(scratchBytes, 0, count * 4);
 }
 
 /** Endpoints of one family. Not to be changed. */

@@ -1,5 +1,5 @@
 /** From a Service to its record, with the API server's defaults filled in. */
-import { familyOf, type IpFamily, mergePrefixes, type Prefix } from "../../base/ip.js";
+import { familyOf, type IpFamily, mergePrefixes, type Prefix, specialKindOf } from "../../base/ip.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../../model/records.js";
 import { annotationField, annotationNumber, notText, reportUnknown } from "./annotations.js";
@@ -146,7 +146,7 @@ function readClusterIPs(spec: Fields, problems: FieldProblems): ClusterIPs | und
   for (let i = 0; i < entries.length; i++) {
     const field = list.length === 0 ? "spec.clusterIP" : "";
     if (list.length > 0) problems.enter("spec.clusterIPs", i);
-    const address = addressOf(entries[i], field, problems);
+    const address = ordinaryAddressOf(entries[i], field, "a cluster IP", problems);
     if (address === undefined) continue;
     const family = familyOf(address);
     const declared = families.length > 0 ? families[i] : NAME_OF_FAMILY[family];
@@ -217,10 +217,27 @@ function readPort(
 function readExternalIPs(spec: Fields, problems: FieldProblems): readonly string[] {
   const items = listOf(spec["externalIPs"], "spec.externalIPs", problems);
   if (items.length === 0) return NONE;
-  return items.flatMap((item, i) => addressOf(item, `spec.externalIPs[${i}]`, problems) ?? []);
+  return items.flatMap(
+    (item, i) => ordinaryAddressOf(item, `spec.externalIPs[${i}]`, "an external IP", problems) ?? [],
+  );
 }
 
-/** Entries with a host name alone are for others; `ipMode: Proxy` wants the packets to reach the balancer. */
+/**
+ * An address that the API server takes in such a field (ValidateEndpointIP of pkg/apis/core/validation), save that no multicast address counts, of
+ * which it refuses the link-local ones; anything else is reported and ignored.
+ */
+function ordinaryAddressOf(value: unknown, field: string, what: string, problems: FieldProblems): string | undefined {
+  const address = addressOf(value, field, problems);
+  const special = address && specialKindOf(address);
+  if (special === undefined) return address;
+  problems.report(field, `${address} is ${special} address, which cannot be ${what}`);
+  return undefined;
+}
+
+/**
+ * Entries with a host name alone are for others; `ipMode: Proxy` wants the packets to reach the balancer. The API server takes any address here; a
+ * loopback one, as `minikube tunnel` writes it, would take a port from the node's own programs.
+ */
 function readLoadBalancerIPs(fields: Fields, problems: FieldProblems): readonly string[] {
   if (fields["status"] === undefined) return NONE;
   const status = fieldsOf(fields["status"], "status", problems);
@@ -232,7 +249,11 @@ function readLoadBalancerIPs(fields: Fields, problems: FieldProblems): readonly 
     const entry = fieldsOf(item, path, problems);
     if (entry["ip"] === undefined || entry["ip"] === null || entry["ip"] === "") return [];
     if (choiceOf(entry["ipMode"], ["VIP", "Proxy"], "VIP", `${path}.ipMode`, problems) === "Proxy") return [];
-    return addressOf(entry["ip"], `${path}.ip`, problems) ?? [];
+    const address = addressOf(entry["ip"], `${path}.ip`, problems);
+    if (address === undefined) return [];
+    if (specialKindOf(address) !== "a loopback") return address;
+    problems.report(`${path}.ip`, `${address} is a loopback address, whose ports are the node's own`);
+    return [];
   });
 }
 

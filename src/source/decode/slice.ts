@@ -2,7 +2,7 @@
 import type { IpFamily } from "../../base/ip.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import { type Hints, NO_HINTS, READY, SERVING, TERMINATING } from "../../model/categorize.js";
-import { EndpointList, readAddress, wordsOf } from "../../model/endpoints.js";
+import { EndpointList, readAddress, specialEndpoint, wordsOf } from "../../model/endpoints.js";
 import type { SliceObject, SlicePort, SliceRecord } from "../../model/records.js";
 import { preferred } from "../../model/slices.js";
 import type { Protocol } from "../../model/types.js";
@@ -212,7 +212,12 @@ function readEndpointAddress(
 ): boolean {
   const list = item["addresses"];
   const first: unknown = Array.isArray(list) ? list[0] : undefined;
-  if (typeof first === "string" && readAddress(first, family, into, at)) return true;
+  if (typeof first === "string" && readAddress(first, family, into, at)) {
+    const special = specialEndpoint(into, family, at);
+    if (special === undefined) return true;
+    problems.report(".addresses[0]", `${show(first)} is ${special} address, which no endpoint can have`);
+    return false;
+  }
   if (first === undefined) problems.report(".addresses", "has no address");
   else {
     const address = addressOf(first, ".addresses[0]", problems);

@@ -7,6 +7,7 @@ import {
   parseAddress,
   parseCIDR,
   prefixContains,
+  specialKindOf,
 } from "../../../src/base/ip.js";
 
 describe("parseAddress", () => {
@@ -151,5 +152,41 @@ describe("parseCIDR", () => {
       "11.0.0.0/9",
     ]);
     expect(merge("fd00:2::/32", "fd00::/16", "fc00::/7")).toEqual(["fc00::/7"]);
+  });
+});
+
+describe("specialKindOf", () => {
+  test.each([
+    ["127.0.0.1", "a loopback"],
+    ["127.255.255.255", "a loopback"],
+    ["::ffff:127.0.0.1", "a loopback"],
+    ["::1", "a loopback"],
+    ["0.0.0.0", "an unspecified"],
+    ["::", "an unspecified"],
+    ["169.254.0.1", "a link-local"],
+    ["fe80::1", "a link-local"],
+    ["febf::1", "a link-local"],
+    ["224.0.0.1", "a multicast"],
+    ["239.255.255.255", "a multicast"],
+    ["ff02::1", "a multicast"],
+    ["255.255.255.255", "the broadcast"],
+  ])("%s is %s address", (text, kind) => {
+    expect(specialKindOf(text)).toBe(kind);
+  });
+
+  test.each([
+    ...[
+      "0.0.0.1",
+      "1.0.0.0",
+      "126.255.255.255",
+      "128.0.0.1",
+      "169.253.0.1",
+      "223.255.255.255",
+      "240.0.0.1",
+      "255.255.255.254",
+    ],
+    ...["::2", "::1:0", "1::", "fec0::1", "fe7f::1", "fd00::1", "2001:db8::1", "no address"],
+  ])("%s is none of them", (text) => {
+    expect(specialKindOf(text)).toBeUndefined();
   });
 });
