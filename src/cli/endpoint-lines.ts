@@ -54,11 +54,12 @@ export class EndpointLines {
   }
 
   #tableOf({ port, rows }: Block): string[] {
-    const { portName, port: number, protocol, family } = port;
+    const { portName, port: number, protocol, family, state, reason } = port;
     const title = `${portName === "" ? "" : `${portName} `}${number}/${protocol} ${family === "ip" ? "IPv4" : "IPv6"}`;
     const indented = rows.map((row) => ["", ...row]);
     const asked = annotationTexts(port).map((text) => `${title}: ${text}`);
-    return ["", ...asked, `${title}: endpoints`, ...this.#table(["", ...TITLES], indented)];
+    const why = reason === undefined ? [] : [`${title}: ${state}: ${reason}`];
+    return ["", ...why, ...asked, `${title}: endpoints`, ...this.#table(["", ...TITLES], indented)];
   }
 
   /** Without what is not known of any. */

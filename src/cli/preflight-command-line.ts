@@ -35,7 +35,7 @@ export function addPreflight(
     .addOption(new Option("-o, --output <format>", "text, json or yaml").choices(PREFLIGHT_FORMATS).default("text"))
     .addHelpText(
       "after",
-      "\nkube-proxy's other flags mean what they mean to it.\nExit code 0: nothing is in the way; 1: something would fail or be lost; 2: it could not be looked at.",
+      "\nkube-proxy's other flags mean what they mean to it.\nExit code 0: no problem in what was checked; 1: something would fail or be lost; 2: it could not be looked at.",
     )
     .action(async (options: PreflightCommandOptions) => {
       const { values, problems } = readFlags(given);

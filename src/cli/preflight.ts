@@ -21,7 +21,7 @@ import { jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";
 import { programVersion } from "./version.js";
 
-/** Exit codes: nothing is in the way; something would fail or be lost; the node could not be looked at. */
+/** Exit codes: no problem was found in what was checked; something would fail or be lost; the node could not be looked at. */
 const READY = 0;
 const NOT_READY = 1;
 const NOT_LOOKED = 2;
@@ -30,16 +30,17 @@ const NOT_LOOKED = 2;
 export async function preflightCommand(flags: FlagValues, options: PreflightCommandOptions): Promise<number> {
   const reading = await readConfiguration(flags);
   const { config } = reading.loaded;
-  let findings: Finding[];
+  let looked: Looked;
   try {
-    findings = await look(reading, options);
+    looked = await look(reading, options);
   } catch (error) {
     if (!(error instanceof UserError) && !(error instanceof KernelError)) throw error;
     process.stderr.write(`nft-proxier: this node could not be looked at: ${error.message}\n`);
     return NOT_LOOKED;
   }
-  const ready = findings.every(({ level }) => level !== "problem");
-  const report = { ...KIND, nodeName: nodeName(config), version: programVersion(), kernel: release(), ready, findings };
+  const ready = looked.findings.every(({ level }) => level !== "problem");
+  const about = { ...KIND, nodeName: nodeName(config), version: programVersion(), kernel: release() };
+  const report = { ...about, ready, ...looked };
   await writeOut(await textOf(report, options.output));
   return ready ? READY : NOT_READY;
 }
@@ -72,7 +73,9 @@ async function besideMode(flags: FlagValues): Promise<{ readonly loaded: LoadedC
   }
 }
 
-async function look(reading: ConfigReading, options: PreflightCommandOptions): Promise<Finding[]> {
+type Looked = Pick<PreflightReport, "findings" | "unchecked">;
+
+async function look(reading: ConfigReading, options: PreflightCommandOptions): Promise<Looked> {
   const { config } = reading.loaded;
   const families = kernelFamilies();
   const modules = await readModules(families.families.includes("ip6"));
@@ -82,15 +85,17 @@ async function look(reading: ConfigReading, options: PreflightCommandOptions): P
     kernel = loads || mayRead(modules) ? await openKernel() : undefined;
   } catch (error) {
     if (!(error instanceof UserError) || !isWithoutTables(error.cause)) throw error;
-    return withoutTables(modules, error.message);
+    return { findings: withoutTables(modules, error.message), unchecked: ["services", "rules"] };
   }
   try {
     const { sink, objects } = await readCluster(reading, families, options.manifests);
-    return await preflight({
+    const tries = kernel !== undefined && (loads || mayTry(modules));
+    const findings = await preflight({
       ...{ reading, nodeName: nodeName(config), node: sink?.node, objects, families, modules, kernel },
-      mayTry: loads || mayTry(modules),
+      mayTry: tries,
       local: await interfaceAddresses(),
     });
+    return { findings, unchecked: [...("away" in objects ? ["services"] : []), ...(tries ? [] : ["rules"])] };
   } finally {
     await kernel?.close();
   }

@@ -108,7 +108,9 @@ export function topText(rows: readonly TopRow[], { name, sample, before, lines }
     .slice(0, lines)
     .map(({ cells, rate, connections }) => [...cells, rateText(rate), String(connections)]);
   const [titles = "", ...texts] = columns([[...title, "RATE", "CONNECTIONS"], ...body]);
-  const of = name === undefined ? `${rows.length} service ports` : `${rows.length} endpoints of ${name}`;
+  const hidden = rows.length - body.length;
+  const many = `${rows.length} ${name === undefined ? "service ports" : "endpoints"}`;
+  const of = `${many}${name === undefined ? "" : ` of ${name}`}${hidden === 0 ? "" : ` (${hidden} not shown)`}`;
   const head = `${of}, ${rateText(total)} new connections${before === undefined ? "" : " between the last two looks"}`;
   return [head, "", titles, ...texts].join("\n");
 }

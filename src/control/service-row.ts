@@ -21,7 +21,7 @@ export function rowOf(item: ServicePortStatus, wide: boolean): string[] {
     addresses.length > 0 ? addresses.join(",") : "-",
     item.nodePort === 0 ? "-" : String(item.nodePort),
     policyText(item),
-    `${item.serving}/${item.total}`,
+    `${item.ready}/${item.total}`,
     item.connections === undefined ? "-" : String(item.connections),
     rateText(item.connectionsPerSecond),
     item.state,

@@ -96,7 +96,7 @@ function portsOf(
       ...statusOf(family, view, counts[i], port),
       ...annotationStatus(family, view, asked),
       ...rateOf(port, counted),
-      ...stateOf(family, view, states, lost),
+      ...stateOf(family, view, counts[i], states, lost),
       ...(details && {
         endpoints: endpointsOf(
           view,
@@ -143,6 +143,7 @@ function policy(local: boolean): "Cluster" | "Local" {
 function stateOf(
   family: IpFamily,
   view: ServicePortView,
+  counts: EndpointCounts,
   states: ServiceStates,
   lost: ReadonlyMap<string, string>,
 ): { readonly state: ServiceState; readonly reason?: string } {
@@ -152,7 +153,30 @@ function stateOf(
   const loss = lost.get(view.service);
   if (loss !== undefined) return { state: "shadowed", reason: loss };
   if (!view.hasAnyEndpoint) return { state: "rejected", reason: "no endpoint on any node is ready" };
-  return { state: "in-force" };
+  const drops = dropsHere(view);
+  if (drops !== undefined) return { state: "no-local-endpoint", reason: drops };
+  if (counts.ready > 0) return { state: "in-force" };
+  const many =
+    counts.serving === 1
+      ? "the endpoint that terminates and still serves"
+      : `the ${counts.serving} endpoints that terminate and still serve`;
+  return { state: "in-force", reason: `no endpoint is ready: new connections go to ${many}` };
+}
+
+/** What a policy Local drops on this node; undefined: nothing. There are endpoints on other nodes. */
+function dropsHere(view: ServicePortView): string | undefined {
+  if (view.localEndpoints.length > 0) return undefined;
+  const { internalPolicyLocal, externalPolicyLocal, clusterIP, nodePort, externalIPs, loadBalancerIPs } = view;
+  const outside = [
+    ...(nodePort === 0 ? [] : [`node port ${nodePort}`]),
+    ...(externalIPs.length + loadBalancerIPs.length === 0 ? [] : ["its external addresses"]),
+  ];
+  const dropped = [
+    ...(externalPolicyLocal && outside.length > 0 ? [`from outside the cluster to ${outside.join(" and ")}`] : []),
+    ...(internalPolicyLocal && clusterIP !== undefined ? ["to its ClusterIP"] : []),
+  ];
+  if (dropped.length === 0) return undefined;
+  return `policy Local, and no endpoint is on this node: connections ${dropped.join(", and ")} are dropped`;
 }
 
 function rateOf(

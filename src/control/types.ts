@@ -17,9 +17,10 @@ export const API_VERSION = "nft-proxier.dev/v1";
 
 /**
  * in-force: as desired; pending: the family has not been written since the start; quarantined: the kernel refuses it;
- * rejected: no endpoint on any node, connections are refused; shadowed: another service has some of its addresses.
+ * rejected: no endpoint on any node, connections are refused; shadowed: another service has some of its addresses;
+ * no-local-endpoint: a traffic policy is Local and no endpoint is on this node, which drops the connections that the policy governs.
  */
-export type ServiceState = "in-force" | "pending" | "quarantined" | "rejected" | "shadowed";
+export type ServiceState = "in-force" | "pending" | "quarantined" | "rejected" | "shadowed" | "no-local-endpoint";
 
 export interface EndpointStatus {
   /** Canonical. */
@@ -107,7 +108,9 @@ export interface ServicePortStatus {
   readonly limits?: LimitsStatus;
   /** How long connections to an endpoint that terminates are kept. */
   readonly drainSeconds?: number;
-  /** Endpoints that are ready (where none is, those that serve and terminate), and all that slices name. */
+  /** Endpoints that are ready. */
+  readonly ready: number;
+  /** Endpoints that take new connections (the ready ones; if there are none, those that serve and terminate), and all that slices name. */
   readonly serving: number;
   readonly total: number;
   /** Connections that were given an endpoint, since the service is served; absent: they are not counted. */
@@ -115,7 +118,7 @@ export interface ServicePortStatus {
   /** Between the last two readings; absent: there were none of late. */
   readonly connectionsPerSecond?: number;
   readonly state: ServiceState;
-  /** Why it is not in force. */
+  /** Why it is in this state; absent if it serves as its objects ask for. */
   readonly reason?: string;
   /** Where they were asked for. */
   readonly endpoints?: readonly EndpointStatus[];

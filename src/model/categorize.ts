@@ -1,6 +1,6 @@
 /** Which endpoints a service port sends connections to. Pure. */
 import { type EndpointList, NO_ENDPOINTS } from "./endpoints.js";
-import type { NodeContext } from "./types.js";
+import type { EndpointCounts, NodeContext } from "./types.js";
 
 /** Bits of an endpoint's state, from its conditions. */
 export const READY = 1;
@@ -77,10 +77,13 @@ export function categorize(candidates: CandidateList, node: NodeContext, needed:
   };
 }
 
-/** How many take new connections, hints and policy Local aside: those that are ready; where none is, those that serve and terminate. */
-export function takingConnections({ states }: Pick<CandidateList, "states">): number {
+/**
+ * How many endpoints there are, are ready, and take new connections, hints and policy Local aside: those that are ready; if none is, those that serve
+ * and terminate.
+ */
+export function countStates({ states }: Pick<CandidateList, "states">): EndpointCounts {
   const ready = states.filter(isReady).length;
-  return ready > 0 ? ready : states.filter(isDraining).length;
+  return { ready, serving: ready > 0 ? ready : states.filter(isDraining).length, total: states.length };
 }
 
 /** Whether some endpoint on some node is ready, or serving and terminating. */

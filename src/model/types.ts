@@ -145,7 +145,8 @@ export interface HealthCheck {
 
 /** How many endpoints a service port has. */
 export interface EndpointCounts {
-  /** Ready; where none is, those that serve and terminate. */
+  readonly ready: number;
+  /** Those that take new connections: the ready ones; if there are none, those that serve and terminate. */
   readonly serving: number;
   readonly total: number;
 }

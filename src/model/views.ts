@@ -1,6 +1,6 @@
 /** One service in one family, from its record and slices: what packets, connections, load balancers and operators see of it. Pure. */
 import { endpointBalance, tooManyFor } from "./balance.js";
-import { addLocalReady, type Categories, takingConnections } from "./categorize.js";
+import { addLocalReady, type Categories, countStates } from "./categorize.js";
 import { NODE_PORT } from "./claim-keys.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
@@ -69,10 +69,7 @@ export function endpointsOf({ family, record, slices }: ServedService): Describe
 
 /** The same, counted: those that take new connections, and all. */
 export function endpointCountsOf(served: ServedService): EndpointCounts[] {
-  return served.record.ports.map((port) => {
-    const candidates = candidatesFor(served, port);
-    return { serving: takingConnections(candidates), total: candidates.states.length };
-  });
+  return served.record.ports.map((port) => countStates(candidatesFor(served, port)));
 }
 
 /** What load balancers ask; undefined: nothing. */

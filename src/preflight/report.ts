@@ -11,12 +11,14 @@ export interface PreflightReport {
   readonly nodeName: string;
   readonly version: string;
   readonly kernel: string;
-  /** No finding is a problem. */
+  /** No finding is a problem, of what was checked. */
   readonly ready: boolean;
+  /** What was not checked; empty: everything was. */
+  readonly unchecked: readonly string[];
   readonly findings: readonly Finding[];
 }
 
-export function reportText({ nodeName, findings, ready }: PreflightReport): string {
+export function reportText({ nodeName, findings, ready, unchecked }: PreflightReport): string {
   const rows = findings.flatMap(({ level, area, what, remedy }) => [
     [level.toUpperCase(), area, what],
     ...(remedy === undefined ? [] : [["", "", `to do: ${remedy}`]]),
@@ -25,6 +27,8 @@ export function reportText({ nodeName, findings, ready }: PreflightReport): stri
     const number = findings.filter((finding) => finding.level === level).length;
     return `${number} ${level}${number === 1 || level === "ok" ? "" : "s"}`;
   };
-  const end = ready ? "nothing is in the way" : "something would fail or be lost";
+  const lacking = unchecked.length === 0 ? "" : ` (not checked: ${unchecked.join(", ")})`;
+  const found = unchecked.length === 0 ? "nothing is in the way" : "no problem was found in what was checked";
+  const end = `${ready ? found : "something would fail or be lost"}${lacking}`;
   return `${[...columns(rows), "", `${nodeName}: ${LEVELS.map(count).join(", ")}: ${end}; nothing was changed`].join("\n")}\n`;
 }

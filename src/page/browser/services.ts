@@ -17,7 +17,14 @@ interface Column {
   readonly by?: (service: ServicePortStatus) => number;
 }
 
-const STATES: readonly ServiceState[] = ["quarantined", "shadowed", "pending", "rejected", "in-force"];
+const STATES: readonly ServiceState[] = [
+  "quarantined",
+  "shadowed",
+  "pending",
+  "rejected",
+  "no-local-endpoint",
+  "in-force",
+];
 const COLUMNS: readonly Column[] = [
   { title: "Service", classes: "", of: titleOf },
   { title: "Address", classes: "wide", of: addressOf },
@@ -31,8 +38,8 @@ const COLUMNS: readonly Column[] = [
   {
     title: "Endpoints",
     classes: "number",
-    of: ({ serving, total }) => `${serving}/${total}`,
-    by: ({ serving }) => serving,
+    of: ({ ready, total }) => `${ready}/${total}`,
+    by: ({ ready }) => ready,
   },
   {
     title: "Connections",
@@ -46,6 +53,7 @@ const COLOURS: Readonly<Record<ServiceState, string>> = {
   "in-force": "good",
   pending: "warn",
   rejected: "warn",
+  "no-local-endpoint": "warn",
   shadowed: "bad",
   quarantined: "bad",
 };

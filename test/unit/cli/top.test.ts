@@ -16,6 +16,7 @@ const port = (name: string, more: Partial<ServicePortStatus>): ServicePortStatus
   internalTrafficPolicy: "Cluster",
   externalTrafficPolicy: "Cluster",
   affinitySeconds: 0,
+  ready: 1,
   serving: 1,
   total: 1,
   state: "in-force",
@@ -60,10 +61,13 @@ test("one that began anew has no rate; at the first look the daemon's rate count
   expect(first).toMatch(/default\/a +80\/TCP +IPv4 +2\.5\/s +1$/);
 });
 
-test("no more lines than there is room for", () => {
+test("no more lines than there is room for, and how many are not shown", () => {
   const now = sampleOf(list(...["a", "b", "c"].map((name) => port(name, { connections: 1 }))), 0);
   const text = topText(now.rows, { name: undefined, sample: now.sample, before: undefined, lines: 2 });
   expect(namesOf(text)).toHaveLength(2);
+  expect(text).toMatch(/^3 service ports \(1 not shown\), /);
+  const all = topText(now.rows, { name: undefined, sample: now.sample, before: undefined, lines: 3 });
+  expect(all).toMatch(/^3 service ports, /);
 });
 
 test("where nothing is counted there is nothing to show", () => {

@@ -40,6 +40,7 @@ const web: ServicePortStatus = {
   internalTrafficPolicy: "Cluster",
   externalTrafficPolicy: "Cluster",
   affinitySeconds: 0,
+  ready: 1,
   serving: 1,
   total: 1,
   state: "in-force",

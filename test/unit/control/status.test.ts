@@ -1,11 +1,12 @@
 /** What `status` and `services` say of what has happened. */
 import { expect, test, vi } from "vitest";
 import { jsonParts } from "../../../src/control/json-parts.js";
+import { textOf } from "../../../src/cli/services.js";
+import { rowOf } from "../../../src/control/service-row.js";
 import { ServiceBoard } from "../../../src/control/service-board.js";
 import { StatusBoard } from "../../../src/control/status.js";
 import type { EventList, ServiceList, ServiceTable } from "../../../src/control/types.js";
 import { durationText, statusText } from "../../../src/cli/status.js";
-import { textOf } from "../../../src/cli/services.js";
 import type { Clock } from "../../../src/table/index.js";
 import { newModel, service, slice } from "../model/objects.js";
 
@@ -92,15 +93,53 @@ test("each state has its reason", async () => {
   expect((await listed("default", "refused")).items).toMatchObject([{ state: "in-force" }]);
 });
 
-test("an endpoint that serves and terminates counts as ready only where none is", async () => {
+test("endpoints that serve and terminate never count as ready; where no other is left, the reason says so", async () => {
   const { model, listed, write } = setUp();
   const draining = { addresses: ["10.1.0.3"], conditions: { ready: false, serving: true, terminating: true } };
   model.upsertService(service("web", {}));
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1", draining]));
   write();
-  expect((await listed()).items).toMatchObject([{ serving: 1, total: 2 }]);
+  expect((await listed()).items).toMatchObject([{ ready: 1, serving: 1, total: 2, state: "in-force" }]);
   model.upsertSlice(slice("web-1", "web", [draining]));
-  expect((await listed()).items).toMatchObject([{ serving: 1, total: 1 }]);
+  const [item] = (await listed("default", "web")).items;
+  expect(item).toMatchObject({ ready: 0, serving: 1, total: 1, state: "in-force" });
+  expect(rowOf(item, false)).toContain("0/1");
+  const text = await textOf(await listed("default", "web"), "table", true);
+  expect(text).toContain(
+    "in-force: no endpoint is ready: new connections go to the endpoint that terminates and still serves",
+  );
+});
+
+test.each<[string, object, string | undefined]>([
+  ["Cluster", { type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }, undefined],
+  [
+    "external Local",
+    { type: "NodePort", externalTrafficPolicy: "Local", ports: [{ port: 80, nodePort: 30080 }] },
+    "from outside the cluster to node port 30080 are dropped",
+  ],
+  [
+    "external Local with an external IP",
+    {
+      type: "NodePort",
+      externalTrafficPolicy: "Local",
+      externalIPs: ["192.0.2.1"],
+      ports: [{ port: 80, nodePort: 30080 }],
+    },
+    "from outside the cluster to node port 30080 and its external addresses are dropped",
+  ],
+  ["internal Local", { internalTrafficPolicy: "Local" }, "to its ClusterIP are dropped"],
+])("policy %s without an endpoint on this node: the state and its reason say what is dropped", async (_, spec, why) => {
+  const { model, listed, write } = setUp();
+  model.upsertService(service("web", spec));
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
+  write();
+  const list = await listed("default", "web");
+  expect(list.items[0]?.state).toBe(why === undefined ? "in-force" : "no-local-endpoint");
+  const text = await textOf(list, "table", true);
+  if (why === undefined) expect(text).not.toContain("dropped");
+  else expect(text).toContain(why);
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", { addresses: ["10.1.0.2"], nodeName: "here" }]));
+  expect((await listed()).items).toMatchObject([{ state: "in-force" }]);
 });
 
 test("a named service has its endpoints and their shares; an unknown one is not there", async () => {

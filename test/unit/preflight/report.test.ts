@@ -15,7 +15,15 @@ const FINDINGS: readonly Finding[] = [
 
 test("problems come first, in the order of areas; each line says what to do", () => {
   const findings = inOrder(FINDINGS);
-  const text = reportText({ ...KIND, nodeName: "n", version: "1", kernel: "6.1", ready: false, findings });
+  const text = reportText({
+    ...KIND,
+    nodeName: "n",
+    version: "1",
+    kernel: "6.1",
+    ready: false,
+    findings,
+    unchecked: [],
+  });
   expect(text.split("\n")).toEqual([
     "PROBLEM  configuration  worse",
     "                        to do: correct it",
@@ -28,6 +36,19 @@ test("problems come first, in the order of areas; each line says what to do", ()
     "n: 2 problems, 1 note, 1 ok: something would fail or be lost; nothing was changed",
     "",
   ]);
+});
+
+test("a report that lacks something never says that nothing is in the way", () => {
+  const findings = FINDINGS.slice(0, 1);
+  const about = { ...KIND, nodeName: "n", version: "1", kernel: "6.1", ready: true, findings };
+  const last = (unchecked: readonly string[]): string | undefined =>
+    reportText({ ...about, unchecked })
+      .split("\n")
+      .at(-2);
+  expect(last([])).toBe("n: 0 problems, 0 notes, 1 ok: nothing is in the way; nothing was changed");
+  expect(last(["services"])).toBe(
+    "n: 0 problems, 0 notes, 1 ok: no problem was found in what was checked (not checked: services); nothing was changed",
+  );
 });
 
 test("of many names a few are said", () => {

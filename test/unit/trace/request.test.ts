@@ -67,6 +67,7 @@ const port = (
   internalTrafficPolicy: "Cluster",
   externalTrafficPolicy: "Cluster",
   affinitySeconds: 0,
+  ready: 1,
   serving: 1,
   total: 1,
   state: "in-force",
