@@ -3,6 +3,7 @@ import { type Problem, ServiceModel } from "../model/index.js";
 import { createLogger } from "../base/logger.js";
 import { ManifestDirectoryError, type ManifestProblem, ManifestSource } from "../source/manifests/source.js";
 import { FilePositions, type Position } from "../source/manifests/positions.js";
+import { ManifestOverlaps } from "./manifest-overlaps.js";
 import type { ValidateOptions } from "./options.js";
 import { decoderFor, nodeName, readConfig } from "./setup.js";
 import { writeOut } from "./stdio.js";
@@ -44,18 +45,22 @@ export async function validateCommand(options: ValidateOptions): Promise<number>
     onProblem: () => undefined,
   });
   const ignore = (): void => undefined;
+  const overlaps = new ManifestOverlaps(config.clusterCIDRs);
   const source = new ManifestSource({
     ...{ directory: options.manifests, decoder: decoderFor(config), onProblem: ignore, onNote: ignore },
   });
   const findings: Finding[] = [];
   try {
     await source.start({
-      upsert: (object) => void (object.kind !== "Node" && model.upsert(object)),
+      upsert: (object) => {
+        overlaps.add(object);
+        if (object.kind !== "Node") model.upsert(object);
+      },
       remove: (kind, name) => void (kind !== "Node" && model.remove(kind, name)),
       synced: ignore,
       flush: ignore,
     });
-    findings.push(...(await findingsOf(source, model, options.manifests)));
+    findings.push(...(await findingsOf(source, { model, overlaps }, options.manifests)));
   } catch (error) {
     if (!(error instanceof ManifestDirectoryError)) throw error;
     const action = "name a directory that can be read";
@@ -73,7 +78,12 @@ export async function validateCommand(options: ValidateOptions): Promise<number>
   return valid ? 0 : 1;
 }
 
-async function findingsOf(source: ManifestSource, model: ServiceModel, directory: string): Promise<Finding[]> {
+interface Objects {
+  readonly model: ServiceModel;
+  readonly overlaps: ManifestOverlaps;
+}
+
+async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, directory: string): Promise<Finding[]> {
   const files = new Map<string, Promise<FilePositions | undefined>>();
   const positionsIn = (file: string): Promise<FilePositions | undefined> => {
     let places = files.get(file);
@@ -97,6 +107,10 @@ async function findingsOf(source: ManifestSource, model: ServiceModel, directory
   }
   for (const problem of model.problems()) {
     const [what, action] = ["is not served as it is written", "correct the field, or remove it"];
+    found.push({ severity: "error", ...(await ofObject(problem)), what, why: problem.reason, action });
+  }
+  for (const problem of overlaps.problems()) {
+    const [what, action] = ["would get no packets", "give services a network that no pod and no node uses"];
     found.push({ severity: "error", ...(await ofObject(problem)), what, why: problem.reason, action });
   }
   for (const problem of model.lostClaims()) {

@@ -147,7 +147,7 @@ export class ControlServer {
 class NotASocket extends Error {
   constructor() {
     super(
-      "a file that is not a socket is there, and stays as it is: remove it, or name another path with --control-socket",
+      "a file that is not a socket is there, and is not touched: remove it, or name another path with --control-socket",
     );
   }
 }

@@ -22,6 +22,7 @@ import type { Cluster } from "./cluster.js";
 import type { DaemonOptions } from "./daemon.js";
 import { apiProblems, apiStatus, manifestProblems, portProblems } from "./problems.js";
 import type { Observation } from "./servers.js";
+import type { ServiceCIDRCheck } from "./service-cidr-check.js";
 import { StatusLog } from "./status-log.js";
 
 /** What is asked about. */
@@ -31,6 +32,7 @@ export interface AnsweredParts {
   readonly cluster: Cluster | undefined;
   readonly observation: Observation;
   readonly ports: readonly ServedPort[];
+  readonly overlaps: Pick<ServiceCIDRCheck, "problems">;
 }
 
 /** Paths that are not answered before the first write. */
@@ -92,14 +94,17 @@ export class Answers {
 
   #statusBoard(): StatusBoard {
     const { kernel, version, nodeName, manifests } = this.#options;
-    const { proxier, cluster, observation, ports } = this.#parts;
+    const { proxier, cluster, observation, ports, overlaps } = this.#parts;
     const board = new StatusBoard({
       version,
       nodeName,
       families: this.#options.families.families,
       model: proxier.model,
       health: observation.health,
-      lookAtNode: (samples) => lookAtNode({ kernel, samples }),
+      lookAtNode: async (samples) => {
+        const [look, overlapping] = await Promise.all([lookAtNode({ kernel, samples }), overlaps.problems()]);
+        return { ...look, problems: [...look.problems, ...overlapping] };
+      },
       missingFeatures: () => this.#missingFeatures(),
       ...(cluster !== undefined && { api: () => apiStatus(cluster) }),
     });

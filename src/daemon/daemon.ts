@@ -8,6 +8,7 @@
  *
  * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
  */
+import type { V1Node } from "@kubernetes/client-node";
 import type { ProxyConfig } from "../config/index.js";
 import type { StatusBoard } from "../control/status.js";
 import type { GcInterval } from "../conntrack/service.js";
@@ -39,6 +40,7 @@ import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems 
 import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
 import type { ServedPort } from "../observe/ports.js";
 import { configuredPorts, Observation, serviceHealth } from "./servers.js";
+import { ServiceCIDRCheck } from "./service-cidr-check.js";
 
 export interface DaemonOptions {
   readonly config: ProxyConfig;
@@ -120,10 +122,11 @@ class Daemon {
     }
     await this.#reportForwarding();
     const proxier = this.#proxier();
-    const board = await this.#answer(proxier, cluster);
+    const overlaps = this.#serviceCIDRCheck(proxier);
+    const board = await this.#answer(proxier, cluster, overlaps);
     await this.#follow(proxier, events, board);
     await this.#keepFlowtable(board);
-    return this.#serve(proxier, board, cluster);
+    return this.#serve(proxier, board, cluster, overlaps);
   }
 
   async #reportForwarding(): Promise<void> {
@@ -206,8 +209,16 @@ class Daemon {
     void flowtable.start();
   }
 
-  async #answer(proxier: Proxier, cluster: Cluster | undefined): Promise<StatusBoard> {
-    const parts = { proxier, cluster, observation: this.#observation, ports: this.#ports };
+  #serviceCIDRCheck(proxier: Proxier): ServiceCIDRCheck {
+    const { config, nodeName, log } = this.#options;
+    const { families } = this.#options.families;
+    const overlaps = new ServiceCIDRCheck({ config, nodeName, families, proxier, log });
+    proxier.observe(overlaps);
+    return overlaps;
+  }
+
+  async #answer(proxier: Proxier, cluster: Cluster | undefined, overlaps: ServiceCIDRCheck): Promise<StatusBoard> {
+    const parts = { proxier, cluster, observation: this.#observation, ports: this.#ports, overlaps };
     const answers = new Answers(this.#options, parts);
     this.#page = answers.page;
     this.#closers.add(() => answers.close());
@@ -246,12 +257,20 @@ class Daemon {
     return gate;
   }
 
-  async #serve(proxier: Proxier, board: StatusBoard, cluster: Cluster | undefined): Promise<number> {
+  async #serve(
+    proxier: Proxier,
+    board: StatusBoard,
+    cluster: Cluster | undefined,
+    overlaps: ServiceCIDRCheck,
+  ): Promise<number> {
     const { config, nodeName, log, families, ended, manifests } = this.#options;
     const source = manifests ?? cluster!.source;
     const fatal = Promise.withResolvers<NodeError>();
     const node = { config, nodeName, log, kernel: families, cluster: cluster !== undefined };
-    const onNode = this.#observation.health.node.bind(this.#observation.health);
+    const onNode = (object: V1Node): void => {
+      this.#observation.health.node(object);
+      overlaps.node = object;
+    };
     const gate = new NodeGate(proxier, { ...node, onNode, onFatal: fatal.resolve });
     this.#closers.add(() => gate.stop());
     board.ask(() => nodeProblems(gate, nodeName));

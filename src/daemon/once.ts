@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import type { V1Node } from "@kubernetes/client-node";
 import { endHandover } from "../handover/removal.js";
 import type { NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
@@ -6,6 +7,7 @@ import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../source/manifests/source.js";
 import { reconcileOnce } from "./conntrack-follower.js";
 import type { DaemonOptions } from "./daemon.js";
+import { ServiceCIDRCheck } from "./service-cidr-check.js";
 import { countIgnored, shortfallOf, tableInForce } from "./reading.js";
 
 /** Writes that follow the first: the tail of a list that shrank, services that the kernel refused (31 s in all), and not endlessly. */
@@ -38,14 +40,18 @@ export async function writeOnce(options: OnceOptions): Promise<number> {
     // Nothing is written until everything is in.
     flush: () => undefined,
   };
-  const gate = new NodeGate(sink, { ...rest, kernel: families, cluster: false, onFatal: fatal.resolve });
+  const overlaps = new ServiceCIDRCheck({ ...rest, families: families.families, proxier });
+  const onNode = (node: V1Node): void => void (overlaps.node = node);
+  const gate = new NodeGate(sink, { ...rest, kernel: families, cluster: false, onNode, onFatal: fatal.resolve });
   let end: OnceEnd;
   try {
     proxier.readAhead();
     await source.start(gate);
     const failure = await Promise.race([gate.opened, fatal.promise]);
-    if (failure === undefined) end = await writeReading(proxier, options);
-    else end = { code: 1, say: () => options.log.error({ code: failure.code }, failure.message) };
+    if (failure === undefined) {
+      end = await writeReading(proxier, options);
+      await overlaps.check();
+    } else end = { code: 1, say: () => options.log.error({ code: failure.code }, failure.message) };
   } finally {
     await reconciled();
     gate.stop();

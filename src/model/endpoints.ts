@@ -2,7 +2,7 @@
  * Endpoints in columns: a cluster has hundreds of thousands, and an object and a text for each would be most of what there is in memory.
  * Addresses are words as the kernel's maps hold them: read once from the API's text, and not again until text is asked for.
  */
-import { formatAddress, packAddress, specialKind, type SpecialKind } from "../base/ip.js";
+import { formatAddress, packAddress, type Prefix, prefixContains, specialKind, type SpecialKind } from "../base/ip.js";
 import type { Endpoint, IpFamily } from "./types.js";
 
 const scratch = new Int32Array(4);
@@ -143,6 +143,16 @@ export class EndpointList implements Iterable<Endpoint> {
     for (let i = 0; i < this.length; i++) if (passes(i)) indices.push(i);
     return indices.length === this.length ? this : this.pick(indices);
   }
+}
+
+/** Addresses of endpoints that lie in one of the networks, `most` of them. */
+export function endpointsInside(list: EndpointList, networks: readonly Prefix[], most: number): string[] {
+  const found: string[] = [];
+  for (let i = 0; i < list.length && found.length < most; i++) {
+    const address = list.address(i);
+    if (networks.some((network) => prefixContains(network, address))) found.push(address);
+  }
+  return found;
 }
 
 /** Of families that have no endpoints here, too: nothing is in it. */

@@ -281,6 +281,12 @@ export class ServiceModel {
     return this.#claims[family].owner(address, protocol, port);
   }
 
+  /** Whether a service has the address as its ClusterIP. Looks at every service. */
+  isClusterIP(family: IpFamily, address: string): boolean {
+    for (const { record } of this.#services.values()) if (record?.[family]?.clusterIP === address) return true;
+    return false;
+  }
+
   /** Those of `endpoints` ("address port PROTOCOL") that any slice names as an endpoint, in whatever state. */
   endpointsAmong(family: IpFamily, endpoints: ReadonlySet<string>): Set<string> {
     return endpointsAmong(this.#slices.values(), family, endpoints);

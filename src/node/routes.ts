@@ -1,12 +1,16 @@
 /** Routes of this network namespace as /proc shows them: of IPv4 the main table, of IPv6 every table. */
-import { readFile } from "node:fs/promises";
+import { open, readFile } from "node:fs/promises";
 import { endianness } from "node:os";
 import { join } from "node:path";
-import { addressBytes, familyOf } from "../base/ip.js";
+import { addressBytes, familyOf, formatAddress, parseCIDR, type Prefix } from "../base/ip.js";
 
 /** linux/route.h, linux/ipv6_route.h */
 const RTF_UP = 0x1;
 const RTF_REJECT = 0x200;
+const RTF_ANYCAST = 0x100000;
+const RTF_LOCAL = 0x80000000;
+/** Bytes of each file that `readRoutes` reads: some 30,000 routes. */
+const MOST_BYTES = 4 << 20;
 
 interface Route {
   readonly network: Uint8Array;
@@ -38,6 +42,51 @@ export async function routeTo(
   } catch {
     return "unknown";
   }
+}
+
+/** The network that a route leads to. */
+export interface RouteNetwork {
+  readonly prefix: Prefix;
+  readonly interfaceName: string;
+}
+
+/**
+ * Routes that lead out of this node in both families, the first few ten thousand: without default routes, without those of the node's own addresses,
+ * and without those that refuse packets. Empty if they cannot be read.
+ */
+export async function readRoutes(root = "/"): Promise<RouteNetwork[]> {
+  const files = [
+    { file: "proc/net/route", parse: ipv4 },
+    { file: "proc/net/ipv6_route", parse: ipv6 },
+  ];
+  const routes = await Promise.all(
+    files.map(async ({ file, parse }) => (await linesOf(join(root, file))).flatMap(parse)),
+  );
+  return routes.flat().flatMap(({ network, prefixLength, interfaceName, flags }) => {
+    // Bit operations would make RTF_LOCAL negative.
+    const isOwn = (flags & (RTF_REJECT | RTF_ANYCAST)) !== 0 || flags >= RTF_LOCAL || interfaceName === "lo";
+    if (isOwn || prefixLength === 0) return [];
+    const prefix = parseCIDR(`${formatAddress(network)}/${prefixLength}`);
+    return prefix === undefined ? [] : [{ prefix, interfaceName }];
+  });
+}
+
+/** Whole lines of the beginning of a file; none if it cannot be read. */
+async function linesOf(path: string): Promise<string[]> {
+  const chunks: Buffer[] = [];
+  try {
+    await using file = await open(path);
+    for (let size = 0; size < MOST_BYTES;) {
+      const { bytesRead, buffer } = await file.read(Buffer.alloc(1 << 16));
+      if (bytesRead === 0) break;
+      chunks.push(buffer.subarray(0, bytesRead));
+      size += bytesRead;
+    }
+  } catch {
+    return [];
+  }
+  const text = Buffer.concat(chunks).toString("latin1");
+  return text.slice(0, text.lastIndexOf("\n") + 1).split("\n");
 }
 
 /** net/ipv4/fib_trie.c, fib_route_seq_show: addresses in the host's byte order. */

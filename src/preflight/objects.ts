@@ -14,6 +14,8 @@ export type ObjectFacts =
       /** Manifests of which nothing can be read. */
       readonly missing: readonly string[];
       readonly counts: readonly (ServedCounts & { readonly family: IpFamily })[];
+      readonly serviceCIDRs: readonly string[];
+      readonly isClusterIP: (family: IpFamily, address: string) => boolean;
       /** Views of each service, by family. */
       readonly views: ReadonlyMap<IpFamily, ReadonlyMap<string, readonly ServicePortView[]>>;
     }
@@ -34,6 +36,8 @@ export function objectFacts(
     lostClaims: [...model.lostClaims()],
     unbalanced: [...model.unbalanced()],
     missing,
+    serviceCIDRs: families.flatMap((family) => model.serviceCIDRs(family)),
+    isClusterIP: (family, address) => model.isClusterIP(family, address),
     counts: families.map((family) => ({ family, ...model.counts(family) })),
     views: new Map(views),
   };

@@ -12,6 +12,7 @@ import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
 import { isOwnChain } from "../leftovers/names.js";
 import type { IpFamily } from "../model/types.js";
 import {
+  hostIPs,
   isUnspecified,
   type LocalAddress,
   nodeFacts,
@@ -22,6 +23,8 @@ import {
 import type { KernelFamilies } from "../node/families.js";
 import { findDroppingChains, findSkippingBridges, type ReadLegacyForward } from "../node/forwarding.js";
 import { readNumber } from "../node/kernel-number.js";
+import { readRoutes } from "../node/routes.js";
+import { findOverlaps } from "../node/service-cidr-overlaps.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { conntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
 import { conntrackSettings } from "../node/system-settings.js";
@@ -43,6 +46,7 @@ import { checkMode, type ModeFacts, modesOf, type ReadLegacyRules, readMode } fr
 import { checkModules, type ModuleFacts } from "./modules.js";
 import { checkObjects, type ObjectFacts } from "./objects.js";
 import { checkPorts, colliding, type PortFacts } from "./ports.js";
+import { checkServiceCIDRs } from "./service-cidrs.js";
 import { checkTrial, countElements, tryRules } from "./trial.js";
 
 /** The kernel with what it tells of the older iptables. */
@@ -98,6 +102,7 @@ export async function preflight(options: PreflightOptions): Promise<Finding[]> {
     ...(await rulesFindings(options, facts, places)),
     ...(await hookFindings(kernel, { config, families, mode, interfaces, root })),
     ...checkObjects(objects),
+    ...(await serviceCIDRFindings(options, facts, local)),
     ...(await footprintFindings(options, facts, places)),
   ]);
 }
@@ -190,6 +195,20 @@ async function footprintFindings(
   }
   const sum = (what: "services" | "endpoints"): number => objects.counts.reduce((all, each) => all + each[what], 0);
   return checkFootprint({ services: sum("services"), endpoints: sum("endpoints"), rules, cpus: cpus().length });
+}
+
+/** Networks of this node in the ServiceCIDRs, where these were read. */
+async function serviceCIDRFindings(
+  { objects, reading, node, root = "/" }: PreflightOptions,
+  facts: NodeFacts,
+  local: readonly LocalAddress[],
+): Promise<Finding[]> {
+  if (!("views" in objects)) return [];
+  const { serviceCIDRs, isClusterIP, views } = objects;
+  const { clusterCIDRs } = reading.loaded.config;
+  const networks = { clusterCIDRs, podCIDRs: facts.podCIDRs, nodeIPs: hostIPs(node), local };
+  const overlaps = findOverlaps({ serviceCIDRs, ...networks, routes: await readRoutes(root), isClusterIP });
+  return checkServiceCIDRs({ serviceCIDRs, overlaps, views });
 }
 
 /** The rules as this node would get them, tried. */

@@ -250,6 +250,41 @@ describe("validate", () => {
     expect(report).toMatchObject({ served: { ip: { services: 1 } }, findings: [{ line: 7, field: "spec.typo" }] });
   });
 
+  test("a ServiceCIDR that overlaps pods and nodes: an error at each of them", async () => {
+    const cidr = (name: string, ...cidrs: string[]) => ({
+      ...{ apiVersion: "networking.k8s.io/v1", kind: "ServiceCIDR", metadata: { name } },
+      spec: { cidrs },
+    });
+    const node = (podCIDRs: string[], ...addresses: string[]) => ({
+      ...{ apiVersion: "v1", kind: "Node", metadata: { name: `n-${podCIDRs.join()}` }, spec: { podCIDRs } },
+      status: { addresses: addresses.map((address) => ({ type: "InternalIP", address })) },
+    });
+    await put({
+      "a.json": cidr("kubernetes", "10.96.0.0/12", "fd00:10::/108"),
+      "b.json": {
+        apiVersion: "v1",
+        kind: "List",
+        items: [node(["10.244.0.0/24", "fd00:10::/112"], "10.97.0.1"), node([], "192.0.2.1")],
+      },
+      "c.json": service("web"),
+      "d.json": JSON.stringify(slice("web-1", "web")).replaceAll("10.244.0.1", "10.96.3.1"),
+    });
+    const config = join(directory, "config");
+    const head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    await writeFile(config, `${head}clusterCIDR: 10.96.0.0/16,fd01::/64\n`);
+    const { code, report } = await validate("--config", config);
+    expect(code).toBe(1);
+    expect(report.findings.map(({ severity, file, field }) => [severity, file, field])).toEqual([
+      ["error", "a.json", "spec.cidrs[0]"],
+      ["error", "b.json", "spec.podCIDRs[1]"],
+      ["error", "b.json", "status.addresses[0].address"],
+      ["error", "d.json", "endpoints"],
+    ]);
+    expect(report.findings[3]["why"]).toMatch(
+      /^10\.96\.3\.1 is in ServiceCIDR 10\.96\.0\.0\/12: new connections .* dropped/,
+    );
+  });
+
   test("a directory that is not there: exit code 1, as a finding", async () => {
     const nowhere = join(directory, "nowhere");
     expect(await main(["validate", "--manifests", nowhere, "-o", "json"])).toBe(1);

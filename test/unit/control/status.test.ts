@@ -110,7 +110,7 @@ test("endpoints that serve and terminate never count as ready; where no other is
   );
 });
 
-test.each<[string, object, string | undefined]>([
+test.each<[string, Parameters<typeof service>[1], string | undefined]>([
   ["Cluster", { type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }, undefined],
   [
     "external Local",

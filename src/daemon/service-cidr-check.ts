@@ -1,0 +1,110 @@
+/** Tells of ServiceCIDRs that overlap networks of this node: in the log when it begins, and in each status. */
+import type { V1Node } from "@kubernetes/client-node";
+import type { Logger } from "../base/logger.js";
+import type { ProxyConfig } from "../config/index.js";
+import type { StatusProblem } from "../control/types.js";
+import type { IpFamily } from "../model/types.js";
+import { hostIPs, nodeFacts } from "../node/facts.js";
+import { readRoutes } from "../node/routes.js";
+import { findOverlaps, type Overlap, OVERLAP_EFFECT, OVERLAP_REMEDY } from "../node/service-cidr-overlaps.js";
+import type { Proxier } from "../proxier/proxier.js";
+import type { ProxierObserver } from "../proxier/observer.js";
+
+/** Routes come without an event that is listened to: they are read again after so long, ms, if something is written. */
+const RECHECK_MS = 60_000;
+/** Overlaps to name. */
+const MOST_NAMED = 10;
+
+export interface ServiceCIDRCheckOptions {
+  readonly config: ProxyConfig;
+  readonly nodeName: string;
+  readonly families: readonly IpFamily[];
+  readonly proxier: {
+    readonly model: Pick<Proxier["model"], "serviceCIDRs" | "isClusterIP">;
+    localAddresses: Proxier["localAddresses"];
+  };
+  readonly log: Logger;
+  /** Where /proc is; default "/". */
+  readonly root?: string;
+}
+
+export class ServiceCIDRCheck implements ProxierObserver {
+  readonly #options: ServiceCIDRCheckOptions;
+  #node: V1Node | undefined;
+  /** The lists that were last checked: the model makes new ones when they change. */
+  #checked: readonly (readonly string[])[] = [];
+  #checkedAt = -Infinity;
+  #checking: Promise<void> | undefined;
+  /** What the log last said. */
+  #said = "";
+
+  constructor(options: ServiceCIDRCheckOptions) {
+    this.#options = options;
+  }
+
+  set node(node: V1Node) {
+    this.#node = node;
+    this.#checkedAt = -Infinity;
+  }
+
+  /** Told when the Node, its addresses or those of its interfaces have changed. */
+  nodePortAddresses(): void {
+    this.#checkedAt = -Infinity;
+  }
+
+  /** After a write: looks at nothing but whether there is something to check. */
+  synced(): void {
+    const lists = this.#serviceCIDRs();
+    const same = lists.every((list, i) => list === this.#checked[i]);
+    if (this.#checking !== undefined || (same && performance.now() - this.#checkedAt < RECHECK_MS)) return;
+    this.#checked = lists;
+    this.#checkedAt = performance.now();
+    this.#checking = this.check().finally(() => {
+      this.#checking = undefined;
+    });
+  }
+
+  /** Logs what overlaps, if it differs from what was said last. Never rejects. */
+  async check(): Promise<void> {
+    const { log } = this.#options;
+    try {
+      const overlaps = (await this.#find()).map(({ what }) => what);
+      const said = overlaps.join("\n");
+      if (said === this.#said) return;
+      this.#said = said;
+      if (overlaps.length === 0) return log.info("no ServiceCIDR overlaps another network any more");
+      const fields = { overlaps: overlaps.slice(0, MOST_NAMED), total: overlaps.length, hint: OVERLAP_REMEDY };
+      log.warn(fields, `a ServiceCIDR overlaps other networks: ${OVERLAP_EFFECT}`);
+    } catch (error) {
+      log.debug({ err: error }, "checking ServiceCIDRs for overlaps failed");
+    }
+  }
+
+  /** As things stand now. Never rejects. */
+  async problems(): Promise<StatusProblem[]> {
+    const overlaps = await this.#find().catch((): Overlap[] => []);
+    const problems = overlaps.map(({ what }) => ({ what: `${what}: ${OVERLAP_EFFECT}`, remedy: OVERLAP_REMEDY }));
+    if (problems.length <= MOST_NAMED) return problems;
+    const more = problems.length - MOST_NAMED;
+    return [
+      ...problems.slice(0, MOST_NAMED),
+      { what: `${more} more networks overlap a ServiceCIDR`, remedy: OVERLAP_REMEDY },
+    ];
+  }
+
+  #serviceCIDRs(): (readonly string[])[] {
+    return this.#options.families.map((family) => this.#options.proxier.model.serviceCIDRs(family));
+  }
+
+  async #find(): Promise<Overlap[]> {
+    const { config, nodeName, proxier, root } = this.#options;
+    const serviceCIDRs = this.#serviceCIDRs().flat();
+    if (serviceCIDRs.length === 0) return [];
+    const [local, routes] = await Promise.all([proxier.localAddresses(), readRoutes(root)]);
+    return findOverlaps({
+      ...{ serviceCIDRs, clusterCIDRs: config.clusterCIDRs, local, routes, nodeIPs: hostIPs(this.#node) },
+      podCIDRs: nodeFacts(config, nodeName, this.#node).podCIDRs,
+      isClusterIP: (family, address) => proxier.model.isClusterIP(family, address),
+    });
+  }
+}

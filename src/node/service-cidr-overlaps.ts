@@ -1,0 +1,92 @@
+/**
+ * Networks of pods, nodes and routes that lie in a ServiceCIDR. The rules drop every new connection to an address of a ServiceCIDR that is not a
+ * service's, as kube-proxy's nftables mode does: in its other modes such networks work.
+ */
+import { parseCIDR, type Prefix, prefixContains, prefixCovers } from "../base/ip.js";
+import type { IpFamily } from "../model/types.js";
+import type { LocalAddress } from "./facts.js";
+import type { RouteNetwork } from "./routes.js";
+
+export interface OverlapFacts {
+  /** CIDRs of both families. */
+  readonly serviceCIDRs: readonly string[];
+  readonly clusterCIDRs: readonly string[];
+  /** Of the node. */
+  readonly podCIDRs: readonly string[];
+  /** What the Node says of itself. */
+  readonly nodeIPs: readonly string[];
+  /** What its interfaces have. */
+  readonly local: readonly LocalAddress[];
+  readonly routes: readonly RouteNetwork[];
+  /** A service's own address may be on an interface, as a node-local DNS cache has it. */
+  readonly isClusterIP: (family: IpFamily, address: string) => boolean;
+}
+
+/** "ServiceCIDR 10.96.0.0/12 overlaps clusterCIDR 10.100.0.0/16". */
+export interface Overlap {
+  readonly what: string;
+}
+
+/** What comes of an overlap. */
+export const OVERLAP_EFFECT =
+  "the rules drop new connections to these addresses in forward and output, unless a service has the address";
+export const OVERLAP_REMEDY =
+  "give services a network that no pod, node or route uses; kube-proxy's nftables mode drops the same packets, its iptables and IPVS modes do not";
+
+/** A network in a ServiceCIDR, and how to name it. */
+interface Suspect {
+  readonly prefix: Prefix;
+  readonly name: string;
+}
+
+/**
+ * What overlaps, each network once: one that lies in another that is reported is not reported again.
+ *
+ * - Ranges of pods overlap in either direction: pods may be given any address of them.
+ * - An address of the node lies inside, or it does not.
+ * - A route overlaps if its network is smaller than the ServiceCIDR and lies inside. One to the whole ServiceCIDR, or to a larger network such
+ *   as the default route, is how packets to services leave a program in the first place.
+ */
+export function findOverlaps(facts: OverlapFacts): Overlap[] {
+  const cidrs = facts.serviceCIDRs.flatMap((text) => parseCIDR(text) ?? []);
+  if (cidrs.length === 0) return [];
+  const found: Overlap[] = [];
+  const reported: Prefix[] = [];
+  for (const { prefix, name } of [...podRanges(facts), ...insideOf(facts, cidrs)]) {
+    const cidr = cidrs.find((one) => prefixCovers(one, prefix) || prefixCovers(prefix, one));
+    if (cidr === undefined || reported.some((one) => prefixCovers(one, prefix))) continue;
+    reported.push(prefix);
+    found.push({ what: `ServiceCIDR ${cidr.text} overlaps ${name}` });
+  }
+  return found;
+}
+
+function podRanges({ clusterCIDRs, podCIDRs }: OverlapFacts): Suspect[] {
+  const named = (texts: readonly string[], what: string): Suspect[] =>
+    texts.flatMap((text) => {
+      const prefix = parseCIDR(text);
+      return prefix === undefined ? [] : [{ prefix, name: `${what} ${prefix.text}` }];
+    });
+  return [...named(clusterCIDRs, "clusterCIDR"), ...named(podCIDRs, "the Node's podCIDR")];
+}
+
+/** Addresses and routes, those alone that lie in a ServiceCIDR. */
+function insideOf({ nodeIPs, local, routes, isClusterIP }: OverlapFacts, cidrs: readonly Prefix[]): Suspect[] {
+  const isOwn = (address: string): boolean =>
+    cidrs.some((cidr) => prefixContains(cidr, address)) && !isClusterIP(address.includes(":") ? "ip6" : "ip", address);
+  const addresses = [...new Set([...nodeIPs, ...local.map(({ address }) => address)])].filter(isOwn);
+  const inside = routes.filter(({ prefix }) =>
+    cidrs.some((cidr) => prefixCovers(cidr, prefix) && prefix.length > cidr.length),
+  );
+  return [
+    ...inside.flatMap(({ prefix, interfaceName }) => {
+      const [address = ""] = prefix.text.split("/");
+      if (prefix.length === prefix.bytes.length * 8 && !isOwn(address)) return [];
+      return [{ prefix, name: `the route to ${prefix.text} over ${interfaceName}` }];
+    }),
+    ...addresses.flatMap((address) => {
+      const prefix = parseCIDR(`${address}/${address.includes(":") ? 128 : 32}`);
+      return prefix === undefined ? [] : [{ prefix, name: `this node's address ${address}` }];
+    }),
+  ].toSorted((a, b) => a.prefix.length - b.prefix.length);
+}
