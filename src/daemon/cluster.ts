@@ -1,9 +1,10 @@
 /** The API server's side of the daemon: where objects come from and where Events go. */
 import type { ProxyConfig } from "../config/index.js";
-import type { EventRecorder } from "../base/events.js";
+import type { EventRecorder, EventText } from "../base/events.js";
 import type { Logger } from "../base/logger.js";
 import type { Metrics } from "../observe/metrics.js";
 import { ObjectDecoder } from "../source/decode/decoder.js";
+import type { ShrunkList } from "../source/kubernetes/reflector.js";
 import type { KubernetesSource } from "../source/kubernetes/source.js";
 
 /** For Events that wait when the program ends, ms: less than the whole end may take. */
@@ -44,8 +45,9 @@ export async function openCluster(options: ClusterOptions): Promise<Cluster> {
   });
   const ending = new AbortController();
   const events = new kubernetes.KubernetesEventRecorder({ connection, nodeName, log });
+  const onShrunk = (list: ShrunkList): void => events.record({ kind: "Node", name: nodeName }, shrunkEvent(list));
   return {
-    source: new kubernetes.KubernetesSource({ connection, decoder, nodeName, log, deniedIsFinal }),
+    source: new kubernetes.KubernetesSource({ connection, decoder, nodeName, log, deniedIsFinal, onShrunk }),
     server: connection.server,
     events,
     version: () => kubernetes.serverVersion(connection, ending.signal),
@@ -55,4 +57,9 @@ export async function openCluster(options: ClusterOptions): Promise<Cluster> {
       connection.close();
     },
   };
+}
+
+function shrunkEvent({ kind, before, removed }: ShrunkList): EventText {
+  const note = `the API server's new list of ${kind} objects lacks ${removed} of ${before}; the node no longer serves them`;
+  return { type: "Warning", reason: "ObjectsRemoved", action: "List", note };
 }

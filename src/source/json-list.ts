@@ -4,6 +4,8 @@
  * memory as a whole.
  */
 
+import { GrowingBytes } from "./growing-bytes.js";
+
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
@@ -22,7 +24,7 @@ export class JsonListReader {
   /** What is not in the list of items. */
   #frame = "";
   /** Beginning of an item, or of a part of the frame, that earlier chunks brought. */
-  #pieces: Buffer[] = [];
+  readonly #begun = new GrowingBytes();
   #place: "frame" | "item" | "between items" = "frame";
   #expects: "item or end" | "comma or end" | "item" = "item or end";
   #found = false;
@@ -63,14 +65,14 @@ export class JsonListReader {
         at = this.#passBetween(chunk, at);
         continue;
       }
-      if (this.#pieces.length === 0) this.#offset = this.#before + at;
+      if (this.#begun.length === 0) this.#offset = this.#before + at;
       const end = this.#scan(chunk, at);
       this.#checkSize((end < 0 ? chunk.length : end) - at);
       if (end < 0) {
-        this.#pieces.push(chunk.subarray(at));
+        this.#begun.append(chunk.subarray(at));
         return;
       }
-      const text = this.#take(chunk.subarray(at, end));
+      const text = this.#begun.take(chunk.subarray(at, end));
       at = end;
       this.#end = this.#before + at;
       if (this.#place === "item") {
@@ -80,7 +82,7 @@ export class JsonListReader {
       } else {
         this.#frame += text;
         // The first list at the top that is called so.
-        if (this.#found || !BEGINS_ITEMS.test(this.#frame)) continue;
+        if (this.#found || !BEGINS_ITEMS.test(text)) continue;
         this.#found = true;
         this.#frame += JSON.stringify(HANDED_OUT);
         this.#place = "between items";
@@ -94,7 +96,7 @@ export class JsonListReader {
    */
   end(): unknown {
     if (this.#place !== "frame") throw new SyntaxError("the list breaks off");
-    const value: unknown = JSON.parse(this.#frame + this.#take(Buffer.alloc(0)));
+    const value: unknown = JSON.parse(this.#frame + this.#begun.take(Buffer.alloc(0)));
     if (!this.#found) return value;
     const { items, ...list } = value as { items: unknown };
     // Of two fields of one name the last one counts.
@@ -106,6 +108,11 @@ export class JsonListReader {
   /** Whether there was a list of items; if not, `end` returns all that there is. */
   get found(): boolean {
     return this.#found;
+  }
+
+  /** The fields that come before the items. Call it only while the items are read. */
+  head(): unknown {
+    return JSON.parse(`${this.#frame}]}`);
   }
 
   /** Position of the next item, of the "]" that ends them, or the end of the chunk. */
@@ -165,19 +172,7 @@ export class JsonListReader {
 
   /** `more`: bytes that this chunk adds to what is parsed in one go. */
   #checkSize(more: number): void {
-    if (this.#maxValue === Infinity) return;
-    const earlier = this.#pieces.reduce(
-      (sum, { length }) => sum + length,
-      this.#place === "frame" ? this.#frame.length : 0,
-    );
+    const earlier = this.#begun.length + (this.#place === "frame" ? this.#frame.length : 0);
     if (earlier + more > this.#maxValue) throw new RangeError(`a value of more than ${this.#maxValue} bytes`);
-  }
-
-  /** What earlier chunks brought, and this. */
-  #take(last: Buffer): string {
-    if (this.#pieces.length === 0) return last.toString();
-    const all = Buffer.concat([...this.#pieces, last]);
-    this.#pieces = [];
-    return all.toString();
   }
 }

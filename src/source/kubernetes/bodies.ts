@@ -1,6 +1,8 @@
 /** Answers of the API server as they arrive. */
 import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
+import { GrowingBytes } from "../growing-bytes.js";
 import { JsonListReader } from "../json-list.js";
+import type { Resource } from "./resources.js";
 import { ProtocolError, type StatusError, statusError } from "./errors.js";
 
 /** What a list says besides its items. */
@@ -12,29 +14,52 @@ export interface ListMeta {
   readonly remaining: number | undefined;
 }
 
+/** What a collection holds. */
+export type ObjectType = Pick<Resource, "kind" | "apiVersion">;
+
+/**
+ * Largest object that is read, in bytes of JSON. etcd takes requests of 1.5 MiB by default, and JSON is up to a few times as
+ * long. Anything larger is a fault of the server or of a proxy, or a compressed body made to fill the memory.
+ */
+const MAX_OBJECT_BYTES = 8 << 20;
+
+function tooLarge(what: string): ProtocolError {
+  return new ProtocolError(`${what} of more than ${MAX_OBJECT_BYTES >> 20} MiB is larger than any object can be`);
+}
+
 /** A list: no page is ever in memory as a whole, however large a page the server chooses to send. */
 export class ListBody {
-  readonly #reader = new JsonListReader();
+  readonly #type: ObjectType;
+  readonly #reader = new JsonListReader(MAX_OBJECT_BYTES);
+  /** What the list says of its kind before its items; undefined: no item came yet. */
+  #head: Fields | undefined;
+
+  /** @param type of the items. */
+  constructor(type: ObjectType) {
+    this.#type = type;
+  }
 
   /** The items that end in this chunk, in order. Throws `ProtocolError`. */
   *push(chunk: Buffer): Generator<unknown, void, undefined> {
-    try {
-      yield* this.#reader.push(chunk);
-    } catch (error) {
-      throw noJson(error);
+    const items = this.#reader.push(chunk);
+    for (;;) {
+      const next = this.#read(() => items.next());
+      if (next.done === true) return;
+      this.#checkItem(next.value);
+      yield next.value;
     }
   }
 
   /** To be called when the body is over. Throws `ProtocolError`. */
   end(): ListMeta {
-    let list: unknown;
-    try {
-      list = this.#reader.end();
-    } catch (error) {
-      throw noJson(error);
+    const list = this.#read(() => this.#reader.end());
+    if (!isFields(list)) throw new ProtocolError("the answer is no object, so it is no list of the Kubernetes API");
+    this.#checkList(list, true);
+    if (!this.#reader.found && list["items"] !== null) {
+      const problem = "items" in list ? "field items is no list of objects" : "field items is missing";
+      throw new ProtocolError(`the answer is no list of ${this.#type.kind} objects: its ${problem}`);
     }
-    const metadata = isFields(list) ? list["metadata"] : undefined;
-    if (!isFields(metadata)) throw new ProtocolError("the answer is no list of the Kubernetes API");
+    const metadata = isFields(list["metadata"]) ? list["metadata"] : {};
     const { resourceVersion, continue: token, remainingItemCount: remaining } = metadata;
     return {
       resourceVersion: typeof resourceVersion === "string" ? resourceVersion : "",
@@ -42,11 +67,50 @@ export class ListBody {
       remaining: typeof remaining === "number" ? remaining : undefined,
     };
   }
+
+  /** Items of a typed list say nothing of their kind. A server that names the list's kind after its items names it in each item. */
+  #checkItem(item: unknown): void {
+    if (this.#head === undefined) {
+      const head = this.#read(() => this.#reader.head());
+      this.#head = isFields(head) ? head : {};
+      this.#checkList(this.#head, false);
+    }
+    const complete = "kind" in this.#head && "apiVersion" in this.#head;
+    checkType(isFields(item) ? item : {}, this.#type, "an item of the list", complete ? "if given" : "required");
+  }
+
+  #checkList(list: Fields, whole: boolean): void {
+    const { kind, apiVersion } = this.#type;
+    checkType(list, { kind: `${kind}List`, apiVersion }, "the answer", whole ? "required" : "if given");
+  }
+
+  #read<T>(read: () => T): T {
+    try {
+      return read();
+    } catch (error) {
+      if (error instanceof RangeError) throw tooLarge("a value in the list");
+      throw new ProtocolError(`the answer is no JSON: ${reasonOf(error)}`, { cause: error });
+    }
+  }
 }
 
-function noJson(error: unknown): ProtocolError {
-  return new ProtocolError(`the answer is no JSON: ${reasonOf(error)}`, { cause: error });
+/** Throws `ProtocolError` unless `object` says that it is of this kind. */
+function checkType(
+  object: Fields,
+  type: { kind: string; apiVersion: string },
+  what: string,
+  need: "required" | "if given",
+): void {
+  for (const field of ["kind", "apiVersion"] as const) {
+    const found = object[field];
+    if (found === type[field] || (found === undefined && need === "if given")) continue;
+    const shown = found === undefined ? "missing" : (JSON.stringify(found) ?? "").slice(0, MAX_SHOWN);
+    throw new ProtocolError(`${what} is no ${type.kind} of ${type.apiVersion}: its ${field} is ${shown}`);
+  }
 }
+
+/** Characters of a value from the server in a message. */
+const MAX_SHOWN = 100;
 
 export interface WatchEvent {
   readonly type: "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK";
@@ -54,43 +118,41 @@ export interface WatchEvent {
 }
 
 const NEWLINE = 0x0a;
-/** An object in etcd has at most 1.5 MB; what is far larger is no event. */
-const MAX_LINE_BYTES = 32 << 20;
 
 /** A watch: one event on each line. */
 export class WatchBody {
-  #pieces: Buffer[] = [];
-  #bytes = 0;
+  readonly #type: ObjectType;
+  readonly #line = new GrowingBytes();
+
+  /** @param type of the objects in the events. */
+  constructor(type: ObjectType) {
+    this.#type = type;
+  }
 
   /** Whether a line has begun that is not over. */
   get midLine(): boolean {
-    return this.#bytes > 0;
+    return this.#line.length > 0;
   }
 
   /** The events that end in this chunk, in order. Throws `ProtocolError`, and `StatusError` for an ERROR event. */
   *push(chunk: Buffer): Generator<WatchEvent, void, undefined> {
     let start = 0;
     for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {
-      const line = this.#take(chunk.subarray(start, end));
+      this.#checkSize(end - start);
+      const line = this.#line.take(chunk.subarray(start, end)).trim();
       start = end + 1;
-      if (line !== "") yield parseEvent(line);
+      if (line !== "") yield parseEvent(line, this.#type);
     }
-    if (start === chunk.length) return;
-    this.#pieces.push(chunk.subarray(start));
-    this.#bytes += chunk.length - start;
-    if (this.#bytes > MAX_LINE_BYTES) throw new ProtocolError("an event is longer than any object can be");
+    this.#checkSize(chunk.length - start);
+    if (start < chunk.length) this.#line.append(chunk.subarray(start));
   }
 
-  #take(last: Buffer): string {
-    if (this.#bytes === 0) return last.toString().trim();
-    const line = Buffer.concat([...this.#pieces, last]);
-    this.#pieces = [];
-    this.#bytes = 0;
-    return line.toString().trim();
+  #checkSize(more: number): void {
+    if (this.#line.length + more > MAX_OBJECT_BYTES) throw tooLarge("an event of a watch");
   }
 }
 
-function parseEvent(line: string): WatchEvent {
+function parseEvent(line: string, expected: ObjectType): WatchEvent {
   let event: unknown;
   try {
     event = JSON.parse(line);
@@ -103,11 +165,12 @@ function parseEvent(line: string): WatchEvent {
     case "MODIFIED":
     case "DELETED":
     case "BOOKMARK":
+      checkType(isFields(object) ? object : {}, expected, "the object of an event", "required");
       return { type, object };
     case "ERROR":
       throw errorEvent(object);
     default:
-      throw new ProtocolError(`an event of an unknown type: ${JSON.stringify(type) ?? "none"}`);
+      throw new ProtocolError(`an event of an unknown type: ${JSON.stringify(type)?.slice(0, MAX_SHOWN) ?? "none"}`);
   }
 }
 

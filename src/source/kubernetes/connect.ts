@@ -92,12 +92,16 @@ function clusterAt(server: URL): ClusterSettings {
 
 /** For an answer to /version, ms: a server that has just answered lists answers this too, or has more important things to do. */
 const VERSION_IDLE_MS = 10_000;
+/** An answer to /version has some 400 bytes. */
+const MAX_VERSION_BYTES = 64 * 1024;
 
 /** `gitVersion` of /version ("v1.36.0"), or undefined when the server does not say: nothing depends on it but a metric. */
 export async function serverVersion(connection: ApiConnection, signal: AbortSignal): Promise<string | undefined> {
   try {
     const chunks: Buffer[] = [];
+    let bytes = 0;
     for await (const chunk of connection.stream({ method: "GET", path: "/version", signal, idleMs: VERSION_IDLE_MS })) {
+      if ((bytes += chunk.length) > MAX_VERSION_BYTES) return undefined;
       chunks.push(chunk);
     }
     const answer: unknown = JSON.parse(Buffer.concat(chunks).toString());

@@ -2,7 +2,7 @@
  * The objects of one kind: listed, then watched; listed again when the watch cannot go on from where it was. What is there
  * stays there until a complete list or a deletion says otherwise.
  */
-import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
+import { isFields, reasonOf } from "../../base/unknown.js";
 import type { Logger } from "../../base/logger.js";
 import type { Backoff } from "../../base/backoff.js";
 import { TimeSlice } from "../../base/time-slice.js";
@@ -14,6 +14,13 @@ import { AccessDeniedError, isExpired, ProtocolError, StalledError, StatusError,
 import { collectionPath, type Resource } from "./resources.js";
 import { backoffOf, pause, Sleep, type Timing } from "./timing.js";
 import type { FailureLog } from "./failure-log.js";
+
+/** A complete list that lacks more than half of the objects that were there. */
+export interface ShrunkList {
+  readonly kind: KubeKind;
+  readonly before: number;
+  readonly removed: number;
+}
 
 /** Receives changes. */
 export interface ReflectorSink {
@@ -35,6 +42,8 @@ export interface ReflectorOptions {
   readonly onAnswer: () => void;
   /** Called whenever bytes of a list or watch come in. */
   readonly onHeard?: () => void;
+  /** Called after such a list has been delivered. */
+  readonly onShrunk?: (list: ShrunkList) => void;
   /** Given: 401 and 403 are final, and passed to it instead of logged. Default: retried with backoff. */
   readonly onDenied?: (error: AccessDeniedError) => void;
 }
@@ -51,8 +60,8 @@ const SUSPECT_AFTER = 3;
 const MAX_RETRY_AFTER_MS = 300_000;
 const CONNECTION = "connection";
 
-/** A resourceVersion as it is kept: most fit a number. */
-type Version = string | number;
+/** A list that removes up to so many objects is never reported as shrunk. */
+const FEW_REMOVED = 10;
 
 export class Reflector {
   readonly #options: ReflectorOptions;
@@ -60,8 +69,11 @@ export class Reflector {
   readonly #backoff: Backoff;
   readonly #sleep = new Sleep();
   readonly #timeSlice = new TimeSlice();
-  /** resourceVersion of each object that the sink knows, by name. */
-  readonly #known = new Map<string, Version>();
+  /**
+   * Names of the objects that the sink knows. Whether an object changed is for the sink to find out from its content: after etcd
+   * was restored from a backup, the same resourceVersion, even of the same uid, can stand for other content.
+   */
+  readonly #known = new Set<string>();
   /** Where the next watch begins; undefined: a list is needed first. */
   #from: string | undefined;
   /** The next attempt after a failure need not wait. */
@@ -115,6 +127,7 @@ export class Reflector {
   async #list(signal: AbortSignal): Promise<string> {
     const { sink, log, timing, failureLog } = this.#options;
     const started = performance.now();
+    const before = this.#known.size;
     const present = new Set<string>();
     let reported = started;
     let token = "";
@@ -128,25 +141,36 @@ export class Reflector {
       }
     } while (token !== "");
     if (meta.resourceVersion === "") throw new ProtocolError("the list has no resourceVersion");
-    let removed = 0;
-    for (const name of this.#known.keys()) {
-      if (present.has(name)) continue;
-      this.#known.delete(name);
-      sink.remove(this.#kind, name);
-      removed++;
-    }
+    const removed = this.#removeAbsent(present);
     const ms = Math.round(performance.now() - started);
     log.info({ kind: this.#kind, objects: present.size, removed, ms }, "listed");
     failureLog.recovered(this.#kind, "list succeeded again", { kind: this.#kind });
     sink.flush();
     this.#markListed();
+    if (removed > FEW_REMOVED && 2 * removed > before) this.#reportShrunk({ kind: this.#kind, before, removed });
     return meta.resourceVersion;
+  }
+
+  /** Returns how many objects the list no longer has. */
+  #removeAbsent(present: ReadonlySet<string>): number {
+    const absent = [...this.#known].filter((name) => !present.has(name));
+    for (const name of absent) {
+      this.#known.delete(name);
+      this.#options.sink.remove(this.#kind, name);
+    }
+    return absent.length;
+  }
+
+  #reportShrunk(list: ShrunkList): void {
+    const { log, onShrunk } = this.#options;
+    log.warn({ ...list }, "the API server's new list lacks more than half of the objects; removing them");
+    onShrunk?.(list);
   }
 
   async #page(token: string, present: Set<string>, signal: AbortSignal): Promise<ListMeta> {
     const { connection, resource, timing } = this.#options;
     const query = { limit: String(PAGE), ...(token !== "" && { continue: token }) };
-    const body = new ListBody();
+    const body = new ListBody(resource);
     const answer = connection.stream({
       method: "GET",
       path: collectionPath(resource, query),
@@ -172,7 +196,7 @@ export class Reflector {
     const { connection, resource, timing } = this.#options;
     const started = performance.now();
     const seconds = Math.ceil((timing.watchMs * (1 + Math.random())) / 1000);
-    const body = new WatchBody();
+    const body = new WatchBody(resource);
     const answer = connection.stream({
       method: "GET",
       path: collectionPath(resource, {
@@ -214,8 +238,8 @@ export class Reflector {
 
   /** Returns whether the sink was called. */
   #event({ type, object }: WatchEvent): boolean {
-    const { metadata } = readObject(object);
-    const version = metadata?.["resourceVersion"];
+    const metadata = isFields(object) ? object["metadata"] : undefined;
+    const version = isFields(metadata) ? metadata["resourceVersion"] : undefined;
     if (typeof version !== "string" || version === "")
       throw new ProtocolError(`a ${type} event without resourceVersion`);
     const back = isOlder(version, this.#from);
@@ -232,16 +256,13 @@ export class Reflector {
     return true;
   }
 
-  /** Hands an object on, unless the sink has this version. Returns its name; undefined when it has none. */
+  /** Hands an object on. Returns its name; undefined when it has none. */
   #take(item: unknown): string | undefined {
-    const { object, metadata } = readObject(item);
-    const name = object && nameOf(this.#kind, object);
-    if (object === undefined || name === undefined) return undefined;
-    const version = versionOf(metadata?.["resourceVersion"]);
-    if (version !== undefined && this.#known.get(name) === version) return name;
-    this.#known.set(name, version ?? "");
+    const name = isFields(item) ? nameOf(this.#kind, item) : undefined;
+    if (!isFields(item) || name === undefined) return undefined;
+    this.#known.add(name);
     const { sink, decoder } = this.#options;
-    sink.upsert(decoder.decode(this.#kind, name, object));
+    sink.upsert(decoder.decode(this.#kind, name, item));
     return name;
   }
 
@@ -328,18 +349,6 @@ export class Reflector {
     const fields = { kind: this.#kind, reason, ...(hint !== undefined && { hint }) };
     failureLog.failed(this.#kind, `${step} failed; keeping the last known state`, fields, quiet);
   }
-}
-
-function readObject(value: unknown): { object?: Fields; metadata?: Fields } {
-  if (!isFields(value)) return {};
-  const { metadata } = value;
-  return isFields(metadata) ? { object: value, metadata } : { object: value };
-}
-
-function versionOf(text: unknown): Version | undefined {
-  if (typeof text !== "string" || text === "") return undefined;
-  const number = Number(text);
-  return Number.isSafeInteger(number) && String(number) === text ? number : text;
 }
 
 /** resourceVersions are decimal numbers that grow (KEP-5504); what is none is never older. */

@@ -3,6 +3,7 @@ import type { KubeKind } from "../types.js";
 
 export interface Resource {
   readonly kind: KubeKind;
+  readonly apiVersion: string;
   /** Of the collection. */
   readonly path: string;
   readonly labelSelector?: string;
@@ -18,6 +19,7 @@ export function resources(nodeName: string): readonly Resource[] {
   return [
     {
       kind: "Service",
+      apiVersion: "v1",
       path: "/api/v1/services",
       labelSelector: "!service.kubernetes.io/service-proxy-name",
       fieldSelector: "spec.clusterIP!=None",
@@ -26,6 +28,7 @@ export function resources(nodeName: string): readonly Resource[] {
     },
     {
       kind: "EndpointSlice",
+      apiVersion: "discovery.k8s.io/v1",
       path: "/apis/discovery.k8s.io/v1/endpointslices",
       labelSelector: "!service.kubernetes.io/headless",
       optional: false,
@@ -33,6 +36,7 @@ export function resources(nodeName: string): readonly Resource[] {
     },
     {
       kind: "Node",
+      apiVersion: "v1",
       path: "/api/v1/nodes",
       fieldSelector: `metadata.name=${nodeName}`,
       optional: false,
@@ -40,6 +44,7 @@ export function resources(nodeName: string): readonly Resource[] {
     },
     {
       kind: "ServiceCIDR",
+      apiVersion: "networking.k8s.io/v1",
       path: "/apis/networking.k8s.io/v1/servicecidrs",
       optional: true,
       required: false,

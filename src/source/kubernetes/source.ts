@@ -2,7 +2,7 @@ import type { Logger } from "../../base/logger.js";
 import type { ObjectDecoder } from "../decode/decoder.js";
 import type { KubeKind, KubeObject, ObjectSink, ObjectSource } from "../types.js";
 import type { ApiConnection } from "./connection.js";
-import { Reflector, type ReflectorSink } from "./reflector.js";
+import { Reflector, type ReflectorSink, type ShrunkList } from "./reflector.js";
 import { resources } from "./resources.js";
 import { type Timing, TIMING } from "./timing.js";
 import { FailureLog, type OngoingFailure } from "./failure-log.js";
@@ -17,6 +17,8 @@ export interface KubernetesSourceOptions {
   /** For a command that ends: a server that denies access is final, and `start` rejects. Default: retried with backoff. */
   readonly deniedIsFinal?: boolean;
   readonly timing?: Partial<Timing>;
+  /** As the reflector's option. */
+  readonly onShrunk?: (list: ShrunkList) => void;
 }
 
 /**
@@ -41,7 +43,7 @@ export class KubernetesSource implements ObjectSource {
    */
   async start(sink: ObjectSink): Promise<void> {
     const { signal } = this.#abort;
-    const { connection, decoder, nodeName, log, deniedIsFinal = false } = this.#options;
+    const { connection, decoder, nodeName, log, deniedIsFinal = false, onShrunk } = this.#options;
     const timing = { ...TIMING, ...this.#options.timing };
     const failureLog = new FailureLog(log, timing.repeatLogMs);
     this.#failureLog = failureLog;
@@ -57,6 +59,7 @@ export class KubernetesSource implements ObjectSource {
       log,
       onAnswer: () => wakeAll(),
       onHeard: () => (this.#heard = performance.now()),
+      ...(onShrunk !== undefined && { onShrunk }),
       ...(deniedIsFinal && { onDenied: ended.reject }),
     };
     const reflectors = resources(nodeName).map((resource) => new Reflector({ resource, ...shared }));

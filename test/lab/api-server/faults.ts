@@ -21,7 +21,7 @@ export interface StatusEffect {
   readonly message?: string;
   readonly headers?: Readonly<Record<string, string>>;
   /** Instead of a Status object: what a proxy in between sends. */
-  readonly body?: string;
+  readonly body?: string | Buffer;
 }
 
 export type FaultEffect =

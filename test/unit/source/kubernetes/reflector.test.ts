@@ -1,5 +1,9 @@
 /** What may go wrong between us and the API server: nothing is lost, and nothing that is there is removed. */
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { createGzip } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import type { ShrunkList } from "../../../../src/source/kubernetes/reflector.js";
 import { ApiServer } from "../../../lab/api-server/index.ts";
 import { eventually } from "../../../lab/eventually.ts";
 import { watchWithoutCore } from "../../../lab/stolen.ts";
@@ -124,7 +128,7 @@ describe("Reflector: 410 Gone", () => {
       },
     ],
   ];
-  test.each(forms)("%s: relists, only differences are delivered", async (_form, gone) => {
+  test.each(forms)("%s: relists, and delivers what the list has and lacks", async (_form, gone) => {
     const listening = await following();
     const delay = api.fail({ resource: "services", verb: "list" }, { pace: { bytes: 100, everyMs: 1 } });
     gone();
@@ -135,6 +139,7 @@ describe("Reflector: 410 Gone", () => {
     expect(lists("services")).toBe(2);
     expect(listening.sink.calls.filter((call) => call !== "flush").sort()).toEqual([
       "+ Service a/new",
+      "+ Service a/web",
       "- Service a/db",
     ]);
     expect(listening.sink.names("Service")).toEqual(["Service a/new", "Service a/web"]);
@@ -195,13 +200,12 @@ describe("Reflector: the first list", () => {
     ["answered by something that is no API server", { status: 200, body: "<html>welcome</html>" }],
     ["answered with a redirect", { status: 302, body: "" }],
     ["answered with a JSON object of another kind", { status: 200, body: '{"items":"none"}' }],
-  ] as const)("%s is asked for again, and nothing of it is lost or doubled", async (_what, effect) => {
+  ] as const)("%s is asked for again, and nothing of it is lost", async (_what, effect) => {
     const fault = api.fail({ resource: "services", verb: "list", times: 3 }, effect);
     const { sink, started } = follow();
     await started;
     expect(fault.hits).toBe(3);
     expect(sink.names("Service")).toEqual(["Service a/db", "Service a/web"]);
-    expect(sink.calls.filter((call) => call === "+ Service a/web")).toHaveLength(1);
   });
 
   test("that trickles in byte by byte", async () => {
@@ -236,6 +240,147 @@ describe("Reflector: the first list", () => {
     await source.stop();
     await started;
     expect(sink.calls).toEqual([]);
+  });
+});
+
+describe("Reflector: a list that removes objects", () => {
+  const META = { resourceVersion: "99999" };
+  const strange: readonly (readonly [string, object])[] = [
+    ["of Pods", { kind: "PodList", apiVersion: "v1", metadata: META, items: [] }],
+    [
+      "of Pods, with items",
+      { kind: "PodList", apiVersion: "v1", metadata: META, items: [{ metadata: { name: "p" } }] },
+    ],
+    ["of another group", { kind: "ServiceList", apiVersion: "serving.knative.dev/v1", metadata: META, items: [] }],
+    [
+      "that is a Table",
+      { kind: "Table", apiVersion: "meta.k8s.io/v1", metadata: META, columnDefinitions: [], rows: [] },
+    ],
+    ["without items", { kind: "ServiceList", apiVersion: "v1", metadata: META }],
+    ["whose items are an object", { kind: "ServiceList", apiVersion: "v1", metadata: META, items: {} }],
+    ["without a kind", { apiVersion: "v1", metadata: META, items: [] }],
+  ];
+  test.each(strange)("one %s removes nothing, is reported, and is asked for again", async (_what, list) => {
+    const listening = await following();
+    const fault = api.fail({ resource: "services", verb: "list" }, { status: 200, body: JSON.stringify(list) });
+    api.watches("services")[0].error(410);
+    await eventually(() => expect(fault.hits).toBeGreaterThan(2));
+    await eventually(() => expect(listening.source.health.failures).toHaveLength(1));
+    expect(listening.source.health.failures[0]).toMatchObject({
+      message: "list failed; keeping the last known state",
+      reason: expect.stringMatching(/^the answer is no .*Service/) as string,
+    });
+    expect(listening.sink.calls.filter((call) => call !== "flush")).toEqual([]);
+    fault.remove();
+    api.delete("Service", "a/db");
+    await listening.sink.seen("- Service a/db");
+    expect(listening.sink.names("Service")).toEqual(["Service a/web"]);
+    expect(listening.source.health.failures).toEqual([]);
+  });
+
+  test.each([
+    [10, 9, false],
+    [11, 10, true],
+    [11, 0, true],
+    [11, 11, false],
+    [40, 39, true],
+  ])("when %i of them go and %i stay, it is a warning: %s", async (gone, stay, warned) => {
+    api.delete("Service", "a/db");
+    api.delete("Service", "a/web");
+    for (let i = 0; i < gone; i++) api.put(service(`gone/s-${i}`));
+    for (let i = 0; i < stay; i++) api.put(service(`stay/s-${i}`));
+    const shrunk: ShrunkList[] = [];
+    const { sink, lines } = await following({ onShrunk: (list) => shrunk.push(list) });
+    // It is not told of the deletions.
+    api.watches("services")[0].stall();
+    for (let i = 0; i < gone; i++) api.delete("Service", `gone/s-${i}`);
+    api.compact();
+    api.watches("services")[0].cut();
+    await sink.seen(`- Service gone/s-${gone - 1}`);
+    await eventually(() => expect(lists("services")).toBe(2));
+    await api.watching("services");
+    expect(sink.names("Service")).toHaveLength(stay);
+    const warnings = lines.filter((line) => line.level === "warn" && line.msg.includes("lacks more than half"));
+    expect(warnings).toHaveLength(warned ? 1 : 0);
+    expect(shrunk).toEqual(warned ? [{ kind: "Service", before: gone + stay, removed: gone }] : []);
+    if (warned) expect(warnings[0]).toMatchObject({ kind: "Service", before: gone + stay, removed: gone });
+  });
+
+  test.each([
+    ["of another uid", "8f5a0c1e-0000-4000-8000-000000000001"],
+    ["of the same uid", "8f5a0c1e-0000-4000-8000-000000000000"],
+  ])("an object %s at the same resourceVersion, from a restored etcd, is delivered", async (_what, uid) => {
+    const at = (own: string, clusterIP: string) => {
+      const { metadata, spec, ...object } = service("a/web");
+      const versioned = { ...metadata, uid: own, resourceVersion: "7" };
+      return { ...object, metadata: versioned, spec: { ...(spec as object), clusterIP, clusterIPs: [clusterIP] } };
+    };
+    const answer = (own: string, clusterIP: string) => ({
+      status: 200,
+      body: JSON.stringify({
+        kind: "ServiceList",
+        apiVersion: "v1",
+        metadata: { resourceVersion: String(api.revision) },
+        items: [at(own, clusterIP)],
+      }),
+    });
+    const list = { resource: "services", verb: "list", times: 1 } as const;
+    api.fail(list, answer("8f5a0c1e-0000-4000-8000-000000000000", "10.96.0.8"));
+    const { sink } = await following();
+    api.fail(list, answer(uid, "10.96.0.9"));
+    api.watches("services")[0].error(410);
+    await sink.seen("+ Service a/web");
+    expect(sink.objects.get("Service a/web")).toMatchObject({ record: { uid, ip: { clusterIP: "10.96.0.9" } } });
+  });
+});
+
+describe("Reflector: answers made to fill the memory", () => {
+  /** 256 MiB in an object of a list, or in an event: a quarter of a MB when compressed. */
+  async function bomb(beginning: string): Promise<Buffer> {
+    const compressor = createGzip({ level: 9 });
+    const parts: Buffer[] = [];
+    compressor.on("data", (part: Buffer) => parts.push(part));
+    const chunk = Buffer.alloc(1 << 20, "x");
+    async function* text() {
+      yield beginning;
+      for (let i = 0; i < 256; i++) yield await Promise.resolve(chunk);
+    }
+    await pipeline(Readable.from(text()), compressor);
+    return Buffer.concat(parts);
+  }
+
+  const NAME = '"metadata":{"name":"';
+  test.each([
+    [
+      "an object of a list",
+      "list",
+      `{"kind":"ServiceList","apiVersion":"v1","metadata":{},"items":[{${NAME}`,
+      "a value in the list",
+    ],
+    ["a field of a list", "list", '{"kind":"', "a value in the list"],
+    [
+      "an event of a watch",
+      "watch",
+      `{"type":"ADDED","object":{"kind":"Service","apiVersion":"v1",${NAME}`,
+      "an event of a watch",
+    ],
+  ] as const)("%s is given up before it takes 64 MiB", async (_what, verb, beginning, what) => {
+    const packed = await bomb(beginning);
+    expect(packed.length).toBeLessThan(1 << 19);
+    const effect = { status: 200, headers: { "Content-Encoding": "gzip" }, body: packed };
+    const fault = api.fail({ resource: "services", verb }, effect);
+    const before = process.memoryUsage().rss;
+    let peak = before;
+    const timer = setInterval(() => (peak = Math.max(peak, process.memoryUsage().rss)), 1);
+    const { source, sink } = follow();
+    const reason = `${what} of more than 8 MiB is larger than any object can be`;
+    await eventually(() => expect(source.health.failures.map((failure) => failure.reason)).toEqual([reason]));
+    clearInterval(timer);
+    expect(fault.hits).toBeGreaterThan(1);
+    expect((peak - before) >> 20).toBeLessThan(64);
+    fault.remove();
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
   });
 });
 
@@ -383,10 +528,8 @@ describe("Reflector: the API server is away", () => {
     expect(listening.sink.calls).toEqual([]);
     await api.up();
     await listening.sink.seen("- Service a/db");
-    expect(listening.sink.calls.filter((call) => call !== "flush").sort()).toEqual([
-      "+ Service a/new",
-      "- Service a/db",
-    ]);
+    expect(removals(listening)).toEqual(["- Service a/db"]);
+    expect(listening.sink.names("Service")).toEqual(["Service a/new", "Service a/web"]);
   });
 
   test("all kinds end their backoff with the first answer", async () => {

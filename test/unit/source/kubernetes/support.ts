@@ -3,6 +3,7 @@ import { ApiConnection } from "../../../../src/source/kubernetes/connection.js";
 import { FileCredentials } from "../../../../src/source/kubernetes/credentials.js";
 import { ANONYMOUS, type ClusterSettings, type UserSettings } from "../../../../src/source/kubernetes/kubeconfig.js";
 import { ObjectDecoder } from "../../../../src/source/decode/decoder.js";
+import type { ShrunkList } from "../../../../src/source/kubernetes/reflector.js";
 import { KubernetesSource } from "../../../../src/source/kubernetes/source.js";
 import type { Timing } from "../../../../src/source/kubernetes/timing.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../../../src/source/types.js";
@@ -101,6 +102,7 @@ export interface ListenOptions {
   readonly deniedIsFinal?: boolean;
   readonly user?: Partial<UserSettings>;
   readonly cluster?: Partial<ClusterSettings>;
+  readonly onShrunk?: (list: ShrunkList) => void;
 }
 
 export function connectTo(api: ApiServer, options: ListenOptions = {}): ApiConnection {
@@ -122,10 +124,11 @@ export function listen(api: ApiServer, options: ListenOptions = {}): Listening {
   const lines: LogLine[] = [];
   const log = keptIn(lines);
   const connection = connectTo(api, options);
-  const { deniedIsFinal = false } = options;
+  const { deniedIsFinal = false, onShrunk } = options;
   const decoder = new ObjectDecoder({ nodeName: NODE });
   const timing = { ...QUICK, ...options.timing };
-  const source = new KubernetesSource({ connection, decoder, nodeName: NODE, log, deniedIsFinal, timing });
+  const shared = { connection, decoder, nodeName: NODE, log, deniedIsFinal, timing };
+  const source = new KubernetesSource({ ...shared, ...(onShrunk !== undefined && { onShrunk }) });
   const sink = new Recorder();
   const started = source.start(sink);
   const stop = async () => {
