@@ -31,6 +31,16 @@ export function parseNetwork(text: string): Network {
   return { version: bytes.length === 4 ? 4 : 6, from, to: from | host };
 }
 
+/** Parses what `rangeText` writes: `FROM-TO` besides. */
+export function parseRange(text: string): Network {
+  const dash = text.indexOf("-");
+  if (dash < 0) return parseNetwork(text);
+  const [from, to] = [text.slice(0, dash), text.slice(dash + 1)].map(addressBytes);
+  const range = { from: bytesToNumber(from), to: bytesToNumber(to) };
+  if (from.length !== to.length || range.to < range.from) throw new RangeError(`not a range: ${JSON.stringify(text)}`);
+  return { version: from.length === 4 ? 4 : 6, ...range };
+}
+
 /** Sorts, and joins ranges that overlap or touch. */
 export function mergeRanges(ranges: readonly Range[]): Range[] {
   const sorted = ranges.toSorted((a, b) => (a.from < b.from ? -1 : a.from > b.from ? 1 : 0));

@@ -5,6 +5,8 @@
  * @module
  */
 import { familyOf, parseAddress } from "../base/ip.js";
+import { callback, integer, oneOf, optional, record, text, value } from "../base/shape.js";
+import { plainEntry } from "../conntrack/table/decode.js";
 import { NetlinkConntrack, type NetlinkConntrackOptions } from "../conntrack/table/netlink-conntrack.js";
 import type {
   ConntrackEntry,
@@ -18,6 +20,7 @@ import type {
   DumpResult,
   NewConntrackEntry,
 } from "../conntrack/table/types.js";
+import { check, conntrackOptions } from "./checks.js";
 import { FieldError, type Protocol, protocolOf } from "./fields.js";
 
 export { CONNTRACK_STATUS } from "../conntrack/table/types.js";
@@ -58,10 +61,11 @@ export interface Connection extends Omit<ConntrackTuple, "protocol" | "sourcePor
  * KernelError: "addon", "no-permission", "no-conntrack" or "system" (no such namespace).
  */
 export async function openConntrack(options: NetlinkConntrackOptions = {}): Promise<Conntrack> {
+  check(conntrackOptions, "options", options);
   return new Conntrack(await NetlinkConntrack.open(options));
 }
 
-/** The table of one namespace, from `openConntrack`. All methods throw KernelError, and FieldError for a value that is none. */
+/** The table of one namespace, from `openConntrack`. All methods fail with KernelError, and with FieldError for a value or key that is none. */
 export class Conntrack {
   readonly #table: NetlinkConntrack;
 
@@ -72,36 +76,37 @@ export class Conntrack {
 
   /**
    * Hands over the entries that match, in chunks of some hundred: the next one is read when the promise of `onEntries` is done, so memory
-   * stays bounded whatever the table's size.
+   * stays bounded whatever the table's size. Entries are plain objects, and may be kept.
    */
-  dump(
+  async dump(
     filter: ConntrackFilter,
     onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
   ): Promise<DumpResult> {
-    return this.#table.dump(fullFilter(filter), onEntries);
+    return this.#table.dump(fullFilter(filter), (entries) => onEntries(entries.map(printableEntry)));
   }
 
   /** Undefined: there is no such connection. */
-  get(connection: Connection): Promise<ConntrackEntry | undefined> {
+  async get(connection: Connection): Promise<ConntrackEntry | undefined> {
+    check(CONNECTION, "connection", connection);
     const { zone = 0, protocol, sourcePort = 0, destinationPort = 0, ...rest } = connection;
-    const source = parseAddress(rest.source);
-    if (source === undefined) throw new FieldError("source", "an IP address", rest.source);
+    const source = parseAddress(rest.source)!;
     const tuple = { ...rest, source, protocol: numberOf(protocol), sourcePort, destinationPort };
-    return this.#table.lookup(familyOf(source), tuple, zone);
+    const found = await this.#table.lookup(familyOf(source), tuple, zone);
+    return found && printableEntry(found);
   }
 
   /** By connection and id: a later connection with the same addresses and ports stays. False: it was not there any more. */
-  delete(entry: ConntrackEntry): Promise<boolean> {
+  async delete(entry: ConntrackEntry): Promise<boolean> {
     return this.#table.delete(entry);
   }
 
   /** As `delete`, in batches. */
-  deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteAllResult> {
+  async deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteAllResult> {
     return this.#table.deleteAll(entries);
   }
 
   /** Deletes what matches when the dump meets it, without a way through JavaScript. */
-  deleteMatching(filter: ConntrackFilter): Promise<DeleteResult> {
+  async deleteMatching(filter: ConntrackFilter): Promise<DeleteResult> {
     return this.#table.deleteMatching(fullFilter(filter));
   }
 
@@ -109,8 +114,14 @@ export class Conntrack {
    * Tells new and destroyed entries. Subscribed when the promise resolves; the event loop stays alive until the stream is closed. Nothing is told
    * where net.netfilter.nf_conntrack_events is 0.
    */
-  watch(handlers: ConntrackEvents): Promise<{ close(): Promise<void> }> {
-    return this.#table.events(handlers);
+  async watch(handlers: ConntrackEvents): Promise<{ close(): Promise<void> }> {
+    check(EVENTS, "handlers", handlers);
+    return this.#table.events({
+      ...(handlers.onNew !== undefined && { onNew: (entry) => handlers.onNew?.(printableEntry(entry)) }),
+      ...(handlers.onDestroy !== undefined && { onDestroy: (entry) => handlers.onDestroy?.(printableEntry(entry)) }),
+      onLost: () => handlers.onLost(),
+      onError: (error) => handlers.onError(error),
+    });
   }
 
   /** Entries in the table. */
@@ -129,12 +140,14 @@ export class Conntrack {
   }
 
   /** Fails with EEXIST when there is an entry with either tuple. */
-  create(entry: NewConntrackEntry): Promise<void> {
+  async create(entry: NewConntrackEntry): Promise<void> {
+    check(NEW_ENTRY, "entry", entry);
     return this.#table.create(entry);
   }
 
   /** Sets timeout or mark. Fails with ENOENT when the entry is not there any more. */
-  update(entry: ConntrackEntry, change: ConntrackUpdate): Promise<void> {
+  async update(entry: ConntrackEntry, change: ConntrackUpdate): Promise<void> {
+    check(UPDATE, "change", change);
     return this.#table.update(entry, change);
   }
 
@@ -144,6 +157,27 @@ export class Conntrack {
   }
 }
 
+/** Packets and bytes of one direction. JSON has no bigint: there they are decimal strings. */
+class Traffic {
+  constructor(
+    readonly packets: bigint,
+    readonly bytes: bigint,
+  ) {}
+
+  toJSON(): { readonly packets: string; readonly bytes: string } {
+    return { packets: String(this.packets), bytes: String(this.bytes) };
+  }
+}
+
+/** A plain object, to keep, print, spread and clone. */
+function printableEntry(entry: ConntrackEntry): ConntrackEntry {
+  const plain = plainEntry(entry);
+  const { counters } = plain;
+  if (counters === undefined) return plain;
+  const traffic = ({ packets, bytes }: { packets: bigint; bytes: bigint }): Traffic => new Traffic(packets, bytes);
+  return { ...plain, counters: { original: traffic(counters.original), reply: traffic(counters.reply) } };
+}
+
 function numberOf(protocol: unknown): number {
   const number = protocolOf(protocol);
   if (number === undefined) throw new FieldError("protocol", 'a protocol ("tcp", or a number from 0 to 255)', protocol);
@@ -151,6 +185,55 @@ function numberOf(protocol: unknown): number {
 }
 
 function fullFilter(filter: ConntrackFilter): FullFilter {
+  // Fields that an object has from its class would be lost in a copy, and the filter taken for a wider one.
+  const prototype: unknown = typeof filter === "object" && filter !== null ? Object.getPrototypeOf(filter) : undefined;
+  if (prototype !== Object.prototype && prototype !== null) throw new FieldError("filter", "a plain object", filter);
+  // Everything else is checked, as strictly, where the filter is compiled.
   const { protocol, ...rest } = filter;
   return "protocol" in filter ? { ...rest, protocol: numberOf(protocol) } : rest;
 }
+
+const ADDRESS = text("an IP address", (given) => parseAddress(given) !== undefined);
+const PORT = integer("a port from 0 to 65535", 0, 0xffff);
+const ZONE = integer("a zone from 0 to 65535", 0, 0xffff);
+const U32 = integer("a number from 0 to 4294967295", 0, 0xffffffff);
+const PROTOCOL = value('a protocol ("tcp", or a number from 0 to 255)', (given) => protocolOf(given) !== undefined);
+const BYTE = integer("a number from 0 to 255", 0, 0xff);
+const ICMP = optional(record({ id: integer("a number from 0 to 65535", 0, 0xffff), type: BYTE, code: BYTE }));
+
+const CONNECTION = record({
+  source: ADDRESS,
+  destination: ADDRESS,
+  protocol: PROTOCOL,
+  sourcePort: optional(PORT),
+  destinationPort: optional(PORT),
+  icmp: ICMP,
+  zone: optional(ZONE),
+});
+const TUPLE = record({
+  source: ADDRESS,
+  destination: ADDRESS,
+  protocol: BYTE,
+  sourcePort: PORT,
+  destinationPort: PORT,
+  icmp: ICMP,
+  zone: optional(ZONE),
+});
+const NEW_ENTRY = record({
+  family: oneOf("ip", "ip6"),
+  original: TUPLE,
+  reply: TUPLE,
+  timeout: U32,
+  status: optional(U32),
+  mark: optional(U32),
+  zone: optional(ZONE),
+  state: optional(text("a state's name", (given) => given !== "")),
+  labels: optional(value("16 bytes", (given) => given instanceof Uint8Array && given.length === 16)),
+});
+const UPDATE = record({ timeout: optional(U32), mark: optional(record({ value: U32, mask: optional(U32) })) });
+const EVENTS = record({
+  onNew: optional(callback()),
+  onDestroy: optional(callback()),
+  onLost: callback(),
+  onError: callback(),
+});

@@ -1,4 +1,5 @@
 /** `Table` and `TableWatch` as the library offers them: over the engine's own, with values as people write them. */
+import { isDeepStrictEqual } from "node:util";
 import type { Kernel, TableRef, Verdict } from "../kernel/types.js";
 import {
   type ApplyResult,
@@ -11,7 +12,16 @@ import {
   TableWatch as EngineWatch,
   type WatchOptions,
 } from "../table/index.js";
-import { DataMap, DynamicSet, type ElementsOf, NetworkSet, PlainSet, type SetSpec, VerdictMap } from "./elements.js";
+import {
+  DataMap,
+  DynamicSet,
+  type ElementsOf,
+  NetworkSet,
+  PlainSet,
+  type SetFate,
+  type SetSpec,
+  VerdictMap,
+} from "./elements.js";
 import {
   check,
   checkChain,
@@ -44,6 +54,8 @@ export class Table {
   readonly #engine: Engine;
   /** Verdicts that maps were given, by the engine's numbers. */
   readonly #verdicts = new Map<number, Verdict>();
+  /** Sets by name, as they were declared last. */
+  readonly #sets = new Map<string, { readonly elements: ElementSet; readonly spec: SetSpec; readonly fate: SetFate }>();
 
   /** Throws FieldError, and RangeError for a mark that a comment cannot hold. */
   constructor(kernel: Kernel, options: TableOptions) {
@@ -72,17 +84,41 @@ export class Table {
   }
 
   /**
-   * The set or map; called again with the same name it has the same elements. Throws FieldError, or RangeError for what
-   * the kernel cannot hold.
+   * The set or map; called again with the same name and types it has the same elements, and what was returned before goes on. With other
+   * types it is empty, and what was returned before throws TableError "invalid" from then on, as after `removeSet`. Throws FieldError, or
+   * RangeError for what the kernel cannot hold.
    */
   set<const Spec extends SetSpec>(spec: Spec): ElementsOf<Spec> {
     checkSet(spec);
     // The cases of `#elementsOf` are those of `ElementsOf`.
-    return this.#elementsOf(spec, this.#engine.set(spec)) as unknown as ElementsOf<Spec>;
+    return this.#elementsOf(spec, ...this.#declare(spec)) as unknown as ElementsOf<Spec>;
+  }
+
+  /** The set's elements, and the fate that handles of it share. */
+  #declare(spec: SetSpec): [elements: ElementSet, fate: SetFate] {
+    const elements = this.#engine.set(spec);
+    const former = this.#sets.get(spec.set);
+    if (former?.elements === elements && isDeepStrictEqual(typesOf(former.spec), typesOf(spec))) {
+      this.#sets.set(spec.set, { ...former, spec });
+      return [elements, former.fate];
+    }
+    if (former !== undefined) former.fate.gone = "declared again with other types";
+    if (former?.elements === elements) elements.clear();
+    const fate: SetFate = {};
+    this.#sets.set(spec.set, { elements, spec, fate });
+    return [elements, fate];
   }
 
   removeSet(name: string): void {
+    const former = this.#sets.get(name);
+    if (former !== undefined) former.fate.gone = "removed from the table";
+    this.#sets.delete(name);
     this.#engine.removeSet(name);
+  }
+
+  /** Reads what the elements of sets with `counters` have counted, for their `counted`. Throws TableError. */
+  readCounters(): Promise<void> {
+    return this.#engine.readCounters();
   }
 
   /** Exactly these rules of ours at that end of another table's chain; needs `ownerMark`. */
@@ -136,12 +172,16 @@ export class Table {
     this.#engine.close();
   }
 
-  #elementsOf(spec: SetSpec, elements: ElementSet): DataMap | DynamicSet | NetworkSet | PlainSet | VerdictMap {
-    if (spec.interval === true) return new NetworkSet(elements);
+  #elementsOf(
+    spec: SetSpec,
+    elements: ElementSet,
+    fate: SetFate,
+  ): DataMap | DynamicSet | NetworkSet | PlainSet | VerdictMap {
+    if (spec.interval === true) return new NetworkSet(elements, fate);
     if (spec.dynamic === true) return new DynamicSet(spec);
-    if (spec.data === undefined) return new PlainSet(elements);
-    if (spec.data !== "verdict") return new DataMap(elements);
-    return new VerdictMap(elements, {
+    if (spec.data === undefined) return new PlainSet(elements, fate);
+    if (spec.data !== "verdict") return new DataMap(elements, fate);
+    return new VerdictMap(elements, fate, {
       id: (verdict) => {
         const id = this.#engine.verdictId(verdict);
         this.#verdicts.set(id, verdict);
@@ -150,6 +190,10 @@ export class Table {
       verdict: (id) => this.#verdicts.get(id)!,
     });
   }
+}
+
+function typesOf({ key, data, interval = false, dynamic = false }: SetSpec): readonly unknown[] {
+  return [key, data, interval, dynamic];
 }
 
 export interface WatchHandlers {

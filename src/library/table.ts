@@ -35,7 +35,16 @@ export type {
   TcpFlagName,
   WatchOptions,
 } from "../table/index.js";
-export { DataMap, DynamicSet, NetworkSet, PlainSet, VerdictMap, type ElementsOf, type SetSpec } from "./elements.js";
+export {
+  DataMap,
+  DynamicSet,
+  NetworkSet,
+  PlainSet,
+  VerdictMap,
+  type ElementOptions,
+  type ElementsOf,
+  type SetSpec,
+} from "./elements.js";
 export { FieldError, type FieldsValue, type FieldValues, type Protocol, type ProtocolName } from "./fields.js";
 export { Table, TableWatch, type Insertion, type TableOptions, type WatchHandlers } from "./owned-table.js";
 export type { BaseChain, ChainSpec, HookName, PriorityName, Rule, Statement } from "./rules.js";

@@ -13,12 +13,12 @@ export class DeclaredTable {
   protected readonly desired: DesiredState;
   readonly #comment: string | undefined;
 
-  constructor({ family, name, comment }: Pick<TableOptions, "family" | "name" | "comment">) {
+  constructor({ family, name, comment, clock }: Pick<TableOptions, "family" | "name" | "comment" | "clock">) {
     checkName("table", name);
     checkComment(`table ${name}`, comment);
     this.ref = { family, table: name };
     this.#comment = comment;
-    this.desired = new DesiredState(this.ref);
+    this.desired = new DesiredState(this.ref, clock && (() => clock.now()));
   }
 
   /**

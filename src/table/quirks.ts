@@ -51,6 +51,7 @@ export class Quirks {
   #features: Promise<Features> | undefined;
   #ownable: boolean | undefined;
   #letGo: boolean | undefined;
+  #destroys: boolean | undefined;
 
   constructor(
     readonly kernel: Kernel,
@@ -73,6 +74,12 @@ export class Quirks {
   async canOwnTables(): Promise<boolean> {
     this.#ownable ??= (await probe(this.kernel, this.family, "tablePersist")).tablePersist === true;
     return this.#ownable;
+  }
+
+  /** Whether objects can be deleted that may not be there. */
+  async canDestroy(): Promise<boolean> {
+    this.#destroys ??= (await probe(this.kernel, this.family, "destroy")).destroy === true;
+    return this.#destroys;
   }
 
   /** Whether verdict maps have to be emptied before they go. */

@@ -14,7 +14,7 @@ import { Insertions, NOTHING_INSERTED } from "./sync/insertions.js";
 import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { type CheckOutcome, TableCheck } from "./sync/check.js";
 import { ObservedTable, type Reading } from "./sync/observed.js";
-import { holdsChains, type Names, Plan, type PlanInput, planTable } from "./sync/plan.js";
+import { holdsChains, isTimed, type Names, Plan, type PlanInput, planTable } from "./sync/plan.js";
 import { carriedBySet, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
 import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges, describeForeignChanges } from "./sync/watch.js";
@@ -475,6 +475,7 @@ export class Table extends DeclaredTable {
     const mapsGo = changes.sets.some(
       ({ name, action }) => holdsChains(state, name) && (action === "delete" || action === "recreate"),
     );
+    const timed = changes.sets.some(({ name, action }) => action === "keep" && isTimed(state, name));
     const input = {
       ...changes,
       ref: this.ref,
@@ -483,6 +484,7 @@ export class Table extends DeclaredTable {
       portId: this.#port,
       state,
       flushMaps: mapsGo && (await this.#quirks.mapsMustBeEmptied()),
+      destroyTimed: timed && (await this.#quirks.canDestroy()),
       busy: kept.size === 0 ? this.#quirks.busyChains : new Set([...this.#quirks.busyChains, ...kept]),
     };
     planTable(input, plan);

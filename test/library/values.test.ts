@@ -46,7 +46,7 @@ describe("a set", () => {
     // @ts-expect-error a set of one field takes no tuple
     expect(refusal(() => friends.put(["192.0.2.1"])).field).toBe("set friends, key (ipv4_addr)");
     // @ts-expect-error a set has no data
-    friends.put("192.0.2.1", "accept");
+    expect(refusal(() => friends.put("192.0.2.1", "accept")).field).toBe("set friends, options");
     // @ts-expect-error there is no such type
     expect(refusal(() => table.set({ set: "odd", key: ["address"] })).message).toContain(
       "set odd, key[0]: expected one of ipv4_addr, ipv6_addr,",

@@ -9,10 +9,22 @@ import { RowList } from "./packed-map.js";
 import type { Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
-type Shape = Pick<ElementBatch, "count" | "keyLen" | "dataLen" | "counters">;
+type Shape = Pick<ElementBatch, "count" | "keyLen" | "dataLen" | "counters" | "timeouts" | "expirations">;
 
+/** Timeout and what is left of it, 64 bits each. */
+const TIME_WORDS = 4;
 /** Packets and bytes, 64 bits each. */
 const COUNTER_WORDS = 4;
+
+/** What each addition has behind its data. */
+interface Columns {
+  readonly counters: boolean;
+  readonly timeouts: boolean;
+}
+
+function wordsOfColumns({ counters, timeouts }: Columns): number {
+  return (timeouts ? TIME_WORDS : 0) + (counters ? COUNTER_WORDS : 0);
+}
 
 /** What one transaction does to the elements of a set, and to whose rows. */
 export interface PackedChange {
@@ -39,6 +51,7 @@ export class BatchWriter {
   readonly #stride: number;
   #deletes = new Int32Array(16);
   #carry: RowList | undefined;
+  #time: readonly [timeoutMs: number, leftMs: number] = [0, 0];
   readonly #used: Verdict[] = [];
   readonly #numbers = new Map<number, number>();
 
@@ -47,10 +60,9 @@ export class BatchWriter {
     readonly verdicts: VerdictRegistry | undefined,
     /** About as many additions are to come. */
     additions: number,
-    /** Each addition has a counter. */
-    readonly counters = false,
+    readonly columns: Columns,
   ) {
-    this.#stride = rows.keyWords + rows.dataWords + (counters ? COUNTER_WORDS : 0);
+    this.#stride = rows.keyWords + rows.dataWords + wordsOfColumns(columns);
     this.#adds = new Int32Array(additions * this.#stride);
     this.addRows = new RowList(additions);
   }
@@ -60,13 +72,25 @@ export class BatchWriter {
     const to = this.addRows.length * this.#stride;
     const adds = (this.#adds = roomFor(this.#adds, to + this.#stride));
     this.addRows.push(row);
+    let column = to + keyWords + dataWords;
+    if (this.columns.timeouts) {
+      const [timeoutMs, leftMs] = this.#time;
+      writeU64(adds, column, timeoutMs);
+      writeU64(adds, column + 2, leftMs);
+      column += TIME_WORDS;
+    }
     if (packets > 0) {
-      writeU64(adds, to + keyWords + dataWords, packets);
-      writeU64(adds, to + keyWords + dataWords + 2, bytes);
+      writeU64(adds, column, packets);
+      writeU64(adds, column + 2, bytes);
     }
     this.rows.copyKey(row, adds, to);
     if (this.verdicts !== undefined) adds[to + keyWords] = this.#number(data[at]);
     else for (let i = 0; i < dataWords; i++) adds[to + keyWords + i] = data[at + i];
+  }
+
+  /** The next addition has this timeout, and so much left of it. */
+  timeNext(timeoutMs: number, leftMs: number): void {
+    this.#time = [timeoutMs, leftMs];
   }
 
   /** The next addition goes on counting where the kernel's element of its key ends. */
@@ -94,8 +118,9 @@ export class BatchWriter {
       return rangeElements(keys.map(rangeOfKey), keyLen / 2);
     };
     const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
-    const counters = this.counters ? { counters: true } : {};
-    const adds = { count: addRows.length, keyLen, dataLen, ...verdicts, ...counters };
+    const counters = this.columns.counters ? { counters: true } : {};
+    const times = this.columns.timeouts ? { timeouts: true, expirations: true } : {};
+    const adds = { count: addRows.length, keyLen, dataLen, ...verdicts, ...times, ...counters };
     const deletes = { count: deleteRows.length, keyLen, dataLen: 0 };
     return {
       full,
@@ -124,26 +149,34 @@ function roomFor(buffer: Int32Array<ArrayBuffer>, length: number): Int32Array<Ar
   return larger;
 }
 
-function unpadded(words: Int32Array<ArrayBuffer>, { count, keyLen, dataLen, counters }: Shape): Uint8Array {
-  // Keys and data of sets with counters are whole words.
-  if (counters === true) {
-    return new Uint8Array(words.buffer, words.byteOffset, count * (keyLen + dataLen + COUNTER_WORDS * 4));
-  }
+function unpadded(words: Int32Array<ArrayBuffer>, shape: Shape): Uint8Array {
+  const { count, keyLen, dataLen, counters = false, timeouts = false } = shape;
   const keyBytes = wordsFor(keyLen) * 4;
-  const from = keyBytes + wordsFor(dataLen) * 4;
+  const dataBytes = wordsFor(dataLen) * 4;
+  const tail = wordsOfColumns({ counters, timeouts }) * 4;
+  const from = keyBytes + dataBytes + tail;
   const padded = new Uint8Array(words.buffer, words.byteOffset, count * from);
-  const to = keyLen + dataLen;
+  const to = keyLen + dataLen + tail;
   if (to === from) return padded;
   const bytes = new Uint8Array(count * to);
   for (let i = 0; i < count; i++) {
-    bytes.set(padded.subarray(i * from, i * from + keyLen), i * to);
-    bytes.set(padded.subarray(i * from + keyBytes, i * from + keyBytes + dataLen), i * to + keyLen);
+    const record = padded.subarray(i * from, (i + 1) * from);
+    bytes.set(record.subarray(0, keyLen), i * to);
+    bytes.set(record.subarray(keyBytes, keyBytes + dataLen), i * to + keyLen);
+    bytes.set(record.subarray(keyBytes + dataBytes), i * to + keyLen + dataLen);
   }
   return bytes;
 }
 
 /** Called with one element: its key at `words[at]`, its data (for verdict maps the registry's number) at `data[dataAt]`. */
 export type RecordVisitor = (words: Int32Array, at: number, data: Int32Array, dataAt: number) => void;
+
+/** Word of a record, as `eachRecord` visits it, at which a column begins; -1: the batch has none. */
+export function columnWord(batch: ElementBatch, column: "expiration" | "counter"): number {
+  const { keyLen, dataLen } = batch;
+  const at = batchLayout(batch)[column];
+  return at < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen) + (at - keyLen - dataLen) / 4;
+}
 
 /** Visits every element of a dump but catch-alls; false when there is one. Yields to the event loop now and then. */
 export async function eachRecord(
@@ -179,15 +212,17 @@ function wordsOf(batch: ElementBatch): { words: Int32Array; stride: number; data
     return { words, stride: layout.stride / 4, dataAt: Math.max(0, layout.data >> 2), flagsAt: layout.flags >> 2 };
   }
   const flagsAt = layout.flags < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen);
-  const stride = flagsAt < 0 ? wordsFor(keyLen) + wordsFor(dataLen) : flagsAt + 1;
+  // Flags and what is behind them are whole words.
+  const tail = layout.stride - keyLen - dataLen;
+  const stride = wordsFor(keyLen) + wordsFor(dataLen) + tail / 4;
   const words = new Int32Array(count * stride);
   const bytes = new Uint8Array(words.buffer);
   for (let i = 0; i < count; i++) {
-    const from = i * layout.stride;
+    const record = batch.bytes.subarray(i * layout.stride, (i + 1) * layout.stride);
     const to = i * stride * 4;
-    bytes.set(batch.bytes.subarray(from, from + keyLen), to);
-    bytes.set(batch.bytes.subarray(from + layout.data, from + layout.data + dataLen), to + wordsFor(keyLen) * 4);
-    if (flagsAt >= 0) bytes.set(batch.bytes.subarray(from + layout.flags, from + layout.flags + 4), to + flagsAt * 4);
+    bytes.set(record.subarray(0, keyLen), to);
+    if (dataLen > 0) bytes.set(record.subarray(layout.data, layout.data + dataLen), to + wordsFor(keyLen) * 4);
+    bytes.set(record.subarray(layout.stride - tail), to + (wordsFor(keyLen) + wordsFor(dataLen)) * 4);
   }
   return { words, stride, dataAt: wordsFor(keyLen), flagsAt };
 }

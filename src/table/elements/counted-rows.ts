@@ -8,9 +8,8 @@
  *
  * Rows that are being written, or were while a dump was under way, keep what they have: the dump may be from before or after.
  */
-import { batchLayout } from "../../kernel/element-batch.js";
 import type { ElementBatch } from "../../kernel/types.js";
-import { type BatchWriter, eachRecord, type PackedChange } from "./batches.js";
+import { type BatchWriter, columnWord, eachRecord, type PackedChange } from "./batches.js";
 import { bytesAt, readU64 } from "./bytes.js";
 import type { ElementSet } from "../rules/types.js";
 import type { Rows } from "./rows.js";
@@ -37,6 +36,11 @@ export class CountedRows {
     return this.#read[this.rows.find(key) * 2] ?? 0;
   }
 
+  counted(key: Int32Array): { readonly packets: number; readonly bytes: number } {
+    const at = this.rows.find(key) * 2;
+    return { packets: this.#read[at] ?? 0, bytes: this.#read[at + 1] ?? 0 };
+  }
+
   /** As of the reading before the last. */
   before(key: Int32Array): number {
     return this.#before[this.rows.find(key)] ?? 0;
@@ -57,7 +61,7 @@ export class CountedRows {
   }
 
   async #noteAll(batch: ElementBatch): Promise<void> {
-    const counterAt = counterWord(batch);
+    const counterAt = columnWord(batch, "counter");
     if (counterAt < 0) return;
     const noVerdict = (): number => 0;
     await eachRecord(batch, noVerdict, (words, at) => {
@@ -131,9 +135,4 @@ export class CountedRows {
     this.#read[row * 2] = packets;
     this.#read[row * 2 + 1] = bytes;
   }
-}
-
-/** Word of a record at which a batch's counters begin; -1: it has none. Of batches whose columns are words. */
-export function counterWord(batch: ElementBatch): number {
-  return batchLayout(batch).counter >> 2;
 }

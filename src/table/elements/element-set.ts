@@ -19,8 +19,10 @@ import type { ElementSet, SetSpec } from "../rules/types.js";
 import { inSlices } from "../../base/time-slice.js";
 import { strideOf } from "../../kernel/element-batch.js";
 import { rowShape } from "../rules/schema.js";
-import { eachRecord, type PackedChange, type RecordVisitor } from "./batches.js";
-import { CountedRows, type CounterDump, counterWord } from "./counted-rows.js";
+import { columnWord, eachRecord, type PackedChange, type RecordVisitor } from "./batches.js";
+import { readU64 } from "./bytes.js";
+import { CountedRows, type CounterDump } from "./counted-rows.js";
+import { Expiries } from "./expiries.js";
 import { DATA, USES } from "./packed-map.js";
 import { Packing } from "./packing.js";
 import { DEFERRED, DESIRED, Rows } from "./rows.js";
@@ -43,6 +45,13 @@ export interface TrackerOptions {
   /** Of verdict maps. */
   readonly verdicts?: VerdictRegistry;
   readonly onDirty?: () => void;
+  /** Milliseconds, monotonic; for timeouts. Default: performance.now. */
+  readonly now?: () => number;
+}
+
+/** Whether elements that the Table fills have timeouts. */
+export function tracksEnds({ timeoutMs, dynamic }: SetSpec): boolean {
+  return timeoutMs !== undefined && dynamic !== true;
 }
 
 /** One set's elements. `Table` alone calls what `ElementSet` does not have. */
@@ -59,26 +68,53 @@ export class TrackedElements implements ElementSet {
   readonly #data: Int32Array;
   readonly #dataBytes: Uint8Array;
   readonly #counted: CountedRows | undefined;
+  readonly #expiries: Expiries | undefined;
   readonly #packing: Packing;
 
   constructor(
     public spec: SetSpec,
-    { verdicts, onDirty }: TrackerOptions = {},
+    { verdicts, onDirty, now = () => performance.now() }: TrackerOptions = {},
   ) {
     const shape = rowShape(spec);
     this.keyLen = shape.keyLen;
     this.dataLen = shape.dataLen;
-    this.#rows = new Rows(shape, onDirty, spec.counters && ((row) => this.#counted?.freed(row)));
+    const timed = tracksEnds(spec);
+    const onFree = (row: number): void => {
+      this.#counted?.freed(row);
+      this.#expiries?.freed(row);
+    };
+    this.#rows = new Rows(shape, onDirty, spec.counters !== undefined || timed ? onFree : undefined);
     this.#verdicts = spec.data === "verdict" ? verdicts : undefined;
     this.#counted = spec.counters && new CountedRows(this.#rows, this);
-    this.#packing = new Packing(this.#rows, this, this.#verdicts, this.#counted);
+    this.#expiries = timed ? this.#makeExpiries(now) : undefined;
+    this.#packing = new Packing(this.#rows, this, this.#verdicts, this.#counted, this.#expiries);
     this.#key = new Int32Array(this.#rows.keyWords);
     this.#keyBytes = new Uint8Array(this.#key.buffer);
     this.#data = new Int32Array(this.#rows.dataWords);
     this.#dataBytes = new Uint8Array(this.#data.buffer);
   }
 
+  #makeExpiries(now: () => number): Expiries {
+    return new Expiries(this.#rows, () => this.spec.timeoutMs ?? 0, now, {
+      over: (row) => this.#end(row),
+      gone: (row) => {
+        this.#rows.dropKernel(row);
+        // The next transaction frees it, or writes it if it is desired again.
+        this.#rows.markDirty(row);
+      },
+    });
+  }
+
+  /** The row's time is over. */
+  #end(row: number): void {
+    if (!this.#rows.isInKernel(this.#rows.of(row))) return this.#undesire(row, false);
+    if (this.#packing.underWay) this.#packing.freeze(row);
+    this.#verdicts?.release(this.#rows.words(row)[this.#rows.at(row) + DATA]);
+    this.#rows.expire(row);
+  }
+
   get size(): number {
+    this.#expiries?.sweep();
     return this.#rows.desiredSize;
   }
   get kernelSize(): number {
@@ -91,8 +127,29 @@ export class TrackedElements implements ElementSet {
     return this.#rows.dirty;
   }
 
-  put(key: Uint8Array, data?: Uint8Array): boolean {
-    return this.#put(this.#rowFor(key, data), this.#data, 0);
+  put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number): boolean {
+    if (this.#expiries === undefined) {
+      if (timeoutMs !== undefined) throw new TypeError(`set ${this.spec.set}: its elements have no timeouts`);
+      return this.#put(this.#rowFor(key, data), this.#data, 0);
+    }
+    return this.#putTimed(this.#expiries, key, data, timeoutMs);
+  }
+
+  #putTimed(expiries: Expiries, key: Uint8Array, data: Uint8Array | undefined, timeoutMs: number | undefined): boolean {
+    expiries.sweep();
+    const row = this.#rowFor(key, data);
+    const wasDesired = (this.#rows.of(row) & DESIRED) !== 0;
+    if (this.#put(row, this.#data, 0)) return expiries.put(row, timeoutMs, wasDesired ? "other" : "none");
+    if (this.#packing.underWay) this.#packing.freeze(row);
+    const changed = expiries.put(row, timeoutMs, "same");
+    if (changed) this.#rows.markDirty(row);
+    return changed;
+  }
+
+  /** What the element of a set with timeouts is desired with: its timeout, and what is left of it, ms; 0: none. */
+  times(key: Uint8Array): readonly [timeoutMs: number, leftMs: number] {
+    const row = this.#desiredRow(key);
+    return row < 0 ? [0, 0] : (this.#expiries?.times(row) ?? [0, 0]);
   }
 
   retain(key: Uint8Array, data?: Uint8Array): void {
@@ -131,6 +188,7 @@ export class TrackedElements implements ElementSet {
   }
 
   delete(key: Uint8Array, deferred = false): boolean {
+    this.#expiries?.sweep();
     const row = this.#desiredRow(key);
     if (row >= 0) this.#undesire(row, deferred);
     return row >= 0;
@@ -142,16 +200,22 @@ export class TrackedElements implements ElementSet {
   }
 
   has(key: Uint8Array): boolean {
+    this.#expiries?.sweep();
     return this.#desiredRow(key) >= 0;
   }
 
   get(key: Uint8Array): Uint8Array | undefined {
+    this.#expiries?.sweep();
     const row = this.#desiredRow(key);
     return row < 0 ? undefined : this.#rows.dataBytes(row);
   }
 
   count(key: Uint8Array): number {
     return this.#counted?.packets(this.#readKey(key)) ?? 0;
+  }
+
+  counted(key: Uint8Array): { readonly packets: number; readonly bytes: number } {
+    return this.#counted?.counted(this.#readKey(key)) ?? { packets: 0, bytes: 0 };
   }
 
   countBefore(key: Uint8Array): number {
@@ -191,6 +255,7 @@ export class TrackedElements implements ElementSet {
 
   /** Calls `visit` with every desired element, as views that are valid during the call. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
+    this.#expiries?.sweep();
     for (let row = 0, { end } = this.#rows; row < end; row++) {
       if ((this.#rows.of(row) & DESIRED) !== 0) visit(this.#rows.keyBytes(row), this.#rows.dataBytes(row));
     }
@@ -209,6 +274,7 @@ export class TrackedElements implements ElementSet {
 
   /** Freezes what is desired now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
   take(full: boolean): void {
+    this.#expiries?.sweep();
     this.#packing.take(full);
   }
 
@@ -228,6 +294,8 @@ export class TrackedElements implements ElementSet {
   async settle(change: PackedChange, due: number, carried?: Float64Array): Promise<void> {
     this.#counted?.settle(change, carried);
     if (change.full) this.#rows.forgetKernel();
+    if (this.#expiries !== undefined)
+      for (let i = 0; i < change.addRows.length; i++) this.#expiries.settled(change.addRows.rows[i]);
     const { deleteRows } = change;
     for (let i = 0; i < deleteRows.length; i++) this.#rows.dropKernel(deleteRows.rows[i]);
     await inSlices(change.addRows.length, (from, to) => this.#settleAdds(change, from, to));
@@ -289,6 +357,7 @@ export class TrackedElements implements ElementSet {
       this.#rows.loseKernel();
       return { complete: true, drift };
     }
+    this.#forgetOver();
     const { deferLeftovers = false } = this.spec;
     const first = !this.known;
     // Then no row is missing, and none needs a second look.
@@ -296,11 +365,13 @@ export class TrackedElements implements ElementSet {
     if (this.#rows.end === 0) this.#rows.reserve(batch.count);
     this.#rows.forgetKernel(!fresh);
     const drift = { gone: 0, added: 0, changed: 0 };
-    const counterAt = this.#counted === undefined ? -1 : counterWord(batch);
+    const counterAt = this.#counted === undefined ? -1 : columnWord(batch, "counter");
+    const leftAt = this.#expiries === undefined ? -1 : columnWord(batch, "expiration");
     const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
       const row = this.#rows.findOrInsert(words, at);
       if (counterAt >= 0) this.#counted?.note(row, words, at + counterAt);
       const how = this.#rows.found(row, data, dataAt, fresh && deferLeftovers);
+      this.#expiries?.found(row, leftAt < 0 ? 0 : readU64(words, at + leftAt));
       if (how !== undefined) drift[how]++;
     });
     if (fresh) this.#rows.markAll();
@@ -311,6 +382,13 @@ export class TrackedElements implements ElementSet {
     return { complete, drift };
   }
 
+  /** What the kernel has ended, or is about to, is not missed when a dump does not have it. */
+  #forgetOver(): void {
+    if (this.#expiries === undefined) return;
+    this.#expiries.sweep();
+    for (const row of this.#expiries.overRows()) this.#rows.dropKernel(row);
+  }
+
   /** Visits every element of a dump, as this one keeps them; false when one of them has no place here. */
   protected eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {
     return eachRecord(batch, (verdict) => this.#verdicts?.id(verdict) ?? 0, visit);
@@ -318,10 +396,13 @@ export class TrackedElements implements ElementSet {
 
   /** How a dump differs from what the kernel is believed to hold, while that does not change. */
   async compare(batch: ElementBatch): Promise<ElementDrift> {
+    this.#expiries?.sweep();
     const drift = { gone: 0, added: 0, changed: 0 };
     let found = 0;
     const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
       const row = this.#rows.find(words, at);
+      // What is over may be there, or not.
+      if (row >= 0 && this.#expiries?.isOver(row) === true) return;
       if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) drift.added++;
       else {
         found++;
@@ -329,7 +410,13 @@ export class TrackedElements implements ElementSet {
       }
     });
     if (!complete) drift.added++;
-    return { ...drift, gone: this.#rows.kernelSize - found };
+    return { ...drift, gone: this.#rows.kernelSize - this.#overInKernel() - found };
+  }
+
+  #overInKernel(): number {
+    let rows = 0;
+    for (const row of this.#expiries?.overRows() ?? []) if (this.#rows.isInKernel(this.#rows.of(row))) rows++;
+    return rows;
   }
 
   /** The kernel holds what the additions from `from` to `to` said. */

@@ -1,5 +1,5 @@
 import type { ElementBatch } from "../../kernel/types.js";
-import { mergeRanges, parseNetwork, type Range, rangeText } from "../../base/ip-ranges.js";
+import { mergeRanges, parseRange, type Range, rangeText } from "../../base/ip-ranges.js";
 import { rangeKey, rangeOfKey, rangesOfBatch } from "../rules/intervals.js";
 import { TrackedElements } from "./element-set.js";
 import type { RecordVisitor } from "./batches.js";
@@ -10,7 +10,7 @@ export class TrackedIntervals extends TrackedElements {
 
   override replaceNets(nets: readonly string[]): void {
     const networks = nets.map((net) => {
-      const network = parseNetwork(net);
+      const network = parseRange(net);
       if (network.version !== (this.#width === 4 ? 4 : 6)) {
         throw new RangeError(`set ${this.spec.set}: ${net} is of the other family`);
       }

@@ -6,6 +6,7 @@
 import { inSlices } from "../../base/time-slice.js";
 import { BatchWriter, type PackedChange } from "./batches.js";
 import type { CountedRows } from "./counted-rows.js";
+import type { Expiries } from "./expiries.js";
 import { DATA, type RowList } from "./packed-map.js";
 import type { ElementSet } from "../rules/types.js";
 import { DEFERRED, DESIRED, type Rows } from "./rows.js";
@@ -31,12 +32,13 @@ export class Packing {
   #taken: Taken | undefined;
   readonly #frozen = new Map<number, Frozen>();
 
-  /** @param counted of sets with counters. */
+  /** @param counted of sets with counters. @param expiries of sets with timeouts. */
   constructor(
     readonly rows: Rows,
     readonly set: Pick<ElementSet, "spec">,
     readonly verdicts: VerdictRegistry | undefined,
     readonly counted: CountedRows | undefined,
+    readonly expiries: Expiries | undefined,
   ) {}
 
   /** Something that was taken is to be packed. */
@@ -71,7 +73,8 @@ export class Packing {
     if (taken === undefined) throw new Error(`set ${this.set.spec.set}: nothing was taken`);
     const { rows, set, counted } = this;
     const additions = Math.min(most, taken.full ? rows.size : rows.pendingAdds);
-    const writer = new BatchWriter(rows, this.verdicts, additions, counted !== undefined);
+    const columns = { counters: counted !== undefined, timeouts: this.expiries !== undefined };
+    const writer = new BatchWriter(rows, this.verdicts, additions, columns);
     const full = taken.full && !taken.begun;
     const from = taken.packed;
     await inSlices(Math.min(taken.limit - from, most), (_, to) => this.#packUpTo(from + to, taken, writer));
@@ -91,21 +94,23 @@ export class Packing {
   }
 
   #packRow(row: number, full: boolean, writer: BatchWriter): void {
-    const { rows, counted } = this;
+    const { rows, counted, expiries } = this;
     const frozen = this.#frozen.size === 0 ? undefined : this.#frozen.get(row);
     const present = rows.untake(row);
+    const renewed = expiries?.renewed(row) === true;
     // Nothing is to be done: almost all of a restart.
-    if (!full && frozen === undefined && rows.isInForce(present)) return;
+    if (!full && frozen === undefined && !renewed && rows.isInForce(present)) return;
     const { state, data } = frozen ?? { state: present, data: rows.words(row) };
     const dataAt = frozen === undefined ? rows.at(row) + DATA : 0;
     const inKernel = rows.isInKernel(present);
     if ((state & DESIRED) !== 0) {
-      const same = frozen === undefined ? rows.isInForce(present) : inKernel && rows.kernelHolds(row, data, dataAt);
-      if (same && !full) {
+      const holds = frozen === undefined ? rows.isInForce(present) : inKernel && rows.kernelHolds(row, data, dataAt);
+      if (holds && !renewed && !full) {
         writer.otherRows.push(row);
         return;
       }
       if (inKernel && !full) writer.delete(row);
+      if (expiries !== undefined) writer.timeNext(...expiries.packed(row));
       if (counted === undefined) writer.add(row, data, dataAt);
       else counted.add(row, data, dataAt, inKernel, writer);
     } else if ((state & DEFERRED) !== 0 && inKernel) {

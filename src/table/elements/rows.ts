@@ -182,6 +182,17 @@ export class Rows extends PackedMap {
     this.markDirty(row);
   }
 
+  /** No longer desires a row that the kernel ends by itself: nothing is to be written for it. */
+  expire(row: number): void {
+    const words = this.words(row);
+    const place = this.at(row);
+    const state = words[place + STATE];
+    const kept = (state & DIFFERS) === 0 ? undefined : this.#kernelData.get(row);
+    if (kept !== undefined) words.set(kept, place + DATA);
+    words[place + USES] = 0;
+    this.#set(row, state & ~(DESIRED | DEFERRED | DIFFERS), words, place);
+  }
+
   /** The last use of these rows is gone from the kernel: they stay until `due`. */
   beginGrace({ rows, length }: RowList, due: number): void {
     for (let i = 0; i < length; i++) {

@@ -63,10 +63,21 @@ function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string
   return elements
     .toSorted((a, b) => Buffer.compare(a.key, b.key))
     .map(({ key, data }) => {
-      const text = printPacked(spec.key, key);
+      const text = `${printPacked(spec.key, key)}${printTimes(set, key)}`;
       if (spec.data === undefined) return text;
       return `${text} : ${spec.data === "verdict" ? verdictText(verdicts.get(readU32(data, 0))) : printPacked(spec.data, data)}`;
     });
+}
+
+/** Whole seconds: what is left is on its way. */
+function printTimes(set: TrackedElements, key: Uint8Array): string {
+  const { spec } = set;
+  if (spec.timeoutMs === undefined) return "";
+  const [timeoutMs, leftMs] = set.times(key);
+  if (timeoutMs === 0) return "";
+  const own = timeoutMs === spec.timeoutMs ? "" : ` timeout ${durationText(timeoutMs)}`;
+  const left = Math.min(timeoutMs, Math.ceil(leftMs / 1000) * 1000);
+  return `${own} expires ${durationText(left)}`;
 }
 
 function renderChain(chain: ChainSpec, options: StatementOptions): string[] {

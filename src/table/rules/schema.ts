@@ -43,7 +43,7 @@ export function typeId(fields: readonly FieldType[]): number {
 }
 
 /** Throws RangeError for a specification that the kernel or nft could not hold. */
-export function checkSetSpec({ set, comment, key, data, interval, dynamic, size }: SetSpec): void {
+export function checkSetSpec({ set, comment, key, data, interval, dynamic, size, timeoutMs, counters }: SetSpec): void {
   const refuse = (why: string): never => {
     throw new RangeError(`set ${set}: ${why}`);
   };
@@ -55,6 +55,8 @@ export function checkSetSpec({ set, comment, key, data, interval, dynamic, size 
   if (interval === true) {
     if (key.length !== 1 || data !== undefined || dynamic === true)
       refuse("an interval set has one key field, no data and is not dynamic");
+    if (counters !== undefined) refuse("the elements of an interval set have no counters");
+    if (timeoutMs !== undefined) refuse("the elements of an interval set have no timeouts");
     if (key[0] !== "ipv4_addr" && key[0] !== "ipv6_addr") refuse("intervals are of addresses");
   }
   if (typeof size === "number" && !(Number.isSafeInteger(size) && size > 0)) refuse(`size ${size}`);

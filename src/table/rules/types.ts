@@ -85,8 +85,13 @@ export interface ElementSet {
   readonly dataLen: number;
   /** Desired elements. */
   readonly size: number;
-  /** Desires `key` (with `data`). True when that is a change to what is desired. */
-  put(key: Uint8Array, data?: Uint8Array): boolean;
+  /**
+   * Desires `key` (with `data`). True when that is a change to what is desired. In a set with timeouts it is desired until its time is over: the
+   * set's, or `timeoutMs`, which also renews an element that is desired already.
+   */
+  put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number): boolean;
+  /** What the element of a set with timeouts is desired with: its timeout, and what is left of it, ms; 0: none. */
+  times(key: Uint8Array): readonly [timeoutMs: number, leftMs: number];
   /** No longer desires `key`, whoever uses it. True when it was desired. */
   delete(key: Uint8Array, deferred?: boolean): boolean;
   /** Desires `key` (with `data`, instead of what others gave) once more: it stays until it is released as often as it was retained. */
@@ -109,13 +114,15 @@ export interface ElementSet {
   kernelHoldsList(key: Uint8Array, base: number, data: Int32Array, count: number): boolean;
   /** Packets that the element has counted, as of the last reading; 0 where there is none. Of sets with `counters`. */
   count(key: Uint8Array): number;
+  /** The same with bytes. */
+  counted(key: Uint8Array): { readonly packets: number; readonly bytes: number };
   /** The same as of the reading before that. */
   countBefore(key: Uint8Array): number;
   /** Calls `visit` with every key that the kernel is known to hold and that is not desired, as a view that is valid during the call. */
   forEachLeftover(visit: (key: Uint8Array) => void): void;
   /** Desires all that the kernel is known to hold, besides. */
   keepLeftovers(): void;
-  /** Interval sets only: desires exactly these networks (CIDR or address); overlapping ones are merged. */
+  /** Interval sets only: desires exactly these networks (CIDR, address or FROM-TO); overlapping ones are merged. */
   replaceNets(nets: readonly string[]): void;
   /** Interval sets only: the networks that are desired, merged, as nft prints them: what is no network is FROM-TO. */
   nets(): readonly string[];

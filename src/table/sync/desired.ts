@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from "node:util";
 
 import type { TableRef } from "../../kernel/types.js";
-import { TrackedElements } from "../elements/element-set.js";
+import { TrackedElements, tracksEnds } from "../elements/element-set.js";
 import type { KernelState } from "./dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
@@ -34,7 +34,11 @@ export class DesiredState {
   readonly watched = new Set<string>();
   #dirty = noNames();
 
-  constructor(readonly ref: TableRef) {}
+  /** @param now the clock of timeouts. */
+  constructor(
+    readonly ref: TableRef,
+    readonly now?: () => number,
+  ) {}
 
   readonly setSpec = (name: string): SetSpec | undefined => this.sets.get(name)?.spec;
 
@@ -75,10 +79,16 @@ export class DesiredState {
       this.sets.set(spec.set, former);
       return former;
     }
-    former?.clear();
     const Elements = spec.interval === true ? TrackedIntervals : TrackedElements;
-    const elements = new Elements(spec, { verdicts: this.verdicts, onDirty: () => void this.watched.add(spec.set) });
+    const elements = new Elements(spec, {
+      verdicts: this.verdicts,
+      onDirty: () => void this.watched.add(spec.set),
+      ...(this.now !== undefined && { now: this.now }),
+    });
     this.sets.set(spec.set, elements);
+    if (former !== undefined && sameElements(former.spec, spec) && spec.dynamic !== true)
+      former.forEach((key, data) => void elements.put(key, data));
+    former?.clear();
     return elements;
   }
 
@@ -152,6 +162,10 @@ function noNames(): DirtyNames {
 }
 
 function sameShape(a: SetSpec, b: SetSpec): boolean {
+  return sameElements(a, b) && tracksEnds(a) === tracksEnds(b);
+}
+
+function sameElements(a: SetSpec, b: SetSpec): boolean {
   return (
     isDeepStrictEqual(rowShape(a), rowShape(b)) &&
     (a.data === "verdict") === (b.data === "verdict") &&

@@ -7,7 +7,7 @@
  * object can be deleted and created anew under its name in the same batch, and all deletions of elements come before all additions,
  * which is how an element's data is replaced.
  */
-import { DATA_VERDICT } from "../../kernel/constants.js";
+import { DATA_VERDICT, SetFlag } from "../../kernel/constants.js";
 import type { Op, SetInfo, TableRef } from "../../kernel/types.js";
 import { sameExprs } from "../../kernel/normalize.js";
 import { type ComparableRule, type DesiredChain, editScript, type PreparedRule } from "../rules/diff.js";
@@ -72,6 +72,8 @@ export interface PlanInput {
   readonly sets: readonly SetPlan[];
   /** Verdict maps that go are emptied first: see quirks.ts. */
   readonly flushMaps: boolean;
+  /** Elements of sets with timeouts are deleted whether they are there or not: the kernel may have ended them. */
+  readonly destroyTimed: boolean;
   /** Chains that cannot be deleted: see quirks.ts. */
   readonly busy: ReadonlySet<string>;
 }
@@ -96,6 +98,11 @@ const PHASES = [
 /** A declared table has no flowtables. */
 type TableOp = Exclude<Op, { kind: "flowtable" }>;
 type OfAnyTable<T> = T extends unknown ? Omit<T, keyof TableRef> : never;
+
+/** Whether the kernel ends elements of its set by itself. */
+export function isTimed({ sets }: KernelState, name: string): boolean {
+  return ((sets.get(name)?.flags ?? 0) & SetFlag.timeout) !== 0;
+}
 
 /** Operations by phase, counted, and what is to be noted once they are in force. */
 export class Plan {
@@ -208,7 +215,7 @@ function planFlags({ ref, comment, own, portId, state }: PlanInput, plan: Plan):
   });
 }
 
-function planSet({ ref, state, flushMaps }: PlanInput, setPlan: SetPlan, plan: Plan): void {
+function planSet({ ref, state, flushMaps, destroyTimed }: PlanInput, setPlan: SetPlan, plan: Plan): void {
   const { name: set, action, info, kernelElements, change } = setPlan;
   const origin: Origin = { kind: "set", set };
   if (action === "delete" || action === "recreate") {
@@ -228,7 +235,7 @@ function planSet({ ref, state, flushMaps }: PlanInput, setPlan: SetPlan, plan: P
     plan.onceInForce(() => void state.sets.set(set, info));
   }
   for (const [phase, op, elements] of [
-    ["removeElements", "delete", change?.deletes],
+    ["removeElements", destroyTimed && isTimed(state, set) ? "destroy" : "delete", change?.deletes],
     ["addElements", "add", change?.adds],
   ] as const) {
     if (elements === undefined) continue;

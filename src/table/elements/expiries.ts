@@ -1,0 +1,226 @@
+/**
+ * When the elements of one set end, of a set with timeouts that the Table fills. The kernel ends an element by itself and tells nobody, so each
+ * row has two ends of its own: of what is desired, and of what the kernel holds. The latter is the later one: an element is sent with the time
+ * that it has left, and its time in the kernel begins when the transaction does.
+ */
+import type { Rows } from "./rows.js";
+import { DESIRED } from "./rows.js";
+
+interface Ends {
+  /** What the element is written with, ms; 0: it does not end. */
+  timeoutMs: number;
+  /** It is desired until then, by the clock. */
+  until: number;
+  /** The kernel holds it until then at the latest, if it holds it at all. */
+  kernelUntil: number;
+  /** Asked for with a time that the kernel's element does not have yet: it is written, be it there or not. */
+  renewed: boolean;
+  /** Its time is over, and the kernel may hold it still. */
+  over: boolean;
+  /** As of the last packing: time left, and the end that this meant. */
+  sentLeft: number;
+  sentUntil: number;
+}
+
+/** So much earlier is an element taken to be over: the kernel counts in jiffies, 10 ms at HZ=100. */
+const SLACK_MS = 20;
+/** Two ends so close are the same: an element that was found may keep its own. */
+const SAME_MS = 1000;
+
+/** What becomes of a row whose time is over. */
+export interface ExpiryHandlers {
+  /** It is no longer desired. */
+  over(row: number): void;
+  /** The kernel does not hold it any longer. */
+  gone(row: number): void;
+}
+
+export class Expiries {
+  readonly #rows: Rows;
+  readonly #now: () => number;
+  readonly #handlers: ExpiryHandlers;
+  readonly #ends = new Map<number, Ends>();
+  /** A heap, the earliest end first; ends that a row no longer has are passed over. */
+  #due: (readonly [at: number, row: number])[] = [];
+
+  constructor(
+    rows: Rows,
+    readonly defaultMs: () => number,
+    now: () => number,
+    handlers: ExpiryHandlers,
+  ) {
+    this.#rows = rows;
+    this.#now = now;
+    this.#handlers = handlers;
+  }
+
+  /** Ends what is over by now. */
+  sweep(): void {
+    const now = this.#now();
+    for (let first = this.#due[0]; first !== undefined && first[0] <= now; first = this.#due[0]) {
+      popDue(this.#due);
+      const [at, row] = first;
+      const ends = this.#ends.get(row);
+      if (ends === undefined) continue;
+      if (at === ends.until - SLACK_MS && this.#isDesired(row)) {
+        ends.over = true;
+        ends.renewed = false;
+        this.#handlers.over(row);
+      }
+      if (at === ends.kernelUntil) this.#handlers.gone(row);
+    }
+  }
+
+  /**
+   * The row was desired just now.
+   * @param timeoutMs asked for with it; absent: the set's own.
+   * @param before whether it was desired with this data (same), with other data, or not at all.
+   * @returns whether its end changed.
+   */
+  put(row: number, timeoutMs: number | undefined, before: "same" | "other" | "none"): boolean {
+    if (before === "same" && timeoutMs === undefined) return false;
+    const now = this.#now();
+    const ends = this.#of(row);
+    const inKernel = this.#rows.isInKernel(this.#rows.of(row));
+    ends.timeoutMs = timeoutMs ?? this.defaultMs();
+    ends.until = ends.timeoutMs === 0 ? Infinity : now + ends.timeoutMs;
+    ends.renewed = inKernel && (timeoutMs !== undefined || ends.over);
+    // An earlier run's element keeps its time.
+    if (inKernel && before === "none" && !ends.renewed) ends.until = Math.min(ends.until, ends.kernelUntil);
+    ends.over = false;
+    this.#push(ends.until - SLACK_MS, row);
+    return true;
+  }
+
+  /** Whether the row is to be written although the kernel holds it. */
+  renewed(row: number): boolean {
+    return this.#ends.get(row)?.renewed === true;
+  }
+
+  /** What the row is written with: its timeout, and what is left of it, ms; 0: none. */
+  packed(row: number): readonly [timeoutMs: number, leftMs: number] {
+    const ends = this.#of(row);
+    const left = this.#left(ends);
+    ends.sentUntil = ends.until;
+    ends.sentLeft = left === 0 ? Infinity : left;
+    return [ends.timeoutMs, left];
+  }
+
+  /** The same for people: of what is desired. */
+  times(row: number): readonly [timeoutMs: number, leftMs: number] {
+    const ends = this.#of(row);
+    return [ends.timeoutMs, this.#left(ends)];
+  }
+
+  #left({ timeoutMs, until }: Ends): number {
+    if (timeoutMs === 0) return 0;
+    return Math.min(timeoutMs, Math.max(SLACK_MS, Math.ceil(until - this.#now())));
+  }
+
+  /** The row was written as it was packed last. */
+  settled(row: number): void {
+    const ends = this.#ends.get(row);
+    if (ends === undefined) return;
+    if (ends.sentUntil === ends.until) ends.renewed = false;
+    this.#heldUntil(row, ends, this.#now() + ends.sentLeft + SLACK_MS);
+  }
+
+  /** A dump has the row, with so much time left, ms; 0: it does not end. */
+  found(row: number, leftMs: number): void {
+    const ends = this.#of(row);
+    this.#heldUntil(row, ends, leftMs === 0 ? Infinity : this.#now() + leftMs + SLACK_MS);
+    if (!this.#isDesired(row)) return;
+    const { until, kernelUntil } = ends;
+    const same = until === kernelUntil || Math.abs(until - kernelUntil) <= SAME_MS;
+    ends.renewed = ends.renewed && !same;
+    if (ends.renewed || same || kernelUntil > until) return;
+    ends.until = kernelUntil;
+    this.#push(ends.until - SLACK_MS, row);
+  }
+
+  /** Whether the kernel may have ended the row by now, although it is not known. */
+  isOver(row: number): boolean {
+    return this.#ends.get(row)?.over === true;
+  }
+
+  /** Rows whose time is over: before a dump shows which of them the kernel still holds. */
+  *overRows(): Generator<number> {
+    for (const [row, { over }] of this.#ends) if (over) yield row;
+  }
+
+  /** The row is another element's from now on. */
+  freed(row: number): void {
+    this.#ends.delete(row);
+  }
+
+  #of(row: number): Ends {
+    const known = this.#ends.get(row);
+    if (known !== undefined) return known;
+    const ends: Ends = {
+      timeoutMs: this.defaultMs(),
+      until: Infinity,
+      kernelUntil: Infinity,
+      renewed: false,
+      over: false,
+      sentLeft: Infinity,
+      sentUntil: Infinity,
+    };
+    this.#ends.set(row, ends);
+    return ends;
+  }
+
+  #isDesired(row: number): boolean {
+    return (this.#rows.of(row) & DESIRED) !== 0;
+  }
+
+  #heldUntil(row: number, ends: Ends, kernelUntil: number): void {
+    ends.kernelUntil = kernelUntil;
+    this.#push(kernelUntil, row);
+  }
+
+  #push(at: number, row: number): void {
+    if (at === Infinity) return;
+    // Each row has two ends; the others are passed ones of elements that were renewed.
+    if (this.#due.length > 4 * this.#ends.size + 64) this.#rebuild();
+    pushDue(this.#due, [at, row]);
+  }
+
+  #rebuild(): void {
+    const due = this.#due;
+    this.#due = [];
+    for (const entry of due) {
+      const ends = this.#ends.get(entry[1]);
+      if (ends !== undefined && (entry[0] === ends.until - SLACK_MS || entry[0] === ends.kernelUntil))
+        pushDue(this.#due, entry);
+    }
+  }
+}
+
+type Due = readonly [at: number, row: number];
+
+function pushDue(heap: Due[], entry: Due): void {
+  let at = heap.push(entry) - 1;
+  while (at > 0) {
+    const parent = (at - 1) >> 1;
+    if (heap[parent][0] <= entry[0]) break;
+    heap[at] = heap[parent];
+    at = parent;
+  }
+  heap[at] = entry;
+}
+
+/** Takes the earliest one off. */
+function popDue(heap: Due[]): void {
+  const last = heap.pop();
+  if (last === undefined || heap.length === 0) return;
+  let at = 0;
+  for (;;) {
+    let child = 2 * at + 1;
+    if (child >= heap.length) break;
+    if (child + 1 < heap.length && heap[child + 1][0] < heap[child][0]) child++;
+    if (heap[child][0] >= last[0]) break;
+    heap[at] = heap[child];
+    at = child;
+  }
+  heap[at] = last;
+}

@@ -1,0 +1,168 @@
+/** Sets with timeouts that a program fills, on the real kernel: a ban list. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { FieldError, type Kernel, openKernel, type PlainSet, Table, TableWatch } from "nft-proxier/table";
+import { Namespace } from "../lab/namespace.ts";
+
+const ADDRESS = "192.0.2.1";
+const TIMEOUT = 2000;
+
+let namespace: Namespace;
+let kernel: Kernel;
+let table: Table;
+let banned: PlainSet<readonly ["ipv4_addr"]>;
+
+beforeAll(async () => {
+  namespace = await Namespace.create("bans");
+  kernel = await openKernel({ netns: `/run/netns/${namespace.name}` });
+});
+afterAll(async () => {
+  await kernel.close();
+  await namespace.destroy();
+});
+beforeEach(() => {
+  table = declared();
+});
+afterEach(() => table.destroy());
+
+function declared(): Table {
+  const declaring = new Table(kernel, { family: "inet", name: "bans" });
+  banned = declaring.set({ set: "banned", key: ["ipv4_addr"], timeoutMs: TIMEOUT });
+  declaring.chain({
+    chain: "input",
+    base: { type: "filter", hook: "input", priority: -10 },
+    rules: [
+      {
+        statements: [
+          { match: "in-set", key: ["saddr"], set: "banned" },
+          { action: "verdict", verdict: "drop" },
+        ],
+      },
+    ],
+  });
+  return declaring;
+}
+
+/** Addresses that the kernel holds, with what is left, in seconds. */
+async function held(): Promise<Record<string, number>> {
+  const text = await namespace.mustRun(["nft", "-j", "list", "set", "inet", "bans", "banned"]);
+  const { nftables } = JSON.parse(text) as {
+    nftables: { set?: { elem?: { elem: { val: string; expires: number } }[] } }[];
+  };
+  return Object.fromEntries(
+    nftables.flatMap(({ set }) => (set?.elem ?? []).map(({ elem: { val, expires } }) => [val, expires])),
+  );
+}
+
+const written = async (): Promise<{ add: number; delete: number }> => (await table.apply()).operations.element;
+
+describe("an element of a set with timeouts", () => {
+  test("ends in the kernel and for the table alike, and comes again when it is put again", async () => {
+    expect(banned.put(ADDRESS)).toBe(true);
+    await table.apply();
+    expect(Object.keys(await held())).toEqual([ADDRESS]);
+    expect([banned.put(ADDRESS), banned.size, banned.has(ADDRESS)]).toEqual([false, 1, true]);
+    await sleep(TIMEOUT + 100);
+    expect([banned.size, banned.has(ADDRESS), await held()]).toEqual([0, false, {}]);
+    // Nothing differs: neither a check nor a read brings it back.
+    expect(await table.check()).toBe("same");
+    table.invalidate("test");
+    expect(await table.apply()).toMatchObject({ transactions: 0, resynced: "test" });
+    expect(await held()).toEqual({});
+    expect(banned.put(ADDRESS)).toBe(true);
+    expect(await written()).toEqual({ add: 1, delete: 0 });
+    expect(Object.keys(await held())).toEqual([ADDRESS]);
+  });
+
+  test("is written again when it is put right after its end", async () => {
+    for (let round = 0; round < 5; round++) {
+      banned.put(ADDRESS, { timeoutMs: 300 });
+      await table.apply();
+      await expect.poll(() => banned.has(ADDRESS), { interval: 1 }).toBe(false);
+      expect(banned.put(ADDRESS)).toBe(true);
+      expect((await written()).add).toBe(1);
+      await sleep(100);
+      expect((await held())[ADDRESS]).toBeGreaterThanOrEqual(1);
+      banned.delete(ADDRESS);
+      await table.apply();
+      expect(await held()).toEqual({});
+    }
+  });
+
+  test("has a timeout of its own, which renews it", async () => {
+    banned.put(ADDRESS, { timeoutMs: 3_600_000 });
+    banned.put("192.0.2.2");
+    await table.apply();
+    expect((await held())[ADDRESS]).toBeGreaterThan(3500);
+    expect(banned.put(ADDRESS, { timeoutMs: 60_000 })).toBe(true);
+    expect(await written()).toEqual({ add: 1, delete: 1 });
+    expect((await held())[ADDRESS]).toBeLessThanOrEqual(60);
+    expect(await written()).toEqual({ add: 0, delete: 0 });
+    await sleep(TIMEOUT + 100);
+    expect([banned.size, Object.keys(await held())]).toEqual([1, [ADDRESS]]);
+    expect(await namespace.mustRun(["nft", "-c", "-f", "-"], { input: table.render() })).toBe("");
+    expect(table.render()).toMatch(/elements = \{ 192\.0\.2\.1 timeout 60s expires 5\ds \}/);
+  });
+
+  test("keeps its time when the program starts again, and when another process flushed the set", async () => {
+    banned.put(ADDRESS, { timeoutMs: 60_000 });
+    banned.put("192.0.2.2");
+    await table.apply();
+    await sleep(1500);
+    table = declared();
+    banned.put(ADDRESS, { timeoutMs: 58_500 });
+    banned.put("192.0.2.2");
+    expect(await written()).toEqual({ add: 0, delete: 0 });
+    // The second one's time goes on: it ends with the kernel's.
+    await sleep(700);
+    expect([banned.has("192.0.2.2"), Object.keys(await held())]).toEqual([false, [ADDRESS]]);
+    await namespace.mustRun(["nft", "flush", "set", "inet", "bans", "banned"]);
+    expect(await table.check()).toBe("different");
+    expect((await written()).add).toBe(1);
+    expect((await held())[ADDRESS]).toBeLessThanOrEqual(57);
+  });
+
+  test("that ends while a watch listens is nobody's change", async () => {
+    const changes: unknown[] = [];
+    const watch = new TableWatch(kernel, [table], {
+      changed: (_, change) => void changes.push(change),
+      lost: () => undefined,
+      failed: () => undefined,
+    });
+    await watch.open();
+    banned.put(ADDRESS, { timeoutMs: 200 });
+    await table.apply();
+    await sleep(1500);
+    expect([changes, (await table.apply()).transactions]).toEqual([[], 0]);
+    await watch.close();
+  });
+});
+
+test("maps and short keys have timeouts, too", async () => {
+  const ports = table.set({ set: "ports", key: ["inet_service"], data: "verdict", timeoutMs: 0 });
+  const counts = table.set({ set: "counts", key: ["inet_service"], data: ["mark"], timeoutMs: 60_000, counters: {} });
+  ports.put(80, "accept", { timeoutMs: 1000 });
+  ports.put(81, "drop");
+  counts.put(80, 1);
+  counts.put(443, 2);
+  await table.apply();
+  table.invalidate("test");
+  expect((await table.apply()).transactions).toBe(0);
+  expect(await namespace.mustRun(["nft", "list", "map", "inet", "bans", "ports"])).toMatch(/ 81 : drop/);
+  expect([ports.get(80), ports.get(81), counts.get(443)]).toEqual(["accept", "drop", 2]);
+  await sleep(1100);
+  expect([ports.get(80), ports.get(81), ports.size]).toEqual([undefined, "drop", 1]);
+  ports.put(80, "drop", { timeoutMs: 1000 });
+  expect((await table.apply()).operations.element.add).toBe(1);
+});
+
+test("a timeout where there is none is refused", () => {
+  const plain = table.set({ set: "plain", key: ["ipv4_addr"] });
+  expect(() => plain.put(ADDRESS, { timeoutMs: 1000 })).toThrow(FieldError);
+  expect(() => banned.put(ADDRESS, { timeoutMs: 0 })).toThrow(FieldError);
+  expect(() => banned.put(ADDRESS, { timeout: 1000 } as object)).toThrow(/did you mean "timeoutMs"/);
+  expect(() => table.set({ set: "networks", key: ["ipv4_addr"], interval: true, timeoutMs: 1000 })).toThrow(
+    "the elements of an interval set have no timeouts",
+  );
+  expect([plain.size, banned.size]).toEqual([0, 0]);
+});
