@@ -8,6 +8,9 @@
  */
 import { openKernel, Table, type ProtocolName } from "nft-proxier/table";
 
+/** The bit of a connection's mark that says: forwarded here. Others may use the other bits, and forward connections of their own. */
+const FORWARDED = { mask: 0x1000, value: 0x1000 };
+
 const kernel = await openKernel();
 const table = new Table(kernel, { family: "ip", name: "port-forwarder" });
 
@@ -29,6 +32,8 @@ table.chain({
     {
       statements: [
         { match: "address-type", direction: "destination", type: "local" },
+        { match: "in-set", key: ["l4proto", "dport"], set: "forwards" },
+        { action: "set-ct-mark", ...FORWARDED },
         { action: "dnat-map", key: ["l4proto", "dport"], map: "forwards", data: "address-port" },
       ],
     },
@@ -40,7 +45,7 @@ table.chain({
   base: { type: "nat", hook: "postrouting", priority: "srcnat" },
   rules: [
     {
-      statements: [{ match: "ct-status", status: "dnat" }, { action: "masquerade" }],
+      statements: [{ match: "ct-mark", ...FORWARDED }, { action: "masquerade" }],
     },
   ],
 });

@@ -22,9 +22,9 @@ export interface Place {
   readonly root: string;
 }
 
-/** Greets whoever connects, and keeps the connection. */
+/** Greets whoever connects, and keeps the connection. @param greeting an expression; `s` is the socket. */
 async function serve(namespace: Namespace, port: number, greeting: string): Promise<void> {
-  const script = `net.createServer((s) => { s.on("error", () => {}); s.write("${greeting}"); }).listen(${port}, () => console.log("ready"))`;
+  const script = `net.createServer((s) => { s.on("error", () => {}); s.write(${greeting}); }).listen(${port}, "0.0.0.0", () => console.log("ready"))`;
   const child = namespace.spawn([process.execPath, "-e", script], { stdio: ["ignore", "pipe", "inherit"] });
   await once(child.stdout!, "data");
 }
@@ -62,8 +62,9 @@ async function startLab(): Promise<void> {
   await client.ip(["address add 192.0.2.2/24 dev eth0", "address add 192.0.2.3/24 dev eth0", "link set eth0 up"]);
   await behind.ip(["address add 198.51.100.2/24 dev eth0", "link set eth0 up"]);
   await host.sysctl({ "net.ipv4.ip_forward": 1, "net.netfilter.nf_conntrack_acct": 1 });
-  await serve(host, 8000, "host");
-  await serve(behind, 80, "behind");
+  await serve(host, 8000, '"host"');
+  await serve(behind, 80, '"behind"');
+  await serve(behind, 81, "s.remoteAddress");
 }
 
 /** Declares the tests of all examples, and the network that they run in. */
@@ -113,6 +114,20 @@ export function testExamples(place: Place): void {
     ]);
     await host.mustRun(example("port-forwarder"));
     expect(await connect("192.0.2.1", 8080)).toEqual([]);
+  });
+
+  test("port-forwarder masquerades its own connections, and not a neighbour's", async () => {
+    await behind.ip(["route add 192.0.2.0/24 via 198.51.100.1"]);
+    await host.mustRun([
+      "nft",
+      `add table ip neighbour; add chain ip neighbour pre { type nat hook prerouting priority dstnat; };
+       add rule ip neighbour pre tcp dport 9090 dnat to 198.51.100.2:81`,
+    ]);
+    expect(await connect("192.0.2.1", 9090, 1, GREETED_MS)).toEqual(["192.0.2.2"]);
+    await host.mustRun(example("port-forwarder", "tcp:8081=198.51.100.2:81"));
+    expect(await connect("192.0.2.1", 8081, 1, GREETED_MS)).toEqual(["198.51.100.1"]);
+    expect(await connect("192.0.2.1", 9090, 1, GREETED_MS)).toEqual(["192.0.2.2"]);
+    await behind.ip(["route delete 192.0.2.0/24 via 198.51.100.1"]);
   });
 
   test("rate-limiter lets so many new connections a second through", async () => {
