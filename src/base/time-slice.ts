@@ -34,6 +34,20 @@ export class TimeSlice {
   }
 }
 
+/** Work for many clients, piece by piece in the order of their requests: however many ask, the event loop is held for one time slice. */
+export class TakingTurns {
+  readonly #slice = new TimeSlice();
+  #last: Promise<unknown> = Promise.resolve();
+
+  /** Runs after all that asked before. Settles as `piece` does. */
+  run<T>(piece: () => Promise<T> | T): Promise<T> {
+    const result = this.#last.then(piece);
+    const next = (): Promise<void> | undefined => (this.#slice.spent ? this.#slice.yield() : undefined);
+    this.#last = result.then(next, next);
+    return result;
+  }
+}
+
 /** Records handled between two turns of the event loop: well below 20 ms even on a slow core. */
 const SLICE = 8_192;
 

@@ -1,5 +1,5 @@
 /** Answers as JSON, in pieces between which the event loop gets its turns: 10,000 services as one text hold it for 30 ms. */
-import { yieldToEventLoop } from "../base/time-slice.js";
+import { TakingTurns } from "../base/time-slice.js";
 
 /** A list whose items are made while it is sent: all at once they would be memory that the next collection has to look through. */
 export class PiecewiseList {
@@ -12,6 +12,9 @@ export class PiecewiseList {
     readonly pieces: AsyncIterable<readonly unknown[]>,
   ) {}
 }
+
+/** All lists of the process: each would hold the event loop for a few ms in each of its turns. */
+const turns = new TakingTurns();
 
 /** Items of a list that is there already which are written in one piece. */
 const PIECE = 256;
@@ -39,11 +42,16 @@ async function* listParts(
   const begin = JSON.stringify(head).slice(0, -1);
   yield `${begin}${begin === "{" ? "" : ","}"items":[\n`;
   let separator = "";
-  for await (const piece of pieces) {
-    if (piece.length === 0) continue;
-    yield `${separator}${JSON.stringify(piece).slice(1, -1)}\n`;
+  const iterator = Symbol.asyncIterator in pieces ? pieces[Symbol.asyncIterator]() : pieces[Symbol.iterator]();
+  for (;;) {
+    const text = await turns.run(async () => {
+      const { done = false, value } = await iterator.next();
+      return done ? undefined : JSON.stringify(value).slice(1, -1);
+    });
+    if (text === undefined) break;
+    if (text === "") continue;
+    yield `${separator}${text}\n`;
     separator = ",";
-    await yieldToEventLoop();
   }
   yield "]}";
 }

@@ -7,9 +7,10 @@ import { chmod, lstat, mkdir, readdir, rename, rm } from "node:fs/promises";
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { createConnection } from "node:net";
 import { basename, dirname, join } from "node:path";
-import { http } from "../base/http.js";
 import type { Logger } from "../base/logger.js";
+import { createGatedServer } from "../base/request-gate.js";
 import { isNoEntry, reasonOf } from "../base/unknown.js";
+import { ConnectionLimit } from "../observe/http-server.js";
 import { jsonParts } from "./json-parts.js";
 import { isDefaultName } from "./socket-path.js";
 
@@ -44,8 +45,8 @@ export class ControlServer {
     this.#path = path;
     this.#checkMs = checkMs;
     this.#log = log;
-    const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, keepAlive: false };
-    this.#server = http.createServer(limits, (request, response) => {
+    const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS };
+    this.#server = createGatedServer(limits, new ConnectionLimit(MAX_CONNECTIONS), (request, response) => {
       answer(request, response, route).catch((error: unknown) => {
         log.error({ err: error, url: request.url }, "control request failed");
         // Half an answer must not look like a whole one.
@@ -53,7 +54,6 @@ export class ControlServer {
         else send(response, 500, { error: reasonOf(error) });
       });
     });
-    this.#server.maxConnections = MAX_CONNECTIONS;
   }
 
   /** Never rejects: a node on which the socket cannot be made is served all the same, and the log says what is missing. */

@@ -3,10 +3,11 @@
  * health port is open to all who can reach the node.
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
-import { isIP, isIPv6, type Socket } from "node:net";
+import { isIP, isIPv6 } from "node:net";
 import { pipeline } from "node:stream/promises";
 import { Backoff, type BackoffOptions } from "../base/backoff.js";
-import { http } from "../base/http.js";
+import { type Admission, createGatedServer, type RequestGate } from "../base/request-gate.js";
+import { TakingTurns } from "../base/time-slice.js";
 
 /** Where to listen. */
 export interface ListenAddress {
@@ -78,6 +79,10 @@ const MAX_HEADER_BYTES = 8 * 1024;
 /** A longer body ends the connection. */
 const MAX_BODY_BYTES = 16 * 1024;
 const MAX_CONNECTIONS = 256;
+/** A client that has taken nothing of an answer for this long is gone, ms. */
+const STALLED_MS = 10_000;
+/** Requests and answers that wait for clients, of all connections together. */
+const MAX_PENDING_BYTES = 16 * 1024 * 1024;
 const LIMITS = {
   headersTimeout: HEADERS_TIMEOUT_MS,
   requestTimeout: REQUEST_TIMEOUT_MS,
@@ -128,51 +133,85 @@ export function parseListenAddress(text: string): ListenAddress {
 }
 
 /**
- * How many connections one server, or several together, hold at a time. At the limit the one that has been idle longest
- * is closed, and the new one is served: were the new one refused, a client that opens connections and asks nothing would
- * keep the probes out.
+ * Limits the connections of one server, or of several together, and the memory that waits for their clients. At the limit
+ * of connections the one that has been idle longest is closed, and the new one is served: were the new one refused, a
+ * client that opens connections and asks nothing would keep the probes out. At the limit of memory the connection that
+ * holds most is closed.
  *
  * A connection is idle unless a whole request head has come in and its answer has not been handed over. Half a request
  * is worth no more than none: sending one byte is no work. When no connection is idle, the oldest is closed.
  */
-export class ConnectionLimit {
+export class ConnectionLimit implements Admission {
+  /** Of requests. */
+  readonly turns = new TakingTurns();
   readonly #max: number;
-  /** Oldest first. */
-  readonly #open = new Set<Socket>();
+  readonly #maxPendingBytes: number;
+  /** Oldest first, with the bytes that each held when it was last looked at. */
+  readonly #open = new Map<RequestGate, number>();
   /** Longest idle first. */
-  readonly #idle = new Set<Socket>();
+  readonly #idle = new Set<RequestGate>();
+  #pendingBytes = 0;
 
-  constructor(max: number) {
+  constructor(max: number, maxPendingBytes = MAX_PENDING_BYTES) {
     this.#max = max;
+    this.#maxPendingBytes = maxPendingBytes;
   }
 
-  accepted(socket: Socket): void {
-    if (this.#open.size >= this.#max) this.#closeOne();
-    this.#open.add(socket);
-    this.#idle.add(socket);
-    socket.once("close", () => this.#forget(socket));
+  accepted(gate: RequestGate): void {
+    if (this.#open.size >= this.#max) {
+      const [victim] = this.#idle.size > 0 ? this.#idle : this.#open.keys();
+      if (victim !== undefined) this.#close(victim);
+    }
+    this.#open.set(gate, 0);
+    this.#idle.add(gate);
+    gate.once("close", () => this.#forget(gate));
   }
 
   /** A request came in. */
-  busy(socket: Socket): void {
-    this.#idle.delete(socket);
+  busy(gate: RequestGate): void {
+    this.#idle.delete(gate);
+    this.#measure(gate);
+  }
+
+  /** Some of its answer was handed over. */
+  answering(gate: RequestGate): void {
+    this.#measure(gate);
+    if (this.#pendingBytes > this.#maxPendingBytes) this.#closeLargest(gate);
   }
 
   /** It is answered. */
-  idle(socket: Socket): void {
-    if (this.#open.has(socket)) this.#idle.add(socket);
+  idle(gate: RequestGate): void {
+    this.#measure(gate);
+    if (this.#open.has(gate)) this.#idle.add(gate);
   }
 
-  #closeOne(): void {
-    const [victim] = this.#idle.size > 0 ? this.#idle : this.#open;
-    if (victim === undefined) return;
-    this.#forget(victim);
-    victim.destroy();
+  #measure(gate: RequestGate): void {
+    const before = this.#open.get(gate);
+    if (before === undefined) return;
+    const bytes = gate.pendingBytes;
+    this.#open.set(gate, bytes);
+    this.#pendingBytes += bytes - before;
   }
 
-  #forget(socket: Socket): void {
-    this.#open.delete(socket);
-    this.#idle.delete(socket);
+  /** @param kept its answer has just begun: however long it is, it gets the chance to be taken. */
+  #closeLargest(kept: RequestGate): void {
+    for (const gate of this.#open.keys()) this.#measure(gate);
+    const others = [...this.#open].filter(([gate]) => gate !== kept).sort(([, a], [, b]) => b - a);
+    for (const [gate] of others) {
+      if (this.#pendingBytes <= this.#maxPendingBytes) return;
+      this.#close(gate);
+    }
+  }
+
+  #close(gate: RequestGate): void {
+    this.#forget(gate);
+    gate.destroy();
+  }
+
+  #forget(gate: RequestGate): void {
+    this.#pendingBytes -= this.#open.get(gate) ?? 0;
+    this.#open.delete(gate);
+    this.#idle.delete(gate);
   }
 }
 
@@ -204,17 +243,16 @@ export class HttpServer {
     this.#options = options;
     this.#backoff = new Backoff(options.retry ?? { firstMs: RETRY_MS, longestMs: RETRY_MS });
     const { handler, onRequestFailed, connections = new ConnectionLimit(MAX_CONNECTIONS) } = options;
-    this.#server = http.createServer(LIMITS, (request, response) => {
-      connections.busy(request.socket);
-      response.once("close", () => connections.idle(request.socket));
-      answer(request, response, handler).catch((error: unknown) => {
+    this.#server = createGatedServer(LIMITS, connections, (request, response, gate) => {
+      const handedOver = (): void => connections.answering(gate);
+      const exchange = { request, response, handedOver, turns: connections.turns };
+      answer(exchange, handler).catch((error: unknown) => {
         onRequestFailed(error);
         if (response.headersSent) response.destroy();
-        else void send(request, response, textReply(500, "internal error\n"));
+        else void send(exchange, textReply(500, "internal error\n"));
       });
     });
     this.#server.setTimeout(IDLE_TIMEOUT_MS);
-    this.#server.on("connection", (socket) => connections.accepted(socket));
     this.#server.on("error", (error) => {
       if (this.#server.listening) onRequestFailed(error);
     });
@@ -313,17 +351,29 @@ export class HttpServer {
   }
 }
 
-async function answer(request: IncomingMessage, response: ServerResponse, handler: HttpHandler): Promise<void> {
+interface Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  /** Called after each part of the answer. */
+  readonly handedOver: () => void;
+  readonly turns: TakingTurns;
+}
+
+async function answer(exchange: Exchange, handler: HttpHandler): Promise<void> {
+  const { request, response } = exchange;
   const body = bodyOf(request);
   const { method = "", url = "", headers } = request;
   // As Go's server: the question is whether there is a server at all.
-  if (method === "OPTIONS" && url === "*") return send(request, response, textReply(200, ""));
+  if (method === "OPTIONS" && url === "*") return send(exchange, textReply(200, ""));
   const target = parseTarget(url);
-  if (target === undefined) return send(request, response, textReply(400, "the request's target is no path\n"));
+  if (target === undefined) return send(exchange, textReply(400, "the request's target is no path\n"));
   const gone = new AbortController();
   response.once("close", () => gone.abort());
   const { accept = "", host = "" } = headers;
-  await send(request, response, await handler({ ...target, method, host, accept, body, signal: gone.signal }));
+  const reply = await handler({ ...target, method, host, accept, body, signal: gone.signal });
+  // Requests that share an answer get it at the same time.
+  await exchange.turns.run(() => undefined);
+  await send(exchange, reply);
 }
 
 /** Reads it whether the handler wants it or not: the connection's next request comes after it. */
@@ -353,9 +403,10 @@ function parseTarget(target: string): { path: string; query: URLSearchParams } |
 }
 
 /** Rejects where parts of the body cannot be had; a client that goes in their midst is no failure. */
-async function send(request: IncomingMessage, response: ServerResponse, reply: HttpReply): Promise<void> {
+async function send({ request, response, handedOver }: Exchange, reply: HttpReply): Promise<void> {
   const { status, type, body, headers } = reply;
   const isWhole = typeof body === "string";
+  response.setTimeout(STALLED_MS);
   response.writeHead(status, {
     "Content-Type": type,
     "X-Content-Type-Options": "nosniff",
@@ -363,10 +414,22 @@ async function send(request: IncomingMessage, response: ServerResponse, reply: H
     ...headers,
   });
   if (request.method === "HEAD") return void response.end();
-  if (isWhole) return void response.end(body);
+  if (isWhole) {
+    response.end(body);
+    return handedOver();
+  }
   try {
-    await pipeline(body, response);
+    await pipeline(body, measured(handedOver), response);
   } catch (error) {
     if (!response.destroyed || response.errored) throw error;
   }
+}
+
+function measured(handedOver: () => void): (parts: AsyncIterable<string>) => AsyncGenerator<string> {
+  return async function* (parts) {
+    for await (const part of parts) {
+      yield part;
+      handedOver();
+    }
+  };
 }

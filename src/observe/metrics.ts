@@ -62,6 +62,7 @@ export class Metrics implements ProxierObserver {
   readonly #rest;
   readonly #build;
   readonly #own;
+  #rendering: Promise<string> | undefined;
 
   constructor(options: MetricsOptions) {
     this.#now = options.now ?? Date.now;
@@ -148,9 +149,10 @@ export class Metrics implements ProxierObserver {
     this.#build.set(buildLabels(gitVersion), 1);
   }
 
-  /** All metrics as `registry.contentType` says. */
-  async render(): Promise<string> {
-    return this.registry.metrics();
+  /** All metrics as `registry.contentType` says. Requests that come while they are made share them: many clients cost no more than one. */
+  render(): Promise<string> {
+    this.#rendering ??= this.registry.metrics().finally(() => (this.#rendering = undefined));
+    return this.#rendering;
   }
 
   #worked(family: FamilyLabels, work: SyncWork): void {

@@ -23,7 +23,7 @@ import { type Logger, serviceFields } from "../base/logger.js";
 const FIRST_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 30_000;
 /** Of all these servers together: each service adds a port, and an idle connection costs some 16 KiB. */
-const MAX_CONNECTIONS = 1_024;
+const MAX_CONNECTIONS = 512;
 
 export interface ServiceHealthOptions {
   readonly nodeName: string;

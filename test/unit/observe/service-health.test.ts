@@ -116,7 +116,7 @@ describe("answers", () => {
       if (n % 100 === 99) await new Promise((resolve) => void socket.once("connect", resolve));
     }
     expect([await status(web), await status(api)]).toEqual([200, 200]);
-    await expect.poll(() => sockets.filter(({ closed }) => !closed).length, PATIENT).toBeLessThanOrEqual(1_024);
+    await expect.poll(() => sockets.filter(({ closed }) => !closed).length, PATIENT).toBeLessThanOrEqual(512);
     for (const socket of sockets) socket.destroy();
   });
 

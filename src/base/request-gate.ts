@@ -1,0 +1,192 @@
+/**
+ * HTTP servers that handle one request per connection at a time. node:http parses and starts every request that a client sends ahead of
+ * the answers (pipelining), as fast as they arrive: one client that reads nothing could fill the memory, and hold the event loop.
+ */
+import type { IncomingMessage, RequestListener, Server, ServerOptions, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+import { Duplex, type DuplexOptions } from "node:stream";
+import { http } from "./http.js";
+import { TakingTurns } from "./time-slice.js";
+
+const CR = 13;
+const LF = 10;
+
+/** Of a socket's input, bytes that Node keeps before it stops reading: up to one read, 64 KiB, comes on top. */
+const READ_AHEAD = 16 * 1024;
+
+const GATE_OPTIONS: DuplexOptions = { decodeStrings: false, readableHighWaterMark: READ_AHEAD };
+
+/**
+ * A connection as node:http sees it: passes the bytes of one request, and the next ones after that request is answered. Until then they stay
+ * in the socket, which is not read any further.
+ */
+export class RequestGate extends Duplex {
+  readonly #socket: Socket;
+  /** Not known before node:http has parsed the head. */
+  #bodyBytes = 0;
+  #inHead = true;
+  /** Only line breaks so far: they may precede a request. */
+  #atStart = true;
+  /** Of the blank line that ends a head: 1 after a line feed, 2 if a carriage return follows it. */
+  #blank = 0;
+  #answered = false;
+  #shut = false;
+
+  constructor(socket: Socket) {
+    super(GATE_OPTIONS);
+    this.#socket = socket;
+    socket
+      .on("data", (chunk: Buffer) => this.#take(chunk))
+      .on("end", () => this.push(null))
+      .on("timeout", () => this.emit("timeout"))
+      .on("error", (error) => this.destroy(error))
+      .on("close", () => this.destroy());
+  }
+
+  /** Bytes of this connection that are in memory: requests that wait, and answers that the client has not taken. */
+  get pendingBytes(): number {
+    return this.#socket.readableLength + this.readableLength + this.writableLength;
+  }
+
+  /** To be called when a request's head is parsed. */
+  passBody(bytes: number): void {
+    this.#bodyBytes = bytes;
+    if (bytes > 0) this.#open();
+  }
+
+  /** To be called when the request is answered, and the kernel has taken the answer. */
+  passNext(): void {
+    this.#answered = true;
+    if (this.#bodyBytes === 0) this.#begin();
+  }
+
+  /** As a socket's. */
+  setTimeout(ms: number): this {
+    this.#socket.setTimeout(ms);
+    return this;
+  }
+
+  /** As a socket's: node:http calls it after a connection's last answer. */
+  destroySoon(): void {
+    if (this.writable) this.end();
+    if (this.writableFinished) this.destroy();
+    else this.once("finish", () => this.destroy());
+  }
+
+  override _read(): void {
+    if (!this.#shut) this.#socket.resume();
+  }
+
+  override _write(chunk: Buffer | string, encoding: BufferEncoding, done: (error?: Error | null) => void): void {
+    this.#socket.write(chunk, encoding, done);
+  }
+
+  override _writev(
+    chunks: readonly { readonly chunk: Buffer | string; readonly encoding: BufferEncoding }[],
+    done: (error?: Error | null) => void,
+  ): void {
+    this.#socket.cork();
+    for (const [index, { chunk, encoding }] of chunks.entries()) {
+      this.#socket.write(chunk, encoding, index === chunks.length - 1 ? done : undefined);
+    }
+    this.#socket.uncork();
+  }
+
+  override _final(done: (error?: Error | null) => void): void {
+    this.#socket.end(() => done());
+  }
+
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    this.#socket.destroy();
+    done(error);
+  }
+
+  #begin(): void {
+    this.#answered = false;
+    this.#inHead = true;
+    this.#atStart = true;
+    this.#blank = 0;
+    this.#open();
+  }
+
+  #open(): void {
+    this.#shut = false;
+    this.#socket.resume();
+  }
+
+  #take(chunk: Buffer): void {
+    const length = this.#inHead ? this.#headBytes(chunk) : Math.min(chunk.length, this.#bodyBytes);
+    const ofBody = !this.#inHead && length > 0;
+    if (ofBody) this.#bodyBytes -= length;
+    else if (this.#blank === 3) this.#inHead = false;
+    if (length < chunk.length) {
+      this.#shut = true;
+      this.#socket.pause();
+      this.#socket.unshift(chunk.subarray(length));
+    }
+    if (length > 0 && !this.push(chunk.subarray(0, length))) this.#socket.pause();
+    // Some handlers answer before the body is here.
+    if (ofBody && this.#bodyBytes === 0 && this.#answered) this.#begin();
+  }
+
+  /** Bytes up to the end of the head, or all of them. A blank line without carriage returns ends it too, in case the parser thinks so. */
+  #headBytes(chunk: Buffer): number {
+    for (let at = 0; at < chunk.length; at++) {
+      const byte = chunk[at];
+      if (this.#atStart && (byte === CR || byte === LF)) continue;
+      this.#atStart = false;
+      if (byte === LF) {
+        this.#blank = this.#blank === 0 ? 1 : 3;
+        if (this.#blank === 3) return at + 1;
+      } else this.#blank = byte === CR && this.#blank === 1 ? 2 : 0;
+    }
+    return chunk.length;
+  }
+}
+
+/** Decides which connections stay, and in which order requests are served. */
+export interface Admission {
+  readonly turns: TakingTurns;
+  accepted(gate: RequestGate): void;
+  /** A request came in. */
+  busy(gate: RequestGate): void;
+  /** It is answered, or its connection has ended. */
+  idle(gate: RequestGate): void;
+}
+
+/** As http.createServer, with a gate for each connection, and requests served by turns. */
+export function createGatedServer(
+  options: ServerOptions,
+  admission: Admission,
+  onRequest: (request: IncomingMessage, response: ServerResponse, gate: RequestGate) => void,
+): Server {
+  const listener: RequestListener = (request, response) => {
+    const gate = request.socket as Duplex as RequestGate;
+    const { "transfer-encoding": encoding, "content-length": length = "0" } = request.headers;
+    if (encoding !== undefined) {
+      // The parser alone knows where such a body ends, and it goes on to the next request.
+      response.writeHead(411, { Connection: "close" }).end("Content-Length is required\n");
+      return;
+    }
+    admission.busy(gate);
+    response.once("close", () => {
+      admission.idle(gate);
+      gate.passNext();
+    });
+    // Clients that have many connections must not have them all served in one turn of the event loop.
+    void admission.turns.run(() => {
+      if (response.destroyed) return;
+      onRequest(request, response, gate);
+      gate.passBody(Number(length));
+    });
+  };
+  const server = http.createServer({ ...options, highWaterMark: READ_AHEAD }, listener);
+  // node:http takes any Duplex that is emitted as a connection.
+  const [serve] = server.listeners("connection") as ((socket: Duplex) => void)[];
+  server.removeAllListeners("connection").on("connection", (socket: Socket) => {
+    const gate = new RequestGate(socket);
+    admission.accepted(gate);
+    serve.call(server, gate);
+  });
+  return server;
+}

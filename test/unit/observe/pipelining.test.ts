@@ -1,0 +1,213 @@
+/** A client that sends requests ahead of the answers, and reads nothing, costs no memory and delays no other. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, expect, test, vi } from "vitest";
+import { PiecewiseList } from "../../../src/control/json-parts.js";
+import { ControlServer } from "../../../src/control/server.js";
+import { ProxyHealth } from "../../../src/observe/health.js";
+import { ConnectionLimit, HttpServer, textReply } from "../../../src/observe/http-server.js";
+import { Metrics } from "../../../src/observe/metrics.js";
+import { healthPort, metricsPort } from "../../../src/observe/ports.js";
+import { ServiceHealth } from "../../../src/observe/service-health.js";
+import { freePort } from "../../lab/ports.ts";
+import { watchWithoutCore } from "../../lab/stolen.ts";
+import { ask, journal, PATIENT, send, SLOW } from "./http.js";
+
+vi.setConfig(SLOW);
+
+const REQUESTS = 100_000;
+const MOST_GROWTH = 50 * 1024 * 1024;
+const MOST_MS = 100;
+const FLOOD_MS = 2_500;
+
+/** A process of its own, as its memory is not the server's. */
+const FLOOD = `
+  const [target, request, requests, connections] = JSON.parse(process.argv[1]);
+  const bytes = Buffer.from(request.repeat(requests));
+  for (let i = 0; i < connections; i++) {
+    const socket = require("node:net").connect(target).on("error", () => undefined);
+    socket.pause().write(bytes);
+  }
+  console.log("flooding");
+`;
+
+let closing: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const close of closing.toReversed()) await close();
+  closing = [];
+});
+
+async function flood(target: object, path: string, connections = 1): Promise<void> {
+  const request = `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
+  const words = JSON.stringify([target, request, Math.ceil(REQUESTS / connections), connections]);
+  const child: ChildProcess = spawn(process.execPath, ["-e", FLOOD, words], { stdio: ["ignore", "pipe", "inherit"] });
+  closing.push(() => child.kill("SIGKILL"));
+  await once(child.stdout!, "data");
+}
+
+/** A health port in this process, as it is in the daemon. */
+async function serveHealth(): Promise<number> {
+  const health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, nodeName: undefined, clock: performance });
+  const metrics = new Metrics({ families: ["ip"], version: "1" });
+  const { log, events } = journal();
+  const server = healthPort({ address: "127.0.0.1:0", hardFail: false, nodeName: "n", events, log }, health, metrics);
+  await server.start();
+  closing.push(() => server.close());
+  return server.port ?? 0;
+}
+
+/** Floods, and asks for the health meanwhile. */
+async function expectCalm(flooding: () => Promise<void>): Promise<void> {
+  const probed = await serveHealth();
+  await ask(probed, "/livez");
+  const before = process.memoryUsage.rss();
+  await flooding();
+  const end = performance.now() + FLOOD_MS;
+  const waits: number[] = [];
+  let most = before;
+  while (performance.now() < end) {
+    const withoutCore = watchWithoutCore(process.pid);
+    const began = performance.now();
+    await ask(probed, "/livez");
+    waits.push(performance.now() - began - withoutCore());
+    most = Math.max(most, process.memoryUsage.rss());
+    await sleep(10);
+  }
+  expect(most - before).toBeLessThan(MOST_GROWTH);
+  expect(Math.max(...waits)).toBeLessThan(MOST_MS);
+  expect(waits.length).toBeGreaterThan(10);
+}
+
+test(`${REQUESTS} requests for metrics on one connection`, async () => {
+  const metrics = new Metrics({ families: ["ip", "ip6"], version: "1" });
+  const { log, events } = journal();
+  const pages = { configz: () => ({}), flagz: () => "", enableProfiling: false };
+  const options = { address: "127.0.0.1:0", hardFail: false, nodeName: "n", events, log };
+  const server = metricsPort(options, { ...pages, metrics, version: "1", log });
+  await server.start();
+  closing.push(() => server.close());
+  await expectCalm(() => flood({ port: server.port }, "/metrics"));
+});
+
+test(`${REQUESTS} probes on one connection, and on 250`, async () => {
+  const port = await serveHealth();
+  await expectCalm(() => flood({ port }, "/healthz"));
+  await expectCalm(() => flood({ port }, "/healthz", 250));
+});
+
+test(`${REQUESTS} health checks of a service on one connection`, async () => {
+  const { log, events } = journal();
+  const port = await freePort();
+  const check = () => ({ port, localEndpoints: 1, uid: "" });
+  const server = new ServiceHealth({ nodeName: "n", events, log, check, healthy: () => true });
+  closing.push(() => server.close());
+  server.nodePortAddresses("ip", ["127.0.0.1"]);
+  server.synced({ family: "ip", ok: true, services: ["d/s"], ms: 1, full: true, triggers: [], settled: true });
+  await expect
+    .poll(
+      () =>
+        ask(port, "/").then(
+          ({ status }) => status,
+          () => 0,
+        ),
+      PATIENT,
+    )
+    .toBe(200);
+  await expectCalm(() => flood({ port }, "/"));
+});
+
+test(`${REQUESTS} requests for all services on 16 connections to the control socket`, async () => {
+  const directory = await mkdtemp(join(tmpdir(), "nft-proxier-pipelining-"));
+  closing.push(() => rm(directory, { recursive: true }));
+  const path = join(directory, "one.sock");
+  const piece = Array.from({ length: 300 }, (_, i) => ({ name: `service-${i}`, text: "x".repeat(200) }));
+  const pieces = async function* () {
+    for (let i = 0; i < 50; i++) yield await Promise.resolve(piece);
+  };
+  const server = new ControlServer(path, () => Promise.resolve(new PiecewiseList({}, pieces())), journal().log);
+  await server.start();
+  closing.push(() => server.close());
+  await expectCalm(() => flood({ path }, "/v1/services", 16));
+});
+
+async function serve(
+  handler: ConstructorParameters<typeof HttpServer>[0]["handler"],
+  connections?: ConnectionLimit,
+): Promise<number> {
+  const address = { host: "127.0.0.1", port: 0 };
+  const server = new HttpServer({
+    address,
+    handler,
+    onRequestFailed: () => undefined,
+    ...(connections && { connections }),
+  });
+  await server.listen();
+  closing.push(() => server.close());
+  return server.port ?? 0;
+}
+
+test("requests sent ahead are answered one after the other, in their order, once they are read", async () => {
+  let [running, most] = [0, 0];
+  const port = await serve(async ({ path, body }) => {
+    most = Math.max(most, ++running);
+    await sleep(1);
+    running--;
+    return textReply(200, `[${path} ${await body}]`);
+  });
+  const count = 200;
+  const requests = Array.from(
+    { length: count },
+    (_, i) =>
+      `${"\r\n".repeat(i % 3)}PUT /${i} HTTP/1.1\r\nHost: x\r\nContent-Length: ${i % 7}\r\n\r\n${"b".repeat(i % 7)}`,
+  );
+  const answer = await send(port, `${requests.join("")}GET /end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+  const bodies = [...answer.matchAll(/\[.*?\]/g)].map(([body]) => body);
+  expect(bodies).toEqual([...requests.map((_, i) => `[/${i} ${"b".repeat(i % 7)}]`), "[/end ]"]);
+  expect(most).toBe(1);
+});
+
+test("requests that arrive in pieces of any length are the same", async () => {
+  const port = await serve(({ path }) => textReply(200, `[${path}]`));
+  const bytes =
+    "GET /a HTTP/1.1\r\nHost: x\r\n\r\n\r\nPUT /b HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabcGET /c HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  for (const length of [1, 2, 3, 7, 30]) {
+    const socket = connect({ port, host: "127.0.0.1", noDelay: true });
+    let answer = "";
+    socket.setEncoding("utf8").on("data", (part: string) => (answer += part));
+    for (let at = 0; at < bytes.length; at += length) {
+      socket.write(bytes.slice(at, at + length));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    await once(socket, "close");
+    expect([...answer.matchAll(/\[.*?\]/g)].map(([body]) => body)).toEqual(["[/a]", "[/b]", "[/c]"]);
+  }
+});
+
+test("a body of unknown length is refused: what comes after it could not be held back", async () => {
+  const port = await serve(() => textReply(200, "ok"));
+  const head = "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  expect(await send(port, `${head}2\r\nab\r\n0\r\n\r\n`)).toMatch(/^HTTP\/1\.1 411 /);
+});
+
+test("of answers that nobody takes those that hold most memory go first; others are served", async () => {
+  const long = "x".repeat(8 << 20);
+  const port = await serve(
+    ({ path }) => textReply(200, path === "/long" ? long : "ok"),
+    new ConnectionLimit(100, 24 << 20),
+  );
+  const before = process.memoryUsage.rss();
+  const sockets = Array.from({ length: 30 }, () => {
+    const socket = connect(port, "127.0.0.1").on("error", () => undefined);
+    socket.pause().write("GET /long HTTP/1.1\r\nHost: x\r\n\r\n");
+    return socket;
+  });
+  closing.push(() => sockets.map((socket) => socket.destroy()));
+  await sleep(500);
+  expect(await ask(port, "/")).toMatchObject({ status: 200, body: "ok" });
+  expect(process.memoryUsage.rss() - before).toBeLessThan(100 << 20);
+});
