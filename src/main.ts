@@ -9,7 +9,7 @@ import {
   setUpCollector,
   useCodeCache,
 } from "./base/runtime.js";
-import { ignoreGoneReader } from "./cli/stdio.js";
+import { ignoreGoneReader, writeError } from "./cli/stdio.js";
 import { loadAddon } from "./kernel/addon.js";
 
 // Ahead of all else: what comes before is lost to PID 1.
@@ -39,6 +39,6 @@ try {
   const calledAs = basename(calledFile) === "kube-proxy" ? "kube-proxy" : "nft-proxier";
   process.exitCode = await main(process.argv.slice(2), calledAs);
 } catch (error) {
-  process.stderr.write(`nft-proxier: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+  writeError(error instanceof Error ? (error.stack ?? error.message) : String(error));
   process.exitCode = 1;
 }

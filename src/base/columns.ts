@@ -1,15 +1,23 @@
 /** Aligned columns, two spaces apart, as kubectl prints them. */
+import { printable } from "./printable.js";
+
 const GAP = "  ";
 
-/** @param rows cells; every row has as many as the first. */
+/** @param rows cells; every row has as many as the first. Control characters in them are escaped. */
 export function columns(rows: readonly (readonly string[])[]): string[] {
-  const widths = (rows[0] ?? []).map(() => 0);
-  for (const cells of rows) {
+  const texts = rows.map((cells) => cells.map(printable));
+  const widths = (texts[0] ?? []).map(() => 0);
+  for (const cells of texts) {
     for (let i = 0; i < cells.length; i++) if (cells[i].length > widths[i]) widths[i] = cells[i].length;
   }
-  return rows.map((cells) => {
+  return texts.map((cells) => {
     let line = "";
     for (let i = 0; i < cells.length; i++) line += (i === 0 ? "" : GAP) + cells[i].padEnd(widths[i] ?? 0);
     return line.trimEnd();
   });
+}
+
+/** The lines as one text, with a line feed after each. Control characters in them are escaped. */
+export function linesText(lines: readonly string[]): string {
+  return lines.map((line) => `${printable(line)}\n`).join("");
 }

@@ -1,6 +1,7 @@
 /** Structured log, one line a message: JSON, or logfmt for people. Fields are named as Kubernetes' components name them. */
 import type { Level, Logger, LoggerOptions } from "pino";
 import type { LogTail } from "./log-tail.js";
+import { printable, printableLines } from "./printable.js";
 
 export type { Logger } from "pino";
 
@@ -59,10 +60,10 @@ export async function createLogger(level: LogLevel, format: LogFormat = "", tail
   const stderr = pino.destination({ dest: 2, sync: true });
   const { isTTY } = process.stderr;
   if (format === "json" || (format === "" && !isTTY)) {
-    if (tail === undefined) return pino(loggerOptions(level), stderr);
     const write = (line: string): void => {
-      tail.keep(line);
-      stderr.write(line);
+      const safe = printableLines(line);
+      tail?.keep(safe);
+      stderr.write(safe);
     };
     return pino(loggerOptions(level), { write });
   }
@@ -88,7 +89,7 @@ function pairs(fields: Readonly<Record<string, unknown>>, prefix = ""): string[]
     if (typeof value === "object" && value !== null && !Array.isArray(value)) {
       return pairs(value as Record<string, unknown>, `${prefix}${key}.`);
     }
-    return `${prefix}${key}=${quoted(value)}`;
+    return `${printable(prefix + key)}=${quoted(value)}`;
   });
 }
 
@@ -96,5 +97,5 @@ function quoted(value: unknown): string {
   const text = Array.isArray(value)
     ? value.map((one: unknown) => (typeof one === "string" ? one : JSON.stringify(one))).join(",")
     : String(value);
-  return /^[^\s"=\\\p{Cc}]+$/u.test(text) ? text : JSON.stringify(text);
+  return /^[^\s"=\\\p{C}]+$/u.test(text) ? text : printable(JSON.stringify(text));
 }

@@ -6,7 +6,7 @@ import type { IncomingMessage, RequestListener, Server, ServerOptions, ServerRes
 import type { Socket } from "node:net";
 import { Duplex, type DuplexOptions } from "node:stream";
 import { http } from "./http.js";
-import { TakingTurns } from "./time-slice.js";
+import type { TakingTurns } from "./time-slice.js";
 
 const CR = 13;
 const LF = 10;

@@ -42,9 +42,13 @@ export class TakingTurns {
   /** Runs after all that asked before. Settles as `piece` does. */
   run<T>(piece: () => Promise<T> | T): Promise<T> {
     const result = this.#last.then(piece);
-    const next = (): Promise<void> | undefined => (this.#slice.spent ? this.#slice.yield() : undefined);
-    this.#last = result.then(next, next);
+    this.#last = this.#paused(result);
     return result;
+  }
+
+  async #paused(piece: Promise<unknown>): Promise<void> {
+    await piece.catch(() => undefined);
+    if (this.#slice.spent) await this.#slice.yield();
   }
 }
 

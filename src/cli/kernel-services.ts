@@ -1,5 +1,5 @@
 import type { Kernel } from "../kernel/types.js";
-import { columns } from "../base/columns.js";
+import { columns, linesText } from "../base/columns.js";
 import { type KernelService, type KernelServiceList, kernelServices } from "./kernel-view.js";
 import type { ServicesOptions } from "./options.js";
 import { jsonText } from "./status.js";
@@ -35,7 +35,7 @@ export async function kernelServicesText(
     item.list,
     item.endpoints === undefined ? "-" : String(item.endpoints),
   ]);
-  return `${columns(headers ? [title, ...rows] : rows).join("\n")}\n`;
+  return linesText(columns(headers ? [title, ...rows] : rows));
 }
 
 function addressText({ family, address, port }: KernelService): string {

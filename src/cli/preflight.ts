@@ -18,7 +18,7 @@ import { openKernel } from "./open-kernel.js";
 import type { PreflightCommandOptions } from "./options.js";
 import { interfaceAddresses, nodeName } from "./setup.js";
 import { jsonText } from "./status.js";
-import { UserError, writeOut } from "./stdio.js";
+import { UserError, writeError, writeOut } from "./stdio.js";
 import { programVersion } from "./version.js";
 
 /** Exit codes: no problem was found in what was checked; something would fail or be lost; the node could not be looked at. */
@@ -35,7 +35,7 @@ export async function preflightCommand(flags: FlagValues, options: PreflightComm
     looked = await look(reading, options);
   } catch (error) {
     if (!(error instanceof UserError) && !(error instanceof KernelError)) throw error;
-    process.stderr.write(`nft-proxier: this node could not be looked at: ${error.message}\n`);
+    writeError(`this node could not be looked at: ${error.message}`);
     return NOT_LOOKED;
   }
   const ready = looked.findings.every(({ level }) => level !== "problem");

@@ -6,7 +6,8 @@ import { parseDuration } from "../config/duration.js";
 import type { GcInterval } from "../conntrack/service.js";
 import { LOG_LEVELS, type LogLevel } from "../base/logger.js";
 import { type CommandOutline, outlineOf } from "./outline.js";
-import { UserError, writeOut } from "./stdio.js";
+import { printableLines } from "../base/printable.js";
+import { UserError, writeError, writeOut } from "./stdio.js";
 import { flagSpec, fromGo, fromGoBehind, readFlags } from "./go-flags.js";
 import { flagOption } from "./flag-option.js";
 import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
@@ -73,6 +74,7 @@ async function program(name: string, argv: readonly string[], done: Done): Promi
   const root = new Command(name)
     .description("Kubernetes Services on nf_tables: rewrites packets to Service addresses to their endpoints.")
     .usage("[flags] | <command> [options]")
+    .configureOutput({ writeErr: (text) => process.stderr.write(printableLines(text)) })
     .showSuggestionAfterError(true)
     .showHelpAfterError("(add --help for the options)")
     .enablePositionalOptions()
@@ -298,7 +300,7 @@ export async function main(argv: readonly string[], name = "nft-proxier"): Promi
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : EXIT_USAGE;
     if (error instanceof UserError) {
-      process.stderr.write(`${name}: ${error.message}\n`);
+      writeError(error.message, name);
       return EXIT_FAILED;
     }
     throw error;

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { rowOf, titleOf } from "../control/service-row.js";
 import type { ServiceList, ServicePortStatus, ServiceTable } from "../control/types.js";
-import { columns } from "../base/columns.js";
+import { columns, linesText } from "../base/columns.js";
 import type { ServicesOptions } from "./options.js";
 import { answerOrKernel, itemsOf, jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";
@@ -40,7 +40,7 @@ async function textByDaemon(
   if (output === "table") {
     const rows: (readonly string[])[] = [];
     const table = await itemsOf(socket, ["table"], (some) => rows.push(...(some as ServiceTable["items"])));
-    return linesText((table as Omit<ServiceTable, "items">).columns, rows, headers);
+    return tableText((table as Omit<ServiceTable, "items">).columns, rows, headers);
   }
   if (output !== "wide") return textOf(await servicesOf(undefined, socket), output, headers);
   const { withConnectionsLeft } = await import("./endpoint-connections.js");
@@ -70,7 +70,7 @@ async function watchServices(
     const gone = [...shown.keys()].filter((key) => !now.has(key)).map((key) => [...key.split(" "), "gone"]);
     const changed = rows.filter(({ key, state }) => shown.get(key) !== state).map(({ cells }) => cells);
     const lines = columns([titleOf(wide), ...changed]).slice(first && headers ? 0 : 1);
-    const text = [...lines, ...gone.map((words) => words.join("  ")), ""].join("\n");
+    const text = linesText([...lines, ...gone.map((words) => words.join("  "))]);
     if (text !== "" && !(await writeOut(text))) return 0;
     shown = now;
     await sleep(WATCH_MS);
@@ -112,22 +112,22 @@ export async function textOf(list: ServiceList, format: ServicesOptions["output"
   if (format === "json") return jsonText(list);
   if (format === "yaml") return (await import("yaml")).stringify(list);
   if (format === "name") {
-    return [...new Set(items.map(({ namespace, name }) => `service/${namespace}/${name}\n`))].join("");
+    return [...new Set(items.map(({ namespace, name }) => linesText([`service/${namespace}/${name}`])))].join("");
   }
   const wide = format === "wide";
   const { EndpointLines } = await import("./endpoint-lines.js");
   const endpoints = new EndpointLines(headers);
   for (const item of items) endpoints.add(item);
   const rows = items.map((item) => rowOf(item, wide));
-  return linesText(titleOf(wide), rows, headers, endpoints.lines());
+  return tableText(titleOf(wide), rows, headers, endpoints.lines());
 }
 
-function linesText(
+function tableText(
   title: readonly string[],
   rows: readonly (readonly string[])[],
   headers: boolean,
   more: readonly string[] = [],
 ): string {
   if (rows.length === 0 && headers) return "no services are served\n";
-  return `${[...columns(headers ? [title, ...rows] : rows), ...more].join("\n")}\n`;
+  return linesText([...columns(headers ? [title, ...rows] : rows), ...more]);
 }

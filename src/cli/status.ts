@@ -10,10 +10,10 @@ import {
   type StatusReport,
 } from "../control/types.js";
 import type { Kernel } from "../kernel/types.js";
-import { columns } from "../base/columns.js";
+import { columns, linesText } from "../base/columns.js";
 import type { KernelStatus } from "./kernel-view.js";
 import type { StatusOptions } from "./options.js";
-import { UserError, writeOut } from "./stdio.js";
+import { UserError, writeError, writeOut } from "./stdio.js";
 
 const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 
@@ -57,7 +57,7 @@ export async function answerOrKernel<T, K>(
     const kernel = await openKernel();
     try {
       const answer = await fallback(kernel, error.message);
-      process.stderr.write(`nft-proxier: ${error.message} From the kernel alone: ${lacking}\n`);
+      writeError(`${error.message} From the kernel alone: ${lacking}`);
       return { kernel: answer };
     } finally {
       await kernel.close();
@@ -114,7 +114,7 @@ export function jsonText(value: unknown): string {
 function eventText({ items }: EventList): string {
   if (items.length === 0) return "no events since the start\n";
   const rows = items.map(({ at, type, message }) => [new Date(at).toISOString(), type, message]);
-  return `${columns(rows).join("\n")}\n`;
+  return linesText(columns(rows));
 }
 
 export function statusText(report: StatusReport, now = Date.now()): string {
@@ -141,7 +141,7 @@ export function statusText(report: StatusReport, now = Date.now()): string {
     ...notes.map((note) => ["under way", note]),
     ["health", healthText(report.healthz)],
   ];
-  return `${[...lines, ...columns(rows)].join("\n")}\n`;
+  return linesText([...lines, ...columns(rows)]);
 }
 
 function problemLines(problems: readonly StatusProblem[]): string[] {
@@ -175,7 +175,7 @@ function kernelStatusText({ families, conntrack, problems }: KernelStatus): stri
     ]),
     ["conntrack", fillText(conntrack)],
   ];
-  return `${[...problemLines(problems), ...columns(rows)].join("\n")}\n`;
+  return linesText([...problemLines(problems), ...columns(rows)]);
 }
 
 function healthText({ code, reason }: HealthzStatus): string {

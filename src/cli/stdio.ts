@@ -1,4 +1,5 @@
 /** What commands print: to a terminal, a file, or a pipe whose reader may go at any time (`| head`). */
+import { printableLines } from "../base/printable.js";
 
 /** Something that the user can correct: its message says what, where, and what to do. No stack is shown. */
 export class UserError extends Error {
@@ -17,10 +18,18 @@ export function ignoreGoneReader(): void {
   });
 }
 
-/** Resolves when the reader, however slow, has taken all of it; with false when it is gone. */
+/** Writes a message for people to stderr. */
+export function writeError(message: string, name = "nft-proxier"): void {
+  process.stderr.write(printableLines(`${name}: ${message}\n`));
+}
+
+/**
+ * Resolves when the reader, however slow, has taken all of it; with false when it is gone. Control characters are escaped. Line feeds stay:
+ * who puts lines together escapes those within a line (`linesText`).
+ */
 export function writeOut(text: string): Promise<boolean> {
   return new Promise((resolve, reject) => {
-    process.stdout.write(text, (error) => {
+    process.stdout.write(printableLines(text), (error) => {
       if (error == null) resolve(true);
       else if (isReaderGone(error)) resolve(false);
       else reject(error);

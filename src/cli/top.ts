@@ -1,11 +1,12 @@
 /** `top`: the services, or one service's endpoints, that get the most connections. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { columns } from "../base/columns.js";
+import { printable } from "../base/printable.js";
 import { rateText } from "../control/service-row.js";
 import type { ServiceList } from "../control/types.js";
 import type { TopOptions } from "./options.js";
 import { servicesOf } from "./services.js";
-import { writeOut } from "./stdio.js";
+import { writeError, writeOut } from "./stdio.js";
 
 /** Lines of a screen that is none. */
 const LINES = 20;
@@ -43,7 +44,7 @@ export async function topCommand(name: string | undefined, options: TopOptions):
       const rows = topRows(list);
       if (rows === undefined) {
         screen?.close();
-        process.stderr.write(`nft-proxier: ${notCounted(name, list)}\n`);
+        writeError(notCounted(name, list));
         return 1;
       }
       const sample = {
@@ -112,7 +113,7 @@ export function topText(rows: readonly TopRow[], { name, sample, before, lines }
   const many = `${rows.length} ${name === undefined ? "service ports" : "endpoints"}`;
   const of = `${many}${name === undefined ? "" : ` of ${name}`}${hidden === 0 ? "" : ` (${hidden} not shown)`}`;
   const head = `${of}, ${rateText(total)} new connections${before === undefined ? "" : " between the last two looks"}`;
-  return [head, "", titles, ...texts].join("\n");
+  return [printable(head), "", titles, ...texts].join("\n");
 }
 
 function rateOf(row: TopRow, sample: Sample, before: Sample | undefined): number | undefined {

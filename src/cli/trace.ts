@@ -7,7 +7,7 @@ import { broadness, filterOf, RequestError, requestOf } from "../trace/request.j
 import { NoOwnedTables, PacketTrace } from "../trace/trace.js";
 import type { TraceOptions } from "./options.js";
 import { openKernel } from "./open-kernel.js";
-import { UserError } from "./stdio.js";
+import { UserError, writeError } from "./stdio.js";
 import { TraceNames } from "./trace-names.js";
 import { MOST_WAITING, TracePrinter } from "./trace-printer.js";
 
@@ -74,7 +74,7 @@ async function traced(
 
 /** Beside the packets, which may go into a file. */
 function note(text: string): void {
-  process.stderr.write(`nft-proxier: ${text}\n`);
+  writeError(text);
 }
 
 function endText(forMs: number): string {

@@ -1,5 +1,6 @@
 import { defaultConfig } from "../config/index.js";
 import { type Problem, ServiceModel } from "../model/index.js";
+import { linesText } from "../base/columns.js";
 import { createLogger } from "../base/logger.js";
 import { ManifestDirectoryError, type ManifestProblem, ManifestSource } from "../source/manifests/source.js";
 import { FilePositions, type Position } from "../source/manifests/positions.js";
@@ -72,9 +73,9 @@ export async function validateCommand(options: ValidateOptions): Promise<number>
   const served = { ip: model.counts("ip"), ip6: model.counts("ip6") };
   const text =
     options.output === "json"
-      ? JSON.stringify({ ...REPORT, directory: options.manifests, valid, served, findings }, null, 2)
-      : [...findings.map(lineOf), summaryOf(findings, served)].join("\n");
-  await writeOut(`${text}\n`);
+      ? `${JSON.stringify({ ...REPORT, directory: options.manifests, valid, served, findings }, null, 2)}\n`
+      : linesText([...findings.map(lineOf), summaryOf(findings, served)]);
+  await writeOut(text);
   return valid ? 0 : 1;
 }
 

@@ -1,5 +1,5 @@
 /** An explanation in words: which packet is meant, whose address it goes to, what else is to be known about it. */
-import { columns } from "../base/columns.js";
+import { columns, linesText } from "../base/columns.js";
 import { familyOf, parseAddress } from "../base/ip.js";
 import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../control/types.js";
 import type { IpFamily } from "../model/types.js";
@@ -165,5 +165,5 @@ export function reportText({ packet, verdict, endpoints, steps, service, notes }
     const rows = steps.map(({ hook, table, chain, text }) => ["", hook, table, chain, text]);
     lines.push("", endpoints.length > 1 ? "way of the first of them" : "way", ...columns(rows));
   }
-  return `${[...lines, "", ...notes.map((note) => `note: ${note}`)].join("\n")}\n`;
+  return linesText([...lines, "", ...notes.map((note) => `note: ${note}`)]);
 }

@@ -1,5 +1,5 @@
 /** A report on a node, for people and for programs. */
-import { columns } from "../base/columns.js";
+import { columns, linesText } from "../base/columns.js";
 import { type Finding, type Level, LEVELS } from "./finding.js";
 
 /** Version of the report in JSON and YAML: fields may be added to it, none changes or goes. */
@@ -30,5 +30,5 @@ export function reportText({ nodeName, findings, ready, unchecked }: PreflightRe
   const lacking = unchecked.length === 0 ? "" : ` (not checked: ${unchecked.join(", ")})`;
   const found = unchecked.length === 0 ? "nothing is in the way" : "no problem was found in what was checked";
   const end = `${ready ? found : "something would fail or be lost"}${lacking}`;
-  return `${[...columns(rows), "", `${nodeName}: ${LEVELS.map(count).join(", ")}: ${end}; nothing was changed`].join("\n")}\n`;
+  return linesText([...columns(rows), "", `${nodeName}: ${LEVELS.map(count).join(", ")}: ${end}; nothing was changed`]);
 }

@@ -1,5 +1,6 @@
 /** A packet in two lines. */
 import type { EndpointStatus, ServicePortStatus } from "../control/types.js";
+import { printable } from "../base/printable.js";
 import { withPort } from "../explain/packet.js";
 import { type DropReason, reasonText } from "./reasons.js";
 import type { TracedBy, TracedPacket } from "./types.js";
@@ -28,7 +29,8 @@ export function packetText(traced: TracedPacket, { service, endpoint }: PacketNa
     if (masqueraded) parts.push(`masqueraded as ${withPort(translated.source, translated.sourcePort)}`);
   }
   parts.push(fateText(traced, service));
-  return `${first}\n${" ".repeat(time.length)} ${parts.join(", ")}`;
+  return `${printable(first)}
+${" ".repeat(time.length)} ${printable(parts.join(", "))}`;
 }
 
 /** " web-7d4b9c6d5f-x2x4q (this node)", " web-7d4b9c6d5f-x2x4q (node-2, terminating)" */

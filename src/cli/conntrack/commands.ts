@@ -12,7 +12,7 @@ import { NftKernel } from "../../kernel/nft-kernel.js";
 import type { IpFamily } from "../../model/types.js";
 import { createLogger, type LogLevel } from "../../base/logger.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
-import { UserError } from "../stdio.js";
+import { UserError, writeError } from "../stdio.js";
 import { interfaceAddresses } from "../setup.js";
 import { EntryFormat, type EntryNames, type Extra, type Format } from "./format.js";
 import { isWatched, Output, Progress, ReaderGone } from "./output.js";
@@ -71,7 +71,7 @@ async function inSession(options: CommonConntrackOptions, run: (session: Session
 }
 
 function warn(text: string): void {
-  process.stderr.write(`nft-proxier: ${text}\n`);
+  writeError(text);
 }
 
 async function progressOf(table: ConntrackTable): Promise<Progress> {

@@ -1,5 +1,6 @@
 /** Writing long output: as fast as the reader reads, quiet when the reader goes, with progress where a person looks on. */
 import { fstatSync } from "node:fs";
+import { printableLines } from "../../base/printable.js";
 import { isReaderGone } from "../stdio.js";
 
 /** The reader is gone: there is no one to write for. Not an error. */
@@ -32,7 +33,7 @@ export class Output {
 
   /** Rejects with ReaderGone when the reader is gone. */
   async line(text: string): Promise<void> {
-    this.#buffer += `${text}\n`;
+    this.#buffer += `${printableLines(text)}\n`;
     if (this.#buffer.length >= CHUNK) await this.flush();
   }
 

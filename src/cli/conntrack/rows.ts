@@ -2,6 +2,7 @@
  * Lines of entries. On a terminal columns are as wide as what is in them, and no line is longer than the terminal is wide: what
  * does not fit loses its middle. Into a pipe or a file everything goes whole, in columns of one width.
  */
+import { printable } from "../../base/printable.js";
 import type { ConntrackEntry } from "../../conntrack/table/types.js";
 import type { EntryFormat, EntryNames, Extra } from "./format.js";
 import type { Output } from "./output.js";
@@ -68,7 +69,8 @@ export class EntryWriter {
     await this.#output.flush();
   }
 
-  async #put(cells: string[], extra: readonly string[] = []): Promise<void> {
+  async #put(texts: readonly string[], extra: readonly string[] = []): Promise<void> {
+    const cells = texts.map(printable);
     this.#front = extra.length;
     if (this.#terminal === undefined) return this.#output.line(line(cells, this.#format.widths(extra)));
     if (this.#sample === undefined) return this.#output.line(this.#fitted(cells, this.#terminal));

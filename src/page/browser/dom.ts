@@ -1,4 +1,5 @@
 /** Elements of the page. All text comes in as text: names from the API are never markup. */
+import { printable, printableLines } from "../../base/printable.js";
 
 export function byId(id: string): HTMLElement {
   const element = document.getElementById(id);
@@ -12,7 +13,12 @@ export function inputById(id: string): HTMLInputElement {
   return element;
 }
 
-/** @param classes as in the attribute. */
+/** Sets the text of #id. Control characters are escaped, line feeds stay. */
+export function setText(id: string, text: string): void {
+  byId(id).textContent = printableLines(text);
+}
+
+/** @param classes as in the attribute. Control characters in texts are escaped. */
 export function make<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   classes = "",
@@ -20,7 +26,7 @@ export function make<K extends keyof HTMLElementTagNameMap>(
 ): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   element.className = classes;
-  element.append(...content);
+  element.append(...content.map((part) => (typeof part === "string" ? printable(part) : part)));
   return element;
 }
 
@@ -29,7 +35,7 @@ const SVG = "http://www.w3.org/2000/svg";
 export function makeSvg(tag: string, attributes: Readonly<Record<string, string | number>>, text = ""): SVGElement {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  element.textContent = text;
+  element.textContent = printable(text);
   return element;
 }
 

@@ -80,6 +80,14 @@ describe("a line of text", () => {
     expect(text({ err: "first\nsecond" }, "failed")).toBe('ts=T level=info msg=failed err="first\\nsecond"\n');
   });
 
+  test("has no control character, whatever is in it", () => {
+    const hostile = "\u001b[31m\u009b2J\u202e\u2028\u007fx";
+    const escaped = "\\u001b[31m\\u009b2J\\u202e\\u2028\\u007fx";
+    expect(text({ [hostile]: hostile, list: [hostile] }, hostile)).toBe(
+      `ts=T level=info msg="${escaped}" ${escaped}="${escaped}" list="${escaped}"\n`,
+    );
+  });
+
   test("has a coloured level only where it is asked for", () => {
     const json = line((log) => log.warn("full"));
     expect(logfmt(json)).toContain("level=warn ");
@@ -89,7 +97,7 @@ describe("a line of text", () => {
 
 /** What a program of its own writes to a terminal of its own. */
 function onTerminal(environment: Record<string, string>): string {
-  const module = new URL("../../../src/base/logger.ts", import.meta.url).pathname;
+  const module = new URL("../../../dist/base/logger.js", import.meta.url).pathname;
   const program = `import { createLogger } from ${JSON.stringify(module)}; (await createLogger("info")).info("done");`;
   const command = `${process.execPath} --no-warnings --input-type=module -e '${program}'`;
   const env = { ...process.env, TERM: "xterm", NO_COLOR: "", ...environment };
