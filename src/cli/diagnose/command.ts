@@ -9,9 +9,9 @@ import { kernelStatus } from "../kernel-view.js";
 import type { DiagnoseOptions } from "../options.js";
 import { openKernel } from "../open-kernel.js";
 import { answerOf } from "../status.js";
-import { UserError } from "../stdio.js";
+import { UserError, writeError } from "../stdio.js";
 import { programVersion } from "../version.js";
-import { redactText, withoutSecrets } from "./redact.js";
+import { redactText, withoutSecrets } from "../../base/redact.js";
 import { kernelJson, rulesetOf } from "./ruleset.js";
 import { type ArchivedFile, tarOf } from "./tar.js";
 
@@ -43,9 +43,8 @@ export async function diagnoseCommand({ output, socket }: DiagnoseOptions): Prom
     const archive = gzipSync(tarOf(named, at.getTime()));
     const path = output ?? `${name}.tar.gz`;
     await write(path, archive);
-    for (const line of missing) process.stderr.write(`nft-proxier: not in the file: ${line}\n`);
-    if (path !== "-")
-      process.stderr.write(`nft-proxier: ${path} written, ${archive.length} bytes: look at it before you send it\n`);
+    for (const line of missing) writeError(`not in the file: ${line}`);
+    if (path !== "-") writeError(`${path} written, ${archive.length} bytes: look at it before you send it`);
     return 0;
   } finally {
     await kernel.close();
