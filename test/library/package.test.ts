@@ -5,7 +5,17 @@ import path from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
 import { mustRun } from "../lab/debian.ts";
 import { patience } from "../lab/patience.ts";
-import { cleanRoot, compilers, directory, emulated, muslRoot, type Report, reportFile } from "./clean-root.ts";
+import {
+  cleanRoot,
+  compilers,
+  directory,
+  emulated,
+  muslRoot,
+  OLD_NODES,
+  oldNode,
+  type Report,
+  reportFile,
+} from "./clean-root.ts";
 import { testExamples } from "./examples.ts";
 
 const checkout = path.resolve(import.meta.dirname, "../..");
@@ -193,3 +203,13 @@ if (process.arch === "x64") {
     });
   });
 }
+
+test.each(OLD_NODES)("Node %s runs the program, or is told which one is needed", (version) => {
+  const main = path.join(checkout, "dist", "main.js");
+  const { status, stdout, stderr } = spawnSync(oldNode(version), [main, "--version"], { encoding: "utf8" });
+  if (version === "22.12.0") expect([status, stderr]).toEqual([0, ""]);
+  else {
+    expect([status, stdout]).toEqual([1, ""]);
+    expect(stderr).toMatch(/^nft-proxier: Node 22\.12 or later is needed, and this is \d+\.\d+\.\d+: .*\n$/);
+  }
+});
