@@ -1,5 +1,4 @@
 /** What operators are answered: in the log when a signal asks, on the control socket, on the status page. */
-import { hostname } from "node:os";
 import { servesLocalhost } from "../config/index.js";
 import type { IpFamily } from "../model/types.js";
 import { lookAtNode } from "../control/node-look.js";
@@ -115,7 +114,7 @@ export class Answers {
   }
 
   #statusPage(services: ServiceBoard): HttpHandler {
-    const { kernel, nodeName } = this.#options;
+    const { kernel } = this.#options;
     const history = new WriteHistory();
     this.#parts.proxier.observe(history);
     const { ownerOf, services: all } = services.sources(this.board);
@@ -127,7 +126,7 @@ export class Answers {
     };
     const explain = async (words: readonly string[]): Promise<string> =>
       reportText(await reportOn(packetOf(words, ""), kernel, sources));
-    return statusPage({ answers: this.#route, history, hostNames: [nodeName, hostname()], explain });
+    return statusPage({ answers: this.#route, history, explain });
   }
 
   /** Services with their connections, for metrics and for those who ask. */

@@ -1,8 +1,10 @@
 /** The health port and the metrics port, on addresses that the configuration names, and what kube-proxy serves there. */
+import { hostname } from "node:os";
 import type { EventRecorder } from "../base/events.js";
 import type { Logger } from "../base/logger.js";
 import { debugRoutes } from "./debug-pages.js";
 import type { ProbeReply, ProxyHealth } from "./health.js";
+import { hostCheck, OTHER_HOST } from "./host-check.js";
 import {
   type HttpHandler,
   type HttpReply,
@@ -53,11 +55,16 @@ export function healthPort(options: PortOptions, health: ProxyHealth, metrics: M
   return servedPort(options, "health checks", "FailedToStartProxierHealthcheck", healthHandler(health, metrics));
 }
 
+/** Asked for by any name: scrapers and monitors may reach the node through a name that it does not know. */
+const SCRAPED: ReadonlySet<string> = new Set(["/metrics", "/metrics/slis", "/healthz", "/healthz/ping", "/proxyMode"]);
+
 /** The metrics port (`metricsBindAddress`). Throws a TypeError for an address that is none. */
 export function metricsPort(options: PortOptions, contents: MetricsPortContents): ServedPort {
   const routes = routesOf(contents);
   const { statusPage } = contents;
+  const isOurs = hostCheck([options.nodeName, hostname()]);
   const handler: HttpHandler = (request) => {
+    if (!SCRAPED.has(request.path) && !isOurs(request.host)) return OTHER_HOST;
     if (statusPage !== undefined && /^\/status(\/|$)/.test(request.path)) return statusPage(request);
     return routes.get(request.path)?.(request) ?? NOT_FOUND;
   };

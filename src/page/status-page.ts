@@ -4,7 +4,6 @@
  */
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import { isIP } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { jsonParts } from "../control/json-parts.js";
 import type { Route } from "../control/server.js";
@@ -36,8 +35,6 @@ export interface StatusPageOptions {
   /** What the control socket answers. */
   readonly answers: Route;
   readonly history: WriteHistory;
-  /** Names, beside addresses and localhost, by which browsers may ask: the node's. */
-  readonly hostNames: readonly string[];
   /** Of the words of `nft-proxier explain`; rejects with what is wrong with them. */
   readonly explain: (words: readonly string[]) => Promise<string>;
   /** Unix ms; by default the system's clock. */
@@ -50,45 +47,34 @@ export function statusPage(options: StatusPageOptions): HttpHandler {
   return (request) => page.answer(request);
 }
 
+interface Shared {
+  /** Unix ms. */
+  readonly at: number;
+  readonly status: Promise<unknown> | undefined;
+  readonly events: Promise<unknown> | undefined;
+}
+
 class StatusPage {
   readonly #options: StatusPageOptions;
-  readonly #hosts: ReadonlySet<string>;
   #document: Promise<HttpReply> | undefined;
   #streams = 0;
   #explaining = false;
-  #shared:
-    | {
-        readonly at: number;
-        readonly status: Promise<unknown> | undefined;
-        readonly events: Promise<unknown> | undefined;
-      }
-    | undefined;
+  #shared: Shared | undefined;
 
   constructor(options: StatusPageOptions) {
     this.#options = options;
-    this.#hosts = new Set(["localhost", ...options.hostNames.map((name) => name.toLowerCase())]);
   }
 
-  async answer({ method, path, host, query, signal }: Parameters<HttpHandler>[0]): Promise<HttpReply> {
+  async answer({ method, path, query, signal }: Parameters<HttpHandler>[0]): Promise<HttpReply> {
     if (method !== "GET" && method !== "HEAD") {
       return { ...textReply(405, "GET only\n"), headers: { Allow: "GET, HEAD" } };
     }
-    if (!this.#isOurs(host)) return textReply(403, `${REBINDING}\n`);
     const words = path.slice(STATUS_PAGE.length + 1).split("/");
     if (path === STATUS_PAGE) return (this.#document ??= documentReply());
     if (words[0] === "stream" && words.length === 1) return this.#stream(method, signal);
     if (words[0] !== "v1") return NOT_FOUND;
     if (words[1] === "explain" && words.length === 2) return this.#explain(query.get("packet") ?? "");
     return this.#json(words.slice(1));
-  }
-
-  /**
-   * A page of another site can make its own name resolve to this address, and would read the answers as its own (DNS rebinding). It cannot do so by
-   * an address, or by a name that is not its own.
-   */
-  #isOurs(host: string): boolean {
-    const name = host.replace(/:\d*$/, "").toLowerCase();
-    return this.#hosts.has(name) || isIP(name.replace(/^\[(.*)\]$/, "$1")) !== 0;
   }
 
   async #json(words: readonly string[]): Promise<HttpReply> {
@@ -98,9 +84,15 @@ class StatusPage {
     } catch {
       return NOT_FOUND;
     }
-    const body = await this.#options.answers(path);
+    const body = await this.#answer(path);
     if (body === undefined) return NOT_FOUND;
     return { status: 200, type: JSON_TYPE, body: jsonParts(body), headers: NOT_STORED };
+  }
+
+  #answer(path: readonly string[]): Promise<unknown> | undefined {
+    const [word] = path;
+    if (path.length > 1 || (word !== "status" && word !== "events")) return this.#options.answers(path);
+    return this.#share((this.#options.now ?? Date.now)())[word];
   }
 
   #stream(method: string, signal: AbortSignal): HttpReply {
@@ -135,14 +127,18 @@ class StatusPage {
     return { now: at, status, writes, ...(changed && { events: items }) };
   }
 
-  /** Pages that are looked at at the same time share an answer: a status looks at the kernel, too. */
   async #latest(at: number): Promise<{ readonly status: StatusReport; readonly items: EventList["items"] }> {
+    const { status, events } = this.#share(at);
+    return { status: (await status) as StatusReport, items: ((await events) as EventList).items };
+  }
+
+  /** Those who ask at the same time share an answer: a status looks at the kernel, too. */
+  #share(at: number): Shared {
     if (this.#shared === undefined || at - this.#shared.at >= UPDATE_MS / 2) {
       const { answers } = this.#options;
       this.#shared = { at, status: answers(["status"]), events: answers(["events"]) };
     }
-    const { status, events } = this.#shared;
-    return { status: (await status) as StatusReport, items: ((await events) as EventList).items };
+    return this.#shared;
   }
 
   /** One at a time: it reads from the kernel. */
@@ -162,8 +158,6 @@ class StatusPage {
   }
 }
 
-const REBINDING =
-  "this page answers to an address, to localhost and to the node's name: another site's page could read it otherwise";
 const NOT_STORED = { "Cache-Control": "no-store" } as const;
 
 /** Nothing but what is in the document itself is run, and nothing but this server is asked. */

@@ -228,6 +228,43 @@ describe("metrics port", () => {
   });
 });
 
+describe("a request by another host's name", () => {
+  const statusPage = () => ({ status: 200, type: "text/plain", body: "page" });
+  const asked = async (path: string, host: string): Promise<number> => {
+    const port = await started(makeMetrics({ enableProfiling: true, statusPage }, { nodeName: "Node-1" }));
+    return (await ask(port, path, { headers: { host } })).status;
+  };
+
+  test.each([
+    "/status",
+    "/status/v1/services",
+    "/configz",
+    "/flagz",
+    "/statusz",
+    "/",
+    "/debug/flags/v",
+    "/debug/pprof/cmdline",
+  ])("%s is not for it: a page of another site could read it", async (path) => {
+    for (const host of ["rebound.example:10249", "127.0.0.1.example", "localhost.example", "[::1"])
+      expect(await asked(path, host)).toBe(403);
+    expect(await asked(path, "127.0.0.1:10249")).not.toBe(403);
+  });
+
+  test.each(["/metrics", "/metrics/slis", "/healthz", "/healthz/ping", "/proxyMode"])(
+    "%s is for every scraper",
+    async (path) => {
+      expect(await asked(path, "node-1.internal.example:10249")).toBe(200);
+    },
+  );
+
+  test.each(["127.0.0.1:10249", "[::1]:10249", "localhost:8080", "192.0.2.7", "node-1:10249", "NODE-1"])(
+    "%s is this node",
+    async (host) => {
+      expect(await asked("/status", host)).toBe(200);
+    },
+  );
+});
+
 describe("/debug", () => {
   test("is there only where profiling is enabled, and says what of pprof there is", async () => {
     const without = await started(makeMetrics());
@@ -264,7 +301,7 @@ describe("/debug", () => {
     const port = await started(makeMetrics({ enableProfiling: true }));
     const profile = async (): Promise<Answer> => ask(port, "/debug/pprof/profile?seconds=1");
     const impatient = connect(port, "127.0.0.1", () =>
-      impatient.write("GET /debug/pprof/heap?seconds=120 HTTP/1.1\r\nHost: x\r\n\r\n"),
+      impatient.write("GET /debug/pprof/heap?seconds=120 HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     );
     await expect.poll(async () => (await profile()).status, PATIENT).toBe(409);
     impatient.destroy();

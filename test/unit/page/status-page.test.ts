@@ -30,7 +30,6 @@ function handlerOfPage(): ReturnType<typeof statusPage> {
       return body === undefined ? undefined : Promise.resolve(body);
     },
     history: new WriteHistory(),
-    hostNames: ["Node-1"],
     explain: (words) =>
       words.length === 1 ? Promise.resolve(`about ${words[0]}`) : Promise.reject(new PacketError("no packet")),
   });
@@ -83,22 +82,6 @@ describe("the document", () => {
     expect(await page()("/status/v1/status", { method: "DELETE" })).toMatchObject({ status: 405 });
     expect(await page()("/status", { method: "HEAD" })).toMatchObject({ status: 200 });
   });
-
-  test.each(["127.0.0.1:10249", "[::1]:10249", "localhost:8080", "192.0.2.7", "node-1:10249", "NODE-1"])(
-    "is for a browser that asks %s",
-    async (host) => {
-      expect(await page()("/status", { host })).toMatchObject({ status: 200 });
-    },
-  );
-
-  test.each(["rebound.example:10249", "127.0.0.1.example", "", "localhost.example", "[::1"])(
-    "is not for one that asks %j: another site's page could read it",
-    async (host) => {
-      for (const path of ["/status", "/status/v1/services", "/status/stream"]) {
-        expect(await page()(path, { host })).toMatchObject({ status: 403 });
-      }
-    },
-  );
 });
 
 describe("what it shows", () => {

@@ -1,0 +1,20 @@
+/**
+ * Guards against DNS rebinding: another site's page can make its own name resolve to this node, and would read our answers as its own. Its
+ * requests carry that name as Host.
+ */
+import { isIP } from "node:net";
+import { textReply } from "./http-server.js";
+
+/** @returns whether a Host header ("node-1:10249") is an address, localhost, or one of the names. */
+export function hostCheck(names: readonly string[]): (host: string) => boolean {
+  const known = new Set(["localhost", ...names.map((name) => name.toLowerCase())]);
+  return (host) => {
+    const name = host.replace(/:\d*$/, "").toLowerCase();
+    return known.has(name) || isIP(name.replace(/^\[(.*)\]$/, "$1")) !== 0;
+  };
+}
+
+export const OTHER_HOST = textReply(
+  403,
+  "ask by an address, localhost or the node's name: a page of another site could read this by a name of its own\n",
+);
