@@ -4,6 +4,8 @@ import { once } from "node:events";
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { patience } from "../lab/patience.ts";
+import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "../packets/support/cluster.ts";
 import { clusterAddress, serviceObjects, type ServiceSpec } from "../packets/support/objects.ts";
 import { Browser } from "./browser.ts";
@@ -72,6 +74,8 @@ test("health, figures and services come by themselves; names are text", async ()
   await shows("#health").toMatch(/^(healthy|\d+ problems?)$/);
   await shows("#tiles").toMatch(/IPv4 services/i);
   await shows("#rows").toContain("default/checkout:tcp");
+  // With the first update: the table is not empty for longer than the rest of the page.
+  expect(await browser.evaluate<number>("performance.now()")).toBeLessThan(patience(8_000));
   await shows("#shown").toMatch(/^\d+$/);
   expect(browser.errors).toEqual([]);
 });
@@ -96,7 +100,9 @@ test("a search, an order, and one service with its endpoints as bars", async () 
   const widths = await browser.evaluate<string[]>(
     `[...document.querySelectorAll(".share i")].map((bar) => bar.style.width)`,
   );
-  expect(widths.filter((width) => width === "100%")).toHaveLength(6);
+  // Of all new connections, as the words say: each of three endpoints has a third, in each family.
+  expect(widths).toHaveLength(6);
+  expect(widths.filter((width) => !width.startsWith("33.3"))).toEqual([]);
   await fill("");
 });
 
@@ -113,11 +119,30 @@ test("what goes on and needs nothing done is told as text, while it does", async
   await expect.poll(() => browser.evaluate<boolean>("document.querySelector('#notes').hidden")).toBe(true);
 });
 
+test("connections are counted on while services do not change", async () => {
+  const { namespace } = cluster.source("client");
+  const probe = {
+    protocol: "tcp",
+    source: PLAN.client.ip,
+    destination: clusterAddress(1).ip,
+    port: 80,
+    count: 7,
+  } as const;
+  await namespace.agent().probe(probe);
+  await expect
+    .poll(() =>
+      browser.evaluate<string>("[...document.querySelectorAll('#rows .row')].map((row) => row.innerText).join('|')"),
+    )
+    .toMatch(/default\/checkout:tcp[^|]*\b7\b[^|]*in-force/);
+});
+
+function ask(words: string): Promise<unknown> {
+  return browser.evaluate(
+    `document.querySelector("#packet").value = ${JSON.stringify(words)}; document.querySelector("#explain").requestSubmit()`,
+  );
+}
+
 test("a packet is explained; words that are none are answered with what is meant", async () => {
-  const ask = (words: string): Promise<unknown> =>
-    browser.evaluate(
-      `document.querySelector("#packet").value = ${JSON.stringify(words)}; document.querySelector("#explain").requestSubmit()`,
-    );
   await ask("10.96");
   await shows("#explanation").toContain("not an address and port");
   await ask(`${clusterAddress(1).ip}:80`);
@@ -164,8 +189,14 @@ test(`${MANY} services: the page holds a screenful of them, wherever one scrolls
   expect(browser.errors).toEqual([]);
 });
 
-test("the page says so when the daemon goes", async () => {
+test("the page says so when the daemon goes, dims, and does not say that a service is gone", async () => {
   daemon.kill("SIGTERM");
   await once(daemon, "exit");
   await shows("#health").toBe("the daemon does not answer");
+  expect(await browser.evaluate("Number(getComputedStyle(document.querySelector('main')).opacity)")).toBeLessThan(1);
+  await ask(`${clusterAddress(1).ip}:80`);
+  await shows("#explanation").toBe("the daemon does not answer");
+  await browser.evaluate(`document.querySelector("#rows .row").click()`);
+  await shows("#detail").toBe("the daemon does not answer");
+  await browser.screenshot(path.join(PICTURES, "away.webp"));
 });

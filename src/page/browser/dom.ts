@@ -13,6 +13,14 @@ export function inputById(id: string): HTMLInputElement {
   return element;
 }
 
+export const AWAY = "the daemon does not answer";
+
+/** Why a request failed: `fetch` throws a TypeError where there is no answer at all, and no browser says in its words what that means. */
+export function reasonOf(error: unknown): string {
+  if (error instanceof TypeError) return AWAY;
+  return error instanceof Error ? error.message : String(error);
+}
+
 /** Sets the text of #id. Control characters are escaped, line feeds stay. */
 export function setText(id: string, text: string): void {
   byId(id).textContent = printableLines(text);

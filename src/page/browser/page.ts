@@ -1,23 +1,27 @@
 /** What the browser runs: shows what comes in at /status/stream, while the page can be seen. */
 import type { StatusEvent, StatusReport } from "../../control/types.js";
 import type { PageExplanation, PageUpdate } from "../types.js";
-import { byId, duration, inputById, make } from "./dom.js";
+import { printable } from "../../base/printable.js";
+import { AWAY, byId, duration, inputById, make, reasonOf, setText } from "./dom.js";
 import { clock, Plot } from "./plot.js";
 import { ServiceTable } from "./services.js";
 
 /** All services again, at most this often. */
 const SERVICES_MS = 10_000;
+/** Until a page that was refused asks again. */
+const REFUSED_MS = 5_000;
 
 const plot = new Plot();
 const services = new ServiceTable();
-let servicesAt = 0;
+let servicesAt = -Infinity;
+let loading = false;
 /** What the services looked like when they were loaded, as far as the status tells. */
 let servicesMark = "";
 let source: EventSource | undefined;
 
 function say(text: string, colour: string): void {
   const pill = byId("health");
-  pill.textContent = text;
+  pill.textContent = printable(text);
   pill.className = `pill ${colour}`;
 }
 
@@ -26,28 +30,37 @@ function show(update: PageUpdate): void {
   const problems = status.problems.length;
   if (problems > 0) say(`${problems} problem${problems === 1 ? "" : "s"}`, "bad");
   else say(status.healthy ? "healthy" : "behind", status.healthy ? "good" : "bad");
-  byId("node").textContent = status.nodeName;
-  document.title = `${status.nodeName} · nft-proxier`;
-  byId("about").textContent =
-    `nft-proxier ${status.version}, Linux ${status.kernel}, up ${duration(status.uptimeMs)}, node time ${clock(now)}`;
+  byId("main").classList.remove("away");
+  setText("node", status.nodeName);
+  document.title = printable(`${status.nodeName} · nft-proxier`);
+  setText(
+    "about",
+    `nft-proxier ${status.version}, Linux ${status.kernel}, up ${duration(status.uptimeMs)}, node time ${clock(now)}`,
+  );
   showProblems(status);
   showNotes(status);
   showTiles(status, now);
   const waiting = Math.max(0, ...status.families.map(({ pendingMs }) => pendingMs));
   plot.add(now, update.writes, waiting);
   byId("plot").replaceChildren(plot.draw(now));
-  byId("plot-range").textContent = plot.summary();
+  setText("plot-range", plot.summary());
   if (update.events !== undefined) showEvents(update.events);
   const mark = JSON.stringify([status.families.map(({ pendingMs: _, ...rest }) => rest), update.writes.at(-1)]);
-  if (mark !== servicesMark && performance.now() - servicesAt > SERVICES_MS) loadServices(mark);
+  if (mark !== servicesMark || services.counted) loadServices(mark);
 }
 
+/** Connections change all the time, and nothing says so: where they are counted, services are loaded whatever the mark is. */
 function loadServices(mark: string): void {
+  if (loading || performance.now() - servicesAt < SERVICES_MS) return;
   servicesAt = performance.now();
-  services.load().then(
-    () => (servicesMark = mark),
-    (error: unknown) => (byId("shown").textContent = String(error)),
-  );
+  loading = true;
+  services
+    .load()
+    .then(
+      () => (servicesMark = mark),
+      (error: unknown) => setText("shown", reasonOf(error)),
+    )
+    .finally(() => (loading = false));
 }
 
 function showProblems({ problems }: StatusReport): void {
@@ -96,15 +109,15 @@ function showEvents(events: readonly StatusEvent[]): void {
 async function explain(packet: string): Promise<void> {
   const output = byId("explanation");
   output.hidden = false;
-  output.textContent = "…";
+  setText("explanation", "…");
   const response = await fetch(`/status/v1/explain?packet=${encodeURIComponent(packet)}`);
-  output.textContent = response.ok ? ((await response.json()) as PageExplanation).text : await response.text();
+  setText("explanation", response.ok ? ((await response.json()) as PageExplanation).text : await response.text());
 }
 
 byId("explain").addEventListener("submit", (event) => {
   event.preventDefault();
   explain(inputById("packet").value).catch((error: unknown) => {
-    byId("explanation").textContent = String(error);
+    setText("explanation", reasonOf(error));
   });
 });
 
@@ -118,7 +131,16 @@ function follow(): void {
   if (source !== undefined) return;
   source = new EventSource("/status/stream");
   source.addEventListener("message", ({ data }: MessageEvent<string>) => show(JSON.parse(data) as PageUpdate));
-  source.addEventListener("error", () => say("the daemon does not answer", "bad"));
+  source.addEventListener("error", lost);
+}
+
+/** What is shown is of before: it dims. The browser connects again by itself, unless the daemon refused: it serves so many pages at a time. */
+function lost(): void {
+  byId("main").classList.add("away");
+  if (source?.readyState !== EventSource.CLOSED) return say(AWAY, "bad");
+  say("the daemon shows no more pages at a time", "bad");
+  source = undefined;
+  setTimeout(follow, REFUSED_MS);
 }
 document.addEventListener("visibilitychange", follow);
 follow();

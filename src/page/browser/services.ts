@@ -1,7 +1,8 @@
 /** The table of services: rows exist only where they are seen, so that thousands cost no more than a screenful. */
+import { printable } from "../../base/printable.js";
 import { annotationTexts } from "../../control/annotation-text.js";
 import type { EndpointStatus, ServiceList, ServicePortStatus, ServiceState } from "../../control/types.js";
-import { byId, inputById, make, withPort } from "./dom.js";
+import { byId, inputById, make, reasonOf, setText, withPort } from "./dom.js";
 
 interface Row {
   readonly service: ServicePortStatus;
@@ -80,10 +81,15 @@ export class ServiceTable {
     addEventListener("resize", () => this.#draw());
   }
 
+  /** Some service has its connections counted. */
+  get counted(): boolean {
+    return this.#rows.some(({ service }) => service.connections !== undefined);
+  }
+
   /** Rejects when the daemon does not answer. */
   async load(): Promise<void> {
-    const { items } = await listOf("/status/v1/services");
-    this.#rows = items.map((service) => ({
+    const list = await listOf("/status/v1/services");
+    this.#rows = (list?.items ?? []).map((service) => ({
       service,
       text: [titleOf(service), addressOf(service), service.protocol, service.nodePort, service.state]
         .join(" ")
@@ -107,8 +113,10 @@ export class ServiceTable {
     const order = new Intl.Collator("en", { numeric: true });
     found.sort((a, b) => sign * (by ? by(a.service) - by(b.service) : order.compare(of(a.service), of(b.service))));
     this.#shown = found;
-    byId("shown").textContent =
-      found.length === this.#rows.length ? `${found.length}` : `${found.length} of ${this.#rows.length}`;
+    setText(
+      "shown",
+      found.length === this.#rows.length ? `${found.length}` : `${found.length} of ${this.#rows.length}`,
+    );
     for (const [index, title] of [...byId("titles").children].entries()) {
       const mark = index === this.#sortedBy ? (this.#descending ? " ↓" : " ↑") : "";
       title.textContent = `${COLUMNS[index]?.title}${mark}`;
@@ -134,7 +142,7 @@ export class ServiceTable {
     );
     const row = make("button", "row", ...cells);
     row.style.top = `${top}px`;
-    row.title = service.reason ?? titleOf(service);
+    row.title = printable(service.reason ?? titleOf(service));
     const name = `${service.namespace}/${service.name}`;
     row.setAttribute("role", "row");
     row.setAttribute("aria-selected", String(name === this.#selected));
@@ -150,19 +158,21 @@ export class ServiceTable {
   async #describe(name: string): Promise<void> {
     const detail = byId("detail");
     const path = name.split("/").map(encodeURIComponent).join("/");
-    const ports = await listOf(`/status/v1/services/${path}`).then(
-      ({ items }) => items,
-      () => [],
+    const content = await listOf(`/status/v1/services/${path}`).then(
+      (list) =>
+        list === undefined ? [make("p", "quiet", `${name} is no longer served`)] : list.items.flatMap(portDetails),
+      (error: unknown) => [make("p", "quiet", reasonOf(error))],
     );
     if (this.#selected !== name) return;
     detail.hidden = false;
-    const gone = make("p", "quiet", `${name} is not served any more`);
-    detail.replaceChildren(...(ports.length === 0 ? [gone] : ports.flatMap(portDetails)));
+    detail.replaceChildren(...content);
   }
 }
 
-async function listOf(path: string): Promise<ServiceList> {
+/** Undefined: there is no such thing. Rejects when the daemon does not answer, or with its reason. */
+async function listOf(path: string): Promise<ServiceList | undefined> {
   const response = await fetch(path);
+  if (response.status === 404) return undefined;
   if (!response.ok) throw new Error(await response.text());
   return (await response.json()) as ServiceList;
 }
@@ -198,22 +208,17 @@ function portDetails(service: ServicePortStatus): HTMLElement[] {
     ...annotationTexts(service),
     ...(reason === undefined ? [] : [reason]),
   ];
-  const longest = Math.max(...endpoints.map(shareOf), 1e-9);
-  return [
-    make("h3", "", titleOf(service)),
-    make("p", "quiet", facts.join(" · ")),
-    ...endpoints.map((endpoint) => endpointLine(endpoint, longest)),
-  ];
+  return [make("h3", "", titleOf(service)), make("p", "quiet", facts.join(" · ")), ...endpoints.map(endpointLine)];
 }
 
 function shareOf({ clusterShare, localShare }: EndpointStatus): number {
   return Math.max(clusterShare, localShare);
 }
 
-function endpointLine(endpoint: EndpointStatus, longest: number): HTMLElement {
+function endpointLine(endpoint: EndpointStatus): HTMLElement {
   const share = shareOf(endpoint);
   const bar = make("i");
-  bar.style.width = `${(100 * share) / longest}%`;
+  bar.style.width = `${100 * share}%`;
   const { pod, node, zone, ready, serving, terminating } = endpoint;
   const takesTraffic = ready || serving;
   const words = [
