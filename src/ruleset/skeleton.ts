@@ -11,7 +11,7 @@ import { ChainName, SetName } from "./names.js";
 import type { InUse, OnDemandRole } from "./on-demand.js";
 import { type AddressRoles, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
 import type { ServiceCounters } from "./service-counters.js";
-import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
+import { drop, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
 
 /** What tells traffic of this node's pods from other traffic, for one family. */
 export type LocalDetector =
@@ -55,10 +55,16 @@ const listOf = ({ key }: AddressRoles, role: keyof typeof SetName): Statement =>
   key,
   map: SetName[role],
 });
-const policyOf = ({ nodePort }: AddressRoles): Rule =>
+
+/**
+ * Policy Local, behind the look-up of the list. A packet may have come with this priority, and the look-up may have found nothing: so the chain
+ * asks for the address again (its maps by their keys; a node port's do not have it, hence `to`), and what it does not know goes on.
+ */
+const policyOf = ({ nodePort }: AddressRoles, ...to: readonly Statement[]): Rule =>
   rule(
     { match: "priority", value: bySource(nodePort) },
-    goto(nodePort ? ChainName.nodePortLocal : ChainName.externalLocal),
+    ...to,
+    jump(nodePort ? ChainName.nodePortLocal : ChainName.externalLocal),
   );
 
 const base =
@@ -104,7 +110,8 @@ function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   else if (notLocal.length > 0) rules.push(rule(...notLocal, toClusterIP, mark));
   // `dispatch` cannot lead to the chains that go by source: they use it themselves, and the kernel would see a loop.
   for (const roles of inUse.has("nodePorts") ? ADDRESSES : [OF_VIPS]) {
-    rules.push(rule(...addressMatch(options, roles), listOf(roles, roles.services), dispatch), policyOf(roles));
+    const to = addressMatch(options, roles);
+    rules.push(rule(...to, listOf(roles, roles.services), dispatch), policyOf(roles, ...to));
   }
   return rules;
 }
@@ -163,8 +170,8 @@ function postroutingRules(bit: number): Rule[] {
   const value = (1 << bit) >>> 0;
   const { mask: numbers, value: number } = ENDPOINT_NUMBERS;
   return [
-    // DNAT by an endpoint's number has left it on the packet.
-    rule({ match: "priority", mask: numbers, value: number }, resetPriority),
+    // DNAT by an endpoint's number has left it on the packet. One that is not translated came with it.
+    rule({ match: "priority", mask: numbers, value: number }, isTranslated, resetPriority),
     rule({ match: "mark", mask: value, value: 0, negate: true }, { action: "xor-mark", value }, masquerade),
     rule(
       isTranslated,

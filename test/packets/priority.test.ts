@@ -1,10 +1,23 @@
 /** What becomes of the priority that a packet has already, by its socket or by rules of other software, on the way to a service. */
+import { randomInt } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { Namespace } from "../lab/namespace.ts";
-import { FAMILIES, type Family } from "../lab/topology.ts";
+import { patience } from "../lab/patience.ts";
+import { FAMILIES, type Family, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
-import { clusterIP, POD_PORT, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import {
+  clusterIP,
+  externals,
+  loadBalancer,
+  nodePort,
+  nodePortOf,
+  POD_PORT,
+  serviceObjects,
+  type ServiceSpec,
+  target,
+} from "./support/objects.ts";
+import { checkRow, type Row } from "./support/rows.ts";
 
 const PACKETS = 3;
 const PRIORITY = 6;
@@ -12,6 +25,20 @@ const MARK = "0x5";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a"], external: "Local", affinitySeconds: 600 };
+const local: ServiceSpec = { name: "local", n: 3, endpoints: ["a", "r1"], external: "Local", internal: "Local" };
+const balanced: ServiceSpec = {
+  name: "balanced",
+  n: 4,
+  endpoints: ["a", "r1"],
+  metadata: { annotations: { "nft-proxier.dev/balance": "consistent", "nft-proxier.dev/balance-slots": "256" } },
+};
+const limited: ServiceSpec = {
+  name: "limited",
+  n: 5,
+  endpoints: ["a"],
+  metadata: { annotations: { "nft-proxier.dev/max-connections": "1000000" } },
+};
+const sticky: ServiceSpec = { name: "sticky", n: 6, endpoints: ["b"], affinitySeconds: 600 };
 
 /** Datagrams of one connection, each after the answer to the one before. */
 const SEND = `
@@ -29,7 +56,9 @@ for _ in range(${PACKETS}):
 let cluster: Cluster;
 beforeAll(async () => {
   cluster = await Cluster.create();
-  const services = [web, edge].flatMap((service) => serviceObjects(cluster.lab, service));
+  const services = [web, edge, local, balanced, limited, sticky].flatMap((service) =>
+    serviceObjects(cluster.lab, service),
+  );
   await cluster.apply(services);
 });
 afterAll(() => cluster.destroy());
@@ -95,5 +124,122 @@ describe.each(FAMILIES)("%s", (family) => {
     // IPv4 forwarding sets the priority by the TOS.
     const kept = family === "ip" ? 0 : PACKETS - 1;
     expect(await counted()).toEqual({ kept, none: PACKETS - kept, marked: PACKETS });
+  });
+});
+
+/** Every class id that our rules read or write, as nft prints it: of lists, limits, endpoints with affinity, policy Local; and some others. */
+async function classIds(): Promise<readonly string[]> {
+  const found = new Set(["40:0", "c0:0", "6b00:0", "6bff:ffff", "0:1", "ffff:fffe"]);
+  for (const family of FAMILIES) {
+    const text = await cluster.node.mustRun(["nft", "list", "table", family, "kube-proxy"]);
+    for (const [, id] of text.matchAll(/\s([0-9a-f]{1,4}:[0-9a-f]{1,4}) : /g)) found.add(id);
+  }
+  for (let i = 0; i < 4; i++) found.add(`${randomInt(0xffff).toString(16)}:${randomInt(0xffff).toString(16)}`);
+  return [...found];
+}
+
+/** nft reads some class ids (`40:0`) as something else; numbers it reads. */
+function numberOf(id: string): number {
+  const [major, minor] = id.split(":").map((part) => Number.parseInt(part, 16));
+  return major * 0x10000 + minor;
+}
+
+/** Gives all packets this priority, ahead of every rule of ours. */
+async function preset(id: string): Promise<void> {
+  await cluster.node.mustRun(["nft", "-f", "-"], {
+    input: `
+      add table inet preset
+      delete table inet preset
+      table inet preset {
+        chain prerouting { type filter hook prerouting priority raw; meta priority set ${numberOf(id)}; }
+        chain output { type filter hook output priority raw; meta priority set ${numberOf(id)}; }
+      }`,
+  });
+}
+
+const ANYONE = { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" };
+/** From beyond the node, from pods, and from the node itself. */
+const ROWS: readonly Row[] = [
+  { rule: "node port", from: ["client", "b", "node"], to: nodePort(web), expect: { pods: ["a"], masq: true } },
+  { rule: "policy Cluster", from: ["client", "node"], to: externals(web), expect: { pods: ["a"], masq: true } },
+  { rule: "policy Local", from: "client", to: externals(local), expect: { pods: ["a"], masq: false } },
+  { rule: "policy Local, pod", from: "b", to: externals(local), expect: { pods: ["a", "r1"], masq: false } },
+  { rule: "policy Local, node", from: "node", to: externals(local), expect: { pods: ["a", "r1"], masq: true } },
+  { rule: "affinity", from: ["client", "c"], to: externals(edge), expect: { pods: ["a"], masq: false } },
+  { rule: "affinity", from: ["client", "node"], to: externals(sticky), expect: { pods: ["b"], masq: true } },
+  { rule: "limits", from: ["client", "node"], to: loadBalancer(limited), expect: { pods: ["a"], masq: true } },
+  { rule: "ClusterIP", from: "b", to: [clusterIP(web), clusterIP(local)], expect: { pods: ["a"], masq: false } },
+  {
+    rule: "not a node port's address",
+    from: ["client", "b", "node"],
+    to: [web, edge, local, balanced, sticky].flatMap((service) => [
+      target("anyone", ANYONE, nodePortOf(service.n)),
+      nodePort(service, PLAN.nodeSecond),
+    ]),
+    expect: "untouched",
+  },
+];
+
+test(
+  "whatever priority packets come with, they are served as if they had none",
+  { timeout: patience(300_000) },
+  async () => {
+    const wrong: string[] = [];
+    for (const id of await classIds()) {
+      await preset(id);
+      for (const row of ROWS)
+        wrong.push(...(await checkRow(cluster, row)).map((what) => `${id}: ${row.rule}: ${what}`));
+    }
+    await cluster.node.mustRun(["nft", "delete", "table", "inet", "preset"]);
+    expect(wrong).toEqual([]);
+  },
+);
+
+describe.each(["tcp", "udp"] as const)("%s to no service leaves with every priority that it came with", (protocol) => {
+  /** Gives new connections one id after the other, ahead of every rule of ours, and counts at postrouting how many have which. */
+  async function give(ids: readonly string[]): Promise<void> {
+    const opening = `meta l4proto ${protocol} th dport ${POD_PORT} ct state new`;
+    const each = ids.map((id, index) => `${index} : ${numberOf(id)}`).join(", ");
+    const set = `${opening} meta priority set numgen inc mod ${ids.length} map { ${each} }`;
+    await cluster.node.mustRun(["nft", "-f", "-"], {
+      input: `
+        add table inet preset
+        delete table inet preset
+        table inet preset {
+          set kept { type classid; counter; elements = { ${ids.map(numberOf).join(", ")} }; }
+          counter lost { }
+          chain prerouting { type filter hook prerouting priority mangle; ${set}; }
+          chain output { type filter hook output priority mangle; ${set}; }
+          chain after {
+            type filter hook postrouting priority srcnat + 50;
+            ${opening} meta priority @kept accept
+            ${opening} counter name lost
+          }
+        }`,
+    });
+  }
+
+  test.each([
+    { from: "node", families: FAMILIES },
+    // IPv4 forwarding sets the priority by the TOS.
+    { from: "client", families: ["ip6"] as const },
+  ])("from $from", async ({ from, families }) => {
+    const { namespace, address } = cluster.source(from);
+    const ids = await classIds();
+    for (const family of families) {
+      // So that all are new, and none has to give up its port for an earlier connection.
+      expect((await cluster.command(["conntrack", "delete", "--all"])).code).toBe(0);
+      await give(ids);
+      const destination = cluster.lab.pod("a").address[family];
+      const to = { protocol, destination, port: POD_PORT, count: 3 * ids.length, timeoutMs: 10_000 };
+      const outcomes = await namespace.agent().probe({ ...to, ...(address && { source: address[family] }) });
+      expect(outcomes.filter(({ result }) => result !== "ok")).toEqual([]);
+      const listing = await cluster.node.mustRun(["nft", "list", "table", "inet", "preset"]);
+      expect(listing).toMatch(/counter lost {\s+packets 0 /);
+      const counts = [...listing.matchAll(/:[0-9a-f]+ counter packets (\d+) /g)].map(([, packets]) => Number(packets));
+      expect(counts).toHaveLength(ids.length);
+      expect(Math.min(...counts), listing).toBeGreaterThan(0);
+    }
+    await cluster.node.mustRun(["nft", "delete", "table", "inet", "preset"]);
   });
 });
