@@ -73,8 +73,8 @@ export class ServiceExpander {
     }
     if (state.limits !== undefined) this.#limit(state, state.limits, to);
     expandSticky(state, this.#sets, keys, to);
-    this.#hairpins(view, state.cluster, to);
-    this.#hairpins(view, state.local, to);
+    this.#hairpins(view, state.cluster, isDrawnByRemotePods(view), to);
+    this.#hairpins(view, state.local, false, to);
   }
 
   /** Where a packet comes from decides on its list. */
@@ -146,13 +146,26 @@ export class ServiceExpander {
     return packNumber(this.#table.verdictId(verdict));
   }
 
-  /** Only an endpoint on this node can send a packet that comes back to itself through this table. */
-  #hairpins({ protocol }: ServicePortView, list: EndpointList, to: Expansion): void {
-    if (list.locals === undefined) return;
+  /**
+   * Endpoints that may draw themselves. Every packet of an endpoint on this node comes by here. One of another node mostly draws there: listing
+   * those of all services would double the elements, in one set.
+   */
+  #hairpins({ protocol }: ServicePortView, list: EndpointList, remote: boolean, to: Expansion): void {
+    if (!remote && list.locals === undefined) return;
     for (let i = 0; i < list.length; i++) {
-      if (list.isLocal(i)) to.element(this.#sets.hairpin, this.#keys.hairpin(list, i, protocol));
+      if (remote || list.isLocal(i)) to.element(this.#sets.hairpin, this.#keys.hairpin(list, i, protocol));
     }
   }
+}
+
+/** Policy Local, where a pod of another node draws from the cluster list unmasqueraded at an address of this node. */
+function isDrawnByRemotePods({
+  externalPolicyLocal,
+  externalIPs,
+  loadBalancerIPs,
+  nodePort,
+}: ServicePortView): boolean {
+  return externalPolicyLocal && (externalIPs.length + loadBalancerIPs.length > 0 || nodePort !== 0);
 }
 
 /** Tells the key of each VIP and of the node port; valid until the next key is packed. No address is in both lists: the model sees to it. */

@@ -183,6 +183,12 @@ describe("hairpin: the endpoint drawn is the sender", () => {
         expect: { pods: ["a", "r1"], masq: ["a"] },
       },
       {
+        rule: "a pod of another node, policy Local, only the draws of itself",
+        from: "r1",
+        to: [clusterIP(edge), ...externals(edge)],
+        expect: { pods: ["a", "r1"], masq: ["r1"] },
+      },
+      {
         rule: "another pod's connections are not taken for hairpin",
         from: "b",
         to: [clusterIP(alone), ...externals(aloneEdge)],
