@@ -1,6 +1,6 @@
 /** `handover`: leaves a copy of what is in force (src/handover/), or removes it. */
 import { createLogger } from "../base/logger.js";
-import { CopyReplaced, handOver, removeHandover } from "../handover/handover.js";
+import { CopyReplaced, type HandoverFailure, handOver, removeHandover } from "../handover/handover.js";
 import { KernelError } from "../kernel/errors.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../ruleset/names.js";
 import { openKernel } from "./open-kernel.js";
@@ -9,42 +9,49 @@ import { UserError } from "./stdio.js";
 
 const FAMILIES = ["ip", "ip6"] as const;
 
-/** Exit code 0. Rejects with a UserError where there is nothing to hand over, or the kernel refuses. */
+/** Exit code 0: each family that has rules of ours has a copy in force. Rejects with a UserError otherwise. */
 export async function handoverCommand(options: HandoverOptions): Promise<number> {
   const log = await createLogger(options.logLevel);
   const kernel = await openKernel();
   try {
     if (options.remove === true) {
-      const removed = await removeHandover(kernel, FAMILIES);
-      if (removed.length === 0) log.info({ table: HANDOVER_TABLE }, "no handover copy to remove");
+      const { removed, failures } = await removeHandover(kernel, FAMILIES);
       for (const family of removed) log.info({ family, table: HANDOVER_TABLE }, "handover copy removed");
+      failIf(failures);
+      if (removed.length === 0) log.info({ table: HANDOVER_TABLE }, "no handover copy to remove");
       return 0;
     }
-    const done = await handOver({ kernel, families: FAMILIES, forMs: options.for });
-    if (done.length === 0) {
-      throw new UserError(
-        `nothing to hand over: no table ${TABLE_NAME} of nft-proxier's is in force on this node; start the daemon, or run it where that runs`,
-      );
-    }
-    for (const { family, until, ...counts } of done) {
+    const { copies, failures } = await handOver({ kernel, families: FAMILIES, forMs: options.for });
+    for (const { family, until, ...counts } of copies) {
       log.info(
         { family, ...counts, until: new Date(until).toISOString() },
         "copy in force; it follows no change of services",
       );
     }
-    return 0;
-  } catch (error) {
-    if (error instanceof CopyReplaced) {
+    failIf(failures);
+    if (copies.length === 0) {
       throw new UserError(
-        `${error.message}: by another handover, or by a start; see \`nft-proxier status\`, and run it again where no copy serves`,
-        { cause: error },
+        `nothing to hand over: no table ${TABLE_NAME} of nft-proxier's is in force on this node; start the daemon, or run it where that runs`,
       );
     }
-    if (!(error instanceof KernelError)) throw error;
-    throw new UserError(`${error.message}; what is in force stays, see \`nft list tables\` for copies`, {
-      cause: error,
-    });
+    return 0;
   } finally {
     await kernel.close();
   }
+}
+
+/** Throws the failures of all families as one. */
+function failIf(failures: readonly HandoverFailure[]): void {
+  if (failures.length === 0) return;
+  const texts = failures.map(({ family, error }) => `${family}: ${failureText(error)}`);
+  throw new UserError(texts.join("\n"), { cause: failures[0].error });
+}
+
+/** Throws errors that are neither the kernel's nor another program's doing. */
+function failureText(error: unknown): string {
+  if (error instanceof CopyReplaced) {
+    return `${error.message}: another handover, cleanup, or the start of an older version; see \`nft-proxier status\`, and run it again if no copy serves`;
+  }
+  if (!(error instanceof KernelError)) throw error;
+  return `${error.message}; the rules in force stay, see \`nft list tables\` for copies`;
 }

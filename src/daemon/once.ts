@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { V1Node } from "@kubernetes/client-node";
-import { endHandover } from "../handover/removal.js";
+import { endFormerHandover } from "../handover/removal.js";
 import type { NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { Proxier } from "../proxier/proxier.js";
@@ -80,7 +80,7 @@ async function writeReading(proxier: Proxier, options: OnceOptions): Promise<Onc
   const { ok, quarantined } = await write(proxier);
   // What the kernel refused has been said.
   if (!ok) return { code: 1, say: () => undefined };
-  await endHandover({ kernel, log }, families);
+  for (const family of families) await endFormerHandover({ kernel, log }, family);
   const ignored = countIgnored(reading) + quarantined;
   const counts = families.map((family) => [family, proxier.model.counts(family)] as const);
   const fields = { ...Object.fromEntries(counts), ignored, ...(quarantined > 0 && { quarantined }) };

@@ -104,6 +104,11 @@ export function ownOp({ to, mark }: Pick<CopyOptions, "to" | "mark">): Op {
   return { op: "add", kind: "elements", set: mark, elements: { ...shape, count: 1, bytes }, ...to };
 }
 
+/** Refused as EEXIST when the copy is in force, and all that is committed with it. */
+export function notInForceOp(to: TableRef): Op {
+  return { op: "create", kind: "elements", set: TIME_LIMIT, elements: timeLimitElements(1), ...to };
+}
+
 /** The copy but for its elements and its hooks. */
 export function structureOps({ to, mark, outline, source, reached, forMs }: CopyOptions): Op[] {
   const sets = [...reached.sets.keys()].flatMap((name) => source.sets.get(name) ?? []);
@@ -221,7 +226,8 @@ function timeLimitElements(forMs: number): ElementBatch {
   return { ...shape, count: PROTOCOLS.length, bytes };
 }
 
-function sliceOf(batch: ElementBatch, from: number, count: number): ElementBatch {
+/** Without comments, which nft gives elements that it loads: a commit takes none. */
+function sliceOf({ extras: _, ...batch }: ElementBatch, from: number, count: number): ElementBatch {
   const stride = strideOf(batch);
   return { ...batch, count, bytes: batch.bytes.subarray(from * stride, (from + count) * stride) };
 }

@@ -4,20 +4,25 @@ import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import { HANDOVER_TABLE } from "../ruleset/names.js";
-import { removeHandover } from "./handover.js";
+import { type HandoverFailure, removeFormerHandover, removeHandover } from "./handover.js";
 
 export interface RemovalOptions {
   readonly kernel: Kernel;
   readonly log: Logger;
 }
 
+export interface FormerRemovalOptions extends RemovalOptions {
+  /** How long this process has run, ms. */
+  readonly runningMs?: () => number;
+}
+
 /** Removes each family's copy once, when its rules are in force for the first time. */
 export class HandoverRemoval implements ProxierObserver {
-  readonly #options: RemovalOptions;
+  readonly #options: FormerRemovalOptions;
   readonly #seen = new Set<IpFamily>();
   #work: Promise<void> = Promise.resolve();
 
-  constructor(options: RemovalOptions) {
+  constructor(options: FormerRemovalOptions) {
     this.#options = options;
   }
 
@@ -34,23 +39,36 @@ export class HandoverRemoval implements ProxierObserver {
 
   async #remove(family: IpFamily, before: Promise<void>): Promise<void> {
     await before;
-    await endHandover(this.#options, [family]);
+    await endFormerHandover(this.#options, family);
   }
 }
 
-/**
- * Removes the copies, and logs that. False: one could not be removed; it serves what nothing else does, and no longer than its time limit.
- * Never rejects.
- */
-export async function endHandover({ kernel, log }: RemovalOptions, families: readonly IpFamily[]): Promise<boolean> {
+/** Removes the family's copy if it was in force before this process began, and logs that. Never rejects. */
+export async function endFormerHandover(options: FormerRemovalOptions, family: IpFamily): Promise<void> {
+  const { kernel, log, runningMs = () => process.uptime() * 1000 } = options;
   try {
-    for (const family of await removeHandover(kernel, families)) {
-      log.info({ family, table: HANDOVER_TABLE }, "handover copy removed");
-    }
-    return true;
+    const what = await removeFormerHandover(kernel, family, runningMs);
+    if (what === "removed") logRemoved(log, family);
+    if (what === "newer") log.info({ family, table: HANDOVER_TABLE }, "handover copy is newer than this start; kept");
   } catch (error) {
-    const hint = "nft-proxier handover --remove";
-    log.warn({ families, table: HANDOVER_TABLE, err: error, hint }, "removing the handover copy failed");
-    return false;
+    logFailure(log, { family, error });
   }
+}
+
+/** Removes the copies, and logs that. False: one could not be removed. Never rejects. */
+export async function endHandover({ kernel, log }: RemovalOptions, families: readonly IpFamily[]): Promise<boolean> {
+  const { removed, failures } = await removeHandover(kernel, families);
+  for (const family of removed) logRemoved(log, family);
+  for (const failure of failures) logFailure(log, failure);
+  return failures.length === 0;
+}
+
+function logRemoved(log: Logger, family: IpFamily): void {
+  log.info({ family, table: HANDOVER_TABLE }, "handover copy removed");
+}
+
+/** The copy serves what nothing else does, and no longer than its time limit. */
+function logFailure(log: Logger, { family, error }: HandoverFailure): void {
+  const hint = "nft-proxier handover --remove";
+  log.warn({ family, table: HANDOVER_TABLE, err: error, hint }, "removing the handover copy failed");
 }

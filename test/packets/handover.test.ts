@@ -2,9 +2,11 @@
  * `handover`: a copy of what is in force serves new connections while no other rules do, as kube-proxy's iptables mode removes our table a second
  * before its own rules are there; what is translated already it passes by; with its time limit it ends, by the kernel alone.
  */
+import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { eventually } from "../lab/eventually.ts";
 import type { Finished } from "../lab/namespace.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES, PLAN } from "../lab/topology.ts";
@@ -25,6 +27,8 @@ import {
   target,
 } from "./support/objects.ts";
 import { checkRow, type Row, testRows } from "./support/rows.ts";
+
+const STARTS = process.env["NIGHTLY"] === "1" ? 100 : 8;
 
 let cluster: Cluster;
 beforeAll(async () => {
@@ -193,6 +197,35 @@ describe("the end of the copy", () => {
     expect(stderr.indexOf("handover copy removed")).toBeGreaterThan(stderr.indexOf('"synced"'));
     expect(await tables()).not.toContain("handover");
   });
+
+  test(
+    `${STARTS} starts leave every copy that is made while they are under way`,
+    { timeout: patience(STARTS * 30_000) },
+    async () => {
+      await oursAgain();
+      const args = await cluster.write(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
+      for (let i = 0; i < STARTS; i++) {
+        const daemon = cluster.start(["run", ...args]);
+        let log = "";
+        daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+        const exited = once(daemon, "exit");
+        try {
+          await sleep((i * 1000) / STARTS);
+          const { code, stderr } = await handover();
+          expect(code, `start ${i}: ${stderr}`).toBe(0);
+          await eventually(() => expect(log).toContain("rules in force"));
+        } finally {
+          // It ends when it has removed what it is about to remove.
+          daemon.kill("SIGTERM");
+          await exited;
+        }
+        const names = await tables();
+        for (const family of FAMILIES) expect(names, `start ${i}: ${log}`).toContain(`${family} nft-proxier-handover`);
+        // An older copy must not be in its way in every other try.
+        if (i % 2 === 0) expect((await handover("--remove")).code).toBe(0);
+      }
+    },
+  );
 
   test("cleanup removes it", async () => {
     await handover();
