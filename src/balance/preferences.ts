@@ -4,6 +4,7 @@
  * nothing each endpoint takes one. What comes out is the same.
  */
 import type { Pieces } from "../base/time-slice.js";
+import { inLeast } from "../model/balance.js";
 import { type EndpointList, wordsOf } from "../model/endpoints.js";
 
 /** So many of its best endpoints are kept of each slot, in 16 bits each: hardly one slot in a thousand is turned away by all of them. */
@@ -60,15 +61,6 @@ class Places {
 /** Scores that it takes to know from nothing what the slots prefer. */
 export function scoresFor(count: number, weights: readonly number[]): number {
   return weights.length * new Places(count, inLeast(weights)).number;
-}
-
-export function sum(numbers: readonly number[]): number {
-  return numbers.reduce((total, number) => total + number, 0);
-}
-
-/** How many endpoints of the least weight there would be: any number. */
-export function inLeast(weights: readonly number[]): number {
-  return sum(weights) / Math.min(...weights.filter((weight) => weight > 0));
 }
 
 /** The endpoints that have any weight, in an order that is the same for any order of the list: by hash. */

@@ -4,8 +4,9 @@
  * Maglev's table spreads them more evenly, but moves 6 % of the others' slots with ten endpoints in 251 slots, and 2.3 % in 1,021.
  */
 import type { Pieces } from "../base/time-slice.js";
+import { sum } from "../model/balance.js";
 import type { EndpointList } from "../model/endpoints.js";
-import { mix, Preferences, sum } from "./preferences.js";
+import { mix, Preferences } from "./preferences.js";
 
 /** How much more than its share an endpoint may have, but a slot at least: so all of them together can have all slots. */
 const MORE = 0.15;

@@ -14,52 +14,50 @@ export function isBalanced(view: ServicePortView): view is BalancedView {
   return view.balance !== undefined;
 }
 
-/** Assigns the slots of service ports, once for all ports of a service that have the same endpoints. */
-export class SlotAssigner {
-  /** For the next update of the service that they are of. */
-  #prepared: SlottedPort[] = [];
+/**
+ * Slots of the view. Where chance draws, endpoints keep theirs. Ports of a service that have the same endpoints have the same slots.
+ * @param known ports of the same service, before or now, or as `prepareSlots` told.
+ * @param former the port as it was; undefined: it has just come, and `stood` tells what an earlier run has left.
+ */
+export function assignSlots(
+  view: BalancedView,
+  known: readonly SlottedPort[],
+  former: SlottedPort | undefined,
+  stood: Stood,
+): Slots {
+  const same = sameSlots(view, known);
+  if (same !== undefined) return same;
+  return runAtOnce(slotsOf(view, former === undefined ? stood : stoodIn(former, view), former?.slots));
+}
 
-  /**
-   * Slots of the view. Where chance draws, endpoints keep theirs.
-   * @param known ports of the same service, before or now.
-   * @param former the port as it was; undefined: it has just come, and `stood` tells what an earlier run has left.
-   */
-  assign(view: BalancedView, known: readonly SlottedPort[], former: SlottedPort | undefined, stood: Stood): Slots {
-    const same = sameSlots(view, known) ?? sameSlots(view, this.#prepared);
-    if (same !== undefined) return same;
-    return runAtOnce(slotsOf(view, former === undefined ? stood : stoodIn(former, view), former?.slots));
-  }
+/**
+ * Does ahead, for views of one service, what takes it so long that other work is not to wait for it: it takes a thousand endpoints a fifth of a
+ * second to be assigned slots, if none were before. Undefined: there is nothing of the kind.
+ * @param before the service's ports as they are.
+ */
+export function prepareSlots(
+  views: readonly ServicePortView[],
+  before: readonly SlottedPort[],
+): Promise<readonly SlottedPort[]> | undefined {
+  const long = views.filter(isBalanced).filter((view) => takesLong(view) && sameSlots(view, before) === undefined);
+  return long.length === 0 ? undefined : prepareLong(long, before);
+}
 
-  /**
-   * Does ahead, for views of one service, what takes it so long that other work is not to wait for it: it takes a thousand endpoints a fifth of a
-   * second to be assigned slots, if none were before. Undefined: there is nothing of the kind.
-   * @param before the service's ports as they are.
-   */
-  prepare(views: readonly ServicePortView[], before: readonly SlottedPort[]): Promise<void> | undefined {
-    this.forget();
-    const long = views.filter(isBalanced).filter((view) => takesLong(view) && sameSlots(view, before) === undefined);
-    return long.length === 0 ? undefined : this.#prepare(long, before);
+async function prepareLong(views: readonly BalancedView[], before: readonly SlottedPort[]): Promise<SlottedPort[]> {
+  const prepared: SlottedPort[] = [];
+  for (const view of views) {
+    if (sameSlots(view, prepared) !== undefined) continue;
+    // What takes long is not drawn by chance: it does not matter what stood where.
+    const work = slotsOf(view, () => () => -1, portIn(before, view)?.slots);
+    prepared.push({ view, slots: await runInSlices(work) });
   }
-
-  async #prepare(views: readonly BalancedView[], before: readonly SlottedPort[]): Promise<void> {
-    for (const view of views) {
-      if (sameSlots(view, this.#prepared) !== undefined) continue;
-      // What takes long is not drawn by chance: it does not matter what stood where.
-      const work = slotsOf(view, () => () => -1, portIn(before, view)?.slots);
-      this.#prepared.push({ view, slots: await runInSlices(work) });
-    }
-  }
-
-  /** What was prepared has been used, or is not going to be. */
-  forget(): void {
-    this.#prepared = [];
-  }
+  return prepared;
 }
 
 /** The port among those of its service that the view is of. */
 export function portIn<Port extends { readonly view: ServicePortView }>(
   ports: readonly Port[],
-  { portName, protocol }: ServicePortView,
+  { portName, protocol }: Pick<ServicePortView, "portName" | "protocol">,
 ): Port | undefined {
   return ports.find(({ view }) => view.portName === portName && view.protocol === protocol);
 }

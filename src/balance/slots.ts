@@ -3,24 +3,12 @@
  * chance, or a hash of where it comes from. With a hash, which endpoint stands there is the same on every node: it depends on the endpoints alone
  * (rendezvous.ts). With chance the number of slots that an endpoint has is all that counts, so that each stays where it stood.
  */
-import { type Balance, type EndpointBalance, MAX_BALANCED, weightsOf } from "../model/balance.js";
+import { allWeights, type EndpointBalance, slotsFor, SLOT_STEPS, sum } from "../model/balance.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView } from "../model/types.js";
 import type { Pieces } from "../base/time-slice.js";
-import { hashesOf, inLeast, scoresFor, sum } from "./preferences.js";
+import { hashesOf, scoresFor } from "./preferences.js";
 import { type Assigned, rendezvous } from "./rendezvous.js";
-
-/** Up to so many endpoints, a list has so many slots. */
-const STEPS: readonly (readonly [endpoints: number, slots: number])[] = [
-  [32, 1024],
-  [126, 4096],
-];
-
-/** @param endpoints at most MAX_BALANCED; of lists with weights, how many of the least weight there would be: any number. */
-export function slotCount(endpoints: number, { slots }: Pick<Balance, "slots">): number {
-  if (slots >= endpoints && slots > 0) return slots;
-  return STEPS.find(([most]) => endpoints <= most)?.[1] ?? MAX_BALANCED;
-}
 
 export type ListKind = "cluster" | "local";
 
@@ -53,30 +41,17 @@ function* assign(view: BalancedView, kind: ListKind, stood: Stood, former?: Slot
   const list = endpointsOf(view, kind);
   if (list.length === 0) return { slots: new Uint16Array() };
   const weights = allWeights(list, balance);
-  const count = countFor(weights, balance);
+  const count = slotsFor(weights, balance);
   if (balance.by === "chance") return { slots: shareSlots(list, count, weights, stood(kind)) };
   const assigned = yield* rendezvous(list, count, weights, former?.[kind].preferences);
   return isLong(balance, list) ? assigned : { slots: assigned.slots };
 }
 
-/** Of a list with endpoints, where the service asks for a balance. */
-export function slotsIn(list: EndpointList, balance: EndpointBalance): number {
-  return list.length === 0 ? 0 : countFor(allWeights(list, balance), balance);
-}
-
-function allWeights(list: EndpointList, balance: EndpointBalance): readonly number[] {
-  return weightsOf(list, balance) ?? new Array<number>(list.length).fill(1);
-}
-
-function countFor(weights: readonly number[], balance: EndpointBalance): number {
-  return slotCount(Math.ceil(inLeast(weights)), balance);
-}
-
 /** Whether to assign them from nothing takes longer than other work may wait. */
 export function isLong(balance: EndpointBalance, list: EndpointList): boolean {
-  if (balance.by === "chance" || list.length <= STEPS[0][0]) return false;
+  if (balance.by === "chance" || list.length <= SLOT_STEPS[0][0]) return false;
   const weights = allWeights(list, balance);
-  return scoresFor(countFor(weights, balance), weights) > LONG;
+  return scoresFor(slotsFor(weights, balance), weights) > LONG;
 }
 
 /** Scores of an endpoint in a slot: a few ms. */

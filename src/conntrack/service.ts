@@ -200,7 +200,8 @@ export class ConntrackService implements ProxierObserver {
     const { model } = this.#options;
     const released = model.takeReleased();
     for (const { endpoints, service, ...claim } of released.claims) {
-      const cause = model.targets(claim.family, service).length > 0 ? "changed" : "deleted";
+      const [target] = model.targets(claim.family, service);
+      const cause = target === undefined ? "deleted" : "changed";
       this.#former.add(claim, { cause, endpoints }, service);
     }
     // Before a family's first write nothing is waited for.

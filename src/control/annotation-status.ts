@@ -1,6 +1,5 @@
 /** What a service's annotations have come to, as an operator asks for it. */
-import { slotsIn } from "../balance/index.js";
-import type { Balance } from "../model/balance.js";
+import { type Balance, slotsIn } from "../model/balance.js";
 import type { Limits } from "../model/limits.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "./types.js";

@@ -9,9 +9,16 @@ import type { Clock } from "../table/index.js";
 import type { Sources } from "../explain/report.js";
 import { PiecewiseList } from "./json-parts.js";
 import { ownerPath, ownerQuestion } from "./owner-path.js";
-import { describeService, type ListedModel, type Listing, servicesInPieces, type ServiceStates } from "./services.js";
+import {
+  describeService,
+  isServed,
+  type ListedModel,
+  type Listing,
+  servicesInPieces,
+  type ServiceStates,
+} from "./services.js";
 import { rowOf, titleOf } from "./service-row.js";
-import { API_VERSION, type ServiceList, type ServicePortStatus } from "./types.js";
+import { API_VERSION, type ServicePortStatus } from "./types.js";
 
 const HEAD = { apiVersion: API_VERSION, kind: "ServiceList" } as const;
 
@@ -55,9 +62,13 @@ export class ServiceBoard implements ConnectionSource {
       const [namespace = "", name = ""] = service.split("/");
       for (const family of families) {
         const counted = proxier.connections(family, service);
-        for (const { portName, port, protocol, connections } of counted) {
+        for (const view of proxier.model.eachView(family, service)) {
+          const found = counted(view);
+          if (found === undefined) continue;
+          const { portName, port, protocol, connections } = found;
           const named = portName === "" ? String(port) : portName;
           ports.push({ family, namespace, service: name, port: named, protocol, connections });
+          if (slice.spent) await slice.yield();
         }
       }
       if (slice.spent) await slice.yield();
@@ -68,18 +79,12 @@ export class ServiceBoard implements ConnectionSource {
   /** What an explanation asks for. */
   sources(states: ServiceStates): Pick<Sources, "ownerOf" | "services"> {
     return {
-      ownerOf: async (to) => (await this.#ownerOf(ownerPath(to), states))?.items ?? [],
-      services: () => this.#all(states),
+      ownerOf: async (to) => {
+        const list = await this.#ownerOf(ownerPath(to), states);
+        return list === undefined ? [] : all(list.pieces as AsyncIterable<readonly ServicePortStatus[]>);
+      },
+      services: () => all(servicesInPieces(this.#listing(states), false)),
     };
-  }
-
-  async #all(states: ServiceStates): Promise<ServicePortStatus[]> {
-    const all: ServicePortStatus[] = [];
-    for await (const piece of servicesInPieces(this.#listing(states), false)) {
-      all.push(...piece);
-      await yieldToEventLoop();
-    }
-    return all;
   }
 
   async #list(states: ServiceStates, details: boolean): Promise<PiecewiseList> {
@@ -93,13 +98,13 @@ export class ServiceBoard implements ConnectionSource {
     return new PiecewiseList(head, rowsOf(servicesInPieces(this.#listing(states), false)));
   }
 
-  #describe(service: string, states: ServiceStates): Promise<ServiceList> | undefined {
+  #describe(service: string, states: ServiceStates): Promise<PiecewiseList> | undefined {
     const listing = this.#listing(states);
-    if (describeService(listing, service).length === 0) return undefined;
-    return this.#read().then(() => ({ ...HEAD, items: describeService(listing, service) }));
+    if (!isServed(listing, service)) return undefined;
+    return this.#read().then(() => new PiecewiseList(HEAD, describeService(listing, service)));
   }
 
-  #ownerOf(path: readonly string[], states: ServiceStates): Promise<ServiceList> | undefined {
+  #ownerOf(path: readonly string[], states: ServiceStates): Promise<PiecewiseList> | undefined {
     const asked = ownerQuestion(path);
     if (asked === undefined) return undefined;
     const { family, protocol, port, address } = asked;
@@ -117,6 +122,15 @@ export class ServiceBoard implements ConnectionSource {
   async #read(): Promise<void> {
     if (this.#options.counters !== "off") await this.#readings.read().catch(() => undefined);
   }
+}
+
+async function all(pieces: AsyncIterable<readonly ServicePortStatus[]>): Promise<ServicePortStatus[]> {
+  const items: ServicePortStatus[] = [];
+  for await (const piece of pieces) {
+    items.push(...piece);
+    await yieldToEventLoop();
+  }
+  return items;
 }
 
 async function* rowsOf(pieces: AsyncIterable<readonly ServicePortStatus[]>): AsyncGenerator<string[][]> {

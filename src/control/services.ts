@@ -5,15 +5,22 @@ import { READY, SERVING, TERMINATING } from "../model/categorize.js";
 import type { DescribedEndpoint } from "../model/endpoint-details.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServiceModel } from "../model/index.js";
-import { portId } from "../model/targets.js";
 import type { EndpointCounts, IpFamily, ServicePortView } from "../model/types.js";
-import type { PortConnections } from "../ruleset/connection-counts.js";
+import type { PortConnections, PortCounts } from "../ruleset/connection-counts.js";
 import { annotationStatus } from "./annotation-status.js";
 import type { EndpointStatus, ServicePortStatus, ServiceState } from "./types.js";
 
 export type ListedModel = Pick<
   ServiceModel,
-  "services" | "views" | "endpoints" | "endpointCounts" | "targets" | "ownerOf" | "lostClaims" | "askedFor"
+  | "services"
+  | "eachView"
+  | "endpoints"
+  | "endpointCounts"
+  | "target"
+  | "ownerOf"
+  | "lostClaims"
+  | "unbalanced"
+  | "askedFor"
 >;
 
 /** A service's state in the kernel, which its objects do not tell. */
@@ -24,14 +31,14 @@ export interface ServiceStates {
   quarantineReason(family: IpFamily, service: string): string | undefined;
 }
 
-/** What has been counted of "namespace/name", by port; empty: nothing is. */
+/** What has been counted of "namespace/name": tells it of a port of the service; undefined: nothing is. */
 export interface ServiceConnections {
-  connections(family: IpFamily, service: string): readonly PortConnections[];
+  connections(family: IpFamily, service: string): PortCounts;
   /** Between the two readings that it tells of. */
   readonly intervalMs: number | undefined;
 }
 
-const NOT_COUNTED: ServiceConnections = { connections: () => [], intervalMs: undefined };
+const NOT_COUNTED: ServiceConnections = { connections: () => () => undefined, intervalMs: undefined };
 
 /** Services that are told of, and what of them beside the model. */
 export interface Listing {
@@ -54,7 +61,15 @@ export async function* servicesInPieces(listing: Listing, details: boolean): Asy
   slice.begin();
   let piece: ServicePortStatus[] = [];
   for (const service of names) {
-    for (const family of families) piece.push(...portsOf(listing, family, service, lost, details));
+    for (const family of families) {
+      for (const port of portsOf(listing, family, service, lost, details)) {
+        piece.push(port);
+        if (!slice.spent) continue;
+        yield piece;
+        piece = [];
+        slice.begin();
+      }
+    }
     if (!slice.spent) continue;
     yield piece;
     piece = [];
@@ -63,10 +78,25 @@ export async function* servicesInPieces(listing: Listing, details: boolean): Asy
   yield piece;
 }
 
-/** One service with its endpoints; empty: it is not served. */
-export function describeService(listing: Listing, service: string): ServicePortStatus[] {
+export function isServed({ model, families }: Listing, service: string): boolean {
+  return families.some((family) => model.eachView(family, service)[Symbol.iterator]().next().done !== true);
+}
+
+/** One service with its endpoints, some ports at a time; nothing: it is not served. */
+export async function* describeService(listing: Listing, service: string): AsyncGenerator<ServicePortStatus[]> {
   const lost = lossesByService(listing.model);
-  return listing.families.flatMap((family) => portsOf(listing, family, service, lost, true));
+  const slice = new TimeSlice(PIECE_MS);
+  let piece: ServicePortStatus[] = [];
+  for (const family of listing.families) {
+    for (const port of portsOf(listing, family, service, lost, true)) {
+      piece.push(port);
+      if (!slice.spent) continue;
+      yield piece;
+      piece = [];
+      slice.begin();
+    }
+  }
+  if (piece.length > 0) yield piece;
 }
 
 function lossesByService(model: ListedModel): ReadonlyMap<string, string> {
@@ -77,36 +107,40 @@ function lossesByService(model: ListedModel): ReadonlyMap<string, string> {
   return lost;
 }
 
-function portsOf(
+function* portsOf(
   { model, states, counted = NOT_COUNTED }: Listing,
   family: IpFamily,
   service: string,
   lost: ReadonlyMap<string, string>,
   details: boolean,
-): ServicePortStatus[] {
-  const views = model.views(family, service);
-  if (views.length === 0) return [];
-  const counts = model.endpointCounts(family, service);
-  const endpoints = details ? model.endpoints(family, service) : [];
-  const ports = counted.connections(family, service);
+): Generator<ServicePortStatus, void> {
+  const counts = model.endpointCounts(family, service)[Symbol.iterator]();
+  const endpoints = details ? model.endpoints(family, service)[Symbol.iterator]() : undefined;
+  const connections = counted.connections(family, service);
   const asked = model.askedFor(service);
-  return views.map((view, i) => {
-    const port = ports.find(({ portName, protocol }) => portName === view.portName && protocol === view.protocol);
-    return {
-      ...statusOf(family, view, counts[i], port),
+  const ignored = asked?.balance === undefined ? undefined : ignoredBalance(model, service);
+  for (const view of model.eachView(family, service)) {
+    const count = counts.next().value ?? NO_ENDPOINTS;
+    const port = connections(view);
+    const described: readonly DescribedEndpoint[] = endpoints?.next().value ?? [];
+    yield {
+      ...statusOf(family, view, count, port),
       ...annotationStatus(family, view, asked),
       ...rateOf(port, counted),
-      ...stateOf(family, view, counts[i], states, lost),
+      ...stateOf(family, view, count, states, lost, view.balance === undefined ? ignored : undefined),
       ...(details && {
-        endpoints: endpointsOf(
-          view,
-          endpoints[i] ?? [],
-          drainingOf(model, family, view, endpoints[i]),
-          port?.endpoints,
-        ),
+        endpoints: endpointsOf(view, described, drainingOf(model, family, view, described), port?.endpoints),
       }),
     };
-  });
+  }
+}
+
+const NO_ENDPOINTS: EndpointCounts = { ready: 0, serving: 0, total: 0 };
+
+/** Why the service's slots are not written; undefined: they are. */
+function ignoredBalance(model: ListedModel, service: string): string | undefined {
+  for (const { object, field, reason } of model.unbalanced()) if (object === service) return `${field}: ${reason}`;
+  return undefined;
 }
 
 function statusOf(
@@ -146,6 +180,7 @@ function stateOf(
   counts: EndpointCounts,
   states: ServiceStates,
   lost: ReadonlyMap<string, string>,
+  ignored: string | undefined,
 ): { readonly state: ServiceState; readonly reason?: string } {
   const refusal = states.quarantineReason(family, view.service);
   if (refusal !== undefined) return { state: "quarantined", reason: refusal };
@@ -155,7 +190,7 @@ function stateOf(
   if (!view.hasAnyEndpoint) return { state: "rejected", reason: "no endpoint on any node is ready" };
   const drops = dropsHere(view);
   if (drops !== undefined) return { state: "no-local-endpoint", reason: drops };
-  if (counts.ready > 0) return { state: "in-force" };
+  if (counts.ready > 0) return { state: "in-force", ...(ignored !== undefined && { reason: ignored }) };
   const many =
     counts.serving === 1
       ? "the endpoint that terminates and still serves"
@@ -223,8 +258,7 @@ function drainingOf(
   endpoints: readonly DescribedEndpoint[] = [],
 ): ReadonlySet<string> {
   if (!endpoints.some(({ state }) => has(state, TERMINATING))) return NONE;
-  const id = portId(view);
-  const target = model.targets(family, view.service).find((each) => each.id === id);
+  const target = model.target(family, view.service, "port", view.protocol, view.port);
   const kept = target?.endpoints.filter((_, i) => target.draining?.[i]) ?? [];
   return new Set(kept.map(({ address, port }) => `${address} ${port}`));
 }

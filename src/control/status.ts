@@ -43,7 +43,7 @@ export interface StatusBoardOptions {
   readonly families: readonly IpFamily[];
   readonly model: Pick<
     ServiceModel,
-    "counts" | "dirtyServices" | "services" | "views" | "lostClaims" | "unbalanced" | "problems"
+    "counts" | "dirtyServices" | "services" | "eachView" | "lostClaims" | "unbalanced" | "problems"
   >;
   readonly health: Pick<ProxyHealth, "healthy" | "pendingMs" | "nodeIneligibleReason">;
   /** How the node stands beside the rules; default: nothing is looked at. */
@@ -245,7 +245,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       let seen = 0;
       for (const service of this.#options.model.services()) {
         if (++seen > MOST_SAMPLED) break;
-        for (const view of this.#options.model.views(family, service)) {
+        for (const view of this.#options.model.eachView(family, service)) {
           const [endpoint] = view.clusterEndpoints;
           if (endpoint === undefined || view.clusterIP === undefined) continue;
           return [sampleOf(family, view, view.clusterIP, endpoint)];

@@ -31,10 +31,22 @@ export type BalanceKey = (typeof BALANCE_KEYS)[number];
 /** Slots that a list may have. Each is an element of the kernel's map, for each VIP. */
 export const SLOT_COUNTS = [256, 1024, 4096, 16_384] as const;
 
+/** Up to so many endpoints, a list has so many slots. */
+export const SLOT_STEPS: readonly (readonly [endpoints: number, slots: number])[] = [
+  [32, 1024],
+  [126, 4096],
+];
+
 /** A list with more endpoints has no slot for each of them, and is drawn from by chance. */
 export const MAX_BALANCED = 16_384 satisfies (typeof SLOT_COUNTS)[number];
 
 export const MAX_WEIGHT = 1000;
+
+/**
+ * Elements that the slots of one service may take in a family: every list of each port has its slots, once for each address that draws from it. A service with
+ * many ports would otherwise take millions of elements for an annotation of a few bytes.
+ */
+export const MAX_SLOT_ELEMENTS = 65_536;
 
 /** Why lists of so many endpoints cannot be spread as is asked for; undefined: they can. */
 export function tooManyFor(endpoints: number): string | undefined {
@@ -43,6 +55,42 @@ export function tooManyFor(endpoints: number): string | undefined {
     `${endpoints} endpoints are more than the ${MAX_BALANCED} that slots are there for; ` +
     "connections are drawn at random, all endpoints alike"
   );
+}
+
+/** Why so many elements are not written for the slots of one service. */
+export function overBudget(elements: number): string {
+  return (
+    `its ports and addresses would take ${elements.toLocaleString("en")} elements, more than the ` +
+    `${MAX_SLOT_ELEMENTS.toLocaleString("en")} that one service may have; connections are drawn at random, all endpoints alike`
+  );
+}
+
+export function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, number) => total + number, 0);
+}
+
+/** How many endpoints of the least weight there would be: any number. */
+export function inLeast(weights: readonly number[]): number {
+  return sum(weights) / Math.min(...weights.filter((weight) => weight > 0));
+}
+
+/** @param endpoints at most MAX_BALANCED; of lists with weights, how many of the least weight there would be: any number. */
+export function slotCount(endpoints: number, { slots }: Pick<Balance, "slots">): number {
+  if (slots >= endpoints && slots > 0) return slots;
+  return SLOT_STEPS.find(([most]) => endpoints <= most)?.[1] ?? MAX_BALANCED;
+}
+
+export function allWeights(list: EndpointList, balance: EndpointBalance): readonly number[] {
+  return weightsOf(list, balance) ?? new Array<number>(list.length).fill(1);
+}
+
+export function slotsFor(weights: readonly number[], balance: EndpointBalance): number {
+  return slotCount(Math.ceil(inLeast(weights)), balance);
+}
+
+/** Slots of a list with endpoints, where the service asks for a balance. */
+export function slotsIn(list: EndpointList, balance: EndpointBalance): number {
+  return list.length === 0 ? 0 : slotsFor(allWeights(list, balance), balance);
 }
 
 export function endpointBalance({ by, slots, weights }: Balance, { endpoints, zones }: CandidateList): EndpointBalance {

@@ -104,11 +104,47 @@ function keysOf(record: ServiceRecord, family: IpFamily): Set<Key> {
   return keys;
 }
 
+/** Ports by protocol and number, and by protocol and node port: of records with so many that a search for each would be slow. */
+interface PortIndex {
+  readonly ports: ReadonlyMap<string, ServicePortRecord>;
+  readonly nodePorts: ReadonlyMap<string, ServicePortRecord>;
+}
+
+const INDEXED_PORTS = 16;
+const portIndices = new WeakMap<ServiceRecord, PortIndex>();
+
+function indexOf(record: ServiceRecord): PortIndex {
+  let index = portIndices.get(record);
+  if (index !== undefined) return index;
+  index = {
+    ports: new Map(record.ports.map((item) => [`${item.port} ${item.protocol}`, item])),
+    nodePorts: new Map(record.ports.map((item) => [`${item.nodePort} ${item.protocol}`, item])),
+  };
+  portIndices.set(record, index);
+  return index;
+}
+
+/** The service port with this protocol and number; undefined when the record has none. */
+export function portOf(
+  record: ServiceRecord,
+  protocol: Protocol,
+  port: number,
+  by: "port" | "nodePort",
+): ServicePortRecord | undefined {
+  if (record.ports.length <= INDEXED_PORTS)
+    return record.ports.find((item) => item.protocol === protocol && item[by] === port);
+  return indexOf(record)[by === "port" ? "ports" : "nodePorts"].get(`${port} ${protocol}`);
+}
+
 /** The port by which `record` claims `key`; undefined when it does not. */
 function claimedPort(record: ServiceRecord | undefined, family: IpFamily, key: Key): ServicePortRecord | undefined {
-  let found: ServicePortRecord | undefined;
-  if (record !== undefined) forEachClaim(record, family, (claim, port) => void (claim === key && (found = port)));
-  return found;
+  const addresses = record?.[family];
+  if (record === undefined || addresses === undefined) return undefined;
+  const { address, protocol, port } = partsOf(key);
+  if (address === NODE_PORT) return portOf(record, protocol, port, "nodePort");
+  const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
+  const isClaimed = address === clusterIP || externalIPs.includes(address) || loadBalancerIPs.includes(address);
+  return isClaimed ? portOf(record, protocol, port, "port") : undefined;
 }
 
 function isContest(entry: ServiceRecord | Contest | undefined): entry is Contest {

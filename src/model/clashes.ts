@@ -62,7 +62,7 @@ export function settle(claims: FamilyClaims): PassedClaims {
 
 /** By field, what a service claims and another has; "fresh": only what it lost as the claims were last settled. */
 function lossesOf(record: ServiceRecord, claims: FamilyClaims, which: "all" | "fresh"): Problem[] {
-  const lost = new Map<string, string>();
+  const lost = new Map<string, string[]>();
   for (const [family, ofFamily] of claims) {
     const addresses = record[family];
     if (addresses === undefined || !ofFamily.hasRivals(record.name)) continue;
@@ -71,7 +71,9 @@ function lossesOf(record: ServiceRecord, claims: FamilyClaims, which: "all" | "f
         const loss = ofFamily.loss(record, address, protocol, number);
         if (loss === undefined || (which === "fresh" && !loss.fresh)) return;
         const reason = `${what()} belongs to ${loss.holder}, ${WHY_LOST[loss.reason]}`;
-        lost.set(field, lost.has(field) ? `${lost.get(field)}; ${reason}` : reason);
+        const reasons = lost.get(field);
+        if (reasons === undefined) lost.set(field, [reason]);
+        else reasons.push(reason);
       };
       const vip = (field: string, address: string): void =>
         note(field, address, port, () => `${address} port ${port}/${protocol}`);
@@ -84,8 +86,15 @@ function lossesOf(record: ServiceRecord, claims: FamilyClaims, which: "all" | "f
       }
     }
   }
-  return Array.from(lost, ([field, reason]) => ({ kind: "Service", object: record.name, field, reason }));
+  return Array.from(lost, ([field, reasons]) => {
+    const more = reasons.length - MOST_NAMED;
+    const reason = reasons.slice(0, MOST_NAMED).join("; ") + (more > 0 ? `; and ${more} more` : "");
+    return { kind: "Service", object: record.name, field, reason };
+  });
 }
+
+/** Claims of one field that are named: a service may have tens of thousands of ports, and each of its rows tells the reason. */
+const MOST_NAMED = 8;
 
 /** Says what passed between two services for one reason, together, one after the other. */
 export function* nameTakeOvers(passed: PassedClaims, say: (takeOver: TakeOver) => void): Pieces<void> {

@@ -5,7 +5,7 @@
 import type { IpFamily } from "../base/ip.js";
 import { type Hints, NO_HINTS } from "./categorize.js";
 import type { SliceRecord } from "./records.js";
-import { preferred } from "./slices.js";
+import { placesOf, preferred } from "./slices.js";
 import type { Endpoint, Protocol } from "./types.js";
 
 /** As many as two bytes tell apart. */
@@ -156,21 +156,17 @@ export function describedEndpoints(
   protocol: Protocol,
 ): DescribedEndpoint[] {
   const found = new Map<number | string, DescribedEndpoint>();
-  for (const slice of slices) {
-    if (slice.family !== family) continue;
+  for (const { slice, port } of placesOf(slices, family, portName, protocol)) {
     const details = slice.details?.all(slice.endpoints.length) ?? [];
-    for (const { name, protocol: spoken, port } of slice.ports) {
-      if (name !== portName || spoken !== protocol) continue;
-      const endpoints = slice.endpoints.onPort(port);
-      for (let i = 0; i < endpoints.length; i++) {
-        const state = slice.states[i] ?? 0;
-        const id = endpoints.id(i);
-        const before = found.get(id);
-        if (before !== undefined && !preferred(state, before.state)) continue;
-        const { pod, node } = details[i] ?? UNKNOWN;
-        const of = { state, hints: slice.hints?.[i] ?? NO_HINTS, pod, node, zone: slice.details?.zone(i) ?? "" };
-        found.set(id, { address: endpoints.address(i), port, local: endpoints.isLocal(i), ...of });
-      }
+    const endpoints = slice.endpoints.onPort(port);
+    for (let i = 0; i < endpoints.length; i++) {
+      const state = slice.states[i] ?? 0;
+      const id = endpoints.id(i);
+      const before = found.get(id);
+      if (before !== undefined && !preferred(state, before.state)) continue;
+      const { pod, node } = details[i] ?? UNKNOWN;
+      const of = { state, hints: slice.hints?.[i] ?? NO_HINTS, pod, node, zone: slice.details?.zone(i) ?? "" };
+      found.set(id, { address: endpoints.address(i), port, local: endpoints.isLocal(i), ...of });
     }
   }
   return [...found.values()];

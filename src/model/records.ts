@@ -1,4 +1,5 @@
 /** What is kept of objects: only what their meaning depends on, decoded once by the source that they come from. */
+import { isDeepStrictEqual } from "node:util";
 import type { IpFamily, Prefix } from "../base/ip.js";
 import type { Balance } from "./balance.js";
 import type { Hints } from "./categorize.js";
@@ -51,6 +52,17 @@ export interface ServiceRecord {
    * Local has such a port.
    */
   readonly healthCheckPort: number;
+}
+
+/** Whether two records of a service say the same: asked of every service that comes again, changed or not. */
+export function sameService(a: ServiceRecord, b: ServiceRecord): boolean {
+  if (a.ports.length !== b.ports.length) return false;
+  // By hand: isDeepStrictEqual takes ten times as long, and there may be tens of thousands.
+  for (let i = 0; i < a.ports.length; i++) {
+    const [x, y] = [a.ports[i], b.ports[i]];
+    if (x.name !== y.name || x.protocol !== y.protocol || x.port !== y.port || x.nodePort !== y.nodePort) return false;
+  }
+  return isDeepStrictEqual({ ...a, ports: undefined }, { ...b, ports: undefined });
 }
 
 export interface SlicePort {

@@ -1,11 +1,10 @@
-import { isDeepStrictEqual } from "node:util";
 import { type Pieces, runAtOnce } from "../base/time-slice.js";
 import { isUsable } from "./categorize.js";
-import { Claims } from "./claims.js";
+import { Claims, portOf } from "./claims.js";
 import { type FamilyClaims, nameLosses, nameTakeOvers, type PassedClaims, presentLosses, settle } from "./clashes.js";
 import { type DescribedEndpoint, sameDetails } from "./endpoint-details.js";
 import { ProblemLog } from "./problem-log.js";
-import type { ModelObject, ServiceRecord, SliceRecord } from "./records.js";
+import { type ModelObject, sameService, type ServiceRecord, type SliceRecord } from "./records.js";
 import { ServedCounter } from "./served-counter.js";
 import { ServiceCIDRs } from "./service-cidrs.js";
 import { candidatesOf, sameSlice, withSlice } from "./slices.js";
@@ -28,6 +27,8 @@ import {
   endpointsOf,
   healthCheckOf,
   type ServedService,
+  sizeOf,
+  targetIn,
   targetsOf,
   unbalanced,
   viewsOf,
@@ -240,24 +241,51 @@ export class ServiceModel {
 
   /** The service ports of a service in a family, from the present state; none when it is gone or not served there. */
   views(family: IpFamily, service: string): ServicePortView[] {
+    return [...this.eachView(family, service)];
+  }
+
+  /**
+   * The same, each computed when it is asked for: a service may have tens of thousands of ports. They are of the present objects, whatever comes meanwhile; what
+   * others claim may change in between, and makes the service dirty again.
+   */
+  eachView(family: IpFamily, service: string): Iterable<ServicePortView> {
     const served = this.#served(family, service);
     return served === undefined ? [] : viewsOf(served);
   }
 
-  /** The same service ports as existing connections see them. */
-  targets(family: IpFamily, service: string): ServiceTarget[] {
+  /** About how many elements the views come to: at least as many, unless annotations ask for slots. */
+  sizeOf(family: IpFamily, service: string): number {
+    const served = this.#served(family, service);
+    return served === undefined ? 0 : sizeOf(served);
+  }
+
+  /** The same service ports as existing connections see them, each computed when it is asked for. */
+  targets(family: IpFamily, service: string): Iterable<ServiceTarget> {
     const served = this.#served(family, service);
     return served === undefined ? [] : targetsOf(served);
   }
 
-  /** Every endpoint of each of the service ports, as `views` has them, with what operators see of it. */
-  endpoints(family: IpFamily, service: string): DescribedEndpoint[][] {
+  /** The one that has the port, or the node port; undefined: the service has none such. */
+  target(
+    family: IpFamily,
+    service: string,
+    by: "port" | "nodePort",
+    protocol: Protocol,
+    port: number,
+  ): ServiceTarget | undefined {
+    const served = this.#served(family, service);
+    const item = served && portOf(served.record, protocol, port, by);
+    return served === undefined || item === undefined ? undefined : targetIn(served, item);
+  }
+
+  /** Every endpoint of each of the service ports, as `views` has them, with what operators see of it; each when it is asked for. */
+  endpoints(family: IpFamily, service: string): Iterable<DescribedEndpoint[]> {
     const served = this.#served(family, service);
     return served === undefined ? [] : endpointsOf(served);
   }
 
   /** The same, counted: those that take traffic, and all. */
-  endpointCounts(family: IpFamily, service: string): EndpointCounts[] {
+  endpointCounts(family: IpFamily, service: string): Iterable<EndpointCounts> {
     const served = this.#served(family, service);
     return served === undefined ? [] : endpointCountsOf(served);
   }
@@ -301,12 +329,17 @@ export class ServiceModel {
       const entry = this.#services.get(service);
       return entry?.record !== undefined && !entry.changed;
     };
+    // Of services with too many endpoints it is not told which went: as if more had changed.
+    const unknown: string[] = [];
+    const endpoints = this.#families.flatMap((family) =>
+      releasedEndpoints(family, former, slicesOf, onlySlices, unknown),
+    );
     const released = {
       claims: this.#families.flatMap((family) =>
         releasedClaims(family, this.#claims[family].takeGivenUp(), former, slicesOf),
       ),
-      changed: changed.map(({ name }) => name),
-      endpoints: this.#families.flatMap((family) => releasedEndpoints(family, former, slicesOf, onlySlices)),
+      changed: [...changed.map(({ name }) => name), ...unknown],
+      endpoints,
     };
     if (this.#changed !== undefined) this.#changed = [];
     for (const entry of changed) {
@@ -324,7 +357,7 @@ export class ServiceModel {
   #putService(record: ServiceRecord): boolean {
     const entry = this.#entry(record.name);
     const before = entry.record;
-    if (before !== undefined && isDeepStrictEqual(before, record)) return false;
+    if (before !== undefined && sameService(before, record)) return false;
     entry.record = record;
     this.#counts.service(before, record, entry.slices);
     this.#claim(before, record);

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { IpFamily } from "../base/ip.js";
 import { NO_HINTS, READY, TERMINATING, type CandidateList, type Hints } from "./categorize.js";
 import { EndpointList, NO_ENDPOINTS, wordsOf } from "./endpoints.js";
-import type { SlicePort, SliceRecord } from "./records.js";
+import type { SliceRecord } from "./records.js";
 import type { Protocol } from "./types.js";
 
 /** Whether two records of a slice say the same: asked of every slice that comes again, changed or not. */
@@ -31,10 +31,6 @@ function sameItems<T>(a: readonly T[], b: readonly T[], same: (x: T, y: T) => bo
   return a.length === b.length && a.every((x, i) => same(x, b[i]));
 }
 
-function matches(port: SlicePort, name: string, protocol: Protocol): boolean {
-  return port.name === name && port.protocol === protocol;
-}
-
 /**
  * Of two endpoints with one address and port, the one that is not terminating (a pod network may give a dying pod's
  * address to a new one); then the ready one; then the one that came first.
@@ -57,22 +53,67 @@ export function candidatesOf(
   portName: string,
   protocol: Protocol,
 ): CandidateList {
-  let only: SliceRecord | undefined;
-  let port = 0;
+  const places = placesOf(slices, family, portName, protocol);
+  if (places.length === 0) return NO_CANDIDATES;
+  if (places.length > 1) return mergePlaces(places, family);
+  const [{ slice, port }] = places;
+  const { endpoints, states, hints, details } = slice;
+  return { endpoints: endpoints.onPort(port), states, hints, zones: details };
+}
+
+/** A port of a slice. */
+interface SlicePlace {
+  readonly slice: SliceRecord;
+  readonly port: number;
+}
+
+/** Ports of one service's slices from which on an index is faster than a search for each port. */
+const INDEXED_PORTS = 64;
+
+/** By list of slices, which is not changed: by family and protocol, then by name of the port. */
+const indices = new WeakMap<readonly SliceRecord[], Map<string, Map<string, SlicePlace[]>>>();
+
+const NO_PLACES: readonly SlicePlace[] = Object.freeze([]);
+
+/** Where the slices have a port of this name and protocol, in order. */
+export function placesOf(
+  slices: readonly SliceRecord[],
+  family: IpFamily,
+  portName: string,
+  protocol: Protocol,
+): readonly SlicePlace[] {
+  let ports = 0;
+  for (let i = 0; i < slices.length; i++) ports += slices[i].ports.length;
+  if (ports > INDEXED_PORTS && ports > slices.length) {
+    return indexOf(slices).get(`${family} ${protocol}`)?.get(portName) ?? NO_PLACES;
+  }
+  const places: SlicePlace[] = [];
   for (let i = 0; i < slices.length; i++) {
     const slice = slices[i];
     if (slice.family !== family) continue;
     for (let j = 0; j < slice.ports.length; j++) {
-      const item = slice.ports[j];
-      if (!matches(item, portName, protocol)) continue;
-      if (only !== undefined) return mergeSlices(slices, family, portName, protocol);
-      only = slice;
-      port = item.port;
+      const { name, protocol: spoken, port } = slice.ports[j];
+      if (name === portName && spoken === protocol) places.push({ slice, port });
     }
   }
-  if (only === undefined) return NO_CANDIDATES;
-  const { endpoints, states, hints, details } = only;
-  return { endpoints: endpoints.onPort(port), states, hints, zones: details };
+  return places;
+}
+
+function indexOf(slices: readonly SliceRecord[]): Map<string, Map<string, SlicePlace[]>> {
+  let index = indices.get(slices);
+  if (index !== undefined) return index;
+  indices.set(slices, (index = new Map()));
+  for (const slice of slices) {
+    for (const { name, protocol, port } of slice.ports) {
+      const key = `${slice.family} ${protocol}`;
+      let byName = index.get(key);
+      if (byName === undefined) index.set(key, (byName = new Map()));
+      const places = byName.get(name);
+      if (places === undefined) byName.set(name, [{ slice, port }]);
+      else places.push({ slice, port });
+    }
+  }
+  return index;
 }
 
 /** How many of its endpoints are ready. */
@@ -84,17 +125,9 @@ export function readyEndpoints({ states }: Pick<SliceRecord, "states">): number 
 
 const NO_CANDIDATES: CandidateList = { endpoints: NO_ENDPOINTS, states: [], hints: undefined, zones: undefined };
 
-function mergeSlices(
-  slices: readonly SliceRecord[],
-  family: IpFamily,
-  portName: string,
-  protocol: Protocol,
-): CandidateList {
+function mergePlaces(places: readonly SlicePlace[], family: IpFamily): CandidateList {
   const merged = new MergedCandidates(family);
-  for (const slice of slices) {
-    if (slice.family !== family) continue;
-    for (const port of slice.ports) if (matches(port, portName, protocol)) merged.add(slice, port.port);
-  }
+  for (const { slice, port } of places) merged.add(slice, port);
   return merged.list();
 }
 

@@ -96,9 +96,11 @@ interface SliceEndpoint {
   readonly serving: boolean;
 }
 
-function* endpointsOf(slice: SliceRecord): Generator<SliceEndpoint> {
+/** @param among addresses by their ids: of others nothing is told. */
+function* endpointsOf(slice: SliceRecord, among?: ReadonlySet<number | string>): Generator<SliceEndpoint> {
   for (const { port, protocol } of slice.ports) {
     for (let i = 0; i < slice.endpoints.length; i++) {
+      if (among?.has(slice.endpoints.addressId(i)) === false) continue;
       yield { address: slice.endpoints.address(i), port, protocol, serving: takesTraffic(slice.states[i] ?? 0) };
     }
   }
@@ -134,6 +136,14 @@ function hasSome(endpoints: EndpointList, addresses: ReadonlySet<number | string
   return false;
 }
 
+/** Addresses with ports of one service that are told apart; of more nothing is told. */
+const MOST_RELEASED = 4096;
+
+/** Endpoints of the slices, each once for every port. */
+function pairsIn(slices: readonly SliceRecord[]): number {
+  return slices.reduce((sum, { ports, endpoints }) => sum + ports.length * endpoints.length, 0);
+}
+
 /**
  * What was given up, with the endpoints that connections through it may have: those of the service's slices as they are,
  * and as they were before they changed.
@@ -146,50 +156,64 @@ export function releasedClaims(
 ): ReleasedClaim[] {
   if (given.length === 0) return [];
   const formerOf = byService(former);
-  const known = new Map<string, ReadonlySet<string>>();
+  const known = new Map<string, ReadonlySet<string> | undefined>();
   return given.map(({ address, protocol, port, record }) => {
     const { name } = record;
     const key = `${name} ${protocol}`;
-    let endpoints = known.get(key);
-    if (endpoints === undefined) {
-      const all = [...(slicesOf(name) ?? []), ...(formerOf.get(name) ?? [])];
-      endpoints = new Set(
-        all
-          .filter((slice) => slice.family === family)
-          .flatMap((slice) => [...endpointsOf(slice)])
-          .filter((endpoint) => endpoint.protocol === protocol)
-          .map((endpoint) => `${endpoint.address} ${endpoint.port}`),
-      );
-      known.set(key, endpoints);
+    if (!known.has(key)) {
+      const all = [...(slicesOf(name) ?? []), ...(formerOf.get(name) ?? [])].filter((slice) => slice.family === family);
+      known.set(key, pairsIn(all) > MOST_RELEASED ? undefined : endpointTexts(all, protocol));
     }
-    return { family, address, protocol, port, service: name, endpoints };
+    return { family, address, protocol, port, service: name, endpoints: known.get(key) };
   });
 }
 
-/** Endpoints that took traffic in a former slice and take none now, for each service of `former` that `include` takes. */
+function endpointTexts(slices: readonly SliceRecord[], protocol: Protocol): Set<string> {
+  const texts = new Set<string>();
+  for (const slice of slices) {
+    for (const endpoint of endpointsOf(slice)) {
+      if (endpoint.protocol === protocol) texts.add(`${endpoint.address} ${endpoint.port}`);
+    }
+  }
+  return texts;
+}
+
+/**
+ * Endpoints that took traffic in a former slice and take none now, for each service of `former` that `include` takes; of one with too many nothing is told apart:
+ * its name is added to `unknown`.
+ */
 export function releasedEndpoints(
   family: IpFamily,
   former: readonly SliceRecord[],
   slicesOf: (service: string) => readonly SliceRecord[] | undefined,
   include: (service: string) => boolean,
+  unknown: string[],
 ): ReleasedEndpoints[] {
   const ofFamily = (slice: SliceRecord): boolean => slice.family === family;
-  const serving = (slices: readonly SliceRecord[]): Map<string, SliceEndpoint> =>
-    new Map(
-      slices
-        .filter(ofFamily)
-        .flatMap((slice) => [...endpointsOf(slice)])
-        .filter((endpoint) => endpoint.serving)
-        .map((endpoint) => [keyOf(endpoint), endpoint]),
-    );
-  return [...byService(former.filter(ofFamily))]
-    .filter(([service]) => include(service))
-    .map(([service, slices]) => {
-      const gone = serving(slices);
-      for (const key of serving(slicesOf(service) ?? []).keys()) gone.delete(key);
-      const endpoints = [...gone.values()].map(({ address, port, protocol }) => ({ address, port, protocol }));
-      return { family, service, endpoints };
-    });
+  return [...byService(former.filter(ofFamily))].flatMap(([service, before]) => {
+    if (!include(service)) return [];
+    const now = slicesOf(service) ?? [];
+    if (pairsIn(before) > MOST_RELEASED) {
+      unknown.push(service);
+      return [];
+    }
+    const gone = new Map<string, SliceEndpoint>();
+    for (const slice of before) {
+      for (const endpoint of endpointsOf(slice)) if (endpoint.serving) gone.set(keyOf(endpoint), endpoint);
+    }
+    const addresses = new Set(before.flatMap(({ endpoints }) => idsIn(endpoints)));
+    for (const slice of now) {
+      if (!ofFamily(slice) || !hasSome(slice.endpoints, addresses)) continue;
+      for (const endpoint of endpointsOf(slice, addresses)) if (endpoint.serving) gone.delete(keyOf(endpoint));
+      if (gone.size === 0) break;
+    }
+    const endpoints = [...gone.values()].map(({ address, port, protocol }) => ({ address, port, protocol }));
+    return [{ family, service, endpoints }];
+  });
+}
+
+function idsIn(endpoints: EndpointList): (number | string)[] {
+  return Array.from({ length: endpoints.length }, (_, i) => endpoints.addressId(i));
 }
 
 function byService(slices: readonly SliceRecord[]): Map<string, SliceRecord[]> {

@@ -109,8 +109,8 @@ export interface ReleasedClaim {
   readonly port: number;
   /** "namespace/name" of who had it. */
   readonly service: string;
-  /** "address port" of the endpoints that its connections may have gone to, as far as is known. */
-  readonly endpoints: ReadonlySet<string>;
+  /** "address port" of the endpoints that its connections may have gone to, as far as is known; undefined: any. */
+  readonly endpoints: ReadonlySet<string> | undefined;
 }
 
 /** Endpoints of one service that took traffic, and do no more. */

@@ -1,6 +1,6 @@
 /** One service in one family, from its record and slices: what packets, connections, load balancers and operators see of it. Pure. */
-import { endpointBalance, tooManyFor } from "./balance.js";
-import { addLocalReady, type Categories, countStates } from "./categorize.js";
+import { type Balance, endpointBalance, MAX_SLOT_ELEMENTS, overBudget, slotsIn, tooManyFor } from "./balance.js";
+import { addLocalReady, type CandidateList, type Categories, countStates } from "./categorize.js";
 import { NODE_PORT } from "./claim-keys.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
@@ -23,61 +23,107 @@ export interface ServedService {
   readonly node: NodeContext;
 }
 
-/** What the rules are made of, a view for each service port. */
-export function viewsOf(served: ServedService): ServicePortView[] {
-  return served.record.ports.map((port) => viewOf(served, port));
+/** What the rules are made of, a view for each service port: each is computed when it is asked for, as there may be tens of thousands. */
+export function* viewsOf(served: ServedService): Generator<ServicePortView, void> {
+  const balance = balanceIn(served);
+  for (const port of served.record.ports) yield viewOf(served, port, balance);
 }
 
 function longest({ cluster, local }: Pick<Categories, "cluster" | "local">): number {
   return Math.max(cluster.length, local.length);
 }
 
-/** The annotation that asks for more than so many endpoints allow, and why; undefined: none, as nearly always. */
+/** The annotation that asks for more than is served, and why; undefined: none, as nearly always. */
 export function unbalanced(served: ServedService | undefined): [field: string, reason: string] | undefined {
-  if (served?.record.balance === undefined) return undefined;
+  const balance = served?.record.balance;
+  if (served === undefined || balance === undefined) return undefined;
+  const reason = tooManyEndpoints(served) ?? tooManySlots(served, balance);
+  const annotation = balance.by === "chance" ? "weights" : "balance";
+  return reason === undefined ? undefined : [`metadata.annotations["nft-proxier.dev/${annotation}"]`, reason];
+}
+
+function tooManyEndpoints(served: ServedService): string | undefined {
   const { record, slices, family, node } = served;
-  const { by } = served.record.balance;
   if (tooManyFor(endpointsIn(slices, family)) === undefined) return undefined;
   const lengths = record.ports.map((port) =>
     longest(listsOf(record, heldBy(served, port), candidatesFor(served, port), node)),
   );
-  const reason = tooManyFor(Math.max(...lengths));
-  const annotation = by === "chance" ? "weights" : "balance";
-  return reason === undefined ? undefined : [`metadata.annotations["nft-proxier.dev/${annotation}"]`, reason];
+  return tooManyFor(Math.max(...lengths));
+}
+
+/** What the service asks for, unless its slots would take too many elements. */
+function balanceIn(served: ServedService): Balance | undefined {
+  const { balance } = served.record;
+  return balance === undefined || tooManySlots(served, balance) !== undefined ? undefined : balance;
+}
+
+/** The same as a reason; undefined: they may be written. Looks at no more ports than it takes to know: the number is of all if they are alike. */
+function tooManySlots(served: ServedService, balance: Balance): string | undefined {
+  const { record, node } = served;
+  let elements = 0;
+  for (let i = 0; i < record.ports.length; i++) {
+    const held = heldBy(served, record.ports[i]);
+    const candidates = candidatesFor(served, record.ports[i]);
+    const lists = listsOf(record, held, candidates, node);
+    if (tooManyFor(longest(lists)) !== undefined) continue;
+    const asked = endpointBalance(balance, candidates);
+    const cluster = slotsIn(lists.cluster, asked);
+    const local = slotsIn(lists.local, asked);
+    const internal = held.clusterIP === undefined ? 0 : record.internalPolicyLocal ? local : cluster;
+    const addresses = held.externalIPs.length + held.loadBalancerIPs.length + (held.nodePort === 0 ? 0 : 1);
+    elements += internal + addresses * (cluster + (record.externalPolicyLocal ? local : 0));
+    if (elements > MAX_SLOT_ELEMENTS) return overBudget(Math.round((elements / (i + 1)) * record.ports.length));
+  }
+  return undefined;
 }
 
 function endpointsIn(slices: readonly SliceRecord[], family: IpFamily): number {
   return slices.reduce((sum, slice) => sum + (slice.family === family ? slice.endpoints.length : 0), 0);
 }
 
-/** The same service ports as existing connections see them. */
-export function targetsOf(served: ServedService): ServiceTarget[] {
-  const { record, node } = served;
-  return record.ports.map((port) => {
-    const held = heldBy(served, port);
-    const candidates = candidatesFor(served, port);
-    const draining =
-      record.drainSeconds === 0 ? undefined : drainingAmong(candidates, listsOf(record, held, candidates, node));
-    return targetOf(record, port, held, candidates, draining);
-  });
+/** About how many elements the views come to: at least as many, unless the service asks for slots. */
+export function sizeOf({ record, addresses, slices, family }: ServedService): number {
+  const vips = 1 + addresses.externalIPs.length + addresses.loadBalancerIPs.length;
+  return record.ports.length * (vips + 1) * (1 + endpointsIn(slices, family));
 }
 
-/** Every endpoint of each service port, with what operators see of it. */
-export function endpointsOf({ family, record, slices }: ServedService): DescribedEndpoint[][] {
-  return record.ports.map(({ name, protocol }) => describedEndpoints(slices, family, name, protocol));
+/** The same service ports as existing connections see them, each when it is asked for. */
+export function* targetsOf(served: ServedService): Generator<ServiceTarget, void> {
+  for (const port of served.record.ports) yield targetIn(served, port);
+}
+
+/** One of them. */
+export function targetIn(served: ServedService, port: ServicePortRecord): ServiceTarget {
+  const { record, node } = served;
+  const held = heldBy(served, port);
+  const candidates = candidatesFor(served, port);
+  const draining =
+    record.drainSeconds === 0 ? undefined : drainingAmong(candidates, listsOf(record, held, candidates, node));
+  return targetOf(record, port, held, candidates, draining);
+}
+
+/** Every endpoint of each service port, with what operators see of it; each when it is asked for. */
+export function* endpointsOf({ family, record, slices }: ServedService): Generator<DescribedEndpoint[], void> {
+  for (const { name, protocol } of record.ports) yield describedEndpoints(slices, family, name, protocol);
 }
 
 /** The same, counted: those that take new connections, and all. */
-export function endpointCountsOf(served: ServedService): EndpointCounts[] {
-  return served.record.ports.map((port) => countStates(candidatesFor(served, port)));
+export function* endpointCountsOf(served: ServedService): Generator<EndpointCounts, void> {
+  for (const port of served.record.ports) yield countStates(candidatesFor(served, port));
 }
 
 /** What load balancers ask; undefined: nothing. */
 export function healthCheckOf(served: ServedService): HealthCheck | undefined {
   const { ports, healthCheckPort, uid } = served.record;
   if (healthCheckPort === 0) return undefined;
-  const ready = new Set<string>();
-  for (const port of ports) addLocalReady(candidatesFor(served, port), ready);
+  const ready = new Set<number | string>();
+  let last: CandidateList | undefined;
+  for (const port of ports) {
+    const candidates = candidatesFor(served, port);
+    // Ports of one slice have their endpoints in common.
+    if (candidates.endpoints.words !== last?.endpoints.words) addLocalReady(candidates, ready);
+    last = candidates;
+  }
   return { port: healthCheckPort, uid, localEndpoints: ready.size };
 }
 
@@ -85,7 +131,7 @@ function candidatesFor({ slices, family }: ServedService, { name, protocol }: Se
   return candidatesOf(slices, family, name, protocol);
 }
 
-function viewOf(served: ServedService, port: ServicePortRecord): ServicePortView {
+function viewOf(served: ServedService, port: ServicePortRecord, balance: Balance | undefined): ServicePortView {
   const { record, addresses, node } = served;
   const held = heldBy(served, port);
   const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = held;
@@ -107,10 +153,7 @@ function viewOf(served: ServedService, port: ServicePortRecord): ServicePortView
     guards: guardsAround(served, port, held),
     affinitySeconds: record.affinitySeconds,
     limits: record.limits,
-    balance:
-      record.balance && tooManyFor(longest(lists)) === undefined
-        ? endpointBalance(record.balance, candidates)
-        : undefined,
+    balance: balance && tooManyFor(longest(lists)) === undefined ? endpointBalance(balance, candidates) : undefined,
     clusterEndpoints: lists.cluster,
     localEndpoints: lists.local,
     hasAnyEndpoint: lists.any,

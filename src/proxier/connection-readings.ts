@@ -1,6 +1,6 @@
 /** Reads what the kernel has counted of connections: when it is asked for, and once a second at most. */
 import type { IpFamily } from "../model/types.js";
-import type { PortConnections } from "../ruleset/connection-counts.js";
+import type { PortCounts } from "../ruleset/connection-counts.js";
 import type { Clock } from "../table/index.js";
 
 const FRESH_MS = 1000;
@@ -8,7 +8,7 @@ const FRESH_MS = 1000;
 /** What counts: a Proxier. */
 export interface CountingProxier {
   readCounters(): Promise<void>;
-  connections(family: IpFamily, service: string): readonly PortConnections[];
+  connections(family: IpFamily, service: string): PortCounts;
 }
 
 export class ConnectionReadings {
@@ -36,7 +36,7 @@ export class ConnectionReadings {
     await this.#reading;
   }
 
-  connections(family: IpFamily, service: string): readonly PortConnections[] {
+  connections(family: IpFamily, service: string): PortCounts {
     return this.#proxier.connections(family, service);
   }
 

@@ -1,8 +1,9 @@
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
+import type { SlottedPort } from "../balance/index.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
-import type { PortConnections } from "../ruleset/connection-counts.js";
+import type { PortCounts } from "../ruleset/connection-counts.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { FORMER_SERVICE_MAPS, TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
 import { servedClaims } from "./served-claims.js";
@@ -128,9 +129,9 @@ export class FamilyProxier {
     return this.#services?.ruleset.localhostNodePorts ?? 0;
   }
 
-  /** What the service's ports have counted, as of the last `table.readCounters()`; empty: nothing is counted. */
-  connections(service: string): readonly PortConnections[] {
-    return this.#services?.ruleset.connections(service) ?? [];
+  /** What the service's ports have counted, as of the last `table.readCounters()`; by port; undefined: nothing is counted. */
+  connections(service: string): PortCounts {
+    return this.#services?.ruleset.connections(service) ?? (() => undefined);
   }
 
   /** Takes the options that hold from now on. */
@@ -153,12 +154,31 @@ export class FamilyProxier {
   }
 
   /** Does ahead what `update` of these views would hold up everything else for; undefined: nothing of the kind. */
-  prepare(service: string, views: readonly ServicePortView[]): Promise<void> | undefined {
+  prepare(service: string, views: readonly ServicePortView[]): Promise<readonly SlottedPort[]> | undefined {
     return this.#required().quarantine.prepare(service, views);
   }
 
-  update(service: string, views: readonly ServicePortView[]): void {
-    this.#required().quarantine.update(service, views);
+  update(service: string, views: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
+    this.#required().quarantine.update(service, views, prepared);
+  }
+
+  /** See Quarantine.updateInPieces. */
+  updateInPieces(
+    service: string,
+    views: readonly ServicePortView[],
+    prepared?: readonly SlottedPort[],
+  ): Generator<number, boolean> {
+    return this.#required().quarantine.updateInPieces(service, views, prepared);
+  }
+
+  /** About how many elements the service has in the desired table. */
+  sizeOf(service: string): number {
+    return this.#required().ruleset.sizeOf(service);
+  }
+
+  /** The views that the service has in the desired table. */
+  *viewsOf(service: string): Generator<ServicePortView, void> {
+    for (const { view } of this.#required().ruleset.state(service)) yield view;
   }
 
   /** Reads the kernel's table, so that what is already right is known before anything is desired. */

@@ -12,16 +12,17 @@ import type { SliceObject } from "../model/records.js";
 import type { IpFamily } from "../model/types.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
-import type { Clock } from "../table/index.js";
+import { type Clock, joinResults } from "../table/index.js";
 import { Contention, type PeerLookup } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
 import type { LocalAddress } from "../node/facts.js";
 import { LocalAddresses } from "../node/local-addresses.js";
 import { problemLogger, takeOverLogger } from "./model-log.js";
+import { LargeUpdates, type Updated } from "./large-updates.js";
 import { NodeRules } from "./node-rules.js";
 import type { ProxierObserver } from "./observer.js";
 import { Pace } from "./pace.js";
-import type { PortConnections } from "../ruleset/connection-counts.js";
+import type { PortCounts } from "../ruleset/connection-counts.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { SyncReports } from "./sync-reports.js";
 import { TriggerTimes } from "./triggers.js";
@@ -47,6 +48,8 @@ export interface ProxierOptions {
   readonly serviceCounters?: ServiceCounters;
   /** See TableOptions.pieceElements. */
   readonly pieceElements?: number;
+  /** See LargeUpdatesOptions.pieceElements. */
+  readonly serviceElements?: number;
   /** Watch what other processes do to the tables, and repair it. Default: no. */
   readonly watch?: boolean | WatcherOptions;
   /** What the system tells of processes that change the tables; by default /proc. */
@@ -66,6 +69,17 @@ export interface SyncOutcome {
   readonly families: readonly { readonly family: IpFamily; readonly outcome: FamilyOutcome }[];
 }
 
+/** Of two writes, one after the other. */
+function joinOutcomes(a: SyncOutcome, b: SyncOutcome): SyncOutcome {
+  const families = b.families.map(({ family, outcome }) => {
+    const before = a.families.find((one) => one.family === family)?.outcome;
+    if (!outcome.ok || before?.ok !== true) return { family, outcome };
+    const result = joinResults(before.result, outcome.result);
+    return { family, outcome: { ...outcome, result, released: [...before.released, ...outcome.released] } };
+  });
+  return { ok: b.ok, families };
+}
+
 export class Proxier implements ObjectSink {
   readonly #options: ProxierOptions;
   readonly #log: Logger;
@@ -76,6 +90,13 @@ export class Proxier implements ObjectSink {
   readonly #observers: ProxierObserver[];
   readonly #localAddresses: LocalAddresses;
   readonly #nodeRules: NodeRules;
+  readonly #large: LargeUpdates;
+  /** The last write skipped large services for the changes of others. */
+  #largeWaited = false;
+  /** The last write failed: what it was about is to be written before more. */
+  #failed = false;
+  /** A call of `sync` goes on until nothing is left to do. */
+  #syncing = false;
   #synced = false;
   /** Pending: no list has come yet, and those that an earlier run left in force stay. */
   #serviceCIDRs: "pending" | "changed" | "in force" = "changed";
@@ -121,6 +142,16 @@ export class Proxier implements ObjectSink {
           request: () => this.#requestIn(0),
         }),
     );
+    this.#large = new LargeUpdates({
+      ...(options.serviceElements !== undefined && { pieceElements: options.serviceElements }),
+      model: this.model,
+      families: this.#families,
+      onViews: (family, service, views) => this.#noLocal[family].update(service, views),
+      onError: (service, error) => this.#updateFailed(service, error),
+      onReady: () => {
+        if (!this.#syncing) this.#requestIn(0);
+      },
+    });
     this.#nodeRules = new NodeRules({
       ...options,
       families: this.#families,
@@ -159,9 +190,9 @@ export class Proxier implements ObjectSink {
     return this.#families.find((one) => one.family === family)?.localhostNodePorts ?? 0;
   }
 
-  /** Connections of "namespace/name" since its elements came, as of the last reading; empty: they are not counted. */
-  connections(family: IpFamily, service: string): readonly PortConnections[] {
-    return this.#families.find((one) => one.family === family)?.connections(service) ?? [];
+  /** Connections of "namespace/name" since its elements came, as of the last reading; by port; undefined: they are not counted. */
+  connections(family: IpFamily, service: string): PortCounts {
+    return this.#families.find((one) => one.family === family)?.connections(service) ?? (() => undefined);
   }
 
   /** Tells one more observer of what happens from now on. */
@@ -233,8 +264,18 @@ export class Proxier implements ObjectSink {
 
   /** Brings the desired tables up to the objects, without the kernel's write. */
   async prepare(): Promise<void> {
+    await this.#prepare(this.#options.clock.now());
+    while (this.#large.size > 0) {
+      await this.#large.settled();
+      await this.#large.advance();
+    }
+  }
+
+  /** The same, but of large services a piece. Returns when the oldest change came that it is about. @param since of those that came since the last call. */
+  async #prepare(since: number): Promise<number> {
     await this.#nodeRules.refresh();
-    if (!this.#loaded) {
+    const isFirst = !this.#loaded;
+    if (isFirst) {
       await this.#ahead;
       await this.#watch();
       await this.#nodeRules.checkOwnership();
@@ -242,39 +283,63 @@ export class Proxier implements ObjectSink {
       await Promise.all(this.#families.map((family) => family.load()));
     }
     const dirty = this.model.takeDirtyInPieces();
-    for (const { family } of this.#families) {
-      this.#reports.underWay(family, this.#triggers.take(family), dirty.services);
-    }
     for (const observer of this.#observers) observer.taken?.();
     this.#updateServiceCIDRs(dirty.serviceCIDRs);
     // The first list is long, and many clashes are: signals and health checks are not to be kept waiting.
     await runInSlices(dirty.naming);
+    // Nothing is to be seen of the first write before all of it is there.
+    const services = isFirst ? dirty.services : dirty.services.filter((service) => !this.#large.take(service, since));
+    for (const { family } of this.#families) this.#reports.underWay(family, this.#triggers.take(family), services);
     const timeSlice = new TimeSlice();
     let yielded = false;
-    for (const service of dirty.services) {
-      if (this.model.asksForBalance(service)) {
-        await this.#prepareSlots(service);
+    for (const service of services) {
+      if (isFirst && this.#large.isLarge(service)) {
+        await this.#large.update(service);
         timeSlice.begin();
         yielded = true;
-      }
-      this.#update(service);
+      } else this.#update(service);
       if (!timeSlice.spent) continue;
       await timeSlice.yield();
       yielded = true;
     }
+    const updated = await this.#advanceLarge(services.length > 0);
     // The write that follows begins with a slice of its own.
     if (yielded) await yieldToEventLoop();
-    if (!this.#loaded) this.#tellFound();
+    if (isFirst) this.#tellFound();
     this.#loaded = true;
+    return Math.min(since, ...updated.map((one) => one.since));
+  }
+
+  /** @param others other services have changes to write, which go alone every second time. */
+  async #advanceLarge(others: boolean): Promise<readonly Updated[]> {
+    const waits = this.#failed || (others && !this.#largeWaited);
+    this.#largeWaited = waits;
+    if (waits || !this.#large.ready) return [];
+    const updated = await this.#large.advance();
+    const services = updated.map(({ service }) => service);
+    for (const { family } of this.#families) this.#reports.underWay(family, [], services);
+    return updated;
   }
 
   /** Writes now what is desired, in all families. Never throws. */
   async sync(): Promise<SyncOutcome> {
-    const since = this.#pendingSince ?? this.#options.clock.now();
+    this.#syncing = true;
+    let outcome = await this.#step();
+    while (outcome.ok && this.#large.size > 0) {
+      await this.#large.settled();
+      outcome = joinOutcomes(outcome, await this.#step());
+    }
+    this.#syncing = false;
+    return outcome;
+  }
+
+  /** The same, but of large services a piece. */
+  async #step(): Promise<SyncOutcome> {
+    let since = this.#pendingSince ?? this.#options.clock.now();
     this.#pendingSince = undefined;
     const started = performance.now();
     try {
-      await this.prepare();
+      since = await this.#prepare(since);
     } catch (error) {
       this.#log.error({ err: error }, "reading the kernel's tables failed");
       for (const { family } of this.#families) this.#reports.report(family, started, since, { ok: false, error });
@@ -287,7 +352,9 @@ export class Proxier implements ObjectSink {
         return { family: family.family, outcome };
       }),
     );
-    return { ok: families.every(({ outcome }) => outcome.ok), families };
+    const ok = families.every(({ outcome }) => outcome.ok);
+    this.#failed = !ok;
+    return { ok, families };
   }
 
   /** Compares tables with the kernel now, of large ones a part in turns, as is done every few minutes. Never throws. */
@@ -314,15 +381,6 @@ export class Proxier implements ObjectSink {
     this.#serviceCIDRs = "in force";
   }
 
-  /** What changes meanwhile is looked at by the update that follows, and then again by the next write. */
-  async #prepareSlots(service: string): Promise<void> {
-    for (const family of this.#families) {
-      const { family: name } = family;
-      // What fails here fails there, too, and is told.
-      await family.prepare(service, this.model.views(name, service))?.catch(() => undefined);
-    }
-  }
-
   /** One service that cannot be expressed must not keep the others from the kernel. */
   #update(service: string): void {
     for (const family of this.#families) {
@@ -331,12 +389,14 @@ export class Proxier implements ObjectSink {
         this.#noLocal[family.family].update(service, views);
         family.update(service, views);
       } catch (error) {
-        this.#log.error(
-          { family: family.family, ...serviceFields(service), err: error },
-          "updating a service failed; last good version kept",
-        );
+        this.#updateFailed(service, error, family.family);
       }
     }
+  }
+
+  #updateFailed(service: string, error: unknown, family?: IpFamily): void {
+    const fields = { ...(family !== undefined && { family }), ...serviceFields(service), err: error };
+    this.#log.error(fields, "updating a service failed; last good version kept");
   }
 
   #tellFound(): void {
@@ -353,11 +413,12 @@ export class Proxier implements ObjectSink {
   }
 
   async #writePaced(): Promise<{ ok: boolean; againMs?: number }> {
-    const { families, ...whole } = await this.sync();
+    const { families, ...whole } = await this.#step();
     // A table of another program's has a pace of its own.
     const ok =
       families.length === 0 ? whole.ok : families.every(({ outcome }) => outcome.ok || outcome.owned !== undefined);
     const waits = families.flatMap(({ outcome }) => (outcome.ok ? outcome.result.applyAgainMs : outcome.againMs) ?? []);
+    if (ok && this.#large.ready) waits.push(0);
     return waits.length === 0 ? { ok } : { ok, againMs: Math.min(...waits) };
   }
 

@@ -14,6 +14,7 @@ import { Backoff } from "../base/backoff.js";
 import { reasonOf } from "../base/unknown.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import { type Logger, serviceFields } from "../base/logger.js";
+import type { SlottedPort } from "../balance/index.js";
 import type { FamilyRuleset, ServiceState } from "../ruleset/ruleset.js";
 import { type Clock, type FaultyObject, TableError } from "../table/index.js";
 import { findRefused } from "./bisect.js";
@@ -70,6 +71,8 @@ export class Quarantine {
   readonly #ruleset: FamilyRuleset;
   readonly #unwritten = new Map<string, Unwritten>();
   readonly #quarantined = new Map<string, Quarantined>();
+  /** Services that are being updated in pieces. */
+  readonly #inPieces = new Set<string>();
   #released: string[] = [];
   /** Writes in a row that failed without a word about what. */
   #nameless = 0;
@@ -98,16 +101,50 @@ export class Quarantine {
   }
 
   /** Does ahead what `update` of these views would hold up everything else for; undefined: nothing of the kind. */
-  prepare(service: string, desired: readonly ServicePortView[]): Promise<void> | undefined {
+  prepare(service: string, desired: readonly ServicePortView[]): Promise<readonly SlottedPort[]> | undefined {
     return this.#ruleset.prepare(service, desired);
   }
 
   /** These views of the service are desired; one that is quarantined is retried. */
-  update(service: string, desired: readonly ServicePortView[]): void {
+  update(service: string, desired: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
     if (desired.length === 0 && this.#hasNothing(service)) return;
     this.#giveUpClaims(service, desired);
     const former = this.#unwritten.get(service)?.former ?? this.#ruleset.state(service);
-    this.#tryDesired(service, { desired, former });
+    this.#tryDesired(service, { desired, former }, prepared);
+  }
+
+  /**
+   * The same in pieces, which tell how many elements they were about; `write` may be called in between. Returns false if the service was brought to another state
+   * meanwhile: because the kernel refused a piece, say.
+   */
+  *updateInPieces(
+    service: string,
+    desired: readonly ServicePortView[],
+    prepared?: readonly SlottedPort[],
+  ): Generator<number, boolean> {
+    if (desired.length === 0 && this.#hasNothing(service)) return true;
+    this.#giveUpClaims(service, desired);
+    this.#inPieces.add(service);
+    const before = this.#ruleset.state(service);
+    try {
+      const pieces = this.#ruleset.updateInPieces(service, desired, prepared);
+      for (;;) {
+        // What has been written in between is what it can fall back to.
+        if (!this.#unwritten.has(service))
+          this.#unwritten.set(service, { desired, former: [...this.#ruleset.state(service)] });
+        const { done, value } = pieces.next();
+        if (done === true) return value;
+        yield value;
+        if (this.#quarantined.get(service)?.desired === desired) return false;
+      }
+    } catch (error) {
+      if (this.#ruleset.state(service) !== before)
+        this.#ruleset.restore(service, this.#unwritten.get(service)?.former ?? NOTHING);
+      this.#put(service, reasonOf(error));
+      return false;
+    } finally {
+      this.#inPieces.delete(service);
+    }
   }
 
   /**
@@ -197,7 +234,9 @@ export class Quarantine {
 
   /** Everything that was to be written is in force. */
   #allWritten(): void {
-    const released = [...this.#quarantined.keys()].filter((service) => this.#unwritten.has(service));
+    const released = [...this.#quarantined.keys()].filter(
+      (service) => this.#unwritten.has(service) && !this.#inPieces.has(service),
+    );
     // Not one by one: there may be as many as there are services.
     this.#unwritten.clear();
     for (const service of released) this.#release(service);
@@ -235,12 +274,13 @@ export class Quarantine {
   }
 
   /** What cannot be expressed is quarantined as if the kernel had refused it. */
-  #tryDesired(service: string, change: Unwritten): void {
+  #tryDesired(service: string, change: Unwritten, prepared?: readonly SlottedPort[]): void {
     this.#unwritten.set(service, change);
     try {
-      this.#ruleset.update(service, change.desired);
+      this.#ruleset.update(service, change.desired, prepared);
     } catch (error) {
-      this.#ruleset.restore(service, change.former);
+      // A large service takes long to be restored, and is retried again and again.
+      if (this.#ruleset.state(service) !== change.former) this.#ruleset.restore(service, change.former);
       this.#put(service, reasonOf(error));
     }
   }

@@ -4,6 +4,7 @@
  * shows only where policy Local has nothing for it: of such a VIP or node port the lists behind count, each packet in one of them.
  */
 import type { EndpointList } from "../model/endpoints.js";
+import type { ServicePortView } from "../model/types.js";
 import { type KeyPacker, packNumber, unpackNumber } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
@@ -23,6 +24,9 @@ export interface PortConnections {
   /** By "address port": since the endpoint stands where it does in the service's lists. Absent: they are not counted. */
   readonly endpoints?: ReadonlyMap<string, number>;
 }
+
+/** What a service's ports have counted, each when it is asked for. */
+export type PortCounts = (port: Pick<ServicePortView, "portName" | "protocol">) => PortConnections | undefined;
 
 export function connectionsOf(
   state: ServicePortState,

@@ -5,17 +5,19 @@
 import {
   arrange,
   assignIndices,
+  assignSlots,
   endpointsOf,
   isBalanced,
   type ListKind,
   portIn,
-  SlotAssigner,
+  prepareSlots,
+  type SlottedPort,
   type Stood,
 } from "../balance/index.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { ElementSet, FaultyObject, TableDeclarations } from "../table/index.js";
-import { connectionsOf, type PortConnections } from "./connection-counts.js";
+import { connectionsOf, type PortCounts } from "./connection-counts.js";
 import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limits.js";
 import { StickyNumbers } from "./sticky-numbers.js";
@@ -37,6 +39,54 @@ export type ServiceState = readonly ServicePortState[];
 
 const NOTHING: ServiceState = Object.freeze([]);
 
+function namesIn(state: ServiceState): Set<string> {
+  return new Set(state.flatMap(ownObjects).map(({ name }) => name));
+}
+
+/** Ports from which on an index is faster than a search for each. */
+const INDEXED_PORTS = 16;
+
+/** Finds the port that a view is of; of several the last. */
+function finderIn(
+  ports: ServiceState,
+): (port: Pick<ServicePortView, "portName" | "protocol">) => ServicePortState | undefined {
+  if (ports.length <= INDEXED_PORTS) return (view) => portIn(ports, view);
+  const byName = new Map(ports.map((port) => [`${port.view.protocol} ${port.view.portName}`, port]));
+  return ({ protocol, portName }) => byName.get(`${protocol} ${portName}`);
+}
+
+/**
+ * Elements that one service may have in a family: twice as many as a cluster of 50,000 services with ten endpoints each. They take some 100 MB of memory here, and
+ * as much in the kernel.
+ */
+const MAX_ELEMENTS = 2 ** 20;
+
+/** Throws RangeError where the views come to more elements than one service may have. Slots have a limit of their own. */
+function checkSize(views: readonly ServicePortView[]): void {
+  let elements = 0;
+  for (const { externalIPs, loadBalancerIPs, nodePort, clusterEndpoints, localEndpoints } of views) {
+    const addresses = 1 + externalIPs.length + loadBalancerIPs.length + (nodePort === 0 ? 0 : 1);
+    elements += addresses * (1 + clusterEndpoints.length + localEndpoints.length);
+  }
+  if (elements <= MAX_ELEMENTS) return;
+  throw new RangeError(
+    `its ports, addresses and endpoints come to ${elements.toLocaleString("en")} elements, more than the ` +
+      `${MAX_ELEMENTS.toLocaleString("en")} that one service may have`,
+  );
+}
+
+/** A chain or set of a port's own costs the kernel about as much as so many elements. */
+const OWN_OBJECT = 64;
+
+/** About how many elements a service port has. */
+function weightOf(state: ServicePortState): number {
+  const { view, cluster, local, slots } = state;
+  const addresses = 1 + view.externalIPs.length + view.loadBalancerIPs.length + (view.nodePort === 0 ? 0 : 1);
+  const places =
+    slots === undefined ? cluster.length + local.length : slots.cluster.slots.length + slots.local.slots.length;
+  return addresses * (1 + places) + OWN_OBJECT * ownObjects(state).length;
+}
+
 export interface FamilyRulesetParts {
   /** Where the numbers of endpoints with affinity begin; by default anywhere, see StickyNumbers. */
   readonly firstNumber?: number;
@@ -57,7 +107,6 @@ export class FamilyRuleset {
   readonly #onDemand: RulesOnDemand;
   readonly #counters: ServiceCounters;
   readonly #onCarried: () => void;
-  readonly #slots = new SlotAssigner();
   #options: SkeletonOptions;
 
   constructor(
@@ -111,37 +160,93 @@ export class FamilyRuleset {
   /**
    * Declares exactly these views of `service` ("namespace/name"); none: it is gone. Throws RangeError for what cannot be expressed; then
    * nothing has changed.
+   * @param prepared slots of them, as `prepare` told.
    */
-  update(service: string, views: readonly ServicePortView[]): void {
+  update(service: string, views: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
+    checkSize(views);
     const before = this.state(service);
-    let lists: Set<number> | undefined;
+    const ordering = this.#ordering(before, prepared);
     const states: ServicePortState[] = [];
-    for (const view of views) {
-      const former = portIn(before, view);
-      const state =
-        view.affinitySeconds > 0
-          ? this.#sticky.order(view, former, (lists ??= new Set()))
-          : isBalanced(view)
-            ? {
-                view,
-                cluster: view.clusterEndpoints,
-                local: view.localEndpoints,
-                slots: this.#slots.assign(view, [...before, ...states], former, this.#stoodInKernel(view)),
-              }
-            : this.#order(view, former);
-      if (view.limits === undefined) states.push(state);
-      else states.push({ ...state, limits: this.#limits.numbered(view, view.limits, former?.limits) });
-    }
-    this.#slots.forget();
+    for (const view of views) states.push(ordering(view, states));
     this.#replace(service, states, before);
   }
 
-  /** Does ahead what the next `update`, which is to be of these views, would hold up other work for. Undefined: there is nothing of the kind. */
-  prepare(service: string, views: readonly ServicePortView[]): Promise<void> | undefined {
-    return this.#slots.prepare(views, this.state(service));
+  /**
+   * The same in pieces, which tell how many elements they were about: what is desired in between may be written. Each port has what it had or what it is to have,
+   * and nothing goes before all that is to come has come, so that an address that passes from one port to another is served all the while. Returns false if
+   * the service was updated or restored by other calls meanwhile. Throws RangeError as `update`: then the service has some of each.
+   */
+  *updateInPieces(
+    service: string,
+    views: readonly ServicePortView[],
+    prepared?: readonly SlottedPort[],
+  ): Generator<number, boolean> {
+    checkSize(views);
+    const before = this.state(service);
+    const ordering = this.#ordering(before, prepared);
+    const kept = new Set<string>();
+    const after: ServicePortState[] = [];
+    // What the service has: all that it had, and what has come so far; then what came, and what has not gone yet.
+    const present = [...before];
+    const isOver = (): boolean => this.#ports.get(service) !== present;
+    this.#ports.set(service, present);
+    for (const view of views) {
+      const state = ordering(view, after);
+      this.#declareOwn([state]);
+      for (const { name } of ownObjects(state)) kept.add(name);
+      this.#expander.expand(state, this.#adding);
+      after.push(state);
+      present.push(state);
+      if (this.#onDemand.ensure()) this.#declare();
+      yield weightOf(state);
+      if (isOver()) return false;
+    }
+    // What goes is at the end from here on.
+    let at = 0;
+    for (const states of [after, before]) for (const state of states) present[at++] = state;
+    while (present.length > after.length) {
+      const state = present.pop()!;
+      this.#expander.expand(state, this.#removing);
+      this.#removeOwn([state], kept);
+      yield weightOf(state);
+      if (isOver()) return false;
+    }
+    if (after.length === 0) this.#ports.delete(service);
+    return true;
   }
 
-  /** What the service has here, as the last update or restore of it left it. */
+  /** Gives views their places, one after the other; `others` are those that have theirs. */
+  #ordering(
+    before: ServiceState,
+    prepared: readonly SlottedPort[] = [],
+  ): (view: ServicePortView, others: readonly ServicePortState[]) => ServicePortState {
+    const formerPort = finderIn(before);
+    const lists = new Set<number>();
+    return (view, others) => {
+      const former = formerPort(view);
+      let state: ServicePortState;
+      if (view.affinitySeconds > 0) state = this.#sticky.order(view, former, lists);
+      else if (isBalanced(view)) {
+        const known = [...prepared, ...before, ...others];
+        const { clusterEndpoints: cluster, localEndpoints: local } = view;
+        state = { view, cluster, local, slots: assignSlots(view, known, former, this.#stoodInKernel(view)) };
+      } else state = this.#order(view, former);
+      if (view.limits === undefined) return state;
+      return { ...state, limits: this.#limits.numbered(view, view.limits, former?.limits) };
+    };
+  }
+
+  /** Does ahead what the next `update`, which is to be of these views, would hold up other work for. Undefined: there is nothing of the kind. */
+  prepare(service: string, views: readonly ServicePortView[]): Promise<readonly SlottedPort[]> | undefined {
+    return prepareSlots(views, this.state(service));
+  }
+
+  /** About how many elements the service has here. */
+  sizeOf(service: string): number {
+    return this.state(service).reduce((sum, state) => sum + weightOf(state), 0);
+  }
+
+  /** What the service has here, as the last update or restore of it left it; changes while it is updated in pieces. */
   state(service: string): ServiceState {
     return this.#ports.get(service) ?? NOTHING;
   }
@@ -155,14 +260,14 @@ export class FamilyRuleset {
     try {
       this.#declareOwn(after);
     } catch (error) {
-      this.#removeOwn(after, before);
+      this.#removeOwn(after, namesIn(before));
       this.#declareOwn(before);
       throw error;
     }
     for (let i = 0; i < after.length; i++) this.#expander.expand(after[i], this.#adding);
     // In this order: what both have stays, and so does what has passed to another service since.
     for (let i = 0; i < before.length; i++) this.#expander.expand(before[i], this.#removing);
-    this.#removeOwn(before, after);
+    this.#removeOwn(before, namesIn(after));
     if (this.#onDemand.ensure()) this.#declare();
     if (after.length === 0) this.#ports.delete(service);
     else this.#ports.set(service, after);
@@ -172,10 +277,8 @@ export class FamilyRuleset {
     for (const object of state.flatMap(ownObjects)) object.declare(this.#table, this.#options);
   }
 
-  #removeOwn(before: ServiceState, after: ServiceState): void {
+  #removeOwn(before: ServiceState, kept: ReadonlySet<string>): void {
     const removed = before.flatMap(ownObjects);
-    if (removed.length === 0) return;
-    const kept = new Set(after.flatMap(ownObjects).map(({ name }) => name));
     for (const { kind, name } of removed) {
       if (kept.has(name)) continue;
       if (kind === "chain") this.#table.removeChain(name);
@@ -224,10 +327,14 @@ export class FamilyRuleset {
     return key.length === nodePorts.keyLen ? nodePortsCarried : servicesCarried;
   }
 
-  /** What the service's ports have counted, as of the last reading of the table's counters; empty: nothing is counted. */
-  connections(service: string): PortConnections[] {
-    if (this.#counters === "off") return [];
-    return this.state(service).map((port) => connectionsOf(port, this.#sets, this.#keys, this.#counters));
+  /** What the service's ports have counted, as of the last reading of the table's counters. */
+  connections(service: string): PortCounts {
+    if (this.#counters === "off") return () => undefined;
+    const find = finderIn(this.state(service));
+    return (port) => {
+      const state = find(port);
+      return state && connectionsOf(state, this.#sets, this.#keys, this.#counters);
+    };
   }
 
   /** Drops chains and rules that nothing has needed for `forMs`, by default a while. `now`: ms, monotonic. */

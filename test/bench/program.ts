@@ -1,6 +1,6 @@
 /** The program itself, as the image has it, as a process of its own in the network namespace that this was started in. */
 import { type ChildProcess, spawn } from "node:child_process";
-import { createInterface } from "node:readline";
+import { createInterface, type Interface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { MAIN } from "./image.ts";
 import type { Blocked } from "./loop-watch.ts";
@@ -11,6 +11,8 @@ export interface LogLine {
   readonly msg: string;
   readonly family?: string;
   readonly operations?: number;
+  readonly ms?: number;
+  readonly kernelMs?: number;
 }
 
 const WATCH = fileURLToPath(new URL("./watch-loop.ts", import.meta.url));
@@ -22,12 +24,14 @@ export class Program {
   readonly startedMs: number;
   readonly #process: ChildProcess;
   readonly #blocked: LoopReports;
+  readonly #lines: Interface;
 
-  private constructor(child: ChildProcess, startedMs: number, blocked: LoopReports) {
+  private constructor(child: ChildProcess, startedMs: number, blocked: LoopReports, lines: Interface) {
     this.#process = child;
     this.pid = child.pid!;
     this.startedMs = startedMs;
     this.#blocked = blocked;
+    this.#lines = lines;
   }
 
   /**
@@ -39,13 +43,13 @@ export class Program {
     const start = performance.now();
     const child = spawn(process.execPath, [...flags, MAIN, ...args], { stdio: ["ignore", "ignore", "pipe"] });
     const blocked = new LoopReports();
+    const lines = createInterface({ input: child.stderr });
     const startedMs = await new Promise<number>((resolve, reject) => {
       const limit = setTimeout(() => reject(new Error("the program did not get there in time")), START_LIMIT_MS);
       child.once("exit", (code) => {
         reject(new Error(`the program ended with ${code}`));
         clearTimeout(limit);
       });
-      const lines = createInterface({ input: child.stderr });
       lines.once("close", () => blocked.end());
       lines.on("line", (text) => {
         const line = JSON.parse(text) as LogLine & Partial<Blocked>;
@@ -59,7 +63,12 @@ export class Program {
         resolve(performance.now() - start);
       });
     });
-    return new Program(child, startedMs, blocked);
+    return new Program(child, startedMs, blocked, lines);
+  }
+
+  /** Calls `see` with each line of its log from now on. */
+  follow(see: (line: LogLine) => void): void {
+    this.#lines.on("line", (text) => see(JSON.parse(text) as LogLine));
   }
 
   /** How long its event loop was held since the last call; it was started with `watchLoop`. */

@@ -215,8 +215,10 @@ class FamilyRun {
     const prefilter = new PrefilterBuilder(this.#family, known.prefilterAddresses, "orphans");
     const timeSlice = new TimeSlice(SLICE_MS);
     for (const service of [...model.services()]) {
-      for (const target of model.targets(this.#family, service)) prefilter.addTarget(target);
-      if (timeSlice.spent) await timeSlice.yield();
+      for (const target of model.targets(this.#family, service)) {
+        prefilter.addTarget(target);
+        if (timeSlice.spent) await timeSlice.yield();
+      }
     }
     for (const claim of former.claims(this.#family)) {
       const { address, protocol, port } = claim;

@@ -31,7 +31,7 @@ export class Drains {
   readonly #options: DrainsOptions;
   readonly #now: () => number;
   /** By family and "namespace/name", and by ServiceTarget.id: those with a draining endpoint alone. */
-  readonly #draining = new Map<string, ReadonlyMap<string, Draining>>();
+  readonly #draining = new Map<string, Map<string, Draining>>();
   #stopped = false;
 
   constructor(options: DrainsOptions) {
@@ -48,6 +48,10 @@ export class Drains {
       takeReleased: () => model.takeReleased(),
       endpointsAmong: (...asked) => model.endpointsAmong(...asked),
       targets: (family, service) => this.#targets(family, service),
+      target: (family, ...asked) => {
+        const target = model.target(family, ...asked);
+        return target && this.#seen(family, target);
+      },
     };
   }
 
@@ -57,29 +61,26 @@ export class Drains {
     this.#draining.clear();
   }
 
-  #targets(family: IpFamily, service: string): ServiceTarget[] {
-    const targets = this.#options.model.targets(family, service);
-    const key = `${family} ${service}`;
-    const before = this.#draining.get(key);
-    if (before === undefined && targets.every(({ draining }) => draining === undefined)) return targets;
-    const after = new Map<string, Draining>();
-    const seen = targets.map((target) => this.#seen(family, target, before?.get(target.id), after));
+  *#targets(family: IpFamily, service: string): Generator<ServiceTarget, void> {
+    const draining = new Set<string>();
+    for (const target of this.#options.model.targets(family, service)) {
+      if (target.draining !== undefined) draining.add(target.id);
+      yield this.#seen(family, target);
+    }
     // Of ports that are no more as well.
-    clearTimers(before);
-    if (after.size > 0) this.#draining.set(key, after);
-    else this.#draining.delete(key);
-    return seen;
+    const key = `${family} ${service}`;
+    for (const id of this.#draining.get(key)?.keys() ?? []) if (!draining.has(id)) this.#note(key, id, undefined);
   }
 
-  /** @param after what drains of it is added. */
-  #seen(
-    family: IpFamily,
-    target: ServiceTarget,
-    before: Draining | undefined,
-    after: Map<string, Draining>,
-  ): ServiceTarget {
-    const { draining, drainSeconds } = target;
-    if (draining === undefined) return target;
+  /** Notes what drains of it. */
+  #seen(family: IpFamily, target: ServiceTarget): ServiceTarget {
+    const { service, id, draining, drainSeconds } = target;
+    const key = `${family} ${service}`;
+    const before = this.#draining.get(key)?.get(id);
+    if (draining === undefined) {
+      this.#note(key, id, undefined);
+      return target;
+    }
     const now = this.#now();
     const over = (since: number): boolean => now - since >= drainSeconds * 1000 - SLACK_MS;
     const since = new Map<string, number>();
@@ -94,30 +95,38 @@ export class Drains {
       }
       kept.push(i);
     }
-    if (since.size > 0 && !this.#stopped) after.set(target.id, { since, timer: this.#timer(family, target, since) });
+    const noted = since.size > 0 && !this.#stopped ? { since, timer: this.#timer(family, target, since) } : undefined;
+    this.#note(key, id, noted);
     return { ...target, endpoints: kept.map((i) => target.endpoints[i]), serving: kept.map((i) => serving[i]) };
   }
 
+  /** @param draining undefined: nothing of the port drains. */
+  #note(key: string, id: string, draining: Draining | undefined): void {
+    let ports = this.#draining.get(key);
+    clearTimeout(ports?.get(id)?.timer);
+    if (draining !== undefined) {
+      if (ports === undefined) this.#draining.set(key, (ports = new Map()));
+      ports.set(id, draining);
+    } else if (ports?.delete(id) === true && ports.size === 0) this.#draining.delete(key);
+  }
+
   /** Until the next of these is over; undefined: all are. */
-  #timer(
-    family: IpFamily,
-    { service, id, drainSeconds }: ServiceTarget,
-    since: ReadonlyMap<string, number>,
-  ): NodeJS.Timeout | undefined {
+  #timer(family: IpFamily, target: ServiceTarget, since: ReadonlyMap<string, number>): NodeJS.Timeout | undefined {
     const now = this.#now();
-    const waits = Array.from(since.values(), (began) => began + drainSeconds * 1000 - now).filter(
+    const waits = Array.from(since.values(), (began) => began + target.drainSeconds * 1000 - now).filter(
       (ms) => ms > SLACK_MS,
     );
     if (waits.length === 0) return undefined;
-    return setTimeout(() => this.#end(family, service, id), Math.min(...waits)).unref();
+    return setTimeout(() => this.#end(family, target), Math.min(...waits)).unref();
   }
 
-  #end(family: IpFamily, service: string, id: string): void {
-    const ended = this.#draining.get(`${family} ${service}`)?.get(id);
+  #end(family: IpFamily, { service, id, protocol, port }: ServiceTarget): void {
+    const key = `${family} ${service}`;
+    const ended = this.#draining.get(key)?.get(id);
     if (ended === undefined) return;
-    const target = this.#options.model.targets(family, service).find((each) => each.id === id);
+    const target = this.#options.model.target(family, service, "port", protocol, port);
     // It is gone, and so is what was noted of it.
-    if (target === undefined) return void this.#targets(family, service);
+    if (target?.id !== id) return this.#note(key, id, undefined);
     const over = target.endpoints
       .filter(({ address, port }) => ended.since.has(`${address} ${port}`))
       .map(({ address, port }) => ({ address, port, protocol: target.protocol }));

@@ -175,7 +175,8 @@ export class Reconciler {
       this.#workers[family].many.add(scope);
       return false;
     }
-    for (const service of scope.services.keys()) this.#tellResets(known.targetsOf(service).map(({ target }) => target));
+    for (const service of scope.services.keys())
+      for (const target of known.targetsOf(service)) if (this.#tellsResets(target)) break;
     if (filters.length === 0) return false;
     const started = this.#now();
     const tally: Tally = { entries: 0, deleted: 0, reasons: {} };
@@ -211,10 +212,12 @@ export class Reconciler {
     if (scope.all) await timeSlice.yield();
     // The model may change between two slices; what changes is reconciled again after its own rules are in.
     for (const service of scope.all ? model.services() : scope.services.keys()) {
-      const targets = model.targets(family, service);
-      for (const target of targets) prefilter.addTarget(target);
-      this.#tellResets(targets);
-      if (timeSlice.spent) await timeSlice.yield();
+      let told = false;
+      for (const target of model.targets(family, service)) {
+        prefilter.addTarget(target);
+        told ||= this.#tellsResets(target);
+        if (timeSlice.spent) await timeSlice.yield();
+      }
     }
     for (const claim of scope.all ? former.claims(family) : scope.claims.values()) {
       // Where a service has it again, what is in order is for the service to say.
@@ -226,9 +229,10 @@ export class Reconciler {
     }
   }
 
-  #tellResets(targets: readonly ServiceTarget[]): void {
-    const one = targets.find(({ resetRemovedEndpoints }) => resetRemovedEndpoints);
-    if (one !== undefined) this.#options.onResetsAsked?.(one.service);
+  /** Whether the service asks for resets, which is said then. */
+  #tellsResets({ resetRemovedEndpoints, service }: ServiceTarget): boolean {
+    if (resetRemovedEndpoints) this.#options.onResetsAsked?.(service);
+    return resetRemovedEndpoints;
   }
 
   async #dump(

@@ -91,6 +91,9 @@ class Filters {
   }
 }
 
+/** Ports of a service that are looked at in one go; one with more has a pass over all entries, whose preparation yields to the event loop. */
+const MOST_PORTS = 256;
+
 /** The dumps, filtered by the kernel, that show whatever may be stale; undefined when that would be more than `most`. */
 export function filtersOf(
   { services, claims }: Scope,
@@ -99,10 +102,12 @@ export function filtersOf(
 ): ConntrackFilter[] | undefined {
   const filters = new Filters(known.family);
   for (const [service, gone] of services) {
-    const targets = known
-      .targetsOf(service)
-      .map(({ target }) => target)
-      .filter(({ protocol, resetRemovedEndpoints }) => isReconciled(protocol, resetRemovedEndpoints));
+    const targets: ServiceTarget[] = [];
+    let ports = 0;
+    for (const target of known.targetsOf(service)) {
+      if (++ports > MOST_PORTS) return undefined;
+      if (isReconciled(target.protocol, target.resetRemovedEndpoints)) targets.push(target);
+    }
     const protocols = new Set(targets.map(({ protocol }) => protocol));
     const from = gone?.filter(({ protocol }) => protocols.has(protocol));
     // Whichever is fewer; where it is the same, those that show more.

@@ -11,7 +11,10 @@ import { EndpointStates, type FormerTarget, type KnownTarget, type Knowledge } f
 import type { FormerTargets } from "./former-targets.js";
 
 /** The part of the model that is asked. */
-export type TargetSource = Pick<ServiceModel, "targets" | "ownerOf" | "services" | "takeReleased" | "endpointsAmong">;
+export type TargetSource = Pick<
+  ServiceModel,
+  "targets" | "target" | "ownerOf" | "services" | "takeReleased" | "endpointsAmong"
+>;
 
 /**
  * Where node ports answer: the addresses given, or "all" of this node's. Not on loopback, which is given separately
@@ -27,13 +30,13 @@ export function nodePortAddressesOf(
   return own.filter((address) => address !== "::1" && !address.startsWith("127."));
 }
 
-/** A target with its service's name. */
+/** A target with its service port. */
 export interface FoundTarget extends KnownTarget {
   readonly target: ServiceTarget;
 }
 
-/** Services whose targets are kept ready during a pass; as many again cost a look into the model each. */
-const MAX_CACHED = 4096;
+/** Service ports that are kept ready during a pass; as many again cost a look into the model each. */
+const MAX_CACHED = 16_384;
 
 /**
  * Valid for one pass over one family: what it has answered once it answers again, whatever the model has learnt
@@ -49,7 +52,7 @@ export class ServiceKnowledge implements Knowledge {
   readonly #networks: readonly Prefix[];
   readonly #model: TargetSource;
   readonly #former: FormerTargets;
-  readonly #services = new Map<string, readonly FoundTarget[]>();
+  readonly #targets = new Map<string, FoundTarget | undefined>();
 
   constructor(model: TargetSource, former: FormerTargets, family: IpFamily, nodePortAddresses: Iterable<string>) {
     this.#model = model;
@@ -68,16 +71,12 @@ export class ServiceKnowledge implements Knowledge {
 
   vip(address: string, protocol: Protocol, port: number): FoundTarget | undefined {
     const service = this.#model.ownerOf(this.family, address, protocol, port);
-    if (service === undefined) return undefined;
-    return this.targetsOf(service).find(
-      ({ target }) => target.protocol === protocol && target.port === port && target.addresses.includes(address),
-    );
+    return service === undefined ? undefined : this.#target(service, "port", protocol, port);
   }
 
   nodePort(protocol: Protocol, port: number): FoundTarget | undefined {
     const service = this.#model.ownerOf(this.family, NODE_PORT, protocol, port);
-    if (service === undefined) return undefined;
-    return this.targetsOf(service).find(({ target }) => target.protocol === protocol && target.nodePort === port);
+    return service === undefined ? undefined : this.#target(service, "nodePort", protocol, port);
   }
 
   formerVip(address: string, protocol: Protocol, port: number): FormerTarget | undefined {
@@ -93,17 +92,23 @@ export class ServiceKnowledge implements Knowledge {
     return this.#addresses.has(address) || this.#networks.some((network) => prefixContains(network, address));
   }
 
-  targetsOf(service: string): readonly FoundTarget[] {
-    let found = this.#services.get(service);
-    if (found === undefined) {
-      found = this.#model.targets(this.family, service).map((target) => ({
-        target,
-        resetRemovedEndpoints: target.resetRemovedEndpoints,
-        endpoints: new EndpointStates(target.endpoints, target.serving),
-      }));
-      if (this.#services.size >= MAX_CACHED) this.#services.clear();
-      this.#services.set(service, found);
-    }
-    return found;
+  /** The service ports as connections see them, each computed when it is asked for. */
+  targetsOf(service: string): Iterable<ServiceTarget> {
+    return this.#model.targets(this.family, service);
+  }
+
+  #target(service: string, by: "port" | "nodePort", protocol: Protocol, port: number): FoundTarget | undefined {
+    const key = `${service} ${by} ${port} ${protocol}`;
+    let known = this.#targets.get(key);
+    if (known !== undefined || this.#targets.has(key)) return known;
+    const target = this.#model.target(this.family, service, by, protocol, port);
+    known = target && {
+      target,
+      resetRemovedEndpoints: target.resetRemovedEndpoints,
+      endpoints: new EndpointStates(target.endpoints, target.serving),
+    };
+    if (this.#targets.size >= MAX_CACHED) this.#targets.clear();
+    this.#targets.set(key, known);
+    return known;
   }
 }

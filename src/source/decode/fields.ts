@@ -18,6 +18,11 @@ export interface DecodeOptions {
   readonly details: DetailPacker;
 }
 
+/** Fields of one object that are reported: each has a line in the log. */
+const MOST_PROBLEMS = 100;
+/** The path of all others. */
+const MORE = "…";
+
 /**
  * Gathers what cannot be served of one object. Readers name fields relative to the list item that was entered, so that
  * no path is spelt out for the fields that are in order: that was most of the time it took to read an object.
@@ -26,6 +31,7 @@ export class FieldProblems {
   #problems: Map<string, string> | undefined;
   #list = "";
   #index = 0;
+  #more = 0;
 
   /** From here on fields are those of an item of a list, and start with a dot; `leave` ends it. */
   enter(list: string, index: number): void {
@@ -41,7 +47,9 @@ export class FieldProblems {
     const path = this.#list === "" ? field : `${this.#list}[${this.#index}]${field}`;
     this.#problems ??= new Map();
     // What a reader says of a value goes before what is then missing for want of it.
-    if (!this.#problems.has(path)) this.#problems.set(path, reason);
+    if (this.#problems.has(path)) return;
+    if (this.#problems.size < MOST_PROBLEMS) this.#problems.set(path, reason);
+    else this.#problems.set(MORE, `${++this.#more} more fields cannot be served`);
   }
 
   /** Reasons by path; undefined when all is well. */

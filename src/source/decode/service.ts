@@ -4,6 +4,7 @@ import { type Fields, isFields } from "../../base/unknown.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../../model/records.js";
 import { annotationField, annotationNumber, notText, reportUnknown } from "./annotations.js";
 import { readBalance } from "./balance.js";
+import { KnownValues } from "./known-values.js";
 import { readLimits } from "./limits.js";
 import {
   addressOf,
@@ -167,11 +168,12 @@ function readPorts(spec: Fields, options: DecodeOptions, problems: FieldProblems
   const items = listOf(spec["ports"], "spec.ports", problems);
   if (items.length === 0) problems.report("spec.ports", "has no port to serve");
   const ports = sized<ServicePortRecord>(items.length);
+  const known: KnownPorts = { names: new KnownValues(), ports: new KnownValues(), nodePorts: new KnownValues() };
   let count = 0;
   for (let i = 0; i < items.length; i++) {
     const item = items[i];
     problems.enter("spec.ports", i);
-    const port = isFields(item) ? readPort(item, ports, count, options, problems) : undefined;
+    const port = isFields(item) ? readPort(item, known, options, problems) : undefined;
     if (port !== undefined) ports[count++] = port;
     else if (!isFields(item)) problems.report("", `${show(item)} is not an object`);
   }
@@ -180,11 +182,13 @@ function readPorts(spec: Fields, options: DecodeOptions, problems: FieldProblems
   return ports;
 }
 
-/** One port; undefined when it cannot be served, or repeats one of the first `count` of `before`. */
+/** What earlier ports of the service have. */
+type KnownPorts = Readonly<Record<"names" | "ports" | "nodePorts", KnownValues>>;
+
+/** One port; undefined when it cannot be served, or repeats one of `known`, to which it is added. */
 function readPort(
   item: Fields,
-  before: readonly ServicePortRecord[],
-  count: number,
+  known: KnownPorts,
   options: DecodeOptions,
   problems: FieldProblems,
 ): ServicePortRecord | undefined {
@@ -194,21 +198,18 @@ function readPort(
   if (protocol === undefined || port === 0) return undefined;
   const name = options.intern(textOf(item["name"], ".name", problems));
   let nodePort = portOf(item["nodePort"], ".nodePort", problems);
-  for (let i = 0; i < count; i++) {
-    const other = before[i];
-    if (other?.protocol !== protocol) continue;
-    if (other.name === name) {
-      problems.report(".name", `${show(name)} is the name of two ${protocol} ports`);
-      return undefined;
-    }
-    if (other.port === port) {
-      problems.report(".port", `${port}/${protocol} is there twice`);
-      return undefined;
-    }
-    if (nodePort !== 0 && other.nodePort === nodePort) {
-      problems.report(".nodePort", `${nodePort}/${protocol} is there twice`);
-      nodePort = 0;
-    }
+  if (known.names.has(protocol, name)) {
+    problems.report(".name", `${show(name)} is the name of two ${protocol} ports`);
+    return undefined;
+  }
+  if (!known.ports.add(protocol, port)) {
+    problems.report(".port", `${port}/${protocol} is there twice`);
+    return undefined;
+  }
+  known.names.add(protocol, name);
+  if (nodePort !== 0 && !known.nodePorts.add(protocol, nodePort)) {
+    problems.report(".nodePort", `${nodePort}/${protocol} is there twice`);
+    nodePort = 0;
   }
   return { name, protocol, port, nodePort };
 }

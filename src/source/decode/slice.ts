@@ -5,7 +5,6 @@ import { type Hints, NO_HINTS, READY, SERVING, TERMINATING } from "../../model/c
 import { EndpointList, readAddress, specialEndpoint, wordsOf } from "../../model/endpoints.js";
 import type { SliceObject, SlicePort, SliceRecord } from "../../model/records.js";
 import { preferred } from "../../model/slices.js";
-import type { Protocol } from "../../model/types.js";
 import {
   addressOf,
   booleanOf,
@@ -21,6 +20,7 @@ import {
   sized,
   textOf,
 } from "./fields.js";
+import { KnownValues } from "./known-values.js";
 
 const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
 /** Set by the EndpointSlice controller. */
@@ -77,6 +77,7 @@ function readTrigger(metadata: Fields, family: IpFamily): SliceObject["trigger"]
 function readSlicePorts(fields: Fields, intern: (text: string) => string, problems: FieldProblems): SlicePort[] {
   const items = listOf(fields["ports"], "ports", problems);
   const ports = sized<SlicePort>(items.length);
+  const known = new KnownValues();
   let count = 0;
   for (let i = 0; i < items.length; i++) {
     const item = items[i];
@@ -91,20 +92,12 @@ function readSlicePorts(fields: Fields, intern: (text: string) => string, proble
     if (protocol === undefined || port === 0) continue;
     const name = intern(textOf(item["name"], ".name", problems));
     // An API server has no two of one name and protocol; kube-proxy, given such a slice, uses both.
-    if (isRepeated(ports, count, name, protocol, port)) continue;
+    if (!known.add(protocol, `${port} ${name}`)) continue;
     ports[count++] = { name, protocol, port };
   }
   problems.leave();
   cut(ports, count);
   return ports;
-}
-
-function isRepeated(ports: readonly SlicePort[], count: number, name: string, protocol: Protocol, port: number) {
-  for (let i = 0; i < count; i++) {
-    const other = ports[i];
-    if (other.port === port && other.name === name && other.protocol === protocol) return true;
-  }
-  return false;
 }
 
 type EndpointColumns = Pick<SliceRecord, "endpoints" | "states" | "hints" | "details">;

@@ -2,12 +2,12 @@
 import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
-import { type EndpointBalance, SLOT_COUNTS } from "../../../src/model/balance.js";
+import { type EndpointBalance, SLOT_COUNTS, slotCount } from "../../../src/model/balance.js";
 import type { ServicePortView } from "../../../src/model/types.js";
 import { type Pieces, runAtOnce } from "../../../src/base/time-slice.js";
 import { hashesOf } from "../../../src/balance/preferences.js";
 import { type Assigned, rendezvous } from "../../../src/balance/rendezvous.js";
-import { shareSlots, slotCount, type Slots, slotsOf } from "../../../src/balance/slots.js";
+import { shareSlots, type Slots, slotsOf } from "../../../src/balance/slots.js";
 
 const VIEW: ServicePortView = {
   service: "shop/web",

@@ -31,8 +31,7 @@ function setUp(annotations: Record<string, string> = { "nft-proxier.dev/drain-se
   };
   /** "1+": serves, as connections see it; "1-": does not. */
   const seen = (): string =>
-    source
-      .targets("ip", "default/web")
+    [...source.targets("ip", "default/web")]
       .flatMap((t) => t.endpoints.map(({ address }, i) => `${address.slice(7)}${t.serving[i] ? "+" : "-"}`))
       .join(" ");
   return { drains, model, problems, endpoints, seen, over };

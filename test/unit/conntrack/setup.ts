@@ -167,7 +167,7 @@ export function worldWithFormer(): { readonly model: DecodingModel; readonly for
   const former = new FormerTargets();
   const model = buildWorld((world) => {
     for (const { endpoints, service, ...claim } of world.takeReleased().claims) {
-      const cause = world.targets(claim.family, service).length > 0 ? "changed" : "deleted";
+      const cause = [...world.targets(claim.family, service)].length > 0 ? "changed" : "deleted";
       former.add(claim, { cause, endpoints });
     }
   });

@@ -20,8 +20,12 @@ function listing(of: Readonly<Record<string, Annotations>>, endpoints = ["10.1.0
   return { model, families: ["ip"], states: { inForce: () => true, quarantineReason: () => undefined } };
 }
 
-const described = (annotations: Annotations, endpoints?: string[]): ServicePortStatus =>
-  describeService(listing({ web: annotations }, endpoints), "default/web")[0];
+const described = async (annotations: Annotations, endpoints?: string[]): Promise<ServicePortStatus> => {
+  const { value } = (await describeService(listing({ web: annotations }, endpoints), "default/web").next()) as {
+    readonly value: readonly ServicePortStatus[];
+  };
+  return value[0];
+};
 
 /** Lines of `services default/web` between the table and the endpoints. */
 async function linesOf(item: ServicePortStatus): Promise<string[]> {
@@ -41,7 +45,7 @@ const ALL: Annotations = {
 };
 
 test("services NS/NAME shows balance, weights, limits and drain as they are in force", async () => {
-  const item = described(ALL);
+  const item = await described(ALL);
   expect(item).toMatchObject({
     balance: { mode: "consistent", key: "source-ip", slots: 1024, weights: { zones: { a: 3 } } },
     limits: {
@@ -64,13 +68,13 @@ test("services NS/NAME shows balance, weights, limits and drain as they are in f
 });
 
 test("nothing is said of a service without annotations", async () => {
-  const item = described({});
+  const item = await described({});
   expect(Object.keys(item).filter((key) => ["balance", "limits", "drainSeconds"].includes(key))).toEqual([]);
   expect(await linesOf(item)).toEqual(["80/TCP IPv4: endpoints"]);
 });
 
-test("what was not accepted is not shown: its default is", () => {
-  const item = described({
+test("what was not accepted is not shown: its default is", async () => {
+  const item = await described({
     "balance-slots": "7",
     balance: "consistent",
     "max-connections": "many",
@@ -80,9 +84,9 @@ test("what was not accepted is not shown: its default is", () => {
   expect(item.limits).toBeUndefined();
 });
 
-test("a balance that so many endpoints do not allow is not in force", () => {
+test("a balance that so many endpoints do not allow is not in force", async () => {
   const many = Array.from({ length: 16_385 }, (_, i) => `10.${1 + (i >> 16)}.${(i >> 8) & 255}.${i & 255}`);
-  expect(described({ balance: "consistent" }, many).balance).toBeUndefined();
+  expect((await described({ balance: "consistent" }, many)).balance).toBeUndefined();
 });
 
 test("-o wide has a word for each kind of annotation in force", async () => {

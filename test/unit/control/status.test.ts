@@ -38,7 +38,7 @@ function setUp(health: Partial<{ healthy: boolean; pendingMs: number; nodeInelig
       ...(ok && { work }),
     });
   };
-  const proxier = { model, readCounters: () => Promise.resolve(), connections: () => [] };
+  const proxier = { model, readCounters: () => Promise.resolve(), connections: () => () => undefined };
   const clock: Clock = { now: () => now };
   const services = new ServiceBoard({ families: ["ip"], proxier, clock, counters: "off" });
   const ask = (...path: readonly string[]): Promise<unknown> | undefined =>

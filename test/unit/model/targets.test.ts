@@ -36,7 +36,7 @@ describe("targets: endpoints of a service port", () => {
     model.upsertService(dns({ externalIPs: ["192.0.2.1"] }));
     const old = { metadata: { creationTimestamp: "2020-01-01T00:00:00Z" } };
     model.upsertService(service("old", { clusterIP: "10.0.0.2", ports: UDP, externalIPs: ["192.0.2.1"] }, old));
-    expect(model.targets("ip", "default/dns")[0]?.addresses).toEqual(["10.0.0.1"]);
+    expect([...model.targets("ip", "default/dns")][0]?.addresses).toEqual(["10.0.0.1"]);
     expect(model.ownerOf("ip", "192.0.2.1", "UDP", 53)).toBe("default/old");
     expect(model.ownerOf("ip", "192.0.2.1", "TCP", 53)).toBeUndefined();
     expect(model.targets("ip6", "default/dns")).toEqual([]);
@@ -50,11 +50,17 @@ describe("targets: endpoints of a service port", () => {
       { name: "u", port: 53, protocol: "UDP" },
     ];
     model.upsertService(service("dns", { ports }, { metadata: { annotations } }));
-    expect(model.targets("ip", "default/dns").map((target) => target.resetRemovedEndpoints)).toEqual([true, false]);
+    expect([...model.targets("ip", "default/dns")].map((target) => target.resetRemovedEndpoints)).toEqual([
+      true,
+      false,
+    ]);
     expect(model.views("ip", "default/dns").map((view) => view.resetRemovedEndpoints)).toEqual([true, false]);
     annotations["nft-proxier.dev/reset-removed-endpoints"] = "yes";
     model.upsertService(service("dns", { ports }, { metadata: { annotations } }));
-    expect(model.targets("ip", "default/dns").map((target) => target.resetRemovedEndpoints)).toEqual([false, false]);
+    expect([...model.targets("ip", "default/dns")].map((target) => target.resetRemovedEndpoints)).toEqual([
+      false,
+      false,
+    ]);
     expect(problems).toEqual([
       'Service default/dns metadata.annotations["nft-proxier.dev/reset-removed-endpoints"]: ' +
         '"yes" is neither "true" nor "false"; "false" is assumed',
@@ -77,7 +83,7 @@ describe("targets: what is given up", () => {
       model
         .takeReleased()
         .claims.map(({ address, port, protocol, service: of, endpoints }) =>
-          [`${address}:${port}/${protocol}`, of, ...endpoints].join(" "),
+          [`${address}:${port}/${protocol}`, of, ...(endpoints ?? [])].join(" "),
         );
     return { model, released };
   };

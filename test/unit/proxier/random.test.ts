@@ -36,6 +36,7 @@ class Run {
   readonly #kernel = new FakeKernel();
   readonly #other = this.#kernel.asOther(undefined, "nft");
   readonly #config: ProxyConfig;
+  readonly #inPieces: boolean;
   #proxier: Proxier;
   /** What was done, for whoever must understand a failure. */
   readonly #story: string[] = [];
@@ -43,6 +44,7 @@ class Run {
   constructor(seed: number) {
     this.#dice = new Dice(seed * 7919);
     this.#world = new World(this.#dice);
+    this.#inPieces = seed % 2 === 0;
     const config = defaultConfig();
     this.#config = {
       ...config,
@@ -77,6 +79,8 @@ class Run {
       log: SILENT,
       clock: { now: () => performance.now() },
       localAddresses: () => Promise.resolve(LOCAL),
+      // Nearly all services are large ones then: they are written port by port.
+      ...(this.#inPieces && { serviceElements: 1 }),
       watch,
     });
     this.#world.tell(proxier);

@@ -174,8 +174,8 @@ describe("slots", () => {
       clusterEndpoints: pods(count),
     });
     for (const count of [200, 201]) {
-      await ruleset.prepare("shop/web", [consistent(count)]);
-      ruleset.update("shop/web", [consistent(count)]);
+      const prepared = await ruleset.prepare("shop/web", [consistent(count)]);
+      ruleset.update("shop/web", [consistent(count)], prepared);
     }
     expect(known.mock.calls.map(([former]) => former.endpoints.length)).toEqual([200]);
     known.mockRestore();

@@ -1,0 +1,100 @@
+/** A Service with thousands of ports: the work grows with their number, not with its square. */
+import { expect, it } from "vitest";
+
+import { describeService, type Listing } from "../../../src/control/services.js";
+import { nameOf, ObjectDecoder } from "../../../src/source/decode/decoder.js";
+import { ServiceModel } from "../../../src/model/index.js";
+import type { Fields } from "../../../src/base/unknown.js";
+
+const FEW = 2_000;
+const TIMES = 4;
+
+/** Twice, so that they claim the same addresses: each time of another name. */
+function objects(
+  ports: number,
+  name: string,
+  endpoint: string,
+): readonly (readonly ["Service" | "EndpointSlice", Fields])[] {
+  const list = Array.from({ length: ports }, (_, i) => ({
+    name: `m${i}`,
+    port: 20_000 + i,
+    nodePort: 40_000 + i,
+    protocol: "UDP",
+  }));
+  const metadata = { namespace: "default", name };
+  return [
+    [
+      "Service",
+      {
+        metadata,
+        spec: {
+          type: "LoadBalancer",
+          clusterIP: "10.96.43.1",
+          ports: list,
+          externalTrafficPolicy: "Local",
+          healthCheckNodePort: 30_000,
+        },
+      },
+    ],
+    [
+      "EndpointSlice",
+      {
+        metadata: { ...metadata, name: `${name}-1`, labels: { "kubernetes.io/service-name": name } },
+        addressType: "IPv4",
+        ports: list,
+        endpoints: ["10.244.1.11", endpoint].map((address) => ({
+          addresses: [address],
+          nodeName: "this-node",
+          conditions: { terminating: address === endpoint },
+        })),
+      },
+    ],
+  ];
+}
+
+/** CPU time of all that is done with them, ms. */
+async function workOn(ports: number): Promise<number> {
+  const input = [
+    ...objects(ports, "media", "10.244.1.12"),
+    ...objects(ports, "rival", "10.244.1.12"),
+    ...objects(ports, "media", "10.244.2.21"),
+  ];
+  const began = process.cpuUsage();
+  const decoder = new ObjectDecoder({ nodeName: "this-node" });
+  const model = new ServiceModel({
+    families: ["ip"],
+    node: { nodeName: "this-node" },
+    trackReleased: true,
+    onProblem: () => undefined,
+  });
+  for (const [kind, object] of input) model.upsert(decoder.decode(kind, nameOf(kind, object) ?? "", object) as never);
+  model.takeDirty();
+  for (const service of ["default/media", "default/rival"]) {
+    expect(model.views("ip", service)).toHaveLength(ports);
+    expect([...model.targets("ip", service)]).toHaveLength(ports);
+    expect([...model.endpointCounts("ip", service)]).toHaveLength(ports);
+    expect(model.healthCheck("ip", service)?.port).toBe(30_000);
+    for (let i = 0; i < ports; i++) model.target("ip", service, "nodePort", "UDP", 40_000 + i);
+  }
+  model.takeReleased();
+  const listing: Listing = {
+    model,
+    families: ["ip"],
+    states: { inForce: () => true, quarantineReason: () => undefined },
+  };
+  let described = 0;
+  for await (const piece of describeService(listing, "default/media")) described += piece.length;
+  expect(described).toBe(ports);
+  const { user, system } = process.cpuUsage(began);
+  return (user + system) / 1000;
+}
+
+it("takes four times the work for four times the ports", async () => {
+  await workOn(FEW);
+  let best = { few: Infinity, many: Infinity };
+  for (let round = 0; round < 2; round++) {
+    best = { few: Math.min(best.few, await workOn(FEW)), many: Math.min(best.many, await workOn(TIMES * FEW)) };
+  }
+  // 16 times, were it quadratic.
+  expect(best.many / best.few).toBeLessThan(2 * TIMES);
+});
