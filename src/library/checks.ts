@@ -54,7 +54,7 @@ export function checkRule(path: string, rule: unknown, family: Family): void {
     const at = `${path}, statement ${index}`;
     check(statement, at, one);
     const never = neverMatches(family, one as Exclude<Statement, { action: "verdict" }>);
-    if (never !== undefined) throw new FieldError(at, `what packets of a table of family ${family} can match`, never);
+    if (never !== undefined) throw new FieldError(at, `a statement that packets of family ${family} can match`, never);
   }
 }
 

@@ -104,6 +104,19 @@ describe("an element of a set with timeouts", () => {
     expect(table.render()).toMatch(/elements = \{ 192\.0\.2\.1 timeout 60s expires 5\ds \}/);
   });
 
+  test("has its whole time again when it was deleted and put", async () => {
+    banned.put(ADDRESS);
+    await table.apply();
+    await sleep(1000);
+    banned.delete(ADDRESS);
+    expect(banned.put(ADDRESS)).toBe(true);
+    expect(await written()).toEqual({ add: 1, delete: 1 });
+    await sleep(1500);
+    expect([banned.has(ADDRESS), Object.keys(await held())]).toEqual([true, [ADDRESS]]);
+    banned.delete(ADDRESS);
+    expect(await written()).toEqual({ add: 0, delete: 1 });
+  });
+
   test("keeps its time when the program starts again, and when another process flushed the set", async () => {
     banned.put(ADDRESS, { timeoutMs: 60_000 });
     banned.put("192.0.2.2");

@@ -138,10 +138,9 @@ export class TrackedElements implements ElementSet {
   #putTimed(expiries: Expiries, key: Uint8Array, data: Uint8Array | undefined, timeoutMs: number | undefined): boolean {
     expiries.sweep();
     const row = this.#rowFor(key, data);
-    const wasDesired = (this.#rows.of(row) & DESIRED) !== 0;
-    if (this.#put(row, this.#data, 0)) return expiries.put(row, timeoutMs, wasDesired ? "other" : "none");
+    if (this.#put(row, this.#data, 0)) return expiries.put(row, timeoutMs, false);
     if (this.#packing.underWay) this.#packing.freeze(row);
-    const changed = expiries.put(row, timeoutMs, "same");
+    const changed = expiries.put(row, timeoutMs, true);
     if (changed) this.#rows.markDirty(row);
     return changed;
   }
@@ -371,7 +370,10 @@ export class TrackedElements implements ElementSet {
       const row = this.#rows.findOrInsert(words, at);
       if (counterAt >= 0) this.#counted?.note(row, words, at + counterAt);
       const how = this.#rows.found(row, data, dataAt, fresh && deferLeftovers);
-      this.#expiries?.found(row, leftAt < 0 ? 0 : readU64(words, at + leftAt));
+      if (this.#expiries !== undefined) {
+        this.#expiries.found(row, leftAt < 0 ? 0 : readU64(words, at + leftAt));
+        if (this.#expiries.renewed(row)) this.#rows.markDirty(row);
+      }
       if (how !== undefined) drift[how]++;
     });
     if (fresh) this.#rows.markAll();

@@ -13,8 +13,12 @@ interface Ends {
   until: number;
   /** The kernel holds it until then at the latest, if it holds it at all. */
   kernelUntil: number;
-  /** Asked for with a time that the kernel's element does not have yet: it is written, be it there or not. */
+  /** The kernel's element has another time: it is written although it is there. */
   renewed: boolean;
+  /** Its time was asked for, and not written yet. */
+  asked: boolean;
+  /** An earlier run's, found in the kernel and not desired since. */
+  leftover: boolean;
   /** Its time is over, and the kernel may hold it still. */
   over: boolean;
   /** As of the last packing: time left, and the end that this meant. */
@@ -74,19 +78,23 @@ export class Expiries {
   /**
    * The row was desired just now.
    * @param timeoutMs asked for with it; absent: the set's own.
-   * @param before whether it was desired with this data (same), with other data, or not at all.
+   * @param wasSame it was desired with the same data.
    * @returns whether its end changed.
    */
-  put(row: number, timeoutMs: number | undefined, before: "same" | "other" | "none"): boolean {
-    if (before === "same" && timeoutMs === undefined) return false;
+  put(row: number, timeoutMs: number | undefined, wasSame: boolean): boolean {
+    if (wasSame && timeoutMs === undefined) return false;
     const now = this.#now();
     const ends = this.#of(row);
     const inKernel = this.#rows.isInKernel(this.#rows.of(row));
     ends.timeoutMs = timeoutMs ?? this.defaultMs();
     ends.until = ends.timeoutMs === 0 ? Infinity : now + ends.timeoutMs;
-    ends.renewed = inKernel && (timeoutMs !== undefined || ends.over);
-    // An earlier run's element keeps its time.
-    if (inKernel && before === "none" && !ends.renewed) ends.until = Math.min(ends.until, ends.kernelUntil);
+    ends.asked = timeoutMs !== undefined;
+    // An earlier run's element keeps its time, unless another one is asked for.
+    const end = ends.kernelUntil - SLACK_MS;
+    const keepsTime = inKernel && ends.leftover && !ends.asked && end !== Infinity;
+    if (keepsTime) ends.until = end;
+    ends.renewed = inKernel && ends.until !== end;
+    ends.leftover = false;
     ends.over = false;
     this.#push(ends.until - SLACK_MS, row);
     return true;
@@ -121,21 +129,26 @@ export class Expiries {
   settled(row: number): void {
     const ends = this.#ends.get(row);
     if (ends === undefined) return;
-    if (ends.sentUntil === ends.until) ends.renewed = false;
+    if (ends.sentUntil === ends.until) ends.renewed = ends.asked = false;
     this.#heldUntil(row, ends, this.#now() + ends.sentLeft + SLACK_MS);
   }
 
   /** A dump has the row, with so much time left, ms; 0: it does not end. */
   found(row: number, leftMs: number): void {
+    const isNew = !this.#ends.has(row);
     const ends = this.#of(row);
-    this.#heldUntil(row, ends, leftMs === 0 ? Infinity : this.#now() + leftMs + SLACK_MS);
-    if (!this.#isDesired(row)) return;
-    const { until, kernelUntil } = ends;
-    const same = until === kernelUntil || Math.abs(until - kernelUntil) <= SAME_MS;
-    ends.renewed = ends.renewed && !same;
-    if (ends.renewed || same || kernelUntil > until) return;
-    ends.until = kernelUntil;
-    this.#push(ends.until - SLACK_MS, row);
+    const end = leftMs === 0 ? Infinity : this.#now() + leftMs;
+    this.#heldUntil(row, ends, end + SLACK_MS);
+    if (!this.#isDesired(row)) {
+      ends.leftover = isNew;
+      return;
+    }
+    const same = ends.until === end || Math.abs(ends.until - end) <= SAME_MS;
+    ends.renewed = !same && (ends.asked || ends.renewed || end === Infinity);
+    if (ends.renewed) return;
+    ends.asked = false;
+    ends.until = end;
+    this.#push(end - SLACK_MS, row);
   }
 
   /** Whether the kernel may have ended the row by now, although it is not known. */
@@ -161,6 +174,8 @@ export class Expiries {
       until: Infinity,
       kernelUntil: Infinity,
       renewed: false,
+      asked: false,
+      leftover: false,
       over: false,
       sentLeft: Infinity,
       sentUntil: Infinity,
