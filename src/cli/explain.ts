@@ -2,6 +2,8 @@ import { DaemonAway, NotFound } from "../control/client.js";
 import { ownerPath } from "../control/owner-path.js";
 import type { ServiceList, ServicePortStatus, StatusReport } from "../control/types.js";
 import { openConnections } from "../explain/connections.js";
+import { legacyObstacles } from "../explain/legacy.js";
+import type { NftKernel } from "../kernel/nft-kernel.js";
 import { type Addressed, packetOf, type Report, reportOn, reportText, type Sources } from "../explain/report.js";
 import type { ExplainOptions } from "./options.js";
 import { openKernel } from "./open-kernel.js";
@@ -22,7 +24,7 @@ export async function explainCommand(words: readonly string[], options: ExplainO
   const kernel = await openKernel();
   let report: Report;
   try {
-    report = await reportOn(spec, kernel, sourcesOf(options.socket));
+    report = await reportOn(spec, kernel, sourcesOf(options.socket, kernel));
   } finally {
     await kernel.close();
   }
@@ -30,7 +32,7 @@ export async function explainCommand(words: readonly string[], options: ExplainO
   return 0;
 }
 
-function sourcesOf(socket: string | undefined): Sources {
+function sourcesOf(socket: string | undefined, kernel: NftKernel): Sources {
   return {
     ownerOf: (to) => ownerAsked(socket, to),
     services: async () => (await answerIfAny<ServiceList>(socket, "services"))?.items ?? [],
@@ -39,6 +41,7 @@ function sourcesOf(socket: string | undefined): Sources {
       return status?.families.find((each) => each.family === family);
     },
     openConnections,
+    legacyRules: (family) => legacyObstacles(kernel, family),
   };
 }
 

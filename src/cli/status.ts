@@ -135,6 +135,7 @@ export function statusText(report: StatusReport, now = Date.now()): string {
     ["pending", pendingServices === 0 ? "nothing" : `${pendingServices} services`],
     ...families.map((family) => [`${FAMILY[family.family]} node ports`, nodePortsText(family)]),
     ["conntrack", fillText(conntrack)],
+    ["other firewalls", firewallText(report.firewalls)],
     ["kernel lacks", missingFeatures.length === 0 ? "nothing" : missingFeatures.join("; ")],
     ["ignored", ignored === 0 ? "nothing" : `${ignored} objects or fields cannot be served`],
     ["last change by others", repair],
@@ -165,6 +166,20 @@ function fillText(fill: StatusReport["conntrack"]): string {
   if (fill === undefined) return "not loaded";
   const { entries, max } = fill;
   return `${entries} of ${max} entries (${max === 0 ? 0 : Math.floor((100 * entries) / max)} %)`;
+}
+
+/** What was not looked at is said, too. */
+function firewallText(check: StatusReport["firewalls"]): string {
+  if (check === undefined) return "none in the way of services";
+  const { checked, services, unjudged, unjudgedRule, unread } = check;
+  const parts = [`${checked} of ${services} services checked`];
+  if (unjudged > 0) {
+    parts.push(
+      `for ${unjudged} it depends on the client, or on what is not known here, by rules such as ${unjudgedRule ?? ""}`,
+    );
+  }
+  if (unread.length > 0) parts.push(`not checked: ${unread.join(", ")}`);
+  return parts.join("; ");
 }
 
 function kernelStatusText({ families, conntrack, problems }: KernelStatus): string {

@@ -1,37 +1,81 @@
 /** What of this node keeps packets from services although the rules are in force. Looked at when a status is asked for. */
-import { droppingChains, type DroppingChain, type SamplePacket } from "../explain/firewalls.js";
+import { checkFirewalls, type Obstacle, type ServicePacket } from "../explain/firewalls.js";
+import type { RoutedKernel } from "../explain/routing.js";
 import { handoverLeft } from "../handover/handover.js";
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import { reasonOf } from "../base/unknown.js";
+import { acceptCommand, findLegacyForward, type LegacyForwardOptions } from "../node/forwarding.js";
 import { conntrackFill, type ConntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
-import { TABLE_NAME } from "../ruleset/names.js";
-import type { StatusProblem } from "./types.js";
+import type { FirewallStatus, StatusProblem } from "./types.js";
 
 const FAMILIES: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
 
 export interface NodeLook {
   /** Absent: no connection tracker is loaded. */
   readonly conntrack?: ConntrackFill;
+  /** Absent: no other program has rules in the way of services' packets, or they cannot be read, which is a problem. */
+  readonly firewalls?: FirewallStatus;
   readonly problems: readonly StatusProblem[];
 }
 
-export interface NodeLookOptions {
-  readonly kernel: Kernel;
-  /** For each family that has endpoints, a packet to one of its services. */
-  readonly samples: readonly SamplePacket[];
+/** What is served, as packets that must pass. */
+export interface ServedPackets {
+  /** Those that have endpoints. */
+  readonly families: readonly IpFamily[];
+  /** "namespace/name" of all services. */
+  readonly services: Iterable<string>;
+  readonly packets: (service: string) => Iterable<ServicePacket>;
 }
 
-/** Never rejects. */
-export async function lookAtNode({ kernel, samples }: NodeLookOptions): Promise<NodeLook> {
-  const [conntrack, forwarding, firewalls, handovers] = await Promise.all([
-    conntrackFill(),
-    Promise.all(samples.map(({ packet }) => forwardingProblem(packet.family))),
-    firewallProblems(kernel, samples),
-    handoverProblems(kernel),
-  ]);
-  const problems = [...forwarding.flat(), ...firewalls, ...handovers, ...conntrackProblem(conntrack)];
-  return { ...(conntrack !== undefined && { conntrack }), problems };
+export interface NodeLookOptions {
+  readonly kernel: RoutedKernel;
+  /** Reads the older iptables; absent: it is not looked at. */
+  readonly legacy?: Pick<LegacyForwardOptions, "legacyForwardDrops" | "legacyRules">;
+  /** Bit of the packet mark that our rules set, 0 to 31. */
+  readonly masqueradeBit: number;
+}
+
+/** A check of the firewalls may take this share of the time between two of them: a younger one is told again. */
+const SHARE = 0.1;
+
+/** Looks when a status is asked for. */
+export class NodeWatch {
+  readonly #options: NodeLookOptions;
+  #firewalls: { readonly told: Promise<FirewallLook>; goodUntil: number } | undefined;
+
+  constructor(options: NodeLookOptions) {
+    this.#options = options;
+  }
+
+  /** Never rejects. */
+  async look(served: ServedPackets): Promise<NodeLook> {
+    const { kernel } = this.#options;
+    const [conntrack, forwarding, { problems, check }, handovers] = await Promise.all([
+      conntrackFill(),
+      Promise.all(served.families.map(forwardingProblem)),
+      this.#firewallLook(served),
+      handoverProblems(kernel),
+    ]);
+    return {
+      ...(conntrack !== undefined && { conntrack }),
+      ...(check !== undefined && { firewalls: check }),
+      problems: [...forwarding.flat(), ...problems, ...handovers, ...conntrackProblem(conntrack)],
+    };
+  }
+
+  #firewallLook(served: ServedPackets): Promise<FirewallLook> {
+    const known = this.#firewalls;
+    if (known !== undefined && performance.now() < known.goodUntil) return known.told;
+    const from = performance.now();
+    const look = { told: lookAtFirewalls(this.#options, served), goodUntil: Infinity };
+    this.#firewalls = look;
+    void look.told.finally(() => {
+      const now = performance.now();
+      look.goodUntil = now + (now - from) / SHARE;
+    });
+    return look.told;
+  }
 }
 
 async function forwardingProblem(family: IpFamily): Promise<StatusProblem[]> {
@@ -70,23 +114,70 @@ export async function handoverProblems(kernel: Kernel): Promise<StatusProblem[]>
   return (await Promise.all(problems)).flat();
 }
 
-async function firewallProblems(kernel: Kernel, samples: readonly SamplePacket[]): Promise<StatusProblem[]> {
+interface FirewallLook {
+  readonly problems: readonly StatusProblem[];
+  readonly check?: FirewallStatus;
+}
+
+/** Never rejects. */
+async function lookAtFirewalls(
+  { kernel, legacy, masqueradeBit }: NodeLookOptions,
+  { families, services, packets }: ServedPackets,
+): Promise<FirewallLook> {
   try {
-    const found = await Promise.all(samples.map((sample) => droppingChains(kernel, sample, TABLE_NAME)));
-    // An inet chain that drops in both families is one problem.
-    const texts = new Map(found.flat().flatMap((chain) => firewallProblem(chain)));
-    return Array.from(texts, ([what, remedy]) => ({ what, remedy }));
+    const older = legacy === undefined ? [] : await findLegacyForward({ ...legacy, families });
+    const ownMark = (1 << masqueradeBit) >>> 0;
+    const { obstacles, ...check } = await checkFirewalls({ kernel, services, packets, ownMark });
+    const legacyProblems = older.filter(({ rules }) => rules === 0).map(legacyProblem);
+    const unread = [
+      ...check.unread,
+      ...older.flatMap(({ table, rules }) =>
+        rules === 0
+          ? []
+          : [`${table}, whose chain FORWARD drops by policy (${rules === undefined ? "its" : rules} rules)`],
+      ),
+    ];
+    const looked = check.services > 0 || unread.length > 0;
+    const problems = [...legacyProblems, ...firewallProblems(obstacles)];
+    return { problems, ...(looked && { check: { ...check, unread } }) };
   } catch (error) {
     const remedy = "`nft list ruleset` shows what other programs drop";
-    return [{ what: `other programs' tables cannot be read: ${reasonOf(error)}`, remedy }];
+    return { problems: [{ what: `other programs' tables cannot be read: ${reasonOf(error)}`, remedy }] };
   }
 }
 
-/** A rule that cannot be judged from outside may let services pass: that is no problem as long as nothing else shows one. */
-function firewallProblem(found: DroppingChain): [what: string, remedy: string][] {
-  const { family, table, chain, hook, verdict, unjudged } = found;
-  if (unjudged.length > 0) return [];
-  const what = `chain ${chain} (hook ${hook}) of table ${family} ${table} ${verdict === "drop" ? "drops" : "rejects"} packets of pods to services`;
-  const remedy = `nft insert rule ${family} ${table} ${chain} ct status dnat accept, and keep it in that firewall's configuration`;
-  return [[what, hook === "prerouting" ? "accept services' addresses in that firewall's configuration" : remedy]];
+function legacyProblem({
+  table,
+  chain,
+  command,
+}: Awaited<ReturnType<typeof findLegacyForward>>[number]): StatusProblem {
+  const what = `chain ${chain} of table ${table} drops forwarded packets by policy, and no rule of it accepts any: packets to services are not passed on`;
+  return { what, remedy: `${command}, and keep it in that firewall's configuration` };
+}
+
+/** Of one kind, this many services are named, and of all kinds so many are told. */
+const NAMED = 3;
+const MOST_OBSTACLES = 10;
+
+function firewallProblems(obstacles: readonly Obstacle[]): StatusProblem[] {
+  const told = obstacles.slice(0, MOST_OBSTACLES).map(firewallProblem);
+  const more = obstacles.length - told.length;
+  if (more > 0) told.push({ what: `${more} more rules drop services' packets`, remedy: "`nft list ruleset`" });
+  return told;
+}
+
+function firewallProblem({ ref, chain, hook, rule, verdict, direction, services }: Obstacle): StatusProblem {
+  const { family, table } = ref;
+  const drops = verdict === "drop" ? "drops" : "rejects";
+  const whose = direction === "original" ? "packets to" : "replies of";
+  const more = services.length - NAMED;
+  const names = services.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${more} more services` : "");
+  const why = rule === undefined ? "by policy" : `by rule ${rule}`;
+  const what = `chain ${chain} (hook ${hook}) of table ${family} ${table} ${drops} ${whose} ${names}: ${why}`;
+  // Ahead of the translation no rule can tell that a packet is a service's but by its address.
+  const remedy =
+    hook === "prerouting" && direction === "original"
+      ? "accept services' addresses in that firewall's configuration"
+      : `${acceptCommand(ref, chain)}, and keep it in that firewall's configuration`;
+  return { what, remedy };
 }

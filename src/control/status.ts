@@ -1,5 +1,6 @@
 /** The daemon's status: what observers were told, for the commands that ask. */
 import { release } from "node:os";
+import { addressBytes } from "../base/ip.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { ServiceModel } from "../model/index.js";
 import type { ProxyHealth } from "../observe/health.js";
@@ -13,9 +14,9 @@ import type {
 import type { Logger } from "../base/logger.js";
 import { remedyFor } from "../proxier/contention.js";
 import { TimeSlice } from "../base/time-slice.js";
-import type { SamplePacket } from "../explain/firewalls.js";
+import type { ServicePacket } from "../explain/firewalls.js";
 import { EventRing } from "./event-ring.js";
-import type { NodeLook } from "./node-look.js";
+import type { NodeLook, ServedPackets } from "./node-look.js";
 import type { ServiceStates } from "./services.js";
 import {
   API_VERSION,
@@ -31,8 +32,6 @@ import {
 
 /** What another process did to a table is a problem for so long after it has been undone, ms: it may do it again. */
 const RECENT_MS = 60_000;
-/** Services that are looked at for one with an endpoint. */
-const MOST_SAMPLED = 100;
 /** Of one kind of problem, this many are named; how many more there are is said. */
 const NAMED = 10;
 
@@ -47,7 +46,7 @@ export interface StatusBoardOptions {
   >;
   readonly health: Pick<ProxyHealth, "healthy" | "pendingMs" | "nodeIneligibleReason">;
   /** How the node stands beside the rules; default: nothing is looked at. */
-  readonly lookAtNode?: (samples: readonly SamplePacket[]) => Promise<NodeLook>;
+  readonly lookAtNode?: (served: ServedPackets) => Promise<NodeLook>;
   /** Undefined: there is no API server. */
   readonly api?: () => ApiStatus | undefined;
   /** What this kernel lacks. Default: nothing. */
@@ -176,7 +175,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   /** Never rejects. */
   async status(): Promise<StatusReport> {
     const { version, nodeName, families, model, health, lookAtNode, missingFeatures } = this.#options;
-    const [look, missing] = await Promise.all([lookAtNode?.(this.#samples()), missingFeatures?.()]);
+    const [look, missing] = await Promise.all([lookAtNode?.(this.#served()), missingFeatures?.()]);
     const ignored = await this.#ignored();
     const api = this.#options.api?.();
     const notes = this.#noteSources.flatMap((source) => [...source()]);
@@ -199,6 +198,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       pendingServices: model.dirtyServices,
       ...(api !== undefined && { api }),
       ...(look?.conntrack !== undefined && { conntrack: look.conntrack }),
+      ...(look?.firewalls !== undefined && { firewalls: look.firewalls }),
       missingFeatures: missing ?? [],
       ignored: ignored.count,
       ...(this.#lastRepair !== undefined && { lastRepair: this.#lastRepair }),
@@ -239,20 +239,21 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     ];
   }
 
-  /** One packet for each family that has an endpoint: of a pod that calls a service. */
-  #samples(): SamplePacket[] {
-    return this.#options.families.flatMap((family) => {
-      let seen = 0;
-      for (const service of this.#options.model.services()) {
-        if (++seen > MOST_SAMPLED) break;
-        for (const view of this.#options.model.eachView(family, service)) {
-          const [endpoint] = view.clusterEndpoints;
-          if (endpoint === undefined || view.clusterIP === undefined) continue;
-          return [sampleOf(family, view, view.clusterIP, endpoint)];
-        }
-      }
-      return [];
-    });
+  /** Nothing of it is computed before it is looked at. */
+  #served(): ServedPackets {
+    const { families, model } = this.#options;
+    return {
+      families: families.filter((family) => model.counts(family).endpoints > 0),
+      services: { [Symbol.iterator]: () => model.services()[Symbol.iterator]() },
+      packets: (service) => this.#packets(service),
+    };
+  }
+
+  /** Of a service: one for each port and endpoint port, and each network that has endpoints. */
+  *#packets(service: string): Iterable<ServicePacket> {
+    for (const family of this.#options.families) {
+      for (const view of this.#options.model.eachView(family, service)) yield* packetsOf(family, view);
+    }
   }
 
   *#writing(): Iterable<StatusProblem> {
@@ -342,24 +343,29 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 }
 
-const SAMPLE_PORT = 40_000;
+/** Of the endpoints of one network that are elsewhere one stands for all; those on this node have interfaces of their own. */
+function* packetsOf(family: IpFamily, view: ServicePortView): Iterable<ServicePacket> {
+  const { service, clusterIP, externalIPs, loadBalancerIPs, nodePort } = view;
+  const address = clusterIP ?? externalIPs[0] ?? loadBalancerIPs[0];
+  const port = address === undefined ? nodePort : view.port;
+  const protocol = view.protocol.toLowerCase() as ServicePacket["protocol"];
+  const seen = new Set<string>();
+  for (const endpoints of [view.clusterEndpoints, view.localEndpoints]) {
+    for (let i = 0; i < endpoints.length; i++) {
+      const network = endpoints.isLocal(i) ? endpoints.address(i) : networkOf(family, endpoints.address(i));
+      const key = `${network} ${endpoints.port(i)}`;
+      if (seen.has(key)) continue;
+      seen.add(key);
+      const endpoint = { address: endpoints.address(i), port: endpoints.port(i) };
+      yield { family, protocol, service, ...(address !== undefined && { address }), port, endpoint };
+    }
+  }
+}
 
-function sampleOf(
-  family: IpFamily,
-  { protocol, port }: ServicePortView,
-  vip: string,
-  endpoint: SamplePacket["endpoint"],
-): SamplePacket {
-  const packet = {
-    family,
-    protocol: protocol.toLowerCase() as SamplePacket["packet"]["protocol"],
-    source: endpoint.address,
-    sourcePort: SAMPLE_PORT,
-    destination: vip,
-    destinationPort: port,
-    inInterface: "",
-  };
-  return { packet, endpoint: { address: endpoint.address, port: endpoint.port } };
+/** The pods of a node are in one /24, or one /64, in most clusters. */
+function networkOf(family: IpFamily, address: string): string {
+  if (family === "ip") return address.slice(0, address.lastIndexOf("."));
+  return Buffer.from(addressBytes(address)?.subarray(0, 8) ?? []).toString("hex");
 }
 
 function seconds(ms: number): string {

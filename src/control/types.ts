@@ -188,6 +188,18 @@ export interface ConntrackStatus {
   readonly max: number;
 }
 
+/** How far services' packets were tried against other programs' rules. */
+export interface FirewallStatus {
+  /** Services whose packets were tried, and how many there are. */
+  readonly checked: number;
+  readonly services: number;
+  /** Of the checked ones, those for which a rule may drop packets: it depends on the client, or on what cannot be known; with one such rule. */
+  readonly unjudged: number;
+  readonly unjudgedRule?: string;
+  /** What was not read: "ip filter (5000 rules)". */
+  readonly unread: readonly string[];
+}
+
 /** What an operator has to know, worst first. */
 export interface StatusProblem {
   readonly what: string;
@@ -225,6 +237,8 @@ export interface StatusReport {
   readonly api?: ApiStatus;
   /** Absent: the kernel has no connection tracker loaded. */
   readonly conntrack?: ConntrackStatus;
+  /** Absent: no other program has rules in the way of services' packets. */
+  readonly firewalls?: FirewallStatus;
   /** What this kernel lacks, and what that means; none where it has everything. */
   readonly missingFeatures: readonly string[];
   /** Objects and fields that cannot be served. */

@@ -1,12 +1,13 @@
 /** What operators are answered: in the log when a signal asks, on the control socket, on the status page. */
 import { servesLocalhost } from "../config/index.js";
 import type { IpFamily } from "../model/types.js";
-import { lookAtNode } from "../control/node-look.js";
+import { NodeWatch } from "../control/node-look.js";
 import { ControlServer, NotReady, type Route } from "../control/server.js";
 import { ServiceBoard } from "../control/service-board.js";
 import { StatusBoard } from "../control/status.js";
 import { API_VERSION, type Diagnosis } from "../control/types.js";
 import { openConnections } from "../explain/connections.js";
+import { legacyObstacles } from "../explain/legacy.js";
 import { packetOf, reportOn, reportText, type Sources } from "../explain/report.js";
 import { isLoopback } from "../node/facts.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
@@ -94,14 +95,20 @@ export class Answers {
   #statusBoard(): StatusBoard {
     const { kernel, version, nodeName, manifests } = this.#options;
     const { proxier, cluster, observation, ports, overlaps } = this.#parts;
+    const { masqueradeBit } = this.#options.config.nftables;
+    const legacy = {
+      legacyForwardDrops: kernel.legacyForwardDrops.bind(kernel),
+      legacyRules: kernel.legacyRules.bind(kernel),
+    };
+    const node = new NodeWatch({ kernel, legacy, masqueradeBit });
     const board = new StatusBoard({
       version,
       nodeName,
       families: this.#options.families.families,
       model: proxier.model,
       health: observation.health,
-      lookAtNode: async (samples) => {
-        const [look, overlapping] = await Promise.all([lookAtNode({ kernel, samples }), overlaps.problems()]);
+      lookAtNode: async (served) => {
+        const [look, overlapping] = await Promise.all([node.look(served), overlaps.problems()]);
         return { ...look, problems: [...look.problems, ...overlapping] };
       },
       missingFeatures: () => this.#missingFeatures(),
@@ -123,6 +130,7 @@ export class Answers {
       services: all,
       nodePorts: (family: IpFamily) => Promise.resolve(this.board.nodePortsOf(family)),
       openConnections,
+      legacyRules: (family: IpFamily) => legacyObstacles(kernel, family),
     };
     const explain = async (words: readonly string[]): Promise<string> =>
       reportText(await reportOn(packetOf(words, ""), kernel, sources));

@@ -1,10 +1,11 @@
 /** Connections that are open to where a packet goes, from the kernel's connection tracking table. */
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
-import { IpProto } from "../kernel/constants.js";
+import type { ConntrackEntry } from "../conntrack/table/types.js";
+import { CtStatus, IpProto } from "../kernel/constants.js";
 import type { Addressed } from "./report.js";
 import type { OpenConnections } from "./surroundings.js";
 
-/** By endpoint, most first. None where the table cannot be read: it is no part of the explanation. */
+/** Established, by endpoint, most first. None where the table cannot be read: it is no part of the explanation. */
 export async function openConnections(to: Addressed, source: string | undefined): Promise<readonly OpenConnections[]> {
   const { family, protocol, destination, destinationPort } = to;
   const counts = new Map<string, OpenConnections>();
@@ -13,8 +14,9 @@ export async function openConnections(to: Addressed, source: string | undefined)
     table = await NetlinkConntrack.open();
     const original = { destination, destinationPort, ...(source !== undefined && { source }) };
     await table.dump({ family, protocol: IpProto[protocol], original }, (entries) => {
-      for (const { reply } of entries) {
-        const { source: address, sourcePort: port } = reply;
+      for (const entry of entries) {
+        if (!isEstablished(entry)) continue;
+        const { source: address, sourcePort: port } = entry.reply;
         const key = `${address} ${port}`;
         counts.set(key, { address, port, count: (counts.get(key)?.count ?? 0) + 1 });
       }
@@ -25,4 +27,9 @@ export async function openConnections(to: Addressed, source: string | undefined)
     await table?.close();
   }
   return [...counts.values()].sort((a, b) => b.count - a.count);
+}
+
+/** UDP has no states: a flow that was answered is established. */
+function isEstablished({ state, status }: ConntrackEntry): boolean {
+  return state === undefined ? (status & CtStatus.seenReply) !== 0 : state === "ESTABLISHED";
 }

@@ -4,9 +4,9 @@ import { familyOf, parseAddress } from "../base/ip.js";
 import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../control/types.js";
 import type { IpFamily } from "../model/types.js";
 import { isLoopback } from "../node/facts.js";
-import type { Kernel } from "../kernel/types.js";
 import { type ExplainedEndpoint, type ExplainedVerdict, type Explanation, explainPacket } from "./explain.js";
 import { type PacketSpec, type Transport, withPort } from "./packet.js";
+import { type RoutedKernel, Routing } from "./routing.js";
 import {
   addressesOf,
   differenceNotes,
@@ -21,7 +21,6 @@ import {
 /** RFC 5737 and 3849: addresses for documentation, which stand for a client outside. */
 const OUTSIDE = { ip: "192.0.2.1", ip6: "2001:db8::1" } as const;
 const LOOPBACK = { ip: "127.0.0.1", ip6: "::1" } as const;
-const SOURCE_PORT = 40_000;
 
 const TRANSPORTS: readonly string[] = ["tcp", "udp", "sctp"] satisfies readonly Transport[];
 
@@ -30,8 +29,14 @@ export class PacketError extends Error {
   override readonly name = "PacketError";
 }
 
+/** A packet in words, and what was not said of it. */
+export interface AskedPacket extends PacketSpec {
+  /** No source was given: the one that it has stands for any outside the cluster. Absent: it was given. */
+  readonly sourceAssumed?: boolean;
+}
+
 /** Of the words "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT". Throws a PacketError. */
-export function packetOf(words: readonly string[], inInterface: string): PacketSpec {
+export function packetOf(words: readonly string[], inInterface: string): AskedPacket {
   const [first = ""] = words;
   const protocol = TRANSPORTS.includes(first) ? (first as Transport) : "tcp";
   const rest = TRANSPORTS.includes(first) ? words.slice(1) : words;
@@ -51,7 +56,8 @@ export function packetOf(words: readonly string[], inInterface: string): PacketS
   if (source === undefined || familyOf(source) !== family) {
     throw new PacketError(`${from}: not an address of the destination's family; ${usage}`);
   }
-  return { family, protocol, source, sourcePort: SOURCE_PORT, destination, destinationPort: port, inInterface };
+  const packet = { family, protocol, source, destination, destinationPort: port, inInterface };
+  return from === undefined ? { ...packet, sourceAssumed: true } : packet;
 }
 
 /** Where a packet goes to. */
@@ -73,12 +79,14 @@ export function ownerOf(
 export type NamedEndpoint = ExplainedEndpoint & Pick<EndpointStatus, "pod" | "node" | "zone">;
 
 export interface Report extends Explanation {
-  readonly packet: PacketSpec;
+  readonly packet: AskedPacket;
   readonly endpoints: readonly NamedEndpoint[];
   /** Whose address and port it is. */
   readonly service?: ServicePortStatus;
   /** Connections that are open, by their endpoint. */
   readonly open?: readonly OpenConnections[];
+  /** Why the packet does not arrive, whatever the rules say; then the verdict is "dropped". */
+  readonly obstacle?: string;
   readonly notes: readonly string[];
 }
 
@@ -95,16 +103,19 @@ export interface Sources {
   nodePorts(family: IpFamily): Promise<NodePortStatus | undefined>;
   /** Connections that are open from the packet's sender (undefined: from any) to its destination. */
   openConnections(to: Addressed, source: string | undefined): Promise<readonly OpenConnections[]>;
+  /** What of the older iptables may decide over packets of a family, in words: its rules cannot be read. */
+  legacyRules(family: IpFamily): Promise<readonly string[]>;
 }
 
 /** What the kernel does with such a packet, and what else is to be known about it. */
-export async function reportOn(packet: PacketSpec, kernel: Kernel, sources: Sources): Promise<Report> {
-  const explanation = await explainPacket(kernel, packet);
-  const source = packet.source === OUTSIDE[packet.family] ? undefined : packet.source;
+export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, sources: Sources): Promise<Report> {
+  const legacy = await sources.legacyRules(packet.family);
+  const explanation = withLegacy(await explainPacket(kernel, packet), legacy);
+  const source = packet.sourceAssumed === true ? undefined : packet.source;
   const open = await sources.openConnections(packet, source);
   const ports = await sources.ownerOf(packet);
   const owner = ports === undefined ? undefined : ownerOf(packet, ports);
-  const notes = openNotes(open, explanation);
+  const notes = [...assumptions(packet, explanation), ...openNotes(open, explanation)];
   if (ports === undefined) notes.push("service unknown: no daemon answers, or it has written no rules yet");
   else if (owner === undefined) notes.push(...nearestNotes(packet, await sources.services()));
   else {
@@ -112,13 +123,39 @@ export async function reportOn(packet: PacketSpec, kernel: Kernel, sources: Sour
     const nodePorts = await sources.nodePorts(packet.family);
     notes.push(...nodePortNotes(packet, explanation, owner, nodePorts));
   }
-  notes.push(...sampleNotes(explanation), ...(await nodeNotes(packet, explanation)));
-  for (const what of explanation.unknown)
-    notes.push(`could not be judged from outside, and was taken not to match: ${what}`);
+  const around = await nodeNotes(packet, explanation, new Routing(kernel));
+  notes.push(...sampleNotes(explanation), ...around.notes);
   const { endpoints: desired, ...service } = owner ?? {};
   const endpoints = explanation.endpoints.map((each) => ({ ...each, ...detailsOf(each, desired) }));
   const asked = owner === undefined ? {} : { service: service as ServicePortStatus };
-  return { packet, ...asked, ...explanation, endpoints, ...(open.length > 0 && { open }), notes };
+  const [obstacle, ...others] = around.obstacles;
+  notes.push(...others);
+  const ended = obstacle === undefined ? explanation : withObstacle(explanation, obstacle);
+  return { packet, ...asked, ...ended, endpoints, ...(open.length > 0 && { open }), notes };
+}
+
+/** Rules that cannot be read make every verdict unknown. */
+function withLegacy(explanation: Explanation, legacy: readonly string[]): Explanation {
+  if (legacy.length === 0) return explanation;
+  const otherwise = explanation.otherwise ?? explanation.verdict;
+  return { ...explanation, verdict: "unknown", otherwise, unknown: [...legacy, ...explanation.unknown] };
+}
+
+function withObstacle(explanation: Explanation, obstacle: string): Explanation & { readonly obstacle: string } {
+  const { otherwise: _, ...known } = explanation;
+  return { ...known, verdict: "dropped", unknown: [], obstacle };
+}
+
+function assumptions({ source, sourceAssumed, inInterface }: AskedPacket, { verdict, unknown }: Explanation): string[] {
+  const notes: string[] = [];
+  if (sourceAssumed === true) {
+    const who = isLoopback(source) ? "this node" : "a client outside the cluster";
+    notes.push(`no source was given: ${source} is assumed, which stands for ${who}`);
+  }
+  if (verdict === "unknown" && inInterface === "" && unknown.some((what) => /\b[io]ifname\b/.test(what))) {
+    notes.push("the interface that the packet comes in by was not given: --in <interface>");
+  }
+  return notes;
 }
 
 function detailsOf(
@@ -134,17 +171,38 @@ function detailsOf(
   };
 }
 
-const VERDICTS: Readonly<Record<ExplainedVerdict, string>> = {
+const VERDICTS: Readonly<Record<Exclude<ExplainedVerdict, "unknown">, string>> = {
   endpoint: "goes to an endpoint",
   untouched: "is not touched: it goes where it is addressed",
+  redirected: "is redirected to a port of this node",
   rejected: "is rejected with an error",
-  dropped: "is dropped without a word",
+  dropped: "is dropped silently",
   mixed: "depends on the endpoint that is drawn",
 };
 
-export function reportText({ packet, verdict, endpoints, steps, service, notes }: Report): string {
-  const { protocol, source, destination, destinationPort } = packet;
-  const lines = [`${protocol} ${source} → ${withPort(destination, destinationPort)}: ${VERDICTS[verdict]}`];
+/** What becomes of the packet, in one sentence. */
+function headline({ verdict, otherwise, unknown, limited, noTable, obstacle }: Report): string {
+  if (obstacle !== undefined) return `does not arrive: ${obstacle}`;
+  if (verdict === "unknown") {
+    const [first = "a rule cannot be judged", ...others] = unknown;
+    const more = others.length === 0 ? "" : ` (and ${others.length} more)`;
+    const rest =
+      otherwise === undefined || otherwise === "unknown"
+        ? ""
+        : `; if it does not match, the packet ${VERDICTS[otherwise]}`;
+    return `unknown: it depends on ${first}${more}${rest}`;
+  }
+  if (verdict === "untouched" && noTable === true) {
+    return "meets no rules of nft-proxier, as the kernel has none: it goes where it is addressed";
+  }
+  return `${VERDICTS[verdict]}${limited === true ? ", unless a limit of the service is exceeded" : ""}`;
+}
+
+export function reportText(report: Report): string {
+  const { packet, endpoints, steps, service, notes, unknown } = report;
+  const { protocol, source, sourceAssumed, destination, destinationPort } = packet;
+  const from = sourceAssumed === true ? `${source} (assumed)` : source;
+  const lines = [`${protocol} ${from} → ${withPort(destination, destinationPort)}: ${headline(report)}`];
   if (service !== undefined) {
     const { namespace, name, portName, state, reason } = service;
     const port = portName === "" ? "" : `:${portName}`;
@@ -165,5 +223,6 @@ export function reportText({ packet, verdict, endpoints, steps, service, notes }
     const rows = steps.map(({ hook, table, chain, text }) => ["", hook, table, chain, text]);
     lines.push("", endpoints.length > 1 ? "way of the first of them" : "way", ...columns(rows));
   }
-  return linesText([...lines, "", ...notes.map((note) => `note: ${note}`)]);
+  const depends = unknown.slice(1).map((what) => `unknown: it depends on ${what}, too`);
+  return linesText([...lines, "", ...depends, ...notes.map((note) => `note: ${note}`)]);
 }

@@ -3,11 +3,12 @@ import { addressBytes } from "../base/ip.js";
 import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../control/types.js";
 import { conntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
 import { routeTo } from "../node/routes.js";
+import type { Routing } from "./routing.js";
 import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain.js";
 import type { PacketSpec } from "./packet.js";
 import { withPort } from "./packet.js";
 
-/** Open connections of the packet's sender to its destination that have one endpoint in common. */
+/** Established connections of the packet's sender to its destination that have one endpoint in common. */
 export interface OpenConnections {
   readonly address: string;
   readonly port: number;
@@ -21,16 +22,27 @@ const NAMED = 5;
 /** Type 3, destination unreachable, among those that icmp_ratelimit holds for (net/ipv4/icmp.c). */
 const UNREACHABLE = 1 << 3;
 
+/** What is to be known beside the rules. */
+export interface Surroundings {
+  readonly notes: readonly string[];
+  /** Why packets do not arrive whatever the rules say; none: nothing is known that keeps them. */
+  readonly obstacles: readonly string[];
+}
+
 /** The node's settings, routes and connection tracking. */
-export async function nodeNotes(packet: PacketSpec, explanation: Explanation): Promise<string[]> {
+export async function nodeNotes(packet: PacketSpec, explanation: Explanation, routing: Routing): Promise<Surroundings> {
+  const obstacles = [
+    ...(await reversePathDrops(packet)),
+    ...(await notForwarded(packet, explanation, routing)),
+    ...(await routesAway(explanation.endpoints, routing)),
+  ];
   const notes = await Promise.all([
     rejections(packet, explanation),
-    forwarding(packet, explanation),
-    routes(explanation.endpoints),
+    missingRoutes(explanation.endpoints, routing),
     reversePath(packet),
     fullTable(),
   ]);
-  return notes.flat();
+  return { notes: notes.flat(), obstacles };
 }
 
 async function rejections({ family }: PacketSpec, { verdict, steps }: Explanation): Promise<string[]> {
@@ -41,36 +53,72 @@ async function rejections({ family }: PacketSpec, { verdict, steps }: Explanatio
   return [`the kernel limits such errors (${name} is ${limit ?? "not readable"}): some clients see a timeout`];
 }
 
-async function forwarding({ family }: PacketSpec, { verdict }: Explanation): Promise<string[]> {
-  if (verdict !== "endpoint" || (await readSysctl(FORWARDING[family])) !== 0) return [];
-  return [`${FORWARDING[family]} is 0: this node forwards nothing to endpoints elsewhere`];
+/** Of what comes from elsewhere; what this node sends itself needs no forwarding. */
+async function notForwarded(
+  { family, source, inInterface }: PacketSpec,
+  { verdict, otherwise, endpoints }: Explanation,
+  routing: Routing,
+): Promise<string[]> {
+  if ((otherwise ?? verdict) !== "endpoint" || (await readSysctl(FORWARDING[family])) !== 0) return [];
+  if (inInterface === "" && (await isHere(source, routing))) return [];
+  for (const { address } of endpoints) if (await isHere(address, routing)) return [];
+  return [`${FORWARDING[family]} is 0: this node forwards no packets. Run \`sysctl -w ${FORWARDING[family]}=1\``];
 }
 
-async function routes(endpoints: readonly ExplainedEndpoint[]): Promise<string[]> {
+/** Without an answer, none is. */
+async function isHere(address: string, routing: Routing): Promise<boolean> {
+  return routing.hasAddress(address).catch(() => false);
+}
+
+async function withoutRoute(endpoints: readonly ExplainedEndpoint[], routing: Routing): Promise<string[]> {
   const addresses = [...new Set(endpoints.map(({ address }) => address))].slice(0, MOST_ROUTES);
-  const found = await Promise.all(addresses.map(async (address) => ({ address, route: await routeTo(address) })));
-  const lost = found.filter(({ route }) => route === "none").map(({ address }) => address);
-  return lost.length === 0
-    ? []
-    : [`no route to ${named(lost)} in the main table: packets to it end here (ip route get)`];
+  const found = await Promise.all(addresses.map(async (address) => ({ address, route: await routing.route(address) })));
+  return found.filter(({ route }) => route === "none").map(({ address }) => address);
 }
 
-/** Of IPv4 alone; before any rule of ours (net/ipv4/fib_frontend.c, fib_validate_source). */
-async function reversePath({ family, source, inInterface }: PacketSpec): Promise<string[]> {
-  if (family !== "ip") return [];
+async function missingRoutes(endpoints: readonly ExplainedEndpoint[], routing: Routing): Promise<string[]> {
+  const lost = await withoutRoute(endpoints, routing);
+  const all = new Set(endpoints.map(({ address }) => address));
+  return lost.length === 0 || lost.length === all.size
+    ? []
+    : [`no route to ${named(lost)}: packets to it end here (\`ip route get\`)`];
+}
+
+/** All of the endpoints. */
+async function routesAway(endpoints: readonly ExplainedEndpoint[], routing: Routing): Promise<string[]> {
+  const lost = await withoutRoute(endpoints, routing);
+  const all = new Set(endpoints.map(({ address }) => address));
+  return lost.length > 0 && lost.length === all.size ? [`there is no route to ${named(lost)}`] : [];
+}
+
+/** Where it is known by which interface the packet comes in. */
+async function reversePathDrops({ family, source, inInterface }: PacketSpec): Promise<string[]> {
+  if (family !== "ip" || inInterface === "" || (await reversePathMode(inInterface)) !== STRICT) return [];
+  const back = await routeTo(source);
+  if (back === "unknown" || (back !== "none" && back.interfaceName === inInterface)) return [];
+  const way = back === "none" ? "there is no route back" : `the way back is by ${back.interfaceName}`;
+  return [`rp_filter is strict, and ${way} to ${source}: dropped before the rules`];
+}
+
+const STRICT = 1;
+
+/** The larger of the two settings counts; 2 is loose. */
+async function reversePathMode(inInterface: string): Promise<number> {
   const names = ["all", ...(inInterface === "" ? [] : [inInterface])];
   const values = await Promise.all(names.map((name) => readSysctl(`net.ipv4.conf.${name}.rp_filter`)));
-  // The larger of the two counts; 1 is strict, 2 loose.
-  if (Math.max(...values.map((value) => value ?? 0)) !== 1) return [];
+  return Math.max(...values.map((value) => value ?? 0));
+}
+
+/** Of IPv4 alone, before any rule (net/ipv4/fib_frontend.c, fib_validate_source); where the interface is not known. */
+async function reversePath({ family, source, inInterface }: PacketSpec): Promise<string[]> {
+  if (family !== "ip" || inInterface !== "" || (await reversePathMode("")) !== STRICT) return [];
   const back = await routeTo(source);
   if (back === "unknown") return [];
-  if (back === "none")
-    return [`rp_filter is strict, and there is no route back to ${source}: dropped before the rules`];
-  const { interfaceName } = back;
-  if (inInterface === interfaceName) return [];
-  return inInterface === ""
-    ? [`rp_filter is strict: from ${source} it must come in by ${interfaceName}, or it is dropped before the rules`]
-    : [`rp_filter is strict, and the way back to ${source} is by ${interfaceName}: dropped before the rules`];
+  return back === "none"
+    ? [`rp_filter is strict, and there is no route back to ${source}: dropped before the rules`]
+    : [
+        `rp_filter is strict: from ${source} it must come in by ${back.interfaceName}, or it is dropped before the rules`,
+      ];
 }
 
 async function fullTable(): Promise<string[]> {
@@ -88,7 +136,7 @@ export function openNotes(open: readonly OpenConnections[], { endpoints }: Expla
     const name = withPort(address, port);
     return `${name} (${count}${drawn.has(name) ? "" : ", which new connections do not get"})`;
   });
-  return [`open connections from there do not meet these rules, and stay at ${named(texts)}`];
+  return [`established connections from there do not meet these rules, and stay at ${named(texts)}`];
 }
 
 /** What the rules draw from, beside what the daemon desires. */

@@ -7,7 +7,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { ProxyConfig } from "../config/index.js";
 import { Hook, TableFlag } from "../kernel/constants.js";
-import type { Kernel } from "../kernel/types.js";
+import type { Kernel, TableRef } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
 import { readNumber } from "./kernel-number.js";
@@ -15,12 +15,16 @@ import { readNumber } from "./kernel-number.js";
 /** Whether the chain FORWARD in a table of the older iptables drops by policy. Asked only for tables that are there. */
 export type ReadLegacyForward = (family: IpFamily, table: string) => Promise<boolean>;
 
+/** How many rules a chain of a table of the older iptables has. Asked only for tables that are there. */
+export type ReadLegacyRules = (family: IpFamily, table: string, chain: string) => Promise<number>;
+
 export interface ForwardingOptions {
   readonly kernel: Pick<Kernel, "tables" | "chains">;
   readonly families: readonly IpFamily[];
   readonly config: Pick<ProxyConfig, "detectLocalMode" | "detectLocal">;
   readonly log: Logger;
   readonly legacyForwardDrops?: ReadLegacyForward;
+  readonly legacyRules?: ReadLegacyRules;
   /** Where /proc and /sys are; default "/". */
   readonly root?: string;
 }
@@ -33,6 +37,8 @@ export interface DroppingChain {
   readonly chain: string;
   /** The command that accepts services' traffic there. */
   readonly command: string;
+  /** Rules of a chain of the older iptables, which cannot be read but counted. Absent: a chain of nf_tables, or they were not counted. */
+  readonly rules?: number;
 }
 
 const SETTING: Readonly<Record<IpFamily, string>> = { ip: "bridge-nf-call-iptables", ip6: "bridge-nf-call-ip6tables" };
@@ -70,7 +76,7 @@ export async function reportForwarding(options: ForwardingOptions): Promise<void
 
 /** Chains that drop forwarded packets by policy, the older iptables' too. Rejects with KernelError. */
 export async function findDroppingChains(options: Omit<ForwardingOptions, "log" | "config">): Promise<DroppingChain[]> {
-  return [...(await droppingChains(options)), ...(await legacyChains(options))];
+  return [...(await droppingChains(options)), ...(await findLegacyForward(options))];
 }
 
 async function droppingChains({
@@ -83,19 +89,17 @@ async function droppingChains({
     if (!concerned || (flags & TableFlag.dormant) !== 0) continue;
     for (const { chain, base } of await kernel.chains({ family, table })) {
       if (base?.hook !== Hook.forward || base.policy !== "drop") continue;
-      // iptables shows no table any more that has rules of nft's own.
-      const command =
-        family !== "inet" && table === "filter" && chain === "FORWARD"
-          ? iptablesCommand(IPTABLES[family])
-          : `nft insert rule ${family} ${table} ${chain} ct status dnat accept`;
-      found.push({ family, table, chain, command });
+      found.push({ family, table, chain, command: acceptCommand({ family, table }, chain) });
     }
   }
   return found;
 }
 
-async function legacyChains(options: Omit<ForwardingOptions, "log" | "config">): Promise<DroppingChain[]> {
-  const { families, legacyForwardDrops, root = "/" } = options;
+export type LegacyForwardOptions = Pick<ForwardingOptions, "families" | "legacyForwardDrops" | "legacyRules" | "root">;
+
+/** Of the older iptables alone. Rejects with KernelError. */
+export async function findLegacyForward(options: LegacyForwardOptions): Promise<DroppingChain[]> {
+  const { families, legacyForwardDrops, legacyRules, root = "/" } = options;
   const found: DroppingChain[] = [];
   for (const family of legacyForwardDrops === undefined ? [] : families) {
     const present = new Set((await readText(root, `proc/net/${family}_tables_names`)).split("\n"));
@@ -103,10 +107,19 @@ async function legacyChains(options: Omit<ForwardingOptions, "log" | "config">):
     for (const table of ["filter", "mangle"]) {
       if (!present.has(table) || (await legacyForwardDrops?.(family, table)) !== true) continue;
       const inTable = table === "filter" ? command : command.replace(" -I", ` -t ${table} -I`);
-      found.push({ family, table: `${table} of the older iptables`, chain: "FORWARD", command: inTable });
+      const rules = await legacyRules?.(family, table, "FORWARD");
+      const where = { family, table: `${table} of the older iptables`, chain: "FORWARD", command: inTable };
+      found.push({ ...where, ...(rules !== undefined && { rules }) });
     }
   }
   return found;
+}
+
+/** What has a chain accept services' packets. iptables shows no table any more that has rules of nft's own. */
+export function acceptCommand({ family, table }: TableRef, chain: string): string {
+  return (family === "ip" || family === "ip6") && table === "filter" && chain === "FORWARD"
+    ? iptablesCommand(IPTABLES[family])
+    : `nft insert rule ${family} ${table} ${chain} ct status dnat accept`;
 }
 
 const iptablesCommand = (program: string): string => `${program} -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT`;

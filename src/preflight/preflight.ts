@@ -21,7 +21,12 @@ import {
   type NodePortPlaces,
 } from "../node/facts.js";
 import type { KernelFamilies } from "../node/families.js";
-import { findDroppingChains, findSkippingBridges, type ReadLegacyForward } from "../node/forwarding.js";
+import {
+  findDroppingChains,
+  findSkippingBridges,
+  type ReadLegacyForward,
+  type ReadLegacyRules,
+} from "../node/forwarding.js";
 import { readNumber } from "../node/kernel-number.js";
 import { readRoutes } from "../node/routes.js";
 import { findOverlaps } from "../node/service-cidr-overlaps.js";
@@ -42,7 +47,7 @@ import { type Finding, inOrder, note, of, ok } from "./finding.js";
 import { checkFootprint, type ElementCount } from "./footprint.js";
 import { checkHooks, type HookFacts, readForeignChains } from "./hooks.js";
 import { processWith, readListeners } from "./listeners.js";
-import { checkMode, type ModeFacts, modesOf, type ReadLegacyRules, readMode } from "./mode.js";
+import { checkMode, type ModeFacts, modesOf, readMode } from "./mode.js";
 import { checkModules, type ModuleFacts } from "./modules.js";
 import { checkObjects, type ObjectFacts } from "./objects.js";
 import { checkPorts, colliding, type PortFacts } from "./ports.js";
@@ -253,9 +258,10 @@ async function hookFindings(kernel: PreflightKernel | undefined, options: HookOp
   const seen = { mode, bridges, interfaces, masqueradeBit: config.nftables.masqueradeBit };
   if (kernel === undefined) return checkHooks({ ...seen, chains: [], legacyNat: [], dropping: [] });
   const legacyForwardDrops = kernel.legacyForwardDrops.bind(kernel);
+  const legacyRules = kernel.legacyRules.bind(kernel);
   const [chains, dropping, legacyNat] = await Promise.all([
     readForeignChains(kernel, families),
-    findDroppingChains({ kernel, families, legacyForwardDrops, root }),
+    findDroppingChains({ kernel, families, legacyForwardDrops, legacyRules, root }),
     Promise.all(families.map((family) => readLegacyNat(kernel, family, root))),
   ]);
   return checkHooks({ ...seen, chains, legacyNat, dropping });

@@ -68,7 +68,7 @@ test("the text: verdict, service, endpoints with their odds, the way, notes", ()
     unknown: [],
     notes: ["a note"],
   });
-  expect(text).toBe(`tcp 192.0.2.1 → 10.96.0.80:80: goes to an endpoint
+  expect(text).toBe(`tcp 192.0.2.1 (assumed) → 10.96.0.80:80: goes to an endpoint
 service demo/web:http: in-force
 
 endpoints

@@ -1,0 +1,94 @@
+/**
+ * Matches and targets of iptables in rules of nf_tables (nft_compat): the few whose layout is known. Of the others a packet's fate is not
+ * known from outside.
+ */
+import { endianness } from "node:os";
+
+const LITTLE_ENDIAN = endianness() === "LE";
+/** NFTA_TARGET_NAME, _REV and _INFO, and the same of a match (linux/netfilter/nf_tables_compat.h). */
+const [NAME, REVISION, INFO] = [1, 2, 3];
+
+export interface Extension {
+  readonly name: string;
+  readonly revision: number;
+  readonly info: Buffer;
+}
+
+/** Of a match's or target's data. */
+export function targetOf(data: Uint8Array): Extension {
+  const attributes = new Map<number, Buffer>();
+  const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+  const u16 = (at: number): number => (LITTLE_ENDIAN ? bytes.readUInt16LE(at) : bytes.readUInt16BE(at));
+  for (let at = 0; at + 4 <= bytes.length;) {
+    const length = u16(at);
+    if (length < 4) break;
+    attributes.set(u16(at + 2), bytes.subarray(at + 4, at + length));
+    at += (length + 3) & ~3;
+  }
+  const name = (attributes.get(NAME)?.toString("latin1") ?? "").replace(/\0.*$/s, "");
+  const revision = attributes.get(REVISION);
+  return {
+    name,
+    revision: revision?.length === 4 ? revision.readUInt32BE() : 0,
+    info: attributes.get(INFO) ?? Buffer.alloc(0),
+  };
+}
+
+/** struct xt_conntrack_mtinfo3, of revisions 2 and 3. */
+const CONNTRACK = { matchFlags: 146, invertFlags: 148, stateMask: 150 } as const;
+/** XT_CONNTRACK_STATE and its alias: nothing else is looked at. */
+const STATE_ALONE: readonly number[] = [1, 1 | (1 << 13)];
+
+/** XT_CONNTRACK_STATE_SNAT, _DNAT and _UNTRACKED, XT_STATE_UNTRACKED. */
+export const XT_SNAT = 64;
+export const XT_DNAT = 128;
+const CONNTRACK_UNTRACKED = 256;
+const STATE_UNTRACKED = 64;
+
+export interface StateMatch {
+  /** Of the bits of `ct state`, and of these. */
+  readonly mask: number;
+  readonly inverted: boolean;
+  /** The bit that untracked packets have. */
+  readonly untracked: number;
+  /** XT_SNAT and XT_DNAT are among its bits. */
+  readonly nat: boolean;
+}
+
+/** A match of connections' states; undefined: more is matched, or the layout is another. */
+export function stateMatch({ name, revision, info }: Extension): StateMatch | undefined {
+  const u16 = (at: number): number => (LITTLE_ENDIAN ? info.readUInt16LE(at) : info.readUInt16BE(at));
+  if (name === "state" && info.length >= 4) {
+    const mask = LITTLE_ENDIAN ? info.readUInt32LE(0) : info.readUInt32BE(0);
+    return { mask, inverted: false, untracked: STATE_UNTRACKED, nat: false };
+  }
+  if (name !== "conntrack" || revision < 2 || info.length < CONNTRACK.stateMask + 2) return undefined;
+  if (!STATE_ALONE.includes(u16(CONNTRACK.matchFlags))) return undefined;
+  const inverted = (u16(CONNTRACK.invertFlags) & 1) !== 0;
+  return { mask: u16(CONNTRACK.stateMask), inverted, untracked: CONNTRACK_UNTRACKED, nat: true };
+}
+
+/** Targets that let the packet go on, and change nothing that rules here look at but what `changes` says. */
+export const GOES_ON: Readonly<Record<string, "nothing" | "priority" | "marks" | "header">> = {
+  AUDIT: "nothing",
+  CHECKSUM: "nothing",
+  CLASSIFY: "priority",
+  CONNMARK: "marks",
+  CONNSECMARK: "nothing",
+  DSCP: "header",
+  HL: "header",
+  LED: "nothing",
+  LOG: "nothing",
+  NFLOG: "nothing",
+  RATEEST: "nothing",
+  SECMARK: "nothing",
+  TCPMSS: "nothing",
+  TOS: "header",
+  TRACE: "nothing",
+  TTL: "header",
+};
+
+/** Whether a target CT, or the older NOTRACK, keeps the packet from being tracked (XT_CT_NOTRACK). */
+export function isNotrack({ name, info }: Extension): boolean {
+  return name === "NOTRACK" || (name === "CT" && ((info[LITTLE_ENDIAN ? 0 : 1] ?? 0) & 1) !== 0);
+}

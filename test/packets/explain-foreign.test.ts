@@ -1,0 +1,362 @@
+/** `explain` beside other programs' rules: what it says is what the packet then meets, or it says that it does not know. */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { explainPacket, type Explanation } from "../../src/explain/explain.ts";
+import { NftKernel } from "../../src/kernel/nft-kernel.ts";
+import type { Expr } from "../../src/kernel/types.ts";
+import { putLegacyTable } from "../lab/legacy-kernel.ts";
+import { legacyRule } from "../lab/legacy-rules.ts";
+import type { LegacyRule } from "../lab/legacy-table.ts";
+import { PLAN } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { foreignMatches } from "./support/foreign-rules.ts";
+import {
+  clusterAddress,
+  nodePortOf,
+  POD_PORT,
+  SERVICE_PORT,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"], protocols: ["tcp", "udp"] };
+const VIP = clusterAddress(web.n).ip;
+const NODE_PORT = nodePortOf(web.n);
+const OTHER_PORT = 9100;
+const DROP_MS = 250;
+const ANSWER_MS = 5000;
+
+let cluster: Cluster;
+let kernel: NftKernel;
+beforeAll(async () => {
+  cluster = await Cluster.create([
+    { name: "a", on: "node" },
+    { name: "b", on: "node" },
+  ]);
+  await cluster.apply(serviceObjects(cluster.lab, web));
+  for (const port of [SERVICE_PORT, NODE_PORT]) await cluster.catchUntouched(port);
+  await cluster.node.agent().serve("tcp", "*", OTHER_PORT, "node");
+  kernel = await NftKernel.open({ netns: `/run/netns/${cluster.lab.node.name}` });
+});
+afterAll(async () => {
+  await kernel.close();
+  await cluster.destroy();
+});
+
+interface Sent {
+  readonly from: "client" | "b";
+  readonly to: "node port" | "ClusterIP";
+  readonly protocol?: "tcp" | "udp";
+}
+
+const addressOf = ({ to }: Sent): { readonly destination: string; readonly port: number } =>
+  to === "node port" ? { destination: PLAN.node.ip, port: NODE_PORT } : { destination: VIP, port: SERVICE_PORT };
+
+async function explained(sent: Sent): Promise<Explanation> {
+  const { destination, port } = addressOf(sent);
+  const source = cluster.source(sent.from).address!.ip;
+  const inInterface = sent.from === "client" ? "eth1" : "pod1";
+  const packet = { family: "ip", protocol: sent.protocol ?? "tcp", source, destination, inInterface } as const;
+  return explainPacket(kernel, { ...packet, destinationPort: port });
+}
+
+/** What the packet meets, in the words of an explanation. */
+async function met(sent: Sent, isDropExpected: boolean): Promise<Explanation["verdict"]> {
+  const { destination, port } = addressOf(sent);
+  const { namespace, address } = cluster.source(sent.from);
+  const probe = { protocol: sent.protocol ?? "tcp", source: address!.ip, destination, port } as const;
+  const [outcome] = await namespace.agent().probe({ ...probe, timeoutMs: isDropExpected ? DROP_MS : ANSWER_MS });
+  if (outcome?.result === "timeout") return "dropped";
+  if (outcome?.result === "refused" || outcome?.result === "unreachable") return "rejected";
+  if (outcome?.result !== "ok") throw new Error(JSON.stringify(outcome));
+  if (outcome.name === "a") return "endpoint";
+  return outcome.atPort === port ? "untouched" : "redirected";
+}
+
+/** With these rules in the kernel: what was said, and what was not as it was said. */
+async function compare(
+  rules: string,
+  sent: Sent,
+): Promise<{ readonly said: Explanation; readonly wrong: string | undefined }> {
+  const nft = (text: string): Promise<string> => cluster.lab.node.mustRun(["nft", "-f", "-"], { input: text });
+  await nft(rules);
+  try {
+    const said = await explained(sent);
+    const seen = await met(sent, said.verdict === "dropped" || said.otherwise === "dropped");
+    const agrees = said.verdict === "unknown" || said.verdict === seen;
+    const steps = said.steps.map(({ hook, chain, text }) => `\n    ${hook} ${chain}: ${text}`).join("");
+    return { said, wrong: agrees ? undefined : `${rules}: said ${said.verdict}, seen ${seen}${steps}` };
+  } finally {
+    const tables = [...rules.matchAll(/^table (\w+ \w+)/gm)].map(([, table]) => `delete table ${table}\n`);
+    await nft([...new Set(tables)].join(""));
+  }
+}
+
+/** What `explain` speaks of is the first packet: those after it pass. */
+const REPLIES = "ct state established accept";
+/** One statement a line, as nft 1.0.6 wants it. */
+const table = (name: string, ...parts: readonly string[]): string =>
+  `table inet ${name} {\n${parts.join("\n").replaceAll("; ", "\n").replaceAll("{ type", "{\ntype")}\n}\n`;
+const chain = (base: string, ...rules: readonly string[]): string => {
+  const all = /hook (forward|postrouting)/.test(base) ? [REPLIES, ...rules] : rules;
+  return `chain f {\ntype ${base}\n${all.join("\n")}\n}`;
+};
+
+describe("every expression at forward, ahead of a drop, and ahead of an accept with a drop behind", () => {
+  const rules = foreignMatches({
+    ...{ client: PLAN.client.ip, endpoint: "10.244.0.5", vip: PLAN.node.ip, port: NODE_PORT },
+    ...{ inInterface: "eth1", outInterface: "pod0" },
+  });
+
+  test.for(rules)("$text", async ({ text, judgeable, more = "" }) => {
+    const matching = /vmap/.test(text) ? [[text]] : [[`${text} drop`], [`${text} accept`, "drop"]];
+    for (const lines of matching) {
+      const { said, wrong } = await compare(
+        table("foreign", more, chain("filter hook forward priority -5", ...lines)),
+        { from: "client", to: "node port" },
+      );
+      expect(wrong).toBeUndefined();
+      if (judgeable === "known") expect(said.unknown).toEqual([]);
+      else if (said.verdict === "unknown") expect(said.unknown[0]).toMatch(/^inet foreign f: .* \(handle \d+\)$/);
+    }
+  });
+
+  test("what cannot be judged decides over nothing where both ways end alike", async () => {
+    const rows = [
+      `ip ttl 63 accept`,
+      `limit rate 5/second counter`,
+      `meta cpu 0 meta mark set meta mark or 3`,
+      `limit rate 1/second drop\ndrop`,
+    ];
+    for (const row of rows) {
+      const { said, wrong } = await compare(table("foreign", chain("filter hook forward priority -5", row)), {
+        from: "client",
+        to: "node port",
+      });
+      expect([wrong, said.unknown]).toEqual([undefined, []]);
+    }
+  });
+});
+
+describe("rules at other hooks", () => {
+  const pre = (priority: number): string => `filter hook prerouting priority ${priority}`;
+  const CASES: readonly (Sent & { readonly name: string; readonly rules: string; readonly judgeable?: "open" })[] = [
+    {
+      ...{ name: "notrack of a ClusterIP", from: "b", to: "ClusterIP" },
+      rules: table("foreign", chain(pre(-300), `ip daddr ${VIP} notrack`)),
+    },
+    {
+      ...{ name: "notrack behind the connection tracker", from: "b", to: "ClusterIP" },
+      rules: table("foreign", chain(pre(-150), `ip daddr ${VIP} notrack`)),
+    },
+    {
+      ...{ name: "ct state of what is not tracked yet", from: "b", to: "ClusterIP" },
+      rules: table("foreign", chain(pre(-300), "ct state new drop")),
+    },
+    {
+      ...{ name: "redirect ahead of our rules", from: "client", to: "node port" },
+      rules: table(
+        "foreign",
+        chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} redirect to :${OTHER_PORT}`),
+      ),
+    },
+    {
+      ...{ name: "redirect behind our rules", from: "client", to: "node port" },
+      rules: table(
+        "foreign",
+        chain("nat hook prerouting priority -90", `tcp dport ${NODE_PORT} redirect to :${OTHER_PORT}`),
+      ),
+    },
+    {
+      ...{ name: "redirect at our priority", from: "client", to: "node port", judgeable: "open" },
+      rules: table(
+        "foreign",
+        chain("nat hook prerouting priority -100", `tcp dport ${NODE_PORT} redirect to :${OTHER_PORT}`),
+      ),
+    },
+    {
+      ...{ name: "a filter behind a NAT chain's own priority, and ahead of NAT", from: "client", to: "node port" },
+      rules:
+        table("nats", chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} redirect to :${OTHER_PORT}`)) +
+        table("foreign", chain(pre(-105), `tcp dport ${OTHER_PORT} drop`)),
+    },
+    {
+      ...{ name: "another program's DNAT to the endpoint", from: "client", to: "node port" },
+      rules: `table ip foreign {\n${chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} dnat to 10.244.0.5:${POD_PORT}`)}\n}\n`,
+    },
+    {
+      ...{ name: "another program's DNAT to one of many", from: "client", to: "node port", judgeable: "open" },
+      rules: `table ip foreign {\n${chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} dnat to 10.244.0.5-10.244.0.6:${POD_PORT}`)}\n}\n`,
+    },
+    {
+      ...{ name: "ct mark set, then matched", from: "client", to: "node port" },
+      rules:
+        table("first", chain(pre(-150), `ip saddr ${PLAN.client.ip} ct mark set 5`)) +
+        table("foreign", chain("filter hook forward priority -5", "ct mark 5 drop")),
+    },
+    {
+      ...{ name: "ct mark set ahead of the connection tracker", from: "client", to: "node port" },
+      rules:
+        table("first", chain(pre(-300), "ct mark set 5")) +
+        table("foreign", chain("filter hook forward priority -5", "ct mark 5 drop")),
+    },
+    {
+      ...{ name: "a mark that chance sets, then matched", from: "client", to: "node port", judgeable: "open" },
+      rules:
+        table("first", chain(pre(-150), "meta mark set numgen random mod 2")) +
+        table("foreign", chain("filter hook forward priority -5", "meta mark 1 drop")),
+    },
+    {
+      ...{ name: "ttl set, then matched", from: "client", to: "node port" },
+      rules: table("foreign", chain("filter hook forward priority -5", "ip ttl set 9", "ip ttl 9 accept", "drop")),
+    },
+    {
+      ...{ name: "jumps, goto and return", from: "client", to: "node port" },
+      rules: table(
+        "foreign",
+        "chain c {\nreturn\ndrop\n}\nchain d {\nip ttl 99 return\n}\nchain e {\ndrop\n}",
+        chain("filter hook forward priority -5", "jump c", "jump d", "tcp dport 8080 goto e", "accept"),
+      ),
+    },
+    {
+      ...{ name: "a policy behind a rule that cannot be judged", from: "client", to: "node port", judgeable: "open" },
+      rules: table("foreign", chain("filter hook forward priority -5; policy drop;", "limit rate 5/second accept")),
+    },
+    {
+      ...{ name: "reject", from: "client", to: "node port" },
+      rules: table("foreign", chain("filter hook forward priority -5", "tcp dport 8080 reject with tcp reset")),
+    },
+    {
+      ...{ name: "a masqueraded connection's own mark", from: "client", to: "node port" },
+      rules: table("foreign", chain("filter hook forward priority -5", "meta mark & 0x4000 == 0x4000 accept", "drop")),
+    },
+    {
+      ...{ name: "postrouting behind masquerading", from: "client", to: "node port" },
+      rules: table("foreign", chain("filter hook postrouting priority 150", `ip saddr ${PLAN.client.ip} drop`)),
+      judgeable: "open",
+    },
+    {
+      ...{ name: "UDP: its own expressions", from: "b", to: "ClusterIP", protocol: "udp" },
+      rules: table(
+        "foreign",
+        chain("filter hook forward priority -5", "tcp dport 8080 drop", "udp dport 8080 accept", "drop"),
+      ),
+    },
+    {
+      ...{ name: "UDP: its length", from: "b", to: "ClusterIP", protocol: "udp", judgeable: "open" },
+      rules: table("foreign", chain("filter hook forward priority -5", "udp length > 8 drop")),
+    },
+  ];
+
+  test.for(CASES)("$name", async ({ rules, judgeable, name: _, ...sent }) => {
+    const { said, wrong } = await compare(rules, sent);
+    expect(wrong).toBeUndefined();
+    if (judgeable === undefined) expect(said.unknown).toEqual([]);
+  });
+});
+
+/** An attribute of netlink; a match or target of iptables as nft_compat has it (linux/netfilter/nf_tables_compat.h). */
+function attribute(type: number, data: Uint8Array): Buffer {
+  const bytes = Buffer.alloc((data.length + 7) & ~3);
+  bytes.writeUInt16LE(4 + data.length, 0);
+  bytes.writeUInt16LE(type, 2);
+  bytes.set(data, 4);
+  return bytes;
+}
+function xt(kind: "match" | "target", name: string, revision: number, info: Uint8Array): Expr {
+  const parts = [
+    attribute(1, Buffer.from(`${name}\0`)),
+    attribute(2, Uint8Array.of(0, 0, 0, revision)),
+    attribute(3, info),
+  ];
+  return { type: "opaque", name: kind, data: new Uint8Array(Buffer.concat(parts)) };
+}
+const words = (...values: readonly number[]): Uint8Array => new Uint8Array(Uint32Array.from(values).buffer);
+/** struct xt_conntrack_mtinfo3, of states alone. */
+function connectionStates(mask: number, inverted = false): Uint8Array {
+  const info = Buffer.alloc(168);
+  info.writeUInt16LE(1 | (1 << 13), 146);
+  info.writeUInt16LE(inverted ? 1 : 0, 148);
+  info.writeUInt16LE(mask, 150);
+  return info;
+}
+const MATCHES: readonly (readonly [name: string, ...exprs: Expr[]])[] = [
+  ["a comment", xt("match", "comment", 0, Buffer.alloc(256))],
+  ["a mark that it has", xt("match", "mark", 1, words(0, 0xff, 0))],
+  ["a mark that it has not", xt("match", "mark", 1, words(0x8000, 0x8000, 0))],
+  ["not a mark", xt("match", "mark", 1, words(0x8000, 0x8000, 1))],
+  [
+    "a mark that it is given",
+    xt("target", "MARK", 2, words(0x8000, 0x8000)),
+    xt("match", "mark", 1, words(0x8000, 0x8000, 0)),
+  ],
+  ["NEW", xt("match", "conntrack", 3, connectionStates(8))],
+  ["RELATED,ESTABLISHED", xt("match", "conntrack", 3, connectionStates(6))],
+  ["DNAT", xt("match", "conntrack", 3, connectionStates(128))],
+  ["! DNAT", xt("match", "conntrack", 3, connectionStates(128, true))],
+  ["NEW, of the older match", xt("match", "state", 0, words(8))],
+];
+
+test.for(MATCHES)("a match of iptables-nft: %s", async ([, ...exprs]) => {
+  const sent: Sent = { from: "client", to: "node port" };
+  await cluster.lab.node.mustRun(["nft", "-f", "-"], {
+    input: `table ip filter {\n${chain("filter hook forward priority 0")}\n}\n`,
+  });
+  try {
+    const drop: Expr = { type: "immediate", dreg: 0, data: { verdict: "drop" } };
+    // A target ends a rule of iptables.
+    const ahead = exprs.slice(0, -1).map((expr) => [expr]);
+    for (const rule of [...ahead, [...exprs.slice(-1), drop]]) {
+      await kernel.commit([{ op: "add", kind: "rule", family: "ip", table: "filter", chain: "f", exprs: rule }]);
+    }
+    const said = await explained(sent);
+    expect(said.unknown).toEqual([]);
+    expect(said.verdict).toBe(await met(sent, said.verdict === "dropped"));
+  } finally {
+    await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "filter"]);
+  }
+});
+
+test("the headline says what it depends on, and what comes of it otherwise", async () => {
+  const quota =
+    'table inet a {\nquota q { over 25 mbytes }\nchain f {\ntype filter hook forward priority -5\nquota name "q" drop\n}\n}\n';
+  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: quota });
+  try {
+    const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${PLAN.node.ip}:${NODE_PORT}`]);
+    expect(stdout.split("\n")[0]).toMatch(
+      /unknown: it depends on inet a f: quota name q drop \(handle \d+\); if it does not match, the packet goes to an endpoint$/,
+    );
+  } finally {
+    await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", "a"]);
+  }
+});
+
+test("a source that nobody gave is shown as assumed", async () => {
+  const { stdout } = await cluster.command(["explain", `${VIP}:${SERVICE_PORT}`]);
+  expect(stdout).toMatch(/^tcp 192\.0\.2\.1 \(assumed\) → /);
+  expect(stdout).toContain(
+    "note: no source was given: 192.0.2.1 is assumed, which stands for a client outside the cluster",
+  );
+});
+
+test("rules of iptables-legacy cannot be read, and that is what is said", async (context) => {
+  const rule = legacyRule("ip", `ip daddr ${VIP} drop`);
+  const raw = (rules: readonly LegacyRule[]): Promise<boolean> =>
+    putLegacyTable(cluster.node.prefix, "ip", "raw", [
+      { name: "PREROUTING", policy: "ACCEPT", rules },
+      { name: "OUTPUT", policy: "ACCEPT", rules: [] },
+    ]);
+  if (!(await raw([rule]))) context.skip("this kernel does not have the older iptables");
+  expect(await met({ from: "b", to: "ClusterIP" }, true)).toBe("dropped");
+  const said = await cluster.command(["explain", "tcp", cluster.lab.pod("b").address.ip, `${VIP}:${SERVICE_PORT}`]);
+  expect(said.stdout.split("\n")[0]).toMatch(
+    /unknown: it depends on 1 rule in chain PREROUTING of table raw of iptables-legacy/,
+  );
+  await raw([]);
+  expect((await explained({ from: "b", to: "ClusterIP" })).verdict).toBe("endpoint");
+});
+
+test("without a table of ours the headline says so", async () => {
+  await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
+  const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${VIP}:${SERVICE_PORT}`]);
+  expect(stdout.split("\n")[0]).toContain("meets no rules of nft-proxier, as the kernel has none");
+});

@@ -1,0 +1,211 @@
+/**
+ * Other programs' firewalls between clients and services: where a packet does not pass, `status` names the rule and the service, and ends with 1;
+ * where it does, or where nobody can know, there is no problem.
+ */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { eventually } from "../lab/eventually.ts";
+import { addLegacyChains, putLegacyTable } from "../lab/legacy-kernel.ts";
+import { PLAN } from "../lab/topology.ts";
+import { Cluster } from "./support/cluster.ts";
+import { clusterAddress, SERVICE_PORT, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
+const far: ServiceSpec = { name: "far", n: 2, endpoints: ["r1"] };
+const both: ServiceSpec = { name: "both", n: 3, endpoints: ["a", "r1"] };
+
+let cluster: Cluster;
+let directory: string;
+let socket: string;
+let daemon: ChildProcess;
+beforeAll(async () => {
+  cluster = await Cluster.create([
+    { name: "a", on: "node" },
+    { name: "r1", on: "remote" },
+  ]);
+  directory = await mkdtemp(join(tmpdir(), "nft-proxier-firewalls-"));
+  socket = join(directory, "daemon.sock");
+  const args = await cluster.write([web, far, both].flatMap((service) => serviceObjects(cluster.lab, service)));
+  daemon = cluster.start(["run", ...args, "--control-socket", socket]);
+  daemon.stderr?.resume();
+  await eventually(async () => expect((await status()).code).toBe(0));
+});
+afterAll(async () => {
+  daemon.kill("SIGTERM");
+  await once(daemon, "exit");
+  await cluster.destroy();
+  await rm(directory, { recursive: true });
+});
+
+interface Told {
+  readonly code: number | null;
+  readonly problems: readonly { readonly what: string; readonly remedy: string }[];
+  readonly firewalls?: { readonly checked: number; readonly services: number; readonly unjudged: number };
+}
+
+async function status(): Promise<Told> {
+  const { code, stdout, stderr } = await cluster.command(["status", "-o", "json", "--socket", socket]);
+  if (stdout === "") throw new Error(stderr);
+  return { ...(JSON.parse(stdout) as Omit<Told, "code">), code };
+}
+
+const nft = (input: string): Promise<string> => cluster.lab.node.mustRun(["nft", "-f", "-"], { input });
+
+async function reaches(service: ServiceSpec): Promise<boolean> {
+  const to = { destination: clusterAddress(service.n).ip, port: SERVICE_PORT };
+  const probe = { protocol: "tcp", source: PLAN.client.ip, ...to, timeoutMs: 500 } as const;
+  const [outcome] = await cluster.lab.client.agent().probe(probe);
+  return outcome?.result === "ok";
+}
+
+/** One statement a line, as nft 1.0.6 wants it. */
+const wall = (family: string, base: string, ...rules: readonly string[]): string =>
+  `table ${family} wall {\nchain gate {\ntype filter hook ${base.replaceAll("; ", "\n")}\n${rules.join("\n")}\n}\n}\n`;
+
+const DROPS: readonly {
+  readonly name: string;
+  readonly rules: string;
+  readonly services: readonly ServiceSpec[];
+  readonly what: RegExp;
+}[] = [
+  {
+    name: "the endpoints' port",
+    rules: wall("inet", "forward priority -5", "tcp dport 8080 drop"),
+    services: [web, far, both],
+    what: /chain gate \(hook forward\) of table inet wall drops packets to default\/\w+, default\/\w+, default\/\w+: by rule tcp dport 8080 drop \(handle \d+\)/,
+  },
+  {
+    name: "the network of another node's pods",
+    rules: wall("inet", "forward priority -5", "ip daddr 10.244.1.0/24 drop"),
+    services: [far],
+    what: /table inet wall drops packets to default\/(far, default\/both|both, default\/far): by rule ip daddr 10\.244\.1\.0\/24 drop \(handle/,
+  },
+  {
+    name: "what comes from an endpoint's interface",
+    rules: wall("ip", "forward priority -5", 'iifname "pod0" drop'),
+    services: [web],
+    what: /table ip wall drops replies of default\/(web, default\/both|both, default\/web): by rule iifname "pod0" drop/,
+  },
+  {
+    name: "a policy that no rule makes good",
+    rules: wall("inet", "forward priority 5; policy drop", "ct state established accept"),
+    services: [web, far, both],
+    what: /table inet wall drops packets to default\/.*: by policy/,
+  },
+  {
+    name: "a set of endpoints",
+    rules: wall("ip", "forward priority 5", "ip daddr { 10.244.0.5, 10.9.9.9 } tcp dport 8000-9000 reject"),
+    services: [web],
+    what: /table ip wall rejects packets to default\/.*: by rule .*reject/,
+  },
+  {
+    name: "a service's address, ahead of its translation",
+    rules: wall("ip", "prerouting priority -150", `ip daddr ${clusterAddress(far.n).ip} tcp dport 80 drop`),
+    services: [far],
+    what: /\(hook prerouting\) of table ip wall drops packets to default\/far: by rule ip daddr 10\.96\.1\.2 tcp dport 80 drop/,
+  },
+];
+
+test.for(DROPS)("a firewall drops $name", async ({ rules, services, what }) => {
+  await nft(rules);
+  try {
+    expect(await Promise.all(services.map(reaches))).not.toContain(true);
+    await eventually(async () => {
+      const { code, problems, firewalls } = await status();
+      expect(problems.map((problem) => problem.what)).toContainEqual(expect.stringMatching(what));
+      expect([code, firewalls]).toMatchObject([1, { checked: 3, services: 3 }]);
+    });
+    const { stdout } = await cluster.command(["status", "--socket", socket]);
+    expect(stdout).toMatch(/^other firewalls +3 of 3 services checked/m);
+  } finally {
+    await nft(`delete table ${/^table (\w+ \w+)/.exec(rules)?.[1] ?? ""}`);
+  }
+  await eventually(async () => expect(await status()).toMatchObject({ code: 0, problems: [] }));
+});
+
+const PASSES: readonly { readonly name: string; readonly rules: string; readonly unjudged: number }[] = [
+  {
+    name: "accepts what services have translated",
+    rules: wall(
+      "inet",
+      "forward priority 5; policy drop",
+      "ct state established,related accept",
+      "ct status dnat accept",
+    ),
+    unjudged: 0,
+  },
+  {
+    name: "drops other addresses, ports and interfaces",
+    rules: wall(
+      ...["inet", "forward priority -5", "ip daddr 10.99.0.0/16 drop", "tcp dport { 22, 23 } drop"],
+      ...['oifname "docker0" drop', "ct state invalid drop", "ip6 daddr fd00:99::/32 drop"],
+    ),
+    // Replies may leave by any interface.
+    unjudged: 3,
+  },
+  {
+    name: "drops one sender, and too many",
+    rules: wall(
+      "inet",
+      "forward priority -5",
+      "ip saddr 198.51.100.66 drop",
+      "limit rate over 1000/second burst 1000 packets drop",
+    ),
+    unjudged: 3,
+  },
+];
+
+test.for(PASSES)("a firewall $name", async ({ rules, unjudged }) => {
+  await nft(rules);
+  try {
+    expect(await Promise.all([web, far, both].map(reaches))).not.toContain(false);
+    await eventually(async () =>
+      expect(await status()).toMatchObject({ code: 0, problems: [], firewalls: { checked: 3, services: 3, unjudged } }),
+    );
+  } finally {
+    await nft("delete table inet wall");
+  }
+});
+
+test("a table with more rules than may be read is said to be unchecked", async () => {
+  await nft(
+    wall("inet", "forward priority -5", ...Array.from({ length: 2100 }, (_, i) => `tcp dport ${20_000 + i} drop`)),
+  );
+  try {
+    await eventually(async () => {
+      const { stdout, code } = await cluster.command(["status", "--socket", socket]);
+      expect(stdout).toMatch(/^other firewalls .*not checked: inet wall \(2100 rules\)/m);
+      expect(code).toBe(0);
+    });
+  } finally {
+    await nft("delete table inet wall");
+  }
+});
+
+test("iptables-legacy whose chain FORWARD drops by policy", async (context) => {
+  if (!(await addLegacyChains(cluster.node.prefix, "ip", "filter", ["FORWARD:drop"]))) {
+    context.skip("this kernel does not have the older iptables");
+  }
+  expect(await reaches(web)).toBe(false);
+  await eventually(async () => {
+    const { code, problems } = await status();
+    expect(problems[0]?.what).toMatch(
+      /^chain FORWARD of table filter of the older iptables drops forwarded packets by policy/,
+    );
+    expect([code, problems[0]?.remedy]).toEqual([1, expect.stringMatching(/^iptables-legacy -I FORWARD/)]);
+  });
+  const preflight = await cluster.command(["preflight"]);
+  expect(preflight.stdout).toMatch(
+    /PROBLEM.*chain FORWARD of table ip filter of the older iptables drops forwarded packets/i,
+  );
+  const accepts = (["INPUT", "FORWARD", "OUTPUT"] as const).map(
+    (name) => ({ name, policy: "ACCEPT", rules: [] }) as const,
+  );
+  await putLegacyTable(cluster.node.prefix, "ip", "filter", accepts);
+  expect(await reaches(web)).toBe(true);
+  await eventually(async () => expect((await status()).code).toBe(0));
+});

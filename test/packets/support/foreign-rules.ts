@@ -1,0 +1,211 @@
+/** Rules of other programs, a case for each expression of nf_tables that nft can write: of each it is known what `explain` may make of it. */
+
+/**
+ * "known": `explain` has to know what the packet meets; "open": it cannot be known from outside, and `explain` has to say so or be right.
+ */
+export type Judgeable = "known" | "open";
+
+export interface ForeignRule {
+  /** A match, or statements ahead of the verdict. */
+  readonly text: string;
+  readonly judgeable: Judgeable;
+  /** What the table has beside the chain. */
+  readonly more?: string;
+}
+
+const known = (text: string, more?: string): ForeignRule => ({
+  text,
+  judgeable: "known",
+  ...(more !== undefined && { more }),
+});
+const open = (text: string, more?: string): ForeignRule => ({
+  text,
+  judgeable: "open",
+  ...(more !== undefined && { more }),
+});
+
+/** Matches in a chain at the forward hook, for a packet from `client` to `endpoint`, which has been sent to `vip` and `port`. */
+export function foreignMatches(of: {
+  readonly client: string;
+  readonly endpoint: string;
+  readonly vip: string;
+  readonly port: number;
+  readonly inInterface: string;
+  readonly outInterface: string;
+}): readonly ForeignRule[] {
+  const { client, endpoint, vip, port, inInterface, outInterface } = of;
+  return [
+    // Headers.
+    known(`ip daddr ${endpoint}`),
+    known(`ip daddr != ${endpoint}`),
+    known(`ip daddr ${endpoint}/24`),
+    known(`ip daddr ${endpoint}/21`),
+    known(`ip saddr ${client}`),
+    known(`ip saddr 10.0.0.0/8`),
+    known(`ip daddr ${vip}`),
+    known(`ip version 4`),
+    known(`ip protocol tcp`),
+    known(`ip protocol != tcp`),
+    known(`ip frag-off & 0x1fff != 0`),
+    known(`tcp dport 8080`),
+    known(`tcp dport != 8080`),
+    known(`tcp dport 8000-9000`),
+    known(`tcp dport != 8000-9000`),
+    known(`tcp dport > 8079`),
+    known(`tcp dport < 8080`),
+    known(`tcp dport & 0x00ff == 0x90`),
+    known(`th dport { 80, 443, 8080 }`),
+    known(`tcp flags & (fin | syn | rst | ack) == syn`),
+    known(`tcp flags & (fin | syn | rst | ack) != syn`),
+    known(`udp dport 8080`),
+    known(`@nh,128,32 & 0xff000000 == 0x0a000000`),
+    open(`tcp sport 40000`),
+    open(`tcp sport < 30000`),
+    open(`tcp flags == syn`),
+    open(`tcp window 0`),
+    open(`tcp sequence 1`),
+    open(`ip ttl 63`),
+    open(`ip ttl 64`),
+    open(`ip ttl < 64`),
+    open(`ip dscp cs1`),
+    open(`ip id 0`),
+    open(`ip length < 100`),
+    open(`ip hdrlength 5`),
+    open(`ip option rr exists`),
+    open(`tcp option maxseg exists`),
+    open(`tcp option maxseg size 1460`),
+    open(`@ih,0,8 0`),
+    open(`ether saddr 02:00:00:00:00:01`),
+    // Meta.
+    known(`meta l4proto tcp`),
+    known(`meta l4proto { tcp, udp }`),
+    known(`meta nfproto ipv4`),
+    known(`meta protocol ip`),
+    known(`meta mark 0`),
+    known(`meta mark & 0xff == 7`),
+    known(`iifname "${inInterface}"`),
+    known(`iifname "eth*"`),
+    known(`iifname != "${inInterface}"`),
+    known(`oifname "${outInterface}"`),
+    known(`oifname { "docker0", "${outInterface}" }`),
+    known(`oifname "docker0"`),
+    open(`iif "lo"`),
+    open(`oif "lo"`),
+    open(`iifgroup 0`),
+    open(`meta iiftype ether`),
+    open(`meta length > 1000`),
+    open(`meta skuid 0`),
+    open(`meta skgid 0`),
+    open(`meta cpu 0`),
+    open(`meta cgroup 1048577`),
+    open(`meta time > "2020-01-01 00:00:00"`),
+    open(`meta hour "00:00"-"12:00"`),
+    open(`meta day "Monday"`),
+    open(`meta secpath missing`),
+    open(`meta iifkind "veth"`),
+    open(`meta rtclassid 0`),
+    // Connections.
+    known(`ct state new`),
+    known(`ct state established,related`),
+    known(`ct state invalid`),
+    known(`ct state untracked`),
+    known(`ct state vmap { established : accept, related : accept, invalid : drop }`),
+    known(`ct status dnat`),
+    known(`ct status snat`),
+    known(`ct status assured`),
+    known(`ct direction original`),
+    known(`ct direction reply`),
+    known(`ct mark 0`),
+    known(`ct mark 5`),
+    known(`ct original ip saddr ${client}`),
+    known(`ct original ip daddr ${vip}`),
+    known(`meta l4proto tcp ct original proto-dst ${port}`),
+    known(`meta l4proto tcp ct original proto-dst 8080`),
+    known(`ct reply ip saddr ${endpoint}`),
+    known(`meta l4proto tcp ct reply proto-src 8080`),
+    known(`ct original protocol tcp`),
+    open(`meta l4proto tcp ct reply proto-dst 40000`),
+    known(`ct label 1`),
+    open(`ct helper "ftp"`),
+    open(`ct expiration < 60s`),
+    open(`ct original packets > 5`),
+    open(`ct bytes > 100`),
+    open(`ct avgpkt > 100`),
+    open(`ct zone 0`),
+    open(`ct id 5`),
+    // Sets and maps.
+    known(`ip daddr @s`, `set s { type ipv4_addr; elements = { ${endpoint}, 10.9.9.9 }; }`),
+    known(`ip daddr != @s`, `set s { type ipv4_addr; elements = { 10.9.9.9 }; }`),
+    known(`ip daddr @s`, `set s { type ipv4_addr; flags interval; elements = { 10.0.0.0/9, 192.168.0.0/16 }; }`),
+    known(`ip daddr @s`, `set s { type ipv4_addr; flags interval; elements = { 10.200.0.0/16, 192.168.0.0/16 }; }`),
+    known(`ip daddr . tcp dport @s`, `set s { type ipv4_addr . inet_service; elements = { ${endpoint} . 8080 }; }`),
+    known(
+      `ip daddr . tcp dport @s`,
+      `set s { type ipv4_addr . inet_service; flags interval; elements = { 10.244.0.0/16 . 8000-8100, 10.1.0.0/16 . 1-65535 }; }`,
+    ),
+    known(`ip saddr @s`, `set s { type ipv4_addr; flags timeout; elements = { ${client} timeout 1h }; }`),
+    open(`ip saddr @s`, `set s { type ipv4_addr; flags dynamic; size 100; elements = { ${client} }; }`),
+    known(`tcp dport vmap @m`, `map m { type inet_service : verdict; elements = { 8080 : drop, 9090 : accept }; }`),
+    known(`tcp dport vmap @m`, `map m { type inet_service : verdict; elements = { 9090 : drop }; }`),
+    known(`meta mark set tcp dport map @m meta mark 7`, `map m { type inet_service : mark; elements = { 8080 : 7 }; }`),
+    open(`ip ttl . tcp dport { 63 . 8080 }`),
+    known(`ip ttl . tcp dport { 63 . 80 }`),
+    open(`ip saddr @s`, `set s { type ipv4_addr; size 4; flags dynamic; elements = { ${client} limit rate 1/day }; }`),
+    open(`add @s { ip saddr } ip saddr @s`, `set s { type ipv4_addr; size 100; flags dynamic; }`),
+    open(`update @s { ip saddr limit rate over 1/second }`, `set s { type ipv4_addr; size 100; flags dynamic; }`),
+    open(`add @s { ip saddr ct count over 5 }`, `set s { type ipv4_addr; size 100; flags dynamic; }`),
+    known(`add @s { ip saddr }`, `set s { type ipv4_addr; size 100; flags dynamic; }`),
+    open(`add @s { ip saddr }`, `set s { type ipv4_addr; size 1; flags dynamic; elements = { 10.9.9.9 }; }`),
+    // State.
+    open(`limit rate 5/second`),
+    open(`limit rate over 400/minute`),
+    open(`limit rate over 10 mbytes/second`),
+    known(`quota over 25 mbytes`),
+    known(`quota until 25 mbytes`),
+    open(`quota over 10 bytes`),
+    open(`ct count 1`),
+    open(`ct count over 5`),
+    open(`quota name "q"`, `quota q { over 25 mbytes }`),
+    open(`quota name "q"`, `quota q { 25 mbytes }`),
+    open(`limit name "l"`, `limit l { rate over 400/minute }`),
+    open(`limit name "l"`, `limit l { rate 400/minute }`),
+    known(`counter name "c"`, `counter c { }`),
+    known(`counter`),
+    known(`log prefix "x"`),
+    open(`numgen random mod 2 0`),
+    open(`numgen inc mod 2 1`),
+    known(`jhash ip daddr . tcp dport mod 1 seed 0x1 0`),
+    open(`symhash mod 2 0`),
+    open(`numgen random mod 2 vmap { 0 : drop, 1 : accept }`),
+    open(`numgen random mod 2 vmap { 0 : drop, 1 : drop }`),
+    // Routing and sockets.
+    known(`fib daddr type local`),
+    known(`fib daddr type unicast`),
+    known(`fib saddr type local`),
+    open(`fib saddr . iif oif exists`),
+    open(`fib daddr oifname "${outInterface}"`),
+    open(`fib daddr oif "lo"`),
+    open(`rt ip nexthop 10.9.9.9`),
+    open(`rt mtu > 1400`),
+    open(`rt ipsec missing`),
+    open(`rt classid 0`),
+    open(`ipsec in reqid 1`),
+    open(`osf name "Linux"`),
+    // What rules write, and then look at.
+    known(`meta mark set 0x11 meta mark 0x11`),
+    known(`meta mark set meta mark or 0x20 meta mark & 0x20 == 0x20`),
+    known(`meta mark set 0x11 meta mark 0x12`),
+    known(`ct mark set 9 ct mark 9`),
+    known(`meta mark set 6 ct mark set mark ct mark 6`),
+    open(`meta mark set numgen random mod 2 meta mark 1`),
+    known(`meta mark set numgen random mod 2 meta mark 4`),
+    known(`ip ttl set 9 ip ttl 9`),
+    known(`ip dscp set cs1 ip dscp cs1`),
+    open(`tcp option maxseg size set 1000`),
+    known(`meta pkttype host`),
+    known(`meta nftrace set 1`),
+    known(`ct event set new`),
+    open(`ct label set 1 ct label 1`),
+    known(`notrack ct state untracked`),
+  ];
+}
