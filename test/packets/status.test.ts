@@ -1,7 +1,7 @@
 /** `status` and `services`, asked of a daemon that serves this node. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -75,6 +75,28 @@ afterAll(async () => {
 });
 
 const ask = (...words: readonly string[]): Promise<Finished> => cluster.command([...words, "--socket", socket]);
+
+test("a socket that was removed is made again", async () => {
+  await rm(socket);
+  expect((await ask("services", "-o", "name")).stderr).toContain("no daemon answers");
+  await eventually(async () => expect((await ask("status")).stderr).toBe(""));
+});
+
+test("a file at --control-socket stays, and the log says what to do", async () => {
+  const file = join(directory, "precious");
+  await writeFile(file, "precious");
+  const manifests = join(directory, "none");
+  await mkdir(manifests);
+  const command = [process.execPath, cluster.main, "run", "--manifests", manifests, "--control-socket", file];
+  // Elsewhere: two daemons of one namespace would contend for the tables.
+  const other = cluster.lab.client.spawn(command, { stdio: ["ignore", "ignore", "pipe"] });
+  let log = "";
+  other.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
+  await eventually(() => expect(log).toContain("a file that is not a socket is there"));
+  other.kill("SIGTERM");
+  await once(other, "exit");
+  expect(await readFile(file, "utf8")).toBe("precious");
+});
 
 test("services lists what is in force, and what is rejected", async () => {
   const { code, stdout } = await ask("services");
