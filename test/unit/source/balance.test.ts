@@ -57,6 +57,25 @@ describe("a balance of more endpoints than there are slots", () => {
     expect([...model.unbalanced()]).toEqual([]);
   });
 
+  it("with more elements than one service may have, all ports together: is by chance, which is said with the figure", () => {
+    const { model, problems } = newModel();
+    const ports = Array.from({ length: 2_000 }, (_, i) => ({ name: `p${i}`, port: 20_000 + i }));
+    const put = (count: number): void => {
+      const metadata = { annotations: { "nft-proxier.dev/balance": "consistent" } };
+      model.upsertService(service("web", { ports: ports.slice(0, count) }, { metadata }));
+      model.upsertSlice({ ...slice("web-1", "web", ["10.1.0.1", "10.1.0.2"]), ports: ports.slice(0, count) });
+      model.takeDirty();
+    };
+    put(64);
+    expect(model.views("ip", "default/web")[0].balance).toBeDefined();
+    put(2_000);
+    expect(model.views("ip", "default/web").some(({ balance }) => balance !== undefined)).toBe(false);
+    const said =
+      "its ports and addresses would take 2,048,000 elements, more than the 65,536 that one service may have; " +
+      "connections are drawn at random, all endpoints alike";
+    expect(problems).toEqual([named("balance", said)]);
+  });
+
   it("says nothing where none is asked for", () => {
     expect(served(16_385, {}).problems).toEqual([]);
   });

@@ -1,0 +1,153 @@
+/** A service with many elements is written piece by piece, so that changes of others do not wait for it. */
+import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, beforeEach, expect, it } from "vitest";
+
+import { NftKernel } from "../../src/kernel/nft-kernel.js";
+import type { CommitOptions, Op } from "../../src/kernel/types.js";
+import type { Proxier } from "../../src/proxier/proxier.js";
+import { decoded } from "../support/decoded.js";
+import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
+import { patience } from "../lab/patience.ts";
+import { makeProxier } from "../unit/proxier/support/proxier.js";
+
+const TRIES = 20;
+/** Of one transaction: a piece deleted and added, and what a port has more than that. */
+const MOST_ELEMENTS = 2 * 8192 + 2 * 16_384;
+
+let namespace: Namespace;
+let kernel: NftKernel;
+let proxier: Proxier;
+/** Elements of each transaction. */
+let committed: number[];
+/** Services that came into force, in this order. */
+let written: string[];
+let news: PromiseWithResolvers<void>;
+
+beforeEach(async () => {
+  namespace = await makeNamespace();
+  kernel = await NftKernel.open({ netns: namespace.path });
+  const commit = kernel.commit.bind(kernel);
+  committed = [];
+  kernel.commit = (ops: readonly Op[], options?: CommitOptions) => {
+    const elements = (op: Op): number => (op.kind === "elements" && "elements" in op ? op.elements.count : 0);
+    committed.push(ops.reduce((sum, op) => sum + elements(op), 0));
+    return commit(ops, options);
+  };
+  written = [];
+  news = Promise.withResolvers();
+  const synced = ({ services }: { readonly services: readonly string[] }): void => {
+    written.push(...services);
+    news.resolve();
+    news = Promise.withResolvers();
+  };
+  proxier = makeProxier(kernel, { observers: [{ synced }] });
+});
+afterEach(async () => {
+  await proxier.stop();
+  await kernel.close();
+  await namespace.remove();
+});
+
+interface Spec {
+  readonly name: string;
+  readonly ip: string;
+  readonly ports: number;
+  readonly annotations?: Readonly<Record<string, string>>;
+}
+
+const SMALL: Spec = { name: "small", ip: "10.96.0.2", ports: 1 };
+
+function put({ name, ip, ports, annotations = {} }: Spec, endpoints: readonly string[]): void {
+  const list = Array.from({ length: ports }, (_, i) => ({ name: `p${i}`, port: 20_000 + i, protocol: "UDP" }));
+  const service: V1Service = { metadata: { name, annotations }, spec: { clusterIP: ip, ports: list } };
+  const slice: V1EndpointSlice = {
+    apiVersion: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+    metadata: { name: `${name}-1`, labels: { "kubernetes.io/service-name": name } },
+    addressType: "IPv4",
+    ports: list,
+    endpoints: endpoints.map((address) => ({ addresses: [address] })),
+  };
+  proxier.upsert(decoded({ kind: "Service", object: service }));
+  proxier.upsert(decoded({ kind: "EndpointSlice", object: slice }));
+}
+
+/** Resolves once the service has come into force since the call. */
+async function inForce(name: string): Promise<void> {
+  const from = written.length;
+  while (!written.includes(`default/${name}`, from)) await news.promise;
+}
+
+/** How long the small service waits for its changes, ms, while `change` is written again and again; and how many came before that was through. */
+async function waitsBeside(large: Spec, change: (time: number) => void): Promise<{ waits: number[]; before: number }> {
+  const waits: number[] = [];
+  let before = 0;
+  for (let time = 0; time < TRIES; time++) {
+    let isThrough = false;
+    change(time);
+    const through = inForce(large.name).then(() => (isThrough = true));
+    proxier.flush();
+    await sleep((time % 5) * 10);
+    const small = inForce(SMALL.name);
+    put(SMALL, [`10.244.3.${time + 1}`]);
+    const began = performance.now();
+    proxier.flush();
+    await small;
+    waits.push(performance.now() - began);
+    if (!isThrough) before++;
+    await through;
+  }
+  waits.sort((a, b) => a - b);
+  console.log(`${large.name}: median ${waits[TRIES / 2].toFixed(1)} ms, worst ${waits[TRIES - 1].toFixed(1)} ms`);
+  return { waits, before };
+}
+
+async function start(): Promise<void> {
+  put(SMALL, ["10.244.3.250"]);
+  proxier.synced();
+  expect((await proxier.sync()).ok).toBe(true);
+  committed = [];
+}
+
+it("another service's change does not wait for one of 20,000 ports", async () => {
+  const large: Spec = { name: "media", ip: "10.96.43.1", ports: 20_000 };
+  put(large, ["10.244.1.11", "10.244.1.12"]);
+  await start();
+  const { waits, before } = await waitsBeside(large, (time) => put(large, ["10.244.1.11", `10.244.2.${time + 1}`]));
+  expect(before).toBeGreaterThan(TRIES / 2);
+  expect(Math.max(...committed)).toBeLessThan(MOST_ELEMENTS);
+  // Some 20 ms where the machine is idle.
+  expect(waits[TRIES / 2]).toBeLessThan(patience(500));
+});
+
+it("nor for one whose annotation takes all the elements that it may", async () => {
+  const large: Spec = {
+    name: "balanced",
+    ip: "10.96.43.2",
+    ports: 64,
+    annotations: { "nft-proxier.dev/balance": "consistent" },
+  };
+  await start();
+  const { waits, before } = await waitsBeside(large, (time) =>
+    time % 2 === 0
+      ? put(large, ["10.244.1.11", `10.244.2.${time + 1}`])
+      : put({ ...large, annotations: {} }, ["10.244.1.11", `10.244.2.${time + 1}`]),
+  );
+  expect(before).toBeGreaterThan(0);
+  expect(Math.max(...committed)).toBeLessThan(MOST_ELEMENTS);
+  expect(waits[TRIES / 2]).toBeLessThan(patience(500));
+});
+
+it("a service with more elements than one may have is quarantined, and the others are served", async () => {
+  await start();
+  put(
+    { name: "huge", ip: "10.96.43.3", ports: 2_000 },
+    Array.from({ length: 600 }, (_, i) => `10.244.${i >> 8}.${i & 255}`),
+  );
+  put(SMALL, ["10.244.3.1"]);
+  const { families } = await proxier.sync();
+  expect(families[0].outcome).toMatchObject({ ok: true, quarantined: ["default/huge"] });
+  expect(written).toContain("default/small");
+  expect(Math.max(...committed)).toBeLessThan(100);
+});
