@@ -89,7 +89,8 @@ test("preflight has a PROBLEM for each, and for services with such endpoints", a
     if (object["addressType"] !== "IPv4") return object;
     return { ...object, endpoints: [{ addresses: ["10.96.99.1"] }] };
   });
-  const other = await cluster.write([...serviceObjects(cluster.lab, web), ...moved]);
+  const others = [web, cached].flatMap((service) => serviceObjects(cluster.lab, service));
+  const other = await cluster.write([...others, ...moved]);
   const { code, stdout } = await cluster.command(["preflight", ...other, "-o", "json"]);
   const { findings } = JSON.parse(stdout) as PreflightReport;
   const said = findings.filter(({ check }) => check === "service-cidrs");
