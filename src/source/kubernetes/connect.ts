@@ -6,6 +6,7 @@ import { ApiConnection, type Credentials, type RequestReport } from "./connectio
 import { FileCredentials } from "./credentials.js";
 import { ConnectionSettingsError } from "./errors.js";
 import { ANONYMOUS, type ClusterSettings, type Kubeconfig, readKubeconfig, serverUrl } from "./kubeconfig.js";
+import type { LibraryOptions } from "./library-credentials.js";
 import { isSocks, knowsProxies, proxyFromEnvironment } from "./proxy.js";
 
 export interface ConnectOptions {
@@ -15,6 +16,8 @@ export interface ConnectOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   /** Where the kubelet puts the token and ca.crt of the service account. */
   readonly serviceAccountDirectory?: string;
+  /** As the plugin's option. */
+  readonly pluginTimeLimitMs?: number;
 }
 
 const SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -38,24 +41,25 @@ export async function connectToApiServer(options: ConnectOptions): Promise<ApiCo
   const proxyUrl = settings.cluster.proxyUrl || proxyFromEnvironment(server, environment);
   return new ApiConnection({
     server,
-    credentials: await credentialsFor(settings, file, proxyUrl),
+    credentials: await credentialsFor(settings, { file, proxyUrl, timeLimitMs: options.pluginTimeLimitMs }),
     qps,
     burst,
     ...(options.onRequest !== undefined && { onRequest: options.onRequest }),
   });
 }
 
-async function credentialsFor(settings: Kubeconfig, file: string, proxyUrl: string): Promise<Credentials> {
+async function credentialsFor(settings: Kubeconfig, options: LibraryOptions): Promise<Credentials> {
+  const { proxyUrl } = options;
+  const { user, cluster } = settings;
   if (proxyUrl !== "" && !isSocks(proxyUrl) && !knowsProxies(process.versions.node)) {
-    throw new ConnectionSettingsError(
-      `the proxy ${proxyUrl} needs Node 24.5 or newer; this is ${process.versions.node}`,
-    );
+    const { host } = new URL(proxyUrl);
+    throw new ConnectionSettingsError(`the proxy ${host} needs Node 24.5 or newer; this is ${process.versions.node}`);
   }
-  if (!settings.user.plugin && !isSocks(proxyUrl)) {
-    return new FileCredentials(settings.cluster, settings.user, proxyUrl);
+  if (user.exec === undefined && !user.authProvider && !isSocks(proxyUrl)) {
+    return new FileCredentials(cluster, user, proxyUrl);
   }
   const { LibraryCredentials } = await import("./library-credentials.js");
-  return LibraryCredentials.load(settings, file, proxyUrl);
+  return LibraryCredentials.load(settings, options);
 }
 
 function masterAlone(master: string): Kubeconfig {

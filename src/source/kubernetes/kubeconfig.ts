@@ -4,6 +4,7 @@ import { dirname, isAbsolute, resolve } from "node:path";
 import { parseDocument } from "yaml";
 import { type Fields, isFields, isNoEntry, reasonOf } from "../../base/unknown.js";
 import { ConnectionSettingsError } from "./errors.js";
+import { isProxyUrl, NO_PROXY_URL } from "./proxy.js";
 
 /** Certificates and keys: a file that may change while we run, or PEM text. */
 export type Pem = { readonly file: string } | { readonly text: string };
@@ -19,6 +20,27 @@ export interface ClusterSettings {
   readonly proxyUrl: string;
 }
 
+/** users[].user.exec: a program that issues credentials. */
+export interface ExecSettings {
+  readonly apiVersion: string;
+  /** A path is absolute. */
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  /** For people who have not installed the command; "": none. */
+  readonly installHint: string;
+  /** Undefined: the program learns nothing of the cluster. */
+  readonly cluster: ExecClusterSettings | undefined;
+}
+
+/** What the program learns of the cluster besides its certificates, as the kubeconfig has it. */
+export interface ExecClusterSettings {
+  /** As it is written, not normalized. */
+  readonly server: string;
+  /** clusters[].cluster.extensions[client.authentication.k8s.io/exec]; null: none. */
+  readonly config: unknown;
+}
+
 export interface UserSettings {
   readonly certificate: Pem | undefined;
   readonly key: Pem | undefined;
@@ -29,14 +51,15 @@ export interface UserSettings {
   readonly password: string;
   /** "as", "as-uid", "as-groups", "as-user-extra" as headers. */
   readonly impersonation: Readonly<Record<string, string | readonly string[]>>;
-  /** An exec plugin or an auth-provider, which @kubernetes/client-node knows how to run. */
-  readonly plugin: boolean;
+  readonly exec: ExecSettings | undefined;
+  /** An auth-provider, which @kubernetes/client-node knows how to run. */
+  readonly authProvider: boolean;
 }
 
 export interface Kubeconfig {
   readonly cluster: ClusterSettings;
   readonly user: UserSettings;
-  /** The file's text, names resolved to what is above, for client-node. */
+  /** The file as JSON, for client-node. */
   readonly text: string;
 }
 
@@ -48,8 +71,12 @@ export const ANONYMOUS: UserSettings = {
   username: "",
   password: "",
   impersonation: {},
-  plugin: false,
+  exec: undefined,
+  authProvider: false,
 };
+
+/** Name of the extension that holds a plugin's own settings for a cluster, as in client-go. */
+const EXEC_EXTENSION = "client.authentication.k8s.io/exec";
 
 /** Reads the file. `master`, when not "", is the server instead of the file's. Rejects with `ConnectionSettingsError`. */
 export async function readKubeconfig(file: string, master: string): Promise<Kubeconfig> {
@@ -72,6 +99,8 @@ export function serverUrl(text: string, tls: boolean, where: string): URL {
   throw new ConnectionSettingsError(`${where}: ${JSON.stringify(text)} is no URL of an API server (https://host:port)`);
 }
 
+const NO_TEXT = "is not text; put it in quotes";
+
 class KubeconfigReader {
   readonly #file: string;
   readonly #text: string;
@@ -82,10 +111,7 @@ class KubeconfigReader {
   }
 
   read(master: string): Kubeconfig {
-    const document = parseDocument(this.#text, { uniqueKeys: false });
-    const [error] = document.errors;
-    if (error !== undefined) this.#fail("", error.message.split("\n")[0] ?? "is no YAML");
-    const root: unknown = document.toJS();
+    const root = this.#parse();
     if (!isFields(root)) this.#fail("", "is no kubeconfig: it holds no fields");
     const current = this.#string(root, "current-context", "");
     if (current === "") this.#fail("current-context", `is empty; name one of ${this.#names(root, "contexts")}`);
@@ -95,16 +121,37 @@ class KubeconfigReader {
     const userName = this.#string(context, "user", `contexts[${current}].context.`);
     const user =
       userName === "" ? {} : this.#named(root, "users", "user", userName, `contexts[${current}].context.user`);
+    const userPath = `users[${userName}].user.`;
+    const settings = this.#user(user, userPath);
     return {
       cluster: this.#cluster(cluster, `clusters[${clusterName}].cluster.`, master),
-      user: this.#user(user, `users[${userName}].user.`),
-      text: this.#text,
+      user: { ...settings, exec: this.#exec(user["exec"], `${userPath}exec.`, cluster, master) },
+      // The library's own parser quotes the text in its errors.
+      text: JSON.stringify(root),
     };
+  }
+
+  /** Of two keys of one name the last one counts, as in kubectl. The parser's messages quote the text, and with it secrets. */
+  #parse(): unknown {
+    const document = parseDocument(this.#text, { uniqueKeys: false });
+    const [error] = document.errors;
+    if (error !== undefined) {
+      const [{ line, col } = { line: 1, col: 1 }] = error.linePos ?? [];
+      this.#fail("", `is no YAML: ${error.code} at line ${line}, column ${col}`);
+    }
+    try {
+      return document.toJS();
+    } catch {
+      return this.#fail("", "is no YAML: it has an alias without an anchor, or too many aliases");
+    }
   }
 
   #cluster(fields: Fields, path: string, master: string): ClusterSettings {
     const authority = this.#pem(fields, "certificate-authority", path);
     const insecure = fields["insecure-skip-tls-verify"] === true;
+    if (insecure && authority !== undefined) {
+      this.#fail(`${path}insecure-skip-tls-verify`, "is set beside a certificate-authority; remove one of the two");
+    }
     const server = master === "" ? this.#string(fields, "server", path) : master;
     if (server === "") this.#fail(`${path}server`, "is empty; set it to https://host:port of the API server");
     const where = master === "" ? `kubeconfig ${this.#file}: ${path}server` : "--master";
@@ -113,8 +160,42 @@ class KubeconfigReader {
       authority,
       tlsServerName: this.#string(fields, "tls-server-name", path),
       insecure,
-      proxyUrl: this.#string(fields, "proxy-url", path),
+      proxyUrl: this.#proxyUrl(fields, path),
     };
+  }
+
+  #proxyUrl(fields: Fields, path: string): string {
+    const text = this.#string(fields, "proxy-url", path);
+    if (text !== "" && !isProxyUrl(text)) this.#fail(`${path}proxy-url`, NO_PROXY_URL);
+    return text;
+  }
+
+  #exec(fields: unknown, path: string, cluster: Fields, master: string): ExecSettings | undefined {
+    if (!isFields(fields)) return undefined;
+    const command = this.#string(fields, "command", path);
+    if (command === "") this.#fail(`${path}command`, "is empty; set it to the program that issues credentials");
+    const server = master || this.#string(cluster, "server", path);
+    return {
+      apiVersion: this.#string(fields, "apiVersion", path),
+      command: command.includes("/") ? this.#absolute(command) : command,
+      args: this.#list(fields, "args", path).map((arg) =>
+        typeof arg === "string" ? arg : this.#fail(`${path}args`, NO_TEXT),
+      ),
+      env: Object.fromEntries(this.#list(fields, "env", path).map((entry) => this.#variable(entry, `${path}env`))),
+      installHint: this.#string(fields, "installHint", path),
+      cluster: fields["provideClusterInfo"] === true ? { server, config: execConfig(cluster) } : undefined,
+    };
+  }
+
+  #variable(entry: unknown, path: string): [string, string] {
+    if (!isFields(entry)) return this.#fail(path, "has an entry without name and value");
+    return [this.#string(entry, "name", `${path}[].`), this.#string(entry, "value", `${path}[].`)];
+  }
+
+  /** Empty when absent or null. */
+  #list(fields: Fields, name: string, path: string): readonly unknown[] {
+    const value = fields[name] ?? [];
+    return Array.isArray(value) ? (value as unknown[]) : this.#fail(`${path}${name}`, "is no list");
   }
 
   #user(fields: Fields, path: string): UserSettings {
@@ -133,7 +214,8 @@ class KubeconfigReader {
       username: this.#string(fields, "username", path),
       password: this.#string(fields, "password", path),
       impersonation: impersonationOf(fields),
-      plugin: isFields(fields["exec"]) || isFields(fields["auth-provider"]),
+      exec: undefined,
+      authProvider: isFields(fields["auth-provider"]),
     };
   }
 
@@ -176,7 +258,7 @@ class KubeconfigReader {
   #string(fields: Fields, name: string, path: string): string {
     const value = fields[name];
     if (value === undefined || value === null) return "";
-    if (typeof value !== "string") this.#fail(`${path}${name}`, "is not text; put it in quotes");
+    if (typeof value !== "string") this.#fail(`${path}${name}`, NO_TEXT);
     return value;
   }
 
@@ -189,6 +271,12 @@ class KubeconfigReader {
     const at = field === "" ? "" : `${field} `;
     throw new ConnectionSettingsError(`kubeconfig ${this.#file}: ${at}${reason}`);
   }
+}
+
+function execConfig({ extensions }: Fields): unknown {
+  const all: readonly unknown[] = Array.isArray(extensions) ? extensions : [];
+  const own = all.find((one) => isFields(one) && one["name"] === EXEC_EXTENSION);
+  return isFields(own) ? (own["extension"] ?? null) : null;
 }
 
 function impersonationOf(fields: Fields): Record<string, string | readonly string[]> {

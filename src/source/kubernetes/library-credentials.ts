@@ -1,93 +1,147 @@
 /**
- * Credentials that need a program or a protocol of their own: exec plugins, auth-providers, SOCKS proxies. What
- * @kubernetes/client-node knows of them is used; it is loaded here and nowhere else, because it costs 0.4 s and 90 MB.
+ * Credentials that need a program or a protocol of their own: exec plugins, auth-providers, SOCKS proxies. For the last two
+ * @kubernetes/client-node is used; it is loaded here and nowhere else, because it costs 0.4 s and 90 MB.
  */
 import type { RequestOptions } from "node:https";
-import { dirname, isAbsolute, resolve } from "node:path";
-import type { KubeConfig, User } from "@kubernetes/client-node";
+import { dirname } from "node:path";
+import type { KubeConfig } from "@kubernetes/client-node";
 import { http } from "../../base/http.js";
-import { reasonOf } from "../../base/unknown.js";
+import type { Fields } from "../../base/unknown.js";
 import type { Credentials, RequestCredentials } from "./connection.js";
 import { Agents, FileCredentials } from "./credentials.js";
 import { ConnectionSettingsError } from "./errors.js";
-import type { Kubeconfig } from "./kubeconfig.js";
+import { ExecPlugin, type IssuedCredentials } from "./exec-plugin.js";
+import type { ClusterSettings, ExecSettings, Kubeconfig } from "./kubeconfig.js";
 import { isSocks } from "./proxy.js";
 
+export interface LibraryOptions {
+  /** Where the kubeconfig was read from. */
+  readonly file: string;
+  /** "": none. */
+  readonly proxyUrl: string;
+  /** As the plugin's option. */
+  readonly timeLimitMs?: number | undefined;
+}
+
+/** The library's configuration, with what a plugin issued. */
+type Load = (issued: IssuedCredentials | undefined) => KubeConfig;
+
 export class LibraryCredentials implements Credentials {
-  readonly #load: () => KubeConfig;
+  /** Undefined: only a plugin is needed. */
+  readonly #load: Load | undefined;
   readonly #files: FileCredentials;
   readonly #agents: Agents;
   readonly #socks: boolean;
+  readonly #plugin: ExecPlugin | undefined;
   #config: KubeConfig | undefined;
+  #issued: IssuedCredentials | undefined;
 
-  private constructor(load: () => KubeConfig, { cluster, user }: Kubeconfig, proxyUrl: string) {
+  private constructor(load: Load | undefined, { cluster, user }: Kubeconfig, options: LibraryOptions) {
     this.#load = load;
-    this.#config = load();
-    this.#socks = isSocks(proxyUrl);
-    this.#files = new FileCredentials(cluster, user, this.#socks ? "" : proxyUrl);
-    this.#agents = new Agents(cluster, this.#socks ? "" : proxyUrl);
+    this.#socks = isSocks(options.proxyUrl);
+    const proxyUrl = this.#socks ? "" : options.proxyUrl;
+    this.#files = new FileCredentials(cluster, user, proxyUrl);
+    this.#agents = new Agents(cluster, proxyUrl);
+    const { exec: settings } = user;
+    if (settings === undefined) return;
+    const clusterInfo = () => clusterInfoFor(settings, cluster, this.#files);
+    this.#plugin = new ExecPlugin({ settings, clusterInfo, timeLimitMs: options.timeLimitMs });
   }
 
-  /** `file` is where the kubeconfig was read from. Rejects with `ConnectionSettingsError`. */
-  static async load(kubeconfig: Kubeconfig, file: string, proxyUrl: string): Promise<LibraryCredentials> {
+  /** Rejects with `ConnectionSettingsError`. */
+  static async load(kubeconfig: Kubeconfig, options: LibraryOptions): Promise<LibraryCredentials> {
+    if (!kubeconfig.user.authProvider && !isSocks(options.proxyUrl)) {
+      return new LibraryCredentials(undefined, kubeconfig, options);
+    }
     const { KubeConfig } = await import("@kubernetes/client-node");
-    const load = () => prepare(new KubeConfig(), kubeconfig, file, proxyUrl);
-    return new LibraryCredentials(load, kubeconfig, proxyUrl);
+    const load: Load = (issued) => prepare(new KubeConfig(), kubeconfig, options, issued);
+    // Settings that cannot be used are reported now.
+    load(undefined);
+    return new LibraryCredentials(load, kubeconfig, options);
   }
 
   async next(): Promise<RequestCredentials> {
     const files = await this.#files.next();
+    const issued = await this.#plugin?.next();
+    const token = issued !== undefined && issued.token !== "" ? { Authorization: `Bearer ${issued.token}` } : {};
+    const headers = { ...token, ...files.headers };
+    if (this.#load === undefined) return { headers, agent: await this.#agentFor(issued?.certificate, files) };
+    // The library makes the agent once, with the certificate that there is.
+    if (issued !== this.#issued) this.#config = undefined;
+    this.#issued = issued;
+    this.#config ??= this.#load(issued);
     const options: RequestOptions = {};
-    this.#config ??= this.#load();
     await this.#config.applyToHTTPSOptions(options);
-    const headers = { ...(options.headers as Record<string, string> | undefined), ...files.headers };
-    if (this.#socks && options.agent instanceof http.Agent) return { headers, agent: options.agent };
+    const all = { ...(options.headers as Record<string, string> | undefined), ...headers };
+    if (this.#socks && options.agent instanceof http.Agent) return { headers: all, agent: options.agent };
     const { cert, key } = options;
-    // A plugin's certificate is text; that of a file is known already.
-    if (typeof cert !== "string" || typeof key !== "string") return { headers, agent: files.agent };
-    return { headers, agent: this.#agents.agentFor({ ca: await this.#files.authority(), cert, key }) };
+    // A provider's certificate is text; that of a file is known already.
+    const certificate = typeof cert === "string" && typeof key === "string" ? { cert, key } : issued?.certificate;
+    return { headers: all, agent: await this.#agentFor(certificate, files) };
   }
 
-  /** The library keeps what a plugin said until it expires, if ever. */
+  /** What was remembered until it expires, if ever, is not used again. */
   refused(): void {
+    this.#plugin?.refused();
     this.#config = undefined;
   }
 
   close(): void {
+    this.#plugin?.close();
     this.#files.close();
     this.#agents.close();
   }
+
+  async #agentFor(certificate: IssuedCredentials["certificate"], files: RequestCredentials) {
+    if (certificate === undefined) return files.agent;
+    return this.#agents.agentFor({ ca: await this.#files.authority(), ...certificate });
+  }
 }
 
-function prepare(config: KubeConfig, kubeconfig: Kubeconfig, file: string, proxyUrl: string): KubeConfig {
+/** The same fields as client-go's rest.ConfigToExecCluster. A proxy of the environment is not told. */
+async function clusterInfoFor(
+  { cluster: told }: ExecSettings,
+  { tlsServerName, insecure, proxyUrl }: ClusterSettings,
+  files: FileCredentials,
+): Promise<Fields | undefined> {
+  if (told === undefined) return undefined;
+  const authority = await files.authority();
+  return {
+    server: told.server,
+    ...(tlsServerName !== "" && { "tls-server-name": tlsServerName }),
+    ...(insecure && { "insecure-skip-tls-verify": true }),
+    ...(authority !== undefined && { "certificate-authority-data": Buffer.from(authority).toString("base64") }),
+    ...(proxyUrl !== "" && { "proxy-url": proxyUrl }),
+    config: told.config,
+  };
+}
+
+function prepare(
+  config: KubeConfig,
+  kubeconfig: Kubeconfig,
+  { file, proxyUrl }: LibraryOptions,
+  issued: IssuedCredentials | undefined,
+): KubeConfig {
   const { server } = kubeconfig.cluster;
   try {
     config.loadFromString(kubeconfig.text);
     config.makePathsAbsolute(dirname(file));
-  } catch (error) {
-    const reason = reasonOf(error);
-    throw new ConnectionSettingsError(`kubeconfig ${file}: ${reason}`, { cause: error });
+  } catch {
+    // The library's message may quote the file.
+    throw new ConnectionSettingsError(`kubeconfig ${file}: @kubernetes/client-node cannot read it`);
   }
   const user = config.getCurrentUser();
-  if (user !== null) preparePlugin(user, dirname(file));
+  // Plugins are run here, not by the library, which never ends them.
+  if (user !== null) Object.assign(user, { exec: undefined });
+  if (user !== null && issued?.certificate !== undefined) {
+    const { cert, key } = issued.certificate;
+    const base64 = (text: string) => Buffer.from(text).toString("base64");
+    Object.assign(user, { certData: base64(cert), keyData: base64(key) });
+  }
   const cluster = config.getCurrentCluster();
   // --master may have replaced the server, and the environment may name the proxy.
   if (cluster !== null) Object.assign(cluster, { server: server.href, proxyUrl: proxyUrl || undefined });
   // The library refuses http:// otherwise; there is no TLS to verify.
   if (cluster !== null && server.protocol === "http:") Object.assign(cluster, { skipTLSVerify: true });
   return config;
-}
-
-/** What client-go does for an exec plugin besides: a relative path is relative to the kubeconfig; the plugin learns which version to answer in. */
-function preparePlugin(user: User, directory: string): void {
-  const exec: unknown = user.exec;
-  if (typeof exec !== "object" || exec === null) return;
-  const fields = exec as { command?: unknown; apiVersion?: unknown; env?: unknown };
-  const { command, apiVersion } = fields;
-  if (typeof command === "string" && command.includes("/") && !isAbsolute(command)) {
-    fields.command = resolve(directory, command);
-  }
-  const env: unknown[] = Array.isArray(fields.env) ? fields.env : [];
-  const info = { apiVersion, kind: "ExecCredential", spec: { interactive: false } };
-  fields.env = [...env, { name: "KUBERNETES_EXEC_INFO", value: JSON.stringify(info) }];
 }

@@ -1,9 +1,29 @@
 /** Which proxy a server is reached through, as Go's net/http decides from the environment (golang.org/x/net/http/httpproxy). */
 import { BlockList, isIP, isIPv6 } from "node:net";
+import { ConnectionSettingsError } from "./errors.js";
 
 /** SOCKS is spoken by client-node only. */
 export function isSocks(proxyUrl: string): boolean {
   return proxyUrl.startsWith("socks");
+}
+
+const SCHEMES: ReadonlySet<string> = new Set([
+  "http:",
+  "https:",
+  "socks:",
+  "socks4:",
+  "socks4a:",
+  "socks5:",
+  "socks5h:",
+]);
+
+/** What is said of a text that is no URL of a proxy. The text itself may hold a password. */
+export const NO_PROXY_URL = "is no URL of a proxy; set it to http://host:port, https://host:port or socks5://host:port";
+
+/** Whether a connection can go through it. One that cannot would go directly, past the proxy. */
+export function isProxyUrl(text: string): boolean {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  return url !== undefined && SCHEMES.has(url.protocol) && url.hostname !== "" && text.startsWith(`${url.protocol}//`);
 }
 
 /** Whether this Node has proxies for http and https (24.5 and 22.21 on); an older one would ignore them silently. */
@@ -14,12 +34,15 @@ export function knowsProxies(version: string): boolean {
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** URL of the proxy for `server`; "": none. */
+/** URL of the proxy for `server`; "": none. Throws `ConnectionSettingsError` if the environment names one that is no URL. */
 export function proxyFromEnvironment(server: URL, environment: Environment): string {
   const read = (name: string) => environment[name.toUpperCase()] || environment[name.toLowerCase()] || "";
-  const proxy = read(server.protocol === "https:" ? "https_proxy" : "http_proxy");
+  const name = server.protocol === "https:" ? "https_proxy" : "http_proxy";
+  const proxy = read(name);
   if (proxy === "" || !goesThroughProxy(server, read("no_proxy"))) return "";
-  return proxy.includes("://") ? proxy : `http://${proxy}`;
+  const url = proxy.includes("://") ? proxy : `http://${proxy}`;
+  if (!isProxyUrl(url)) throw new ConnectionSettingsError(`the environment's ${name.toUpperCase()} ${NO_PROXY_URL}`);
+  return url;
 }
 
 /** NO_PROXY: "*", hosts, ".domains", addresses and CIDRs, each with or without a port. This machine itself never has one. */

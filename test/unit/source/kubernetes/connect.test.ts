@@ -310,6 +310,28 @@ describe("connectToApiServer: proxies", () => {
   });
 });
 
+test.each([{ exec: { apiVersion: "client.authentication.k8s.io/v1", command: "/bin/false" } }, {}])(
+  "a duplicate key in a kubeconfig shows no token, with %j",
+  async (user) => {
+    const { port } = await socksProxy();
+    const server = await listening(createServer((request) => request.destroy()));
+    const lines = [
+      "current-context: c",
+      "contexts: [{name: c, context: {cluster: k, user: u}}]",
+      `clusters: [{name: k, cluster: {server: "http://127.0.0.1:${server}", proxy-url: "socks5://127.0.0.1:${port}"}}]`,
+      "users:",
+      "- name: u",
+      "  user:",
+      `    exec: ${JSON.stringify("exec" in user ? user.exec : null)}`,
+      "    token: s3cr3t",
+      "    token: s3cr3t",
+    ];
+    const error = await failure(connect({ kubeconfig: await write("kubeconfig", lines.join("\n")) }).then(ask));
+    expect(error).toBeInstanceOf(TransportError);
+    expect(error.message).not.toContain("s3cr3t");
+  },
+);
+
 describe("connectToApiServer: requests", () => {
   test("each is reported as client-go counts it", async () => {
     await serve();

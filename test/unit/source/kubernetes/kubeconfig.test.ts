@@ -50,7 +50,7 @@ describe("readKubeconfig: a kubeconfig", () => {
     expect(cluster.server.href).toBe("https://control-plane.example:6443/");
     expect(cluster.authority).toEqual({ file: "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" });
     expect(user.tokenFile).toBe("/var/run/secrets/kubernetes.io/serviceaccount/token");
-    expect(user.plugin).toBe(false);
+    expect([user.exec, user.authProvider]).toEqual([undefined, false]);
   });
 
   test("--master goes before its server", async () => {
@@ -86,8 +86,8 @@ describe("readKubeconfig: a kubeconfig", () => {
   });
 
   test("a plugin is recognised", async () => {
-    expect((await read({}, { exec: { command: "aws" } })).user.plugin).toBe(true);
-    expect((await read({}, { "auth-provider": { name: "oidc" } })).user.plugin).toBe(true);
+    expect((await read({}, { exec: { command: "aws" } })).user.exec?.command).toBe("aws");
+    expect((await read({}, { "auth-provider": { name: "oidc" } })).user.authProvider).toBe(true);
   });
 
   test("a context without a user is anonymous", async () => {
@@ -109,7 +109,7 @@ describe("readKubeconfig: one that cannot be used says what, where and what to d
   });
 
   test.each([
-    ["no YAML", "a: [", "kubeconfig DIR/config: Flow sequence in block collection must be sufficiently indented"],
+    ["no YAML", "a: [", "kubeconfig DIR/config: is no YAML: BAD_INDENT at line 1, column 5"],
     ["nothing in it", "", "kubeconfig DIR/config: is no kubeconfig: it holds no fields"],
     [
       "no current context",
@@ -134,6 +134,48 @@ describe("readKubeconfig: one that cannot be used says what, where and what to d
   ])("%s", async (_what, text, message) => {
     const said = await refusal(readText(text));
     expect(said.startsWith(message)).toBe(true);
+  });
+
+  test.each([
+    ["an unknown alias", "token: *s3cr3t"],
+    ["text after a value", 'token: "s3cr3t" s3cr3t'],
+    ["a header of a block with more in it", "token: |s3cr3t\n  x"],
+    ["an escape that there is not", 'token: "\\s3cr3t"'],
+    ["an unexpected line", "a: b\ns3cr3t\nc: d"],
+    ["a control character", "%s3cr3t\n---\n@s3cr3t"],
+  ])("one with %s is reported without its text", async (_what, text) => {
+    const said = await refusal(readText(`current-context: x\n${text}\n`));
+    expect(said).toMatch(/^kubeconfig DIR\/config: is no YAML: /);
+    expect(said).not.toContain("cr3t");
+  });
+
+  test.each(["127.0.0.1:3128", "proxy", "http//proxy:1", "ftp://user:s3cr3t@proxy:21", "http://", "http:proxy"])(
+    "the proxy-url %s is an error, and its text is not shown",
+    async (url) => {
+      expect(await refusal(read({ "proxy-url": url }))).toBe(
+        "kubeconfig DIR/config: clusters[k].cluster.proxy-url is no URL of a proxy; " +
+          "set it to http://host:port, https://host:port or socks5://host:port",
+      );
+    },
+  );
+
+  test.each(["http://p:1", "https://user:word@p", "socks5://p:1080"])("the proxy-url %s is taken", async (url) => {
+    expect((await read({ "proxy-url": url })).cluster.proxyUrl).toBe(url);
+  });
+
+  test("insecure-skip-tls-verify beside an authority", async () => {
+    for (const authority of [{ "certificate-authority": "ca.crt" }, { "certificate-authority-data": PEM }]) {
+      expect(await refusal(read({ "insecure-skip-tls-verify": true, ...authority }))).toBe(
+        "kubeconfig DIR/config: clusters[k].cluster.insecure-skip-tls-verify is set beside a certificate-authority; " +
+          "remove one of the two",
+      );
+    }
+  });
+
+  test("a plugin without a command", async () => {
+    expect(await refusal(read({}, { exec: { apiVersion: "x" } }))).toBe(
+      "kubeconfig DIR/config: users[u].user.exec.command is empty; set it to the program that issues credentials",
+    );
   });
 
   test("no server", async () => {
@@ -186,6 +228,14 @@ describe("readKubeconfig: a proxy from the environment", () => {
     expect(via("http://api", { HTTPS_PROXY })).toBe("");
     expect(via("http://api", { HTTP_PROXY: "http://p" })).toBe("http://p");
     expect(via("https://api", {})).toBe("");
+  });
+
+  test("one that is no URL is an error: the connection would go directly", () => {
+    for (const proxy of ["http://", "ftp://user:s3cr3t@proxy", "proxy:port"]) {
+      expect(() => via("https://api:6443", { HTTPS_PROXY: proxy })).toThrow(
+        /^the environment's HTTPS_PROXY is no URL of a proxy; set it to http:\/\/host:port/,
+      );
+    }
   });
 
   test.each([

@@ -1,0 +1,195 @@
+/**
+ * Credentials from a program that the kubeconfig names (users[].user.exec), as client-go's plugin/pkg/client/auth/exec runs it. One
+ * program at a time, however many requests wait for it, and none for longer than the time limit.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import type { Readable } from "node:stream";
+import { redactText } from "../../base/redact.js";
+import { type Fields, isFields, isNoEntry, reasonOf } from "../../base/unknown.js";
+import type { ExecSettings } from "./kubeconfig.js";
+
+/** What a plugin issued. */
+export interface IssuedCredentials {
+  /** "": none. */
+  readonly token: string;
+  /** PEM; a certificate comes with its key. */
+  readonly certificate: { readonly cert: string; readonly key: string } | undefined;
+  /** Unix ms; Infinity: until the server refuses them. */
+  readonly expiresAt: number;
+}
+
+export interface ExecPluginOptions {
+  readonly settings: ExecSettings;
+  /** What the plugin learns of the cluster (`spec.cluster`), asked before each run; undefined: nothing. */
+  readonly clusterInfo: () => Promise<Fields | undefined>;
+  /** A plugin that runs for longer is killed, ms. Default TIME_LIMIT_MS. */
+  readonly timeLimitMs?: number | undefined;
+}
+
+/** Less than a request waits for an answer, so that the reason is reported. */
+const TIME_LIMIT_MS = 25_000;
+const MAX_STDOUT_BYTES = 1 << 20;
+/** Bytes of stderr that are read; the rest is dropped. */
+const MAX_STDERR_BYTES = 1 << 16;
+/** Characters of stderr and of installHint in a message. */
+const MAX_SHOWN = 500;
+
+export class ExecPlugin {
+  readonly #options: ExecPluginOptions;
+  #issued: IssuedCredentials | undefined;
+  #running: Promise<IssuedCredentials> | undefined;
+  #child: ChildProcess | undefined;
+  #closed = false;
+
+  constructor(options: ExecPluginOptions) {
+    this.#options = options;
+  }
+
+  /** The same object until the credentials expire or are refused. Rejects with the reason when there are none. */
+  async next(): Promise<IssuedCredentials> {
+    if (this.#issued !== undefined && this.#issued.expiresAt > Date.now()) return this.#issued;
+    this.#running ??= this.#issue().finally(() => (this.#running = undefined));
+    return this.#running;
+  }
+
+  /** The server refused the credentials: the next request runs the plugin again. */
+  refused(): void {
+    this.#issued = undefined;
+  }
+
+  /** Kills the plugin if it runs. */
+  close(): void {
+    this.#closed = true;
+    if (this.#child !== undefined) killGroup(this.#child);
+  }
+
+  async #issue(): Promise<IssuedCredentials> {
+    const { settings, clusterInfo } = this.#options;
+    const cluster = await clusterInfo();
+    const spec = { interactive: false, ...(cluster !== undefined && { cluster }) };
+    const output = await this.#run({ apiVersion: settings.apiVersion, kind: "ExecCredential", spec });
+    this.#issued = readCredential(output, settings);
+    return this.#issued;
+  }
+
+  async #run(info: object): Promise<string> {
+    const { settings, timeLimitMs = TIME_LIMIT_MS } = this.#options;
+    const { command, args } = settings;
+    if (this.#closed) throw new Error("the program ends");
+    const env = { ...process.env, ...settings.env, KUBERNETES_EXEC_INFO: JSON.stringify(info) };
+    // A process group of its own, so that whatever it started is killed with it.
+    const child = spawn(command, args, { env, detached: true, stdio: ["ignore", "pipe", "pipe"] });
+    this.#child = child;
+    const stdout = collect(child.stdout, MAX_STDOUT_BYTES, () => killGroup(child));
+    const stderr = collect(child.stderr, MAX_STDERR_BYTES);
+    let timedOut = false;
+    const timer = setTimeout(() => {
+      timedOut = true;
+      killGroup(child);
+    }, timeLimitMs);
+    try {
+      const end = await ended(child);
+      if (timedOut) throw failure(settings, `did not end within ${timeLimitMs / 1000}s and was killed`, stderr.text());
+      if (stdout.overflowed) throw failure(settings, "wrote more than 1 MiB and was killed", stderr.text());
+      if (end !== "exit code 0") throw failure(settings, `failed with ${end}`, stderr.text());
+      return stdout.text();
+    } catch (error) {
+      throw isSpawnFailure(error) ? notStarted(settings, error) : error;
+    } finally {
+      clearTimeout(timer);
+      this.#child = undefined;
+    }
+  }
+}
+
+/** Resolves with how the process ended, after its output has ended too, or its group was killed. */
+function ended(child: ChildProcess): Promise<string> {
+  return new Promise((resolve, reject) => {
+    child.on("error", reject);
+    child.on("close", (code, signal) => resolve(signal === null ? `exit code ${code}` : signal));
+  });
+}
+
+/** Ends the output as well: a process that left the group may still hold it open. */
+function killGroup(child: ChildProcess): void {
+  try {
+    if (child.pid !== undefined) process.kill(-child.pid, "SIGKILL");
+  } catch {
+    // Nobody is left in the group.
+  }
+  child.stdout?.destroy();
+  child.stderr?.destroy();
+}
+
+interface Collected {
+  readonly overflowed: boolean;
+  text(): string;
+}
+
+/** Keeps the first `most` bytes, and reads the rest away. */
+function collect(stream: Readable, most: number, onOverflow: () => void = () => undefined): Collected {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  stream.on("error", () => undefined);
+  stream.on("data", (chunk: Buffer) => {
+    if (bytes < most) chunks.push(chunk.subarray(0, most - bytes));
+    bytes += chunk.length;
+    if (bytes > most) onOverflow();
+  });
+  return {
+    get overflowed() {
+      return bytes > most;
+    },
+    text: () => Buffer.concat(chunks).toString(),
+  };
+}
+
+/** The message never holds stdout: that is where the token is. */
+function readCredential(output: string, settings: ExecSettings): IssuedCredentials {
+  const { apiVersion, status } = parse(output, settings);
+  if (apiVersion !== undefined && apiVersion !== settings.apiVersion) {
+    throw failure(settings, `answered in another version than ${settings.apiVersion}`);
+  }
+  if (!isFields(status)) throw failure(settings, "returned no status");
+  const text = (name: string) => (typeof status[name] === "string" ? status[name] : "");
+  const [token, cert, key] = [text("token"), text("clientCertificateData"), text("clientKeyData")];
+  if ((cert === "") !== (key === "")) throw failure(settings, "returned a certificate or a key, not both");
+  if (token === "" && cert === "") throw failure(settings, "returned neither a token nor a certificate");
+  const expiration = text("expirationTimestamp");
+  const expiresAt = expiration === "" ? Infinity : Date.parse(expiration);
+  if (Number.isNaN(expiresAt)) throw failure(settings, "returned an expirationTimestamp that is no time");
+  return { token, certificate: cert === "" ? undefined : { cert, key }, expiresAt };
+}
+
+function parse(output: string, settings: ExecSettings): Fields {
+  let credential: unknown;
+  try {
+    credential = JSON.parse(output);
+  } catch {
+    // The parser's message would quote the output.
+    credential = undefined;
+  }
+  if (isFields(credential)) return credential;
+  throw failure(settings, "did not write an ExecCredential in JSON to stdout");
+}
+
+function failure({ command }: ExecSettings, what: string, stderr = ""): Error {
+  // Redacted first: what makes a secret recognizable may be in the part that is cut off.
+  const said = oneLine(redactText(stderr));
+  const shown = said.length > MAX_SHOWN ? `...${said.slice(-MAX_SHOWN)}` : said;
+  return new Error(`the credentials plugin ${command} ${what}${shown === "" ? "" : `; it says: ${shown}`}`);
+}
+
+function notStarted({ command, installHint }: ExecSettings, error: unknown): Error {
+  const why = isNoEntry(error) ? "is not found" : `cannot be started (${reasonOf(error)})`;
+  const hint = oneLine(redactText(installHint)).slice(0, MAX_SHOWN);
+  return new Error(`the credentials plugin ${command} ${why}${hint === "" ? "" : `; ${hint}`}`);
+}
+
+function isSpawnFailure(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
+}
+
+function oneLine(text: string): string {
+  return text.replaceAll(/\s+/g, " ").trim();
+}
