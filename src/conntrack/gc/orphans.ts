@@ -3,7 +3,7 @@
  * source no slice of any service names. Those of UDP and SCTP are stale as well (decide.ts); what is left are TCP's. Pure.
  */
 import { IpProto } from "../../kernel/constants.js";
-import { isInDefaultZone, isTranslated, ownerOf, protocolName } from "../reconcile/decide.js";
+import { isTranslated, ownerOf, protocolName } from "../reconcile/decide.js";
 import type { Knowledge } from "../reconcile/decide.js";
 import type { ConntrackEntry } from "../table/types.js";
 
@@ -44,7 +44,7 @@ export function isPurged({ original, state = "" }: ConntrackEntry, purge: Orphan
  */
 export function orphanOf(entry: ConntrackEntry, known: Knowledge): "now" | "former" | undefined {
   const protocol = protocolName(entry.original.protocol);
-  if (protocol === undefined || !isInDefaultZone(entry) || !isTranslated(entry)) return undefined;
+  if (protocol === undefined || !isTranslated(entry)) return undefined;
   const owner = ownerOf(entry, protocol, known);
   const { source, sourcePort } = entry.reply;
   if (owner.kind === "now") {

@@ -61,7 +61,7 @@ export const KEPT = [
   "not-ours",
   /** A node port's number, but at an address where this node serves none. */
   "other-machine",
-  /** In a zone of its own: another program keeps it apart on purpose, and our rules make none. */
+  /** In a zone, and not translated: not from our rules, which translate a packet in whatever zone another program puts it. */
   "other-zone",
   /** Neither UDP nor SCTP nor TCP. */
   "other-protocol",
@@ -124,7 +124,7 @@ export function isTranslated({ original, reply }: ConntrackEntry): boolean {
 }
 
 /** Whether the entry is in the default zone, in both directions. */
-export function isInDefaultZone({ zone, original, reply }: ConntrackEntry): boolean {
+function isInDefaultZone({ zone, original, reply }: ConntrackEntry): boolean {
   return zone === 0 && (original.zone ?? 0) === 0 && (reply.zone ?? 0) === 0;
 }
 
@@ -153,7 +153,7 @@ export function ownerOf(entry: ConntrackEntry, protocol: Protocol, known: Knowle
 export function decide(entry: ConntrackEntry, known: Knowledge): Decision {
   const protocol = protocolName(entry.original.protocol);
   if (protocol === undefined) return keep("other-protocol");
-  if (!isInDefaultZone(entry)) return keep("other-zone");
+  if (!isInDefaultZone(entry) && !isTranslated(entry)) return keep("other-zone");
   const owner = ownerOf(entry, protocol, known);
   switch (owner.kind) {
     case "none":

@@ -137,7 +137,8 @@ export const CASES: readonly Case[] = [
   { name: "to an address that is nobody's VIP", to: ["8.8.8.8", 53], expect: "not-ours" },
   { name: "translated by another process", to: ["192.0.2.10", 8053], from: A, expect: "not-ours" },
   { name: "to an endpoint itself", to: A, expect: "not-ours" },
-  { name: "in a zone of its own", zone: 7, to: ["10.0.0.10", 53], from: ["10.1.9.9", 5353], expect: "other-zone" },
+  { name: "in a zone, translated", zone: 7, to: ["10.0.0.10", 53], from: ["10.1.9.9", 5353], expect: "endpoint-gone" },
+  { name: "in a zone, not translated", zone: 7, to: ["10.0.0.10", 53], expect: "other-zone" },
   {
     name: "to a service that lost its last endpoint",
     to: ["10.0.0.20", 53],
