@@ -134,7 +134,10 @@ function localList(list: CandidateList): EndpointList {
 }
 
 /** Adds the addresses of the endpoints on this node that are ready. */
-export function addLocalReady({ endpoints, states }: CandidateList, into: Set<number | string>): void {
+export function addLocalReady(
+  { endpoints, states }: Pick<CandidateList, "endpoints" | "states">,
+  into: Set<number | string>,
+): void {
   if (endpoints.locals === undefined) return;
   for (let i = 0; i < endpoints.length; i++) {
     if (endpoints.isLocal(i) && isReady(states[i] ?? 0)) into.add(endpoints.addressId(i));

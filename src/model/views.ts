@@ -1,6 +1,6 @@
 /** One service in one family, from its record and slices: what packets, connections, load balancers and operators see of it. Pure. */
 import { type Balance, endpointBalance, MAX_SLOT_ELEMENTS, overBudget, slotsIn, tooManyFor } from "./balance.js";
-import { addLocalReady, type CandidateList, type Categories, countStates } from "./categorize.js";
+import { addLocalReady, type Categories, countStates } from "./categorize.js";
 import { NODE_PORT } from "./claim-keys.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
@@ -112,18 +112,15 @@ export function* endpointCountsOf(served: ServedService): Generator<EndpointCoun
   for (const port of served.record.ports) yield countStates(candidatesFor(served, port));
 }
 
-/** What load balancers ask; undefined: nothing. */
-export function healthCheckOf(served: ServedService): HealthCheck | undefined {
-  const { ports, healthCheckPort, uid } = served.record;
+/**
+ * What load balancers ask; undefined: nothing. As kube-proxy's EndpointsMap.LocalReadyEndpoints, all ports of the slices count, also
+ * those that the Service does not have.
+ */
+export function healthCheckOf({ record, slices, family }: ServedService): HealthCheck | undefined {
+  const { healthCheckPort, uid } = record;
   if (healthCheckPort === 0) return undefined;
   const ready = new Set<number | string>();
-  let last: CandidateList | undefined;
-  for (const port of ports) {
-    const candidates = candidatesFor(served, port);
-    // Ports of one slice have their endpoints in common.
-    if (candidates.endpoints.words !== last?.endpoints.words) addLocalReady(candidates, ready);
-    last = candidates;
-  }
+  for (const slice of slices) if (slice.family === family) addLocalReady(slice, ready);
   return { port: healthCheckPort, uid, localEndpoints: ready.size };
 }
 

@@ -199,7 +199,11 @@ const METRICS: readonly ParityRow[] = [
     ours: "same",
     note: "a Service that changes twice before a write counts twice, in kube-proxy once",
   },
-  { metrics: ["kubeproxy_sync_proxy_rules_no_local_endpoints_total"], ours: "same" },
+  {
+    metrics: ["kubeproxy_sync_proxy_rules_no_local_endpoints_total"],
+    ours: "same",
+    note: "a Service with externalTrafficPolicy Local that has no external address or node port yet is not counted: nothing sent to it is dropped. kube-proxy counts it, even with a local endpoint",
+  },
   { metrics: ["kubeproxy_sync_proxy_rules_nftables_sync_failures_total"], ours: "same" },
   {
     metrics: ["kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total"],

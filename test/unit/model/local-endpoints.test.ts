@@ -18,6 +18,15 @@ describe("health check of a service", () => {
     expect(model.healthCheck("ip", "default/web")).toEqual({ port: 32000, uid: "4711", localEndpoints: 2 });
   });
 
+  test("a port that the Service does not have counts, as in kube-proxy; the other family does not", () => {
+    const { model } = newModel();
+    model.upsertService(service("web", { ...BALANCED, ports: [{ name: "p", port: 80, protocol: "TCP" }] }));
+    const other = { ports: [{ name: "other", port: 8000, protocol: "TCP" }] };
+    model.upsertSlice(slice("a", "web", [here("10.1.0.1"), "10.1.0.3"], other));
+    model.upsertSlice(slice("b", "web", [here("fd00::1")], { ...other, addressType: "IPv6" }));
+    expect(model.healthCheck("ip", "default/web")?.localEndpoints).toBe(1);
+  });
+
   test("none on this node: nought, not nothing", () => {
     const { model } = newModel();
     model.upsertService(service("web", BALANCED));
