@@ -4,7 +4,14 @@ import type { Kernel, SetDump, Verdict } from "../kernel/types.js";
 import type { IpFamily, Protocol } from "../model/types.js";
 import { handoverProblems } from "../control/node-look.js";
 import { API_VERSION, type StatusProblem } from "../control/types.js";
-import { conntrackFill, type ConntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
+import {
+  conntrackFill,
+  type ConntrackFill,
+  fillText,
+  FORWARDING,
+  isFull,
+  readSysctl,
+} from "../node/packet-settings.js";
 import { unpackNumber, unpackServiceKey } from "../ruleset/keys.js";
 import { isBySource, isSticky, unpackList } from "../ruleset/list-values.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
@@ -142,8 +149,7 @@ export async function kernelStatus(kernel: Kernel, away: string): Promise<Kernel
   problems.push(...(await handoverProblems(kernel)));
   const conntrack = await conntrackFill();
   if (conntrack !== undefined && isFull(conntrack)) {
-    const what = `the connection tracking table is full (${conntrack.entries} of ${conntrack.max})`;
-    problems.push({ what, remedy: "raise net.netfilter.nf_conntrack_max" });
+    problems.push({ what: fillText(conntrack), remedy: "raise net.netfilter.nf_conntrack_max" });
   }
   return { apiVersion: API_VERSION, kind: "KernelStatus", families, ...(conntrack && { conntrack }), problems };
 }

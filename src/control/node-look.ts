@@ -6,7 +6,14 @@ import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import { reasonOf } from "../base/unknown.js";
 import { acceptCommand, findLegacyForward, type LegacyForwardOptions } from "../node/forwarding.js";
-import { conntrackFill, type ConntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
+import {
+  conntrackFill,
+  type ConntrackFill,
+  fillText,
+  FORWARDING,
+  isFull,
+  readSysctl,
+} from "../node/packet-settings.js";
 import type { FirewallStatus, StatusProblem } from "./types.js";
 
 const FAMILIES: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
@@ -87,13 +94,12 @@ async function forwardingProblem(family: IpFamily): Promise<StatusProblem[]> {
 
 function conntrackProblem(fill: ConntrackFill | undefined): StatusProblem[] {
   if (fill === undefined || !isFull(fill)) return [];
-  const { entries, max } = fill;
   return [
     {
-      what: `the connection tracking table is full to ${Math.floor((100 * entries) / max)} % (${entries} of ${max}): new connections are dropped`,
+      what: fillText(fill),
       remedy:
         "raise net.netfilter.nf_conntrack_max (conntrack.maxPerCore or conntrack.min in the configuration); " +
-        "`nft-proxier conntrack count` shows who fills it",
+        "`nft-proxier conntrack count --by source` shows who fills it",
     },
   ];
 }

@@ -1,7 +1,7 @@
 /** What beside the rules decides over a packet, or is to be known of its way: notes on an explanation. Nothing here rejects. */
 import { addressBytes } from "../base/ip.js";
 import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../control/types.js";
-import { conntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
+import { conntrackFill, fillText, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
 import { routeTo } from "../node/routes.js";
 import type { Routing } from "./routing.js";
 import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain.js";
@@ -123,9 +123,7 @@ async function reversePath({ family, source, inInterface }: PacketSpec): Promise
 
 async function fullTable(): Promise<string[]> {
   const fill = await conntrackFill();
-  if (fill === undefined || !isFull(fill)) return [];
-  const { entries, max } = fill;
-  return [`the connection tracking table is full (${entries} of ${max}): new connections are dropped`];
+  return fill === undefined || !isFull(fill) ? [] : [fillText(fill)];
 }
 
 /** A connection that is open goes where it went first. */

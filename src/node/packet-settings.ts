@@ -7,7 +7,7 @@ export interface ConntrackFill {
   readonly max: number;
 }
 
-/** From this share on the connection tracking table counts as full: new connections are dropped when it is. */
+/** From this share on it is a problem how full the connection tracking table is. */
 export const CONNTRACK_FULL = 0.95;
 
 /** The sysctl without which a node passes nothing on. */
@@ -27,6 +27,14 @@ export async function conntrackFill(root = "/"): Promise<ConntrackFill | undefin
 
 export function isFull({ entries, max }: ConntrackFill): boolean {
   return max > 0 && entries >= CONNTRACK_FULL * max;
+}
+
+/** In words: new connections are dropped when no entry is free, not before. */
+export function fillText({ entries, max }: ConntrackFill): string {
+  const of = `(${entries} of ${max})`;
+  if (entries >= max) return `the connection tracking table is full ${of}: new connections are dropped`;
+  const percent = Math.floor((100 * entries) / max);
+  return `the connection tracking table is ${percent} % full ${of}: new connections are dropped when it is full`;
 }
 
 /** Undefined: there is none of this name, or it may not be read. */

@@ -31,7 +31,7 @@ import { readNumber } from "../node/kernel-number.js";
 import { readRoutes } from "../node/routes.js";
 import { findOverlaps } from "../node/service-cidr-overlaps.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
-import { conntrackFill, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
+import { conntrackFill, fillText, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
 import { conntrackSettings } from "../node/system-settings.js";
 import { rulesetOptions } from "../proxier/ruleset-options.js";
 import type { RulesetOptions } from "../ruleset/ruleset.js";
@@ -168,8 +168,7 @@ async function checkKernel({ families, noIPv6 }: KernelFamilies, root: string): 
   }
   const fill = await conntrackFill(root);
   if (fill !== undefined && isFull(fill)) {
-    const what = `the connection tracking table is full (${fill.entries} of ${fill.max}): new connections are dropped, now as then`;
-    findings.push(...of("kernel", "conntrack-table", note(what, "raise net.netfilter.nf_conntrack_max")));
+    findings.push(...of("kernel", "conntrack-table", note(fillText(fill), "raise net.netfilter.nf_conntrack_max")));
   }
   return findings;
 }

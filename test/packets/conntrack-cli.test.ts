@@ -136,6 +136,33 @@ test("count is a number; wide also says how full the table is", async () => {
   expect((await fine("count", "-o", "wide"))[0]).toMatch(/^\d+ of \d+ \(\d+\.\d % full\)$/);
 });
 
+test("count --by says who has how many, the most first", async () => {
+  const total = async (...words: string[]) => {
+    const [head, ...rows] = (await fine("count", ...words)).map(columns);
+    const counts = rows.map(([entries]) => Number(entries));
+    expect(counts).toEqual(counts.toSorted((a, b) => b - a));
+    return { head, rows, sum: counts.reduce((sum, count) => sum + count, 0) };
+  };
+  const all = Number((await fine("count", "-p", "udp"))[0]);
+  for (const by of ["source", "destination"]) {
+    const { head, rows, sum } = await total("-p", "udp", "--by", by);
+    expect([head, sum, new Set(rows.map(([, who]) => who)).size]).toEqual([
+      ["ENTRIES", by.toUpperCase()],
+      all,
+      rows.length,
+    ]);
+  }
+  const bySource = await total("-f", "ip", "-d", clusterIP(web).address.ip, "--by", "source");
+  expect(bySource.rows.map(([, source]) => source)).toContain(PLAN.client.ip);
+  const byService = await total("-p", "udp", "--by", "service", ...args);
+  expect(byService.rows.map(([, service]) => service)).toContain("default/dns:dns");
+  const json = (
+    await fine("count", "--service", "default/dns", "--by", "service", "-f", "ip6", "-o", "json", ...args)
+  ).map((line) => JSON.parse(line) as { service: string; entries: number });
+  expect(json.reduce((sum, { entries }) => sum + entries, 0)).toBe(4);
+  expect((await conntrack("count", "--by", "service")).stderr).toContain("--by service needs the services");
+});
+
 describe("gc", () => {
   const moved: ServiceSpec = { ...dns, endpoints: ["r2"] };
 

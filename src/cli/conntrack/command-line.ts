@@ -4,7 +4,12 @@ import { WITH_PORTS } from "../../conntrack/table/protocol-states.js";
 import type { ConntrackFilter, ConntrackTuple } from "../../conntrack/table/types.js";
 import { familyOf, parseAddress } from "../../base/ip.js";
 import { LOG_LEVELS } from "../../base/logger.js";
-import type { CommonConntrackOptions, DeleteCommandOptions, GcCommandOptions } from "./commands.js";
+import type {
+  CommonConntrackOptions,
+  CountCommandOptions,
+  DeleteCommandOptions,
+  GcCommandOptions,
+} from "./commands.js";
 import {
   addFilterOptions,
   type FilterOptions,
@@ -13,6 +18,7 @@ import {
   parseProtocol,
   tellsServices,
 } from "./filter-options.js";
+import { COUNTED_BY } from "./counted-by.js";
 import { FORMATS } from "./format.js";
 
 /** What the commands need is loaded when one runs. */
@@ -43,9 +49,17 @@ export function addConntrackCommands(group: Command, done: Done): void {
   filtered("list", "print entries as they come").action(
     withFilter(async (filter, options) => (await commands()).listCommand(filter, options)),
   );
-  filtered("count", "how many there are; -o wide: also how many fit").action(
-    withFilter(async (filter, options) => (await commands()).countCommand(filter, options)),
-  );
+  filtered("count", "how many there are; -o wide: also how many fit")
+    .addOption(
+      new Option("--by <what>", "count by this, the most first; service needs the services").choices(COUNTED_BY),
+    )
+    .action(async (options: CountCommandOptions & FilterOptions, self: Command) => {
+      if (options.by === "service") requireServices("--by service", options, self);
+      await withFilter<CountCommandOptions>(async (filter, given) => (await commands()).countCommand(filter, given))(
+        options,
+        self,
+      );
+    });
   filtered("watch", "print connections as they come (+) and go (-)").action(
     withFilter(async (filter, options) => (await commands()).watchCommand(filter, options)),
   );

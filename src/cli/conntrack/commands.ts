@@ -14,6 +14,7 @@ import { createLogger, type LogLevel } from "../../base/logger.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
 import { UserError, writeError } from "../stdio.js";
 import { interfaceAddresses } from "../setup.js";
+import { type CountedBy, EntryCounts } from "./counted-by.js";
 import { EntryFormat, type EntryNames, type Extra, type Format } from "./format.js";
 import { isWatched, Output, Progress, ReaderGone } from "./output.js";
 import { EntryWriter } from "./rows.js";
@@ -185,10 +186,20 @@ export function getCommand(
   });
 }
 
+export interface CountCommandOptions extends CommonConntrackOptions {
+  readonly by?: CountedBy;
+}
+
 /** `conntrack count`. */
-export function countCommand(filter: ConntrackFilter, options: CommonConntrackOptions): Promise<number> {
+export function countCommand(filter: ConntrackFilter, options: CountCommandOptions): Promise<number> {
   return inSession(options, async (session) => {
-    const { table, output } = session;
+    const { table, output, services } = session;
+    if (options.by !== undefined) {
+      const counts = new EntryCounts(options.by);
+      await select(session, filter, options.service, (entry) => counts.add(entry, namesOf(services, entry)));
+      for (const line of counts.lines(options.output, options.headers)) await output.line(line);
+      return 0;
+    }
     if (Object.keys(filter).length > 0 || options.service !== undefined) {
       let entries = 0;
       await select(session, filter, options.service, () => void entries++);

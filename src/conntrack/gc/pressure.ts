@@ -33,8 +33,8 @@ const INTERVAL_MS = 10_000;
 
 const REMEDY =
   "new connections will be dropped when it is full. Raise net.netfilter.nf_conntrack_max (conntrack.maxPerCore or " +
-  "conntrack.min in the configuration), or shorten the timeouts there; `nft-proxier conntrack count` and `list` show " +
-  "who fills it";
+  "conntrack.min in the configuration), or shorten the timeouts there; `nft-proxier conntrack count " +
+  "--by source` shows who fills it";
 
 export class PressureMonitor {
   readonly #options: PressureOptions;

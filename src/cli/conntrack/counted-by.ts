@@ -1,0 +1,30 @@
+/** How many entries each client, destination or service has. */
+import { columns } from "../../base/columns.js";
+import type { ConntrackEntry } from "../../conntrack/table/types.js";
+import type { EntryNames, Format } from "./format.js";
+
+export const COUNTED_BY = ["source", "destination", "service"] as const;
+export type CountedBy = (typeof COUNTED_BY)[number];
+
+export class EntryCounts {
+  readonly #by: CountedBy;
+  readonly #counts = new Map<string, number>();
+
+  constructor(by: CountedBy) {
+    this.#by = by;
+  }
+
+  add({ original }: ConntrackEntry, { service = "-" }: EntryNames): void {
+    const key = { source: original.source, destination: original.destination, service }[this.#by];
+    this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1);
+  }
+
+  /** The most first, by name among equals; as JSON an object on each line. */
+  lines(format: Format, headers: boolean): string[] {
+    const by = this.#by;
+    const rows = [...this.#counts].sort(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));
+    if (format === "json") return rows.map(([key, entries]) => JSON.stringify({ [by]: key, entries }));
+    const cells = rows.map(([key, entries]) => [String(entries), key]);
+    return columns(headers ? [["ENTRIES", by.toUpperCase()], ...cells] : cells);
+  }
+}
