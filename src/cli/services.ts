@@ -95,7 +95,8 @@ function serviceName(text: string): readonly [string, string] {
   return words.length === 1 ? ["default", words[0]] : [words[0], words[1]];
 }
 
-async function listOf(socket: string | undefined, path: readonly string[]): Promise<ServiceList> {
+/** A list of the daemon's, with all its items. Rejects with a UserError. */
+export async function listOf(socket: string | undefined, path: readonly string[]): Promise<ServiceList> {
   try {
     const items: ServicePortStatus[] = [];
     const head = await itemsOf(socket, path, (some) => items.push(...(some as ServiceList["items"])));

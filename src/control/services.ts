@@ -164,6 +164,7 @@ function statusOf(
     internalTrafficPolicy: policy(view.internalPolicyLocal),
     externalTrafficPolicy: policy(view.externalPolicyLocal),
     affinitySeconds: view.affinitySeconds,
+    ...(view.resetRemovedEndpoints && { resetRemovedEndpoints: true }),
     ...counts,
     ...(port !== undefined && { connections: port.connections }),
   };

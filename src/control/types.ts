@@ -108,6 +108,8 @@ export interface ServicePortStatus {
   readonly limits?: LimitsStatus;
   /** How long connections to an endpoint that terminates are kept. */
   readonly drainSeconds?: number;
+  /** TCP connections to an endpoint that is gone are to be reset; absent: they are not. */
+  readonly resetRemovedEndpoints?: true;
   /** Endpoints that are ready. */
   readonly ready: number;
   /** Endpoints that take new connections (the ready ones; if there are none, those that serve and terminate), and all that slices name. */

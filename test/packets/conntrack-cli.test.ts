@@ -1,11 +1,13 @@
 /** `nft-proxier conntrack` on a node with real flows: what a person, a pipe and a script see. */
 import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { eventually } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
@@ -155,12 +157,42 @@ test("count --by says who has how many, the most first", async () => {
   const bySource = await total("-f", "ip", "-d", clusterIP(web).address.ip, "--by", "source");
   expect(bySource.rows.map(([, source]) => source)).toContain(PLAN.client.ip);
   const byService = await total("-p", "udp", "--by", "service", ...args);
-  expect(byService.rows.map(([, service]) => service)).toContain("default/dns:dns");
+  expect(byService.rows.map(([, service]) => service)).toContain("default/dns:udp");
   const json = (
     await fine("count", "--service", "default/dns", "--by", "service", "-f", "ip6", "-o", "json", ...args)
   ).map((line) => JSON.parse(line) as { service: string; entries: number });
   expect(json.reduce((sum, { entries }) => sum + entries, 0)).toBe(4);
-  expect((await conntrack("count", "--by", "service")).stderr).toContain("--by service needs the services");
+});
+
+test("beside a daemon, list --service, count --by service and gc ask it", async () => {
+  const directory = await mkdtemp(join(tmpdir(), "nft-proxier-conntrack-"));
+  const socket = join(directory, "daemon.sock");
+  const daemon = cluster.start(["run", ...args, "--control-socket", socket, "--conntrack-gc-interval", "0"]);
+  daemon.stderr?.resume();
+  try {
+    await eventually(async () => expect((await cluster.command(["status", "--socket", socket])).code).toBe(0));
+    for (const words of [
+      ["list", "--service", "default/web", "-o", "json", "-f", "ip6"],
+      ["count", "--by", "service", "-p", "udp"],
+      ["gc", "--dry-run"],
+    ]) {
+      const [asked, read] = [await conntrack(...words, "--socket", socket), await conntrack(...words, ...args)];
+      // Time left differs from one second to the next.
+      const told = ({ code, stderr, lines }: typeof asked) => [
+        code,
+        stderr,
+        lines.map((line) => line.replace(/"timeoutSeconds":\d+,?/, "")).toSorted(),
+      ];
+      expect([words, told(asked)]).toEqual([words, told(read)]);
+      if (words[0] !== "gc") expect(asked.lines.length).toBeGreaterThan(1);
+    }
+    const wrong = await conntrack("list", "--service", "default/wep", "--socket", socket);
+    expect([wrong.code, wrong.stderr]).toEqual([1, expect.stringContaining("did you mean default/web?")]);
+  } finally {
+    daemon.kill("SIGTERM");
+    await once(daemon, "exit");
+    await rm(directory, { recursive: true });
+  }
 });
 
 describe("gc", () => {

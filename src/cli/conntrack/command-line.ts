@@ -10,14 +10,7 @@ import type {
   DeleteCommandOptions,
   GcCommandOptions,
 } from "./commands.js";
-import {
-  addFilterOptions,
-  type FilterOptions,
-  filterOf,
-  parseNumber,
-  parseProtocol,
-  tellsServices,
-} from "./filter-options.js";
+import { addFilterOptions, type FilterOptions, filterOf, parseNumber, parseProtocol } from "./filter-options.js";
 import { COUNTED_BY } from "./counted-by.js";
 import { FORMATS } from "./format.js";
 
@@ -29,6 +22,7 @@ type Done = (code: number) => void;
 const FILTER_HELP = `
 Every option of the filter that is given must hold. What cannot be understood is refused, and nothing done.
 Where services are known (--manifests, or --config or --kubeconfig for what its API server says), entries show whose they are.
+gc, --service and --by service ask the daemon of this node if none of these options is given.
 -o json prints one object per line.`;
 
 /** Adds the sub-commands to the command; `done` receives the exit code. */
@@ -42,7 +36,6 @@ export function addConntrackCommands(group: Command, done: Done): void {
   const withFilter =
     <T extends CommonConntrackOptions>(run: (filter: ConntrackFilter, options: T) => Promise<number>) =>
     async (options: T & FilterOptions, self: Command): Promise<void> => {
-      if (options.service !== undefined) requireServices("--service", options, self);
       done(await run(filterOf(options, self), options));
     };
 
@@ -50,20 +43,14 @@ export function addConntrackCommands(group: Command, done: Done): void {
     withFilter(async (filter, options) => (await commands()).listCommand(filter, options)),
   );
   filtered("count", "how many there are; -o wide: also how many fit")
-    .addOption(
-      new Option("--by <what>", "count by this, the most first; service needs the services").choices(COUNTED_BY),
-    )
-    .action(async (options: CountCommandOptions & FilterOptions, self: Command) => {
-      if (options.by === "service") requireServices("--by service", options, self);
-      await withFilter<CountCommandOptions>(async (filter, given) => (await commands()).countCommand(filter, given))(
-        options,
-        self,
-      );
-    });
+    .addOption(new Option("--by <what>", "count by this, the most first").choices(COUNTED_BY))
+    .action(
+      withFilter<CountCommandOptions>(async (filter, options) => (await commands()).countCommand(filter, options)),
+    );
   filtered("watch", "print connections as they come (+) and go (-)").action(
     withFilter(async (filter, options) => (await commands()).watchCommand(filter, options)),
   );
-  addCommonOptions(addFilterOptions(command("gc", "delete entries that have lost their service; needs the services")))
+  addCommonOptions(addFilterOptions(command("gc", "delete entries that have lost their service")))
     .option("--dry-run", "say what would be deleted, and delete nothing", false)
     .option(
       "--orphans",
@@ -72,7 +59,6 @@ export function addConntrackCommands(group: Command, done: Done): void {
     )
     .addHelpText("after", FILTER_HELP)
     .action(async (options: GcCommandOptions & FilterOptions, self: Command) => {
-      requireServices("gc", options, self);
       done(await (await commands()).gcCommand(filterOf(options, self), options));
     });
   filtered("delete", "delete the entries that match, whosever they are, and print them; needs a filter or --all")
@@ -88,7 +74,6 @@ export function addConntrackCommands(group: Command, done: Done): void {
             : "error: delete: --all is every entry; leave it out, or the filter",
         );
       }
-      if (options.service !== undefined) requireServices("--service", options, self);
       done(await (await commands()).deleteCommand(filter, options));
     });
   addCommonOptions(command("get", "print the one entry of a connection"))
@@ -125,17 +110,10 @@ function addCommonOptions(command: Command): Command {
       "KubeProxyConfiguration: of this node, and of the API server where there are no manifests",
     )
     .option("--kubeconfig <file>", "kubeconfig of the API server, instead of the configuration's")
+    .option("--socket <path>", "the daemon's, where it was started with --control-socket")
     .addOption(
       new Option("--log-level <level>", "least severe messages to log, on stderr").choices(LOG_LEVELS).default("warn"),
     );
-}
-
-/** What is not said where the services are, nothing can be said of them. */
-function requireServices(what: string, options: CommonConntrackOptions, command: Command): void {
-  if (tellsServices(options)) return;
-  command.error(
-    `error: ${what} needs the services: --manifests <dir>, or --config or --kubeconfig <file> for what its API server says`,
-  );
 }
 
 function zone(): Option {

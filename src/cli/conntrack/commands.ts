@@ -41,9 +41,13 @@ const SETTINGS = "proc/sys/net/netfilter";
 const setting = (name: string): Promise<number | undefined> => readNumber({ root: "/" }, `${SETTINGS}/${name}`);
 
 /** Opens what a command needs, runs it, and says what went wrong in words for people. */
-async function inSession(options: CommonConntrackOptions, run: (session: Session) => Promise<number>): Promise<number> {
+async function inSession(
+  options: CommonConntrackOptions,
+  run: (session: Session) => Promise<number>,
+  needsServices = options.service !== undefined,
+): Promise<number> {
   const log = await createLogger(options.logLevel);
-  const services = await ServiceSnapshot.load(options, await interfaceAddresses(), log);
+  const services = await ServiceSnapshot.load(options, await interfaceAddresses(), log, needsServices);
   if (options.service !== undefined) services?.requireService(options.service);
   const output = new Output(process.stdout);
   const format = new EntryFormat(options.output, services !== undefined);
@@ -192,7 +196,8 @@ export interface CountCommandOptions extends CommonConntrackOptions {
 
 /** `conntrack count`. */
 export function countCommand(filter: ConntrackFilter, options: CountCommandOptions): Promise<number> {
-  return inSession(options, async (session) => {
+  const needsServices = options.service !== undefined || options.by === "service";
+  const run = async (session: Session): Promise<number> => {
     const { table, output, services } = session;
     if (options.by !== undefined) {
       const counts = new EntryCounts(options.by);
@@ -215,7 +220,8 @@ export function countCommand(filter: ConntrackFilter, options: CountCommandOptio
     };
     await output.line(lines[options.output]);
     return 0;
-  });
+  };
+  return inSession(options, run, needsServices);
 }
 
 export interface GcCommandOptions extends CommonConntrackOptions {
@@ -225,11 +231,9 @@ export interface GcCommandOptions extends CommonConntrackOptions {
 
 /** `conntrack gc`: each entry that goes, and each orphan that stays, on stdout; the sums on stderr. */
 export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): Promise<number> {
-  return inSession(options, async (session) => {
+  const run = async (session: Session): Promise<number> => {
     const { table, services, writer } = session;
-    if (services === undefined) {
-      throw new UserError("gc needs the services: they tell what is garbage");
-    }
+    if (services === undefined) throw new UserError("gc needs the services: they tell what is garbage");
     services.requireWhole();
     await findFormer(services);
     const { dryRun, orphans } = options;
@@ -257,7 +261,8 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
     for (const family of report.families) warn(familySummary(family, dryRun));
     warnInterrupted(report);
     return 0;
-  });
+  };
+  return inSession(options, run, true);
 }
 
 /** Services that are gone may still be in the kernel's tables. */

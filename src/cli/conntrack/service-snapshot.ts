@@ -1,12 +1,17 @@
-/** The services as manifests, or the API server of a configuration, tell them: for names, and for what is garbage. */
+/** The services as manifests, the API server of a configuration, or the daemon tell them: for names, and for what is garbage. */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { V1Node } from "@kubernetes/client-node";
 import { closest } from "../../base/closest.js";
 import type { ProxyConfig } from "../../config/index.js";
 import { isTranslated, protocolName } from "../../conntrack/reconcile/decide.js";
 import { FormerTargets } from "../../conntrack/reconcile/former-targets.js";
-import { nodePortAddressesOf, ServiceKnowledge } from "../../conntrack/reconcile/service-knowledge.js";
+import {
+  nodePortAddressesOf,
+  ServiceKnowledge,
+  type TargetSource,
+} from "../../conntrack/reconcile/service-knowledge.js";
 import type { ConntrackEntry } from "../../conntrack/table/types.js";
+import type { StatusReport } from "../../control/types.js";
 import { openCluster } from "../../daemon/cluster.js";
 import { ServiceModel } from "../../model/index.js";
 import type { IpFamily, ServiceTarget } from "../../model/types.js";
@@ -16,13 +21,18 @@ import { Metrics } from "../../observe/metrics.js";
 import { servedClaims } from "../../proxier/served-claims.js";
 import { AccessDeniedError, ConnectionSettingsError } from "../../source/kubernetes/errors.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../source/types.js";
+import { listOf } from "../services.js";
+import { answerOf } from "../status.js";
 import { UserError } from "../stdio.js";
 import { decoderFor, manifestSource, nodeName, readConfig, startSource } from "../setup.js";
 import { programVersion } from "../version.js";
+import { DaemonServices } from "./daemon-services.js";
 import { tellsServices } from "./filter-options.js";
 import type { EntryNames } from "./format.js";
 
 export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
+const OTHER_SOURCES =
+  "Or name the services: --manifests <dir>, or --config or --kubeconfig <file> for what its API server says";
 /** The API server's first lists must be in by then. */
 const LISTS_MS = 15_000;
 
@@ -31,6 +41,8 @@ export interface SnapshotOptions {
   readonly config?: string;
   /** Instead of the configuration's. */
   readonly kubeconfig?: string;
+  /** The daemon's; default: where it listens by default. */
+  readonly socket?: string;
 }
 
 /** Takes objects, and keeps what names need. */
@@ -69,13 +81,16 @@ export class SnapshotSink implements ObjectSink {
 
 /** Services, endpoints and where node ports answer, as of one moment. */
 export class ServiceSnapshot {
-  readonly model: ServiceModel;
+  readonly model: TargetSource;
   readonly former = new FormerTargets();
   readonly #pods: ReadonlyMap<string, string>;
   readonly #missing: readonly string[];
   readonly #known: Readonly<Record<IpFamily, ServiceKnowledge>>;
 
-  private constructor(sink: SnapshotSink, addresses: Readonly<Record<IpFamily, readonly string[]>>) {
+  private constructor(
+    sink: Pick<SnapshotSink, "pods" | "missing"> & { model: TargetSource },
+    addresses: Readonly<Record<IpFamily, readonly string[]>>,
+  ) {
     this.model = sink.model;
     this.#pods = sink.pods;
     this.#missing = sink.missing;
@@ -84,15 +99,16 @@ export class ServiceSnapshot {
   }
 
   /**
-   * Reads the manifests, or else what the API server of the configuration or kubeconfig says. Undefined when none is given.
-   * Rejects with a UserError.
+   * Reads the manifests, or else what the API server of the configuration or kubeconfig says. If none is given and the services are
+   * `needed`, the daemon is asked; otherwise undefined. Rejects with a UserError.
    */
   static async load(
     options: SnapshotOptions,
     local: readonly LocalAddress[],
     log: Logger,
+    needed: boolean,
   ): Promise<ServiceSnapshot | undefined> {
-    if (!tellsServices(options)) return undefined;
+    if (!tellsServices(options)) return needed ? ServiceSnapshot.#ofDaemon(options.socket, local) : undefined;
     const config = withKubeconfig(await readConfig(options.config, log), options.kubeconfig);
     const name = nodeName(config);
     const sink = await readObjects(config, options.manifests, log);
@@ -102,6 +118,26 @@ export class ServiceSnapshot {
       return [...nodePortAddressesOf(family, told, local), ...(localhost?.nets ?? [])];
     };
     return new ServiceSnapshot(sink, { ip: addresses("ip"), ip6: addresses("ip6") });
+  }
+
+  static async #ofDaemon(socket: string | undefined, local: readonly LocalAddress[]): Promise<ServiceSnapshot> {
+    const [{ items }, { families }] = await Promise.all([
+      listOf(socket, ["endpoints"]),
+      answerOf<StatusReport>(socket, "status"),
+    ]).catch((error: unknown) => {
+      if (!(error instanceof UserError)) throw error;
+      throw new UserError(`${error.message} ${OTHER_SOURCES}`, { cause: error });
+    });
+    const addresses = (family: IpFamily): readonly string[] => {
+      const { nodePortAddresses: told = [], localhostNodePorts = [] } =
+        families.find((one) => one.family === family) ?? {};
+      return [...nodePortAddressesOf(family, told, local), ...localhostNodePorts];
+    };
+    const model = new DaemonServices(items);
+    return new ServiceSnapshot(
+      { model, pods: model.pods, missing: [] },
+      { ip: addresses("ip"), ip6: addresses("ip6") },
+    );
   }
 
   nodePortAddresses(family: IpFamily): Iterable<string> {

@@ -90,14 +90,12 @@ describe("what is not understood ends with 2, says why, and touches nothing", ()
     [["list", "--mark", "1/2/3"], /VALUE\/MASK/],
     [["list", "-o", "yaml"], /Allowed choices are text, wide, json/],
     [["list", "--servce", "a/b"], /Did you mean --service/],
-    [["list", "--service", "demo/web"], /--service needs the services: --manifests/],
     [["lst"], /Did you mean list/],
-    [["gc"], /gc needs the services: --manifests/],
+    [["count", "--by", "client"], /Allowed choices are source, destination, service/],
     [["gc", "--manifests", ".", "-p", "x"], /Use icmp/],
     [["delete"], /delete: which entries\? Give a filter .* or --all/],
     [["delete", "--dry-run"], /delete: which entries\?/],
     [["delete", "--all", "-p", "udp"], /--all is every entry; leave it out, or the filter/],
-    [["delete", "--service", "demo/web"], /--service needs the services: --manifests/],
     [["list", "--address", "10.0.0"], /addresses\[0\]: expected an address or a CIDR, found "10.0.0"/],
     [["list", "-f", "ip6", "--address", "10.0.0.1"], /addresses: no entry can have one of them/],
     [["get", "tcp", "10.0.0.1:80"], /missing required argument 'destination'/],
@@ -118,6 +116,19 @@ test.each<[string[], RegExp]>([
 ])("an unknown service, %j, ends with 1 and names the nearest", async (argv, message) => {
   expect(await main(["conntrack", "list", "--manifests", directory, ...argv])).toBe(1);
   expect(err).toMatch(message);
+});
+
+test.each([
+  ["list", "--service", "demo/web"],
+  ["count", "--by", "service"],
+  ["delete", "--service", "demo/web"],
+  ["gc"],
+])("%s %s %s asks the daemon; without one it ends with 1 and says what else to give", async (...argv) => {
+  const words = argv.filter((word) => word !== undefined);
+  expect(await main(["conntrack", ...words, "--socket", join(directory, "none")])).toBe(1);
+  expect(err).toMatch(
+    /no daemon answers at .*none: .* Or name the services: --manifests <dir>, or --config or --kubeconfig/,
+  );
 });
 
 test("a directory that is not there ends with 1", async () => {

@@ -1,0 +1,77 @@
+/** The services as the daemon tells them: what the conntrack commands ask of a model. */
+import type { TargetSource } from "../../conntrack/reconcile/service-knowledge.js";
+import type { ServicePortStatus } from "../../control/types.js";
+import { NODE_PORT } from "../../model/claim-keys.js";
+import { portId } from "../../model/targets.js";
+import type { IpFamily, Protocol, Released, ServiceTarget } from "../../model/types.js";
+
+export class DaemonServices implements TargetSource {
+  /** Address → "namespace/name". */
+  readonly pods = new Map<string, string>();
+  readonly #services = new Set<string>();
+  readonly #targets = new Map<string, ServiceTarget[]>();
+  readonly #byPort = new Map<string, ServiceTarget>();
+  readonly #owners = new Map<string, string>();
+  readonly #endpoints = new Set<string>();
+
+  /** `items` with their endpoints. */
+  constructor(items: readonly ServicePortStatus[]) {
+    for (const item of items) this.#add(item);
+  }
+
+  services(): Iterable<string> {
+    return this.#services;
+  }
+
+  targets(family: IpFamily, service: string): ServiceTarget[] {
+    return this.#targets.get(`${family} ${service}`) ?? [];
+  }
+
+  target(
+    family: IpFamily,
+    service: string,
+    by: "port" | "nodePort",
+    protocol: Protocol,
+    port: number,
+  ): ServiceTarget | undefined {
+    return this.#byPort.get(`${family} ${service} ${by} ${protocol} ${port}`);
+  }
+
+  ownerOf(family: IpFamily, address: string, protocol: Protocol, port: number): string | undefined {
+    return this.#owners.get(`${family} ${address} ${protocol} ${port}`);
+  }
+
+  endpointsAmong(family: IpFamily, endpoints: ReadonlySet<string>): Set<string> {
+    return new Set([...endpoints].filter((endpoint) => this.#endpoints.has(`${family} ${endpoint}`)));
+  }
+
+  /** The list is of one moment: nothing has been released since. */
+  takeReleased(): Released {
+    return { claims: [], changed: [], endpoints: [] };
+  }
+
+  #add(item: ServicePortStatus): void {
+    const { namespace, name, portName, protocol, port, family, nodePort, drainSeconds = 0, endpoints = [] } = item;
+    const { clusterIP, externalIPs, loadBalancerIPs, resetRemovedEndpoints = false } = item;
+    const service = `${namespace}/${name}`;
+    const addresses = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
+    const serving = endpoints.map((endpoint) => endpoint.ready || endpoint.serving || endpoint.draining === true);
+    const target: ServiceTarget = {
+      ...{ service, id: portId({ service, portName, protocol }), protocol, port, addresses, nodePort },
+      ...{ resetRemovedEndpoints, drainSeconds, draining: undefined, endpoints, serving },
+    };
+    this.#services.add(service);
+    const key = `${family} ${service}`;
+    const known = this.#targets.get(key);
+    if (known === undefined) this.#targets.set(key, [target]);
+    else known.push(target);
+    this.#byPort.set(`${key} port ${protocol} ${port}`, target);
+    if (nodePort !== 0) this.#byPort.set(`${key} nodePort ${protocol} ${nodePort}`, target);
+    for (const address of addresses) this.#owners.set(`${family} ${address} ${protocol} ${port}`, service);
+    if (nodePort !== 0) this.#owners.set(`${family} ${NODE_PORT} ${protocol} ${nodePort}`, service);
+    for (const { address, port: own, pod } of endpoints) {
+      this.#endpoints.add(`${family} ${address} ${own} ${protocol}`);
+      if (pod !== undefined) this.pods.set(address, pod.includes("/") ? pod : `${namespace}/${pod}`);
+    }
+  }
+}
