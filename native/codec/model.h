@@ -143,10 +143,16 @@ struct FlowtableOp {
   std::vector<std::string> devices;
 };
 
+// A named object (counter, quota, limit, ct helper): only its removal.
+struct ObjectOp {
+  std::string object;
+  uint32_t type = 0;
+};
+
 struct Op {
   Verb verb = Verb::Add;
   TableRef ref;
-  std::variant<TableOp, ChainOp, RuleOp, SetOp, ElementsOp, FlowtableOp> body;
+  std::variant<TableOp, ChainOp, RuleOp, SetOp, ElementsOp, FlowtableOp, ObjectOp> body;
 };
 
 struct TableInfo {

@@ -150,6 +150,12 @@ void EncodeFlowtable(const Op& op, const FlowtableOp& body, AttrWriter& writer) 
   if (body.flags) writer.U32(NFTA_FLOWTABLE_FLAGS, *body.flags);
 }
 
+void EncodeObject(const Op& op, const ObjectOp& body, AttrWriter& writer) {
+  writer.String(NFTA_OBJ_TABLE, op.ref.table);
+  writer.String(NFTA_OBJ_NAME, body.object);
+  writer.U32(NFTA_OBJ_TYPE, body.type);
+}
+
 // What an operation names, with its message types.
 struct Names {
   const char* kind;
@@ -178,6 +184,9 @@ Names NamesOf(const Op& op) {
     }
     Names operator()(const FlowtableOp& flowtable) const {
       return {"flowtable", NFT_MSG_NEWFLOWTABLE, NFT_MSG_DELFLOWTABLE, kMsgDestroyFlowtable, flowtable.flowtable};
+    }
+    Names operator()(const ObjectOp& object) const {
+      return {"object", NFT_MSG_NEWOBJ, NFT_MSG_DELOBJ, kMsgDestroyObj, object.object};
     }
   };
   return std::visit(Visitor{}, op.body);
@@ -250,6 +259,7 @@ size_t OpBound(const Op& op) {
     size_t operator()(const FlowtableOp& flowtable) const {
       return kFixed + flowtable.devices.size() * (kAttrHeader + kMaxDeviceName + 1);
     }
+    size_t operator()(const ObjectOp&) const { return kFixed; }
   };
   return std::visit(Visitor{}, op.body);
 }
@@ -279,6 +289,8 @@ size_t EncodeOp(const Op& op, uint32_t index, uint32_t seq, uint8_t* at, const u
     writer.String(NFTA_SET_ELEM_LIST_SET, elements->set);
   } else if (const auto* flowtable = std::get_if<FlowtableOp>(&op.body)) {
     EncodeFlowtable(op, *flowtable, writer);
+  } else if (const auto* object = std::get_if<ObjectOp>(&op.body)) {
+    EncodeObject(op, *object, writer);
   }
   return Align4(message->nlmsg_len);
 }

@@ -15,6 +15,7 @@ constexpr uint16_t kMsgDestroyChain = 27;
 constexpr uint16_t kMsgDestroyRule = 28;
 constexpr uint16_t kMsgDestroySet = 29;
 constexpr uint16_t kMsgDestroySetElem = 30;
+constexpr uint16_t kMsgDestroyObj = 31;
 constexpr uint16_t kMsgDestroyFlowtable = 32;
 
 // Limits of the kernel: NFT_NAME_MAXLEN - 1, NFT_USERDATA_MAXLEN, IFNAMSIZ - 1, NFT_NETDEVICE_MAX, NFT_RULE_MAXEXPRS.

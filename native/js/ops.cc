@@ -217,8 +217,16 @@ FlowtableOp ReadFlowtable(Napi::Env env, napi_value object, Verb verb, const Whe
   return flowtable;
 }
 
+ObjectOp ReadObject(Napi::Env env, napi_value object, const Where& where) {
+  ObjectOp op;
+  op.object = RequiredName(env, object, "object", where);
+  op.type = RequiredU32(env, object, "objType", where);
+  return op;
+}
+
 // Which verbs a kind of object has, as type Op of src/kernel/types.ts says.
 bool Allowed(std::string_view kind, Verb verb) {
+  if (kind == "object" && !Removes(verb)) return false;
   switch (verb) {
     case Verb::Add:
     case Verb::Delete:
@@ -265,6 +273,8 @@ Op ReadOp(Napi::Env env, napi_value value, uint32_t index, LongParts* parts) {
     op.body = ReadSetOp(env, value, op.verb, where);
   } else if (kind == "flowtable") {
     op.body = ReadFlowtable(env, value, op.verb, where);
+  } else if (kind == "object") {
+    op.body = ReadObject(env, value, where);
   } else if (kind == "elements") {
     if (op.verb == Verb::Flush) {
       ElementsOp flush;

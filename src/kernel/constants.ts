@@ -7,6 +7,9 @@ export const Priority = { raw: -300, mangle: -150, dstnat: -100, filter: 0, secu
 
 export const TableFlag = { dormant: 1, owner: 2, persist: 4 } as const;
 
+/** NFT_CHAIN_*. A binding chain belongs to the one rule that leads to it: nft's `jump { … }`. */
+export const ChainFlag = { base: 1, hwOffload: 2, binding: 4 } as const;
+
 export const SetFlag = {
   anonymous: 0x1,
   constant: 0x2,

@@ -7,6 +7,7 @@ import { loadAddon, type NativeAddon } from "./addon.js";
 import type { LegacyChainNames, LegacyRemoval } from "./legacy-tables.js";
 import { NativeCalls, rethrowLater } from "./native-calls.js";
 import { translate } from "./native-error.js";
+import { readObjects } from "./netlink/objects.js";
 import type {
   NativeAddressCallback,
   NativeBatch,
@@ -31,6 +32,7 @@ import type {
   Monitor,
   MonitorHandlers,
   MonitorOptions,
+  ObjectInfo,
   Op,
   RuleInfo,
   SetDump,
@@ -140,6 +142,10 @@ export class NftKernel implements Kernel {
 
   async sets(table: TableRef): Promise<SetDump[]> {
     return this.#calls.run("dump sets", async () => this.#addon.sets(this.#connection, table));
+  }
+
+  async objects(table: TableRef): Promise<ObjectInfo[]> {
+    return readObjects(this, table);
   }
 
   async elements(table: TableRef, set: SetInfo): Promise<ElementBatch> {

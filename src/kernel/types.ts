@@ -360,7 +360,9 @@ export type Op =
       readonly flowtable: string;
       readonly priority?: number;
       readonly devices?: readonly string[];
-    } & TableRef);
+    } & TableRef)
+  /** A named object (counter, quota, limit, ct helper). `objType` is one of NFT_OBJECT_*, as `objects` gives it. */
+  | ({ readonly op: Remove; readonly kind: "object"; readonly object: string; readonly objType: number } & TableRef);
 
 export type OpKind = Op["kind"];
 
@@ -425,6 +427,11 @@ export interface SetDump extends TableRef, SetInfo {
   /** Elements that it holds (NFTA_SET_COUNT), without that for all keys; of intervals roughly half of them. Absent: Linux before 6.16 does not tell. */
   readonly count?: number;
 }
+
+/** A named object or a flowtable of a table. */
+export type ObjectInfo =
+  | { readonly kind: "object"; readonly object: string; readonly objType: number }
+  | { readonly kind: "flowtable"; readonly flowtable: string };
 
 /** One change of the ruleset, as the kernel multicasts it after a commit. */
 export interface ChangeEvent {
@@ -570,6 +577,8 @@ export interface Kernel {
   /** In kernel order. */
   rules(table: TableRef, chain?: string): Promise<RuleInfo[]>;
   sets(table: TableRef): Promise<SetDump[]>;
+  /** Named objects and flowtables. */
+  objects(table: TableRef): Promise<ObjectInfo[]>;
   /** Throws ENOENT when there is no such set. Right after many were added, an element may be in the dump twice: the kernel's hash grows. */
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch>;
   /** Interface addresses of the namespace (rtnetlink), whatever their state: tentative and deprecated ones, links that are down. */

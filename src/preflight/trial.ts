@@ -149,6 +149,7 @@ function emptyKernel(commit: Kernel["commit"]): Kernel {
     chains: none,
     rules: none,
     sets: none,
+    objects: none,
     elements: notHere,
     addresses: none,
     watchAddresses: notHere,

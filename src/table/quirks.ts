@@ -107,8 +107,8 @@ export class Quirks {
 /** Flags of a table that is to be owned. */
 export const OWNED = TableFlag.owner | TableFlag.persist;
 
-/** Observed flags and owner of a table. */
-export type TableFacts = Pick<TableInfo, "flags" | "owner">;
+/** Observed flags, owner and comment of a table. */
+export type TableFacts = Pick<TableInfo, "flags" | "owner"> & { readonly comment?: string };
 
 export type TableFate =
   /** As it should be. */

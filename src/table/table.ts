@@ -12,9 +12,10 @@ import type { Period } from "./sync/announcements.js";
 import { driftOf, joined } from "./sync/drift.js";
 import { Insertions, NOTHING_INSERTED } from "./sync/insertions.js";
 import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
+import { emptyState } from "./sync/dump.js";
 import { type CheckOutcome, TableCheck } from "./sync/check.js";
 import { ObservedTable, type Reading } from "./sync/observed.js";
-import { holdsChains, isTimed, type Names, Plan, type PlanInput, planTable } from "./sync/plan.js";
+import { holdsOn, isTimed, type Names, Plan, type PlanInput, planObjects, planTable, planWaking } from "./sync/plan.js";
 import { carriedBySet, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
 import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges, describeForeignChanges } from "./sync/watch.js";
@@ -24,6 +25,17 @@ const DEFAULT_GRACE_PERIOD_MS = 500;
 const MAX_RETRIES = 3;
 /** Refusals of an object's absence, presence, use or owner: the kernel does not hold what was observed. */
 const DRIFT = new Set(["ENOENT", "EEXIST", "EBUSY", "ENFILE", "EPERM"]);
+
+/** Times that one apply() tries to write the table from scratch. */
+const REBUILD_ATTEMPTS = 2;
+
+/** By set: what packets have put into it. */
+type Filled = ReadonlyMap<string, ElementBatch>;
+
+/** Whether a transaction was refused for its size. */
+function lacksMemory({ code, faulty }: TableError): boolean {
+  return code === "too-large" || faulty.some(({ errno }) => errno === "ENOMEM" || errno === "ENOBUFS");
+}
 
 /**
  * A table of nf_tables that this program owns, declared: say which chains, sets and elements are desired, in any order,
@@ -62,7 +74,7 @@ export class Table extends DeclaredTable {
     this.#port = kernel.portId;
     this.#options = options;
     this.#clock = options.clock ?? { now: () => performance.now() };
-    this.#observed = new ObservedTable(kernel, this.ref, this.desired);
+    this.#observed = new ObservedTable(kernel, this.ref, this.desired, options.comment);
     this.#check = new TableCheck(this.#observed);
     this.#quirks = new Quirks(kernel, options.family);
     this.#insertions = new Insertions(options);
@@ -175,7 +187,9 @@ export class Table extends DeclaredTable {
 
   /** Brings the kernel to what is desired. Throws TableError; then nothing has changed, and everything stays desired. */
   apply(options: ApplyOptions = {}): Promise<ApplyResult> {
-    return this.#serialised(() => this.#applyWithRetries(options.repair !== false));
+    return this.#serialised(() =>
+      options.rebuild === true ? this.#rebuild() : this.#applyWithRetries(options.repair !== false),
+    );
   }
 
   /** Whether the table is to be owned (TableOptions.own) and the kernel can. */
@@ -266,15 +280,7 @@ export class Table extends DeclaredTable {
         this.#drift = joined(this.#drift, reading?.drift);
         this.#expected = retry < MAX_RETRIES ? reading?.generation : undefined;
         await this.#applyOnce(written, repair);
-        const result = written.reduce(joinResults);
-        const drift = this.#drift;
-        this.#drift = undefined;
-        return {
-          ...result,
-          ...this.#whatRemains(),
-          ...(resynced === undefined ? {} : { resynced }),
-          ...(drift === undefined ? {} : { drift }),
-        };
+        return this.#resultOf(written, resynced);
       } catch (failure) {
         const error = toTableError(this.#options.name, failure);
         if (retry < MAX_RETRIES && (await this.#isStillRight(error, reading, period))) {
@@ -297,6 +303,57 @@ export class Table extends DeclaredTable {
         period?.end();
       }
     }
+  }
+
+  /**
+   * The last resort (ApplyOptions.rebuild). Tried once more without what packets had put into dynamic sets, should that be what is refused. A table
+   * that is too large for one transaction goes first, and comes in pieces: packets see nothing of it until the last one.
+   */
+  async #rebuild(): Promise<ApplyResult> {
+    const reason = "the table is written from scratch";
+    const written: ApplyResult[] = [];
+    let filled: Filled | undefined;
+    let deleted = false;
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await this.#resolveOwnership();
+        if (!deleted) {
+          this.#drift = joined(this.#drift, (await this.#observed.condemn(reason)).drift);
+          this.#quirks.busyChains.clear();
+          this.#insertions.invalidate();
+        }
+        filled ??= await this.#observed.readFilled();
+        await this.#applyOnce(written, true, filled);
+        return this.#resultOf(written, reason);
+      } catch (failure) {
+        const error = toTableError(this.#options.name, failure);
+        if (attempt === REBUILD_ATTEMPTS) throw error;
+        if (lacksMemory(error)) {
+          written.push(await this.#deleteTable());
+          deleted = true;
+        } else filled = new Map();
+      }
+    }
+  }
+
+  /** Ahead of a table that is too large for one transaction. */
+  async #deleteTable(): Promise<ApplyResult> {
+    const plan = new Plan();
+    plan.push("addTable", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
+    plan.onceInForce(() => void (this.#observed.state = emptyState()));
+    return (await this.#write(plan)).result;
+  }
+
+  #resultOf(written: readonly ApplyResult[], resynced: string | undefined): ApplyResult {
+    const result = written.reduce(joinResults);
+    const drift = this.#drift;
+    this.#drift = undefined;
+    return {
+      ...result,
+      ...this.#whatRemains(),
+      ...(resynced === undefined ? {} : { resynced }),
+      ...(drift === undefined ? {} : { drift }),
+    };
   }
 
   /** Whether only other tables changed between the read and the transaction that was refused for it. */
@@ -405,8 +462,11 @@ export class Table extends DeclaredTable {
     return kind === "elements" && name !== undefined && this.desired.setSpec(name)?.dynamic === true;
   }
 
-  /** @param written gets the result of each transaction, at least one: also of those before the one that failed. */
-  async #applyOnce(written: ApplyResult[], repair: boolean): Promise<void> {
+  /**
+   * @param written gets the result of each transaction, at least one: also of those before the one that failed.
+   * @param filled what packets had put into the sets of a table that is made anew; by default what can be read of it.
+   */
+  async #applyOnce(written: ApplyResult[], repair: boolean, filled?: Filled): Promise<void> {
     this.#checkOwner(this.#observed.state.table);
     const { open, drift } = await this.#insertions.read(this.#kernel, this.ref, repair);
     this.#drift = joined(this.#drift, driftOf(new Set(["foreign"]), drift));
@@ -420,11 +480,13 @@ export class Table extends DeclaredTable {
     const { leftovers } = snapshot;
     const kept = typeof this.#leftovers === "object" ? this.#leftovers : leftovers;
     if (isFirst) this.#leftovers = leftovers.sets.size > 0 ? "kept" : "unknown";
+    const saved = filled ?? (await this.#observed.readFilled());
     const outgoing = new Outgoing(snapshot);
     const write = async ({ sets, last }: Piece): Promise<void> => {
       const plan = new Plan();
       if (last) this.#insertions.plan(open, plan);
-      await this.#plan({ chains: last ? snapshot.chains : [], sets }, kept.chains, plan);
+      if (last) planObjects(this.ref, state, plan);
+      planTable(await this.#planInput({ chains: last ? snapshot.chains : [], sets }, kept.chains, saved), plan);
       const { result, carried } = await this.#write(plan);
       written.push(result);
       outgoing.settle(sets, this.#clock.now() + gracePeriodMs, carried);
@@ -433,6 +495,9 @@ export class Table extends DeclaredTable {
       written.push(...(await this.#writeChainsAhead(snapshot)));
       await inTurn(outgoing.pieces(pieceElements), write);
       await outgoing.settled();
+      const waking = new Plan();
+      planWaking(await this.#planInput({ chains: [], sets: [] }, kept.chains, saved), waking);
+      if (waking.ops.length > 0) written.push((await this.#write(waking)).result);
     } catch (error) {
       this.desired.mark(snapshot.dirty.chains, snapshot.dirty.sets, snapshot.dirty.targets);
       await outgoing.giveBack();
@@ -469,14 +534,21 @@ export class Table extends DeclaredTable {
     this.#leftovers = undefined;
   }
 
-  /** @param kept chains that stay although they are not desired. */
-  async #plan(changes: Pick<PlanInput, "chains" | "sets">, kept: ReadonlySet<string>, plan: Plan): Promise<void> {
+  /**
+   * @param kept chains that stay although they are not desired.
+   * @param saved elements of sets that come anew.
+   */
+  async #planInput(
+    changes: Pick<PlanInput, "chains" | "sets">,
+    kept: ReadonlySet<string>,
+    saved: Filled,
+  ): Promise<PlanInput> {
     const { own, state } = this.#observed;
     const mapsGo = changes.sets.some(
-      ({ name, action }) => holdsChains(state, name) && (action === "delete" || action === "recreate"),
+      ({ name, action }) => holdsOn(state, name) && (action === "delete" || action === "recreate"),
     );
     const timed = changes.sets.some(({ name, action }) => action === "keep" && isTimed(state, name));
-    const input = {
+    return {
       ...changes,
       ref: this.ref,
       comment: this.#options.comment,
@@ -486,8 +558,8 @@ export class Table extends DeclaredTable {
       flushMaps: mapsGo && (await this.#quirks.mapsMustBeEmptied()),
       destroyTimed: timed && (await this.#quirks.canDestroy()),
       busy: kept.size === 0 ? this.#quirks.busyChains : new Set([...this.#quirks.busyChains, ...kept]),
+      saved,
     };
-    planTable(input, plan);
   }
 
   /** See make-before-break.ts. What the kernel refuses here it refuses in the transaction that follows, which says so. */
@@ -495,7 +567,7 @@ export class Table extends DeclaredTable {
     const first = chainsAhead(snapshot, this.#observed.state);
     if (first === undefined) return [];
     const plan = new Plan();
-    await this.#plan(first, new Set(), plan);
+    planTable(await this.#planInput(first, new Set(), new Map()), plan);
     try {
       return [(await this.#write(plan)).result];
     } catch (error) {

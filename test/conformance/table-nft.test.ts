@@ -211,3 +211,43 @@ describe("a whole table", () => {
 function vipKey(): Uint8Array {
   return indexed(1, 2);
 }
+
+describe("what nft adds besides", () => {
+  it.each([
+    ["objects", []],
+    ["a rule that uses them", ["insert rule ip own services counter name used quota name limited drop"]],
+    [
+      "a map of them",
+      [
+        'add map ip own objects { type mark : counter; elements = { 1 : "used" }; }',
+        "insert rule ip own services counter name meta mark map @objects",
+      ],
+    ],
+    ["a bound chain that uses them", ["insert rule ip own services jump { counter name used; jump draw-2; }"]],
+  ])("%s: goes with the next apply", async (_what, lines) => {
+    const { table, service } = serviceTable(world.kernel);
+    service(1, 2);
+    await table.apply();
+    const list = (): string => nft(undefined, "-s", "list", "table", "ip", "own");
+    const before = list();
+    const objects = [
+      "add counter ip own used",
+      "add quota ip own limited { over 10 mbytes; }",
+      "add limit ip own rare { rate 400/minute; }",
+      'add ct helper ip own ftp { type "ftp" protocol tcp; }',
+    ];
+    nft([...objects, ...lines].join("\n"), "-f", "-");
+    expect(list()).toContain("counter used");
+    expect(await world.kernel.objects({ family: "ip", table: "own" })).toHaveLength(4);
+    try {
+      expect(await table.check()).toBe("different");
+      const repaired = await table.apply();
+      expect(repaired.operations.object).toEqual({ add: 0, delete: 4 });
+      expect(repaired.drift?.changes).toContain("object used: added");
+      expect(list()).toBe(before);
+      expect((await table.apply()).transactions).toBe(0);
+    } finally {
+      await table.destroy();
+    }
+  });
+});

@@ -37,6 +37,7 @@ import type {
   Monitor,
   MonitorHandlers,
   MonitorOptions,
+  ObjectInfo,
   Op,
   RuleInfo,
   SetDump,
@@ -268,6 +269,22 @@ export class FakeKernel implements Kernel {
   async sets(ref: TableRef): Promise<SetDump[]> {
     await this.beginDump("dump sets");
     return byAge(this.shared.state.find(ref)?.sets ?? new Map<string, SetState>()).map((set) => setDump(ref, set));
+  }
+
+  async objects(ref: TableRef): Promise<ObjectInfo[]> {
+    await this.beginDump("dump objects");
+    const table = this.shared.state.find(ref);
+    return [
+      ...[...(table?.objects.values() ?? [])].map((found): ObjectInfo => ({ kind: "object", ...found })),
+      ...[...(table?.flowtables.keys() ?? [])].map((flowtable): ObjectInfo => ({ kind: "flowtable", flowtable })),
+    ];
+  }
+
+  /** As another process would: what refers to the object is not checked. */
+  putObject(ref: TableRef, object: string, objType: number): void {
+    this.shared.state.find(ref)?.objects.set(`${objType} ${object}`, { object, objType });
+    this.shared.state.nextGeneration();
+    this.announce([{ action: "new", kind: "object", ...refOf(ref), name: object }]);
   }
 
   async elements(ref: TableRef, info: SetInfo): Promise<ElementBatch> {

@@ -201,6 +201,19 @@ describe("operations", () => {
     );
   });
 
+  test("the removal of a named object", () => {
+    const object = { kind: "object", ...ref, object: "o", objType: 2 } as const;
+    const [remove, destroy] = messages([
+      { op: "delete", ...object },
+      { op: "destroy", ...object },
+    ]);
+    expect([remove.type, destroy.type]).toEqual([NEW + 20, NEW + 31]);
+    const [, body] = [...bodiesOf(addon.encodeBatch([{ op: "delete", ...object }]))];
+    const named = [attribute(1, Buffer.from(`${ref.table}\0`)), attribute(2, Buffer.from("o\0"))];
+    expect(body.toString("hex")).toBe(Buffer.concat([...named, attribute(3, Buffer.of(0, 0, 0, 2))]).toString("hex"));
+    expect(() => addon.encodeBatch([{ op: "add", ...object } as unknown as Op])).toThrow(/not an operation of kind/);
+  });
+
   test("sets without an id of their own get different ones", () => {
     const ids = messages([addSet(ref, addresses("a")), addSet(ref, addresses("b"))]).map(({ body }) => body["id"]);
     expect(new Set(ids).size).toBe(2);

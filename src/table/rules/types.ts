@@ -146,7 +146,7 @@ export interface ApplyResult extends Pick<CommitResult, "bytes" | "kernelNs" | "
   /** 0 when the kernel already held what is desired; several when new chains (make-before-break) or elements (`pieceElements`) went first. */
   readonly transactions: number;
   /** Elements count each; a replaced element is one delete and one add. */
-  readonly operations: Readonly<Record<"table" | "chain" | "rule" | "set" | "element", OperationCounts>>;
+  readonly operations: Readonly<Record<"table" | "chain" | "rule" | "set" | "object" | "element", OperationCounts>>;
   /** Sum over all kinds. */
   readonly total: number;
   /** Call `apply()` again after this many ms (deferred deletions and insertions). Absent: nothing to do. */
@@ -179,14 +179,23 @@ export interface ApplyOptions {
    * written on top if the kernel takes that; if not, apply fails with "stale". Default true.
    */
   readonly repair?: boolean;
+  /**
+   * True: the table is deleted and written from scratch, in one transaction. The last resort for a table that the kernel refuses to change, apply
+   * after apply. The counters of elements and what packets put into dynamic sets stay if they can be read; rule counters start at 0. Default false.
+   */
+  readonly rebuild?: boolean;
 }
 
 /** What a refused operation was about, for people and for attribution. */
 export interface FaultyObject {
-  readonly kind: "table" | "chain" | "rule" | "set" | "element";
+  readonly kind: "table" | "chain" | "rule" | "set" | "object" | "element";
+  /** What was refused: "delete chain". */
+  readonly operation?: string;
   readonly chain?: string;
   readonly ruleIndex?: number;
   readonly set?: string;
+  /** A named object or a flowtable. */
+  readonly object?: string;
   /** Element key, packed. */
   readonly key?: Uint8Array;
   readonly errno: string;
@@ -213,8 +222,8 @@ export interface TableOptions {
   /**
    * While we run, no other process can change the table, and `flush ruleset` passes it by; when we end it stays, and the next of us
    * claims it with a transaction that holds nothing else (quirks.ts). Where the kernel cannot (before Linux 6.9; `Table.owned()` tells), a
-   * table as any other. A table that was made with the other choice is made anew, in one transaction: rule counters and what packets put into
-   * dynamic sets are lost then. Default false.
+   * table as any other. A table that was made with the other choice is made anew, in one transaction: rule counters start at 0 then. Default
+   * false.
    */
   readonly own?: boolean;
   /**

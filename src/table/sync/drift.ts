@@ -41,6 +41,7 @@ export function structureChanges(before: KernelState, after: KernelState): strin
   const otherFlags = `the table's flags are ${describeFlags(after.table.flags)}, not ${describeFlags(flags)}`;
   return [
     ...(flags === after.table.flags ? [] : [otherFlags]),
+    ...(before.table.comment === after.table.comment ? [] : ["the table's comment is another one"]),
     ...nameChanges("chain", before.chains, after.chains, (name, a, b) => {
       const [was, is] = [a.base, b.base].map((base) => `${describeHook(base)} policy ${policyOf(base)}`);
       return [...(was === is ? [] : [`chain ${name}: ${is}, not ${was}`]), ...ruleChanges(name, a, b)];
@@ -48,6 +49,7 @@ export function structureChanges(before: KernelState, after: KernelState): strin
     ...nameChanges("set", before.sets, after.sets, (name, a, b) =>
       sameKind(a, b) ? [] : [`set ${name}: of another kind`],
     ),
+    ...nameChanges("", before.objects, after.objects, () => []).map((change) => change.trimStart()),
   ];
 }
 

@@ -1,11 +1,12 @@
 /** What the kernel holds of a table, and how it is read as it is at one moment. */
-import { SetFlag } from "../../kernel/constants.js";
+import { ChainFlag, SetFlag, TableFlag } from "../../kernel/constants.js";
 import { KernelError } from "../../kernel/errors.js";
 import type {
   BaseChain,
   ChainInfo,
   ElementBatch,
   Kernel,
+  ObjectInfo,
   RuleInfo,
   SetDump,
   SetInfo,
@@ -22,9 +23,12 @@ export interface KernelState {
   table: TableFacts | undefined;
   /** There is one that has to go before ours can be made. */
   inTheWay: boolean;
+  /** Without bound chains (`jump { … }`), which are part of the rules that lead to them. */
   readonly chains: Map<string, KernelChain>;
   /** Named sets alone: anonymous ones are part of their rules. `count`: of their elements when they were read, where the kernel tells. */
   readonly sets: Map<string, SetInfo & Pick<SetDump, "count">>;
+  /** Named objects and flowtables, by kind and name ("object a"). */
+  readonly objects: Map<string, ObjectInfo>;
   /** Sets with elements that a specification cannot express: they are created anew. */
   readonly unusable: Set<string>;
 }
@@ -42,12 +46,23 @@ export interface KernelRule extends ComparableRule {
 
 /** Of a table that is not there. */
 export function emptyState(): KernelState {
-  return { table: undefined, inTheWay: false, chains: new Map(), sets: new Map(), unusable: new Set() };
+  return {
+    table: undefined,
+    inTheWay: false,
+    chains: new Map(),
+    sets: new Map(),
+    objects: new Map(),
+    unusable: new Set(),
+  };
 }
 
-/** Whether a chain of the table has a hook. */
-export function packetsComeBy({ chains }: KernelState): boolean {
-  return [...chains.values()].some(({ base }) => base !== undefined);
+export function isDormant({ table }: KernelState): boolean {
+  return table !== undefined && (table.flags & TableFlag.dormant) !== 0;
+}
+
+/** Whether a chain of the table has a hook, and the table is not dormant. */
+export function packetsComeBy(state: KernelState): boolean {
+  return !isDormant(state) && [...state.chains.values()].some(({ base }) => base !== undefined);
 }
 
 /** Another process may change the table during each of them, or the ruleset while nothing tells of which table. */
@@ -120,16 +135,28 @@ async function readOnce(
   const elements = new Map<string, ElementBatch>();
   const table = (await kernel.tables(ref.family)).find((info) => info.table === ref.table);
   if (table === undefined) return { state, elements };
-  state.table = { flags: table.flags, ...(table.owner === undefined ? {} : { owner: table.owner }) };
+  const comment = commentOf(table.userdata);
+  state.table = {
+    flags: table.flags,
+    ...(table.owner === undefined ? {} : { owner: table.owner }),
+    ...(comment === undefined ? {} : { comment }),
+  };
   const sets = await kernel.sets(ref);
   const named = sets.filter((set) => (set.flags & SetFlag.anonymous) === 0);
-  const chains = await readChains(kernel, ref, table.use - named.length, options.likelyChains);
+  const others = table.use - named.length;
+  const chains = await readChains(kernel, ref, others, options.likelyChains);
+  if (chains.length < others) {
+    for (const found of await kernel.objects(ref))
+      state.objects.set(`${found.kind} ${found.kind === "object" ? found.object : found.flowtable}`, found);
+  }
   const rules = await kernel.rules(ref);
   const wanted = rules.filter((rule) => options.wantsChain(rule.chain));
   const anonymous = await readAnonymous(kernel, ref, wanted, sets);
   const byChain = Map.groupBy(rules, ({ chain }) => chain);
+  const bound = new Set(chains.flatMap(({ chain, flags }) => ((flags & ChainFlag.binding) === 0 ? [] : chain)));
   for (const { chain, base, userdata } of chains) {
-    const its = (byChain.get(chain) ?? []).map((rule) => toKernelRule(rule, anonymous));
+    if (bound.has(chain)) continue;
+    const its = (byChain.get(chain) ?? []).map((rule) => withBound(toKernelRule(rule, anonymous), bound, byChain));
     state.chains.set(chain, { base, comment: commentOf(userdata), rules: its });
   }
   for (const set of named) state.sets.set(set.set, set);
@@ -184,6 +211,26 @@ async function readAnonymous(
     contents.set(set.set, anonymousContent(set, await kernel.elements(ref, set)));
   }
   return contents;
+}
+
+/** A bound chain is part of the rule that leads to it: what its rules name, that rule names. */
+function withBound(
+  rule: KernelRule,
+  bound: ReadonlySet<string>,
+  rulesOf: ReadonlyMap<string, readonly RuleInfo[]>,
+): KernelRule {
+  const inside = rule.refs.chains.filter((chain) => bound.has(chain));
+  if (inside.length === 0) return rule;
+  const reached = new Set(inside);
+  const sets = new Set(rule.refs.sets);
+  for (const chain of reached) {
+    for (const { exprs } of bound.has(chain) ? (rulesOf.get(chain) ?? []) : []) {
+      const refs = referencesOf(exprs);
+      for (const to of refs.chains) reached.add(to);
+      for (const set of refs.sets) sets.add(set);
+    }
+  }
+  return { ...rule, refs: { chains: [...new Set([...rule.refs.chains, ...reached])], sets: [...sets] } };
 }
 
 function toKernelRule({ handle, exprs, userdata }: RuleInfo, anonymous: ReadonlyMap<string, string>): KernelRule {

@@ -9,7 +9,15 @@ import type { ElementDrift, TrackedElements } from "../elements/element-set.js";
 import { fateOf } from "../quirks.js";
 import { needsHandles } from "./plan.js";
 import { serves } from "../rules/schema.js";
-import { dumpRules, dumpTable, emptyState, type KernelState, type TableDump, unlessTorn } from "./dump.js";
+import {
+  dumpRules,
+  dumpTable,
+  emptyState,
+  type KernelState,
+  packetsComeBy,
+  type TableDump,
+  unlessTorn,
+} from "./dump.js";
 import type { Drift } from "../rules/types.js";
 import type { DesiredState } from "./desired.js";
 
@@ -40,6 +48,9 @@ export class ObservedTable {
   readonly announcements = new Announcements();
   /** Whether the table is to be owned by our socket. */
   own = false;
+  /** Sets filled by packets in a table that has to go before ours can be made. */
+  #filled: readonly SetInfo[] = [];
+  #condemned = false;
   /** A dump that began before anything was desired, and what was received since. */
   #ahead: { readonly dump: Promise<TableDump | undefined>; readonly period: Period | undefined } | undefined;
 
@@ -47,6 +58,8 @@ export class ObservedTable {
     readonly kernel: Kernel,
     readonly ref: TableRef,
     readonly desired: DesiredState,
+    /** Of the table; undefined: any will do. */
+    readonly comment: string | undefined,
   ) {}
 
   /**
@@ -76,6 +89,38 @@ export class ObservedTable {
       this.invalidations.failed(scope);
       throw error;
     }
+  }
+
+  /**
+   * Reads everything, and has the next transaction delete the table first. Where it cannot be read nothing is known of it, and what its sets had
+   * counted or were filled with is lost.
+   */
+  async condemn(reason: string): Promise<Reading> {
+    this.invalidations.add({ cause: "asked", reason });
+    this.#condemned = true;
+    try {
+      return await this.read();
+    } catch {
+      const scope = this.invalidations.begin();
+      const table = (await this.kernel.tables(this.ref.family)).find((info) => info.table === this.ref.table);
+      const state = { ...emptyState(), ...(table === undefined ? {} : { table }) };
+      const nothing = { state, elements: new Map<string, ElementBatch>(), since: 0, generation: undefined };
+      await this.#takeOver(nothing, scope);
+      return { reason, whole: true, generation: undefined, drift: undefined };
+    } finally {
+      this.#condemned = false;
+    }
+  }
+
+  /** What packets have put into the sets of a table that is in the way, by set, as far as it can be read. */
+  async readFilled(): Promise<Map<string, ElementBatch>> {
+    const filled = new Map<string, ElementBatch>();
+    if (!this.state.inTheWay) return filled;
+    for (const info of this.#filled) {
+      const batch = await this.kernel.elements(this.ref, info).catch(() => undefined);
+      if (batch !== undefined && batch.count > 0) filled.set(info.set, batch);
+    }
+    return filled;
   }
 
   /** Sets that were declared since the kernel was read. */
@@ -168,14 +213,18 @@ export class ObservedTable {
     const before = this.state;
     const changes = structureChanges(before, dump.state);
     const { table } = dump.state;
-    const inTheWay = table !== undefined && fateOf(table, this.own, this.kernel.portId) === "recreate";
-    // It does not matter what is in a table that has to be made anew.
+    const inTheWay = table !== undefined && this.#hasToGo(dump.state);
+    // It does not matter what else is in a table that has to be made anew.
     const state = inTheWay ? { ...emptyState(), inTheWay } : dump.state;
     this.state = state;
+    this.#filled = inTheWay ? [...dump.state.sets.values()].filter((info) => this.#isKept(info)) : [];
     // A set is read in slices, but many small ones would still be one long turn of the event loop.
     const slice = new TimeSlice();
     for (const [name, elements] of [...this.desired.sets, ...this.desired.retired]) {
       if (slice.spent) await slice.yield();
+      // For what its elements have counted.
+      if (inTheWay && elements.spec.counters !== undefined && this.desired.sets.get(name) === elements)
+        await elements.load(dump.elements.get(name));
       const info = state.sets.get(name);
       const batch = info && this.#counterpart(info) && dump.elements.get(name);
       if (batch === undefined && info !== undefined && !this.#inScope(name, scope)) {
@@ -194,6 +243,26 @@ export class ObservedTable {
     for (const { chains, sets } of [this.desired, state]) this.desired.mark(chains.keys(), sets.keys());
     const tableDeleted = before.table !== undefined && table === undefined;
     return believed(scope) ? driftOf(scope.causes, changes, tableDeleted) : undefined;
+  }
+
+  /**
+   * Whether the table has to go before ours can be made. The kernel changes no table's comment (nf_tables_updtable); that of one that serves
+   * packets as we start is left as it is.
+   */
+  #hasToGo(found: KernelState): boolean {
+    const { table } = found;
+    if (table === undefined) return false;
+    const fate = fateOf(table, this.own, this.kernel.portId);
+    if (fate === "theirs") return false;
+    if (this.#condemned || fate === "recreate") return true;
+    const isOther = this.comment !== undefined && table.comment !== this.comment;
+    return isOther && (this.state.table !== undefined || !packetsComeBy(found));
+  }
+
+  /** Whether what packets have put into the set can be put into one that is made anew. */
+  #isKept(info: SetInfo): boolean {
+    const spec = this.desired.setSpec(info.set);
+    return spec?.dynamic === true && (info.exprs ?? []).length === 0 && serves(info, spec);
   }
 
   async #load(name: string, elements: TrackedElements, batch: ElementBatch | undefined): Promise<ElementDrift> {

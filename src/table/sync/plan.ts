@@ -8,14 +8,14 @@
  * which is how an element's data is replaced.
  */
 import { DATA_VERDICT, SetFlag } from "../../kernel/constants.js";
-import type { Op, SetInfo, TableRef } from "../../kernel/types.js";
+import type { ElementBatch, Op, SetInfo, TableRef } from "../../kernel/types.js";
 import { sameExprs } from "../../kernel/normalize.js";
 import { type ComparableRule, type DesiredChain, editScript, type PreparedRule } from "../rules/diff.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import { describeHook, policyOf } from "../rules/print.js";
 import type { PackedChange } from "../elements/batches.js";
 import { fateOf, OWNED } from "../quirks.js";
-import type { KernelChain, KernelRule, KernelState } from "./dump.js";
+import { isDormant, type KernelChain, type KernelRule, type KernelState } from "./dump.js";
 import { commentData } from "../rules/text.js";
 import type { FaultyObject, OperationCounts } from "../rules/types.js";
 
@@ -27,7 +27,7 @@ export interface PlannedOp {
   readonly origin: Origin;
 }
 
-export type Counts = Record<"table" | "chain" | "rule" | "set" | "element", OperationCounts>;
+export type Counts = Record<"table" | "chain" | "rule" | "set" | "object" | "element", OperationCounts>;
 
 export interface ChainPlan {
   readonly name: string;
@@ -76,11 +76,13 @@ export interface PlanInput {
   readonly destroyTimed: boolean;
   /** Chains that cannot be deleted: see quirks.ts. */
   readonly busy: ReadonlySet<string>;
+  /** By set: what packets had put into it in a table that is written from scratch. */
+  readonly saved: ReadonlyMap<string, ElementBatch>;
 }
 
 export function noCounts(): Counts {
   const zero = (): OperationCounts => ({ add: 0, delete: 0 });
-  return { table: zero(), chain: zero(), rule: zero(), set: zero(), element: zero() };
+  return { table: zero(), chain: zero(), rule: zero(), set: zero(), object: zero(), element: zero() };
 }
 
 const PHASES = [
@@ -88,6 +90,7 @@ const PHASES = [
   "removeRules",
   "removeElements",
   "removeSets",
+  "removeObjects",
   "removeChains",
   "addChains",
   "addSets",
@@ -95,8 +98,6 @@ const PHASES = [
   "addElements",
 ] as const;
 
-/** A declared table has no flowtables. */
-type TableOp = Exclude<Op, { kind: "flowtable" }>;
 type OfAnyTable<T> = T extends unknown ? Omit<T, keyof TableRef> : never;
 
 /** Whether the kernel ends elements of its set by itself. */
@@ -126,10 +127,10 @@ export class Plan {
   }
 
   /** `count`: objects that it adds or deletes. */
-  push(phase: (typeof PHASES)[number], ref: TableRef, op: OfAnyTable<TableOp>, origin: Origin, count = 1): void {
+  push(phase: (typeof PHASES)[number], ref: TableRef, op: OfAnyTable<Op>, origin: Origin, count = 1): void {
     this.#ops.get(phase)?.push({ op: { ...op, family: ref.family, table: ref.table }, origin });
     const { kind } = op;
-    const counts = this.counts[kind === "elements" ? "element" : kind];
+    const counts = this.counts[kind === "elements" ? "element" : kind === "flowtable" ? "object" : kind];
     if (op.op === "add" || op.op === "insert") counts.add += count;
     else counts.delete += count;
   }
@@ -198,29 +199,48 @@ function userdataOf(comment: string | undefined): { readonly userdata?: Uint8Arr
 
 /** Adds what the input needs. Settled, the plan brings `input.state` to what the kernel then holds. */
 export function planTable(input: PlanInput, plan: Plan): void {
-  planFlags(input, plan);
+  const { state } = input;
+  if (state.inTheWay) plan.push("addTable", input.ref, { op: "delete", kind: "table" }, { kind: "table" });
+  const { table } = state;
+  const claims = table !== undefined && !isDormant(state) && fateOf(table, input.own, input.portId) === "update";
+  if (state.inTheWay || table === undefined || claims) pushTable(input, plan);
   for (const set of input.sets) planSet(input, set, plan);
   for (const chain of input.chains) planChain(input, chain, plan);
 }
 
-function planFlags({ ref, comment, own, portId, state }: PlanInput, plan: Plan): void {
-  const origin: Origin = { kind: "table" };
-  if (state.inTheWay) plan.push("addTable", ref, { op: "delete", kind: "table" }, origin);
-  else if (state.table !== undefined && fateOf(state.table, own, portId) !== "update") return;
+/**
+ * Wakes a dormant table: alone, and last. The kernel refuses new base chains in the transaction that wakes a table (nf_tables_addchain), and packets
+ * see nothing of a dormant one until it is complete.
+ */
+export function planWaking(input: Omit<PlanInput, "chains" | "sets">, plan: Plan): void {
+  if (isDormant(input.state)) pushTable(input, plan);
+}
+
+function pushTable({ ref, comment, own, portId, state }: Omit<PlanInput, "chains" | "sets">, plan: Plan): void {
   const flags = own ? OWNED : 0;
-  plan.push("addTable", ref, { op: "add", kind: "table", flags, ...userdataOf(comment) }, origin);
+  plan.push("addTable", ref, { op: "add", kind: "table", flags, ...userdataOf(comment) }, { kind: "table" });
+  const kept = state.table?.comment ?? comment;
   plan.onceInForce(() => {
-    state.table = { flags, ...(own ? { owner: portId } : {}) };
+    state.table = { flags, ...(own ? { owner: portId } : {}), ...(kept === undefined ? {} : { comment: kept }) };
     state.inTheWay = false;
   });
 }
 
-function planSet({ ref, state, flushMaps, destroyTimed }: PlanInput, setPlan: SetPlan, plan: Plan): void {
+/** Named objects and flowtables are never desired: they go, after all that refers to them. */
+export function planObjects(ref: TableRef, { objects }: KernelState, plan: Plan): void {
+  for (const [name, found] of objects) {
+    const origin: Origin = { kind: "object", object: found.kind === "object" ? found.object : found.flowtable };
+    plan.push("removeObjects", ref, { op: "delete", ...found }, origin);
+    plan.onceInForce(() => void objects.delete(name));
+  }
+}
+
+function planSet({ ref, state, flushMaps, destroyTimed, saved }: PlanInput, setPlan: SetPlan, plan: Plan): void {
   const { name: set, action, info, kernelElements, change } = setPlan;
   const origin: Origin = { kind: "set", set };
   if (action === "delete" || action === "recreate") {
-    const held = holdsChains(state, set) ? kernelElements : 0;
-    if (holdsChains(state, set) && flushMaps)
+    const held = holdsOn(state, set) ? kernelElements : 0;
+    if (holdsOn(state, set) && flushMaps)
       plan.push("removeElements", ref, { op: "flush", kind: "elements", set }, origin, held);
     else plan.counts.element.delete += held;
     plan.push("removeSets", ref, { op: "delete", kind: "set", set }, origin);
@@ -233,6 +253,15 @@ function planSet({ ref, state, flushMaps, destroyTimed }: PlanInput, setPlan: Se
   if (info !== undefined && (action === "recreate" || (action === "create" && !state.sets.has(set)))) {
     plan.push("addSets", ref, { op: "add", kind: "set", ...info }, origin);
     plan.onceInForce(() => void state.sets.set(set, info));
+    const elements = saved.get(set);
+    if (elements !== undefined)
+      plan.push(
+        "addElements",
+        ref,
+        { op: "add", kind: "elements", set, elements },
+        { kind: "element", set },
+        elements.count,
+      );
   }
   for (const [phase, op, elements] of [
     ["removeElements", destroyTimed && isTimed(state, set) ? "destroy" : "delete", change?.deletes],
@@ -245,9 +274,10 @@ function planSet({ ref, state, flushMaps, destroyTimed }: PlanInput, setPlan: Se
   }
 }
 
-/** Whether the kernel's set is a verdict map, whose elements hold on to chains. */
-export function holdsChains({ sets }: KernelState, name: string): boolean {
-  return sets.get(name)?.dataType === DATA_VERDICT;
+/** Whether elements of the kernel's set hold on to chains (a verdict map) or to named objects. */
+export function holdsOn({ sets }: KernelState, name: string): boolean {
+  const set = sets.get(name);
+  return set !== undefined && (set.dataType === DATA_VERDICT || (set.flags & SetFlag.object) !== 0);
 }
 
 function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, plan: Plan): void {

@@ -57,7 +57,13 @@ function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObj
     if (planned === undefined) return [];
     const { op, origin } = planned;
     const { errno, element, text } = fault;
-    const object = { ...origin, errno, position: fault.op, ...(text === undefined ? {} : { text }) };
+    const object = {
+      ...origin,
+      operation: `${op.op} ${op.kind}`,
+      errno,
+      position: fault.op,
+      ...(text === undefined ? {} : { text }),
+    };
     if (op.kind !== "elements" || op.op === "flush" || origin.kind !== "element" || element === undefined)
       return [object];
     const { bytes, keyLen } = op.elements;
@@ -99,10 +105,16 @@ export function toTableError(table: string, error: unknown, ops: readonly Planne
   });
 }
 
+/** What was refused, and how: "delete chain __chain3: ENOENT". */
+export function describeRefusal({ operation, errno, text, ...fault }: FaultyObject): string {
+  const where = fault.chain ?? fault.set ?? fault.object ?? "";
+  return `${operation ?? fault.kind} ${where}: ${errno}${text === undefined ? "" : `, ${text}`}`;
+}
+
 function describeFault(fault: FaultyObject): string {
-  const { chain, ruleIndex: rule, set, key } = fault;
+  const { chain, ruleIndex: rule, set, object, key } = fault;
   const element = key && `0x${Buffer.from(key).toString("hex")}`;
-  const where = Object.entries({ chain, rule, set, element }).flatMap(([kind, name]) =>
+  const where = Object.entries({ chain, rule, set, object, element }).flatMap(([kind, name]) =>
     name === undefined ? [] : `${kind} ${name}`,
   );
   return `${where.length === 0 ? fault.kind : where.join(", ")}: ${fault.errno}${fault.text === undefined ? "" : `, ${fault.text}`}`;

@@ -58,7 +58,8 @@ export function takeSnapshot(
   const fates = setFates(remade, moment);
   // Without a hook: elements may lead there.
   const idle = new Set([...unused].filter((name) => state.chains.get(name)?.base === undefined));
-  const left = keepLeftovers && packetsComeBy(state) ? withAction(fates, "delete") : new Set<string>();
+  const left =
+    keepLeftovers && packetsComeBy(state) && state.objects.size === 0 ? withAction(fates, "delete") : new Set<string>();
   const leftovers = { sets: left, chains: left.size > 0 ? idle : new Set<string>() };
   for (const name of leftovers.sets) fates.delete(name);
   const held = chainsInGrace(fates, idle, moment);

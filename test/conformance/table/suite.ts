@@ -8,6 +8,7 @@ import { catchAll, checksInTurn, drift, insertions, others } from "./drift.js";
 import { notOwning, owning } from "./owning.js";
 import { pieces } from "./pieces.js";
 import { readingAhead } from "./reading-ahead.js";
+import { tampering } from "./tampering.js";
 import { takingOver } from "./taking-over.js";
 import { watching } from "./watching.js";
 
@@ -31,6 +32,7 @@ export function describeTable(name: string, open: OpenKernelWorld, facts = OF_TH
     describe("a check of a part", () => checksInTurn(() => world));
     if (facts.catchAll) describe("drift to elements for all keys", () => catchAll(() => world));
     describe("reading ahead", () => readingAhead(() => world));
+    describe("tampering", () => tampering(() => world));
     describe("watching", () => watching(() => world));
     if (facts.persist) describe("owning", () => owning(() => world));
     else describe("owning, where the kernel knows no such tables", () => notOwning(() => world));

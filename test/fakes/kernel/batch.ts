@@ -2,6 +2,7 @@ import type { Fault } from "../../../src/kernel/errors.js";
 import { addChain, deleteChain } from "./ops/chains.ts";
 import { addElements, deleteElements, flushElements } from "./ops/elements.ts";
 import { addFlowtable, deleteFlowtable } from "./ops/flowtables.ts";
+import { deleteObject } from "./ops/objects.ts";
 import { addRule, deleteRule, flushRules } from "./ops/rules.ts";
 import { addSet, deleteSet } from "./ops/sets.ts";
 import { addTable, deleteTable } from "./ops/tables.ts";
@@ -27,6 +28,7 @@ const HANDLERS: Handlers = {
     else addElements(tx, op);
   },
   flowtable: (tx, op) => (op.op === "add" || op.op === "create" ? addFlowtable(tx, op) : deleteFlowtable(tx, op)),
+  object: deleteObject,
 };
 
 export interface BatchOptions {

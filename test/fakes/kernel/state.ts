@@ -184,6 +184,8 @@ export class TableState {
   readonly sets = new Map<string, SetState>();
   /** Names of the devices of each. */
   readonly flowtables = new Map<string, ReadonlySet<string>>();
+  /** Types of named objects, by "TYPE NAME". What refers to them is not known here. */
+  readonly objects = new Map<string, { readonly object: string; readonly objType: number }>();
   flags: number;
   owner: number | undefined;
   private handles = 0n;
@@ -203,7 +205,7 @@ export class TableState {
 
   /** NFTA_TABLE_USE: anonymous sets are their rules' business. */
   get use(): number {
-    let use = this.chains.size + this.flowtables.size;
+    let use = this.chains.size + this.flowtables.size + this.objects.size;
     for (const set of this.sets.values()) if (!set.anonymous) use++;
     return use;
   }

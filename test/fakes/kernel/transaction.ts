@@ -16,6 +16,8 @@ export class Transaction {
   readonly renewals: { element: ElementState; timeout: bigint | undefined; expiresAt: number }[] = [];
   /** Sets that rules stopped using in this batch: they stay bound until it is through (nf_tables_unbind_set). */
   readonly unbound = new Set<SetState>();
+  /** Tables that were woken or put to sleep (__NFT_TABLE_F_UPDATE): they get no new base chains. */
+  readonly toggled = new Set<TableState>();
   /** Elements that were deleted one by one or flushed, by set. */
   private readonly deleted = new Map<SetState, ElementState[]>();
   /** What happens once the batch is in force. */

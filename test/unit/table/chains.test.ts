@@ -141,3 +141,22 @@ describe("elements that an earlier run left", () => {
     expect(endpoints.kernelValue(indexed(1, 0))).toBeDefined();
   });
 });
+
+it("named objects and flowtables of others go, also at a start", async () => {
+  const kernel = new FakeKernel();
+  const meddle = async (): Promise<void> => {
+    kernel.putObject(OWN, "used", 1);
+    await kernel.commit([{ op: "add", kind: "flowtable", ...OWN, flowtable: "ft", priority: 0, devices: ["eth0"] }]);
+  };
+  const { table, service } = serviceTable(kernel);
+  service(1, 2);
+  await table.apply();
+  await meddle();
+  table.invalidate("test");
+  expect(operations(await table.apply())).toBe("object -2");
+  await meddle();
+  const next = serviceTable(kernel);
+  next.service(1, 2);
+  expect(operations(await next.table.apply())).toBe("object -2");
+  expect(await kernel.objects(OWN)).toEqual([]);
+});

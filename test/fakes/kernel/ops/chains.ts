@@ -1,3 +1,4 @@
+import { ChainFlag } from "../../../../src/kernel/constants.js";
 import { ChainState, Refusal, type TableState } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
 import type { BaseChain, Family, Op } from "../../../../src/kernel/types.js";
@@ -21,10 +22,7 @@ const CHAIN_TYPES: Record<Family, Partial<Record<BaseChain["type"], readonly num
   bridge: { filter: ALL_IP_HOOKS },
   netdev: { filter: [0, 1] },
 };
-/** NFT_CHAIN_BASE */
-const BASE = 1;
-/** NFT_CHAIN_BASE | NFT_CHAIN_HW_OFFLOAD | NFT_CHAIN_BINDING */
-const FLAGS = 7;
+const FLAGS = ChainFlag.base | ChainFlag.hwOffload | ChainFlag.binding;
 /** NF_IP_PRI_CONNTRACK: nat chains must come later. */
 const PRIORITY_CONNTRACK = -200;
 
@@ -47,13 +45,14 @@ export function addChain(tx: Transaction, op: ChainOp): void {
   if ((flags & ~FLAGS) !== 0) throw new Refusal("EOPNOTSUPP");
   if (existing !== undefined) {
     if (op.op === "create") throw new Refusal("EEXIST");
-    updateChain(tx, table, existing, op.base, flags | (existing.flags & BASE));
+    updateChain(tx, table, existing, op.base, flags | (existing.flags & ChainFlag.base));
     return;
   }
   if (op.base !== undefined) checkHook(op.family, op.base);
+  if (op.base !== undefined && tx.toggled.has(table)) throw new Refusal("EINVAL");
   const base = op.base === undefined ? undefined : { ...op.base, policy: op.base.policy ?? "accept" };
   const chain = new ChainState(op.chain, table.nextHandle(), base, op.userdata);
-  chain.flags = flags | (base === undefined ? 0 : BASE);
+  chain.flags = flags | (base === undefined ? 0 : ChainFlag.base);
   tx.change(
     () => table.chains.set(chain.name, chain),
     () => table.chains.delete(chain.name),
@@ -93,6 +92,7 @@ export function deleteChain(tx: Transaction, op: ChainOp): void {
     handle === undefined ? findChain(table, op.chain) : byHandle(table.chains.values(), handle);
   const chain = unlessAbsent(op.op === "destroy", find);
   if (chain === undefined) return;
+  if ((chain.flags & ChainFlag.binding) !== 0) throw new Refusal("EOPNOTSUPP");
   // Counted before its own rules go: the kernel does not notice that a jump to the chain itself goes with them.
   const { references } = chain;
   deleteChainRules(tx, table, chain);

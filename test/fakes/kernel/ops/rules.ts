@@ -1,3 +1,4 @@
+import { ChainFlag } from "../../../../src/kernel/constants.js";
 import { byAge, Refusal, RuleState, type ChainState, type Link, type TableState } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
 import type { Expr, Op } from "../../../../src/kernel/types.js";
@@ -73,6 +74,15 @@ function release(link: Link | undefined, chain: ChainState): void {
   }
 }
 
+/** A bound chain goes with its rule. */
+function removeBound(tx: Transaction, table: TableState, chain: ChainState): void {
+  tx.change(
+    () => table.chains.delete(chain.name),
+    () => table.chains.set(chain.name, chain),
+  );
+  tx.note("delete", "chain", table, chain.name, chain.handle);
+}
+
 /** nft_delrule; an anonymous set goes with the last rule that uses it. */
 export function removeRule(tx: Transaction, table: TableState, rule: RuleState): void {
   const { chain } = rule;
@@ -89,6 +99,10 @@ export function removeRule(tx: Transaction, table: TableState, rule: RuleState):
   );
   tx.note("delete", "rule", table, chain.name, rule.handle);
   for (const link of rule.links) {
+    if (link?.kind === "chain" && (link.chain.flags & ChainFlag.binding) !== 0) {
+      for (const inside of [...link.chain.rules]) removeRule(tx, table, inside);
+      removeBound(tx, table, link.chain);
+    }
     if (link?.kind === "set") tx.unbound.add(link.set);
     if (link?.kind !== "set" || !link.set.anonymous || link.set.bindings.length > 0) continue;
     const { set } = link;
@@ -118,5 +132,6 @@ export function deleteRule(tx: Transaction, op: Extract<RuleOp, { op: "delete" |
 export function flushRules(tx: Transaction, op: Extract<RuleOp, { op: "flush" }>): void {
   const table = findTable(tx, op);
   const chains = op.chain === undefined ? byAge(table.chains) : [findChain(table, op.chain)];
+  if (op.chain !== undefined && (chains[0].flags & ChainFlag.binding) !== 0) throw new Refusal("EOPNOTSUPP");
   for (const chain of chains) for (const rule of [...chain.rules]) removeRule(tx, table, rule);
 }

@@ -47,6 +47,7 @@ function updateFlags(tx: Transaction, table: TableState, flags: number): void {
   if ((owned && !claims) || (claims && !owned && !orphan)) throw new Refusal("EOPNOTSUPP");
   if (((flags ^ table.flags) & TableFlag.persist) !== 0) throw new Refusal("EOPNOTSUPP");
   const before = { flags: table.flags, owner: table.owner };
+  if (((flags ^ table.flags) & TableFlag.dormant) !== 0) tx.toggled.add(table);
   tx.change(
     () => {
       table.flags = flags;

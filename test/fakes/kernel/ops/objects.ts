@@ -1,0 +1,20 @@
+import { Refusal } from "../state.ts";
+import type { Transaction } from "../transaction.ts";
+import type { Op } from "../../../../src/kernel/types.js";
+import { findTable, unlessAbsent } from "./find.ts";
+
+/** nf_tables_delobj */
+export function deleteObject(tx: Transaction, op: Extract<Op, { kind: "object" }>): void {
+  const table = unlessAbsent(op.op === "destroy", () => findTable(tx, op));
+  const id = `${op.objType} ${op.object}`;
+  const found = table?.objects.get(id);
+  if (table === undefined || found === undefined) {
+    if (op.op === "destroy") return;
+    throw new Refusal("ENOENT");
+  }
+  tx.change(
+    () => table.objects.delete(id),
+    () => table.objects.set(id, found),
+  );
+  tx.note("delete", "object", table, op.object);
+}
