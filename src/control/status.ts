@@ -7,6 +7,7 @@ import type { ProxyHealth } from "../observe/health.js";
 import type {
   ContentionReport,
   ProxierObserver,
+  RebuildReport,
   RepairReport,
   QuarantineReport,
   SyncReport,
@@ -114,11 +115,18 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   repaired({ family, by, changes, found, ms }: RepairReport): void {
     const told = changes.length > 0 ? changes : found;
     this.#lastRepair = { at: this.#now(), family, by, changes: told, ms };
+    // The contention has been noted once, and there may be many repairs.
+    if (this.#contended !== undefined) return;
     const who = by.length > 0 ? by.join(", ") : "another process";
     this.#note(
       "warning",
       `${who} changed the ${FAMILY[family]} table: ${named(told)}; repaired in ${Math.round(ms)} ms`,
     );
+  }
+
+  rebuilt({ family, ok, refused }: RebuildReport): void {
+    const outcome = ok ? "deleted and written from scratch" : "refused by the kernel even when written from scratch";
+    this.#note("warning", `the ${FAMILY[family]} table was ${outcome}; the kernel refused before: ${named(refused)}`);
   }
 
   eventsLost(reason: string): void {

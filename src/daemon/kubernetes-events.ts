@@ -1,7 +1,7 @@
 /** What `kubectl describe` shows of this program: Events on the Node, and on Services that its kernel refuses. */
 import type { EventRecorder, EventSubject } from "../base/events.js";
 import { serviceFields } from "../base/logger.js";
-import type { ContentionReport, ProxierObserver, QuarantineReport } from "../proxier/observer.js";
+import type { ContentionReport, ProxierObserver, QuarantineReport, RebuildReport } from "../proxier/observer.js";
 
 const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 
@@ -30,6 +30,12 @@ export class KubernetesEvents implements ProxierObserver {
       { kind: "Service", namespace, name, ...(uid !== "" && { uid }) },
       { type: "Warning", reason: "ServiceNotProgrammed", action: "Program", note },
     );
+  }
+
+  rebuilt({ family, ok, refused }: RebuildReport): void {
+    const outcome = ok ? "was deleted and written from scratch" : "cannot be written, not even from scratch";
+    const note = `the ${FAMILY[family]} kube-proxy table of nf_tables ${outcome}; the kernel refused to change it: ${refused.join("; ")}`;
+    this.#events.record(this.#node, { type: "Warning", reason: "TableRebuilt", action: "Repair", note });
   }
 
   contended({ by, hint }: ContentionReport): void {

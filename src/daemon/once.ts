@@ -13,6 +13,9 @@ import { countIgnored, shortfallOf, tableInForce } from "./reading.js";
 /** Writes that follow the first: the tail of a list that shrank, services that the kernel refused (31 s in all), and not endlessly. */
 const FOLLOW_UPS = 5;
 
+/** After a write that the kernel refused, and that may end with the table written from scratch. */
+const RETRY_MS = 100;
+
 const NOTHING_WRITTEN = "nothing written; manifests incomplete, keeping the tables in force";
 const HINT = "complete what is named, or use --allow-incomplete";
 
@@ -93,7 +96,12 @@ async function write(proxier: Proxier): Promise<{ readonly ok: boolean; readonly
   for (let round = 0; ; round++) {
     const { ok, families } = await proxier.sync();
     const refused = new Set(families.flatMap(({ outcome }) => (outcome.ok ? outcome.quarantined : [])));
-    if (!ok) return { ok, quarantined: refused.size };
+    if (!ok) {
+      const pending = families.some(({ outcome }) => !outcome.ok && outcome.rebuildPending === true);
+      if (!pending || round === FOLLOW_UPS) return { ok, quarantined: refused.size };
+      await sleep(RETRY_MS);
+      continue;
+    }
     const waits = families.flatMap(({ outcome }) => (outcome.ok ? [outcome.result.applyAgainMs ?? []] : [])).flat();
     if (waits.length === 0 || round === FOLLOW_UPS) return { ok, quarantined: refused.size };
     await sleep(Math.min(...waits));

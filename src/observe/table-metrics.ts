@@ -1,16 +1,23 @@
-/** Metrics of repairs and contention, and of services in quarantine. */
+/** Metrics of repairs, rebuilds and contention, and of services in quarantine. */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { IpFamily } from "../model/types.js";
-import { REPAIR_CAUSES, type ProxierObserver, type RepairReport, type QuarantineReport } from "../proxier/observer.js";
+import {
+  REPAIR_CAUSES,
+  type ProxierObserver,
+  type QuarantineReport,
+  type RebuildReport,
+  type RepairReport,
+} from "../proxier/observer.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
 
-/** 1 ms to 16 s: an element is back in a millisecond, a large table in half a second, a repair that backs off in ten. */
+/** 1 ms to 16 s: an element is back in a millisecond, a large table in half a second, a repair that has to wait in ten. */
 const REPAIR_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);
 
 /** Registers its metrics; an observer of the proxier. */
 export class TableMetrics implements ProxierObserver {
   readonly #repairs;
   readonly #seconds;
+  readonly #rebuilds;
   readonly #inQuarantine;
   readonly #quarantined;
   readonly #contended;
@@ -30,6 +37,12 @@ export class TableMetrics implements ProxierObserver {
       help: "From the first change by another process that was noticed to the kernel's answer to what undid it",
       labelNames: ["ip_family"] as const,
       buckets: REPAIR_BUCKETS,
+      registers,
+    });
+    this.#rebuilds = new Counter({
+      name: "nftproxier_table_rebuilds_total",
+      help: "Times that a table was deleted and written from scratch because the kernel refused to change it, by whether the kernel accepted that",
+      labelNames: ["ip_family", "result"] as const,
       registers,
     });
     this.#quarantined = new Counter({
@@ -58,6 +71,7 @@ export class TableMetrics implements ProxierObserver {
       const labels = FAMILY_LABELS[family];
       for (const cause of REPAIR_CAUSES) this.#repairs.inc({ ...labels, cause }, 0);
       this.#seconds.zero(labels);
+      for (const result of ["written", "refused"]) this.#rebuilds.inc({ ...labels, result }, 0);
       this.#quarantined.inc(labels, 0);
       this.#inQuarantine.set(labels, 0);
     }
@@ -66,6 +80,10 @@ export class TableMetrics implements ProxierObserver {
   repaired({ family, cause, ms }: RepairReport): void {
     this.#repairs.inc({ ...FAMILY_LABELS[family], cause });
     this.#seconds.observe(FAMILY_LABELS[family], ms / 1000);
+  }
+
+  rebuilt({ family, ok }: RebuildReport): void {
+    this.#rebuilds.inc({ ...FAMILY_LABELS[family], result: ok ? "written" : "refused" });
   }
 
   contended(): void {

@@ -1,9 +1,9 @@
 /**
  * Another process that keeps undoing what we write, as we undo what it writes: a second proxier on this node, or a program that takes
- * our tables for its own. None of them can win, so it is said once, and repairs are few until it is over.
+ * our tables for its own. None of them can win, so it is said once until it is over.
  *
  * Neither cedes: which of two proxiers is the wrong one only people can tell, and one that gave way silently would serve nothing
- * without a sign of it. Both go on writing changes of services, and repair now and then; what was written last is in force.
+ * without a sign of it. Both go on writing changes of services, and repair as their pace allows; what was written last is in force.
  */
 import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
@@ -17,6 +17,9 @@ const PROXIERS: ReadonlySet<string> = new Set(["nft-proxier", "kube-proxy"]);
  * has undone that.
  */
 const ROUNDS = 2;
+/** Repairs of one family in a row, whoever made them necessary, that go on for so long, ms: who reloads a firewall is done sooner. */
+const MANY_REPAIRS = 5;
+const LONG_MS = 10_000;
 /** Without another process's change for this long it is over; rounds that are further apart have nothing to do with each other, ms. */
 const QUIET_MS = 60_000;
 /** Between two looks whether the other process still has its socket, ms. */
@@ -52,11 +55,10 @@ export interface ContentionOptions {
   readonly clock: Clock;
   readonly observers: readonly ProxierObserver[];
   readonly lookup: PeerLookup;
-  /** It is over: what waits for its repair need not wait any longer. */
-  readonly onOver: () => void;
 }
 
 interface Rounds {
+  readonly first: number;
   count: number;
   last: number;
 }
@@ -64,7 +66,7 @@ interface Rounds {
 /** Of all families: two proxiers meet in each of them, and that is one thing to say. */
 export class Contention {
   readonly #options: ContentionOptions;
-  /** By family and port. */
+  /** By family and port of a proxier, and by family alone. */
   readonly #rounds = new Map<string, Rounds>();
   /** By port, those that take part; and whether their socket has been seen open. */
   readonly #peers = new Map<number, { readonly writer: Writer; open: boolean }>();
@@ -83,18 +85,18 @@ export class Contention {
     this.#last = this.#options.clock.now();
   }
 
-  /**
-   * What these writers did to a family's table has been undone. `again`: although repairs wait as long as they do for any writer.
-   * @returns whether they are to wait longer than that: proxiers do not give up.
-   */
-  repaired(family: IpFamily, writers: readonly Writer[], again: boolean): boolean {
+  /** What these writers did to a family's table has been undone. Returns whether that is one repair of many, and has been said. */
+  repaired(family: IpFamily, writers: readonly Writer[]): boolean {
     const now = this.#options.clock.now();
     this.#last = now;
     for (const [key, { last }] of this.#rounds) if (now - last >= QUIET_MS) this.#rounds.delete(key);
+    const known = this.#began !== undefined;
     const rivals = writers.filter((writer) => this.#isRival(family, writer, now));
     this.#amongProxiers ||= rivals.length > 0;
-    if (rivals.length > 0 || again) this.#join(rivals.length > 0 ? rivals : writers);
-    return this.#amongProxiers;
+    const { first, count } = this.#round(family, now);
+    const many = count > MANY_REPAIRS && now - first >= LONG_MS;
+    if (rivals.length > 0 || many) this.#join(rivals.length > 0 ? rivals : writers);
+    return known;
   }
 
   close(): void {
@@ -114,11 +116,15 @@ export class Contention {
 
   #isRival(family: IpFamily, { portId, process }: Writer, now: number): boolean {
     if (process === undefined || !PROXIERS.has(process.name)) return false;
-    const key = `${family} ${portId}`;
-    const rounds = this.#rounds.get(key) ?? { count: 0, last: now };
+    return this.#round(`${family} ${portId}`, now).count >= ROUNDS;
+  }
+
+  #round(key: string, now: number): Rounds {
+    const rounds = this.#rounds.get(key) ?? { first: now, count: 0, last: now };
     this.#rounds.set(key, rounds);
     rounds.last = now;
-    return ++rounds.count >= ROUNDS;
+    rounds.count++;
+    return rounds;
   }
 
   async #begin(): Promise<void> {
@@ -171,7 +177,7 @@ export class Contention {
   }
 
   #end(reason: string): void {
-    const { log, clock, observers, onOver } = this.#options;
+    const { log, clock, observers } = this.#options;
     const seconds = Math.round((clock.now() - (this.#began ?? 0)) / 1000);
     this.#began = undefined;
     this.#amongProxiers = false;
@@ -179,6 +185,5 @@ export class Contention {
     this.#rounds.clear();
     log.info({ reason, seconds }, "contention ended");
     for (const observer of observers) observer.uncontended?.();
-    onOver();
   }
 }

@@ -10,6 +10,7 @@ import { servedClaims } from "./served-claims.js";
 import {
   type ApplyResult,
   type Clock,
+  describeRefusal,
   joinResults,
   probeRuleFeatures,
   type RuleFeatures,
@@ -19,6 +20,7 @@ import {
 import type { ProxierObserver } from "./observer.js";
 import type { Contention } from "./contention.js";
 import { Quarantine } from "./quarantine.js";
+import { LastResort } from "./last-resort.js";
 import { OwnerWait } from "./owner-wait.js";
 import { FamilyRepair } from "./repair.js";
 
@@ -41,6 +43,8 @@ export type FamilyOutcome =
       readonly againMs?: number;
       /** Another program owns the table: that was the answer to an attempt, or it is not time for the next one. */
       readonly owned?: "tried" | "waiting";
+      /** The kernel refuses to change the table: it is written from scratch after a few more tries. */
+      readonly rebuildPending?: boolean;
     };
 
 /** Of what was refused, this much is logged. */
@@ -55,6 +59,8 @@ export interface FamilyOptions {
   readonly ownTable: boolean;
   readonly pieceElements?: number;
   readonly contention: Contention;
+  /** See FamilyRepairOptions. */
+  readonly cpuMs?: () => number;
   /** nftables.syncPeriod, ms. */
   readonly syncPeriodMs: number;
   /** Asks for a write, now. */
@@ -72,6 +78,7 @@ export class FamilyProxier {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #observers: readonly ProxierObserver[];
+  readonly #lastResort: LastResort;
   #services: { readonly ruleset: FamilyRuleset; readonly quarantine: Quarantine } | undefined;
   #options: RulesetOptions | undefined;
   /** Chains that the kernel does not let go, as they were last said. */
@@ -96,7 +103,14 @@ export class FamilyProxier {
       ...(pieceElements === undefined ? {} : { pieceElements }),
     });
     this.#request = request;
-    this.repair = new FamilyRepair(family, this.table, { log, clock, observers, contention, syncPeriodMs });
+    this.repair = new FamilyRepair(family, this.table, {
+      log,
+      clock,
+      observers,
+      contention,
+      ...(options.cpuMs && { cpuMs: options.cpuMs }),
+    });
+    this.#lastResort = new LastResort(clock);
     this.owner = new OwnerWait(family, this.table, { log, clock, syncPeriodMs, request });
   }
 
@@ -203,26 +217,59 @@ export class FamilyProxier {
     try {
       ruleset.collectUnused(now);
       const results = await quarantine.write(() => this.#apply());
-      this.owner.over();
-      const result = results.reduce(joinResults);
-      this.#reportBusy(result.busy ?? []);
-      const waits = [result.applyAgainMs, this.repair.pendingMs, quarantine.nextRetryMs].filter(
-        (ms) => ms !== undefined,
-      );
-      const againMs = waits.length === 0 ? {} : { applyAgainMs: Math.min(...waits) };
-      return {
-        ok: true,
-        result: { ...result, ...againMs },
-        quarantined: quarantine.services,
-        released: quarantine.takeReleased(),
-        repairPending: this.table.invalidated,
-      };
+      return this.#written(results);
     } catch (error) {
       if (error instanceof TableError && error.owner !== undefined) return this.#refusedForOwner(error);
       this.owner.over();
+      const inMs = error instanceof TableError ? this.#lastResort.refused(error) : undefined;
+      if (error instanceof TableError && inMs === 0) return this.#rebuild(error);
       this.#report(error);
-      const againMs = this.repair.pendingMs;
-      return { ok: false, error, ...(againMs === undefined || againMs === 0 ? {} : { againMs }) };
+      const { pendingMs } = this.repair;
+      const againMs = pendingMs === undefined || pendingMs === 0 ? {} : { againMs: pendingMs };
+      return { ok: false, error, ...againMs, ...(inMs === undefined ? {} : { rebuildPending: true }) };
+    }
+  }
+
+  #written(results: readonly ApplyResult[]): FamilyOutcome {
+    const { quarantine } = this.#required();
+    this.owner.over();
+    this.#lastResort.over();
+    const result = results.reduce(joinResults);
+    this.#reportBusy(result.busy ?? []);
+    const waits = [result.applyAgainMs, this.repair.pendingMs, quarantine.nextRetryMs].filter((ms) => ms !== undefined);
+    const againMs = waits.length === 0 ? {} : { applyAgainMs: Math.min(...waits) };
+    return {
+      ok: true,
+      result: { ...result, ...againMs },
+      quarantined: quarantine.services,
+      released: quarantine.takeReleased(),
+      repairPending: this.table.invalidated,
+    };
+  }
+
+  /** Writes the table from scratch; `cause`: the refusal that leaves nothing else to try. */
+  async #rebuild(cause: TableError): Promise<FamilyOutcome> {
+    const { family } = this;
+    const start = this.repair.begin();
+    const refused = cause.faulty.slice(0, MAX_REFUSED).map(describeRefusal);
+    const { refusals } = this.#lastResort;
+    try {
+      const result = await this.table.apply({ rebuild: true });
+      const ms = this.#clock.now() - start.at;
+      this.#required().quarantine.written();
+      this.#log.warn(
+        { family, refused, refusals, operations: result.total, ms: Math.round(ms) },
+        "table deleted and written from scratch; the kernel refused to change it",
+      );
+      for (const observer of this.#observers) observer.rebuilt?.({ family, ok: true, refused });
+      return this.#written([result]);
+    } catch (error) {
+      const retryMs = this.#lastResort.failed();
+      this.#log.error({ family, err: error, refused, refusals, retryMs }, "writing the table from scratch failed");
+      for (const observer of this.#observers) observer.rebuilt?.({ family, ok: false, refused });
+      return { ok: false, error, againMs: retryMs };
+    } finally {
+      this.repair.spent(start);
     }
   }
 
@@ -234,10 +281,17 @@ export class FamilyProxier {
   }
 
   async #apply(): Promise<ApplyResult> {
-    const began = this.#clock.now();
-    const result = await this.table.apply({ repair: this.repair.waitMs() === 0 });
-    this.repair.applied(result, began);
-    return result;
+    const start = this.repair.begin();
+    // What has been refused once is tried again soon: either it works, or the table is written from scratch.
+    const repair = this.repair.waitMs() === 0 || this.#lastResort.refusals > 0;
+    try {
+      const result = await this.table.apply({ repair });
+      this.repair.applied(result, start);
+      return result;
+    } catch (error) {
+      if (repair) this.repair.spent(start);
+      throw error;
+    }
   }
 
   close(): void {

@@ -62,6 +62,15 @@ export interface RepairReport {
   readonly ms: number;
 }
 
+/** The kernel refused to change the table again and again, so that it was deleted and written from scratch. */
+export interface RebuildReport {
+  readonly family: IpFamily;
+  /** False: the kernel refused that, too, and the table is as it was. */
+  readonly ok: boolean;
+  /** The operations that were refused before, each with its error: "delete chain x: ENOENT". At most five. */
+  readonly refused: readonly string[];
+}
+
 /** Another process keeps undoing what we write. */
 export interface ContentionReport {
   /** "nft-proxier (pid 4711)". */
@@ -112,6 +121,7 @@ export interface ProxierObserver {
   /** Another process changed the table; that is not undone before a `synced` without `repairPending`. */
   drifted?(family: IpFamily): void;
   repaired?(report: RepairReport): void;
+  rebuilt?(report: RebuildReport): void;
   /** The kernel dropped events of the tables, or nothing listened for a while: everything is compared with the kernel now. */
   eventsLost?(reason: string): void;
   /** Told once until `uncontended`; of all families. */

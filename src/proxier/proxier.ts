@@ -52,6 +52,8 @@ export interface ProxierOptions {
   readonly serviceElements?: number;
   /** Watch what other processes do to the tables, and repair it. Default: no. */
   readonly watch?: boolean | WatcherOptions;
+  /** CPU time that this process has used, ms: repairs may take a share of it. By default what the system says. */
+  readonly cpuMs?: () => number;
   /** What the system tells of processes that change the tables; by default /proc. */
   readonly peers?: PeerLookup;
   /** The model remembers what services give up, until `model.takeReleased`: connection tracking asks for it. Default false. */
@@ -128,8 +130,7 @@ export class Proxier implements ObjectSink {
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
     const { log, clock, peers = PEERS_IN_PROC } = options;
     this.#reports = new SyncReports({ log, clock, observers: this.#observers, noLocalEndpoints: this.#noLocal });
-    const onOver = (): void => this.#contentionOver();
-    this.#contention = new Contention({ log, clock, observers: this.#observers, lookup: peers, onOver });
+    this.#contention = new Contention({ log, clock, observers: this.#observers, lookup: peers });
     this.#families = options.families.map(
       (family) =>
         new FamilyProxier(family, {
@@ -450,11 +451,6 @@ export class Proxier implements ObjectSink {
     if (!this.model.upsert(slice)) return;
     this.#triggers.note(slice);
     this.#changed("EndpointSlice");
-  }
-
-  #contentionOver(): void {
-    for (const { repair } of this.#families) repair.release();
-    this.#requestIn(0);
   }
 
   #requestIn(ms: number): void {

@@ -58,6 +58,16 @@ function mayBeAny(faulty: readonly FaultyObject[]): boolean {
   return faulty.length === 1 && first.position === 0 && first.key === undefined && first.text === undefined;
 }
 
+/**
+ * The kernel refuses to remove something, and that is no element: no service is at fault. To search would take services from the kernel that have
+ * nothing to do with it.
+ */
+function isStructural(faulty: readonly FaultyObject[]): boolean {
+  if (faulty.length === 0 || mayBeAny(faulty)) return false;
+  const [{ kind, operation = "" }] = faulty;
+  return kind !== "element" && /^(?:delete|flush) /.test(operation);
+}
+
 export interface QuarantineOptions {
   readonly family: IpFamily;
   readonly ruleset: FamilyRuleset;
@@ -157,8 +167,7 @@ export class Quarantine {
     for (let round = 0; ; round++) {
       try {
         results.push(await apply());
-        this.#allWritten();
-        this.#nameless = 0;
+        this.written();
         return results;
       } catch (error) {
         if (!(error instanceof TableError) || !dependsOnContent(error) || round >= MAX_ROUNDS) throw error;
@@ -188,7 +197,7 @@ export class Quarantine {
 
   /** The first refusal without a name may pass by itself: memory was short. */
   #worthSearching(error: TableError): boolean {
-    if (this.#unwritten.size === 0) return false;
+    if (this.#unwritten.size === 0 || isStructural(error.faulty)) return false;
     return error.code !== "refused" || error.faulty.length > 0 || ++this.#nameless > 1;
   }
 
@@ -233,7 +242,8 @@ export class Quarantine {
   }
 
   /** Everything that was to be written is in force. */
-  #allWritten(): void {
+  written(): void {
+    this.#nameless = 0;
     const released = [...this.#quarantined.keys()].filter(
       (service) => this.#unwritten.has(service) && !this.#inPieces.has(service),
     );

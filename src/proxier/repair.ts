@@ -1,79 +1,37 @@
 /** When to repair a table that another process changed, and what to log of it. */
 import type { IpFamily } from "../model/types.js";
-import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
 import type { ApplyResult, Clock, Drift, ForeignChange, Table } from "../table/index.js";
 import type { Contention, Writer } from "./contention.js";
 import type { ProxierObserver, RepairCause } from "./observer.js";
 
-/** Repairs in a row without a wait: who reloads a firewall does so in a few transactions. */
-const AT_ONCE = 5;
-/** Wait after those, ms; doubles from there. */
-const FIRST_WAIT_MS = 100;
+/** Of one processor, that reading and repairing a table may take. */
+const SHARE = 0.1;
+/** Work that needs no wait after a time with none, ms: the first repairs start at once. */
+const CREDIT_MS = 200;
+/** No repair waits longer, ms, however long the one before it took. */
 const LONGEST_WAIT_MS = 10_000;
-/** Against another proxier: wait after a repair, ms; doubles from there, up to this and the sync period. */
-const FIRST_CONTENDED_WAIT_MS = 5000;
-const LONGEST_CONTENDED_WAIT_MS = 30_000;
-/** After this long without a repair the next one is at once again, ms. */
-const QUIET_MS = 60_000;
-/**
- * A look that found nothing to undo (a change that was undone by its author, or that is none of ours) may take this share of the time,
- * and keeps the next look waiting no longer than this.
- */
-const LOOK_SHARE = 0.1;
-const LONGEST_LOOK_WAIT_MS = 1000;
 /** Kept of what was noticed before one repair. */
 const MAX_NAMES = 5;
 const MAX_CHANGES = 10;
 
 /**
- * Back-off against a writer that keeps breaking a table: a few repairs are at once, each further one waits twice as long since the
- * last, up to 10 s, until there has been none for a minute. A second proxier keeps breaking it for as long as it runs: from the repair on
- * that shows it, the waits are 5 s to 30 s.
+ * Limits the share of a processor that is spent on a table which another process keeps changing: after work of t ms the next may begin 9 t
+ * later. Short repairs are so as frequent as what they undo, and long ones do not take a processor for themselves.
  */
 export class RepairPace {
-  #waitMs = 0;
-  readonly #backoff = new Backoff({ firstMs: FIRST_WAIT_MS, longestMs: LONGEST_WAIT_MS });
-  readonly #contended: Backoff;
-  #inARow = 0;
-  #last = Number.NEGATIVE_INFINITY;
-  #notBefore = Number.NEGATIVE_INFINITY;
+  /** When all work so far is a tenth of the time since it began. */
+  #paidAt = Number.NEGATIVE_INFINITY;
 
-  /** @param syncPeriodMs a change that can only be written with a repair is to wait no longer. */
-  constructor(syncPeriodMs = Number.POSITIVE_INFINITY) {
-    const longestMs = Math.min(LONGEST_CONTENDED_WAIT_MS, syncPeriodMs);
-    this.#contended = new Backoff({ firstMs: FIRST_CONTENDED_WAIT_MS, longestMs });
-  }
-
-  /** Ms until the next repair may be; 0: now. */
+  /** Ms until the next work may begin; 0: now. */
   waitMs(now: number): number {
-    if (now - this.#last >= QUIET_MS) this.reset();
-    return Math.max(0, this.#last + this.#waitMs - now, this.#notBefore - now);
+    return Math.max(0, this.#paidAt - CREDIT_MS / SHARE - now);
   }
 
-  /** The table was read, for so many ms, and there was nothing to undo. */
-  looked(now: number, tookMs: number): void {
-    this.#notBefore = now + Math.min(tookMs / LOOK_SHARE, LONGEST_LOOK_WAIT_MS);
-  }
-
-  /** A repair now waits as long as it does for any writer. */
-  get isLongest(): boolean {
-    return this.#waitMs >= LONGEST_WAIT_MS;
-  }
-
-  /** `contended`: another proxier is known to break the table. */
-  repaired(now: number, contended = false): void {
-    this.#inARow++;
-    if (contended) this.#waitMs = this.#contended.next();
-    else if (this.#inARow >= AT_ONCE) this.#waitMs = this.#backoff.next();
-    this.#last = now;
-  }
-
-  /** Repairs are immediate again. */
-  reset(): void {
-    this.#waitMs = this.#inARow = 0;
-    this.#backoff.reset();
-    this.#contended.reset();
+  /** Work has ended, for which so much of a processor was used, ms. */
+  spent(now: number, cpuMs: number): void {
+    const paidAt = Math.max(this.#paidAt, now - cpuMs) + cpuMs / SHARE;
+    this.#paidAt = Math.min(paidAt, now + CREDIT_MS / SHARE + LONGEST_WAIT_MS);
   }
 }
 
@@ -93,8 +51,20 @@ export interface FamilyRepairOptions {
   readonly clock: Clock;
   readonly observers: readonly ProxierObserver[];
   readonly contention: Contention;
-  /** nftables.syncPeriod, ms. */
-  readonly syncPeriodMs: number;
+  /** CPU time that this process has used, ms; by default what the system says. */
+  readonly cpuMs?: () => number;
+}
+
+/** When a write began. */
+export interface RepairStart {
+  /** ms of the clock. */
+  readonly at: number;
+  readonly cpuMs: number;
+}
+
+function processCpuMs(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
 }
 
 export class FamilyRepair {
@@ -104,7 +74,8 @@ export class FamilyRepair {
   readonly #clock: Clock;
   readonly #observers: readonly ProxierObserver[];
   readonly #contention: Contention;
-  readonly #pace: RepairPace;
+  readonly #cpuMs: () => number;
+  readonly #pace = new RepairPace();
   #noticed: Noticed | undefined;
 
   constructor(family: IpFamily, table: Table, options: FamilyRepairOptions) {
@@ -114,7 +85,7 @@ export class FamilyRepair {
     this.#clock = options.clock;
     this.#observers = options.observers;
     this.#contention = options.contention;
-    this.#pace = new RepairPace(options.syncPeriodMs);
+    this.#cpuMs = options.cpuMs ?? processCpuMs;
   }
 
   /** Another process changed the table. */
@@ -134,11 +105,6 @@ export class FamilyRepair {
     for (const observer of this.#observers) observer.drifted?.(this.#family);
   }
 
-  /** The table is contended no more: the next repair is immediate. */
-  release(): void {
-    this.#pace.reset();
-  }
-
   /** Ms until the table may be repaired; 0: now. */
   waitMs(): number {
     return this.#pace.waitMs(this.#clock.now());
@@ -149,20 +115,30 @@ export class FamilyRepair {
     return this.#table.invalidated ? this.waitMs() : undefined;
   }
 
-  /** A write is through, which began then (ms of the clock): counts and tells what it undid. */
-  applied(result: ApplyResult, began: number): void {
+  /** A write begins that may repair. */
+  begin(): RepairStart {
+    return { at: this.#clock.now(), cpuMs: this.#cpuMs() };
+  }
+
+  /** A write of which it was part to read the table has ended, whatever came of it: the next may have to wait. */
+  spent({ at, cpuMs }: RepairStart): void {
     const now = this.#clock.now();
+    // Whatever else the process did meanwhile, it took no longer than that.
+    this.#pace.spent(now, Math.min(now - at, this.#cpuMs() - cpuMs));
+  }
+
+  /** A write is through: counts and tells what it undid. */
+  applied(result: ApplyResult, start: RepairStart): void {
+    const now = this.#clock.now();
+    if (result.resynced !== undefined) this.spent(start);
     if (result.drift === undefined || result.transactions === 0) {
-      if (result.resynced === undefined) return;
-      this.#pace.looked(now, now - began);
-      if (!this.#table.invalidated) this.#noticed = undefined;
+      if (result.resynced !== undefined && !this.#table.invalidated) this.#noticed = undefined;
       return;
     }
     // What a read finds by itself is known of since the read began.
-    const noticed = this.#noticed ?? nothingSince(began);
+    const noticed = this.#noticed ?? nothingSince(start.at);
     this.#noticed = undefined;
-    const contended = this.#contention.repaired(this.#family, [...noticed.writers.values()], this.#pace.isLongest);
-    this.#pace.repaired(now, contended);
+    const contended = this.#contention.repaired(this.#family, [...noticed.writers.values()]);
     const report = {
       family: this.#family,
       cause: causeOf(result.drift),
@@ -172,7 +148,8 @@ export class FamilyRepair {
       operations: result.total,
       ms: now - noticed.since,
     };
-    this.#log.warn(
+    // The contention has been said once, and there may be many repairs.
+    this.#log[contended ? "debug" : "warn"](
       { ...report, ms: Math.round(report.ms * 1000) / 1000, transactions: noticed.transactions },
       "table changed by another process; repaired",
     );

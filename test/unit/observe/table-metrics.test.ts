@@ -21,6 +21,13 @@ test("everything is there from the start, and counted by family and cause", asyn
   metrics.uncontended();
   expect(await registry.metrics()).toContain("nftproxier_tables_contended 0\n");
   expect(await registry.metrics()).toContain("nftproxier_tables_contended_total 1\n");
+  expect(await registry.metrics()).toContain('nftproxier_table_rebuilds_total{ip_family="IPv6",result="refused"} 0\n');
+  metrics.rebuilt({ family: "ip", ok: true, refused: [] });
+  metrics.rebuilt({ family: "ip", ok: false, refused: [] });
+  expect(await series("nftproxier_table_rebuilds_total")).toEqual([
+    'nftproxier_table_rebuilds_total{ip_family="IPv4",result="written"} 1',
+    'nftproxier_table_rebuilds_total{ip_family="IPv4",result="refused"} 1',
+  ]);
   metrics.repaired({ ...REPAIR, cause: "table-deleted" });
   metrics.repaired({ ...REPAIR, cause: "changed" });
   metrics.repaired({ ...REPAIR, cause: "changed" });

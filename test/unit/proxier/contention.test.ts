@@ -37,6 +37,7 @@ beforeEach(async () => {
   proxier = makeProxier(kernel, {
     log: keptIn(logged),
     clock,
+    cpuMs: clock.now,
     watch: true,
     observers: [
       health,
@@ -77,8 +78,6 @@ const repairs = (): number => logged.filter(({ msg }) => msg.includes("repaired"
 class Rival {
   readonly kernel: FakeKernel;
   #written = 0;
-  /** Times of the repairs that it undid, ms. */
-  readonly undone: number[] = [];
 
   constructor(name: string) {
     this.kernel = kernel.asOther(undefined, name);
@@ -89,7 +88,6 @@ class Rival {
     for (let passed = 0; passed < ms; passed += stepMs) {
       const names = (await kernel.chains(TABLE)).map(({ chain }) => chain);
       if (!names.includes(`theirs-${this.#written}`)) {
-        this.undone.push(performance.now());
         await this.kernel.commit([theirs(++this.#written)]);
       }
       await pass(stepMs);
@@ -98,42 +96,49 @@ class Rival {
 }
 
 describe("another proxier", () => {
-  it("is said once, as an error with its process, and repairs wait 5 s and more from the second on", async () => {
+  it("is said once, as an error with its process, and repairs are no warnings from then on", async () => {
     const rival = new Rival("nft-proxier");
-    await rival.fight(120_000);
+    await rival.fight(40_000);
     expect(said(CONTENDED)).toMatchObject([
       { level: "error", by: [expect.stringMatching(/^nft-proxier \(pid \d+0\)$/)], pid: process.pid },
     ]);
     expect(said(CONTENDED)[0]["hint"]).toContain("two proxiers serve this node");
     expect(contended).toHaveLength(1);
-    const gaps = rival.undone.slice(1).map((at, i) => Math.round((at - rival.undone[i]) / 100) / 10);
-    expect(gaps).toEqual([0.1, 0.1, 5, 10, 20, 30, 30]);
+    expect(logged.filter(({ level, msg }) => level === "warn" && msg.includes("repaired")).length).toBeLessThan(4);
+    expect(repairs()).toBeGreaterThan(100);
     // A restart would end nothing.
     expect(health.livez().code).toBe(200);
   });
 
-  it("that ends has lost within a second or so: one line says that it is over, and repairs are immediate again", async () => {
+  it("that ends has lost within a second or so: one line says that it is over", async () => {
     const rival = new Rival("nft-proxier");
     await rival.fight(30_000);
     const before = repairs();
     open?.delete(rival.kernel.portId);
     await pass(1100);
     expect(said(OVER)).toMatchObject([{ level: "info", reason: "its netlink socket is closed" }]);
-    expect(repairs()).toBe(before + 1);
+    expect(repairs()).toBe(before);
     const another = new Rival("nft");
     for (let i = 0; i < 4; i++) {
       await another.kernel.commit([theirs(100 + i)]);
       await pass(30);
     }
-    expect(repairs()).toBe(before + 5);
+    expect(repairs()).toBe(before + 4);
     expect(said(CONTENDED)).toHaveLength(1);
   });
 
   it("does not keep changes of services from being written", async () => {
     const rival = new Rival("nft-proxier");
-    await rival.fight(1000);
+    const sets = kernel.sets.bind(kernel);
+    // A read takes so long that the next one waits.
+    kernel.sets = (ref) => {
+      vi.advanceTimersByTime(500);
+      return sets(ref);
+    };
+    await rival.fight(200);
     const before = repairs();
-    await rival.fight(100);
+    await rival.kernel.commit([theirs(1000)]);
+    await pass(100);
     put(1, [3]);
     proxier.flush();
     await pass(100);
@@ -180,20 +185,18 @@ describe("any other program", () => {
     expect(said(CONTENDED)).toEqual([]);
   });
 
-  it("again and again is said once, when repairs wait as long as they do and it goes on", async () => {
+  it("again and again is said once, when it goes on for ten seconds", async () => {
     const rival = new Rival("firewalld");
-    await rival.fight(13_000);
+    await rival.fight(9_000);
     expect(said(CONTENDED)).toEqual([]);
-    await rival.fight(100_000);
+    await rival.fight(5_000);
     expect(said(CONTENDED)).toMatchObject([{ by: [expect.stringMatching(/^firewalld /)] }]);
     expect(said(CONTENDED)[0]["hint"]).toContain("--own-table");
-    const gaps = rival.undone.slice(-4, -1).map((at, i) => Math.round(rival.undone.slice(-3)[i] - at) / 1000);
-    expect(gaps).toEqual([10, 10, 10]);
   });
 
   it("nft may be kube-proxy's, which starts it for each change: the hint says so", async () => {
     const rival = new Rival("nft");
-    await rival.fight(113_000);
+    await rival.fight(13_000);
     expect(said(CONTENDED)).toMatchObject([{ by: [expect.stringMatching(/^nft /)] }]);
     expect(said(CONTENDED)[0]["hint"]).toMatch(/^kube-proxy in mode nftables writes by nft: end it .*--own-table/);
   });
