@@ -121,6 +121,8 @@ export const insertion = record({
   rules: anyList("rules"),
 });
 
+export const applyOptions = record({ rebuild: optional(flag) });
+
 export const tableOptions = record({
   family,
   name,

@@ -2,6 +2,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Kernel, TableRef, Verdict } from "../kernel/types.js";
 import {
+  type ApplyOptions as EngineApplyOptions,
   type ApplyResult,
   type ElementSet,
   type Features,
@@ -23,6 +24,7 @@ import {
   VerdictMap,
 } from "./elements.js";
 import {
+  applyOptions,
   check,
   checkChain,
   checkRule,
@@ -36,6 +38,9 @@ import { type ChainSpec, fullChain, fullRule, type Rule } from "./rules.js";
 
 /** What a table is. */
 export interface TableOptions extends Pick<EngineOptions, "family" | "name" | "comment" | "own" | "ownerMark"> {}
+
+/** How a table is applied. */
+export interface ApplyOptions extends Pick<EngineApplyOptions, "rebuild"> {}
 
 /** Rules of ours in a chain of another table. */
 export interface Insertion extends Omit<FullInsertion, "rules"> {
@@ -137,9 +142,14 @@ export class Table {
     return this.#engine.load();
   }
 
-  /** Brings the kernel to what is desired. Throws TableError; then nothing has changed, and everything stays desired. */
-  apply(): Promise<ApplyResult> {
-    return this.#engine.apply();
+  /**
+   * Brings the kernel to what is desired. Throws TableError; then nothing has changed, and everything stays desired.
+   * @param options `rebuild`: the table is deleted and written from scratch, in one transaction. The last resort for a table that the kernel refuses
+   * to change, apply after apply.
+   */
+  async apply(options: ApplyOptions = {}): Promise<ApplyResult> {
+    check(applyOptions, "apply", options);
+    return this.#engine.apply(options);
   }
 
   /** Compares everything with the kernel and writes nothing; what differs is repaired by the next apply. Throws TableError. */

@@ -46,7 +46,14 @@ export {
   type SetSpec,
 } from "./elements.js";
 export { FieldError, type FieldsValue, type FieldValues, type Protocol, type ProtocolName } from "./fields.js";
-export { Table, TableWatch, type Insertion, type TableOptions, type WatchHandlers } from "./owned-table.js";
+export {
+  Table,
+  TableWatch,
+  type ApplyOptions,
+  type Insertion,
+  type TableOptions,
+  type WatchHandlers,
+} from "./owned-table.js";
 export type { BaseChain, ChainSpec, HookName, PriorityName, Rule, Statement } from "./rules.js";
 export type { VerdictText } from "./verdicts.js";
 

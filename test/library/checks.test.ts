@@ -5,6 +5,7 @@
 import { describe, expect, test } from "vitest";
 import {
   type Action,
+  type ApplyOptions,
   type BaseChain,
   type ChainSpec,
   FieldError,
@@ -271,4 +272,12 @@ test("options and specifications name what was meant", () => {
   expect(nearest(() => table.set({ set: "s", key: ["ipv4_addr"], timeout: 5000 } as SetSpec))).toBe("timeoutMs");
   expect(nearest(() => new Table({} as Kernel, { family: "ip", name: "t", owner: true } as TableOptions))).toBe("own");
   expect(nearest(() => table.set({ set: "s", key: ["ip4_addr"] } as unknown as SetSpec))).toBe("ipv4_addr");
+});
+
+test("an option of apply() that there is none of is refused, and the promise says so", async () => {
+  const table = new Table({ portId: 1 } as Kernel, { family: "ip", name: "t" });
+  for (const given of [{ rebild: true }, { rebuild: "yes" }]) {
+    const apply = table.apply(given as unknown as ApplyOptions);
+    await expect(apply).rejects.toBeInstanceOf(FieldError);
+  }
 });
