@@ -1,6 +1,6 @@
 /** What becomes of the priority that a packet has already, by its socket or by rules of other software, on the way to a service. */
 import { randomInt } from "node:crypto";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import type { Namespace } from "../lab/namespace.ts";
 import { patience } from "../lab/patience.ts";
@@ -60,6 +60,11 @@ beforeAll(async () => {
     serviceObjects(cluster.lab, service),
   );
   await cluster.apply(services);
+});
+// What one test has done to priorities must not be done in the next one.
+afterEach(async () => {
+  const input = ["probe", "preset"].map((table) => `add table inet ${table}\ndelete table inet ${table}\n`).join("");
+  await cluster.node.mustRun(["nft", "-f", "-"], { input });
 });
 afterAll(() => cluster.destroy());
 
@@ -190,7 +195,6 @@ test(
       for (const row of ROWS)
         wrong.push(...(await checkRow(cluster, row)).map((what) => `${id}: ${row.rule}: ${what}`));
     }
-    await cluster.node.mustRun(["nft", "delete", "table", "inet", "preset"]);
     expect(wrong).toEqual([]);
   },
 );
@@ -227,8 +231,6 @@ describe.each(["tcp", "udp"] as const)("%s to no service leaves with every prior
     const { namespace, address } = cluster.source(from);
     const ids = await classIds();
     for (const family of families) {
-      // So that all are new, and none has to give up its port for an earlier connection.
-      expect((await cluster.command(["conntrack", "delete", "--all"])).code).toBe(0);
       await give(ids);
       const destination = cluster.lab.pod("a").address[family];
       const to = { protocol, destination, port: POD_PORT, count: 3 * ids.length, timeoutMs: 10_000 };
@@ -240,6 +242,5 @@ describe.each(["tcp", "udp"] as const)("%s to no service leaves with every prior
       expect(counts).toHaveLength(ids.length);
       expect(Math.min(...counts), listing).toBeGreaterThan(0);
     }
-    await cluster.node.mustRun(["nft", "delete", "table", "inet", "preset"]);
   });
 });
