@@ -38,7 +38,7 @@ export interface ServedPackets {
 export interface NodeLookOptions {
   readonly kernel: RoutedKernel;
   /** Reads the older iptables; absent: it is not looked at. */
-  readonly legacy?: Pick<LegacyForwardOptions, "legacyForwardDrops" | "legacyRules">;
+  readonly legacy?: Pick<LegacyForwardOptions, "legacyForwardDrops" | "legacyLayout">;
   /** Bit of the packet mark that our rules set, 0 to 31. */
   readonly masqueradeBit: number;
 }
@@ -134,13 +134,11 @@ async function lookAtFirewalls(
     const older = legacy === undefined ? [] : await findLegacyForward({ ...legacy, families });
     const ownMark = (1 << masqueradeBit) >>> 0;
     const { obstacles, ...check } = await checkFirewalls({ kernel, services, packets, ownMark });
-    const legacyProblems = older.filter(({ rules }) => rules === 0).map(legacyProblem);
+    const legacyProblems = older.filter(({ hasRules }) => hasRules === false).map(legacyProblem);
     const unread = [
       ...check.unread,
-      ...older.flatMap(({ table, rules }) =>
-        rules === 0
-          ? []
-          : [`${table}, whose chain FORWARD drops by policy (${rules === undefined ? "its" : rules} rules)`],
+      ...older.flatMap(({ table, hasRules }) =>
+        hasRules === false ? [] : [`${table}, whose chain FORWARD drops by policy and has rules that cannot be read`],
       ),
     ];
     const looked = check.services > 0 || unread.length > 0;

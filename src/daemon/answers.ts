@@ -98,7 +98,7 @@ export class Answers {
     const { masqueradeBit } = this.#options.config.nftables;
     const legacy = {
       legacyForwardDrops: kernel.legacyForwardDrops.bind(kernel),
-      legacyRules: kernel.legacyRules.bind(kernel),
+      legacyLayout: kernel.legacyLayout.bind(kernel),
     };
     const node = new NodeWatch({ kernel, legacy, masqueradeBit });
     const board = new StatusBoard({

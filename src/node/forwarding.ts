@@ -11,12 +11,10 @@ import type { Kernel, TableRef } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import type { Logger } from "../base/logger.js";
 import { readNumber } from "./kernel-number.js";
+import { chainsWithRules, type ReadLegacyLayout } from "./legacy-layout.js";
 
 /** Whether the chain FORWARD in a table of the older iptables drops by policy. Asked only for tables that are there. */
 export type ReadLegacyForward = (family: IpFamily, table: string) => Promise<boolean>;
-
-/** How many rules a chain of a table of the older iptables has. Asked only for tables that are there. */
-export type ReadLegacyRules = (family: IpFamily, table: string, chain: string) => Promise<number>;
 
 export interface ForwardingOptions {
   readonly kernel: Pick<Kernel, "tables" | "chains">;
@@ -24,7 +22,7 @@ export interface ForwardingOptions {
   readonly config: Pick<ProxyConfig, "detectLocalMode" | "detectLocal">;
   readonly log: Logger;
   readonly legacyForwardDrops?: ReadLegacyForward;
-  readonly legacyRules?: ReadLegacyRules;
+  readonly legacyLayout?: ReadLegacyLayout;
   /** Where /proc and /sys are; default "/". */
   readonly root?: string;
 }
@@ -37,8 +35,8 @@ export interface DroppingChain {
   readonly chain: string;
   /** The command that accepts services' traffic there. */
   readonly command: string;
-  /** Rules of a chain of the older iptables, which cannot be read but counted. Absent: a chain of nf_tables, or they were not counted. */
-  readonly rules?: number;
+  /** Whether a chain of the older iptables has rules, which cannot be read. Absent: a chain of nf_tables, or it is not known. */
+  readonly hasRules?: boolean;
 }
 
 const SETTING: Readonly<Record<IpFamily, string>> = { ip: "bridge-nf-call-iptables", ip6: "bridge-nf-call-ip6tables" };
@@ -95,11 +93,11 @@ async function droppingChains({
   return found;
 }
 
-export type LegacyForwardOptions = Pick<ForwardingOptions, "families" | "legacyForwardDrops" | "legacyRules" | "root">;
+export type LegacyForwardOptions = Pick<ForwardingOptions, "families" | "legacyForwardDrops" | "legacyLayout" | "root">;
 
 /** Of the older iptables alone. Rejects with KernelError. */
 export async function findLegacyForward(options: LegacyForwardOptions): Promise<DroppingChain[]> {
-  const { families, legacyForwardDrops, legacyRules, root = "/" } = options;
+  const { families, legacyForwardDrops, legacyLayout, root = "/" } = options;
   const found: DroppingChain[] = [];
   for (const family of legacyForwardDrops === undefined ? [] : families) {
     const present = new Set((await readText(root, `proc/net/${family}_tables_names`)).split("\n"));
@@ -107,9 +105,10 @@ export async function findLegacyForward(options: LegacyForwardOptions): Promise<
     for (const table of ["filter", "mangle"]) {
       if (!present.has(table) || (await legacyForwardDrops?.(family, table)) !== true) continue;
       const inTable = table === "filter" ? command : command.replace(" -I", ` -t ${table} -I`);
-      const rules = await legacyRules?.(family, table, "FORWARD");
+      const layout = await legacyLayout?.(family, table);
+      const hasRules = layout === undefined ? undefined : chainsWithRules(layout).includes("FORWARD");
       const where = { family, table: `${table} of the older iptables`, chain: "FORWARD", command: inTable };
-      found.push({ ...where, ...(rules !== undefined && { rules }) });
+      found.push({ ...where, ...(hasRules !== undefined && { hasRules }) });
     }
   }
   return found;

@@ -158,11 +158,11 @@ export function checkHooks(facts: HookFacts): Finding[] {
 }
 
 /** kube-proxy's iptables mode accepts its own traffic in FORWARD; what nothing else accepts is dropped then. */
-function forwardSaid({ family, table, chain, command, rules }: DroppingChain, { chains, mode }: HookFacts): Said {
+function forwardSaid({ family, table, chain, command, hasRules }: DroppingChain, { chains, mode }: HookFacts): Said {
   const where = `chain ${chain} of table ${family} ${table} drops forwarded packets by policy`;
   const own = chains.find((each) => each.ref.family === family && each.ref.table === table && each.chain === chain);
   const remedy = `${command}, and keep it in that firewall's configuration`;
-  if (rules === 0 || (own !== undefined && !own.accepts)) {
+  if (hasRules === false || (own !== undefined && !own.accepts)) {
     return problem(`${where}, and has no rule that accepts any: packets to services are not passed on`, remedy);
   }
   const before = isOtherMode(modesOf(mode)) ? "; kube-proxy accepted its own there, nft-proxier's rules cannot" : "";

@@ -5,7 +5,6 @@ import { findForeignLeftovers, type ForeignLeftover, type ForeignOptions } from 
 import { findIptablesChains, type TableCleanup } from "../leftovers/iptables.js";
 import { presentTables } from "../leftovers/legacy.js";
 import type { IpFamily } from "../model/types.js";
-import type { ReadLegacyRules } from "../node/forwarding.js";
 import { FORMER_SERVICE_MAPS, HANDOVER_TABLE, SetName, TABLE_NAME } from "../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
 
@@ -41,6 +40,9 @@ export interface ModeFacts {
 
 /** The modes that have rules here; several where one was left behind. */
 export type Mode = "nft-proxier" | "nftables" | "iptables" | "ipvs";
+
+/** How many rules a chain has in a table of the older iptables. Asked only for tables that are there. */
+export type ReadLegacyRules = (family: IpFamily, table: string, chain: string) => Promise<number>;
 
 export interface ModeOptions extends ForeignOptions {
   readonly legacyRules?: ReadLegacyRules;

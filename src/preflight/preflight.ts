@@ -21,13 +21,9 @@ import {
   type NodePortPlaces,
 } from "../node/facts.js";
 import type { KernelFamilies } from "../node/families.js";
-import {
-  findDroppingChains,
-  findSkippingBridges,
-  type ReadLegacyForward,
-  type ReadLegacyRules,
-} from "../node/forwarding.js";
+import { findDroppingChains, findSkippingBridges, type ReadLegacyForward } from "../node/forwarding.js";
 import { readNumber } from "../node/kernel-number.js";
+import type { ReadLegacyLayout } from "../node/legacy-layout.js";
 import { readRoutes } from "../node/routes.js";
 import { findOverlaps } from "../node/service-cidr-overlaps.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
@@ -47,7 +43,7 @@ import { type Finding, inOrder, note, of, ok } from "./finding.js";
 import { checkFootprint, type ElementCount } from "./footprint.js";
 import { checkHooks, type HookFacts, readForeignChains } from "./hooks.js";
 import { processWith, readListeners } from "./listeners.js";
-import { checkMode, type ModeFacts, modesOf, readMode } from "./mode.js";
+import { checkMode, type ModeFacts, modesOf, type ReadLegacyRules, readMode } from "./mode.js";
 import { checkModules, type ModuleFacts } from "./modules.js";
 import { checkObjects, type ObjectFacts } from "./objects.js";
 import { checkPorts, colliding, type PortFacts } from "./ports.js";
@@ -59,6 +55,7 @@ export type PreflightKernel = Kernel & {
   readonly legacyChains: ReadLegacyChains;
   readonly legacyRules: ReadLegacyRules;
   readonly legacyForwardDrops: ReadLegacyForward;
+  readonly legacyLayout: ReadLegacyLayout;
 };
 
 export interface PreflightOptions {
@@ -257,10 +254,10 @@ async function hookFindings(kernel: PreflightKernel | undefined, options: HookOp
   const seen = { mode, bridges, interfaces, masqueradeBit: config.nftables.masqueradeBit };
   if (kernel === undefined) return checkHooks({ ...seen, chains: [], legacyNat: [], dropping: [] });
   const legacyForwardDrops = kernel.legacyForwardDrops.bind(kernel);
-  const legacyRules = kernel.legacyRules.bind(kernel);
+  const legacyLayout = kernel.legacyLayout.bind(kernel);
   const [chains, dropping, legacyNat] = await Promise.all([
     readForeignChains(kernel, families),
-    findDroppingChains({ kernel, families, legacyForwardDrops, legacyRules, root }),
+    findDroppingChains({ kernel, families, legacyForwardDrops, legacyLayout, root }),
     Promise.all(families.map((family) => readLegacyNat(kernel, family, root))),
   ]);
   return checkHooks({ ...seen, chains, legacyNat, dropping });

@@ -4,6 +4,7 @@ import { dirname, join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { defaultConfig } from "../../../src/config/index.js";
 import { type ForwardingOptions, reportForwarding } from "../../../src/node/forwarding.js";
+import { chainsWithRules } from "../../../src/node/legacy-layout.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { BaseChain, Family, Op } from "../../../src/kernel/types.js";
 import { keptIn, type LogLine } from "../../support/log.ts";
@@ -147,4 +148,12 @@ describe("pods on a bridge whose packets pass no rules", () => {
     await report({ config, families: ["ip"] });
     expect(lines).toMatchObject([{ bridge: "docker0" }]);
   });
+});
+
+test("which chains of iptables-legacy have rules shows in where they begin and end", () => {
+  // An empty filter: INPUT, FORWARD and OUTPUT begin with their policies.
+  expect(chainsWithRules("632 4 14 0 0 152 304 0 0 0 152 304 0")).toEqual([]);
+  expect(chainsWithRules("784 5 14 0 0 152 456 0 0 0 304 456 0")).toEqual(["FORWARD"]);
+  // What is at hooks that are not the table's means nothing.
+  expect(chainsWithRules("480 3 9 0 7 7 152 7 0 8 8 152 8")).toEqual([]);
 });

@@ -49,6 +49,8 @@ const fake = (): PreflightKernel =>
     legacyChains: () => Promise.resolve(["KUBE-SERVICES", "DOCKER"]),
     legacyRules: () => Promise.resolve(0),
     legacyForwardDrops: () => Promise.resolve(true),
+    // FORWARD has a rule.
+    legacyLayout: () => Promise.resolve("640 5 14 0 0 152 456 0 0 0 304 456 0"),
   });
 
 const said = (findings: readonly Finding[], check: string): string[] =>
