@@ -18,19 +18,22 @@ function ownDirectory(): string | undefined {
   return url === undefined || !url.startsWith("file:") ? undefined : path.dirname(fileURLToPath(url));
 }
 
-/** The package's directory, from src/kernel as from dist/kernel; undefined in a bundle. */
+const BUILT = "build/Release/nft_proxier.node";
+
+/** The package's directory, from src/kernel, from dist/kernel, and from the chunks in the image. Returns undefined in another program's bundle. */
 function packageDirectory(): string | undefined {
   const own = ownDirectory();
   const root = own === undefined ? undefined : path.resolve(own, "../..");
-  // What the published package and a checkout both have.
-  return root !== undefined && existsSync(path.join(root, "binding.gyp")) ? root : undefined;
+  // The published package and a checkout have binding.gyp; the image has only the addon itself.
+  const isPackage = (file: string): boolean => root !== undefined && existsSync(path.join(root, file));
+  return isPackage("binding.gyp") || isPackage(BUILT) ? root : undefined;
 }
 
 /** The build on this machine; where there is none, the one for such machines in the published package. */
 function findAddon(): string {
   const root = packageDirectory();
   if (root === undefined) throw new KernelError("addon", BUNDLED, { action: "load addon" });
-  const built = path.join(root, "build/Release/nft_proxier.node");
+  const built = path.join(root, BUILT);
   const prebuilt = path.join(root, "prebuilds", platformName(), "nft_proxier.node");
   return !existsSync(built) && existsSync(prebuilt) ? prebuilt : built;
 }

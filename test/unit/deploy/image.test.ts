@@ -45,7 +45,7 @@ describe("bundle.mjs", () => {
     expect(done.stderr).toContain(join(release, "nft_proxier.node"));
   });
 
-  test("runs the credential plugins of a kubeconfig, which takes the largest of the packages", () => {
+  test("runs the credential plugins of a kubeconfig", () => {
     const plugin = join(directory, "plugin.mjs");
     const status = { token: "from-the-plugin" };
     const credential = { apiVersion: "client.authentication.k8s.io/v1", kind: "ExecCredential", status };
@@ -72,7 +72,7 @@ describe("bundle.mjs", () => {
       `import { readKubeconfig } from ${JSON.stringify(join(ROOT, "dist/source/kubernetes/kubeconfig.js"))};
        import { LibraryCredentials } from ${JSON.stringify(chunk)};
        const file = ${JSON.stringify(file)};
-       const credentials = await LibraryCredentials.load(await readKubeconfig(file, ""), file, "");
+       const credentials = await LibraryCredentials.load(await readKubeconfig(file, ""), { file, proxyUrl: "" });
        console.log(JSON.stringify((await credentials.next()).headers));`,
     );
     expect(run(script, [])).toContain("from-the-plugin");
