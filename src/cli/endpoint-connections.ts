@@ -18,8 +18,7 @@ const CLOSED = new Set(["TIME_WAIT", "CLOSE"]);
  * not be read.
  */
 export async function withConnections(list: ServiceList): Promise<ServiceList> {
-  const dumps = list.items.flatMap((item) => [...dumpsOf(item)]);
-  const counts = await countsBy(list, dumps);
+  const counts = await countsBy(list, dumpsFor(list));
   if (counts === undefined) return list;
   return {
     ...list,
@@ -49,6 +48,20 @@ export async function withConnectionsLeft(list: ServiceList): Promise<ServiceLis
 
 /** With more addresses than a few dumps ask for, everything is looked at. */
 const MOST_DUMPS = 4;
+
+/** A dump for each port and address; for more than a few one of everything, as each walks the kernel's whole table. */
+function dumpsFor({ items }: ServiceList): Dump[] {
+  const dumps: Dump[] = [];
+  for (const item of items) {
+    dumps.push(...dumpsOf(item));
+    if (dumps.length <= MOST_PORT_DUMPS) continue;
+    const families = new Set(items.map(({ family }) => family));
+    return Array.from(families, (family) => ({ filter: { family, status: TRANSLATED }, includes: () => true }));
+  }
+  return dumps;
+}
+
+const MOST_PORT_DUMPS = 16;
 
 interface Dump {
   readonly filter: ConntrackFilter;
