@@ -13,7 +13,7 @@ import { writeOut } from "./stdio.js";
 const REPORT = { apiVersion: "nft-proxier.dev/v1", kind: "ValidationReport" } as const;
 
 /**
- * error: cannot be read or served as it is written, and makes the reading incomplete; warning: is read, and serves nothing, as another
+ * error: cannot be read or served as it is written, which mostly makes the reading incomplete; warning: is read, and serves nothing, as another
  * object has it or its service is missing; note: is skipped by rule.
  */
 type Severity = "error" | "warning" | "note";

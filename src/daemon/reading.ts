@@ -35,13 +35,14 @@ export interface Shortfall {
 }
 
 /**
- * What a reading lacks; undefined when it is complete. What is skipped by rule (other kinds, ExternalName, headless services) and what two
- * objects claim, so that one of them has it, is not missing.
+ * What a reading lacks; undefined when it is complete. What is skipped by rule (other kinds, ExternalName, headless services, addresses that none can have) and what
+ * two objects claim, so that one of them has it, is not missing.
  * @param mayBeEmpty a directory without any object lacks nothing.
  */
 export function shortfallOf({ source, model }: Reading, mayBeEmpty: boolean): Shortfall | undefined {
   const { files, empty } = source.gaps();
-  const objects = [...model.problems()].map(({ kind, object, field }) => `${kind} ${object}: ${field}`);
+  const lacking = [...model.problems()].filter(({ refused }) => refused === undefined);
+  const objects = lacking.map(({ kind, object, field }) => `${kind} ${object}: ${field}`);
   const missing = empty && !mayBeEmpty;
   if (files.length === 0 && objects.length === 0 && !missing) return undefined;
   return {

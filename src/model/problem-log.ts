@@ -6,6 +6,8 @@ import type { Problem } from "./types.js";
 export class ProblemLog {
   /** Reasons by field, by kind and object. */
   readonly #said = new Map<string, ReadonlyMap<string, string>>();
+  /** Refused fields, by kind and object. */
+  readonly #refused = new Map<string, ReadonlySet<string>>();
   readonly #say: (problem: Problem) => void;
 
   constructor(say: (problem: Problem) => void) {
@@ -22,15 +24,25 @@ export class ProblemLog {
     for (const [key, problems] of this.#said) {
       const space = key.indexOf(" ");
       const [kind, object] = [key.slice(0, space), key.slice(space + 1)];
-      for (const [field, reason] of problems) yield { kind, object, field, reason };
+      const refused = this.#refused.get(key);
+      for (const [field, reason] of problems) {
+        yield { kind, object, field, reason, ...(refused?.has(field) && { refused: true }) };
+      }
     }
   }
 
-  /** `problems` are all that the present version has. */
-  update(kind: string, object: string, problems: ReadonlyMap<string, string> | undefined): void {
+  /** `problems` are all that the present version has; those of the fields `refused` are there by rule. */
+  update(
+    kind: string,
+    object: string,
+    problems: ReadonlyMap<string, string> | undefined,
+    refused?: ReadonlySet<string>,
+  ): void {
     const none = problems === undefined || problems.size === 0;
     if (none && this.silent) return;
     const key = `${kind} ${object}`;
+    if (refused === undefined) this.#refused.delete(key);
+    else this.#refused.set(key, refused);
     if (none) {
       this.#said.delete(key);
       return;

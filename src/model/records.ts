@@ -98,6 +98,8 @@ interface Decoded<Kind extends string, ObjectRecord> {
   readonly record: ObjectRecord | undefined;
   /** What in it cannot be served: reasons by field; undefined: nothing. */
   readonly problems: ReadonlyMap<string, string> | undefined;
+  /** Fields among them that are understood, and not to be served by rule. */
+  readonly refused?: ReadonlySet<string> | undefined;
 }
 
 export type ServiceObject = Decoded<"Service", ServiceRecord>;

@@ -139,7 +139,7 @@ export class ServiceModel {
   /** Returns whether anything that matters changed. */
   upsert(object: ModelObject): boolean {
     const { kind, name } = object;
-    this.#problems.update(kind, name, object.problems);
+    this.#problems.update(kind, name, object.problems, object.refused);
     if (object.record === undefined) return this.#drop(kind, name);
     switch (object.kind) {
       case "Service":

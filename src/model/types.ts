@@ -168,6 +168,8 @@ export interface Problem {
   /** Path of the field: "spec.externalIPs[1]". */
   readonly field: string;
   readonly reason: string;
+  /** The field is understood, and not to be served by rule: nothing is missing. */
+  readonly refused?: true;
 }
 
 /** What this node is, as far as the meaning of services depends on it. */

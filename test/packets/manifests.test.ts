@@ -191,6 +191,21 @@ describe("run --once where tables are in force", () => {
     expect((await run("--allow-incomplete")).code).toBe(0);
   });
 
+  test("an address that none can have: written without it, and counted as ignored; exit 1", async () => {
+    await put(complete());
+    expect((await run()).code).toBe(0);
+    const odd = {
+      ...shop,
+      status: { loadBalancer: { ingress: [{ ip: "127.0.0.1" }] } },
+      spec: { externalIPs: ["::1"] },
+    };
+    await put({ ...complete(), "shop.yaml": yaml(...objects(odd)) });
+    const done = await run();
+    expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 2 }, ignored: 2 });
+    expect(done.code).toBe(1);
+    expect((await run("--allow-incomplete")).code).toBe(0);
+  });
+
   test("two services with one address: written, as one of them has it; exit 1, and the loss is counted", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);

@@ -45,13 +45,13 @@ export class ObjectDecoder {
     switch (kind) {
       case "Service": {
         const record = decodeService(name, object, this.#options, problems);
-        return { kind, name, record, problems: problems.all };
+        return { kind, name, record, problems: problems.all, refused: problems.refused };
       }
       case "EndpointSlice": {
         if (this.#onPod !== undefined) reportPods(name, object, this.#onPod);
         // Not spread: V8 would write each property singly.
         const { record, counted, trigger } = decodeSlice(name, object, this.#options, problems);
-        return { kind, name, record, counted, trigger, problems: problems.all };
+        return { kind, name, record, counted, trigger, problems: problems.all, refused: problems.refused };
       }
       case "ServiceCIDR": {
         const spec = fieldsOf(object["spec"], "spec", problems);

@@ -29,9 +29,11 @@ const MORE = "…";
  */
 export class FieldProblems {
   #problems: Map<string, string> | undefined;
+  #refused: Set<string> | undefined;
   #list = "";
   #index = 0;
   #more = 0;
+  #moreRefused = 0;
 
   /** From here on fields are those of an item of a list, and start with a dot; `leave` ends it. */
   enter(list: string, index: number): void {
@@ -43,18 +45,41 @@ export class FieldProblems {
     this.#list = "";
   }
 
+  /** The value is understood, and not to be served by rule: as it is, nothing is missing. */
+  refuse(field: string, reason: string): void {
+    const path = this.#pathOf(field);
+    if (this.#problems?.has(path) === true) return;
+    this.report(field, reason);
+    this.#refused ??= new Set();
+    if (this.#problems?.has(path) === true) this.#refused.add(path);
+    else if (++this.#moreRefused === this.#more) this.#refused.add(MORE);
+    else this.#refused.delete(MORE);
+  }
+
   report(field: string, reason: string): void {
-    const path = this.#list === "" ? field : `${this.#list}[${this.#index}]${field}`;
+    const path = this.#pathOf(field);
     this.#problems ??= new Map();
     // What a reader says of a value goes before what is then missing for want of it.
     if (this.#problems.has(path)) return;
     if (this.#problems.size < MOST_PROBLEMS) this.#problems.set(path, reason);
-    else this.#problems.set(MORE, `${++this.#more} more fields cannot be served`);
+    else {
+      this.#problems.set(MORE, `${++this.#more} more fields cannot be served`);
+      this.#refused?.delete(MORE);
+    }
   }
 
   /** Reasons by path; undefined when all is well. */
   get all(): ReadonlyMap<string, string> | undefined {
     return this.#problems;
+  }
+
+  /** Paths of what was refused. */
+  get refused(): ReadonlySet<string> | undefined {
+    return this.#refused;
+  }
+
+  #pathOf(field: string): string {
+    return this.#list === "" ? field : `${this.#list}[${this.#index}]${field}`;
   }
 }
 

@@ -231,7 +231,7 @@ function ordinaryAddressOf(value: unknown, field: string, what: string, problems
   const address = addressOf(value, field, problems);
   const special = address && specialKindOf(address);
   if (special === undefined) return address;
-  problems.report(field, `${address} is ${special} address, which cannot be ${what}`);
+  problems.refuse(field, `${address} is ${special} address, which cannot be ${what}`);
   return undefined;
 }
 
@@ -253,7 +253,7 @@ function readLoadBalancerIPs(fields: Fields, problems: FieldProblems): readonly 
     const address = addressOf(entry["ip"], `${path}.ip`, problems);
     if (address === undefined) return [];
     if (specialKindOf(address) !== "a loopback") return address;
-    problems.report(`${path}.ip`, `${address} is a loopback address, whose ports are the node's own`);
+    problems.refuse(`${path}.ip`, `${address} is a loopback address, whose ports are the node's own`);
     return [];
   });
 }

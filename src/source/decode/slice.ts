@@ -208,7 +208,7 @@ function readEndpointAddress(
   if (typeof first === "string" && readAddress(first, family, into, at)) {
     const special = specialEndpoint(into, family, at);
     if (special === undefined) return true;
-    problems.report(".addresses[0]", `${show(first)} is ${special} address, which no endpoint can have`);
+    problems.refuse(".addresses[0]", `${show(first)} is ${special} address, which no endpoint can have`);
     return false;
   }
   if (first === undefined) problems.report(".addresses", "has no address");
