@@ -235,9 +235,10 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
     const { table, services, writer } = session;
     if (services === undefined) throw new UserError("gc needs the services: they tell what is garbage");
     services.requireWhole();
-    await findFormer(services);
     const { dryRun, orphans } = options;
     const asked = filter.protocol === IpProto.tcp ? "all" : "closing";
+    if (orphans && asked === "all") services.requireAllEndpoints();
+    await findFormer(services);
     let shown = false;
     const collector = new GarbageCollector({
       table,

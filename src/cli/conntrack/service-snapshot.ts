@@ -85,6 +85,7 @@ export class ServiceSnapshot {
   readonly former = new FormerTargets();
   readonly #pods: ReadonlyMap<string, string>;
   readonly #missing: readonly string[];
+  readonly #toldByDaemon: boolean;
   readonly #known: Readonly<Record<IpFamily, ServiceKnowledge>>;
 
   private constructor(
@@ -94,6 +95,7 @@ export class ServiceSnapshot {
     this.model = sink.model;
     this.#pods = sink.pods;
     this.#missing = sink.missing;
+    this.#toldByDaemon = sink.model instanceof DaemonServices;
     const known = (family: IpFamily) => new ServiceKnowledge(sink.model, this.former, family, addresses[family]);
     this.#known = { ip: known("ip"), ip6: known("ip6") };
   }
@@ -179,6 +181,17 @@ export class ServiceSnapshot {
     if (this.#missing.length === 0) return;
     const files = this.#missing.join(", ");
     throw new UserError(`nothing is deleted on a part of the services: mend or remove ${files} (see above)`);
+  }
+
+  /**
+   * Throws a UserError when endpoints may live on that are not known. The daemon tells those of services, and not those that a slice still has
+   * whose Service is gone or has no such port.
+   */
+  requireAllEndpoints(): void {
+    if (!this.#toldByDaemon) return;
+    throw new UserError(
+      `established connections are not deleted by what the daemon tells: it names no endpoints that only a slice has. ${OTHER_SOURCES}`,
+    );
   }
 
   /** Throws a UserError that names the nearest when there is no such service. */
