@@ -31,13 +31,14 @@ export class RequestGate extends Duplex {
   #blank = 0;
   #answered = false;
   #shut = false;
+  #ended = false;
 
   constructor(socket: Socket) {
     super(GATE_OPTIONS);
     this.#socket = socket;
     socket
       .on("data", (chunk: Buffer) => this.#take(chunk))
-      .on("end", () => this.push(null))
+      .on("end", () => this.#end())
       .on("timeout", () => this.emit("timeout"))
       .on("error", (error) => this.destroy(error))
       .on("close", () => this.destroy());
@@ -48,10 +49,17 @@ export class RequestGate extends Duplex {
     return this.#socket.readableLength + this.readableLength + this.writableLength;
   }
 
+  /** The client sends nothing more: it is gone, or waits for its last answer. "client-ended" is emitted then. */
+  get clientEnded(): boolean {
+    return this.#ended;
+  }
+
   /** To be called when a request's head is parsed. */
   passBody(bytes: number): void {
     this.#bodyBytes = bytes;
-    if (bytes > 0) this.#open();
+    if (bytes === 0) return;
+    if (this.#ended) this.push(null);
+    else this.#open();
   }
 
   /** To be called when the request is answered, and the kernel has taken the answer. */
@@ -106,7 +114,16 @@ export class RequestGate extends Duplex {
     this.#inHead = true;
     this.#atStart = true;
     this.#blank = 0;
-    this.#open();
+    if (this.#ended) this.push(null);
+    else this.#open();
+  }
+
+  /** A request that is whole is answered first: node:http ends the connection at once, without its answer. */
+  #end(): void {
+    this.#ended = true;
+    const answering = !this.#inHead && this.#bodyBytes === 0;
+    if (!answering) this.push(null);
+    this.emit("client-ended");
   }
 
   #open(): void {
@@ -181,6 +198,10 @@ export function createGatedServer(
     });
   };
   const server = http.createServer({ ...options, highWaterMark: READ_AHEAD }, listener);
+  // Of node:http's own answer the gate would learn nothing, and wait for it.
+  server.on("checkExpectation", (_request, response) => {
+    response.writeHead(417, { Connection: "close" }).end("no expectation but 100-continue is met\n");
+  });
   // node:http takes any Duplex that is emitted as a connection.
   const [serve] = server.listeners("connection") as ((socket: Duplex) => void)[];
   server.removeAllListeners("connection").on("connection", (socket: Socket) => {

@@ -245,7 +245,7 @@ export class HttpServer {
     const { handler, onRequestFailed, connections = new ConnectionLimit(MAX_CONNECTIONS) } = options;
     this.#server = createGatedServer(LIMITS, connections, (request, response, gate) => {
       const handedOver = (): void => connections.answering(gate);
-      const exchange = { request, response, handedOver, turns: connections.turns };
+      const exchange = { request, response, gate, handedOver, turns: connections.turns };
       answer(exchange, handler).catch((error: unknown) => {
         onRequestFailed(error);
         if (response.headersSent) response.destroy();
@@ -354,26 +354,38 @@ export class HttpServer {
 interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
+  readonly gate: RequestGate;
   /** Called after each part of the answer. */
   readonly handedOver: () => void;
   readonly turns: TakingTurns;
 }
 
 async function answer(exchange: Exchange, handler: HttpHandler): Promise<void> {
-  const { request, response } = exchange;
+  const { request } = exchange;
   const body = bodyOf(request);
   const { method = "", url = "", headers } = request;
   // As Go's server: the question is whether there is a server at all.
   if (method === "OPTIONS" && url === "*") return send(exchange, textReply(200, ""));
   const target = parseTarget(url);
   if (target === undefined) return send(exchange, textReply(400, "the request's target is no path\n"));
-  const gone = new AbortController();
-  response.once("close", () => gone.abort());
   const { accept = "", host = "" } = headers;
-  const reply = await handler({ ...target, method, host, accept, body, signal: gone.signal });
+  const reply = await handler({ ...target, method, host, accept, body, signal: goneSignal(exchange) });
   // Requests that share an answer get it at the same time.
   await exchange.turns.run(() => undefined);
   await send(exchange, reply);
+}
+
+/** Aborted also when the client only says no more, as Go's request context: who asks for something long and goes sends no more than that. */
+function goneSignal({ response, gate }: Exchange): AbortSignal {
+  const gone = new AbortController();
+  const abort = (): void => gone.abort();
+  if (gate.clientEnded) abort();
+  gate.once("client-ended", abort);
+  response.once("close", () => {
+    gate.removeListener("client-ended", abort);
+    abort();
+  });
+  return gone.signal;
 }
 
 /** Reads it whether the handler wants it or not: the connection's next request comes after it. */

@@ -1,5 +1,7 @@
 /** What any client, friendly or not, gets from our servers. */
+import { once } from "node:events";
 import { connect, type Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import {
   type HttpHandler,
@@ -49,6 +51,34 @@ async function limited(handler: HttpHandler, limit: ConnectionLimit): Promise<Ht
 const hello: HttpHandler = ({ path }) => (path === "/hello" ? textReply(200, "hello") : NOT_FOUND);
 
 describe("requests", () => {
+  test("a client that sends no more than its requests gets the answers, and a handler learns of it", async () => {
+    const aborted: boolean[] = [];
+    const { port } = await serve(async ({ path, signal }) => {
+      await sleep(50);
+      aborted.push(signal.aborted);
+      return textReply(200, path);
+    });
+    const ended = async (bytes: string): Promise<string> => {
+      let received = "";
+      const socket = connect({ port: port ?? 0, host: "127.0.0.1", allowHalfOpen: true });
+      socket.end(bytes).on("data", (part) => void (received += String(part)));
+      await once(socket, "end");
+      return received;
+    };
+    expect(await ended("GET /one HTTP/1.0\r\n\r\n")).toMatch(/^HTTP\/1.1 200 [^]*\/one$/);
+    expect(aborted).toEqual([true]);
+    const request = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
+    expect(await ended(request("/two") + request("/three"))).toMatch(/\/twoHTTP\/1.1 200 [^]*\/three$/);
+    // A body that is cut off is no request.
+    expect(await ended("POST /four HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")).not.toContain("200");
+  });
+
+  test("an expectation that is not met is answered, and ends the connection", async () => {
+    const { port } = await serve(hello);
+    const request = "GET /hello HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\n\r\n";
+    expect(await send(port, request + request)).toMatch(/^HTTP\/1.1 417 .*\r\n[^]*Connection: close/);
+  });
+
   test("an answer with its type, its length, and nothing about us", async () => {
     const { port } = await serve(hello);
     const { status, headers, body } = await ask(port, "/hello?x=1");
