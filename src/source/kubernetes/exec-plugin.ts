@@ -102,12 +102,21 @@ export class ExecPlugin {
   }
 }
 
-/** Resolves with how the process ended, after its output has ended too, or its group was killed. */
-function ended(child: ChildProcess): Promise<string> {
-  return new Promise((resolve, reject) => {
+/**
+ * Resolves with how the process ended, after its stdout has ended too, or its group was killed. A process that it left behind may hold stderr
+ * open for as long as it likes.
+ */
+async function ended(child: ChildProcess): Promise<string> {
+  const closed = new Promise((resolve) => child.stdout?.once("close", resolve));
+  const how = await new Promise<string>((resolve, reject) => {
     child.on("error", reject);
-    child.on("close", (code, signal) => resolve(signal === null ? `exit code ${code}` : signal));
+    child.on("exit", (code, signal) => resolve(signal === null ? `exit code ${code}` : signal));
   });
+  await closed;
+  // What was said before the end has arrived by the next turn.
+  await new Promise(setImmediate);
+  child.stderr?.destroy();
+  return how;
 }
 
 /** Ends the output as well: a process that left the group may still hold it open. */

@@ -209,6 +209,12 @@ password: hunter2" >&2\nexit 7`,
     expect(await refusal(connection)).toContain("did not end within 0.5s and was killed");
   });
 
+  test("one that leaves a child behind that holds nothing but stderr is believed", async () => {
+    const command = await plugin(`setsid sleep 5 > /dev/null &\n${issued()}`);
+    const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: 2_000 });
+    await ask(connection);
+  });
+
   test("closing the connection kills it", async () => {
     const command = await plugin("sleep 600");
     const connection = await connect({ exec: { command, env: OF_TEST() } });
