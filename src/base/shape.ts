@@ -130,6 +130,19 @@ export function record<F extends Fields>(fields: F, what = "an object"): Shape<R
   };
 }
 
+/** An object with these functions. An instance of a class may have other fields, its own state. */
+export function handlers<F extends Fields>(fields: F): Shape<RecordOf<F>> {
+  const plain = record(fields);
+  return {
+    expected: plain.expected,
+    find(path, given) {
+      const prototype: unknown = isObject(given) ? Object.getPrototypeOf(given) : undefined;
+      if (!isObject(given) || prototype === Object.prototype || prototype === null) return plain.find(path, given);
+      return plain.find(path, Object.fromEntries(Object.keys(fields).map((name) => [name, given[name]])));
+    },
+  };
+}
+
 export function variants<Tag extends string, V extends Readonly<Record<string, Fields>>>(
   tag: Tag,
   kinds: V,

@@ -4,6 +4,7 @@ import {
   either,
   type Fields,
   flag,
+  handlers,
   integer,
   list,
   namesOf,
@@ -145,7 +146,7 @@ export const conntrackOptions = record(namespace);
 
 const wait = optional(integer("milliseconds, a whole number of at least 1", 1, Number.MAX_SAFE_INTEGER));
 export const watchOptions = record({ firstWaitMs: wait, longestWaitMs: wait });
-export const watchHandlers = record({ changed: callback(), lost: callback(), failed: callback() });
+export const watchHandlers = handlers({ changed: callback(), lost: callback(), failed: callback() });
 
 /** Options of one element. */
 export const elementOptions = record({

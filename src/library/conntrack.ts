@@ -5,7 +5,7 @@
  * @module
  */
 import { familyOf, parseAddress } from "../base/ip.js";
-import { callback, integer, oneOf, optional, record, text, value } from "../base/shape.js";
+import { callback, handlers, integer, oneOf, optional, record, text, value } from "../base/shape.js";
 import { plainEntry } from "../conntrack/table/decode.js";
 import { NetlinkConntrack, type NetlinkConntrackOptions } from "../conntrack/table/netlink-conntrack.js";
 import type {
@@ -231,7 +231,7 @@ const NEW_ENTRY = record({
   labels: optional(value("16 bytes", (given) => given instanceof Uint8Array && given.length === 16)),
 });
 const UPDATE = record({ timeout: optional(U32), mark: optional(record({ value: U32, mask: optional(U32) })) });
-const EVENTS = record({
+const EVENTS = handlers({
   onNew: optional(callback()),
   onDestroy: optional(callback()),
   onLost: callback(),

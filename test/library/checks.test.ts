@@ -222,6 +222,17 @@ describe("anything wrong is refused in", () => {
     expectRefusals(handlers, (given: typeof handlers) => new TableWatch(kernel, [table], given));
     const waits = { firstWaitMs: 1, longestWaitMs: 2 };
     expectRefusals(waits, (given: typeof waits) => new TableWatch(kernel, [table], handlers, given));
+    // A program's own object may have a state beside the functions.
+    class Counting {
+      seen = 0;
+      changed = (): void => void this.seen++;
+      lost(): void {}
+      failed(): void {}
+    }
+    expect(new TableWatch(kernel, [table], new Counting())).toBeInstanceOf(TableWatch);
+    expect(() => new TableWatch(kernel, [table], Object.assign(new Counting(), { lost: 1 as never }))).toThrow(
+      "handlers, lost",
+    );
     for (const [title, given] of spoilt(KERNEL))
       await expect(openKernel(given as KernelOptions), title).rejects.toBeInstanceOf(FieldError);
   });
