@@ -181,8 +181,9 @@ export class FamilyProxier {
     service: string,
     views: readonly ServicePortView[],
     prepared?: readonly SlottedPort[],
+    isCurrent?: (view: ServicePortView) => boolean,
   ): Generator<number, boolean> {
-    return this.#required().quarantine.updateInPieces(service, views, prepared);
+    return this.#required().quarantine.updateInPieces(service, views, prepared, isCurrent);
   }
 
   /** About how many elements the service has in the desired table. */

@@ -46,6 +46,12 @@ export class LargeUpdates {
   readonly #waiting = new Map<string, number>();
   readonly #preparing = new Map<string, Promise<void>>();
   readonly #ready: Job[] = [];
+  /** The services of both. */
+  readonly #begun = new Set<string>();
+  #beginning: Promise<void> = Promise.resolve();
+  #isBeginning = false;
+  /** What `#beginAll` has been by may be begun with now. */
+  #beginAgain = false;
 
   constructor(options: LargeUpdatesOptions) {
     this.#options = options;
@@ -63,15 +69,29 @@ export class LargeUpdates {
 
   /** Resolves when there is a piece to be written, or nothing left to do. */
   async settled(): Promise<void> {
-    while (!this.ready && this.#preparing.size > 0) await Promise.race(this.#preparing.values());
+    while (!this.ready) {
+      if (this.#preparing.size > 0) await Promise.race(this.#preparing.values());
+      else if (this.#isBeginning) await this.#beginning;
+      else return;
+    }
   }
 
-  /** Takes on a service that changed, if it is large, or waits for one that is. Returns false if it does not. */
-  take(service: string, since: number): boolean {
-    if (!this.#has(service) && !this.isLarge(service) && !this.#leavesToLarge(service)) return false;
-    if (!this.#waiting.has(service)) this.#waiting.set(service, since);
+  /** Takes on those of the services, which changed, that are large, or wait for one that is. Returns the others. Calls must not overlap. */
+  async take(services: readonly string[], since: number): Promise<string[]> {
+    const slice = new TimeSlice();
+    // The large ones first, whichever came first: others may have lost an address to one of them.
+    let others: readonly string[] = services;
+    for (const belongs of [this.#isOurs, this.#leavesToLarge]) {
+      const rest: string[] = [];
+      for (const service of others) {
+        if (!belongs(service)) rest.push(service);
+        else if (!this.#waiting.has(service)) this.#waiting.set(service, since);
+        if (slice.spent) await slice.yield();
+      }
+      others = rest;
+    }
     this.#begin();
-    return true;
+    return [...others];
   }
 
   /** Brings some elements up to the objects. Returns the updates that are through. */
@@ -85,6 +105,7 @@ export class LargeUpdates {
       const { done, value } = job.pieces.next();
       if (done === true) {
         this.#ready.shift();
+        this.#begun.delete(job.service);
         updated.push(job);
       } else left -= value;
       if (!slice.spent) continue;
@@ -105,10 +126,10 @@ export class LargeUpdates {
   }
 
   #has(service: string): boolean {
-    return (
-      this.#waiting.has(service) || this.#preparing.has(service) || this.#ready.some((job) => job.service === service)
-    );
+    return this.#waiting.has(service) || this.#begun.has(service);
   }
+
+  readonly #isOurs = (service: string): boolean => this.#has(service) || this.isLarge(service);
 
   /** Slots take long to assign. */
   isLarge(service: string): boolean {
@@ -120,37 +141,69 @@ export class LargeUpdates {
   }
 
   /** An address of the service passes to one that is updated here: it stays until that has it. */
-  #leavesToLarge(service: string): boolean {
-    if (this.size === 0) return false;
+  readonly #leavesToLarge = (service: string): boolean =>
+    this.size > 0 && this.#leavesTo(service, (owner) => this.#has(owner));
+
+  #leavesTo(service: string, includes: (owner: string) => boolean): boolean {
     const { model, families } = this.#options;
     return families.some((one) => {
-      const leaves = (address: string, { protocol, port, nodePort }: ServicePortView): boolean => {
-        const owner = model.ownerOf(one.family, address, protocol, address === "" ? nodePort : port);
-        return owner !== undefined && owner !== service && this.#has(owner);
-      };
       for (const view of one.viewsOf(service)) {
-        const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = view;
-        const addresses = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
-        if (addresses.some((address) => leaves(address, view)) || (nodePort !== 0 && leaves("", view))) return true;
+        for (const [address, port] of addressesOf(view)) {
+          const owner = model.ownerOf(one.family, address, view.protocol, port);
+          if (owner !== undefined && owner !== service && includes(owner)) return true;
+        }
       }
       return false;
     });
   }
 
-  /** Begins with services that wait, but for those whose update before is not through. */
+  /** Whether the service has all that the view says. If not it is dirty, and another update follows. */
+  #isCurrent(family: IpFamily, service: string, view: ServicePortView): boolean {
+    for (const [address, port] of addressesOf(view))
+      if (this.#options.model.ownerOf(family, address, view.protocol, port) !== service) return false;
+    return true;
+  }
+
+  /** Begins with services that wait, but for those whose update before is not through, or that of a service which is to have an address of theirs. */
   #begin(): void {
-    for (const [service, since] of this.#waiting) {
-      if (this.#preparing.has(service) || this.#ready.some((job) => job.service === service)) continue;
-      this.#waiting.delete(service);
-      const prepared = this.#prepare(service)
-        .then((pieces) => void this.#ready.push({ service, since, pieces }))
-        .catch((error: unknown) => this.#options.onError(service, error))
-        .finally(() => {
-          this.#preparing.delete(service);
-          this.#options.onReady();
-        });
-      this.#preparing.set(service, prepared);
+    this.#beginAgain = true;
+    if (!this.#isBeginning) this.#beginning = this.#beginAll();
+  }
+
+  /** In slices of the event loop: there may be thousands. */
+  async #beginAll(): Promise<void> {
+    this.#isBeginning = true;
+    const slice = new TimeSlice();
+    while (this.#beginAgain) {
+      this.#beginAgain = false;
+      for (const [service, since] of this.#waiting) {
+        if (!this.#mustWait(service)) this.#beginWith(service, since);
+        if (slice.spent) await slice.yield();
+      }
     }
+    this.#isBeginning = false;
+  }
+
+  #mustWait(service: string): boolean {
+    if (this.#begun.size === 0) return false;
+    return this.#begun.has(service) || this.#leavesTo(service, (owner) => this.#begun.has(owner));
+  }
+
+  #beginWith(service: string, since: number): void {
+    this.#waiting.delete(service);
+    this.#begun.add(service);
+    const prepared = this.#prepare(service)
+      .then((pieces) => void this.#ready.push({ service, since, pieces }))
+      .catch((error: unknown) => {
+        this.#begun.delete(service);
+        this.#begin();
+        this.#options.onError(service, error);
+      })
+      .finally(() => {
+        this.#preparing.delete(service);
+        this.#options.onReady();
+      });
+    this.#preparing.set(service, prepared);
   }
 
   async #prepare(service: string): Promise<Generator<number, unknown>> {
@@ -167,8 +220,24 @@ export class LargeUpdates {
       all.push([i, views, await one.prepare(service, views)]);
       slice.begin();
     }
+    const isCurrent = (family: IpFamily) => (view: ServicePortView) => this.#isCurrent(family, service, view);
     return (function* () {
-      for (const [i, views, prepared] of all) yield* families[i].updateInPieces(service, views, prepared);
+      for (const [i, views, prepared] of all)
+        yield* families[i].updateInPieces(service, views, prepared, isCurrent(families[i].family));
     })();
   }
+}
+
+/** The view's addresses and its node port (address ""), each with the port there. */
+function* addressesOf({
+  clusterIP,
+  externalIPs,
+  loadBalancerIPs,
+  port,
+  nodePort,
+}: ServicePortView): Generator<readonly [address: string, port: number], void> {
+  if (clusterIP !== undefined) yield [clusterIP, port];
+  for (const address of externalIPs) yield [address, port];
+  for (const address of loadBalancerIPs) yield [address, port];
+  if (nodePort !== 0) yield ["", nodePort];
 }

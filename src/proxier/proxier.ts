@@ -95,7 +95,7 @@ export class Proxier implements ObjectSink {
   readonly #large: LargeUpdates;
   /** The last write skipped large services for the changes of others. */
   #largeWaited = false;
-  /** The last write failed: what it was about is to be written before more. */
+  /** No family took the last write: what it was about is to be written before more. */
   #failed = false;
   /** A call of `sync` goes on until nothing is left to do. */
   #syncing = false;
@@ -289,16 +289,13 @@ export class Proxier implements ObjectSink {
     // The first list is long, and many clashes are: signals and health checks are not to be kept waiting.
     await runInSlices(dirty.naming);
     // Nothing is to be seen of the first write before all of it is there.
-    const services = isFirst ? dirty.services : dirty.services.filter((service) => !this.#large.take(service, since));
+    const services = isFirst ? dirty.services : await this.#large.take(dirty.services, since);
     for (const { family } of this.#families) this.#reports.underWay(family, this.#triggers.take(family), services);
     const timeSlice = new TimeSlice();
     let yielded = false;
     for (const service of services) {
-      if (isFirst && this.#large.isLarge(service)) {
-        await this.#large.update(service);
-        timeSlice.begin();
-        yielded = true;
-      } else this.#update(service);
+      if (isFirst && this.#large.isLarge(service)) await this.#large.update(service);
+      else this.#update(service);
       if (!timeSlice.spent) continue;
       await timeSlice.yield();
       yielded = true;
@@ -354,7 +351,7 @@ export class Proxier implements ObjectSink {
       }),
     );
     const ok = families.every(({ outcome }) => outcome.ok);
-    this.#failed = !ok;
+    this.#failed = !families.some(({ outcome }) => outcome.ok);
     return { ok, families };
   }
 
@@ -419,7 +416,7 @@ export class Proxier implements ObjectSink {
     const ok =
       families.length === 0 ? whole.ok : families.every(({ outcome }) => outcome.ok || outcome.owned !== undefined);
     const waits = families.flatMap(({ outcome }) => (outcome.ok ? outcome.result.applyAgainMs : outcome.againMs) ?? []);
-    if (ok && this.#large.ready) waits.push(0);
+    if (!this.#failed && this.#large.ready) waits.push(0);
     return waits.length === 0 ? { ok } : { ok, againMs: Math.min(...waits) };
   }
 

@@ -126,18 +126,20 @@ export class Quarantine {
   /**
    * The same in pieces, which tell how many elements they were about; `write` may be called in between. Returns false if the service was brought to another state
    * meanwhile: because the kernel refused a piece, say.
+   * @param isCurrent see FamilyRuleset.updateInPieces.
    */
   *updateInPieces(
     service: string,
     desired: readonly ServicePortView[],
     prepared?: readonly SlottedPort[],
+    isCurrent?: (view: ServicePortView) => boolean,
   ): Generator<number, boolean> {
     if (desired.length === 0 && this.#hasNothing(service)) return true;
     this.#giveUpClaims(service, desired);
     this.#inPieces.add(service);
     const before = this.#ruleset.state(service);
     try {
-      const pieces = this.#ruleset.updateInPieces(service, desired, prepared);
+      const pieces = this.#ruleset.updateInPieces(service, desired, prepared, isCurrent);
       for (;;) {
         // What has been written in between is what it can fall back to.
         if (!this.#unwritten.has(service))

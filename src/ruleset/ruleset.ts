@@ -175,22 +175,31 @@ export class FamilyRuleset {
    * The same in pieces, which tell how many elements they were about: what is desired in between may be written. Each port has what it had or what it is to have,
    * and nothing goes before all that is to come has come, so that an address that passes from one port to another is served all the while. Returns false if
    * the service was updated or restored by other calls meanwhile. Throws RangeError as `update`: then the service has some of each.
+   * @param isCurrent asked as a view's turn comes. One whose addresses have passed to another service since must not take them back: its port stays as it was.
    */
   *updateInPieces(
     service: string,
     views: readonly ServicePortView[],
     prepared?: readonly SlottedPort[],
+    isCurrent: (view: ServicePortView) => boolean = () => true,
   ): Generator<number, boolean> {
     checkSize(views);
     const before = this.state(service);
     const ordering = this.#ordering(before, prepared);
     const kept = new Set<string>();
     const after: ServicePortState[] = [];
+    const formerPort = finderIn(before);
+    const staying = new Set<ServicePortState>();
     // What the service has: all that it had, and what has come so far; then what came, and what has not gone yet.
     const present = [...before];
     const isOver = (): boolean => this.#ports.get(service) !== present;
     this.#ports.set(service, present);
     for (const view of views) {
+      if (!isCurrent(view)) {
+        const former = formerPort(view);
+        if (former !== undefined) staying.add(former);
+        continue;
+      }
       const state = ordering(view, after);
       this.#declareOwn([state]);
       for (const { name } of ownObjects(state)) kept.add(name);
@@ -201,9 +210,14 @@ export class FamilyRuleset {
       yield weightOf(state);
       if (isOver()) return false;
     }
+    for (const state of staying) {
+      for (const { name } of ownObjects(state)) kept.add(name);
+      after.push(state);
+    }
     // What goes is at the end from here on.
     let at = 0;
-    for (const states of [after, before]) for (const state of states) present[at++] = state;
+    for (const state of after) present[at++] = state;
+    for (const state of before) if (!staying.has(state)) present[at++] = state;
     while (present.length > after.length) {
       const state = present.pop()!;
       this.#expander.expand(state, this.#removing);

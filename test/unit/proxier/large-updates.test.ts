@@ -1,0 +1,228 @@
+/** Services that are written in pieces, and what comes in between. */
+import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+
+import { KernelError } from "../../../src/kernel/errors.js";
+import type { CommitOptions, CommitResult, Op } from "../../../src/kernel/types.js";
+import { LargeUpdates } from "../../../src/proxier/large-updates.js";
+import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
+import { FakeKernel } from "../../fakes/fake-kernel.ts";
+import { decoded } from "../../support/decoded.js";
+import { snapshot } from "../../support/snapshot.ts";
+import { makeProxier } from "./support/proxier.js";
+
+const PORTS = 400;
+const LAST_PORT = 20_000 + PORTS - 1;
+
+let kernel: FakeKernel;
+let proxier: Proxier;
+let made: Proxier[];
+
+beforeEach(() => {
+  [kernel, made] = [new FakeKernel(), []];
+  proxier = make(kernel);
+});
+afterEach(async () => {
+  for (const one of made) await one.stop();
+});
+
+function make(on: FakeKernel, more: Partial<ProxierOptions> = {}): Proxier {
+  const one = makeProxier(on, { serviceElements: 32, ...more });
+  made.push(one);
+  return one;
+}
+
+interface Spec {
+  readonly name: string;
+  readonly ips: readonly string[];
+  readonly ports: readonly number[];
+  readonly pod: string;
+  readonly externalIPs?: readonly string[];
+}
+
+function put({ name, ips, ports, pod, externalIPs = [] }: Spec, to: Proxier = proxier): void {
+  const list = ports.map((port) => ({ name: `p${port}`, port, protocol: "UDP" }));
+  const service: V1Service = {
+    metadata: { name },
+    spec: { clusterIP: ips[0], clusterIPs: [...ips], externalIPs: [...externalIPs], ports: list },
+  };
+  const slice: V1EndpointSlice = {
+    apiVersion: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+    metadata: { name: `${name}-1`, labels: { "kubernetes.io/service-name": name } },
+    addressType: "IPv4",
+    ports: list,
+    endpoints: [{ addresses: [pod] }],
+  };
+  to.upsert(decoded({ kind: "Service", object: service }));
+  to.upsert(decoded({ kind: "EndpointSlice", object: slice }));
+}
+
+const large = (pod: string, externalIPs: readonly string[] = []): Spec => ({
+  name: "large",
+  ips: ["10.96.43.1"],
+  ports: Array.from({ length: PORTS }, (_, i) => 20_000 + i),
+  pod,
+  externalIPs,
+});
+const small = (pod: string, externalIPs: readonly string[] = []): Spec => ({
+  name: "small",
+  ips: ["10.96.0.2"],
+  ports: [LAST_PORT],
+  pod,
+  externalIPs,
+});
+
+interface Found {
+  readonly family: string;
+  readonly sets: readonly { readonly set: string; readonly elements: readonly { key: string; data?: string }[] }[];
+}
+
+/** Elements of all sets of addresses and endpoints, in words. */
+async function served(by: FakeKernel): Promise<string[]> {
+  const tables = (await snapshot(by)) as readonly Found[];
+  return tables.flatMap(({ family, sets }) =>
+    sets
+      .filter(({ set }) => set !== "dispatch")
+      .flatMap(({ set, elements }) => elements.map(({ key, data = "" }) => `${family} ${set} ${key} ${data}`)),
+  );
+}
+
+/** What a new table has of these. */
+async function expected(...specs: readonly Spec[]): Promise<string[]> {
+  const other = new FakeKernel();
+  const one = make(other);
+  for (const spec of specs) put(spec, one);
+  one.synced();
+  expect((await one.sync()).ok).toBe(true);
+  return served(other);
+}
+
+async function begin(...specs: readonly Spec[]): Promise<void> {
+  for (const spec of specs) put(spec);
+  proxier.synced();
+  expect((await proxier.sync()).ok).toBe(true);
+}
+
+const EXTERNAL = ["203.0.113.1"];
+
+it.each([0, 20])("an address passes from a service that is being written to another one, after %d ms", async (ms) => {
+  await begin(large("10.244.1.1", EXTERNAL), small("10.244.3.1"));
+  put(large("10.244.1.2", EXTERNAL));
+  proxier.flush();
+  await sleep(ms);
+  put(large("10.244.1.3"));
+  put(small("10.244.3.1", EXTERNAL));
+  await sleep(1000);
+  await proxier.sync();
+  await sleep(700);
+  await proxier.sync();
+  expect(await served(kernel)).toEqual(await expected(large("10.244.1.3"), small("10.244.3.1", EXTERNAL)));
+});
+
+it("a family that the kernel refuses does not keep large services of the other from it", async () => {
+  const commit = kernel.commit.bind(kernel);
+  kernel.commit = (ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> =>
+    ops.some(({ family }) => family === "ip6")
+      ? Promise.reject(new KernelError("refused", "no", { action: "commit", errno: "EPERM", faults: [] }))
+      : commit(ops, options);
+  proxier = make(kernel, { families: ["ip", "ip6"] });
+  for (const spec of [large("10.244.1.1"), small("10.244.3.1")]) put(spec);
+  proxier.synced();
+  await proxier.sync();
+  put(large("10.244.1.2"));
+  put(small("10.244.3.2"));
+  proxier.flush();
+  const all = await expected(large("10.244.1.2"), small("10.244.3.2"));
+  await vi.waitFor(async () => expect(await served(kernel)).toEqual(all), { timeout: 10_000, interval: 100 });
+});
+
+it.each(["first", "last"])(
+  "an address that passes to a large service, which comes %s, is served all the while",
+  async (when) => {
+    await begin(large("10.244.1.1"), small("10.244.3.1", EXTERNAL));
+    let writes = 0;
+    const gaps: number[] = [];
+    const commit = kernel.commit.bind(kernel);
+    kernel.commit = async (ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> => {
+      const result = await commit(ops, options);
+      writes++;
+      if (!(await served(kernel)).some((line) => line.startsWith("ip services cb007101"))) gaps.push(writes);
+      return result;
+    };
+    const changes = [() => put(large("10.244.1.2", EXTERNAL)), () => put(small("10.244.3.1"))];
+    for (const change of when === "first" ? changes : changes.toReversed()) change();
+    proxier.flush();
+    await sleep(100);
+    await proxier.sync();
+    expect(writes).toBeGreaterThan(10);
+    expect(gaps).toEqual([]);
+  },
+);
+
+/** Updates of services without ports, whose preparation is `prepare`. */
+function updatesOf(prepare: (service: string) => void, failed: string[] = []): LargeUpdates {
+  return new LargeUpdates({
+    model: { eachView: () => [], sizeOf: () => 0, ownerOf: () => undefined, asksForBalance: () => true },
+    families: [
+      {
+        family: "ip",
+        prepare: (service) => {
+          prepare(service);
+          return undefined;
+        },
+        updateInPieces: () => [][Symbol.iterator]() as Generator<number, boolean>,
+        sizeOf: () => 0,
+        viewsOf: () => [][Symbol.iterator]() as Generator<never, void>,
+      },
+    ],
+    onViews: () => undefined,
+    onError: (service) => void failed.push(service),
+    onReady: () => undefined,
+  });
+}
+
+async function through(updates: LargeUpdates): Promise<string[]> {
+  const all: string[] = [];
+  for (let i = 0; i < 100 && updates.size > 0; i++) {
+    await updates.settled();
+    if (updates.ready) all.push(...(await updates.advance()).map(({ service }) => service));
+  }
+  return all;
+}
+
+it("begins with many services in slices of the event loop", async () => {
+  const updates = updatesOf(() => {
+    for (const end = performance.now() + 1; performance.now() < end;);
+  });
+  let turns = 0;
+  let isOver = false;
+  const turn = (): void => {
+    turns++;
+    if (!isOver) setImmediate(turn);
+  };
+  setImmediate(turn);
+  const services = Array.from({ length: 200 }, (_, i) => `default/s${i}`);
+  expect(await updates.take(services, 0)).toEqual([]);
+  while (updates.size > 0) {
+    await updates.settled();
+    if (updates.ready) await updates.advance();
+  }
+  isOver = true;
+  // 200 ms, some 4 ms a turn.
+  expect(turns).toBeGreaterThan(20);
+});
+
+it("a service that changes while its update fails is updated anew", async () => {
+  const failed: string[] = [];
+  let tries = 0;
+  const updates = updatesOf(() => {
+    if (++tries === 1) throw new Error("the first one fails");
+  }, failed);
+  const first = updates.take(["default/a"], 0);
+  const second = updates.take(["default/a"], 0);
+  await Promise.all([first, second]);
+  expect(await through(updates)).toEqual(["default/a"]);
+  expect(failed).toEqual(["default/a"]);
+});
