@@ -36,7 +36,7 @@ export function reportUnknown(annotations: Fields, problems: FieldProblems): voi
     if (NAMES.some((one) => one === name)) continue;
     const meant = closest(name, NAMES);
     const hint = meant === undefined ? "" : `; did you mean ${PREFIX}${meant}?`;
-    problems.report(fieldOf(key).path, `is no annotation of a Service's, and is ignored${hint}`);
+    problems.refuse(fieldOf(key).path, `is no annotation of a Service's, and is ignored${hint}`);
   }
 }
 

@@ -23,8 +23,8 @@ export function readBalance(metadata: Fields, hasAffinity: boolean, problems: Fi
   if (!consistent && weights === undefined) return undefined;
   if (hasAffinity) {
     const why = "is ignored: with sessionAffinity ClientIP a client keeps its endpoint already";
-    if (consistent) problems.report(annotationField(BALANCE).path, why);
-    if (weights !== undefined) problems.report(annotationField(WEIGHTS).path, why);
+    if (consistent) problems.refuse(annotationField(BALANCE).path, why);
+    if (weights !== undefined) problems.refuse(annotationField(WEIGHTS).path, why);
     return undefined;
   }
   return { by: consistent ? key : "chance", slots, weights };

@@ -112,7 +112,7 @@ function readReset(metadata: Fields, drainSeconds: number, problems: FieldProble
   if (!isFields(annotations)) return false;
   const value = annotations[RESET_ANNOTATION.key];
   if (value === "false" && drainSeconds > 0) {
-    problems.report(RESET_ANNOTATION.path, `"false" is ignored: ${DRAIN_ANNOTATION.key} implies "true"`);
+    problems.refuse(RESET_ANNOTATION.path, `"false" is ignored: ${DRAIN_ANNOTATION.key} implies "true"`);
   }
   if (value === undefined || value === "true" || value === "false") return value === "true";
   const why = notText(value) ?? `${show(value)} is neither "true" nor "false"`;
@@ -310,7 +310,7 @@ function ownAddresses(
   const kept = new Set<string>();
   for (const address of addresses) {
     if (familyOf(address) !== family || taken.includes(address)) continue;
-    if (address === clusterIP) problems.report(field, `${address} is the cluster IP of the service`);
+    if (address === clusterIP) problems.refuse(field, `${address} is the cluster IP of the service`);
     else kept.add(address);
   }
   return kept.size === 0 ? NONE : [...kept];

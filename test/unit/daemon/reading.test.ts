@@ -9,9 +9,9 @@ const decoder = new ObjectDecoder({ nodeName: "n1" });
 const newModel = (): ServiceModel =>
   new ServiceModel({ families: ["ip", "ip6"], node: { nodeName: "n1" }, onProblem: () => undefined });
 
-function service(model: ServiceModel, spec: object, ingress: readonly object[] = []): void {
+function service(model: ServiceModel, spec: object, ingress: readonly object[] = [], annotations = {}): void {
   const object = {
-    metadata: { name: "web" },
+    metadata: { name: "web", annotations },
     spec: { clusterIP: "10.96.0.1", ports: [{ port: 80 }], ...spec },
     status: { loadBalancer: { ingress } },
   };
@@ -46,4 +46,23 @@ test("addresses that none can have are ignored, and nothing is missing, however 
   service(model, { externalIPs: ["169.254.1.300"] });
   slice(model, ["10.1.0.7"]);
   expect(shortfallOf(reading, false)).toEqual({ objects: ["Service default/web: spec.externalIPs[0]"] });
+});
+
+test("what is refused by rule is ignored, and nothing is missing", () => {
+  const model = newModel();
+  const annotations = {
+    "nft-proxier.dev/balnce": "consistent",
+    "nft-proxier.dev/balance": "consistent",
+    "nft-proxier.dev/weights": "10.1.0.7:2",
+    "nft-proxier.dev/drain-seconds": "5",
+    "nft-proxier.dev/reset-removed-endpoints": "false",
+  };
+  const spec = { externalIPs: ["10.96.0.1"], sessionAffinity: "ClientIP" };
+  service(model, spec, [{ ip: "10.96.0.1" }], annotations);
+  expect(shortfallOf({ source, model }, false)).toBeUndefined();
+  expect(countIgnored({ source, model })).toBe(6);
+  service(model, spec, [], { "nft-proxier.dev/balance": "sometimes" });
+  expect(shortfallOf({ source, model }, false)).toEqual({
+    objects: ['Service default/web: metadata.annotations["nft-proxier.dev/balance"]'],
+  });
 });
