@@ -124,8 +124,8 @@ export class Quarantine {
   }
 
   /**
-   * The same in pieces, which tell how many elements they were about; `write` may be called in between. Returns false if the service was brought to another state
-   * meanwhile: because the kernel refused a piece, say.
+   * The same in pieces, which tell how many elements they were about; `write` may be called in between. Returns false if the service is quarantined: the kernel
+   * refused a piece, say.
    * @param isCurrent see FamilyRuleset.updateInPieces.
    */
   *updateInPieces(
@@ -139,14 +139,16 @@ export class Quarantine {
     this.#inPieces.add(service);
     const before = this.#ruleset.state(service);
     try {
-      const pieces = this.#ruleset.updateInPieces(service, desired, prepared, isCurrent);
+      let pieces = this.#ruleset.updateInPieces(service, desired, prepared, isCurrent);
       for (;;) {
         // What has been written in between is what it can fall back to.
         if (!this.#unwritten.has(service))
           this.#unwritten.set(service, { desired, former: [...this.#ruleset.state(service)] });
         const { done, value } = pieces.next();
-        if (done === true) return value;
-        yield value;
+        if (done !== true) yield value;
+        else if (value) return true;
+        // Something else has brought the service to another state: on from there.
+        else pieces = this.#ruleset.updateInPieces(service, desired, prepared, isCurrent);
         if (this.#quarantined.get(service)?.desired === desired) return false;
       }
     } catch (error) {
@@ -280,7 +282,7 @@ export class Quarantine {
   #retryDue(): void {
     const now = this.#options.clock.now();
     for (const [service, { desired, retryAt }] of this.#quarantined) {
-      if (retryAt > now || this.#unwritten.has(service)) continue;
+      if (retryAt > now || this.#unwritten.has(service) || this.#inPieces.has(service)) continue;
       this.#tryDesired(service, { desired, former: this.#ruleset.state(service) });
     }
   }

@@ -1,16 +1,22 @@
 /** Services that are written in pieces, and what comes in between. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { setTimeout as sleep } from "node:timers/promises";
-import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { KernelError } from "../../../src/kernel/errors.js";
 import type { CommitOptions, CommitResult, Op } from "../../../src/kernel/types.js";
 import { LargeUpdates } from "../../../src/proxier/large-updates.js";
+import type { ServicePortView } from "../../../src/model/types.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
+import { Quarantine } from "../../../src/proxier/quarantine.js";
+import { FamilyRuleset } from "../../../src/ruleset/ruleset.js";
+import { Table } from "../../../src/table/index.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { decoded } from "../../support/decoded.js";
+import { SILENT } from "../../support/log.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { makeProxier } from "./support/proxier.js";
+import { refuse } from "./support/refusing.js";
 
 const PORTS = 400;
 const LAST_PORT = 20_000 + PORTS - 1;
@@ -225,4 +231,66 @@ it("a service that changes while its update fails is updated anew", async () => 
   await Promise.all([first, second]);
   expect(await through(updates)).toEqual(["default/a"]);
   expect(failed).toEqual(["default/a"]);
+});
+
+describe("a quarantined service that is updated in pieces", () => {
+  let now: number;
+  let quarantine: Quarantine;
+  let ruleset: FamilyRuleset;
+  let write: () => Promise<unknown>;
+
+  const viewsOf = (spec: Spec): readonly ServicePortView[] => {
+    const one = make(new FakeKernel());
+    put(spec, one);
+    return one.model.views("ip", `default/${spec.name}`);
+  };
+  const servedBy = (service: string): string[] => [
+    ...new Set(ruleset.state(service).flatMap(({ cluster }) => [cluster.address(0)])),
+  ];
+
+  beforeEach(async () => {
+    now = 1_000_000;
+    const clock = { now: () => now };
+    const table = new Table(kernel, { family: "ip", name: "kube-proxy", clock });
+    ruleset = new FamilyRuleset(table, "ip", {
+      masqueradeAll: false,
+      masqueradeBit: 14,
+      detector: { kind: "none" },
+      nodePortAddresses: "all",
+    });
+    quarantine = new Quarantine({ family: "ip", ruleset, log: SILENT, clock, observers: [] });
+    write = () => quarantine.write(() => table.apply());
+    quarantine.update("default/large", viewsOf(large("10.244.1.1")));
+    await write();
+    const refusals = refuse(kernel);
+    refusals.refuses = (op) => op.kind === "elements" && op.set.startsWith("endpoints-");
+    quarantine.update("default/large", viewsOf(large("10.244.1.2")));
+    await write();
+    refusals.refuses = () => false;
+    expect(quarantine.services).toEqual(["default/large"]);
+  });
+
+  it("is not retried as it was desired before", async () => {
+    const pieces = quarantine.updateInPieces("default/large", viewsOf(large("10.244.1.3")));
+    pieces.next();
+    await write();
+    now += 5000;
+    await write();
+    while (pieces.next().done !== true) await write();
+    await write();
+    expect(servedBy("default/large")).toEqual(["10.244.1.3"]);
+    expect(quarantine.services).toEqual([]);
+  });
+
+  it("is brought to what is desired although another one was given its address meanwhile", async () => {
+    const desired = viewsOf({ ...large("10.244.1.3"), ips: ["10.96.43.9"] });
+    const pieces = quarantine.updateInPieces("default/large", desired);
+    pieces.next();
+    await write();
+    quarantine.update("default/small", viewsOf({ ...small("10.244.3.1"), ips: ["10.96.43.1"] }));
+    await write();
+    while (pieces.next().done !== true) await write();
+    await write();
+    expect(servedBy("default/large")).toEqual(["10.244.1.3"]);
+  });
 });
