@@ -2,7 +2,7 @@
 import { TraceType } from "../kernel/constants.js";
 import type { TableRef, TraceEvent } from "../kernel/types.js";
 import { TraceChain } from "./filter.js";
-import { readHeaders, sameTuple, type TraceHeaders } from "./headers.js";
+import { readHeaders, readIdentity, sameTuple, type TraceHeaders } from "./headers.js";
 
 /**
  * accepted: it left this node; delivered: to a socket of this node; dropped: by a rule or a policy (a reject is one, too: its rule
@@ -40,6 +40,8 @@ type OpenPacket = { -readonly [K in keyof Omit<FoldedPacket, "end" | "events">]:
   queued: boolean;
   /** It left by the loopback interface, and comes in again with another id. */
   looping: boolean;
+  /** Tells it from other packets, whatever has been translated. */
+  readonly identity: string;
   readonly events: TraceEvent[];
 };
 
@@ -122,7 +124,8 @@ export class TraceFold {
 
   #packetOf(event: TraceEvent, now: number): OpenPacket | undefined {
     const known = this.#open.get(event.id);
-    if (event.network === undefined || !this.#isOwn(event)) return known;
+    if (event.network === undefined) return known;
+    if (!this.#isOwn(event)) return known ?? this.#bridged(event);
     // Only our rules lead to the chain that marks: another program's traces pass our other chains, too.
     const marked = event.chain === TraceChain.traced || event.verdict?.chain === TraceChain.traced;
     if (known !== undefined && !marked) return known;
@@ -130,7 +133,7 @@ export class TraceFold {
     if (headers === undefined) return known;
     const looped = this.#looped(event, headers);
     if (looped !== undefined) return looped;
-    if (!marked) return undefined;
+    if (!marked) return this.#bridged(event);
     // The kernel uses ids again.
     if (known !== undefined) this.#end(event.id, known.looping ? "accepted" : "unknown");
     const packet: OpenPacket = {
@@ -147,6 +150,7 @@ export class TraceFold {
       seenAt: now,
       queued: false,
       looping: false,
+      identity: readIdentity(headers, event),
     };
     this.#open.set(event.id, packet);
     return packet;
@@ -161,6 +165,25 @@ export class TraceFold {
       this.#open.delete(before);
       this.#open.set(id, packet);
       packet.looping = false;
+      return packet;
+    }
+    return undefined;
+  }
+
+  /**
+   * The open packet that came in by a bridge, and is this one. With br_netfilter the bridge's port is what the id is made of at
+   * prerouting, and the bridge itself at later hooks, so the id changes.
+   */
+  #bridged(event: TraceEvent): OpenPacket | undefined {
+    const { id, iif, network, transport } = event;
+    if (iif === undefined || network === undefined) return undefined;
+    const headers = readHeaders(network, transport);
+    if (headers === undefined) return undefined;
+    const identity = readIdentity(headers, event);
+    for (const [before, packet] of this.#open) {
+      if (packet.iif !== iif || packet.identity !== identity) continue;
+      this.#open.delete(before);
+      this.#open.set(id, packet);
       return packet;
     }
     return undefined;

@@ -2,6 +2,7 @@
 import { formatAddress } from "../base/ip.js";
 import { IpProto } from "../base/protocols.js";
 import type { Transport } from "../explain/packet.js";
+import type { TraceEvent } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 
 export interface TraceTuple {
@@ -43,6 +44,19 @@ export function readHeaders(network: Uint8Array, transport: Uint8Array | undefin
     destination: formatAddress(network.subarray(source + length, source + 2 * length)),
     destinationPort: ports.getUint16(2),
   };
+}
+
+/**
+ * What no translation of the destination changes, and the next packet of the same source does not repeat: the source, the IPv4
+ * identification or the IPv6 payload length, and the TCP sequence number, SCTP verification tag or UDP length.
+ */
+export function readIdentity(
+  { family, protocol, source, sourcePort }: TraceHeaders,
+  { network, transport }: Pick<TraceEvent, "network" | "transport">,
+): string {
+  const ip = network?.subarray(4, 6) ?? [];
+  const inner = transport?.subarray(4, protocol === "udp" ? 6 : 8) ?? [];
+  return [family, protocol, source, sourcePort, ...ip, ...inner].join(" ");
 }
 
 export function sameTuple(a: TraceTuple, b: TraceTuple): boolean {

@@ -272,6 +272,18 @@ function onNewer(): void {
     await tracing.interrupt();
   });
 
+  test("a packet that came in by a bridge is followed to where it leaves, also with br_netfilter", async () => {
+    const tracing = await trace(["default/plain"]);
+    const sent = flows(["c"], [clusterIP(plain)]);
+    // The answers are dropped on their way to c.
+    await Promise.all(sent.map((flow) => send(cluster, flow, 300)));
+    await eventually(() => {
+      for (const flow of sent)
+        expect(tracing.of(flow), JSON.stringify(flow)).toMatchObject({ in: "cbr0", verdict: "accepted" });
+    });
+    expect(await tracing.interrupt()).toBe(0);
+  });
+
   test("--dropped prints what was rejected, dropped or went nowhere, and nothing else", async () => {
     await cluster.node.ip(["route add blackhole 203.0.113.250/32"]);
     const tracing = await trace([PLAN.client.ip, "any", "--force", "--dropped"]);

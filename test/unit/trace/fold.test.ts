@@ -19,6 +19,12 @@ function headers(source: string, destination: string): Pick<TraceEvent, "network
   network.set(bytesOf(destination), 16);
   return { network, transport: Uint8Array.of(...portBytes(4711), ...portBytes(PORT)) };
 }
+/** With an IPv4 identification that differs. */
+function numbered(event: Pick<TraceEvent, "network" | "transport">): Pick<TraceEvent, "network" | "transport"> {
+  const network = Uint8Array.from(event.network ?? []);
+  network[5] = 1;
+  return { ...event, network };
+}
 const rule = { type: TraceType.rule, nfproto: NfProto.ip } as const;
 const policy = (accept: boolean): Pick<TraceEvent, "type" | "policy" | "nfproto"> => ({
   type: TraceType.policy,
@@ -123,6 +129,32 @@ test("packets are numbered in the order in which they came, whenever they end", 
     [1, NODE],
     [0, CLIENT],
   ]);
+});
+
+describe("with br_netfilter a packet that came in by a bridge has another id from forward on", () => {
+  test("and is the same packet", () => {
+    const forwarded = { ...jump, ...headers(CLIENT, POD) };
+    add(mark(1, CLIENT, VIP), { id: 2, ...forwarded }, left(2, NODE, POD));
+    expect(told).toMatchObject([
+      { end: "accepted", original: { source: CLIENT, destination: VIP }, last: { source: NODE, destination: POD } },
+    ]);
+    expect(fold.open).toBe(0);
+  });
+
+  test("also if only our own chains see it there", () => {
+    add(mark(1, CLIENT, VIP), { ...left(2, CLIENT, POD), iif: 7 });
+    expect(ends()).toEqual(["accepted"]);
+  });
+
+  test.each([
+    ["another interface", { ...jump, ...headers(CLIENT, POD), iif: 6 }],
+    ["another source", { ...jump, ...headers(NODE, POD) }],
+    ["another packet of the same source", { ...jump, ...numbered(headers(CLIENT, POD)) }],
+  ])("and is not one of %s", (_, other) => {
+    add(mark(1, CLIENT, VIP), { id: 2, ...other }, { id: 2, ...policy(false), ...forward });
+    fold.settle(QUIET_MS);
+    expect(ends()).toEqual(["vanished"]);
+  });
 });
 
 test("one to a socket of the node is delivered", () => {
