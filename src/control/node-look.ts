@@ -120,13 +120,13 @@ export async function handoverProblems(kernel: Kernel): Promise<StatusProblem[]>
   return (await Promise.all(problems)).flat();
 }
 
-interface FirewallLook {
+export interface FirewallLook {
   readonly problems: readonly StatusProblem[];
   readonly check?: FirewallStatus;
 }
 
 /** Never rejects. */
-async function lookAtFirewalls(
+export async function lookAtFirewalls(
   { kernel, legacy, masqueradeBit }: NodeLookOptions,
   { families, services, packets }: ServedPackets,
 ): Promise<FirewallLook> {

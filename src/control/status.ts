@@ -1,7 +1,6 @@
 /** The daemon's status: what observers were told, for the commands that ask. */
 import { release } from "node:os";
-import { addressBytes } from "../base/ip.js";
-import type { IpFamily, ServicePortView } from "../model/types.js";
+import type { IpFamily } from "../model/types.js";
 import type { ServiceModel } from "../model/index.js";
 import type { ProxyHealth } from "../observe/health.js";
 import type {
@@ -16,6 +15,7 @@ import type { Logger } from "../base/logger.js";
 import { remedyFor } from "../proxier/contention.js";
 import { TimeSlice } from "../base/time-slice.js";
 import type { ServicePacket } from "../explain/firewalls.js";
+import { packetsOf } from "../explain/service-packets.js";
 import { EventRing } from "./event-ring.js";
 import type { NodeLook, ServedPackets } from "./node-look.js";
 import type { ServiceStates } from "./services.js";
@@ -349,31 +349,6 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     if (more > 0) problems.push({ what: `${more} more fields are ignored`, remedy: "the log names each" });
     return { count: ignored, problems };
   }
-}
-
-/** Of the endpoints of one network that are elsewhere one stands for all; those on this node have interfaces of their own. */
-function* packetsOf(family: IpFamily, view: ServicePortView): Iterable<ServicePacket> {
-  const { service, clusterIP, externalIPs, loadBalancerIPs, nodePort } = view;
-  const address = clusterIP ?? externalIPs[0] ?? loadBalancerIPs[0];
-  const port = address === undefined ? nodePort : view.port;
-  const protocol = view.protocol.toLowerCase() as ServicePacket["protocol"];
-  const seen = new Set<string>();
-  for (const endpoints of [view.clusterEndpoints, view.localEndpoints]) {
-    for (let i = 0; i < endpoints.length; i++) {
-      const network = endpoints.isLocal(i) ? endpoints.address(i) : networkOf(family, endpoints.address(i));
-      const key = `${network} ${endpoints.port(i)}`;
-      if (seen.has(key)) continue;
-      seen.add(key);
-      const endpoint = { address: endpoints.address(i), port: endpoints.port(i) };
-      yield { family, protocol, service, ...(address !== undefined && { address }), port, endpoint };
-    }
-  }
-}
-
-/** The pods of a node are in one /24, or one /64, in most clusters. */
-function networkOf(family: IpFamily, address: string): string {
-  if (family === "ip") return address.slice(0, address.lastIndexOf("."));
-  return Buffer.from(addressBytes(address)?.subarray(0, 8) ?? []).toString("hex");
 }
 
 function seconds(ms: number): string {

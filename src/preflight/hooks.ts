@@ -1,4 +1,5 @@
 /** What other programs have on netfilter's hooks, and what of it packets to services meet. */
+import type { FirewallLook } from "../control/node-look.js";
 import { FLOWTABLE_REF } from "../flowtable/operations.js";
 import { Hook, Priority, TableFlag } from "../kernel/constants.js";
 import type { BaseChain, Expr, Kernel, RuleInfo, TableRef } from "../kernel/types.js";
@@ -140,6 +141,8 @@ export interface HookFacts {
   readonly interfaces: readonly string[];
   /** nftables.masqueradeBit. */
   readonly masqueradeBit: number;
+  /** What other programs' rules do with packets to the services; undefined: services were not looked at. */
+  readonly firewalls: FirewallLook | undefined;
 }
 
 export function checkHooks(facts: HookFacts): Finding[] {
@@ -152,9 +155,34 @@ export function checkHooks(facts: HookFacts): Finding[] {
     ...of("other software", "flowtables", ...offloadSaid(facts.chains)),
     ...of("other software", "bridges", ...facts.bridges.map(bridgeSaid)),
     ...of("other software", "ebpf", ...ebpfSaid(facts.interfaces)),
+    ...of("other software", "firewalls", ...firewallSaid(facts)),
   ];
   if (findings.length > 0) return findings;
-  return of("other software", "hooks", ok("no other program's rules are in the way of services"));
+  const tried = "no other program's rules are in the way of services";
+  const untried =
+    "no other program's chains are in the way of services; their rules were not tried with services' packets";
+  return of("other software", "hooks", ok(facts.firewalls === undefined ? untried : tried));
+}
+
+/** Beside kube-proxy's rules in iptables a rule that drops may be one that goes with them. */
+function firewallSaid({ firewalls, mode }: HookFacts): Said[] {
+  if (firewalls === undefined) return [];
+  const { problems, check } = firewalls;
+  const level = isOtherMode(modesOf(mode)) ? note : problem;
+  const said = problems.map(({ what, remedy }) => level(what, remedy));
+  if (check === undefined) return said;
+  const { checked, services, unjudged, unjudgedRule = "", unread } = check;
+  const gaps = [
+    ...(checked < services ? [`only ${checked} of ${services} services were checked`] : []),
+    ...(unjudged > 0
+      ? [
+          `for ${unjudged} of ${services} services it depends on more than is known here, by rules such as ${unjudgedRule}`,
+        ]
+      : []),
+    ...(unread.length > 0 ? [`not read: ${unread.join(", ")}`] : []),
+  ];
+  if (gaps.length === 0) return said;
+  return [...said, note(`other programs may drop packets to services: ${gaps.join("; ")}`)];
 }
 
 /** kube-proxy's iptables mode accepts its own traffic in FORWARD; what nothing else accepts is dropped then. */

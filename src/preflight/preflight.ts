@@ -6,6 +6,9 @@ import type { V1Node } from "@kubernetes/client-node";
 import { formatAddress } from "../base/ip.js";
 import { reasonOf } from "../base/unknown.js";
 import type { ProxyConfig } from "../config/index.js";
+import { type FirewallLook, lookAtFirewalls } from "../control/node-look.js";
+import type { ServicePacket } from "../explain/firewalls.js";
+import { packetsOf } from "../explain/service-packets.js";
 import type { Kernel } from "../kernel/types.js";
 import type { ReadLegacyChains } from "../leftovers/foreign.js";
 import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
@@ -102,7 +105,7 @@ export async function preflight(options: PreflightOptions): Promise<Finding[]> {
     ...(await checkKernel(options.families, root)),
     ...checkModules(modules),
     ...(await rulesFindings(options, facts, places)),
-    ...(await hookFindings(kernel, { config, families, mode, interfaces, root })),
+    ...(await hookFindings(kernel, { config, families, mode, interfaces, objects, root })),
     ...checkObjects(objects),
     ...(await serviceCIDRFindings(options, facts, local)),
     ...(await footprintFindings(options, facts, places)),
@@ -245,22 +248,45 @@ interface HookOptions {
   readonly families: readonly IpFamily[];
   readonly mode: ModeFacts;
   readonly interfaces: readonly string[];
+  readonly objects: ObjectFacts;
   readonly root: string;
 }
 
 async function hookFindings(kernel: PreflightKernel | undefined, options: HookOptions): Promise<Finding[]> {
-  const { config, families, mode, interfaces, root } = options;
+  const { config, families, mode, interfaces, objects, root } = options;
   const bridges = await findSkippingBridges({ config, families, root });
   const seen = { mode, bridges, interfaces, masqueradeBit: config.nftables.masqueradeBit };
-  if (kernel === undefined) return checkHooks({ ...seen, chains: [], legacyNat: [], dropping: [] });
+  if (kernel === undefined)
+    return checkHooks({ ...seen, chains: [], legacyNat: [], dropping: [], firewalls: undefined });
   const legacyForwardDrops = kernel.legacyForwardDrops.bind(kernel);
   const legacyLayout = kernel.legacyLayout.bind(kernel);
-  const [chains, dropping, legacyNat] = await Promise.all([
+  const [chains, dropping, legacyNat, firewalls] = await Promise.all([
     readForeignChains(kernel, families),
     findDroppingChains({ kernel, families, legacyForwardDrops, legacyLayout, root }),
     Promise.all(families.map((family) => readLegacyNat(kernel, family, root))),
+    firewallLook(kernel, objects, config),
   ]);
-  return checkHooks({ ...seen, chains, legacyNat, dropping });
+  return checkHooks({ ...seen, chains, legacyNat, dropping, firewalls });
+}
+
+/** The older iptables is looked at with the chains that drop by policy. */
+async function firewallLook(
+  kernel: PreflightKernel,
+  objects: ObjectFacts,
+  { nftables: { masqueradeBit } }: ProxyConfig,
+): Promise<FirewallLook | undefined> {
+  if (!("views" in objects)) return undefined;
+  const families = [...objects.views];
+  const services = new Set(families.flatMap(([, ofFamily]) => [...ofFamily.keys()]));
+  function* packets(service: string): Iterable<ServicePacket> {
+    for (const [family, ofFamily] of families) {
+      for (const view of ofFamily.get(service) ?? []) yield* packetsOf(family, view);
+    }
+  }
+  return lookAtFirewalls(
+    { kernel, masqueradeBit },
+    { families: families.map(([family]) => family), services, packets },
+  );
 }
 
 /** Only where the table is there: the kernel makes one that is asked for. */

@@ -24,6 +24,7 @@ import {
   serviceCIDRObject,
   serviceObjects,
   type ServiceSpec,
+  POD_PORT,
 } from "./support/objects.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
@@ -270,6 +271,27 @@ describe("other programs", () => {
     const mended = await look();
     expect(mended.code).toBe(0);
     expect(saying(mended.findings, "note", "forward-policy")).toHaveLength(1);
+  });
+
+  test("a rule that drops packets to services is a problem if services are known, and not called harmless if not", async () => {
+    await nft("add table inet wall\nadd chain inet wall forward { type filter hook forward priority 0; }");
+    const known = ["--manifests", await manifests([web])];
+    expect(saying((await look(known)).findings, "ok", "hooks")).toEqual([
+      "no other program's rules are in the way of services",
+    ]);
+    await nft(`add rule inet wall forward tcp dport ${POD_PORT} drop`);
+    const { code, findings } = await look(known);
+    expect([code, saying(findings, "problem")]).toEqual([
+      1,
+      [
+        expect.stringMatching(
+          /^chain forward \(hook forward\) of table inet wall drops packets to default\/web: by rule/,
+        ),
+      ],
+    ]);
+    expect(saying((await look()).findings, "ok", "hooks")).toEqual([
+      expect.stringContaining("their rules were not tried"),
+    ]);
   });
 
   test("NAT ahead of ours, rules that track nothing, and packets to this node that a policy drops are notes", async () => {

@@ -56,6 +56,7 @@ const IPTABLES: ModeFacts = {
 const said = (facts: Partial<HookFacts>): string[] =>
   checkHooks({
     ...{ mode: NO_MODE, chains: [], legacyNat: [], dropping: [], bridges: [], interfaces: [], masqueradeBit: 14 },
+    firewalls: { problems: [] },
     ...facts,
   }).map(({ level, what }) => `${level}: ${what}`);
 const DROPPING = [{ family: "ip", table: "filter", chain: "FORWARD", command: "iptables -I FORWARD" }];
@@ -84,6 +85,35 @@ describe("a policy that drops what is forwarded", () => {
 
   test("is a note for the older iptables, whose rules are not read", () => {
     expect(said({ dropping: DROPPING })).toEqual([expect.stringMatching(/^note: chain FORWARD/)]);
+  });
+});
+
+describe("rules that drop packets to services", () => {
+  const problems = [{ what: "chain f drops packets to default/web", remedy: "accept them" }];
+
+  test("are problems, and beside kube-proxy's rules in iptables, which go, notes", () => {
+    expect(said({ firewalls: { problems } })).toEqual(["problem: chain f drops packets to default/web"]);
+    expect(said({ firewalls: { problems }, mode: IPTABLES })).toEqual(["note: chain f drops packets to default/web"]);
+  });
+
+  test("are not ruled out for services that were not checked, or if that depends on more than is known", () => {
+    const check = {
+      checked: 2,
+      services: 3,
+      unjudged: 1,
+      unjudgedRule: "ip ttl 63 drop",
+      unread: ["ip big (5000 rules)"],
+    };
+    expect(said({ firewalls: { problems: [], check } })).toEqual([
+      "note: other programs may drop packets to services: only 2 of 3 services were checked; " +
+        "for 1 of 3 services it depends on more than is known here, by rules such as ip ttl 63 drop; not read: ip big (5000 rules)",
+    ]);
+  });
+
+  test("are not looked for without services", () => {
+    expect(said({ firewalls: undefined })).toEqual([
+      "ok: no other program's chains are in the way of services; their rules were not tried with services' packets",
+    ]);
   });
 });
 
