@@ -178,7 +178,7 @@ function updatesOf(prepare: (service: string) => void, failed: string[] = []): L
           prepare(service);
           return undefined;
         },
-        updateInPieces: () => [][Symbol.iterator]() as Generator<number, boolean>,
+        updateInPieces: () => [][Symbol.iterator]() as unknown as Generator<number, boolean>,
         sizeOf: () => 0,
         viewsOf: () => [][Symbol.iterator]() as Generator<never, void>,
       },
