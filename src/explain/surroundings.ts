@@ -35,6 +35,7 @@ export async function nodeNotes(packet: PacketSpec, explanation: Explanation, ro
     ...(await reversePathDrops(packet)),
     ...(await notForwarded(packet, explanation, routing)),
     ...(await routesAway(explanation.endpoints, routing)),
+    ...(await untouchedAway(packet, explanation, routing)),
   ];
   const notes = await Promise.all([
     rejections(packet, explanation),
@@ -89,6 +90,16 @@ async function routesAway(endpoints: readonly ExplainedEndpoint[], routing: Rout
   const lost = await withoutRoute(endpoints, routing);
   const all = new Set(endpoints.map(({ address }) => address));
   return lost.length > 0 && lost.length === all.size ? [`there is no route to ${named(lost)}`] : [];
+}
+
+/** Of what goes where it is addressed. */
+async function untouchedAway(
+  { destination }: PacketSpec,
+  { verdict, otherwise }: Explanation,
+  routing: Routing,
+): Promise<string[]> {
+  if ((otherwise ?? verdict) !== "untouched" || (await routing.route(destination)) !== "none") return [];
+  return [`there is no route to ${destination}`];
 }
 
 /** Where it is known by which interface the packet comes in. */

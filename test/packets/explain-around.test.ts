@@ -126,6 +126,20 @@ test("no route, no forwarding, a strict rp_filter", async () => {
   }
 });
 
+test("no route to where it is addressed, if no rule touches it", async () => {
+  const nowhere = "198.18.7.7";
+  await cluster.lab.node.mustRun(["ip", "route", "replace", "unreachable", `${nowhere}/32`]);
+  try {
+    expect(await explain("tcp", PLAN.client.ip, `${nowhere}:80`)).toMatchObject({
+      verdict: "dropped",
+      obstacle: `there is no route to ${nowhere}`,
+    });
+  } finally {
+    await cluster.lab.node.mustRun(["ip", "route", "del", "unreachable", `${nowhere}/32`]);
+  }
+  expect(await explain("tcp", PLAN.client.ip, `${PLAN.node.ip}:9`)).toMatchObject({ verdict: "untouched" });
+});
+
 test("another program's chain that drops is the step at which it ends", async () => {
   const wall = "table inet wall { chain pass { type filter hook forward priority 5; policy drop; }; }";
   await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: wall });
