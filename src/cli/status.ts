@@ -135,7 +135,7 @@ export function statusText(report: StatusReport, now = Date.now()): string {
     ["pending", pendingServices === 0 ? "nothing" : `${pendingServices} services`],
     ...families.map((family) => [`${FAMILY[family.family]} node ports`, nodePortsText(family)]),
     ["conntrack", fillText(conntrack)],
-    ["other firewalls", firewallText(report.firewalls)],
+    ["other firewalls", firewallText(report)],
     ["kernel lacks", missingFeatures.length === 0 ? "nothing" : missingFeatures.join("; ")],
     ["ignored", ignored === 0 ? "nothing" : `${ignored} objects or fields cannot be served`],
     ["last change by others", repair],
@@ -169,7 +169,9 @@ function fillText(fill: StatusReport["conntrack"]): string {
 }
 
 /** What was not looked at is said, too. */
-function firewallText(check: StatusReport["firewalls"]): string {
+function firewallText({ firewalls: check, families }: StatusReport): string {
+  // Their rules are judged by packets to services, and before the first write none are known.
+  if (check === undefined && !families.some(({ inForce }) => inForce)) return "not checked: no services are known yet";
   if (check === undefined) return "none in the way of services";
   const { checked, services, unjudged, unjudgedRule, unread } = check;
   const parts = [`${checked} of ${services} services checked`];

@@ -54,6 +54,13 @@ function setUp(health: Partial<{ healthy: boolean; pendingMs: number; nodeInelig
   return { model, board, services, write, ask, told, listed, setNow: (ms: number) => (now = ms) };
 }
 
+test("before the first write other firewalls are not called harmless: they are judged by services, and none are known", async () => {
+  const { board, write } = setUp();
+  expect(statusText(await board.status())).toMatch(/^other firewalls +not checked: no services are known yet$/m);
+  write();
+  expect(statusText(await board.status())).toMatch(/^other firewalls +none in the way of services$/m);
+});
+
 test("before the first write everything is pending, and that is a problem", async () => {
   const { model, board, listed, write } = setUp();
   model.upsertService(service("web"));
